@@ -1,0 +1,59 @@
+#include "protocol/finding.h"
+
+#include "protocol/json_fields.h"
+
+namespace lockstep {
+
+NLOHMANN_JSON_SERIALIZE_ENUM(Severity, {{Severity::note, "note"}, {Severity::fault, "fault"}})
+
+void to_json(nlohmann::json& json, const FindingTensor& t) {
+  json = {{"name", t.name}, {"dtype", t.dtype}, {"shape", t.shape}, {"count", t.count}, {"max_abs_diff", t.max_abs_diff}};
+  json["first"] = t.first.empty() ? nlohmann::json(nullptr) : nlohmann::json(t.first);
+}
+
+void from_json(const nlohmann::json& json, FindingTensor& t) {
+  json.at("name").get_to(t.name);
+  json.at("dtype").get_to(t.dtype);
+  json.at("shape").get_to(t.shape);
+  json.at("count").get_to(t.count);
+  json.at("max_abs_diff").get_to(t.max_abs_diff);
+  if (!json.at("first").is_null()) json.at("first").get_to(t.first);
+}
+
+void to_json(nlohmann::json& json, const FindingOp& op) {
+  json = {{"name", op.name}, {"seq", op.seq}, {"shape", op.shape}, {"dtype", op.dtype}, {"group", op.group}};
+}
+
+void from_json(const nlohmann::json& json, FindingOp& op) {
+  json.at("name").get_to(op.name);
+  json.at("seq").get_to(op.seq);
+  json.at("shape").get_to(op.shape);
+  json.at("dtype").get_to(op.dtype);
+  json.at("group").get_to(op.group);
+}
+
+void to_json(nlohmann::json& json, const Finding& f) {
+  json = {{"severity", f.severity}, {"cell", f.cell},   {"step", f.step},       {"inspector", f.inspector},
+          {"verdict", f.verdict},   {"ranks", f.ranks}, {"object", f.object},   {"reference_ranks", f.reference_ranks},
+          {"kind", f.kind},         {"op", f.op},       {"tensors", f.tensors}, {"where", f.where},
+          {"message", f.message}};
+  json["tensor"] = f.tensors.empty() ? nlohmann::json(nullptr) : nlohmann::json(f.tensors.front().name);
+}
+
+void from_json(const nlohmann::json& json, Finding& f) {
+  json.at("severity").get_to(f.severity);
+  json.at("cell").get_to(f.cell);
+  json.at("step").get_to(f.step);
+  json.at("inspector").get_to(f.inspector);
+  json.at("verdict").get_to(f.verdict);
+  json.at("ranks").get_to(f.ranks);
+  json.at("reference_ranks").get_to(f.reference_ranks);
+  json.at("object").get_to(f.object);
+  json.at("kind").get_to(f.kind);
+  json.at("op").get_to(f.op);
+  json.at("tensors").get_to(f.tensors);
+  json.at("where").get_to(f.where);
+  json.at("message").get_to(f.message);
+}
+
+}  // namespace lockstep

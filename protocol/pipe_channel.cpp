@@ -1,0 +1,85 @@
+#include "protocol/pipe_channel.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "protocol/error.h"
+
+namespace lockstep::protocol {
+namespace {
+
+// More than any message needs; a larger length means that the stream is not ours.
+constexpr uint64_t kLargestPart = uint64_t{1} << 32;
+constexpr uint32_t kMostFrames = 4096;
+
+void write_all(int fd, const void* data, size_t size) {
+  auto p = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t n = ::send(fd, p, size, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) throw ChannelError(std::string("the other end of a channel is gone: ") + std::strerror(errno));
+    p += n;
+    size -= static_cast<size_t>(n);
+  }
+}
+
+/// False when the stream ended before the first byte.
+bool read_all(int fd, void* data, size_t size) {
+  auto p = static_cast<char*>(data);
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t n = ::read(fd, p + done, size - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno != ECONNRESET) throw ChannelError(std::string("reading from a channel failed: ") + std::strerror(errno));
+    if (n <= 0) {
+      if (done == 0) return false;
+      throw ChannelError("a message was cut short: the other end of the channel is gone");
+    }
+    done += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+void read_rest(int fd, void* data, size_t size) {
+  if (size > 0 && !read_all(fd, data, size)) throw ChannelError("a message was cut short: the other end of the channel is gone");
+}
+
+}  // namespace
+
+void send_message(int fd, const PipeMessage& message) {
+  const std::string header = message.header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string prefix;
+  const auto put = [&](auto value) { prefix.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  put(static_cast<uint32_t>(message.frames.size()));
+  put(static_cast<uint64_t>(header.size()));
+  for (const auto& frame : message.frames) put(static_cast<uint64_t>(frame.size()));
+  prefix += header;
+  write_all(fd, prefix.data(), prefix.size());
+  for (const auto& frame : message.frames) write_all(fd, frame.data(), frame.size());
+}
+
+std::optional<PipeMessage> receive_message(int fd) {
+  uint32_t frames = 0;
+  if (!read_all(fd, &frames, sizeof frames)) return std::nullopt;
+  if (frames > kMostFrames) throw ChannelError("what arrived on a channel is no message of Lockstep");
+  std::vector<uint64_t> sizes(frames + 1);
+  read_rest(fd, sizes.data(), sizes.size() * sizeof sizes[0]);
+  for (uint64_t size : sizes)
+    if (size > kLargestPart) throw ChannelError("what arrived on a channel is no message of Lockstep");
+  std::string header(sizes[0], '\0');
+  read_rest(fd, header.data(), header.size());
+  PipeMessage message;
+  message.frames.resize(frames);
+  for (uint32_t i = 0; i < frames; ++i) {
+    message.frames[i].resize(sizes[i + 1]);
+    read_rest(fd, message.frames[i].data(), message.frames[i].size());
+  }
+  message.header = nlohmann::json::parse(header, nullptr, false);
+  if (message.header.is_discarded()) throw ChannelError("a message with a damaged header arrived");
+  return message;
+}
+
+}  // namespace lockstep::protocol

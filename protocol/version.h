@@ -1,0 +1,21 @@
+// Versions that shell, compiler and worker compare at the door (rule 12).
+#pragma once
+#include <string>
+
+namespace lockstep {
+
+inline constexpr const char* kVersion = "0.1.0";
+
+/// Raised with every change of a message that an older program would misread.
+inline constexpr int kProtocolVersion = 1;
+
+/// What has to be equal for two programs of a session to work together.
+struct Versions {
+  int protocol = kProtocolVersion;
+  std::string lockstep = kVersion;
+  std::string libtorch;   // "2.11.0"; empty for the shell, which has none
+  std::string compiler;   // "clang 19.1.7"; empty for all but the compiler
+  bool operator==(const Versions&) const = default;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,199 @@
+// Between the session's hub and its workers, over ZeroMQ: one JSON header and binary frames per message.
+//
+// Header: {"v":1,"kind":"load",...}. The hub is a ROUTER, a worker a DEALER whose identity is "rank-R".
+// Phases of a cell, per rank:   Load → Loaded → Run → (Output | Value | FindingMessage | Waiting)* → Done
+// or, where some rank could not load it: Load → Loaded → Drop. Regroup → Regrouped happens between cells only.
+// Interrupt, Abort, Query, Credit, PeerDone and Shutdown are control: answered by the I/O thread whatever the run thread does.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "protocol/compiler_messages.h"
+#include "protocol/finding.h"
+#include "protocol/rank_set.h"
+#include "protocol/version.h"
+
+namespace lockstep::protocol {
+
+// ---- hub → worker ------------------------------------------------------------------------------------------------
+
+/// The compiler is ready: the shared object of the prelude, which the worker loads before any cell. Answered by Ready or NotReady.
+struct Prelude {
+  std::string path;
+};
+
+/// Frame 0: the shared object. The worker writes it to a file of its own and opens it; nothing of it runs.
+struct Load {
+  int64_t cell = 0;
+  std::string name;
+  std::string entry;
+  std::vector<Step> steps;
+  RankSet ranks;                 // of the cell
+};
+
+/// Some rank could not load the cell: forget it. It has not run anywhere.
+struct Drop {
+  int64_t cell = 0;
+};
+
+struct Run {
+  int64_t cell = 0;
+};
+
+/// (Re)connects the process groups of all of `ranks` under a fresh store prefix. Collective; on the run thread.
+/// Sent when ranks have left a cell with different numbers of collectives, or after Interrupt or Abort.
+struct Regroup {
+  int64_t generation = 0;
+  RankSet ranks;
+  double timeout_s = 30;
+};
+
+/// Ends the running cell with "interrupted": loops, sleeps and collectives. Nothing happens when `cell` is not running.
+struct Interrupt {
+  int64_t cell = 0;
+};
+
+/// Frees this rank from the collective it sits in; its cell ends as `aborted`.
+struct Abort {
+  std::string reason;
+};
+
+/// A question to the I/O thread; the answer is a Reply with the same id, within 100 ms.
+/// what: status, stack, collectives (arguments: {"last": K}).
+struct Query {
+  int64_t id = 0;
+  std::string what;
+  nlohmann::json arguments = nlohmann::json::object();
+};
+
+/// Lets the worker send that many more bytes of output. Without credit it stops reading its pipes, and the cell's writes wait.
+struct Credit {
+  int64_t bytes = 0;
+};
+
+/// Another rank has left the running cell (or died: how = "dead"), having entered that many collectives of each group.
+/// A rank that waits in a later one answers with Waiting.
+struct PeerDone {
+  int64_t cell = 0;
+  int rank = 0;
+  std::string how;               // ok, error, interrupted, aborted, dead
+  std::map<std::string, int64_t> collectives;   // group → sequence number of the last one entered
+};
+
+/// Between cells: environment variables and the working directory of the rank.
+struct Configure {
+  std::map<std::string, std::string> environment;
+  std::optional<std::string> directory;
+};
+
+struct Shutdown {};
+
+using HubMessage = std::variant<Prelude, Load, Drop, Run, Regroup, Interrupt, Abort, Query, Credit, PeerDone, Configure, Shutdown>;
+
+// ---- worker → hub ------------------------------------------------------------------------------------------------
+
+/// First message: who it is. The hub compares versions before anything else.
+struct Hello {
+  int rank = 0;
+  int64_t pid = 0;
+  std::string host;
+  std::string device;            // "cpu", "cuda:1"
+  Versions versions;
+  int64_t cell_limit = 0;        // loaded objects that the system's limit on mappings allows
+};
+
+/// The prelude is loaded and the process group is up: the rank takes cells.
+struct Ready {
+  int threads = 0;               // intra-op threads that the rank got
+};
+
+/// The rank could not get ready; it ends after this.
+struct NotReady {
+  std::string message;
+};
+
+struct Loaded {
+  int64_t cell = 0;
+  bool ok = false;
+  std::string message;           // why not: demangled, no paths of ours
+  std::optional<std::string> warning;  // the number of objects nears the limit
+};
+
+/// What an exception or a crash was.
+struct CellError {
+  std::string type;              // "std::runtime_error", "c10::Error", "SIGSEGV"
+  std::string message;
+  std::string where;             // "cell 7, line 4"; the innermost line of a cell on the stack
+  int64_t where_cell = 0;
+  int where_line = 0;
+  bool root_cause = true;        // false: it failed because another rank did (an aborted collective)
+  std::vector<std::string> stack;  // innermost first, cell frames named "train() at cell 7, line 4"
+};
+
+struct Done {
+  int64_t cell = 0;
+  std::string status;            // ok, error, interrupted, aborted
+  int64_t steps_done = 0;
+  std::optional<CellError> error;
+  double run_ms = 0;
+  std::map<std::string, int64_t> collectives;   // group → sequence number of the last one entered
+  bool regroup = false;          // a group of this rank was aborted: collectives need Regroup first
+};
+
+struct Regrouped {
+  int64_t generation = 0;
+  bool ok = false;
+  std::string message;
+};
+
+/// Frame 0: bytes as they were written, of one stream and one cell.
+struct Output {
+  int64_t cell = 0;
+  std::string stream;            // stdout, stderr
+};
+
+/// A shown value: the last expression's, or show(x).
+struct Value {
+  int64_t cell = 0;
+  std::string text;
+  nlohmann::json data;           // null where the value has no JSON form
+};
+
+struct FindingMessage {
+  Finding finding;
+};
+
+/// This rank sits in a collective that `missing` can no longer enter within the cell: a proven hang.
+struct Waiting {
+  int64_t cell = 0;
+  FindingOp op;
+  RankSet missing;
+  std::string where;
+};
+
+/// The process is about to die of a signal or has called exit: last words of the I/O thread.
+struct Dying {
+  int64_t cell = 0;
+  CellError error;
+};
+
+struct Reply {
+  int64_t id = 0;
+  nlohmann::json body;
+};
+
+using WorkerMessage =
+    std::variant<Hello, Ready, NotReady, Loaded, Done, Regrouped, Output, Value, FindingMessage, Waiting, Dying, Reply>;
+
+nlohmann::json encode(const HubMessage& message);
+nlohmann::json encode(const WorkerMessage& message);
+/// Throw ChannelError for a kind or a version that this program does not know.
+HubMessage decode_hub_message(const nlohmann::json& header);
+WorkerMessage decode_worker_message(const nlohmann::json& header);
+
+}  // namespace lockstep::protocol

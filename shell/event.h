@@ -1,0 +1,105 @@
+// What a session tells its front end, as data: the lines of --json, and what the terminal and the notebook draw. Format: docs/events.md.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "protocol/compiler_messages.h"
+#include "protocol/finding.h"
+#include "protocol/rank_set.h"
+#include "protocol/worker_messages.h"
+
+namespace lockstep::shell {
+
+/// The workers are up.
+struct SessionEvent {
+  std::string id;
+  RankSet ranks;
+  std::string backend;                       // gloo, nccl
+  std::map<int, std::string> devices;        // rank → "cpu", "cuda:0"
+  std::map<std::string, std::string> versions;
+};
+
+/// A cell is over on all its ranks. `status` is the root cause's: ok, error, compile_error, interrupted, aborted, timeout, dead.
+struct CellEvent {
+  int64_t cell = 0;
+  std::string title;
+  RankSet ranks;
+  std::string status;
+  std::map<int, std::string> rank_status;
+  std::map<int, double> run_ms;
+  double compile_ms = 0;
+};
+
+/// Bytes that all of `ranks` wrote. Concatenating a rank's events of one stream gives its bytes.
+struct OutputEvent {
+  int64_t cell = 0;
+  RankSet ranks;
+  std::string stream;                        // stdout, stderr
+  std::string bytes;
+};
+
+struct ValueEvent {
+  int64_t cell = 0;
+  RankSet ranks;
+  std::string text;
+  nlohmann::json data;
+};
+
+struct ErrorEvent {
+  int64_t cell = 0;
+  RankSet ranks;
+  std::string type;                          // exception type, signal, "compile_error", "usage_error"
+  std::string message;                       // for compile errors: as rendered, with the user's lines and carets
+  std::optional<std::string> where;
+  bool root_cause = true;
+  std::vector<std::string> stack;
+  std::vector<protocol::Diagnostic> diagnostics;   // compile errors
+};
+
+struct FindingEvent {
+  Finding finding;
+};
+
+/// A rank's state changed: starting, ready, running, waiting, idle, dead.
+struct RankEvent {
+  int rank = 0;
+  std::string state;
+  std::string message;                       // "killed by SIGKILL in cell 7"
+};
+
+/// What a magic prints for people (tables, help). In --json: {"event":"message", "text":…, "data":…}.
+struct MessageEvent {
+  int64_t cell = 0;
+  std::string text;
+  nlohmann::json data;
+};
+
+/// A markdown cell: shown, not run.
+struct MarkdownEvent {
+  std::string text;
+};
+
+struct EndEvent {
+  int exit_code = 0;
+  std::map<std::string, int64_t> counts;     // cells, failed, faults
+};
+
+using Event = std::variant<SessionEvent, CellEvent, OutputEvent, ValueEvent, ErrorEvent, FindingEvent, RankEvent, MessageEvent,
+                           MarkdownEvent, EndEvent>;
+
+/// Takes events as they come, on the session's thread. Must not block for long: the session serves its ranks on the same thread.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void take(const Event& event) = 0;
+};
+
+/// One JSON object, without "time": {"event":"output",...}.
+nlohmann::json to_event_json(const Event& event);
+
+}  // namespace lockstep::shell

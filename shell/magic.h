@@ -1,0 +1,58 @@
+// A magic is one file under shell/magics/ that registers itself and carries its help. How to add one: docs/magics.md.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shell/session.h"
+
+namespace lockstep::shell {
+
+/// What a magic gets to work with.
+struct MagicCall {
+  Session::Impl& session;
+  std::string arguments;                      // of the magic's line, trimmed
+  std::string body;                           // of a cell magic: the rest of the cell
+  int line = 1;                               // where the magic stands in the cell
+};
+
+/// How a cell magic changes the way in which the rest of its cell is run.
+struct CellSettings {
+  std::optional<RankSet> ranks;
+  std::optional<int> optimize;
+  bool debug = false;
+  bool time = false;
+  bool timeit = false;
+};
+
+struct Magic {
+  std::string name;                           // without %
+  std::string usage;                          // "%rank SPEC [CODE]"
+  std::string summary;                        // one line for %help
+  std::string help;                           // what `%NAME?` shows
+  std::function<CellOutcome(MagicCall&)> line;                       // empty: it is a cell magic only
+  std::function<void(MagicCall&, CellSettings&)> cell;               // empty: it is a line magic only
+};
+
+/// The table of all magics. Names that are unknown throw UsageError with the nearest name.
+class MagicRegistry {
+ public:
+  static MagicRegistry& instance();
+  void add(Magic magic);
+  const Magic& find(std::string_view name, bool cell_magic) const;
+  bool knows(std::string_view name) const;
+  std::vector<const Magic*> all() const;
+
+ private:
+  std::map<std::string, Magic, std::less<>> magics_;
+};
+
+/// `static const RegisterMagic kSync({...});` at file scope.
+struct RegisterMagic {
+  explicit RegisterMagic(Magic magic) { MagicRegistry::instance().add(std::move(magic)); }
+};
+
+}  // namespace lockstep::shell
