@@ -15,7 +15,7 @@ endif()
 
 function(lockstep_target name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-unused-parameter $<$<BOOL:${LOCKSTEP_WERROR}>:-Werror>)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers $<$<BOOL:${LOCKSTEP_WERROR}>:-Werror>)
   if(LOCKSTEP_SANITIZE)
     target_compile_options(${name} PRIVATE -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer)
     target_link_options(${name} PRIVATE -fsanitize=${LOCKSTEP_SANITIZE})

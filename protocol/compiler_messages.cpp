@@ -10,7 +10,7 @@ LOCKSTEP_JSON(Versions, protocol, lockstep, libtorch, compiler)
 namespace lockstep::protocol {
 
 // Structs without fields.
-#define LOCKSTEP_EMPTY_JSON(STRUCT)                                                           \
+#define LOCKSTEP_EMPTY_JSON(STRUCT)                                                             \
   static void to_json(nlohmann::json& json, const STRUCT&) { json = nlohmann::json::object(); } \
   static void from_json(const nlohmann::json&, STRUCT&) {}
 
@@ -38,12 +38,16 @@ LOCKSTEP_JSON(CompilerProgress, message)
 
 static constexpr KindNames<CompilerRequest> kRequests = {"compile",  "settle",  "forget",     "list_names",
                                                          "complete", "inspect", "is_complete"};
-static constexpr KindNames<CompilerResponse> kResponses = {"compiled",     "settled", "names",  "completions", "inspection",
-                                                           "completeness", "ready",   "failed", "progress"};
+static constexpr KindNames<CompilerResponse> kResponses = {
+    "compiled", "settled", "names", "completions", "inspection", "completeness", "ready", "failed", "progress"};
 
 nlohmann::json encode(const CompilerRequest& request) { return encode_variant(request, kRequests); }
 nlohmann::json encode(const CompilerResponse& response) { return encode_variant(response, kResponses); }
-CompilerRequest decode_request(const nlohmann::json& header) { return decode_variant<CompilerRequest>(header, kRequests); }
-CompilerResponse decode_response(const nlohmann::json& header) { return decode_variant<CompilerResponse>(header, kResponses); }
+CompilerRequest decode_request(const nlohmann::json& header) {
+  return decode_variant<CompilerRequest>(header, kRequests);
+}
+CompilerResponse decode_response(const nlohmann::json& header) {
+  return decode_variant<CompilerResponse>(header, kResponses);
+}
 
 }  // namespace lockstep::protocol

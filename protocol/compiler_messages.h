@@ -1,7 +1,9 @@
-// Between the session and lockstep-compiler: requests and responses over a stream socket (pipe_channel.h), one at a time.
+// Between the session and lockstep-compiler: requests and responses over a stream socket (pipe_channel.h), one at a
+// time.
 //
-// Life of a cell: Compile → (the session loads and runs the objects) → Settle. Settle says on which ranks the objects are loaded and how far
-// each rank got, so that the compiler knows which names each rank sees. A Compile without a Settle before the next request is rolled back.
+// Life of a cell: Compile → (the session loads and runs the objects) → Settle. Settle says on which ranks the objects
+// are loaded and how far each rank got, so that the compiler knows which names each rank sees. A Compile without a
+// Settle before the next request is rolled back.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,22 +18,24 @@
 
 namespace lockstep::protocol {
 
-/// Turns a cell into one object per group of ranks that see the same definitions of the names it uses (normally one group).
+/// Turns a cell into one object per group of ranks that see the same definitions of the names it uses (normally one
+/// group).
 struct Compile {
   int64_t cell = 0;
-  std::string text;              // as the user typed it, without magics; lines blanked where a magic stood, so that line numbers hold
+  std::string
+      text;  // as the user typed it, without magics; lines blanked where a magic stood, so that line numbers hold
   RankSet ranks;
-  int optimize = 0;              // 0 to 3: %%O1 ...
-  bool debug = false;            // full debug information rather than line tables
+  int optimize = 0;    // 0 to 3: %%O1 ...
+  bool debug = false;  // full debug information rather than line tables
   double time_limit_s = 60;
-  std::string directory;         // for #include "..." : what %cd says
+  std::string directory;  // for #include "..." : what %cd says
 };
 
 /// How a compiled cell ended on its ranks. Sent once per Compile that succeeded, before the next.
 struct Settle {
   int64_t cell = 0;
-  bool loaded = false;                      // false: no rank keeps it, the compiler forgets the cell
-  std::map<int, int64_t> steps_done;        // rank → how many of the cell's steps were completed
+  bool loaded = false;                // false: no rank keeps it, the compiler forgets the cell
+  std::map<int, int64_t> steps_done;  // rank → how many of the cell's steps were completed
 };
 
 /// Names that later cells shall not see any more (%reset NAME...); empty: all names of all cells.
@@ -64,33 +68,33 @@ using CompilerRequest = std::variant<Compile, Settle, Forget, ListNames, Complet
 
 /// One initialiser or statement: what runs as a unit, and which names it brings into being.
 struct Step {
-  int line = 0;                             // first line, from 1
+  int line = 0;  // first line, from 1
   std::vector<std::string> names;
 };
 
 /// A loadable object: frame `frame` of the response holds its bytes.
 struct CompiledObject {
-  RankSet ranks;                            // who gets it
-  std::string name;                         // "cell_7.so", "cell_7.2.so": unique in a session
-  std::string entry;                        // symbol of `const lockstep_cell_entry` (worker/cell_abi.h)
+  RankSet ranks;      // who gets it
+  std::string name;   // "cell_7.so", "cell_7.2.so": unique in a session
+  std::string entry;  // symbol of `const lockstep_cell_entry` (worker/cell_abi.h)
   std::vector<Step> steps;
-  std::string source;                       // text for <session>/cells/cell_7.cpp, which line tables name
+  std::string source;  // text for <session>/cells/cell_7.cpp, which line tables name
   int64_t frame = 0;
 };
 
 struct Diagnostic {
-  std::string severity;                     // error, warning, note
-  int line = 0;                             // of the cell; 0 where it is not in the cell
+  std::string severity;  // error, warning, note
+  int line = 0;          // of the cell; 0 where it is not in the cell
   int column = 0;
-  std::string file;                         // empty: the cell
+  std::string file;  // empty: the cell
   std::string message;
 };
 
 struct Compiled {
   int64_t cell = 0;
-  std::string status;                       // ok, error, timeout, crash
+  std::string status;  // ok, error, timeout, crash
   std::vector<Diagnostic> diagnostics;
-  std::string rendered;                     // diagnostics as people read them: user's lines, carets, no generated name
+  std::string rendered;  // diagnostics as people read them: user's lines, carets, no generated name
   std::vector<CompiledObject> objects;
   double ms = 0;
 };
@@ -99,10 +103,10 @@ struct Settled {};
 
 struct Name {
   std::string name;
-  std::string kind;                         // variable, function, type, template, macro, namespace, alias
-  std::string type;                         // as people write it
-  int64_t cell = 0;                         // of the newest definition
-  RankSet ranks;                            // that see it
+  std::string kind;  // variable, function, type, template, macro, namespace, alias
+  std::string type;  // as people write it
+  int64_t cell = 0;  // of the newest definition
+  RankSet ranks;     // that see it
 };
 
 struct Names {
@@ -110,13 +114,13 @@ struct Names {
 };
 
 struct Completion {
-  std::string text;                         // what replaces [begin, end)
-  std::string kind;                         // variable, function, type, member, keyword, macro, namespace
-  std::string detail;                       // signature or type
+  std::string text;    // what replaces [begin, end)
+  std::string kind;    // variable, function, type, member, keyword, macro, namespace
+  std::string detail;  // signature or type
 };
 
 struct Completions {
-  int64_t begin = 0, end = 0;               // bytes of the text that completions replace
+  int64_t begin = 0, end = 0;  // bytes of the text that completions replace
   std::vector<Completion> completions;
 };
 
@@ -125,18 +129,18 @@ struct Inspection {
   std::string type;
   std::string declaration;
   std::string comment;
-  std::optional<int64_t> cell;              // where it was defined, if in a cell
+  std::optional<int64_t> cell;  // where it was defined, if in a cell
 };
 
 struct Completeness {
-  std::string status;                       // complete, incomplete, invalid
-  int indent = 0;                           // open brackets at the end, for the continuation prompt
+  std::string status;  // complete, incomplete, invalid
+  int indent = 0;      // open brackets at the end, for the continuation prompt
 };
 
 /// First message of the compiler, unasked: it is ready for requests.
 struct CompilerReady {
   Versions versions;
-  std::string prelude;                      // path of the prelude's shared object, which every worker loads first
+  std::string prelude;  // path of the prelude's shared object, which every worker loads first
   double ms = 0;
 };
 
@@ -150,8 +154,8 @@ struct CompilerProgress {
   std::string message;
 };
 
-using CompilerResponse =
-    std::variant<Compiled, Settled, Names, Completions, Inspection, Completeness, CompilerReady, CompilerFailed, CompilerProgress>;
+using CompilerResponse = std::variant<Compiled, Settled, Names, Completions, Inspection, Completeness, CompilerReady,
+                                      CompilerFailed, CompilerProgress>;
 
 /// JSON header of a message: {"kind":"compile", ...}. Binary frames travel beside it.
 nlohmann::json encode(const CompilerRequest& request);

@@ -7,7 +7,8 @@ namespace lockstep {
 NLOHMANN_JSON_SERIALIZE_ENUM(Severity, {{Severity::note, "note"}, {Severity::fault, "fault"}})
 
 void to_json(nlohmann::json& json, const FindingTensor& t) {
-  json = {{"name", t.name}, {"dtype", t.dtype}, {"shape", t.shape}, {"count", t.count}, {"max_abs_diff", t.max_abs_diff}};
+  json = {
+      {"name", t.name}, {"dtype", t.dtype}, {"shape", t.shape}, {"count", t.count}, {"max_abs_diff", t.max_abs_diff}};
   json["first"] = t.first.empty() ? nlohmann::json(nullptr) : nlohmann::json(t.first);
 }
 

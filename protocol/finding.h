@@ -16,35 +16,35 @@ enum class Severity { note, fault };
 /// One tensor that a finding is about, in the module's order.
 struct FindingTensor {
   std::string name;
-  std::string dtype;                     // "float32"
+  std::string dtype;  // "float32"
   std::vector<int64_t> shape;
-  std::optional<int64_t> count;          // elements that differ
-  std::vector<int64_t> first;            // index of the first of them
+  std::optional<int64_t> count;  // elements that differ
+  std::vector<int64_t> first;    // index of the first of them
   std::optional<double> max_abs_diff;
 };
 
 /// The collective that a finding is about; names as in `dist::`.
 struct FindingOp {
-  std::string name;                      // "all_reduce"
-  int64_t seq = 0;                       // counted per group, from 1
+  std::string name;  // "all_reduce"
+  int64_t seq = 0;   // counted per group, from 1
   std::vector<int64_t> shape;
   std::string dtype;
-  std::string group;                     // "default"
+  std::string group;  // "default"
 };
 
 struct Finding {
   Severity severity = Severity::note;
-  std::optional<int64_t> cell;           // filled in by the worker
+  std::optional<int64_t> cell;  // filled in by the worker
   std::optional<int64_t> step;
-  std::string inspector;                 // verify, grads, nan, hang, lockstep, collectives, time_sync, data, ranks
-  std::string verdict;                   // ok, mismatch, missing, ... (docs/findings.md has the list)
-  RankSet ranks;                         // those at fault
-  RankSet reference_ranks;               // those that are right; empty where no majority says so
-  std::optional<std::string> object;     // "net"
-  std::optional<std::string> kind;       // "parameter", "buffer", "gradient", ...
+  std::string inspector;              // verify, grads, nan, hang, lockstep, collectives, time_sync, data, ranks
+  std::string verdict;                // ok, mismatch, missing, ... (docs/findings.md has the list)
+  RankSet ranks;                      // those at fault
+  RankSet reference_ranks;            // those that are right; empty where no majority says so
+  std::optional<std::string> object;  // "net"
+  std::optional<std::string> kind;    // "parameter", "buffer", "gradient", ...
   std::vector<FindingTensor> tensors;
   std::optional<FindingOp> op;
-  std::optional<std::string> where;      // "cell 7, line 4"
+  std::optional<std::string> where;  // "cell 7, line 4"
   std::string message;
 };
 

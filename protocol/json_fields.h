@@ -1,4 +1,5 @@
-// JSON for plain structs: one line per struct lists its fields; optionals are null when absent; a field that is missing keeps its default.
+// JSON for plain structs: one line per struct lists its fields; optionals are null when absent; a field that is missing
+// keeps its default.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -7,12 +8,16 @@ namespace nlohmann {
 template <typename T>
 struct adl_serializer<std::optional<T>> {
   static void to_json(json& j, const std::optional<T>& value) {
-    if (value) j = *value;
-    else j = nullptr;
+    if (value)
+      j = *value;
+    else
+      j = nullptr;
   }
   static void from_json(const json& j, std::optional<T>& value) {
-    if (j.is_null()) value.reset();
-    else value = j.get<T>();
+    if (j.is_null())
+      value.reset();
+    else
+      value = j.get<T>();
   }
 };
 }  // namespace nlohmann

@@ -33,7 +33,8 @@ bool read_all(int fd, void* data, size_t size) {
   while (done < size) {
     const ssize_t n = ::read(fd, p + done, size - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno != ECONNRESET) throw ChannelError(std::string("reading from a channel failed: ") + std::strerror(errno));
+    if (n < 0 && errno != ECONNRESET)
+      throw ChannelError(std::string("reading from a channel failed: ") + std::strerror(errno));
     if (n <= 0) {
       if (done == 0) return false;
       throw ChannelError("a message was cut short: the other end of the channel is gone");
@@ -44,7 +45,8 @@ bool read_all(int fd, void* data, size_t size) {
 }
 
 void read_rest(int fd, void* data, size_t size) {
-  if (size > 0 && !read_all(fd, data, size)) throw ChannelError("a message was cut short: the other end of the channel is gone");
+  if (size > 0 && !read_all(fd, data, size))
+    throw ChannelError("a message was cut short: the other end of the channel is gone");
 }
 
 }  // namespace

@@ -58,7 +58,8 @@ RankSet slice(std::string_view part, int world_size) {
   if (step <= 0) fail(part, "has a step that is not above zero", world_size);
   const auto from_end = [&](long index) { return index < 0 ? index + world_size : index; };
   const long begin = from_end(field[0].value_or(0)), end = from_end(field[1].value_or(world_size));
-  if (begin < 0 || begin > world_size || end < 0 || end > world_size) fail(part, "reaches past the last rank", world_size);
+  if (begin < 0 || begin > world_size || end < 0 || end > world_size)
+    fail(part, "reaches past the last rank", world_size);
   if (begin > end) fail(part, "is a reversed range", world_size);
   if (begin == end) fail(part, "names no rank", world_size);
   std::vector<int> ranks;

@@ -39,9 +39,9 @@ class RankSet {
   std::vector<int> ranks_;
 };
 
-/// Parses the grammar of rank sets: `all`, `3`, `0,2`, `0-3`, `0:8:2` (Python's slice), `^1` (takes away), any list of these,
-/// with or without brackets. Ranks are those of a session of `world_size`.
-/// Throws UsageError that names the part at fault and the ranks that exist.
+/// Parses the grammar of rank sets: `all`, `3`, `0,2`, `0-3`, `0:8:2` (Python's slice), `^1` (takes away), any list of
+/// these, with or without brackets. Ranks are those of a session of `world_size`. Throws UsageError that names the part
+/// at fault and the ranks that exist.
 RankSet parse_rank_set(std::string_view spec, int world_size);
 
 void to_json(nlohmann::json& json, const RankSet& set);

@@ -1,4 +1,5 @@
-// A std::variant of message structs as JSON: {"kind": NAME, fields...}. The order of names is the order of alternatives.
+// A std::variant of message structs as JSON: {"kind": NAME, fields...}. The order of names is the order of
+// alternatives.
 #pragma once
 #include <array>
 #include <nlohmann/json.hpp>
@@ -30,7 +31,8 @@ Variant decode_variant(const nlohmann::json& header, const KindNames<Variant>& n
   bool known = false;
   try {
     known = [&]<size_t... I>(std::index_sequence<I...>) {
-      return ((kind == names[I] ? (message = header.get<std::variant_alternative_t<I, Variant>>(), true) : false) || ...);
+      return ((kind == names[I] ? (message = header.get<std::variant_alternative_t<I, Variant>>(), true) : false) ||
+              ...);
     }(std::make_index_sequence<std::variant_size_v<Variant>>());
   } catch (const nlohmann::json::exception& error) {
     throw ChannelError("a message of kind '" + std::string(kind) + "' has a damaged field: " + error.what());

@@ -13,8 +13,8 @@ inline constexpr int kProtocolVersion = 1;
 struct Versions {
   int protocol = kProtocolVersion;
   std::string lockstep = kVersion;
-  std::string libtorch;   // "2.11.0"; empty for the shell, which has none
-  std::string compiler;   // "clang 19.1.7"; empty for all but the compiler
+  std::string libtorch;  // "2.11.0"; empty for the shell, which has none
+  std::string compiler;  // "clang 19.1.7"; empty for all but the compiler
   bool operator==(const Versions&) const = default;
 };
 

@@ -39,8 +39,8 @@ LOCKSTEP_JSON(Waiting, cell, op, missing, where)
 LOCKSTEP_JSON(Dying, cell, error)
 LOCKSTEP_JSON(Reply, id, body)
 
-static constexpr KindNames<HubMessage> kHub = {"prelude", "load",  "drop",   "run",       "regroup",   "interrupt", "abort",
-                                               "query", "credit", "peer_done", "configure", "shutdown"};
+static constexpr KindNames<HubMessage> kHub = {"prelude", "load",  "drop",   "run",       "regroup",   "interrupt",
+                                               "abort",   "query", "credit", "peer_done", "configure", "shutdown"};
 static constexpr KindNames<WorkerMessage> kWorker = {"hello",  "ready", "not_ready", "loaded",  "done",  "regrouped",
                                                      "output", "value", "finding",   "waiting", "dying", "reply"};
 
@@ -51,14 +51,16 @@ static nlohmann::json with_version(nlohmann::json header) {
 
 static const nlohmann::json& checked(const nlohmann::json& header) {
   if (header.is_object() && header.value("v", 0) != kProtocolVersion)
-    throw ChannelError("protocol " + std::to_string(header.value("v", 0)) + " met protocol " + std::to_string(kProtocolVersion) +
-                       ": use a shell and a worker of the same build");
+    throw ChannelError("protocol " + std::to_string(header.value("v", 0)) + " met protocol " +
+                       std::to_string(kProtocolVersion) + ": use a shell and a worker of the same build");
   return header;
 }
 
 nlohmann::json encode(const HubMessage& message) { return with_version(encode_variant(message, kHub)); }
 nlohmann::json encode(const WorkerMessage& message) { return with_version(encode_variant(message, kWorker)); }
-HubMessage decode_hub_message(const nlohmann::json& header) { return decode_variant<HubMessage>(checked(header), kHub); }
+HubMessage decode_hub_message(const nlohmann::json& header) {
+  return decode_variant<HubMessage>(checked(header), kHub);
+}
 WorkerMessage decode_worker_message(const nlohmann::json& header) {
   return decode_variant<WorkerMessage>(checked(header), kWorker);
 }

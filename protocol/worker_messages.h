@@ -3,7 +3,8 @@
 // Header: {"v":1,"kind":"load",...}. The hub is a ROUTER, a worker a DEALER whose identity is "rank-R".
 // Phases of a cell, per rank:   Load → Loaded → Run → (Output | Value | FindingMessage | Waiting)* → Done
 // or, where some rank could not load it: Load → Loaded → Drop. Regroup → Regrouped happens between cells only.
-// Interrupt, Abort, Query, Credit, PeerDone and Shutdown are control: answered by the I/O thread whatever the run thread does.
+// Interrupt, Abort, Query, Credit, PeerDone and Shutdown are control: answered by the I/O thread whatever the run
+// thread does.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -22,7 +23,8 @@ namespace lockstep::protocol {
 
 // ---- hub → worker ------------------------------------------------------------------------------------------------
 
-/// The compiler is ready: the shared object of the prelude, which the worker loads before any cell. Answered by Ready or NotReady.
+/// The compiler is ready: the shared object of the prelude, which the worker loads before any cell. Answered by Ready
+/// or NotReady.
 struct Prelude {
   std::string path;
 };
@@ -33,7 +35,7 @@ struct Load {
   std::string name;
   std::string entry;
   std::vector<Step> steps;
-  RankSet ranks;                 // of the cell
+  RankSet ranks;  // of the cell
 };
 
 /// Some rank could not load the cell: forget it. It has not run anywhere.
@@ -71,7 +73,8 @@ struct Query {
   nlohmann::json arguments = nlohmann::json::object();
 };
 
-/// Lets the worker send that many more bytes of output. Without credit it stops reading its pipes, and the cell's writes wait.
+/// Lets the worker send that many more bytes of output. Without credit it stops reading its pipes, and the cell's
+/// writes wait.
 struct Credit {
   int64_t bytes = 0;
 };
@@ -81,8 +84,8 @@ struct Credit {
 struct PeerDone {
   int64_t cell = 0;
   int rank = 0;
-  std::string how;               // ok, error, interrupted, aborted, dead
-  std::map<std::string, int64_t> collectives;   // group → sequence number of the last one entered
+  std::string how;                             // ok, error, interrupted, aborted, dead
+  std::map<std::string, int64_t> collectives;  // group → sequence number of the last one entered
 };
 
 /// Between cells: environment variables and the working directory of the rank.
@@ -93,7 +96,8 @@ struct Configure {
 
 struct Shutdown {};
 
-using HubMessage = std::variant<Prelude, Load, Drop, Run, Regroup, Interrupt, Abort, Query, Credit, PeerDone, Configure, Shutdown>;
+using HubMessage =
+    std::variant<Prelude, Load, Drop, Run, Regroup, Interrupt, Abort, Query, Credit, PeerDone, Configure, Shutdown>;
 
 // ---- worker → hub ------------------------------------------------------------------------------------------------
 
@@ -102,14 +106,14 @@ struct Hello {
   int rank = 0;
   int64_t pid = 0;
   std::string host;
-  std::string device;            // "cpu", "cuda:1"
+  std::string device;  // "cpu", "cuda:1"
   Versions versions;
-  int64_t cell_limit = 0;        // loaded objects that the system's limit on mappings allows
+  int64_t cell_limit = 0;  // loaded objects that the system's limit on mappings allows
 };
 
 /// The prelude is loaded and the process group is up: the rank takes cells.
 struct Ready {
-  int threads = 0;               // intra-op threads that the rank got
+  int threads = 0;  // intra-op threads that the rank got
 };
 
 /// The rank could not get ready; it ends after this.
@@ -120,29 +124,29 @@ struct NotReady {
 struct Loaded {
   int64_t cell = 0;
   bool ok = false;
-  std::string message;           // why not: demangled, no paths of ours
+  std::string message;                 // why not: demangled, no paths of ours
   std::optional<std::string> warning;  // the number of objects nears the limit
 };
 
 /// What an exception or a crash was.
 struct CellError {
-  std::string type;              // "std::runtime_error", "c10::Error", "SIGSEGV"
+  std::string type;  // "std::runtime_error", "c10::Error", "SIGSEGV"
   std::string message;
-  std::string where;             // "cell 7, line 4"; the innermost line of a cell on the stack
+  std::string where;  // "cell 7, line 4"; the innermost line of a cell on the stack
   int64_t where_cell = 0;
   int where_line = 0;
-  bool root_cause = true;        // false: it failed because another rank did (an aborted collective)
+  bool root_cause = true;          // false: it failed because another rank did (an aborted collective)
   std::vector<std::string> stack;  // innermost first, cell frames named "train() at cell 7, line 4"
 };
 
 struct Done {
   int64_t cell = 0;
-  std::string status;            // ok, error, interrupted, aborted
+  std::string status;  // ok, error, interrupted, aborted
   int64_t steps_done = 0;
   std::optional<CellError> error;
   double run_ms = 0;
-  std::map<std::string, int64_t> collectives;   // group → sequence number of the last one entered
-  bool regroup = false;          // a group of this rank was aborted: collectives need Regroup first
+  std::map<std::string, int64_t> collectives;  // group → sequence number of the last one entered
+  bool regroup = false;                        // a group of this rank was aborted: collectives need Regroup first
 };
 
 struct Regrouped {
@@ -154,14 +158,14 @@ struct Regrouped {
 /// Frame 0: bytes as they were written, of one stream and one cell.
 struct Output {
   int64_t cell = 0;
-  std::string stream;            // stdout, stderr
+  std::string stream;  // stdout, stderr
 };
 
 /// A shown value: the last expression's, or show(x).
 struct Value {
   int64_t cell = 0;
   std::string text;
-  nlohmann::json data;           // null where the value has no JSON form
+  nlohmann::json data;  // null where the value has no JSON form
 };
 
 struct FindingMessage {

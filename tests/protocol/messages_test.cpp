@@ -1,0 +1,100 @@
+// Every message survives the way through JSON, and what is no message is refused with words.
+#include <gtest/gtest.h>
+#include <set>
+
+#include "protocol/compiler_messages.h"
+#include "protocol/error.h"
+#include "protocol/worker_messages.h"
+
+namespace lockstep::protocol {
+namespace {
+
+template <typename T, typename Variant>
+T through_json(Variant (*decode)(const nlohmann::json&), const Variant& message) {
+  return std::get<T>(decode(nlohmann::json::parse(encode(message).dump())));
+}
+
+TEST(Messages, CompileKeepsItsFields) {
+  const auto m = through_json<Compile>(
+      decode_request,
+      CompilerRequest(Compile{.cell = 7, .text = "int k = 1;\n", .ranks = {0, 2}, .optimize = 2, .debug = true}));
+  EXPECT_EQ(m.cell, 7);
+  EXPECT_EQ(m.text, "int k = 1;\n");
+  EXPECT_EQ(m.ranks, (RankSet{0, 2}));
+  EXPECT_EQ(m.optimize, 2);
+  EXPECT_TRUE(m.debug);
+  EXPECT_EQ(m.time_limit_s, 60);
+}
+
+TEST(Messages, SettleKeepsRanksAsKeys) {
+  const auto m = through_json<Settle>(
+      decode_request, CompilerRequest(Settle{.cell = 3, .loaded = true, .steps_done = {{0, 4}, {11, 2}}}));
+  EXPECT_EQ(m.steps_done.at(11), 2);
+}
+
+TEST(Messages, CompiledKeepsObjectsAndDiagnostics) {
+  Compiled sent{.cell = 1, .status = "ok"};
+  sent.diagnostics.push_back({.severity = "warning", .line = 2, .column = 5, .message = "unused"});
+  sent.objects.push_back({.ranks = {1}, .name = "cell_1.so", .entry = "e", .steps = {{3, {"a", "b"}}}, .frame = 0});
+  const auto m = through_json<Compiled>(decode_response, CompilerResponse(sent));
+  EXPECT_EQ(m.objects.at(0).steps.at(0).names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(m.diagnostics.at(0).column, 5);
+}
+
+TEST(Messages, DoneKeepsItsError) {
+  Done sent{.cell = 4, .status = "error", .steps_done = 2, .run_ms = 1.5, .collectives = {{"default", 12}}};
+  sent.error = CellError{.type = "std::runtime_error", .message = "bad", .where = "cell 4, line 2", .where_line = 2};
+  const auto m = through_json<Done>(decode_worker_message, WorkerMessage(sent));
+  ASSERT_TRUE(m.error);
+  EXPECT_EQ(m.error->where_line, 2);
+  EXPECT_EQ(m.collectives.at("default"), 12);
+  EXPECT_FALSE((through_json<Done>(decode_worker_message, WorkerMessage(Done{.cell = 4, .status = "ok"})).error));
+}
+
+TEST(Messages, FindingKeepsAbsentThingsAbsent) {
+  Finding finding{.severity = Severity::fault, .inspector = "verify", .verdict = "mismatch", .ranks = {2}};
+  finding.tensors.push_back(
+      {.name = "fc1.weight", .dtype = "float32", .shape = {256, 64}, .count = 3, .first = {12, 4}});
+  const nlohmann::json json = finding;
+  EXPECT_TRUE(json.at("step").is_null());
+  EXPECT_TRUE(json.at("op").is_null());
+  EXPECT_EQ(json.at("tensor"), "fc1.weight");
+  EXPECT_EQ(json.at("severity"), "fault");
+  const auto m = through_json<FindingMessage>(decode_worker_message, WorkerMessage(FindingMessage{finding}));
+  EXPECT_EQ(m.finding.tensors.at(0).first, (std::vector<int64_t>{12, 4}));
+  EXPECT_FALSE(m.finding.step);
+}
+
+TEST(Messages, EveryKindHasItsOwnName) {
+  std::set<std::string> kinds;
+  for (const HubMessage& m :
+       {HubMessage(Prelude{}), HubMessage(Load{}), HubMessage(Drop{}), HubMessage(protocol::Run{}),
+        HubMessage(Regroup{}), HubMessage(Interrupt{}), HubMessage(Abort{}), HubMessage(Query{}), HubMessage(Credit{}),
+        HubMessage(PeerDone{}), HubMessage(Configure{}), HubMessage(Shutdown{})}) {
+    EXPECT_EQ(decode_hub_message(encode(m)).index(), m.index());
+    kinds.insert(encode(m)["kind"]);
+  }
+  EXPECT_EQ(kinds.size(), std::variant_size_v<HubMessage>);
+}
+
+TEST(Messages, UnknownKindsVersionsAndDamagedFieldsAreRefused) {
+  auto load = encode(HubMessage(Load{}));
+  load["kind"] = "teleport";
+  EXPECT_THROW(decode_hub_message(load), ChannelError);
+  auto run = encode(HubMessage(protocol::Run{}));
+  run["v"] = kProtocolVersion + 1;
+  try {
+    decode_hub_message(run);
+    FAIL();
+  } catch (const ChannelError& error) {
+    EXPECT_NE(std::string(error.what()).find("same build"), std::string::npos) << error.what();
+  }
+  auto damaged = encode(HubMessage(protocol::Run{}));
+  damaged["cell"] = "seven";
+  EXPECT_THROW(decode_hub_message(damaged), ChannelError);
+  EXPECT_THROW(decode_request(nlohmann::json::array()), ChannelError);
+  EXPECT_THROW(decode_response(nlohmann::json{{"kind", 3}}), ChannelError);
+}
+
+}  // namespace
+}  // namespace lockstep::protocol

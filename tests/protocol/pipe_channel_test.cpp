@@ -1,0 +1,68 @@
+#include "protocol/pipe_channel.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "protocol/error.h"
+
+namespace lockstep::protocol {
+namespace {
+
+struct Pair {
+  int ends[2];
+  Pair() { EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0); }
+  ~Pair() {
+    close_end(0);
+    close_end(1);
+  }
+  void close_end(int i) {
+    if (ends[i] >= 0) ::close(std::exchange(ends[i], -1));
+  }
+};
+
+TEST(PipeChannel, HeaderAndFramesArriveAsSent) {
+  Pair pair;
+  const std::string large(3 << 20, '\x7f'), binary("\0\x01\n", 3);
+  std::thread sender([&] { send_message(pair.ends[0], {{{"kind", "x"}}, {binary, "", large}}); });
+  const auto message = receive_message(pair.ends[1]);
+  sender.join();
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->header["kind"], "x");
+  EXPECT_EQ(message->frames, (std::vector<std::string>{binary, "", large}));
+}
+
+TEST(PipeChannel, TextThatIsNotUtf8DoesNotStopAHeader) {
+  Pair pair;
+  send_message(pair.ends[0], {{{"text", "a\xff"}}, {}});
+  EXPECT_EQ(receive_message(pair.ends[1])->header["text"], "a\xef\xbf\xbd");
+}
+
+TEST(PipeChannel, EndBetweenMessagesIsNoErrorEndWithinOneIs) {
+  Pair pair;
+  send_message(pair.ends[0], {{{"a", 1}}, {}});
+  const uint32_t frames = 1;
+  ASSERT_EQ(::write(pair.ends[0], &frames, sizeof frames), ssize_t(sizeof frames));
+  pair.close_end(0);
+  EXPECT_TRUE(receive_message(pair.ends[1]));
+  EXPECT_THROW(receive_message(pair.ends[1]), ChannelError);
+  EXPECT_FALSE(receive_message(pair.ends[1]));
+}
+
+TEST(PipeChannel, NoiseIsRefusedBeforeMemoryIsTaken) {
+  Pair pair;
+  const std::string noise(64, '\xff');
+  ASSERT_EQ(::write(pair.ends[0], noise.data(), noise.size()), ssize_t(noise.size()));
+  EXPECT_THROW(receive_message(pair.ends[1]), ChannelError);
+}
+
+TEST(PipeChannel, SendingToAClosedEndThrowsRatherThanKills) {
+  Pair pair;
+  pair.close_end(1);
+  EXPECT_THROW(send_message(pair.ends[0], {{{"a", 1}}, {}}), ChannelError);
+}
+
+}  // namespace
+}  // namespace lockstep::protocol
