@@ -14,7 +14,8 @@ namespace lockstep::protocol {
   static void to_json(nlohmann::json& json, const STRUCT&) { json = nlohmann::json::object(); } \
   static void from_json(const nlohmann::json&, STRUCT&) {}
 
-LOCKSTEP_JSON(Compile, cell, text, ranks, optimize, debug, time_limit_s, directory)
+LOCKSTEP_JSON(Compile, cell, text, ranks, optimize, debug, time_limit_s, directory, number)
+LOCKSTEP_JSON(Cancel, cell)
 LOCKSTEP_JSON(Settle, cell, loaded, steps_done)
 LOCKSTEP_JSON(Forget, names)
 LOCKSTEP_EMPTY_JSON(ListNames)
@@ -36,8 +37,8 @@ LOCKSTEP_JSON(CompilerReady, versions, prelude, ms)
 LOCKSTEP_JSON(CompilerFailed, message)
 LOCKSTEP_JSON(CompilerProgress, message)
 
-static constexpr KindNames<CompilerRequest> kRequests = {"compile",  "settle",  "forget",     "list_names",
-                                                         "complete", "inspect", "is_complete"};
+static constexpr KindNames<CompilerRequest> kRequests = {"compile",  "settle",  "forget",      "list_names",
+                                                         "complete", "inspect", "is_complete", "cancel"};
 static constexpr KindNames<CompilerResponse> kResponses = {
     "compiled", "settled", "names", "completions", "inspection", "completeness", "ready", "failed", "progress"};
 

@@ -29,6 +29,14 @@ struct Compile {
   bool debug = false;  // full debug information rather than line tables
   double time_limit_s = 60;
   std::string directory;  // for #include "..." : what %cd says
+  int64_t number = 0;  // what people call the cell: in messages, file names and line tables. The parts of a cell that
+                       // a line magic splits are compiled one by one and share a number. 0: the same as `cell`
+};
+
+/// Sent while a Compile is under way: give it up. The Compile is answered by Compiled with status "cancelled"; Cancel
+/// itself has no answer, and means nothing when nothing is being compiled.
+struct Cancel {
+  int64_t cell = 0;
 };
 
 /// How a compiled cell ended on its ranks. Sent once per Compile that succeeded, before the next.
@@ -64,7 +72,7 @@ struct IsComplete {
   std::string text;
 };
 
-using CompilerRequest = std::variant<Compile, Settle, Forget, ListNames, Complete, Inspect, IsComplete>;
+using CompilerRequest = std::variant<Compile, Settle, Forget, ListNames, Complete, Inspect, IsComplete, Cancel>;
 
 /// One initialiser or statement: what runs as a unit, and which names it brings into being.
 struct Step {
@@ -92,7 +100,7 @@ struct Diagnostic {
 
 struct Compiled {
   int64_t cell = 0;
-  std::string status;  // ok, error, timeout, crash
+  std::string status;  // ok, error, timeout, crash, cancelled
   std::vector<Diagnostic> diagnostics;
   std::string rendered;  // diagnostics as people read them: user's lines, carets, no generated name
   std::vector<CompiledObject> objects;

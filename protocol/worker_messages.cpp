@@ -16,6 +16,7 @@ LOCKSTEP_JSON(Prelude, path)
 LOCKSTEP_JSON(Load, cell, name, entry, steps, ranks)
 LOCKSTEP_JSON(Drop, cell)
 LOCKSTEP_JSON(Run, cell)
+LOCKSTEP_JSON(Builtin, cell, name, arguments)
 LOCKSTEP_JSON(Regroup, generation, ranks, timeout_s)
 LOCKSTEP_JSON(Interrupt, cell)
 LOCKSTEP_JSON(Abort, reason)
@@ -39,8 +40,9 @@ LOCKSTEP_JSON(Waiting, cell, op, missing, where)
 LOCKSTEP_JSON(Dying, cell, error)
 LOCKSTEP_JSON(Reply, id, body)
 
-static constexpr KindNames<HubMessage> kHub = {"prelude", "load",  "drop",   "run",       "regroup",   "interrupt",
-                                               "abort",   "query", "credit", "peer_done", "configure", "shutdown"};
+static constexpr KindNames<HubMessage> kHub = {"prelude",   "load",     "drop",   "run",    "regroup",
+                                               "interrupt", "abort",    "query",  "credit", "peer_done",
+                                               "configure", "shutdown", "builtin"};
 static constexpr KindNames<WorkerMessage> kWorker = {"hello",  "ready", "not_ready", "loaded",  "done",  "regrouped",
                                                      "output", "value", "finding",   "waiting", "dying", "reply"};
 

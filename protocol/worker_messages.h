@@ -43,8 +43,18 @@ struct Drop {
   int64_t cell = 0;
 };
 
+/// Runs a loaded cell. May come again for a cell that has run (%%timeit): its steps run again, answered by another
+/// Done.
 struct Run {
   int64_t cell = 0;
+};
+
+/// Runs a function of the worker's own on the run thread, as a cell of one step; no object is loaded. Answered by Done.
+/// name: barrier (of all ranks; run_ms of Done is the time that this rank waited).
+struct Builtin {
+  int64_t cell = 0;
+  std::string name;
+  nlohmann::json arguments = nlohmann::json::object();
 };
 
 /// (Re)connects the process groups of all of `ranks` under a fresh store prefix. Collective; on the run thread.
