@@ -106,8 +106,8 @@ struct Configure {
 
 struct Shutdown {};
 
-using HubMessage =
-    std::variant<Prelude, Load, Drop, Run, Regroup, Interrupt, Abort, Query, Credit, PeerDone, Configure, Shutdown>;
+using HubMessage = std::variant<Prelude, Load, Drop, Run, Regroup, Interrupt, Abort, Query, Credit, PeerDone, Configure,
+                                Shutdown, Builtin>;
 
 // ---- worker → hub ------------------------------------------------------------------------------------------------
 
