@@ -53,6 +53,8 @@ class Session {
   bool started() const;
   int world_size() const;                     // 0 before start()
   RankSet live_ranks() const;
+  RankSet target_ranks() const;               // of a cell that names none: for prompts; empty before start()
+  int64_t next_cell() const;                  // the number that the next cell with C++ in it gets
 
   /// Runs one cell as typed: magics, C++ or a mix. Never throws for what the user wrote: it becomes an ErrorEvent and a status.
   CellOutcome run(const std::string& text, const std::string& title = "");

@@ -1,0 +1,26 @@
+// The subcommands of `lockstep`. Each registers itself from its own file; main.cpp only asks the table.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace lockstep::shell {
+
+struct Command {
+  std::string name;  // "run"; empty: what `lockstep` without a subcommand does
+  std::string summary;
+  /// Adds options to `app` and returns what runs the command: its result is the exit code. UsageError thrown there
+  /// exits with 2, StartError with 3, anything else with 1; main prints the message.
+  std::function<std::function<int()>(CLI::App& app)> set_up;
+};
+
+/// All commands, by name.
+std::vector<Command>& commands();
+
+/// `static const RegisterCommand kDoctor({...});` at file scope.
+struct RegisterCommand {
+  explicit RegisterCommand(Command command) { commands().push_back(std::move(command)); }
+};
+
+}  // namespace lockstep::shell

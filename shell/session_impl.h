@@ -1,0 +1,104 @@
+// What a session is made of: the state that magics read and set, and what they can have done. Not for front ends.
+//
+// Everything here happens on the session's thread. Functions that wait (run_code, query, ask) serve the ranks
+// meanwhile.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "protocol/compiler_messages.h"
+#include "protocol/worker_messages.h"
+#include "shell/event.h"
+#include "shell/magic.h"
+#include "shell/session.h"
+
+namespace lockstep::shell {
+
+/// A cell as it was typed, for %history and %save. Cells of magics alone have the number 0.
+struct HistoryEntry {
+  int64_t number = 0;
+  std::string title;
+  std::string text;
+  RankSet ranks;
+  std::string status;
+};
+
+/// How C++ that a magic had run ended: what %time prints. The outcome of the cell around it has it already.
+struct CodeResult {
+  std::string status = "ok";  // as CellEvent::status
+  RankSet ranks;
+  double compile_ms = 0;
+  std::map<int, double> run_ms;  // per rank that ran it
+  std::map<int, std::string> rank_status;
+};
+
+struct Session::Impl {
+  Impl(SessionOptions options, EventSink& events);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  // ---- State that magics read and set ------------------------------------------------------------------------------
+  SessionOptions options;  // %dist_init changes it before start()
+  EventSink& events;
+  std::optional<RankSet> target;  // %rank: ranks of the cells from now on; none: by distributed
+  bool distributed = true;        // %dist_mode: cells without a target go to all ranks, or to rank 0
+  bool quiet = false;             // %quiet
+  std::string directory;          // %cd: where #include "..." and the workers look; set with configure()
+  std::vector<HistoryEntry> history;
+
+  // ---- The session -------------------------------------------------------------------------------------------------
+  void start();     // idempotent; throws StartError, UsageError
+  void shutdown();  // ends workers and compiler; names and numbers start afresh
+  bool started() const;
+  int world_size() const;  // starts the session if needed
+  RankSet live_ranks() const;
+  RankSet dead_ranks() const;
+  /// The ranks of a cell that names none: target, or all (distributed) or rank 0; dead ranks taken out. Starts the
+  /// session if needed.
+  RankSet target_ranks();
+  /// Parses a rank set of this session (started if needed). Throws UsageError.
+  RankSet parse_ranks(std::string_view spec);
+  int64_t next_number() const;
+
+  // ---- What magics can have done -----------------------------------------------------------------------------------
+  /// Emits a MessageEvent under the running cell.
+  void message(std::string text, nlohmann::json data = nullptr);
+  /// Compiles and runs C++ as a part of the running cell. Lines are counted from `line` of the cell. What goes wrong is
+  /// told by events and is in the result's status; throws UsageError for ranks that can't run it.
+  CodeResult run_code(std::string_view code, const CellSettings& settings, int line);
+  /// Runs a function of the worker's own (barrier) on the run threads of `ranks`.
+  CodeResult run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks);
+  /// Asks the I/O threads of live ranks; ranks that did not answer in time are missing from the result.
+  std::map<int, nlohmann::json> query(const RankSet& ranks, const std::string& what,
+                                      const nlohmann::json& arguments = nlohmann::json::object(),
+                                      std::chrono::milliseconds limit = std::chrono::milliseconds(1000));
+  /// One request to the compiler (started if needed). Throws ChannelError when it ended and could not be started again.
+  protocol::CompilerResponse ask(const protocol::CompilerRequest& request);
+  /// Environment and working directory of all ranks, those that start later too.
+  void configure(const protocol::Configure& change);
+  const protocol::Configure& configuration() const;
+  /// Ends the running cells of `ranks` with "interrupted"; returns at once.
+  void interrupt(const RankSet& ranks);
+  /// Frees `ranks` from the collectives they sit in; their cells end as aborted. Returns when they are back, or after 5
+  /// s.
+  void abort(const RankSet& ranks, const std::string& reason);
+
+  // ---- For Session --------------------------------------------------------------------------------------------------
+  CellOutcome run(const std::string& text, const std::string& title);
+  void serve(int fd, std::optional<std::chrono::milliseconds> limit);
+  void interrupt_from_signal() noexcept;
+
+ private:
+  struct State;  // session_state.h: hub, launcher, compiler client, cells
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::shell
