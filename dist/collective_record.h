@@ -1,0 +1,41 @@
+// One collective as the log has it: who called what, on which group, from where, and how far it got.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "protocol/finding.h"
+
+namespace lockstep::dist {
+
+enum class CollectiveState : uint8_t { entered, done, failed };
+
+struct CollectiveRecord {
+  std::string group;           // "default"
+  int64_t seq = 0;             // per group, from 1; per peer and direction for send and recv
+  std::string op;              // "all_reduce", as in dist::
+  std::string dtype;           // "float32"; empty where there is no tensor
+  std::vector<int64_t> shape;  // of the first tensor, at most eight dimensions
+  int tensor_count = 0;
+  int root = -1;          // rank of the default group; -1: the operation has none
+  std::string reduce_op;  // "SUM"; empty: the operation has none
+  int64_t bytes = 0;      // of this rank's input
+  uint64_t call_site =
+      0;  // return address in the code that called dist::; 0 where unknown (calls that c10d makes itself)
+  std::optional<int64_t> site_cell;  // the cell whose code holds call_site, and the offset in it
+  uint64_t site_offset = 0;
+  int64_t cell = 0;  // current cell and step when it was entered; 0: none
+  int64_t step = 0;
+  int64_t entered_ns = 0;  // CLOCK_MONOTONIC
+  int64_t done_ns = 0;     // 0 until done
+  CollectiveState state = CollectiveState::entered;
+  bool point_to_point = false;
+};
+
+/// "all_reduce float32 [1000] SUM", as errors and tables name it.
+std::string describe(const CollectiveRecord& record);
+
+FindingOp to_finding_op(const CollectiveRecord& record);
+
+}  // namespace lockstep::dist

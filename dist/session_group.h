@@ -1,0 +1,70 @@
+// What the worker of a session calls: bring the groups up, say which cell runs, free the run thread from a collective,
+// ask how far it got. No LibTorch in here.
+//
+// Threads: start_session_group, regroup_session and end_session_group on the run thread; everything else from any
+// thread, at once, whatever the run thread does.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dist/collective_record.h"
+#include "dist/errors.h"
+#include "protocol/rank_set.h"
+
+namespace lockstep::dist {
+
+struct SessionGroupOptions {
+  int rank = 0;
+  int world_size = 1;
+  std::string store_address;     // "127.0.0.1:PORT" of the session's TCPStore
+  std::string backend = "gloo";  // "auto", "gloo", "nccl"
+  std::string device = "cpu";    // "cpu", "cuda:0"
+  std::string log_path;          // "<session>/rank-R/log"; empty: anonymous memory
+  bool check_collectives = true;
+  double timeout_s = 1800;  // of each collective
+  double connect_timeout_s = 60;
+};
+
+/// Makes the default group. Collective over all ranks. Throws Error naming the ranks that did not come.
+void start_session_group(const SessionGroupOptions& options);
+/// Local: closes every group. Nothing of it waits for a peer.
+void end_session_group();
+
+/// dist::regroup without LibTorch's types, for protocol::Regroup.
+void regroup_session(int64_t generation, const RankSet& ranks, double timeout_s);
+/// Whether a group of this rank was aborted or has failed, so that collectives need a regroup first
+/// (protocol::Done::regroup).
+bool needs_regroup();
+
+/// The cell (0: none) and step that collectives entered from now on are logged with.
+void set_thread_context(int64_t cell, int64_t step = 0);
+
+/// Code of a loaded cell, so that a reader of the log can say cell and offset of a call site.
+void register_code_range(int64_t cell, const void* begin, size_t size);
+
+/// dist::abort (declared here, too, so that the I/O thread needs no LibTorch header).
+void abort(const std::string& reason);
+
+/// Group → sequence number of the last collective entered, for protocol::Done::collectives.
+std::map<std::string, int64_t> progress();
+
+/// The collective that this rank sits in now: the oldest one entered and not done of those that threads wait in, else
+/// of all.
+std::optional<CollectiveRecord> current_collective();
+/// The newest `count` records, oldest first.
+std::vector<CollectiveRecord> last_collectives(size_t count);
+
+/// Another rank has left `cell` having entered that many collectives per group (protocol::PeerDone). When this rank
+/// sits in a later one, or enters one while `cell` is still its current cell, the waiting callback is called.
+void peer_left(int64_t cell, int rank, const std::string& how, const std::map<std::string, int64_t>& progress);
+
+/// Called (from the thread that noticed, at most once per collective and set of ranks) with the collective and the
+/// ranks that can no longer enter it within the cell.
+void set_waiting_callback(std::function<void(const CollectiveRecord& record, const RankSet& missing)> callback);
+
+}  // namespace lockstep::dist
