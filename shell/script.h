@@ -1,4 +1,7 @@
 // Session scripts: Jupytext's percent format for C++, and .ipynb files. Text in, cells out; nothing runs here.
+//
+// A line `// %%` (then white space or its end) begins a cell: `// %% TITLE [markdown] KEY=JSON ...`. Lines `// %name` where name is a known
+// magic lose their `// `, as jupytext wrote it. What is wrong is a UsageError "FILE:LINE: what; the mend".
 #pragma once
 #include <map>
 #include <optional>
@@ -19,13 +22,23 @@ struct ScriptCell {
   std::vector<Tag> tags;
   std::map<std::string, std::string> metadata;   // other key=value pairs of the marker
   std::string text;
-  int line = 0;                                  // in the file, of the first line of the text, from 1
+  int line = 0;                                  // in the file, of the first line of the text, from 1; 0 in a notebook
 };
 
-/// Reads a .cpp (percent format) or .ipynb file. Throws UsageError naming the file, the line and the mend.
+/// Reads a .cpp (percent format) or .ipynb file; `-` is the standard input. Throws UsageError naming the file, the line and the mend.
 std::vector<ScriptCell> read_script(const std::string& path);
 
 /// The percent format alone. `name` is for messages.
 std::vector<ScriptCell> parse_script(std::string_view text, const std::string& name);
+
+/// The cells of a notebook (nbformat 4), raw cells left out. `name` is for messages.
+std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string& name);
+
+/// The percent format of these cells, which parse_script reads back.
+std::string format_script(const std::vector<ScriptCell>& cells);
+
+/// "raises-exception" or "expects-finding=verify:mismatch" taken apart. `where` is for messages. Throws UsageError for a slip of one of the
+/// tags that mean something here; all others are the user's own.
+Tag parse_tag(const std::string& text, const std::string& where);
 
 }  // namespace lockstep::shell

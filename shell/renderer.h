@@ -1,0 +1,74 @@
+// Draws a session's events for people: on a terminal with colours and progress in place, in a file or a pipe as plain
+// lines.
+//
+// What several ranks say alike is there once, behind its ranks; what differs is in rank order. The errors of a cell
+// come at its end, those that follow from another first and the cause last, where the eye is; until then a terminal
+// shows them in a row at the bottom.
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shell/event.h"
+#include "shell/rank_output.h"
+#include "shell/screen.h"
+
+namespace lockstep::shell {
+
+class Renderer : public EventSink {
+ public:
+  using Write = std::function<void(std::string_view)>;
+
+  /// `write` gets whole pieces of what is drawn, at least one for each event that shows.
+  Renderer(const Screen& screen, Write write);
+
+  void take(const Event& event) override;
+
+  /// The line that a cell begins with in a transcript, as a prompt shows it: `In [7] ranks 0-3 ▸ title, or first line`.
+  void begin_cell(int64_t cell, const RankSet& ranks, const std::string& title, const std::string& text);
+
+  /// Ends unfinished lines and draws the errors that are held: the cell is over, or a prompt comes next.
+  void flush();
+
+  /// Off while a prompt is on the screen: nothing is drawn in place, unfinished lines wait for their ends.
+  void set_live(bool live);
+  /// The terminal has got another size.
+  void set_screen(const Screen& screen);
+  /// Leaves out notes, states of ranks and the start of the session; output, values, errors and faults stay.
+  void set_quiet(bool quiet) { quiet_ = quiet; }
+
+ private:
+  void draw(const SessionEvent& event);
+  void draw(const CellEvent& event);
+  void draw(const OutputEvent& event);
+  void draw(const ValueEvent& event);
+  void draw(const ErrorEvent& event);
+  void draw(const FindingEvent& event);
+  void draw(const RankEvent& event);
+  void draw(const MessageEvent& event);
+  void draw(const MarkdownEvent& event);
+  void draw(const EndEvent& event);
+  void draw_errors();
+  void draw_error(const ErrorEvent& error);
+  void put();
+  std::string bottom_rows(size_t& rows) const;
+
+  Screen screen_;
+  Write write_;
+  RankOutput output_;
+  std::vector<ErrorEvent> errors_;  // of the running cell
+  std::string drawn_;               // what the event at hand adds above the bottom rows
+  std::string bottom_;              // bottom rows that stand on the screen
+  size_t bottom_rows_ = 0;
+  bool live_ = true;
+  bool quiet_ = false;
+};
+
+/// "rank 2", "ranks 0-2,4".
+std::string rank_label(const RankSet& ranks);
+
+/// `In [7] ranks 0-3 ▸ `, coloured as the screen allows.
+std::string prompt_text(int64_t cell, const RankSet& ranks, const Screen& screen);
+
+}  // namespace lockstep::shell

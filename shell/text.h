@@ -1,0 +1,42 @@
+// Text as a terminal shows it: UTF-8, and how many columns it takes.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::shell {
+
+/// Offset of the first byte that is not part of well-formed UTF-8; nothing where all of it is.
+std::optional<size_t> find_invalid_utf8(std::string_view text);
+
+/// One character at the front of `text`: its code point and how many bytes it takes. Bytes that are no UTF-8 are
+/// U+FFFD, one by one.
+struct Character {
+  char32_t code = 0;
+  size_t bytes = 0;
+};
+Character first_character(std::string_view text);
+
+/// Columns that a character takes: 0 for combining ones, 2 for wide ones (CJK, emoji), otherwise 1.
+int character_width(char32_t code);
+
+/// Length of the terminal's escape sequence at the front of `text` (CSI, OSC or two bytes); 0 where there is none.
+/// One that is cut off at the end counts as far as it goes.
+size_t escape_length(std::string_view text);
+
+/// Columns of one line of text. Escape sequences take none; a tab goes to the next multiple of 8.
+int text_width(std::string_view text);
+
+/// The beginning of one line of text that takes at most `columns`; escape sequences are kept whole.
+std::string_view fitting(std::string_view text, int columns);
+
+/// Breaks text at blanks into lines of at most `columns` (0: only where it has line ends). Words that are longer stay
+/// whole; the leading blanks of a line are kept on its continuations.
+std::vector<std::string> wrapped(std::string_view text, int columns);
+
+/// The lines of text, without their ends; a last line end begins no further line.
+std::vector<std::string_view> lines_of(std::string_view text);
+
+}  // namespace lockstep::shell
