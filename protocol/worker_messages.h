@@ -83,8 +83,11 @@ struct Query {
   nlohmann::json arguments = nlohmann::json::object();
 };
 
-/// Lets the worker send that many more bytes of output. Without credit it stops reading its pipes, and the cell's
-/// writes wait.
+/// Bytes of output that a worker may send before its first Credit.
+inline constexpr int64_t kOutputWindow = 1 << 20;
+
+/// Lets the worker send that many more bytes of output (those that the hub is done with). Without credit it stops
+/// reading its pipes, and the cell's writes wait.
 struct Credit {
   int64_t bytes = 0;
 };
