@@ -1,0 +1,309 @@
+#include "shell/renderer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+using namespace lockstep;
+using namespace lockstep::shell;
+using testing::HasSubstr;
+using testing::Not;
+
+namespace {
+
+/// A transcript: what a pipe would get.
+struct Transcript {
+  explicit Transcript(int ranks = 4, Screen screen = {.unicode = true})
+      : renderer(screen, [this](std::string_view bytes) { text += bytes; }) {
+    renderer.set_quiet(true);
+    renderer.take(SessionEvent{.id = "1-a", .ranks = RankSet::all(ranks)});
+    renderer.set_quiet(false);
+  }
+  void output(RankSet ranks, std::string bytes, std::string stream = "stdout") {
+    renderer.take(OutputEvent{1, std::move(ranks), std::move(stream), std::move(bytes)});
+  }
+  void end(RankSet ranks, std::string status = "ok") {
+    CellEvent event{.cell = 1, .ranks = ranks, .status = status};
+    for (const int rank : ranks) event.rank_status[rank] = status;
+    renderer.take(event);
+  }
+
+  std::string text;
+  Renderer renderer;
+};
+
+Finding drifted() {
+  Finding finding;
+  finding.severity = Severity::fault;
+  finding.inspector = "verify";
+  finding.verdict = "mismatch";
+  finding.ranks = {2};
+  finding.object = "net";
+  finding.message = "rank 2 differs from ranks 0-1,3 in fc1.weight";
+  finding.tensors = {{"fc1.weight", "float32", {256, 64}, 3, {12, 4}, 0.0012}, {"b", "float32", {8}, 1, {0}, 2.0}};
+  finding.where = "cell 7, line 4";
+  return finding;
+}
+
+}  // namespace
+
+TEST(Renderer, EqualOutputOnceWithItsRanks) {
+  Transcript t;
+  t.output({0, 1, 2, 3}, "loss 0.5\n");
+  t.output({0}, "zero\n");
+  t.output({1, 2, 3}, "others\n", "stderr");
+  t.end({0, 1, 2, 3});
+  EXPECT_EQ(t.text,
+            "0-3 │ loss 0.5\n"
+            "0   │ zero\n"
+            "1-3 ┊ others\n");
+}
+
+TEST(Renderer, LinesAreNeverMixed) {
+  Transcript t(2);
+  t.output({0, 1}, "loss ");
+  t.output({0}, "0.5\nnext");
+  t.output({1}, "0.6\n");
+  t.output({0}, " line\nrest");
+  t.end({0, 1});
+  EXPECT_EQ(t.text,
+            "0   │ loss 0.5\n"
+            "1   │ loss 0.6\n"
+            "0   │ next line\n"
+            "0   │ rest\n");
+}
+
+TEST(Renderer, ProgressInAPipeIsItsLastState) {
+  Transcript t(2);
+  for (int i = 0; i <= 100; ++i) t.output({0, 1}, std::string("\r").append(std::to_string(i)).append("%"));
+  EXPECT_EQ(t.text, "");
+  t.end({0, 1});
+  EXPECT_EQ(t.text, "0-1 │ 100%\n");
+}
+
+TEST(Renderer, ProgressOnATerminalIsDrawnInPlace) {
+  Transcript t(2, {.terminal = true, .unicode = true, .width = 40});
+  t.output({0}, "10%");
+  EXPECT_EQ(t.text, "0   │ 10%");
+  t.text.clear();
+  t.output({1}, "7%");
+  EXPECT_EQ(t.text, "\r\033[J0   │ 10%\n1   │ 7%");
+  t.text.clear();
+  t.output({0}, "\r20%");
+  EXPECT_EQ(t.text, "\r\033[1A\033[J0   │ 20%\n1   │ 7%");
+  t.text.clear();
+  t.output({0}, "\n");
+  EXPECT_EQ(t.text, "\r\033[1A\033[J0   │ 20%\n1   │ 7%");
+  t.text.clear();
+  t.end({0, 1});
+  EXPECT_EQ(t.text, "\r\033[J1   │ 7%\n");
+}
+
+TEST(Renderer, RowsInPlaceNeverWrap) {
+  Transcript t(2, {.terminal = true, .unicode = true, .width = 20});
+  t.output({0, 1}, std::string(50, 'x') + "END");
+  EXPECT_EQ(t.text, "0-1 │ …" + std::string(9, 'x') + "END");
+  t.text.clear();
+  t.output({0, 1}, "\n");
+  EXPECT_EQ(t.text, "\r\033[J0-1 │ " + std::string(50, 'x') + "END\n");
+}
+
+TEST(Renderer, NothingIsDrawnInPlaceAboveAPrompt) {
+  Transcript t(2, {.terminal = true, .unicode = true, .width = 40});
+  t.renderer.set_live(false);
+  t.output({0}, "half");
+  EXPECT_EQ(t.text, "");
+  t.output({0}, " whole\n");
+  EXPECT_EQ(t.text, "0   │ half whole\n");
+}
+
+TEST(Renderer, ControlCharactersDoNotReachATerminal) {
+  Transcript t(2, {.terminal = true, .unicode = true, .width = 60});
+  t.output({0, 1}, "bell\a \x01 \xFF tab\t\033[31mred\033[5;5H\n");
+  EXPECT_EQ(t.text, "0-1 │ bell^G ^A \uFFFD tab\t\033[31mred\033[0m\n");
+}
+
+TEST(Renderer, OneRankNeedsNoGutter) {
+  Transcript t(1);
+  t.output({0}, "plain\n");
+  t.renderer.take(ValueEvent{1, {0}, "42", nullptr});
+  EXPECT_EQ(t.text, "plain\n= 42\n");
+}
+
+TEST(Renderer, ValuesPerRank) {
+  Transcript t(2);
+  t.renderer.take(ValueEvent{1, {0, 1}, "2", nullptr});
+  t.renderer.take(ValueEvent{2, {0}, "0", nullptr});
+  t.renderer.take(ValueEvent{2, {1}, " 1  1\n[ Float{2} ]", nullptr});
+  EXPECT_EQ(t.text,
+            "0-1 = 2\n"
+            "0   = 0\n"
+            "1   =  1  1\n"
+            "1   = [ Float{2} ]\n");
+}
+
+TEST(Renderer, CompileErrorsKeepTheirCarets) {
+  Transcript t;
+  const std::string message =
+      "cell 7, line 1, column 9: error: use of undeclared identifier 'foo'\n    1 | int a = foo;\n      |         ^\n";
+  t.renderer.take(ErrorEvent{.cell = 7, .ranks = {0, 1, 2, 3}, .type = "compile_error", .message = message});
+  EXPECT_EQ(t.text, message);
+}
+
+TEST(Renderer, CompileErrorsInColour) {
+  Transcript t(2, {.terminal = true, .colour = true, .unicode = true, .width = 80});
+  t.renderer.take(
+      ErrorEvent{.cell = 7, .type = "compile_error", .message = "cell 7, line 1: error: no\n  1 | x\n    | ^\n"});
+  EXPECT_EQ(t.text, "cell 7, line 1: \033[1;31merror:\033[0m\033[1m no\033[0m\n  1 | x\n\033[32m    | ^\033[0m\n");
+}
+
+TEST(Renderer, TheRootCauseComesLast) {
+  Transcript t;
+  t.renderer.take(ErrorEvent{.cell = 1,
+                             .ranks = {1},
+                             .type = "std::runtime_error",
+                             .message = "replicas differ",
+                             .where = "cell 1, line 3",
+                             .stack = {"check() at cell 1, line 3"}});
+  t.output({0}, "still here\n");
+  t.renderer.take(ErrorEvent{.cell = 1,
+                             .ranks = {0, 2, 3},
+                             .type = "dist::Aborted",
+                             .message = "all_reduce was aborted",
+                             .root_cause = false});
+  EXPECT_EQ(t.text, "0   │ still here\n");
+  t.end({0, 1, 2, 3}, "error");
+  EXPECT_EQ(t.text,
+            "0   │ still here\n"
+            "• ranks 0,2-3: dist::Aborted\n"
+            "    all_reduce was aborted\n"
+            "✗ rank 1: std::runtime_error in cell 1, line 3\n"
+            "    replicas differ\n"
+            "      check() at cell 1, line 3\n");
+}
+
+TEST(Renderer, ATerminalShowsAFailureWhileOthersRun) {
+  Transcript t(2, {.terminal = true, .unicode = true, .width = 40});
+  t.renderer.take(ErrorEvent{
+      .cell = 1, .ranks = {1}, .type = "std::runtime_error", .message = "boom, and a long explanation\nmore"});
+  EXPECT_EQ(t.text, "✗ rank 1: std::runtime_error: boom, and");
+}
+
+TEST(Renderer, UsageErrorsAreShownAtOnceAndWrapped) {
+  Transcript t(2, {.terminal = true, .unicode = true, .width = 40});
+  t.renderer.take(
+      ErrorEvent{.cell = 3, .type = "usage_error", .message = "rank 7 is not in the session; it has ranks 0-1"});
+  EXPECT_EQ(t.text, "✗ rank 7 is not in the session; it has\n  ranks 0-1\n");
+}
+
+TEST(Renderer, FindingsAsTables) {
+  Transcript t;
+  t.renderer.take(FindingEvent{drifted()});
+  EXPECT_EQ(t.text,
+            "✗ net: rank 2 differs from ranks 0-1,3 in fc1.weight\n"
+            "    fc1.weight  [256, 64] float32   3 of 16384 elements, first at [12, 4]   max |Δ| 1.2e-03\n"
+            "    b           [8] float32         1 of 8 elements, first at [0]   max |Δ| 2.0e+00\n"
+            "    at cell 7, line 4\n");
+}
+
+TEST(Renderer, FindingsOnANarrowTerminal) {
+  Transcript t(4, {.terminal = true, .unicode = true, .width = 44});
+  t.renderer.take(FindingEvent{drifted()});
+  EXPECT_EQ(t.text,
+            "✗ net: rank 2 differs from ranks 0-1,3 in\n"
+            "  fc1.weight\n"
+            "    fc1.weight\n"
+            "      [256, 64] float32\n"
+            "      3 of 16384 elements, first at [12, 4]\n"
+            "      max |Δ| 1.2e-03\n"
+            "    b\n"
+            "      [8] float32\n"
+            "      1 of 8 elements, first at [0]\n"
+            "      max |Δ| 2.0e+00\n"
+            "    at cell 7, line 4\n");
+}
+
+TEST(Renderer, NotesAndOkAreNoFaults) {
+  Transcript t;
+  Finding finding;
+  finding.inspector = "verify";
+  finding.verdict = "ok";
+  finding.object = "net";
+  finding.message = "14 parameters equal on ranks 0-3";
+  t.renderer.take(FindingEvent{finding});
+  finding.verdict = "straggler";
+  finding.object.reset();
+  finding.inspector = "time_sync";
+  finding.message = "rank 2 is 1.8 x slower";
+  t.renderer.take(FindingEvent{finding});
+  EXPECT_EQ(t.text, "✓ net: 14 parameters equal on ranks 0-3\n• time_sync: rank 2 is 1.8 x slower\n");
+}
+
+TEST(Renderer, AsciiWhereTheLocaleHasNoUnicode) {
+  Transcript t(4, {});
+  t.output({0, 1, 2, 3}, "out\n");
+  t.output({2}, "err\n", "stderr");
+  t.renderer.take(FindingEvent{drifted()});
+  for (const char c : t.text) ASSERT_LT(static_cast<unsigned char>(c), 0x80) << t.text;
+  EXPECT_THAT(t.text, HasSubstr("0-3 | out\n2   ! err\nx net: rank 2"));
+  EXPECT_THAT(t.text, HasSubstr("max |diff| 1.2e-03"));
+}
+
+TEST(Renderer, InterruptionsSayThatStateIsKept) {
+  Transcript t(2);
+  t.end({0, 1}, "interrupted");
+  EXPECT_EQ(t.text, "■ ranks 0-1: interrupted; variables are kept\n");
+}
+
+TEST(Renderer, DeathsAreFaults) {
+  Transcript t;
+  t.renderer.take(RankEvent{2, "dead", "killed by SIGKILL in cell 7"});
+  t.renderer.take(RankEvent{1, "running", ""});
+  EXPECT_EQ(t.text, "✗ rank 2: killed by SIGKILL in cell 7\n");
+}
+
+TEST(Renderer, TheStartNamesDevicesAndVersions) {
+  Screen screen{.unicode = true};
+  std::string text;
+  Renderer renderer(screen, [&](std::string_view bytes) { text += bytes; });
+  renderer.take(SessionEvent{.id = "1-a",
+                             .ranks = {0, 1},
+                             .backend = "gloo",
+                             .devices = {{0, "cpu"}, {1, "cpu"}},
+                             .versions = {{"libtorch", "2.11.0"}, {"compiler", "clang 19.1.7"}}});
+  EXPECT_THAT(text, HasSubstr("✓ 2 ranks, gloo, LibTorch 2.11.0, clang 19.1.7\n    ranks 0-1 on cpu\n"));
+  EXPECT_THAT(text, HasSubstr("%help"));
+}
+
+TEST(Renderer, CellsBeginAsPromptsShowThem) {
+  Transcript t;
+  t.renderer.begin_cell(7, {0, 1, 2, 3}, "", "%verify net");
+  t.renderer.begin_cell(8, {0}, "", "\nint a;\nint b;");
+  t.renderer.begin_cell(9, {0, 1}, "a title", "int c;\nint d;");
+  EXPECT_EQ(t.text, "In [7] ranks 0-3 ▸ %verify net\nIn [8] rank 0 ▸ int a; …\nIn [9] ranks 0-1 ▸ a title\n");
+}
+
+TEST(Renderer, QuietLeavesOutNotes) {
+  Transcript t;
+  t.renderer.set_quiet(true);
+  Finding ok;
+  ok.verdict = "ok";
+  t.renderer.take(FindingEvent{ok});
+  t.renderer.take(RankEvent{1, "ready", "2 threads"});
+  t.renderer.take(EndEvent{0, {{"cells", 3}}});
+  EXPECT_EQ(t.text, "");
+  t.renderer.take(FindingEvent{drifted()});
+  EXPECT_THAT(t.text, HasSubstr("✗ net"));
+}
+
+TEST(Renderer, TheEndSumsUp) {
+  Transcript t;
+  t.renderer.take(EndEvent{0, {{"cells", 14}, {"failed", 0}, {"faults", 0}}});
+  t.renderer.take(EndEvent{1, {{"cells", 1}, {"failed", 1}, {"faults", 2}}});
+  EXPECT_EQ(t.text, "✓ 14 cells\n✗ 1 cell, 1 failed, 2 faults (exit code 1)\n");
+}
+
+TEST(Renderer, MarkdownOnATerminal) {
+  Transcript t(2, {.terminal = true, .colour = true, .unicode = true, .width = 30});
+  t.renderer.take(MarkdownEvent{"# Replicas\n\nThey start **equal**."});
+  EXPECT_EQ(t.text, "\n\033[1m# Replicas\033[0m\n\nThey start \033[1mequal\033[0m.\n\n");
+}

@@ -1,0 +1,40 @@
+#include "shell/text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+using namespace lockstep::shell;
+using testing::ElementsAre;
+
+TEST(Text, FindsWhatIsNoUtf8) {
+  EXPECT_EQ(find_invalid_utf8("plain, é, 漢, 😀"), std::nullopt);
+  EXPECT_EQ(find_invalid_utf8("a\xFFz"), 1u);
+  EXPECT_EQ(find_invalid_utf8("ab\xC3"), 2u);        // cut off
+  EXPECT_EQ(find_invalid_utf8("\xC0\xAF"), 0u);      // too long a form
+  EXPECT_EQ(find_invalid_utf8("\xED\xA0\x80"), 0u);  // half of a surrogate pair
+}
+
+TEST(Text, CountsColumns) {
+  EXPECT_EQ(text_width("abc"), 3);
+  EXPECT_EQ(text_width("é✗▸"), 3);
+  EXPECT_EQ(text_width("e\u0301"), 1);  // an accent of its own
+  EXPECT_EQ(text_width("漢字"), 4);
+  EXPECT_EQ(text_width("\033[1;31mred\033[0m"), 3);
+  EXPECT_EQ(text_width("a\tb"), 9);
+  EXPECT_EQ(text_width("\033]8;;http://x\alink\033]8;;\a"), 4);
+}
+
+TEST(Text, CutsToFit) {
+  EXPECT_EQ(fitting("abcdef", 3), "abc");
+  EXPECT_EQ(fitting("漢字", 3), "漢");
+  EXPECT_EQ(fitting("\033[31mab\033[0m", 2), "\033[31mab\033[0m");
+  EXPECT_EQ(fitting("abc", 0), "");
+}
+
+TEST(Text, WrapsAtBlanks) {
+  EXPECT_THAT(wrapped("one two three", 8), ElementsAre("one two", "three"));
+  EXPECT_THAT(wrapped("  one two three", 9), ElementsAre("  one two", "  three"));
+  EXPECT_THAT(wrapped("averyveryverylongword and", 8), ElementsAre("averyveryverylongword", "and"));
+  EXPECT_THAT(wrapped("a\n\nb", 8), ElementsAre("a", "", "b"));
+  EXPECT_THAT(wrapped("one two three", 0), ElementsAre("one two three"));
+}
