@@ -1,0 +1,45 @@
+# What the scripts of tools/ share: how they speak, and how they build. To be sourced, with `set -euo pipefail` on.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+default_libtorch=2.11.0
+
+# Progress goes to stderr, so that stdout stays what a script was asked to print.
+say() { printf '==> %s\n' "$*" >&2; }
+
+# fail MESSAGE MEND…: what happened, then what to do about it, one line each.
+fail() {
+  printf 'error: %s\n' "$1" >&2
+  shift
+  [ $# -eq 0 ] || printf '       %s\n' "$@" >&2
+  exit 1
+}
+
+# Prints the comment at the top of the running script, which is its help.
+print_help() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
+
+# build_folder PRESET VERSION: where a build goes; another LibTorch than the default has a folder of its own.
+build_folder() {
+  if [ "$2" = "$default_libtorch" ] || [ -z "$2" ]; then echo "$root/build/$1"; else echo "$root/build/$1-libtorch-$2"; fi
+}
+
+# build_tree PRESET FOLDER LIBTORCH_FOLDER [CMAKE_OPTION…]
+# Configures only when something that CMake was told has changed, so that a build with nothing to do takes no time.
+build_tree() {
+  local preset=$1 folder=$2 libtorch=$3
+  shift 3
+  local told="$preset $libtorch $*"
+  if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.configured" 2>/dev/null)" != "$told" ]; then
+    say "Configuring ${folder#"$root"/}"
+    (cd "$root" && cmake --preset "$preset" -B "$folder" -DLOCKSTEP_LIBTORCH="$libtorch" "$@") >&2
+    printf '%s' "$told" > "$folder/.configured"
+  fi
+  say "Building ${folder#"$root"/}"
+  cmake --build "$folder" >&2
+}
+
+# Prints the C++ sources of the project, one a line, relative to its root. Session scripts are no plain C++: a formatter
+# would break their magics.
+sources() {
+  (cd "$root" && find benchmarks compiler cuda ddp dist inspectors protocol shell tests worker \
+    -name '*.h' -o -name '*.cpp' | sort)
+}
