@@ -5,6 +5,9 @@
 // Environment: LOCKSTEP_LIFELINE_FD, the read end of a pipe that nobody writes to but the shell. Each line on it,
 // "PID", gives a process group (of that number) into its keeping, and "-PID" takes it back. The end of the pipe is the
 // end of the session. LOCKSTEP_KEEPER_FD may name another pipe for the lines.
+//
+// LOCKSTEP_LISTEN_FD, when it is set, names a listening socket on 127.0.0.1 that the shell has made: the store takes
+// connections there (masterListenFd), so that workers can start at the same moment as the store and know its port.
 #pragma once
 
 namespace lockstep::worker {
