@@ -2,28 +2,45 @@
 # (The wheel's own TorchConfig.cmake wants a CUDA toolkit, and its libtorch.so pulls in every NVIDIA library.)
 #
 # Where it looks, first hit wins: LOCKSTEP_LIBTORCH (variable or environment: the folder with include/ and lib/),
-# CMAKE_PREFIX_PATH, an active Python that has torch. tools/setup puts one into the cache and passes it on.
+# CMAKE_PREFIX_PATH, an active Python that has torch, the cache that tools/setup fills.
 # Gives: LibTorch_VERSION, LibTorch_ROOT, target LibTorch::torch. Supported: 2.11 to 2.15.
 
+set(_libtorch_header include/torch/headeronly/version.h)
 set(_libtorch_hints ${LOCKSTEP_LIBTORCH} $ENV{LOCKSTEP_LIBTORCH})
-if(NOT _libtorch_hints)
+list(POP_FRONT _libtorch_hints _libtorch_named)
+if(_libtorch_named)
+  get_filename_component(_libtorch_named "${_libtorch_named}" REALPATH BASE_DIR ${CMAKE_BINARY_DIR})
+  if(NOT LibTorch_ROOT STREQUAL _libtorch_named)
+    # Another one is named than the last time: what was found in the old one is void.
+    unset(LibTorch_ROOT CACHE)
+    unset(LibTorch_CPU_LIBRARY CACHE)
+    unset(LibTorch_C10_LIBRARY CACHE)
+  endif()
+  find_path(LibTorch_ROOT NAMES ${_libtorch_header} HINTS ${_libtorch_named} NO_DEFAULT_PATH)
+else()
+  set(_libtorch_hints)
   foreach(_prefix IN LISTS CMAKE_PREFIX_PATH)
     list(APPEND _libtorch_hints ${_prefix} ${_prefix}/torch)
   endforeach()
-endif()
-find_path(LibTorch_ROOT NAMES include/torch/headeronly/version.h HINTS ${_libtorch_hints} NO_DEFAULT_PATH)
-if(NOT LibTorch_ROOT)
-  find_program(_libtorch_python NAMES python3 python)
-  if(_libtorch_python)
-    execute_process(
-      COMMAND ${_libtorch_python} -c "import importlib.util,os;s=importlib.util.find_spec('torch');print(os.path.dirname(s.origin) if s else '')"
-      OUTPUT_VARIABLE _libtorch_from_python OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    find_path(LibTorch_ROOT NAMES include/torch/headeronly/version.h HINTS ${_libtorch_from_python} NO_DEFAULT_PATH)
+  find_path(LibTorch_ROOT NAMES ${_libtorch_header} HINTS ${_libtorch_hints} NO_DEFAULT_PATH)
+  if(NOT LibTorch_ROOT)
+    find_program(_libtorch_python NAMES python3 python)
+    if(_libtorch_python)
+      execute_process(
+        COMMAND ${_libtorch_python} -c "import importlib.util,os;s=importlib.util.find_spec('torch');print(os.path.dirname(s.origin) if s else '')"
+        OUTPUT_VARIABLE _libtorch_from_python OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    endif()
+    set(_libtorch_cache $ENV{XDG_CACHE_HOME})
+    if(NOT _libtorch_cache)
+      set(_libtorch_cache $ENV{HOME}/.cache)
+    endif()
+    find_path(LibTorch_ROOT NAMES ${_libtorch_header} NO_DEFAULT_PATH
+      HINTS ${_libtorch_from_python} ${_libtorch_cache}/lockstep/libtorch/2.11.0/torch ${_libtorch_cache}/lockstep/libtorch/2.11.0-gpu/torch)
   endif()
 endif()
 
 if(LibTorch_ROOT)
-  file(STRINGS ${LibTorch_ROOT}/include/torch/headeronly/version.h _libtorch_version REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+  file(STRINGS ${LibTorch_ROOT}/${_libtorch_header} _libtorch_version REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
   string(REGEX MATCHALL "[0-9]+" _libtorch_version "${_libtorch_version}")
   list(JOIN _libtorch_version "." LibTorch_VERSION)
   find_library(LibTorch_CPU_LIBRARY torch_cpu HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
@@ -48,7 +65,8 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
   target_include_directories(LibTorch::torch SYSTEM INTERFACE
     ${LibTorch_ROOT}/include ${LibTorch_ROOT}/include/torch/csrc/api/include ${LibTorch_GLOO_INCLUDE})
   target_compile_definitions(LibTorch::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO _GLIBCXX_USE_CXX11_ABI=1)
+  # CMake adds the folder of these to the RPATH of whatever links them.
   target_link_libraries(LibTorch::torch INTERFACE ${LibTorch_CPU_LIBRARY} ${LibTorch_C10_LIBRARY})
-  target_link_options(LibTorch::torch INTERFACE -Wl,-rpath,${LibTorch_ROOT}/lib -Wl,-rpath-link,${LibTorch_ROOT}/lib -Wl,--allow-shlib-undefined)
+  target_link_options(LibTorch::torch INTERFACE -Wl,-rpath-link,${LibTorch_ROOT}/lib -Wl,--allow-shlib-undefined)
 endif()
 mark_as_advanced(LibTorch_ROOT LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_GLOO_INCLUDE)
