@@ -144,6 +144,40 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
+std::wstring to_wide(std::string_view text) {
+  std::wstring result;
+  while (!text.empty()) {
+    const Character character = first_character(text);
+    result += static_cast<wchar_t>(character.code);
+    text.remove_prefix(character.bytes);
+  }
+  return result;
+}
+
+std::string to_utf8(std::wstring_view text) {
+  std::string result;
+  const auto add = [&](char32_t bits) { result += static_cast<char>(bits); };
+  for (const wchar_t wide : text) {
+    const auto code = static_cast<char32_t>(wide);
+    if (code < 0x80) {
+      add(code);
+    } else if (code < 0x800) {
+      add(0xC0 | (code >> 6));
+      add(0x80 | (code & 0x3F));
+    } else if (code < 0x10000) {
+      add(0xE0 | (code >> 12));
+      add(0x80 | ((code >> 6) & 0x3F));
+      add(0x80 | (code & 0x3F));
+    } else {
+      add(0xF0 | (code >> 18));
+      add(0x80 | ((code >> 12) & 0x3F));
+      add(0x80 | ((code >> 6) & 0x3F));
+      add(0x80 | (code & 0x3F));
+    }
+  }
+  return result;
+}
+
 std::vector<std::string> wrapped(std::string_view text, int columns) {
   std::vector<std::string> result;
   for (std::string_view line : lines_of(text)) {

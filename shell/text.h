@@ -32,6 +32,10 @@ int text_width(std::string_view text);
 /// The beginning of one line of text that takes at most `columns`; escape sequences are kept whole.
 std::string_view fitting(std::string_view text, int columns);
 
+/// UTF-8 and wide characters. Bytes that are no UTF-8 become U+FFFD.
+std::wstring to_wide(std::string_view text);
+std::string to_utf8(std::wstring_view text);
+
 /// Breaks text at blanks into lines of at most `columns` (0: only where it has line ends). Words that are longer stay
 /// whole; the leading blanks of a line are kept on its continuations.
 std::vector<std::string> wrapped(std::string_view text, int columns);

@@ -1,0 +1,48 @@
+// Reads what a person types, one cell at a time. Behind it: libedit on a terminal (edit_line_reader.h), plain lines otherwise
+// (plain_line_reader.h).
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "protocol/compiler_messages.h"
+
+namespace lockstep::shell {
+
+/// What a reader asks of the session behind it.
+struct LineReaderServices {
+  /// Waits until `fd` is readable; other things (events of ranks) are served meanwhile.
+  std::function<void(int fd)> wait;
+  /// Is this text a whole cell? And how deep is the indentation of the next line?
+  std::function<protocol::Completeness(const std::string& text)> completeness;
+  /// What could stand at byte `offset` of `text`?
+  std::function<protocol::Completions(const std::string& text, int64_t offset)> complete;
+};
+
+class LineReader {
+ public:
+  virtual ~LineReader() = default;
+
+  enum class End { cell, cancelled, end_of_input };
+  struct Input {
+    End end = End::cell;
+    std::string text;  // without the last line end
+  };
+
+  /// Reads a cell behind `prompt`, which may hold colours. Cancelled: Ctrl-C; what was typed is gone.
+  virtual Input read(const std::string& prompt) = 0;
+
+  /// Takes the prompt and what is typed off the screen, and puts it back below what was drawn in between. Only while read() waits.
+  virtual void hide() = 0;
+  virtual void show() = 0;
+
+  /// Adds a cell to the history that the arrow keys walk through.
+  virtual void remember(const std::string& text) = 0;
+
+  /// From a signal handler: Ctrl-C for a read() that waits.
+  virtual void interrupt() noexcept = 0;
+};
+
+}  // namespace lockstep::shell
