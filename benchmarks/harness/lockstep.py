@@ -1,0 +1,113 @@
+"""Measures the program `lockstep` from outside: its start, and what memory its processes have while nothing runs.
+
+A runtime directory of its own keeps the warm compilers of other sessions out of the measurement."""
+import os
+import re
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from .processes import output_of, started
+from .records import parse
+
+
+class Lockstep:
+    def __init__(self, build):
+        self.bin = Path(build).resolve() / "bin"
+        self.program = self.bin / "lockstep"
+        self.count = 0
+        self.runtime = tempfile.TemporaryDirectory(prefix="lockstep-bench-")
+
+    def close(self):
+        output_of([self.program, "sessions", "clean"], 30, self.environment())
+        self.runtime.cleanup()
+
+    def environment(self, **more):
+        return dict(os.environ, XDG_RUNTIME_DIR=self.runtime.name, **more)
+
+    def bench(self, measurement, ranks, cells, limit_s=300, options=()):
+        command = [self.bin / "lockstep-bench-session", measurement, "--ranks", ranks, "--cells", cells, *options]
+        return parse(output_of(command, limit_s, self.environment()) or "")
+
+    def start(self, ranks, warm):
+        """Seconds from the command to the first output of its first cell, which needs the process group."""
+        if warm:
+            self.run_once(ranks, self.environment())  # leaves its compiler behind
+            first, whole = self.run_once(ranks, self.environment())
+        else:
+            env = self.environment(LOCKSTEP_COMPILER_KEEP="0")
+            output_of([self.program, "sessions", "clean"], 30, env)
+            first, whole = self.run_once(ranks, env)
+        name = "start.warm" if warm else "start"
+        record = {"subject": "lockstep", "ranks": ranks, "unit": "s"}
+        return [dict(record, what=name, values=[first]), dict(record, what=name + ".whole", values=[whole])]
+
+    def run_once(self, ranks, env):
+        self.count += 1  # makes the text a new one
+        with tempfile.NamedTemporaryFile("w", suffix=".cpp") as script:
+            script.write(f"// %%\nauto t = torch::ones(1);\ndist::all_reduce(t);\n"
+                         f"std::cout << \"sum \" << t.item<int>() + {self.count} << std::endl;\n")
+            script.flush()
+            begin, text, first = time.perf_counter(), "", None
+            with started([self.program, "run", script.name, "-n", ranks], env, stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT, text=True) as process:
+                for line in process.stdout:
+                    text += line
+                    if first is None and f"sum {ranks + self.count}" in line:
+                        first = time.perf_counter() - begin
+                code = process.wait(60)
+                whole = time.perf_counter() - begin
+        if code != 0 or first is None:
+            raise RuntimeError(f"lockstep run ended with {code}:\n{text}")
+        return first, whole
+
+    def memory(self, ranks):
+        """Resident memory of each kind of process, of a session that has run one cell and waits; and the part that
+        no other process shares."""
+        with started([self.program, "-n", ranks], self.environment(LOCKSTEP_COMPILER_KEEP="0"), stdin=subprocess.PIPE,
+                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            process.stdin.write("torch::ones(3).sum().item<int>() + 39\n")
+            process.stdin.flush()
+            text = ""
+            for line in process.stdout:
+                text += line
+                if "42" in line:
+                    break
+            else:
+                raise RuntimeError(f"the session ended early:\n{text}")
+            time.sleep(1)  # lets the next compile's child be forked, as it is between two cells
+            found = self.family(process.pid)
+            process.stdin.close()
+            process.wait(30)
+        records = []
+        for role, pairs in found.items():
+            for index, kind in ((0, "resident"), (1, "own")):
+                records.append({"subject": "lockstep", "what": f"memory.{role}.{kind}", "ranks": ranks, "unit": "MB",
+                                "values": [pair[index] for pair in pairs]})
+        return records
+
+    def family(self, shell):
+        """{role: [(resident MB, MB that no other process shares)]} of the session's processes. Of compilers that
+        share nearly all of their memory, the largest stands for all."""
+        found = {"shell": [memory_of(shell)]}
+        for proc in Path("/proc").glob("[0-9]*"):
+            try:
+                program = Path(os.readlink(proc / "exe"))
+                if program.parent != self.bin or f"XDG_RUNTIME_DIR={self.runtime.name}".encode() not in (proc / "environ").read_bytes():
+                    continue
+                is_store = b"--store" in (proc / "cmdline").read_bytes()
+                role = {"lockstep-worker": "store" if is_store else "worker", "lockstep-compiler": "compiler"}.get(program.name)
+                if role:
+                    found.setdefault(role, []).append(memory_of(proc.name))
+            except (OSError, ProcessLookupError):
+                continue  # gone, or not ours
+        if "compiler" in found:
+            found["compiler"] = [max(found["compiler"])]
+        return found
+
+
+def memory_of(pid):
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    kilobytes = {name: int(value) for name, value in re.findall(r"^(\w+): +(\d+) kB", text, re.M)}
+    return kilobytes["Rss"] / 1024, (kilobytes["Private_Clean"] + kilobytes["Private_Dirty"]) / 1024
