@@ -19,44 +19,45 @@
 namespace lockstep::shell {
 
 struct SessionOptions {
-  std::optional<int> num_processes;           // none: one per visible GPU, two CPU ranks where there is none
+  std::optional<int> num_processes;  // none: one per visible GPU, two CPU ranks where there is none
   std::vector<int> gpu_ids;
-  std::string backend = "auto";               // auto, gloo, nccl
-  double cell_timeout_s = 0;                  // 0: none
-  double hang_timeout_s = 0;                  // 0: only proven hangs
+  std::string backend = "auto";  // auto, gloo, nccl
+  double cell_timeout_s = 0;  // 0: none
+  double hang_timeout_s = 0;  // 0: only proven hangs
   double compile_timeout_s = 60;
   bool check_collectives = true;
   bool debug_cells = false;
-  bool abort_hangs = false;                   // `run`: a proven hang is aborted; a terminal leaves it to %abort
-  std::vector<std::string> include_dirs;      // -I
-  std::map<std::string, std::string> arguments;   // --arg NAME=VALUE: what cells read with arg("NAME")
+  bool abort_hangs = false;  // `run`: a proven hang is aborted; a terminal leaves it to %abort
+  std::vector<std::string> include_dirs;  // -I
+  std::map<std::string, std::string> arguments;  // --arg NAME=VALUE: what cells read with arg("NAME")
 };
 
 /// How a cell ended, for exit codes and for `run` to decide whether to go on.
 struct CellOutcome {
-  int64_t cell = 0;                           // 0 for a cell of magics alone, and for markdown
-  std::string status = "ok";                  // as CellEvent::status, or usage_error
+  int64_t cell = 0;  // 0 for a cell of magics alone, and for markdown
+  std::string status = "ok";  // as CellEvent::status, or usage_error
   std::vector<Finding> findings;
-  bool exit_requested = false;                // a magic or Ctrl-D asked to leave
+  bool exit_requested = false;  // a magic or Ctrl-D asked to leave
 };
 
 class Session {
  public:
   /// Starts nothing yet: workers start with start() or the first cell.
   Session(SessionOptions options, EventSink& events);
-  ~Session();                                 // ends everything that it started
+  ~Session();  // ends everything that it started
 
   const SessionOptions& options() const;
-  SessionOptions& options();                  // before start()
-  void start();                               // idempotent. Throws StartError, UsageError
-  void shutdown();                            // ends workers; the next cell starts them afresh
+  SessionOptions& options();  // before start()
+  void start();  // idempotent. Throws StartError, UsageError
+  void shutdown();  // ends workers; the next cell starts them afresh
   bool started() const;
-  int world_size() const;                     // 0 before start()
+  int world_size() const;  // 0 before start()
   RankSet live_ranks() const;
-  RankSet target_ranks() const;               // of a cell that names none: for prompts; empty before start()
-  int64_t next_cell() const;                  // the number that the next cell with C++ in it gets
+  RankSet target_ranks() const;  // of a cell that names none: for prompts; empty before start()
+  int64_t next_cell() const;  // the number that the next cell with C++ in it gets
 
   /// Runs one cell as typed: magics, C++ or a mix. Never throws for what the user wrote: it becomes an ErrorEvent and a status.
+  /// Throws StartError when the session could not be started for it. Status `waiting`: the prompt is back, ranks are stuck.
   CellOutcome run(const std::string& text, const std::string& title = "");
 
   /// Serves the ranks until `fd` is readable, or the time is over. For front ends that wait for typing.
@@ -69,7 +70,7 @@ class Session {
   protocol::Completions complete(const std::string& text, int64_t offset);
   protocol::Inspection inspect(const std::string& expression);
 
-  struct Impl;                                // magics work on it: shell/session_impl.h
+  struct Impl;  // magics work on it: shell/session_impl.h
 
  private:
   std::unique_ptr<Impl> impl_;

@@ -5,6 +5,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -39,6 +40,18 @@ struct CodeResult {
   std::map<int, std::string> rank_status;
 };
 
+/// A rank, as %dist_status shows it.
+struct RankDescription {
+  bool dead = false;
+  int64_t pid = 0;
+  std::string host, device;
+  int threads = 0;
+  int64_t cell = 0;      // that it sits in, 0: none
+  std::string waits_in;  // "all_reduce #3 of cell 7, line 4", for ranks that will not come
+};
+
+struct RunningCell;
+
 struct Session::Impl {
   Impl(SessionOptions options, EventSink& events);
   ~Impl();
@@ -49,16 +62,16 @@ struct Session::Impl {
   SessionOptions options;  // %dist_init changes it before start()
   EventSink& events;
   std::optional<RankSet> target;  // %rank: ranks of the cells from now on; none: by distributed
-  bool distributed = true;        // %dist_mode: cells without a target go to all ranks, or to rank 0
-  bool quiet = false;             // %quiet
-  std::string directory;          // %cd: where #include "..." and the workers look; set with configure()
+  bool distributed = true;  // %dist_mode: cells without a target go to all ranks, or to rank 0
+  bool quiet = false;  // %quiet
+  std::string directory;  // %cd: where #include "..." and the workers look; set with configure()
   std::vector<HistoryEntry> history;
 
   // ---- The session -------------------------------------------------------------------------------------------------
-  void start();     // idempotent; throws StartError, UsageError
-  void shutdown();  // ends workers and compiler; names and numbers start afresh
+  void start();  // idempotent; throws StartError, UsageError
+  void shutdown();  // ends workers and compiler; names are gone, numbers go on
   bool started() const;
-  int world_size() const;  // starts the session if needed
+  int world_size() const;  // 0 before start()
   RankSet live_ranks() const;
   RankSet dead_ranks() const;
   /// The ranks of a cell that names none: target, or all (distributed) or rank 0; dead ranks taken out. Starts the
@@ -73,9 +86,15 @@ struct Session::Impl {
   void message(std::string text, nlohmann::json data = nullptr);
   /// Compiles and runs C++ as a part of the running cell. Lines are counted from `line` of the cell. What goes wrong is
   /// told by events and is in the result's status; throws UsageError for ranks that can't run it.
-  CodeResult run_code(std::string_view code, const CellSettings& settings, int line);
+  /// `over` is asked after each run of the object, with the time each rank took; true ends. Without it the code runs once.
+  CodeResult run_code(std::string_view code, const CellSettings& settings, int line,
+                      const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
   /// Runs a function of the worker's own (barrier) on the run threads of `ranks`.
   CodeResult run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks);
+  /// What is known of a rank without asking it.
+  RankDescription describe_rank(int rank) const;
+  /// Ranks that sit in a cell that is not over, though the prompt is back.
+  RankSet busy_ranks() const;
   /// Asks the I/O threads of live ranks; ranks that did not answer in time are missing from the result.
   std::map<int, nlohmann::json> query(const RankSet& ranks, const std::string& what,
                                       const nlohmann::json& arguments = nlohmann::json::object(),
@@ -97,7 +116,11 @@ struct Session::Impl {
   void interrupt_from_signal() noexcept;
 
  private:
-  struct State;  // session_state.h: hub, launcher, compiler client, cells
+  void run_parts(RunningCell& cell, CellOutcome& outcome);
+  void note_result(const CodeResult& result);
+  void check_ranks(const RankSet& ranks) const;
+
+  struct State;  // processes, loop and cells: session.cpp
   std::unique_ptr<State> state_;
 };
 

@@ -1,0 +1,77 @@
+// One cell on its ranks, as a state machine: what each rank is at, when the cell may run, when it is over, and how it ended.
+// Pure: messages in, state out. Who sends what when is cell_runner.h.
+//
+//   rank:  loading ─→ loaded ─→ running ⇄ waiting ─→ left          dead from anywhere
+//                └──→ refused
+//   cell:  loading ─→ running ─→ over, or loading ─→ refused
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "protocol/rank_set.h"
+#include "protocol/worker_messages.h"
+
+namespace lockstep::shell {
+
+class CellRun {
+ public:
+  enum class Phase { loading, loaded, refused, running, waiting, left, dead };
+
+  /// `id` is the compiler's and the workers' name for it, `number` the user's. Without objects to load all ranks are loaded at once.
+  CellRun(int64_t id, int64_t number, const RankSet& ranks, bool has_objects);
+
+  int64_t id() const { return id_; }
+  int64_t number() const { return number_; }
+  const RankSet& ranks() const { return ranks_; }
+
+  void loaded(int rank, const protocol::Loaded& message);
+  void started();  // Run has been sent to all
+  void waiting(int rank, const protocol::Waiting& message);
+  void done(int rank, const protocol::Done& message);
+  void dead(int rank, const protocol::CellError& error);
+  /// From now on ranks that end as interrupted or aborted do so because of the time limit.
+  void timed_out() { timed_out_ = true; }
+
+  RankSet in(Phase phase) const;
+  /// Ranks that will still say something: loading, running, waiting.
+  RankSet active() const;
+  bool load_answered() const { return in(Phase::loading).empty(); }
+  bool may_run() const { return in(Phase::loaded) == ranks_; }
+  bool over() const { return active().empty(); }
+  /// Nobody can go on: all that are left in the cell wait for ranks that are not coming.
+  bool stuck() const { return !over() && in(Phase::waiting) == active(); }
+
+  /// The root cause's: ok, error, interrupted, aborted, timeout, dead. The first cause that was told of decides.
+  std::string status() const;
+  std::map<int, std::string> rank_status() const;
+  std::map<int, double> run_ms() const;
+  std::map<int, int64_t> steps_done() const;
+  std::map<int, protocol::CellError> errors() const;
+  const std::map<int, protocol::Waiting>& waits() const { return waits_; }
+  /// Why ranks could not load it: message → ranks.
+  std::map<std::string, RankSet> refusals() const;
+
+ private:
+  struct Rank {
+    Phase phase = Phase::loading;
+    std::string status;  // once it has left
+    double run_ms = 0;
+    int64_t steps_done = 0;
+    std::optional<protocol::CellError> error;
+    std::string refusal;
+  };
+  Rank& at(int rank) { return states_.at(rank); }
+  void note_cause(const std::string& status);
+
+  int64_t id_, number_;
+  RankSet ranks_;
+  std::map<int, Rank> states_;
+  std::map<int, protocol::Waiting> waits_;
+  std::string first_cause_;
+  bool timed_out_ = false;
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,146 @@
+// Runs cells on the ranks of a session: compile → load everywhere → run → settle, with interrupts, time limits, hangs and deaths on the
+// way. What a cell is at is a CellRun; this class sends the messages and keeps the deadlines.
+//
+// In a terminal a cell whose last ranks wait for ranks that will not come stays open, and run() returns: `waiting`. Such ranks are busy; cells
+// on the others may still join them.
+#pragma once
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shell/cell_run.h"
+#include "shell/compiler_service.h"
+#include "shell/event_loop.h"
+#include "shell/folding.h"
+#include "shell/session_impl.h"
+#include "shell/worker_group.h"
+
+namespace lockstep::shell {
+
+/// C++ to run as (a part of) a cell.
+struct CellRequest {
+  std::string text;  // lines blanked where magics stood
+  RankSet ranks;
+  int64_t number = 0;  // the user's number of the cell
+  std::string title;
+  int optimize = 0;
+  bool debug = false;
+  std::string directory;
+  std::string whole_text;  // of the cell, for debuggers; empty: the text
+  int repeat = 1;  // how often the object runs (%%timeit asks for more as it goes: see again())
+};
+
+class CellRunner {
+ public:
+  CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& workers, SessionDirectory& directory,
+             const SessionOptions& options, std::function<void(Event)> emit);
+  ~CellRunner();
+
+  /// Compiles and runs. Tells by events what goes wrong. `over` is asked after each run of the object, with the time that each
+  /// rank took: true ends (one run: leave it out). All ranks run equally often.
+  using OverAfter = std::function<bool(const std::map<int, double>& run_ms)>;
+  CodeResult run(const CellRequest& request, const OverAfter& over = nullptr);
+  CodeResult run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks,
+                         int64_t number);
+
+  /// Ranks that sit in a cell that has been left open, and which cell.
+  RankSet busy() const;
+  int64_t cell_of(int rank) const;  // 0: none
+  std::string wait_of(int rank) const;  // "all_reduce #12 of cell 7, line 3"; empty: it waits for nobody
+
+  std::map<int, nlohmann::json> query(const RankSet& ranks, const std::string& what, const nlohmann::json& arguments,
+                                      std::chrono::milliseconds limit);
+  void interrupt(const RankSet& ranks);
+  void abort(const RankSet& ranks, const std::string& reason);
+  /// Ctrl-C, from the loop: stops what run() is at. A second one within 3 s offers to end the ranks that did not come back, a third ends them.
+  void user_interrupt();
+
+  /// From the worker group.
+  void message(FromWorker& from);
+  void died(int rank, const protocol::CellError& error);
+
+  const std::vector<Finding>& findings() const { return findings_; }  // since the last clear
+  void clear_findings() { findings_.clear(); }
+  RankSet died_while_idle() const { return died_while_idle_; }
+
+ private:
+  using Clock = EventLoop::Clock;
+  struct Open {  // a cell that is not over
+    CellRun run;
+    CellEvent event;  // what is known of it before its end
+    bool settles = false;  // the compiler waits to hear how it ended
+    std::set<std::pair<std::string, int64_t>> hangs_told;
+    std::map<int, std::map<int, int64_t>> told;  // rank → peer → which leaving of the peer it knows of
+  };
+  using OpenCell = std::list<Open>::iterator;
+
+  OpenCell open(const CellRequest& request, bool has_objects);
+  bool compile(const CellRequest& request, int64_t id, CodeResult& result, FromCompiler& answer);
+  bool load(OpenCell cell, const protocol::Compiled& compiled, std::vector<std::string>& frames);
+  void serve_cell(OpenCell cell);
+  void settle(Open& cell, bool loaded);
+  CodeResult close(OpenCell cell);
+  void emit_errors(const CellRun& run);
+  void note_end(const CellRun& run);
+  void regroup_if_needed();
+
+  void loaded(int rank, const protocol::Loaded& message);
+  void done(int rank, const protocol::Done& message);
+  void waiting(int rank, const protocol::Waiting& message);
+  void left(int rank, const std::string& how);
+  void rank_is_back(OpenCell cell);
+  void tell_peers();
+  void report_hangs();
+  void add_finding(Finding finding, int64_t number);
+  void start_limits(OpenCell cell);
+  void cell_timeout();
+  void hang_timeout();
+  void arm_folder();
+  void cancel_timers();
+  OpenCell cell_with(int rank);
+  int64_t number_of(int64_t id) const;
+  void say(const std::string& text);
+
+  EventLoop& loop_;
+  CompilerService& compiler_;
+  WorkerGroup& workers_;
+  SessionDirectory& directory_;
+  const SessionOptions& options_;
+  std::function<void(Event)> emit_;
+  Folder folder_;
+
+  std::list<Open> cells_;  // open ones, oldest first
+  std::optional<OpenCell> current_;  // what run() serves
+  bool compiling_ = false;
+  bool interrupted_ = false;  // by the user, since run() began
+  int interrupts_ = 0;
+  Clock::time_point last_interrupt_{};
+  int64_t last_id_ = 0;
+  std::map<int64_t, int64_t> numbers_;  // id → number, where they differ
+
+  std::map<int, std::map<std::string, int64_t>> collectives_;  // rank → group → entered so far
+  std::map<int, int64_t> leavings_;  // rank → how often it has left a cell
+  std::map<int, std::string> how_left_;
+  RankSet dead_since_regroup_, died_while_idle_;
+  bool needs_regroup_ = false;
+  int64_t generation_ = 0;
+  std::map<int, protocol::Regrouped> regrouped_;
+
+  int64_t last_query_ = 0;
+  std::map<int64_t, std::map<int, nlohmann::json>> replies_;
+  std::map<int, int64_t> owed_credit_;
+  std::vector<Finding> findings_;
+
+  std::optional<EventLoop::Timer> folder_timer_, peers_timer_, hang_report_timer_, cell_timer_, hang_timer_;
+  int timeout_stage_ = 0;
+  std::map<int, nlohmann::json> progress_;  // at the last look of hang_timeout
+  bool progress_seen_ = false;
+};
+
+}  // namespace lockstep::shell

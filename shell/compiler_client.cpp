@@ -1,0 +1,49 @@
+#include "shell/compiler_client.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "protocol/error.h"
+#include "protocol/pipe_channel.h"
+
+namespace lockstep::shell {
+
+CompilerClient::CompilerClient(const CompilerOptions& options) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    throw StartError(std::string("the compiler's channel could not be made: ") + std::strerror(errno));
+  channel_ = Descriptor(ends[0]);
+  const Descriptor theirs(ends[1]);
+  Launch launch;
+  launch.program = find_program("lockstep-compiler");
+  launch.arguments = {"--channel-fd", std::to_string(theirs.get()), "--session-dir", options.session_directory};
+  for (const auto& folder : options.include_dirs) launch.arguments.insert(launch.arguments.end(), {"-I", folder});
+  launch.inherit = {theirs.get()};
+  launch.output = output_.write_end();
+  process_ = std::make_unique<Child>(launch);
+  output_.close_write_end();
+}
+
+void CompilerClient::send(const protocol::CompilerRequest& request) {
+  protocol::send_message(channel_.get(), {protocol::encode(request), {}});
+}
+
+std::optional<FromCompiler> CompilerClient::receive() {
+  auto message = protocol::receive_message(channel_.get());
+  if (!message) return std::nullopt;
+  return FromCompiler{protocol::decode_response(message->header), std::move(message->frames)};
+}
+
+std::string CompilerClient::last_words() {
+  const auto end = process_->ended();
+  std::string words = end ? end->str() : "closed its channel";
+  process_->finish();
+  const std::string tail = output_.last_lines(5);
+  if (!tail.empty()) words += "; it wrote:\n" + tail;
+  return words;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,129 @@
+#include "shell/hub.h"
+
+#include <charconv>
+#include <cstring>
+
+#include "protocol/error.h"
+
+namespace lockstep::shell {
+namespace {
+
+constexpr const char* kMonitor = "inproc://hub-monitor";
+
+std::string identity(int rank) { return "rank-" + std::to_string(rank); }
+
+/// The rank that an identity names; -1 for anything but rank-R.
+int rank_of(std::string_view identity) {
+  constexpr std::string_view kPrefix = "rank-";
+  if (!identity.starts_with(kPrefix)) return -1;
+  const char* end = identity.data() + identity.size();
+  int rank = -1;
+  const auto [rest, error] = std::from_chars(identity.data() + kPrefix.size(), end, rank);
+  return error == std::errc() && rest == end ? rank : -1;
+}
+
+}  // namespace
+
+zmq::message_t shared_frame(std::string bytes) {
+  auto owner = new std::string(std::move(bytes));
+  return zmq::message_t(
+      owner->data(), owner->size(), [](void*, void* hint) { delete static_cast<std::string*>(hint); }, owner);
+}
+
+Hub::Hub(const std::string& endpoint)
+    : router_(context_, zmq::socket_type::router), monitor_(context_, zmq::socket_type::pair) {
+  router_.set(zmq::sockopt::linger, 0);
+  router_.set(zmq::sockopt::sndhwm, 0);
+  router_.set(zmq::sockopt::rcvhwm, 0);
+  router_.set(zmq::sockopt::router_mandatory, 1);
+  router_.set(zmq::sockopt::router_handover, 1);
+  monitor_.set(zmq::sockopt::linger, 0);
+  if (zmq_socket_monitor(router_.handle(), kMonitor, ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED) != 0)
+    throw StartError(std::string("the hub's monitor could not start: ") + zmq_strerror(errno));
+  monitor_.connect(kMonitor);
+  try {
+    router_.bind(endpoint);
+  } catch (const zmq::error_t& error) {
+    throw StartError("the session's socket " + endpoint + " could not be made: " + error.what());
+  }
+}
+
+Hub::~Hub() { zmq_socket_monitor(router_.handle(), nullptr, 0); }
+
+void Hub::send(int rank, const protocol::HubMessage& message) { send(RankSet{rank}, message); }
+
+void Hub::send(const RankSet& ranks, const protocol::HubMessage& message, std::vector<zmq::message_t> frames) {
+  if (ranks.empty()) return;
+  const std::string header = encode(message).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  zmq::message_t shared_header(header.data(), header.size());
+  for (int rank : ranks) {
+    try {
+      zmq::message_t to(identity(rank));
+      router_.send(to, zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+    } catch (const zmq::error_t& error) {
+      if (error.num() == EHOSTUNREACH) continue;
+      throw ChannelError(std::string("sending to rank ") + std::to_string(rank) + " failed: " + error.what());
+    }
+    zmq::message_t copy;
+    copy.copy(shared_header);
+    router_.send(copy, frames.empty() ? zmq::send_flags::none : zmq::send_flags::sndmore);
+    for (size_t i = 0; i < frames.size(); ++i) {
+      copy.copy(frames[i]);
+      router_.send(copy, i + 1 < frames.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    }
+  }
+}
+
+std::optional<FromWorker> Hub::receive() {
+  std::vector<zmq::message_t> parts;
+  zmq::message_t part;
+  if (!router_.recv(part, zmq::recv_flags::dontwait)) return std::nullopt;
+  parts.push_back(std::move(part));
+  while (parts.back().more()) {
+    zmq::message_t next;
+    (void)router_.recv(next);
+    parts.push_back(std::move(next));
+  }
+  const std::string sender = parts[0].to_string();
+  FromWorker result;
+  result.rank = rank_of(sender);
+  if (result.rank < 0)
+    throw ChannelError("something that is no rank of this session ('" + sender.substr(0, 40) +
+                       "') wrote to its socket");
+  if (parts.size() < 2) throw ChannelError("rank " + std::to_string(result.rank) + " sent an empty message");
+  note_source(result.rank, parts[1]);
+  const auto header = nlohmann::json::parse(parts[1].to_string_view(), nullptr, false);
+  if (header.is_discarded()) throw ChannelError("rank " + std::to_string(result.rank) + " sent a damaged message");
+  try {
+    result.message = protocol::decode_worker_message(header);
+  } catch (const ChannelError& error) {
+    throw ChannelError("rank " + std::to_string(result.rank) + ": " + error.what());
+  }
+  for (size_t i = 2; i < parts.size(); ++i) result.frames.push_back(std::move(parts[i]));
+  return result;
+}
+
+void Hub::note_source(int rank, const zmq::message_t& frame) {
+  const int source = zmq_msg_get(const_cast<zmq_msg_t*>(frame.handle()), ZMQ_SRCFD);
+  if (source < 0) return;
+  ended_.erase(source);
+  sources_[rank] = source;
+}
+
+bool Hub::connection_ended(int rank) {
+  zmq::message_t event, address;
+  while (monitor_.recv(event, zmq::recv_flags::dontwait)) {
+    (void)monitor_.recv(address);
+    uint16_t kind = 0;
+    int32_t value = 0;
+    std::memcpy(&kind, event.data(), sizeof kind);
+    std::memcpy(&value, static_cast<const char*>(event.data()) + sizeof kind, sizeof value);
+    if (kind == ZMQ_EVENT_DISCONNECTED) ended_.insert(value);
+  }
+  const auto found = sources_.find(rank);
+  return found != sources_.end() && ended_.contains(found->second);
+}
+
+void Hub::forget(int rank) { sources_.erase(rank); }
+
+}  // namespace lockstep::shell

@@ -1,0 +1,91 @@
+// Starts the programs of a session and sees them end. Every child is leader of a process group of its own, is killed
+// when the shell dies (PR_SET_PDEATHSIG), and is told of by a pidfd, so that no signal ever goes to a process that is
+// not the one that was started.
+#pragma once
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::shell {
+
+/// A descriptor that is closed with its owner.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor() { reset(); }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// A pipe, both ends close-on-exec. Throws StartError.
+struct Pipe {
+  Descriptor read, write;
+};
+Pipe make_pipe();
+
+struct Launch {
+  std::string program;                             // a path
+  std::vector<std::string> arguments;              // without the program's name
+  std::map<std::string, std::string> environment;  // added to the shell's own
+  std::vector<int> inherit;                        // descriptors that stay open under their numbers
+  int output = -1;                                 // becomes descriptors 1 and 2; -1: those of the shell
+};
+
+/// How a process ended, in words: "was killed by SIGKILL", "exited with code 3".
+struct ProcessEnd {
+  int signal = 0;  // 0: it exited
+  int code = 0;
+  bool core = false;
+  std::string str() const;
+};
+
+/// "SIGSEGV"; "signal 63" for one without a name.
+std::string signal_name(int signal);
+
+/// A child that runs or has ended. Destroying it kills the child's group and reaps it.
+class Child {
+ public:
+  /// Throws StartError: no such program, no permission, out of processes or memory.
+  explicit Child(const Launch& launch);
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+  uint64_t start_time() const { return start_time_; }  // of /proc/PID/stat: with the pid it names the process for ever
+  int pidfd() const { return pidfd_.get(); }           // readable once the process has ended
+
+  /// Nothing while it runs. When it has ended: kills what is left of its group, then reaps it.
+  std::optional<ProcessEnd> ended();
+  /// Kills the process and its group.
+  void kill();
+  /// kill() and wait until it is gone.
+  ProcessEnd finish();
+
+ private:
+  pid_t pid_ = -1;
+  uint64_t start_time_ = 0;
+  Descriptor pidfd_;
+  std::optional<ProcessEnd> end_;
+};
+
+/// Start time of a process in clock ticks since boot, from /proc/PID/stat; nothing when there is no such process.
+std::optional<uint64_t> process_start_time(pid_t pid);
+
+/// The path of a program of Lockstep: in the folder that LOCKSTEP_BIN names, or else beside this executable. Throws
+/// StartError naming where it looked.
+std::string find_program(const std::string& name);
+
+}  // namespace lockstep::shell

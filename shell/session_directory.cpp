@@ -1,0 +1,106 @@
+#include "shell/session_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "protocol/error.h"
+#include "shell/launcher.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+
+// sockaddr_un holds 107 characters and a zero.
+constexpr size_t kLongestSocketPath = 107;
+
+void make_folder(const std::string& path, const std::string& mend) {
+  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return;
+  throw StartError("the folder " + path + " could not be made: " + std::strerror(errno) + mend);
+}
+
+/// Others could put their own folder where ours is expected: it has to be ours and closed to them.
+void check_private(const std::string& path) {
+  struct stat status = {};
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != ::geteuid())
+    throw StartError(path + " is not a folder of yours: remove it, or set XDG_RUNTIME_DIR to a folder that is");
+  if ((status.st_mode & 077) != 0 && ::chmod(path.c_str(), 0700) != 0)
+    throw StartError(path + " is open to other users and could not be closed: " + std::strerror(errno));
+}
+
+std::string random_hex() {
+  std::random_device device;
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", device());
+  return text;
+}
+
+}  // namespace
+
+std::string runtime_directory() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  std::string path = "/tmp/lockstep-" + std::to_string(::geteuid());
+  // A folder that is set but not there (a container, sudo) is as good as none.
+  if (runtime && *runtime == '/' && ::access(runtime, W_OK) == 0) path = std::string(runtime) + "/lockstep";
+  make_folder(path, "; set XDG_RUNTIME_DIR to a folder that you can write to");
+  check_private(path);
+  return path;
+}
+
+SessionDirectory::SessionDirectory() {
+  id_ = std::to_string(::getpid()) + "-" + random_hex();
+  path_ = runtime_directory() + "/" + id_;
+  if (path_.size() + std::strlen("/hub") > kLongestSocketPath)
+    throw StartError("the path of the session's socket is too long (" + path_ +
+                     "/hub): set XDG_RUNTIME_DIR to a shorter one");
+  if (::mkdir(path_.c_str(), 0700) != 0)
+    throw StartError("the session's folder " + path_ + " could not be made: " + std::strerror(errno) +
+                     "; make room there, or set XDG_RUNTIME_DIR to another folder");
+  try {
+    make_folder(path_ + "/cells", "");
+  } catch (...) {  // the destructor does not run for what is half made
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+    throw;
+  }
+}
+
+SessionDirectory::~SessionDirectory() {
+  std::error_code ignored;  // what can't be removed is named by `lockstep sessions`
+  fs::remove_all(path_, ignored);
+}
+
+void SessionDirectory::add_rank(int rank) { make_folder(path_ + "/rank-" + std::to_string(rank), "; make room there"); }
+
+void SessionDirectory::describe(nlohmann::json description) {
+  description["id"] = id_;
+  description["pid"] = ::getpid();
+  description["start_time"] = process_start_time(::getpid()).value_or(0);
+  const std::string text = description.dump(2) + "\n", final_path = path_ + "/session.json",
+                    fresh = final_path + ".new";
+  {
+    std::ofstream file(fresh, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file)
+      throw StartError(fresh + " could not be written: " + std::strerror(errno) +
+                       "; make room there, or set XDG_RUNTIME_DIR");
+  }
+  fs::rename(fresh, final_path);
+}
+
+void SessionDirectory::write_cell(int64_t number, const std::string& source) {
+  std::ofstream file(path_ + "/cells/cell_" + std::to_string(number) + ".cpp", std::ios::binary);
+  file << source;
+}
+
+}  // namespace lockstep::shell

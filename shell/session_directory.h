@@ -1,0 +1,42 @@
+// The private folder of one session: its socket, its description for `lockstep sessions`, the texts of its cells, a
+// folder per rank.
+//
+//   $XDG_RUNTIME_DIR/lockstep/<id>/ (or /tmp/lockstep-<uid>/<id>/), id = <pid>-<hex>, mode 0700
+//     hub            socket of ZeroMQ
+//     session.json
+//     {"id","pid","start_time","started","ranks","backend","versions","workers":[{"rank","pid","start_time"}]} cells/
+//     cell_7.cpp, which line tables name rank-R/        what that worker keeps
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace lockstep::shell {
+
+/// The folder that holds the folders of all sessions of this user; made if it is missing. Throws StartError when it
+/// can't be made, or belongs to somebody else.
+std::string runtime_directory();
+
+class SessionDirectory {
+ public:
+  /// Makes a new one for this process. Throws StartError: no space, no permission, a path too long for a socket.
+  SessionDirectory();
+  ~SessionDirectory();  // removes it
+  SessionDirectory(const SessionDirectory&) = delete;
+  SessionDirectory& operator=(const SessionDirectory&) = delete;
+
+  const std::string& id() const { return id_; }
+  const std::string& path() const { return path_; }
+  std::string hub_endpoint() const { return "ipc://" + path_ + "/hub"; }
+
+  /// Makes rank-R. Throws StartError.
+  void add_rank(int rank);
+  /// Writes session.json, the whole of it at once.
+  void describe(nlohmann::json description);
+  /// Writes cells/cell_N.cpp. Debuggers want it, cells do not: nothing is thrown where it can't be written.
+  void write_cell(int64_t number, const std::string& source);
+
+ private:
+  std::string id_, path_;
+};
+
+}  // namespace lockstep::shell
