@@ -1,0 +1,42 @@
+// The scripts under scripts/debugging: that they find their culprit, on the ranks that are to blame, and go on after it.
+#include <gtest/gtest.h>
+
+#include "tests/lessons/script_run.h"
+
+namespace lockstep::test {
+namespace {
+
+void expect_drift_found(int ranks) {
+  const auto run = run_script("debugging/replicas-that-drift.cpp", ranks);
+  EXPECT_EQ(run.exit_code, 0) << run.shown;
+  const auto errors = run.of("train, and look after every step", "error");
+  ASSERT_EQ(errors.size(), 1u);
+  const auto message = errors[0].at("message").get<std::string>();
+  EXPECT_NE(message.find("replicas part at step"), std::string::npos) << message;
+  EXPECT_NE(message.find("0.weight"), std::string::npos) << message;
+  EXPECT_TRUE(run.of("the mend: all ranks judge by the mean loss", "error").empty());
+}
+
+TEST(ReplicasThatDrift, AreFoundOnTwoRanks) { expect_drift_found(2); }
+TEST(ReplicasThatDrift, AreFoundOnFourRanks) { expect_drift_found(4); }
+
+void expect_hang_found(int ranks, const nlohmann::json& missing) {
+  const auto run = run_script("debugging/a-rank-that-skips-a-collective.cpp", ranks);
+  EXPECT_EQ(run.exit_code, 0) << run.shown;
+  const auto findings = run.of("one pass over the data", "finding");
+  ASSERT_EQ(findings.size(), 1u) << run.shown;
+  EXPECT_EQ(findings[0].at("inspector"), "hang");
+  EXPECT_EQ(findings[0].at("verdict"), "hang");
+  EXPECT_EQ(findings[0].at("ranks"), missing);
+  EXPECT_EQ(findings[0].at("op").at("name"), "all_reduce");
+  for (const auto& error : run.of("one pass over the data", "error")) EXPECT_FALSE(error.at("root_cause"));
+  EXPECT_TRUE(run.of("the mend: as many steps as all ranks have", "error").empty());
+  EXPECT_EQ(run.of("the mend: as many steps as all ranks have", "cell").at(0).at("status"), "ok");
+}
+
+// Ranks with fewer batches than the others leave first; on four ranks, all but rank 2.
+TEST(ARankThatSkipsACollective, IsNamedOnTwoRanks) { expect_hang_found(2, ranks({1})); }
+TEST(ARankThatSkipsACollective, IsNamedOnFourRanks) { expect_hang_found(4, ranks({0, 1, 3})); }
+
+}  // namespace
+}  // namespace lockstep::test
