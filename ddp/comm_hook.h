@@ -1,0 +1,39 @@
+// What a communication hook is: a callable that takes over the reduction of a bucket of gradients.
+#pragma once
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+#include <concepts>
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace lockstep::ddp {
+
+using GradBucket = c10d::GradBucket;
+/// Resolves to one tensor of the bucket's size.
+using GradFuture = c10::intrusive_ptr<c10::ivalue::Future>;
+
+/// Takes a bucket whose buffer holds this rank's gradients, not yet divided by anything, and returns a future of the flat tensor
+/// that becomes the gradients. It is called on every rank in the same order, within backward.
+struct CommHook {
+  CommHook(std::string hook_name, std::function<GradFuture(GradBucket&)> hook)
+      : name(std::move(hook_name)), run(std::move(hook)) {}
+
+  template <class F>
+    requires(!std::same_as<std::remove_cvref_t<F>, CommHook> && std::is_invocable_r_v<GradFuture, F&, GradBucket&>)
+  CommHook(F&& hook) : name("custom"), run(std::forward<F>(hook)) {}  // NOLINT: a lambda is a hook
+
+  /// What logging_data() calls it.
+  std::string name;
+  std::function<GradFuture(GradBucket&)> run;
+};
+
+/// Synchronises buffers in the place of the broadcast from rank 0: named buffers in the module's order. It may return futures of
+/// work that is still under way; they are waited for when backward ends.
+using BufferCommHook =
+    std::function<std::vector<GradFuture>(const std::vector<std::pair<std::string, torch::Tensor>>& named_buffers)>;
+
+enum class BufferCommHookLocation { kPreForward, kPostForward };
+
+}  // namespace lockstep::ddp

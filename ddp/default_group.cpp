@@ -1,0 +1,18 @@
+#include "ddp/default_group.h"
+
+#include <stdexcept>
+
+#include "dist/dist.h"
+
+namespace lockstep::ddp {
+
+c10::intrusive_ptr<c10d::ProcessGroup> default_group() {
+  if (!dist::is_initialized()) {
+    throw std::runtime_error(
+        "there is no default process group: call lockstep::dist::init_process_group() first, or name a group "
+        "(Options().process_group(group))");
+  }
+  return dist::default_group();
+}
+
+}  // namespace lockstep::ddp

@@ -1,0 +1,40 @@
+// Options delay_all_reduce_named_params and param_to_hook_all_reduce: gradients of the named parameters lie in one flat buffer, which
+// is reduced in one piece when the hooked parameter has its gradient, beside the Reducer and its buckets.
+#pragma once
+#include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <memory>
+#include <vector>
+
+namespace lockstep::ddp::detail {
+
+struct State;
+
+class DelayedAllReduce {
+ public:
+  /// Broadcasts the delayed parameters from rank 0 when init_sync is on.
+  explicit DelayedAllReduce(State& state);
+  ~DelayedAllReduce();
+
+  /// Makes the gradients views into the buffer, zeros where they had been set to none. `reduces`: whether the backward to come
+  /// reduces them.
+  void after_forward(bool reduces);
+  void reset();
+
+ private:
+  // What the autograd hook needs. It may outlive the wrapper, within a backward.
+  struct Reduction {
+    c10::intrusive_ptr<c10d::ProcessGroup> group;
+    torch::Tensor buffer;
+    bool reduces = false;
+    void start();
+  };
+  std::vector<torch::Tensor> parameters_;
+  std::vector<torch::Tensor> views_;  // of the buffer, one a parameter
+  torch::Tensor hooked_;
+  unsigned hook_ = 0;
+  std::shared_ptr<Reduction> reduction_;
+};
+
+}  // namespace lockstep::ddp::detail

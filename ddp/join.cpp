@@ -1,0 +1,125 @@
+#include "ddp/join.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "ddp/state.h"
+
+namespace lockstep::ddp {
+
+using detail::JoinState;
+using detail::State;
+
+namespace {
+
+c10::intrusive_ptr<c10d::Work> all_reduce(const State& state, torch::Tensor& tensor,
+                                          c10d::ReduceOp op = c10d::ReduceOp::SUM) {
+  std::vector<torch::Tensor> tensors{tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = op;
+  return state.group->allreduce(tensors, options);
+}
+
+// What a rank that trains says with a one, a rank that has joined says with a zero. The sum: how many still train.
+double sum_over_ranks(const State& state, double mine) {
+  auto sum = torch::full({1}, mine, torch::TensorOptions(state.device));
+  all_reduce(state, sum)->wait();
+  return sum.item<double>();
+}
+
+// The collectives of one forward and backward of the ranks that still train, with nothing to contribute. The order is that of
+// State::before_forward and of the Reducer.
+void answer_one_step(State& state) {
+  if (!state.reducer) return;
+  state.reducer->rebuild_buckets();
+  if (state.buffers_are_due()) state.broadcast_buffers(state.common_rank(false));
+  const bool reduces = sum_over_ranks(state, 0) != 0;
+  state.require_forward_param_sync = reduces;
+  if (!reduces) return;
+  auto buckets = state.reducer->get_grad_buckets(/*return_zero_tensors=*/true);
+  std::vector<GradFuture> reductions;
+  for (auto& bucket : buckets) reductions.push_back(state.reducer->run_comm_hook(bucket));
+  for (const auto& reduction : reductions) {
+    reduction->waitAndThrow();
+  }
+  if (state.options.find_unused_parameters()) {
+    auto used = state.reducer->get_local_used_map_on_device();
+    std::vector<torch::Tensor> tensors{used};
+    state.group->allreduce(tensors)->wait();
+  }
+  state.reducer->push_rebuilt_params_for_all_indices();
+}
+
+// Whatever way the loop ends, later forwards are not to notify a join that is over.
+class Scope {
+ public:
+  Scope(const std::vector<DistributedModule>& nets, const JoinOptions& options) : nets_(nets) {
+    bool first = true;
+    for (const auto& net : nets_) {
+      net.state()->join =
+          JoinState{first, options.throw_on_early_termination(), options.divide_by_initial_world_size()};
+      if (net.state()->logger) net.state()->logger->set_uneven_input_join();
+      first = false;
+    }
+  }
+  ~Scope() {
+    for (const auto& net : nets_) net.state()->join.reset();
+  }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  const std::vector<DistributedModule>& nets_;
+};
+
+}  // namespace
+
+void join(const std::vector<DistributedModule>& nets, const std::function<void()>& training_loop,
+          const JoinOptions& options) {
+  if (nets.empty()) throw std::invalid_argument("join needs at least one wrapped module");
+  const State& first = *nets[0].state();
+  for (const auto& net : nets) {
+    if (net.process_group() != first.group)
+      throw std::invalid_argument("modules that join together must have one process group");
+    if (net.state()->delayed) throw std::invalid_argument("join can't answer for delay_all_reduce_named_params");
+  }
+  if (!options.enable() || first.world_size == 1) return training_loop();
+
+  const Scope scope(nets, options);
+  training_loop();
+  bool last = true;  // nobody was still training when this rank came here
+  while (sum_over_ranks(first, 0) != 0) {
+    if (options.throw_on_early_termination()) {
+      sum_over_ranks(first, 1);
+      throw std::runtime_error("rank " + std::to_string(first.rank) +
+                               " has no more inputs, while other ranks still train (throw_on_early_termination)");
+    }
+    for (const auto& net : nets) answer_one_step(*net.state());
+    last = false;
+  }
+  for (const auto& net : nets) net.state()->broadcast_module_states(net.state()->common_rank(last));
+}
+
+c10::intrusive_ptr<c10d::Work> State::notify_join() {
+  if (!join->notifies) return {};
+  auto ones = torch::ones({1}, torch::TensorOptions(device));
+  auto work = all_reduce(*this, ones);
+  if (join->throw_on_early_termination && sum_over_ranks(*this, 0) != 0) {
+    throw std::runtime_error("another rank than " + std::to_string(rank) +
+                             " has no more inputs, so no rank goes on (throw_on_early_termination)");
+  }
+  return work;
+}
+
+void State::announce_backward_sync() {
+  auto syncs = torch::full({1}, require_backward_grad_sync ? 1.0 : 0.0, torch::TensorOptions(device));
+  all_reduce(*this, syncs)->wait();
+}
+
+int State::common_rank(bool candidate) {
+  auto chosen = torch::full({1}, candidate ? rank : -1, torch::TensorOptions(device).dtype(torch::kLong));
+  all_reduce(*this, chosen, c10d::ReduceOp::MAX)->wait();
+  return static_cast<int>(chosen.item<int64_t>());
+}
+
+}  // namespace lockstep::ddp

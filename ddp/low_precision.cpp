@@ -1,0 +1,122 @@
+#include "ddp/low_precision.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+
+#include <stdexcept>
+
+namespace lockstep::ddp::detail {
+
+using torch::autograd::variable_list;
+
+std::shared_ptr<LowPrecision> LowPrecision::install(State& state) {
+  auto self = std::make_shared<LowPrecision>();
+  self->state_ = &state;
+  self->precision_ = *state.options.mixed_precision();
+  if (!self->precision_.reduce_dtype()) self->precision_.reduce_dtype(self->precision_.param_dtype());
+
+  const torch::NoGradGuard no_grad;
+  std::unordered_map<const void*, size_t> indices;
+  for (size_t i = 0; i < state.parameters.size(); ++i) indices[state.parameters[i].unsafeGetTensorImpl()] = i;
+  for (const auto& item : state.module->named_parameters()) {
+    auto variable = item.value();
+    const void* key = variable.unsafeGetTensorImpl();
+    if (state.ignored.count(item.key()) || !variable.is_floating_point() || self->places_.count(key)) continue;
+    self->places_[key] = self->parameters_.size();
+    Parameter parameter;
+    parameter.variable = variable;
+    if (const auto index = indices.find(key); index != indices.end()) parameter.reducer_index = index->second;
+    self->parameters_.push_back(std::move(parameter));
+  }
+  if (self->precision_.buffer_dtype()) {
+    for (auto& [name, buffer] : state.buffers) {
+      if (buffer.is_floating_point()) buffer.set_data(buffer.to(*self->precision_.buffer_dtype()));
+    }
+  }
+  if (state.comm_hook || state.builtin_hook)
+    throw std::invalid_argument("mixed_precision brings its own communication hook");
+  state.comm_hook = CommHook("mixed_precision", [weak = std::weak_ptr(self)](GradBucket& bucket) {
+    const auto strong = weak.lock();
+    if (!strong) throw std::runtime_error("the wrapper of this bucket is gone");
+    return strong->reduce(bucket);
+  });
+  state.register_hook_with_reducer();
+  if (self->precision_.param_dtype()) state.reducer->set_mixed_precision_param_dtype(*self->precision_.param_dtype());
+  return self;
+}
+
+void LowPrecision::lower() {
+  if (!precision_.param_dtype()) return;
+  const torch::NoGradGuard no_grad;
+  restore_queued_ = false;
+  lowered_ = true;
+  for (auto& parameter : parameters_) {
+    auto& variable = parameter.variable;
+    parameter.full = variable.variable_data();
+    auto& gradient = variable.mutable_grad();
+    if (gradient.defined()) gradient = gradient.to(*precision_.param_dtype());
+    variable.set_data(parameter.full.to(*precision_.param_dtype()));
+    if (!parameter.reducer_index) continue;
+    // A change of type gives the variable another accumulator, which the Reducer's own hook is not on.
+    parameter.accumulator = torch::autograd::impl::grad_accumulator(variable);
+    parameter.hook = parameter.accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+        [weak = weak_from_this(), index = *parameter.reducer_index](const variable_list& outputs,
+                                                                    const variable_list&) {
+          if (const auto self = weak.lock()) self->gradient_arrived(index);
+          return outputs;
+        }));
+  }
+}
+
+void LowPrecision::gradient_arrived(size_t reducer_index) {
+  if (!restore_queued_) {
+    restore_queued_ = true;
+    torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->restore();
+    });
+  }
+  state_->reducer->autograd_hook(reducer_index);
+}
+
+void LowPrecision::restore(Parameter& parameter) {
+  if (!parameter.full.defined()) return;
+  const torch::NoGradGuard no_grad;
+  if (parameter.accumulator) parameter.accumulator->del_post_hook(parameter.hook);
+  parameter.accumulator = {};
+  parameter.variable.set_data(parameter.full);
+  auto& gradient = parameter.variable.mutable_grad();
+  if (gradient.defined()) gradient = gradient.to(parameter.full.scalar_type());
+  parameter.full = torch::Tensor();
+}
+
+void LowPrecision::restore() {
+  if (!lowered_) return;
+  lowered_ = false;
+  for (auto& parameter : parameters_) restore(parameter);
+}
+
+torch::Tensor LowPrecision::lower_input(const torch::Tensor& input) const {
+  return precision_.param_dtype() && input.is_floating_point() ? input.to(*precision_.param_dtype()) : input;
+}
+
+GradFuture LowPrecision::reduce(GradBucket& bucket) {
+  const torch::NoGradGuard no_grad;
+  const auto& group = state_->group;
+  auto buffer = bucket.getBuffer();
+  auto travelling = precision_.reduce_dtype() ? buffer.to(*precision_.reduce_dtype()) : buffer;
+  travelling.div_(group->getSize());
+  // The gradients of this bucket are complete, so nothing in backward needs the low-precision values any more; and the
+  // Reducer writes its result into gradients of full precision.
+  for (const auto& variable : bucket.getParameters()) restore(parameters_[places_.at(variable.unsafeGetTensorImpl())]);
+  std::vector<torch::Tensor> tensors{travelling};
+  return group->allreduce(tensors)->getFuture()->then(
+      [buffer](c10::ivalue::Future& done) {
+        const torch::NoGradGuard guard;
+        const auto reduced = done.value().toTensorVector()[0];
+        if (!reduced.is_alias_of(buffer)) buffer.copy_(reduced);
+        return c10::IValue(buffer);
+      },
+      c10::TensorType::get());
+}
+
+}  // namespace lockstep::ddp::detail

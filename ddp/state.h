@@ -1,0 +1,123 @@
+// What a wrapped module keeps between steps. Shared by the handles, the scopes and the callbacks that autograd holds (those only
+// weakly: a wrapper that is gone has nothing to call back). Included by the sources of ddp/ alone.
+#pragma once
+#include <torch/csrc/autograd/variable.h>
+#include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "ddp/comm_hook.h"
+#include "ddp/options.h"
+#include "ddp/tensor_tree.h"
+
+namespace lockstep::ddp::detail {
+
+class DelayedAllReduce;
+class LowPrecision;
+
+using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
+
+/// What the last forward said about the backward to come.
+enum class Announced {
+  kNothing,  // none yet, or it has been had
+  kLocal,  // gradients stay here (no_sync)
+  kReduced,  // the Reducer waits for them
+};
+
+/// What join() has said about the forward passes within it.
+struct JoinState {
+  bool notifies = false;  // the first of the modules that join together speaks for all
+  bool throw_on_early_termination = false;
+  bool divide_by_initial_world_size = true;
+};
+
+struct State : std::enable_shared_from_this<State> {
+  std::shared_ptr<torch::nn::Module> module;
+  Options options;
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  int rank = 0;
+  int world_size = 1;
+  torch::Device device = torch::kCPU;
+
+  // The parameters that the Reducer reduces, with their names and whether their gradients are sparse.
+  std::vector<torch::Tensor> parameters;
+  std::vector<std::string> names;
+  std::vector<bool> sparse;
+  std::unordered_set<std::string> ignored;
+  // Buffers that are kept equal, in the module's order, each once.
+  std::vector<std::pair<std::string, torch::Tensor>> buffers;
+
+  std::shared_ptr<c10d::Reducer> reducer;  // null: one rank and no hook, or everything is delayed
+  std::shared_ptr<c10d::Logger> logger;
+  std::optional<CommHook> comm_hook;
+  std::optional<c10d::BuiltinCommHookType> builtin_hook;
+  BufferCommHook buffer_hook;
+  BufferCommHookLocation buffer_hook_location = BufferCommHookLocation::kPostForward;
+  std::shared_ptr<DelayedAllReduce> delayed;
+  std::shared_ptr<LowPrecision> low_precision;
+
+  bool require_backward_grad_sync = true;
+  bool require_forward_param_sync = true;
+  bool static_graph = false;
+  bool delay_enqueued = false;  // static graph: the first backward has been told to reduce at its end
+  bool counted_locally = false;  // static graph: the Reducer has counted gradients of a backward under no_sync
+  bool sink_clone = true;
+  std::optional<JoinState> join;
+  int64_t steps = 0;
+
+  Announced announced = Announced::kNothing;
+  bool backward_runs = false;
+  std::vector<std::pair<Accumulator, uintptr_t>> watch_hooks;
+  std::vector<int64_t> ready_times_before;  // of the Reducer, when the last backward was announced
+  std::vector<torch::Tensor>
+      detached_views;  // bucket views under another handle, one a parameter, for optimizers to detach
+
+  State(std::shared_ptr<torch::nn::Module> module, Options options);
+  ~State();
+
+  /// Checks options and module, makes replicas equal, makes the Reducer. Collective unless init_sync is off.
+  void construct();
+  void make_reducer();
+  bool needs_reducer() const;
+  void register_hook_with_reducer();
+  void reset();
+
+  void before_forward();
+  void change_inputs(const TensorPointers& inputs) const;
+  bool changes_inputs() const;
+  void after_forward(const TensorPointers& outputs);
+  void forward_failed();
+
+  void broadcast_buffers(int src);
+  void broadcast_module_states(int src);
+  bool buffers_are_due() const;
+  void synchronise_buffers();
+
+  void check_last_backward();
+  std::vector<std::string> parameters_left_out() const;
+
+  // join()
+  c10::intrusive_ptr<c10d::Work> notify_join();
+  void announce_backward_sync();
+  /// The largest of the ranks that say `candidate`.
+  int common_rank(bool candidate);
+
+ private:
+  std::string describe_problem();
+  void collect_parameters();
+  void collect_buffers();
+  void choose_devices();
+  void watch_for_unannounced_backward();
+  void backward_begins(size_t parameter);
+  void backward_ended();
+  void pass_through_sink(const TensorPointers& outputs);
+  void hand_out_detached_views();
+};
+
+}  // namespace lockstep::ddp::detail

@@ -1,0 +1,241 @@
+// What a wrapped module does around forward and within backward. The order of the collectives here is the order of PyTorch's
+// class: join's notice, the rebuilt buckets' indices, buffers, then (in backward) the buckets.
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/custom_class.h>
+
+#include <stdexcept>
+
+#include "ddp/delayed_all_reduce.h"
+#include "ddp/low_precision.h"
+#include "ddp/state.h"
+
+namespace lockstep::ddp::detail {
+namespace {
+
+using torch::autograd::Engine;
+using torch::autograd::variable_list;
+
+struct WeakState : torch::CustomClassHolder {
+  std::weak_ptr<State> state;
+};
+
+// Outputs go through this node so that backward passes it first. Outputs that the loss does not use get undefined gradients
+// instead of zeros: their parameters count as unused. With a static graph it asks, once, for the reduction at the end of backward.
+struct Sink : torch::autograd::Function<Sink> {
+  static variable_list forward(torch::autograd::AutogradContext* context, at::TensorList outputs,
+                               const c10::intrusive_ptr<WeakState>& state, bool clone) {
+    context->set_materialize_grads(false);
+    context->saved_data["state"] = c10::IValue::make_capsule(state);
+    if (!clone) return outputs.vec();
+    variable_list cloned;
+    for (const auto& output : outputs) cloned.push_back(output.clone());
+    return cloned;
+  }
+
+  static variable_list backward(torch::autograd::AutogradContext* context, variable_list gradients) {
+    const auto capsule = context->saved_data["state"].toCapsule();
+    const auto state = static_cast<WeakState*>(capsule.get())->state.lock();
+    if (state && state->static_graph && !state->delay_enqueued && state->reducer) {
+      Engine::get_default_engine().queue_callback([reducer = state->reducer] { reducer->delay_all_reduce(); });
+      state->delay_enqueued = true;
+    }
+    gradients.resize(gradients.size() + 2);  // for the two arguments that are no tensors
+    return gradients;
+  }
+};
+
+std::string list_of(const std::vector<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace
+
+void State::before_forward() {
+  if (low_precision) low_precision->restore();  // a forward without a backward came before
+  const bool grad = torch::GradMode::is_enabled();
+  if (reducer && grad && require_backward_grad_sync) {
+    check_last_backward();
+    // The Reducer has taken gradients under no_sync for those of its first step. It is to learn the graph from one step only.
+    if (static_graph && !delay_enqueued && counted_locally) make_reducer();
+    logger->set_runtime_stats_and_log();
+    reducer->prepare_for_forward();
+  }
+  if (join) {
+    const auto work = notify_join();
+    if (work && reducer) reducer->set_forward_pass_work_handle(work, join->divide_by_initial_world_size);
+  }
+  if (reducer && grad) reducer->rebuild_buckets();
+  if (buffers_are_due() && (!buffer_hook || buffer_hook_location == BufferCommHookLocation::kPreForward))
+    synchronise_buffers();
+  if (join) announce_backward_sync();
+  if (low_precision) low_precision->lower();
+}
+
+bool State::changes_inputs() const { return !options.device_ids().empty() || low_precision; }
+
+void State::change_inputs(const TensorPointers& inputs) const {
+  for (auto* input : inputs) {
+    if (!input->defined()) continue;
+    if (!options.device_ids().empty()) *input = input->to(options.device_ids()[0]);
+    if (low_precision) *input = low_precision->lower_input(*input);
+  }
+}
+
+void State::after_forward(const TensorPointers& outputs) {
+  if (buffer_hook && buffer_hook_location == BufferCommHookLocation::kPostForward && buffers_are_due())
+    synchronise_buffers();
+
+  const bool grad = torch::GradMode::is_enabled();
+  const bool reduces = grad && require_backward_grad_sync;
+  const bool searches = reduces && options.find_unused_parameters() && !static_graph;
+  require_forward_param_sync = reduces;
+  if (grad) {
+    announced = reduces ? Announced::kReduced : Announced::kLocal;
+    backward_runs = false;
+    counted_locally = counted_locally || !reduces;
+  }
+  if (reduces) {
+    ++steps;
+    if (reducer) {
+      std::vector<torch::Tensor> found;
+      if (searches) {
+        for (const auto* output : outputs) found.push_back(*output);
+      }
+      ready_times_before = reducer->get_backward_stats();
+      reducer->prepare_for_backward(found);
+    }
+  }
+  if (reducer && (searches || (reduces && static_graph && !delay_enqueued))) pass_through_sink(outputs);
+  if (delayed && grad) delayed->after_forward(reduces);
+  if (low_precision && !grad) low_precision->restore();
+}
+
+void State::forward_failed() {
+  if (low_precision) low_precision->restore();
+}
+
+void State::pass_through_sink(const TensorPointers& outputs) {
+  // A tensor without a gradient function must stay the object that it is.
+  variable_list through;
+  for (const auto* output : outputs) {
+    if (output->defined() && output->grad_fn()) through.push_back(*output);
+  }
+  if (through.empty()) return;
+  auto holder = c10::make_intrusive<WeakState>();
+  holder->state = weak_from_this();
+  const auto passed = Sink::apply(at::TensorList(through), holder, sink_clone);
+  size_t next = 0;
+  for (auto* output : outputs) {
+    if (output->defined() && output->grad_fn()) *output = passed[next++];
+  }
+}
+
+bool State::buffers_are_due() const {
+  return require_forward_param_sync && options.broadcast_buffers() && !buffers.empty() && world_size > 1;
+}
+
+void State::synchronise_buffers() {
+  const torch::NoGradGuard no_grad;
+  if (!buffer_hook) {
+    // Rank 0 may be out of data while others go on, then its buffers are old.
+    broadcast_buffers(join ? common_rank(true) : 0);
+    return;
+  }
+  const auto futures = buffer_hook(buffers);
+  if (futures.empty() || !reducer) return;
+  c10::List<c10::intrusive_ptr<c10::ivalue::Future>> list(c10::FutureType::create(c10::TensorType::get()));
+  for (const auto& future : futures) list.push_back(future);
+  reducer->install_futures(list);
+}
+
+// One accumulator at either end of the parameters is enough to notice that a backward runs.
+void State::watch_for_unannounced_backward() {
+  if (!watch_hooks.empty() || options.mixed_precision()) return;
+  for (const size_t i : {size_t{0}, parameters.size() - 1}) {
+    auto accumulator = torch::autograd::impl::grad_accumulator(parameters[i]);
+    const auto key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+        [weak = weak_from_this(), i](const variable_list& outputs, const variable_list&) {
+          if (const auto state = weak.lock()) state->backward_begins(i);
+          return outputs;
+        }));
+    watch_hooks.emplace_back(std::move(accumulator), key);
+    if (parameters.size() == 1) break;
+  }
+}
+
+void State::backward_begins(size_t parameter) {
+  if (announced == Announced::kNothing) {
+    throw std::runtime_error(
+        "DistributedDataParallel: on rank " + std::to_string(rank) + " a backward reached parameter " +
+        names[parameter] +
+        " that no forward of the wrapper came before, so its gradients would not be reduced and the replicas would "
+        "part. Either the "
+        "module was called itself (net->forward(x) where net.forward(x) or net(x) was meant), or backward ran a second "
+        "time after "
+        "one forward. For gradients that are to stay on this rank, run forward within a net.no_sync() scope");
+  }
+  if (backward_runs) return;
+  backward_runs = true;
+  Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+    if (const auto state = weak.lock()) state->backward_ended();
+  });
+}
+
+void State::backward_ended() {
+  backward_runs = false;
+  if (announced == Announced::kReduced) announced = Announced::kNothing;
+  if (!options.gradient_as_bucket_view()) return;
+  // Behind the Reducer's own end of backward, which may come after this one.
+  Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+    if (const auto state = weak.lock()) state->hand_out_detached_views();
+  });
+}
+
+// LibTorch's Optimizer::zero_grad() detaches gradients in place, which autograd refuses for views. The same memory under a handle
+// that is no view takes part in everything else as the view does.
+void State::hand_out_detached_views() {
+  detached_views.resize(parameters.size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    auto& gradient = parameters[i].mutable_grad();
+    if (!gradient.defined() || gradient.layout() != torch::kStrided || !gradient.is_view()) continue;
+    auto& detached = detached_views[i];
+    if (!detached.defined() || detached.data_ptr() != gradient.data_ptr()) detached = gradient.detach();
+    gradient = detached;
+  }
+}
+
+std::vector<std::string> State::parameters_left_out() const {
+  std::vector<std::string> left_out;
+  const auto ready_times = reducer->get_backward_stats();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i >= ready_times_before.size() || ready_times[i] == ready_times_before[i]) left_out.push_back(names[i]);
+  }
+  return left_out;
+}
+
+void State::check_last_backward() {
+  if (!reducer) return;
+  try {
+    reducer->check_finalized();
+  } catch (const c10::Error&) {
+    const auto left_out = parameters_left_out();
+    const std::string advice = options.find_unused_parameters()
+                                   ? "Although find_unused_parameters is on: either not every output of forward took "
+                                     "part in the loss, or forward returns its "
+                                     "tensors in a struct without a tensors_of function (ddp/tensor_tree.h)."
+                                   : "If they take no part in the loss, say find_unused_parameters(true) in the "
+                                     "options (or name them in ignored_parameters, or "
+                                     "static_graph(true) if they are always the same).";
+    throw std::runtime_error(
+        "DistributedDataParallel: the last backward on rank " + std::to_string(rank) + " gave no gradient to " +
+        std::to_string(left_out.size()) + " of " + std::to_string(names.size()) +
+        " parameters, so its reduction never ended: " + list_of(left_out) + ". " + advice +
+        " If that backward ended with an exception, or this forward came before it, call net.reset() and "
+        "net.zero_grad() on every rank");
+  }
+}
+
+}  // namespace lockstep::ddp::detail

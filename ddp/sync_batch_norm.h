@@ -1,0 +1,65 @@
+// Batch normalisation with the statistics of the whole batch over all ranks, in forward and backward, on any device. LibTorch has none.
+//
+//   ddp::SyncBatchNorm norm(64);                     // where a torch::nn::BatchNorm2d(64) would stand
+//   ddp::convert_sync_batchnorm(*net);               // or: make the BatchNorms of a whole module do so
+//   auto trained = ddp::DistributedDataParallel(net);
+#pragma once
+#include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <memory>
+
+namespace lockstep::ddp {
+
+/// Normalises [N, C, …] (any number of further dimensions) per channel with mean and variance over all N and further dimensions of
+/// all ranks of `group`. Ranks may have different N, none included. Collective: an all_gather of 2·C + 1 doubles in forward, an
+/// all_reduce of 2·C in backward. `weight`, `bias`, `running_mean`, `running_var` may be undefined; running statistics are updated in
+/// place with `momentum` (the variance unbiased over all ranks).
+torch::Tensor sync_batch_norm(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
+                              const torch::Tensor& running_mean, const torch::Tensor& running_var, double momentum,
+                              double eps, const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+
+/// torch::nn::BatchNorm over all ranks: its options, names of parameters and buffers, and archive. In eval mode with running
+/// statistics it is BatchNorm.
+class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
+ public:
+  /// Without a group: the default group, looked up at the first forward in training.
+  explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options,
+                             c10::intrusive_ptr<c10d::ProcessGroup> group = {});
+  explicit SyncBatchNormImpl(int64_t num_features) : SyncBatchNormImpl(torch::nn::BatchNormOptions(num_features)) {}
+  void reset() override;
+  void pretty_print(std::ostream& stream) const override;
+  torch::Tensor forward(const torch::Tensor& input);
+
+  torch::nn::BatchNormOptions options;
+  torch::Tensor weight, bias, running_mean, running_var, num_batches_tracked;
+
+ private:
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+};
+TORCH_MODULE(SyncBatchNorm);
+
+/// From now on BatchNorm1d, 2d and 3d modules within `module` take the statistics of all ranks whenever they are trained in a
+/// forward of a DistributedDataParallel wrapper. The modules, their members, parameters and archives stay as they are; local.
+/// Returns how many there are. Throws std::invalid_argument for one that has neither weights nor running statistics.
+int convert_sync_batchnorm(torch::nn::Module& module, c10::intrusive_ptr<c10d::ProcessGroup> group = {});
+
+namespace detail {
+
+/// Whether convert_sync_batchnorm has been had for some BatchNorm in `module`.
+bool has_converted_batchnorm(const torch::nn::Module& module);
+
+/// While it lives, converted BatchNorms on this thread are synchronised.
+class SyncBatchNormScope {
+ public:
+  SyncBatchNormScope();
+  ~SyncBatchNormScope();
+  SyncBatchNormScope(const SyncBatchNormScope&) = delete;
+  SyncBatchNormScope& operator=(const SyncBatchNormScope&) = delete;
+
+ private:
+  bool before_;
+};
+
+}  // namespace detail
+}  // namespace lockstep::ddp
