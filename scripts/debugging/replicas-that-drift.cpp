@@ -104,10 +104,10 @@ void average_gradients(const torch::nn::Module& model) {
 }
 
 void train(torch::nn::Sequential model, bool share_the_loss) {
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9));
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.2).momentum(0.9));
   float best = std::numeric_limits<float>::infinity();
   int without_progress = 0;
-  for (int step = 0; step < 40; ++step) {
+  for (int step = 0; step < 60; ++step) {
     auto begin = (step * world_size + rank) * 32 % (images.size(0) - 32);
     auto loss = torch::cross_entropy_loss(model->forward(images.narrow(0, begin, 32)), labels.narrow(0, begin, 32));
     optimizer.zero_grad();
@@ -126,7 +126,7 @@ void train(torch::nn::Sequential model, bool share_the_loss) {
     optimizer.step();
     require_same_replicas(*model, step);
   }
-  std::cout << "40 steps, and the replicas are the same\n";
+  std::cout << "60 steps, and the replicas are the same\n";
 }
 
 train(make_model(), /*share_the_loss=*/false);
