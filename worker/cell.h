@@ -14,9 +14,7 @@
 #include <type_traits>
 #include <vector>
 
-#if __has_include("dist/dist.h")
 #include "dist/dist.h"
-#endif
 #include "protocol/cell_abi.h"
 #include "worker/show.h"
 

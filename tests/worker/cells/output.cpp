@@ -1,0 +1,80 @@
+// Cells that write.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "tests/worker/cells/fixture.h"
+
+static void mixed() {
+  printf("printf ");
+  std::cout << "cout ";
+  (void)!write(1, "write ", 6);
+  fprintf(stderr, "error ");
+  std::cerr << "cerr";
+  if (fork() == 0) {
+    (void)!write(1, "child ", 6);
+    _exit(0);
+  }
+  wait(nullptr);
+  std::cout << "end";
+}
+CELL(mixed, mixed);
+
+static void unfinished() { printf("10%%\r20%%\r"); }
+CELL(unfinished, unfinished);
+
+static void wait_for_file() {
+  printf("partial");
+  while (access((std::string(getenv("LOCKSTEP_SESSION_DIR")) + "/go").c_str(), F_OK) != 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+CELL(partial_then_wait, wait_for_file);
+
+// 100 MB of numbered lines of 64 bytes.
+static void hundred_megabytes() {
+  char line[65];
+  for (int i = 0; i < 100 * 1000 * 1000 / 64; ++i) {
+    POLL();
+    snprintf(line, sizeof line, "%063d\n", i);
+    (void)!write(1, line, 64);
+  }
+}
+CELL(hundred_megabytes, hundred_megabytes);
+
+static void storm() {
+  for (;;) {
+    POLL();
+    printf("storm\n");
+  }
+}
+CELL(storm, storm);
+
+static void start_background() {
+  std::thread([] {
+    while (access((std::string(getenv("LOCKSTEP_SESSION_DIR")) + "/go").c_str(), F_OK) != 0) usleep(1000);
+    printf("from the background");
+  }).detach();
+}
+CELL(background, start_background);
+
+static void nothing() {}
+CELL(nothing, nothing);
+
+static void ignores_stdin() { printf("%d", getchar()); }
+CELL(stdin_is_empty, ignores_stdin);
+
+static void grandchild() {
+  const pid_t child = fork();
+  if (child == 0) {
+    execlp("sleep", "sleep", "1000", nullptr);
+    _exit(1);
+  }
+  printf("%d", child);
+}
+CELL(grandchild, grandchild);

@@ -1,0 +1,87 @@
+// Rule 4: control never waits for user code; interrupts end loops and sleeps, and keep state.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/fake_hub.h"
+
+namespace lockstep::testing {
+namespace {
+
+using namespace protocol;
+using ::testing::HasSubstr;
+
+class Interrupts : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Interrupts, EndTheCellAndNotTheRank) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto cell = hub.load("loops", GetParam());
+  hub.run(cell);
+  hub.send(Interrupt{cell});
+  const auto done = hub.expect<Done>();
+  EXPECT_EQ(done.status, "interrupted");
+  EXPECT_EQ(done.steps_done, 0);
+  EXPECT_EQ(hub.run_cell("output", "nothing").status, "ok") << "and the next cell is not interrupted";
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Interrupts,
+                         ::testing::Values("spin", "merciless", "sleep_for", "sleep_until", "posix_sleeps", "unwinds",
+                                           "rethrows"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Interrupt, ThatComesWhileTheCellRunsUnwindsIt) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto cell = hub.load("loops", "unwinds");
+  hub.run(cell);
+  ASSERT_TRUE(eventually([&] { return hub.query("status")["state"] == "running"; }));
+  hub.send(Interrupt{cell});
+  const auto done = hub.expect<Done>();
+  EXPECT_EQ(done.status, "interrupted");
+  ASSERT_TRUE(done.error);
+  EXPECT_THAT(done.error->where, HasSubstr("cell 7, line"));
+  EXPECT_EQ(hub.output(cell), "unwound ");
+}
+
+TEST(Interrupt, OfAnotherCellDoesNothing) {
+  FakeHub hub;
+  hub.start_ready();
+  hub.send(Interrupt{77});
+  const auto cell = hub.load("output", "nothing");
+  hub.run(cell);
+  EXPECT_EQ(hub.expect<Done>().status, "ok");
+  hub.send(Interrupt{cell});
+  EXPECT_EQ(hub.run_cell("output", "nothing").status, "ok");
+}
+
+TEST(Control, IsAnsweredWhileACellLoops) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto cell = hub.load("loops", "stubborn");
+  hub.run(cell);
+  ASSERT_TRUE(eventually([&] { return hub.query("status")["state"] == "running"; }));
+  const auto status = hub.query("status");
+  EXPECT_EQ(status["cell"], cell);
+  EXPECT_EQ(status["device"], "cpu");
+  EXPECT_GT(status["rss_bytes"].get<int64_t>(), 1 << 20);
+  EXPECT_GE(status["threads"].get<int>(), 2);
+  const auto stack = hub.query("stack");
+  ASSERT_TRUE(stack.contains("stack")) << stack;
+  EXPECT_EQ(stack["stack"].at(0), "cell 7, line 3");
+  EXPECT_TRUE(hub.query("collectives", {{"last", 5}}).contains("collectives"));
+  EXPECT_TRUE(hub.query("horoscope").contains("error"));
+}
+
+TEST(Control, StackOfASleepingCellDoesNotWakeIt) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto cell = hub.load("loops", "sleep_for");
+  hub.run(cell);
+  ASSERT_TRUE(eventually([&] { return hub.query("status")["state"] == "running"; }));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(hub.query("stack").contains("stack"));
+  EXPECT_EQ(hub.query("status")["state"], "running");
+  EXPECT_FALSE(hub.has<Done>());
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,199 @@
+// How a worker comes and goes: what it says at the start, what it refuses, and that nothing of it is left.
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/worker/fake_hub.h"
+
+namespace lockstep::testing {
+namespace {
+
+using namespace protocol;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+bool alive(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  if (!std::getline(file, line)) return false;
+  return line[line.rfind(')') + 2] != 'Z';
+}
+
+TEST(Start, SaysWhoItIs) {
+  FakeHub hub;
+  hub.start();
+  const auto hello = hub.expect<Hello>();
+  EXPECT_EQ(hello.rank, 0);
+  EXPECT_EQ(hello.pid, hub.process().pid());
+  EXPECT_EQ(hello.device, "cpu");
+  EXPECT_EQ(hello.versions.protocol, kProtocolVersion);
+  EXPECT_FALSE(hello.versions.libtorch.empty());
+  EXPECT_GT(hello.cell_limit, 100);
+  hub.send(Prelude{});
+  EXPECT_EQ(hub.expect<Ready>().threads, 1);
+}
+
+struct BadVariable {
+  const char* name;
+  const char* value;
+  const char* mend;
+};
+
+class BadEnvironment : public ::testing::TestWithParam<BadVariable> {};
+
+TEST_P(BadEnvironment, IsNamed) {
+  const auto& [name, value, mend] = GetParam();
+  FakeHub hub;
+  hub.start(0, {{name, value}});
+  const auto message = hub.expect<NotReady>().message;
+  EXPECT_THAT(message, AllOf(HasSubstr(name), HasSubstr(mend)));
+  EXPECT_EQ(hub.process().wait().code, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Variables, BadEnvironment,
+                         ::testing::Values(BadVariable{"LOCKSTEP_RANK", "7", "0 to 0"},
+                                           BadVariable{"LOCKSTEP_WORLD_SIZE", "0", "at least 1"},
+                                           BadVariable{"LOCKSTEP_DEVICE", "gpu", "cpu or cuda:N"},
+                                           BadVariable{"LOCKSTEP_THREADS", "many", "whole number"},
+                                           BadVariable{"LOCKSTEP_STORE", "nowhere", "HOST:PORT"},
+                                           BadVariable{"LOCKSTEP_BACKEND", "pigeon", "auto, gloo or nccl"},
+                                           BadVariable{"LOCKSTEP_CHECK_COLLECTIVES", "2", "0 to 1"},
+                                           BadVariable{"LOCKSTEP_LIFELINE_FD", "999", "open descriptor"},
+                                           BadVariable{"LOCKSTEP_ARGUMENTS", "[", "JSON"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Start, WithoutAPlugInForItsGpuSaysSo) {
+  FakeHub hub;
+  hub.start(0, {{"LOCKSTEP_DEVICE", "cuda:0"}});
+  EXPECT_THAT(hub.expect<NotReady>().message, AllOf(HasSubstr("cuda:0"), HasSubstr("tools/setup --gpu")));
+  EXPECT_EQ(hub.process().wait().code, 3);
+}
+
+TEST(Start, WithoutAHubSaysSoOnStandardError) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const Fd out(ends[0]);
+  Fd in(ends[1]);
+  Process worker({}, {}, {}, in.get());
+  in.reset();
+  EXPECT_THAT(read_line(out.get()), HasSubstr("LOCKSTEP_"));
+  EXPECT_EQ(worker.wait().code, 3);
+}
+
+TEST(Start, WithAPreludeThatIsMissingSaysSo) {
+  FakeHub hub;
+  hub.start();
+  hub.expect<Hello>();
+  hub.send(Prelude{"/nowhere/prelude.so"});
+  EXPECT_THAT(hub.expect<NotReady>().message, HasSubstr("prelude"));
+}
+
+TEST(Shutdown, EndsAnIdleRank) {
+  FakeHub hub;
+  hub.start_ready();
+  hub.send(Shutdown{});
+  EXPECT_EQ(hub.process().wait().code, 0);
+}
+
+TEST(Shutdown, EndsARankThatDoesNotStop) {
+  FakeHub hub;
+  hub.start_ready();
+  hub.run(hub.load("loops", "stubborn"));
+  hub.send(Shutdown{});
+  hub.process().wait();
+}
+
+TEST(Lifeline, EndTakesARankAndItsChildren) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto done = hub.run_cell("output", "grandchild");
+  const pid_t grandchild = std::stoi(hub.output(done.cell));
+  ASSERT_TRUE(alive(grandchild));
+  hub.run(hub.load("loops", "stubborn"));
+  hub.end_lifeline();
+  EXPECT_TRUE(eventually([&] { return !hub.process().running(); }));
+  EXPECT_TRUE(eventually([&] { return !alive(grandchild); }));
+}
+
+TEST(Store, KeepsGroupsAndEndsThemWithTheSession) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto done = hub.run_cell("output", "grandchild");
+  const pid_t grandchild = std::stoi(hub.output(done.cell));
+  hub.store().tell(std::to_string(hub.process().pid()));
+  // A stranger that was taken back is left alone.
+  Process stranger({"--store"}, {{"LOCKSTEP_LIFELINE_FD", "0"}});
+  hub.store().tell(std::to_string(stranger.pid()));
+  hub.store().tell("-" + std::to_string(stranger.pid()));
+  hub.store().tell("nonsense");
+  ::kill(hub.process().pid(), SIGKILL);
+  hub.store().end_lifeline();
+  EXPECT_EQ(hub.store().wait().code, 0);
+  EXPECT_TRUE(eventually([&] { return !alive(grandchild); }));
+}
+
+TEST(Store, WithoutALifelineSaysSo) {
+  Process store({"--store"}, {});
+  EXPECT_EQ(store.wait().code, 3);
+}
+
+/// Local addresses that a process listens on, "ADDRESS:PORT" in the kernel's hexadecimal form.
+std::vector<std::string> listeners(pid_t pid) {
+  std::vector<std::string> inodes, found;
+  const std::string fds = "/proc/" + std::to_string(pid) + "/fd";
+  DIR* directory = ::opendir(fds.c_str());
+  if (!directory) return found;
+  while (const dirent* entry = ::readdir(directory)) {
+    char target[128] = {};
+    if (::readlink((fds + "/" + entry->d_name).c_str(), target, sizeof target - 1) <= 0) continue;
+    const std::string text = target;
+    if (text.starts_with("socket:[")) inodes.push_back(text.substr(8, text.size() - 9));
+  }
+  ::closedir(directory);
+  for (const char* table : {"tcp", "tcp6", "udp", "udp6"}) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/net/" + table);
+    std::string line;
+    std::getline(file, line);
+    while (std::getline(file, line)) {
+      std::istringstream fields(line);
+      std::string slot, local, remote, state, queues, timer, retransmit, uid, timeout, inode;
+      fields >> slot >> local >> remote >> state >> queues >> timer >> retransmit >> uid >> timeout >> inode;
+      const bool listens = state == "0A" || (std::string(table).starts_with("udp") && state == "07");
+      if (listens && std::find(inodes.begin(), inodes.end(), inode) != inodes.end())
+        found.push_back(std::string(table) + " " + local);
+    }
+  }
+  return found;
+}
+
+TEST(Session, ListensOnTheLoopbackInterfaceOnly) {
+  FakeHub hub(2);
+  hub.start_ready();
+  std::vector<std::string> all = listeners(hub.store().pid());
+  EXPECT_FALSE(all.empty()) << "the store listens";
+  for (const int rank : {0, 1})
+    for (auto& listener : listeners(hub.process(rank).pid())) all.push_back(std::move(listener));
+  for (const auto& listener : all) EXPECT_THAT(listener, HasSubstr("tcp 0100007F:")) << "127.0.0.1";
+}
+
+TEST(Configure, SetsEnvironmentAndDirectory) {
+  FakeHub hub;
+  hub.start_ready();
+  Configure configure;
+  configure.directory = hub.directory();
+  configure.environment["LOCKSTEP_TEST_COLOUR"] = "green";
+  hub.send(configure);
+  hub.run_cell("output", "nothing");
+  std::error_code error;
+  char target[512] = {};
+  ASSERT_GT(::readlink(("/proc/" + std::to_string(hub.process().pid()) + "/cwd").c_str(), target, 511), 0);
+  EXPECT_EQ(std::string(target), hub.directory());
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,111 @@
+// Rule 5: no byte is lost or misplaced; a storm neither exhausts memory nor delays control.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/worker/fake_hub.h"
+
+namespace lockstep::testing {
+namespace {
+
+using namespace protocol;
+
+TEST(Output, IsCapturedWhateverWritesIt) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto done = hub.run_cell("output", "mixed");
+  EXPECT_EQ(done.status, "ok");
+  EXPECT_EQ(done.steps_done, 1);
+  EXPECT_EQ(hub.output(done.cell), "printf cout write child end");
+  EXPECT_EQ(hub.output(done.cell, "stderr"), "error cerr");
+}
+
+TEST(Output, ComesBeforeTheEndOfItsCell) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto done = hub.run_cell("output", "mixed");
+  std::string before;
+  for (const auto& seen : hub.seen) {
+    if (seen.kind == "done") break;
+    if (seen.kind == "output") before += seen.text;
+  }
+  EXPECT_EQ(before.size(), std::string("printf cout write child end"
+                                       "error cerr")
+                               .size());
+}
+
+TEST(Output, KeepsCarriageReturnsAndUnfinishedLines) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto done = hub.run_cell("output", "unfinished");
+  EXPECT_EQ(hub.output(done.cell), "10%\r20%\r");
+}
+
+TEST(Output, ComesWhileTheCellRuns) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto cell = hub.load("output", "partial_then_wait");
+  hub.run(cell);
+  EXPECT_TRUE(eventually([&] { return hub.output(cell) == "partial"; }));
+  EXPECT_FALSE(hub.has<Done>());
+  std::ofstream(hub.directory() + "/go");
+  EXPECT_EQ(hub.expect<Done>().status, "ok");
+}
+
+TEST(Output, OfABackgroundThreadGoesToTheLastCell) {
+  FakeHub hub;
+  hub.start_ready();
+  hub.run_cell("output", "background");
+  const auto last = hub.run_cell("output", "nothing");
+  std::ofstream(hub.directory() + "/go");
+  EXPECT_TRUE(eventually([&] { return hub.output(last.cell) == "from the background"; }));
+}
+
+TEST(Output, StandardInputIsEmpty) {
+  FakeHub hub;
+  hub.start_ready();
+  EXPECT_EQ(hub.output(hub.run_cell("output", "stdin_is_empty").cell), "-1");
+}
+
+TEST(Output, OfAHundredMegabytesArrivesInOrder) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto cell = hub.load("output", "hundred_megabytes");
+  hub.run(cell);
+  const auto status = hub.query("status");
+  EXPECT_EQ(status["state"], "running") << "answered while the cell prints";
+  const auto done = hub.expect<Done>();
+  EXPECT_EQ(done.status, "ok");
+  const auto text = hub.output(cell);
+  ASSERT_EQ(text.size(), 100'000'000u / 64 * 64);
+  int64_t wrong = 0;
+  char expected[65];
+  for (size_t i = 0; i < text.size() / 64; ++i) {
+    snprintf(expected, sizeof expected, "%063zu\n", i);
+    wrong += text.compare(i * 64, 64, expected) != 0;
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Output, WaitsForCreditAndControlDoesNot) {
+  FakeHub hub;
+  hub.start_ready();
+  hub.grant_credit(false);
+  const auto cell = hub.load("output", "storm");
+  hub.run(cell);
+  EXPECT_TRUE(eventually([&] { return hub.output(cell).size() >= kOutputWindow; }));
+  const auto before = hub.query("status");
+  EXPECT_EQ(before["state"], "running");
+  const auto after = hub.query("status");
+  EXPECT_EQ(hub.total_bytes(), kOutputWindow) << "no byte without credit";
+  // The pipe is full by now, so that memory can't grow: a megabyte here and one in the pipe.
+  EXPECT_LT(after["rss_bytes"].get<int64_t>() - before["rss_bytes"].get<int64_t>(), 4 << 20);
+  hub.send(Interrupt{cell});
+  hub.grant_credit(true);
+  hub.send(Credit{hub.ungranted()});
+  const auto done = hub.expect<Done>();
+  EXPECT_EQ(done.status, "interrupted");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

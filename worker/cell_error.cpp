@@ -1,0 +1,113 @@
+#include "worker/cell_error.h"
+
+#include <c10/util/Exception.h>
+#include <cxxabi.h>
+
+#include <exception>
+#include <string>
+
+#include "dist/errors.h"
+#include "worker/cell.h"
+#include "worker/demangle.h"
+#include "worker/throw_trace.h"
+
+namespace lockstep::worker {
+namespace {
+
+std::string text_of(const std::exception& error) {
+  // LibTorch appends a stack of its own to what().
+  if (const auto* torch_error = dynamic_cast<const c10::Error*>(&error)) return torch_error->what_without_backtrace();
+  return error.what();
+}
+
+/// "outer: inner" for std::throw_with_nested.
+std::string full_text(const std::exception& error) {
+  std::string text = text_of(error);
+  try {
+    std::rethrow_if_nested(error);
+  } catch (const std::exception& inner) {
+    text += ": " + full_text(inner);
+  } catch (...) {  // a nested exception of a type without a text adds none
+  }
+  return text;
+}
+
+/// The text of an exception that is no std::exception.
+std::string plain_text() {
+  try {
+    throw;
+  } catch (const char* text) {
+    return text ? text : "";
+  } catch (const std::string& text) {
+    return text;
+  } catch (int number) {
+    return std::to_string(number);
+  } catch (long number) {
+    return std::to_string(number);
+  } catch (double number) {
+    return std::to_string(number);
+  } catch (...) {  // of a type that only the cell knows; its name has to do
+    return {};
+  }
+}
+
+std::vector<Frame> where_thrown(const std::exception_ptr& exception, Symbols& symbols) {
+  Stack stack;
+  std::vector<Frame> frames;
+  if (thrown_at(exception, stack)) frames = symbols.resolve(stack);
+  if (innermost_cell_frame(frames) || !rethrown_at(exception, stack)) return frames;
+  auto again = symbols.resolve(stack);
+  return innermost_cell_frame(again) ? again : frames;
+}
+
+void set_place(protocol::CellError& error, const std::vector<Frame>& frames) {
+  for (const auto& frame : frames) error.stack.push_back(frame.str());
+  if (const Frame* frame = innermost_cell_frame(frames)) {
+    error.where = where(frame->cell, frame->line);
+    error.where_cell = frame->cell;
+    error.where_line = frame->line;
+  }
+}
+
+}  // namespace
+
+CaughtError describe_current_exception(Symbols& symbols) {
+  CaughtError caught;
+  auto& error = caught.error;
+  // The type first: looking at the exception below throws and catches others.
+  const auto exception = std::current_exception();
+  if (const std::type_info* type = abi::__cxa_current_exception_type()) error.type = demangle(*type);
+  const auto frames = where_thrown(exception, symbols);
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Interrupted& e) {
+    caught.interrupted = true;
+    error.message = e.what();
+  } catch (const dist::Aborted& e) {
+    caught.aborted = true;
+    error.message = e.what();
+    error.root_cause = false;
+  } catch (const dist::PeerLeft& e) {
+    error.message = e.what();
+    error.root_cause = false;
+  } catch (const dist::CollectiveMismatch& e) {
+    error.message = e.what();
+    caught.finding = e.finding;
+  } catch (const std::exception& e) {
+    error.message = full_text(e);
+  } catch (...) {  // anything can be thrown
+    error.message = plain_text();
+  }
+  set_place(error, frames);
+  return caught;
+}
+
+protocol::CellError describe_death(const DeathReport& report, Symbols& symbols) {
+  protocol::CellError error;
+  error.type = report.signal ? signal_name(report.signal) : report.how;
+  error.message = describe(report);
+  set_place(error, symbols.resolve(report.stack));
+  return error;
+}
+
+}  // namespace lockstep::worker

@@ -1,0 +1,48 @@
+// The shared objects that this rank has loaded: cells and the prelude. Each comes from a file of its own (opening a
+// descriptor number that was used before would give the old library), stays loaded for ever, and has run nothing by
+// being loaded.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "protocol/cell_abi.h"
+
+namespace lockstep::worker {
+
+struct CellObject {
+  int64_t cell = 0;
+  std::string path;
+  const lockstep_cell_entry* entry = nullptr;
+  uintptr_t begin = 0, end = 0;  // mapped addresses
+  const CellObject* next = nullptr;
+};
+
+/// What a load gave: an object, or why there is none.
+struct LoadResult {
+  const CellObject* object = nullptr;
+  std::string problem;
+};
+
+/// Writes `bytes` to DIRECTORY/NAME and loads it, RTLD_NOW | RTLD_GLOBAL. `problem` names symbols demangled and no path.
+LoadResult load_cell(int64_t cell, const std::string& directory, const std::string& name, const std::string& entry,
+                     std::string_view bytes);
+
+/// Loads a library that is there already (the prelude). Returns what went wrong; empty when nothing did.
+std::string load_library(const std::string& path);
+
+/// The loaded object that holds `address`; nullptr where there is none. Takes no lock.
+const CellObject* find_cell_object(uintptr_t address);
+size_t cell_object_count();
+
+/// Mappings that this process has, and that it may have (vm.max_map_count); nothing where the system doesn't say.
+int64_t mapping_count();
+std::optional<int64_t> mapping_limit();
+/// How many more objects can be loaded.
+int64_t cells_left();
+/// Mappings that one object takes.
+inline constexpr int64_t kMappingsPerCell = 5;
+
+}  // namespace lockstep::worker

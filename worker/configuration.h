@@ -1,0 +1,38 @@
+// What a worker is told by its environment, read once. Nothing here throws: what is wrong is kept as sentences that name
+// the variable, so that the worker can say it to the hub before it ends.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lockstep::worker {
+
+struct Configuration {
+  int rank = 0;  // LOCKSTEP_RANK
+  int world_size = 1;  // LOCKSTEP_WORLD_SIZE
+  int local_rank = 0;  // LOCKSTEP_LOCAL_RANK; default: rank
+  int local_world_size = 1;  // LOCKSTEP_LOCAL_WORLD_SIZE; default: world_size
+  int node_rank = 0;  // LOCKSTEP_NODE_RANK
+  std::string session_dir;  // LOCKSTEP_SESSION_DIR
+  std::string hub;  // LOCKSTEP_HUB: a ZeroMQ endpoint
+  std::string store;  // LOCKSTEP_STORE: "127.0.0.1:port"
+  std::string backend = "gloo";  // LOCKSTEP_BACKEND: auto, gloo, nccl
+  std::string device = "cpu";  // LOCKSTEP_DEVICE: cpu, cuda:N
+  int gpu_id = -1;  // N of cuda:N
+  int threads = 1;  // LOCKSTEP_THREADS, intra-op; default: cores of this process / local_world_size
+  bool check_collectives = true;  // LOCKSTEP_CHECK_COLLECTIVES: 1, 0
+  int lifeline_fd = -1;  // LOCKSTEP_LIFELINE_FD
+  std::map<std::string, std::string> arguments;  // LOCKSTEP_ARGUMENTS: a JSON object of strings
+  std::vector<std::string> problems;  // empty when all is well
+
+  std::string rank_dir() const { return session_dir + "/rank-" + std::to_string(rank); }
+};
+
+/// Reads `environment` (a lookup as std::getenv).
+Configuration read_configuration(const char* (*lookup)(const char*));
+
+/// This process's, read at the first call.
+const Configuration& configuration();
+
+}  // namespace lockstep::worker

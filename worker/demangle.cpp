@@ -1,0 +1,67 @@
+#include "worker/demangle.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+using Demangle = char*(const char*, char*, size_t*, int*);
+
+Demangle* real_demangle() {
+  static auto* const real = reinterpret_cast<Demangle*>(::dlsym(RTLD_NEXT, "__cxa_demangle"));
+  return real;
+}
+
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+}  // namespace
+
+namespace lockstep::worker {
+
+size_t clean_name(char* name, size_t length) {
+  constexpr std::string_view kPrefix = "__cell_";
+  size_t to = 0;
+  for (size_t from = 0; from < length;) {
+    const std::string_view rest(name + from, length - from);
+    if (rest.starts_with(kPrefix) && (to == 0 || !is_word(name[to - 1]))) {
+      size_t end = kPrefix.size();
+      while (end < rest.size() && is_word(rest[end])) ++end;
+      if (rest.substr(end).starts_with("::")) {
+        from += end + 2;
+        continue;
+      }
+    }
+    name[to++] = name[from++];
+  }
+  return to;
+}
+
+std::string clean_name(std::string name) {
+  name.resize(clean_name(name.data(), name.size()));
+  return name;
+}
+
+std::string demangle(const char* symbol) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
+  std::string result = status == 0 && text ? text : symbol;
+  std::free(text);
+  return result;
+}
+
+std::string demangle(const std::type_info& type) { return demangle(type.name()); }
+
+}  // namespace lockstep::worker
+
+// The buffer is the caller's or malloc's; cleaning only shortens what is in it.
+extern "C" char* __cxa_demangle(const char* mangled, char* buffer, size_t* length, int* status) {
+  int result = 0;
+  char* text = real_demangle()(mangled, buffer, length, &result);
+  if (status) *status = result;
+  if (text && result == 0) text[lockstep::worker::clean_name(text, std::strlen(text))] = '\0';
+  return text;
+}

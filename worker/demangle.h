@@ -1,0 +1,19 @@
+// Names as people wrote them. libstdc++, libc10 and LibTorch demangle through __cxa_demangle, which the worker defines
+// over libstdc++'s, so that what the compiler adds to names of cells never shows: in `std::cout << net`, in error texts,
+// in stacks.
+#pragma once
+#include <string>
+#include <string_view>
+#include <typeinfo>
+
+namespace lockstep::worker {
+
+/// Takes the compiler's namespaces of cells (`__cell_7::`) out of a demangled name, in place. Returns the new length.
+size_t clean_name(char* name, size_t length);
+std::string clean_name(std::string name);
+
+/// The clean demangled form; `symbol` itself where it is not mangled.
+std::string demangle(const char* symbol);
+std::string demangle(const std::type_info& type);
+
+}  // namespace lockstep::worker

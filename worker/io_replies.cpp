@@ -1,0 +1,122 @@
+#include "worker/io_replies.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "dist/session_group.h"
+#include "worker/cell_objects.h"
+#include "worker/rank_state.h"
+
+namespace lockstep::worker {
+namespace {
+
+const char* state_name(Phase phase, bool in_collective) {
+  switch (phase) {
+    case Phase::starting:
+      return "starting";
+    case Phase::idle:
+      return "idle";
+    case Phase::loading:
+      return "loading";
+    case Phase::running:
+      return in_collective ? "waiting" : "running";
+    case Phase::regrouping:
+      return "regrouping";
+    case Phase::ending:
+      return "ending";
+  }
+  return "unknown";
+}
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  file >> total >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+int thread_count() {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("Threads:")) return std::stoi(line.substr(8));
+  return 0;
+}
+
+std::string call_place(const dist::CollectiveRecord& record, Symbols& symbols) {
+  if (record.call_site == 0) return {};
+  const uintptr_t address = record.call_site - 1;
+  const auto frames = symbols.resolve({&address, 1});
+  const Frame* frame = innermost_cell_frame(frames);
+  return frame ? where(frame->cell, frame->line) : std::string();
+}
+
+nlohmann::json to_json(const dist::CollectiveRecord& record, Symbols& symbols) {
+  const auto place = call_place(record, symbols);
+  const bool over = record.done_ns > 0;
+  const int64_t took = (over ? record.done_ns : RankState::now_ns()) - record.entered_ns;
+  return {{"group", record.group},
+          {"seq", record.seq},
+          {"op", record.op},
+          {"dtype", record.dtype},
+          {"shape", record.shape},
+          {"tensors", record.tensor_count},
+          {"root", record.root >= 0 ? nlohmann::json(record.root) : nlohmann::json()},
+          {"reduce_op", record.reduce_op.empty() ? nlohmann::json() : nlohmann::json(record.reduce_op)},
+          {"bytes", record.bytes},
+          {"cell", record.cell},
+          {"where", place.empty() ? nlohmann::json() : nlohmann::json(place)},
+          {"state", record.state == dist::CollectiveState::entered ? "entered"
+                    : record.state == dist::CollectiveState::done  ? "done"
+                                                                   : "failed"},
+          {"entered_s_ago", static_cast<double>(RankState::now_ns() - record.entered_ns) / 1e9},
+          {"took_us", static_cast<double>(took) / 1e3}};
+}
+
+}  // namespace
+
+nlohmann::json status_reply(const Device* device, const Configuration& configuration, Symbols& symbols) {
+  const auto& state = rank_state();
+  const auto phase = state.phase.load();
+  const auto collective = dist::current_collective();
+  nlohmann::json body = device ? device->status() : nlohmann::json{{"device", configuration.device}};
+  body["state"] = state_name(phase, collective.has_value());
+  body["cell"] = state.cell.load();
+  body["line"] = phase == Phase::running && state.line > 0 ? nlohmann::json(state.line.load()) : nlohmann::json();
+  body["since_s"] = static_cast<double>(RankState::now_ns() - state.since_ns) / 1e9;
+  body["collective"] = collective ? to_json(*collective, symbols) : nlohmann::json();
+  body["rss_bytes"] = resident_bytes();
+  body["threads"] = thread_count();
+  body["cells_loaded"] = cell_object_count();
+  return body;
+}
+
+nlohmann::json stack_reply(const std::vector<Frame>& frames) {
+  nlohmann::json stack = nlohmann::json::array(), parts = nlohmann::json::array();
+  for (const auto& frame : frames) {
+    stack.push_back(frame.str());
+    parts.push_back({{"function", frame.function},
+                     {"cell", frame.cell > 0 ? nlohmann::json(frame.cell) : nlohmann::json()},
+                     {"line", frame.line > 0 ? nlohmann::json(frame.line) : nlohmann::json()},
+                     {"object", frame.object}});
+  }
+  return {{"stack", std::move(stack)}, {"frames", std::move(parts)}};
+}
+
+nlohmann::json collectives_reply(size_t last, Symbols& symbols) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& record : dist::last_collectives(last)) list.push_back(to_json(record, symbols));
+  return {{"collectives", std::move(list)}};
+}
+
+protocol::Waiting waiting_message(const WaitsInVain& waits, Symbols& symbols) {
+  protocol::Waiting message;
+  message.cell = waits.record.cell;
+  message.op = dist::to_finding_op(waits.record);
+  message.missing = waits.missing;
+  message.where = call_place(waits.record, symbols);
+  return message;
+}
+
+}  // namespace lockstep::worker

@@ -1,0 +1,24 @@
+// The bodies of what the I/O thread answers and reports: what the rank does, its stack, its collectives. docs/protocol.md
+// describes the fields.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "protocol/worker_messages.h"
+#include "worker/configuration.h"
+#include "worker/device.h"
+#include "worker/outbox.h"
+#include "worker/symbols.h"
+
+namespace lockstep::worker {
+
+/// {"state","cell","line","since_s","collective","device","rss_bytes","threads"}; `device` may be null while starting.
+nlohmann::json status_reply(const Device* device, const Configuration& configuration, Symbols& symbols);
+/// {"stack":["train() at cell 7, line 4",...],"frames":[{"function","cell","line","object"},...]}.
+nlohmann::json stack_reply(const std::vector<Frame>& frames);
+/// {"collectives":[{"group","seq","op","dtype","shape",...},...]}, oldest first.
+nlohmann::json collectives_reply(size_t last, Symbols& symbols);
+
+protocol::Waiting waiting_message(const WaitsInVain& waits, Symbols& symbols);
+
+}  // namespace lockstep::worker

@@ -1,0 +1,278 @@
+#include "worker/io_thread.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "dist/session_group.h"
+#include "protocol/error.h"
+#include "worker/cell_error.h"
+#include "worker/crash.h"
+#include "worker/interrupt.h"
+#include "worker/io_replies.h"
+#include "worker/rank_state.h"
+#include "worker/stack.h"
+
+namespace lockstep::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t kChunk = 64 * 1024;     // of output in one message
+constexpr auto kGather = 1ms;            // after a small read, how long the next may gather
+constexpr auto kStackPatience = 80ms;    // a thread that does not let itself be asked (all signals blocked)
+constexpr auto kShutdownPatience = 2s;   // for a cell that does not stop
+constexpr auto kExitPatience = 5s;       // for destructors and atexit handlers of cells
+constexpr int kLingerMs = 1500;          // for a hub that does not read
+
+}  // namespace
+
+IoThread::IoThread(const Configuration& configuration, Outbox& outbox, OutputPipes& pipes, RunQueue& queue,
+                   int event_fd)
+    : configuration_(configuration), outbox_(outbox), pipes_(pipes), queue_(queue), event_fd_(event_fd) {
+  socket_.emplace(context_, zmq::socket_type::dealer);
+  socket_->set(zmq::sockopt::routing_id, "rank-" + std::to_string(configuration.rank));
+  socket_->set(zmq::sockopt::linger, kLingerMs);
+  // Bounded by credit for output and by the protocol for the rest, so the queue itself needs no limit.
+  socket_->set(zmq::sockopt::sndhwm, 0);
+  socket_->set(zmq::sockopt::rcvhwm, 0);
+  socket_->connect(configuration.hub);
+  // Signals are for the run thread and for threads of cells.
+  sigset_t all, before;
+  sigfillset(&all);
+  for (const int fatal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) sigdelset(&all, fatal);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "lockstep-io");
+    run();
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_.detach();
+}
+
+void IoThread::finish() {
+  finish_requested_ = true;
+  const uint64_t one = 1;
+  (void)!::write(event_fd_, &one, sizeof one);
+  finished_.get_future().wait_for(std::chrono::milliseconds(kLingerMs) + 1s);
+}
+
+long IoThread::poll_timeout() const {
+  std::optional<Clock::time_point> next;
+  const auto consider = [&next](Clock::time_point t) {
+    if (!next || t < *next) next = t;
+  };
+  const auto now = Clock::now();
+  if (read_after_ > now) consider(read_after_);
+  if (stack_deadline_) consider(*stack_deadline_);
+  if (end_deadline_) consider(*end_deadline_);
+  if (!next) return -1;
+  return std::max<long>(0, std::chrono::ceil<std::chrono::milliseconds>(*next - now).count());
+}
+
+void IoThread::run() {
+  while (socket_) {
+    const bool may_read = credit_ > 0 && (Clock::now() >= read_after_ || outbox_.waiting_for_bytes());
+    std::array<zmq::pollitem_t, 5> items = {{{socket_->handle(), 0, ZMQ_POLLIN, 0},
+                                             {nullptr, event_fd_, ZMQ_POLLIN, 0},
+                                             {nullptr, configuration_.lifeline_fd, ZMQ_POLLIN, 0},
+                                             {nullptr, pipes_.fd(kStdout), ZMQ_POLLIN, 0},
+                                             {nullptr, pipes_.fd(kStderr), ZMQ_POLLIN, 0}}};
+    // Items that are not to be looked at now are moved out of the array.
+    size_t count = 2;
+    if (configuration_.lifeline_fd >= 0) ++count;
+    if (may_read) {
+      items[count] = items[3];
+      items[count + 1] = items[4];
+      count += 2;
+    }
+    try {
+      zmq::poll(items.data(), count, std::chrono::milliseconds(poll_timeout()));
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EINTR) throw;
+      continue;
+    }
+    if (configuration_.lifeline_fd >= 0 && items[2].revents != 0) end_group();
+    if (items[1].revents != 0) {
+      uint64_t events = 0;
+      (void)!::read(event_fd_, &events, sizeof events);
+    }
+    if (items[0].revents != 0) receive();
+    pump(false);
+    answer_stack_queries();
+    if (take_death_report()) report_death();
+    if (finish_requested_ && socket_) {
+      pump(true);
+      close_connection();
+      finished_.set_value();
+    }
+    if (end_deadline_ && Clock::now() >= *end_deadline_) end_group();
+  }
+}
+
+void IoThread::receive() {
+  zmq::message_t part;
+  while (socket_ && socket_->recv(part, zmq::recv_flags::dontwait)) {
+    const std::string header = part.to_string();
+    std::string frame;
+    while (part.more()) {
+      (void)socket_->recv(part);
+      if (frame.empty()) frame = part.to_string();
+    }
+    try {
+      handle(protocol::decode_hub_message(nlohmann::json::parse(header)), std::move(frame));
+    } catch (const std::exception& error) {
+      // A hub of another version, most likely: it is told so, and decides.
+      send(protocol::NotReady{std::string("a message of the session could not be read: ") + error.what()});
+    }
+  }
+}
+
+void IoThread::handle(protocol::HubMessage message, std::string frame) {
+  std::visit(
+      [this, &frame](auto& m) {
+        using M = std::remove_cvref_t<decltype(m)>;
+        if constexpr (std::is_same_v<M, protocol::Interrupt>) {
+          interrupt(m.cell, "the cell was interrupted");
+        } else if constexpr (std::is_same_v<M, protocol::Abort>) {
+          stop_requests().request(stop_requests().armed(), StopReason::abort);
+          dist::abort(m.reason);
+        } else if constexpr (std::is_same_v<M, protocol::Query>) {
+          handle_query(m);
+        } else if constexpr (std::is_same_v<M, protocol::Credit>) {
+          credit_ += m.bytes;
+        } else if constexpr (std::is_same_v<M, protocol::PeerDone>) {
+          dist::peer_left(m.cell, m.rank, m.how, m.collectives);
+        } else if constexpr (std::is_same_v<M, protocol::Shutdown>) {
+          shut_down();
+        } else {
+          // Armed here and not when it starts: an interrupt that follows on its heels must find it.
+          if constexpr (std::is_same_v<M, protocol::Run> || std::is_same_v<M, protocol::Builtin>)
+            stop_requests().arm(m.cell);
+          queue_.push({std::move(m), std::move(frame)});
+        }
+      },
+      message);
+}
+
+void IoThread::interrupt(int64_t cell, const char* reason) {
+  // The groups are shut down even where no collective is in flight: one may begin at this very moment.
+  if (stop_requests().request(cell, StopReason::interrupt)) dist::abort(reason);
+}
+
+void IoThread::shut_down() {
+  interrupt(stop_requests().armed(), "the session ends");
+  queue_.push({protocol::Shutdown{}, {}});
+  end_deadline_ = Clock::now() + kShutdownPatience;
+}
+
+void IoThread::handle_query(const protocol::Query& query) {
+  if (query.what == "status") {
+    send(protocol::Reply{query.id, status_reply(device_.load(), configuration_, symbols_)});
+  } else if (query.what == "collectives") {
+    const auto last = query.arguments.value("last", 20);
+    send(protocol::Reply{query.id, collectives_reply(static_cast<size_t>(std::max(0, last)), symbols_)});
+  } else if (query.what == "stack") {
+    const auto phase = rank_state().phase.load();
+    if (phase == Phase::idle) {
+      send(protocol::Reply{query.id, stack_reply({})});
+      return;
+    }
+    stack_queries_.push_back(query.id);
+    stack_deadline_ = Clock::now() + kStackPatience;
+    StackProbe::request(event_fd_);
+  } else {
+    send(protocol::Reply{query.id, {{"error", "a worker can't answer '" + query.what + "'"}}});
+  }
+}
+
+void IoThread::answer_stack_queries() {
+  if (stack_queries_.empty()) return;
+  Stack stack;
+  nlohmann::json body;
+  if (StackProbe::taken(stack))
+    body = stack_reply(symbols_.resolve(stack));
+  else if (Clock::now() >= *stack_deadline_)
+    body = {{"error", "the thread that runs cells does not answer: it blocks signals, or waits in the kernel"}};
+  else
+    return;
+  for (const int64_t id : stack_queries_) send(protocol::Reply{id, body});
+  stack_queries_.clear();
+  stack_deadline_.reset();
+}
+
+void IoThread::send(const protocol::WorkerMessage& message, std::string frame) {
+  const std::string header = encode(message).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const bool more = !frame.empty();
+  socket_->send(zmq::buffer(header), more ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  if (more) socket_->send(zmq::buffer(frame), zmq::send_flags::none);
+}
+
+bool IoThread::send_output(Stream stream, bool regardless_of_credit) {
+  const size_t limit = regardless_of_credit ? kChunk : static_cast<size_t>(std::clamp<int64_t>(credit_, 0, kChunk));
+  if (limit == 0) return false;
+  std::string bytes;
+  const size_t n = outbox_.read(stream, limit, bytes);
+  if (n == 0) return false;
+  credit_ -= static_cast<int64_t>(n);
+  if (n < kChunk / 2) read_after_ = Clock::now() + kGather;
+  send(protocol::Output{output_cell_, kStreamNames[stream]}, std::move(bytes));
+  return true;
+}
+
+void IoThread::pump(bool regardless_of_credit) {
+  // A few rounds at most before control messages are looked at again.
+  constexpr int kRounds = 8;
+  for (int round = 0; regardless_of_credit || round < kRounds; ++round) {
+    while (auto outgoing = outbox_.next()) send_outgoing(std::move(*outgoing));
+    const bool now = regardless_of_credit || outbox_.waiting_for_bytes() || Clock::now() >= read_after_;
+    if (!now) return;
+    const bool out = send_output(kStdout, regardless_of_credit);
+    const bool err = send_output(kStderr, regardless_of_credit);
+    if (!out && !err) return;
+  }
+}
+
+void IoThread::send_outgoing(Outgoing outgoing) {
+  if (auto* message = std::get_if<protocol::WorkerMessage>(&outgoing))
+    send(*message);
+  else if (const auto* begins = std::get_if<CellBegins>(&outgoing))
+    output_cell_ = begins->cell;
+  else if (const auto* waits = std::get_if<WaitsInVain>(&outgoing))
+    send(waiting_message(*waits, symbols_));
+}
+
+void IoThread::report_death() {
+  const DeathReport report = *take_death_report();
+  pump(true);
+  protocol::Dying dying;
+  dying.cell = rank_state().cell;
+  dying.error = describe_death(report, symbols_);
+  send(dying);
+  exit_code_ = report.code;
+  // exit() goes on to run destructors, whose output still comes; all other ends are at once.
+  if (report.signal == 0 && std::string_view(report.how) == "exit")
+    end_deadline_ = Clock::now() + kExitPatience;
+  else
+    close_connection();
+  death_reported();
+}
+
+void IoThread::close_connection() {
+  socket_->close();
+  socket_.reset();
+  context_.close();  // waits until everything is handed to the system, kLingerMs at most
+}
+
+void IoThread::end_group() {
+  if (::getpgrp() == ::getpid()) ::kill(0, SIGKILL);
+  ::syscall(SYS_exit_group, 1);
+  __builtin_unreachable();
+}
+
+}  // namespace lockstep::worker

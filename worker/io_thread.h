@@ -1,0 +1,79 @@
+// The thread that talks to the hub. It owns the socket, reads what the process writes, and answers control messages
+// whatever the run thread does: it sleeps in one poll over the socket, the output pipes, the lifeline and a descriptor
+// that the run thread, signal handlers and dying threads write to. It never waits for user code.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <future>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+#include <zmq.hpp>
+
+#include "protocol/worker_messages.h"
+#include "worker/configuration.h"
+#include "worker/device.h"
+#include "worker/outbox.h"
+#include "worker/output_pipes.h"
+#include "worker/run_queue.h"
+#include "worker/symbols.h"
+
+namespace lockstep::worker {
+
+class IoThread {
+ public:
+  /// Connects to the hub and starts the thread. `event_fd`: an eventfd that is written to whenever there is something
+  /// to look at (by the outbox, the stack probe, the crash handlers).
+  IoThread(const Configuration& configuration, Outbox& outbox, OutputPipes& pipes, RunQueue& queue, int event_fd);
+  IoThread(const IoThread&) = delete;
+
+  /// Its memory is shown in answers to status from now on. On the run thread, once.
+  void set_device(const Device* device) { device_ = device; }
+  /// Sends all that has been written and posted and closes the connection. Waits for it, with a limit. Once.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void run();
+  void receive();
+  void handle(protocol::HubMessage message, std::string frame);
+  void handle_query(const protocol::Query& query);
+  void interrupt(int64_t cell, const char* reason);
+  void shut_down();
+  void send(const protocol::WorkerMessage& message, std::string frame = {});
+  void pump(bool regardless_of_credit);
+  bool send_output(Stream stream, bool regardless_of_credit);
+  void send_outgoing(Outgoing outgoing);
+  void report_death();
+  void answer_stack_queries();
+  void close_connection();
+  [[noreturn]] void end_group();
+  nlohmann::json status();
+  long poll_timeout() const;
+
+  const Configuration& configuration_;
+  Outbox& outbox_;
+  OutputPipes& pipes_;
+  RunQueue& queue_;
+  int event_fd_;
+  std::atomic<const Device*> device_{nullptr};
+
+  zmq::context_t context_{1};
+  std::optional<zmq::socket_t> socket_;
+  Symbols symbols_;
+  int64_t credit_ = protocol::kOutputWindow;
+  int64_t output_cell_ = 0;
+  Clock::time_point read_after_{};  // small writes are gathered for a moment
+  std::vector<int64_t> stack_queries_;
+  std::optional<Clock::time_point> stack_deadline_;
+  std::optional<Clock::time_point> end_deadline_;  // the process is ending; if it has not by then, it is ended
+  int exit_code_ = 0;
+  std::atomic<bool> finish_requested_{false};
+  std::promise<void> finished_;
+  std::thread thread_;
+};
+
+}  // namespace lockstep::worker

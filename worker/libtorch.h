@@ -1,0 +1,13 @@
+// The few things that the worker asks of LibTorch, for files that need none of its headers.
+#pragma once
+#include <string>
+
+namespace lockstep::worker {
+
+std::string libtorch_version();     // "2.11.0", of the library that is loaded
+std::string libtorch_built_with();  // of the headers
+void set_libtorch_threads(int threads);
+/// dist::barrier() over all ranks.
+void barrier();
+
+}  // namespace lockstep::worker

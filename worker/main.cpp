@@ -1,0 +1,110 @@
+// lockstep-worker: one rank of a session, or with --store the process that holds the session's store. Both are started
+// by `lockstep`, which tells them all they need by their environment (worker/configuration.h, worker/store.h).
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "protocol/version.h"
+#include "worker/cell_objects.h"
+#include "worker/configuration.h"
+#include "worker/crash.h"
+#include "worker/exits.h"
+#include "worker/interrupt.h"
+#include "worker/io_thread.h"
+#include "worker/libtorch.h"
+#include "worker/outbox.h"
+#include "worker/output_pipes.h"
+#include "worker/run_queue.h"
+#include "worker/run_thread.h"
+#include "worker/stack.h"
+#include "worker/store.h"
+#include "worker/values.h"
+
+namespace lockstep::worker {
+namespace {
+
+IoThread* g_io = nullptr;
+int g_exit_code = 0;
+
+/// Registered first, so that it runs after everything that cells have registered: sends the rest of the output. The
+/// destructors of libraries' globals are left out: the process is gone in a moment, and threads still use them.
+void end_process() {
+  std::fflush(nullptr);
+  g_io->finish();
+  ::syscall(SYS_exit_group, g_exit_code);
+}
+
+int run_rank() {
+  const auto& settings = configuration();
+  if (settings.hub.empty() || settings.hub.find("://") == std::string::npos) {
+    for (const auto& problem : settings.problems) std::fprintf(stderr, "lockstep-worker: %s\n", problem.c_str());
+    return 3;
+  }
+  // All of this lives as long as the process: other threads use it to the last moment.
+  const int event_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  auto* pipes = new OutputPipes;
+  auto* outbox = new Outbox(*pipes, event_fd);
+  auto* queue = new RunQueue;
+  become_run_thread();
+  warm_up_stacks();
+  StackProbe::watch_this_thread();
+  install_crash_handlers(event_fd);
+  send_values_to(*outbox);
+  g_io = new IoThread(settings, *outbox, *pipes, *queue, event_fd);
+  std::atexit(end_process);
+  auto* run_thread = new RunThread(settings, *outbox, *queue, *g_io);
+  const int code = run_thread->run();
+  exit_quietly(code);
+}
+
+void print_versions() {
+  const nlohmann::json versions = {{"program", "lockstep-worker"},
+                                   {"lockstep", kVersion},
+                                   {"protocol", kProtocolVersion},
+                                   {"libtorch", libtorch_version()},
+                                   {"libtorch_built_with", libtorch_built_with()},
+                                   {"cell_abi", kCellAbi},
+                                   {"cell_limit", cells_left()}};
+  std::printf("%s\n", versions.dump().c_str());
+}
+
+}  // namespace
+
+void set_exit_code(int code) { g_exit_code = code; }
+
+}  // namespace lockstep::worker
+
+int main(int argc, char** argv) {
+  using namespace lockstep::worker;
+  const std::string_view option = argc > 1 ? argv[1] : "";
+  if (argc > 2 || (!option.empty() && option != "--store" && option != "--version")) {
+    std::fprintf(stderr,
+                 "usage: lockstep-worker [--store | --version]\n"
+                 "One rank of a session. `lockstep` starts it; everything else comes by LOCKSTEP_* variables.\n");
+    return 2;
+  }
+  if (option == "--version") {
+    print_versions();
+    return 0;
+  }
+  // Who started this process owns it: it does not outlive its owner, however that ends.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (option == "--store") {
+    const int code = run_store();
+    std::fflush(nullptr);
+    ::syscall(SYS_exit_group, code);
+  }
+  try {
+    return run_rank();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep-worker: %s\n", error.what());
+    return 3;
+  }
+}

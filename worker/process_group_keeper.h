@@ -1,0 +1,27 @@
+// Keeps process groups in mind and kills what is left of them when the session is over. A group is known by the process
+// that led it when it was given: pid and start time, so that a stranger with the same number is never hit.
+#pragma once
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+
+namespace lockstep::worker {
+
+class ProcessGroupKeeper {
+ public:
+  /// Takes "PID" and "-PID"; other lines mean nothing.
+  void take_line(std::string_view line);
+  void kill_all();
+  size_t size() const { return groups_.size(); }
+
+ private:
+  std::map<pid_t, std::optional<uint64_t>> groups_;  // leader → its start time; nothing: it had ended already
+};
+
+/// In clock ticks since boot, from /proc/PID/stat; nothing when there is no such process.
+std::optional<uint64_t> start_time_of(pid_t pid);
+
+}  // namespace lockstep::worker

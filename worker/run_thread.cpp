@@ -1,0 +1,260 @@
+#include "worker/run_thread.h"
+
+#include <cxxabi.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "dist/session_group.h"
+#include "protocol/error.h"
+#include "worker/cell_error.h"
+#include "worker/crash.h"
+#include "worker/interrupt.h"
+#include "worker/libtorch.h"
+#include "worker/rank_state.h"
+
+namespace lockstep::worker {
+namespace {
+
+constexpr int64_t kWarnBelow = 500;  // objects left
+
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::string joined(const std::vector<std::string>& sentences) {
+  std::string text;
+  for (const auto& sentence : sentences) text += (text.empty() ? "" : "; ") + sentence;
+  return text;
+}
+
+}  // namespace
+
+RunThread::RunThread(const Configuration& configuration, Outbox& outbox, RunQueue& queue, IoThread& io)
+    : configuration_(configuration), outbox_(outbox), queue_(queue), io_(io) {}
+
+int RunThread::run() {
+  if (!start()) return 3;
+  while (!ended_) {
+    rank_state().enter(Phase::idle);
+    Task task = queue_.pop();
+    std::visit(
+        [this, &task](const auto& what) {
+          using What = std::remove_cvref_t<decltype(what)>;
+          if constexpr (std::is_same_v<What, protocol::Shutdown>)
+            ended_ = true;
+          else if constexpr (std::is_same_v<What, protocol::Drop>)
+            cells_.erase(what.cell);  // the object stays mapped; nothing can reach it by name through this rank
+          else if constexpr (std::is_same_v<What, protocol::Load>)
+            handle(what, task.frame);
+          else
+            handle(what);
+        },
+        task.what);
+  }
+  rank_state().enter(Phase::ending);
+  dist::end_session_group();
+  return 0;
+}
+
+bool RunThread::not_ready(const std::string& message) {
+  outbox_.post(protocol::NotReady{message});
+  return false;
+}
+
+bool RunThread::start() {
+  rank_state().enter(Phase::starting);
+  cell_limit_ = cells_left();
+  protocol::Hello hello;
+  hello.rank = configuration_.rank;
+  hello.pid = ::getpid();
+  hello.host = host_name();
+  hello.device = configuration_.device;
+  hello.versions.libtorch = libtorch_version();
+  hello.cell_limit = cell_limit_;
+  outbox_.post(hello);
+  if (!configuration_.problems.empty()) return not_ready(joined(configuration_.problems));
+  if (hello.versions.libtorch != libtorch_built_with())
+    return not_ready(
+        fmt::format("the worker was built with LibTorch {} and runs with {}: set LD_LIBRARY_PATH back, or "
+                    "build again with LOCKSTEP_LIBTORCH naming the one to use",
+                    libtorch_built_with(), hello.versions.libtorch));
+  if (::mkdir(configuration_.rank_dir().c_str(), 0700) != 0 && errno != EEXIST)
+    return not_ready(
+        fmt::format("the session's folder {} can't be written: {}", configuration_.session_dir, std::strerror(errno)));
+  try {
+    device_ = std::make_unique<Device>(configuration_.device);
+    io_.set_device(device_.get());
+    set_libtorch_threads(configuration_.threads);
+    dist::set_waiting_callback([this](const dist::CollectiveRecord& record, const RankSet& missing) {
+      outbox_.report_waiting(record, missing);
+    });
+    dist::SessionGroupOptions group;
+    group.rank = configuration_.rank;
+    group.world_size = configuration_.world_size;
+    group.store_address = configuration_.store;
+    group.backend = configuration_.backend;
+    group.device = configuration_.device;
+    group.log_path = configuration_.rank_dir() + "/log";
+    group.check_collectives = configuration_.check_collectives;
+    dist::start_session_group(group);
+  } catch (const std::exception& error) {
+    return not_ready(describe_current_exception(symbols_).error.message);
+  }
+  return true;
+}
+
+void RunThread::handle(const protocol::Prelude& prelude) {
+  if (!prelude.path.empty()) {
+    if (const auto problem = load_library(prelude.path); !problem.empty()) {
+      not_ready("the prelude of the cells can't be loaded: " + problem);
+      ended_ = true;
+      return;
+    }
+  }
+  outbox_.post(protocol::Ready{configuration_.threads});
+}
+
+void RunThread::handle(const protocol::Load& load, const std::string& bytes) {
+  rank_state().enter(Phase::loading);
+  protocol::Loaded loaded;
+  loaded.cell = load.cell;
+  const auto result = load_cell(load.cell, configuration_.rank_dir(), load.name, load.entry, bytes);
+  loaded.ok = result.object != nullptr;
+  loaded.message = result.problem;
+  if (result.object) {
+    cells_[load.cell] = {result.object, load.steps};
+    dist::register_code_range(load.cell, reinterpret_cast<const void*>(result.object->begin),
+                              result.object->end - result.object->begin);
+    loaded.warning = near_limit();
+  }
+  outbox_.post(loaded);
+}
+
+std::optional<std::string> RunThread::near_limit() const {
+  const auto left = cell_limit_ - static_cast<int64_t>(cell_object_count());
+  if (left > kWarnBelow) return std::nullopt;
+  return fmt::format(
+      "this rank can load about {} more cells: the system allows a process {} mappings and each cell takes {}. "
+      "Start a new session, or raise the limit (sysctl vm.max_map_count)",
+      std::max<int64_t>(left, 0), mapping_limit().value_or(0), kMappingsPerCell);
+}
+
+void RunThread::begin_cell(int64_t cell) {
+  rank_state().cell = cell;
+  rank_state().line = 0;
+  rank_state().enter(Phase::running);
+  outbox_.begin_cell(cell);
+}
+
+template <typename Step>
+bool RunThread::run_step(const Step& step, int64_t index, int line, protocol::Done& done) {
+  rank_state().line = line;
+  dist::set_thread_context(done.cell, index);
+  try {
+    lockstep_poll();
+    step();
+    return true;
+  } catch (abi::__forced_unwind&) {
+    // pthread_exit on the thread that runs cells: the rank can't go on without it.
+    std::exit(0);
+  } catch (...) {  // whatever a cell throws ends the cell and not the rank
+    const auto caught = describe_current_exception(symbols_);
+    const auto reason = stop_requests().pending();
+    done.error = caught.error;
+    if (caught.interrupted || reason == StopReason::interrupt)
+      done.status = "interrupted";
+    else if (caught.aborted || reason == StopReason::abort)
+      done.status = "aborted";
+    else
+      done.status = "error";
+    if (done.status != "error") done.error->root_cause = false;
+    if (caught.finding) {
+      auto finding = *caught.finding;
+      finding.cell = caught.error.where_cell > 0 ? caught.error.where_cell : done.cell;
+      if (!caught.error.where.empty()) finding.where = caught.error.where;
+      outbox_.post(protocol::FindingMessage{finding});
+    }
+    return false;
+  }
+}
+
+void RunThread::end_cell(protocol::Done done, double run_ms) {
+  flush_standard_streams();
+  stop_requests().disarm();
+  dist::set_thread_context(0);
+  done.run_ms = run_ms;
+  done.collectives = dist::progress();
+  done.regroup = dist::needs_regroup();
+  rank_state().enter(Phase::idle);
+  outbox_.post(done);
+}
+
+void RunThread::handle(const protocol::Run& run) {
+  protocol::Done done;
+  done.cell = run.cell;
+  done.status = "ok";
+  const auto found = cells_.find(run.cell);
+  begin_cell(run.cell);
+  if (found == cells_.end()) {
+    done.status = "error";
+    done.error = protocol::CellError{};
+    done.error->type = "lockstep::ProtocolError";
+    done.error->message = "the session asked to run a cell that this rank has not loaded";
+    end_cell(std::move(done), 0);
+    return;
+  }
+  const auto& [object, steps] = found->second;
+  const auto start = std::chrono::steady_clock::now();
+  for (uint32_t i = 0; i < object->entry->step_count; ++i) {
+    const int line = i < steps.size() ? steps[i].line : 0;
+    if (!run_step(object->entry->steps[i], i, line, done)) break;
+    ++done.steps_done;
+  }
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  end_cell(std::move(done), took.count());
+}
+
+void RunThread::handle(const protocol::Builtin& builtin) {
+  protocol::Done done;
+  done.cell = builtin.cell;
+  done.status = "ok";
+  begin_cell(builtin.cell);
+  const auto start = std::chrono::steady_clock::now();
+  const auto step = [&builtin] {
+    if (builtin.name != "barrier") throw StartError("this worker has no function '" + builtin.name + "'");
+    barrier();
+  };
+  if (run_step(step, 0, 0, done)) done.steps_done = 1;
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  end_cell(std::move(done), took.count());
+}
+
+void RunThread::handle(const protocol::Regroup& regroup) {
+  rank_state().enter(Phase::regrouping);
+  protocol::Regrouped answer;
+  answer.generation = regroup.generation;
+  try {
+    dist::regroup_session(regroup.generation, regroup.ranks, regroup.timeout_s);
+    answer.ok = true;
+  } catch (const std::exception& error) {
+    answer.message = error.what();
+  }
+  outbox_.post(answer);
+}
+
+void RunThread::handle(const protocol::Configure& configure) {
+  for (const auto& [name, value] : configure.environment) ::setenv(name.c_str(), value.c_str(), 1);
+  if (configure.directory && ::chdir(configure.directory->c_str()) != 0)
+    fmt::print(stderr, "rank {} can't change to {}: {}\n", configuration_.rank, *configure.directory,
+               std::strerror(errno));
+}
+
+}  // namespace lockstep::worker

@@ -1,0 +1,59 @@
+// The thread that runs cells: the main one, so that debuggers, signals and things that are bound to a thread behave as
+// in any program. It takes tasks one by one, and reports what became of them.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+
+#include "worker/cell_objects.h"
+#include "worker/configuration.h"
+#include "worker/device.h"
+#include "worker/io_thread.h"
+#include "worker/outbox.h"
+#include "worker/run_queue.h"
+#include "worker/symbols.h"
+
+namespace lockstep::worker {
+
+class RunThread {
+ public:
+  RunThread(const Configuration& configuration, Outbox& outbox, RunQueue& queue, IoThread& io);
+
+  /// Says hello, gets device, threads and process group, then takes tasks until Shutdown. Returns the exit code.
+  int run();
+
+ private:
+  struct LoadedCell {
+    const CellObject* object = nullptr;
+    std::vector<protocol::Step> steps;
+  };
+
+  bool start();
+  bool not_ready(const std::string& message);
+
+  void handle(const protocol::Prelude& prelude);
+  void handle(const protocol::Load& load, const std::string& bytes);
+  void handle(const protocol::Run& run);
+  void handle(const protocol::Builtin& builtin);
+  void handle(const protocol::Regroup& regroup);
+  void handle(const protocol::Configure& configure);
+
+  /// Runs one step; true when it ended well. Otherwise `done` says how the cell ended.
+  template <typename Step>
+  bool run_step(const Step& step, int64_t index, int line, protocol::Done& done);
+  void begin_cell(int64_t cell);
+  void end_cell(protocol::Done done, double run_ms);
+  std::optional<std::string> near_limit() const;
+
+  const Configuration& configuration_;
+  Outbox& outbox_;
+  RunQueue& queue_;
+  IoThread& io_;
+  std::unique_ptr<Device> device_;
+  Symbols symbols_;
+  std::map<int64_t, LoadedCell> cells_;
+  int64_t cell_limit_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace lockstep::worker

@@ -1,0 +1,127 @@
+#include "worker/store.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "protocol/error.h"
+#include "worker/process_group_keeper.h"
+
+namespace lockstep::worker {
+namespace {
+
+[[noreturn]] void fail(const std::string& what) { throw StartError(what + ": " + std::strerror(errno)); }
+
+/// The descriptor that a variable names; -1 where it is not set.
+int descriptor(const char* name) {
+  const char* text = std::getenv(name);
+  if (!text || !*text) return -1;
+  int fd = -1;
+  const auto [rest, error] = std::from_chars(text, text + std::strlen(text), fd);
+  if (error != std::errc() || *rest != '\0' || fd < 0 || ::fcntl(fd, F_GETFD) < 0)
+    throw StartError(std::string(name) + " is '" + text + "', which is no open descriptor");
+  return fd;
+}
+
+/// A socket that listens on the loopback interface, on a port that the kernel chooses.
+int listen_on_loopback() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) fail("no socket could be made for the store");
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || ::listen(fd, SOMAXCONN) != 0)
+    fail("the store can't listen on 127.0.0.1");
+  return fd;
+}
+
+uint16_t port_of(int fd) {
+  sockaddr_in address = {};
+  socklen_t size = sizeof address;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 || address.sin_family != AF_INET)
+    fail("the store's socket has no port");
+  if (address.sin_addr.s_addr != htonl(INADDR_LOOPBACK))
+    throw StartError("the store's socket listens on other interfaces than the loopback one");
+  return ntohs(address.sin_port);
+}
+
+/// Lines from a pipe, whatever pieces they come in.
+class Lines {
+ public:
+  explicit Lines(int fd) : fd_(fd) {}
+
+  /// Reads once; false at the end of the pipe.
+  template <typename Take>
+  bool read(const Take& take) {
+    std::array<char, 4096> buffer;
+    const ssize_t n = ::read(fd_, buffer.data(), buffer.size());
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return true;
+    if (n <= 0) return false;
+    text_.append(buffer.data(), static_cast<size_t>(n));
+    for (size_t end; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1))
+      take(std::string_view(text_).substr(0, end));
+    return true;
+  }
+
+ private:
+  int fd_;
+  std::string text_;
+};
+
+void keep_until_the_end(int lifeline, int keeper_fd) {
+  ProcessGroupKeeper keeper;
+  const auto take = [&keeper](std::string_view line) { keeper.take_line(line); };
+  Lines lifeline_lines(lifeline), keeper_lines(keeper_fd);
+  std::array<pollfd, 2> watched = {{{lifeline, POLLIN, 0}, {keeper_fd, POLLIN, 0}}};
+  for (;;) {
+    if (::poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) break;
+    // Lines that are already there count, even when the end is, too.
+    if (watched[1].revents != 0 && !keeper_lines.read(take)) watched[1].fd = -1;
+    if (watched[0].revents != 0 && !lifeline_lines.read(take)) break;
+  }
+  while (watched[1].fd >= 0 && ::poll(&watched[1], 1, 0) > 0 && keeper_lines.read(take)) {
+  }
+  keeper.kill_all();
+}
+
+}  // namespace
+
+int run_store() {
+  try {
+    const int lifeline = descriptor("LOCKSTEP_LIFELINE_FD");
+    if (lifeline < 0)
+      throw StartError(
+          "LOCKSTEP_LIFELINE_FD is not set: `lockstep` starts the store and tells it when the session ends");
+    const int keeper = descriptor("LOCKSTEP_KEEPER_FD");
+    int listener = descriptor("LOCKSTEP_LISTEN_FD");
+    if (listener < 0) listener = listen_on_loopback();
+    const uint16_t port = port_of(listener);
+    c10d::TCPStoreOptions options;
+    options.port = port;
+    options.isServer = true;
+    options.waitWorkers = false;
+    options.masterListenFd = listener;  // without it the store would listen on every interface
+    const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    std::printf("{\"port\":%d}\n", port);
+    std::fflush(stdout);
+    keep_until_the_end(lifeline, keeper);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep-worker --store: %s\n", error.what());
+    return 3;
+  }
+}
+
+}  // namespace lockstep::worker

@@ -1,0 +1,92 @@
+#include "worker/throw_trace.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <typeinfo>
+
+namespace lockstep::worker {
+namespace {
+
+struct Thrown {
+  std::atomic<const void*> object{nullptr};
+  Stack stack;
+};
+
+constexpr size_t kRemembered = 32;
+std::array<Thrown, kRemembered> g_thrown;
+std::atomic<size_t> g_next{0};
+thread_local Thrown t_rethrown;
+
+void remember(Thrown& slot, const void* object) {
+  slot.object.store(nullptr, std::memory_order_release);
+  capture_stack(slot.stack, 2);
+  slot.object.store(object, std::memory_order_release);
+}
+
+/// What libstdc++ keeps in an exception_ptr: the address of the exception object, which __cxa_throw was given.
+const void* object_of(const std::exception_ptr& exception) {
+  static_assert(sizeof(std::exception_ptr) == sizeof(void*));
+  const void* object;
+  std::memcpy(&object, static_cast<const void*>(&exception), sizeof object);
+  return object;
+}
+
+}  // namespace
+
+bool thrown_at(const std::exception_ptr& exception, Stack& stack) {
+  const void* object = object_of(exception);
+  const size_t next = g_next.load();
+  for (size_t i = 1; i <= kRemembered; ++i) {
+    const auto& slot = g_thrown[(next - i) % kRemembered];
+    if (slot.object.load(std::memory_order_acquire) != object) continue;
+    stack = slot.stack;
+    return true;
+  }
+  return false;
+}
+
+bool rethrown_at(const std::exception_ptr& exception, Stack& stack) {
+  if (t_rethrown.object.load() != object_of(exception)) return false;
+  stack = t_rethrown.stack;
+  return true;
+}
+
+void remember_throw(const void* object) { remember(g_thrown[g_next.fetch_add(1) % kRemembered], object); }
+void remember_rethrow(const void* object) { remember(t_rethrown, object); }
+
+}  // namespace lockstep::worker
+
+namespace {
+
+using Throw = void(void*, std::type_info*, void (*)(void*));
+using Rethrow = void(std::exception_ptr*);  // a class that is not trivial to copy is passed by its address
+
+template <typename Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+extern "C" {
+
+__attribute__((noreturn)) void __cxa_throw(void* object, std::type_info* type, void (*destroy)(void*)) {
+  static auto* const real = next<Throw>("__cxa_throw");
+  lockstep::worker::remember_throw(object);
+  real(object, type, destroy);
+  __builtin_unreachable();
+}
+
+__attribute__((noreturn)) void lockstep_rethrow_exception(std::exception_ptr* exception) __asm__(
+    "_ZSt17rethrow_exceptionNSt15__exception_ptr13exception_ptrE");
+
+void lockstep_rethrow_exception(std::exception_ptr* exception) {
+  static auto* const real = next<Rethrow>("_ZSt17rethrow_exceptionNSt15__exception_ptr13exception_ptrE");
+  lockstep::worker::remember_rethrow(*reinterpret_cast<void**>(exception));
+  real(exception);
+  __builtin_unreachable();
+}
+}

@@ -1,0 +1,16 @@
+// Where exceptions were thrown. The worker's __cxa_throw stands in front of libstdc++'s and notes the stack of each
+// throw in a small ring, so that an exception that leaves a cell can be told with its line, even after it travelled
+// between threads (std::async, autograd) and was thrown again.
+#pragma once
+#include <exception>
+
+#include "worker/stack.h"
+
+namespace lockstep::worker {
+
+/// The stack at which `exception` was thrown first. False where it has been forgotten.
+bool thrown_at(const std::exception_ptr& exception, Stack& stack);
+/// The stack at which this thread threw it again (std::rethrow_exception), if that was its last rethrow.
+bool rethrown_at(const std::exception_ptr& exception, Stack& stack);
+
+}  // namespace lockstep::worker
