@@ -67,7 +67,8 @@ for (int64_t batch = 0; batch < batches; ++batch) train_on(batch);
 // %% [markdown]
 // ## Reading it
 // - *Which ranks are missing*: those with fewer batches. They have ended their loop in good order; no error is to be found on them.
-// - *Which collective*: the first `all_reduce` in `train_on`. Its number counts the collectives of the group; the missing ranks came one step less far.
+// - *Which collective*: the first `all_reduce` in `train_on`. Its number counts the collectives of the group; the missing ranks have not come
+//   as far.
 // - *The error on the ranks that waited* is a consequence, not the cause, and is marked so.
 //
 // The ranks that waited were freed in the middle of a step. Everything else is still there: the model, the optimizer, the count.
@@ -80,8 +81,8 @@ steps
 
 // %% [markdown]
 // ## The mend
-// The ranks agree on the number of steps before the loop. The smallest is the simplest: a rank that has more leaves out its last batch. Nothing has to be
-// started again; the next pass goes on with the model as it is.
+// The ranks agree on the number of steps before the loop. The smallest is the simplest: a rank that has more leaves out its last batch. Nothing
+// has to be started again; the next pass goes on with the model as it is.
 
 // %% the mend: as many steps as all ranks have
 auto common = torch::tensor({batches}, torch::TensorOptions().dtype(torch::kLong).device(device));

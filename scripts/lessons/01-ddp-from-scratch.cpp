@@ -315,7 +315,8 @@ std::cout << std::fixed << std::setprecision(1) << "rank " << rank << ": " << wi
 // %% [markdown]
 // ## Does it pay?
 // 21 batches of 16 digits: first on one rank alone, then on all ranks, each with its share of every batch (8 on two ranks). The digits are
-// shuffled and cut into contiguous shards, one per rank; the last rank takes what remains. All ranks shuffle with the same seed, so that they cut the same deck.
+// shuffled and cut into contiguous shards, one per rank; the last rank takes what remains. All ranks shuffle with the same seed, so that they
+// cut the same deck.
 
 // %% shards, and a stopwatch
 #include <chrono>
