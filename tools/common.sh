@@ -41,5 +41,5 @@ build_tree() {
 # would break their magics.
 sources() {
   (cd "$root" && find benchmarks compiler cuda ddp dist inspectors protocol shell tests worker \
-    -name '*.h' -o -name '*.cpp' | sort)
+    -name '*.h' -o -name '*.cpp' | grep -v -e '^benchmarks/cells/' -e '/scripts/' | sort)
 }
