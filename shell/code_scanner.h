@@ -12,6 +12,9 @@ class CodeScanner {
   bool at_statement() const { return outside() && depth_ <= 0 && (last_ == 0 || last_ == ';' || last_ == '}'); }
   /// Takes the next line, without its newline.
   void take(std::string_view line);
+  /// Whether what was taken so far goes on: an open bracket, comment or raw string, or a backslash at the end.
+  bool unfinished() const { return !outside() || depth_ > 0; }
+  int depth() const { return depth_ > 0 ? depth_ : 0; }  // open brackets
   /// A statement ended here without C++ to show it: a magic stood there.
   void end_statement() { last_ = 0; }
 

@@ -12,11 +12,6 @@
 
 namespace lockstep::shell {
 
-std::vector<Command>& commands() {
-  static std::vector<Command> table;
-  return table;
-}
-
 namespace {
 
 /// A first word that is no command but near to one is a slip; CLI11 would only say that it is not expected.

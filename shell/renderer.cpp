@@ -62,6 +62,13 @@ std::string paint_markdown(const Screen& screen, std::string_view text) {
   return result;
 }
 
+/// Errors of the session itself rather than of C++ that ran: their text says it all.
+bool is_message(const ErrorEvent& error) {
+  for (const char* type : {"usage_error", "session_error", "start_error", "load_error", "expectation"})
+    if (error.type == type) return true;
+  return false;
+}
+
 std::string first_line(std::string_view text) {
   for (const std::string_view line : lines_of(text))
     if (line.find_first_not_of(" \t") != std::string_view::npos) return std::string(line);
@@ -188,7 +195,7 @@ void Renderer::draw(const ValueEvent& event) {
 void Renderer::draw(const ErrorEvent& event) {
   if (event.type == "compile_error") {
     drawn_ += paint_diagnostics(screen_, event.message);
-  } else if (event.type == "usage_error" || event.cell == 0) {
+  } else if (is_message(event) || event.cell == 0) {
     draw_error(event);
   } else {
     errors_.push_back(event);
@@ -205,9 +212,10 @@ void Renderer::draw_errors() {
 
 void Renderer::draw_error(const ErrorEvent& error) {
   const Style style = error.root_cause ? Style::fault : Style::dim;
-  if (error.type == "usage_error") {
+  if (is_message(error)) {
     drawn_ += paint(screen_, style, signs(screen_).fault) + " ";
-    const std::string text = indented(error.message, "  ", screen_.width);
+    const std::string text =
+        indented((error.ranks.empty() ? "" : rank_label(error.ranks) + ": ") + error.message, "  ", screen_.width);
     drawn_ += text.substr(std::min<size_t>(2, text.size()));
     return;
   }
@@ -256,9 +264,13 @@ void Renderer::draw(const RankEvent& event) {
 }
 
 void Renderer::draw(const MessageEvent& event) {
+  // %quiet is the one message that changes how events are drawn.
+  if (event.data.is_object() && event.data.contains("quiet") && event.data["quiet"].is_boolean())
+    quiet_ = event.data["quiet"].get<bool>();
+  if (event.text.empty()) return;
   output_.finish(drawn_);
   drawn_ += event.text;
-  if (!event.text.empty() && event.text.back() != '\n') drawn_ += '\n';
+  if (event.text.back() != '\n') drawn_ += '\n';
 }
 
 void Renderer::draw(const MarkdownEvent& event) { drawn_ += "\n" + paint_markdown(screen_, event.text) + "\n"; }

@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "protocol/error.h"
-#include "shell/magic.h"
 #include "shell/suggest.h"
 #include "shell/text.h"
 
@@ -134,21 +133,6 @@ std::optional<std::string_view> marker_of(std::string_view line) {
   return line;
 }
 
-/// `// %verify net` as `%verify net` where the name is a known magic; other lines as they are.
-std::string uncomment_magic(const std::string& line) {
-  const size_t slashes = line.find_first_not_of(kBlanks);
-  if (slashes == std::string::npos || line.compare(slashes, 4, "// %") != 0) return line;
-  const size_t percent = slashes + 3;
-  const size_t name = line.find_first_not_of('%', percent);
-  if (name == std::string::npos || name - percent > 2) return line;
-  size_t end = name;
-  while (end < line.size() && (std::isalnum(static_cast<unsigned char>(line[end])) || line[end] == '_')) ++end;
-  if (end < line.size() && kBlanks.find(line[end]) == std::string_view::npos && line[end] != '[' && line[end] != '?')
-    return line;
-  if (!MagicRegistry::instance().knows(std::string_view(line).substr(name, end - name))) return line;
-  return line.substr(0, slashes) + line.substr(percent);
-}
-
 /// The text of a markdown cell: comment signs taken away, `// ` of each line or one `/* */` around all of them.
 std::string uncomment_markdown(const std::vector<std::string>& lines) {
   std::string text;
@@ -204,7 +188,7 @@ void finish(ScriptCell& cell, std::vector<std::string> lines, int line) {
     while (!cell.text.empty() && std::isspace(static_cast<unsigned char>(cell.text.back()))) cell.text.pop_back();
     return;
   }
-  for (size_t i = 0; i < lines.size(); ++i) cell.text += (i ? "\n" : "") + uncomment_magic(lines[i]);
+  for (size_t i = 0; i < lines.size(); ++i) cell.text += (i ? "\n" : "") + lines[i];
 }
 
 /// The text of a file, with Unix line ends and without a byte order mark. Throws UsageError for what is no text.

@@ -1,7 +1,7 @@
 // Session scripts: Jupytext's percent format for C++, and .ipynb files. Text in, cells out; nothing runs here.
 //
-// A line `// %%` (then white space or its end) begins a cell: `// %% TITLE [markdown] KEY=JSON ...`. Lines `// %name` where name is a known
-// magic lose their `// `, as jupytext wrote it. What is wrong is a UsageError "FILE:LINE: what; the mend".
+// A line `// %%` (then white space or its end) begins a cell: `// %% TITLE [markdown] KEY=JSON ...`. What is wrong is a UsageError
+// "FILE:LINE: what; the mend". Magics in cells are no matter here, those behind `// ` neither: magic_parser.h.
 #pragma once
 #include <map>
 #include <optional>
@@ -20,9 +20,9 @@ struct ScriptCell {
   bool markdown = false;
   std::string title;
   std::vector<Tag> tags;
-  std::map<std::string, std::string> metadata;   // other key=value pairs of the marker
+  std::map<std::string, std::string> metadata;  // other key=value pairs of the marker
   std::string text;
-  int line = 0;                                  // in the file, of the first line of the text, from 1; 0 in a notebook
+  int line = 0;  // in the file, of the first line of the text, from 1; 0 in a notebook
 };
 
 /// Reads a .cpp (percent format) or .ipynb file; `-` is the standard input. Throws UsageError naming the file, the line and the mend.

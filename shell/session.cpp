@@ -11,6 +11,7 @@
 #include "shell/cell_runner.h"
 #include "shell/compiler_service.h"
 #include "shell/magic_parser.h"
+#include "shell/outcome.h"
 #include "shell/session_directory.h"
 #include "shell/session_impl.h"
 #include "shell/session_plan.h"
@@ -367,7 +368,25 @@ int Session::world_size() const { return impl_->world_size(); }
 RankSet Session::live_ranks() const { return impl_->live_ranks(); }
 RankSet Session::target_ranks() const { return impl_->started() ? impl_->target_ranks() : RankSet(); }
 int64_t Session::next_cell() const { return impl_->next_number(); }
-CellOutcome Session::run(const std::string& text, const std::string& title) { return impl_->run(text, title); }
+CellOutcome Session::run(const std::string& text, const std::string& title) {
+  CellOutcome outcome = impl_->run(text, title);
+  for (size_t k = 0; k < impl_->queued.size() && outcome.status == "ok" && !outcome.exit_requested; ++k) {
+    const ScriptCell cell = impl_->queued[k];  // a copy: it may be a %load itself
+    if (cell.markdown) {
+      impl_->events.take(MarkdownEvent{cell.text});
+      continue;
+    }
+    const CellOutcome next = impl_->run(cell.text, cell.title);
+    outcome.cell = next.cell;
+    outcome.exit_requested = next.exit_requested;
+    if (judge(cell.tags, next, {}).exit_code == kExitOk) continue;
+    outcome.status = next.status == "ok" && next.findings.empty() ? "error" : next.status;
+    outcome.findings.insert(outcome.findings.end(), next.findings.begin(), next.findings.end());
+    if (!next.findings.empty()) break;
+  }
+  impl_->queued.clear();
+  return outcome;
+}
 void Session::serve(int fd, std::optional<std::chrono::milliseconds> limit) { impl_->serve(fd, limit); }
 void Session::interrupt() noexcept { impl_->interrupt_from_signal(); }
 

@@ -66,6 +66,7 @@ struct Session::Impl {
   bool quiet = false;  // %quiet
   std::string directory;  // %cd: where #include "..." and the workers look; set with configure()
   std::vector<HistoryEntry> history;
+  std::vector<ScriptCell> queued;  // %load: Session::run() runs them after the cell at hand, up to the first that fails
 
   // ---- The session -------------------------------------------------------------------------------------------------
   void start();  // idempotent; throws StartError, UsageError

@@ -8,7 +8,6 @@
 #include <fstream>
 
 #include "protocol/error.h"
-#include "shell/magic.h"
 
 using namespace lockstep;
 using namespace lockstep::shell;
@@ -17,14 +16,6 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 namespace {
-
-/// A magic of this test alone, so that nothing depends on which others are linked.
-const RegisterMagic kProbe({.name = "script_probe",
-                            .usage = "%script_probe",
-                            .summary = "for tests",
-                            .help = "",
-                            .line = [](MagicCall&) { return CellOutcome(); },
-                            .cell = {}});
 
 class TemporaryFolder {
  public:
@@ -96,13 +87,6 @@ TEST(Script, MarkersNeedABlank) {
   const auto cells = parse_script("// %%time x\nint a;\n//%% no\n// %%\n", "s.cpp");
   ASSERT_EQ(cells.size(), 1u);
   EXPECT_THAT(cells[0].text, HasSubstr("int a;"));
-}
-
-TEST(Script, CommentedMagicsOfKnownNamesLoseTheirComment) {
-  const auto cells = parse_script(
-      "// %%\n// %script_probe net\n// %script_probes net\n  // %script_probe\n// 50 %script_probe\n", "s.cpp");
-  ASSERT_EQ(cells.size(), 1u);
-  EXPECT_EQ(cells[0].text, "%script_probe net\n// %script_probes net\n  %script_probe\n// 50 %script_probe");
 }
 
 TEST(Script, ReadsWhatItWrites) {

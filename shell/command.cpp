@@ -1,0 +1,10 @@
+#include "shell/command.h"
+
+namespace lockstep::shell {
+
+std::vector<Command>& commands() {
+  static std::vector<Command> table;
+  return table;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,38 @@
+// What a session needs of this machine and this installation, checked one by one: `lockstep doctor`. Each check says what was found and,
+// where something is wrong, the mend. Nothing is changed; no worker and no compiler is started, both are only asked for their versions.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace lockstep::shell {
+
+enum class CheckState {
+  ok,
+  note,  // worth knowing; sessions start
+  missing,  // no session can start
+};
+
+struct Check {
+  std::string name;  // "libtorch"
+  CheckState state = CheckState::ok;
+  std::string found;  // for people, one line or more
+  std::string mend;  // empty where nothing is wrong
+  nlohmann::json data;  // the same as data: null or an object
+};
+
+/// Programs and libraries: worker, LibTorch, compiler, precompiled header, whether their versions fit together.
+std::vector<Check> check_installation();
+
+/// The machine: GPUs, memory, limits on mappings (how many cells fit), descriptors and processes, shared memory, folders and the space in
+/// them, the loopback interface, LOCKSTEP_* variables.
+std::vector<Check> check_machine();
+
+/// What `program arguments` writes to its streams until it ends, and its exit code; -1 where it can't run or is not done in `limit_s`.
+struct ProgramOutput {
+  int exit_code = -1;
+  std::string text;
+};
+ProgramOutput output_of(const std::string& program, const std::vector<std::string>& arguments, double limit_s);
+
+}  // namespace lockstep::shell

@@ -1,0 +1,56 @@
+// %cd: the working directory of the ranks, and where #include "..." and %load look.
+#include <cstdlib>
+#include <filesystem>
+
+#include "protocol/error.h"
+#include "shell/magic_arguments.h"
+#include "shell/session_impl.h"
+#include "shell/suggest.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* const kUsage = "%cd [FOLDER]";
+
+fs::path home() {
+  const char* home = std::getenv("HOME");
+  if (!home || !*home) throw UsageError("HOME is not set; name the folder: %cd FOLDER");
+  return home;
+}
+
+CellOutcome cd(MagicCall& call) {
+  const std::optional<std::string> word = MagicArguments(call.arguments, kUsage).rest_word();
+  const fs::path now = call.session.directory.empty() ? fs::current_path() : fs::path(call.session.directory);
+  fs::path target = !word || *word == "~" ? home() : word->starts_with("~/") ? home() / word->substr(2) : now / *word;
+  target = target.lexically_normal();
+  std::error_code error;
+  if (!fs::is_directory(target, error)) {
+    if (fs::exists(target, error)) throw UsageError(target.string() + " is no folder; name the folder that holds it");
+    const fs::path parent = target.has_filename() ? target.parent_path() : target.parent_path().parent_path();
+    const std::string name = target.has_filename() ? target.filename() : target.parent_path().filename();
+    std::vector<std::string> names;
+    for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error))
+      if (entry->is_directory(error)) names.push_back(entry->path().filename());
+    throw UsageError("there is no folder " + target.string() + did_you_mean(name, names));
+  }
+  protocol::Configure change;
+  change.directory = target.string();
+  call.session.configure(change);
+  call.session.directory = target.string();
+  call.session.message(target.string());
+  return {};
+}
+
+const RegisterMagic kCd({.name = "cd",
+                         .usage = kUsage,
+                         .summary = "working directory of all ranks, and of #include \"...\"",
+                         .help = "Relative to the folder at hand; without FOLDER, the home folder. Files that cells "
+                                 "open, #include \"...\", %load and %save\n"
+                                 "are looked for there.",
+                         .line = cd,
+                         .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,33 @@
+// %load: runs the cells of a session script in this session.
+#include <filesystem>
+
+#include "protocol/error.h"
+#include "shell/magic_arguments.h"
+#include "shell/script.h"
+#include "shell/session_impl.h"
+
+namespace lockstep::shell {
+namespace {
+
+const char* const kUsage = "%load FILE";
+
+CellOutcome load(MagicCall& call) {
+  const std::optional<std::string> file = MagicArguments(call.arguments, kUsage).rest_word();
+  if (!file) throw UsageError("name a session script or a notebook; usage: " + std::string(kUsage));
+  const std::vector<ScriptCell> cells =
+      read_script((std::filesystem::path(call.session.directory) / *file).lexically_normal().string());
+  call.session.queued.insert(call.session.queued.end(), cells.begin(), cells.end());
+  return {};
+}
+
+const RegisterMagic kLoad({.name = "load",
+                           .usage = kUsage,
+                           .summary = "runs the cells of a session script or notebook here, up to the first that fails",
+                           .help = "FILE is looked for in the working directory (%cd). Its cells come after this one, "
+                                   "as if they were typed; names and\n"
+                                   "objects stay. A cell tagged raises-exception may fail.",
+                           .line = load,
+                           .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell

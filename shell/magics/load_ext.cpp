@@ -1,0 +1,21 @@
+// %load_ext: notebooks for other tools begin with it.
+#include "shell/session_impl.h"
+
+namespace lockstep::shell {
+namespace {
+
+CellOutcome load_ext(MagicCall& call) {
+  call.session.message("nothing needs loading here" + (call.arguments.empty() ? "" : " for " + call.arguments) +
+                       ": every magic is there (%help lists them)");
+  return {};
+}
+
+const RegisterMagic kLoadExt({.name = "load_ext",
+                              .usage = "%load_ext NAME",
+                              .summary = "accepted for notebooks of other tools; nothing needs loading",
+                              .help = "",
+                              .line = load_ext,
+                              .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,33 @@
+// %quiet: leaves out what is only a note.
+#include <nlohmann/json.hpp>
+
+#include "protocol/error.h"
+#include "shell/magic_arguments.h"
+#include "shell/session_impl.h"
+
+namespace lockstep::shell {
+namespace {
+
+const char* const kUsage = "%quiet [on|off]";
+
+CellOutcome quiet(MagicCall& call) {
+  const std::optional<std::string> word = MagicArguments(call.arguments, kUsage).rest_word();
+  if (word && *word != "on" && *word != "off")
+    throw UsageError("'" + *word + "' is neither on nor off; usage: " + kUsage);
+  call.session.quiet = word ? *word == "on" : !call.session.quiet;
+  call.session.message(call.session.quiet ? "" : "notes are shown again",
+                       nlohmann::json{{"quiet", call.session.quiet}});
+  return {};
+}
+
+const RegisterMagic kQuiet({.name = "quiet",
+                            .usage = kUsage,
+                            .summary = "leaves out notes; output, values, errors and faults stay",
+                            .help = "On: findings that are no faults (ok and notes), states of ranks and the words at "
+                                    "the start are not shown to people. --json\n"
+                                    "and exit codes are as ever. Without on or off: the other way round.",
+                            .line = quiet,
+                            .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell

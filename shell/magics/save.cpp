@@ -1,0 +1,78 @@
+// %save: the cells of this session as a session script.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "protocol/error.h"
+#include "shell/history_selection.h"
+#include "shell/magic_arguments.h"
+#include "shell/script.h"
+#include "shell/session_impl.h"
+
+namespace lockstep::shell {
+namespace {
+
+const char* const kUsage = "%save FILE [FIRST-LAST] [--all] [-f]";
+
+/// Cells that only look: they would say something else when the script runs.
+bool only_looks(const std::string& text) {
+  for (const char* name : {"%save", "%history", "%help", "%who", "%load_ext", "%dist_status"}) {
+    const size_t length = std::strlen(name);
+    if (text.compare(0, length, name) == 0 && text.find('\n') == std::string::npos &&
+        (text.size() == length || !std::isalnum(static_cast<unsigned char>(text[length]))))
+      return true;
+  }
+  return !text.empty() && text.back() == '?' && text.find('\n') == std::string::npos;
+}
+
+CellOutcome save(MagicCall& call) {
+  MagicArguments arguments(call.arguments, kUsage);
+  const bool all = arguments.take_flag("-a", "--all");
+  const bool force = arguments.take_flag("-f", "--force");
+  const std::vector<std::string> words = arguments.rest();
+  if (words.empty() || words.size() > 2) throw UsageError("usage: " + std::string(kUsage));
+  namespace fs = std::filesystem;
+  fs::path path = fs::path(call.session.directory) / words[0];
+  if (path.extension().empty()) path += ".cpp";
+  if (path.extension() == ".ipynb")
+    throw UsageError("%save writes session scripts; name a .cpp file (jupytext turns it into a notebook)");
+  if (fs::exists(path) && !force)
+    throw UsageError(path.string() + " exists; give another name, or -f to write over it");
+
+  std::vector<ScriptCell> cells;
+  for (const HistoryEntry* entry :
+       select_history(call.session.history, words.size() > 1 ? std::optional(words[1]) : std::nullopt, std::nullopt)) {
+    if (only_looks(entry->text) || (!all && !entry->status.empty() && entry->status != "ok")) continue;
+    ScriptCell cell{.title = entry->title, .text = entry->text};
+    if (!entry->status.empty() && entry->status != "ok") cell.tags.push_back({"raises-exception", ""});
+    cells.push_back(std::move(cell));
+  }
+  if (cells.empty())
+    throw UsageError("there is no cell to save yet" +
+                     std::string(all ? "" : " that ended well; --all takes the others too"));
+  errno = 0;
+  std::ofstream file(path, std::ios::binary);
+  file << format_script(cells);
+  file.close();
+  if (!file)
+    throw UsageError(path.string() + " can't be written (" + std::strerror(errno) +
+                     "); choose another folder, or make room");
+  call.session.message("wrote " + std::to_string(cells.size()) + (cells.size() == 1 ? " cell" : " cells") + " to " +
+                       path.string());
+  return {};
+}
+
+const RegisterMagic kSave(
+    {.name = "save",
+     .usage = kUsage,
+     .summary = "writes the cells of this session as a session script",
+     .help = "The file runs with `lockstep run FILE`, and with %load FILE. It holds the cells that ended well, or "
+             "cells FIRST to LAST\n"
+             "of them; --all takes the others too, tagged raises-exception. -f writes over a file that exists.",
+     .line = save,
+     .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,242 @@
+#include "shell/terminal.h"
+
+#include <fmt/format.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <clocale>
+#include <csignal>
+
+#include "protocol/error.h"
+#include "protocol/version.h"
+#include "shell/code_scanner.h"
+#include "shell/command.h"
+#include "shell/edit_line_reader.h"
+#include "shell/outcome.h"
+#include "shell/plain_line_reader.h"
+#include "shell/renderer.h"
+#include "shell/session_options.h"
+#include "shell/session_plan.h"
+#include "shell/text.h"
+
+namespace lockstep::shell {
+namespace {
+
+void write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return;  // nobody reads any more
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+/// What is typed while a cell runs is kept for the prompt, but not written into the cell's output.
+class NoEcho {
+ public:
+  NoEcho() : works_(::tcgetattr(STDIN_FILENO, &before_) == 0) {
+    if (!works_) return;
+    termios quiet = before_;
+    quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+    ::tcsetattr(STDIN_FILENO, TCSADRAIN, &quiet);
+  }
+  ~NoEcho() {
+    if (works_) ::tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
+  }
+  NoEcho(const NoEcho&) = delete;
+  NoEcho& operator=(const NoEcho&) = delete;
+
+ private:
+  termios before_{};
+  bool works_;
+};
+
+protocol::Completeness scan(const std::string& text) {
+  CodeScanner scanner;
+  for (const std::string_view line : lines_of(text)) scanner.take(line);
+  return {scanner.unfinished() ? "incomplete" : "complete", scanner.depth()};
+}
+
+bool asks_to_leave(std::string_view text) {
+  for (const char* word : {"exit", "quit", "exit()", "quit()", "exit;", "quit;"})
+    if (text == word) return true;
+  return false;
+}
+
+class Terminal {
+ public:
+  Terminal(const SessionOptions& options, bool is_interactive)
+      : interactive_(is_interactive),
+        renderer_(detect_screen(STDOUT_FILENO), [this](std::string_view bytes) { draw(bytes); }),
+        session_(options, renderer_) {
+    renderer_.set_live(interactive_);
+    const LineReaderServices services{
+        [this](int fd) { session_.serve(fd); }, [this](const std::string& text) { return completeness(text); },
+        [this](const std::string& text, int64_t offset) { return complete(text, offset); }};
+    if (interactive_) {
+      auto reader = std::make_unique<EditLineReader>(services, HistoryFile(default_history_path()));
+      editing_ = reader.get();
+      reader_ = std::move(reader);
+    } else {
+      reader_ = std::make_unique<PlainLineReader>(STDIN_FILENO, services);
+    }
+    planned_ = RankSet::all(plan_session(options).world_size);
+    current_ = this;
+  }
+  ~Terminal() { current_ = nullptr; }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  int run(bool start_now) {
+    install_signals();
+    if (interactive_)
+      draw(fmt::format("Lockstep {}: C++ with LibTorch on every rank. %help lists the magics, Ctrl-D leaves.\n",
+                       kVersion));
+    if (start_now) {
+      const std::optional<NoEcho> no_echo = quiet_terminal();
+      session_.start();
+    }
+    int exit_code = 0;
+    while (!leaving_) {
+      const LineReader::Input input = read();
+      if (input.end == LineReader::End::end_of_input) break;
+      if (input.end == LineReader::End::cancelled || input.text.find_first_not_of(" \t\n") == std::string::npos)
+        continue;
+      if (interactive_) reader_->remember(input.text);
+      if (asks_to_leave(input.text)) break;
+      const int code = run_cell(input.text);
+      if (code != 0 && exit_code == 0) exit_code = code;
+      if (code == kLeave) break;
+    }
+    if (leaving_) return 128 + leaving_;
+    return interactive_ || exit_code == kLeave ? 0 : exit_code;
+  }
+
+ private:
+  static constexpr int kLeave = -1;
+
+  std::optional<NoEcho> quiet_terminal() const {
+    if (!interactive_) return std::nullopt;
+    return std::optional<NoEcho>(std::in_place);
+  }
+
+  LineReader::Input read() {
+    const Screen screen = detect_screen(STDOUT_FILENO);
+    renderer_.set_screen(screen);
+    renderer_.flush();
+    renderer_.set_live(false);
+    const RankSet ranks = session_.started() ? session_.target_ranks() : planned_;
+    at_prompt_ = true;
+    const LineReader::Input input = reader_->read(prompt_text(session_.next_cell(), ranks, screen));
+    at_prompt_ = false;
+    renderer_.set_live(interactive_);
+    return input;
+  }
+
+  int run_cell(const std::string& text) {
+    const std::optional<NoEcho> no_echo = quiet_terminal();
+    try {
+      const CellOutcome outcome = session_.run(text);
+      return outcome.exit_requested ? kLeave : judge({}, outcome, {}).exit_code;
+    } catch (const StartError& error) {
+      if (!interactive_) throw;
+      renderer_.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "session_error", .message = error.what()});
+      return 3;
+    }
+  }
+
+  /// Before the session runs, the shell's own scanner knows enough: nobody should wait for a start to get a new line.
+  protocol::Completeness completeness(const std::string& text) {
+    if (!session_.started() || !interactive_) return scan(text);
+    try {
+      return session_.is_complete(text);
+    } catch (const std::exception&) {  // the compiler has just ended: running the cell will tell
+      return scan(text);
+    }
+  }
+
+  protocol::Completions complete(const std::string& text, int64_t offset) {
+    try {
+      return session_.complete(text, offset);
+    } catch (const std::exception&) {  // as above; there is only nothing to offer
+      return {offset, offset, {}};
+    }
+  }
+
+  void draw(std::string_view bytes) {
+    if (reader_) reader_->hide();
+    write_all(STDOUT_FILENO, bytes);
+    if (reader_) reader_->show();
+  }
+
+  void install_signals() {
+    const auto install = [](int signal, void (*handler)(int)) {
+      struct sigaction action{};
+      action.sa_handler = handler;
+      action.sa_flags = SA_RESTART;
+      ::sigaction(signal, &action, nullptr);
+    };
+    install(SIGINT, [](int) {
+      if (Terminal* terminal = current_) terminal->interrupt();
+    });
+    if (interactive_) {
+      install(SIGWINCH, [](int) {
+        if (Terminal* terminal = current_; terminal && terminal->at_prompt_) terminal->editing_->resized();
+      });
+      install(SIGCONT, [](int) {
+        if (Terminal* terminal = current_; terminal && terminal->at_prompt_) terminal->editing_->resumed();
+      });
+    }
+    for (const int signal : {SIGTERM, SIGHUP})
+      install(signal, [](int number) {
+        Terminal* terminal = current_;
+        if (!terminal) return;
+        terminal->leaving_ = number;
+        terminal->interrupt();
+      });
+  }
+
+  void interrupt() noexcept {
+    if (at_prompt_)
+      reader_->interrupt();
+    else
+      session_.interrupt();
+  }
+
+  static inline std::atomic<Terminal*> current_{nullptr};
+
+  const bool interactive_;
+  std::unique_ptr<LineReader> reader_;
+  EditLineReader* editing_ = nullptr;
+  Renderer renderer_;
+  Session session_;
+  RankSet planned_;  // what the session will be, for prompts before it starts
+  std::atomic<bool> at_prompt_{false};
+  std::atomic<int> leaving_{0};  // the signal that asked to
+};
+
+/// Whether the user said what the session shall be: then it starts before the first prompt, and not with the first cell.
+bool asks_for_ranks(const SessionOptions& options) {
+  return options.num_processes || !options.gpu_ids.empty() || options.backend != "auto";
+}
+
+std::function<int()> set_up(CLI::App& app) {
+  auto options = std::make_shared<SessionOptions>();
+  add_session_options(app, *options);
+  return [options] { return run_terminal(*options, asks_for_ranks(*options)); };
+}
+
+const RegisterCommand kTerminal({.name = "", .summary = "interactive terminal", .set_up = set_up});
+
+}  // namespace
+
+int run_terminal(const SessionOptions& options, bool start_now) {
+  std::setlocale(LC_CTYPE, "");
+  const Screen screen = detect_screen(STDOUT_FILENO);
+  Terminal terminal(options, screen.terminal && ::isatty(STDIN_FILENO) == 1);
+  return terminal.run(start_now);
+}
+
+}  // namespace lockstep::shell
