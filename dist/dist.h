@@ -62,7 +62,8 @@ struct InitOptions {
   std::string init_method =
       "env://";  // env:// (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), file:///path, tcp://host:port
   std::chrono::milliseconds timeout = kDefaultTimeout;  // of each collective
-  int world_size = -1;                                  // -1: from the environment
+  std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);  // for the ranks to come together
+  int world_size = -1;  // -1: from the environment
   int rank = -1;
   Store store = {};  // given: init_method is not used
   bool check_collectives = true;
@@ -137,9 +138,8 @@ Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, co
 /// On `dst` gather_list[i] becomes group rank i's `tensor`; elsewhere the list must be empty.
 Work gather(const at::Tensor& tensor, std::vector<at::Tensor>& gather_list, int dst = 0, const Group& group = {},
             bool async_op = false);
-Work gather(const at::Tensor& tensor, int dst = 0, const Group& group = {}, bool async_op = false);
 /// The list on `dst`, newly allocated; empty elsewhere.
-std::vector<at::Tensor> gather_list(const at::Tensor& tensor, int dst = 0, const Group& group = {});
+std::vector<at::Tensor> gather(const at::Tensor& tensor, int dst = 0, const Group& group = {});
 /// `tensor` becomes scatter_list[group rank] of rank `src`; elsewhere the list must be empty.
 Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& scatter_list = {}, int src = 0,
              const Group& group = {}, bool async_op = false);
@@ -170,7 +170,6 @@ namespace detail {
 std::vector<std::vector<uint8_t>> all_gather_bytes(const std::vector<uint8_t>& bytes, const Group& group);
 std::vector<std::vector<uint8_t>> gather_bytes(const std::vector<uint8_t>& bytes, int dst, const Group& group);
 std::vector<uint8_t> broadcast_bytes(const std::vector<uint8_t>& bytes, int src, const Group& group);
-std::vector<uint8_t> scatter_bytes(const std::vector<std::vector<uint8_t>>& bytes, int src, const Group& group);
 void check_object_list(const char* function, size_t size, size_t expected);
 
 template <typename T>

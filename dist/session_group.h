@@ -28,6 +28,8 @@ struct SessionGroupOptions {
   bool check_collectives = true;
   double timeout_s = 1800;  // of each collective
   double connect_timeout_s = 60;
+  int64_t generation =
+      0;  // above 0: this process replaces a lost rank; it connects with regroup_session(generation, …)
 };
 
 /// Makes the default group. Collective over all ranks. Throws Error naming the ranks that did not come.
@@ -45,7 +47,8 @@ bool needs_regroup();
 void set_thread_context(int64_t cell, int64_t step = 0);
 
 /// Code of a loaded cell, so that a reader of the log can say cell and offset of a call site.
-void register_code_range(int64_t cell, const void* begin, size_t size);
+/// False when the table is full: the call sites of this cell stay addresses.
+bool register_code_range(int64_t cell, const void* begin, size_t size);
 
 /// dist::abort (declared here, too, so that the I/O thread needs no LibTorch header).
 void abort(const std::string& reason);

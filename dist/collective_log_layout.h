@@ -1,0 +1,112 @@
+// The collective log in memory: one file (or anonymous memory) per rank, written by that rank, read by any thread and any
+// process of the same user at any time, also after the rank was killed. Layout version 1; docs/dist.md describes it in prose.
+//
+// Regions, in order: Header, groups, signatures (kSignatureCapacity per group), entries (a ring), words (a ring), code ranges.
+// All numbers are of the machine's byte order. Plain C layout; fields that change while others read are atomics.
+//
+// Reading an entry without a lock: `sequence` is 2i+1 while entry number i is being written and 2i+2 when it stands; copy, then
+// look again. An odd value that stays is the entry that a killed rank was writing.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::dist::log_layout {
+
+inline constexpr char kMagic[8] = {'L', 'S', 'C', 'O', 'L', 'L', 'O', 'G'};
+inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kGroupCapacity = 256;
+inline constexpr uint32_t kSignatureCapacity = 128;  // per group
+inline constexpr uint32_t kEntryCapacity = 4096;
+inline constexpr uint32_t kWordCapacity = 1u << 15;
+inline constexpr uint32_t kCodeRangeCapacity = 16384;
+inline constexpr uint32_t kRanksPerGroup = 64;  // of larger groups the log names the first 64 ranks
+inline constexpr uint32_t kShapeCapacity = 8;
+
+template <typename T>
+using Atomic = std::atomic<T>;
+static_assert(Atomic<uint64_t>::is_always_lock_free && Atomic<int64_t>::is_always_lock_free);
+
+struct Header {
+  char magic[8];
+  uint32_t version;
+  uint32_t header_bytes, group_bytes, signature_bytes, entry_bytes, code_range_bytes;
+  uint32_t group_capacity, signature_capacity, entry_capacity, word_capacity, code_range_capacity;
+  int32_t rank, world_size;
+  int32_t reserved;
+  int64_t pid;
+  uint64_t process_start;  // field 22 of /proc/PID/stat: tells the process from a later one with its pid
+  int64_t realtime_minus_monotonic;  // ns, at start
+  Atomic<uint64_t> next_entry;  // entries ever begun; entry i lives in slot i % entry_capacity
+  Atomic<uint64_t> next_word;
+  Atomic<int64_t> cell, step;  // current ones
+  Atomic<uint32_t> group_count, code_range_count;
+  Atomic<uint32_t> aborted;  // 1: dist::abort was called, `reason` says why; 0 after a regroup
+  Atomic<uint32_t> arrivals;  // futex: counts peers that came to a collective that this rank has seen a mismatch in
+  char reason[256];
+};
+
+enum class GroupState : uint32_t { unused, live, broken, closed };
+enum class BreakCause : uint32_t { none, aborted, mismatch, failed, excluded };
+
+struct Group {
+  char name[64];
+  Atomic<GroupState> state;
+  Atomic<BreakCause> cause;
+  int32_t size, group_rank;  // group_rank is -1 for a group that this rank is not in
+  int64_t generation;
+  Atomic<int64_t> last_entered;  // sequence number
+  Atomic<int64_t> mismatch_seq;  // where this rank saw a mismatch; 0: nowhere
+  Atomic<uint32_t> sent[kRanksPerGroup], received[kRanksPerGroup];  // point to point, by group rank of the peer
+  int32_t ranks[kRanksPerGroup];  // of the default group
+};
+
+/// What the ranks of one machine compare before data moves. Slot seq % signature_capacity of the group.
+struct Signature {
+  Atomic<int64_t> seq;
+  Atomic<uint64_t> signature;
+  Atomic<uint64_t> entry;  // number of the entry
+  Atomic<uint32_t> mismatch;  // 1: this rank saw a mismatch here and did not enter
+  uint32_t reserved;
+};
+
+enum EntryFlags : uint8_t { kPointToPoint = 1, kAsync = 2 };
+enum class EntryState : uint8_t { entered = 0, done = 1, failed = 2 };
+
+struct Entry {
+  Atomic<uint64_t> sequence;  // see above
+  Atomic<uint64_t> state;  // entry number × 4 + EntryState
+  Atomic<int64_t> done_ns;  // CLOCK_MONOTONIC
+  int64_t entered_ns;
+  int64_t seq;
+  uint64_t call_site;
+  int64_t cell, step;
+  int64_t bytes;
+  uint64_t signature;
+  uint32_t group;
+  int32_t root;  // rank of the default group, -1: none; for send and recv the peer (-1: any)
+  int32_t tensor_count;
+  uint8_t op, dtype, reduce_op,
+      dimensions;  // dtype: value of c10::ScalarType, 255: none; reduce_op: of c10d::ReduceOp, 255
+  uint8_t flags, reserved[7];
+  uint64_t word_begin;  // all_to_all: the split sizes, inputs then outputs, in the ring of words
+  uint32_t word_count, reserved2;
+  int64_t shape[kShapeCapacity];  // of the first tensor
+  char group_name[64];
+};
+
+struct CodeRange {
+  uint64_t begin, size;
+  int64_t cell;
+};
+
+static_assert(sizeof(Header) <= 4096);
+inline constexpr size_t kHeaderBytes = 4096;
+inline constexpr size_t kGroupsAt = kHeaderBytes;
+inline constexpr size_t kSignaturesAt = kGroupsAt + sizeof(Group) * kGroupCapacity;
+inline constexpr size_t kEntriesAt = kSignaturesAt + sizeof(Signature) * kSignatureCapacity * kGroupCapacity;
+inline constexpr size_t kWordsAt = kEntriesAt + sizeof(Entry) * kEntryCapacity;
+inline constexpr size_t kCodeRangesAt = kWordsAt + sizeof(int64_t) * kWordCapacity;
+inline constexpr size_t kFileBytes = kCodeRangesAt + sizeof(CodeRange) * kCodeRangeCapacity;
+
+}  // namespace lockstep::dist::log_layout

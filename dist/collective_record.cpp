@@ -1,0 +1,25 @@
+#include "dist/collective_record.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace lockstep::dist {
+
+std::string describe(const CollectiveRecord& record) {
+  std::string text = record.op;
+  if (!record.dtype.empty()) text += fmt::format(" {} [{}]", record.dtype, fmt::join(record.shape, ", "));
+  if (record.op == "new_group") text += fmt::format(" [{}]", fmt::join(record.shape, ", "));  // its ranks
+  if (record.tensor_count > 1) text += fmt::format(" and {} more", record.tensor_count - 1);
+  if (!record.reduce_op.empty()) text += " " + record.reduce_op;
+  if (record.root >= 0) {
+    const char* word = record.op == "recv" ? "from" : record.point_to_point ? "to" : "root";
+    text += fmt::format(" {} {}", word, record.root);
+  }
+  return text;
+}
+
+FindingOp to_finding_op(const CollectiveRecord& record) {
+  return {.name = record.op, .seq = record.seq, .shape = record.shape, .dtype = record.dtype, .group = record.group};
+}
+
+}  // namespace lockstep::dist

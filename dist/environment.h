@@ -1,0 +1,26 @@
+// How a program that is no session finds its ranks: the variables that torchrun, Slurm's srun and mpirun wrappers set, a file, or
+// an address.
+#pragma once
+#include <string>
+
+#include "dist/dist.h"
+
+namespace lockstep::dist {
+
+struct Meeting {
+  int rank = 0;
+  int world_size = 1;
+  Store store;
+  bool loopback = true;  // all ranks are on this machine
+};
+
+/// For `options.init_method`, with `rank` and `world_size` of the options before those of the environment. With neither RANK nor
+/// WORLD_SIZE: alone. Throws ArgumentError naming the variable and its value.
+Meeting find_meeting(const InitOptions& options);
+
+/// Connects to the TCPStore at host:port. The rank that serves it listens on the address of `host` only, not on every interface.
+Store make_tcp_store(const std::string& host, int port, bool serves, std::chrono::milliseconds timeout);
+
+bool is_loopback(const std::string& host);
+
+}  // namespace lockstep::dist

@@ -1,0 +1,81 @@
+#include "dist/gloo_connector.h"
+
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "dist/errors.h"
+#include "dist/group_sockets.h"
+
+namespace lockstep::dist {
+
+namespace {
+
+// Making a device opens its listening socket. Which one that is, is seen by comparing before and after, so two threads must not
+// do it at once.
+std::mutex device_mutex;
+
+std::shared_ptr<gloo::transport::Device> make_device(bool loopback) {
+  // Connections are made at once, not on first use: what a group opened is then known when it is connected.
+  constexpr bool kLazy = false;
+  if (loopback) return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1", kLazy);
+  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"); interface && *interface)
+    return c10d::ProcessGroupGloo::createDeviceForInterface(interface, kLazy);
+  return c10d::ProcessGroupGloo::createDefaultDevice(kLazy);
+}
+
+class GlooConnector : public BackendConnector {
+ public:
+  explicit GlooConnector(const GroupDescription& group) : group_(group) {
+    std::lock_guard lock(device_mutex);
+    std::set<int> before;
+    for (const TcpSocket& socket : open_tcp_sockets())
+      if (socket.listening) before.insert(socket.fd);
+    device_ = make_device(group.loopback);
+    for (const TcpSocket& socket : open_tcp_sockets())
+      if (socket.listening && !before.contains(socket.fd)) listener_ = socket.local;
+  }
+
+  std::string announcement() override { return listener_; }
+
+  c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
+                                            const std::vector<std::string>& peers,
+                                            std::chrono::milliseconds connect_timeout) override {
+    auto options = c10d::ProcessGroupGloo::Options::create(connect_timeout);
+    options->devices.push_back(device_);
+    options->group_name = group_.name;
+    for (int rank : group_.ranks) options->global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
+    auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, group_.group_rank,
+                                                               static_cast<int>(group_.ranks.size()), options);
+    backend->setTimeout(group_.timeout);
+    std::set<std::string> others(peers.begin(), peers.end());
+    others.erase(listener_);
+    std::lock_guard lock(mutex_);
+    sockets_.hold_connections(listener_, others);
+    if (interrupted_) sockets_.shut_down();
+    return backend;
+  }
+
+  void interrupt() noexcept override {
+    std::lock_guard lock(mutex_);
+    interrupted_ = true;
+    sockets_.shut_down();
+  }
+
+ private:
+  GroupDescription group_;
+  std::shared_ptr<gloo::transport::Device> device_;
+  std::string listener_;
+  std::mutex mutex_;
+  HeldSockets sockets_;
+  bool interrupted_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<BackendConnector> make_gloo_connector(const GroupDescription& group) {
+  return std::make_unique<GlooConnector>(group);
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,41 @@
+// The TCP sockets of one process group: found by their addresses, held so that they can be shut down from any thread.
+#pragma once
+#include <set>
+#include <string>
+#include <vector>
+
+namespace lockstep::dist {
+
+/// A TCP socket of this process. Addresses read "[127.0.0.1]:4711"; `remote` is empty for one that listens.
+struct TcpSocket {
+  int fd = -1;
+  std::string local, remote;
+  bool listening = false;
+};
+
+/// Every TCP socket that is open in this process now.
+std::vector<TcpSocket> open_tcp_sockets();
+
+/// Duplicates of sockets. The owner of the originals may close them at any time: a descriptor number that is used again for
+/// something else is never touched.
+class HeldSockets {
+ public:
+  HeldSockets() = default;
+  HeldSockets(const HeldSockets&) = delete;
+  HeldSockets& operator=(const HeldSockets&) = delete;
+  ~HeldSockets();
+
+  /// Holds each open socket that is connected from `listener` (accepted there) or to one of `peer_listeners`.
+  /// The originals are set close-on-exec, so that a child process does not keep a connection alive.
+  void hold_connections(const std::string& listener, const std::set<std::string>& peer_listeners);
+  void hold(const TcpSocket& socket);
+
+  /// Ends the connections: reads and writes on both sides fail from now on.
+  void shut_down() noexcept;
+  size_t size() const { return fds_.size(); }
+
+ private:
+  std::vector<int> fds_;
+};
+
+}  // namespace lockstep::dist

@@ -1,0 +1,54 @@
+// What differs between the LibTorch versions 2.11 to 2.15, in one place: which virtual functions a decorator of c10d::Backend and
+// c10d::Work has to forward, and names that have changed.
+#pragma once
+#include <torch/headeronly/version.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#define LOCKSTEP_LIBTORCH_AT_LEAST(major, minor) \
+  (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+#if !LOCKSTEP_LIBTORCH_AT_LEAST(2, 11) || LOCKSTEP_LIBTORCH_AT_LEAST(2, 16)
+#error "Lockstep supports LibTorch 2.11 to 2.15"
+#endif
+
+// Backend: suspend, resume, getMemoryStats
+#define LOCKSTEP_C10D_HAS_SUSPEND LOCKSTEP_LIBTORCH_AT_LEAST(2, 12)
+// Backend: gather_single, addEphemeralTimeout, windows, abort hooks, reconfigure. Work: getTimeout
+#define LOCKSTEP_C10D_HAS_WINDOW LOCKSTEP_LIBTORCH_AT_LEAST(2, 14)
+// Backend: isInitialized, time estimates, completion hooks. Work: getCompletionKey
+#define LOCKSTEP_C10D_HAS_COMPLETION_HOOKS LOCKSTEP_LIBTORCH_AT_LEAST(2, 15)
+
+namespace lockstep::dist::version {
+
+// From 2.14 on the single-tensor collectives have new names, and using the old ones of ProcessGroup warns.
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 14)
+inline auto all_gather_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& options) {
+  return group.all_gather_single(output, input, options);
+}
+inline auto reduce_scatter_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
+                                  const c10d::ReduceScatterOptions& options) {
+  return group.reduce_scatter_single(output, input, options);
+}
+inline auto all_to_all_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
+                              std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                              const c10d::AllToAllOptions& options) {
+  return group.all_to_all_single(output, input, output_splits, input_splits, options);
+}
+#else
+inline auto all_gather_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& options) {
+  return group._allgather_base(output, input, options);
+}
+inline auto reduce_scatter_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
+                                  const c10d::ReduceScatterOptions& options) {
+  return group._reduce_scatter_base(output, input, options);
+}
+inline auto all_to_all_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
+                              std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                              const c10d::AllToAllOptions& options) {
+  return group.alltoall_base(output, input, output_splits, input_splits, options);
+}
+#endif
+
+}  // namespace lockstep::dist::version

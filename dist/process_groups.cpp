@@ -1,0 +1,102 @@
+// Making and ending process groups, and the questions about them.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dist/arguments.h"
+#include "dist/backend_factory.h"
+#include "dist/dist.h"
+#include "dist/environment.h"
+#include "dist/rank_context.h"
+
+namespace lockstep::dist {
+
+void init_process_group(const InitOptions& options) {
+  if (current_context())
+    throw Error(
+        "the process group is initialised already; call dist::destroy_process_group() first (in a session it always "
+        "is)");
+  const std::string backend = options.backend.empty() ? (has_backend("nccl") ? "nccl" : "gloo") : options.backend;
+  find_backend(backend);  // before anyone waits
+  const Meeting meeting = find_meeting(options);
+  set_current_context(std::make_shared<RankContext>(
+      ContextOptions{.rank = meeting.rank,
+                     .world_size = meeting.world_size,
+                     .store = meeting.store,
+                     .backend = backend,
+                     .timeout = options.timeout,
+                     .connect_timeout = std::min(options.timeout, options.connect_timeout),
+                     .log_path = options.log_path,
+                     .check_collectives = options.check_collectives,
+                     .loopback = meeting.loopback}));
+}
+
+void init_process_group(const std::string& backend, const std::string& init_method, std::chrono::milliseconds timeout,
+                        int world_size, int rank, Store store) {
+  init_process_group(InitOptions{.backend = backend,
+                                 .init_method = init_method,
+                                 .timeout = timeout,
+                                 .world_size = world_size,
+                                 .rank = rank,
+                                 .store = std::move(store)});
+}
+
+void destroy_process_group(const Group& group) {
+  const auto context = require_context("destroy_process_group");
+  if (!group || context->find(group).handle == context->find({}).handle)
+    set_current_context({});
+  else
+    context->destroy_group(group);
+}
+
+Group new_group(std::vector<int> ranks, std::chrono::milliseconds timeout, const std::string& backend) {
+  const auto site = reinterpret_cast<uint64_t>(__builtin_return_address(0));
+  return require_context("new_group")->new_group(std::move(ranks), timeout, backend, site);
+}
+
+bool is_available() { return true; }
+bool is_initialized() { return current_context() != nullptr; }
+bool is_backend_available(const std::string& backend) { return has_backend(backend); }
+
+int get_rank(const Group& group) { return require_context("get_rank")->find(group).group->identity().group_rank; }
+
+int get_world_size(const Group& group) {
+  const GroupEntry entry = require_context("get_world_size")->find(group);
+  return entry.group->member() ? static_cast<int>(entry.group->identity().ranks.size()) : -1;
+}
+
+std::string get_backend(const Group& group) {
+  return require_context("get_backend")->find(group).group->identity().backend;
+}
+
+std::string get_group_name(const Group& group) {
+  return require_context("get_group_name")->find(group).group->identity().name;
+}
+
+std::vector<int> get_process_group_ranks(const Group& group) {
+  return require_context("get_process_group_ranks")->find(group).group->identity().ranks;
+}
+
+int get_global_rank(const Group& group, int group_rank) {
+  const auto ranks = get_process_group_ranks(group);
+  if (group_rank < 0 || group_rank >= static_cast<int>(ranks.size()))
+    throw ArgumentError(fmt::format("dist::get_global_rank: group {} has no rank {}; its ranks go from 0 to {}",
+                                    get_group_name(group), group_rank, ranks.size() - 1));
+  return ranks[static_cast<size_t>(group_rank)];
+}
+
+int get_group_rank(const Group& group, int global_rank) {
+  return require_rank("get_group_rank", "global_rank", global_rank, require_context("get_group_rank")->find(group));
+}
+
+Group default_group() { return require_context("default_group")->find({}).handle; }
+
+void abort(const std::string& reason) {
+  if (const auto context = current_context()) context->abort(reason);
+}
+
+void regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout) {
+  require_context("regroup")->regroup(generation, ranks, timeout);
+}
+
+}  // namespace lockstep::dist

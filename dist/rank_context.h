@@ -1,0 +1,107 @@
+// One rank: its store, its log, its groups. A process has one; a test may give each of its threads one of its own.
+//
+// Threads: start, new_group, regroup and close by the rank's own thread; abort and the questions by any.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "dist/dist.h"
+#include "dist/group_sockets.h"
+#include "dist/watched_backend.h"
+#include "dist/watched_group.h"
+
+namespace lockstep::dist {
+
+struct ContextOptions {
+  int rank = 0;
+  int world_size = 1;
+  Store store;
+  std::string backend = "gloo";
+  std::chrono::milliseconds timeout = kDefaultTimeout;
+  std::chrono::milliseconds connect_timeout = std::chrono::minutes(1);
+  std::string log_path;
+  bool check_collectives = true;
+  bool loopback = true;
+  int64_t generation = 0;  // above 0: joins a session that is running, at its regroup of this generation
+};
+
+/// A group as users hold it and what stands behind it.
+struct GroupEntry {
+  Group handle;
+  c10::intrusive_ptr<WatchedBackend> backend;
+  std::shared_ptr<WatchedGroup> group;
+};
+
+class RankContext {
+ public:
+  /// Collective over all ranks: connects the default group. Throws Error naming the ranks that did not come.
+  explicit RankContext(ContextOptions options);
+  ~RankContext();
+  RankContext(const RankContext&) = delete;
+  RankContext& operator=(const RankContext&) = delete;
+
+  int rank() const { return options_.rank; }
+  int world_size() const { return options_.world_size; }
+  const std::string& backend() const { return options_.backend; }
+  const std::shared_ptr<CollectiveLog>& log() const { return log_; }
+  HangWatch& watch() const { return *watch_; }
+
+  /// The default group's entry for an empty handle. Throws ArgumentError for a group that is not of this rank's making.
+  GroupEntry find(const Group& handle) const;
+
+  Group new_group(std::vector<int> ranks, std::chrono::milliseconds timeout, const std::string& backend,
+                  uint64_t call_site);
+  void destroy_group(const Group& handle);
+
+  void abort(const std::string& reason);
+  void regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout);
+  bool needs_regroup() const;
+
+ private:
+  struct Connection;  // one rendezvous of ranks
+
+  GroupEntry make_entry(WatchedGroup::Identity identity);
+  void connect(const std::vector<GroupEntry>& groups, const std::string& key, const RankSet& ranks,
+               std::chrono::milliseconds timeout, int64_t generation);
+  nlohmann::json announcement(const std::vector<GroupEntry>& groups) const;
+  std::vector<GroupEntry> entries() const;
+  /// Throws Aborted when abort() was called since `count` calls.
+  void throw_if_aborted_since(int64_t count) const;
+
+  const ContextOptions options_;
+  const std::shared_ptr<CollectiveLog> log_;
+  const std::shared_ptr<HangWatch> watch_;
+  const std::shared_ptr<AbortFlag> abort_flag_ = std::make_shared<AbortFlag>();
+  int64_t generation_ = 0;
+  int next_group_number_ = 1;
+  RankSet live_ranks_;  // that took part in the last regroup
+
+  mutable std::mutex mutex_;  // groups_, rendezvous_
+  std::vector<GroupEntry> groups_;  // by creation; the default group first
+  std::shared_ptr<HeldSockets> rendezvous_;  // of the store, while this rank waits in it for others
+};
+
+/// The calling thread's rank if it has one of its own, else the process's; null where neither is initialised.
+std::shared_ptr<RankContext> current_context();
+/// The same, or an Error that says to call init_process_group.
+std::shared_ptr<RankContext> require_context(const char* function);
+/// Sets the thread's or the process's. Throws Error when there is one already and `context` is not null.
+void set_current_context(std::shared_ptr<RankContext> context);
+
+/// While it lives, the thread that made it is a rank of its own: init_process_group on it makes that thread's groups. For
+/// several ranks in one process.
+class ThreadRank {
+ public:
+  ThreadRank();
+  ~ThreadRank();
+  ThreadRank(const ThreadRank&) = delete;
+  ThreadRank& operator=(const ThreadRank&) = delete;
+};
+
+}  // namespace lockstep::dist

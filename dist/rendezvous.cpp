@@ -1,0 +1,43 @@
+#include "dist/rendezvous.h"
+
+#include <fmt/format.h>
+
+namespace lockstep::dist {
+
+std::map<int, nlohmann::json> exchange(const Store& store, const std::string& key, int rank, const RankSet& ranks,
+                                       const nlohmann::json& mine, std::chrono::milliseconds timeout) {
+  const auto key_of = [&](int each) { return fmt::format("{}/rank-{}", key, each); };
+  if (store->add(key_of(rank) + "/claims", 1) > 1)
+    throw Error(fmt::format(
+        "two processes came as rank {}. Every rank needs a RANK of its own, from 0 to WORLD_SIZE - 1", rank));
+  store->set(key_of(rank), mine.dump());
+
+  std::vector<std::string> keys;
+  for (int each : ranks) keys.push_back(key_of(each));
+  try {
+    store->wait(keys, timeout);
+  } catch (const std::exception& error) {
+    RankSet missing;
+    for (int each : ranks) {
+      try {
+        if (!store->check({key_of(each)})) missing.insert(each);
+      } catch (const std::exception&) {  // the store itself is gone: that is the error to show
+        throw Error(fmt::format("the store is gone: {}", error.what()));
+      }
+    }
+    if (missing.empty()) throw;
+    throw Error(fmt::format("{} {} did not come within {} s (this is rank {})", missing.size() == 1 ? "rank" : "ranks",
+                            missing.str(), timeout.count() / 1000.0, rank));
+  }
+
+  std::map<int, nlohmann::json> everyone;
+  if (store->hasExtendedApi()) {
+    const auto values = store->multiGet(keys);
+    for (size_t i = 0; i < keys.size(); ++i) everyone[ranks.ranks()[i]] = nlohmann::json::parse(values[i]);
+  } else {
+    for (int each : ranks) everyone[each] = nlohmann::json::parse(store->get(key_of(each)));
+  }
+  return everyone;
+}
+
+}  // namespace lockstep::dist

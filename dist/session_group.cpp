@@ -1,0 +1,93 @@
+#include "dist/session_group.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "dist/environment.h"
+#include "dist/rank_context.h"
+
+namespace lockstep::dist {
+
+namespace {
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+std::string choose_backend(const SessionGroupOptions& options) {
+  if (options.backend != "auto" && !options.backend.empty()) return options.backend;
+  return options.device.starts_with("cuda") && has_backend("nccl") ? "nccl" : "gloo";
+}
+}  // namespace
+
+void start_session_group(const SessionGroupOptions& options) {
+  const size_t colon = options.store_address.rfind(':');
+  int port = 0;
+  if (colon != std::string::npos)
+    std::from_chars(options.store_address.data() + colon + 1,
+                    options.store_address.data() + options.store_address.size(), port);
+  if (port <= 0 || port > 65535)
+    throw ArgumentError(fmt::format("LOCKSTEP_STORE is '{}'; it must be HOST:PORT", options.store_address));
+  const std::string host = options.store_address.substr(0, colon);
+  const std::string backend = choose_backend(options);
+  find_backend(backend);
+  set_current_context(std::make_shared<RankContext>(
+      ContextOptions{.rank = options.rank,
+                     .world_size = options.world_size,
+                     .store = make_tcp_store(host, port, false, milliseconds(options.connect_timeout_s)),
+                     .backend = backend,
+                     .timeout = milliseconds(options.timeout_s),
+                     .connect_timeout = milliseconds(options.connect_timeout_s),
+                     .log_path = options.log_path,
+                     .check_collectives = options.check_collectives,
+                     .loopback = is_loopback(host),
+                     .generation = options.generation}));
+}
+
+void end_session_group() { set_current_context({}); }
+
+void regroup_session(int64_t generation, const RankSet& ranks, double timeout_s) {
+  require_context("regroup")->regroup(generation, ranks, milliseconds(timeout_s));
+}
+
+bool needs_regroup() {
+  const auto context = current_context();
+  return context && context->needs_regroup();
+}
+
+void set_thread_context(int64_t cell, int64_t step) {
+  if (const auto context = current_context()) context->log()->set_context(cell, step);
+}
+
+bool register_code_range(int64_t cell, const void* begin, size_t size) {
+  const auto context = current_context();
+  return context && context->log()->add_code_range(cell, reinterpret_cast<uint64_t>(begin), size);
+}
+
+std::map<std::string, int64_t> progress() {
+  const auto context = current_context();
+  return context ? CollectiveLogReader(context->log()->mapping()).progress() : std::map<std::string, int64_t>{};
+}
+
+std::optional<CollectiveRecord> current_collective() {
+  const auto context = current_context();
+  if (!context) return std::nullopt;
+  auto in_flight = CollectiveLogReader(context->log()->mapping()).in_flight();
+  if (in_flight.empty()) return std::nullopt;
+  return in_flight.front();
+}
+
+std::vector<CollectiveRecord> last_collectives(size_t count) {
+  const auto context = current_context();
+  return context ? CollectiveLogReader(context->log()->mapping()).last(count) : std::vector<CollectiveRecord>{};
+}
+
+void peer_left(int64_t cell, int rank, const std::string& how, const std::map<std::string, int64_t>& progress) {
+  if (const auto context = current_context()) context->watch().peer_left(cell, rank, progress);
+}
+
+void set_waiting_callback(std::function<void(const CollectiveRecord& record, const RankSet& missing)> callback) {
+  require_context("set_waiting_callback")->watch().set_callback(std::move(callback));
+}
+
+}  // namespace lockstep::dist

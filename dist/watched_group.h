@@ -1,0 +1,125 @@
+// One process group of one rank: its place in the collective log, its connections, and what is done when ranks disagree or
+// leave. The watched backend, the work it hands out and the context of the rank share it.
+//
+// Threads: enter() by one thread at a time (the backend's order mutex sees to it); interrupt(), break_off() and fail() by any.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dist/backend_factory.h"
+#include "dist/collective_log.h"
+#include "dist/errors.h"
+#include "dist/hang_watch.h"
+#include "dist/peer.h"
+
+namespace lockstep::dist {
+
+/// Shared by all groups of a rank: dist::abort was called.
+struct AbortFlag {
+  std::mutex mutex;
+  std::string reason;
+  int64_t count = 0;  // calls so far
+  bool set = false;
+};
+
+struct PeerInGroup {
+  Peer peer;
+  int group_rank = 0;
+  uint32_t slot = 0;  // of this group in the peer's log
+};
+
+/// A collective that was entered: its number in the log and in the group's sequence.
+struct Entered {
+  uint64_t entry = 0;
+  int64_t seq = 0;
+};
+
+class WatchedGroup {
+ public:
+  struct Identity {
+    std::string name;
+    int number = 0;  // in the order of creation, equal on all ranks
+    std::vector<int> ranks;
+    int group_rank = -1;
+    std::string backend;
+    std::chrono::milliseconds timeout{};
+  };
+
+  WatchedGroup(Identity identity, std::shared_ptr<CollectiveLog> log, std::shared_ptr<HangWatch> watch,
+               std::shared_ptr<AbortFlag> abort, bool check);
+  ~WatchedGroup();
+
+  const Identity& identity() const { return identity_; }
+  bool member() const { return identity_.group_rank >= 0; }
+  uint32_t slot() const { return slot_; }
+  int64_t seq() const { return slot_in_log().last_entered; }
+  /// Under which any process of this user can read the log.
+  std::string log_path() const { return log_->mapping().shared_path(); }
+  bool live() const { return live_; }
+  /// A member is lost: regroup leaves the group out until all are there.
+  bool excluded() const { return excluded_; }
+  void set_excluded(bool excluded) { excluded_ = excluded; }
+  /// Rank of the default group.
+  int global_rank(int group_rank) const { return identity_.ranks.at(static_cast<size_t>(group_rank)); }
+
+  /// Logs the collective and compares it with what the peers called. Throws when the group is unusable, and
+  /// CollectiveMismatch.
+  Entered enter(const EntryFields& fields);
+  /// The same for send (`sends`) and recv, which are counted per peer and not compared.
+  Entered enter_point_to_point(const EntryFields& fields, int peer_group_rank, bool sends);
+  void finish(const Entered& entered, log_layout::EntryState state) { log_->finish(entered.entry, state); }
+
+  /// The transport threw `error` in that collective: shuts this rank's side of the group, so that nobody waits for it, and
+  /// throws what it means: Aborted, CollectiveMismatch, PeerLeft, TimedOut.
+  [[noreturn]] void fail(const Entered& entered, std::exception_ptr error);
+
+  /// Shuts the connections; the group is unusable until connected again.
+  void break_off(log_layout::BreakCause cause, const std::string& message) noexcept;
+
+  /// Throws CollectiveMismatch for number `seq`, where this rank or another saw one, and shuts the connections.
+  [[noreturn]] void raise_mismatch(int64_t seq);
+  /// Called before a mismatch is thrown; set before the group is used.
+  void set_mismatch_hook(std::function<void(int64_t seq)> hook) { mismatch_hook_ = std::move(hook); }
+
+  /// For good: the peers' waits say that this rank has closed the group.
+  void close() noexcept;
+
+  /// A new generation: nothing of the old one is left. Numbers go on after `seq`.
+  void prepare(std::shared_ptr<BackendConnector> connector);
+  void connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation);
+  std::shared_ptr<BackendConnector> connector() const;
+
+ private:
+  log_layout::Group& slot_in_log() const { return log_->mapping().group(slot_); }
+  [[noreturn]] void throw_unusable() const;
+  void publish(const Entered& entered, uint64_t signature);
+  bool agrees(const PeerInGroup& peer, const Entered& entered, uint64_t signature) const;
+  bool splits_agree(const PeerInGroup& peer, const Entered& entered, uint64_t peer_entry) const;
+  std::optional<uint64_t> entry_of_peer(const PeerInGroup& peer, int64_t seq) const;
+  void wait_for_arrivals(int64_t seq) const;
+  int64_t mismatch_seen_by_anyone() const;
+  [[noreturn]] void throw_peer_left(const std::string& what);
+
+  const Identity identity_;
+  const std::shared_ptr<CollectiveLog> log_;
+  const std::shared_ptr<HangWatch> watch_;
+  const std::shared_ptr<AbortFlag> abort_;
+  const bool check_;
+  const uint32_t slot_;
+  int64_t generation_ = 0;
+  std::vector<PeerInGroup> peers_;  // without this rank; changed between generations only
+  std::atomic<bool> live_ = false, excluded_ = false;
+  mutable std::mutex mutex_;  // connector_, message_
+  std::shared_ptr<BackendConnector> connector_;
+  std::string message_;  // why it is unusable
+  std::function<void(int64_t)> mismatch_hook_;
+};
+
+}  // namespace lockstep::dist

@@ -1,0 +1,229 @@
+// Runs a function as several ranks of one default group: as threads of this process over an in-process store, or as processes
+// over a TCPStore that the test holds. Every rank's outcome comes back; nothing that a rank started outlives the call.
+//
+//   spawn_ranks(3, [](int rank, int world_size) { … dist::all_reduce(t); … });      // threads, all must succeed
+//   auto outcomes = run_as_processes(3, [](int rank, int world_size) { … });        // processes, any may fail or be killed
+//
+// A process is this test program again, told to run the same test and, at this call, the function: so the function must not
+// depend on what the test did before, and a test calls run_as_processes outside of loops with side effects.
+#pragma once
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cxxabi.h>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <vector>
+
+#include "dist/dist.h"
+#include "dist/rank_context.h"
+
+extern char** environ;
+
+namespace lockstep::testing {
+
+struct RankOptions {
+  bool initialise = true;  // make the default group before the function runs
+  std::chrono::milliseconds timeout = std::chrono::seconds(30);
+  bool check_collectives = true;
+  std::string log_folder;  // each rank's log is <folder>/log-<rank>; empty: anonymous memory
+};
+
+struct Outcome {
+  std::string type;  // of the exception that left the function: "lockstep::dist::PeerLeft"
+  std::string error;  // its text
+  int signal = 0;  // that ended the process
+  bool ok() const { return type.empty() && signal == 0; }
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
+  if (outcome.signal) return out << "ended by signal " << outcome.signal;
+  return out << (outcome.ok() ? "ok" : outcome.type + ": " + outcome.error);
+}
+
+using RankFunction = std::function<void(int rank, int world_size)>;
+
+namespace detail {
+
+inline Outcome run_rank(int rank, int world_size, const dist::Store& store, const RankFunction& function,
+                        const RankOptions& options) {
+  Outcome outcome;
+  try {
+    if (options.initialise) {
+      dist::init_process_group(dist::InitOptions{
+          .timeout = options.timeout,
+          .connect_timeout = options.timeout,
+          .world_size = world_size,
+          .rank = rank,
+          .store = store,
+          .check_collectives = options.check_collectives,
+          .log_path = options.log_folder.empty() ? "" : options.log_folder + "/log-" + std::to_string(rank)});
+    }
+    function(rank, world_size);
+  } catch (const std::exception& error) {
+    int status = 0;
+    char* name = abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status);
+    outcome = {.type = name ? name : typeid(error).name(), .error = error.what()};
+    std::free(name);
+  }
+  return outcome;
+}
+
+inline int loopback_listener() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || listen(fd, 64) != 0)
+    throw std::runtime_error("no loopback socket to listen on");
+  return fd;
+}
+
+inline dist::Store serve_store() {
+  c10d::TCPStoreOptions options;
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.masterListenFd = loopback_listener();
+  sockaddr_in address{};
+  socklen_t length = sizeof address;
+  getsockname(*options.masterListenFd, reinterpret_cast<sockaddr*>(&address), &length);
+  options.port = ntohs(address.sin_port);
+  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+}
+
+inline std::string folder_for_results() {
+  std::string pattern = std::filesystem::temp_directory_path() / "lockstep-test-XXXXXX";
+  if (!mkdtemp(pattern.data())) throw std::runtime_error("no temporary folder");
+  return pattern;
+}
+
+// In a process that was started as a rank: which call of the test it is for.
+inline int& call_number() {
+  static int number = 0;
+  return number;
+}
+
+[[noreturn]] inline void be_a_rank(const RankFunction& function, const RankOptions& options) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const int rank = std::atoi(std::getenv("LOCKSTEP_TEST_RANK"));
+  const int world_size = std::atoi(std::getenv("LOCKSTEP_TEST_WORLD_SIZE"));
+  c10d::TCPStoreOptions store_options;
+  store_options.port = static_cast<uint16_t>(std::atoi(std::getenv("LOCKSTEP_TEST_PORT")));
+  store_options.waitWorkers = false;
+  Outcome outcome;
+  {
+    const dist::Store store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store_options);
+    outcome = run_rank(rank, world_size, store, function, options);
+    if (::testing::Test::HasFailure() && outcome.ok()) outcome = {.type = "expectation", .error = "failed, see above"};
+    if (dist::is_initialized()) dist::destroy_process_group();
+  }
+  std::ofstream(std::string(std::getenv("LOCKSTEP_TEST_FOLDER")) + "/" + std::to_string(rank)) << outcome.type << '\n'
+                                                                                               << outcome.error;
+  std::cout.flush();
+  _exit(0);
+}
+
+}  // namespace detail
+
+inline std::vector<Outcome> run_as_threads(int world_size, const RankFunction& function,
+                                           const RankOptions& options = {}) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<Outcome> outcomes(static_cast<size_t>(world_size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      const dist::ThreadRank thread_rank;
+      outcomes[static_cast<size_t>(rank)] = detail::run_rank(rank, world_size, store, function, options);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+/// `meanwhile` runs here, with the processes' ids by rank, while they run. Processes that the call leaves behind are killed.
+inline std::vector<Outcome> run_as_processes(int world_size, const RankFunction& function,
+                                             const RankOptions& options = {},
+                                             const std::function<void(const std::vector<pid_t>&)>& meanwhile = {}) {
+  const int call = ++detail::call_number();
+  if (const char* wanted = std::getenv("LOCKSTEP_TEST_CALL")) {
+    if (std::atoi(wanted) == call) detail::be_a_rank(function, options);
+    return std::vector<Outcome>(static_cast<size_t>(world_size));
+  }
+  const dist::Store store = detail::serve_store();
+  const int port = c10::static_intrusive_pointer_cast<c10d::TCPStore>(store)->getPort();
+  const std::string folder = detail::folder_for_results();
+  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+  const std::string filter = std::string("--gtest_filter=") + test->test_suite_name() + "." + test->name();
+
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < world_size; ++rank) {
+    std::vector<std::string> environment;
+    for (char** each = environ; *each; ++each) environment.push_back(*each);
+    environment.push_back("LOCKSTEP_TEST_RANK=" + std::to_string(rank));
+    environment.push_back("LOCKSTEP_TEST_WORLD_SIZE=" + std::to_string(world_size));
+    environment.push_back("LOCKSTEP_TEST_PORT=" + std::to_string(port));
+    environment.push_back("LOCKSTEP_TEST_FOLDER=" + folder);
+    environment.push_back("LOCKSTEP_TEST_CALL=" + std::to_string(call));
+    std::vector<char*> variables;
+    for (std::string& each : environment) variables.push_back(each.data());
+    variables.push_back(nullptr);
+    std::string program = "/proc/self/exe", copy = filter, quiet = "--gtest_brief=1";
+    char* arguments[] = {program.data(), copy.data(), quiet.data(), nullptr};
+    pid_t pid = 0;
+    if (posix_spawn(&pid, program.c_str(), nullptr, nullptr, arguments, variables.data()) != 0)
+      throw std::runtime_error("a rank could not be started");
+    pids.push_back(pid);
+  }
+  if (meanwhile) meanwhile(pids);
+
+  std::vector<Outcome> outcomes(pids.size());
+  for (size_t rank = 0; rank < pids.size(); ++rank) {
+    int status = 0;
+    waitpid(pids[rank], &status, 0);
+    Outcome& outcome = outcomes[rank];
+    if (WIFSIGNALED(status)) {
+      outcome.signal = WTERMSIG(status);
+      continue;
+    }
+    std::ifstream file(folder + "/" + std::to_string(rank));
+    if (!std::getline(file, outcome.type) && WEXITSTATUS(status) != 0)
+      outcome = {.type = "exit", .error = "code " + std::to_string(WEXITSTATUS(status))};
+    std::stringstream text;
+    text << file.rdbuf();
+    outcome.error = text.str();
+  }
+  std::filesystem::remove_all(folder);
+  return outcomes;
+}
+
+/// As threads; every rank must succeed.
+inline void spawn_ranks(int world_size, const RankFunction& function, const RankOptions& options = {}) {
+  const auto outcomes = run_as_threads(world_size, function, options);
+  for (size_t rank = 0; rank < outcomes.size(); ++rank)
+    EXPECT_TRUE(outcomes[rank].ok()) << "rank " << rank << ": " << outcomes[rank];
+}
+
+/// As processes; every rank must succeed.
+inline void spawn_processes(int world_size, const RankFunction& function, const RankOptions& options = {}) {
+  const auto outcomes = run_as_processes(world_size, function, options);
+  for (size_t rank = 0; rank < outcomes.size(); ++rank)
+    EXPECT_TRUE(outcomes[rank].ok()) << "rank " << rank << ": " << outcomes[rank];
+}
+
+}  // namespace lockstep::testing
