@@ -1,5 +1,6 @@
 # Front ends and the magics that do not touch the ranks.
 set(LOCKSTEP_SHELL_FRONT
+  check_command.cpp
   command.cpp
   doctor_command.cpp
   doctor_installation.cpp
@@ -16,6 +17,8 @@ set(LOCKSTEP_SHELL_FRONT
   renderer.cpp
   screen.cpp
   script.cpp
+  session_records.cpp
+  sessions_command.cpp
   suggest.cpp
   table.cpp
   terminal.cpp
