@@ -9,6 +9,7 @@
 #include "dist/errors.h"
 #include "worker/cell.h"
 #include "worker/demangle.h"
+#include "worker/rank_state.h"
 #include "worker/throw_trace.h"
 
 namespace lockstep::worker {
@@ -60,7 +61,17 @@ std::vector<Frame> where_thrown(const std::exception_ptr& exception, Symbols& sy
   return innermost_cell_frame(again) ? again : frames;
 }
 
-void set_place(protocol::CellError& error, const std::vector<Frame>& frames) {
+void set_place(protocol::CellError& error, std::vector<Frame> frames, Symbols& symbols) {
+  if (!innermost_cell_frame(frames)) {
+    // The stack says nothing of the cell (a library's thread threw, the stack is damaged): the step that runs has to do.
+    const uintptr_t step = rank_state().step;
+    if (step != 0 && rank_state().phase == Phase::running) {
+      for (auto& frame : symbols.resolve({&step, 1})) {
+        if (frame.cell > 0 && rank_state().line > 0) frame.line = rank_state().line;
+        frames.push_back(std::move(frame));
+      }
+    }
+  }
   for (const auto& frame : frames) error.stack.push_back(frame.str());
   if (const Frame* frame = innermost_cell_frame(frames)) {
     error.where = where(frame->cell, frame->line);
@@ -98,7 +109,7 @@ CaughtError describe_current_exception(Symbols& symbols) {
   } catch (...) {  // anything can be thrown
     error.message = plain_text();
   }
-  set_place(error, frames);
+  set_place(error, frames, symbols);
   return caught;
 }
 
@@ -106,7 +117,7 @@ protocol::CellError describe_death(const DeathReport& report, Symbols& symbols) 
   protocol::CellError error;
   error.type = report.signal ? signal_name(report.signal) : report.how;
   error.message = describe(report);
-  set_place(error, symbols.resolve(report.stack));
+  set_place(error, symbols.resolve(report.stack), symbols);
   return error;
 }
 

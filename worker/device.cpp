@@ -49,10 +49,10 @@ nlohmann::json Device::status() const {
   if (!plugin_) return status;
   uint64_t used = 0, total = 0;
   if (plugin_->memory(index_, &used, &total)) {
-    status["memory_used"] = used;
-    status["memory_total"] = total;
+    status["device_memory_bytes"] = used;
+    status["device_memory_total_bytes"] = total;
   }
-  if (const char* name = plugin_->name(index_)) status["name"] = name;
+  if (const char* name = plugin_->name(index_)) status["device_name"] = name;
   return status;
 }
 

@@ -27,7 +27,8 @@ class Device {
   explicit Device(const std::string& device);
 
   const std::string& str() const { return device_; }
-  /// For status: {"device":"cuda:0","name":...,"memory_used":...,"memory_total":...}. From any thread.
+  /// For status: {"device":"cuda:0","device_name":...,"device_memory_bytes":...,
+  /// "device_memory_total_bytes":...}. From any thread.
   nlohmann::json status() const;
 
  private:

@@ -256,7 +256,7 @@ void IoThread::report_death() {
   send(dying);
   exit_code_ = report.code;
   // exit() goes on to run destructors, whose output still comes; all other ends are at once.
-  if (report.signal == 0 && std::string_view(report.how) == "exit")
+  if (report.signal == 0 && (std::string_view(report.how) == "exit" || std::string_view(report.how) == "pthread_exit"))
     end_deadline_ = Clock::now() + kExitPatience;
   else
     close_connection();

@@ -12,6 +12,7 @@ struct RankState {
   std::atomic<Phase> phase{Phase::starting};
   std::atomic<int64_t> cell{0};      // that runs or was the last to run
   std::atomic<int> line{0};          // first line of the step that runs; 0 unknown
+  std::atomic<uintptr_t> step{0};    // its code; 0: no code of a cell
   std::atomic<int64_t> since_ns{0};  // CLOCK_MONOTONIC, of the phase
 
   void enter(Phase to) {

@@ -13,7 +13,7 @@
 #include "dist/session_group.h"
 #include "protocol/error.h"
 #include "worker/cell_error.h"
-#include "worker/crash.h"
+#include "worker/exits.h"
 #include "worker/interrupt.h"
 #include "worker/libtorch.h"
 #include "worker/rank_state.h"
@@ -150,6 +150,7 @@ std::optional<std::string> RunThread::near_limit() const {
 void RunThread::begin_cell(int64_t cell) {
   rank_state().cell = cell;
   rank_state().line = 0;
+  rank_state().step = 0;
   rank_state().enter(Phase::running);
   outbox_.begin_cell(cell);
 }
@@ -163,8 +164,9 @@ bool RunThread::run_step(const Step& step, int64_t index, int line, protocol::Do
     step();
     return true;
   } catch (abi::__forced_unwind&) {
-    // pthread_exit on the thread that runs cells: the rank can't go on without it.
-    std::exit(0);
+    // The rank can't go on without the thread that runs cells.
+    report_exit("pthread_exit", 0);
+    exit_quietly(0);
   } catch (...) {  // whatever a cell throws ends the cell and not the rank
     const auto caught = describe_current_exception(symbols_);
     const auto reason = stop_requests().pending();
@@ -215,6 +217,7 @@ void RunThread::handle(const protocol::Run& run) {
   const auto start = std::chrono::steady_clock::now();
   for (uint32_t i = 0; i < object->entry->step_count; ++i) {
     const int line = i < steps.size() ? steps[i].line : 0;
+    rank_state().step = reinterpret_cast<uintptr_t>(object->entry->steps[i]);
     if (!run_step(object->entry->steps[i], i, line, done)) break;
     ++done.steps_done;
   }

@@ -80,7 +80,9 @@ TEST(End, ByPthreadExitIsToldToo) {
   hub.start_ready();
   const auto cell = hub.load("ends", "exits_thread");
   hub.run(cell);
-  EXPECT_THAT(hub.expect<Dying>().error.message, HasSubstr("pthread_exit"));
+  const auto dying = hub.expect<Dying>();
+  EXPECT_THAT(dying.error.message, HasSubstr("pthread_exit"));
+  EXPECT_EQ(dying.error.where, "cell 7, line 1") << "no frame of the cell is left; its step has to do";
   hub.process().wait();
 }
 

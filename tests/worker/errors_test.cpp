@@ -106,7 +106,7 @@ TEST(Load, ThatFailsSaysWhyAndTheRankGoesOn) {
   hub.send(load, 0, FakeHub::library("output"));
   EXPECT_FALSE(hub.expect<Loaded>().ok);
 
-  hub.send(Run{92});
+  hub.run(92);
   const auto done = hub.expect<Done>();
   EXPECT_EQ(done.status, "error") << "what is not loaded does not run";
   EXPECT_EQ(hub.run_cell("output", "nothing").status, "ok");

@@ -16,7 +16,7 @@ static volatile int zero = 0;
 static int* volatile null = nullptr;
 static void write_null() { *null = 1; }
 static void say_then_crash() { printf("last words"); write_null(); }
-static void divide() { zero = 1 / zero; }
+static void divide() { zero = 7 / zero; }
 static void illegal() { __builtin_trap(); }
 static void bus() { raise(SIGBUS); }
 static int deep(volatile int* p) { volatile int here[64]; here[0] = *p; return deep(here) + here[1]; }
