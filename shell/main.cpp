@@ -14,15 +14,43 @@ namespace lockstep::shell {
 
 namespace {
 
-/// A first word that is no command but near to one is a slip; CLI11 would only say that it is not expected.
+/// The word of the command line that is no command and no option where it stands, with the nearest that is: CLI11 only says that it is not
+/// expected. Nothing when every word is known.
+std::string slip_in(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* command = &app;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const std::string name = word.substr(0, word.find('='));
+    if (name.size() > 1 && name[0] == '-') {
+      if (command->get_option_no_throw(name)) continue;
+      std::vector<std::string> options = {"--help"};
+      for (const CLI::Option* option : command->get_options())
+        for (const std::string& known : option->get_lnames()) options.push_back("--" + known);
+      return name.starts_with("--") || name.size() == 2 ? name + did_you_mean(name, options) : "";
+    }
+    std::vector<std::string> names;
+    const CLI::App* next = nullptr;
+    for (const CLI::App* each : command->get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(each->get_name());
+      if (each->get_name() == word) next = each;
+    }
+    if (next)
+      command = next;
+    else if (!names.empty())
+      return word + did_you_mean(word, names);
+  }
+  return "";
+}
+
 int refuse(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
-  std::fprintf(stderr, "lockstep: %s", error.what());
-  std::vector<std::string> names;
-  for (const auto& command : commands())
-    if (!command.name.empty()) names.push_back(command.name);
-  if (argc > 1 && argv[1][0] != '-') std::fputs(did_you_mean(argv[1], names).c_str(), stderr);
-  std::fputs("\nlockstep --help lists commands and options\n", stderr);
+  const bool is_slip = dynamic_cast<const CLI::ExtrasError*>(&error) || dynamic_cast<const CLI::RequiredError*>(&error);
+  const std::string slip = is_slip ? slip_in(app, argc, argv) : "";
+  if (slip.empty())
+    std::fprintf(stderr, "lockstep: %s\n", error.what());
+  else
+    std::fprintf(stderr, "lockstep: unknown %s %s\n", slip[0] == '-' ? "option" : "command", slip.c_str());
+  std::fputs("lockstep --help lists commands and options\n", stderr);
   return 2;
 }
 
