@@ -1,0 +1,84 @@
+// %collectives: the last collectives of each rank, side by side.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "protocol/error.h"
+#include "shell/magic_arguments.h"
+#include "shell/session_impl.h"
+#include "shell/table.h"
+#include "shell/timing.h"
+
+namespace lockstep::shell {
+namespace {
+
+const char* const kUsage = "%collectives [SPEC] [-n K]";
+
+/// "all_reduce [256, 64] float32", and what became of it where that is not "done".
+std::string cell_text(const nlohmann::json& record) {
+  std::string shape;
+  for (const auto& n : record.value("shape", nlohmann::json::array())) shape += (shape.empty() ? "" : ", ") + n.dump();
+  std::string text = record.value("op", "?");
+  const std::string dtype = record.value("dtype", "");
+  if (!dtype.empty()) text += " [" + shape + "] " + dtype;
+  const std::string state = record.value("state", "");
+  if (state == "done")
+    text += "  " + duration_text(record.value("took_us", 0.0) / 1000);
+  else
+    text += "  " + state + " since " + duration_text(record.value("entered_s_ago", 0.0) * 1000);
+  return text;
+}
+
+CellOutcome collectives(MagicCall& call) {
+  MagicArguments arguments(call.arguments, kUsage);
+  const auto last = arguments.take_value("-n", "--last");
+  const auto spec = arguments.rest_word();
+  const int64_t count = last ? parse_count(*last, "-n") : 10;
+  const RankSet ranks = spec ? call.session.parse_ranks(*spec) : call.session.live_ranks();
+  const auto answers = call.session.query(ranks, "collectives", {{"last", count}});
+
+  // A row per group and sequence number: the same collective on every rank, if all is well.
+  std::map<std::pair<std::string, int64_t>, std::map<int, nlohmann::json>> by_number;
+  for (const auto& [rank, body] : answers)
+    for (const auto& record : body.value("collectives", nlohmann::json::array()))
+      by_number[{record.value("group", ""), record.value("seq", int64_t{0})}][rank] = record;
+  if (by_number.empty()) {
+    call.session.message("no collectives yet", {{"ranks", ranks}, {"collectives", nlohmann::json::array()}});
+    return {};
+  }
+  std::vector<std::vector<std::string>> rows = {{"group", "#", "where"}};
+  for (const auto& [rank, body] : answers) rows[0].push_back("rank " + std::to_string(rank));
+  nlohmann::json data = nlohmann::json::array();
+  size_t skipped = by_number.size() > static_cast<size_t>(count) ? by_number.size() - static_cast<size_t>(count) : 0;
+  for (const auto& [key, records] : by_number) {
+    if (skipped > 0) {
+      --skipped;
+      continue;
+    }
+    const auto where = records.begin()->second.value("where", nlohmann::json());
+    std::vector<std::string> row = {key.first, std::to_string(key.second),
+                                    where.is_string() ? where.get<std::string>() : "-"};
+    nlohmann::json by_rank = nlohmann::json::object();
+    for (const auto& [rank, body] : answers) {
+      const auto record = records.find(rank);
+      row.push_back(record == records.end() ? "-" : cell_text(record->second));
+      if (record != records.end()) by_rank[std::to_string(rank)] = record->second;
+    }
+    rows.push_back(std::move(row));
+    data.push_back({{"group", key.first}, {"seq", key.second}, {"ranks", std::move(by_rank)}});
+  }
+  call.session.message(table(rows), {{"ranks", ranks}, {"collectives", std::move(data)}});
+  return {};
+}
+
+const RegisterMagic kCollectives({.name = "collectives",
+                                  .usage = kUsage,
+                                  .summary = "the last collectives of each rank, side by side",
+                                  .help = "SPEC  these ranks only\n-n K  so many collectives (10)\nAnswered while a "
+                                          "cell runs, too; - where a rank has not entered it.",
+                                  .line = collectives,
+                                  .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,52 @@
+// %dist_init: starts the ranks.
+#include <fmt/format.h>
+
+#include "protocol/error.h"
+#include "shell/magic_arguments.h"
+#include "shell/session_impl.h"
+#include "shell/session_plan.h"
+
+namespace lockstep::shell {
+namespace {
+
+const char* const kUsage = "%dist_init [-n/--num-processes N] [--gpu-ids L] [--backend auto|gloo|nccl]";
+
+CellOutcome dist_init(MagicCall& call) {
+  MagicArguments arguments(call.arguments, kUsage);
+  SessionOptions wanted = call.session.options;
+  if (const auto n = arguments.take_value("-n", "--num-processes"))
+    wanted.num_processes = static_cast<int>(parse_count(*n, "-n", 0));
+  if (const auto ids = arguments.take_value("-g", "--gpu-ids")) {
+    wanted.gpu_ids = parse_gpu_ids(*ids);
+    if (!call.session.options.num_processes) wanted.num_processes.reset();
+  }
+  if (const auto backend = arguments.take_value("", "--backend")) wanted.backend = *backend;
+  if (const auto word = arguments.rest_word())
+    throw UsageError("'" + *word + "' is not expected; usage: " + std::string(kUsage));
+
+  const SessionPlan plan = plan_session(wanted);
+  if (call.session.started()) {
+    const bool same = plan.world_size == call.session.world_size();
+    call.session.message(fmt::format(
+        "{} rank{} {} running already{}", call.session.world_size(), call.session.world_size() == 1 ? "" : "s",
+        call.session.world_size() == 1 ? "is" : "are",
+        same ? "" : fmt::format("; for {} of them: %dist_shutdown, then %dist_init again", plan.world_size)));
+    return {};
+  }
+  call.session.options = wanted;
+  call.session.start();
+  return {};
+}
+
+const RegisterMagic kDistInit(
+    {.name = "dist_init",
+     .usage = kUsage,
+     .summary = "starts the ranks (the first cell does it if you do not)",
+     .help = "-n N         so many ranks; default: one per visible GPU, two on the CPU where there is none\n"
+             "--gpu-ids L  the GPUs of the ranks, in order: 0,1\n"
+             "--backend B  of the collectives: auto (nccl on GPUs, gloo on the CPU), gloo, nccl",
+     .line = dist_init,
+     .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,79 @@
+// %rank, %%rank and %%distributed: on which ranks cells run.
+#include "protocol/error.h"
+#include "shell/session_impl.h"
+
+namespace lockstep::shell {
+namespace {
+
+/// The SPEC at the front ends at the first blank outside brackets; the rest is code.
+std::pair<std::string, std::string> split_spec(const std::string& text) {
+  int depth = 0;
+  size_t end = 0;
+  for (; end < text.size(); ++end) {
+    if (text[end] == '[') ++depth;
+    if (text[end] == ']') --depth;
+    if (depth <= 0 && (text[end] == ' ' || text[end] == '\t')) break;
+  }
+  const auto code = text.find_first_not_of(" \t", end);
+  return {text.substr(0, end), code == std::string::npos ? "" : text.substr(code)};
+}
+
+CellOutcome rank_line(MagicCall& call) {
+  const auto [spec, code] = split_spec(call.arguments);
+  if (spec.empty()) {
+    const RankSet ranks = call.session.target_ranks();
+    call.session.message("cells run on " + std::string(ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(),
+                         {{"ranks", ranks}});
+    return {};
+  }
+  const RankSet ranks = call.session.parse_ranks(spec);
+  if (!code.empty()) {
+    CellSettings settings;
+    settings.ranks = ranks;
+    call.session.run_code(code, settings, call.line);
+    return {};
+  }
+  if (ranks == RankSet::all(call.session.world_size()))
+    call.session.target.reset();
+  else
+    call.session.target = ranks;
+  return {};
+}
+
+void rank_cell(MagicCall& call, CellSettings& settings) {
+  const auto [spec, code] = split_spec(call.arguments);
+  if (spec.empty()) throw UsageError("%%rank needs the ranks: %%rank 0, %%rank [0,2-3]; usage: %%rank SPEC");
+  if (!code.empty())
+    throw UsageError("'" + code + "' after the ranks: the code of a %%rank cell stands in the lines below; %rank " +
+                     spec + " CODE takes it in one");
+  settings.ranks = call.session.parse_ranks(spec);
+}
+
+void distributed_cell(MagicCall& call, CellSettings& settings) {
+  if (!call.arguments.empty())
+    throw UsageError("%%distributed takes nothing: it means all ranks; %%rank SPEC names some");
+  call.session.start();
+  settings.ranks = call.session.live_ranks();
+}
+
+const RegisterMagic kRank(
+    {.name = "rank",
+     .usage = "%rank [SPEC [CODE]], %%rank SPEC",
+     .summary = "the ranks of the cells from now on; one line on those ranks; with %%: the ranks of this cell",
+     .help = "SPEC: all, 3, 0,2, 0-3, 0:8:2 (a slice), ^1 (all but 1), or a list of these: [0,2-4].\n"
+             "%rank SPEC       cells that name no ranks run on these, until %rank all\n"
+             "%rank SPEC CODE  runs CODE on these\n"
+             "%rank            says where cells run\n"
+             "%%rank SPEC      this cell's ranks",
+     .line = rank_line,
+     .cell = rank_cell});
+
+const RegisterMagic kDistributed({.name = "distributed",
+                                  .usage = "%%distributed",
+                                  .summary = "this cell runs on all ranks",
+                                  .help = "Whatever %rank and %dist_mode say.",
+                                  .line = {},
+                                  .cell = distributed_cell});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,38 @@
+// %sync: a barrier over all ranks, and how long each waited in it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "protocol/error.h"
+#include "shell/session_impl.h"
+#include "shell/timing.h"
+
+namespace lockstep::shell {
+namespace {
+
+CellOutcome sync(MagicCall& call) {
+  if (!call.arguments.empty()) throw UsageError("%sync takes nothing: it is a barrier over all ranks");
+  call.session.start();
+  if (const RankSet busy = call.session.busy_ranks(); !busy.empty())
+    throw UsageError("rank " + busy.str() + " is still in a cell: %abort frees it, then %sync");
+  const CodeResult result = call.session.run_builtin("barrier", nlohmann::json::object(), call.session.live_ranks());
+  if (result.status != "ok") return {.status = result.status, .findings = {}};
+  std::string text = "barrier over ranks " + result.ranks.str() + "; waited:";
+  nlohmann::json waited = nlohmann::json::object();
+  for (const auto& [rank, ms] : result.run_ms) {
+    text += fmt::format("{} rank {} {}", rank == result.run_ms.begin()->first ? "" : ",", rank, duration_text(ms));
+    waited[std::to_string(rank)] = ms;
+  }
+  call.session.message(std::move(text), {{"waited_ms", waited}});
+  return {};
+}
+
+const RegisterMagic kSync({.name = "sync",
+                           .usage = "%sync",
+                           .summary = "barrier over all ranks, with the time each waited",
+                           .help = "All live ranks, whatever %rank says.",
+                           .line = sync,
+                           .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,49 @@
+// %time, %%time and %%timeit: how long a cell takes to compile and to run, per rank.
+#include "protocol/error.h"
+#include "shell/session_impl.h"
+#include "shell/timing.h"
+
+namespace lockstep::shell {
+namespace {
+
+CellOutcome time_line(MagicCall& call) {
+  if (call.arguments.empty()) throw UsageError("%time needs what to run: %time train_step(); usage: %time CODE");
+  const CodeResult result = call.session.run_code(call.arguments, {}, call.line);
+  if (result.status != "ok") return {};
+  TimeReport report = time_report(result);
+  call.session.message(std::move(report.text), std::move(report.data));
+  return {};
+}
+
+void refuse_words(const MagicCall& call, const char* name) {
+  if (!call.arguments.empty())
+    throw UsageError(std::string("%%") + name + " takes nothing: what it times stands in the lines below");
+}
+
+void time_cell(MagicCall& call, CellSettings& settings) {
+  refuse_words(call, "time");
+  settings.time = true;
+}
+
+void timeit_cell(MagicCall& call, CellSettings& settings) {
+  refuse_words(call, "timeit");
+  settings.timeit = true;
+}
+
+const RegisterMagic kTime({.name = "time",
+                           .usage = "%time CODE, %%time",
+                           .summary = "per rank: time to compile and to run, and the spread",
+                           .help = "With %%: of this cell. Compiling happens once, whatever the number of ranks.",
+                           .line = time_line,
+                           .cell = time_cell});
+
+const RegisterMagic kTimeit(
+    {.name = "timeit",
+     .usage = "%%timeit",
+     .summary = "runs this cell many times, equally often on all ranks: mean, deviation and best per rank",
+     .help = "The cell is run as a block: what it declares is local to it. Collectives in it stay in step.",
+     .line = {},
+     .cell = timeit_cell});
+
+}  // namespace
+}  // namespace lockstep::shell

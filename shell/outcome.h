@@ -1,0 +1,28 @@
+// How a script ends: what was expected of a cell and did not come, and the exit code that follows from the first thing that went wrong.
+// Pure. Codes: docs/events.md, and `lockstep run --help`.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "protocol/finding.h"
+#include "shell/script.h"
+#include "shell/session.h"
+
+namespace lockstep::shell {
+
+inline constexpr int kExitOk = 0, kExitFailed = 1, kExitUsage = 2, kExitNoStart = 3, kExitHang = 4, kExitDeath = 5,
+                     kExitInterrupted = 130;
+
+/// What a cell's tags and its outcome come to.
+struct Verdict {
+  bool failed = false;  // the cell's status is other than ok and was not expected, or it should have been other
+  int exit_code = kExitOk;
+  int faults = 0;  // that were not expected
+  std::vector<std::string> complaints;  // expected and not come, for people
+};
+
+/// `lost_ranks`: ranks that died in this cell, or since the one before.
+Verdict judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const RankSet& lost_ranks);
+
+}  // namespace lockstep::shell

@@ -1,0 +1,158 @@
+// `lockstep run FILE…`: the cells of session scripts, in order, in one session.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+
+#include "protocol/error.h"
+#include "shell/command.h"
+#include "shell/json_writer.h"
+#include "shell/outcome.h"
+#include "shell/renderer.h"
+#include "shell/script.h"
+#include "shell/session.h"
+#include "shell/session_options.h"
+#include "shell/session_plan.h"
+
+namespace lockstep::shell {
+namespace {
+
+struct RunOptions {
+  std::vector<std::string> files;
+  std::string json;
+  bool keep_going = false;
+  SessionOptions session;
+};
+
+// The handler may run at any moment, so it finds the session here; null while there is none.
+std::atomic<Session*> interruptible{nullptr};
+std::atomic<int> interrupted_by{0};
+
+void on_signal(int signal) {
+  interrupted_by = signal;
+  if (Session* session = interruptible.load()) session->interrupt();
+}
+
+/// While it lives, Ctrl-C and the like go to the session.
+class SignalScope {
+ public:
+  explicit SignalScope(Session& session) {
+    interruptible = &session;
+    struct sigaction action = {};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
+  }
+  ~SignalScope() {
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
+    interruptible = nullptr;
+  }
+};
+
+class ScriptRun {
+ public:
+  explicit ScriptRun(RunOptions options) : options_(std::move(options)) {}
+
+  int run() {
+    plan_session(options_.session);
+    std::vector<std::vector<ScriptCell>> scripts;
+    for (const auto& file : options_.files) scripts.push_back(read_script(file));
+
+    const int people = options_.json == "-" ? STDERR_FILENO : STDOUT_FILENO;
+    renderer_ = std::make_unique<Renderer>(detect_screen(people), [people](std::string_view text) {
+      while (!text.empty()) {
+        const ssize_t n = ::write(people, text.data(), text.size());
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return;  // nobody reads any more; the JSON and the exit code still tell
+        text.remove_prefix(static_cast<size_t>(n));
+      }
+    });
+    sinks_.add(*renderer_);
+    if (!options_.json.empty()) sinks_.add(*(json_ = std::make_unique<JsonWriter>(options_.json)));
+
+    session_ = std::make_unique<Session>(options_.session, sinks_);
+    {
+      const SignalScope signals(*session_);
+      try {
+        for (const auto& script : scripts)
+          if (!run_script(script)) break;
+      } catch (const StartError& error) {
+        if (interrupted_by != 0)
+          note(kExitInterrupted);
+        else {
+          sinks_.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "start_error", .message = error.what()});
+          note(kExitNoStart);
+        }
+      }
+      session_->shutdown();
+    }
+    session_.reset();
+    sinks_.take(EndEvent{exit_code_, {{"cells", cells_}, {"failed", failed_}, {"faults", faults_}}});
+    return exit_code_;
+  }
+
+ private:
+  /// False: stop.
+  bool run_script(const std::vector<ScriptCell>& script) {
+    for (const auto& cell : script) {
+      if (cell.markdown) {
+        sinks_.take(MarkdownEvent{cell.text});
+        continue;
+      }
+      const auto before = session_->live_ranks();
+      renderer_->begin_cell(session_->next_cell(), session_->target_ranks(), cell.title, cell.text);
+      const CellOutcome outcome = session_->run(cell.text, cell.title);
+      const bool same_session = session_->live_ranks().size() <= before.size();
+      const RankSet lost = same_session ? before - session_->live_ranks() : RankSet();
+      const Verdict verdict = judge(cell.tags, outcome, lost);
+      ++cells_;
+      failed_ += verdict.failed ? 1 : 0;
+      faults_ += verdict.faults;
+      for (const auto& complaint : verdict.complaints)
+        sinks_.take(ErrorEvent{.cell = outcome.cell, .ranks = {}, .type = "expectation", .message = complaint});
+      note(verdict.exit_code);
+      if (outcome.exit_requested || outcome.status == "interrupted" || interrupted_by == SIGTERM ||
+          interrupted_by == SIGHUP)
+        return false;
+      if (verdict.exit_code != kExitOk && !options_.keep_going) return false;
+      if (session_->started() && session_->live_ranks().empty()) return false;
+    }
+    return true;
+  }
+
+  /// The first thing that went wrong decides.
+  void note(int exit_code) {
+    if (exit_code_ == kExitOk) exit_code_ = exit_code;
+  }
+
+  RunOptions options_;
+  EventFork sinks_;
+  std::unique_ptr<Renderer> renderer_;
+  std::unique_ptr<JsonWriter> json_;
+  std::unique_ptr<Session> session_;
+  int exit_code_ = kExitOk;
+  int64_t cells_ = 0, failed_ = 0, faults_ = 0;
+};
+
+std::function<int()> set_up(CLI::App& app) {
+  auto options = std::make_shared<RunOptions>();
+  options->session.abort_hangs = true;
+  app.add_option("file", options->files, "Session scripts (.cpp in percent format, .ipynb); - is the standard input")
+      ->required();
+  add_session_options(app, options->session);
+  app.add_option("--json", options->json, "Write events as JSON lines to this file; - is the standard output");
+  app.add_flag("--keep-going", options->keep_going, "Go on after a cell that failed or brought a fault");
+  app.footer(
+      "Exit codes: 0 every cell succeeded and there is no fault; 1 a cell failed or an inspector found a fault; 2 bad "
+      "usage or unreadable\n"
+      "file; 3 the session could not start; 4 a hang or a time-out; 5 a rank died; 130 interrupted. The first that "
+      "happened decides.");
+  return [options] { return ScriptRun(*options).run(); };
+}
+
+const RegisterCommand kRun({"run", "Run session scripts", set_up});
+
+}  // namespace
+}  // namespace lockstep::shell
