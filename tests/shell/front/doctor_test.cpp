@@ -1,0 +1,154 @@
+#include "shell/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+using namespace lockstep::shell;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+namespace {
+
+const Check& find(const std::vector<Check>& checks, const std::string& name) {
+  const auto found = std::find_if(checks.begin(), checks.end(), [&](const Check& check) { return check.name == name; });
+  if (found == checks.end()) throw std::runtime_error("no check " + name);
+  return *found;
+}
+
+/// Sets an environment variable until the end of the scope.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Variable() {
+    if (old_)
+      ::setenv(name_, old_->c_str(), 1);
+    else
+      ::unsetenv(name_);
+  }
+
+ private:
+  const char* name_;
+  std::optional<std::string> old_;
+};
+
+class DoctorTest : public testing::Test {
+ protected:
+  DoctorTest() {
+    std::string pattern = (fs::temp_directory_path() / "lockstep-doctor-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+  }
+  ~DoctorTest() override { fs::remove_all(folder_); }
+  /// A program that prints `text` and exits with `code`.
+  void program(const std::string& name, const std::string& text, int code = 0) const {
+    const fs::path path = folder_ / name;
+    std::ofstream(path) << "#!/bin/sh\ncat <<'END'\n" << text << "\nEND\nexit " << code << "\n";
+    fs::permissions(path, fs::perms::owner_all);
+  }
+
+  fs::path folder_;
+};
+
+const char* const kWorker =
+    R"({"lockstep": "0.1.0", "protocol": 1, "libtorch": "2.11.0", "libtorch_built_with": "2.11.0"})";
+const char* const kCompiler =
+    R"({"lockstep": "0.1.0", "protocol": 1, "compiler": "clang 19.1.7", "libtorch": "2.11.0", "header": "/h", "header_state": "ready"})";
+
+}  // namespace
+
+TEST_F(DoctorTest, AGoodInstallation) {
+  program("lockstep-worker", kWorker);
+  program("lockstep-compiler", kCompiler);
+  const Variable bin("LOCKSTEP_BIN", folder_);
+  for (const Check& check : check_installation()) {
+    EXPECT_EQ(check.state, CheckState::ok) << check.name << ": " << check.found;
+    EXPECT_EQ(check.mend, "") << check.name;
+  }
+  EXPECT_THAT(find(check_installation(), "libtorch").found, HasSubstr("2.11.0"));
+}
+
+TEST_F(DoctorTest, MissingProgramsNameTheMend) {
+  const Variable bin("LOCKSTEP_BIN", folder_);
+  const auto checks = check_installation();
+  EXPECT_EQ(find(checks, "lockstep-worker").state, CheckState::missing);
+  EXPECT_EQ(find(checks, "lockstep-compiler").state, CheckState::missing);
+  EXPECT_THAT(find(checks, "lockstep-worker").mend, HasSubstr("tools/setup"));
+}
+
+TEST_F(DoctorTest, AWorkerWithoutItsLibraries) {
+  program("lockstep-worker", "lockstep-worker: error while loading shared libraries: libtorch_cpu.so: cannot open",
+          127);
+  program("lockstep-compiler", kCompiler);
+  const Variable bin("LOCKSTEP_BIN", folder_);
+  const auto checks = check_installation();
+  EXPECT_EQ(find(checks, "lockstep-worker").state, CheckState::missing);
+  EXPECT_THAT(find(checks, "lockstep-worker").found, HasSubstr("libtorch_cpu.so"));
+}
+
+TEST_F(DoctorTest, LibTorchOutOfRangeOrAnotherThanBuilt) {
+  program("lockstep-compiler", kCompiler);
+  const Variable bin("LOCKSTEP_BIN", folder_);
+  program("lockstep-worker",
+          R"({"lockstep": "0.1.0", "protocol": 1, "libtorch": "2.16.1", "libtorch_built_with": "2.16.1"})");
+  EXPECT_THAT(find(check_installation(), "libtorch").mend, HasSubstr("LOCKSTEP_LIBTORCH"));
+  program("lockstep-worker",
+          R"({"lockstep": "0.1.0", "protocol": 1, "libtorch": "2.12.0", "libtorch_built_with": "2.11.0"})");
+  EXPECT_EQ(find(check_installation(), "libtorch").state, CheckState::missing);
+  EXPECT_THAT(find(check_installation(), "libtorch").found, HasSubstr("made with 2.11.0"));
+}
+
+TEST_F(DoctorTest, ProgramsOfDifferentBuilds) {
+  program("lockstep-worker", R"({"lockstep": "0.0.9", "protocol": 7, "libtorch": "2.11.0"})");
+  program("lockstep-compiler", kCompiler);
+  const Variable bin("LOCKSTEP_BIN", folder_);
+  const auto checks = check_installation();
+  EXPECT_EQ(find(checks, "versions").state, CheckState::missing);
+  EXPECT_THAT(find(checks, "versions").found, HasSubstr("lockstep-worker is 0.0.9, protocol 7"));
+}
+
+TEST_F(DoctorTest, HeadersThatWillBeBuiltAreNotes) {
+  program("lockstep-worker", kWorker);
+  const Variable bin("LOCKSTEP_BIN", folder_);
+  for (const char* state : {"missing", "stale", "damaged"}) {
+    program("lockstep-compiler",
+            R"({"lockstep": "0.1.0", "protocol": 1, "header": "/h", "header_state": ")" + std::string(state) + "\"}");
+    EXPECT_EQ(find(check_installation(), "precompiled header").state, CheckState::note) << state;
+  }
+}
+
+TEST_F(DoctorTest, FoldersThatCantBeWritten) {
+  std::ofstream(folder_ / "file") << "in the way";
+  const Variable cache("XDG_CACHE_HOME", folder_ / "file");
+  const Check check = find(check_machine(), "cache");
+  EXPECT_EQ(check.state, CheckState::missing);
+  EXPECT_THAT(check.mend, HasSubstr("XDG_CACHE_HOME"));
+}
+
+TEST_F(DoctorTest, VariablesThatMeanNothingAreNamed) {
+  const Variable slip("LOCKSTEP_LIBTROCH", "/x");
+  const Check check = find(check_machine(), "environment");
+  EXPECT_EQ(check.state, CheckState::note);
+  EXPECT_THAT(check.mend, HasSubstr("did you mean LOCKSTEP_LIBTORCH?"));
+}
+
+TEST_F(DoctorTest, ThisMachine) {
+  const auto checks = check_machine();
+  EXPECT_EQ(find(checks, "loopback").state, CheckState::ok) << find(checks, "loopback").found;
+  EXPECT_GT(find(checks, "cells").data.at("cells").get<int>(), 0);
+  EXPECT_GT(find(checks, "memory").data.at("available_bytes").get<int64_t>(), 0);
+}
+
+TEST_F(DoctorTest, AProgramThatDoesNotEndIsGivenUp) {
+  std::ofstream(folder_ / "endless") << "#!/bin/sh\necho begun\nexec sleep 1000\n";
+  fs::permissions(folder_ / "endless", fs::perms::owner_all);
+  const ProgramOutput output = output_of(folder_ / "endless", {}, 0.5);
+  EXPECT_EQ(output.exit_code, -1);
+  EXPECT_EQ(output.text, "begun\n");
+}
