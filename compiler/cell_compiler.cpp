@@ -1,0 +1,218 @@
+#include "compiler/cell_compiler.h"
+
+#include <chrono>
+
+#include "compiler/code_generation.h"
+#include "compiler/declarations.h"
+#include "compiler/front_end.h"
+#include "compiler/link.h"
+#include "protocol/error.h"
+
+namespace lockstep::compiler {
+
+using namespace clang;
+
+struct CellCompiler::Impl {
+  Impl(const Options& options, const std::string& header)
+      : options(options), diagnostics(options.cells_dir()), instance(read_header(options, header, &diagnostics)) {
+    auto owned_consumer = std::make_unique<EventConsumer>();
+    consumer = owned_consumer.get();
+    instance->setASTConsumer(std::move(owned_consumer));
+    instance->createSema(TU_Incremental, nullptr);
+    auto& sema = instance->getSema();
+    names = std::make_unique<NameTable>(sema);
+    // Events of the header: what the reader thinks any translation unit has to hear of.
+    std::vector<Event> header_events;
+    consumer->target = &header_events;
+    parser = std::make_unique<CellParser>(*instance, *consumer, *names, diagnostics);
+    instance->getASTContext().getExternalSource()->StartTranslationUnit(consumer);
+    consumer->target = nullptr;
+    resident = new ResidentSymbols(instance->getASTContext());
+    resident->attach(sema);
+    resident->last_resort = [this](LookupResult& result, Scope*) { return look_in_used_namespaces(result); };
+    code = std::make_unique<CodeGeneration>(*instance, *resident);
+    code->set_header_events(std::move(header_events));
+  }
+
+  bool look_in_used_namespaces(LookupResult& result) {
+    if (result.isForRedeclaration()) return false;
+    switch (result.getLookupKind()) {
+      case Sema::LookupOrdinaryName:
+      case Sema::LookupTagName:
+      case Sema::LookupNestedNameSpecifierName:
+      case Sema::LookupNamespaceName:
+      case Sema::LookupOperatorName:
+        break;
+      default:
+        return false;
+    }
+    bool found = false;
+    for (const auto& used : names->used_namespaces()) {
+      if (used.ranks.contains(view_rank) || used.ranks.empty()) {
+        LookupResult inner(instance->getSema(), result.getLookupNameInfo(), result.getLookupKind());
+        inner.suppressDiagnostics();
+        if (!instance->getSema().LookupQualifiedName(inner, used.space)) continue;
+        found = true;
+        for (auto it = inner.begin(); it != inner.end(); ++it) result.addDecl(*it, it.getAccess());
+      }
+    }
+    if (found) result.resolveKind();
+    return found;
+  }
+
+  protocol::CompiledObject compile_for(const protocol::Compile& request, const Attempt& attempt, const RankSet& ranks,
+                                       size_t version, std::vector<Token> tokens, std::vector<std::string>& frames);
+
+  Options options;
+  CellDiagnostics diagnostics;
+  std::unique_ptr<CompilerInstance> instance;
+  EventConsumer* consumer = nullptr;
+  std::unique_ptr<NameTable> names;
+  std::unique_ptr<CellParser> parser;
+  ResidentSymbols* resident = nullptr;
+  std::unique_ptr<CodeGeneration> code;
+  std::vector<std::pair<RankSet, std::vector<std::string>>> pending_symbols;  // of the cell that is not settled yet
+  int view_rank = 0;
+  bool hid_something = false;  // the failed attempt had hidden earlier definitions
+};
+
+CellCompiler::CellCompiler(const Options& options, const std::string& header)
+    : impl_(std::make_unique<Impl>(options, header)) {}
+
+CellCompiler::~CellCompiler() = default;
+
+void CellCompiler::add_prelude(const std::string& path) { impl_->resident->add_library(path); }
+
+namespace {
+
+int64_t number_of(const protocol::Compile& request) { return request.number != 0 ? request.number : request.cell; }
+
+}  // namespace
+
+protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile& request, const Attempt& attempt,
+                                                         const RankSet& ranks, size_t version,
+                                                         std::vector<Token> tokens, std::vector<std::string>& frames) {
+  const std::string id = std::to_string(request.cell);
+  const std::string tag = "__cell_" + id + (version == 0 ? "" : "_" + std::to_string(version + 1));
+  view_rank = ranks.empty() ? 0 : *ranks.begin();
+  names->show_view(view_rank);
+  resident->start_cell(ranks, request.optimize > 0);
+  ReadPlan plan{attempt.predict, attempt.capture_defaults, {}};
+  for (const auto& [item, place] : attempt.clashes) plan.clashes.push_back({item, place});
+  ReadCell read = parser->read(std::move(tokens), request.cell, number_of(request), tag, plan);
+  if (diagnostics.failed()) {
+    hid_something |= !read.hidden.empty();
+    return {};
+  }
+  CellDeclarations declared = declare(read, tag, diagnostics, instance->getSema());
+  for (const VarDecl* variable : declared.variables) resident->add_variable(variable);
+
+  protocol::CompiledObject object;
+  object.ranks = ranks;
+  object.name = "cell_" + id + (version == 0 ? "" : "." + std::to_string(version + 1)) + ".so";
+  object.entry = "lockstep_cell_" + id + (version == 0 ? "" : "_" + std::to_string(version + 1));
+  object.source = request.text;
+  GeneratedObject made = code->generate(read, tag, object.entry, {request.optimize, request.debug});
+  frames.push_back(link_shared(made.object, object.name));
+  object.frame = static_cast<int64_t>(frames.size()) - 1;
+
+  for (const auto& step : made.steps) {
+    protocol::Step described{step.line, {}};
+    for (const auto& name : declared.names)
+      for (const auto* decl : step.initialises) {
+        const auto* binding = llvm::dyn_cast<BindingDecl>(name.decl);
+        if (name.decl == decl || (binding && binding->getDecomposedDecl() == decl))
+          described.names.push_back(name.name);
+      }
+    object.steps.push_back(std::move(described));
+  }
+  const auto steps_up_to = [&](size_t item) {
+    int64_t count = 0;
+    for (size_t i = 0; i < made.steps.size(); ++i)
+      if (made.steps[i].item == GeneratedStep::kNoItem || made.steps[i].item <= item)
+        count = static_cast<int64_t>(i) + 1;
+    return count;
+  };
+  for (const auto& name : declared.names) {
+    Definition definition;
+    definition.name = name.name;
+    definition.kind = name.kind;
+    definition.decl = name.decl;
+    definition.cell = request.cell;
+    definition.number = number_of(request);
+    definition.steps_needed = name.is_variable ? steps_up_to(name.item) : 0;
+    definition.ranks = ranks;
+    names->define(std::move(definition));
+  }
+  for (const auto& [space, item] : declared.used_namespaces) names->use_namespace({space, request.cell, 0, ranks});
+  pending_symbols.emplace_back(ranks, std::move(made.symbols));
+  return object;
+}
+
+CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt& attempt) {
+  const auto begin = std::chrono::steady_clock::now();
+  auto& impl = *impl_;
+  CellResult result;
+  result.compiled.cell = request.cell;
+  impl.diagnostics.start_cell();
+  impl.instance->getDiagnostics().Reset(/*soft=*/true);
+  const std::string file = impl.options.cells_dir() + "/cell_" + std::to_string(number_of(request)) + ".cpp";
+  try {
+    const std::vector<Token> tokens = impl.parser->lex(request.text, file, request.directory);
+    std::set<std::string> mentioned;
+    for (const Token& token : tokens)
+      if (token.is(tok::identifier)) mentioned.insert(token.getIdentifierInfo()->getName().str());
+    const auto groups = impl.names->group(request.ranks, mentioned);
+    for (size_t i = 0; i < groups.size() && !impl.diagnostics.failed(); ++i)
+      result.compiled.objects.push_back(impl.compile_for(request, attempt, groups[i], i, tokens, result.frames));
+    if (!impl.diagnostics.failed()) result.compiled.status = "ok";
+  } catch (const std::runtime_error& error) {
+    impl.diagnostics.add("error", error.what());
+  }
+  if (impl.diagnostics.failed()) {
+    result.compiled.status = "error";
+    result.compiled.objects.clear();
+    result.frames.clear();
+    Attempt next = attempt;
+    ++next.number;
+    for (const Clash& clash : impl.diagnostics.clashes()) {
+      const std::pair<unsigned, unsigned> pair(clash.item, clash.earlier);
+      if (std::find(next.clashes.begin(), next.clashes.end(), pair) == next.clashes.end()) next.clashes.push_back(pair);
+    }
+    const bool new_clash = next.clashes.size() > attempt.clashes.size();
+    const bool predicted_wrong = !new_clash && attempt.predict && impl.hid_something;
+    const bool lambda = impl.diagnostics.capture_default_trouble() && attempt.capture_defaults;
+    if (predicted_wrong) next.predict = false;
+    if (lambda) next.capture_defaults = false;
+    if ((new_clash || predicted_wrong || lambda) && next.number < 6) result.again = next;
+  }
+  result.compiled.diagnostics = impl.diagnostics.diagnostics();
+  result.compiled.rendered = impl.diagnostics.rendered();
+  result.compiled.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+void CellCompiler::settle(const protocol::Settle& request) {
+  for (auto& [ranks, symbols] : impl_->pending_symbols) impl_->resident->add(symbols, ranks);
+  impl_->pending_symbols.clear();
+  impl_->names->settle(request.cell, request.steps_done);
+}
+
+void CellCompiler::forget(const protocol::Forget& request) { impl_->names->forget(request.names); }
+
+protocol::Names CellCompiler::list_names() {
+  PrintingPolicy policy(impl_->instance->getLangOpts());
+  return {impl_->names->list(policy)};
+}
+
+std::string CellCompiler::make_prelude() {
+  protocol::Compile request;
+  request.text = "namespace lockstep::warm { void* const keep[] = {LOCKSTEP_WARM_FUNCTIONS}; }";
+  request.ranks = RankSet{0};
+  auto result = compile(request, {});
+  if (result.compiled.status != "ok")
+    throw StartError("the prelude of cells could not be compiled:\n" + result.compiled.rendered);
+  return std::move(result.frames.at(0));
+}
+
+}  // namespace lockstep::compiler

@@ -1,0 +1,282 @@
+#include "compiler/cell_parser.h"
+
+#include <algorithm>
+
+#include "compiler/parser_access.h"
+
+namespace lockstep::compiler {
+
+template struct DeclarationAccess<&clang::Parser::isDeclarationStatement>;
+template struct StatementAccess<&clang::Parser::ParseStatementOrDeclaration>;
+
+using namespace clang;
+
+bool EventConsumer::HandleTopLevelDecl(DeclGroupRef group) {
+  for (Decl* decl : group) put(Event::top_level, decl);
+  return true;
+}
+
+CellParser::CellParser(CompilerInstance& instance, EventConsumer& consumer, NameTable& names,
+                       CellDiagnostics& diagnostics)
+    : instance_(instance),
+      sema_(instance.getSema()),
+      preprocessor_(instance.getPreprocessor()),
+      consumer_(consumer),
+      names_(names),
+      diagnostics_(diagnostics),
+      parser_(std::make_unique<Parser>(preprocessor_, sema_, /*SkipFunctionBodies=*/false)) {
+  preprocessor_.EnterMainSourceFile();
+  parser_->Initialize();
+}
+
+std::vector<Token> CellParser::lex(const std::string& text, const std::string& file, const std::string& directory) {
+  auto& sources = instance_.getSourceManager();
+  auto buffer = llvm::MemoryBuffer::getMemBufferCopy(text, file);
+  FileID id;
+  if (directory.empty()) {
+    id = sources.createFileID(std::move(buffer));
+  } else {
+    // A file in `directory`, so that #include "..." looks there first; line tables and messages name `file`.
+    const std::string place = directory + "/" + file.substr(file.rfind('/') + 1);
+    const auto entry = instance_.getFileManager().getVirtualFileRef(place, static_cast<off_t>(text.size()), 0);
+    sources.overrideFileContents(entry, std::move(buffer));
+    id = sources.createFileID(entry, SourceLocation(), SrcMgr::C_User);
+    sources.AddLineNote(sources.getLocForStartOfFile(id), 1, static_cast<int>(sources.getLineTableFilenameID(file)),
+                        false, false, SrcMgr::C_User);
+  }
+  diagnostics_.set_first_place(sources.getLocForStartOfFile(id));
+  preprocessor_.EnterSourceFile(id, nullptr, SourceLocation());
+  std::vector<Token> tokens;
+  for (;;) {
+    Token token;
+    preprocessor_.Lex(token);
+    if (token.isOneOf(tok::eof, tok::annot_repl_input_end)) {
+      token.startToken();
+      token.setKind(tok::eof);
+      token.setLocation(sources.getLocForEndOfFile(id));
+      tokens.push_back(token);
+      return tokens;
+    }
+    tokens.push_back(token);
+  }
+}
+
+void CellParser::hide(NamedDecl* decl, ReadCell& read) {
+  names_.hide(decl);
+  read.hidden.push_back(decl);
+}
+
+/// Hides what a declaration replaces, and leaves what it completes or stands beside.
+void CellParser::step_back(const Declared& declared, ReadCell& read) {
+  if (!declared.replaces && declared.form == Declared::variable) return;
+  for (NamedDecl* earlier : names_.lookup(declared.path, declared.name)) {
+    const bool of_this_cell = std::any_of(read.items.begin(), read.items.end(), [&](const Item& item) {
+      return std::any_of(item.events.begin(), item.events.end(),
+                         [&](const Event& event) { return event.kind == Event::top_level && event.decl == earlier; });
+    });
+    if (of_this_cell || llvm::isa<NamespaceDecl>(earlier)) continue;
+    if (diagnostics_.is_of_this_cell(earlier->getLocation(), instance_.getSourceManager())) continue;
+    const auto* function = earlier->getAsFunction();
+    switch (declared.form) {
+      case Declared::type_definition:
+        if (const auto* tag = llvm::dyn_cast<TagDecl>(earlier); tag && !tag->getDefinition() && !tag->isBeingDefined())
+          continue;
+        if (const auto* tag = llvm::dyn_cast<ClassTemplateDecl>(earlier);
+            tag && !tag->getTemplatedDecl()->getDefinition())
+          continue;
+        break;
+      case Declared::variable:
+        if (const auto* variable = llvm::dyn_cast<VarDecl>(earlier);
+            variable && variable->hasDefinition() == VarDecl::DeclarationOnly)
+          continue;
+        break;
+      case Declared::function_declaration:
+        if (function) continue;
+        break;
+      case Declared::function_definition:
+        if (function) {
+          const bool from_header = instance_.getSourceManager().isLoadedSourceLocation(earlier->getLocation());
+          if (from_header && !function->isExternC()) continue;
+          if (!from_header && (!function->isDefined() || names_.parameters_of(earlier) != declared.parameters))
+            continue;
+        }
+        break;
+      case Declared::alias:
+        break;
+    }
+    hide(earlier, read);
+  }
+}
+
+ExprResult CellParser::with_show(ExprResult expression, int64_t cell) {
+  // (EXPRESSION), lockstep::ShowLast<CELL>{}: the comma is overloaded for whatever has a value.
+  auto& context = sema_.Context;
+  const SourceLocation place = expression.get()->getEndLoc();
+  ClassTemplateDecl* show = nullptr;
+  for (NamedDecl* space : context.getTranslationUnitDecl()->lookup(&context.Idents.get("lockstep")))
+    if (auto* found = llvm::dyn_cast<NamespaceDecl>(space))
+      for (NamedDecl* one : found->lookup(&context.Idents.get("ShowLast")))
+        if (auto* of_class = llvm::dyn_cast<ClassTemplateDecl>(one)) show = of_class;
+  if (!show) return expression;
+  auto* number = IntegerLiteral::Create(
+      context, llvm::APInt(context.getIntWidth(context.IntTy), static_cast<uint64_t>(cell)), context.IntTy, place);
+  TemplateArgumentListInfo arguments(place, place);
+  arguments.addArgument(TemplateArgumentLoc(TemplateArgument(number), number));
+  const QualType type = sema_.CheckTemplateIdType(TemplateName(show), place, arguments);
+  if (type.isNull()) return expression;
+  const ExprResult object = sema_.BuildCXXTypeConstructExpr(context.getTrivialTypeSourceInfo(type, place), place, {},
+                                                            place, /*ListInitialization=*/false);
+  if (object.isInvalid()) return expression;
+  return sema_.BuildBinOp(parser_->getCurScope(), place, BO_Comma, expression.get(), object.get());
+}
+
+FunctionDecl* CellParser::read_statement(int64_t cell, int64_t number, const std::string& tag, size_t index,
+                                         bool show) {
+  auto& context = sema_.Context;
+  const Token first = parser_->getCurToken();
+  const SourceLocation place = first.getLocation();
+  const QualType type = context.getFunctionType(context.VoidTy, {}, FunctionProtoType::ExtProtoInfo());
+  auto* function = FunctionDecl::Create(context, context.getTranslationUnitDecl(), place, place,
+                                        DeclarationName(&context.Idents.get("cell_" + std::to_string(number))), type,
+                                        context.getTrivialTypeSourceInfo(type, place), SC_None);
+  llvm::StringRef step_tag[] = {llvm::StringRef(tag)};
+  const std::string own_tag = tag + "_s" + std::to_string(index);
+  step_tag[0] = own_tag;
+  function->addAttr(AbiTagAttr::CreateImplicit(context, step_tag, 1));
+
+  Parser::ParseScope scope(parser_.get(), Scope::FnScope | Scope::DeclScope | Scope::CompoundStmtScope);
+  sema_.ActOnStartOfFunctionDef(parser_->getCurScope(), function);
+  SmallVector<Stmt*, 8> statements;
+  {
+    Sema::CompoundScopeRAII compound(sema_);
+    StmtResult result;
+    if (show) {
+      ExprResult expression = sema_.CorrectDelayedTyposInExpr(parser_->ParseExpression());
+      if (expression.isUsable()) expression = with_show(expression, cell);
+      result = expression.isUsable() ? sema_.ActOnExprStmt(expression) : StmtError();
+      if (parser_->getCurToken().is(tok::semi)) {
+        parser_->ConsumeToken();
+      } else if (!diagnostics_.failed()) {
+        auto& engine = sema_.getDiagnostics();
+        engine.Report(parser_->getCurToken().getLocation(),
+                      engine.getCustomDiagID(DiagnosticsEngine::Error, "expected ';' after expression"));
+      }
+    } else {
+      result = parse_statement(*parser_, statements);
+    }
+    if (result.isUsable()) statements.push_back(result.get());
+  }
+  Stmt* body = CompoundStmt::Create(context, statements, FPOptionsOverride(), place,
+                                    statements.empty() ? place : statements.back()->getEndLoc());
+  sema_.ActOnFinishFunctionBody(function, body);
+  scope.Exit();
+  return function;
+}
+
+namespace {
+
+/// Can an expression that is shown begin with this token?
+bool may_begin_expression(const Token& token) {
+  return !token.isOneOf(tok::kw_if, tok::kw_for, tok::kw_while, tok::kw_do, tok::kw_switch, tok::kw_return,
+                        tok::kw_goto, tok::kw_break, tok::kw_continue, tok::kw_try, tok::l_brace, tok::kw_case,
+                        tok::kw_default, tok::kw_co_return, tok::kw_asm, tok::semi, tok::r_brace) &&
+         !token.isAnnotation();
+}
+
+bool is_statement_pragma(const Token& token) {
+  return token.isOneOf(tok::annot_pragma_loop_hint, tok::annot_pragma_openmp, tok::annot_pragma_fp_contract);
+}
+
+}  // namespace
+
+ReadCell CellParser::read(std::vector<Token> tokens, int64_t cell, int64_t number, const std::string& tag,
+                          const ReadPlan& plan) {
+  ReadCell read;
+  tokens_ = std::move(tokens);
+  for (const Token& token : tokens_)
+    if (token.is(tok::identifier)) read.mentioned.insert(token.getIdentifierInfo()->getName().str());
+  edit_tokens(tokens_, preprocessor_, {plan.capture_defaults});
+  // A last item without its semicolon gets one. Whether it is an expression to be shown is known when it is reached.
+  const Token end = tokens_.back();
+  tokens_.pop_back();
+  const bool semicolon_missing = !tokens_.empty() && !tokens_.back().is(tok::semi);
+  if (semicolon_missing) {
+    Token semicolon = end;
+    semicolon.setKind(tok::semi);
+    semicolon.setLength(0);
+    semicolon.setLocation(tokens_.back().isAnnotation() ? end.getLocation() : tokens_.back().getEndLoc());
+    tokens_.push_back(semicolon);
+  }
+  tokens_.push_back(end);
+
+  auto& sources = instance_.getSourceManager();
+  Sema::GlobalEagerInstantiationScope global(sema_, /*Enabled=*/true);
+  Sema::LocalEagerInstantiationScope local(sema_);
+  preprocessor_.EnterTokenStream(tokens_, /*DisableMacroExpansion=*/true, /*IsReinject=*/true);
+  consumer_.target = &read.tail;
+  parser_->ConsumeAnyToken();
+  size_t position = 0, statements = 0;
+  while (!parser_->getCurToken().is(tok::eof)) {
+    const Token first = parser_->getCurToken();
+    if (first.is(tok::semi)) {
+      parser_->ConsumeToken();
+      continue;
+    }
+    while (position < tokens_.size() && tokens_[position].getLocation() != first.getLocation()) ++position;
+    Item& item = read.items.emplace_back();
+    const auto item_index = static_cast<unsigned>(read.items.size() - 1);
+    diagnostics_.set_item(item_index);
+    item.line = static_cast<int>(sources.getPresumedLineNumber(sources.getExpansionLoc(first.getLocation())));
+    for (const Clash& clash : plan.clashes) {
+      if (clash.item != item_index || position >= tokens_.size()) continue;
+      for (const auto& name : read.mentioned)
+        for (NamedDecl* earlier : names_.lookup("", name))
+          if (earlier->getLocation().getRawEncoding() == clash.earlier) hide(earlier, read);
+    }
+    consumer_.target = &read.items.back().events;
+    const bool declaration = !is_statement_pragma(first) && (first.isAnnotation() || next_is_declaration(*parser_));
+    if (declaration) {
+      std::vector<Declared> declared;
+      if (position < tokens_.size()) declared = declared_names(tokens_, position, preprocessor_);
+      if (plan.predict)
+        for (const auto& one : declared) step_back(one, read);
+      Parser::DeclGroupPtrTy group;
+      Sema::ModuleImportState import_state = Sema::ModuleImportState::NotACXX20Module;
+      parser_->ParseTopLevelDecl(group, import_state);
+      if (group) consumer_.HandleTopLevelDecl(group.get());
+      for (const auto& one : declared)
+        if (one.form == Declared::function_definition)
+          for (NamedDecl* function : names_.lookup(one.path, one.name))
+            if (diagnostics_.is_of_this_cell(function->getLocation(), sources) &&
+                function->getLocation().getRawEncoding() >= first.getLocation().getRawEncoding())
+              names_.remember_parameters(function, one.parameters);
+    } else {
+      // The last one, if it is an expression that lacks its semicolon, is shown.
+      bool last = semicolon_missing && may_begin_expression(first) && position < tokens_.size();
+      if (last) {
+        size_t k = position;
+        while (k + 2 < tokens_.size() && !tokens_[k].is(tok::semi)) {
+          if (tokens_[k].isOneOf(tok::l_paren, tok::l_square, tok::l_brace))
+            k = behind_bracket(tokens_, k);
+          else
+            ++k;
+        }
+        last = k + 2 >= tokens_.size();
+      }
+      FunctionDecl* function = read_statement(cell, number, tag, statements++, last);
+      read.items[item_index].statement = function;
+      consumer_.target = &read.items[item_index].events;
+      consumer_.HandleTopLevelDecl(DeclGroupRef(function));
+    }
+    consumer_.target = &read.tail;
+    const Token& next = parser_->getCurToken();
+    if (!next.is(tok::eof) && next.getLocation() == first.getLocation() && next.is(first.getKind()))
+      parser_->ConsumeAnyToken();  // clang could do nothing with it, and has said so
+  }
+  global.perform();
+  local.perform();
+  consumer_.target = nullptr;
+  return read;
+}
+
+}  // namespace lockstep::compiler

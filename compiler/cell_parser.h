@@ -1,0 +1,107 @@
+// Reads a cell, item by item: a declaration is entered as it is, a statement becomes the body of a function of its own.
+// Earlier definitions that an item replaces step back just before it.
+#pragma once
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/cell_tokens.h"
+#include "compiler/clang_headers.h"
+#include "compiler/diagnostics.h"
+#include "compiler/names.h"
+
+namespace lockstep::compiler {
+
+/// What clang hands to whoever generates code, kept until the whole cell has been read without an error.
+struct Event {
+  enum Kind {
+    top_level,
+    inline_function,
+    tag_definition,
+    tag_required,
+    static_member,
+    tentative,
+    external_declaration,
+    vtable,
+    function_instantiation
+  } kind;
+  void* decl;
+};
+
+/// Stands between Sema and code generation.
+class EventConsumer : public clang::ASTConsumer {
+ public:
+  std::vector<Event>* target = nullptr;  // where events go
+
+  bool HandleTopLevelDecl(clang::DeclGroupRef group) override;
+  void HandleInterestingDecl(clang::DeclGroupRef group) override { HandleTopLevelDecl(group); }
+  void HandleInlineFunctionDefinition(clang::FunctionDecl* decl) override { put(Event::inline_function, decl); }
+  void HandleTagDeclDefinition(clang::TagDecl* decl) override { put(Event::tag_definition, decl); }
+  void HandleTagDeclRequiredDefinition(const clang::TagDecl* decl) override {
+    put(Event::tag_required, const_cast<clang::TagDecl*>(decl));
+  }
+  void HandleCXXImplicitFunctionInstantiation(clang::FunctionDecl* decl) override {
+    put(Event::function_instantiation, decl);
+  }
+  void CompleteTentativeDefinition(clang::VarDecl* decl) override { put(Event::tentative, decl); }
+  void CompleteExternalDeclaration(clang::DeclaratorDecl* decl) override { put(Event::external_declaration, decl); }
+  void HandleCXXStaticMemberVarInstantiation(clang::VarDecl* decl) override { put(Event::static_member, decl); }
+  void HandleVTable(clang::CXXRecordDecl* decl) override { put(Event::vtable, decl); }
+
+ private:
+  void put(Event::Kind kind, void* decl) {
+    if (target) target->push_back({kind, decl});
+  }
+};
+
+struct Item {
+  int line = 1;
+  clang::FunctionDecl* statement = nullptr;  // the function that it became; nullptr: a declaration
+  std::vector<Event> events;
+};
+
+/// How a cell is read; what an attempt found out goes into the next.
+struct ReadPlan {
+  bool predict = true;  // hide what the tokens seem to redefine
+  bool capture_defaults = true;  // take them out of lambdas at namespace scope
+  std::vector<Clash> clashes;  // hide these, because clang said so
+};
+
+struct ReadCell {
+  std::vector<Item> items;
+  std::vector<Event> tail;  // templates that the cell has instantiated
+  std::set<std::string> mentioned;  // identifiers
+  std::vector<clang::NamedDecl*> hidden;  // earlier definitions that stepped back
+};
+
+class CellParser {
+ public:
+  CellParser(clang::CompilerInstance& instance, EventConsumer& consumer, NameTable& names,
+             CellDiagnostics& diagnostics);
+
+  /// The tokens of `text`, which is shown as the file `file` and includes headers relative to `directory`.
+  std::vector<clang::Token> lex(const std::string& text, const std::string& file, const std::string& directory);
+  /// Reads the cell. What is wrong is in the diagnostics; the process must not be used again then.
+  ReadCell read(std::vector<clang::Token> tokens, int64_t cell, int64_t number, const std::string& tag,
+                const ReadPlan& plan);
+
+  clang::Parser& parser() { return *parser_; }
+
+ private:
+  void step_back(const Declared& declared, ReadCell& read);
+  void hide(clang::NamedDecl* decl, ReadCell& read);
+  clang::FunctionDecl* read_statement(int64_t cell, int64_t number, const std::string& tag, size_t index, bool show);
+  clang::ExprResult with_show(clang::ExprResult expression, int64_t cell);
+
+  clang::CompilerInstance& instance_;
+  clang::Sema& sema_;
+  clang::Preprocessor& preprocessor_;
+  EventConsumer& consumer_;
+  NameTable& names_;
+  CellDiagnostics& diagnostics_;
+  std::unique_ptr<clang::Parser> parser_;
+  std::vector<clang::Token> tokens_;  // the parser reads from here
+};
+
+}  // namespace lockstep::compiler

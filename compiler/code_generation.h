@@ -1,0 +1,62 @@
+// From what clang has read to an object file: one module per cell, its initialisers and statements as a table of steps.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/cell_parser.h"
+#include "compiler/clang_headers.h"
+#include "compiler/resident_symbols.h"
+
+namespace lockstep::compiler {
+
+struct GeneratedStep {
+  int line = 0;
+  size_t item = 0;  // of the cell; kNoItem: it belongs to none
+  std::vector<const clang::NamedDecl*> initialises;
+  static constexpr size_t kNoItem = static_cast<size_t>(-1);
+};
+
+struct GeneratedObject {
+  std::string object;  // ELF, relocatable
+  std::vector<GeneratedStep> steps;
+  std::vector<std::string> symbols;  // that it defines
+};
+
+/// How code is made: each combination is a code generator of its own.
+struct CodeMode {
+  int optimize = 0;  // 0 to 3
+  bool debug = false;
+  auto operator<=>(const CodeMode&) const = default;
+};
+
+class CodeGeneration {
+ public:
+  CodeGeneration(clang::CompilerInstance& instance, ResidentSymbols& resident);
+
+  /// What was read before the first cell: the header's own.
+  void set_header_events(std::vector<Event> events) { history_ = std::move(events); }
+
+  /// Throws std::runtime_error when clang could not make code, for a reason that is in the diagnostics.
+  GeneratedObject generate(const ReadCell& cell, const std::string& module_name, const std::string& entry,
+                           const CodeMode& mode);
+
+ private:
+  struct Generator {
+    std::unique_ptr<clang::CodeGenOptions> options;
+    std::unique_ptr<clang::CodeGenerator> code;
+    size_t known = 0;  // events of history_ that it was told
+  };
+  Generator& generator(const CodeMode& mode);
+  void tell(clang::CodeGenerator& code, const Event& event);
+  std::string emit(llvm::Module& module, const CodeMode& mode, const clang::CodeGenOptions& options);
+
+  clang::CompilerInstance& instance_;
+  ResidentSymbols& resident_;
+  llvm::LLVMContext llvm_;
+  std::map<CodeMode, Generator> generators_;
+  std::vector<Event> history_;
+};
+
+}  // namespace lockstep::compiler

@@ -1,0 +1,60 @@
+// What clang has to say about a cell, as data and as people read it: the user's lines, columns and carets, and no name
+// that the compiler made up.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "compiler/clang_headers.h"
+#include "protocol/compiler_messages.h"
+
+namespace lockstep::compiler {
+
+/// A name was defined that is defined already: the earlier definition has to step back for the cell to compile.
+struct Clash {
+  unsigned item = 0;          // of the cell: before which item the earlier definition is to be hidden
+  unsigned earlier = 0;       // raw encoding of the earlier declaration's place
+  bool operator==(const Clash&) const = default;
+};
+
+class CellDiagnostics : public clang::DiagnosticConsumer {
+ public:
+  explicit CellDiagnostics(std::string cells_dir) : cells_dir_(std::move(cells_dir)) {}
+
+  /// Forgets everything. `item` is updated by whoever parses; places in `first` .. are the cell's own.
+  void start_cell();
+  void set_item(unsigned item) { item_ = item; }
+  /// Raw encodings of places in this cell are at least this; those of earlier cells and of the header are not.
+  void set_first_place(clang::SourceLocation place) { first_place_ = place; }
+
+  bool is_of_this_cell(clang::SourceLocation place, const clang::SourceManager& sources) const;
+
+  bool failed() const { return errors_ > 0; }
+  const std::vector<protocol::Diagnostic>& diagnostics() const { return diagnostics_; }
+  std::string rendered() const;
+  const std::vector<Clash>& clashes() const { return clashes_; }
+  /// A lambda with a capture default was found at namespace scope, or one without it needs it.
+  bool capture_default_trouble() const { return capture_default_trouble_; }
+  /// Says something that clang does not know.
+  void add(const std::string& severity, const std::string& message);
+
+  void BeginSourceFile(const clang::LangOptions& language, const clang::Preprocessor* preprocessor) override {
+    language_ = &language;
+    preprocessor_ = preprocessor;
+  }
+  void HandleDiagnostic(clang::DiagnosticsEngine::Level level, const clang::Diagnostic& info) override;
+
+ private:
+  std::string cells_dir_;
+  const clang::LangOptions* language_ = nullptr;
+  const clang::Preprocessor* preprocessor_ = nullptr;
+  std::vector<protocol::Diagnostic> diagnostics_;
+  std::string text_;
+  std::vector<Clash> clashes_;
+  unsigned errors_ = 0;
+  unsigned item_ = 0;
+  bool last_was_error_here_ = false;
+  bool capture_default_trouble_ = false;
+  clang::SourceLocation first_place_;
+};
+
+}  // namespace lockstep::compiler

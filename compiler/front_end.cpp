@@ -1,0 +1,104 @@
+#include "compiler/front_end.h"
+
+#include <clang/Basic/Version.h>
+#include <clang/Lex/PreprocessorOptions.h>
+#include <llvm/Support/TargetSelect.h>
+
+#include "compiler/clang_headers.h"
+#include "protocol/error.h"
+
+namespace lockstep::compiler {
+
+using namespace clang;
+
+std::vector<std::string> compile_flags(const Options& options) {
+  return {"-std=c++20",
+          "-O0",
+          "-fPIC",
+          "-gline-tables-only",
+          "-fno-limit-debug-info",
+          "-D_GLIBCXX_USE_CXX11_ABI=1",
+          "-DUSE_DISTRIBUTED",
+          "-I" + options.include_root,
+          "-isystem" + options.libtorch + "/include",
+          "-isystem" + options.libtorch + "/include/torch/csrc/api/include",
+          "-resource-dir=" + options.resource_dir,
+          "-Wno-unused-value",
+          "-Xclang",
+          "-fincremental-extensions"};
+}
+
+std::string header_text() { return "#include \"worker/cell.h\"\n#include \"compiler/warm_prelude.h\"\n"; }
+
+std::string compiler_version() { return "clang " CLANG_VERSION_STRING; }
+
+namespace {
+
+std::unique_ptr<CompilerInstance> make_instance(const Options& options, const std::vector<std::string>& more,
+                                                DiagnosticConsumer* diagnostics) {
+  static const bool initialized = [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    llvm::InitializeNativeTargetAsmParser();
+    return true;
+  }();
+  (void)initialized;
+  auto instance = std::make_unique<CompilerInstance>();
+  instance->createDiagnostics(diagnostics, /*ShouldOwnClient=*/false);
+  std::vector<std::string> words = {"clang++"};
+  for (auto& flag : compile_flags(options)) words.push_back(std::move(flag));
+  words.insert(words.end(), more.begin(), more.end());
+  std::vector<const char*> arguments;
+  for (const auto& word : words) arguments.push_back(word.c_str());
+  CreateInvocationOptions invocation_options;
+  invocation_options.Diags = &instance->getDiagnostics();
+  auto invocation = createInvocation(arguments, std::move(invocation_options));
+  if (!invocation) throw StartError("clang does not take the flags that cells are compiled with");
+  instance->setInvocation(std::move(invocation));
+  instance->getFrontendOpts().DisableFree = true;
+  // Diagnostics are drawn for people by diagnostics.cpp; the count at which clang gives up is left to it.
+  instance->createDiagnostics(diagnostics, /*ShouldOwnClient=*/false);
+  if (!instance->createTarget()) throw StartError("clang was built without code generation for this machine");
+  instance->createFileManager();
+  instance->createSourceManager(instance->getFileManager());
+  return instance;
+}
+
+}  // namespace
+
+void build_header(const Options& options, const std::string& path) {
+  std::string words;
+  llvm::raw_string_ostream stream(words);
+  TextDiagnosticPrinter printer(stream, new DiagnosticOptions());
+  auto instance = make_instance(options, {"-fpch-instantiate-templates", "-xc++-header", "lockstep_cells.h"}, &printer);
+  auto& preprocessor_options = instance->getPreprocessorOpts();
+  preprocessor_options.addRemappedFile(
+      "lockstep_cells.h", llvm::MemoryBuffer::getMemBufferCopy(header_text(), "lockstep_cells.h").release());
+  auto& front_end = instance->getFrontendOpts();
+  front_end.ProgramAction = frontend::GeneratePCH;
+  front_end.OutputFile = path;
+  front_end.Inputs = {FrontendInputFile("lockstep_cells.h", InputKind(Language::CXX).getHeader())};
+  instance->getLangOpts().PCHInstantiateTemplates = true;
+  GeneratePCHAction action;
+  const bool done = instance->ExecuteAction(action);
+  if (!done || instance->getDiagnostics().hasErrorOccurred())
+    throw StartError("the precompiled header of cells could not be built:\n" + words);
+}
+
+std::unique_ptr<CompilerInstance> read_header(const Options& options, const std::string& path,
+                                              DiagnosticConsumer* diagnostics) {
+  auto instance = make_instance(options, {"-xc++", "cells.cpp"}, diagnostics);
+  auto& sources = instance->getSourceManager();
+  sources.setMainFileID(sources.createFileID(llvm::MemoryBuffer::getMemBuffer("", "cells.cpp")));
+  instance->createPreprocessor(TU_Incremental);
+  instance->getPreprocessor().enableIncrementalProcessing();
+  diagnostics->BeginSourceFile(instance->getLangOpts(), &instance->getPreprocessor());
+  instance->createASTContext();
+  instance->createPCHExternalASTSource(path, DisableValidationForModuleKind::All,
+                                       /*AllowPCHWithCompilerErrors=*/false, nullptr, false);
+  if (!instance->getASTContext().getExternalSource())
+    throw StartError("the precompiled header " + path + " can't be read");
+  return instance;
+}
+
+}  // namespace lockstep::compiler

@@ -1,0 +1,208 @@
+#include "compiler/names.h"
+
+#include <algorithm>
+
+namespace lockstep::compiler {
+
+using namespace clang;
+
+void NameTable::hide(NamedDecl* decl) {
+  auto& resolver = sema_.IdResolver;
+  for (auto it = resolver.begin(decl->getDeclName()), end = resolver.end(); it != end; ++it)
+    if (*it == decl) {
+      resolver.RemoveDecl(decl);
+      sema_.TUScope->RemoveDecl(decl);
+      break;
+    }
+  // Transparent contexts and inline namespaces are looked up through what is around them.
+  for (DeclContext* context = decl->getDeclContext(); context; context = context->getParent()) {
+    if (StoredDeclsMap* map = context->getPrimaryContext()->getLookupPtr()) {
+      const auto found = map->find(decl->getDeclName());
+      if (found != map->end() && !found->second.isNull()) {
+        bool there = false;
+        for (NamedDecl* one : found->second.getLookupResult()) there |= one == decl;
+        if (there) found->second.remove(decl);
+      }
+    }
+    if (!context->isTransparentContext() && !context->isInlineNamespace()) break;
+  }
+}
+
+void NameTable::expose(NamedDecl* decl) {
+  DeclContext* context = decl->getDeclContext()->getRedeclContext();
+  if (context->isTranslationUnit()) {
+    sema_.IdResolver.AddDecl(decl);
+    sema_.TUScope->AddDecl(decl);
+  }
+  decl->getDeclContext()->makeDeclVisibleInContext(decl);
+}
+
+bool NameTable::replaces(const Definition& later, const Definition& earlier) const {
+  if (!later.decl || !earlier.decl) return !later.decl == !earlier.decl;
+  const auto* new_function = later.decl->getAsFunction();
+  const auto* old_function = earlier.decl->getAsFunction();
+  if (!new_function || !old_function) return true;
+  if (later.decl->getCanonicalDecl() == earlier.decl->getCanonicalDecl()) return true;
+  return !sema_.IsOverload(later.decl->getAsFunction(), const_cast<FunctionDecl*>(old_function),
+                           /*UseMemberUsingDeclRules=*/false) &&
+         llvm::isa<FunctionTemplateDecl>(later.decl) == llvm::isa<FunctionTemplateDecl>(earlier.decl);
+}
+
+void NameTable::define(Definition definition) {
+  const size_t index = definitions_.size();
+  auto& same = by_name_[definition.name];
+  for (size_t earlier : same) {
+    if (definitions_[earlier].cell == definition.cell && definitions_[earlier].decl && definition.decl &&
+        definitions_[earlier].decl->getCanonicalDecl() == definition.decl->getCanonicalDecl())
+      return;  // declared and defined in one cell: one name
+    if (replaces(definition, definitions_[earlier])) {
+      definition.replaces.push_back(earlier);
+      replaced_by_[earlier].push_back(index);
+    }
+  }
+  same.push_back(index);
+  definitions_.push_back(std::move(definition));
+  replaced_by_.emplace_back();
+}
+
+bool NameTable::replaced_on(size_t index, int rank) const {
+  for (size_t later : replaced_by_[index])
+    if (!definitions_[later].forgotten && definitions_[later].ranks.contains(rank)) return true;
+  return false;
+}
+
+bool NameTable::sees(const Definition& definition, int rank) const {
+  if (definition.forgotten || !definition.ranks.contains(rank)) return false;
+  return !replaced_on(static_cast<size_t>(&definition - definitions_.data()), rank);
+}
+
+void NameTable::show_view(int rank) {
+  for (auto& definition : definitions_) {
+    if (!definition.decl) continue;
+    const bool seen = sees(definition, rank);
+    if (seen == definition.exposed) continue;
+    if (seen)
+      expose(definition.decl);
+    else
+      hide(definition.decl);
+    definition.exposed = seen;
+  }
+}
+
+std::vector<RankSet> NameTable::group(const RankSet& ranks, const std::set<std::string>& mentioned) const {
+  std::vector<size_t> relevant;
+  for (const auto& [name, indices] : by_name_) {
+    const size_t last = name.rfind("::");
+    const std::string simple = last == std::string::npos ? name : name.substr(last + 2);
+    if (mentioned.contains(simple) || simple.starts_with("operator"))
+      relevant.insert(relevant.end(), indices.begin(), indices.end());
+  }
+  std::map<std::vector<size_t>, RankSet> groups;
+  std::vector<const std::vector<size_t>*> order;
+  for (int rank : ranks) {
+    std::vector<size_t> view;
+    for (size_t index : relevant)
+      if (sees(definitions_[index], rank)) view.push_back(index);
+    groups[view].insert(rank);
+  }
+  std::vector<RankSet> sets;
+  for (auto& [view, set] : groups) sets.push_back(set);
+  std::sort(sets.begin(), sets.end());
+  return sets;
+}
+
+void NameTable::settle(int64_t cell, const std::map<int, int64_t>& steps_done) {
+  for (auto& definition : definitions_) {
+    if (definition.cell != cell) continue;
+    RankSet have;
+    for (int rank : definition.ranks) {
+      const auto done = steps_done.find(rank);
+      if (done != steps_done.end() && done->second >= definition.steps_needed) have.insert(rank);
+    }
+    definition.ranks = have;
+  }
+  for (auto& used : used_) {
+    if (used.cell != cell) continue;
+    RankSet have;
+    for (int rank : used.ranks) {
+      const auto done = steps_done.find(rank);
+      if (done != steps_done.end() && done->second >= used.steps_needed) have.insert(rank);
+    }
+    used.ranks = have;
+  }
+}
+
+void NameTable::forget(const std::vector<std::string>& names) {
+  for (auto& definition : definitions_)
+    if (names.empty() || std::find(names.begin(), names.end(), definition.name) != names.end())
+      definition.forgotten = true;
+  // What a forgotten definition had replaced is not brought back by forgetting it.
+  for (size_t i = 0; i < definitions_.size(); ++i)
+    if (definitions_[i].forgotten)
+      for (size_t earlier : definitions_[i].replaces) definitions_[earlier].forgotten = true;
+  if (names.empty()) used_.clear();
+}
+
+std::vector<const Definition*> NameTable::find(const std::string& name) const {
+  std::vector<const Definition*> found;
+  const auto indices = by_name_.find(name);
+  if (indices != by_name_.end())
+    for (size_t index : indices->second) found.push_back(&definitions_[index]);
+  return found;
+}
+
+const Definition* NameTable::of(const NamedDecl* decl) const {
+  for (auto it = definitions_.rbegin(); it != definitions_.rend(); ++it)
+    if (it->decl && it->decl->getCanonicalDecl() == decl->getCanonicalDecl()) return &*it;
+  return nullptr;
+}
+
+std::vector<protocol::Name> NameTable::list(const PrintingPolicy& policy) const {
+  std::vector<protocol::Name> names;
+  for (const auto& definition : definitions_) {
+    RankSet ranks;
+    for (int rank : definition.ranks)
+      if (sees(definition, rank)) ranks.insert(rank);
+    if (ranks.empty()) continue;
+    protocol::Name name{definition.name, definition.kind, "", definition.number, ranks};
+    if (const auto* value = llvm::dyn_cast_or_null<ValueDecl>(definition.decl))
+      name.type = value->getType().getAsString(policy);
+    else if (const auto* alias = llvm::dyn_cast_or_null<TypedefNameDecl>(definition.decl))
+      name.type = alias->getUnderlyingType().getAsString(policy);
+    else if (const auto* function = llvm::dyn_cast_or_null<FunctionTemplateDecl>(definition.decl))
+      name.type = function->getTemplatedDecl()->getType().getAsString(policy);
+    else if (const auto* tag = llvm::dyn_cast_or_null<TagDecl>(definition.decl))
+      name.type = tag->getKindName().str();
+    else if (const auto* space = llvm::dyn_cast_or_null<NamespaceAliasDecl>(definition.decl))
+      name.type = space->getNamespace()->getQualifiedNameAsString();
+    names.push_back(std::move(name));
+  }
+  std::stable_sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return names;
+}
+
+const std::string& NameTable::parameters_of(const NamedDecl* function) const {
+  static const std::string none;
+  const auto found = parameters_.find(function);
+  return found == parameters_.end() ? none : found->second;
+}
+
+std::vector<NamedDecl*> NameTable::lookup(const std::string& path, const std::string& name) const {
+  auto& context = sema_.Context;
+  DeclContext* where = context.getTranslationUnitDecl();
+  for (size_t at = 0; at < path.size();) {
+    const size_t end = std::min(path.find("::", at), path.size());
+    DeclContext* inner = nullptr;
+    for (NamedDecl* one : where->lookup(&context.Idents.get(path.substr(at, end - at)))) {
+      if (auto* space = llvm::dyn_cast<NamespaceDecl>(one)) inner = space->getPrimaryContext();
+    }
+    if (!inner) return {};
+    where = inner;
+    at = end + 2;
+  }
+  std::vector<NamedDecl*> found;
+  for (NamedDecl* one : where->lookup(&context.Idents.get(name))) found.push_back(one);
+  return found;
+}
+
+}  // namespace lockstep::compiler

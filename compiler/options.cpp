@@ -1,0 +1,89 @@
+#include "compiler/options.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+#include "protocol/error.h"
+
+namespace lockstep::compiler {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+/// Installed headers lie in PREFIX/include/lockstep; in a build tree, the source tree is used.
+std::string find_include_root() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path installed = program.parent_path().parent_path() / "include" / "lockstep";
+  if (!error && fs::exists(installed / "worker" / "cell.h", error)) return installed;
+  return LOCKSTEP_SOURCE_ROOT;
+}
+
+std::string find_cache() {
+  std::string folder = environment("XDG_CACHE_HOME");
+  if (folder.empty() && !environment("HOME").empty()) folder = environment("HOME") + "/.cache";
+  if (folder.empty()) folder = "/tmp/lockstep-cache-" + std::to_string(getuid());
+  return folder + "/lockstep";
+}
+
+}  // namespace
+
+Options read_options(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    const auto value = [&]() -> std::string {
+      if (i + 1 >= argc) throw UsageError(std::string(argument) + " needs a value");
+      return argv[++i];
+    };
+    if (argument == "--channel-fd") {
+      const std::string text = value();
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.channel_fd);
+      if (error != std::errc() || end != text.data() + text.size() || options.channel_fd < 0)
+        throw UsageError("--channel-fd needs the number of an open descriptor, not '" + text + "'");
+    } else if (argument == "--session-dir") {
+      options.session_dir = value();
+    } else if (argument == "-I") {
+      options.include_dirs.push_back(value());
+    } else if (argument.starts_with("-I")) {
+      options.include_dirs.emplace_back(argument.substr(2));
+    } else {
+      throw UsageError("lockstep-compiler does not know '" + std::string(argument) +
+                       "'. It is started by lockstep: --channel-fd N --session-dir DIR [-I DIR]...");
+    }
+  }
+  if (options.channel_fd < 0)
+    throw UsageError("lockstep-compiler is started by lockstep, which gives it --channel-fd and --session-dir");
+  if (options.session_dir.empty()) throw UsageError("--session-dir is missing");
+  options.libtorch = environment("LOCKSTEP_LIBTORCH");
+  if (options.libtorch.empty()) options.libtorch = LOCKSTEP_DEFAULT_LIBTORCH;
+  options.include_root = find_include_root();
+  options.resource_dir = LOCKSTEP_DEFAULT_RESOURCE_DIR;
+  options.cache_dir = find_cache();
+  return options;
+}
+
+std::string installation_problem(const Options& options) {
+  std::error_code error;
+  if (!fs::exists(options.libtorch + "/include/torch/headeronly/version.h", error))
+    return "no LibTorch at " + options.libtorch +
+           ": point LOCKSTEP_LIBTORCH at the folder that holds its include/ and lib/, or run tools/setup";
+  if (!fs::exists(options.include_root + "/worker/cell.h", error))
+    return "the headers of Lockstep are not at " + options.include_root + ": install it again";
+  if (!fs::exists(options.resource_dir + "/include/stddef.h", error))
+    return "clang 19's own headers are not at " + options.resource_dir +
+           ": apt-get install libclang-common-19-dev libclang-19-dev";
+  return "";
+}
+
+}  // namespace lockstep::compiler

@@ -1,0 +1,27 @@
+// What lockstep-compiler is told: by its command line, by the environment, and by where it lies.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace lockstep::compiler {
+
+struct Options {
+  int channel_fd = -1;                    // --channel-fd N: the session's channel
+  std::string session_dir;                // --session-dir DIR: line tables name DIR/cells/cell_7.cpp
+  std::vector<std::string> include_dirs;  // -I DIR
+  std::string libtorch;                   // folder with include/ and lib/: LOCKSTEP_LIBTORCH, or as built
+  std::string include_root;  // folder with worker/cell.h: beside the installed program, or the source tree
+  std::string resource_dir;  // clang's own headers
+  std::string cache_dir;  // $XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep
+
+  std::string cells_dir() const { return session_dir + "/cells"; }
+};
+
+/// Throws UsageError for what the command line has wrong, StartError where LibTorch or the headers are not where they
+/// should be.
+Options read_options(int argc, char** argv);
+
+/// What is wrong with the installation that `options` names, as a sentence with the mend; empty when nothing is.
+std::string installation_problem(const Options& options);
+
+}  // namespace lockstep::compiler

@@ -1,0 +1,42 @@
+// Two functions of clang::Parser that it keeps to itself: whether a declaration or a statement comes next, and reading a
+// statement. (clang-repl, which is part of clang, uses them to the same end.) An explicit instantiation may name
+// private members; that is how they are reached.
+#pragma once
+#include "compiler/clang_headers.h"
+
+namespace lockstep::compiler {
+
+bool next_is_declaration(clang::Parser& parser);
+clang::StmtResult parse_statement(clang::Parser& parser, clang::SmallVectorImpl<clang::Stmt*>& statements);
+
+namespace detail {
+
+template <typename Class>
+bool call(Class& parser, bool (Class::*member)(bool)) {
+  return (parser.*member)(/*DisambiguatingWithExpression=*/true);
+}
+
+template <typename Class, typename Statements, typename Context>
+clang::StmtResult call(Class& parser, clang::StmtResult (Class::*member)(Statements&, Context, clang::SourceLocation*),
+                       clang::SmallVectorImpl<clang::Stmt*>& statements) {
+  Statements read;
+  const auto result = (parser.*member)(read, Context::Compound, nullptr);
+  statements.append(read.begin(), read.end());
+  return result;
+}
+
+}  // namespace detail
+
+template <auto Member>
+struct DeclarationAccess {
+  friend bool next_is_declaration(clang::Parser& parser) { return detail::call(parser, Member); }
+};
+
+template <auto Member>
+struct StatementAccess {
+  friend clang::StmtResult parse_statement(clang::Parser& parser, clang::SmallVectorImpl<clang::Stmt*>& statements) {
+    return detail::call(parser, Member, statements);
+  }
+};
+
+}  // namespace lockstep::compiler

@@ -1,0 +1,40 @@
+// Processes of the compiler. All of them are children of the first one, the supervisor, whoever started them: so they
+// end when it ends, and it learns how they ended.
+#pragma once
+#include <sys/types.h>
+
+#include <utility>
+
+namespace lockstep::compiler {
+
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { reset(); }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// Two ends of a stream socket, close-on-exec. Throws StartError.
+std::pair<Descriptor, Descriptor> make_channel();
+
+/// Starts a copy of this process: 0 in the copy, its pid here. The copy's parent is `supervisor` (this process, or its
+/// parent), with which it ends. Throws StartError when there are too many processes, or no memory.
+pid_t start_copy(pid_t supervisor);
+
+/// Sends an open descriptor over a channel, with the pid of the process that is at its other end.
+void send_descriptor(int channel, int fd, pid_t pid);
+/// Throws ChannelError when the other end is gone.
+std::pair<Descriptor, pid_t> receive_descriptor(int channel);
+
+}  // namespace lockstep::compiler

@@ -1,0 +1,88 @@
+#include "compiler/state_process.h"
+
+#include <unistd.h>
+
+#include <optional>
+
+#include "compiler/front_end.h"
+#include "compiler/header_cache.h"
+#include "protocol/error.h"
+#include "protocol/pipe_channel.h"
+
+namespace lockstep::compiler {
+
+using nlohmann::json;
+
+namespace {
+
+json answer(CellCompiler& compiler, const json& message, std::vector<std::string>& frames) {
+  const auto what = message.at("do").get<std::string>();
+  if (what == "compile") {
+    const auto request = std::get<protocol::Compile>(protocol::decode_request(message.at("request")));
+    CellResult result = compiler.compile(request, message.at("attempt").get<Attempt>());
+    frames = std::move(result.frames);
+    json reply = {{"answer", protocol::encode(protocol::CompilerResponse(std::move(result.compiled)))}};
+    if (result.again) reply["again"] = *result.again;
+    return reply;
+  }
+  const auto request = protocol::decode_request(message.at("request"));
+  protocol::CompilerResponse response = protocol::Settled{};
+  if (const auto* settle = std::get_if<protocol::Settle>(&request))
+    compiler.settle(*settle);
+  else if (const auto* forget = std::get_if<protocol::Forget>(&request))
+    compiler.forget(*forget);
+  else if (std::holds_alternative<protocol::ListNames>(request))
+    response = compiler.list_names();
+  else
+    throw ChannelError("a state of the compiler does not answer '" + what + "'");
+  return {{"answer", protocol::encode(response)}};
+}
+
+[[noreturn]] void serve(CellCompiler& compiler, Descriptor link, pid_t supervisor) {
+  try {
+    while (auto message = protocol::receive_message(link.get())) {
+      if (message->header.at("do") == "copy") {
+        auto [ours, theirs] = make_channel();
+        const pid_t pid = start_copy(supervisor);
+        if (pid == 0) {
+          ours.reset();
+          link = std::move(theirs);
+          continue;
+        }
+        send_descriptor(link.get(), ours.get(), pid);
+        continue;
+      }
+      protocol::PipeMessage reply;
+      reply.header = answer(compiler, message->header, reply.frames);
+      protocol::send_message(link.get(), reply);
+    }
+  } catch (const ChannelError&) {
+    // The supervisor is gone, and this process with it.
+  }
+  ::_exit(0);
+}
+
+}  // namespace
+
+void run_first_state(const Options& options, Descriptor link, pid_t supervisor) {
+  const auto say = [&](json header) { protocol::send_message(link.get(), {std::move(header), {}}); };
+  try {
+    const auto header =
+        provide_header(options, supervisor, [&](const std::string& text) { say({{"progress", text}}); });
+    static std::optional<CellCompiler> compiler;
+    compiler.emplace(options, header.precompiled);
+    compiler->add_prelude(header.prelude);
+    say({{"ready",
+          {{"prelude", header.prelude}, {"libtorch", LOCKSTEP_LIBTORCH_VERSION}, {"compiler", compiler_version()}}}});
+    serve(*compiler, std::move(link), supervisor);
+  } catch (const std::exception& error) {
+    try {
+      say({{"failed", error.what()}});
+    } catch (const ChannelError&) {
+      // Nobody is left to hear it.
+    }
+    ::_exit(1);
+  }
+}
+
+}  // namespace lockstep::compiler

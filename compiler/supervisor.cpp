@@ -1,0 +1,312 @@
+#include "compiler/supervisor.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <optional>
+
+#include "compiler/process.h"
+#include "compiler/state_process.h"
+#include "protocol/compiler_messages.h"
+#include "protocol/error.h"
+#include "protocol/pipe_channel.h"
+
+namespace lockstep::compiler {
+
+namespace {
+
+using namespace protocol;
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kSpares = 2;
+
+/// A state process and the link to it. Ends with its owner.
+class State {
+ public:
+  State(Descriptor link, pid_t pid) : link_(std::move(link)), pid_(pid) {}
+  State(State&& other) noexcept : link_(std::move(other.link_)), pid_(std::exchange(other.pid_, -1)) {}
+  State& operator=(State&& other) noexcept {
+    std::swap(link_, other.link_);
+    std::swap(pid_, other.pid_);
+    return *this;
+  }
+  ~State() { end(); }
+
+  int fd() const { return link_.get(); }
+  void send(const json& header) { send_message(link_.get(), {header, {}}); }
+  std::optional<PipeMessage> receive() { return receive_message(link_.get()); }
+
+  State copy() {
+    send({{"do", "copy"}});
+    auto [link, pid] = receive_descriptor(link_.get());
+    return State(std::move(link), pid);
+  }
+
+  /// Kills the process if it runs; returns the signal that ended it, if one did before.
+  int end() {
+    if (pid_ <= 0) return 0;
+    int status = 0;
+    const pid_t done = ::waitpid(pid_, &status, WNOHANG);
+    if (done == 0) {
+      ::kill(pid_, SIGKILL);
+      while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+    pid_ = -1;
+    return done > 0 && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  }
+  /// Waits for a process that has closed its link.
+  int ended() {
+    int status = 0;
+    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    pid_ = -1;
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  }
+
+ private:
+  Descriptor link_;
+  pid_t pid_ = -1;
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(const Options& options) : options_(options), channel_(options.channel_fd) {}
+
+  int run() {
+    if (!start()) return 1;
+    while (true) {
+      std::optional<PipeMessage> message = next_request();
+      if (!message) return 0;
+      handle(decode_request(message->header), message->header);
+      refill();
+    }
+  }
+
+ private:
+  bool start() {
+    const auto begin = Clock::now();
+    auto [ours, theirs] = make_channel();
+    const pid_t self = ::getpid();
+    const pid_t pid = start_copy(self);
+    if (pid == 0) {
+      ours.reset();
+      run_first_state(options_, std::move(theirs), self);
+    }
+    theirs.reset();
+    current_.emplace(std::move(ours), pid);
+    for (;;) {
+      const auto message = wait_first();
+      if (!message) {
+        if (!session_gone_) reply(CompilerFailed{"the compiler crashed while it read the precompiled header"});
+        return false;
+      }
+      const json& header = message->header;
+      if (header.contains("progress")) {
+        reply(CompilerProgress{header["progress"].get<std::string>()});
+      } else if (header.contains("failed")) {
+        reply(CompilerFailed{header["failed"].get<std::string>()});
+        return false;
+      } else {
+        CompilerReady ready;
+        ready.prelude = header.at("ready").at("prelude").get<std::string>();
+        ready.versions.libtorch = header.at("ready").at("libtorch").get<std::string>();
+        ready.versions.compiler = header.at("ready").at("compiler").get<std::string>();
+        ready.ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+        reply(ready);
+        refill();
+        return true;
+      }
+    }
+  }
+
+  /// A message of the first state, or nothing when it or the session is gone.
+  std::optional<PipeMessage> wait_first() {
+    for (;;) {
+      pollfd fds[2] = {{current_->fd(), POLLIN, 0}, {channel_, POLLRDHUP, 0}};
+      if (::poll(fds, 2, -1) < 0) continue;
+      if (fds[1].revents != 0) {
+        session_gone_ = true;
+        return std::nullopt;
+      }
+      if (fds[0].revents != 0) return current_->receive();
+    }
+  }
+
+  void reply(const CompilerResponse& response) { send_message(channel_, {encode(response), {}}); }
+
+  std::optional<PipeMessage> next_request() {
+    if (!waiting_.empty()) {
+      auto message = std::move(waiting_.front());
+      waiting_.pop_front();
+      return message;
+    }
+    return receive_message(channel_);
+  }
+
+  State& newest() { return candidate_ ? *candidate_ : *current_; }
+
+  void refill() {
+    while (spares_.size() < kSpares) spares_.push_back(newest().copy());
+  }
+
+  State take_spare() {
+    if (spares_.empty()) return newest().copy();
+    State state = std::move(spares_.front());
+    spares_.pop_front();
+    return state;
+  }
+
+  void drop_candidate() {
+    if (!candidate_) return;
+    candidate_.reset();
+    spares_.clear();  // copies of it
+  }
+
+  void handle(const CompilerRequest& request, const json& header) {
+    if (const auto* compile = std::get_if<Compile>(&request)) {
+      drop_candidate();  // it was not settled
+      this->compile(*compile, header);
+    } else if (const auto* settle = std::get_if<Settle>(&request)) {
+      if (!settle->loaded) {
+        drop_candidate();
+      } else if (candidate_) {
+        for (State* state : everything_new()) ask(*state, "settle", header);
+        current_ = std::move(candidate_);
+        candidate_.reset();
+      }
+      reply(Settled{});
+    } else if (std::holds_alternative<Forget>(request)) {
+      drop_candidate();
+      for (State* state : everything_new()) ask(*state, "forget", header);
+      reply(Settled{});
+    } else if (std::holds_alternative<ListNames>(request)) {
+      send_message(channel_, {ask(newest(), "names", header)->header.at("answer"), {}});
+    }
+  }
+
+  /// The newest state and its copies: what changes without a parse has to change in all of them.
+  std::vector<State*> everything_new() {
+    std::vector<State*> states{&newest()};
+    for (auto& spare : spares_) states.push_back(&spare);
+    return states;
+  }
+
+  std::optional<PipeMessage> ask(State& state, const char* what, const json& header) {
+    state.send({{"do", what}, {"request", header}});
+    auto answer = state.receive();
+    if (!answer) throw StartError("the compiler has lost its state");
+    return answer;
+  }
+
+  void compile(const Compile& request, const json& header) {
+    const auto begin = Clock::now();
+    const auto deadline = begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+                                      request.time_limit_s > 0 ? request.time_limit_s : 60));
+    Attempt attempt;
+    for (;;) {
+      State state = take_spare();
+      state.send({{"do", "compile"}, {"request", header}, {"attempt", attempt}});
+      Compiled failed;
+      failed.cell = request.cell;
+      auto answer = wait_compiled(state, deadline, request, failed);
+      if (!answer) {
+        failed.ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+        failed.rendered = "error: " + failed.diagnostics.front().message + "\n";
+        reply(failed);
+        return;
+      }
+      if (answer->header.contains("again")) {
+        attempt = answer->header["again"].get<Attempt>();
+        continue;
+      }
+      json compiled = std::move(answer->header.at("answer"));
+      compiled["ms"] = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+      const bool ok = compiled.at("status") == "ok";
+      send_message(channel_, {std::move(compiled), std::move(answer->frames)});
+      if (ok) {
+        candidate_.emplace(std::move(state));
+        spares_.clear();  // of the state before
+      }
+      return;
+    }
+  }
+
+  /// The answer of a compile; nothing when it took too long, was given up, or the process died: `failed` says which.
+  std::optional<PipeMessage> wait_compiled(State& state, Clock::time_point deadline, const Compile& request,
+                                           Compiled& failed) {
+    const auto fail = [&](const char* status, std::string message) {
+      failed.status = status;
+      failed.diagnostics.push_back({"error", 0, 0, "", std::move(message)});
+      return std::nullopt;
+    };
+    for (;;) {
+      pollfd fds[2] = {{state.fd(), POLLIN, 0}, {channel_, POLLIN, 0}};
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+      if (left <= 0) {
+        char text[160];
+        std::snprintf(text, sizeof text,
+                      "compiling the cell took longer than %g s and was given up: an endless template? "
+                      "(the limit can be set)",
+                      request.time_limit_s);
+        return fail("timeout", text);
+      }
+      const int ready = ::poll(fds, waiting_.empty() ? 2 : 1, static_cast<int>(std::min<long>(left, 1 << 30)));
+      if (ready < 0 && errno != EINTR) throw StartError(std::string("poll failed: ") + std::strerror(errno));
+      if (ready <= 0) continue;
+      if (fds[0].revents != 0) {
+        auto answer = state.receive();
+        if (answer) return answer;
+        const int signal = state.ended();
+        return fail("crash", "the compiler crashed on this cell" +
+                                 (signal != 0 ? std::string(" (") + ::strsignal(signal) + ")" : std::string()) +
+                                 "; nothing of it is kept, and the session goes on");
+      }
+      if (fds[1].revents != 0) {
+        auto message = receive_message(channel_);
+        if (!message) ::_exit(0);  // the session is gone; its compiler goes with it
+        const auto asked = decode_request(message->header);
+        if (const auto* cancel = std::get_if<Cancel>(&asked)) {
+          if (cancel->cell == request.cell || cancel->cell == 0) return fail("cancelled", "compiling was cancelled");
+        } else {
+          waiting_.push_back(std::move(*message));
+        }
+      }
+    }
+  }
+
+  const Options& options_;
+  int channel_;
+  std::optional<State> current_, candidate_;
+  std::deque<State> spares_;
+  std::deque<PipeMessage> waiting_;
+  bool session_gone_ = false;
+};
+
+}  // namespace
+
+int supervise(const Options& options) {
+  Supervisor supervisor(options);
+  try {
+    return supervisor.run();
+  } catch (const ChannelError&) {
+    return 0;  // the session is gone
+  } catch (const std::exception& error) {
+    try {
+      send_message(options.channel_fd, {encode(CompilerResponse(CompilerFailed{error.what()})), {}});
+    } catch (const ChannelError&) {
+      // Nobody is left to hear it.
+    }
+    return 1;
+  }
+}
+
+}  // namespace lockstep::compiler
