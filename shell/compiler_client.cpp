@@ -1,5 +1,6 @@
 #include "shell/compiler_client.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,6 +39,10 @@ std::optional<FromCompiler> CompilerClient::receive() {
 }
 
 std::string CompilerClient::last_words() {
+  // Its channel closes a moment before the process is gone.
+  constexpr int kMoment_ms = 200;
+  pollfd gone{process_->pidfd(), POLLIN, 0};
+  ::poll(&gone, 1, kMoment_ms);
   const auto end = process_->ended();
   std::string words = end ? end->str() : "closed its channel";
   process_->finish();

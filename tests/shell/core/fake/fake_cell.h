@@ -1,0 +1,52 @@
+// The language of the fakes: what the fake compiler "compiles" and the fake worker "runs", one command a line, so that tests of the shell
+// need neither Clang nor LibTorch. `rank 1 COMMAND` is for rank 1 alone.
+//
+//   print TEXT, print_err TEXT     TEXT and a newline        raw HEX        bytes
+//   storm N                        N bytes of output in lines of 64
+//   value TEXT                     a shown value
+//   throw TEXT, consequence TEXT   an error; one that follows from another rank's
+//   loop                           runs until it is interrupted or aborted
+//   stubborn                       runs until it is killed
+//   collective                     enters the next collective and leaves it
+//   join                           enters the next collective and waits in it until it is aborted
+//   fault TEXT                     a finding
+//   exit N, kill N                 ends the process, by a signal
+//   child                          leaves a process behind, in the worker's group
+//   refuse TEXT                    the object can't be loaded
+//   error TEXT, crash, slow        of the compiler: a diagnostic, its death, a compile that lasts until it is cancelled
+#pragma once
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::fake {
+
+struct Command {
+  int line = 0;
+  std::string name, text;
+};
+
+/// Commands of `source` that `rank` runs; all of them for rank -1.
+inline std::vector<Command> commands_of(const std::string& source, int rank) {
+  std::vector<Command> result;
+  std::istringstream lines(source);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    std::istringstream words(line);
+    Command command{.line = number, .name = {}, .text = {}};
+    words >> command.name;
+    if (command.name == "rank") {
+      int only = -1;
+      words >> only >> command.name;
+      if (rank >= 0 && only != rank) continue;
+    }
+    if (command.name.empty() || command.name.starts_with("//")) continue;
+    std::getline(words >> std::ws, command.text);
+    result.push_back(command);
+  }
+  return result;
+}
+
+}  // namespace lockstep::fake

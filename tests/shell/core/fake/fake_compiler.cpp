@@ -1,0 +1,96 @@
+// lockstep-compiler for tests of the shell: hands the text on as the object. FAKE_COMPILER: fail, old, die (at the start).
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "fake_cell.h"
+#include "protocol/compiler_messages.h"
+#include "protocol/pipe_channel.h"
+
+using namespace lockstep;
+using namespace lockstep::protocol;
+
+namespace {
+
+int channel = -1;
+
+void answer(const CompilerResponse& response, std::vector<std::string> frames = {}) {
+  send_message(channel, {encode(response), std::move(frames)});
+}
+
+void compile(const Compile& request) {
+  Compiled compiled;
+  compiled.cell = request.cell;
+  compiled.status = "ok";
+  compiled.ms = 1;
+  for (const auto& command : fake::commands_of(request.text, -1)) {
+    if (command.name == "crash") ::raise(SIGKILL);
+    if (command.name == "slow") {
+      const auto next = receive_message(channel);
+      if (next && std::holds_alternative<Cancel>(decode_request(next->header))) compiled.status = "cancelled";
+    }
+    if (command.name == "error") {
+      compiled.status = "error";
+      compiled.diagnostics.push_back(
+          {.severity = "error", .line = command.line, .column = 1, .file = {}, .message = command.text});
+      compiled.rendered = "line " + std::to_string(command.line) + ": " + command.text;
+    }
+  }
+  std::vector<std::string> frames;
+  if (compiled.status == "ok") {
+    CompiledObject object;
+    object.ranks = request.ranks;
+    object.name = "cell_" + std::to_string(request.cell) + ".so";
+    object.entry = "entry";
+    object.source = request.text;
+    for (const auto& command : fake::commands_of(request.text, -1)) object.steps.push_back({command.line, {}});
+    compiled.objects.push_back(object);
+    frames.push_back(request.text);
+  }
+  answer(compiled, std::move(frames));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (int i = 1; i + 1 < argc; ++i)
+    if (std::strcmp(argv[i], "--channel-fd") == 0) channel = std::atoi(argv[i + 1]);
+  const char* chosen = std::getenv("FAKE_COMPILER");
+  const std::string how = chosen ? chosen : "";
+  if (how == "die") {
+    (void)!::write(STDERR_FILENO, "no room for me\n", 15);
+    return 7;
+  }
+  if (how == "fail") {
+    answer(CompilerFailed{"the precompiled header is damaged"});
+    return 1;
+  }
+  CompilerReady ready;
+  ready.versions.libtorch = "2.11.0";
+  ready.versions.compiler = "fake";
+  if (how == "old") ready.versions.lockstep = "0.0.1";
+  ready.prelude = "/none";
+  answer(ready);
+  std::vector<Name> names;
+  while (auto message = receive_message(channel)) {
+    const auto request = decode_request(message->header);
+    if (const auto* m = std::get_if<Compile>(&request)) {
+      compile(*m);
+      names.push_back({.name = m->text, .kind = "cell", .type = {}, .cell = m->cell, .ranks = m->ranks});
+    } else if (const auto* m = std::get_if<Settle>(&request)) {
+      if (!m->loaded && !names.empty()) names.pop_back();
+      answer(Settled{});
+    } else if (std::holds_alternative<Forget>(request)) {
+      names.clear();
+      answer(Settled{});
+    } else if (std::holds_alternative<ListNames>(request)) {
+      answer(Names{names});
+    } else if (std::holds_alternative<IsComplete>(request)) {
+      answer(Completeness{"complete", 0});
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,94 @@
+// Processes: started, watched, named when they end, never left behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "protocol/error.h"
+#include "shell/launcher.h"
+#include "shell/output_tail.h"
+
+namespace lockstep::shell {
+namespace {
+
+using testing::HasSubstr;
+
+Launch shell(const std::string& script) {
+  Launch launch;
+  launch.program = "/bin/sh";
+  launch.arguments = {"-c", script};
+  return launch;
+}
+
+ProcessEnd wait_for(Child& child) {
+  pollfd poll_fd{child.pidfd(), POLLIN, 0};
+  ::poll(&poll_fd, 1, 10000);
+  return child.ended().value_or(ProcessEnd{.signal = -1});
+}
+
+TEST(Launcher, EndsHaveWords) {
+  Child normal(shell("exit 3"));
+  EXPECT_EQ(wait_for(normal).str(), "exited with code 3");
+  Child killed(shell("kill -SEGV $$"));
+  EXPECT_EQ(wait_for(killed).str(), "was killed by SIGSEGV");
+}
+
+TEST(Launcher, AProgramThatDoesNotExistIsAnErrorAtOnce) {
+  Launch launch;
+  launch.program = "/nowhere/at-all";
+  try {
+    Child child(launch);
+    ADD_FAILURE();
+  } catch (const StartError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("/nowhere/at-all"));
+    EXPECT_THAT(error.what(), HasSubstr("No such file"));
+  }
+}
+
+TEST(Launcher, Rule6EachLeadsItsOwnGroupAndTakesItAlong) {
+  OutputTail tail;
+  Launch launch = shell("sleep 1000 & echo $!; exec sleep 1000");
+  launch.output = tail.write_end();
+  pid_t grandchild = 0;
+  {
+    Child child(launch);
+    tail.close_write_end();
+    EXPECT_EQ(::getpgid(child.pid()), child.pid());
+    pollfd poll_fd{tail.fd(), POLLIN, 0};
+    ::poll(&poll_fd, 1, 10000);
+    tail.take();
+    grandchild = std::atoi(tail.last_lines(1).c_str());
+    ASSERT_TRUE(process_start_time(grandchild));
+  }
+  // It is init's to reap; the signal was sent before the destructor returned.
+  pollfd closed{tail.fd(), POLLIN, 0};
+  ::poll(&closed, 1, 10000);
+  EXPECT_FALSE(tail.take()) << "somebody of the group still holds the pipe";
+}
+
+TEST(Launcher, EnvironmentAndDescriptors) {
+  OutputTail tail;
+  const Pipe pipe = make_pipe();
+  Launch launch = shell("echo $LOCKSTEP_TEST; test -e /proc/self/fd/" + std::to_string(pipe.read.get()) +
+                        " && echo open; test -e /proc/self/fd/" + std::to_string(pipe.write.get()) + " || echo closed");
+  launch.environment = {{"LOCKSTEP_TEST", "a b"}};
+  launch.inherit = {pipe.read.get()};
+  launch.output = tail.write_end();
+  Child child(launch);
+  tail.close_write_end();
+  wait_for(child);
+  EXPECT_EQ(tail.last_lines(10), "  a b\n  open\n  closed");
+  EXPECT_EQ(tail.last_lines(2), "  open\n  closed");
+}
+
+TEST(Launcher, ProgramsAreLookedForWhereTheVariableSays) {
+  ::setenv("LOCKSTEP_BIN", "/nowhere", 1);
+  EXPECT_THROW(find_program("lockstep-worker"), StartError);
+  ::setenv("LOCKSTEP_BIN", "/bin", 1);
+  EXPECT_EQ(find_program("sh"), "/bin/sh");
+  ::unsetenv("LOCKSTEP_BIN");
+}
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,88 @@
+// Cells taken apart, under the real magics.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "protocol/error.h"
+#include "shell/magic_parser.h"
+
+namespace lockstep::shell {
+namespace {
+
+using testing::HasSubstr;
+
+ParsedCell parse(std::string_view text) { return parse_cell(text, MagicRegistry::instance()); }
+
+std::string error_of(std::string_view text) {
+  try {
+    parse(text);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(MagicParser, CppAloneStaysAsItIs) {
+  const auto cell = parse("int a = 7;\na % 3\n");
+  ASSERT_EQ(cell.parts.size(), 1u);
+  EXPECT_EQ(cell.parts[0].code, "int a = 7;\na % 3\n");
+}
+
+TEST(MagicParser, CellMagicsComeFirstAndLinesHold) {
+  const auto cell = parse("\n// why\n%%rank[0,2]\n%%time\nint k;\n");
+  ASSERT_EQ(cell.cell_magics.size(), 2u);
+  EXPECT_EQ(cell.cell_magics[0].name, "rank");
+  EXPECT_EQ(cell.cell_magics[0].arguments, "[0,2]");
+  EXPECT_EQ(cell.cell_magics[1].line, 4);
+  EXPECT_EQ(cell.parts.at(0).code, "\n\n\n\nint k;\n");
+  EXPECT_EQ(cell.body, "\n\n\n\nint k;\n");
+}
+
+TEST(MagicParser, LineMagicsSplitTheCell) {
+  const auto cell = parse("int a;\n%sync\na\n");
+  ASSERT_EQ(cell.parts.size(), 3u);
+  EXPECT_EQ(cell.parts[0].code, "int a;\n");
+  EXPECT_EQ(cell.parts[1].magic.name, "sync");
+  EXPECT_EQ(cell.parts[1].magic.line, 2);
+  EXPECT_EQ(cell.parts[2].code, "\n\na\n");
+}
+
+TEST(MagicParser, PercentElsewhereIsCpp) {
+  for (const char* text : {"int a = 10\n%sync;\n", "f(1,\n%sync\n);\n", "auto s = R\"(\n%sync\n)\";\n",
+                           "/*\n%sync\n*/\n", "#define A \\\n%sync\n"}) {
+    const auto cell = parse(text);
+    for (const auto& part : cell.parts) EXPECT_TRUE(part.is_code) << text;
+  }
+}
+
+TEST(MagicParser, BehindACommentWhereTheNameIsKnown) {
+  const auto cell = parse("// %%rank 0\n// %sync\n// 100 %sure\n// %surely not\nint k;\n");
+  EXPECT_EQ(cell.cell_magics.size(), 1u);
+  ASSERT_EQ(cell.parts.size(), 2u);
+  EXPECT_EQ(cell.parts[0].magic.name, "sync");
+}
+
+TEST(MagicParser, Questions) {
+  EXPECT_EQ(parse("net?").parts.at(0).magic.name, "?");
+  EXPECT_EQ(parse("net->fc1?").parts.at(0).magic.arguments, "net->fc1");
+  EXPECT_EQ(parse("%rank?").parts.at(0).magic.name, "help");
+  EXPECT_EQ(parse("%rank?").parts.at(0).magic.arguments, "rank");
+  EXPECT_TRUE(parse("int k = a ?\n1 : 2;").parts.at(0).is_code);
+}
+
+TEST(MagicParser, SlipsAreNamed) {
+  EXPECT_THAT(error_of("%%rnk 0\nint k;"), HasSubstr("%%rank"));
+  EXPECT_THAT(error_of("int k;\n%snc"), HasSubstr("line 2"));
+  EXPECT_THAT(error_of("int k;\n%snc"), HasSubstr("%sync"));
+  EXPECT_THAT(error_of("int k;\n%%rank 0\n"), HasSubstr("before anything else"));
+  EXPECT_THAT(error_of("%%sync\n"), HasSubstr("one %"));
+  EXPECT_THAT(error_of("%timeit f();\n"), HasSubstr("two %"));
+}
+
+TEST(MagicParser, NothingToCompile) {
+  EXPECT_FALSE(parse("%sync\n").has_code());
+  EXPECT_FALSE(parse("// words\n/* more\n */\n\n").has_code());
+  EXPECT_TRUE(parse("").parts.empty());
+}
+
+}  // namespace
+}  // namespace lockstep::shell

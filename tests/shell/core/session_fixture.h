@@ -1,0 +1,79 @@
+// A session with fake workers and a fake compiler, and the events that it told.
+#pragma once
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+#include <type_traits>
+
+#include "shell/session.h"
+
+namespace lockstep::shell {
+
+struct Recorder : EventSink {
+  std::vector<Event> events;
+  std::function<void(const Event&)> also;
+  void take(const Event& event) override {
+    events.push_back(event);
+    if (also) also(event);
+  }
+  template <typename T>
+  std::vector<T> all() const {
+    std::vector<T> result;
+    for (const auto& event : events)
+      if (const auto* e = std::get_if<T>(&event)) result.push_back(*e);
+    return result;
+  }
+  /// The bytes that `rank` wrote to `stream`, put together.
+  std::string bytes(int rank, const std::string& stream = "stdout") const {
+    std::string result;
+    for (const auto& e : all<OutputEvent>())
+      if (e.stream == stream && e.ranks.contains(rank)) result += e.bytes;
+    return result;
+  }
+};
+
+class SessionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "lockstep-test-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    runtime_ = name;
+    ::setenv("LOCKSTEP_BIN", LOCKSTEP_FAKES, 1);
+    ::setenv("XDG_RUNTIME_DIR", name.c_str(), 1);
+    ::unsetenv("FAKE_WORKER");
+    ::unsetenv("FAKE_COMPILER");
+  }
+  void TearDown() override {
+    session_.reset();
+    std::filesystem::remove_all(runtime_);
+  }
+  Session& start(int ranks, SessionOptions options = {}) {
+    options.num_processes = ranks;
+    session_ = std::make_unique<Session>(options, recorder_);
+    session_->start();
+    recorder_.events.clear();
+    return *session_;
+  }
+  CellOutcome run(const std::string& text) {
+    recorder_.events.clear();
+    return session_->run(text);
+  }
+  /// Calls interrupt() once `event` of this kind has come.
+  template <typename T>
+  void interrupt_on(int times = 1) {
+    recorder_.also = [this, times](const Event& event) {
+      if (!std::holds_alternative<T>(event)) return;
+      for (int i = 0; i < times; ++i) session_->interrupt();
+    };
+  }
+
+  std::filesystem::path runtime_;
+  Recorder recorder_;
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace lockstep::shell
