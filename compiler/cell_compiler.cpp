@@ -83,6 +83,11 @@ CellCompiler::~CellCompiler() = default;
 
 void CellCompiler::add_prelude(const std::string& path) { impl_->resident->add_library(path); }
 
+void CellCompiler::warm_up() {
+  const GeneratedObject nothing = impl_->code->generate(ReadCell(), "warm", "lockstep_cell_0", {});
+  link_shared(nothing.object, "warm.so");
+}
+
 namespace {
 
 int64_t number_of(const protocol::Compile& request) { return request.number != 0 ? request.number : request.cell; }

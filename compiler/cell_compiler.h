@@ -39,6 +39,9 @@ class CellCompiler {
   /// Every rank has loaded the shared object at `path`.
   void add_prelude(const std::string& path);
 
+  /// Does once what the first cell would have to do: code generation hears of the header, and is initialised.
+  void warm_up();
+
   CellResult compile(const protocol::Compile& request, const Attempt& attempt);
   void settle(const protocol::Settle& request);
   void forget(const protocol::Forget& request);

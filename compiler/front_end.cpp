@@ -1,7 +1,9 @@
 #include "compiler/front_end.h"
 
 #include <clang/Basic/Version.h>
+#include <clang/Frontend/MultiplexConsumer.h>
 #include <clang/Lex/PreprocessorOptions.h>
+#include <clang/Sema/SemaConsumer.h>
 #include <llvm/Support/TargetSelect.h>
 
 #include "compiler/clang_headers.h"
@@ -64,6 +66,34 @@ std::unique_ptr<CompilerInstance> make_instance(const Options& options, const st
   return instance;
 }
 
+/// Has the header hold what its virtual tables need. Clang would leave that to each translation unit that reads the
+/// header, where it takes two seconds.
+class DefineTables : public SemaConsumer {
+ public:
+  void InitializeSema(Sema& sema) override { sema_ = &sema; }
+  void ForgetSema() override { sema_ = nullptr; }
+  void HandleTranslationUnit(ASTContext&) override {
+    if (!sema_) return;
+    while (sema_->DefineUsedVTables()) sema_->PerformPendingInstantiations();
+    sema_->PerformPendingInstantiations();
+  }
+
+ private:
+  Sema* sema_ = nullptr;
+};
+
+class BuildHeader : public GeneratePCHAction {
+ protected:
+  std::unique_ptr<ASTConsumer> CreateASTConsumer(CompilerInstance& instance, llvm::StringRef file) override {
+    auto writer = GeneratePCHAction::CreateASTConsumer(instance, file);
+    if (!writer) return nullptr;
+    std::vector<std::unique_ptr<ASTConsumer>> consumers;
+    consumers.push_back(std::make_unique<DefineTables>());
+    consumers.push_back(std::move(writer));
+    return std::make_unique<MultiplexConsumer>(std::move(consumers));
+  }
+};
+
 }  // namespace
 
 void build_header(const Options& options, const std::string& path) {
@@ -79,7 +109,7 @@ void build_header(const Options& options, const std::string& path) {
   front_end.OutputFile = path;
   front_end.Inputs = {FrontendInputFile("lockstep_cells.h", InputKind(Language::CXX).getHeader())};
   instance->getLangOpts().PCHInstantiateTemplates = true;
-  GeneratePCHAction action;
+  BuildHeader action;
   const bool done = instance->ExecuteAction(action);
   if (!done || instance->getDiagnostics().hasErrorOccurred())
     throw StartError("the precompiled header of cells could not be built:\n" + words);

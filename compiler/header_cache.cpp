@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -89,9 +90,9 @@ void check_space(const fs::path& folder) {
 }
 
 /// Runs `work` in a copy of this process, whose memory is gone afterwards. Throws what `work` threw, as StartError.
-void in_copy(int supervisor, const std::function<void()>& work) {
+void in_copy(const std::function<void()>& work) {
   auto [ours, theirs] = make_channel();
-  const pid_t pid = start_copy(supervisor);
+  const pid_t pid = start_copy(::getpid());
   if (pid == 0) {
     ours.reset();
     nlohmann::json words = {{"failed", nullptr}};
@@ -109,6 +110,8 @@ void in_copy(int supervisor, const std::function<void()>& work) {
   }
   theirs.reset();
   const auto words = protocol::receive_message(ours.get());
+  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
   if (!words)
     throw StartError("the compiler crashed, or was killed for lack of memory, while it built the precompiled header");
   if (!words->header.at("failed").is_null()) throw StartError(words->header.at("failed").get<std::string>());
@@ -121,10 +124,10 @@ void write_file(const fs::path& path, std::string_view bytes) {
   if (!file) throw StartError("writing " + path.string() + " failed: " + std::strerror(errno));
 }
 
-void build(const Options& options, const fs::path& folder, int supervisor) {
+void build(const Options& options, const fs::path& folder) {
   const fs::path header = folder / "cells.pch";
-  in_copy(supervisor, [&] { build_header(options, header); });
-  in_copy(supervisor, [&] {
+  in_copy([&] { build_header(options, header); });
+  in_copy([&] {
     CellCompiler compiler(options, header);
     write_file(folder / "libprelude.so", compiler.make_prelude());
   });
@@ -147,6 +150,27 @@ class Lock {
   Descriptor fd_;
 };
 
+/// Headers of Lockstep that the precompiled header is made of, found by following #include "...".
+std::set<fs::path> own_headers(const fs::path& root) {
+  std::set<fs::path> found;
+  std::vector<std::string> texts = {header_text()};
+  while (!texts.empty()) {
+    std::istringstream text(std::move(texts.back()));
+    texts.pop_back();
+    for (std::string line; std::getline(text, line);) {
+      const size_t open = line.find('"');
+      if (!line.starts_with("#include") || open == std::string::npos) continue;
+      const fs::path header = root / line.substr(open + 1, line.find('"', open + 1) - open - 1);
+      std::ifstream file(header, std::ios::binary);
+      if (!file || !found.insert(header).second) continue;
+      std::ostringstream content;
+      content << file.rdbuf();
+      texts.push_back(content.str());
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string header_key(const Options& options) {
@@ -154,14 +178,7 @@ std::string header_key(const Options& options) {
   hash.add(compiler_version());
   for (const auto& flag : compile_flags(options)) hash.add(flag);
   hash.add(header_text());
-  std::vector<fs::path> headers;
-  for (const char* room : {"compiler", "ddp", "dist", "inspectors", "protocol", "worker"}) {
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(fs::path(options.include_root) / room, error))
-      if (entry.path().extension() == ".h") headers.push_back(entry.path());
-  }
-  std::sort(headers.begin(), headers.end());
-  for (const auto& header : headers) hash.add_file(header);
+  for (const auto& header : own_headers(options.include_root)) hash.add_file(header);
   hash.add_file(options.libtorch + "/include/torch/headeronly/version.h");
   hash.add_stamp(options.libtorch + "/lib/libtorch_cpu.so");
   hash.add_stamp(options.resource_dir + "/include/stddef.h");
@@ -172,8 +189,7 @@ std::string header_key(const Options& options) {
   return hash.str();
 }
 
-HeaderFiles provide_header(const Options& options, int supervisor,
-                           const std::function<void(const std::string&)>& progress) {
+HeaderFiles provide_header(const Options& options, const std::function<void(const std::string&)>& progress) {
   const std::string problem = installation_problem(options);
   if (!problem.empty()) throw StartError(problem);
   const fs::path parent = fs::path(options.cache_dir) / "pch";
@@ -196,7 +212,7 @@ HeaderFiles provide_header(const Options& options, int supervisor,
     throw StartError("the cache " + parent.string() + " can't be written to: " + std::strerror(errno) +
                      ". Set XDG_CACHE_HOME to a folder that can");
   try {
-    build(options, draft, supervisor);
+    build(options, draft);
     fs::remove_all(folder, error);  // damaged
     fs::rename(draft, folder);
   } catch (...) {  // whatever it is, no half-built folder stays

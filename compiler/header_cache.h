@@ -20,9 +20,8 @@ struct HeaderFiles {
 /// Sixteen hexadecimal digits.
 std::string header_key(const Options& options);
 
-/// The files, built if need be (some 25 s; `progress` is told). A damaged folder is built again. `supervisor` owns the
-/// process that builds. Throws StartError: no writable cache, no space, headers that do not compile.
-HeaderFiles provide_header(const Options& options, int supervisor,
-                           const std::function<void(const std::string&)>& progress);
+/// The files, built if need be (some 25 s; `progress` is told). A damaged folder is built again. It is built in a
+/// child of this process. Throws StartError: no writable cache, no space, headers that do not compile.
+HeaderFiles provide_header(const Options& options, const std::function<void(const std::string&)>& progress);
 
 }  // namespace lockstep::compiler

@@ -67,11 +67,11 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
 void run_first_state(const Options& options, Descriptor link, pid_t supervisor) {
   const auto say = [&](json header) { protocol::send_message(link.get(), {std::move(header), {}}); };
   try {
-    const auto header =
-        provide_header(options, supervisor, [&](const std::string& text) { say({{"progress", text}}); });
+    const auto header = provide_header(options, [&](const std::string& text) { say({{"progress", text}}); });
     static std::optional<CellCompiler> compiler;
     compiler.emplace(options, header.precompiled);
     compiler->add_prelude(header.prelude);
+    compiler->warm_up();
     say({{"ready",
           {{"prelude", header.prelude}, {"libtorch", LOCKSTEP_LIBTORCH_VERSION}, {"compiler", compiler_version()}}}});
     serve(*compiler, std::move(link), supervisor);
