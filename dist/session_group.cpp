@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <mutex>
 
 #include "dist/environment.h"
 #include "dist/rank_context.h"
@@ -12,6 +13,16 @@ namespace lockstep::dist {
 namespace {
 std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+// Given before or after the group is there.
+struct WaitingCallback {
+  std::mutex mutex;
+  HangWatch::Callback callback;
+};
+WaitingCallback& waiting_callback() {
+  static WaitingCallback callback;
+  return callback;
 }
 
 std::string choose_backend(const SessionGroupOptions& options) {
@@ -31,7 +42,7 @@ void start_session_group(const SessionGroupOptions& options) {
   const std::string host = options.store_address.substr(0, colon);
   const std::string backend = choose_backend(options);
   find_backend(backend);
-  set_current_context(std::make_shared<RankContext>(
+  const auto context = std::make_shared<RankContext>(
       ContextOptions{.rank = options.rank,
                      .world_size = options.world_size,
                      .store = make_tcp_store(host, port, false, milliseconds(options.connect_timeout_s)),
@@ -41,7 +52,12 @@ void start_session_group(const SessionGroupOptions& options) {
                      .log_path = options.log_path,
                      .check_collectives = options.check_collectives,
                      .loopback = is_loopback(host),
-                     .generation = options.generation}));
+                     .generation = options.generation});
+  {
+    std::lock_guard lock(waiting_callback().mutex);
+    context->watch().set_callback(waiting_callback().callback);
+  }
+  set_current_context(context);
 }
 
 void end_session_group() { set_current_context({}); }
@@ -87,7 +103,9 @@ void peer_left(int64_t cell, int rank, const std::string& how, const std::map<st
 }
 
 void set_waiting_callback(std::function<void(const CollectiveRecord& record, const RankSet& missing)> callback) {
-  require_context("set_waiting_callback")->watch().set_callback(std::move(callback));
+  std::lock_guard lock(waiting_callback().mutex);
+  waiting_callback().callback = callback;
+  if (const auto context = current_context()) context->watch().set_callback(std::move(callback));
 }
 
 }  // namespace lockstep::dist

@@ -67,7 +67,7 @@ std::vector<CollectiveRecord> last_collectives(size_t count);
 void peer_left(int64_t cell, int rank, const std::string& how, const std::map<std::string, int64_t>& progress);
 
 /// Called (from the thread that noticed, at most once per collective and set of ranks) with the collective and the
-/// ranks that can no longer enter it within the cell.
+/// ranks that can no longer enter it within the cell. Before or after start_session_group.
 void set_waiting_callback(std::function<void(const CollectiveRecord& record, const RankSet& missing)> callback);
 
 }  // namespace lockstep::dist

@@ -92,8 +92,12 @@ TEST_P(Collectives, ReduceToOneRank) {
     at::Tensor sum = filled(rank), average = filled(rank);
     dist::reduce(sum, size - 1);
     dist::reduce(average, 0, dist::ReduceOp::AVG);
-    if (rank == size - 1) EXPECT_TRUE(sum.equal(filled(size * (size - 1) / 2)));
-    if (rank == 0) EXPECT_TRUE(average.equal(filled((size - 1) / 2.0)));
+    if (rank == size - 1) {
+      EXPECT_TRUE(sum.equal(filled(size * (size - 1) / 2)));
+    }
+    if (rank == 0) {
+      EXPECT_TRUE(average.equal(filled((size - 1) / 2.0)));
+    }
   });
 }
 
@@ -269,7 +273,9 @@ TEST(Groups, SubGroupsCountRanksOfTheirOwn) {
     const auto list = dist::all_gather(filled(rank), mine);
     EXPECT_TRUE(list[1].equal(filled(rank % 2 ? 3 : 2)));
     if (rank == 1) dist::send(filled(11), 3, odd);
-    if (rank == 3) EXPECT_EQ(dist::recv(tensor, std::nullopt, odd), 1);
+    if (rank == 3) {
+      EXPECT_EQ(dist::recv(tensor, std::nullopt, odd), 1);
+    }
     EXPECT_THROW(dist::all_reduce(tensor, dist::ReduceOp::SUM, other), dist::ArgumentError);
     EXPECT_THROW(dist::broadcast(tensor, rank % 2 ? 0 : 1, mine), dist::ArgumentError);
     dist::destroy_process_group(mine);

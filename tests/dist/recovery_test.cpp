@@ -76,7 +76,9 @@ TEST(Abort, FreesARankThatWaitsForAnother) {
     EXPECT_EQ(state[0].item<float>(), 3);
     EXPECT_EQ(dist::default_group(), before);
     if (rank != 1) dist::all_reduce(state, dist::ReduceOp::SUM, pair);
-    if (rank != 1) EXPECT_EQ(state[0].item<float>(), 6);
+    if (rank != 1) {
+      EXPECT_EQ(state[0].item<float>(), 6);
+    }
     EXPECT_EQ(dist::get_group_name(dist::new_group()), "group_2");
     dist::barrier();
   });
@@ -426,7 +428,9 @@ TEST(Listeners, RankZerosStoreListensWhereMasterAddrSays) {
                     dist::init_process_group();
                     dist::barrier();
                     for (const dist::TcpSocket& socket : dist::open_tcp_sockets())
-                      if (socket.listening) EXPECT_THAT(socket.local, ::testing::StartsWith("[127.0.0."));
+                      if (socket.listening) {
+                        EXPECT_THAT(socket.local, ::testing::StartsWith("[127.0.0."));
+                      }
                     dist::barrier();
                   },
                   {.initialise = false});
