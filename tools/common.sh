@@ -34,7 +34,8 @@ build_tree() {
     printf '%s' "$told" > "$folder/.configured"
   fi
   say "Building ${folder#"$root"/}"
-  cmake --build "$folder" >&2
+  # One job per core, not ninja's two more: each source with LibTorch takes 1.4 GB of memory.
+  cmake --build "$folder" --parallel "$(nproc)" >&2
 }
 
 # Prints the C++ sources of the project, one a line, relative to its root. Session scripts are no plain C++: a formatter
