@@ -51,9 +51,15 @@ class GlooConnector : public BackendConnector {
     backend->setTimeout(group_.timeout);
     std::set<std::string> others(peers.begin(), peers.end());
     others.erase(listener_);
-    std::lock_guard lock(mutex_);
-    sockets_.hold_connections(listener_, others);
-    if (interrupted_) sockets_.shut_down();
+    {
+      std::lock_guard lock(mutex_);
+      sockets_.hold_connections(listener_, others);
+      if (interrupted_) sockets_.shut_down();
+    }
+    // Nobody goes on before all are connected: a rank that is aborted at once would take the others' connecting down.
+    c10d::BarrierOptions barrier;
+    barrier.timeout = connect_timeout;
+    backend->barrier(barrier)->wait();
     return backend;
   }
 

@@ -9,6 +9,7 @@
 
 #include "dist/process_identity.h"
 #include "dist/rendezvous.h"
+#include "dist/transport_text.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -25,11 +26,6 @@ class OutsideGroup : public c10d::ProcessGroup {
  public:
   explicit OutsideGroup(int size) : c10d::ProcessGroup(-1, size) {}
 };
-
-std::string error_text(const std::exception& error) {
-  if (const auto* torch_error = dynamic_cast<const c10::Error*>(&error)) return torch_error->what_without_backtrace();
-  return error.what();
-}
 
 std::string named(const RankSet& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.str());
@@ -181,9 +177,9 @@ void RankContext::connect(const std::vector<GroupEntry>& groups, const std::stri
   std::map<int, json> everyone;
   try {
     everyone = exchange(meeting.store, key, options_.rank, ranks, announcement(groups), timeout);
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     throw_if_aborted_since(abort_count);
-    throw Error(fmt::format("the ranks did not come together: {}", error_text(error)));
+    throw Error(fmt::format("the ranks did not come together: {}", transport_text(std::current_exception())));
   }
 
   std::map<int, Peer> peers;
@@ -238,9 +234,10 @@ void RankContext::connect(const std::vector<GroupEntry>& groups, const std::stri
     const auto store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", key, identity.name), meeting.store);
     try {
       entry.backend->set_transport(entry.group->connector()->connect(store, addresses, timeout));
-    } catch (const std::exception& error) {
+    } catch (const std::exception&) {
       throw_if_aborted_since(abort_count);
-      throw Error(fmt::format("group {} could not be connected: {}", identity.name, error_text(error)));
+      throw Error(
+          fmt::format("group {} could not be connected: {}", identity.name, transport_text(std::current_exception())));
     }
     throw_if_aborted_since(abort_count);
     entry.group->connected(std::move(members), seq, generation);

@@ -8,6 +8,7 @@
 #include <climits>
 
 #include "dist/collective_mismatch.h"
+#include "dist/transport_text.h"
 
 namespace lockstep::dist {
 
@@ -32,18 +33,6 @@ void wait_for_change(Atomic<uint32_t>& word, uint32_t seen, std::chrono::nanosec
 
 std::string named(const RankSet& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.str());
-}
-
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const c10::Error& e) {
-    return e.what_without_backtrace();
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {  // whatever a plug-in throws still has to become a text
-    return "an unknown error";
-  }
 }
 
 bool contains(const std::string& text, std::initializer_list<const char*> words) {
@@ -267,7 +256,7 @@ void WatchedGroup::raise_mismatch(int64_t seq) {
 
 void WatchedGroup::fail(const Entered& entered, std::exception_ptr error) {
   finish(entered, EntryState::failed);
-  const std::string text = text_of(error);
+  const std::string text = transport_text(error);
   const auto record = CollectiveLogReader(log_->mapping()).record(entered.entry);
   const std::string what =
       fmt::format("{}, #{} of group {}", record ? describe(*record) : "a collective", entered.seq, identity_.name);

@@ -67,11 +67,9 @@ TEST(Arguments, AreCheckedBeforeAnythingIsSent) {
     EXPECT_THAT(argument_error([&] { dist::Work().wait(); }), HasSubstr("no work"));
     const dist::Group only_zero = dist::new_group({0});
     if (rank == 1) {
-      EXPECT_THAT(argument_error([&] {
-        dist::all_reduce(good, dist::ReduceOp::SUM, only_zero);
-    }
-    }),
+      EXPECT_THAT(argument_error([&] { dist::all_reduce(good, dist::ReduceOp::SUM, only_zero); }),
                   AllOf(HasSubstr("rank 1 is not in group group_1"), HasSubstr("ranks 0")));
+    }
     // The group is as good as before.
     dist::all_reduce(good);
     EXPECT_EQ(good[0].item<float>(), 2);

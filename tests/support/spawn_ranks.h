@@ -113,10 +113,14 @@ inline std::string folder_for_results() {
   return pattern;
 }
 
-// In a process that was started as a rank: which call of the test it is for.
-inline int& call_number() {
+// Which call of run_as_processes this is, counted within the test: the same here and in the processes, which run that test only.
+inline int next_call() {
+  static const ::testing::TestInfo* test = nullptr;
   static int number = 0;
-  return number;
+  const auto* current = ::testing::UnitTest::GetInstance()->current_test_info();
+  if (test != current) number = 0;
+  test = current;
+  return ++number;
 }
 
 [[noreturn]] inline void be_a_rank(const RankFunction& function, const RankOptions& options) {
@@ -160,7 +164,7 @@ inline std::vector<Outcome> run_as_threads(int world_size, const RankFunction& f
 inline std::vector<Outcome> run_as_processes(int world_size, const RankFunction& function,
                                              const RankOptions& options = {},
                                              const std::function<void(const std::vector<pid_t>&)>& meanwhile = {}) {
-  const int call = ++detail::call_number();
+  const int call = detail::next_call();
   if (const char* wanted = std::getenv("LOCKSTEP_TEST_CALL")) {
     if (std::atoi(wanted) == call) detail::be_a_rank(function, options);
     return std::vector<Outcome>(static_cast<size_t>(world_size));
@@ -202,8 +206,11 @@ inline std::vector<Outcome> run_as_processes(int world_size, const RankFunction&
       continue;
     }
     std::ifstream file(folder + "/" + std::to_string(rank));
-    if (!std::getline(file, outcome.type) && WEXITSTATUS(status) != 0)
-      outcome = {.type = "exit", .error = "code " + std::to_string(WEXITSTATUS(status))};
+    if (!file) {
+      outcome = {.type = "exit", .error = "code " + std::to_string(WEXITSTATUS(status)) + " before the function ended"};
+      continue;
+    }
+    std::getline(file, outcome.type);
     std::stringstream text;
     text << file.rdbuf();
     outcome.error = text.str();
