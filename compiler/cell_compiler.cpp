@@ -21,17 +21,14 @@ struct CellCompiler::Impl {
     instance->createSema(TU_Incremental, nullptr);
     auto& sema = instance->getSema();
     names = std::make_unique<NameTable>(sema);
-    // Events of the header: what the reader thinks any translation unit has to hear of.
-    std::vector<Event> header_events;
-    consumer->target = &header_events;
     parser = std::make_unique<CellParser>(*instance, *consumer, *names, diagnostics);
-    instance->getASTContext().getExternalSource()->StartTranslationUnit(consumer);
-    consumer->target = nullptr;
     resident = new ResidentSymbols(instance->getASTContext());
+    auto* reader = instance->getASTContext().getExternalSource();
     resident->attach(sema);
     resident->last_resort = [this](LookupResult& result, Scope*) { return look_in_used_namespaces(result); };
     code = std::make_unique<CodeGeneration>(*instance, *resident);
-    code->set_header_events(std::move(header_events));
+    consumer->hearer = [this](const Event& event) { code->hear(event); };
+    reader->StartTranslationUnit(consumer);
   }
 
   bool look_in_used_namespaces(LookupResult& result) {
@@ -83,10 +80,7 @@ CellCompiler::~CellCompiler() = default;
 
 void CellCompiler::add_prelude(const std::string& path) { impl_->resident->add_library(path); }
 
-void CellCompiler::warm_up() {
-  const GeneratedObject nothing = impl_->code->generate(ReadCell(), "warm", "lockstep_cell_0", {});
-  link_shared(nothing.object, "warm.so");
-}
+void CellCompiler::warm_up() { impl_->code->warm_up(); }
 
 namespace {
 
@@ -117,7 +111,7 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
   object.name = "cell_" + id + (version == 0 ? "" : "." + std::to_string(version + 1)) + ".so";
   object.entry = "lockstep_cell_" + id + (version == 0 ? "" : "_" + std::to_string(version + 1));
   object.source = request.text;
-  GeneratedObject made = code->generate(read, tag, object.entry, {request.optimize, request.debug});
+  GeneratedObject made = code->generate(read, declared.variables, tag, object.entry, {request.optimize, request.debug});
   frames.push_back(link_shared(made.object, object.name));
   object.frame = static_cast<int64_t>(frames.size()) - 1;
 

@@ -183,6 +183,13 @@ bool may_begin_expression(const Token& token) {
          !token.isAnnotation();
 }
 
+/// Tokens with which only a declaration begins, and which clang's own test does not know.
+bool begins_declaration(const Token& token) {
+  return token.isOneOf(tok::kw_template, tok::kw_namespace, tok::kw_using, tok::kw_extern, tok::kw_inline,
+                       tok::kw_static_assert, tok::kw_typedef, tok::kw_export, tok::kw_concept) ||
+         token.isAnnotation();
+}
+
 bool is_statement_pragma(const Token& token) {
   return token.isOneOf(tok::annot_pragma_loop_hint, tok::annot_pragma_openmp, tok::annot_pragma_fp_contract);
 }
@@ -234,7 +241,8 @@ ReadCell CellParser::read(std::vector<Token> tokens, int64_t cell, int64_t numbe
           if (earlier->getLocation().getRawEncoding() == clash.earlier) hide(earlier, read);
     }
     consumer_.target = &read.items.back().events;
-    const bool declaration = !is_statement_pragma(first) && (first.isAnnotation() || next_is_declaration(*parser_));
+    const bool declaration =
+        !is_statement_pragma(first) && (begins_declaration(first) || next_is_declaration(*parser_));
     if (declaration) {
       std::vector<Declared> declared;
       if (position < tokens_.size()) declared = declared_names(tokens_, position, preprocessor_);

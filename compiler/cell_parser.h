@@ -32,7 +32,8 @@ struct Event {
 /// Stands between Sema and code generation.
 class EventConsumer : public clang::ASTConsumer {
  public:
-  std::vector<Event>* target = nullptr;  // where events go
+  std::vector<Event>* target = nullptr;  // where events go while a cell is read
+  std::function<void(const Event&)> hearer;  // who gets them otherwise: what is read from the header at any time
 
   bool HandleTopLevelDecl(clang::DeclGroupRef group) override;
   void HandleInterestingDecl(clang::DeclGroupRef group) override { HandleTopLevelDecl(group); }
@@ -51,7 +52,10 @@ class EventConsumer : public clang::ASTConsumer {
 
  private:
   void put(Event::Kind kind, void* decl) {
-    if (target) target->push_back({kind, decl});
+    if (target)
+      target->push_back({kind, decl});
+    else if (hearer)
+      hearer({kind, decl});
   }
 };
 

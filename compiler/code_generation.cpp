@@ -11,6 +11,13 @@ using namespace clang;
 CodeGeneration::CodeGeneration(CompilerInstance& instance, ResidentSymbols& resident)
     : instance_(instance), resident_(resident) {}
 
+void CodeGeneration::hear(const Event& event) {
+  history_.push_back(event);
+  if (active_) tell(*active_, event);
+}
+
+void CodeGeneration::warm_up() { generate(ReadCell(), {}, "warm", "lockstep_cell_0", {}); }
+
 void CodeGeneration::tell(CodeGenerator& code, const Event& event) {
   switch (event.kind) {
     case Event::top_level:
@@ -62,13 +69,6 @@ CodeGeneration::Generator& CodeGeneration::generator(const CodeMode& mode) {
                                            llvm_));
     generator.code->Initialize(instance_.getASTContext());
   } else {
-    generator.code->StartModule("cell", llvm_);
-  }
-  if (generator.known < history_.size()) {
-    // A module of what came before, thrown away: the generator has to know of it, the ranks have it.
-    for (; generator.known < history_.size(); ++generator.known) tell(*generator.code, history_[generator.known]);
-    generator.code->HandleTranslationUnit(instance_.getASTContext());
-    delete generator.code->ReleaseModule();
     generator.code->StartModule("cell", llvm_);
   }
   return generator;
@@ -141,6 +141,14 @@ void add_entry(llvm::Module& module, const std::string& name, const std::vector<
   new llvm::GlobalVariable(module, entry_type, /*isConstant=*/true, llvm::GlobalValue::ExternalLinkage, value, name);
 }
 
+/// A variable of a type without a name (a lambda's, an unnamed struct's) would be this object's own.
+void make_global(llvm::Module& module, llvm::StringRef name) {
+  auto* variable = module.getGlobalVariable(name, /*AllowInternal=*/true);
+  if (!variable || variable->isDeclaration() || !variable->hasLocalLinkage()) return;
+  variable->setLinkage(llvm::GlobalValue::ExternalLinkage);
+  variable->setDSOLocal(false);
+}
+
 /// Destructors are registered with the object's own handle, which the linker's start files define elsewhere.
 void define_handle(llvm::Module& module) {
   auto* handle = module.getGlobalVariable("__dso_handle", /*AllowInternal=*/true);
@@ -152,7 +160,8 @@ void define_handle(llvm::Module& module) {
 
 }  // namespace
 
-GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::string& module_name, const std::string& entry,
+GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::vector<VarDecl*>& variables,
+                                         const std::string& module_name, const std::string& entry,
                                          const CodeMode& mode) {
   resident_.set_generating(true);
   Generator& generator = this->generator(mode);
@@ -160,6 +169,12 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::string
   llvm::Module& module = *code.GetModule();
   module.setModuleIdentifier(module_name);
 
+  // What came before: earlier cells (their code is loaded, none is made of it here), and the header's parts.
+  for (; generator.known < history_.size(); ++generator.known) {
+    const Event event = history_[generator.known];
+    tell(code, event);
+  }
+  active_ = &code;
   GeneratedObject made;
   std::vector<llvm::Function*> functions;
   Initializers initializers(module);
@@ -185,6 +200,7 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::string
   }
   for (const Event& event : cell.tail) tell(code, event);
   code.HandleTranslationUnit(instance_.getASTContext());
+  active_ = nullptr;
   resident_.set_generating(false);
   if (instance_.getDiagnostics().hasErrorOccurred() || !code.GetModule())
     throw std::runtime_error("clang could not generate code for the cell");
@@ -210,6 +226,7 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::string
       ++i;
     }
   }
+  for (const VarDecl* variable : variables) make_global(module, code.GetMangledName(GlobalDecl(variable)));
   add_entry(module, entry, functions);
   define_handle(module);
   for (const auto& function : module)

@@ -35,12 +35,15 @@ class CodeGeneration {
  public:
   CodeGeneration(clang::CompilerInstance& instance, ResidentSymbols& resident);
 
-  /// What was read before the first cell: the header's own.
-  void set_header_events(std::vector<Event> events) { history_ = std::move(events); }
+  /// What clang reads from the header outside of any cell, while code is generated above all.
+  void hear(const Event& event);
+  /// Lets a generator hear of the header, and throws away what it makes of it.
+  void warm_up();
 
-  /// Throws std::runtime_error when clang could not make code, for a reason that is in the diagnostics.
-  GeneratedObject generate(const ReadCell& cell, const std::string& module_name, const std::string& entry,
-                           const CodeMode& mode);
+  /// `variables`: those that the cell defines. Throws std::runtime_error when clang could not make code, for a reason
+  /// that is in the diagnostics.
+  GeneratedObject generate(const ReadCell& cell, const std::vector<clang::VarDecl*>& variables,
+                           const std::string& module_name, const std::string& entry, const CodeMode& mode);
 
  private:
   struct Generator {
@@ -57,6 +60,7 @@ class CodeGeneration {
   llvm::LLVMContext llvm_;
   std::map<CodeMode, Generator> generators_;
   std::vector<Event> history_;
+  clang::CodeGenerator* active_ = nullptr;  // while it generates
 };
 
 }  // namespace lockstep::compiler

@@ -45,6 +45,8 @@ void CellDiagnostics::start_cell() {
   item_ = 0;
   last_was_error_here_ = false;
   capture_default_trouble_ = false;
+  repeated_ = false;
+  said_.clear();
 }
 
 std::string CellDiagnostics::rendered() const { return name_cells(text_, cells_dir_); }
@@ -67,6 +69,12 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
   llvm::SmallString<256> message;
   info.FormatDiagnostic(message);
   const bool error = level >= DiagnosticsEngine::Error;
+  if (level != DiagnosticsEngine::Note) {
+    // Clang tells some things twice: when it looks ahead, and when it comes to the place.
+    const auto said = std::pair(info.getLocation().getRawEncoding(), std::string(message));
+    repeated_ = info.getLocation().isValid() && !said_.insert(said).second;
+  }
+  if (repeated_) return;
   if (error) ++errors_;
 
   protocol::Diagnostic diagnostic;

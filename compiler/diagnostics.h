@@ -54,6 +54,8 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   unsigned item_ = 0;
   bool last_was_error_here_ = false;
   bool capture_default_trouble_ = false;
+  bool repeated_ = false;  // the last one had been said before; so have its notes
+  std::set<std::pair<unsigned, std::string>> said_;
   clang::SourceLocation first_place_;
 };
 

@@ -102,8 +102,8 @@ void build_header(const Options& options, const std::string& path) {
   TextDiagnosticPrinter printer(stream, new DiagnosticOptions());
   auto instance = make_instance(options, {"-fpch-instantiate-templates", "-xc++-header", "lockstep_cells.h"}, &printer);
   auto& preprocessor_options = instance->getPreprocessorOpts();
-  preprocessor_options.addRemappedFile(
-      "lockstep_cells.h", llvm::MemoryBuffer::getMemBufferCopy(header_text(), "lockstep_cells.h").release());
+  const std::string name = "lockstep_cells.h";
+  preprocessor_options.addRemappedFile(name, llvm::MemoryBuffer::getMemBufferCopy(header_text(), name).release());
   auto& front_end = instance->getFrontendOpts();
   front_end.ProgramAction = frontend::GeneratePCH;
   front_end.OutputFile = path;

@@ -1,15 +1,23 @@
 // lockstep-compiler: turns cells into shared objects. A child of lockstep, which talks to it over a socket.
+// `lockstep-compiler --prepare` builds the precompiled header ahead, for set-up and tests.
 #include <fcntl.h>
 
 #include <cstdio>
 #include <exception>
 
+#include "compiler/header_cache.h"
 #include "compiler/options.h"
 #include "compiler/supervisor.h"
 
 int main(int argc, char** argv) {
   try {
     const auto options = lockstep::compiler::read_options(argc, argv);
+    if (options.prepare) {
+      const auto header = lockstep::compiler::provide_header(
+          options, [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); });
+      std::printf("%s\n", header.prelude.c_str());
+      return 0;
+    }
     ::fcntl(options.channel_fd, F_SETFD, FD_CLOEXEC);
     return lockstep::compiler::supervise(options);
   } catch (const std::exception& error) {

@@ -53,6 +53,8 @@ Options read_options(int argc, char** argv) {
         throw UsageError("--channel-fd needs the number of an open descriptor, not '" + text + "'");
     } else if (argument == "--session-dir") {
       options.session_dir = value();
+    } else if (argument == "--prepare") {
+      options.prepare = true;
     } else if (argument == "-I") {
       options.include_dirs.push_back(value());
     } else if (argument.starts_with("-I")) {
@@ -62,9 +64,9 @@ Options read_options(int argc, char** argv) {
                        "'. It is started by lockstep: --channel-fd N --session-dir DIR [-I DIR]...");
     }
   }
-  if (options.channel_fd < 0)
+  if (!options.prepare && options.channel_fd < 0)
     throw UsageError("lockstep-compiler is started by lockstep, which gives it --channel-fd and --session-dir");
-  if (options.session_dir.empty()) throw UsageError("--session-dir is missing");
+  if (!options.prepare && options.session_dir.empty()) throw UsageError("--session-dir is missing");
   options.libtorch = environment("LOCKSTEP_LIBTORCH");
   if (options.libtorch.empty()) options.libtorch = LOCKSTEP_DEFAULT_LIBTORCH;
   options.include_root = find_include_root();

@@ -6,6 +6,7 @@
 namespace lockstep::compiler {
 
 struct Options {
+  bool prepare = false;                   // --prepare: only build the precompiled header
   int channel_fd = -1;                    // --channel-fd N: the session's channel
   std::string session_dir;                // --session-dir DIR: line tables name DIR/cells/cell_7.cpp
   std::vector<std::string> include_dirs;  // -I DIR

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "protocol/cell_abi.h"
+
 namespace {
 
 using Demangle = char*(const char*, char*, size_t*, int*);
@@ -27,6 +29,11 @@ size_t clean_name(char* name, size_t length) {
   size_t to = 0;
   for (size_t from = 0; from < length;) {
     const std::string_view rest(name + from, length - from);
+    if (rest.starts_with(kCellTagDemangled)) {
+      const size_t end = rest.find(']');
+      from += end == std::string_view::npos ? rest.size() : end + 1;
+      continue;
+    }
     if (rest.starts_with(kPrefix) && (to == 0 || !is_word(name[to - 1]))) {
       size_t end = kPrefix.size();
       while (end < rest.size() && is_word(rest[end])) ++end;
