@@ -11,9 +11,13 @@ install(TARGETS lockstep EXPORT LockstepTargets
   INCLUDES DESTINATION ${LOCKSTEP_HEADER_DIR} ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT LockstepTargets NAMESPACE Lockstep:: DESTINATION ${LOCKSTEP_PACKAGE_DIR})
 
-# What cells and plain programs include.
-foreach(room protocol dist ddp inspectors worker)
+# What plain programs include, and what the cells' precompiled header is made of.
+foreach(room protocol dist ddp inspectors)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${room} DESTINATION ${LOCKSTEP_HEADER_DIR} FILES_MATCHING PATTERN "*.h")
+endforeach()
+foreach(header worker/cell.h worker/show.h compiler/warm_prelude.h)
+  get_filename_component(room ${header} DIRECTORY)
+  install(FILES ${CMAKE_SOURCE_DIR}/${header} DESTINATION ${LOCKSTEP_HEADER_DIR}/${room})
 endforeach()
 
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/LockstepConfig.cmake.in ${CMAKE_BINARY_DIR}/cmake/LockstepConfig.cmake
