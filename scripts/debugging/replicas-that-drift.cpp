@@ -79,15 +79,21 @@ std::vector<int> odd_ranks(const std::vector<int64_t>& sum_of_rank) {
 void require_same_replicas(const torch::nn::Module& model, int step) {
   auto of_rank = dist::all_gather(checksums(model));
   auto names = model.named_parameters().keys();
-  std::ostringstream report;
+  std::string different;
+  std::set<int> odd;
   for (size_t p = 0; p < names.size(); ++p) {
     std::vector<int64_t> sums;
     for (const auto& gathered : of_rank) sums.push_back(gathered[p].item<int64_t>());
     if (std::all_of(sums.begin(), sums.end(), [&](int64_t sum) { return sum == sums[0]; })) continue;
-    report << (report.tellp() > 0 ? "; " : "") << names[p] << " differs on rank";
-    for (int odd : odd_ranks(sums)) report << ' ' << odd;
+    different += (different.empty() ? "" : ", ") + names[p];
+    for (int r : odd_ranks(sums)) odd.insert(r);
   }
-  if (report.tellp() > 0) throw std::runtime_error("replicas part at step " + std::to_string(step) + ": " + report.str());
+  if (different.empty()) return;
+  std::ostringstream report;
+  report << "the replicas part at step " << step << ", in " << different << "; at odds: rank";
+  for (int r : odd) report << ' ' << r;
+  if (static_cast<int>(odd.size()) == world_size) report << " (no majority says which is right)";
+  throw std::runtime_error(report.str());
 }
 
 // %% [markdown]

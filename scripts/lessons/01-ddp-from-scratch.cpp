@@ -379,7 +379,8 @@ auto together = seconds_per_batch(shard(digits, rank, world_size), share, [&](au
 together
 
 // %% [markdown]
-// Less time for each batch. How much less depends on the machine: two ranks that share two busy cores gain less than two GPUs do.
+// Each rank has a share of the work. Whether that shows in the time depends on the machine: two ranks on two busy cores gain little or nothing,
+// two GPUs nearly half.
 //
 // **Exercise 2.** The cell above is fast, runs without an error, and is wrong. What is missing? Run the next cell before you look.
 

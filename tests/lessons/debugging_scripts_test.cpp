@@ -12,7 +12,7 @@ void expect_drift_found(int ranks) {
   const auto errors = run.of("train, and look after every step", "error");
   ASSERT_EQ(errors.size(), 1u);
   const auto message = errors[0].at("message").get<std::string>();
-  EXPECT_NE(message.find("replicas part at step"), std::string::npos) << message;
+  EXPECT_NE(message.find("the replicas part at step"), std::string::npos) << message;
   EXPECT_NE(message.find("0.weight"), std::string::npos) << message;
   EXPECT_TRUE(run.of("the mend: all ranks judge by the mean loss", "error").empty());
 }
@@ -24,11 +24,12 @@ void expect_hang_found(int ranks, const nlohmann::json& missing) {
   const auto run = run_script("debugging/a-rank-that-skips-a-collective.cpp", ranks);
   EXPECT_EQ(run.exit_code, 0) << run.shown;
   const auto findings = run.of("one pass over the data", "finding");
-  ASSERT_EQ(findings.size(), 1u) << run.shown;
-  EXPECT_EQ(findings[0].at("inspector"), "hang");
-  EXPECT_EQ(findings[0].at("verdict"), "hang");
-  EXPECT_EQ(findings[0].at("ranks"), missing);
-  EXPECT_EQ(findings[0].at("op").at("name"), "all_reduce");
+  ASSERT_FALSE(findings.empty()) << run.shown;
+  const auto& last = findings.back();  // ranks may leave one after the other: then the set grows
+  EXPECT_EQ(last.at("inspector"), "hang");
+  EXPECT_EQ(last.at("verdict"), "hang");
+  EXPECT_EQ(last.at("ranks"), missing);
+  EXPECT_EQ(last.at("op").at("name"), "all_reduce");
   for (const auto& error : run.of("one pass over the data", "error")) EXPECT_FALSE(error.at("root_cause"));
   EXPECT_TRUE(run.of("the mend: as many steps as all ranks have", "error").empty());
   EXPECT_EQ(run.of("the mend: as many steps as all ranks have", "cell").at(0).at("status"), "ok");
