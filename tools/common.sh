@@ -38,9 +38,9 @@ build_tree() {
   cmake --build "$folder" --parallel "$(nproc)" >&2
 }
 
-# Prints the C++ sources of the project, one a line, relative to its root. Session scripts are no plain C++: a formatter
+# Prints the C++ sources of the project, one a line, relative to its root. Cells are no plain C++: a formatter
 # would break their magics.
 sources() {
   (cd "$root" && find benchmarks compiler cuda ddp dist inspectors protocol shell tests worker \
-    -name '*.h' -o -name '*.cpp' | grep -v -e '^benchmarks/cells/' -e '/scripts/' | sort)
+    -name '*.h' -o -name '*.cpp' | grep -v -E '/(cells|scripts|transcripts)/' | sort)
 }
