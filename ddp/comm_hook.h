@@ -1,5 +1,6 @@
 // What a communication hook is: a callable that takes over the reduction of a bucket of gradients.
 #pragma once
+#include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <concepts>
@@ -7,6 +8,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace lockstep::ddp {
 

@@ -1,4 +1,6 @@
 // Wrapping a module: what is checked, what is made equal, how parameters get into buckets.
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -36,6 +38,23 @@ int64_t bytes_of(double mib, const char* option) {
   if (!(mib > 0)) throw std::invalid_argument(std::string(option) + " must be greater than 0");
   return static_cast<int64_t>(mib * kMiB);
 }
+
+// c10d's Logger takes the backend of a group called "gloo" for a ProcessGroupGloo without asking, and a group may well have one
+// around it that watches. While this lives, such a group has another name.
+class OtherNameForLogger {
+ public:
+  explicit OtherNameForLogger(c10d::ProcessGroup& group) : group_(group), before_(group.getBackendType()) {
+    if (before_ == c10d::ProcessGroup::BackendType::GLOO &&
+        !dynamic_cast<c10d::ProcessGroupGloo*>(group.getDefaultBackend().get())) {
+      group.setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+    }
+  }
+  ~OtherNameForLogger() { group_.setDefaultBackend(before_); }
+
+ private:
+  c10d::ProcessGroup& group_;
+  c10d::ProcessGroup::BackendType before_;
+};
 
 }  // namespace
 
@@ -164,6 +183,8 @@ void State::construct() {
   if (!options.delay_all_reduce_named_params().empty()) delayed = std::make_shared<DelayedAllReduce>(*this);
   if (needs_reducer()) make_reducer();
   if (options.mixed_precision()) low_precision = LowPrecision::install(*this);
+  // Converted BatchNorms of this module are looked for once, here.
+  converts_batch_norm = has_converted_batchnorm(*module);
 }
 
 bool State::needs_reducer() const {
@@ -194,7 +215,7 @@ void State::make_reducer() {
   std::reverse(buckets.begin(), buckets.end());  // the gradients of what was defined last come first
 
   ReducerArguments arguments{parameters,
-                             std::move(buckets),
+                             buckets,
                              group,
                              sparse,
                              bucket_bytes_cap,
@@ -220,6 +241,7 @@ void State::make_reducer() {
   const auto output = options.output_device()
                           ? *options.output_device()
                           : (options.device_ids().empty() ? torch::Device(torch::kCPU) : options.device_ids()[0]);
+  const OtherNameForLogger other_name(*group);
   logger->set_construction_data_and_log(module->name(), device_ids, output.index(), options.broadcast_buffers(),
                                         has_sync_batch_norm, static_graph);
   if (static_graph) {
@@ -231,6 +253,13 @@ void State::make_reducer() {
   announced = Announced::kNothing;
   backward_runs = false;
   detached_views.clear();
+  if (const auto& mixed = options.mixed_precision(); mixed && mixed->param_dtype()) {
+    // This casts the buckets' memory but leaves the views into it behind, so the buckets are laid out anew.
+    reducer->set_mixed_precision_param_dtype(*mixed->param_dtype());
+    reducer->initialize_buckets(buckets);
+  }
+  accumulators.clear();
+  for (const auto& parameter : parameters) accumulators.push_back(torch::autograd::impl::grad_accumulator(parameter));
   register_hook_with_reducer();
   watch_for_unannounced_backward();
 }

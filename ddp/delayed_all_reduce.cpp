@@ -1,6 +1,7 @@
 #include "ddp/delayed_all_reduce.h"
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -10,7 +11,8 @@
 namespace lockstep::ddp::detail {
 
 DelayedAllReduce::DelayedAllReduce(State& state)
-    : hooked_(state.options.param_to_hook_all_reduce()), reduction_(std::make_shared<Reduction>()) {
+    : hooked_(torch::autograd::impl::grad_accumulator(state.options.param_to_hook_all_reduce())),
+      reduction_(std::make_shared<Reduction>()) {
   int64_t elements = 0;
   std::vector<torch::Tensor> values;
   for (const auto& [name, parameter] : state.options.delay_all_reduce_named_params()) {
@@ -34,10 +36,16 @@ DelayedAllReduce::DelayedAllReduce(State& state)
   if (state.options.init_sync() && state.world_size > 1) {
     c10d::broadcast_coalesced(state.group, values, static_cast<size_t>(elements * values[0].element_size()), 0);
   }
-  hook_ = hooked_.register_hook([reduction = reduction_](const torch::Tensor&) { reduction->start(); });
+  // Behind the accumulation, so that the hooked parameter may be one of the delayed.
+  using torch::autograd::variable_list;
+  hook_ = hooked_->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+      [reduction = reduction_](const variable_list& outputs, const variable_list&) {
+        reduction->start();
+        return outputs;
+      }));
 }
 
-DelayedAllReduce::~DelayedAllReduce() { hooked_.remove_hook(hook_); }
+DelayedAllReduce::~DelayedAllReduce() { hooked_->del_post_hook(hook_); }
 
 void DelayedAllReduce::Reduction::start() {
   if (!reduces || group->getSize() == 1) return;

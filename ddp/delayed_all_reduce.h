@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-namespace lockstep::ddp::detail {
+#include "ddp/state.h"
 
-struct State;
+namespace lockstep::ddp::detail {
 
 class DelayedAllReduce {
  public:
@@ -32,8 +32,8 @@ class DelayedAllReduce {
   };
   std::vector<torch::Tensor> parameters_;
   std::vector<torch::Tensor> views_;  // of the buffer, one a parameter
-  torch::Tensor hooked_;
-  unsigned hook_ = 0;
+  Accumulator hooked_;
+  uintptr_t hook_ = 0;
   std::shared_ptr<Reduction> reduction_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "ddp/join.h"
 #include "ddp/state.h"
+#include "ddp/sync_batch_norm.h"
 
 namespace lockstep::ddp {
 
@@ -99,7 +100,9 @@ auto ask_reducer(State& state, const Question& question) {
 
 at::DDPLoggingData DistributedModule::get_ddp_logging_data() const {
   if (state_->parameters.empty()) return {};
-  return ask_reducer(*state_, [&] { return state_->logger->get_ddp_logging_data(); });
+  auto data = ask_reducer(*state_, [&] { return state_->logger->get_ddp_logging_data(); });
+  data.strs_map["backend_name"] = state_->group->getBackendName();
+  return data;
 }
 
 void DistributedModule::set_ddp_runtime_logging_sample_rate(int sample_rate) const {
@@ -171,6 +174,7 @@ namespace detail {
 
 ForwardPass::ForwardPass(const DistributedModule& net) : state_(net.state()) {
   state_->before_forward();
+  if (state_->converts_batch_norm) sync_batch_norm_ = std::make_unique<SyncBatchNormScope>();
   changes_inputs_ = state_->changes_inputs();
 }
 ForwardPass::~ForwardPass() {
@@ -179,6 +183,7 @@ ForwardPass::~ForwardPass() {
 void ForwardPass::change(const TensorPointers& inputs) const { state_->change_inputs(inputs); }
 void ForwardPass::finish(const TensorPointers& outputs) {
   finished_ = true;
+  sync_batch_norm_.reset();
   state_->after_forward(outputs);
 }
 

@@ -25,6 +25,7 @@ namespace lockstep::ddp {
 namespace detail {
 struct State;
 class ForwardPass;
+class SyncBatchNormScope;
 }  // namespace detail
 
 /// One bucket of gradients, in the order of reduction.
@@ -146,6 +147,7 @@ class ForwardPass {
 
  private:
   std::shared_ptr<State> state_;
+  std::unique_ptr<SyncBatchNormScope> sync_batch_norm_;
   bool changes_inputs_;
   bool finished_ = false;
 };

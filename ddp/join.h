@@ -7,7 +7,8 @@
 
 namespace lockstep::ddp {
 
-/// DistributedModule::join for several wrapped modules that are trained in one loop, in the order of their forwards, all over one
+/// DistributedModule::join for several wrapped modules that are trained in one loop, one after the other (forward and
+/// backward of the first, then of the second: the others answer in that order), all over one
 /// group. Collective. Throws std::invalid_argument without modules or with several groups.
 void join(const std::vector<DistributedModule>& nets, const std::function<void()>& training_loop,
           const JoinOptions& options = {});

@@ -41,7 +41,6 @@ std::shared_ptr<LowPrecision> LowPrecision::install(State& state) {
     return strong->reduce(bucket);
   });
   state.register_hook_with_reducer();
-  if (self->precision_.param_dtype()) state.reducer->set_mixed_precision_param_dtype(*self->precision_.param_dtype());
   return self;
 }
 

@@ -65,6 +65,7 @@ struct State : std::enable_shared_from_this<State> {
   bool require_backward_grad_sync = true;
   bool require_forward_param_sync = true;
   bool static_graph = false;
+  bool converts_batch_norm = false;  // convert_sync_batchnorm was had for a part of the module
   bool delay_enqueued = false;  // static graph: the first backward has been told to reduce at its end
   bool counted_locally = false;  // static graph: the Reducer has counted gradients of a backward under no_sync
   bool sink_clone = true;
@@ -73,6 +74,8 @@ struct State : std::enable_shared_from_this<State> {
 
   Announced announced = Announced::kNothing;
   bool backward_runs = false;
+  // The nodes that add up gradients, with the Reducer's hooks on them. A parameter that is loaded would otherwise get a new one.
+  std::vector<Accumulator> accumulators;
   std::vector<std::pair<Accumulator, uintptr_t>> watch_hooks;
   std::vector<int64_t> ready_times_before;  // of the Reducer, when the last backward was announced
   std::vector<torch::Tensor>
@@ -99,6 +102,8 @@ struct State : std::enable_shared_from_this<State> {
   bool buffers_are_due() const;
   void synchronise_buffers();
 
+  /// Gives parameters whose values were exchanged (torch::load, set_data) their accumulators back.
+  void keep_accumulators();
   void check_last_backward();
   std::vector<std::string> parameters_left_out() const;
 
@@ -116,6 +121,7 @@ struct State : std::enable_shared_from_this<State> {
   void watch_for_unannounced_backward();
   void backward_begins(size_t parameter);
   void backward_ended();
+  void reduction_ended();
   void pass_through_sink(const TensorPointers& outputs);
   void hand_out_detached_views();
 };

@@ -45,6 +45,16 @@ struct Sink : torch::autograd::Function<Sink> {
   }
 };
 
+// Nodes are held by shared_ptr, in later LibTorch by intrusive_ptr.
+template <class N>
+std::weak_ptr<N> weak(const std::shared_ptr<N>& node) {
+  return node;
+}
+template <class N>
+c10::weak_intrusive_ptr<N> weak(const c10::intrusive_ptr<N>& node) {
+  return c10::weak_intrusive_ptr<N>(node);
+}
+
 std::string list_of(const std::vector<std::string>& words) {
   std::string text;
   for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
@@ -56,6 +66,7 @@ std::string list_of(const std::vector<std::string>& words) {
 void State::before_forward() {
   if (low_precision) low_precision->restore();  // a forward without a backward came before
   const bool grad = torch::GradMode::is_enabled();
+  if (grad) keep_accumulators();
   if (reducer && grad && require_backward_grad_sync) {
     check_last_backward();
     // The Reducer has taken gradients under no_sync for those of its first step. It is to learn the graph from one step only.
@@ -72,6 +83,17 @@ void State::before_forward() {
     synchronise_buffers();
   if (join) announce_backward_sync();
   if (low_precision) low_precision->lower();
+}
+
+void State::keep_accumulators() {
+  if (accumulators.empty() || options.mixed_precision()) return;
+  const auto changed = [&](size_t i) {
+    return torch::autograd::impl::try_get_grad_accumulator(parameters[i]) != accumulators[i];
+  };
+  if (!changed(0) && !changed(parameters.size() - 1)) return;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (changed(i)) torch::autograd::impl::set_grad_accumulator(parameters[i], weak(accumulators[i]));
+  }
 }
 
 bool State::changes_inputs() const { return !options.device_ids().empty() || low_precision; }
@@ -185,13 +207,25 @@ void State::backward_begins(size_t parameter) {
 }
 
 void State::backward_ended() {
-  backward_runs = false;
-  if (announced == Announced::kReduced) announced = Announced::kNothing;
-  if (!options.gradient_as_bucket_view()) return;
-  // Behind the Reducer's own end of backward, which may come after this one.
+  // Behind the Reducer's own end of backward, which may have been queued later than this one.
   Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-    if (const auto state = weak.lock()) state->hand_out_detached_views();
+    if (const auto state = weak.lock()) state->reduction_ended();
   });
+}
+
+void State::reduction_ended() {
+  backward_runs = false;
+  if (announced != Announced::kReduced) return;
+  if (reducer && !static_graph) {
+    try {
+      reducer->check_finalized();
+    } catch (const c10::Error&) {
+      return;  // a backward within the backward (checkpointing) has ended; or gradients are missing, as the next forward will say
+    }
+  }
+  // With a static graph backward may nest, and the Reducer does not know before the outermost has ended.
+  if (!static_graph) announced = Announced::kNothing;
+  if (options.gradient_as_bucket_view()) hand_out_detached_views();
 }
 
 // LibTorch's Optimizer::zero_grad() detaches gradients in place, which autograd refuses for views. The same memory under a handle

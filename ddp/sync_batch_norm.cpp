@@ -63,9 +63,11 @@ Statistics statistics_of_all_ranks(const Tensor& input, const c10::intrusive_ptr
 //   dx = w/σ · (dy − Σdy/n − x̂ · Σ(dy·x̂)/n), sums over all ranks; dw = Σ dy·x̂ and db = Σ dy of this rank alone, as the Reducer adds
 //   up over ranks.
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& input, const Tensor& weight,
-                        const Tensor& bias, const Tensor& mean, const Tensor& var, double count, double eps,
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& input,
+                        const std::optional<Tensor>& given_weight, const std::optional<Tensor>& given_bias,
+                        const Tensor& mean, const Tensor& var, double count, double eps,
                         const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+    const Tensor weight = given_weight.value_or(Tensor()), bias = given_bias.value_or(Tensor());
     context->save_for_backward({input, weight, mean, var});
     context->saved_data["count"] = count;
     context->saved_data["eps"] = eps;
@@ -195,8 +197,10 @@ Tensor sync_batch_norm(const Tensor& input, const Tensor& weight, const Tensor& 
       running_var.mul_(1 - momentum).add_(statistics.var, momentum * statistics.count / (statistics.count - 1));
     }
   }
-  return SyncBatchNormFunction::apply(input, weight, bias, statistics.mean, statistics.var, statistics.count, eps,
-                                      group);
+  // An undefined tensor is no input of a function; an optional without a value is.
+  const auto optional = [](const Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
+  return SyncBatchNormFunction::apply(input, optional(weight), optional(bias), statistics.mean, statistics.var,
+                                      statistics.count, eps, group);
 }
 
 SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& given,

@@ -1,0 +1,81 @@
+#include "ddp/comm_hooks.h"
+
+#include <torch/torch.h>
+
+#include "ddp/default_group.h"
+
+namespace lockstep::ddp {
+namespace detail {
+
+c10::intrusive_ptr<c10d::ProcessGroup> group_or_default(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  return group ? group : default_group();
+}
+
+GradFuture mean_over_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const torch::Tensor& tensor) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> tensors{tensor.div_(group->getSize())};
+  return group->allreduce(tensors)->getFuture()->then(
+      [](c10::ivalue::Future& done) { return c10::IValue(done.value().toTensorVector()[0]); }, c10::TensorType::get());
+}
+
+GradFuture completed(const torch::Tensor& value) {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get());
+  future->markCompleted(value);
+  return future;
+}
+
+}  // namespace detail
+
+namespace {
+
+using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+// Once `sent` has arrived, its values are in `buffer`, which has the type that the Reducer expects.
+GradFuture then_copy_into(const torch::Tensor& buffer, const GradFuture& sent) {
+  return sent->then(
+      [buffer](c10::ivalue::Future& done) {
+        const torch::NoGradGuard no_grad;
+        buffer.copy_(done.value().toTensor());
+        return c10::IValue(buffer);
+      },
+      c10::TensorType::get());
+}
+
+CommHook compress_hook(const char* name, torch::ScalarType type, Group group) {
+  return CommHook(name, [type, group = std::move(group)](GradBucket& bucket) {
+    const auto buffer = bucket.getBuffer();
+    return then_copy_into(buffer, detail::mean_over_ranks(detail::group_or_default(group), buffer.to(type)));
+  });
+}
+
+CommHook compress_wrapper(const char* prefix, torch::ScalarType type, CommHook hook) {
+  return CommHook(prefix + hook.name, [type, hook](GradBucket& bucket) {
+    const auto buffer = bucket.getBuffer();
+    auto compressed = buffer.to(type);
+    bucket.setBuffer(compressed);
+    return then_copy_into(buffer, hook.run(bucket));
+  });
+}
+
+}  // namespace
+
+CommHook allreduce_hook(Group group) {
+  return CommHook("allreduce_hook", [group = std::move(group)](GradBucket& bucket) {
+    return detail::mean_over_ranks(detail::group_or_default(group), bucket.getBuffer());
+  });
+}
+CommHook fp16_compress_hook(Group group) { return compress_hook("fp16_compress_hook", torch::kHalf, std::move(group)); }
+CommHook bf16_compress_hook(Group group) {
+  return compress_hook("bf16_compress_hook", torch::kBFloat16, std::move(group));
+}
+CommHook fp16_compress_wrapper(CommHook hook) {
+  return compress_wrapper("fp16_compress_wrapper of ", torch::kHalf, std::move(hook));
+}
+CommHook bf16_compress_wrapper(CommHook hook) {
+  return compress_wrapper("bf16_compress_wrapper of ", torch::kBFloat16, std::move(hook));
+}
+CommHook noop_hook() {
+  return CommHook("noop_hook", [](GradBucket& bucket) { return detail::completed(bucket.getBuffer()); });
+}
+
+}  // namespace lockstep::ddp

@@ -1,0 +1,62 @@
+// Post-local SGD (Lin, Stich, Patel, Jaggi, ICLR 2020, arXiv 1808.07217): gradients are reduced over all ranks for the first steps,
+// over a subgroup (or not at all) from there on, and the models are averaged over all ranks every few steps.
+//
+//   auto state = std::make_shared<ddp::PostLocalSGDState>(ddp::PostLocalSGDOptions().subgroup(node).start_localSGD_iter(100));
+//   net.register_comm_hook(ddp::post_localSGD_hook(state));
+//   ddp::PeriodicModelAverager averager(/*period=*/4, /*warmup_steps=*/100);
+//   …
+//   optimizer.step();
+//   averager.average_parameters(net->parameters());
+#pragma once
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ddp/comm_hook.h"
+
+namespace lockstep::ddp {
+
+struct PostLocalSGDOptions {
+  /// All ranks. Empty: the default group.
+  TORCH_ARG(c10::intrusive_ptr<c10d::ProcessGroup>, process_group) = {};
+  /// Ranks that go on reducing gradients among themselves, those of one node say.
+  TORCH_ARG(c10::intrusive_ptr<c10d::ProcessGroup>, subgroup) = {};
+  /// Steps that are reduced over all ranks first.
+  TORCH_ARG(int64_t, start_localSGD_iter) = 0;
+  /// Whether gradients are reduced over the subgroup from there on, or stay on their rank.
+  TORCH_ARG(bool, post_local_gradient_allreduce) = true;
+};
+
+class PostLocalSGDState {
+ public:
+  /// Throws std::invalid_argument without a subgroup where one is needed.
+  explicit PostLocalSGDState(PostLocalSGDOptions options);
+  int64_t iter() const { return iter_; }
+  GradFuture reduce(GradBucket& bucket);
+
+ private:
+  PostLocalSGDOptions options_;
+  int64_t iter_ = 0;
+};
+
+CommHook post_localSGD_hook(std::shared_ptr<PostLocalSGDState> state);
+
+/// Averages parameters over all ranks in every period-th call from call number `warmup_steps` on.
+class PeriodicModelAverager {
+ public:
+  /// Throws std::invalid_argument for a period below 1 or negative warm-up.
+  explicit PeriodicModelAverager(int64_t period, int64_t warmup_steps = 0,
+                                 c10::intrusive_ptr<c10d::ProcessGroup> group = {});
+  /// Call it after each optimizer step. Those parameters that have a gradient become their mean, in one all_reduce per type.
+  /// Collective in the calls that average. Returns whether this one did.
+  bool average_parameters(const std::vector<torch::Tensor>& parameters);
+  int64_t step() const { return step_; }
+
+ private:
+  int64_t period_, warmup_steps_, step_ = 0;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+};
+
+}  // namespace lockstep::ddp

@@ -1,0 +1,225 @@
+// What goes wrong is said with names and ranks, on every rank that it concerns, and nobody waits for ever.
+#include <gmock/gmock.h>
+
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/parameter_check.h"
+#include "tests/ddp/models.h"
+#include "tests/ddp/ranks.h"
+
+namespace lockstep::test {
+namespace {
+
+using ddp::DistributedDataParallel;
+using ddp::Options;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+torch::Tensor input() { return torch::ones({2, 8}); }
+
+TEST(Errors, ParametersThatDifferAreNamedOnEveryRank) {
+  EXPECT_THAT(errors_of_ranks(3,
+                              [](Rank& rank) {
+                                auto net = DistributedDataParallel(Mlp(rank.rank == 1 ? 12 : 16),
+                                                                   Options().process_group(rank.group));
+                              }),
+              Each(AllOf(HasSubstr("rank 1 (6 tensors; ranks 0, 2: 6)"),
+                         HasSubstr("fc1.weight is [12, 8] Float where ranks 0, 2 has [16, 8]"))));
+  EXPECT_THAT(errors_of_ranks(2,
+                              [](Rank& rank) {
+                                Mlp module;
+                                if (rank.rank == 1) module->fc3->bias.set_data(module->fc3->bias.to(torch::kDouble));
+                                auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+                              }),
+              Each(HasSubstr("fc3.bias is [4] Double where rank 0 has [4] Float")));
+  EXPECT_THAT(errors_of_ranks(2,
+                              [](Rank& rank) {
+                                auto options = Options().process_group(rank.group);
+                                if (rank.rank == 0) {
+                                  auto net = DistributedDataParallel(Mlp(), options);
+                                } else {
+                                  auto net = DistributedDataParallel(PartlyUsed(), options);
+                                }
+                              }),
+              Each(HasSubstr("is missing")));
+}
+
+TEST(Errors, ARankThatCannotWrapStopsAll) {
+  const auto errors = errors_of_ranks(2, [](Rank& rank) {
+    Mlp module;
+    if (rank.rank == 1) {
+      for (auto& parameter : module->parameters()) parameter.requires_grad_(false);
+    }
+    auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 1: no parameter"), HasSubstr("requires a gradient"))));
+}
+
+TEST(Errors, OptionsThatDoNotFit) {
+  const auto error_of = [](const std::function<Options(Mlp&)>& options) {
+    return errors_of_ranks(1, [&](Rank& rank) {
+      Mlp module;
+      auto chosen = options(module);
+      auto net = DistributedDataParallel(module, chosen.process_group(rank.group));
+    })[0];
+  };
+  EXPECT_THAT(error_of([](Mlp&) { return Options().device_ids({torch::kCPU, torch::kCPU}); }), HasSubstr("one device"));
+  EXPECT_THAT(error_of([](Mlp&) { return Options().device_ids({torch::kCPU}); }), HasSubstr("single GPU"));
+  EXPECT_THAT(error_of([](Mlp&) { return Options().output_device(torch::kCPU); }), HasSubstr("single GPU"));
+  EXPECT_THAT(error_of([](Mlp&) { return Options().ignored_parameters({"fc9.weight"}); }),
+              AllOf(HasSubstr("no parameter or buffer 'fc9.weight'"), HasSubstr("fc1.weight")));
+  EXPECT_THAT(error_of([](Mlp& m) { return Options().param_to_hook_all_reduce(m->fc1->weight); }),
+              HasSubstr("set together"));
+  EXPECT_THAT(error_of([](Mlp&) { return Options().bucket_cap_mb(0.0); }), HasSubstr("greater than 0"));
+  EXPECT_THAT(
+      error_of([](Mlp&) {
+        return Options().find_unused_parameters(true).mixed_precision(ddp::MixedPrecision().param_dtype(torch::kHalf));
+      }),
+      HasSubstr("static_graph"));
+  EXPECT_THAT(errors_of_ranks(1,
+                              [](Rank& rank) {
+                                auto module = std::make_shared<MlpImpl>();
+                                module->register_parameter("late", torch::empty({2}, torch::kMeta));
+                                auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+                              })[0],
+              AllOf(HasSubstr("meta"), HasSubstr("late")));
+  EXPECT_THAT(errors_of_ranks(1, [](Rank&) { auto net = DistributedDataParallel(Mlp()); })[0],
+              HasSubstr("no default process group"));
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 12
+  EXPECT_THAT(errors_of_ranks(2,
+                              [](Rank& rank) {
+                                auto net = DistributedDataParallel(
+                                    Mlp(), Options().process_group(rank.group).batched_grad_copy(true));
+                              }),
+              Each(HasSubstr("needs LibTorch 2.12")));
+#endif
+}
+
+TEST(Errors, UnusedParametersAreNamedAtTheNextForward) {
+  const auto errors = errors_of_ranks(2, [](Rank& rank) {
+    auto net = DistributedDataParallel(PartlyUsed(), Options().process_group(rank.group));
+    net->skip = false;
+    for (int step = 0; step < 3; ++step) net(input()).sum().backward();
+    net->skip = true;
+    net(input()).sum().backward();
+    EXPECT_THROW(net.check_reducer_finalized(), std::runtime_error);
+    net(input());
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(errors[rank],
+                AllOf(HasSubstr("on rank " + std::to_string(rank) + " gave no gradient to 2 of 6 parameters"),
+                      HasSubstr("skipped.weight, skipped.bias"), Not(HasSubstr("used.weight, used")),
+                      HasSubstr("find_unused_parameters(true)")));
+  }
+}
+
+TEST(Errors, BackwardWithoutForwardOfTheWrapper) {
+  run_ranks(2, [](Rank& rank) {
+    auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+    const auto message = [](const std::function<void()>& backward) -> std::string {
+      try {
+        backward();
+      } catch (const std::exception& error) {
+        return error.what();
+      }
+      return "";
+    };
+    EXPECT_THAT(message([&] { net->forward(input()).sum().backward(); }),
+                AllOf(HasSubstr("on rank " + std::to_string(rank.rank)), HasSubstr("no forward of the wrapper")));
+    net.zero_grad();
+    net(input()).sum().backward();
+    const auto loss = net(input()).sum();
+    loss.backward({}, /*retain_graph=*/true);
+    EXPECT_THAT(message([&] { loss.backward(); }), HasSubstr("second time"));
+    net.zero_grad();
+    {
+      auto scope = net.no_sync();
+      const auto local = net(input()).sum();
+      local.backward({}, true);
+      local.backward();
+    }
+    net.zero_grad();
+    net(input()).sum().backward();  // and all is well again
+  });
+}
+
+// A function whose backward runs another backward over the same parameter, as activation checkpointing does.
+struct Reentrant : torch::autograd::Function<Reentrant> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               const torch::Tensor& weight) {
+    context->save_for_backward({x, weight});
+    return x.mm(weight);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const torch::AutoGradMode on(true);
+    const auto x = saved[0].detach().requires_grad_();
+    x.mm(saved[1]).backward(gradients[0]);
+    return {x.grad(), torch::Tensor()};
+  }
+};
+struct CheckpointedImpl : torch::nn::Module {
+  CheckpointedImpl()
+      : weight(register_parameter("weight", torch::eye(8) * 0.5)), fc(register_module("fc", torch::nn::Linear(8, 8))) {}
+  torch::Tensor forward(const torch::Tensor& x) { return Reentrant::apply(Reentrant::apply(fc(x), weight), weight); }
+  torch::Tensor weight;
+  torch::nn::Linear fc;
+};
+
+TEST(Errors, AParameterThatIsReadyTwiceIsNamed) {
+  EXPECT_THAT(errors_of_ranks(
+                  1,
+                  [](Rank& rank) {
+                    auto net = DistributedDataParallel(CheckpointedImpl(), Options().process_group(rank.group));
+                    net.register_builtin_comm_hook(c10d::BuiltinCommHookType::ALLREDUCE);  // so that one rank reduces
+                    for (int step = 0; step < 2; ++step) net(input()).sum().backward();
+                  })[0],
+              AllOf(HasSubstr("ready only once"), HasSubstr("name weight")));
+  // With a static graph it is counted, and right.
+  run_ranks(2, [](Rank& rank) {
+    auto net = DistributedDataParallel(CheckpointedImpl(), Options().process_group(rank.group).static_graph(true));
+    for (int step = 0; step < 3; ++step) {
+      net.zero_grad();
+      net(input() * (rank.rank + 1)).sum().backward();
+    }
+    CheckpointedImpl alone;
+    const torch::NoGradGuard no_grad;
+    EXPECT_TRUE(net->weight.grad().defined());
+  });
+}
+
+TEST(Errors, ARankThatThrowsInForwardOrDiesInBackwardFreesTheOthers) {
+  for (const bool in_backward : {false, true}) {
+    const auto errors = errors_of_ranks(3, [&](Rank& rank) {
+      auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+      for (int step = 0; step < 3; ++step) {
+        if (rank.rank == 1 && step == 2 && !in_backward) throw std::runtime_error("no data");
+        auto output = net(input());
+        if (rank.rank == 1 && step == 2) {
+          net->fc2->weight.register_hook([](const torch::Tensor&) { throw std::runtime_error("bad gradient"); });
+        }
+        output.sum().backward();
+      }
+    });
+    EXPECT_THAT(errors[1], HasSubstr(in_backward ? "bad gradient" : "no data"));
+    EXPECT_NE(errors[0], "");
+    EXPECT_NE(errors[2], "");
+  }
+}
+
+TEST(Difference, NamesTheMinorityAndWhatItHas) {
+  using ddp::detail::TensorDescription;
+  const std::vector<TensorDescription> right{{"a", "[2] Float"}, {"b", "[3] Float"}};
+  EXPECT_EQ(ddp::detail::difference({right, right}), "");
+  EXPECT_THAT(ddp::detail::difference({right, {{"a", "[2] Float"}}, right}),
+              AllOf(HasSubstr("rank 1 (1 tensors; ranks 0, 2: 2)"), HasSubstr("b [3] Float is missing")));
+  EXPECT_THAT(ddp::detail::difference({right, {{"b", "[3] Float"}, {"a", "[2] Float"}}}),
+              HasSubstr("the order differs: number 0 is b where rank 0 has a"));
+  EXPECT_THAT(ddp::detail::difference({right, {{"a", "[2] Float"}, {"b", "[3] Float"}, {"c", "[1] Float"}}}),
+              HasSubstr("c [1] Float is one that rank 0 has not"));
+}
+
+}  // namespace
+}  // namespace lockstep::test

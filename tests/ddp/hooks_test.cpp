@@ -1,0 +1,178 @@
+// Communication hooks: exact ones give the same bits, lossy ones stay close, and all keep replicas equal.
+#include <gmock/gmock.h>
+
+#include "ddp/comm_hooks.h"
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/post_local_sgd.h"
+#include "ddp/power_sgd.h"
+#include "tests/ddp/models.h"
+#include "tests/ddp/ranks.h"
+
+namespace lockstep::test {
+namespace {
+
+using ddp::DistributedDataParallel;
+using ddp::Options;
+using MakeHook = std::function<ddp::CommHook(const Rank&)>;
+
+struct Training {
+  std::vector<torch::Tensor> last;     // parameters of each rank
+  std::vector<double> first_and_last;  // losses of rank 0
+};
+
+// A small regression that every method has to learn, on two ranks.
+Training train(const MakeHook& make_hook, int steps = 20,
+               const std::function<void(Rank&, DistributedDataParallel<MlpImpl>&)>& after_step = {}) {
+  Training training{std::vector<torch::Tensor>(2), {}};
+  run_ranks(2, [&](Rank& rank) {
+    Mlp module(32);
+    fill_parameters(*module, 7);
+    auto net = DistributedDataParallel(module, Options().process_group(rank.group).bucket_cap_mb(2e-3));
+    if (make_hook) net.register_comm_hook(make_hook(rank));
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    const auto x = random_tensor({32, 8}, 1).narrow(0, rank.rank * 16, 16);
+    const auto y = torch::cat({x.narrow(1, 0, 2), x.narrow(1, 2, 2) * 0.5}, 1);
+    for (int step = 0; step < steps; ++step) {
+      net.zero_grad();
+      const auto loss = torch::mse_loss(net(x), y);
+      loss.backward();
+      optimizer.step();
+      if (after_step) after_step(rank, net);
+      if (rank.rank == 0 && (step == 0 || step == steps - 1)) training.first_and_last.push_back(loss.item<double>());
+    }
+    training.last[rank.rank] = flat(*net);
+  });
+  return training;
+}
+
+TEST(Hooks, OfAllReduceGiveTheSameBitsAsNone) {
+  const auto plain = train({}).last[0];
+  const auto hooked = train([](const Rank& rank) { return ddp::allreduce_hook(rank.group); });
+  EXPECT_TRUE(hooked.last[0].equal(plain));
+  EXPECT_TRUE(hooked.last[1].equal(plain));
+  run_ranks(2, [&](Rank& rank) {
+    for (const auto type : {c10d::BuiltinCommHookType::ALLREDUCE, c10d::BuiltinCommHookType::FP16_COMPRESS}) {
+      auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+      net.register_builtin_comm_hook(type);
+      net(torch::ones({2, 8}) * (rank.rank + 1)).sum().backward();
+      EXPECT_TRUE(net->fc1->weight.grad().defined());
+    }
+  });
+}
+
+TEST(Hooks, ThatCompressStayCloseAndKeepReplicasEqual) {
+  const auto plain = train({}).last[0];
+  const std::pair<MakeHook, double> hooks[] = {
+      {[](const Rank& rank) { return ddp::fp16_compress_hook(rank.group); }, 2e-3},
+      {[](const Rank& rank) { return ddp::bf16_compress_hook(rank.group); }, 1e-2},
+      {[](const Rank& rank) { return ddp::fp16_compress_wrapper(ddp::allreduce_hook(rank.group)); }, 2e-3},
+      {[](const Rank& rank) { return ddp::bf16_compress_wrapper(ddp::allreduce_hook(rank.group)); }, 1e-2},
+  };
+  for (const auto& [hook, bound] : hooks) {
+    const auto trained = train(hook);
+    EXPECT_TRUE(trained.last[0].equal(trained.last[1]));
+    EXPECT_LT(max_difference(trained.last[0], plain), bound);
+    EXPECT_GT(max_difference(trained.last[0], plain), 0) << "nothing was compressed";
+  }
+}
+
+TEST(Hooks, NoopLeavesReplicasApart) {
+  const auto trained = train([](const Rank&) { return ddp::noop_hook(); });
+  EXPECT_FALSE(trained.last[0].equal(trained.last[1]));
+}
+
+TEST(Hooks, PowerSGDLearnsWithLessSent) {
+  for (const bool batched : {false, true}) {
+    for (const bool same_shape : {false, true}) {
+      for (const int64_t approximation_rank : {1, 4}) {
+        std::vector<std::shared_ptr<ddp::PowerSGDState>> states(2);
+        const auto trained = train(
+            [&](const Rank& rank) {
+              states[rank.rank] =
+                  std::make_shared<ddp::PowerSGDState>(ddp::PowerSGDOptions()
+                                                           .process_group(rank.group)
+                                                           .matrix_approximation_rank(approximation_rank)
+                                                           .start_powerSGD_iter(3)
+                                                           .min_compression_rate(1)
+                                                           .orthogonalization_epsilon(1e-8)
+                                                           .batch_tensors_with_same_shape(same_shape));
+              return batched ? ddp::batched_powerSGD_hook(states[rank.rank]) : ddp::powerSGD_hook(states[rank.rank]);
+            },
+            60);
+        EXPECT_TRUE(trained.last[0].equal(trained.last[1]));
+        EXPECT_LT(trained.first_and_last[1], 0.5 * trained.first_and_last[0]);
+        EXPECT_EQ(states[0]->iter(), 60);
+        EXPECT_GT(states[0]->compression_stats().rate, 1);
+      }
+    }
+  }
+  EXPECT_THROW(ddp::PowerSGDState(ddp::PowerSGDOptions().start_powerSGD_iter(1)), std::invalid_argument);
+}
+
+TEST(Hooks, PowerSGDOfFullRankIsExact) {
+  // With r = min(n, m) two factors hold any matrix; no error is left to feed back.
+  const auto plain = train({}).last[0];
+  const auto trained = train([&](const Rank& rank) {
+    return ddp::powerSGD_hook(std::make_shared<ddp::PowerSGDState>(ddp::PowerSGDOptions()
+                                                                       .process_group(rank.group)
+                                                                       .matrix_approximation_rank(32)
+                                                                       .start_powerSGD_iter(2)
+                                                                       .min_compression_rate(1e-9)));
+  });
+  EXPECT_LT(max_difference(trained.last[0], plain), 1e-4);
+}
+
+TEST(Orthogonalize, GivesOrthonormalColumns) {
+  for (const int64_t columns : {1, 2, 5}) {
+    auto matrices = random_tensor({3, 9, columns}, 4);
+    ddp::detail::orthogonalize(matrices, 0);
+    EXPECT_LT(max_difference(torch::bmm(matrices.transpose(1, 2), matrices),
+                             torch::eye(columns).expand({3, columns, columns})),
+              1e-5);
+  }
+}
+
+TEST(Hooks, PostLocalSGDReducesInSubgroupsAndAveragesModels) {
+  std::vector<torch::Tensor> last(4), before_averaging(4);
+  run_ranks(4, [&](Rank& rank) {
+    const auto half = make_group(rank.store, rank.rank % 2, 2, rank.rank < 2 ? "low" : "high");
+    auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+    auto state = std::make_shared<ddp::PostLocalSGDState>(
+        ddp::PostLocalSGDOptions().process_group(rank.group).subgroup(half).start_localSGD_iter(2));
+    net.register_comm_hook(ddp::post_localSGD_hook(state));
+    ddp::PeriodicModelAverager averager(/*period=*/3, /*warmup_steps=*/2, rank.group);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    for (int step = 0; step < 6; ++step) {
+      net.zero_grad();
+      net(random_tensor({4, 8}, 10 * step + rank.rank)).square().mean().backward();
+      optimizer.step();
+      if (step == 5) before_averaging[rank.rank] = flat(*net);
+      EXPECT_EQ(averager.average_parameters(net->parameters()), step == 2 || step == 5);
+    }
+    last[rank.rank] = flat(*net);
+    EXPECT_EQ(state->iter(), 6);
+  });
+  EXPECT_TRUE(before_averaging[0].equal(before_averaging[1]));
+  EXPECT_FALSE(before_averaging[0].equal(before_averaging[2]));
+  for (int rank = 1; rank < 4; ++rank) EXPECT_TRUE(last[rank].equal(last[0]));
+  EXPECT_THROW(ddp::PostLocalSGDState{ddp::PostLocalSGDOptions()}, std::invalid_argument);
+  EXPECT_THROW(ddp::PeriodicModelAverager(0), std::invalid_argument);
+}
+
+TEST(Hooks, SeeTheirGradientsAndAreRegisteredOnce) {
+  run_ranks(2, [](Rank& rank) {
+    auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+    EXPECT_THROW(net.register_comm_hook(ddp::CommHook("empty", nullptr)), std::invalid_argument);
+    net.register_comm_hook([&](ddp::GradBucket& bucket) {
+      EXPECT_EQ(bucket.getGradients().size(), bucket.getParameters().size());
+      return ddp::detail::mean_over_ranks(rank.group, bucket.getBuffer());
+    });
+    EXPECT_THROW(net.register_comm_hook(ddp::noop_hook()), std::logic_error);
+    EXPECT_THROW(net.register_builtin_comm_hook(c10d::BuiltinCommHookType::ALLREDUCE), std::logic_error);
+    net(torch::ones({1, 8})).sum().backward();
+    EXPECT_EQ(net.logging_data().strs_map.at("comm_hook"), "custom");
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,114 @@
+// Uneven inputs: ranks that are out of data answer for those that are not, and all end with one model.
+#include <gmock/gmock.h>
+
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/join.h"
+#include "tests/ddp/models.h"
+#include "tests/ddp/ranks.h"
+
+namespace lockstep::test {
+namespace {
+
+using ddp::DistributedDataParallel;
+using ddp::JoinOptions;
+using ddp::Options;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+// Rank r has 2 + 2r batches.
+int batches_of(int rank) { return 2 + 2 * rank; }
+torch::Tensor batch_of(int rank, int step) { return random_tensor({4, 8}, 10 * step + rank); }
+
+template <class Model>
+std::vector<torch::Tensor> train_joined(int ranks, const Options& options, const JoinOptions& join_options,
+                                        bool accumulate = false) {
+  std::vector<torch::Tensor> last(ranks);
+  run_ranks(ranks, [&](Rank& rank) {
+    Model module;
+    fill_parameters(*module, 5);
+    auto chosen = options;
+    auto net = DistributedDataParallel(module, chosen.process_group(rank.group));
+    torch::optim::SGD optimizer(net->parameters(), 0.05);
+    net.join(
+        [&] {
+          for (int step = 0; step < batches_of(rank.rank); ++step) {
+            if (accumulate) net.require_backward_grad_sync(step % 2 == 1);
+            net(batch_of(rank.rank, step)).square().mean().backward();
+            if (accumulate && step % 2 == 0) continue;
+            optimizer.step();
+            net.zero_grad();
+          }
+        },
+        join_options);
+    net.require_backward_grad_sync(true);
+    last[rank.rank] = flat(*net);
+    // And after it training goes on as ever.
+    net(batch_of(rank.rank, 90)).sum().backward();
+  });
+  return last;
+}
+
+TEST(Join, EndsWithTheModelOfARankThatTrainedLast) {
+  for (const auto& options :
+       {Options(), Options().find_unused_parameters(true), Options().gradient_as_bucket_view(true),
+        Options().bucket_cap_mb(1e-4), Options().static_graph(true)}) {
+    const auto last = train_joined<Mlp>(3, options, JoinOptions());
+    EXPECT_TRUE(last[1].equal(last[0]));
+    EXPECT_TRUE(last[2].equal(last[0]));
+  }
+  const auto buffers = train_joined<ConvNet>(2, Options(), JoinOptions());
+  EXPECT_TRUE(buffers[1].equal(buffers[0]));
+  const auto accumulated = train_joined<Mlp>(2, Options(), JoinOptions(), /*accumulate=*/true);
+  EXPECT_TRUE(accumulated[1].equal(accumulated[0]));
+}
+
+TEST(Join, DividesByAllRanksOrByThoseThatTrain) {
+  for (const bool initial : {true, false}) {
+    const auto joined = train_joined<Mlp>(2, Options(), JoinOptions().divide_by_initial_world_size(initial))[0];
+    Mlp module;
+    fill_parameters(*module, 5);
+    torch::optim::SGD optimizer(module->parameters(), 0.05);
+    for (int step = 0; step < batches_of(1); ++step) {
+      module->zero_grad();
+      const int training = step < batches_of(0) ? 2 : 1;
+      for (int rank = 2 - training; rank < 2; ++rank) {
+        (module(batch_of(rank, step)).square().mean() / (initial ? 2 : training)).backward();
+      }
+      optimizer.step();
+    }
+    EXPECT_LT(max_difference(joined, flat(*module)), 1e-6) << initial;
+  }
+}
+
+TEST(Join, CanThrowOnEveryRankInstead) {
+  const auto errors = errors_of_ranks(3, [](Rank& rank) {
+    auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+    net.join(
+        [&] {
+          for (int step = 0; step < batches_of(rank.rank); ++step) net(batch_of(rank.rank, step)).sum().backward();
+        },
+        JoinOptions().throw_on_early_termination(true));
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("no more inputs")));
+}
+
+TEST(Join, TakesSeveralModulesAndNone) {
+  run_ranks(2, [](Rank& rank) {
+    auto one = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+    auto two = DistributedDataParallel(Encoder(), Options().process_group(rank.group));
+    ddp::join({one, two}, [&] {
+      for (int step = 0; step < batches_of(rank.rank); ++step) {
+        const auto x = batch_of(rank.rank, step);
+        one(x).sum().backward();
+        two(x).sum().backward();
+      }
+    });
+    EXPECT_THROW(ddp::join({}, [] {}), std::invalid_argument);
+    int ran = 0;
+    one.join([&] { ++ran; }, JoinOptions().enable(false));
+    EXPECT_EQ(ran, 1);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,134 @@
+// Over dist's groups, as cells and plain programs have them: the default group, the lesson's class, helpers, and a wrapper that goes
+// on after collectives were aborted and the group was connected again.
+#include <gmock/gmock.h>
+
+#include "ddp/ddp.h"
+#include "dist/dist.h"
+#include "tests/ddp/models.h"
+#include "tests/ddp/ranks.h"
+#include "tests/support/spawn_ranks.h"
+
+namespace lockstep::test {
+namespace {
+
+using ddp::DistributedDataParallel;
+using ddp::SimpleDistributedDataParallel;
+using ::testing::HasSubstr;
+
+void expect_equal_on_ranks(const torch::Tensor& mine) {
+  for (const auto& theirs : dist::all_gather(mine)) EXPECT_TRUE(theirs.equal(mine));
+}
+
+TEST(DefaultGroup, IsTakenByWrappersHooksAndNorms) {
+  testing::spawn_ranks(2, [](int rank, int) {
+    ConvNet module;
+    ddp::convert_sync_batchnorm(*module);
+    auto net = DistributedDataParallel(module);
+    net.register_comm_hook(ddp::fp16_compress_hook());
+    for (int step = 0; step < 3; ++step) {
+      net.zero_grad();
+      net(random_tensor({4, 8}, rank)).sum().backward();
+      expect_equal_on_ranks(flat_gradients(*net));
+    }
+  });
+}
+
+TEST(Simple, TeachesTheFourVersions) {
+  const auto outcomes = testing::run_as_threads(2, [](int rank, int) {
+    Mlp module;
+    fill_parameters(*module, 42 + rank);
+    auto net = SimpleDistributedDataParallel(module);
+  });
+  EXPECT_TRUE(outcomes[0].ok()) << outcomes[0];
+  EXPECT_THAT(outcomes[1].error, AllOf(HasSubstr("rank 1"), HasSubstr("fc1.weight"), HasSubstr("set_seed")));
+
+  testing::spawn_ranks(2, [](int rank, int) {
+    Mlp module, large;
+    fill_parameters(*module, 43);
+    fill_parameters(*large, 43);
+    auto net = SimpleDistributedDataParallel(module);
+    const auto whole = random_tensor({8, 8}, 1);
+    for (int micro = 0; micro < 2; ++micro) {
+      std::shared_ptr<void> scope;
+      if (micro == 0) scope = net.no_sync();
+      (net(whole.narrow(0, rank * 4 + micro * 2, 2)).square().mean() / 2).backward();
+      net.sync_gradients();
+    }
+    large(whole).square().mean().backward();
+    EXPECT_LT(max_difference(flat_gradients(*module), flat_gradients(*large)), 1e-6);
+    expect_equal_on_ranks(flat_gradients(*module));
+    net.disable_grad_sync();
+    module->zero_grad();
+    net(whole.narrow(0, rank * 4, 4)).sum().backward();
+    net.sync_gradients();
+    const auto apart = dist::all_gather(flat_gradients(*module));
+    EXPECT_FALSE(apart[0].equal(apart[1]));
+    net.enable_grad_sync();
+    net.eval();
+    EXPECT_FALSE(module->is_training());
+    net.train();
+  });
+}
+
+TEST(Regroup, LetsAWrapperGoOnAfterReset) {
+  testing::spawn_ranks(2, [](int rank, int) {
+    auto net = DistributedDataParallel(Mlp());
+    const auto x = random_tensor({4, 8}, rank);
+    for (int generation = 1; generation <= 2; ++generation) {
+      for (int step = 0; step < 2; ++step) net(x).sum().backward();
+      if (rank == 0) {
+        EXPECT_ANY_THROW({
+          auto loss = net(x).sum();
+          dist::abort("the test wants it");
+          loss.backward();
+        });
+      } else {
+        EXPECT_ANY_THROW(net(x).sum().backward());
+      }
+      dist::regroup(generation, RankSet::all(2));
+      net.reset();
+      net.zero_grad();
+      net(x).sum().backward();
+      expect_equal_on_ranks(flat_gradients(*net));
+    }
+  });
+}
+
+TEST(Helpers, AccumulationStepsDivideByTheRanks) {
+  EXPECT_EQ(ddp::accumulation_steps(1 << 19, 4 * 2048, 1), 64);
+  EXPECT_EQ(ddp::accumulation_steps(1 << 19, 4 * 2048, 4), 16);
+  try {
+    ddp::accumulation_steps(1 << 19, 4 * 2048, 3);
+    FAIL();
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("on each of 3 ranks"), HasSubstr("516096 or 540672")));
+  }
+  EXPECT_THROW(ddp::accumulation_steps(0, 1, 1), std::invalid_argument);
+  EXPECT_TRUE(ddp::is_main_rank());
+}
+
+TEST(Helpers, SamplersDivideTheData) {
+  testing::spawn_ranks(3, [](int rank, int) {
+    EXPECT_EQ(ddp::is_main_rank(), rank == 0);
+    auto sampler = ddp::random_sampler(10, /*allow_duplicates=*/false);
+    std::vector<int64_t> epochs[2];
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      sampler.set_epoch(epoch);
+      sampler.reset();
+      while (const auto indices = sampler.next(2)) {
+        for (const size_t index : *indices) epochs[epoch].push_back(static_cast<int64_t>(index));
+      }
+      std::vector<int64_t> all;
+      for (const auto& theirs : dist::all_gather_object(epochs[epoch]))
+        all.insert(all.end(), theirs.begin(), theirs.end());
+      std::sort(all.begin(), all.end());
+      EXPECT_EQ(all.size(), 9) << "three each, the tenth is left out";
+      EXPECT_EQ(std::adjacent_find(all.begin(), all.end()), all.end()) << "a sample was read twice";
+    }
+    auto in_order = ddp::sequential_sampler(6);
+    EXPECT_EQ(in_order.next(9)->size(), 2);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,101 @@
+// Statistics over all ranks: forward, backward and running statistics equal one process with the whole batch.
+#include "ddp/sync_batch_norm.h"
+#include "ddp/distributed_data_parallel.h"
+#include "tests/ddp/models.h"
+#include "tests/ddp/ranks.h"
+
+namespace lockstep::test {
+namespace {
+
+using ddp::DistributedDataParallel;
+using ddp::Options;
+
+TEST(SyncBatchNorm, EqualsOneProcessWithTheWholeBatchAlsoInUnevenParts) {
+  for (const bool affine : {true, false}) {
+    for (const auto& shape : {std::vector<int64_t>{7, 3}, {7, 3, 5}, {7, 3, 2, 4}, {7, 3, 2, 2, 2}}) {
+      const auto whole = random_tensor(shape, 1) * 3 + 100;  // far from zero: cancellation would show
+      const auto weights = random_tensor(shape, 2);
+      torch::nn::BatchNorm1d one(torch::nn::BatchNormOptions(3).affine(affine));
+      auto x = whole.clone().requires_grad_();
+      const auto y =
+          torch::batch_norm(x, one->weight, one->bias, one->running_mean, one->running_var, true, 0.1, 1e-5, false);
+      (y * weights).sum().backward();
+
+      run_ranks(3, [&](Rank& rank) {
+        // 4, 3 and no samples.
+        const int64_t begin = rank.rank == 0 ? 0 : 4, count = rank.rank == 0 ? 4 : (rank.rank == 1 ? 3 : 0);
+        ddp::SyncBatchNorm norm(torch::nn::BatchNormOptions(3).affine(affine), rank.group);
+        auto mine = whole.narrow(0, begin, count).clone().requires_grad_();
+        const auto out = norm(mine);
+        (out * weights.narrow(0, begin, count)).sum().backward();
+        if (count > 0) {
+          EXPECT_LT((out - y.narrow(0, begin, count)).abs().max().item<double>(), 2e-4);
+          EXPECT_LT((mine.grad() - x.grad().narrow(0, begin, count)).abs().max().item<double>(), 2e-4);
+        }
+        EXPECT_TRUE(torch::allclose(norm->running_mean, one->running_mean, 1e-5));
+        EXPECT_TRUE(torch::allclose(norm->running_var, one->running_var, 1e-4));
+        if (!affine) return;
+        auto sums = torch::stack({norm->weight.grad(), norm->bias.grad()});
+        std::vector<torch::Tensor> tensors{sums};
+        rank.group->allreduce(tensors)->wait();
+        EXPECT_TRUE(torch::allclose(sums[0], one->weight.grad(), 1e-3, 1e-3));
+        EXPECT_TRUE(torch::allclose(sums[1], one->bias.grad(), 1e-3, 1e-3));
+      });
+    }
+  }
+}
+
+TEST(SyncBatchNorm, IsBatchNormInEvaluationAndHasItsArchive) {
+  run_ranks(1, [](Rank& rank) {
+    ddp::SyncBatchNorm norm(torch::nn::BatchNormOptions(3).momentum(std::nullopt), rank.group);
+    torch::nn::BatchNorm2d plain(torch::nn::BatchNormOptions(3).momentum(std::nullopt));
+    for (int step = 0; step < 3; ++step) {
+      const auto x = random_tensor({4, 3, 2, 2}, step);
+      EXPECT_TRUE(torch::allclose(norm(x), plain(x), 1e-4, 1e-5));
+    }
+    norm->eval();
+    plain->eval();
+    const auto x = random_tensor({4, 3, 2, 2}, 9);
+    EXPECT_TRUE(torch::allclose(norm(x), plain(x), 1e-4, 1e-5));
+    std::stringstream archive;
+    torch::save(plain, archive);
+    torch::load(norm, archive);
+    EXPECT_TRUE(norm->running_var.equal(plain->running_var));
+    EXPECT_THROW(ddp::sync_batch_norm(torch::ones({3}), {}, {}, {}, {}, 0.1, 1e-5, rank.group), std::invalid_argument);
+  });
+}
+
+TEST(SyncBatchNorm, ConvertedModulesTrainLikeOneProcess) {
+  const auto train = [](const auto& net, ConvNet& module, int64_t begin, int64_t count) {
+    torch::optim::SGD optimizer(module->parameters(), 0.05);
+    for (int step = 0; step < 20; ++step) {
+      module->zero_grad();
+      net(random_tensor({12, 8}, step).narrow(0, begin, count)).square().mean().backward();
+      optimizer.step();
+    }
+  };
+  ConvNet alone;
+  fill_parameters(*alone, 3);
+  train([&](const torch::Tensor& x) { return alone(x); }, alone, 0, 12);
+  for (const int ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&](Rank& rank) {
+      ConvNet module;
+      fill_parameters(*module, 3);
+      EXPECT_EQ(ddp::convert_sync_batchnorm(*module, rank.group), 2);
+      auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+      train([&](const torch::Tensor& x) { return net(x); }, module, rank.rank * 12 / ranks, 12 / ranks);
+      EXPECT_LT(max_difference(flat(*module), flat(*alone)), 5e-5) << ranks << " ranks";
+    });
+  }
+  // What was not converted is left alone.
+  run_ranks(2, [&](Rank& rank) {
+    ConvNet module;
+    fill_parameters(*module, 3);
+    auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+    train([&](const torch::Tensor& x) { return net(x); }, module, rank.rank * 6, 6);
+    EXPECT_GT(max_difference(flat(*module, false), flat(*alone, false)), 1e-4);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::test
