@@ -6,21 +6,34 @@
 #include "compiler/declarations.h"
 #include "compiler/front_end.h"
 #include "compiler/link.h"
+#include "compiler/poll_insertion.h"
+#include "compiler/questions.h"
+#include "compiler/user_headers.h"
 #include "protocol/error.h"
 
 namespace lockstep::compiler {
 
 using namespace clang;
 
+namespace {
+
+std::string ranks_in_words(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
+
+}  // namespace
+
 struct CellCompiler::Impl {
   Impl(const Options& options, const std::string& header)
-      : options(options), diagnostics(options.cells_dir()), instance(read_header(options, header, &diagnostics)) {
+      : options(options),
+        diagnostics(options.cells_dir()),
+        versions(std::make_shared<FileVersions>()),
+        instance(read_header(options, header, &diagnostics, versions)) {
     auto owned_consumer = std::make_unique<EventConsumer>();
     consumer = owned_consumer.get();
     instance->setASTConsumer(std::move(owned_consumer));
     instance->createSema(TU_Incremental, nullptr);
     auto& sema = instance->getSema();
     names = std::make_unique<NameTable>(sema);
+    headers = UserHeaders::watch(*instance, versions, options.include_dirs);
     parser = std::make_unique<CellParser>(*instance, *consumer, *names, diagnostics);
     resident = new ResidentSymbols(instance->getASTContext());
     auto* reader = instance->getASTContext().getExternalSource();
@@ -45,7 +58,7 @@ struct CellCompiler::Impl {
     }
     bool found = false;
     for (const auto& used : names->used_namespaces()) {
-      if (used.ranks.contains(view_rank) || used.ranks.empty()) {
+      if (used.ranks.contains(view_rank)) {
         LookupResult inner(instance->getSema(), result.getLookupNameInfo(), result.getLookupKind());
         inner.suppressDiagnostics();
         if (!instance->getSema().LookupQualifiedName(inner, used.space)) continue;
@@ -57,19 +70,38 @@ struct CellCompiler::Impl {
     return found;
   }
 
+  /// A name that clang does not find may be one that other ranks have: says which, and since which cell.
+  void explain_missing_names() {
+    for (const auto& name : diagnostics.names_in_errors()) {
+      const auto definitions = names->find(name);
+      for (auto it = definitions.rbegin(); it != definitions.rend(); ++it) {
+        const Definition& definition = **it;
+        if (definition.forgotten || definition.ranks.empty()) continue;
+        if (names->sees(definition, view_rank)) break;
+        diagnostics.add("note", "'" + name + "' is not defined on " + ranks_in_words(view_ranks) +
+                                    ": it was defined in cell " + std::to_string(definition.number) + ", on " +
+                                    ranks_in_words(definition.ranks));
+        break;
+      }
+    }
+  }
+
   protocol::CompiledObject compile_for(const protocol::Compile& request, const Attempt& attempt, const RankSet& ranks,
                                        size_t version, std::vector<Token> tokens, std::vector<std::string>& frames);
 
   Options options;
   CellDiagnostics diagnostics;
+  std::shared_ptr<FileVersions> versions;
   std::unique_ptr<CompilerInstance> instance;
   EventConsumer* consumer = nullptr;
+  UserHeaders* headers = nullptr;  // owned by the preprocessor
   std::unique_ptr<NameTable> names;
   std::unique_ptr<CellParser> parser;
   ResidentSymbols* resident = nullptr;
   std::unique_ptr<CodeGeneration> code;
   std::vector<std::pair<RankSet, std::vector<std::string>>> pending_symbols;  // of the cell that is not settled yet
   int view_rank = 0;
+  RankSet view_ranks;
   bool hid_something = false;  // the failed attempt had hidden earlier definitions
 };
 
@@ -94,15 +126,17 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
   const std::string id = std::to_string(request.cell);
   const std::string tag = "__cell_" + id + (version == 0 ? "" : "_" + std::to_string(version + 1));
   view_rank = ranks.empty() ? 0 : *ranks.begin();
+  view_ranks = ranks;
   names->show_view(view_rank);
   resident->start_cell(ranks, request.optimize > 0);
-  ReadPlan plan{attempt.predict, attempt.capture_defaults, {}};
+  ReadPlan plan{ranks, attempt.predict, attempt.capture_defaults, {}};
   for (const auto& [item, place] : attempt.clashes) plan.clashes.push_back({item, place});
   ReadCell read = parser->read(std::move(tokens), request.cell, number_of(request), tag, plan);
   if (diagnostics.failed()) {
     hid_something |= !read.hidden.empty();
     return {};
   }
+  insert_polls(read, instance->getSema());
   CellDeclarations declared = declare(read, tag, diagnostics, instance->getSema());
   for (const VarDecl* variable : declared.variables) resident->add_variable(variable);
 
@@ -143,7 +177,6 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
     definition.ranks = ranks;
     names->define(std::move(definition));
   }
-  for (const auto& [space, item] : declared.used_namespaces) names->use_namespace({space, request.cell, 0, ranks});
   pending_symbols.emplace_back(ranks, std::move(made.symbols));
   return object;
 }
@@ -157,7 +190,8 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
   impl.instance->getDiagnostics().Reset(/*soft=*/true);
   const std::string file = impl.options.cells_dir() + "/cell_" + std::to_string(number_of(request)) + ".cpp";
   try {
-    const std::vector<Token> tokens = impl.parser->lex(request.text, file, request.directory);
+    impl.headers->start_cell(request.directory);
+    const std::vector<Token> tokens = impl.parser->lex(request.text, file);
     std::set<std::string> mentioned;
     for (const Token& token : tokens)
       if (token.is(tok::identifier)) mentioned.insert(token.getIdentifierInfo()->getName().str());
@@ -168,7 +202,9 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
   } catch (const std::runtime_error& error) {
     impl.diagnostics.add("error", error.what());
   }
+  impl.diagnostics.replace(impl.headers->spelled_paths());
   if (impl.diagnostics.failed()) {
+    impl.explain_missing_names();
     result.compiled.status = "error";
     result.compiled.objects.clear();
     result.frames.clear();
@@ -202,6 +238,22 @@ void CellCompiler::forget(const protocol::Forget& request) { impl_->names->forge
 protocol::Names CellCompiler::list_names() {
   PrintingPolicy policy(impl_->instance->getLangOpts());
   return {impl_->names->list(policy)};
+}
+
+protocol::Completions CellCompiler::complete(const protocol::Complete& request) {
+  auto& impl = *impl_;
+  impl.diagnostics.start_cell();
+  impl.view_rank = request.ranks.empty() ? 0 : *request.ranks.begin();
+  impl.names->show_view(impl.view_rank);
+  return complete_in(*impl.instance, *impl.parser, request);
+}
+
+protocol::Inspection CellCompiler::inspect(const protocol::Inspect& request) {
+  auto& impl = *impl_;
+  impl.diagnostics.start_cell();
+  impl.view_rank = request.ranks.empty() ? 0 : *request.ranks.begin();
+  impl.names->show_view(impl.view_rank);
+  return inspect_in(*impl.instance, *impl.parser, *impl.names, request);
 }
 
 std::string CellCompiler::make_prelude() {

@@ -46,6 +46,9 @@ class CellCompiler {
   void settle(const protocol::Settle& request);
   void forget(const protocol::Forget& request);
   protocol::Names list_names();
+  /// These parse, too: the process can't be used for anything else afterwards.
+  protocol::Completions complete(const protocol::Complete& request);
+  protocol::Inspection inspect(const protocol::Inspect& request);
 
  private:
   struct Impl;

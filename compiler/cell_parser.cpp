@@ -29,21 +29,23 @@ CellParser::CellParser(CompilerInstance& instance, EventConsumer& consumer, Name
   parser_->Initialize();
 }
 
-std::vector<Token> CellParser::lex(const std::string& text, const std::string& file, const std::string& directory) {
+std::vector<Token> CellParser::lex(const std::string& text, const std::string& file) {
   auto& sources = instance_.getSourceManager();
-  auto buffer = llvm::MemoryBuffer::getMemBufferCopy(text, file);
-  FileID id;
-  if (directory.empty()) {
-    id = sources.createFileID(std::move(buffer));
-  } else {
-    // A file in `directory`, so that #include "..." looks there first; line tables and messages name `file`.
-    const std::string place = directory + "/" + file.substr(file.rfind('/') + 1);
-    const auto entry = instance_.getFileManager().getVirtualFileRef(place, static_cast<off_t>(text.size()), 0);
-    sources.overrideFileContents(entry, std::move(buffer));
-    id = sources.createFileID(entry, SourceLocation(), SrcMgr::C_User);
-    sources.AddLineNote(sources.getLocForStartOfFile(id), 1, static_cast<int>(sources.getLineTableFilenameID(file)),
-                        false, false, SrcMgr::C_User);
-  }
+  const FileID id = sources.createFileID(llvm::MemoryBuffer::getMemBufferCopy(text, file));
+  return lex_file(id);
+}
+
+std::vector<Token> CellParser::lex_for_completion(const std::string& text, unsigned line, unsigned column) {
+  auto& sources = instance_.getSourceManager();
+  const auto entry =
+      instance_.getFileManager().getVirtualFileRef("completion.cpp", static_cast<off_t>(text.size()), /*time=*/0);
+  sources.overrideFileContents(entry, llvm::MemoryBuffer::getMemBufferCopy(text, "completion.cpp"));
+  preprocessor_.SetCodeCompletionPoint(entry, line, column);
+  return lex_file(sources.createFileID(entry, SourceLocation(), SrcMgr::C_User));
+}
+
+std::vector<Token> CellParser::lex_file(FileID id) {
+  auto& sources = instance_.getSourceManager();
   diagnostics_.set_first_place(sources.getLocForStartOfFile(id));
   preprocessor_.EnterSourceFile(id, nullptr, SourceLocation());
   std::vector<Token> tokens;
@@ -108,6 +110,18 @@ void CellParser::step_back(const Declared& declared, ReadCell& read) {
   }
 }
 
+/// From here on a namespace that the cell uses is looked into last (CellCompiler): so names of cells win over those of
+/// libraries, and `using namespace std;` does not make `rank` ambiguous.
+void CellParser::take_using_directives(const Item& item, int64_t cell, const RankSet& ranks) {
+  for (const Event& event : item.events) {
+    if (event.kind != Event::top_level) continue;
+    auto* use = llvm::dyn_cast<UsingDirectiveDecl>(static_cast<Decl*>(event.decl));
+    if (!use || !use->getDeclContext()->isTranslationUnit()) continue;
+    sema_.Context.getTranslationUnitDecl()->removeDecl(use);
+    names_.use_namespace({use->getNominatedNamespace()->getCanonicalDecl(), cell, ranks});
+  }
+}
+
 ExprResult CellParser::with_show(ExprResult expression, int64_t cell) {
   // (EXPRESSION), lockstep::ShowLast<CELL>{}: the comma is overloaded for whatever has a value.
   auto& context = sema_.Context;
@@ -130,19 +144,40 @@ ExprResult CellParser::with_show(ExprResult expression, int64_t cell) {
   return sema_.BuildBinOp(parser_->getCurScope(), place, BO_Comma, expression.get(), object.get());
 }
 
-FunctionDecl* CellParser::read_statement(int64_t cell, int64_t number, const std::string& tag, size_t index,
-                                         bool show) {
+FunctionDecl* CellParser::make_step(SourceLocation place, int64_t number, const std::string& tag) {
   auto& context = sema_.Context;
-  const Token first = parser_->getCurToken();
-  const SourceLocation place = first.getLocation();
   const QualType type = context.getFunctionType(context.VoidTy, {}, FunctionProtoType::ExtProtoInfo());
   auto* function = FunctionDecl::Create(context, context.getTranslationUnitDecl(), place, place,
                                         DeclarationName(&context.Idents.get("cell_" + std::to_string(number))), type,
                                         context.getTrivialTypeSourceInfo(type, place), SC_None);
-  llvm::StringRef step_tag[] = {llvm::StringRef(tag)};
-  const std::string own_tag = tag + "_s" + std::to_string(index);
-  step_tag[0] = own_tag;
-  function->addAttr(AbiTagAttr::CreateImplicit(context, step_tag, 1));
+  llvm::StringRef tags[] = {tag};
+  function->addAttr(AbiTagAttr::CreateImplicit(context, tags, 1));
+  return function;
+}
+
+Expr* CellParser::read_expression(const std::string& text) {
+  tokens_ = lex(text, "expression");
+  Token semicolon = tokens_.back();
+  semicolon.setKind(tok::semi);
+  tokens_.insert(tokens_.end() - 1, semicolon);
+  preprocessor_.EnterTokenStream(tokens_, /*DisableMacroExpansion=*/true, /*IsReinject=*/true);
+  parser_->ConsumeAnyToken();
+  FunctionDecl* function = make_step(parser_->getCurToken().getLocation(), 0, "__cell_question");
+  Parser::ParseScope scope(parser_.get(), Scope::FnScope | Scope::DeclScope | Scope::CompoundStmtScope);
+  sema_.ActOnStartOfFunctionDef(parser_->getCurScope(), function);
+  const ExprResult expression = sema_.CorrectDelayedTyposInExpr(parser_->ParseExpression());
+  const bool whole = parser_->getCurToken().is(tok::semi);
+  sema_.ActOnFinishFunctionBody(function, CompoundStmt::Create(sema_.Context, {}, FPOptionsOverride(),
+                                                               function->getLocation(), function->getLocation()));
+  scope.Exit();
+  return whole && expression.isUsable() && !diagnostics_.failed() ? expression.get() : nullptr;
+}
+
+FunctionDecl* CellParser::read_statement(int64_t cell, int64_t number, const std::string& tag, size_t index,
+                                         bool show) {
+  auto& context = sema_.Context;
+  const SourceLocation place = parser_->getCurToken().getLocation();
+  FunctionDecl* function = make_step(place, number, tag + "_s" + std::to_string(index));
 
   Parser::ParseScope scope(parser_.get(), Scope::FnScope | Scope::DeclScope | Scope::CompoundStmtScope);
   sema_.ActOnStartOfFunctionDef(parser_->getCurScope(), function);
@@ -186,7 +221,7 @@ bool may_begin_expression(const Token& token) {
 /// Tokens with which only a declaration begins, and which clang's own test does not know.
 bool begins_declaration(const Token& token) {
   return token.isOneOf(tok::kw_template, tok::kw_namespace, tok::kw_using, tok::kw_extern, tok::kw_inline,
-                       tok::kw_static_assert, tok::kw_typedef, tok::kw_export, tok::kw_concept) ||
+                       tok::kw_static_assert, tok::kw_typedef, tok::kw_export, tok::kw_concept, tok::r_brace) ||
          token.isAnnotation();
 }
 
@@ -245,7 +280,8 @@ ReadCell CellParser::read(std::vector<Token> tokens, int64_t cell, int64_t numbe
         !is_statement_pragma(first) && (begins_declaration(first) || next_is_declaration(*parser_));
     if (declaration) {
       std::vector<Declared> declared;
-      if (position < tokens_.size()) declared = declared_names(tokens_, position, preprocessor_);
+      const bool of_library = sources.isInSystemHeader(sources.getExpansionLoc(first.getLocation()));
+      if (position < tokens_.size() && !of_library) declared = declared_names(tokens_, position, preprocessor_);
       if (plan.predict)
         for (const auto& one : declared) step_back(one, read);
       Parser::DeclGroupPtrTy group;
@@ -276,6 +312,7 @@ ReadCell CellParser::read(std::vector<Token> tokens, int64_t cell, int64_t numbe
       consumer_.target = &read.items[item_index].events;
       consumer_.HandleTopLevelDecl(DeclGroupRef(function));
     }
+    take_using_directives(read.items[item_index], cell, plan.ranks);
     consumer_.target = &read.tail;
     const Token& next = parser_->getCurToken();
     if (!next.is(tok::eof) && next.getLocation() == first.getLocation() && next.is(first.getKind()))

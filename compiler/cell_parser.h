@@ -67,6 +67,7 @@ struct Item {
 
 /// How a cell is read; what an attempt found out goes into the next.
 struct ReadPlan {
+  RankSet ranks;  // who gets it
   bool predict = true;  // hide what the tokens seem to redefine
   bool capture_defaults = true;  // take them out of lambdas at namespace scope
   std::vector<Clash> clashes;  // hide these, because clang said so
@@ -84,8 +85,12 @@ class CellParser {
   CellParser(clang::CompilerInstance& instance, EventConsumer& consumer, NameTable& names,
              CellDiagnostics& diagnostics);
 
-  /// The tokens of `text`, which is shown as the file `file` and includes headers relative to `directory`.
-  std::vector<clang::Token> lex(const std::string& text, const std::string& file, const std::string& directory);
+  /// The tokens of `text`, which is shown as the file `file`.
+  std::vector<clang::Token> lex(const std::string& text, const std::string& file);
+  /// The same for a text in which something is to be completed at `line` and `column`, both from 1.
+  std::vector<clang::Token> lex_for_completion(const std::string& text, unsigned line, unsigned column);
+  /// An expression alone, as a statement would have it; nullptr when it is none.
+  clang::Expr* read_expression(const std::string& text);
   /// Reads the cell. What is wrong is in the diagnostics; the process must not be used again then.
   ReadCell read(std::vector<clang::Token> tokens, int64_t cell, int64_t number, const std::string& tag,
                 const ReadPlan& plan);
@@ -93,8 +98,11 @@ class CellParser {
   clang::Parser& parser() { return *parser_; }
 
  private:
+  std::vector<clang::Token> lex_file(clang::FileID id);
+  clang::FunctionDecl* make_step(clang::SourceLocation place, int64_t number, const std::string& tag);
   void step_back(const Declared& declared, ReadCell& read);
   void hide(clang::NamedDecl* decl, ReadCell& read);
+  void take_using_directives(const Item& item, int64_t cell, const RankSet& ranks);
   clang::FunctionDecl* read_statement(int64_t cell, int64_t number, const std::string& tag, size_t index, bool show);
   clang::ExprResult with_show(clang::ExprResult expression, int64_t cell);
 

@@ -15,7 +15,8 @@ class Collector {
 
   void visit(Decl* decl, const std::string& path, size_t item) {
     if (decl->isInvalidDecl() || decl->isImplicit() ||
-        !diagnostics_.is_of_this_cell(decl->getLocation(), sema_.getSourceManager()))
+        !diagnostics_.is_of_this_cell(decl->getLocation(), sema_.getSourceManager()) ||
+        sema_.getSourceManager().isInSystemHeader(decl->getLocation()))  // libraries keep their symbols
       return;
     if (auto* block = llvm::dyn_cast<LinkageSpecDecl>(decl)) return visit_all(block, path, item);
     if (auto* block = llvm::dyn_cast<ExportDecl>(decl)) return visit_all(block, path, item);
@@ -23,14 +24,6 @@ class Collector {
       const std::string inner = path.empty() ? space->getNameAsString() : path + "::" + space->getNameAsString();
       if (space->isFirstDecl()) add(space, path, "namespace", item, false, false);
       return visit_all(space, inner, item);
-    }
-    if (auto* use = llvm::dyn_cast<UsingDirectiveDecl>(decl)) {
-      if (path.empty()) {
-        // From here on it is looked into last (CellCompiler), so that names of cells win over those of libraries.
-        context_.getTranslationUnitDecl()->removeDecl(use);
-        out_.used_namespaces.emplace_back(use->getNominatedNamespace()->getCanonicalDecl(), item);
-      }
-      return;
     }
     if (auto* use = llvm::dyn_cast<UsingDecl>(decl)) {
       for (auto* shadow : use->shadows()) add(shadow, path, "alias", item, false, false);

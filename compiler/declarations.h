@@ -25,7 +25,6 @@ struct DeclaredName {
 struct CellDeclarations {
   std::vector<DeclaredName> names;
   std::vector<clang::VarDecl*> variables;            // at namespace scope, defined here
-  std::vector<std::pair<clang::NamespaceDecl*, size_t>> used_namespaces;  // and the item that said so
 };
 
 /// Names and tags what `cell` declares.

@@ -41,6 +41,7 @@ void CellDiagnostics::start_cell() {
   diagnostics_.clear();
   text_.clear();
   clashes_.clear();
+  names_.clear();
   errors_ = 0;
   item_ = 0;
   last_was_error_here_ = false;
@@ -50,6 +51,15 @@ void CellDiagnostics::start_cell() {
 }
 
 std::string CellDiagnostics::rendered() const { return name_cells(text_, cells_dir_); }
+
+void CellDiagnostics::replace(const std::vector<std::pair<std::string, std::string>>& paths) {
+  for (const auto& [from, to] : paths) {
+    for (size_t at = text_.find(from); at != std::string::npos; at = text_.find(from, at + to.size()))
+      text_.replace(at, from.size(), to);
+    for (auto& diagnostic : diagnostics_)
+      if (diagnostic.file.starts_with(from)) diagnostic.file.replace(0, from.size(), to);
+  }
+}
 
 void CellDiagnostics::add(const std::string& severity, const std::string& message) {
   if (severity == "error") ++errors_;
@@ -76,6 +86,13 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
   }
   if (repeated_) return;
   if (error) ++errors_;
+  for (unsigned i = 0; error && i < info.getNumArgs(); ++i) {
+    if (info.getArgKind(i) == DiagnosticsEngine::ak_identifierinfo) {
+      if (const auto* identifier = info.getArgIdentifier(i)) names_.insert(identifier->getName().str());
+    } else if (info.getArgKind(i) == DiagnosticsEngine::ak_declarationname) {
+      names_.insert(DeclarationName::getFromOpaqueInteger(info.getRawArg(i)).getAsString());
+    }
+  }
 
   protocol::Diagnostic diagnostic;
   diagnostic.severity = severity_name(level);

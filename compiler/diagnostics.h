@@ -32,8 +32,12 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   const std::vector<protocol::Diagnostic>& diagnostics() const { return diagnostics_; }
   std::string rendered() const;
   const std::vector<Clash>& clashes() const { return clashes_; }
+  /// Names that errors are about.
+  const std::set<std::string>& names_in_errors() const { return names_; }
   /// A lambda with a capture default was found at namespace scope, or one without it needs it.
   bool capture_default_trouble() const { return capture_default_trouble_; }
+  /// Shows paths as people know them: (from, to), in all that was said so far.
+  void replace(const std::vector<std::pair<std::string, std::string>>& paths);
   /// Says something that clang does not know.
   void add(const std::string& severity, const std::string& message);
 
@@ -50,6 +54,7 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   std::vector<protocol::Diagnostic> diagnostics_;
   std::string text_;
   std::vector<Clash> clashes_;
+  std::set<std::string> names_;
   unsigned errors_ = 0;
   unsigned item_ = 0;
   bool last_was_error_here_ = false;

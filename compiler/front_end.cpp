@@ -7,6 +7,7 @@
 #include <llvm/Support/TargetSelect.h>
 
 #include "compiler/clang_headers.h"
+#include "compiler/user_headers.h"
 #include "protocol/error.h"
 
 namespace lockstep::compiler {
@@ -26,6 +27,7 @@ std::vector<std::string> compile_flags(const Options& options) {
           "-isystem" + options.libtorch + "/include/torch/csrc/api/include",
           "-resource-dir=" + options.resource_dir,
           "-Wno-unused-value",
+          "-fparse-all-comments",
           "-Xclang",
           "-fincremental-extensions"};
 }
@@ -37,7 +39,8 @@ std::string compiler_version() { return "clang " CLANG_VERSION_STRING; }
 namespace {
 
 std::unique_ptr<CompilerInstance> make_instance(const Options& options, const std::vector<std::string>& more,
-                                                DiagnosticConsumer* diagnostics) {
+                                                DiagnosticConsumer* diagnostics,
+                                                llvm::IntrusiveRefCntPtr<llvm::vfs::FileSystem> files = nullptr) {
   static const bool initialized = [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
@@ -61,7 +64,7 @@ std::unique_ptr<CompilerInstance> make_instance(const Options& options, const st
   // Diagnostics are drawn for people by diagnostics.cpp; the count at which clang gives up is left to it.
   instance->createDiagnostics(diagnostics, /*ShouldOwnClient=*/false);
   if (!instance->createTarget()) throw StartError("clang was built without code generation for this machine");
-  instance->createFileManager();
+  instance->createFileManager(std::move(files));
   instance->createSourceManager(instance->getFileManager());
   return instance;
 }
@@ -116,8 +119,8 @@ void build_header(const Options& options, const std::string& path) {
 }
 
 std::unique_ptr<CompilerInstance> read_header(const Options& options, const std::string& path,
-                                              DiagnosticConsumer* diagnostics) {
-  auto instance = make_instance(options, {"-xc++", "cells.cpp"}, diagnostics);
+                                              DiagnosticConsumer* diagnostics, std::shared_ptr<FileVersions> versions) {
+  auto instance = make_instance(options, {"-xc++", "cells.cpp"}, diagnostics, versioned_files(std::move(versions)));
   auto& sources = instance->getSourceManager();
   sources.setMainFileID(sources.createFileID(llvm::MemoryBuffer::getMemBuffer("", "cells.cpp")));
   instance->createPreprocessor(TU_Incremental);

@@ -26,9 +26,13 @@ std::string compiler_version();
 /// done in a child. Throws StartError with clang's own words.
 void build_header(const Options& options, const std::string& path);
 
+struct FileVersions;
+
 /// A compiler that has read the precompiled header at `path` and stands at the end of it. `diagnostics` is not owned.
+/// It reads files by their `versions` (user_headers.h).
 /// Throws StartError when the header can't be read (damaged, or another version wrote it).
 std::unique_ptr<clang::CompilerInstance> read_header(const Options& options, const std::string& path,
-                                                     clang::DiagnosticConsumer* diagnostics);
+                                                     clang::DiagnosticConsumer* diagnostics,
+                                                     std::shared_ptr<FileVersions> versions);
 
 }  // namespace lockstep::compiler

@@ -6,6 +6,21 @@ namespace lockstep::compiler {
 
 using namespace clang;
 
+namespace {
+
+/// Takes `decl` out of what a lookup in `context` finds.
+void remove_from(DeclContext* context, NamedDecl* decl) {
+  StoredDeclsMap* map = context->getLookupPtr();
+  if (!map) return;
+  const auto found = map->find(decl->getDeclName());
+  if (found == map->end() || found->second.isNull()) return;
+  bool there = false;
+  for (NamedDecl* one : found->second.getLookupResult()) there |= one == decl;
+  if (there) found->second.remove(decl);
+}
+
+}  // namespace
+
 void NameTable::hide(NamedDecl* decl) {
   auto& resolver = sema_.IdResolver;
   for (auto it = resolver.begin(decl->getDeclName()), end = resolver.end(); it != end; ++it)
@@ -14,16 +29,15 @@ void NameTable::hide(NamedDecl* decl) {
       sema_.TUScope->RemoveDecl(decl);
       break;
     }
+  // C has one name for all that is extern "C", wherever it was declared.
+  if (decl->getDeclContext()->getRedeclContext()->isFileContext()) {
+    auto* of_c = sema_.Context.getExternCContextDecl();
+    of_c->lookup(decl->getDeclName());
+    remove_from(of_c, decl);
+  }
   // Transparent contexts and inline namespaces are looked up through what is around them.
   for (DeclContext* context = decl->getDeclContext(); context; context = context->getParent()) {
-    if (StoredDeclsMap* map = context->getPrimaryContext()->getLookupPtr()) {
-      const auto found = map->find(decl->getDeclName());
-      if (found != map->end() && !found->second.isNull()) {
-        bool there = false;
-        for (NamedDecl* one : found->second.getLookupResult()) there |= one == decl;
-        if (there) found->second.remove(decl);
-      }
-    }
+    remove_from(context->getPrimaryContext(), decl);
     if (!context->isTransparentContext() && !context->isInlineNamespace()) break;
   }
 }
@@ -121,15 +135,10 @@ void NameTable::settle(int64_t cell, const std::map<int, int64_t>& steps_done) {
     }
     definition.ranks = have;
   }
-  for (auto& used : used_) {
-    if (used.cell != cell) continue;
-    RankSet have;
-    for (int rank : used.ranks) {
-      const auto done = steps_done.find(rank);
-      if (done != steps_done.end() && done->second >= used.steps_needed) have.insert(rank);
-    }
-    used.ranks = have;
-  }
+  for (auto& used : used_)
+    if (used.cell == cell)
+      for (int rank : RankSet(used.ranks))
+        if (!steps_done.contains(rank)) used.ranks.erase(rank);
 }
 
 void NameTable::forget(const std::vector<std::string>& names) {

@@ -30,7 +30,6 @@ struct Definition {
 struct UsedNamespace {
   clang::NamespaceDecl* space = nullptr;
   int64_t cell = 0;
-  int64_t steps_needed = 0;
   RankSet ranks;
 };
 

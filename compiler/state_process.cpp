@@ -33,6 +33,10 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
     compiler.forget(*forget);
   else if (std::holds_alternative<protocol::ListNames>(request))
     response = compiler.list_names();
+  else if (const auto* complete = std::get_if<protocol::Complete>(&request))
+    response = compiler.complete(*complete);
+  else if (const auto* inspect = std::get_if<protocol::Inspect>(&request))
+    response = compiler.inspect(*inspect);
   else
     throw ChannelError("a state of the compiler does not answer '" + what + "'");
   return {{"answer", protocol::encode(response)}};

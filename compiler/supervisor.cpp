@@ -12,6 +12,7 @@
 #include <deque>
 #include <optional>
 
+#include "compiler/completeness.h"
 #include "compiler/process.h"
 #include "compiler/state_process.h"
 #include "protocol/compiler_messages.h"
@@ -27,6 +28,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kSpares = 2;
+constexpr int kQuestionLimitMs = 5000;  // of completion and inspection
 
 /// A state process and the link to it. Ends with its owner.
 class State {
@@ -190,7 +192,28 @@ class Supervisor {
       reply(Settled{});
     } else if (std::holds_alternative<ListNames>(request)) {
       send_message(channel_, {ask(newest(), "names", header)->header.at("answer"), {}});
+    } else if (const auto* is_complete = std::get_if<IsComplete>(&request)) {
+      reply(completeness(is_complete->text));
+    } else if (std::holds_alternative<Complete>(request)) {
+      answer_in_copy(header, Completions());
+    } else if (std::holds_alternative<Inspect>(request)) {
+      answer_in_copy(header, Inspection());
     }
+  }
+
+  /// Has a copy answer, which is ended then. `otherwise`: what is said when it crashes, or takes too long.
+  void answer_in_copy(const json& header, const CompilerResponse& otherwise) {
+    State state = take_spare();
+    state.send({{"do", "question"}, {"request", header}});
+    pollfd fd = {state.fd(), POLLIN, 0};
+    int ready;
+    do ready = ::poll(&fd, 1, kQuestionLimitMs);
+    while (ready < 0 && errno == EINTR);
+    auto answer = ready > 0 ? state.receive() : std::nullopt;
+    if (answer)
+      send_message(channel_, {answer->header.at("answer"), {}});
+    else
+      reply(otherwise);
   }
 
   /// The newest state and its copies: what changes without a parse has to change in all of them.

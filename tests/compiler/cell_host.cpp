@@ -133,7 +133,8 @@ nlohmann::json run(const nlohmann::json& request) {
   try {
     for (; done < entry->step_count; ++done) entry->steps[done]();
   } catch (const std::exception& exception) {
-    error = type_name() + ": " + std::string(exception.what()).substr(0, 200);
+    const std::string what = exception.what();
+    error = type_name() + ": " + what.substr(0, what.find('\n'));
   } catch (...) {  // a cell may throw anything
     error = type_name();
   }
