@@ -8,6 +8,7 @@
 #include "worker/cell.h"
 #include "worker/configuration.h"
 #include "worker/interrupt.h"
+#include "worker/throw_guard.h"
 
 using lockstep::worker::configuration;
 
@@ -100,6 +101,7 @@ bool boolean_argument(std::string_view name) {
 
 extern "C" void lockstep_poll() {
   namespace worker = lockstep::worker;
-  if (worker::stop_requests().pending() == worker::StopReason::interrupt && worker::may_throw_here())
+  if (worker::stop_requests().pending() == worker::StopReason::interrupt && worker::may_throw_here() &&
+      !worker::throwing_would_terminate())
     throw lockstep::Interrupted();
 }

@@ -36,7 +36,7 @@ void become_run_thread();
 bool on_run_thread();
 
 /// Whether an exception may be thrown here: on the run thread, running a cell, not while another is on its way, not in
-/// the body of a parallel loop.
+/// the body of a parallel loop. Costs next to nothing; lockstep_poll() looks at the stack as well.
 bool may_throw_here();
 
 }  // namespace lockstep::worker

@@ -33,15 +33,18 @@ int64_t now(clockid_t clock) {
 
 /// Sleeps until `end` on `clock`. Returns what was left when a signal handler of the user's ran, 0 otherwise.
 int64_t sleep_until(clockid_t clock, int64_t end) {
+  bool throwable = may_throw_here();
   for (;;) {
     const int64_t left = end - now(clock);
     if (left <= 0) return 0;
-    const bool throwable = may_throw_here();
     pollfd stop{stop_requests().fd(), POLLIN, 0};
     const timespec limit = to_timespec(left);
     const int before = StackProbe::interruptions();
     const int ready = ::ppoll(throwable ? &stop : nullptr, throwable ? 1 : 0, &limit, nullptr);
-    if (ready > 0) lockstep_poll();
+    if (ready > 0) {
+      lockstep_poll();
+      throwable = false;  // it must not throw here, so the sleep goes on
+    }
     if (ready < 0 && errno == EINTR && StackProbe::interruptions() == before) {
       const int64_t rest = end - now(clock);
       return rest > 0 ? rest : 0;

@@ -43,6 +43,18 @@ TEST(Interrupt, ThatComesWhileTheCellRunsUnwindsIt) {
   EXPECT_EQ(hub.output(cell), "unwound ");
 }
 
+TEST(Interrupt, WaitsWhereAnExceptionWouldEndTheProcess) {
+  FakeHub hub;
+  hub.start_ready();
+  for (const auto& [name, printed] : {std::pair{"guarded", "survived "}, {"destructor", "destroyed "}}) {
+    const auto cell = hub.load("loops", name);
+    hub.run(cell);
+    hub.send(Interrupt{cell});
+    EXPECT_EQ(hub.expect<Done>().status, "interrupted");
+    EXPECT_EQ(hub.output(cell), printed) << "neither skipped nor ended by std::terminate";
+  }
+}
+
 TEST(Interrupt, OfAnotherCellDoesNothing) {
   FakeHub hub;
   hub.start_ready();

@@ -26,6 +26,14 @@ static void show_kept() { printf("%d", kept); }
 struct Unwound { ~Unwound() { printf("unwound "); } };
 static void unwinds() { Unwound u; for (;;) { POLL(); } }
 static void rethrows() { try { for (;;) { POLL(); } } catch (...) { throw 5; } }
+static void loop_until_asked() { while (!__atomic_load_n(&lockstep_poll_requested, __ATOMIC_RELAXED)) {} }
+static void polls_twice() { for (int i = 0; i < 2; ++i) { POLL(); } }
+static void lets_nothing_out() noexcept { loop_until_asked(); polls_twice(); printf("survived "); }
+struct Slow { ~Slow() { loop_until_asked(); polls_twice(); usleep(1); printf("destroyed "); } };
+static void guarded() { lets_nothing_out(); for (;;) { POLL(); } }
+static void destructor() { { Slow slow; } for (;;) { POLL(); } }
+CELL(guarded, guarded);
+CELL(destructor, destructor);
 CELL(spin, spin);
 CELL(stubborn, stubborn_spin);
 CELL(merciless, spin_without_mercy);
