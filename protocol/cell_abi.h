@@ -31,4 +31,4 @@ inline constexpr uint32_t kCellAbi = 1;
 /// called `cell_7`, after the cell's number.
 inline constexpr const char* kCellTag = "__cell_";
 inline constexpr const char* kCellTagDemangled = "[abi:__cell_";
-}
+}  // namespace lockstep

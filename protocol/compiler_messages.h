@@ -30,7 +30,7 @@ struct Compile {
   double time_limit_s = 60;
   std::string directory;  // for #include "..." : what %cd says
   int64_t number = 0;  // what people call the cell: in messages, file names and line tables. The parts of a cell that
-                       // a line magic splits are compiled one by one and share a number. 0: the same as `cell`
+      // a line magic splits are compiled one by one and share a number. 0: the same as `cell`
 };
 
 /// Sent while a Compile is under way: give it up. The Compile is answered by Compiled with status "cancelled"; Cancel
@@ -42,7 +42,7 @@ struct Cancel {
 /// How a compiled cell ended on its ranks. Sent once per Compile that succeeded, before the next.
 struct Settle {
   int64_t cell = 0;
-  bool loaded = false;                // false: no rank keeps it, the compiler forgets the cell
+  bool loaded = false;  // false: no rank keeps it, the compiler forgets the cell
   std::map<int, int64_t> steps_done;  // rank → how many of the cell's steps were completed
 };
 
@@ -82,8 +82,8 @@ struct Step {
 
 /// A loadable object: frame `frame` of the response holds its bytes.
 struct CompiledObject {
-  RankSet ranks;      // who gets it
-  std::string name;   // "cell_7.so", "cell_7.2.so": unique in a session
+  RankSet ranks;  // who gets it
+  std::string name;  // "cell_7.so", "cell_7.2.so": unique in a session
   std::string entry;  // symbol of `const lockstep_cell_entry` (worker/cell_abi.h)
   std::vector<Step> steps;
   std::string source;  // text for <session>/cells/cell_7.cpp, which line tables name
@@ -92,7 +92,7 @@ struct CompiledObject {
 
 struct Diagnostic {
   std::string severity;  // error, warning, note
-  int line = 0;          // of the cell; 0 where it is not in the cell
+  int line = 0;  // of the cell; 0 where it is not in the cell
   int column = 0;
   std::string file;  // empty: the cell
   std::string message;
@@ -114,7 +114,7 @@ struct Name {
   std::string kind;  // variable, function, type, template, macro, namespace, alias
   std::string type;  // as people write it
   int64_t cell = 0;  // of the newest definition
-  RankSet ranks;     // that see it
+  RankSet ranks;  // that see it
 };
 
 struct Names {
@@ -122,8 +122,8 @@ struct Names {
 };
 
 struct Completion {
-  std::string text;    // what replaces [begin, end)
-  std::string kind;    // variable, function, type, member, keyword, macro, namespace
+  std::string text;  // what replaces [begin, end)
+  std::string kind;  // variable, function, type, member, keyword, macro, namespace
   std::string detail;  // signature or type
 };
 
@@ -142,7 +142,7 @@ struct Inspection {
 
 struct Completeness {
   std::string status;  // complete, incomplete, invalid
-  int indent = 0;      // open brackets at the end, for the continuation prompt
+  int indent = 0;  // open brackets at the end, for the continuation prompt
 };
 
 /// First message of the compiler, unasked: it is ready for requests.

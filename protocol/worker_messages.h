@@ -97,7 +97,7 @@ struct Credit {
 struct PeerDone {
   int64_t cell = 0;
   int rank = 0;
-  std::string how;                             // ok, error, interrupted, aborted, dead
+  std::string how;  // ok, error, interrupted, aborted, dead
   std::map<std::string, int64_t> collectives;  // group → sequence number of the last one entered
 };
 
@@ -137,7 +137,7 @@ struct NotReady {
 struct Loaded {
   int64_t cell = 0;
   bool ok = false;
-  std::string message;                 // why not: demangled, no paths of ours
+  std::string message;  // why not: demangled, no paths of ours
   std::optional<std::string> warning;  // the number of objects nears the limit
 };
 
@@ -148,7 +148,7 @@ struct CellError {
   std::string where;  // "cell 7, line 4"; the innermost line of a cell on the stack
   int64_t where_cell = 0;
   int where_line = 0;
-  bool root_cause = true;          // false: it failed because another rank did (an aborted collective)
+  bool root_cause = true;  // false: it failed because another rank did (an aborted collective)
   std::vector<std::string> stack;  // innermost first, cell frames named "train() at cell 7, line 4"
 };
 
@@ -159,7 +159,7 @@ struct Done {
   std::optional<CellError> error;
   double run_ms = 0;
   std::map<std::string, int64_t> collectives;  // group → sequence number of the last one entered
-  bool regroup = false;                        // a group of this rank was aborted: collectives need Regroup first
+  bool regroup = false;  // a group of this rank was aborted: collectives need Regroup first
 };
 
 struct Regrouped {

@@ -19,8 +19,8 @@ namespace lockstep::shell {
 struct SessionEvent {
   std::string id;
   RankSet ranks;
-  std::string backend;                       // gloo, nccl
-  std::map<int, std::string> devices;        // rank → "cpu", "cuda:0"
+  std::string backend;  // gloo, nccl
+  std::map<int, std::string> devices;  // rank → "cpu", "cuda:0"
   std::map<std::string, std::string> versions;
 };
 
@@ -39,7 +39,7 @@ struct CellEvent {
 struct OutputEvent {
   int64_t cell = 0;
   RankSet ranks;
-  std::string stream;                        // stdout, stderr
+  std::string stream;  // stdout, stderr
   std::string bytes;
 };
 
@@ -53,12 +53,12 @@ struct ValueEvent {
 struct ErrorEvent {
   int64_t cell = 0;
   RankSet ranks;
-  std::string type;                          // exception type, signal, "compile_error", "usage_error"
-  std::string message;                       // for compile errors: as rendered, with the user's lines and carets
+  std::string type;  // exception type, signal, "compile_error", "usage_error"
+  std::string message;  // for compile errors: as rendered, with the user's lines and carets
   std::optional<std::string> where;
   bool root_cause = true;
   std::vector<std::string> stack;
-  std::vector<protocol::Diagnostic> diagnostics;   // compile errors
+  std::vector<protocol::Diagnostic> diagnostics;  // compile errors
 };
 
 struct FindingEvent {
@@ -69,7 +69,7 @@ struct FindingEvent {
 struct RankEvent {
   int rank = 0;
   std::string state;
-  std::string message;                       // "killed by SIGKILL in cell 7"
+  std::string message;  // "killed by SIGKILL in cell 7"
 };
 
 /// What a magic prints for people (tables, help). In --json: {"event":"message", "text":…, "data":…}.
@@ -86,11 +86,11 @@ struct MarkdownEvent {
 
 struct EndEvent {
   int exit_code = 0;
-  std::map<std::string, int64_t> counts;     // cells, failed, faults
+  std::map<std::string, int64_t> counts;  // cells, failed, faults
 };
 
-using Event = std::variant<SessionEvent, CellEvent, OutputEvent, ValueEvent, ErrorEvent, FindingEvent, RankEvent, MessageEvent,
-                           MarkdownEvent, EndEvent>;
+using Event = std::variant<SessionEvent, CellEvent, OutputEvent, ValueEvent, ErrorEvent, FindingEvent, RankEvent,
+                           MessageEvent, MarkdownEvent, EndEvent>;
 
 /// Takes events as they come, on the session's thread. Must not block for long: the session serves its ranks on the same thread.
 class EventSink {

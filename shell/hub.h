@@ -54,7 +54,7 @@ class Hub {
   zmq::socket_t router_;
   zmq::socket_t monitor_;
   std::map<int, int> sources_;  // rank → descriptor of its connection
-  std::set<int> ended_;         // descriptors whose connection is over
+  std::set<int> ended_;  // descriptors whose connection is over
 };
 
 }  // namespace lockstep::shell

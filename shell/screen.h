@@ -25,14 +25,14 @@ std::string paint(const Screen& screen, Style style, std::string_view text);
 
 /// A sign in Unicode, or what stands for it in ASCII.
 struct Signs {
-  const char* good;        // ✓
-  const char* fault;       // ✗
-  const char* note;        // •
-  const char* stopped;     // ■
-  const char* prompt;      // ▸
-  const char* output;      // │
-  const char* error;       // ┊
-  const char* dots;        // …
+  const char* good;  // ✓
+  const char* fault;  // ✗
+  const char* note;  // •
+  const char* stopped;  // ■
+  const char* prompt;  // ▸
+  const char* output;  // │
+  const char* error;  // ┊
+  const char* dots;  // …
   const char* difference;  // |Δ|
 };
 const Signs& signs(const Screen& screen);
