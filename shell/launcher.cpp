@@ -25,13 +25,14 @@ namespace {
 
 /// What the child does between fork and exec: async-signal-safe calls only, since libzmq has a thread of its own.
 [[noreturn]] void become(const char* program, char* const* arguments, char* const* environment,
-                         const std::vector<int>& inherit, int output, int input, pid_t parent, int report) {
+                         const std::vector<int>& inherit, int output, int input, bool dies_with_shell, pid_t parent,
+                         int report) {
   const auto fail = [&](int error) {
     (void)!::write(report, &error, sizeof error);
     ::_exit(127);
   };
   if (::setpgid(0, 0) != 0) fail(errno);
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(errno);
+  if (dies_with_shell && ::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(errno);
   if (::getppid() != parent) ::_exit(127);  // the shell died before the line above took effect
   sigset_t none;
   sigemptyset(&none);
@@ -121,8 +122,8 @@ Child::Child(const Launch& launch) {
     throw StartError("no process could be started for " + launch.program + ": " + std::strerror(errno) +
                      " (ulimit -u, memory)");
   if (pid_ == 0)
-    become(launch.program.c_str(), argv.data(), envp.data(), launch.inherit, launch.output, input.get(), parent,
-           report.write.get());
+    become(launch.program.c_str(), argv.data(), envp.data(), launch.inherit, launch.output, input.get(),
+           launch.dies_with_shell, parent, report.write.get());
   // Both sides set it, so that it holds whoever comes first.
   ::setpgid(pid_, pid_);
   pidfd_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
@@ -157,7 +158,7 @@ std::optional<ProcessEnd> Child::ended() {
   }
   ProcessEnd end;
   if (WIFSIGNALED(status))
-    end = {.signal = WTERMSIG(status), .code = 0, .core = WCOREDUMP(status)};
+    end = {.signal = WTERMSIG(status), .code = 0, .core = WCOREDUMP(status) != 0};
   else
     end.code = WEXITSTATUS(status);
   end_ = end;
