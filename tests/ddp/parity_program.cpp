@@ -1,7 +1,7 @@
 // The C++ side of parity.py: writes initial weights and batches into a folder, trains on them, and prints what the Python side is
 // compared with: losses, buckets before and after they are rebuilt, and the file with the trained weights.
 //
-//   ddp_parity FOLDER RANKS MODEL VIEWS(0|1)     MODEL: mlp, conv, tied
+//   ddp_parity FOLDER RANKS MODEL VIEWS(0|1)     MODEL: mlp, conv
 #include <cstdio>
 #include <iostream>
 #include <mutex>
@@ -71,7 +71,7 @@ int train(const std::string& folder, int ranks, bool views) {
 
 int main(int argc, char** argv) {
   if (argc != 5) {
-    std::cerr << "usage: ddp_parity FOLDER RANKS mlp|conv|tied 0|1\n";
+    std::cerr << "usage: ddp_parity FOLDER RANKS mlp|conv 0|1\n";
     return 2;
   }
   const std::string model = argv[3];
@@ -79,7 +79,6 @@ int main(int argc, char** argv) {
   const bool views = std::atoi(argv[4]) != 0;
   if (model == "mlp") return train<test::MlpImpl>(argv[1], ranks, views);
   if (model == "conv") return train<test::ConvNetImpl>(argv[1], ranks, views);
-  if (model == "tied") return train<test::TiedImpl>(argv[1], ranks, views);
   std::cerr << "no model " << model << '\n';
   return 2;
 }
