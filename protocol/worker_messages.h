@@ -75,8 +75,17 @@ struct Abort {
   std::string reason;
 };
 
-/// A question to the I/O thread; the answer is a Reply with the same id, within 100 ms.
-/// what: status, stack, collectives (arguments: {"last": K}).
+/// A question to the I/O thread; the answer is a Reply with the same id, within 100 ms. what, and the body of the Reply
+/// (or {"error": why not}):
+///  status       {"state": starting|idle|loading|running|waiting|regrouping|ending, "cell", "line" (first of the step
+///               that runs, or null), "since_s" (in this state), "collective" (as below, that it waits in, or null),
+///               "device", "rss_bytes", "threads", "cells_loaded"; on a GPU "device_name", "device_memory_bytes",
+///               "device_memory_total_bytes"}
+///  stack        {"stack": ["train() at cell 7, line 4", ...] innermost first, "frames": [{"function", "cell", "line",
+///               "object"}, ...]}; empty while the rank is idle
+///  collectives  arguments {"last": K}: {"collectives": [{"group", "seq", "op", "dtype", "shape", "tensors", "root",
+///               "reduce_op", "bytes", "cell", "where", "state": entered|done|failed, "entered_s_ago", "took_us"},
+///               ...]} oldest first
 struct Query {
   int64_t id = 0;
   std::string what;

@@ -1,5 +1,5 @@
-// The bodies of what the I/O thread answers and reports: what the rank does, its stack, its collectives. docs/protocol.md
-// describes the fields.
+// The bodies of what the I/O thread answers and reports: what the rank does, its stack, its collectives. The fields
+// are described at protocol::Query.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <vector>

@@ -7,6 +7,7 @@
 #pragma once
 #include <torch/torch.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -80,6 +81,15 @@ concept SmartPointer = requires(const T& value) {
 
 template <typename T>
 concept TupleLike = requires { std::tuple_size<T>::value; } && !std::ranges::range<T>;
+
+/// LibTorch has an operator<< for containers of the standard library; they are taken apart all the same.
+template <typename T>
+inline constexpr bool kIsArray = std::is_array_v<T>;
+template <typename T, size_t N>
+inline constexpr bool kIsArray<std::array<T, N>> = true;
+template <typename T>
+concept Container =
+    std::ranges::range<T> && (kIsArray<std::remove_cv_t<T>> || requires { typename T::allocator_type; });
 
 template <typename T>
 concept KeyedItem = requires(const T& value) {  // of torch::OrderedDict
@@ -191,7 +201,7 @@ void write(ValueWriter& out, T& value) {
     out.duration(static_cast<double>(value.count()), V::period::num, V::period::den);
   } else if constexpr (std::is_enum_v<V> && (!Streamable<V> || std::is_convertible_v<V, int64_t>)) {
     out.enumerator(static_cast<int64_t>(value), typeid(V));
-  } else if constexpr (Streamable<V> && !std::is_array_v<V>) {
+  } else if constexpr (Streamable<V> && !Container<V>) {
     out.streamed(std::addressof(value),
                  [](std::ostream& stream, const void* object) { stream << *static_cast<const V*>(object); });
   } else if constexpr (kIsOptional<V>) {

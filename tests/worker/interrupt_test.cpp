@@ -46,9 +46,10 @@ TEST(Interrupt, ThatComesWhileTheCellRunsUnwindsIt) {
 TEST(Interrupt, WaitsWhereAnExceptionWouldEndTheProcess) {
   FakeHub hub;
   hub.start_ready();
-  for (const auto& [name, printed] : {std::pair{"guarded", "survived "}, {"destructor", "destroyed "}}) {
+  for (const auto& [name, printed] : {std::pair{"guarded", "begun survived "}, {"destructor", "begun destroyed "}}) {
     const auto cell = hub.load("loops", name);
     hub.run(cell);
+    ASSERT_TRUE(eventually([&, cell = cell] { return hub.output(cell) == "begun "; }));
     hub.send(Interrupt{cell});
     EXPECT_EQ(hub.expect<Done>().status, "interrupted");
     EXPECT_EQ(hub.output(cell), printed) << "neither skipped nor ended by std::terminate";

@@ -30,8 +30,8 @@ static void loop_until_asked() { while (!__atomic_load_n(&lockstep_poll_requeste
 static void polls_twice() { for (int i = 0; i < 2; ++i) { POLL(); } }
 static void lets_nothing_out() noexcept { loop_until_asked(); polls_twice(); printf("survived "); }
 struct Slow { ~Slow() { loop_until_asked(); polls_twice(); usleep(1); printf("destroyed "); } };
-static void guarded() { lets_nothing_out(); for (;;) { POLL(); } }
-static void destructor() { { Slow slow; } for (;;) { POLL(); } }
+static void guarded() { printf("begun "); lets_nothing_out(); for (;;) { POLL(); } }
+static void destructor() { printf("begun "); { Slow slow; } for (;;) { POLL(); } }
 CELL(guarded, guarded);
 CELL(destructor, destructor);
 CELL(spin, spin);
