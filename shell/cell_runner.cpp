@@ -317,7 +317,8 @@ void CellRunner::message(FromWorker& from) {
           folder_.value(rank, number_of(m.cell), std::move(m.text), std::move(m.data), now);
           arm_folder();
         } else if constexpr (std::is_same_v<M, protocol::FindingMessage>) {
-          add_finding(std::move(m.finding), number_of(m.finding.cell.value_or(0)));
+          const int64_t number = number_of(m.finding.cell.value_or(0));
+          add_finding(std::move(m.finding), number, rank);
         } else if constexpr (std::is_same_v<M, protocol::Loaded>) {
           loaded(rank, m);
         } else if constexpr (std::is_same_v<M, protocol::Done>) {
@@ -464,7 +465,7 @@ void CellRunner::report_hangs() {
       finding.message =
           fmt::format("{} {} in {} #{}{}, and {}", rank_words(waiters), waiters.size() == 1 ? "waits" : "wait",
                       wait->op.name, wait->op.seq, wait->where.empty() ? "" : " (" + wait->where + ")", why);
-      add_finding(std::move(finding), cell.run.number());
+      add_finding(std::move(finding), cell.run.number(), -1);
     }
     if (options_.abort_hangs && !cell.run.waits().empty())
       workers_.hub().send(cell.run.in(CellRun::Phase::waiting),
@@ -472,8 +473,17 @@ void CellRunner::report_hangs() {
   }
 }
 
-void CellRunner::add_finding(Finding finding, int64_t number) {
+/// `from`: the rank that found it; -1 for the session itself. What several ranks find alike is one finding.
+void CellRunner::add_finding(Finding finding, int64_t number, int from) {
   finding.cell = number > 0 ? std::optional(number) : std::nullopt;
+  if (from >= 0) {
+    RankSet& sources =
+        finding_sources_[nlohmann::json(finding).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)];
+    const bool told_by_others = !sources.empty() && !sources.contains(from);
+    if (!told_by_others) sources = {};
+    sources.insert(from);
+    if (told_by_others) return;
+  }
   findings_.push_back(finding);
   emit_(FindingEvent{std::move(finding)});
 }
@@ -551,7 +561,7 @@ void CellRunner::hang_timeout() {
   finding.message = fmt::format("no progress for {} s: {} {} in a collective", options_.hang_timeout_s,
                                 rank_words(sitting), sitting.size() == 1 ? "sits" : "sit");
   if (run.active() != sitting) finding.message += ", " + rank_words(run.active() - sitting) + " elsewhere";
-  add_finding(std::move(finding), run.number());
+  add_finding(std::move(finding), run.number(), -1);
   if (!options_.abort_hangs) return;
   workers_.hub().send(sitting, protocol::Abort{"no progress within --hang-timeout"});
   interrupt(run.active() - sitting);

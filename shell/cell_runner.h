@@ -66,7 +66,10 @@ class CellRunner {
   void died(int rank, const protocol::CellError& error);
 
   const std::vector<Finding>& findings() const { return findings_; }  // since the last clear
-  void clear_findings() { findings_.clear(); }
+  void clear_findings() {
+    findings_.clear();
+    finding_sources_.clear();
+  }
   RankSet died_while_idle() const { return died_while_idle_; }
 
  private:
@@ -97,7 +100,7 @@ class CellRunner {
   void rank_is_back(OpenCell cell);
   void tell_peers();
   void report_hangs();
-  void add_finding(Finding finding, int64_t number);
+  void add_finding(Finding finding, int64_t number, int from);
   void start_limits(OpenCell cell);
   void cell_timeout();
   void hang_timeout();
@@ -136,6 +139,7 @@ class CellRunner {
   std::map<int64_t, std::map<int, nlohmann::json>> replies_;
   std::map<int, int64_t> owed_credit_;
   std::vector<Finding> findings_;
+  std::map<std::string, RankSet> finding_sources_;  // a finding as text → the ranks that it came from
 
   std::optional<EventLoop::Timer> folder_timer_, peers_timer_, hang_report_timer_, cell_timer_, hang_timer_;
   int timeout_stage_ = 0;

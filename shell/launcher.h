@@ -40,6 +40,7 @@ struct Launch {
   std::vector<std::string> arguments;              // without the program's name
   std::map<std::string, std::string> environment;  // added to the shell's own
   std::vector<int> inherit;                        // descriptors that stay open under their numbers
+  bool dies_with_shell = true;                     // false: it ends by itself when its lifeline does (the keeper)
   int output = -1;                                 // becomes descriptors 1 and 2; -1: those of the shell
 };
 
@@ -65,7 +66,7 @@ class Child {
 
   pid_t pid() const { return pid_; }
   uint64_t start_time() const { return start_time_; }  // of /proc/PID/stat: with the pid it names the process for ever
-  int pidfd() const { return pidfd_.get(); }           // readable once the process has ended
+  int pidfd() const { return pidfd_.get(); }  // readable once the process has ended
 
   /// Nothing while it runs. When it has ended: kills what is left of its group, then reaps it.
   std::optional<ProcessEnd> ended();

@@ -32,7 +32,11 @@ std::atomic<int> interrupted_by{0};
 
 void on_signal(int signal) {
   interrupted_by = signal;
-  if (Session* session = interruptible.load()) session->interrupt();
+  Session* session = interruptible.load();
+  if (!session) return;
+  // Who ends the program does not wait for cells: that is the third Ctrl-C at once.
+  const int times = signal == SIGINT ? 1 : 3;
+  for (int i = 0; i < times; ++i) session->interrupt();
 }
 
 /// While it lives, Ctrl-C and the like go to the session.

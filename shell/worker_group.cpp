@@ -102,6 +102,8 @@ void WorkerGroup::start_store() {
                         {"LOCKSTEP_SESSION_DIR", directory_.path()}};
   launch.inherit = {keeper_line_.read.get(), listener.get()};
   launch.output = store_tail_->write_end();
+  // It has to be there for a moment after the shell was killed, to end what workers may have left behind.
+  launch.dies_with_shell = false;
   store_ = std::make_unique<Child>(launch);
   store_tail_->close_write_end();
   keeper_line_.read.reset();

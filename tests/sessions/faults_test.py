@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Kills what can be killed, in the middle of a cell, and looks for what is left. Usage: faults_test.py LOCKSTEP [TEST...]
+
+Processes are named by pid and start time, so that a number used again is no orphan. Rule 6 and 7 of docs/architecture.md.
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+LOCKSTEP = sys.argv[1]
+LIMIT = 60
+
+
+def start_time(pid):
+    """Of a process that runs (zombies do not); None where there is none."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text[text.rindex(")") + 2:].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def descendants(pid):
+    """{(pid, start time): command} of all processes below `pid`."""
+    below, found = [pid], {}
+    while below:
+        parent = below.pop()
+        for task in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
+            try:
+                children = [int(word) for word in task.read_text().split()]
+            except OSError:
+                continue
+            for child in children:
+                born = start_time(child)
+                if born is None:
+                    continue
+                try:
+                    command = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                found[(child, born)] = b" ".join(command).decode().strip()
+                below.append(child)
+    return found
+
+
+def wait_gone(processes):
+    """Those that still run after a while."""
+    end = time.monotonic() + 10
+    left = processes
+    while time.monotonic() < end:
+        left = {key: name for key, name in left.items() if start_time(key[0]) == key[1]}
+        if not left:
+            return {}
+        time.sleep(0.02)
+    return left
+
+
+class Session:
+    """`lockstep run` of a script, whose JSON lines are read as they come."""
+
+    def __init__(self, script, *options):
+        self.folder = tempfile.TemporaryDirectory()
+        path = pathlib.Path(self.folder.name) / "session.cpp"
+        path.write_text(script)
+        self.process = subprocess.Popen([LOCKSTEP, "run", str(path), "--json", "-", *options], stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        self.events = []
+
+    def until(self, what):
+        """Reads events until what(event) is true, and returns that one; None at the end, or when it takes too long."""
+        watchdog = threading.Timer(LIMIT, self.process.kill)
+        watchdog.start()
+        try:
+            return self._until(what)
+        finally:
+            watchdog.cancel()
+
+    def _until(self, what):
+        for line in self.process.stdout:
+            event = json.loads(line)
+            self.events.append(event)
+            if what(event):
+                return event
+        return None
+
+    def until_text(self, text):
+        return self.until(lambda e: e["event"] == "output" and text in e.get("text", ""))
+
+    def finish(self):
+        self.until(lambda e: False)
+        return self.process.wait(timeout=LIMIT)
+
+    def of(self, kind):
+        return [e for e in self.events if e["event"] == kind]
+
+    def processes(self, part=""):
+        return {key: name for key, name in descendants(self.process.pid).items() if part in name}
+
+    def workers(self):
+        return {key: name for key, name in self.processes("lockstep-worker").items() if "--store" not in name}
+
+
+LOOP = """// %% loop
+#include <unistd.h>
+std::cout << "looping " << getpid() << std::endl;
+for (volatile long i = 0;; i = i + 1) {
+}
+// %% next
+std::cout << "next" << std::endl;
+"""
+
+CHILDREN = """// %% leave a process behind
+#include <unistd.h>
+if (fork() == 0) for (;;) pause();
+std::cout << "forked" << std::endl;
+for (volatile long i = 0;; i = i + 1) {
+}
+"""
+
+
+def check(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def check_gone(processes):
+    left = wait_gone(processes)
+    for pid, _ in left:
+        os.kill(pid, signal.SIGKILL)
+    check(not left, f"left behind: {left}")
+
+
+def test_kill_the_shell():
+    session = Session(CHILDREN, "-n", "2")
+    check(session.until_text("forked"), "the cell did not run")
+    everything = session.processes()
+    check(len(everything) >= 6, f"store, compiler, two workers and their children were expected: {everything}")
+    session.process.kill()
+    session.process.wait()
+    check_gone({key: name for key, name in everything.items() if "--template" not in name})
+
+
+def test_kill_a_worker():
+    session = Session(LOOP, "-n", "2", "--keep-going", "--cell-timeout", "2")
+    check(session.until_text("looping"), "the cell did not run")
+    (victim, _), *_ = sorted(session.workers())
+    os.kill(victim, signal.SIGKILL)
+    everything = session.processes()
+    code = session.finish()
+    check(code == 5, f"exit code {code}")
+    errors = [e for e in session.of("error") if e["type"] == "SIGKILL"]
+    check(len(errors) == 1 and len(errors[0]["ranks"]) == 1, f"{session.of('error')}")
+    last = [e for e in session.of("output") if "next" in e.get("text", "")]
+    check(last and len(last[0]["ranks"]) == 1, "the other rank did not go on")
+    check_gone(everything)
+
+
+def test_kill_the_compiler():
+    session = Session(LOOP, "-n", "2", "--keep-going", "--cell-timeout", "1")
+    check(session.until_text("looping"), "the cell did not run")
+    for pid, _ in session.processes("lockstep-compiler"):
+        os.kill(pid, signal.SIGKILL)
+    everything = session.processes()
+    session.finish()
+    check([e for e in session.of("output") if "next" in e.get("text", "")], f"the session did not go on: {session.events}")
+    check_gone(everything)
+
+
+def test_interrupt():
+    session = Session(LOOP, "-n", "2")
+    check(session.until_text("looping"), "the cell did not run")
+    everything = session.processes()
+    begin = time.monotonic()
+    session.process.send_signal(signal.SIGINT)
+    cell = session.until(lambda e: e["event"] == "cell")
+    took = time.monotonic() - begin
+    check(cell and cell["status"] == "interrupted", f"{cell}")
+    check(session.finish() == 130, "exit code")
+    check_gone(everything)
+    print(f"  interrupted after {took * 1000:.0f} ms")
+
+
+def test_interrupt_sleep_and_collective():
+    for body in ("std::this_thread::sleep_for(std::chrono::hours(1));", "if (rank == 0) dist::barrier(); else for (;;) ::sleep(1000);"):
+        session = Session("// %% a\n#include <thread>\n#include <unistd.h>\nstd::cout << \"in\" << std::endl;\n" + body + "\n", "-n", "2")
+        check(session.until_text("in"), "the cell did not run")
+        session.process.send_signal(signal.SIGINT)
+        cell = session.until(lambda e: e["event"] == "cell")
+        check(cell and cell["status"] == "interrupted", f"{cell}")
+        check(session.finish() == 130, "exit code")
+
+
+def test_storm():
+    size = 100 * 1024 * 1024
+    session = Session("""// %% storm
+std::string line(1023, 'x');
+line += '\\n';
+for (int i = 0; i < 102400; ++i) std::cout << line;
+""", "-n", "1")
+    total = largest = 0
+    session.until(lambda e: e["event"] == "session")
+    for raw in session.process.stdout:
+        event = json.loads(raw)
+        if event["event"] == "output":
+            total += len(event["text"])
+        status = pathlib.Path(f"/proc/{session.process.pid}/status")
+        if total % (8 << 20) < 65536 and status.exists():
+            for line in status.read_text().splitlines():
+                if line.startswith("VmRSS"):
+                    largest = max(largest, int(line.split()[1]))
+    check(session.process.wait(timeout=LIMIT) == 0, "exit code")
+    check(total == size, f"{total} of {size} bytes arrived")
+    check(0 < largest < 100_000, f"the shell used {largest} kB")
+    print(f"  the shell used {largest} kB")
+
+
+def main():
+    tests = {name: test for name, test in globals().items() if name.startswith("test_") and (len(sys.argv) < 3 or name in sys.argv[2:])}
+    failed = 0
+    for name, test in tests.items():
+        print(name, flush=True)
+        try:
+            test()
+        except AssertionError as error:
+            failed += 1
+            print(f"  FAILED: {error}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
