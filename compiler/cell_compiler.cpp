@@ -27,6 +27,7 @@ struct CellCompiler::Impl {
         diagnostics(options.cells_dir()),
         versions(std::make_shared<FileVersions>()),
         instance(read_header(options, header, &diagnostics, versions)) {
+    instance->getLangOpts().Freestanding = true;  // main is a name like others
     auto owned_consumer = std::make_unique<EventConsumer>();
     consumer = owned_consumer.get();
     instance->setASTConsumer(std::move(owned_consumer));

@@ -63,8 +63,8 @@ std::vector<Token> CellParser::lex_file(FileID id) {
   }
 }
 
-void CellParser::hide(NamedDecl* decl, ReadCell& read) {
-  names_.hide(decl);
+void CellParser::hide(const std::string& name, NamedDecl* decl, ReadCell& read) {
+  names_.hide(name, decl);
   read.hidden.push_back(decl);
 }
 
@@ -106,7 +106,7 @@ void CellParser::step_back(const Declared& declared, ReadCell& read) {
       case Declared::alias:
         break;
     }
-    hide(earlier, read);
+    hide(declared.path.empty() ? declared.name : declared.path + "::" + declared.name, earlier, read);
   }
 }
 
@@ -273,7 +273,7 @@ ReadCell CellParser::read(std::vector<Token> tokens, int64_t cell, int64_t numbe
       if (clash.item != item_index || position >= tokens_.size()) continue;
       for (const auto& name : read.mentioned)
         for (NamedDecl* earlier : names_.lookup("", name))
-          if (earlier->getLocation().getRawEncoding() == clash.earlier) hide(earlier, read);
+          if (earlier->getLocation().getRawEncoding() == clash.earlier) hide(name, earlier, read);
     }
     consumer_.target = &read.items.back().events;
     const bool declaration =

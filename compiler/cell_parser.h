@@ -101,7 +101,7 @@ class CellParser {
   std::vector<clang::Token> lex_file(clang::FileID id);
   clang::FunctionDecl* make_step(clang::SourceLocation place, int64_t number, const std::string& tag);
   void step_back(const Declared& declared, ReadCell& read);
-  void hide(clang::NamedDecl* decl, ReadCell& read);
+  void hide(const std::string& name, clang::NamedDecl* decl, ReadCell& read);
   void take_using_directives(const Item& item, int64_t cell, const RankSet& ranks);
   clang::FunctionDecl* read_statement(int64_t cell, int64_t number, const std::string& tag, size_t index, bool show);
   clang::ExprResult with_show(clang::ExprResult expression, int64_t cell);

@@ -229,10 +229,11 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::vector
   for (const VarDecl* variable : variables) make_global(module, code.GetMangledName(GlobalDecl(variable)));
   add_entry(module, entry, functions);
   define_handle(module);
+  made.object = emit(module, mode, *generator.options);
+  // Only now: the optimizer takes out what it has inlined everywhere.
   for (const auto& function : module)
     if (!function.isDeclaration() && !function.hasLocalLinkage() && !function.hasAvailableExternallyLinkage())
       made.symbols.push_back(function.getName().str());
-  made.object = emit(module, mode, *generator.options);
 
   // Other generators hear of this cell when they are next used; this one has.
   for (const Item& item : cell.items) history_.insert(history_.end(), item.events.begin(), item.events.end());

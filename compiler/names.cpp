@@ -21,7 +21,22 @@ void remove_from(DeclContext* context, NamedDecl* decl) {
 
 }  // namespace
 
-void NameTable::hide(NamedDecl* decl) {
+void NameTable::hide(const std::string& name, NamedDecl* decl) {
+  take_out(decl);
+  const auto known = by_decl_.find(decl);
+  if (known != by_decl_.end()) {
+    definitions_[known->second].exposed = false;
+    return;
+  }
+  Definition of_header;
+  of_header.name = name;
+  of_header.decl = decl;
+  of_header.everywhere = true;
+  of_header.exposed = false;
+  define(std::move(of_header));
+}
+
+void NameTable::take_out(NamedDecl* decl) {
   auto& resolver = sema_.IdResolver;
   for (auto it = resolver.begin(decl->getDeclName()), end = resolver.end(); it != end; ++it)
     if (*it == decl) {
@@ -42,7 +57,7 @@ void NameTable::hide(NamedDecl* decl) {
   }
 }
 
-void NameTable::expose(NamedDecl* decl) {
+void NameTable::put_back(NamedDecl* decl) {
   DeclContext* context = decl->getDeclContext()->getRedeclContext();
   if (context->isTranslationUnit()) {
     sema_.IdResolver.AddDecl(decl);
@@ -75,6 +90,7 @@ void NameTable::define(Definition definition) {
     }
   }
   same.push_back(index);
+  if (definition.decl) by_decl_[definition.decl] = index;
   definitions_.push_back(std::move(definition));
   replaced_by_.emplace_back();
 }
@@ -86,7 +102,7 @@ bool NameTable::replaced_on(size_t index, int rank) const {
 }
 
 bool NameTable::sees(const Definition& definition, int rank) const {
-  if (definition.forgotten || !definition.ranks.contains(rank)) return false;
+  if (definition.forgotten || (!definition.everywhere && !definition.ranks.contains(rank))) return false;
   return !replaced_on(static_cast<size_t>(&definition - definitions_.data()), rank);
 }
 
@@ -96,9 +112,9 @@ void NameTable::show_view(int rank) {
     const bool seen = sees(definition, rank);
     if (seen == definition.exposed) continue;
     if (seen)
-      expose(definition.decl);
+      put_back(definition.decl);
     else
-      hide(definition.decl);
+      take_out(definition.decl);
     definition.exposed = seen;
   }
 }
@@ -143,12 +159,14 @@ void NameTable::settle(int64_t cell, const std::map<int, int64_t>& steps_done) {
 
 void NameTable::forget(const std::vector<std::string>& names) {
   for (auto& definition : definitions_)
-    if (names.empty() || std::find(names.begin(), names.end(), definition.name) != names.end())
+    if (!definition.everywhere &&
+        (names.empty() || std::find(names.begin(), names.end(), definition.name) != names.end()))
       definition.forgotten = true;
-  // What a forgotten definition had replaced is not brought back by forgetting it.
+  // What a forgotten definition had replaced is not brought back by forgetting it, but the header's names are.
   for (size_t i = 0; i < definitions_.size(); ++i)
     if (definitions_[i].forgotten)
-      for (size_t earlier : definitions_[i].replaces) definitions_[earlier].forgotten = true;
+      for (size_t earlier : definitions_[i].replaces)
+        definitions_[earlier].forgotten = !definitions_[earlier].everywhere;
   if (names.empty()) used_.clear();
 }
 
@@ -172,7 +190,7 @@ std::vector<protocol::Name> NameTable::list(const PrintingPolicy& policy) const 
     RankSet ranks;
     for (int rank : definition.ranks)
       if (sees(definition, rank)) ranks.insert(rank);
-    if (ranks.empty()) continue;
+    if (ranks.empty() || definition.everywhere) continue;
     protocol::Name name{definition.name, definition.kind, "", definition.number, ranks};
     if (const auto* value = llvm::dyn_cast_or_null<ValueDecl>(definition.decl))
       name.type = value->getType().getAsString(policy);

@@ -21,6 +21,7 @@ struct Definition {
   int64_t number = 0;      // the cell's number for people
   int64_t steps_needed = 0;  // it is there once so many steps of its cell were done
   RankSet ranks;           // that have it
+  bool everywhere = false;  // the header's: every rank has it
   bool exposed = true;
   bool forgotten = false;
   std::vector<size_t> replaces;  // earlier definitions that ranks with this one don't see
@@ -37,9 +38,9 @@ class NameTable {
  public:
   explicit NameTable(clang::Sema& sema) : sema_(sema) {}
 
-  /// Takes `decl` out of where names are looked up; what refers to it is not affected.
-  void hide(clang::NamedDecl* decl);
-  void expose(clang::NamedDecl* decl);
+  /// `decl` steps back for a new definition of `name` in the cell under way: it is not found any more. What refers to it
+  /// is not affected.
+  void hide(const std::string& name, clang::NamedDecl* decl);
 
   /// Makes clang see what rank `rank` sees. Definitions of cell `cell` (another version of it for other ranks, made in
   /// the same compilation) are hidden.
@@ -75,6 +76,8 @@ class NameTable {
   std::vector<clang::NamedDecl*> lookup(const std::string& path, const std::string& name) const;
 
  private:
+  void take_out(clang::NamedDecl* decl);
+  void put_back(clang::NamedDecl* decl);
   bool replaces(const Definition& later, const Definition& earlier) const;
   bool replaced_on(size_t index, int rank) const;
 
@@ -83,6 +86,7 @@ class NameTable {
   std::map<std::string, std::vector<size_t>> by_name_;
   std::vector<std::vector<size_t>> replaced_by_;
   std::vector<UsedNamespace> used_;
+  std::map<const clang::NamedDecl*, size_t> by_decl_;
   std::map<const clang::NamedDecl*, std::string> parameters_;
 };
 

@@ -66,6 +66,7 @@ class Collect : public CodeCompleteConsumer {
     const NamedDecl* decl = result.Declaration;
     if (!decl) return "variable";
     if (const auto* shadow = llvm::dyn_cast<UsingShadowDecl>(decl)) decl = shadow->getTargetDecl();
+    if (llvm::isa<CXXConstructorDecl>(decl)) return "type";
     if (decl->isCXXClassMember()) return "member";
     if (decl->getAsFunction()) return "function";
     if (llvm::isa<NamespaceDecl, NamespaceAliasDecl>(decl)) return "namespace";

@@ -1,0 +1,55 @@
+// The precompiled header and what may be wrong with the installation. Building the header takes long, so that these
+// tests work on a copy of the one that is there.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/compiler/transcript.h"
+
+namespace lockstep::compiler_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string failure(const std::map<std::string, std::string>& environment) {
+  SessionSettings settings;
+  settings.hosts = false;
+  settings.environment = environment;
+  CellSession session(settings);
+  return session.failure();
+}
+
+TEST(Installation, NoLibTorch) {
+  const std::string message = failure({{"LOCKSTEP_LIBTORCH", "/nowhere/torch"}});
+  EXPECT_NE(message.find("no LibTorch at /nowhere/torch"), std::string::npos) << message;
+  EXPECT_NE(message.find("LOCKSTEP_LIBTORCH"), std::string::npos);
+}
+
+TEST(Installation, NoWritableCache) {
+  const std::string folder = fs::temp_directory_path() / ("lockstep-cache-" + std::to_string(::getpid()));
+  std::ofstream(folder) << "a file, where a folder should be";
+  const std::string message = failure({{"XDG_CACHE_HOME", folder}});
+  fs::remove(folder);
+  EXPECT_NE(message.find("can't be made"), std::string::npos) << message;
+  EXPECT_NE(message.find("XDG_CACHE_HOME"), std::string::npos);
+}
+
+TEST(Installation, CompilerReadySaysWhatItIs) {
+  CellSession session;
+  EXPECT_EQ(session.ready().versions.protocol, kProtocolVersion);
+  EXPECT_TRUE(session.ready().versions.compiler.starts_with("clang 19"));
+  EXPECT_TRUE(session.ready().versions.libtorch.starts_with("2."));
+  EXPECT_TRUE(fs::exists(session.ready().prelude));
+}
+
+TEST(Installation, TheCompilerEndsWithItsSession) {
+  CellSession session;
+  EXPECT_EQ(session.run("int x = 1;").text(), "");
+  session.compiler().close();
+  EXPECT_EQ(session.compiler().wait(), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::compiler_test

@@ -1,0 +1,101 @@
+// What must not take the session along: endless work, crashes, a cell given up, one that is never settled.
+#include <chrono>
+#include <thread>
+
+#include "tests/compiler/transcript.h"
+
+namespace lockstep::compiler_test {
+namespace {
+
+// Within the depth that clang allows, and twice as many types at each level.
+const char* const kEndless =
+    "template <class T, int N> struct P {};\n"
+    "template <int N, class T> struct X { static constexpr int v = X<N - 1, P<T, 0>>::v + X<N - 1, P<T, 1>>::v; };\n"
+    "template <class T> struct X<0, T> { static constexpr int v = 1; };\n"
+    "int v = X<60, int>::v;";
+
+TEST(Limits, EndlessTemplateIsGivenUp) {
+  CellSession session;
+  ASSERT_EQ(session.run("int x = 1;").text(), "");
+  const auto recursion =
+      session.run("template <int N> struct Deep { static constexpr int v = Deep<N + 1>::v; };\nint deep = Deep<0>::v;");
+  EXPECT_EQ(recursion.compiled.status, "error");
+  EXPECT_NE(recursion.compiled.rendered.find("recursive template instantiation"), std::string::npos);
+  protocol::Compile request;
+  request.time_limit_s = 1;
+  const auto slow = session.run(kEndless, request);
+  EXPECT_EQ(slow.compiled.status, "timeout") << slow.compiled.rendered;
+  EXPECT_NE(slow.compiled.rendered.find("took longer than 1 s"), std::string::npos);
+  EXPECT_EQ(session.run("x").text(), "=> 1\n");
+}
+
+TEST(Limits, ACrashOfTheCompilerIsContained) {
+  CellSession session;
+  ASSERT_EQ(session.run("int x = 1;").text(), "");
+  const auto crashed = session.run("#pragma clang __debug crash\n");
+  EXPECT_EQ(crashed.compiled.status, "crash");
+  EXPECT_NE(crashed.compiled.rendered.find("crashed on this cell"), std::string::npos) << crashed.compiled.rendered;
+  EXPECT_EQ(session.run("x").text(), "=> 1\n");
+}
+
+TEST(Limits, CancelEndsACompile) {
+  CellSession session;
+  protocol::Compile request;
+  request.cell = 1;
+  request.ranks = RankSet{0};
+  request.text = kEndless;
+  session.send(request);
+  session.send(protocol::Cancel{1});
+  const auto compiled = std::get<protocol::Compiled>(session.receive().first);
+  EXPECT_EQ(compiled.status, "cancelled");
+  session.send(protocol::Cancel{1});  // nothing is being compiled: no answer
+  const auto complete = session.ask(protocol::IsComplete{"int x;"});
+  EXPECT_EQ(std::get<protocol::Completeness>(complete).status, "complete");
+  EXPECT_EQ(session.run("int v = 3; v").text(), "=> 3\n");
+}
+
+TEST(Limits, ACellThatIsNotSettledOrNotLoadedIsRolledBack) {
+  CellSession session;
+  ASSERT_EQ(session.run("int x = 1;").text(), "");
+  EXPECT_EQ(session.compile("int x = 2; struct Ghost {};").compiled.status, "ok");
+  EXPECT_EQ(session.compile("Ghost g;").compiled.status, "error");
+  const auto unloadable = session.run("int undefined_elsewhere();\nint x = undefined_elsewhere();");
+  EXPECT_NE(unloadable.problem.find("undefined_elsewhere"), std::string::npos);
+  EXPECT_EQ(session.run("x").text(), "=> 1\n");
+}
+
+TEST(Limits, PollsEndLoopsButNotWhereNothingMayBeThrown) {
+  CellSession session;
+  ASSERT_EQ(session.run("int turns = 0;").text(), "");
+  const auto interrupted = [&](const std::string& cell) {
+    session.tell_host(0, {{"do", "interrupt"}});
+    return session.run(cell).text();
+  };
+  EXPECT_EQ(interrupted("while (true) ++turns;"), "! lockstep::Interrupted: interrupted\n");
+  EXPECT_EQ(session.run("turns").text(), "=> 2\n");
+  EXPECT_EQ(interrupted("for (;;) {}"), "! lockstep::Interrupted: interrupted\n");
+  EXPECT_EQ(interrupted("do {} while (true);"), "! lockstep::Interrupted: interrupted\n");
+  EXPECT_EQ(interrupted("std::vector<int> many(1000); for (int& i : many) i = 1;"),
+            "! lockstep::Interrupted: interrupted\n");
+  EXPECT_EQ(interrupted("auto spin = [] { for (;;) {} }; spin();"), "! lockstep::Interrupted: interrupted\n");
+  EXPECT_EQ(interrupted("template <class T> void turn(T n) { for (T i = 0; i >= 0; i = 0) {} }\nturn(1);"),
+            "! lockstep::Interrupted: interrupted\n");
+  // Neither in noexcept functions and destructors, nor at compile time.
+  EXPECT_EQ(interrupted("int quiet() noexcept { int n = 0; for (int i = 0; i < 1000; ++i) ++n; return n; }\nquiet()"),
+            "=> 1000\n");
+  session.tell_host(0, {{"do", "interrupt"}});
+  EXPECT_EQ(
+      session.run("struct D { int* n; ~D() { for (int i = 0; i < 10; ++i) ++*n; } };\nint n = 0;\n{ D d{&n}; }\nn")
+          .text(),
+      "=> 10\n");
+  EXPECT_EQ(interrupted("constexpr int sum(int n) { int s = 0; for (int i = 0; i < n; ++i) s += i; return s; "
+                        "}\nconstexpr int ten = sum(5); ten"),
+            "=> 10\n");
+  EXPECT_EQ(session.run("std::array<int, sum(4)> sized; sized.size()").text(), "=> 6\n");
+  EXPECT_EQ(interrupted("int total = 0;\nat::parallel_for(0, 100, 1000, [&](int64_t b, int64_t e) { for (int64_t i = "
+                        "b; i < e; ++i) ++total; });\ntotal"),
+            "=> 100\n");
+}
+
+}  // namespace
+}  // namespace lockstep::compiler_test

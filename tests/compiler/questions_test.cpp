@@ -1,0 +1,110 @@
+// %who, %reset, completion, inspection.
+#include "tests/compiler/transcript.h"
+
+namespace lockstep::compiler_test {
+namespace {
+
+std::map<std::string, protocol::Name> names(CellSession& session) {
+  std::map<std::string, protocol::Name> found;
+  const auto answer = std::get<protocol::Names>(session.ask(protocol::ListNames()));
+  for (const auto& name : answer.names) found[name.name] = name;
+  return found;
+}
+
+TEST(Questions, ListNames) {
+  SessionSettings settings;
+  settings.ranks = 2;
+  CellSession session(settings);
+  session.run(
+      "int x = 1; struct Net {}; int f(int a) { return a; } template <class T> T id(T a) { return a; } using Alias = "
+      "std::vector<int>;");
+  session.run("double x = 2; namespace lib { int inner = 1; }", RankSet{1});
+  const auto found = names(session);
+  EXPECT_EQ(found.at("x").type, "double");
+  EXPECT_EQ(found.at("x").cell, 2);
+  EXPECT_EQ(found.at("Net").kind, "type");
+  EXPECT_EQ(found.at("f").kind, "function");
+  EXPECT_EQ(found.at("f").type, "int (int)");
+  EXPECT_EQ(found.at("f").ranks, (RankSet{0, 1}));
+  EXPECT_EQ(found.at("id").kind, "template");
+  EXPECT_EQ(found.at("Alias").kind, "alias");
+  EXPECT_EQ(found.at("lib::inner").ranks, RankSet{1});
+  for (const auto& [name, what] : found) EXPECT_EQ(name.find("cell"), std::string::npos) << name;
+}
+
+TEST(Questions, ForgetNames) {
+  CellSession session;
+  session.run("int x = 1; int y = 2;");
+  session.run("int x = 3;");
+  session.ask(protocol::Forget{{"x"}});
+  EXPECT_EQ(session.run("x").compiled.status, "error");
+  EXPECT_EQ(session.run("y").text(), "=> 2\n");
+  EXPECT_FALSE(names(session).contains("x"));
+  EXPECT_EQ(session.run("double x = 1.5; x").text(), "=> 1.5\n");
+  session.ask(protocol::Forget{});
+  EXPECT_TRUE(names(session).empty());
+  EXPECT_EQ(session.run("y").compiled.status, "error");
+  EXPECT_EQ(session.run("std::string y = \"again\"; y").text(), "=> \"again\"\n");
+}
+
+std::map<std::string, protocol::Completion> complete(CellSession& session, const std::string& text, int64_t& begin) {
+  const auto answer = std::get<protocol::Completions>(
+      session.ask(protocol::Complete{text, static_cast<int64_t>(text.size()), RankSet{0}}));
+  begin = answer.begin;
+  std::map<std::string, protocol::Completion> found;
+  for (const auto& completion : answer.completions) found[completion.text] = completion;
+  return found;
+}
+
+TEST(Questions, Completion) {
+  CellSession session;
+  session.run(
+      "struct Net { int width = 1; torch::Tensor forward(torch::Tensor x) { return x; } }; Net network; int number = "
+      "3; torch::Tensor t;");
+  int64_t begin = 0;
+  auto found = complete(session, "netw", begin);
+  EXPECT_TRUE(found.contains("network"));
+  EXPECT_EQ(begin, 0);
+  found = complete(session, "network.f", begin);
+  EXPECT_EQ(found.size(), 1u);
+  EXPECT_EQ(found.at("forward").kind, "member");
+  EXPECT_NE(found.at("forward").detail.find("Tensor x"), std::string::npos) << found.at("forward").detail;
+  EXPECT_EQ(begin, 8);
+  found = complete(session, "t.matm", begin);
+  EXPECT_TRUE(found.contains("matmul"));
+  found = complete(session, "for (int i = 0; i < 3; ++i) {\n  auto inner = network.wi", begin);
+  EXPECT_TRUE(found.contains("width"));
+  found = complete(session, "torch::optim::Ad", begin);
+  EXPECT_EQ(found.at("Adam").kind, "type");
+  found = complete(session, "int local_thing = 1; { loc", begin);
+  EXPECT_TRUE(found.contains("local_thing"));
+  EXPECT_TRUE(found.contains("local_rank"));
+  for (const auto& [text, completion] : found) EXPECT_EQ(completion.detail.find("__cell"), std::string::npos);
+  EXPECT_EQ(session.run("number").text(), "=> 3\n");
+}
+
+TEST(Questions, Inspection) {
+  CellSession session;
+  session.run(
+      "// How wide.\nint width = 4;\n\n/// Adds one.\nint more(int a) { return a + 1; }\nstruct Net { /* layers */ int "
+      "layers = 2; };\nNet net;");
+  const auto inspect = [&](const std::string& expression) {
+    return std::get<protocol::Inspection>(session.ask(protocol::Inspect{expression, RankSet{0}}));
+  };
+  EXPECT_EQ(inspect("width").type, "int");
+  EXPECT_EQ(inspect("width").cell, 1);
+  EXPECT_EQ(inspect("width").comment, "How wide.");
+  EXPECT_EQ(inspect("more").declaration, "int more(int a)");
+  EXPECT_EQ(inspect("more").comment, "Adds one.");
+  EXPECT_NE(inspect("Net").declaration.find("int layers"), std::string::npos) << inspect("Net").declaration;
+  EXPECT_EQ(inspect("net.layers").type, "int");
+  EXPECT_EQ(inspect("more(1) + 2.5").type, "double");
+  EXPECT_NE(inspect("torch::ones").declaration.find("ones("), std::string::npos);
+  EXPECT_NE(inspect("torch::nn::Linear").declaration.find("Linear"), std::string::npos);
+  EXPECT_FALSE(inspect("no_such_thing").found);
+  EXPECT_FALSE(inspect("1 +").found);
+  EXPECT_EQ(session.run("width").text(), "=> 4\n");
+}
+
+}  // namespace
+}  // namespace lockstep::compiler_test

@@ -1,0 +1,88 @@
+// Each rank sees the newest definition among the cells that ran on it.
+#include "tests/compiler/transcript.h"
+
+namespace lockstep::compiler_test {
+namespace {
+
+SessionSettings three() {
+  SessionSettings settings;
+  settings.ranks = 3;
+  return settings;
+}
+
+TEST(Ranks, TheNewestDefinitionThatRanOnARankIsSeenThere) {
+  CellSession session(three());
+  EXPECT_EQ(session.run("int x = 1; int f() { return 10; }").text(), "");
+  EXPECT_EQ(session.run("double x = 2.5; int f() { return 20; }", RankSet{1}).text(), "");
+  const auto both = session.run("printf(\"%g %d\\n\", double(x), f());");
+  EXPECT_EQ(both.compiled.objects.size(), 2u);
+  EXPECT_EQ(both.text(), "[0] 1 10\n[1] 2.5 20\n[2] 1 10\n");
+  const auto untouched = session.run("printf(\"same\\n\");");
+  EXPECT_EQ(untouched.compiled.objects.size(), 1u);
+  EXPECT_EQ(untouched.text(), "same\n");
+  EXPECT_EQ(session.run("struct S { decltype(x) v = x; };").text(), "");
+  EXPECT_EQ(session.run("S().v").text(), "[0] => 1\n[1] => 2.5\n[2] => 1\n");
+  EXPECT_EQ(session.run("std::string x = \"new\";").text(), "");
+  const auto one = session.run("x");
+  EXPECT_EQ(one.compiled.objects.size(), 1u);
+  EXPECT_EQ(one.text(), "=> \"new\"\n");
+}
+
+TEST(Ranks, NamesOfTheHeaderAreHiddenOnlyWhereTheyWereDefinedAgain) {
+  CellSession session(three());
+  EXPECT_EQ(session.run("int world_size = 77; int index = 5;", RankSet{1}).text(), "");
+  EXPECT_EQ(session.run("world_size").text(), "[0] => 3\n[1] => 77\n[2] => 3\n");
+  EXPECT_EQ(session.run("index == 5", RankSet{1}).text(), "=> true\n");
+  EXPECT_EQ(session.run("*index(\"abc\", 'b')", RankSet{0}).text(), "=> 'b'\n");
+  session.ask(protocol::Forget{{"world_size"}});
+  EXPECT_EQ(session.run("world_size").text(), "=> 3\n");
+}
+
+TEST(Ranks, AMissingNameSaysWhereItIs) {
+  CellSession session(three());
+  EXPECT_EQ(session.run("printf(\"first\\n\");").text(), "first\n");
+  EXPECT_EQ(session.run("int only = 5;", RankSet{0, 2}).text(), "");
+  EXPECT_EQ(session.run("only", RankSet{0, 2}).text(), "=> 5\n");
+  const auto missing = session.run("only + 1");
+  EXPECT_EQ(missing.compiled.status, "error");
+  EXPECT_NE(missing.compiled.rendered.find("'only' is not defined on rank 1: it was defined in cell 2, on ranks 0,2"),
+            std::string::npos)
+      << missing.compiled.rendered;
+  EXPECT_TRUE(missing.compiled.objects.empty());
+}
+
+TEST(Ranks, ACellThatThrewOnOneRank) {
+  CellSession session(three());
+  EXPECT_EQ(session.run("int a = 1;\nint b = rank == 1 ? throw std::runtime_error(\"one\") : 7;\nint c = std::abs(-9);")
+                .text(),
+            "[0] [1] ! std::runtime_error: one\n[2] ");
+  EXPECT_EQ(session.run("a").text(), "=> 1\n");
+  EXPECT_EQ(session.run("b + c", RankSet{0, 2}).text(), "=> 16\n");
+  const auto missing = session.run("b");
+  EXPECT_EQ(missing.compiled.status, "error");
+  EXPECT_NE(missing.compiled.rendered.find("on rank 1"), std::string::npos) << missing.compiled.rendered;
+  const auto other = session.run("a + 1");
+  EXPECT_EQ(other.compiled.objects.size(), 1u);
+  EXPECT_EQ(other.text(), "=> 2\n");
+  EXPECT_EQ(session.run("int b = 3;").text(), "");
+  EXPECT_EQ(session.run("b").text(), "=> 3\n");
+}
+
+TEST(Ranks, CodeThatOnlyOneRankHasIsMadeAgainForOthers) {
+  CellSession session(three());
+  EXPECT_EQ(session.run("#include <deque>\nstd::deque<short> d{1, 2}; d.push_back(3); d.size()", RankSet{0}).text(),
+            "=> 3\n");
+  EXPECT_EQ(session.run("std::deque<short> e{1}; e.push_back(2); e.pop_front(); e.size()").text(), "=> 1\n");
+}
+
+TEST(Ranks, DifferentVersionsOfACellGoOnSeparately) {
+  CellSession session(three());
+  EXPECT_EQ(session.run("using T = int;", RankSet{0, 1}).text(), "");
+  EXPECT_EQ(session.run("using T = double;", RankSet{2}).text(), "");
+  EXPECT_EQ(session.run("struct Pair { T a, b; T sum() const { return a + b; } };\nPair p{1, 2};").text(), "");
+  EXPECT_EQ(session.run("p.sum() / 2").text(), "[0] => 1\n[1] => 1\n[2] => 1.5\n");
+  EXPECT_EQ(session.run("T half(Pair q) { return q.sum() / 2; }\nhalf(p)").text(), "[0] => 1\n[1] => 1\n[2] => 1.5\n");
+}
+
+}  // namespace
+}  // namespace lockstep::compiler_test
