@@ -7,6 +7,7 @@
 
 #include "dist/errors.h"
 #include "dist/group_sockets.h"
+#include "dist/sigpipe.h"
 
 namespace lockstep::dist {
 
@@ -28,6 +29,7 @@ std::shared_ptr<gloo::transport::Device> make_device(bool loopback) {
 class GlooConnector : public BackendConnector {
  public:
   explicit GlooConnector(const GroupDescription& group) : group_(group) {
+    const SigpipeBlocked quiet;  // the device's thread is started here
     std::lock_guard lock(device_mutex);
     std::set<int> before;
     for (const TcpSocket& socket : open_tcp_sockets())
@@ -42,6 +44,7 @@ class GlooConnector : public BackendConnector {
   c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                             const std::vector<std::string>& peers,
                                             std::chrono::milliseconds connect_timeout) override {
+    const SigpipeBlocked quiet;  // the group's threads are started here
     auto options = c10d::ProcessGroupGloo::Options::create(connect_timeout);
     options->devices.push_back(device_);
     options->group_name = group_.name;

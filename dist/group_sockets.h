@@ -26,7 +26,8 @@ class HeldSockets {
   ~HeldSockets();
 
   /// Holds each open socket that is connected from `listener` (accepted there) or to one of `peer_listeners`.
-  /// The originals are set close-on-exec, so that a child process does not keep a connection alive.
+  /// The originals are set close-on-exec, so that a child process does not keep a connection alive. Where ranks are threads of
+  /// one process, connections between the others of the group can't be told apart and are held, too: shut all, or none.
   void hold_connections(const std::string& listener, const std::set<std::string>& peer_listeners);
   void hold(const TcpSocket& socket);
 

@@ -31,6 +31,12 @@ std::string named(const RankSet& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.str());
 }
 
+// After close: whoever still holds the group does not keep connections open.
+void let_go(const GroupEntry& entry) {
+  if (entry.backend) entry.backend->set_transport({});
+  entry.group->prepare({});
+}
+
 std::mutex clone_mutex;  // which socket a clone opened is seen by comparing before and after
 
 }  // namespace
@@ -95,7 +101,7 @@ RankContext::~RankContext() {
   for (const GroupEntry& entry : groups_) {
     entry.group->set_mismatch_hook({});
     entry.group->close();
-    if (entry.backend) entry.backend->set_transport({});
+    let_go(entry);
   }
 }
 
@@ -302,7 +308,7 @@ void RankContext::destroy_group(const Group& handle) {
     std::erase_if(groups_, [&](const GroupEntry& each) { return each.handle == entry.handle; });
   }
   entry.group->close();
-  if (entry.backend) entry.backend->set_transport({});
+  let_go(entry);
 }
 
 void RankContext::abort(const std::string& reason) {

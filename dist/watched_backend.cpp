@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "dist/call_context.h"
+#include "dist/sigpipe.h"
 #include "dist/watched_work.h"
 
 namespace lockstep::dist {
@@ -304,6 +305,7 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall(Tensors& outputs, Tensors& inpu
 template <typename Issue>
 WatchedBackend::WorkPtr WatchedBackend::run_point_to_point(Call& call, OpType type, int peer, Issue&& issue) {
   call.fields.flags |= log_layout::kPointToPoint;
+  const SigpipeBlocked quiet;  // point to point, Gloo writes on this thread
   std::unique_lock lock(order_);
   const Entered entered = group_->enter_point_to_point(call.fields, peer, type == OpType::SEND);
   WorkPtr inner;
@@ -344,6 +346,7 @@ void WatchedBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool 
   const Entered entered = group_->enter(call.fields);
   const auto transport = transport_;
   lock.unlock();  // it waits
+  const SigpipeBlocked quiet;  // and writes on this thread
   try {
     transport->monitoredBarrier(options, wait_all_ranks);
   } catch (...) {  // becomes what it means

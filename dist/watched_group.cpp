@@ -64,6 +64,7 @@ void WatchedGroup::prepare(std::shared_ptr<BackendConnector> connector) {
   live_ = false;
   connector_ = std::move(connector);
   peers_.clear();
+  if (!connector_) return;  // closed: what the peers may want to read stays
   // Before the peers hear of this generation: what they find in the log from now on is of it.
   slot_in_log().mismatch_seq = 0;
   slot_in_log().cause = BreakCause::none;
@@ -97,7 +98,18 @@ void WatchedGroup::break_off(BreakCause cause, const std::string& message) noexc
 }
 
 void WatchedGroup::close() noexcept {
-  break_off(BreakCause::excluded, fmt::format("group {} was destroyed", identity_.name));
+  // Peers may still be reading what this rank has sent: the connections are let go, not cut, unless a collective of this rank
+  // is stuck, which the transport would wait for.
+  bool stuck = false;
+  for (const CollectiveRecord& record : CollectiveLogReader(log_->mapping()).in_flight())
+    stuck |= record.group == std::string_view(slot_in_log().name);
+  if (stuck) {
+    break_off(BreakCause::excluded, fmt::format("group {} was destroyed", identity_.name));
+  } else {
+    std::lock_guard lock(mutex_);
+    live_ = false;
+    message_ = fmt::format("group {} was destroyed", identity_.name);
+  }
   slot_in_log().state = GroupState::closed;
 }
 

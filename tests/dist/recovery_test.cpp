@@ -53,6 +53,12 @@ Error caught(Call&& call) {
   throw std::runtime_error("nothing was thrown");
 }
 
+// What the session does between two cells: nobody regroups before all have left their collectives.
+void meet(const dist::Store& store, const std::string& where, int rank, int size) {
+  store->set(where + std::to_string(rank), "here");
+  for (int each = 0; each < size; ++each) store->wait({where + std::to_string(each)});
+}
+
 TEST(Abort, FreesARankThatWaitsForAnother) {
   spawn_processes(3, [](int rank, int size) {
     const dist::Group pair = dist::new_group({0, 2});
@@ -69,6 +75,7 @@ TEST(Abort, FreesARankThatWaitsForAnother) {
       EXPECT_THROW(dist::barrier(pair), dist::Aborted);
     }
     EXPECT_EQ(dist::needs_regroup(), rank != 1);
+    meet(dist::default_group()->getStore(), "out", rank, size);
     dist::regroup(1, RankSet::all(size));
     EXPECT_FALSE(dist::needs_regroup());
     EXPECT_EQ(dist::progress().at("default"), 2);  // equal on all ranks
@@ -123,14 +130,17 @@ TEST(Abort, FreesReceiversAndFutures) {
         aborter.join();
       }
     }
+    const dist::Store store = dist::default_group()->getStore();
+    meet(store, "first", rank, size);
     dist::regroup(1, RankSet::all(size));
     dist::barrier();
     if (rank == 0) {
       const WhenInCollective watch(2, [context] { context->abort("enough"); });
       const dist::Work work = dist::all_reduce(at::ones({4}), dist::ReduceOp::SUM, {}, true);
-      EXPECT_THROW(work->getFuture()->wait(), dist::Aborted);
+      EXPECT_THROW(work->getFuture()->waitAndThrow(), dist::Aborted);
       EXPECT_THROW(work.wait(), dist::Aborted);
     }
+    meet(store, "second", rank, size);
     dist::regroup(2, RankSet::all(size));
     dist::barrier();
   });
@@ -157,9 +167,10 @@ TEST(Abort, HundredTimesInARow) {
     const auto context = dist::current_context();
     for (int i = 1; i <= 100; ++i) {
       if (rank == 0) {
-        const WhenInCollective watch(1, [context] { context->abort("again"); });
+        const WhenInCollective watch(dist::progress().at("default") + 1, [context] { context->abort("again"); });
         EXPECT_THROW(dist::barrier(), dist::Aborted);
       }
+      meet(dist::default_group()->getStore(), "round-" + std::to_string(i) + "-", rank, size);
       dist::regroup(i, RankSet::all(size));
     }
     dist::barrier();
@@ -264,7 +275,10 @@ TEST(TimeLimit, OfOneWaitLeavesTheWorkGoingOn) {
 
 TEST(Log, IsReadByAnotherProcessWhileARankIsStuckAndAfterItWasKilled) {
   testing::RankOptions options;
-  options.log_folder = testing::detail::folder_for_results();
+  // The processes run this test, too: the folder is told to them by the environment.
+  if (!std::getenv("LOCKSTEP_TEST_LOGS"))
+    setenv("LOCKSTEP_TEST_LOGS", testing::detail::folder_for_results().c_str(), 1);
+  options.log_folder = std::getenv("LOCKSTEP_TEST_LOGS");
   const std::string log_of_zero = options.log_folder + "/log-0";
   const auto outcomes = run_as_processes(
       2,
@@ -309,7 +323,8 @@ TEST(Log, IsReadByAnotherProcessWhileARankIsStuckAndAfterItWasKilled) {
         EXPECT_EQ(records[1].seq, 2);
         EXPECT_NE(records[1].call_site, 0u);
       });
-  if (!std::getenv("LOCKSTEP_TEST_CALL")) std::filesystem::remove_all(options.log_folder);
+  std::filesystem::remove_all(options.log_folder);
+  unsetenv("LOCKSTEP_TEST_LOGS");
 }
 
 __attribute__((noinline)) void call_from_here() {
@@ -393,6 +408,7 @@ TEST(HangWatch, ReportsARankThatIsStuckAlreadyAndOneThatEntersLater) {
       EXPECT_EQ(dist::to_finding_op(reports.all[0].first).seq, 2);
       EXPECT_EQ(reports.all[0].first.cell, 4);
     }
+    meet(dist::default_group()->getStore(), "out", rank, size);
     dist::regroup(1, RankSet::all(size));
     // The next cell: what the ranks left behind in the last one does not count.
     dist::set_thread_context(5);

@@ -43,7 +43,7 @@ void train(int rank, int size) {
     loss.backward();
     optimizer.step();
   }
-  EXPECT_GE(dist::progress().at("default") - before, 100);  // two buckets and more, each step
+  EXPECT_GE(dist::progress().at("default") - before, 50);  // a bucket or more in each step
   for (const auto& record : dist::last_collectives(20)) EXPECT_EQ(record.state, dist::CollectiveState::done);
   for (const at::Tensor& parameter : parameters)
     for (const at::Tensor& replica : dist::all_gather(parameter.detach())) EXPECT_TRUE(replica.equal(parameter));
