@@ -36,6 +36,15 @@ std::string_view last_line(std::string_view text) {
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\n") == std::string_view::npos; }
 
+/// One entry for each name: overloads complete to the same text.
+void merge_overloads(std::vector<protocol::Completion>& completions) {
+  std::stable_sort(completions.begin(), completions.end(),
+                   [](const auto& a, const auto& b) { return a.text < b.text; });
+  const auto end = std::unique(completions.begin(), completions.end(),
+                               [](const auto& a, const auto& b) { return a.text == b.text; });
+  completions.erase(end, completions.end());
+}
+
 std::string common_prefix(const std::vector<protocol::Completion>& completions) {
   std::string prefix = completions.front().text;
   for (const protocol::Completion& completion : completions) {
@@ -325,7 +334,8 @@ unsigned char EditLineReader::complete() {
     insert(kIndent);
     return CC_REFRESH;
   }
-  const protocol::Completions found = services_.complete(whole, static_cast<int64_t>(before.size()));
+  protocol::Completions found = services_.complete(whole, static_cast<int64_t>(before.size()));
+  merge_overloads(found.completions);
   if (found.completions.empty()) return CC_REFRESH_BEEP;
   const auto begin = static_cast<size_t>(std::clamp<int64_t>(found.begin, 0, static_cast<int64_t>(before.size())));
   const auto end = static_cast<size_t>(

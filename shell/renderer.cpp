@@ -18,6 +18,13 @@ std::string indented(std::string_view text, std::string_view indent, int width) 
   return result;
 }
 
+/// Line by line, so that no colour runs over the end of one.
+std::string painted_lines(const Screen& screen, Style style, std::string_view text) {
+  std::string result;
+  for (const std::string_view line : lines_of(text)) result += paint(screen, style, line) + "\n";
+  return result;
+}
+
 /// Colours the words of a compiler's diagnostics: error, warning, note, and the caret line.
 std::string paint_diagnostics(const Screen& screen, std::string_view text) {
   std::string result;
@@ -176,11 +183,12 @@ void Renderer::draw(const SessionEvent& event) {
       devices.emplace_back(device, RankSet{rank});
   }
   for (const auto& [device, ranks] : devices) drawn_ += fmt::format("    {} on {}\n", rank_label(ranks), device);
-  drawn_ += paint(screen_, Style::dim,
-                  indented("Every cell sees rank, world_size, device, get(\"ws\"), set_seed(n), show(x), torch::, "
-                           "dist::, ddp::, inspect::. "
-                           "%%rank SPEC picks the ranks of a cell, %help lists the magics.",
-                           "    ", screen_.width));
+  drawn_ +=
+      painted_lines(screen_, Style::dim,
+                    indented("Every cell sees rank, world_size, device, get(\"ws\"), set_seed(n), show(x), torch::, "
+                             "dist::, ddp::, inspect::. "
+                             "%%rank SPEC picks the ranks of a cell, %help lists the magics.",
+                             "    ", screen_.width));
 }
 
 void Renderer::draw(const OutputEvent& event) { output_.append(event.ranks, event.stream, event.bytes, drawn_); }
@@ -203,6 +211,7 @@ void Renderer::draw(const ErrorEvent& event) {
 }
 
 void Renderer::draw_errors() {
+  draw_deaths();
   std::stable_sort(errors_.begin(), errors_.end(), [](const ErrorEvent& a, const ErrorEvent& b) {
     return a.root_cause != b.root_cause ? !a.root_cause : a.ranks < b.ranks;
   });
@@ -224,8 +233,17 @@ void Renderer::draw_error(const ErrorEvent& error) {
   if (error.where) head += " in " + *error.where;
   drawn_ += paint(screen_, style, head) + "\n";
   const std::string message = indented(error.message, "    ", screen_.width);
-  drawn_ += error.root_cause ? message : paint(screen_, Style::dim, message);
-  for (const std::string& frame : error.stack) drawn_ += paint(screen_, Style::dim, "      " + frame) + "\n";
+  drawn_ += error.root_cause ? message : painted_lines(screen_, Style::dim, message);
+  if (!error.root_cause) return;  // where the others stood when it reached them is no news
+  const std::string indent = "      ";
+  for (const std::string& frame : error.stack) {
+    if (frame.starts_with("?? ")) continue;
+    const int columns = screen_.width > 0 ? std::max(20, screen_.width - 1 - static_cast<int>(indent.size())) : 0;
+    const bool fits = columns == 0 || text_width(frame) <= columns;
+    const std::string dots = signs(screen_).dots;
+    const std::string line = fits ? frame : std::string(fitting(frame, columns - text_width(dots))) + dots;
+    drawn_ += indent + paint(screen_, Style::dim, line) + "\n";
+  }
 }
 
 void Renderer::draw(const CellEvent& event) {
@@ -255,12 +273,24 @@ void Renderer::draw(const FindingEvent& event) {
 
 void Renderer::draw(const RankEvent& event) {
   if (event.state == "dead") {
-    drawn_ += paint(screen_, Style::fault, fmt::format("{} rank {}", signs(screen_).fault, event.rank)) + ": " +
-              (event.message.empty() ? "has ended" : event.message) + "\n";
+    deaths_.push_back(event);
+    if (!live_) draw_deaths();  // above a prompt: no cell will end
   } else if (!event.message.empty() && !quiet_) {
     drawn_ += paint(screen_, Style::note, fmt::format("{} rank {}", signs(screen_).note, event.rank)) + ": " +
               event.message + "\n";
   }
+}
+
+/// Deaths that no error of the cell tells of.
+void Renderer::draw_deaths() {
+  for (const RankEvent& death : deaths_) {
+    const bool is_told = std::any_of(errors_.begin(), errors_.end(),
+                                     [&](const ErrorEvent& error) { return error.ranks.contains(death.rank); });
+    if (is_told) continue;
+    drawn_ += paint(screen_, Style::fault, fmt::format("{} rank {}", signs(screen_).fault, death.rank)) + ": " +
+              (death.message.empty() ? "has ended" : death.message) + "\n";
+  }
+  deaths_.clear();
 }
 
 void Renderer::draw(const MessageEvent& event) {

@@ -50,6 +50,7 @@ class Renderer : public EventSink {
   void draw(const MarkdownEvent& event);
   void draw(const EndEvent& event);
   void draw_errors();
+  void draw_deaths();
   void draw_error(const ErrorEvent& error);
   void put();
   std::string bottom_rows(size_t& rows) const;
@@ -58,8 +59,9 @@ class Renderer : public EventSink {
   Write write_;
   RankOutput output_;
   std::vector<ErrorEvent> errors_;  // of the running cell
-  std::string drawn_;               // what the event at hand adds above the bottom rows
-  std::string bottom_;              // bottom rows that stand on the screen
+  std::vector<RankEvent> deaths_;  // during the running cell
+  std::string drawn_;  // what the event at hand adds above the bottom rows
+  std::string bottom_;  // bottom rows that stand on the screen
   size_t bottom_rows_ = 0;
   bool live_ = true;
   bool quiet_ = false;

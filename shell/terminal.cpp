@@ -59,6 +59,21 @@ protocol::Completeness scan(const std::string& text) {
   return {scanner.unfinished() ? "incomplete" : "complete", scanner.depth()};
 }
 
+enum class CellMagics { none, alone, with_body };
+
+/// Does the cell begin with `%%` lines, and is there anything behind them yet?
+CellMagics cell_magics_of(std::string_view text) {
+  CellMagics found = CellMagics::none;
+  for (std::string_view line : lines_of(text)) {
+    const size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string_view::npos || line.substr(begin).starts_with("//")) continue;
+    if (!line.substr(begin).starts_with("%%"))
+      return found == CellMagics::none ? CellMagics::none : CellMagics::with_body;
+    found = CellMagics::alone;
+  }
+  return found;
+}
+
 bool asks_to_leave(std::string_view text) {
   for (const char* word : {"exit", "quit", "exit()", "quit()", "exit;", "quit;"})
     if (text == word) return true;
@@ -148,7 +163,11 @@ class Terminal {
   }
 
   /// Before the session runs, the shell's own scanner knows enough: nobody should wait for a start to get a new line.
+  /// A cell magic waits for its cell, which on a terminal ends with an empty line, as in IPython.
   protocol::Completeness completeness(const std::string& text) {
+    const CellMagics magics = cell_magics_of(text);
+    if (magics == CellMagics::alone || (magics == CellMagics::with_body && interactive_))
+      return {"incomplete", scan(text).indent};
     if (!session_.started() || !interactive_) return scan(text);
     try {
       return session_.is_complete(text);

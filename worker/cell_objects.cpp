@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <link.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,9 +54,7 @@ std::string explain(std::string text, const std::string& path) {
   return text;
 }
 
-void find_range(CellObject& object, void* handle) {
-  link_map* map = nullptr;
-  if (::dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) return;
+void find_range(CellObject& object) {
   dl_find_object found;
   if (_dl_find_object(const_cast<lockstep_cell_entry*>(object.entry), &found) != 0) return;
   object.begin = reinterpret_cast<uintptr_t>(found.dlfo_map_start);
@@ -85,12 +82,23 @@ LoadResult load_cell(int64_t cell, const std::string& directory, const std::stri
     return {nullptr, "the compiler makes cells of ABI " + std::to_string(found->abi) +
                          " and this worker runs those of ABI " + std::to_string(kCellAbi) +
                          ": use a compiler and a worker of the same build"};
-  auto* object = new CellObject{cell, path, found, 0, 0, nullptr};  // kept for ever, as the object is
-  find_range(*object, handle);
+  auto* object = new CellObject;  // never deleted: readers on other threads hold on to it
+  object->cell = cell;
+  object->path = path;
+  object->entry = found;
+  object->handle = handle;
+  find_range(*object);
   object->next = g_objects.load();
   g_objects.store(object);
   g_count.fetch_add(1);
   return {object, ""};
+}
+
+void unload_cell(const CellObject& object) {
+  object.end = 0;
+  ::dlclose(object.handle);
+  ::unlink(object.path.c_str());
+  g_count.fetch_sub(1);
 }
 
 std::string load_library(const std::string& path) {

@@ -1,6 +1,6 @@
 // The shared objects that this rank has loaded: cells and the prelude. Each comes from a file of its own (opening a
-// descriptor number that was used before would give the old library), stays loaded for ever, and has run nothing by
-// being loaded.
+// descriptor number that was used before would give the old library) and has run nothing by being loaded. What has run
+// stays loaded for ever.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -16,7 +16,9 @@ struct CellObject {
   int64_t cell = 0;
   std::string path;
   const lockstep_cell_entry* entry = nullptr;
-  uintptr_t begin = 0, end = 0;  // mapped addresses
+  void* handle = nullptr;  // of dlopen
+  uintptr_t begin = 0;     // mapped addresses
+  mutable std::atomic<uintptr_t> end{0};  // 0 once it has been unloaded
   const CellObject* next = nullptr;
 };
 
@@ -29,6 +31,9 @@ struct LoadResult {
 /// Writes `bytes` to DIRECTORY/NAME and loads it, RTLD_NOW | RTLD_GLOBAL. `problem` names symbols demangled and no path.
 LoadResult load_cell(int64_t cell, const std::string& directory, const std::string& name, const std::string& entry,
                      std::string_view bytes);
+
+/// Takes a cell that has not run out of the process again: later cells must not find its names.
+void unload_cell(const CellObject& object);
 
 /// Loads a library that is there already (the prelude). Returns what went wrong; empty when nothing did.
 std::string load_library(const std::string& path);

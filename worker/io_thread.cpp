@@ -1,5 +1,6 @@
 #include "worker/io_thread.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -42,6 +43,7 @@ IoThread::IoThread(const Configuration& configuration, Outbox& outbox, OutputPip
   socket_->set(zmq::sockopt::sndhwm, 0);
   socket_->set(zmq::sockopt::rcvhwm, 0);
   socket_->connect(configuration.hub);
+  if (configuration.lifeline_fd >= 0) ::fcntl(configuration.lifeline_fd, F_SETFD, FD_CLOEXEC);
   // Signals are for the run thread and for threads of cells.
   sigset_t all, before;
   sigfillset(&all);

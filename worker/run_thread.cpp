@@ -35,6 +35,13 @@ std::string joined(const std::vector<std::string>& sentences) {
   return text;
 }
 
+const pid_t g_rank_process = ::getpid();
+
+/// A child that a cell has forked and that came out of the cell is no rank: it ends here, silently.
+void end_forked_child(int code) {
+  if (::getpid() != g_rank_process) ::_exit(code);
+}
+
 }  // namespace
 
 RunThread::RunThread(const Configuration& configuration, Outbox& outbox, RunQueue& queue, IoThread& io)
@@ -50,8 +57,6 @@ int RunThread::run() {
           using What = std::remove_cvref_t<decltype(what)>;
           if constexpr (std::is_same_v<What, protocol::Shutdown>)
             ended_ = true;
-          else if constexpr (std::is_same_v<What, protocol::Drop>)
-            cells_.erase(what.cell);  // the object stays mapped; nothing can reach it by name through this rank
           else if constexpr (std::is_same_v<What, protocol::Load>)
             handle(what, task.frame);
           else
@@ -130,12 +135,19 @@ void RunThread::handle(const protocol::Load& load, const std::string& bytes) {
   loaded.ok = result.object != nullptr;
   loaded.message = result.problem;
   if (result.object) {
-    cells_[load.cell] = {result.object, load.steps};
+    cells_[load.cell] = {result.object, load.steps, false};
     dist::register_code_range(load.cell, reinterpret_cast<const void*>(result.object->begin),
                               result.object->end - result.object->begin);
     loaded.warning = near_limit();
   }
   outbox_.post(loaded);
+}
+
+void RunThread::handle(const protocol::Drop& drop) {
+  const auto found = cells_.find(drop.cell);
+  if (found == cells_.end()) return;
+  if (!found->second.has_run) unload_cell(*found->second.object);
+  cells_.erase(found);
 }
 
 std::optional<std::string> RunThread::near_limit() const {
@@ -162,6 +174,7 @@ bool RunThread::run_step(const Step& step, int64_t index, int line, protocol::Do
   try {
     lockstep_poll();
     step();
+    end_forked_child(0);
     return true;
   } catch (abi::__forced_unwind&) {
     // The rank can't go on without the thread that runs cells.
@@ -169,6 +182,7 @@ bool RunThread::run_step(const Step& step, int64_t index, int line, protocol::Do
     exit_quietly(0);
   } catch (...) {  // whatever a cell throws ends the cell and not the rank
     const auto caught = describe_current_exception(symbols_);
+    end_forked_child(1);
     const auto reason = stop_requests().pending();
     done.error = caught.error;
     if (caught.interrupted || reason == StopReason::interrupt)
@@ -213,7 +227,8 @@ void RunThread::handle(const protocol::Run& run) {
     end_cell(std::move(done), 0);
     return;
   }
-  const auto& [object, steps] = found->second;
+  const auto& [object, steps, has_run] = found->second;
+  found->second.has_run = true;
   const auto start = std::chrono::steady_clock::now();
   for (uint32_t i = 0; i < object->entry->step_count; ++i) {
     const int line = i < steps.size() ? steps[i].line : 0;

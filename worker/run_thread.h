@@ -26,6 +26,7 @@ class RunThread {
   struct LoadedCell {
     const CellObject* object = nullptr;
     std::vector<protocol::Step> steps;
+    bool has_run = false;
   };
 
   bool start();
@@ -33,6 +34,7 @@ class RunThread {
 
   void handle(const protocol::Prelude& prelude);
   void handle(const protocol::Load& load, const std::string& bytes);
+  void handle(const protocol::Drop& drop);
   void handle(const protocol::Run& run);
   void handle(const protocol::Builtin& builtin);
   void handle(const protocol::Regroup& regroup);

@@ -11,13 +11,18 @@ namespace {
 
 const char* const kUsage = "%help [NAME]";
 
+std::string name_of(const Magic& magic) {
+  if (magic.name == "?") return "EXPR?";
+  if (!magic.cell) return "%" + magic.name;
+  return magic.line ? "%" + magic.name + ", %%" + magic.name : "%%" + magic.name;
+}
+
 std::string all_magics() {
   std::vector<std::vector<std::string>> rows;
-  for (const Magic* magic : MagicRegistry::instance().all()) rows.push_back({magic->usage, magic->summary});
+  for (const Magic* magic : MagicRegistry::instance().all()) rows.push_back({name_of(*magic), magic->summary});
   return table(rows) +
-         "\n%NAME? tells more of one, EXPR? what a name of a cell is. Cell magics (%%) come first in a cell; a line "
-         "magic (%) stands\n"
-         "where a statement may begin.\n";
+         "\n%NAME? tells more of a magic, EXPR? what a name of a cell is.\n"
+         "Cell magics (%%) come first in a cell; a line magic (%) stands where a\nstatement may begin.\n";
 }
 
 std::string one_magic(std::string name) {

@@ -18,7 +18,8 @@ const char* const kUsage = "%save FILE [FIRST-LAST] [--all] [-f]";
 
 /// Cells that only look: they would say something else when the script runs.
 bool only_looks(const std::string& text) {
-  for (const char* name : {"%save", "%history", "%help", "%who", "%load_ext", "%dist_status"}) {
+  for (const char* name :
+       {"%save", "%history", "%help", "%who", "%load_ext", "%dist_status", "%collectives", "%abort", "%interrupt"}) {
     const size_t length = std::strlen(name);
     if (text.compare(0, length, name) == 0 && text.find('\n') == std::string::npos &&
         (text.size() == length || !std::isalnum(static_cast<unsigned char>(text[length]))))

@@ -181,6 +181,15 @@ TEST(Session, ListensOnTheLoopbackInterfaceOnly) {
   for (const auto& listener : all) EXPECT_THAT(listener, HasSubstr("tcp 0100007F:")) << "127.0.0.1";
 }
 
+TEST(Fork, ChildThatLeavesTheCellIsNoSecondRank) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto done = hub.run_cell("output", "fork_and_leave");
+  EXPECT_EQ(hub.output(done.cell), "child parent");
+  EXPECT_EQ(hub.run_cell("output", "nothing").status, "ok");
+  EXPECT_FALSE(hub.has<Done>()) << "one answer for each cell";
+}
+
 TEST(Configure, SetsEnvironmentAndDirectory) {
   FakeHub hub;
   hub.start_ready();

@@ -254,11 +254,26 @@ TEST(Renderer, InterruptionsSayThatStateIsKept) {
   EXPECT_EQ(t.text, "■ ranks 0-1: interrupted; variables are kept\n");
 }
 
-TEST(Renderer, DeathsAreFaults) {
+TEST(Renderer, DeathsAreToldOnce) {
   Transcript t;
-  t.renderer.take(RankEvent{2, "dead", "killed by SIGKILL in cell 7"});
+  t.renderer.take(RankEvent{2, "dead", "killed by SIGKILL in cell 1"});
+  t.renderer.take(RankEvent{3, "dead", "exited with code 3"});
   t.renderer.take(RankEvent{1, "running", ""});
-  EXPECT_EQ(t.text, "✗ rank 2: killed by SIGKILL in cell 7\n");
+  t.renderer.take(ErrorEvent{
+      .cell = 1, .ranks = {2}, .type = "SIGKILL", .message = "killed by SIGKILL", .where = "cell 1, line 2"});
+  EXPECT_EQ(t.text, "");
+  t.end({0, 1, 2, 3}, "dead");
+  EXPECT_EQ(t.text,
+            "✗ rank 3: exited with code 3\n"
+            "✗ rank 2: SIGKILL in cell 1, line 2\n"
+            "    killed by SIGKILL\n");
+}
+
+TEST(Renderer, DeathsAtThePromptAreToldAtOnce) {
+  Transcript t;
+  t.renderer.set_live(false);
+  t.renderer.take(RankEvent{2, "dead", "killed by SIGKILL"});
+  EXPECT_EQ(t.text, "✗ rank 2: killed by SIGKILL\n");
 }
 
 TEST(Renderer, TheStartNamesDevicesAndVersions) {

@@ -69,6 +69,16 @@ CELL(nothing, nothing);
 static void ignores_stdin() { printf("%d", getchar()); }
 CELL(stdin_is_empty, ignores_stdin);
 
+static void fork_and_leave() {
+  if (fork() == 0) {
+    printf("child ");
+    return;
+  }
+  wait(nullptr);
+  printf("parent");
+}
+CELL(fork_and_leave, fork_and_leave);
+
 static void grandchild() {
   const pid_t child = fork();
   if (child == 0) {
