@@ -94,13 +94,14 @@ int main(int argc, char** argv) {
     print_versions();
     return 0;
   }
-  // Who started this process owns it: it does not outlive its owner, however that ends.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The store keeps the ranks' process groups, so it has to be there when its owner was killed; its lifeline ends it.
   if (option == "--store") {
     const int code = run_store();
     std::fflush(nullptr);
     ::syscall(SYS_exit_group, code);
   }
+  // Who started this process owns it: it does not outlive its owner, however that ends.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   try {
     return run_rank();
   } catch (const std::exception& error) {
