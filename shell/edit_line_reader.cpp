@@ -174,6 +174,9 @@ LineReader::Input EditLineReader::read(const std::string& prompt) {
   }
   prompt_width_ = text_width(prompt);
   cancelled_ = false;
+  char stale;
+  while (::read(wake_[0], &stale, 1) == 1) {  // signals that came after the last cell was taken
+  }
   reading_ = true;
   write("\033[?2004h");
   // libedit itself would draw the prompt first, and the terminal echo what is typed in between.

@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from terminal_screen import Program  # noqa: E402
 
 PROBE = sys.argv.pop(1) if len(sys.argv) > 1 else ""
+SCRATCH = tempfile.TemporaryDirectory(prefix="ls-")   # short: sockets have their paths in it
 
 
 def prompt(number):
@@ -97,7 +98,7 @@ class AtThePrompt(unittest.TestCase):
         self.finish(program)
 
     def test_arrows_move_in_the_cell_and_in_the_history(self):
-        program = self.start(tempfile.mkdtemp() + "/history")
+        program = self.start(tempfile.mkdtemp(dir=SCRATCH.name) + "/history")
         program.send("one;\r")
         program.wait_for(prompt(2))
         program.send("two {\r}\r")
@@ -116,7 +117,7 @@ class AtThePrompt(unittest.TestCase):
         self.assertEqual(self.cells(program)[-1], "one;")
 
     def test_history_is_kept_between_sessions(self):
-        path = tempfile.mkdtemp() + "/deep/history"
+        path = tempfile.mkdtemp(dir=SCRATCH.name) + "/deep/history"
         program = self.start(path)
         program.send("first {\r}\r")
         program.wait_for(prompt(2))
