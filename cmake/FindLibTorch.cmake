@@ -65,6 +65,9 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
   target_include_directories(LibTorch::torch SYSTEM INTERFACE
     ${LibTorch_ROOT}/include ${LibTorch_ROOT}/include/torch/csrc/api/include ${LibTorch_GLOO_INCLUDE})
   target_compile_definitions(LibTorch::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO _GLIBCXX_USE_CXX11_ABI=1)
+  # LibTorch is built by GCC; from 18 on Clang writes the constraints of templates into their symbols, and GCC does not.
+  target_compile_options(LibTorch::torch INTERFACE
+    $<$<AND:$<CXX_COMPILER_ID:Clang>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,18>>:-fclang-abi-compat=17>)
   # CMake adds the folder of these to the RPATH of whatever links them.
   target_link_libraries(LibTorch::torch INTERFACE ${LibTorch_CPU_LIBRARY} ${LibTorch_C10_LIBRARY})
   target_link_options(LibTorch::torch INTERFACE -Wl,-rpath-link,${LibTorch_ROOT}/lib -Wl,--allow-shlib-undefined)

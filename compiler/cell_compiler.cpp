@@ -17,6 +17,8 @@ using namespace clang;
 
 namespace {
 
+int64_t number_of(const protocol::Compile& request) { return request.number != 0 ? request.number : request.cell; }
+
 std::string ranks_in_words(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
 
 }  // namespace
@@ -115,12 +117,6 @@ void CellCompiler::add_prelude(const std::string& path) { impl_->resident->add_l
 
 void CellCompiler::warm_up() { impl_->code->warm_up(); }
 
-namespace {
-
-int64_t number_of(const protocol::Compile& request) { return request.number != 0 ? request.number : request.cell; }
-
-}  // namespace
-
 protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile& request, const Attempt& attempt,
                                                          const RankSet& ranks, size_t version,
                                                          std::vector<Token> tokens, std::vector<std::string>& frames) {
@@ -146,7 +142,8 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
   object.name = "cell_" + id + (version == 0 ? "" : "." + std::to_string(version + 1)) + ".so";
   object.entry = "lockstep_cell_" + id + (version == 0 ? "" : "_" + std::to_string(version + 1));
   object.source = request.text;
-  GeneratedObject made = code->generate(read, declared.variables, tag, object.entry, {request.optimize, request.debug});
+  GeneratedObject made = code->generate(read, declared.variables, "cell_" + std::to_string(number_of(request)), tag,
+                                        object.entry, {request.optimize, request.debug});
   frames.push_back(link_shared(made.object, object.name));
   object.frame = static_cast<int64_t>(frames.size()) - 1;
 
@@ -193,10 +190,8 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
   try {
     impl.headers->start_cell(request.directory);
     const std::vector<Token> tokens = impl.parser->lex(request.text, file);
-    std::set<std::string> mentioned;
-    for (const Token& token : tokens)
-      if (token.is(tok::identifier)) mentioned.insert(token.getIdentifierInfo()->getName().str());
-    const auto groups = impl.names->group(request.ranks, mentioned);
+    const auto referred = referred_names(tokens, impl.instance->getPreprocessor());
+    const auto groups = impl.names->group(request.ranks, referred);
     for (size_t i = 0; i < groups.size() && !impl.diagnostics.failed(); ++i)
       result.compiled.objects.push_back(impl.compile_for(request, attempt, groups[i], i, tokens, result.frames));
     if (!impl.diagnostics.failed()) result.compiled.status = "ok";
@@ -206,6 +201,9 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
   impl.diagnostics.replace(impl.headers->spelled_paths());
   if (impl.diagnostics.failed()) {
     impl.explain_missing_names();
+    if (impl.diagnostics.specialization_again())
+      impl.diagnostics.add("note", "a specialisation stays as long as its template. To change it, define the template again "
+                                   "in the same cell, before it");
     result.compiled.status = "error";
     result.compiled.objects.clear();
     result.frames.clear();

@@ -225,6 +225,20 @@ bool begins_declaration(const Token& token) {
          token.isAnnotation();
 }
 
+/// Do attributes at `position` stand before a statement? They may stand before a declaration as well, which clang's own
+/// test leaves open.
+bool attributes_of_statement(const std::vector<Token>& tokens, size_t position) {
+  for (size_t i = position; i + 2 < behind_bracket(tokens, position); ++i)
+    if (tokens[i].is(tok::identifier)) {
+      const auto name = tokens[i].getIdentifierInfo()->getName();
+      if (name == "likely" || name == "unlikely" || name == "fallthrough" || name == "assume") return true;
+    }
+  const size_t behind = behind_attributes(tokens, position);
+  return behind >= tokens.size() ||
+         tokens[behind].isOneOf(tok::kw_if, tok::kw_for, tok::kw_while, tok::kw_do, tok::kw_switch, tok::kw_return,
+                                tok::kw_try, tok::l_brace, tok::semi);
+}
+
 bool is_statement_pragma(const Token& token) {
   return token.isOneOf(tok::annot_pragma_loop_hint, tok::annot_pragma_openmp, tok::annot_pragma_fp_contract);
 }
@@ -271,13 +285,17 @@ ReadCell CellParser::read(std::vector<Token> tokens, int64_t cell, int64_t numbe
     item.line = static_cast<int>(sources.getPresumedLineNumber(sources.getExpansionLoc(first.getLocation())));
     for (const Clash& clash : plan.clashes) {
       if (clash.item != item_index || position >= tokens_.size()) continue;
+      for (const auto& [name, decl] : names_.at_place(clash.earlier)) hide(name, decl, read);
       for (const auto& name : read.mentioned)
         for (NamedDecl* earlier : names_.lookup("", name))
           if (earlier->getLocation().getRawEncoding() == clash.earlier) hide(name, earlier, read);
     }
     consumer_.target = &read.items.back().events;
-    const bool declaration =
-        !is_statement_pragma(first) && (begins_declaration(first) || next_is_declaration(*parser_));
+    const bool attributes = position + 1 < tokens_.size() && first.is(tok::l_square) &&
+                            tokens_[position + 1].is(tok::l_square);
+    const bool declaration = attributes ? !attributes_of_statement(tokens_, position)
+                                        : !is_statement_pragma(first) &&
+                                              (begins_declaration(first) || next_is_declaration(*parser_));
     if (declaration) {
       std::vector<Declared> declared;
       const bool of_library = sources.isInSystemHeader(sources.getExpansionLoc(first.getLocation()));

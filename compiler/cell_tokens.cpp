@@ -1,5 +1,8 @@
 #include "compiler/cell_tokens.h"
 
+#include <map>
+#include <optional>
+
 namespace lockstep::compiler {
 
 using namespace clang;
@@ -43,19 +46,6 @@ size_t behind_angle(const Tokens& tokens, size_t i) {
     if (depth <= 0) return k + 1;
   }
   return i;
-}
-
-/// Attributes: [[...]], __attribute__((...)), alignas(...).
-size_t behind_attributes(const Tokens& tokens, size_t i) {
-  for (;;) {
-    if (is_at(tokens, i, tok::l_square) && is_at(tokens, i + 1, tok::l_square))
-      i = behind_bracket(tokens, i);
-    else if ((is_at(tokens, i, tok::kw___attribute) || is_at(tokens, i, tok::kw_alignas)) &&
-             is_at(tokens, i + 1, tok::l_paren))
-      i = behind_bracket(tokens, i + 1);
-    else
-      return i;
-  }
 }
 
 bool is_class_key(const Token& token) {
@@ -202,6 +192,21 @@ bool edit_initializer(const Tokens& tokens, size_t name, size_t end, bool defaul
     i = behind_lambda(tokens, i);
   }
   return lambda;
+}
+
+/// `struct {...} pair;` from `begin`: where its brace is, and where the name of its first variable.
+std::optional<std::pair<size_t, size_t>> find_unnamed_type(const Tokens& tokens, size_t begin) {
+  size_t i = begin;
+  while (i < tokens.size() && tokens[i].isOneOf(tok::kw_const, tok::kw_constexpr, tok::kw_constinit, tok::kw_inline,
+                                                tok::kw_static, tok::kw_thread_local, tok::kw_volatile))
+    ++i;
+  if (i >= tokens.size() || !is_class_key(tokens[i])) return std::nullopt;
+  const size_t brace = behind_attributes(tokens, i + 1);
+  if (!is_at(tokens, brace, tok::l_brace)) return std::nullopt;
+  size_t name = behind_bracket(tokens, brace);
+  while (name < tokens.size() && tokens[name].isOneOf(tok::star, tok::amp, tok::kw_const, tok::kw_volatile)) ++name;
+  if (!is_at(tokens, name, tok::identifier)) return std::nullopt;
+  return std::pair(brace, name);
 }
 
 size_t behind_template_head(const Tokens& tokens, size_t i, bool& specialization) {
@@ -373,6 +378,18 @@ size_t behind_bracket(const Tokens& tokens, size_t i) {
   return i;
 }
 
+size_t behind_attributes(const Tokens& tokens, size_t i) {
+  for (;;) {
+    if (is_at(tokens, i, tok::l_square) && is_at(tokens, i + 1, tok::l_square))
+      i = behind_bracket(tokens, i);
+    else if ((is_at(tokens, i, tok::kw___attribute) || is_at(tokens, i, tok::kw_alignas)) &&
+             is_at(tokens, i + 1, tok::l_paren))
+      i = behind_bracket(tokens, i + 1);
+    else
+      return i;
+  }
+}
+
 bool opens_namespace(const Tokens& tokens, size_t i) {
   if (i >= 2 && tokens[i - 1].is(tok::string_literal) && tokens[i - 2].is(tok::kw_extern)) return true;
   for (size_t k = i; k-- > 0;) {
@@ -425,10 +442,29 @@ std::vector<Declared> declared_names(const Tokens& tokens, size_t begin, Preproc
   return found;
 }
 
+std::set<std::string> referred_names(const Tokens& tokens, Preprocessor& preprocessor) {
+  std::set<std::string> referred, declared;
+  for (size_t i = 0; i < tokens.size();) {
+    const size_t end = std::max(behind_item(tokens, i), i + 1);
+    std::set<std::string> here;
+    for (const auto& one : declared_names(tokens, i, preprocessor))
+      if (one.replaces && one.path.empty() && one.form != Declared::function_definition &&
+          one.form != Declared::function_declaration)
+        here.insert(one.name);
+    for (size_t k = i; k < end && k < tokens.size(); ++k) {
+      const std::string name = identifier(tokens, k);
+      if (!name.empty() && !declared.contains(name) && !here.contains(name)) referred.insert(name);
+    }
+    declared.merge(here);
+    i = end;
+  }
+  return referred;
+}
+
 void edit_tokens(Tokens& tokens, Preprocessor& preprocessor, const TokenEdits& edits) {
   Marks dropped(tokens.size(), false), made_inline(tokens.size(), false);
+  std::map<size_t, size_t> named;  // brace of a type without a name → the name that it gets
   ScopeTracker scope;
-  std::vector<std::pair<size_t, int>> unnamed;  // open braces of unnamed namespaces: token, depth
   bool item_begins = true;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (scope.at_namespace_scope()) {
@@ -443,6 +479,8 @@ void edit_tokens(Tokens& tokens, Preprocessor& preprocessor, const TokenEdits& e
                  !(is_at(tokens, i + 1, tok::kw_union) && is_at(tokens, i + 2, tok::l_brace))) {
         dropped[i] = true;
       }
+      if (item_begins)
+        if (const auto unnamed_type = find_unnamed_type(tokens, i)) named.insert(*unnamed_type);
       if (item_begins && !dropped[i]) {
         const size_t name = find_declarator(tokens, i);
         if (name < tokens.size() && !is_at(tokens, i, tok::kw_extern) &&
@@ -471,6 +509,10 @@ void edit_tokens(Tokens& tokens, Preprocessor& preprocessor, const TokenEdits& e
       token.setIdentifierInfo(preprocessor.getIdentifierInfo("inline"));
       token.setLength(0);
       edited.push_back(token);
+    }
+    if (const auto name = named.find(i); name != named.end()) {
+      edited.push_back(tokens[name->second]);
+      edited.back().setLocation(tokens[i].getLocation());
     }
     edited.push_back(tokens[i]);
   }

@@ -3,8 +3,10 @@
 //  - `static` and unnamed namespaces would make a variable that every cell sees afresh: they are taken out;
 //  - a lambda with a capture default is no C++ at namespace scope: its default is taken out, since there is nothing to
 //    capture (names of cells are global);
-//  - a variable initialised with a lambda becomes `inline`, so that the lambda's type has a name that other cells share.
+//  - a variable initialised with a lambda becomes `inline`, so that the lambda's type has a name that other cells share;
+//  - a type without a name would be another one in each cell that uses its variable: it gets the variable's name.
 #pragma once
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,9 @@ struct Declared {
 std::vector<Declared> declared_names(const std::vector<clang::Token>& tokens, size_t begin,
                                      clang::Preprocessor& preprocessor);
 
+/// Identifiers of the cell, less those that it declares before it says them otherwise: what it may refer to.
+std::set<std::string> referred_names(const std::vector<clang::Token>& tokens, clang::Preprocessor& preprocessor);
+
 struct TokenEdits {
   bool capture_defaults = true;
 };
@@ -47,6 +52,9 @@ void edit_tokens(std::vector<clang::Token>& tokens, clang::Preprocessor& preproc
 
 /// Position behind the bracket that closes the one at `i`; tokens.size() when it is not closed.
 size_t behind_bracket(const std::vector<clang::Token>& tokens, size_t i);
+
+/// Position behind the attributes at `i`: [[...]], __attribute__((...)), alignas(...).
+size_t behind_attributes(const std::vector<clang::Token>& tokens, size_t i);
 
 /// The spelling of tokens [begin, end), one blank between them.
 std::string spelling(const std::vector<clang::Token>& tokens, size_t begin, size_t end,

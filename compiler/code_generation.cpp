@@ -1,5 +1,7 @@
 #include "compiler/code_generation.h"
 
+#include <llvm/IR/DebugInfoMetadata.h>
+
 #include <stdexcept>
 
 #include "protocol/cell_abi.h"
@@ -16,7 +18,7 @@ void CodeGeneration::hear(const Event& event) {
   if (active_) tell(*active_, event);
 }
 
-void CodeGeneration::warm_up() { generate(ReadCell(), {}, "warm", "lockstep_cell_0", {}); }
+void CodeGeneration::warm_up() { generate(ReadCell(), {}, "warm", "warm", "lockstep_cell_0", {}); }
 
 void CodeGeneration::tell(CodeGenerator& code, const Event& event) {
   switch (event.kind) {
@@ -109,6 +111,18 @@ bool runs_on_first_use(llvm::Function* function) {
   return false;
 }
 
+/// Initialisers bear the name that statements have: in stacks and debuggers both are the cell.
+void name_initializer(llvm::Function& function, const std::string& cell_name, const std::string& tag, size_t index) {
+  const std::string own_tag = tag + "_i" + std::to_string(index);
+  function.setName("_Z" + std::to_string(cell_name.size()) + cell_name + "B" + std::to_string(own_tag.size()) +
+                   own_tag + "v");
+  if (auto* described = function.getSubprogram()) {
+    constexpr unsigned kName = 2, kLinkageName = 3;  // operands of a DISubprogram
+    described->replaceOperandWith(kName, llvm::MDString::get(function.getContext(), cell_name));
+    described->replaceOperandWith(kLinkageName, llvm::MDString::get(function.getContext(), function.getName()));
+  }
+}
+
 /// Takes llvm.global_ctors out of the module: loading it must run nothing. Returns what was in it.
 std::vector<llvm::Function*> take_constructors(llvm::Module& module) {
   std::vector<llvm::Function*> functions;
@@ -161,13 +175,13 @@ void define_handle(llvm::Module& module) {
 }  // namespace
 
 GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::vector<VarDecl*>& variables,
-                                         const std::string& module_name, const std::string& entry,
+                                         const std::string& cell_name, const std::string& tag, const std::string& entry,
                                          const CodeMode& mode) {
   resident_.set_generating(true);
   Generator& generator = this->generator(mode);
   CodeGenerator& code = *generator.code;
   llvm::Module& module = *code.GetModule();
-  module.setModuleIdentifier(module_name);
+  module.setModuleIdentifier(cell_name);
 
   // What came before: earlier cells (their code is loaded, none is made of it here), and the header's parts.
   for (; generator.known < history_.size(); ++generator.known) {
@@ -226,6 +240,8 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::vector
       ++i;
     }
   }
+  for (size_t i = 0; i < functions.size(); ++i)
+    if (functions[i]->getName().starts_with(kInitializer)) name_initializer(*functions[i], cell_name, tag, i);
   for (const VarDecl* variable : variables) make_global(module, code.GetMangledName(GlobalDecl(variable)));
   add_entry(module, entry, functions);
   define_handle(module);

@@ -40,10 +40,11 @@ class CodeGeneration {
   /// Lets a generator hear of the header, and throws away what it makes of it.
   void warm_up();
 
-  /// `variables`: those that the cell defines. Throws std::runtime_error when clang could not make code, for a reason
+  /// `cell_name`: how its functions are called; `variables`: those that it defines. Throws std::runtime_error when clang could not make code, for a reason
   /// that is in the diagnostics.
   GeneratedObject generate(const ReadCell& cell, const std::vector<clang::VarDecl*>& variables,
-                           const std::string& module_name, const std::string& entry, const CodeMode& mode);
+                           const std::string& cell_name, const std::string& tag, const std::string& entry,
+                           const CodeMode& mode);
 
  private:
   struct Generator {

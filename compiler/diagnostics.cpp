@@ -20,6 +20,12 @@ const char* severity_name(DiagnosticsEngine::Level level) {
   }
 }
 
+bool is_specialization(const NamedDecl* decl) {
+  if (llvm::isa<ClassTemplateSpecializationDecl, VarTemplateSpecializationDecl>(decl)) return true;
+  const auto* function = llvm::dyn_cast<FunctionDecl>(decl);
+  return function && function->isTemplateInstantiation();
+}
+
 /// DIR/cells/cell_7.cpp:3:5 is "cell 7:3:5" for people.
 std::string name_cells(std::string text, const std::string& cells_dir) {
   const std::string prefix = cells_dir + "/cell_";
@@ -46,6 +52,7 @@ void CellDiagnostics::start_cell() {
   item_ = 0;
   last_was_error_here_ = false;
   capture_default_trouble_ = false;
+  specialization_again_ = false;
   repeated_ = false;
   said_.clear();
 }
@@ -120,6 +127,9 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
   }
   if (info.getID() == diag::err_capture_default_non_local || info.getID() == diag::err_lambda_impcap)
     capture_default_trouble_ = true;
+  if (info.getID() == diag::err_redefinition && info.getNumArgs() > 0 &&
+      info.getArgKind(0) == DiagnosticsEngine::ak_nameddecl)
+    specialization_again_ |= is_specialization(reinterpret_cast<const NamedDecl*>(info.getRawArg(0)));
   diagnostics_.push_back(std::move(diagnostic));
 
   llvm::raw_string_ostream stream(text_);

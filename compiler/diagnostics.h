@@ -36,6 +36,8 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   const std::set<std::string>& names_in_errors() const { return names_; }
   /// A lambda with a capture default was found at namespace scope, or one without it needs it.
   bool capture_default_trouble() const { return capture_default_trouble_; }
+  /// A specialisation was defined that is defined already.
+  bool specialization_again() const { return specialization_again_; }
   /// Shows paths as people know them: (from, to), in all that was said so far.
   void replace(const std::vector<std::pair<std::string, std::string>>& paths);
   /// Says something that clang does not know.
@@ -59,6 +61,7 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   unsigned item_ = 0;
   bool last_was_error_here_ = false;
   bool capture_default_trouble_ = false;
+  bool specialization_again_ = false;
   bool repeated_ = false;  // the last one had been said before; so have its notes
   std::set<std::pair<unsigned, std::string>> said_;
   clang::SourceLocation first_place_;

@@ -19,7 +19,6 @@ std::vector<std::string> compile_flags(const Options& options) {
           "-O0",
           "-fPIC",
           "-gline-tables-only",
-          "-fno-limit-debug-info",
           "-D_GLIBCXX_USE_CXX11_ABI=1",
           "-DUSE_DISTRIBUTED",
           "-I" + options.include_root,

@@ -74,12 +74,6 @@ std::string inventory(const fs::path& folder) {
   return hash_of_file(folder / "cells.pch") + " " + hash_of_file(folder / "libprelude.so") + "\n";
 }
 
-bool is_whole(const fs::path& folder) {
-  std::ifstream file(folder / "inventory");
-  std::string line;
-  return std::getline(file, line) && line + "\n" == inventory(folder);
-}
-
 void check_space(const fs::path& folder) {
   std::error_code error;
   const auto space = fs::space(folder, error);
@@ -172,6 +166,17 @@ std::set<fs::path> own_headers(const fs::path& root) {
 }
 
 }  // namespace
+
+bool is_whole(const std::string& folder) {
+  std::ifstream file(folder + "/inventory");
+  std::string line;
+  return std::getline(file, line) && line + "\n" == inventory(folder);
+}
+
+void discard_header(const HeaderFiles& files) {
+  std::error_code error;
+  fs::remove(fs::path(files.precompiled).parent_path() / "inventory", error);
+}
 
 std::string header_key(const Options& options) {
   Hash hash;

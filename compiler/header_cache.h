@@ -20,6 +20,12 @@ struct HeaderFiles {
 /// Sixteen hexadecimal digits.
 std::string header_key(const Options& options);
 
+/// Does the folder hold what was put into it? Told by sizes and times.
+bool is_whole(const std::string& folder);
+
+/// The header could not be read in spite of that: it is built again the next time.
+void discard_header(const HeaderFiles& files);
+
 /// The files, built if need be (some 25 s; `progress` is told). A damaged folder is built again. It is built in a
 /// child of this process. Throws StartError: no writable cache, no space, headers that do not compile.
 HeaderFiles provide_header(const Options& options, const std::function<void(const std::string&)>& progress);

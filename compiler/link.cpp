@@ -80,6 +80,7 @@ std::string link_shared(std::string_view object, const std::string& name) {
                              "now",
                              "--hash-style=gnu",
                              "--build-id=none",
+                             "--compress-debug-sections=zlib",
                              input_path.c_str()};
   std::string words;
   llvm::raw_string_ostream stream(words);

@@ -214,6 +214,14 @@ const std::string& NameTable::parameters_of(const NamedDecl* function) const {
   return found == parameters_.end() ? none : found->second;
 }
 
+std::vector<std::pair<std::string, NamedDecl*>> NameTable::at_place(unsigned place) const {
+  std::vector<std::pair<std::string, NamedDecl*>> found;
+  for (const auto& definition : definitions_)
+    if (definition.decl && definition.exposed && definition.decl->getLocation().getRawEncoding() == place)
+      found.emplace_back(definition.name, definition.decl);
+  return found;
+}
+
 std::vector<NamedDecl*> NameTable::lookup(const std::string& path, const std::string& name) const {
   auto& context = sema_.Context;
   DeclContext* where = context.getTranslationUnitDecl();

@@ -72,6 +72,8 @@ class NameTable {
   }
   const std::string& parameters_of(const clang::NamedDecl* function) const;
 
+  /// What cells have declared at a place (its raw encoding) and is found just now, with its name.
+  std::vector<std::pair<std::string, clang::NamedDecl*>> at_place(unsigned place) const;
   /// What the name stands for just now; `path` as in "outer::inner".
   std::vector<clang::NamedDecl*> lookup(const std::string& path, const std::string& name) const;
 

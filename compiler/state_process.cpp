@@ -71,9 +71,16 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
 void run_first_state(const Options& options, Descriptor link, pid_t supervisor) {
   const auto say = [&](json header) { protocol::send_message(link.get(), {std::move(header), {}}); };
   try {
-    const auto header = provide_header(options, [&](const std::string& text) { say({{"progress", text}}); });
+    const auto progress = [&](const std::string& text) { say({{"progress", text}}); };
     static std::optional<CellCompiler> compiler;
-    compiler.emplace(options, header.precompiled);
+    HeaderFiles header = provide_header(options, progress);
+    try {
+      compiler.emplace(options, header.precompiled);
+    } catch (const StartError&) {  // damaged in a way that its size and time do not tell
+      discard_header(header);
+      header = provide_header(options, progress);
+      compiler.emplace(options, header.precompiled);
+    }
     compiler->add_prelude(header.prelude);
     compiler->warm_up();
     say({{"ready",

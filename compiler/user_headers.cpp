@@ -3,6 +3,8 @@
 #include <llvm/Support/Path.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
 namespace lockstep::compiler {
 
 using namespace clang;
@@ -123,6 +125,12 @@ std::vector<std::pair<std::string, std::string>> UserHeaders::spelled_paths() co
     paths.emplace_back(directory_ + spelled + "/", directory_ + "/");
     for (const auto& folder : include_dirs_) paths.emplace_back(folder + spelled + "/", folder + "/");
   }
+  // Headers of libraries are known as they are included.
+  std::vector<std::pair<std::string, std::string>> of_libraries;
+  for (const auto& folder : base_) of_libraries.emplace_back(folder.getName().str() + "/", "");
+  std::sort(of_libraries.begin(), of_libraries.end(),
+            [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  paths.insert(paths.end(), of_libraries.begin(), of_libraries.end());
   return paths;
 }
 

@@ -75,6 +75,7 @@ inline void containers() {
   torch::nn::Sequential convolution(torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3)), torch::nn::BatchNorm2d(4),
                                     torch::nn::MaxPool2d(2), torch::nn::Flatten(), torch::nn::Tanh(),
                                     torch::nn::Sigmoid(), torch::nn::LogSoftmax(1), torch::nn::BatchNorm1d(4));
+  torch::nn::Sequential small(torch::nn::Linear(3, 8), torch::nn::Tanh(), torch::nn::Linear(8, 2));
   torch::nn::Sequential nested(mlp, torch::nn::Linear(2, 1));
   nested->push_back(torch::nn::GELU());
   torch::nn::ModuleList list;
@@ -108,6 +109,23 @@ inline void data() {
       std::move(set2), torch::data::DataLoaderOptions().batch_size(4).workers(0));
   for (auto& batch : *in_order) seen += batch.data.numel();
   std::printf("%ld\n", static_cast<long>(seen));
+}
+
+struct Square : torch::autograd::Function<Square> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, torch::Tensor x) {
+    context->save_for_backward({x});
+    return x * x;
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               torch::autograd::tensor_list gradients) {
+    return {2 * context->get_saved_variables()[0] * gradients[0]};
+  }
+};
+
+inline void autograd() {
+  auto x = torch::tensor({3.0}, torch::requires_grad());
+  Square::apply(x).backward();
+  std::cout << x.grad();
 }
 
 inline void standard_library() {
@@ -172,4 +190,4 @@ inline void values() {
 #define LOCKSTEP_WARM_FUNCTIONS                                                                                   \
   reinterpret_cast<void*>(&lockstep::warm::training), reinterpret_cast<void*>(&lockstep::warm::containers),       \
       reinterpret_cast<void*>(&lockstep::warm::data), reinterpret_cast<void*>(&lockstep::warm::standard_library), \
-      reinterpret_cast<void*>(&lockstep::warm::values)
+      reinterpret_cast<void*>(&lockstep::warm::autograd), reinterpret_cast<void*>(&lockstep::warm::values)

@@ -56,7 +56,8 @@ struct Group {
   int32_t size, group_rank;  // group_rank is -1 for a group that this rank is not in
   int64_t generation;
   Atomic<int64_t> last_entered;  // sequence number
-  Atomic<int64_t> mismatch_seq;  // where this rank saw a mismatch; 0: nowhere
+  Atomic<int64_t> mismatch_seq;  // where this rank saw a mismatch, in generation mismatch_generation; 0: nowhere
+  Atomic<int64_t> mismatch_generation;
   Atomic<uint32_t> sent[kRanksPerGroup], received[kRanksPerGroup];  // point to point, by group rank of the peer
   int32_t ranks[kRanksPerGroup];  // of the default group
 };

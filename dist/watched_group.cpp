@@ -65,8 +65,8 @@ void WatchedGroup::prepare(std::shared_ptr<BackendConnector> connector) {
   connector_ = std::move(connector);
   peers_.clear();
   if (!connector_) return;  // closed: what the peers may want to read stays
-  // Before the peers hear of this generation: what they find in the log from now on is of it.
-  slot_in_log().mismatch_seq = 0;
+  // Before the peers hear of this generation: what they find in the log from now on is of it. A mismatch stays, since a
+  // peer may not have looked yet; it bears its generation.
   slot_in_log().cause = BreakCause::none;
 }
 
@@ -145,6 +145,7 @@ Entered WatchedGroup::enter(const EntryFields& fields) {
   log_->mapping().signature(slot_, seq).mismatch.store(1, std::memory_order_seq_cst);
   finish(entered, EntryState::failed);
   wait_for_arrivals(seq);
+  group.mismatch_generation = generation_;
   group.mismatch_seq = seq;
   raise_mismatch(seq);
 }
@@ -233,10 +234,14 @@ void WatchedGroup::wait_for_arrivals(int64_t seq) const {
 }
 
 int64_t WatchedGroup::mismatch_seen_by_anyone() const {
-  if (const int64_t seq = slot_in_log().mismatch_seq.load()) return seq;
+  const auto seen_in = [&](const Group& group) {
+    const int64_t seq = group.mismatch_seq.load();
+    return group.mismatch_generation.load() == generation_ ? seq : 0;
+  };
+  if (const int64_t seq = seen_in(slot_in_log())) return seq;
   for (const PeerInGroup& peer : peers_)
     if (peer.peer.log)
-      if (const int64_t seq = peer.peer.log->group(peer.slot).mismatch_seq.load()) return seq;
+      if (const int64_t seq = seen_in(peer.peer.log->group(peer.slot))) return seq;
   return 0;
 }
 

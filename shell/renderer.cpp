@@ -69,6 +69,24 @@ std::string paint_markdown(const Screen& screen, std::string_view text) {
   return result;
 }
 
+bool is_of_a_cell(const std::string& frame) {
+  return frame.starts_with("cell ") || frame.find(" at cell ") != std::string::npos;
+}
+
+/// The frames of cells and what they called: of the insides of libraries nothing, unless no cell is below them.
+/// The event has all.
+std::vector<std::string> frames_to_draw(const std::vector<std::string>& stack) {
+  constexpr size_t kWithoutCell = 5;
+  const bool any_cell = std::any_of(stack.begin(), stack.end(), is_of_a_cell);
+  std::vector<std::string> drawn;
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (stack[i].starts_with("?? ")) continue;
+    const bool called_by_cell = i + 1 < stack.size() && is_of_a_cell(stack[i + 1]);
+    if (is_of_a_cell(stack[i]) || called_by_cell || (!any_cell && drawn.size() < kWithoutCell)) drawn.push_back(stack[i]);
+  }
+  return drawn;
+}
+
 /// Errors of the session itself rather than of C++ that ran: their text says it all.
 bool is_message(const ErrorEvent& error) {
   for (const char* type : {"usage_error", "session_error", "start_error", "load_error", "expectation"})
@@ -236,8 +254,7 @@ void Renderer::draw_error(const ErrorEvent& error) {
   drawn_ += error.root_cause ? message : painted_lines(screen_, Style::dim, message);
   if (!error.root_cause) return;  // where the others stood when it reached them is no news
   const std::string indent = "      ";
-  for (const std::string& frame : error.stack) {
-    if (frame.starts_with("?? ")) continue;
+  for (const std::string& frame : frames_to_draw(error.stack)) {
     const int columns = screen_.width > 0 ? std::max(20, screen_.width - 1 - static_cast<int>(indent.size())) : 0;
     const bool fits = columns == 0 || text_width(frame) <= columns;
     const std::string dots = signs(screen_).dots;

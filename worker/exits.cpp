@@ -27,23 +27,23 @@ void exit_quietly(int code) {
 
 extern "C" {
 
-[[noreturn]] void exit(int code) {
+void exit(int code) {
   lockstep::worker::report_exit("exit", code);
   lockstep::worker::set_exit_code(code);
   go_on("exit", code);
 }
 
-[[noreturn]] void _exit(int code) {
+void _exit(int code) {
   lockstep::worker::report_exit("_exit", code);
   go_on("_exit", code);
 }
 
-[[noreturn]] void _Exit(int code) noexcept {
+void _Exit(int code) noexcept {
   lockstep::worker::report_exit("_Exit", code);
   go_on("_Exit", code);
 }
 
-[[noreturn]] void quick_exit(int code) noexcept {
+void quick_exit(int code) noexcept {
   lockstep::worker::report_exit("quick_exit", code);
   go_on("quick_exit", code);
 }

@@ -73,6 +73,12 @@ StopReason StopRequests::disarm() {
 }
 
 StopReason StopRequests::pending() const { return g_pending; }
+
+StopReason StopRequests::pending_within(std::chrono::milliseconds limit) const {
+  pollfd request{fd_, POLLIN, 0};
+  (void)::poll(&request, 1, static_cast<int>(limit.count()));
+  return g_pending;
+}
 int64_t StopRequests::armed() const { return g_armed; }
 
 void become_run_thread() { t_is_run_thread = true; }

@@ -2,6 +2,7 @@
 // descriptor readable, which sleeps wait for; both stay so until the cell is over, so that a cell that catches the
 // exception meets it again. Exceptions leave the run thread only where throwing is safe.
 #pragma once
+#include <chrono>
 #include <cstdint>
 
 namespace lockstep::worker {
@@ -20,6 +21,8 @@ class StopRequests {
   /// The cell is over: what was asked of it. On the run thread.
   StopReason disarm();
   StopReason pending() const;
+  /// The same, after waiting at most `limit` for an interrupt.
+  StopReason pending_within(std::chrono::milliseconds limit) const;
   int64_t armed() const;
 
   /// Readable while a request is pending.

@@ -22,6 +22,7 @@ namespace lockstep::worker {
 namespace {
 
 constexpr int64_t kWarnBelow = 500;  // objects left
+constexpr std::chrono::milliseconds kPeersInterrupt{200};
 
 std::string host_name() {
   char name[256] = {};
@@ -183,7 +184,9 @@ bool RunThread::run_step(const Step& step, int64_t index, int line, protocol::Do
   } catch (...) {  // whatever a cell throws ends the cell and not the rank
     const auto caught = describe_current_exception(symbols_);
     end_forked_child(1);
-    const auto reason = stop_requests().pending();
+    // A peer that left may have been interrupted a moment before this rank will be: then both were.
+    const bool consequence = !caught.error.root_cause && !caught.aborted;
+    const auto reason = consequence ? stop_requests().pending_within(kPeersInterrupt) : stop_requests().pending();
     done.error = caught.error;
     if (caught.interrupted || reason == StopReason::interrupt)
       done.status = "interrupted";

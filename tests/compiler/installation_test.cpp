@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "compiler/header_cache.h"
 #include "tests/compiler/transcript.h"
 
 namespace lockstep::compiler_test {
@@ -34,6 +35,23 @@ TEST(Installation, NoWritableCache) {
   fs::remove(folder);
   EXPECT_NE(message.find("can't be made"), std::string::npos) << message;
   EXPECT_NE(message.find("XDG_CACHE_HOME"), std::string::npos);
+}
+
+TEST(Installation, AHeaderThatIsNotWhatWasBuiltIsNotUsed) {
+  CellSession session;
+  const fs::path original = fs::path(session.ready().prelude).parent_path();
+  EXPECT_TRUE(compiler::is_whole(original));
+  const fs::path copy = session.directory() + "/copy";
+  fs::create_directories(copy);
+  for (const char* file : {"cells.pch", "inventory"}) fs::create_symlink(original / file, copy / file);
+  fs::copy_file(original / "libprelude.so", copy / "libprelude.so");
+  EXPECT_FALSE(compiler::is_whole(copy));  // another time
+  fs::last_write_time(copy / "libprelude.so", fs::last_write_time(original / "libprelude.so"));
+  EXPECT_TRUE(compiler::is_whole(copy));
+  fs::resize_file(copy / "libprelude.so", 100);  // cut short
+  EXPECT_FALSE(compiler::is_whole(copy));
+  fs::remove(copy / "inventory");
+  EXPECT_FALSE(compiler::is_whole(copy));
 }
 
 TEST(Installation, CompilerReadySaysWhatItIs) {

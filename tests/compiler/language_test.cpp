@@ -18,7 +18,7 @@ TEST(Language, StatementsAndValues) {
       {"void nothing() {}\nnothing()", ""},
       {"int z = x + 1; z", "=> 43\n"},
       {"std::string(\"text\")", "=> \"text\"\n"},
-      {"std::vector<int>{1, 2, 3}", "=> 1 2 3\n"},
+      {"std::vector<int>{1, 2, 3}", "=> {1, 2, 3}\n"},
       {"x == 42 ? 1.5 : 2.5", "=> 1.5\n"},
       {"x = 7", "=> 7\n"},
       {"// only a comment", ""},
@@ -66,7 +66,7 @@ TEST(Language, StateBetweenCells) {
 TEST(Language, LambdasAtCellLevel) {
   check_transcript({
       {"std::vector<int> v{3, 1, 2}; std::function<int(int)> fn; int x = 10;", ""},
-      {"std::sort(v.begin(), v.end(), [](int a, int b) { return a > b; }); v", "=> 3 2 1\n"},
+      {"std::sort(v.begin(), v.end(), [](int a, int b) { return a > b; }); v", "=> {3, 2, 1}\n"},
       {"std::for_each(v.begin(), v.end(), [&](int a) { printf(\"%d \", a); }); printf(\"\\n\");", "3 2 1 \n"},
       {"fn = [&](int a) { return a + x; }; fn(1)", "=> 11\n"},
       {"std::function<int(int)> fib = [&](int k) { return k < 2 ? k : fib(k - 1) + fib(k - 2); }; fib(10)", "=> 55\n"},
@@ -135,7 +135,7 @@ TEST(Language, Templates) {
       {"static_cast<int>(1.0_km)", "=> 1000\n"},
       {"std::vector<int> evens; for (int i : std::views::iota(0, 6) | std::views::filter([](int i) { return i % 2 == "
        "0; })) evens.push_back(i);\nevens",
-       "=> 0 2 4\n"},
+       "=> {0, 2, 4}\n"},
   });
 }
 

@@ -232,7 +232,8 @@ void run_mismatch(const Mismatch& mismatch, int rank, int size) {
     EXPECT_EQ(error.finding.ranks, all_to_blame ? RankSet::all(size) : RankSet({1})) << error.what();
     EXPECT_EQ(error.finding.reference_ranks, all_to_blame ? RankSet() : RankSet::all(size) - RankSet({1}));
   }
-  EXPECT_TRUE(caught) << "rank " << rank;
+  // Rank 2 may have had all of a broadcast from rank 0 before rank 1 came with another root.
+  EXPECT_TRUE(caught || (rank == 2 && std::string(mismatch.name) == "Root")) << "rank " << rank;
   EXPECT_THROW(dist::barrier(), dist::Error);
   dist::regroup(1, RankSet::all(size));
   dist::all_reduce(state);

@@ -163,7 +163,8 @@ TEST(Renderer, TheRootCauseComesLast) {
                              .type = "std::runtime_error",
                              .message = "replicas differ",
                              .where = "cell 1, line 3",
-                             .stack = {"check() at cell 1, line 3"}});
+                             .stack = {"raise() in libc.so.6", "?? in libx.so", "at::add() in libtorch_cpu.so",
+                                       "check() at cell 1, line 3", "main in lockstep-worker"}});
   t.output({0}, "still here\n");
   t.renderer.take(ErrorEvent{.cell = 1,
                              .ranks = {0, 2, 3},
@@ -178,6 +179,7 @@ TEST(Renderer, TheRootCauseComesLast) {
             "    all_reduce was aborted\n"
             "✗ rank 1: std::runtime_error in cell 1, line 3\n"
             "    replicas differ\n"
+            "      at::add() in libtorch_cpu.so\n"
             "      check() at cell 1, line 3\n");
 }
 
