@@ -147,6 +147,8 @@ inline int next_call() {
 
 inline std::vector<Outcome> run_as_threads(int world_size, const RankFunction& function,
                                            const RankOptions& options = {}) {
+  // LibTorch's flight recorder is one for the process, and not made for Gloo groups of several threads: it crashes.
+  setenv("TORCH_FR_BUFFER_SIZE", "0", /*replace=*/1);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<Outcome> outcomes(static_cast<size_t>(world_size));
   std::vector<std::thread> threads;
