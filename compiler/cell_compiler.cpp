@@ -202,8 +202,9 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
   if (impl.diagnostics.failed()) {
     impl.explain_missing_names();
     if (impl.diagnostics.specialization_again())
-      impl.diagnostics.add("note", "a specialisation stays as long as its template. To change it, define the template again "
-                                   "in the same cell, before it");
+      impl.diagnostics.add("note",
+                           "a specialisation stays as long as its template. To change it, define the template again "
+                           "in the same cell, before it");
     result.compiled.status = "error";
     result.compiled.objects.clear();
     result.frames.clear();

@@ -291,11 +291,11 @@ ReadCell CellParser::read(std::vector<Token> tokens, int64_t cell, int64_t numbe
           if (earlier->getLocation().getRawEncoding() == clash.earlier) hide(name, earlier, read);
     }
     consumer_.target = &read.items.back().events;
-    const bool attributes = position + 1 < tokens_.size() && first.is(tok::l_square) &&
-                            tokens_[position + 1].is(tok::l_square);
-    const bool declaration = attributes ? !attributes_of_statement(tokens_, position)
-                                        : !is_statement_pragma(first) &&
-                                              (begins_declaration(first) || next_is_declaration(*parser_));
+    const bool attributes =
+        position + 1 < tokens_.size() && first.is(tok::l_square) && tokens_[position + 1].is(tok::l_square);
+    const bool declaration =
+        attributes ? !attributes_of_statement(tokens_, position)
+                   : !is_statement_pragma(first) && (begins_declaration(first) || next_is_declaration(*parser_));
     if (declaration) {
       std::vector<Declared> declared;
       const bool of_library = sources.isInSystemHeader(sources.getExpansionLoc(first.getLocation()));

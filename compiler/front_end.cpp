@@ -33,8 +33,6 @@ std::vector<std::string> compile_flags(const Options& options) {
 
 std::string header_text() { return "#include \"worker/cell.h\"\n#include \"compiler/warm_prelude.h\"\n"; }
 
-std::string compiler_version() { return "clang " CLANG_VERSION_STRING; }
-
 namespace {
 
 std::unique_ptr<CompilerInstance> make_instance(const Options& options, const std::vector<std::string>& more,

@@ -19,9 +19,6 @@ std::vector<std::string> compile_flags(const Options& options);
 /// The text of the precompiled header.
 std::string header_text();
 
-/// "clang 19.1.7".
-std::string compiler_version();
-
 /// Builds the precompiled header into the file `path`. Takes some 20 s and leaves a gigabyte of memory used, so it is
 /// done in a child. Throws StartError with clang's own words.
 void build_header(const Options& options, const std::string& path);

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -165,6 +166,26 @@ std::set<fs::path> own_headers(const fs::path& root) {
   return found;
 }
 
+/// Removes what killed builds have left of this key, and headers that have not been used for long.
+void clean_up(const fs::path& parent, const std::string& key) {
+  constexpr auto kKeep = std::chrono::hours(30 * 24);
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(parent, error)) {
+    const std::string name = entry.path().filename();
+    const bool draft_of_ours = name.starts_with(key + ".") && name != key + ".lock";
+    const auto used = fs::last_write_time(entry.path() / "inventory", error);
+    const bool old = !error && entry.is_directory() && fs::file_time_type::clock::now() - used > kKeep;
+    if (draft_of_ours || old) fs::remove_all(entry.path(), error);
+    if (old) fs::remove(parent / (name + ".lock"), error);
+  }
+}
+
+/// Says that the header is in use.
+void touch(const fs::path& folder) {
+  std::error_code error;
+  fs::last_write_time(folder / "inventory", fs::file_time_type::clock::now(), error);
+}
+
 }  // namespace
 
 bool is_whole(const std::string& folder) {
@@ -201,7 +222,7 @@ HeaderFiles provide_header(const Options& options, const std::function<void(cons
   const std::string key = header_key(options);
   const fs::path folder = parent / key;
   const HeaderFiles files{folder / "cells.pch", folder / "libprelude.so"};
-  if (is_whole(folder)) return files;
+  if (is_whole(folder)) return touch(folder), files;
 
   std::error_code error;
   fs::create_directories(parent, error);
@@ -210,6 +231,7 @@ HeaderFiles provide_header(const Options& options, const std::function<void(cons
                      ". Set XDG_CACHE_HOME to a folder that can be written to");
   const Lock lock(parent / (key + ".lock"));
   if (is_whole(folder)) return files;  // another session has built it meanwhile
+  clean_up(parent, key);
   check_space(parent);
   progress("building the precompiled header of LibTorch (once, about half a minute)");
   std::string draft = (parent / (key + ".XXXXXX")).string();

@@ -4,6 +4,8 @@
 // They lie in CACHE/pch/KEY/; the key names everything that they depend on: compiler, LibTorch, flags, the headers'
 // text. A folder appears under its name only when all of it is there. Two sessions that start at once: one builds, the
 // other waits for the lock (which ends with its holder).
+//
+// Headers that no session has used for a month are removed when a new one is built.
 #pragma once
 #include <functional>
 #include <string>

@@ -1,5 +1,5 @@
 // lockstep-compiler: turns cells into shared objects. A child of lockstep, which talks to it over a socket.
-// `lockstep-compiler --prepare` builds the precompiled header ahead, for set-up and tests.
+// `lockstep-compiler --prepare` builds the precompiled header ahead, for set-up and tests; `--version` says what it is.
 #include <fcntl.h>
 
 #include <cstdio>
@@ -12,6 +12,10 @@
 int main(int argc, char** argv) {
   try {
     const auto options = lockstep::compiler::read_options(argc, argv);
+    if (options.version) {
+      std::printf("%s\n", lockstep::compiler::describe_program().c_str());
+      return 0;
+    }
     if (options.prepare) {
       const auto header = lockstep::compiler::provide_header(
           options, [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); });

@@ -1,13 +1,17 @@
 #include "compiler/options.h"
 
+#include <clang/Basic/Version.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "protocol/error.h"
+#include "protocol/version.h"
 
 namespace lockstep::compiler {
 
@@ -36,6 +40,18 @@ std::string find_cache() {
   return folder + "/lockstep";
 }
 
+/// Of the LibTorch in `folder`: "2.11.0"; empty when its headers don't say.
+std::string version_of_libtorch(const std::string& folder) {
+  std::ifstream file(folder + "/include/torch/headeronly/version.h");
+  std::string version;
+  for (std::string line; std::getline(file, line);)
+    for (const char* part : {"MAJOR", "MINOR", "PATCH"}) {
+      const std::string define = std::string("#define TORCH_VERSION_") + part + " ";
+      if (line.starts_with(define)) version += (version.empty() ? "" : ".") + line.substr(define.size());
+    }
+  return version;
+}
+
 }  // namespace
 
 Options read_options(int argc, char** argv) {
@@ -53,6 +69,8 @@ Options read_options(int argc, char** argv) {
         throw UsageError("--channel-fd needs the number of an open descriptor, not '" + text + "'");
     } else if (argument == "--session-dir") {
       options.session_dir = value();
+    } else if (argument == "--version") {
+      options.version = true;
     } else if (argument == "--prepare") {
       options.prepare = true;
     } else if (argument == "-I") {
@@ -64,9 +82,10 @@ Options read_options(int argc, char** argv) {
                        "'. It is started by lockstep: --channel-fd N --session-dir DIR [-I DIR]...");
     }
   }
-  if (!options.prepare && options.channel_fd < 0)
+  const bool for_session = !options.prepare && !options.version;
+  if (for_session && options.channel_fd < 0)
     throw UsageError("lockstep-compiler is started by lockstep, which gives it --channel-fd and --session-dir");
-  if (!options.prepare && options.session_dir.empty()) throw UsageError("--session-dir is missing");
+  if (for_session && options.session_dir.empty()) throw UsageError("--session-dir is missing");
   options.libtorch = environment("LOCKSTEP_LIBTORCH");
   if (options.libtorch.empty()) options.libtorch = LOCKSTEP_DEFAULT_LIBTORCH;
   options.include_root = find_include_root();
@@ -80,12 +99,29 @@ std::string installation_problem(const Options& options) {
   if (!fs::exists(options.libtorch + "/include/torch/headeronly/version.h", error))
     return "no LibTorch at " + options.libtorch +
            ": point LOCKSTEP_LIBTORCH at the folder that holds its include/ and lib/, or run tools/setup";
+  const std::string version = version_of_libtorch(options.libtorch);
+  if (version != LOCKSTEP_LIBTORCH_VERSION)
+    return "LOCKSTEP_LIBTORCH names LibTorch " + version + " (" + options.libtorch +
+           "), and this Lockstep was built against " LOCKSTEP_LIBTORCH_VERSION
+           ": unset LOCKSTEP_LIBTORCH, or build Lockstep against that LibTorch (tools/test --libtorch " +
+           version + ")";
   if (!fs::exists(options.include_root + "/worker/cell.h", error))
     return "the headers of Lockstep are not at " + options.include_root + ": install it again";
   if (!fs::exists(options.resource_dir + "/include/stddef.h", error))
     return "clang 19's own headers are not at " + options.resource_dir +
            ": apt-get install libclang-common-19-dev libclang-19-dev";
   return "";
+}
+
+std::string compiler_version() { return "clang " CLANG_VERSION_STRING; }
+
+std::string describe_program() {
+  const nlohmann::json description = {{"program", "lockstep-compiler"},
+                                      {"lockstep", kVersion},
+                                      {"protocol", kProtocolVersion},
+                                      {"compiler", compiler_version()},
+                                      {"libtorch_built_with", LOCKSTEP_LIBTORCH_VERSION}};
+  return description.dump();
 }
 
 }  // namespace lockstep::compiler

@@ -6,6 +6,7 @@
 namespace lockstep::compiler {
 
 struct Options {
+  bool version = false;                   // --version: say what this program is
   bool prepare = false;                   // --prepare: only build the precompiled header
   int channel_fd = -1;                    // --channel-fd N: the session's channel
   std::string session_dir;                // --session-dir DIR: line tables name DIR/cells/cell_7.cpp
@@ -24,5 +25,10 @@ Options read_options(int argc, char** argv);
 
 /// What is wrong with the installation that `options` names, as a sentence with the mend; empty when nothing is.
 std::string installation_problem(const Options& options);
+
+/// "clang 19.1.7".
+std::string compiler_version();
+/// What this program is and what it was built with, as a JSON object.
+std::string describe_program();
 
 }  // namespace lockstep::compiler

@@ -1,5 +1,8 @@
 #include "shell/session_options.h"
 
+#include <charconv>
+#include <cmath>
+
 #include "protocol/error.h"
 #include "shell/session_plan.h"
 #include "shell/suggest.h"
@@ -12,6 +15,19 @@ void add_argument(SessionOptions& options, const std::string& text) {
   if (equals == std::string::npos || equals == 0)
     throw UsageError("--arg " + text + ": write --arg NAME=VALUE; cells read it with arg(\"NAME\")");
   options.arguments[text.substr(0, equals)] = text.substr(equals + 1);
+}
+
+/// Of an option that takes seconds; 0 is a time, too, where `zero` has a meaning.
+CLI::Validator seconds(bool zero) {
+  return {[zero](const std::string& text) -> std::string {
+            double value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error == std::errc() && end == text.data() + text.size() && std::isfinite(value) &&
+                (zero ? value >= 0 : value > 0))
+              return "";
+            return "'" + text + "' is no time: give seconds" + (zero ? ", or 0 for none" : ", more than 0");
+          },
+          ""};
 }
 
 }  // namespace
@@ -36,15 +52,15 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
       ->type_name("NAME");
   app.add_option("--cell-timeout", options.cell_timeout_s, "Seconds after which a cell is stopped; 0: never")
       ->type_name("S")
-      ->check(CLI::NonNegativeNumber);
+      ->check(seconds(/*zero=*/true));
   app.add_option("--hang-timeout", options.hang_timeout_s,
                  "Seconds without progress that count as a hang; 0: only hangs that are proven")
       ->type_name("S")
-      ->check(CLI::NonNegativeNumber);
+      ->check(seconds(/*zero=*/true));
   app.add_option("--compile-timeout", options.compile_timeout_s,
                  "Seconds after which compiling a cell is given up (60)")
       ->type_name("S")
-      ->check(CLI::PositiveNumber);
+      ->check(seconds(/*zero=*/false));
   app.add_option_function<std::string>(
          "--check-collectives",
          [&options](const std::string& word) {

@@ -28,6 +28,16 @@ TEST(Installation, NoLibTorch) {
   EXPECT_NE(message.find("LOCKSTEP_LIBTORCH"), std::string::npos);
 }
 
+TEST(Installation, AnotherLibTorchThanTheOneBuiltAgainst) {
+  const fs::path folder = fs::temp_directory_path() / ("lockstep-libtorch-" + std::to_string(::getpid()));
+  fs::create_directories(folder / "include/torch/headeronly");
+  std::ofstream(folder / "include/torch/headeronly/version.h")
+      << "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 10\n#define TORCH_VERSION_PATCH 1\n";
+  const std::string message = failure({{"LOCKSTEP_LIBTORCH", folder}});
+  fs::remove_all(folder);
+  EXPECT_NE(message.find("names LibTorch 2.10.1"), std::string::npos) << message;
+}
+
 TEST(Installation, NoWritableCache) {
   const std::string folder = fs::temp_directory_path() / ("lockstep-cache-" + std::to_string(::getpid()));
   std::ofstream(folder) << "a file, where a folder should be";
