@@ -82,7 +82,8 @@ std::vector<std::string> frames_to_draw(const std::vector<std::string>& stack) {
   for (size_t i = 0; i < stack.size(); ++i) {
     if (stack[i].starts_with("?? ")) continue;
     const bool called_by_cell = i + 1 < stack.size() && is_of_a_cell(stack[i + 1]);
-    if (is_of_a_cell(stack[i]) || called_by_cell || (!any_cell && drawn.size() < kWithoutCell)) drawn.push_back(stack[i]);
+    if (is_of_a_cell(stack[i]) || called_by_cell || (!any_cell && drawn.size() < kWithoutCell))
+      drawn.push_back(stack[i]);
   }
   return drawn;
 }

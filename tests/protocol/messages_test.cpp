@@ -70,8 +70,7 @@ TEST(Messages, EveryKindHasItsOwnName) {
   for (const HubMessage& m :
        {HubMessage(Prelude{}), HubMessage(Load{}), HubMessage(Drop{}), HubMessage(protocol::Run{}),
         HubMessage(Regroup{}), HubMessage(Interrupt{}), HubMessage(Abort{}), HubMessage(Query{}), HubMessage(Credit{}),
-        HubMessage(PeerDone{}), HubMessage(Configure{}), HubMessage(Shutdown{}),
-        HubMessage(Builtin{})}) {
+        HubMessage(PeerDone{}), HubMessage(Configure{}), HubMessage(Shutdown{}), HubMessage(Builtin{})}) {
     EXPECT_EQ(decode_hub_message(encode(m)).index(), m.index());
     kinds.insert(encode(m)["kind"]);
   }

@@ -72,7 +72,8 @@ TEST(Output, OfAHundredMegabytesArrivesInOrder) {
   hub.start_ready();
   const auto cell = hub.load("output", "hundred_megabytes");
   hub.run(cell);
-  EXPECT_TRUE(eventually([&] { return hub.query("status")["state"] == "running"; })) << "answered while the cell prints";
+  EXPECT_TRUE(eventually([&] { return hub.query("status")["state"] == "running"; }))
+      << "answered while the cell prints";
   const auto done = hub.expect<Done>();
   EXPECT_EQ(done.status, "ok");
   const auto text = hub.output(cell);
