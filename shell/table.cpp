@@ -18,7 +18,8 @@ std::string table(const std::vector<std::vector<std::string>>& rows, int indent)
     std::string line(static_cast<size_t>(indent), ' ');
     for (size_t i = 0; i < row.size(); ++i) {
       line += row[i];
-      if (i + 1 < row.size()) line.append(static_cast<size_t>(widths[i] - text_width(row[i]) + 2), ' ');
+      const int padding = widths[i] - text_width(row[i]) + 2;
+      if (i + 1 < row.size()) line.append(static_cast<size_t>(padding), ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";

@@ -22,7 +22,7 @@ build_folder() {
   if [ "$2" = "$default_libtorch" ] || [ -z "$2" ]; then echo "$root/build/$1"; else echo "$root/build/$1-libtorch-$2"; fi
 }
 
-# build_tree PRESET FOLDER LIBTORCH_FOLDER [CMAKE_OPTION…]
+# build_tree PRESET FOLDER LIBTORCH_FOLDER [CMAKE_OPTION…]: builds `targets` if that is set, everything otherwise.
 # Configures only when something that CMake was told has changed, so that a build with nothing to do takes no time.
 build_tree() {
   local preset=$1 folder=$2 libtorch=$3
@@ -35,7 +35,7 @@ build_tree() {
   fi
   say "Building ${folder#"$root"/}"
   # One job per core, not ninja's two more: each source with LibTorch takes 1.4 GB of memory.
-  cmake --build "$folder" --parallel "$(nproc)" >&2
+  cmake --build "$folder" --parallel "$(nproc)" ${targets:+--target $targets} >&2
 }
 
 # Prints the C++ sources of the project, one a line, relative to its root. Cells are no plain C++: a formatter

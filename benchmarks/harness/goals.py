@@ -40,6 +40,8 @@ GOALS = [
     *[Goal(f"1,000 cells: growth of the {role}", f"many.memory.{role}", 2) for role in ("shell", "compiler", "worker", "store")],
     Goal("100 MB of output in lines", "output.lines", 2),
     Goal("100 MB of output in one piece", "output.piece", 2),
+    *[Goal(f"an iteration of an empty loop, {level}, {text}", f"loop.{level}.{kind}", 2)
+      for level in ("O0", "O2") for kind, text in (("polled", "that can be interrupted"), ("bare", "that cannot"))],
     *[Goal(f"what that adds to the memory of the {role}", f"output.memory.{role}", 2) for role in ("shell", "worker")],
 ]
 

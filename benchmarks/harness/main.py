@@ -46,6 +46,8 @@ def plan(lockstep, what, cells, venv):
         yield "lockstep 1,000 cells", lambda: lockstep.bench("many", 2, 1000, limit_s=600)
     if "output" in what:
         yield "lockstep 100 MB of output", lambda: lockstep.bench("output", 2, 1)
+    if "poll" in what:
+        yield "lockstep empty loops", lambda: lockstep.bench("poll", 2, 1)
 
 
 def machine():
@@ -67,7 +69,7 @@ def print_table(results):
 
 
 def main(help_text):
-    everything = ["start", "trivial", "magic", "torch", "debug", "memory", "many", "output"]
+    everything = ["start", "trivial", "magic", "torch", "debug", "memory", "many", "output", "poll"]
     parser = argparse.ArgumentParser(description=help_text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", metavar="WHAT")
     parser.add_argument("--build", default=ROOT / "build" / "release", help="build folder (build/release)")

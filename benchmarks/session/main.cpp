@@ -142,16 +142,38 @@ void measure_output(Bench& bench) {
     report("output.memory." + role, bench.ranks, "MB", {memory.resident_mb - before.at(role).resident_mb});
 }
 
+/// What it costs that loops can be interrupted: an empty loop with the poll, and in a `noexcept` function, which has none.
+void measure_poll(Bench& bench) {
+  const std::string loop = " { for (long i = 0; i < n; ++i) asm volatile(\"\" : : \"r\"(i)); }\n";
+  const std::string time =
+      "double ns_of(void (*spin)(long)) {\n"
+      "  const long n = 100000000;\n"
+      "  const auto begin = std::chrono::steady_clock::now();\n"
+      "  spin(n);\n"
+      "  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count() / n;\n"
+      "}\n";
+  for (const std::string level : {"O0", "O2"}) {
+    const std::string magic = level == "O0" ? "" : "%%" + level + "\n";
+    bench.run("%%rank [0]\n" + magic + "void polled(long n)" + loop + "void bare(long n) noexcept" + loop + time);
+    for (const std::string function : {"polled", "bare"}) {
+      std::vector<double> values;
+      for (int i = 0; i < 3; ++i) {
+        bench.run("%%rank [0]\nns_of(" + function + ")");
+        values.push_back(std::stod(bench.recorder.last_value));
+      }
+      report("loop." + level + "." + function, bench.ranks, "ns", values);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::benchmark
 
 int main(int argc, char** argv) {
   using namespace lockstep::benchmark;
-  const std::map<std::string, std::function<void(Bench&)>> measurements{{"trivial", measure_trivial},
-                                                                        {"magic", measure_magic},
-                                                                        {"torch", measure_torch},
-                                                                        {"many", measure_many},
-                                                                        {"output", measure_output}};
+  const std::map<std::string, std::function<void(Bench&)>> measurements{
+      {"trivial", measure_trivial}, {"magic", measure_magic},   {"torch", measure_torch},
+      {"many", measure_many},       {"output", measure_output}, {"poll", measure_poll}};
   std::vector<std::string> names;
   for (const auto& [name, function] : measurements) names.push_back(name);
 
