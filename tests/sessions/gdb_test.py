@@ -53,7 +53,7 @@ def main():
         finally:
             session.kill()
         said = gdb.stdout + gdb.stderr
-        wanted = [("the break", "cell_2.cpp:5"), ("the function", "sum_of (values="), ("a local", "sum = 42")]
+        wanted = [("the break", "cell_2.cpp:5"), ("the function", "sum_of"), ("a local", "sum = 42")]
         missing = [what for what, text in wanted if text not in said]
         if "0-1 = 42" not in output:
             missing.append("the session's value")
