@@ -35,6 +35,9 @@ class BackendConnector {
 
   /// Makes every wait in the backend throw, here and at the peers. From any thread, returns at once, may be called twice.
   virtual void interrupt() noexcept = 0;
+
+  /// Whether something was sent into a closed connection and counted as sent: what the backend calls done may not be.
+  virtual bool lost_writes() const noexcept { return false; }
 };
 
 using BackendFactory = std::function<std::unique_ptr<BackendConnector>(const GroupDescription&)>;

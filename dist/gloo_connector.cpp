@@ -66,6 +66,8 @@ class GlooConnector : public BackendConnector {
     return backend;
   }
 
+  bool lost_writes() const noexcept override { return sockets_.lost_writes(); }
+
   void interrupt() noexcept override {
     std::lock_guard lock(mutex_);
     interrupted_ = true;

@@ -35,6 +35,12 @@ int socket_option(int fd, int option) {
 }
 }  // namespace
 
+std::string local_address(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 ? format_address(address) : "";
+}
+
 std::vector<TcpSocket> open_tcp_sockets() {
   std::vector<TcpSocket> sockets;
   DIR* directory = opendir("/proc/self/fd");
@@ -55,6 +61,7 @@ std::vector<TcpSocket> open_tcp_sockets() {
 }
 
 HeldSockets::~HeldSockets() {
+  for (const std::string& local : watched_) forget_writes(local, lost_writes_);
   for (int fd : fds_) close(fd);
 }
 
@@ -67,7 +74,11 @@ void HeldSockets::hold(const TcpSocket& socket) {
 void HeldSockets::hold_connections(const std::string& listener, const std::set<std::string>& peer_listeners) {
   for (const TcpSocket& socket : open_tcp_sockets()) {
     if (socket.local == listener) fcntl(socket.fd, F_SETFD, FD_CLOEXEC);
-    if (!socket.remote.empty() && (socket.local == listener || peer_listeners.contains(socket.remote))) hold(socket);
+    if (!socket.remote.empty() && (socket.local == listener || peer_listeners.contains(socket.remote))) {
+      hold(socket);
+      watch_writes(socket.local, lost_writes_);
+      watched_.push_back(socket.local);
+    }
   }
 }
 

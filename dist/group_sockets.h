@@ -1,5 +1,7 @@
 // The TCP sockets of one process group: found by their addresses, held so that they can be shut down from any thread.
 #pragma once
+#include <atomic>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +18,9 @@ struct TcpSocket {
 /// Every TCP socket that is open in this process now.
 std::vector<TcpSocket> open_tcp_sockets();
 
+/// The address that the socket `fd` has here; empty where it has none.
+std::string local_address(int fd);
+
 /// Duplicates of sockets. The owner of the originals may close them at any time: a descriptor number that is used again for
 /// something else is never touched.
 class HeldSockets {
@@ -30,6 +35,8 @@ class HeldSockets {
   /// one process, connections between the others of the group can't be told apart and are held, too: shut all, or none.
   void hold_connections(const std::string& listener, const std::set<std::string>& peer_listeners);
   void hold(const TcpSocket& socket);
+  /// Whether a write into one of the connections of hold_connections was taken for done although it was closed (group_writes.cpp).
+  bool lost_writes() const { return lost_writes_->load(); }
 
   /// Ends the connections: reads and writes on both sides fail from now on.
   void shut_down() noexcept;
@@ -37,6 +44,12 @@ class HeldSockets {
 
  private:
   std::vector<int> fds_;
+  std::vector<std::string> watched_;  // local addresses that group_writes.cpp knows
+  std::shared_ptr<std::atomic<bool>> lost_writes_ = std::make_shared<std::atomic<bool>>(false);
 };
+
+/// From now on, and until forget_writes, a write into a closed connection from `local` sets `lost` and counts as done.
+void watch_writes(const std::string& local, const std::shared_ptr<std::atomic<bool>>& lost);
+void forget_writes(const std::string& local, const std::shared_ptr<std::atomic<bool>>& lost);
 
 }  // namespace lockstep::dist

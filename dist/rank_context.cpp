@@ -7,11 +7,13 @@
 #include <cstring>
 #include <set>
 
+#include "dist/abortable_store.h"
 #include "dist/process_identity.h"
 #include "dist/rendezvous.h"
 #include "dist/transport_text.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace lockstep::dist {
 
@@ -37,15 +39,32 @@ void let_go(const GroupEntry& entry) {
   entry.group->prepare({});
 }
 
+void throw_if_aborted_since(AbortFlag& flag, int64_t count) {
+  std::lock_guard lock(flag.mutex);
+  if (flag.count != count)
+    throw Aborted(fmt::format("connecting the process groups was aborted: {}", flag.reason), flag.reason);
+}
+
+bool is_tcp(const Store& store) {
+  c10d::Store* inner = store.get();
+  while (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(inner)) inner = prefixed->getUnderlyingStore().get();
+  return dynamic_cast<c10d::TCPStore*>(inner);
+}
+
 std::mutex clone_mutex;  // which socket a clone opened is seen by comparing before and after
 
 }  // namespace
 
-// The meeting of some ranks in the store, over a connection of its own that abort() can shut while this rank waits.
+// The meeting of some ranks in the store, in which abort() frees this rank: the connection is one of its own, which can be shut;
+// where the store has none, its waits ask.
 struct RankContext::Connection {
   Connection(RankContext& context, int64_t abort_count) : context(context) {
     auto sockets = std::make_shared<HeldSockets>();
-    {
+    if (!is_tcp(context.options_.store)) {
+      store = c10::make_intrusive<AbortableStore>(
+          context.options_.store->clone(),
+          [flag = context.abort_flag_, abort_count] { throw_if_aborted_since(*flag, abort_count); });
+    } else {
       std::lock_guard lock(clone_mutex);
       std::set<int> before;
       for (const TcpSocket& socket : open_tcp_sockets()) before.insert(socket.fd);
@@ -57,7 +76,7 @@ struct RankContext::Connection {
       std::lock_guard lock(context.mutex_);
       context.rendezvous_ = std::move(sockets);
     }
-    context.throw_if_aborted_since(abort_count);
+    throw_if_aborted_since(*context.abort_flag_, abort_count);
   }
   ~Connection() {
     std::lock_guard lock(context.mutex_);
@@ -94,7 +113,7 @@ RankContext::RankContext(ContextOptions options)
     return;
   }
   static thread_local int starts = 0;  // a process may initialise again on the same store
-  connect({entry}, fmt::format("start-{}", starts++), live_ranks_, options_.connect_timeout, 0);
+  connect({entry}, fmt::format("start-{}", starts++), live_ranks_, options_.connect_timeout, 0, 0);
 }
 
 RankContext::~RankContext() {
@@ -141,11 +160,9 @@ GroupEntry RankContext::find(const Group& handle) const {
   throw ArgumentError("this process group was not made by dist::new_group of this rank, or it was destroyed");
 }
 
-void RankContext::throw_if_aborted_since(int64_t count) const {
+int64_t RankContext::abort_count() const {
   std::lock_guard lock(abort_flag_->mutex);
-  if (abort_flag_->count != count)
-    throw Aborted(fmt::format("connecting the process groups was aborted: {}", abort_flag_->reason),
-                  abort_flag_->reason);
+  return abort_flag_->count;
 }
 
 json RankContext::announcement(const std::vector<GroupEntry>& groups) const {
@@ -167,12 +184,7 @@ json RankContext::announcement(const std::vector<GroupEntry>& groups) const {
 }
 
 void RankContext::connect(const std::vector<GroupEntry>& groups, const std::string& key, const RankSet& ranks,
-                          std::chrono::milliseconds timeout, int64_t generation) {
-  int64_t abort_count = 0;
-  {
-    std::lock_guard lock(abort_flag_->mutex);
-    abort_count = abort_flag_->count;
-  }
+                          std::chrono::milliseconds timeout, int64_t generation, int64_t abort_count) {
   for (const GroupEntry& entry : groups) {
     const auto& identity = entry.group->identity();
     const GroupDescription description{identity.name, identity.group_rank, identity.ranks, identity.timeout,
@@ -184,7 +196,7 @@ void RankContext::connect(const std::vector<GroupEntry>& groups, const std::stri
   try {
     everyone = exchange(meeting.store, key, options_.rank, ranks, announcement(groups), timeout);
   } catch (const std::exception&) {
-    throw_if_aborted_since(abort_count);
+    throw_if_aborted_since(*abort_flag_, abort_count);
     throw Error(fmt::format("the ranks did not come together: {}", transport_text(std::current_exception())));
   }
 
@@ -241,12 +253,18 @@ void RankContext::connect(const std::vector<GroupEntry>& groups, const std::stri
     try {
       entry.backend->set_transport(entry.group->connector()->connect(store, addresses, timeout));
     } catch (const std::exception&) {
-      throw_if_aborted_since(abort_count);
+      throw_if_aborted_since(*abort_flag_, abort_count);
       throw Error(
           fmt::format("group {} could not be connected: {}", identity.name, transport_text(std::current_exception())));
     }
-    throw_if_aborted_since(abort_count);
+    throw_if_aborted_since(*abort_flag_, abort_count);
     entry.group->connected(std::move(members), seq, generation);
+  }
+  try {
+    throw_if_aborted_since(*abort_flag_, abort_count);
+  } catch (const Aborted& aborted) {  // it may have broken a group off just before that was declared connected
+    for (const GroupEntry& entry : groups) entry.group->break_off(BreakCause::aborted, aborted.what());
+    throw;
   }
 }
 
@@ -273,6 +291,7 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
     throw ArgumentError(fmt::format("dist::new_group: {} {} lost; the ranks that are left are {}",
                                     named(members - live_ranks_), (members - live_ranks_).size() == 1 ? "is" : "are",
                                     live_ranks_.str()));
+  const int64_t aborts = abort_count();  // before the log has the call: an abort from there on is meant for it
   Entered entered;
   std::string key;
   if (whole) {
@@ -290,23 +309,28 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
                         .group_rank = me == ranks.end() ? -1 : static_cast<int>(me - ranks.begin()),
                         .backend = backend.empty() ? options_.backend : backend,
                         .timeout = timeout});
-    if (me != ranks.end()) connect({entry}, key, members, options_.connect_timeout, generation_);
+    {
+      std::lock_guard lock(mutex_);
+      groups_.push_back(entry);  // before it is connected: abort() frees what it finds here
+    }
+    if (me != ranks.end()) connect({entry}, key, members, options_.connect_timeout, generation_, aborts);
   } catch (...) {  // for the log
+    forget(entry);
     if (whole) all.group->finish(entered, EntryState::failed);
     throw;
   }
   if (whole) all.group->finish(entered, EntryState::done);
-  std::lock_guard lock(mutex_);
-  groups_.push_back(entry);
   return entry.handle;
+}
+
+void RankContext::forget(const GroupEntry& entry) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(groups_, [&](const GroupEntry& each) { return each.handle == entry.handle; });
 }
 
 void RankContext::destroy_group(const Group& handle) {
   const GroupEntry entry = find(handle);
-  {
-    std::lock_guard lock(mutex_);
-    std::erase_if(groups_, [&](const GroupEntry& each) { return each.handle == entry.handle; });
-  }
+  forget(entry);
   entry.group->close();
   let_go(entry);
 }
@@ -342,11 +366,7 @@ void RankContext::regroup(int64_t generation, const RankSet& ranks, std::chrono:
     throw ArgumentError(
         fmt::format("dist::regroup: this is rank {}, which is not among {}", options_.rank, ranks.str()));
   generation_ = generation;
-  int64_t abort_count = 0;
-  {
-    std::lock_guard lock(abort_flag_->mutex);
-    abort_count = abort_flag_->count;
-  }
+  const int64_t aborts = abort_count();
   std::vector<GroupEntry> whole;
   for (const GroupEntry& entry : entries()) {
     if (!entry.group->member()) continue;
@@ -363,9 +383,9 @@ void RankContext::regroup(int64_t generation, const RankSet& ranks, std::chrono:
     if (lost.empty()) whole.push_back(entry);
   }
   live_ranks_ = ranks;
-  connect(whole, fmt::format("regroup-{}", generation), ranks, timeout, generation);
+  connect(whole, fmt::format("regroup-{}", generation), ranks, timeout, generation, aborts);
   std::lock_guard lock(abort_flag_->mutex);
-  if (abort_flag_->count != abort_count) return;  // aborted again meanwhile: the groups say so
+  if (abort_flag_->count != aborts) return;  // aborted again meanwhile: the groups say so
   abort_flag_->set = false;
   log_->mapping().header().aborted = 0;
 }

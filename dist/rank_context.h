@@ -67,12 +67,13 @@ class RankContext {
   struct Connection;  // one rendezvous of ranks
 
   GroupEntry make_entry(WatchedGroup::Identity identity);
+  /// Throws Aborted, and leaves the groups broken off, when abort() was called since `abort_count` calls.
   void connect(const std::vector<GroupEntry>& groups, const std::string& key, const RankSet& ranks,
-               std::chrono::milliseconds timeout, int64_t generation);
+               std::chrono::milliseconds timeout, int64_t generation, int64_t abort_count);
   nlohmann::json announcement(const std::vector<GroupEntry>& groups) const;
   std::vector<GroupEntry> entries() const;
-  /// Throws Aborted when abort() was called since `count` calls.
-  void throw_if_aborted_since(int64_t count) const;
+  void forget(const GroupEntry& entry);
+  int64_t abort_count() const;  // calls of abort() so far
 
   const ContextOptions options_;
   const std::shared_ptr<CollectiveLog> log_;

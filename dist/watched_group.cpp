@@ -59,6 +59,11 @@ std::shared_ptr<BackendConnector> WatchedGroup::connector() const {
   return connector_;
 }
 
+bool WatchedGroup::lost_writes() const {
+  std::lock_guard lock(mutex_);
+  return connector_ && connector_->lost_writes();
+}
+
 void WatchedGroup::prepare(std::shared_ptr<BackendConnector> connector) {
   std::lock_guard lock(mutex_);
   live_ = false;

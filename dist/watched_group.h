@@ -80,6 +80,9 @@ class WatchedGroup {
   /// throws what it means: Aborted, CollectiveMismatch, PeerLeft, TimedOut.
   [[noreturn]] void fail(const Entered& entered, std::exception_ptr error);
 
+  /// Whether the transport may call something done that never reached a peer; then fail() says what became of it.
+  bool lost_writes() const;
+
   /// Shuts the connections; the group is unusable until connected again.
   void break_off(log_layout::BreakCause cause, const std::string& message) noexcept;
 

@@ -1,5 +1,7 @@
 #include "dist/watched_work.h"
 
+#include "dist/errors.h"
+
 namespace lockstep::dist {
 
 using log_layout::EntryState;
@@ -20,8 +22,10 @@ WatchedWork::WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c
 }
 
 void WatchedWork::complete() {
+  if (!completed_ && group_->lost_writes()) fail(std::make_exception_ptr(Error("Connection closed by peer")));
   if (finally_) std::call_once(finally_once_, finally_);
   group_->finish(entered_, EntryState::done);
+  completed_ = true;
 }
 
 void WatchedWork::fail(std::exception_ptr error) {
@@ -53,7 +57,7 @@ bool WatchedWork::wait(std::chrono::milliseconds timeout) {
 
 bool WatchedWork::isCompleted() {
   if (!inner_->isCompleted()) return false;
-  if (inner_->isSuccess()) complete();
+  if (inner_->isSuccess() && !group_->lost_writes()) complete();
   return true;
 }
 

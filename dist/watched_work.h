@@ -1,6 +1,7 @@
 // The work that the watched backend hands out: what the transport gave, with errors that say what happened, the time it was done
 // in the log, and the last step of operations that the transport has not got (dividing for AVG, unpacking for all_to_all).
 #pragma once
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -49,6 +50,7 @@ class WatchedWork : public c10d::Work {
   const c10::intrusive_ptr<c10d::Work> inner_;
   std::function<void()> finally_;
   std::once_flag finally_once_;
+  std::atomic<bool> completed_ = false;
   std::mutex failure_mutex_;
   std::exception_ptr failure_;  // the first translation is everyone's
 };

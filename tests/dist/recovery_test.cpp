@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <fstream>
 #include <mutex>
@@ -28,18 +29,25 @@ using testing::spawn_ranks;
 class WhenInCollective {
  public:
   WhenInCollective(int64_t count, std::function<void()> action)
-      : thread_([context = dist::current_context(), count, action = std::move(action)] {
+      : thread_([this, context = dist::current_context(), count, action = std::move(action)] {
           const dist::CollectiveLogReader log(context->log()->mapping());
           const auto there = [&] {
             const auto in_flight = log.in_flight();
             return !in_flight.empty() && in_flight.front().seq >= count;
           };
-          while (!there()) std::this_thread::yield();
+          while (!there()) {
+            if (over_) return;  // the collective has ended unseen: the test's expectations say so
+            std::this_thread::yield();
+          }
           action();
         }) {}
-  ~WhenInCollective() { thread_.join(); }
+  ~WhenInCollective() {
+    over_ = true;
+    thread_.join();
+  }
 
  private:
+  std::atomic<bool> over_ = false;
   std::thread thread_;
 };
 
@@ -64,9 +72,24 @@ TEST(Abort, FreesARankThatWaitsForAnother) {
     const dist::Group pair = dist::new_group({0, 2});
     const dist::Group before = dist::default_group();
     at::Tensor state = at::full({3}, static_cast<double>(rank));
-    if (rank != 1) {  // rank 1 never comes
-      const auto context = dist::current_context();
-      const WhenInCollective watch(2, [context] { context->abort("interrupted"); });
+    // Rank 1 never comes. The others are aborted one after the other, rank 0 when both sit in the collective: rank 2 may hear
+    // of that before its own abort.
+    const dist::Store store = dist::default_group()->getStore()->clone();
+    const auto context = dist::current_context();
+    if (rank == 2) {
+      const WhenInCollective watch(2, [&] {
+        store->set("rank 2", "waits");
+        store->wait({"rank 0"});
+        context->abort("interrupted");
+      });
+      EXPECT_THROW(dist::all_reduce(at::ones({100'000})), dist::Error);
+    }
+    if (rank == 0) {
+      const WhenInCollective watch(2, [&] {
+        store->wait({"rank 2"});
+        context->abort("interrupted");
+        store->set("rank 0", "is aborted");
+      });
       const auto error = caught<dist::Aborted>([&] { dist::all_reduce(at::ones({100'000})); });
       EXPECT_EQ(error.reason, "interrupted");
       EXPECT_THAT(error.what(),
@@ -162,6 +185,33 @@ TEST(Abort, FreesARankThatWaitsInTheStoreForANewGroup) {
   });
 }
 
+// A store that is a file or memory has no connection to shut.
+TEST(Abort, FreesARankThatWaitsInAFileForANewGroup) {
+  const std::string folder = testing::detail::folder_for_results();
+  spawn_ranks(
+      2,
+      [&](int rank, int size) {
+        dist::init_process_group({.init_method = "file://" + folder + "/store", .world_size = size, .rank = rank});
+        int generation = 0;
+        for (const useconds_t delay : {0, 100'000}) {
+          if (rank == 0) {
+            const WhenInCollective watch(dist::progress().at("default") + 1,
+                                         [delay, context = dist::current_context()] {
+                                           usleep(delay);  // before it waits, and while it does
+                                           context->abort("enough");
+                                         });
+            EXPECT_THROW(dist::new_group(), dist::Aborted);
+          }
+          dist::regroup(++generation, RankSet::all(size));
+          const dist::Group group = dist::new_group();
+          dist::barrier(group);
+        }
+        dist::destroy_process_group();
+      },
+      {.initialise = false});
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Abort, HundredTimesInARow) {
   spawn_ranks(2, [](int rank, int size) {
     const auto context = dist::current_context();
@@ -194,7 +244,6 @@ TEST(Regroup, RefusesAnOldGenerationAndAGroupWithoutThisRank) {
 
 TEST(Regroup, LeavesOutAGroupThatNotAllRanksHaveMade) {
   spawn_ranks(2, [](int rank, int size) {
-    dist::Group half_made;
     const auto context = dist::current_context();
     if (rank == 0) {
       const WhenInCollective watch(1, [context] { context->abort("stop"); });

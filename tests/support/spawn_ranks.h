@@ -116,10 +116,13 @@ inline std::string folder_for_results() {
 // Which call of run_as_processes this is, counted within the test: the same here and in the processes, which run that test only.
 inline int next_call() {
   static const ::testing::TestInfo* test = nullptr;
+  static ::testing::TimeInMillis start = 0;  // tells repetitions of a test apart
   static int number = 0;
   const auto* current = ::testing::UnitTest::GetInstance()->current_test_info();
-  if (test != current) number = 0;
+  const auto current_start = current->result()->start_timestamp();
+  if (test != current || start != current_start) number = 0;
   test = current;
+  start = current_start;
   return ++number;
 }
 
