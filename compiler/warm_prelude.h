@@ -2,6 +2,8 @@
 // and the code for them is in a library that every rank has loaded: what stands here, no cell pays for.
 #pragma once
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iomanip>
 #include <iostream>
@@ -128,6 +130,43 @@ inline void autograd() {
   std::cout << x.grad();
 }
 
+inline void data_parallel() {
+  auto net = ddp::DistributedDataParallel(std::make_shared<Net>(),
+                                          ddp::Options().gradient_as_bucket_view(true).bucket_cap_mb(1));
+  auto from_holder = ddp::DistributedDataParallel(Mlp());
+  auto simple = ddp::SimpleDistributedDataParallel(std::make_shared<Net>());
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+  torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
+  const auto x = torch::randn({4, 3});
+  {
+    auto scope = net.no_sync();
+    net(x).square().mean().backward();
+  }
+  (net(torch::randn({4, 3})).sum() / 2).backward();
+  from_holder(x).sum().backward();
+  simple(x).sum().backward();
+  simple.sync_gradients();
+  net.zero_grad();
+  net.register_comm_hook([](ddp::GradBucket& bucket) { return ddp::allreduce_hook().run(bucket); });
+  torch::save(net, "file");
+  torch::load(net, "file");
+  for (const auto& bucket : net.buckets()) std::cout << bucket.bytes << bucket.parameters;
+  std::cout << net;
+  auto sampler = ddp::random_sampler(8);
+  sampler.next(4);
+}
+
+inline void objects() {
+  std::vector<std::string> names{"a"};
+  dist::broadcast_object_list(names);
+  dist::all_gather_object(names[0]);
+  dist::all_gather_object(1);
+  dist::all_gather_object(int64_t{1});
+  dist::all_gather_object(1.0);
+  dist::all_gather_object(std::vector<int64_t>{1});
+  dist::all_gather_object(std::vector<double>{1});
+}
+
 inline void standard_library() {
   std::vector<int> ints{3, 1, 2};
   std::sort(ints.begin(), ints.end());
@@ -135,6 +174,12 @@ inline void standard_library() {
   std::vector<double> doubles{1.0};
   std::vector<std::string> strings{"a"};
   std::vector<int64_t> longs{1};
+  std::ifstream file("file");
+  std::istringstream line("1,2");
+  for (std::string word; std::getline(line, word, ',');) floats.push_back(std::stof(word));
+  if (!file || !std::filesystem::exists("file")) throw std::runtime_error("no file");
+  auto table = torch::tensor(floats).view({-1, 1});
+  auto whole = torch::tensor(longs);
   std::map<std::string, int> counts{{"a", 1}};
   std::map<std::string, torch::Tensor> tensors;
   std::unordered_map<std::string, int> hashed{{"a", 1}};
@@ -190,4 +235,5 @@ inline void values() {
 #define LOCKSTEP_WARM_FUNCTIONS                                                                                   \
   reinterpret_cast<void*>(&lockstep::warm::training), reinterpret_cast<void*>(&lockstep::warm::containers),       \
       reinterpret_cast<void*>(&lockstep::warm::data), reinterpret_cast<void*>(&lockstep::warm::standard_library), \
-      reinterpret_cast<void*>(&lockstep::warm::autograd), reinterpret_cast<void*>(&lockstep::warm::values)
+      reinterpret_cast<void*>(&lockstep::warm::autograd), reinterpret_cast<void*>(&lockstep::warm::values),       \
+      reinterpret_cast<void*>(&lockstep::warm::data_parallel), reinterpret_cast<void*>(&lockstep::warm::objects)

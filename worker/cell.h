@@ -1,4 +1,4 @@
-// What a cell sees without an #include: LibTorch, who this rank is, dist::, show(), get(), set_seed(), arg().
+// What a cell sees without an #include: LibTorch, who this rank is, dist::, ddp::, show(), get(), set_seed(), arg().
 // The compiler builds its precompiled header from this file; the worker defines what is declared here.
 #pragma once
 #include <torch/torch.h>
@@ -14,12 +14,11 @@
 #include <type_traits>
 #include <vector>
 
+#include "ddp/ddp.h"
 #include "dist/dist.h"
 #include "protocol/cell_abi.h"
 #include "worker/show.h"
 
-namespace lockstep::dist {}
-namespace lockstep::ddp {}
 namespace lockstep::inspect {}
 namespace dist = lockstep::dist;
 namespace ddp = lockstep::ddp;

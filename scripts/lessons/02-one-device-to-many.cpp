@@ -9,7 +9,6 @@
 // With `-n 1` it is the program for one device, and the loss at the end is the same.
 
 // %% the data: standardised, 80 % to train on
-#include <ddp/ddp.h>
 
 #include <filesystem>
 #include <fstream>

@@ -10,7 +10,6 @@
 // The same with `-n 1`: a single process is a group of one, and nothing in the script asks which it is.
 
 // %% who speaks for all
-#include <ddp/ddp.h>
 
 #include <fstream>
 #include <iterator>

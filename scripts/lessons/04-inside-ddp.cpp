@@ -6,7 +6,6 @@
 //     lockstep run scripts/lessons/04-inside-ddp.cpp -n 2
 
 // %% a model of a few layers
-#include <ddp/ddp.h>
 
 #include <chrono>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
