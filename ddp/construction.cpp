@@ -14,6 +14,7 @@
 #include "ddp/reducer_factory.h"
 #include "ddp/state.h"
 #include "ddp/sync_batch_norm.h"
+#include "dist/dist.h"
 
 namespace lockstep::ddp::detail {
 namespace {
@@ -64,6 +65,7 @@ State::State(std::shared_ptr<torch::nn::Module> wrapped, Options given)
   group = options.process_group() ? options.process_group() : default_group();
   rank = group->getRank();
   world_size = group->getSize();
+  generation = dist::get_generation(group);
 }
 
 State::~State() {
@@ -278,7 +280,14 @@ void State::register_hook_with_reducer() {
   }
 }
 
+bool State::was_regrouped() const { return generation != dist::get_generation(group); }
+
+void State::follow_regroup() {
+  if (was_regrouped()) reset();
+}
+
 void State::reset() {
+  generation = dist::get_generation(group);
   if (low_precision) low_precision->restore();
   if (reducer) make_reducer();
   if (delayed) delayed->reset();

@@ -110,8 +110,9 @@ class DistributedModule {
   void sync_module_states(int src = 0) const;
   /// Throws when the last backward did not reduce every gradient, with the names of those it left out. Local.
   void check_reducer_finalized() const;
-  /// Starts afresh after a step that failed on any rank (an exception in forward or backward, a collective that was aborted, a
-  /// group made anew): new Reducer, same hooks. Gradients are left as they are: call zero_grad(). Call it on every rank; local.
+  /// Starts afresh after a step that failed (an exception in forward or backward): new Reducer, same hooks. Gradients are left as
+  /// they are: call zero_grad(). Call it on every rank; local. After dist::regroup, which a session does by itself before the cell
+  /// that follows a failed one, the next forward does so.
   void reset() const;
   /// Goes on with other ranks: the same as reset(), with reductions over `group`. Hooks keep the group they were made with.
   void update_process_group(c10::intrusive_ptr<c10d::ProcessGroup> group) const;

@@ -85,6 +85,7 @@ void join(const std::vector<DistributedModule>& nets, const std::function<void()
   }
   if (!options.enable() || first.world_size == 1) return training_loop();
 
+  for (const auto& net : nets) net.state()->follow_regroup();
   const Scope scope(nets, options);
   training_loop();
   bool last = true;  // nobody was still training when this rank came here

@@ -43,6 +43,7 @@ struct State : std::enable_shared_from_this<State> {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   int rank = 0;
   int world_size = 1;
+  int64_t generation = 0;  // of the group's connections, when the Reducer was made
   torch::Device device = torch::kCPU;
 
   // The parameters that the Reducer reduces, with their names and whether their gradients are sparse.
@@ -90,6 +91,10 @@ struct State : std::enable_shared_from_this<State> {
   bool needs_reducer() const;
   void register_hook_with_reducer();
   void reset();
+  /// Whether the group was connected anew: then reductions that were under way will never end.
+  bool was_regrouped() const;
+  /// reset() after that. Every rank of the group sees the same generations, so all start afresh in the same forward.
+  void follow_regroup();
 
   void before_forward();
   void change_inputs(const TensorPointers& inputs) const;

@@ -64,6 +64,7 @@ std::string list_of(const std::vector<std::string>& words) {
 }  // namespace
 
 void State::before_forward() {
+  follow_regroup();
   if (low_precision) low_precision->restore();  // a forward without a backward came before
   const bool grad = torch::GradMode::is_enabled();
   if (grad) keep_accumulators();
@@ -198,6 +199,12 @@ void State::backward_begins(size_t parameter) {
         "module was called itself (net->forward(x) where net.forward(x) or net(x) was meant), or backward ran a second "
         "time after "
         "one forward. For gradients that are to stay on this rank, run forward within a net.no_sync() scope");
+  }
+  if (was_regrouped()) {
+    throw std::runtime_error(
+        "DistributedDataParallel: since the forward that this backward belongs to, the ranks have been connected anew "
+        "on rank " +
+        std::to_string(rank) + ", because one of them failed or was interrupted. Call zero_grad() and forward again");
   }
   if (backward_runs) return;
   backward_runs = true;

@@ -109,6 +109,10 @@ void abort(const std::string& reason);
 /// not come.
 void regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
+/// The generation of the regroup that connected `group` last, 0 when none has. What was begun under another one will not
+/// end. Local; 0 for a group that dist did not make.
+int64_t get_generation(const Group& group = {});
+
 // ---- collectives -------------------------------------------------------------------------------------------------
 
 /// `tensor` becomes the reduction over all ranks. AVG is the sum divided by the group's size (integers: towards zero).

@@ -91,6 +91,13 @@ int get_group_rank(const Group& group, int global_rank) {
 
 Group default_group() { return require_context("default_group")->find({}).handle; }
 
+int64_t get_generation(const Group& group) {
+  const Group handle = group ? group : default_group();
+  const auto backend = handle->getDefaultBackend();
+  const auto* watched = dynamic_cast<const WatchedBackend*>(backend.get());
+  return watched ? watched->generation() : 0;
+}
+
 void abort(const std::string& reason) {
   if (const auto context = current_context()) context->abort(reason);
 }

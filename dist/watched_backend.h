@@ -56,6 +56,8 @@ class WatchedBackend : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   WorkPtr endCoalescing() override;
 
+  int64_t generation() const { return group_->generation(); }
+
   // Questions and settings: the transport's.
   const std::string getBackendName() const override { return group_->identity().backend; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return transport()->getBackendOptions(); }

@@ -63,6 +63,8 @@ class WatchedGroup {
   /// Under which any process of this user can read the log.
   std::string log_path() const { return log_->mapping().shared_path(); }
   bool live() const { return live_; }
+  /// Of the connections: that of the regroup which made them.
+  int64_t generation() const { return slot_in_log().generation; }
   /// A member is lost: regroup leaves the group out until all are there.
   bool excluded() const { return excluded_; }
   void set_excluded(bool excluded) { excluded_ = excluded; }

@@ -70,7 +70,7 @@ TEST(Simple, TeachesTheFourVersions) {
   });
 }
 
-TEST(Regroup, LetsAWrapperGoOnAfterReset) {
+TEST(Regroup, LetsAWrapperGoOn) {
   testing::spawn_ranks(2, [](int rank, int) {
     auto net = DistributedDataParallel(Mlp());
     const auto x = random_tensor({4, 8}, rank);
@@ -86,11 +86,55 @@ TEST(Regroup, LetsAWrapperGoOnAfterReset) {
         EXPECT_ANY_THROW(net(x).sum().backward());
       }
       dist::regroup(generation, RankSet::all(2));
-      net.reset();
       net.zero_grad();
       net(x).sum().backward();
       expect_equal_on_ranks(flat_gradients(*net));
     }
+  });
+}
+
+TEST(Regroup, MakesABackwardOfBeforeAnError) {
+  testing::spawn_ranks(2, [](int rank, int) {
+    auto net = DistributedDataParallel(Mlp());
+    const auto x = random_tensor({4, 8}, rank);
+    auto loss = net(x).sum();
+    dist::abort("the test wants it");
+    dist::regroup(1, RankSet::all(2));
+    try {
+      loss.backward();
+      ADD_FAILURE() << "a backward whose forward was before the regroup";
+    } catch (const std::exception& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("connected anew on rank"), HasSubstr("zero_grad()")));
+    }
+    net.zero_grad();
+    net(x).sum().backward();
+    expect_equal_on_ranks(flat_gradients(*net));
+  });
+}
+
+TEST(Regroup, LeavesTheRanksThatAreLeftToAGroupOfTheirOwn) {
+  testing::spawn_ranks(3, [](int rank, int) {
+    auto net = DistributedDataParallel(Mlp());
+    const auto x = random_tensor({4, 8}, rank);
+    net(x).sum().backward();
+    dist::abort("rank 2 is taken for lost");
+    if (rank == 2) return;
+    dist::regroup(1, RankSet({0, 1}));
+    net.zero_grad();
+    try {
+      net(x).sum().backward();
+      ADD_FAILURE() << "a reduction without rank 2";
+    } catch (const std::exception& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 2"), HasSubstr("new_group")));
+    }
+    const auto rest = dist::new_group({0, 1});
+    net.update_process_group(rest);
+    for (int step = 0; step < 2; ++step) {
+      net.zero_grad();
+      net(x).sum().backward();
+    }
+    const auto copies = dist::all_gather(flat_gradients(*net), rest);
+    EXPECT_TRUE(copies[0].equal(copies[1]));
   });
 }
 

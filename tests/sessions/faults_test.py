@@ -221,8 +221,9 @@ for (int i = 0; i < 102400; ++i) std::cout << line;
     print(f"  the shell used {largest} kB")
 
 
-def main():
-    tests = {name: test for name, test in globals().items() if name.startswith("test_") and (len(sys.argv) < 3 or name in sys.argv[2:])}
+def run_tests(names):
+    """Runs the functions test_… among `names`, or those of the command line; the exit code."""
+    tests = {name: test for name, test in names.items() if name.startswith("test_") and (len(sys.argv) < 3 or name in sys.argv[2:])}
     failed = 0
     for name, test in tests.items():
         print(name, flush=True)
@@ -235,4 +236,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests(globals()))
