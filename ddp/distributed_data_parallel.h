@@ -3,7 +3,7 @@
 // c10d::Reducer, as PyTorch's Python class is; the same options (docs/ddp.md).
 //
 //   auto net = ddp::DistributedDataParallel(Net(), ddp::Options().gradient_as_bucket_view(true));
-//   torch::optim::SGD optimizer(net->parameters(), 0.1);
+//   torch::optim::SGD optimizer(net.parameters(), 0.1);
 //   torch::nll_loss(net(images), labels).backward();
 //   optimizer.step();
 //   net.zero_grad();

@@ -3,6 +3,7 @@
 #include <ostream>
 #include <stdexcept>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "ddp/join.h"
 #include "ddp/state.h"
@@ -23,12 +24,24 @@ DistributedModule::DistributedModule(std::shared_ptr<torch::nn::Module> module, 
 }
 
 const std::shared_ptr<torch::nn::Module>& DistributedModule::module() const { return state_->module; }
-std::vector<torch::Tensor> DistributedModule::parameters() const { return state_->module->parameters(); }
+namespace {
+// LibTorch lists a tensor under each of its names.
+torch::OrderedDict<std::string, torch::Tensor> each_once(const torch::OrderedDict<std::string, torch::Tensor>& all) {
+  torch::OrderedDict<std::string, torch::Tensor> once(all.key_description());
+  std::unordered_set<const void*> seen;
+  for (const auto& item : all) {
+    if (seen.insert(item->unsafeGetTensorImpl()).second) once.insert(item.key(), item.value());
+  }
+  return once;
+}
+}  // namespace
+
+std::vector<torch::Tensor> DistributedModule::parameters() const { return named_parameters().values(); }
 torch::OrderedDict<std::string, torch::Tensor> DistributedModule::named_parameters() const {
-  return state_->module->named_parameters();
+  return each_once(state_->module->named_parameters());
 }
 torch::OrderedDict<std::string, torch::Tensor> DistributedModule::named_buffers() const {
-  return state_->module->named_buffers();
+  return each_once(state_->module->named_buffers());
 }
 void DistributedModule::train(bool on) const { state_->module->train(on); }
 bool DistributedModule::is_training() const { return state_->module->is_training(); }

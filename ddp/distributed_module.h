@@ -52,7 +52,8 @@ class [[nodiscard]] NoSync {
 
 class DistributedModule {
  public:
-  /// The wrapped module, its parameters and buffers under their own names (no prefix).
+  /// The wrapped module; its parameters and buffers under their own names (no prefix). One that is shared is listed once, under its
+  /// first name. LibTorch's own lists have it under each, and an optimizer made from those steps it twice.
   const std::shared_ptr<torch::nn::Module>& module() const;
   std::vector<torch::Tensor> parameters() const;
   torch::OrderedDict<std::string, torch::Tensor> named_parameters() const;

@@ -8,6 +8,7 @@
 namespace lockstep::ddp {
 
 using detail::JoinState;
+using detail::JoinTurns;
 using detail::State;
 
 namespace {
@@ -54,12 +55,12 @@ void answer_one_step(State& state) {
 class Scope {
  public:
   Scope(const std::vector<DistributedModule>& nets, const JoinOptions& options) : nets_(nets) {
-    bool first = true;
+    const auto turns = std::make_shared<JoinTurns>(JoinTurns{.modules = nets.size()});
+    size_t index = 0;
     for (const auto& net : nets_) {
       net.state()->join =
-          JoinState{first, options.throw_on_early_termination(), options.divide_by_initial_world_size()};
+          JoinState{index++, turns, options.throw_on_early_termination(), options.divide_by_initial_world_size()};
       if (net.state()->logger) net.state()->logger->set_uneven_input_join();
-      first = false;
     }
   }
   ~Scope() {
@@ -101,8 +102,27 @@ void join(const std::vector<DistributedModule>& nets, const std::function<void()
   for (const auto& net : nets) net.state()->broadcast_module_states(net.state()->common_rank(last));
 }
 
+void State::take_turn() {
+  JoinTurns& turns = *join->turns;
+  if (turns.modules == 1) return;
+  const bool open =
+      turns.last && turns.last->reducer && !turns.last->static_graph && turns.last->announced == Announced::kReduced;
+  if (open || join->index != turns.next) {
+    throw std::logic_error("join: the forward of module " + std::to_string(join->index + 1) + " of " +
+                           std::to_string(turns.modules) +
+                           (open ? " came while the backward of another one was still to come"
+                                 : " came where that of module " + std::to_string(turns.next + 1) + " was due") +
+                           ". A rank that is out of data answers for the modules in the order in which join() was "
+                           "given them, forward and backward of "
+                           "each before the next one's, so every step must run so. Modules that work hand in hand are "
+                           "better wrapped as one");
+  }
+  turns.next = (turns.next + 1) % turns.modules;
+  turns.last = this;
+}
+
 c10::intrusive_ptr<c10d::Work> State::notify_join() {
-  if (!join->notifies) return {};
+  if (join->index > 0) return {};
   auto ones = torch::ones({1}, torch::TensorOptions(device));
   auto work = all_reduce(*this, ones);
   if (join->throw_on_early_termination && sum_over_ranks(*this, 0) != 0) {

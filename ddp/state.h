@@ -20,6 +20,7 @@ namespace lockstep::ddp::detail {
 
 class DelayedAllReduce;
 class LowPrecision;
+struct State;
 
 using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
 
@@ -30,9 +31,17 @@ enum class Announced {
   kReduced,  // the Reducer waits for them
 };
 
+/// Modules that join together. A rank that is out of data answers for one after the other, so that is how they must run.
+struct JoinTurns {
+  size_t modules = 1;
+  size_t next = 0;  // whose forward is due
+  const State* last = nullptr;  // whose forward came last
+};
+
 /// What join() has said about the forward passes within it.
 struct JoinState {
-  bool notifies = false;  // the first of the modules that join together speaks for all
+  size_t index = 0;  // among the modules that join together; the first speaks for all
+  std::shared_ptr<JoinTurns> turns;
   bool throw_on_early_termination = false;
   bool divide_by_initial_world_size = true;
 };
@@ -113,6 +122,7 @@ struct State : std::enable_shared_from_this<State> {
   std::vector<std::string> parameters_left_out() const;
 
   // join()
+  void take_turn();
   c10::intrusive_ptr<c10d::Work> notify_join();
   void announce_backward_sync();
   /// The largest of the ranks that say `candidate`.

@@ -65,6 +65,7 @@ std::string list_of(const std::vector<std::string>& words) {
 
 void State::before_forward() {
   follow_regroup();
+  if (join) take_turn();
   if (low_precision) low_precision->restore();  // a forward without a backward came before
   const bool grad = torch::GradMode::is_enabled();
   if (grad) keep_accumulators();

@@ -148,7 +148,7 @@ double accumulate(Net& net, int64_t update) {
 // %% train
 set_seed(1337);
 auto net = ddp::DistributedDataParallel(std::make_shared<Gpt>());
-torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(3e-3));
+torch::optim::AdamW optimizer(net.parameters(), torch::optim::AdamWOptions(3e-3));
 constexpr int kUpdates = 12;
 std::vector<double> losses;
 for (int update = 0; update < kUpdates; ++update) {

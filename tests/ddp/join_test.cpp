@@ -1,6 +1,8 @@
 // Uneven inputs: ranks that are out of data answer for those that are not, and all end with one model.
 #include <gmock/gmock.h>
 
+#include <functional>
+
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/join.h"
 #include "tests/ddp/models.h"
@@ -90,6 +92,26 @@ TEST(Join, CanThrowOnEveryRankInstead) {
         JoinOptions().throw_on_early_termination(true));
   });
   EXPECT_THAT(errors, Each(HasSubstr("no more inputs")));
+}
+
+TEST(Join, RefusesModulesThatRunOtherwiseThanItAnswers) {
+  const auto errors_of =
+      [](const std::function<void(DistributedDataParallel<MlpImpl>&, DistributedDataParallel<MlpImpl>&)>& step) {
+        return errors_of_ranks(2, [&](Rank& rank) {
+          auto one = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+          auto two = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+          ddp::join({one, two}, [&] { step(one, two); });
+        });
+      };
+  const auto x = batch_of(0, 0);
+  EXPECT_THAT(errors_of([&](auto& one, auto& two) { (one(x).sum() + two(x).sum()).backward(); }),
+              Each(HasSubstr("module 2 of 2 came while the backward of another one was still to come")));
+  EXPECT_THAT(errors_of([&](auto&, auto& two) { two(x).sum().backward(); }),
+              Each(HasSubstr("module 2 of 2 came where that of module 1 was due")));
+  EXPECT_THAT(errors_of([&](auto& one, auto&) {
+                for (int i = 0; i < 2; ++i) one(x).sum().backward();
+              }),
+              Each(HasSubstr("module 1 of 2 came where that of module 2 was due")));
 }
 
 TEST(Join, TakesSeveralModulesAndNone) {

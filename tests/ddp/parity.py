@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 
 SKIPPED = 77
 
@@ -55,6 +56,22 @@ def values_in(path):
 
     archive = torch.jit.load(path)
     return dict([*archive.named_parameters(remove_duplicate=False), *archive.named_buffers()])
+
+
+def check_load(path, values):
+    """torch.load takes such an archive for the TorchScript archive that it is; with weights_only, the default, it refuses."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that it hands the file to torch.jit.load
+        loaded = torch.load(path, weights_only=False)
+        try:
+            torch.load(path)
+        except RuntimeError as error:
+            assert "TorchScript" in str(error), error
+        else:
+            raise AssertionError("torch.load was to refuse a TorchScript archive; docs/ddp.md says so")
+    assert all(torch.equal(value, values[name]) for name, value in loaded.named_parameters()), path
 
 
 def worker(rank, ranks, model, views, folder, queue):
@@ -109,6 +126,7 @@ def compare(program, model, ranks, views):
                 sys.exit(f"the Python side ended with {process.exitcode}")
         theirs = sorted(queue.get() for _ in processes)
         trained = values_in(f"{folder}/trained.pt")
+        check_load(f"{folder}/trained.pt", trained)
     loss = max(abs(a - b) for rank in range(ranks) for a, b in zip(mine["losses"][rank], theirs[rank][1]))
     weight = max((trained[n].double() - torch.tensor(v, dtype=torch.float64)).abs().max().item() for n, v in theirs[0][4].items())
     before, after = mine["buckets_before"] == theirs[0][2], mine["buckets_after"] == theirs[0][3]

@@ -2,8 +2,11 @@
 // on after collectives were aborted and the group was connected again.
 #include <gmock/gmock.h>
 
+#include <optional>
+
 #include "ddp/ddp.h"
 #include "dist/dist.h"
+#include "dist/session_group.h"
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
 #include "tests/support/spawn_ranks.h"
@@ -67,6 +70,44 @@ TEST(Simple, TeachesTheFourVersions) {
     net.eval();
     EXPECT_FALSE(module->is_training());
     net.train();
+  });
+}
+
+TEST(SharedParameters, AreListedAndSteppedOnce) {
+  testing::spawn_ranks(2, [](int rank, int) {
+    Tied module;
+    fill_parameters(*module, 3);
+    const auto before = module->first->weight.detach().clone();
+    auto net = DistributedDataParallel(module);
+    EXPECT_EQ(net.parameters().size(), 4u);
+    EXPECT_EQ(module->parameters().size(), 5u) << "LibTorch's list has the weight twice";
+    EXPECT_FALSE(net.named_parameters().contains("first.weight")) << "it goes by the first of its names, second_weight";
+    torch::optim::SGD optimizer(net.parameters(), 0.5);
+    net(random_tensor({4, 8}, rank)).sum().backward();
+    optimizer.step();
+    EXPECT_TRUE(module->first->weight.equal(before - 0.5 * module->first->weight.grad()));
+  });
+}
+
+TEST(Accumulation, IsOneReductionInTheCollectiveLog) {
+  testing::spawn_ranks(2, [](int rank, int) {
+    auto net = DistributedDataParallel(Mlp());
+    const auto x = random_tensor({4, 8}, rank);
+    for (int step = 0; step < 2; ++step) net(x).sum().backward();  // the buckets are made anew before the second
+    for (const int synchronised : {1, 4}) {
+      const auto before = dist::progress().at("default");
+      for (int micro = 0; micro < 4; ++micro) {
+        std::optional<ddp::NoSync> scope;
+        if (micro < 4 - synchronised) scope.emplace(net.state());
+        net(x).sum().backward();
+      }
+      const auto entered = dist::progress().at("default") - before;
+      EXPECT_EQ(entered, synchronised);
+      for (const auto& record : dist::last_collectives(static_cast<size_t>(entered))) {
+        EXPECT_EQ(record.op, "all_reduce");
+        EXPECT_EQ(record.state, dist::CollectiveState::done);
+      }
+    }
   });
 }
 
