@@ -8,7 +8,7 @@
 
 namespace lockstep::worker {
 
-/// Takes the compiler's namespaces of cells (`__cell_7::`) out of a demangled name, in place. Returns the new length.
+/// Takes the tags of cells (`[abi:__cell_7]`) out of a demangled name, in place. Returns the new length.
 size_t clean_name(char* name, size_t length);
 std::string clean_name(std::string name);
 
