@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs examples/train as its README says: alone, on ranks that the environment names, under mpirun where there is one, and with an
-environment that makes no sense. Usage: run_example.py TRAIN DIGITS.csv"""
+"""Runs examples/train as its README says: alone, on ranks that the environment names, under mpirun and torchrun where there are such,
+and with an environment that makes no sense. Usage: run_example.py TRAIN DIGITS.csv"""
 import os
 import re
 import shutil
@@ -64,6 +64,13 @@ def main():
         expect_same("mpirun", losses(finish(start(["mpirun", *root, "--oversubscribe", "-n", "2"]))), alone)
     else:
         print("no mpirun here")
+
+    python = os.environ.get("LOCKSTEP_PYTHON_WITH_TORCH")
+    if python:
+        torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc_per_node=2"]
+        expect_same("torchrun", losses(finish(start(torchrun))), alone)
+    else:
+        print("no torchrun: name a Python that has torch in LOCKSTEP_PYTHON_WITH_TORCH")
 
     expect_named(["RANK", "banana"], RANK="banana", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
     expect_named(["WORLD_SIZE"], RANK="0")
