@@ -51,6 +51,13 @@ class RankContext {
   const std::string& backend() const { return options_.backend; }
   const std::shared_ptr<CollectiveLog>& log() const { return log_; }
   HangWatch& watch() const { return *watch_; }
+  const Store& store() const { return options_.store; }
+  bool loopback() const { return options_.loopback; }
+  /// Of the last regroup: how often, and with whom. By the rank's own thread.
+  int64_t generation() const { return generation_; }
+  const RankSet& live_ranks() const { return live_ranks_; }
+  /// What an inspector keeps with this rank: its own connections, which dist/ does not know.
+  std::shared_ptr<void>& companion() { return companion_; }
 
   /// The default group's entry for an empty handle. Throws ArgumentError for a group that is not of this rank's making.
   GroupEntry find(const Group& handle) const;
@@ -85,6 +92,7 @@ class RankContext {
 
   mutable std::mutex mutex_;  // groups_, rendezvous_
   std::vector<GroupEntry> groups_;  // by creation; the default group first
+  std::shared_ptr<void> companion_;
   std::shared_ptr<HeldSockets> rendezvous_;  // of the store, while this rank waits in it for others
 };
 

@@ -1,0 +1,5 @@
+// All of lockstep::inspect.
+#pragma once
+#include "inspectors/fingerprint.h"
+#include "inspectors/report.h"
+#include "inspectors/verify.h"

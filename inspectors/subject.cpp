@@ -1,0 +1,222 @@
+#include "inspectors/subject.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <mutex>
+
+#include "ddp/options.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using detail::joined;
+
+void set_type(Subject& subject, const std::string& prefix, const char* type) {
+  if (prefix.empty()) subject.type = type;
+}
+
+/// JSON's text, but with NaN, Inf and both zeros told apart.
+std::string text_of(const nlohmann::json& value) {
+  if (value.is_number_float()) return fmt::format("{}", value.get<double>());
+  if (!value.is_array()) return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string text;
+  for (const auto& each : value) text += (text.empty() ? "" : ", ") + text_of(each);
+  return "[" + text + "]";
+}
+
+void add_value(Subject& subject, std::string name, const char* kind, const nlohmann::json& value) {
+  subject.items.push_back({.name = std::move(name), .kind = kind, .tensor = {}, .value = text_of(value)});
+}
+
+void add_tensor(Subject& subject, std::string name, const char* kind, const at::Tensor& tensor) {
+  if (tensor.defined())
+    subject.items.push_back({.name = std::move(name),
+                             .kind = kind,
+                             .tensor = tensor.detach(),
+                             .value = {},
+                             .trainable = tensor.requires_grad()});
+  else
+    add_value(subject, std::move(name), kind, "undefined");
+}
+
+// ---- optimizers: what LibTorch's own keep for each parameter and for each group ------------------------------------
+
+using namespace torch::optim;
+
+class StateWriter {
+ public:
+  StateWriter(Subject& subject, std::string prefix, const char* kind)
+      : subject_(subject), prefix_(std::move(prefix)), kind_(kind) {}
+  void operator()(const char* name, const at::Tensor& tensor) const {
+    if (tensor.defined()) add_tensor(subject_, prefix_ + name, kind_, tensor);
+  }
+  void operator()(const char* name, const nlohmann::json& value) const {
+    add_value(subject_, prefix_ + name, kind_, value);
+  }
+
+ private:
+  Subject& subject_;
+  std::string prefix_;
+  const char* kind_;
+};
+
+nlohmann::json pair(const std::tuple<double, double>& values) { return {std::get<0>(values), std::get<1>(values)}; }
+
+template <typename State>
+bool write_adam(const OptimizerParamState& state, const StateWriter& write) {
+  const auto* adam = dynamic_cast<const State*>(&state);
+  if (!adam) return false;
+  write("step", nlohmann::json(adam->step()));
+  write("exp_avg", adam->exp_avg());
+  write("exp_avg_sq", adam->exp_avg_sq());
+  write("max_exp_avg_sq", adam->max_exp_avg_sq());
+  return true;
+}
+
+bool write_state(const OptimizerParamState& state, const StateWriter& write) {
+  if (const auto* sgd = dynamic_cast<const SGDParamState*>(&state)) {
+    write("momentum_buffer", sgd->momentum_buffer());
+    return true;
+  }
+  if (write_adam<AdamParamState>(state, write) || write_adam<AdamWParamState>(state, write)) return true;
+  if (const auto* rms = dynamic_cast<const RMSpropParamState*>(&state)) {
+    write("step", nlohmann::json(rms->step()));
+    write("square_avg", rms->square_avg());
+    write("momentum_buffer", rms->momentum_buffer());
+    write("grad_avg", rms->grad_avg());
+    return true;
+  }
+  if (const auto* ada = dynamic_cast<const AdagradParamState*>(&state)) {
+    write("step", nlohmann::json(ada->step()));
+    write("sum", ada->sum());
+    return true;
+  }
+  if (const auto* lbfgs = dynamic_cast<const LBFGSParamState*>(&state)) {
+    write("func_evals", nlohmann::json(lbfgs->func_evals()));
+    write("n_iter", nlohmann::json(lbfgs->n_iter()));
+    write("t", nlohmann::json(lbfgs->t()));
+    write("d", lbfgs->d());
+    write("H_diag", lbfgs->H_diag());
+    write("prev_flat_grad", lbfgs->prev_flat_grad());
+    write("prev_loss", lbfgs->prev_loss());
+    const auto list = [&](const char* name, const std::deque<at::Tensor>& tensors) {
+      for (size_t i = 0; i < tensors.size(); ++i) write(fmt::format("{}[{}]", name, i).c_str(), tensors[i]);
+    };
+    list("old_dirs", lbfgs->old_dirs());
+    list("old_stps", lbfgs->old_stps());
+    list("ro", lbfgs->ro());
+    return true;
+  }
+  return false;
+}
+
+template <typename Options>
+bool write_adam_options(const OptimizerOptions& options, const StateWriter& write) {
+  const auto* adam = dynamic_cast<const Options*>(&options);
+  if (!adam) return false;
+  write("betas", pair(adam->betas()));
+  write("eps", nlohmann::json(adam->eps()));
+  write("weight_decay", nlohmann::json(adam->weight_decay()));
+  write("amsgrad", nlohmann::json(adam->amsgrad()));
+  return true;
+}
+
+bool write_options(const OptimizerOptions& options, const StateWriter& write) {
+  write("lr", nlohmann::json(options.get_lr()));
+  if (const auto* sgd = dynamic_cast<const SGDOptions*>(&options)) {
+    write("momentum", nlohmann::json(sgd->momentum()));
+    write("dampening", nlohmann::json(sgd->dampening()));
+    write("weight_decay", nlohmann::json(sgd->weight_decay()));
+    write("nesterov", nlohmann::json(sgd->nesterov()));
+    return true;
+  }
+  if (write_adam_options<AdamOptions>(options, write) || write_adam_options<AdamWOptions>(options, write)) return true;
+  if (const auto* rms = dynamic_cast<const RMSpropOptions*>(&options)) {
+    write("alpha", nlohmann::json(rms->alpha()));
+    write("eps", nlohmann::json(rms->eps()));
+    write("weight_decay", nlohmann::json(rms->weight_decay()));
+    write("momentum", nlohmann::json(rms->momentum()));
+    write("centered", nlohmann::json(rms->centered()));
+    return true;
+  }
+  if (const auto* ada = dynamic_cast<const AdagradOptions*>(&options)) {
+    write("lr_decay", nlohmann::json(ada->lr_decay()));
+    write("weight_decay", nlohmann::json(ada->weight_decay()));
+    write("initial_accumulator_value", nlohmann::json(ada->initial_accumulator_value()));
+    write("eps", nlohmann::json(ada->eps()));
+    return true;
+  }
+  if (const auto* lbfgs = dynamic_cast<const LBFGSOptions*>(&options)) {
+    write("max_iter", nlohmann::json(lbfgs->max_iter()));
+    write("history_size", nlohmann::json(lbfgs->history_size()));
+    write("tolerance_grad", nlohmann::json(lbfgs->tolerance_grad()));
+    write("tolerance_change", nlohmann::json(lbfgs->tolerance_change()));
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void describe(Subject& subject, const std::string& prefix, const torch::nn::Module& module) {
+  set_type(subject, prefix, "module");
+  for (const auto& each : module.named_parameters())
+    add_tensor(subject, joined(prefix, each.key()), "parameter", each.value());
+  for (const auto& each : module.named_buffers())
+    add_tensor(subject, joined(prefix, each.key()), "buffer", each.value());
+}
+
+void describe(Subject& subject, const std::string& prefix, const ddp::DistributedModule& module) {
+  describe(subject, prefix, static_cast<const torch::nn::Module&>(*module.module()));
+  subject.buffers_are_local = !module.options().broadcast_buffers();
+  subject.step = module.steps();
+}
+
+void describe(Subject& subject, const std::string& prefix, const torch::optim::Optimizer& optimizer) {
+  set_type(subject, prefix, "optimizer");
+  const auto& groups = optimizer.param_groups();
+  const auto& state = optimizer.state();
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const std::string group = groups.size() == 1 ? "" : fmt::format("{}.", g);
+    const auto& parameters = groups[g].params();
+    if (!groups[g].has_options() ||
+        !write_options(groups[g].options(), StateWriter(subject, joined(prefix, group), "hyperparameter")))
+      add_value(subject, joined(prefix, group + "options"), "unsupported", "compared by the learning rate alone");
+    add_value(subject, joined(prefix, group + "parameters"), "hyperparameter", parameters.size());
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      const auto found = state.find(parameters[p].unsafeGetTensorImpl());
+      if (found == state.end()) continue;
+      const std::string place = joined(prefix, fmt::format("{}{}.", group, p));
+      if (!write_state(*found->second, StateWriter(subject, place, "state")))
+        add_value(subject, place + "state", "unsupported", "not compared");
+    }
+  }
+}
+
+void describe(Subject& subject, const std::string& prefix, const at::Tensor& tensor) {
+  set_type(subject, prefix, "tensor");
+  add_tensor(subject, prefix, "tensor", tensor);
+}
+
+void describe(Subject& subject, const std::string& prefix, const at::Generator& generator) {
+  set_type(subject, prefix, "rng");
+  at::Generator handle = generator;
+  const std::lock_guard lock(handle.mutex());
+  add_tensor(subject, prefix.empty() ? "state" : prefix, "rng", handle.get_state());
+}
+
+void describe(Subject& subject, const std::string& prefix, Rng) {
+  set_type(subject, prefix, "rng");
+  describe(subject, joined(prefix, "cpu"), at::detail::getDefaultCPUGenerator());
+  if (!torch::cuda::is_available()) return;
+  const auto device = at::globalContext().defaultGenerator(c10::Device(c10::kCUDA));
+  describe(subject, joined(prefix, "cuda"), device);
+}
+
+void describe_value(Subject& subject, const std::string& prefix, const nlohmann::json& value) {
+  set_type(subject, prefix, "value");
+  subject.items.push_back({.name = prefix, .kind = "value", .tensor = {}, .value = text_of(value)});
+}
+
+}  // namespace lockstep::inspect

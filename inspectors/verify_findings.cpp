@@ -1,0 +1,245 @@
+#include "inspectors/verify_findings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "dist/collective_op.h"
+
+namespace lockstep::inspect {
+namespace {
+
+std::string ranks_text(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
+
+std::string plural(const std::string& kind) {
+  if (kind == "rng") return "generators";
+  if (kind == "state") return "state tensors and steps";
+  return kind + "s";
+}
+
+std::vector<int64_t> index_of(int64_t element, at::IntArrayRef shape) {
+  std::vector<int64_t> index(shape.size());
+  for (size_t d = shape.size(); d-- > 0; element /= std::max<int64_t>(shape[d], 1))
+    index[d] = element % std::max<int64_t>(shape[d], 1);
+  return index;
+}
+
+FindingTensor tensor_of(const Item& item, const ItemDifference& difference) {
+  FindingTensor tensor{.name = item.name};
+  if (!item.tensor.defined()) return tensor;
+  tensor.dtype = dist::dtype_name(static_cast<uint8_t>(item.tensor.scalar_type()));
+  tensor.shape = item.tensor.sizes().vec();
+  int64_t count = 0, first = -1;
+  double apart = 0;
+  const bool bits = difference.representation_only();
+  for (const Difference& each : difference.difference) {
+    count = std::max(count, bits ? each.zero_signs + each.nan_payloads : each.count);
+    const int64_t place = bits ? each.first_bits : each.first;
+    if (place >= 0 && (first < 0 || place < first)) first = place;
+    apart = std::max(apart, each.max_abs);
+  }
+  if (difference.complete) tensor.count = count;
+  if (first >= 0) tensor.first = index_of(first, item.tensor.sizes());
+  if (first >= 0 && !bits) tensor.max_abs_diff = apart;
+  return tensor;
+}
+
+/// Items that are told of together.
+struct Party {
+  bool note = false;
+  std::string kind;
+  RankSet faulty, reference;
+  std::vector<const ItemDifference*> items;
+};
+
+bool swapped(const ItemDifference& a, const ItemDifference& b, const RankSet& ranks) {
+  if (a.faulty != b.faulty || a.hash.empty() || b.hash.empty()) return false;
+  const auto& list = ranks.ranks();
+  const size_t source = static_cast<size_t>(std::find(list.begin(), list.end(), a.source) - list.begin());
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (i == source || !a.faulty.contains(list[i])) continue;
+    if (a.hash[i] != b.hash[source] || b.hash[i] != a.hash[source]) return false;
+  }
+  return a.hash[source] != b.hash[source];
+}
+
+/// "`a` and `b`" for each pair that has changed places.
+std::string swaps(const Party& party, const Subject& subject, const RankSet& ranks) {
+  std::string text;
+  for (size_t i = 0; i < party.items.size(); ++i)
+    for (size_t j = i + 1; j < party.items.size(); ++j)
+      if (swapped(*party.items[i], *party.items[j], ranks))
+        text += fmt::format("{}`{}` and `{}`", text.empty() ? "" : ", ", subject.items[party.items[i]->item].name,
+                            subject.items[party.items[j]->item].name);
+  return text;
+}
+
+bool same_elements(const ItemDifference& item) {
+  return !item.elements_hash.empty() && std::all_of(item.elements_hash.begin(), item.elements_hash.end(),
+                                                    [&](uint64_t each) { return each == item.elements_hash[0]; });
+}
+
+/// What a reader asks next, of the first tensor: how far apart, which norms, or which values.
+std::string details(const Party& party, const Subject& subject, const RankSet& ranks) {
+  const ItemDifference& item = *party.items.front();
+  const std::string name = subject.items[item.item].name;
+  std::string text;
+  if (!item.value.empty()) {
+    for (size_t i = 0; i < item.value.size(); ++i) {
+      std::string value = item.value[i];
+      if (value.size() > 60) value = value.substr(0, 57) + "...";
+      text += fmt::format("{}{} on rank {}", text.empty() ? "" : ", ", value, ranks.ranks()[i]);
+    }
+    return name.empty() ? text : name + ": " + text;
+  }
+  if (const std::string pairs = swaps(party, subject, ranks); !pairs.empty())
+    return "looks like " + pairs + " are swapped";
+  if (same_elements(item))
+    return (party.items.size() == 1 ? "the same elements" : name + " has the same elements") +
+           std::string(" in another order");
+  double ulp = 0;
+  size_t worst = item.norm.size();
+  const size_t source = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), item.source) - ranks.begin());
+  for (size_t i = 0; i < item.difference.size(); ++i) {
+    if (i == source) continue;
+    if (item.difference[i].max_ulp >= ulp) {
+      ulp = item.difference[i].max_ulp;
+      if (item.difference[i].first_bits >= 0) worst = i;
+    }
+  }
+  if (worst >= item.norm.size()) return "";
+  if (ulp > 0) text += fmt::format("at most {:.0f} ULP apart, ", ulp);
+  text += fmt::format("norm {:.6g} on rank {}, {:.6g} on rank {}", item.norm[worst], ranks.ranks()[worst],
+                      item.norm[source], ranks.ranks()[source]);
+  if (item.not_finite[worst] != item.not_finite[source])
+    text += fmt::format("; NaN or Inf: {} there, {} here", item.not_finite[worst], item.not_finite[source]);
+  return party.items.size() == 1 ? text : name + ": " + text;
+}
+
+std::string bytes_text(int64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  if (bytes < 1000000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
+  if (bytes < 1000000000) return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+  return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+}  // namespace
+
+VerifyFindings::VerifyFindings(const Subject& subject, RankSet ranks, const VerifyOptions& options)
+    : subject_(subject),
+      ranks_(std::move(ranks)),
+      options_(options),
+      object_(subject.name.empty() ? subject.type : subject.name) {}
+
+Finding VerifyFindings::finding(Severity severity, const char* verdict) const {
+  Finding result;
+  result.severity = severity;
+  result.inspector = "verify";
+  result.verdict = verdict;
+  result.object = object_;
+  result.step = subject_.step ? subject_.step : options_.step();
+  return result;
+}
+
+void VerifyFindings::absent(const RankSet& missing) {
+  Finding found = finding(Severity::fault, "missing");
+  found.kind = "call";
+  found.ranks = missing;
+  found.reference_ranks = ranks_ - missing;
+  found.message = fmt::format(
+      "{} did not call verify within {} s; {} did. Every rank has to call it, with the same object",
+      ranks_text(missing), static_cast<double>(options_.deadline().count()) / 1000.0, ranks_text(ranks_ - missing));
+  findings_.push_back(std::move(found));
+}
+
+void VerifyFindings::different_objects(const std::vector<nlohmann::json>& signatures) {
+  Finding found = finding(Severity::fault, "order_mismatch");
+  found.kind = "call";
+  found.ranks = ranks_;
+  std::string text;
+  for (size_t i = 0; i < signatures.size(); ++i) {
+    const std::string name = signatures[i].at("name"), type = signatures[i].at("type");
+    text += fmt::format("{}rank {} for {}{}", text.empty() ? "" : ", ", ranks_.ranks()[i],
+                        name.empty() ? "a " : "`" + name + "`, a ", type.empty() ? "container" : type);
+  }
+  found.message = "ranks called verify for different things at the same time: " + text;
+  findings_.push_back(std::move(found));
+}
+
+void VerifyFindings::structure(std::vector<Finding> findings) {
+  for (Finding& each : findings) {
+    each.object = object_;
+    each.step = subject_.step ? subject_.step : options_.step();
+    findings_.push_back(std::move(each));
+  }
+}
+
+void VerifyFindings::differences(const Subject& subject, const std::vector<ItemDifference>& items) {
+  std::vector<Party> parties;
+  for (const ItemDifference& each : items) {
+    const Item& item = subject.items[each.item];
+    const bool note = each.representation_only() || (item.kind == "buffer" && subject.buffers_are_local);
+    const auto found = std::find_if(parties.begin(), parties.end(), [&](const Party& party) {
+      return party.note == note && party.kind == item.kind && party.faulty == each.faulty;
+    });
+    Party& party =
+        found != parties.end() ? *found : parties.emplace_back(Party{note, item.kind, each.faulty, each.reference, {}});
+    party.items.push_back(&each);
+  }
+  for (const Party& party : parties) {
+    const auto total = std::count_if(subject.items.begin(), subject.items.end(),
+                                     [&](const Item& item) { return item.kind == party.kind; });
+    const auto count = static_cast<std::ptrdiff_t>(party.items.size());
+    const bool local = party.kind == "buffer" && subject.buffers_are_local;
+    Finding found = finding(party.note ? Severity::note : Severity::fault, local                 ? "ok"
+                                                                           : party.kind == "rng" ? "diverged_seed"
+                                                                                                 : "mismatch");
+    found.kind = party.kind;
+    found.ranks = party.faulty;
+    found.reference_ranks = party.reference;
+    for (const ItemDifference* each : party.items) found.tensors.push_back(tensor_of(subject.items[each->item], *each));
+    const std::string who = party.reference.empty()
+                                ? ranks_text(party.faulty) + " differ"
+                                : fmt::format("{} differ{} from {}", ranks_text(party.faulty),
+                                              party.faulty.size() == 1 ? "s" : "", ranks_text(party.reference));
+    if (total > 1)
+      found.message = count == total ? fmt::format("{} in all {} {}", who, total, plural(party.kind))
+                                     : fmt::format("{} in {} of {} {}", who, count, total, plural(party.kind));
+    else
+      found.message =
+          who + (subject.items.size() > 1 && !found.tensors[0].name.empty() ? " in " + found.tensors[0].name : "");
+    if (local)
+      found.message += "; the wrapper has broadcast_buffers = false, so each rank has its own";
+    else if (party.note)
+      found.message += " only in the signs of zeros or the bits of NaN; the values are the same";
+    else if (party.kind == "parameter" && count == total && total > 1)
+      found.message += ": were they initialised from different seeds, or loaded on some ranks only?";
+    if (const std::string more = details(party, subject, ranks_); !more.empty() && !local && !party.note)
+      found.message += "; " + more;
+    findings_.push_back(std::move(found));
+  }
+}
+
+std::vector<Finding> VerifyFindings::take(const Report& report) {
+  if (findings_.empty()) {
+    Finding found = finding(Severity::note, "ok");
+    found.ranks = ranks_;
+    found.message = fmt::format(
+        "equal on {}: {} {}, {}, {:.1f} ms", ranks_text(ranks_), report.tensors,
+        report.bytes > 0 ? (report.tensors == 1 ? "tensor" : "tensors") : (report.tensors == 1 ? "value" : "values"),
+        bytes_text(report.bytes), report.seconds * 1e3);
+    findings_.push_back(std::move(found));
+  }
+  return std::move(findings_);
+}
+
+int speaker(const RankSet& ranks, const Report& report) {
+  for (const Finding& each : report.findings)
+    if (each.kind == "call" && each.verdict == "missing") return (ranks - each.ranks).ranks().front();
+  return ranks.ranks().front();
+}
+
+}  // namespace lockstep::inspect

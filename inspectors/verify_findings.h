@@ -1,0 +1,42 @@
+// verify's findings: one per verdict, kind and set of ranks, from what was found different.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "inspectors/differences.h"
+#include "inspectors/report.h"
+#include "inspectors/verify.h"
+#include "protocol/finding.h"
+
+namespace lockstep::inspect {
+
+class VerifyFindings {
+ public:
+  VerifyFindings(const Subject& subject, RankSet ranks, const VerifyOptions& options);
+
+  /// These ranks did not call verify.
+  void absent(const RankSet& missing);
+  /// By place: what each rank called verify for.
+  void different_objects(const std::vector<nlohmann::json>& signatures);
+  void structure(std::vector<Finding> findings);
+  /// `items` of `subject`, which is what the ranks have in common.
+  void differences(const Subject& subject, const std::vector<ItemDifference>& items);
+
+  /// All of them, and an ok where there is none other.
+  std::vector<Finding> take(const Report& report);
+
+ private:
+  Finding finding(Severity severity, const char* verdict) const;
+
+  const Subject& subject_;
+  const RankSet ranks_;
+  const VerifyOptions& options_;
+  std::string object_;
+  std::vector<Finding> findings_;
+};
+
+/// The rank whose findings are told: the lowest of those that took part.
+int speaker(const RankSet& ranks, const Report& report);
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,401 @@
+// verify on ranks that are threads: what is equal, what is not, and who is at fault.
+#include "inspectors/verify.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <limits>
+#include <mutex>
+
+#include "ddp/ddp.h"
+#include "inspectors/fingerprint.h"
+#include "tests/support/spawn_ranks.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::spawn_ranks;
+
+struct Net : torch::nn::Module {
+  Net() {
+    first = register_module("first", torch::nn::Linear(8, 16));
+    norm = register_module("norm", torch::nn::BatchNorm1d(16));
+    second = register_module("second", torch::nn::Linear(16, 8));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return second(norm(first(x))); }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+};
+
+/// The same values on every rank, whatever the generator that all threads share does.
+std::shared_ptr<Net> equal_net(double offset = 0) {
+  auto net = std::make_shared<Net>();
+  torch::NoGradGuard guard;
+  double next = 0.5;
+  for (auto& parameter : net->parameters())
+    parameter.copy_(torch::arange(parameter.numel()).reshape(parameter.sizes()).mul(0.01).add(next++ + offset));
+  return net;
+}
+
+void change(torch::Tensor tensor, const std::function<void(torch::Tensor&)>& how) {
+  torch::NoGradGuard guard;
+  how(tensor);
+}
+
+VerifyOptions quickly() { return VerifyOptions().name("net").deadline(std::chrono::seconds(20)); }
+
+std::vector<std::string> names(const Finding& finding) {
+  std::vector<std::string> result;
+  for (const FindingTensor& each : finding.tensors) result.push_back(each.name);
+  return result;
+}
+
+TEST(Verify, equal_replicas_are_ok_by_every_method) {
+  spawn_ranks(3, [](int, int) {
+    const auto net = equal_net();
+    for (const Method method : {Method::kFingerprint, Method::kBroadcast, Method::kAllGather}) {
+      const Report report = verify(net, quickly().method(method));
+      ASSERT_EQ(report.findings.size(), 1U) << report;
+      EXPECT_EQ(report.findings[0].verdict, "ok");
+      EXPECT_EQ(report.findings[0].severity, Severity::note);
+      EXPECT_EQ(report.findings[0].ranks, RankSet::all(3));
+      EXPECT_EQ(report.tensors, 9);
+      EXPECT_TRUE(report.ok());
+    }
+  });
+}
+
+TEST(Verify, names_rank_tensor_elements_place_and_distance) {
+  spawn_ranks(4, [](int rank, int) {
+    const auto net = equal_net();
+    if (rank == 2)
+      change(net->second->weight, [](torch::Tensor& weight) {
+        weight[3][4] += 0.25;
+        weight[5][0] -= 0.125;
+        weight[7][15] += 0.0625;
+      });
+    for (const Method method : {Method::kFingerprint, Method::kBroadcast, Method::kAllGather}) {
+      const Report report = verify(net, quickly().method(method));
+      ASSERT_EQ(report.findings.size(), 1U) << report;
+      const Finding& finding = report.findings[0];
+      EXPECT_EQ(finding.severity, Severity::fault);
+      EXPECT_EQ(finding.inspector, "verify");
+      EXPECT_EQ(finding.verdict, "mismatch");
+      EXPECT_EQ(finding.object, "net");
+      EXPECT_EQ(finding.kind, "parameter");
+      EXPECT_EQ(finding.ranks, RankSet{2});
+      EXPECT_EQ(finding.reference_ranks, (RankSet{0, 1, 3}));
+      ASSERT_EQ(finding.tensors.size(), 1U);
+      EXPECT_EQ(finding.tensors[0].name, "second.weight");
+      EXPECT_EQ(finding.tensors[0].dtype, "float32");
+      EXPECT_THAT(finding.tensors[0].shape, ElementsAre(8, 16));
+      EXPECT_EQ(finding.tensors[0].count, 3);
+      EXPECT_THAT(finding.tensors[0].first, ElementsAre(3, 4));
+      EXPECT_NEAR(*finding.tensors[0].max_abs_diff, 0.25, 1e-6);
+      EXPECT_THAT(finding.message, HasSubstr("rank 2 differs from ranks 0-1,3 in 1 of 6 parameters"));
+      EXPECT_THAT(finding.message, HasSubstr("ULP"));
+    }
+  });
+}
+
+TEST(Verify, of_two_ranks_neither_is_right) {
+  spawn_ranks(2, [](int rank, int) {
+    const torch::Tensor tensor = torch::full({10}, 1.0 + rank);
+    const Report report = verify(tensor, quickly());
+    ASSERT_EQ(report.findings.size(), 1U);
+    EXPECT_EQ(report.findings[0].ranks, RankSet::all(2));
+    EXPECT_TRUE(report.findings[0].reference_ranks.empty());
+    EXPECT_EQ(report.findings[0].tensors[0].count, 10);
+    EXPECT_EQ(report.findings[0].tensors[0].max_abs_diff, 1.0);
+  });
+}
+
+TEST(Verify, a_difference_late_in_a_large_tensor_has_its_place) {
+  spawn_ranks(2, [](int rank, int) {
+    torch::Tensor tensor = torch::zeros({300, 1000});
+    if (rank == 1) tensor[299][998] = 2.0;
+    const Report report = verify(tensor.t(), quickly());
+    ASSERT_EQ(report.findings.size(), 1U);
+    EXPECT_THAT(report.findings[0].tensors[0].first, ElementsAre(998, 299));
+    EXPECT_EQ(report.findings[0].tensors[0].count, 1);
+  });
+}
+
+TEST(Verify, beyond_the_detail_budget_only_that_it_differs_is_said) {
+  spawn_ranks(2, [](int rank, int) {
+    const torch::Tensor tensor = torch::full({100000}, 1.0 + rank);
+    const Report report = verify(tensor, quickly().detail_bytes(kChunkBytes));
+    EXPECT_EQ(report.findings[0].tensors[0].count, std::nullopt);
+    EXPECT_THAT(report.findings[0].tensors[0].first, ElementsAre(0));
+  });
+}
+
+TEST(Verify, strides_are_no_difference) {
+  spawn_ranks(2, [](int rank, int) {
+    const torch::Tensor base = torch::arange(12.0).reshape({3, 4});
+    EXPECT_TRUE(verify(rank == 0 ? base.contiguous() : base.t().contiguous().t(), quickly()).ok());
+  });
+}
+
+TEST(Verify, signs_of_zero_and_payloads_of_nan_are_notes) {
+  spawn_ranks(2, [](int rank, int) {
+    torch::Tensor tensor = torch::zeros({100});
+    if (rank == 1) tensor[7] = -0.0F;
+    tensor[9] = std::numeric_limits<float>::quiet_NaN();
+    if (rank == 1) tensor.view(at::kInt)[9] = 0x7fc00001;
+    const Report report = verify(tensor, quickly());
+    ASSERT_EQ(report.findings.size(), 1U);
+    EXPECT_EQ(report.findings[0].severity, Severity::note);
+    EXPECT_EQ(report.findings[0].verdict, "mismatch");
+    EXPECT_EQ(report.findings[0].tensors[0].count, 2);
+    EXPECT_THAT(report.findings[0].message, HasSubstr("signs of zeros"));
+    EXPECT_TRUE(report.ok());
+  });
+}
+
+TEST(Verify, nan_against_a_number_is_a_fault) {
+  spawn_ranks(2, [](int rank, int) {
+    torch::Tensor tensor = torch::zeros({100});
+    if (rank == 1) tensor[7] = std::numeric_limits<float>::quiet_NaN();
+    const Report report = verify(tensor, quickly());
+    EXPECT_FALSE(report.ok());
+    EXPECT_THAT(report.findings[0].tensors[0].first, ElementsAre(7));
+  });
+}
+
+TEST(Verify, all_gather_agrees_above_its_tolerance_only) {
+  spawn_ranks(2, [](int rank, int) {
+    const torch::Tensor tensor = torch::full({10}, 1.0 + rank * 1e-6);
+    EXPECT_FALSE(verify(tensor, quickly()).ok());
+    EXPECT_TRUE(verify(tensor, quickly().method(Method::kAllGather)).ok());
+    EXPECT_FALSE(verify(tensor, quickly().method(Method::kAllGather).rtol(1e-8)).ok());
+  });
+}
+
+TEST(Verify, swapped_parameters_and_permuted_elements_are_told) {
+  spawn_ranks(3, [](int rank, int) {
+    torch::OrderedDict<std::string, torch::Tensor> state;
+    torch::Tensor a = torch::full({16}, 1.0), b = torch::full({16}, 2.0);
+    state.insert("a", rank == 1 ? b : a);
+    state.insert("b", rank == 1 ? a : b);
+    const Report swapped = verify(state, quickly());
+    ASSERT_EQ(swapped.findings.size(), 1U);
+    EXPECT_THAT(swapped.findings[0].message, HasSubstr("looks like `a` and `b` are swapped"));
+    torch::Tensor permuted = torch::arange(16.0);
+    if (rank == 2) permuted = permuted.flip(0);
+    EXPECT_THAT(verify(permuted, quickly()).findings[0].message, HasSubstr("the same elements in another order"));
+  });
+}
+
+TEST(Verify, one_line_says_that_everything_differs) {
+  spawn_ranks(2, [](int rank, int) {
+    const Report report = verify(equal_net(rank * 10.0), quickly());
+    ASSERT_EQ(report.findings.size(), 1U) << report;
+    EXPECT_THAT(report.findings[0].message, HasSubstr("in all 6 parameters"));
+    EXPECT_THAT(report.findings[0].message, HasSubstr("seeds"));
+  });
+}
+
+TEST(Verify, missing_reshaped_and_frozen_parameters_are_told_and_the_rest_is_still_compared) {
+  spawn_ranks(3, [](int rank, int) {
+    torch::OrderedDict<std::string, torch::Tensor> state;
+    state.insert("a", torch::full({4}, rank == 2 ? 1.5 : 1.0));
+    if (rank != 1) state.insert("b", torch::ones({4}));
+    state.insert("c", torch::ones({rank == 1 ? 3 : 4}));
+    state.insert("d", torch::ones({4}, rank == 0 ? at::kDouble : at::kFloat));
+    state.insert("e", torch::ones({4}).requires_grad_(rank != 1));
+    const Report report = verify(state, quickly());
+    std::vector<std::string> seen;
+    for (const Finding& each : report.findings) seen.push_back(each.verdict + " " + names(each).front());
+    EXPECT_THAT(seen, ::testing::UnorderedElementsAre("missing b", "shape_mismatch c", "mismatch e", "dtype_mismatch d",
+                                                      "mismatch a"))
+        << report;
+    for (const Finding& each : report.findings)
+      if (each.verdict == "dtype_mismatch") EXPECT_EQ(each.ranks, RankSet{0});
+  });
+}
+
+TEST(Verify, another_order_of_parameters_is_told) {
+  spawn_ranks(3, [](int rank, int) {
+    torch::OrderedDict<std::string, torch::Tensor> state;
+    for (const std::string& name : rank == 1 ? std::vector<std::string>{"b", "a"} : std::vector<std::string>{"a", "b"})
+      state.insert(name, torch::ones({2}));
+    const Report report = verify(state, quickly());
+    ASSERT_EQ(report.findings.size(), 1U) << report;
+    EXPECT_EQ(report.findings[0].verdict, "order_mismatch");
+    EXPECT_EQ(report.findings[0].ranks, RankSet{1});
+  });
+}
+
+TEST(Verify, different_objects_end_in_a_finding_and_the_next_call_is_right) {
+  spawn_ranks(2, [](int rank, int) {
+    const auto net = equal_net();
+    const Report report = rank == 0 ? verify(net, "net") : verify(torch::ones({3}), "t");
+    ASSERT_EQ(report.findings.size(), 1U);
+    EXPECT_EQ(report.findings[0].severity, Severity::fault);
+    EXPECT_THAT(report.findings[0].message, HasSubstr("rank 1 for `t`, a tensor"));
+    EXPECT_TRUE(verify(net, quickly()).ok());
+  });
+}
+
+TEST(Verify, ranks_that_do_not_call_are_named_and_the_next_call_of_all_is_right) {
+  spawn_ranks(3, [](int rank, int) {
+    const torch::Tensor tensor = torch::ones({3});
+    if (rank != 1) {
+      const Report report = verify(tensor, quickly().deadline(std::chrono::milliseconds(200)));
+      ASSERT_EQ(report.findings.size(), 1U);
+      EXPECT_EQ(report.findings[0].verdict, "missing");
+      EXPECT_EQ(report.findings[0].ranks, RankSet{1});
+      EXPECT_EQ(report.findings[0].reference_ranks, (RankSet{0, 2}));
+    }
+    dist::barrier();
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(verify(tensor, quickly()).ok());
+    EXPECT_EQ(verify(torch::full({3}, rank), quickly()).findings[0].verdict, "mismatch");
+  });
+}
+
+TEST(Verify, a_rank_alone_and_ranks_chosen) {
+  EXPECT_TRUE(verify(torch::ones({3})).ok());
+  spawn_ranks(3, [](int rank, int) {
+    const torch::Tensor tensor = torch::full({3}, rank == 2 ? 1.0 : 0.0);
+    EXPECT_TRUE(verify(tensor, quickly().ranks(RankSet{0, 1})).ok());
+    EXPECT_THROW(verify(tensor, quickly().ranks(RankSet{0, 7})), dist::ArgumentError);
+  });
+}
+
+TEST(Verify, plain_values_and_containers) {
+  spawn_ranks(2, [](int rank, int) {
+    EXPECT_TRUE(verify(42, quickly()).ok());
+    EXPECT_TRUE(verify(std::string("cosine"), quickly()).ok());
+    EXPECT_TRUE(verify(std::vector<double>{1.0, std::nan("")}, quickly()).ok());
+    EXPECT_FALSE(verify(std::vector<double>{1.0, rank ? std::nan("") : INFINITY}, quickly()).ok());
+    const Report report = verify(0.1 + rank, VerifyOptions().name("lr"));
+    EXPECT_FALSE(report.ok());
+    EXPECT_EQ(report.findings[0].kind, "value");
+    EXPECT_THAT(report.findings[0].message, HasSubstr("0.1 on rank 0, 1.1 on rank 1"));
+    const std::map<std::string, std::vector<torch::Tensor>> nested = {
+        {"x", {torch::ones({2}), torch::full({2}, rank)}}};
+    EXPECT_EQ(verify(nested, quickly()).findings[0].tensors[0].name, "x[1]");
+    EXPECT_FALSE(verify(std::pair(1, rank), quickly()).ok());
+    EXPECT_FALSE(verify(std::optional<torch::Tensor>(torch::full({1}, rank)), quickly()).ok());
+  });
+}
+
+TEST(Verify, optimizers_state_steps_and_hyper_parameters) {
+  spawn_ranks(2, [](int rank, int) {
+    const auto net = equal_net();
+    torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(0.1));
+    for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
+    adam.step();
+    const Report equal = verify(adam, VerifyOptions().name("adam"));
+    EXPECT_TRUE(equal.ok()) << equal;
+    EXPECT_GT(equal.tensors, 18);
+    if (rank == 1) {
+      static_cast<torch::optim::AdamOptions&>(adam.param_groups()[0].options()).lr(0.2);
+      adam.step();
+    }
+    const Report report = verify(adam, VerifyOptions().name("adam"));
+    ASSERT_EQ(report.findings.size(), 2U) << report;
+    EXPECT_EQ(report.findings[0].kind, "hyperparameter");
+    EXPECT_THAT(names(report.findings[0]), ElementsAre("lr"));
+    EXPECT_EQ(report.findings[1].kind, "state");
+    EXPECT_THAT(names(report.findings[1]), ::testing::Contains("0.step"));
+    EXPECT_THAT(names(report.findings[1]), ::testing::Contains("5.exp_avg"));
+  });
+}
+
+TEST(Verify, generators) {
+  spawn_ranks(2, [](int rank, int) {
+    EXPECT_TRUE(verify(at::make_generator<at::CPUGeneratorImpl>(5), quickly()).ok());
+    const Report report = verify(at::make_generator<at::CPUGeneratorImpl>(rank), quickly());
+    EXPECT_EQ(report.findings[0].verdict, "diverged_seed");
+    EXPECT_TRUE(verify(rng(), quickly()).ok());  // threads share theirs
+  });
+}
+
+TEST(Verify, buffers_of_a_wrapper_without_broadcast_buffers_are_a_note) {
+  spawn_ranks(2, [](int rank, int) {
+    const auto net = equal_net();
+    ddp::DistributedDataParallel quiet(net, ddp::Options().broadcast_buffers(false));
+    change(net->norm->running_mean, [&](torch::Tensor& mean) { mean.fill_(rank); });
+    const Report local = verify(quiet, quickly());
+    ASSERT_EQ(local.findings.size(), 1U);
+    EXPECT_EQ(local.findings[0].verdict, "ok");
+    EXPECT_EQ(local.findings[0].severity, Severity::note);
+    EXPECT_THAT(names(local.findings[0]), ElementsAre("norm.running_mean"));
+    EXPECT_FALSE(verify(net, quickly()).ok());
+  });
+}
+
+// Rule 9: looking does not touch.
+TEST(Verify, leaves_training_bit_identical_and_the_users_group_alone) {
+  spawn_ranks(2, [](int rank, int) {
+    const auto train = [&](bool look) {
+      const auto net = equal_net();
+      ddp::DistributedDataParallel wrapped(net, ddp::Options());
+      torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+      for (int step = 0; step < 4; ++step) {
+        sgd.zero_grad();
+        wrapped(torch::arange(32.0).reshape({4, 8}) * (rank + 1) * 0.01).pow(2).mean().backward();
+        sgd.step();
+        const auto before = dist::default_group()->getSequenceNumberForGroup();
+        if (look) {
+          EXPECT_TRUE(verify(net->parameters(), quickly()).ok());
+          EXPECT_TRUE(verify(sgd, quickly()).ok());
+        }
+        EXPECT_EQ(dist::default_group()->getSequenceNumberForGroup(), before);
+      }
+      return fingerprint(net->parameters());
+    };
+    EXPECT_EQ(train(false), train(true));
+  });
+}
+
+TEST(Verify, the_lowest_rank_that_came_tells_the_session) {
+  std::mutex mutex;
+  std::vector<Finding> told;
+  set_finding_sink([&](const Finding& finding) {
+    const std::lock_guard lock(mutex);
+    told.push_back(finding);
+  });
+  spawn_ranks(3, [](int rank, int) {
+    verify(torch::full({2}, rank == 1), quickly());
+    if (rank != 0) verify(torch::ones({2}), quickly().deadline(std::chrono::milliseconds(100)));
+  });
+  set_finding_sink({});
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_EQ(told[0].ranks, RankSet{1});
+  EXPECT_EQ(told[1].verdict, "missing");
+  EXPECT_EQ(told[1].ranks, RankSet{0});
+}
+
+TEST(Verify, replicas_in_one_process) {
+  std::vector<Subject> subjects;
+  for (int rank = 0; rank < 3; ++rank) subjects.push_back(subject_of(torch::full({5}, rank == 1 ? 1.0 : 0.0), "t"));
+  const Report report = verify_here(subjects, RankSet::all(3), VerifyOptions());
+  EXPECT_EQ(report.findings[0].ranks, RankSet{1});
+  EXPECT_EQ(report.findings[0].tensors[0].count, 5);
+  subjects[1] = subject_of(torch::zeros({5}), "t");
+  EXPECT_TRUE(verify_here(subjects, RankSet::all(3), VerifyOptions()).ok());
+}
+
+TEST(Verify, over_processes_and_a_store_of_sockets) {
+  const auto outcomes = testing::run_as_processes(2, [](int rank, int) {
+    const torch::Tensor tensor = torch::ones({100000});
+    if (rank == 1) {
+      EXPECT_EQ(verify(tensor, quickly().deadline(std::chrono::milliseconds(300))).findings[0].verdict, "missing");
+    }
+    dist::barrier();
+    EXPECT_TRUE(verify(tensor, quickly()).ok());
+    EXPECT_EQ(verify(tensor + rank, quickly()).findings[0].tensors[0].count, 100000);
+    torch::manual_seed(static_cast<uint64_t>(rank));
+    EXPECT_EQ(verify(rng(), quickly()).findings[0].verdict, "diverged_seed");
+  });
+  for (const auto& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome;
+}
+
+}  // namespace
+}  // namespace lockstep::inspect
