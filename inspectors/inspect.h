@@ -2,4 +2,5 @@
 #pragma once
 #include "inspectors/fingerprint.h"
 #include "inspectors/report.h"
+#include "inspectors/saved_replica.h"
 #include "inspectors/verify.h"

@@ -1,4 +1,5 @@
-// What a cell sees without an #include: LibTorch, who this rank is, dist::, ddp::, show(), get(), set_seed(), arg().
+// What a cell sees without an #include: LibTorch, who this rank is, dist::, ddp::, inspect::, show(), get(), set_seed(),
+// arg().
 // The compiler builds its precompiled header from this file; the worker defines what is declared here.
 #pragma once
 #include <torch/torch.h>
@@ -16,10 +17,10 @@
 
 #include "ddp/ddp.h"
 #include "dist/dist.h"
+#include "inspectors/inspect.h"
 #include "protocol/cell_abi.h"
 #include "worker/show.h"
 
-namespace lockstep::inspect {}
 namespace dist = lockstep::dist;
 namespace ddp = lockstep::ddp;
 namespace inspect = lockstep::inspect;

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "dist/session_group.h"
+#include "inspectors/report.h"
 #include "protocol/error.h"
 #include "worker/cell_error.h"
 #include "worker/exits.h"
@@ -101,6 +102,13 @@ bool RunThread::start() {
     set_libtorch_threads(configuration_.threads);
     dist::set_waiting_callback([this](const dist::CollectiveRecord& record, const RankSet& missing) {
       outbox_.report_waiting(record, missing);
+    });
+    inspect::set_finding_sink([this](const Finding& found) {
+      Finding finding = found;
+      finding.cell = rank_state().cell.load();
+      if (const int line = rank_state().line.load(); line > 0 && !finding.where)
+        finding.where = fmt::format("cell {}, line {}", *finding.cell, line);
+      outbox_.post(protocol::FindingMessage{finding});
     });
     dist::SessionGroupOptions group;
     group.rank = configuration_.rank;
