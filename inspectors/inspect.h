@@ -4,3 +4,4 @@
 #include "inspectors/report.h"
 #include "inspectors/saved_replica.h"
 #include "inspectors/verify.h"
+#include "inspectors/watch.h"

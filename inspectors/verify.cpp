@@ -189,12 +189,17 @@ Report verify_subject(const Subject& subject, const VerifyOptions& options) {
     ChannelTalk talk(Channel::of(*context), rank, ranks, options.deadline());
     report = verify_over(talk, subject, options);
   }
-  if (options.publish() && rank == speaker(ranks, report)) {
-    Report told = report;
-    if (!options.publish_ok()) std::erase_if(told.findings, [](const Finding& each) { return each.verdict == "ok"; });
-    publish(told);
-  }
+  if (options.publish()) publish_as_speaker(options, report);
   return report;
+}
+
+void publish_as_speaker(const VerifyOptions& options, const Report& report) {
+  const auto context = dist::current_context();
+  const RankSet ranks = options.ranks().value_or(context ? context->live_ranks() : RankSet{0});
+  if ((context ? context->rank() : 0) != speaker(ranks, report)) return;
+  Report told = report;
+  if (!options.publish_ok()) std::erase_if(told.findings, [](const Finding& each) { return each.verdict == "ok"; });
+  publish(told);
 }
 
 Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, const VerifyOptions& options) {

@@ -43,7 +43,7 @@ FindingTensor tensor_of(const Item& item, const ItemDifference& difference) {
   }
   if (difference.complete) tensor.count = count;
   if (first >= 0) tensor.first = index_of(first, item.tensor.sizes());
-  if (first >= 0 && !bits) tensor.max_abs_diff = apart;
+  if (first >= 0 && !bits && item.kind != "rng") tensor.max_abs_diff = apart;
   return tensor;
 }
 
@@ -85,6 +85,7 @@ bool same_elements(const ItemDifference& item) {
 /// What a reader asks next, of the first tensor: how far apart, which norms, or which values.
 std::string details(const Party& party, const Subject& subject, const RankSet& ranks) {
   const ItemDifference& item = *party.items.front();
+  if (party.kind == "rng") return "each draws its own numbers";
   const std::string name = subject.items[item.item].name;
   std::string text;
   if (!item.value.empty()) {
@@ -227,10 +228,10 @@ std::vector<Finding> VerifyFindings::take(const Report& report) {
   if (findings_.empty()) {
     Finding found = finding(Severity::note, "ok");
     found.ranks = ranks_;
-    found.message = fmt::format(
-        "equal on {}: {} {}, {}, {:.1f} ms", ranks_text(ranks_), report.tensors,
-        report.bytes > 0 ? (report.tensors == 1 ? "tensor" : "tensors") : (report.tensors == 1 ? "value" : "values"),
-        bytes_text(report.bytes), report.seconds * 1e3);
+    const char* what = report.bytes > 0 ? "tensor" : "value";
+    found.message = fmt::format("equal on {}: {} {}{}{}, {:.1f} ms", ranks_text(ranks_), report.tensors, what,
+                                report.tensors == 1 ? "" : "s", report.bytes > 0 ? ", " + bytes_text(report.bytes) : "",
+                                report.seconds * 1e3);
     findings_.push_back(std::move(found));
   }
   return std::move(findings_);

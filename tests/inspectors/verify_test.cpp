@@ -10,6 +10,8 @@
 
 #include "ddp/ddp.h"
 #include "inspectors/fingerprint.h"
+#include "inspectors/saved_replica.h"
+#include "inspectors/watch.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {
@@ -370,6 +372,72 @@ TEST(Verify, the_lowest_rank_that_came_tells_the_session) {
   EXPECT_EQ(told[0].ranks, RankSet{1});
   EXPECT_EQ(told[1].verdict, "missing");
   EXPECT_EQ(told[1].ranks, RankSet{0});
+}
+
+TEST(Watch, names_the_steps_between_which_replicas_parted_and_tells_it_once) {
+  std::mutex mutex;
+  std::vector<Finding> told;
+  set_finding_sink([&](const Finding& finding) {
+    const std::lock_guard lock(mutex);
+    told.push_back(finding);
+  });
+  spawn_ranks(3, [](int rank, int) {
+    const auto net = equal_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    const auto watching = watch(*net, 3, quickly());
+    for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
+    for (int i = 1; i <= 10; ++i) {
+      if (i == 5 && rank == 2) change(net->first->bias, [](torch::Tensor& bias) { bias[1] += 1; });
+      inspect::step(sgd);
+    }
+    EXPECT_EQ(counted_steps(), 10);
+    EXPECT_EQ(watching.cost().checks, 3);
+    EXPECT_GT(watching.cost().seconds, 0);
+  });
+  set_finding_sink({});
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].ranks, RankSet{2});
+  EXPECT_EQ(told[0].step, 6);
+  EXPECT_THAT(told[0].message, HasSubstr("equal at step 3, not at step 6"));
+}
+
+TEST(Watch, ends_with_its_handle_and_refuses_nonsense) {
+  const torch::Tensor tensor = torch::ones({2});
+  EXPECT_THROW((void)watch(tensor, 0), std::invalid_argument);
+  std::optional<Watch> watching(watch(tensor, 1));
+  count_step();
+  EXPECT_EQ(watching->cost().checks, 1);
+  watching.reset();
+  count_step();
+}
+
+TEST(SavedReplica, archives_of_libtorch_are_compared_and_bad_files_are_named) {
+  const std::string folder = ::testing::TempDir();
+  std::vector<std::string> paths;
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto net = equal_net();
+    if (rank == 1) change(net->second->bias, [](torch::Tensor& bias) { bias[2] += 0.5; });
+    paths.push_back(folder + "replica-" + std::to_string(getpid()) + "-" + std::to_string(rank) + ".pt");
+    torch::save(net, paths.back());
+  }
+  const Report report = verify_files(paths);
+  ASSERT_EQ(report.findings.size(), 1U) << report;
+  EXPECT_EQ(report.findings[0].ranks, RankSet{1});
+  EXPECT_THAT(names(report.findings[0]), ElementsAre("second.bias"));
+  EXPECT_THAT(report.findings[0].tensors[0].first, ElementsAre(2));
+  EXPECT_TRUE(verify_files({paths[0], paths[2]}).ok());
+  for (const std::string& path : paths) std::filesystem::remove(path);
+  const std::string text = folder + "no-replica-" + std::to_string(getpid());
+  std::ofstream(text) << "hello";
+  for (const std::string& path : {text, folder + "absent.pt"}) {
+    try {
+      verify_files({path, path});
+      FAIL();
+    } catch (const dist::ArgumentError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(path));
+    }
+  }
+  std::filesystem::remove(text);
 }
 
 TEST(Verify, replicas_in_one_process) {
