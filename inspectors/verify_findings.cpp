@@ -201,7 +201,13 @@ void VerifyFindings::differences(const Subject& subject, const std::vector<ItemD
     found.kind = party.kind;
     found.ranks = party.faulty;
     found.reference_ranks = party.reference;
-    for (const ItemDifference* each : party.items) found.tensors.push_back(tensor_of(subject.items[each->item], *each));
+    for (const ItemDifference* each : party.items) {
+      const Item& item = subject.items[each->item];
+      if (!item.tensor.defined() && item.name.empty()) continue;  // a plain value: the message has it
+      FindingTensor tensor = tensor_of(item, *each);
+      if (tensor.name.empty()) tensor.name = object_;
+      found.tensors.push_back(std::move(tensor));
+    }
     const std::string who = party.reference.empty()
                                 ? ranks_text(party.faulty) + " differ"
                                 : fmt::format("{} differ{} from {}", ranks_text(party.faulty),
@@ -210,8 +216,7 @@ void VerifyFindings::differences(const Subject& subject, const std::vector<ItemD
       found.message = count == total ? fmt::format("{} in all {} {}", who, total, plural(party.kind))
                                      : fmt::format("{} in {} of {} {}", who, count, total, plural(party.kind));
     else
-      found.message =
-          who + (subject.items.size() > 1 && !found.tensors[0].name.empty() ? " in " + found.tensors[0].name : "");
+      found.message = who + (subject.items.size() > 1 && !found.tensors.empty() ? " in " + found.tensors[0].name : "");
     if (local)
       found.message += "; the wrapper has broadcast_buffers = false, so each rank has its own";
     else if (party.note)
