@@ -432,6 +432,7 @@ struct Reports {
 TEST(HangWatch, ReportsARankThatIsStuckAlreadyAndOneThatEntersLater) {
   spawn_ranks(3, [](int rank, int size) {
     const auto context = dist::current_context();
+    const auto store = dist::default_group()->getStore();
     dist::set_thread_context(4);
     Reports reports;
     dist::set_waiting_callback([&](const auto& record, const RankSet& missing) { reports.add(record, missing); });
@@ -448,6 +449,7 @@ TEST(HangWatch, ReportsARankThatIsStuckAlreadyAndOneThatEntersLater) {
           context->watch().peer_left(4, 2, {{"default", 1}});  // once is enough
         }
         reports.wait_for(1);
+        meet(store, "reported", rank, 2);  // an abort throws the other out, too
         context->abort("a hang");
       });
       EXPECT_ANY_THROW(dist::all_reduce(at::ones({10})));
@@ -457,7 +459,7 @@ TEST(HangWatch, ReportsARankThatIsStuckAlreadyAndOneThatEntersLater) {
       EXPECT_EQ(dist::to_finding_op(reports.all[0].first).seq, 2);
       EXPECT_EQ(reports.all[0].first.cell, 4);
     }
-    meet(dist::default_group()->getStore(), "out", rank, size);
+    meet(store, "out", rank, size);
     dist::regroup(1, RankSet::all(size));
     // The next cell: what the ranks left behind in the last one does not count.
     dist::set_thread_context(5);
