@@ -57,6 +57,7 @@ CodeGeneration::Generator& CodeGeneration::generator(const CodeMode& mode) {
   if (!generator.code) {
     generator.options = std::make_unique<CodeGenOptions>(instance_.getCodeGenOpts());
     auto& options = *generator.options;
+    options.DisableFree = false;  // clang's driver ends after one file; here 280 KB would stay of each cell
     options.OptimizationLevel = static_cast<unsigned>(mode.optimize);
     if (mode.optimize > 0) {
       options.setInlining(CodeGenOptions::NormalInlining);
