@@ -237,7 +237,6 @@ Check check_loopback() {
 Check check_environment() {
   const std::vector<std::string> known = {"LOCKSTEP_BIN",
                                           "LOCKSTEP_LIBTORCH",
-                                          "LOCKSTEP_COMPILER_KEEP",
                                           "LOCKSTEP_RANK",
                                           "LOCKSTEP_WORLD_SIZE",
                                           "LOCKSTEP_LOCAL_RANK",

@@ -103,7 +103,6 @@ SessionPlan plan_session(const SessionOptions& options) {
   if (!kBackends.contains(options.backend))
     throw UsageError("--backend " + options.backend + ": it is one of auto, gloo and nccl");
   const auto threads = variable("LOCKSTEP_THREADS", 1);
-  variable("LOCKSTEP_COMPILER_KEEP", 0);
   if (options.num_processes) check_size(*options.num_processes);
 
   const std::string no_gpu = no_gpu_reason();

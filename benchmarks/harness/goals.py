@@ -18,8 +18,6 @@ CELLS = {"module": ("module class and optimizer", 60), "training_loop": ("traini
 GOALS = [
     Goal("start to first output, 2 ranks", "start", 2, 2.0, [(0.6, NBD, "start")]),
     Goal("start to first output, 4 ranks", "start", 4, None, [(0.5, JD, "start"), (0.6, NBD, "start")]),
-    Goal("the same with a warm compiler, 2 ranks", "start.warm", 2, 0.7),
-    Goal("the same with a warm compiler, 4 ranks", "start.warm", 4),
     Goal("`int k = 1;`, 2 ranks", "cell.declaration", 2, 15, [(0.15, NBD, "cell.value")]),
     Goal("`k + 1`, 2 ranks", "cell.value", 2, 15, [(0.15, NBD, "cell.value")]),
     Goal("`int k = 1;`, 4 ranks", "cell.declaration", 4, None, [(1, JD, "cell.value"), (0.15, NBD, "cell.value")]),

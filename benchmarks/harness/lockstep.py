@@ -1,6 +1,6 @@
 """Measures the program `lockstep` from outside: its start, and what memory its processes have while nothing runs.
 
-A runtime directory of its own keeps the warm compilers of other sessions out of the measurement."""
+A runtime directory of its own keeps other sessions out of the measurement."""
 import os
 import re
 import subprocess
@@ -30,18 +30,11 @@ class Lockstep:
         command = [self.bin / "lockstep-bench-session", measurement, "--ranks", ranks, "--cells", cells, *options]
         return parse(output_of(command, limit_s, self.environment()) or "")
 
-    def start(self, ranks, warm):
+    def start(self, ranks):
         """Seconds from the command to the first output of its first cell, which needs the process group."""
-        if warm:
-            self.run_once(ranks, self.environment())  # leaves its compiler behind
-            first, whole = self.run_once(ranks, self.environment())
-        else:
-            env = self.environment(LOCKSTEP_COMPILER_KEEP="0")
-            output_of([self.program, "sessions", "clean"], 30, env)
-            first, whole = self.run_once(ranks, env)
-        name = "start.warm" if warm else "start"
+        first, whole = self.run_once(ranks, self.environment())
         record = {"subject": "lockstep", "ranks": ranks, "unit": "s"}
-        return [dict(record, what=name, values=[first]), dict(record, what=name + ".whole", values=[whole])]
+        return [dict(record, what="start", values=[first]), dict(record, what="start.whole", values=[whole])]
 
     def run_once(self, ranks, env):
         self.count += 1  # makes the text a new one
@@ -65,7 +58,7 @@ class Lockstep:
     def memory(self, ranks):
         """Resident memory of each kind of process, of a session that has run one cell and waits; and the part that
         no other process shares."""
-        with started([self.program, "-n", ranks], self.environment(LOCKSTEP_COMPILER_KEEP="0"), stdin=subprocess.PIPE,
+        with started([self.program, "-n", ranks], self.environment(), stdin=subprocess.PIPE,
                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
             process.stdin.write("torch::ones(3).sum().item<int>() + 39\n")
             process.stdin.flush()

@@ -25,8 +25,7 @@ def plan(lockstep, what, cells, venv):
     """What one round measures: (title, function that returns records)."""
     for ranks in (2, 4):
         if "start" in what:
-            yield f"lockstep start, {ranks} ranks, cold", lambda ranks=ranks: lockstep.start(ranks, warm=False)
-            yield f"lockstep start, {ranks} ranks, warm", lambda ranks=ranks: lockstep.start(ranks, warm=True)
+            yield f"lockstep start, {ranks} ranks", lambda ranks=ranks: lockstep.start(ranks)
     for ranks in (2, 4, 8):
         if "trivial" in what:
             yield f"lockstep trivial cells, {ranks} ranks", lambda ranks=ranks: lockstep.bench("trivial", ranks, cells)
