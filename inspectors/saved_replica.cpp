@@ -79,10 +79,11 @@ Subject saved_replica(const std::string& path) {
     }
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    throw dist::ArgumentError(
-        fmt::format("'{}' can't be read as a saved replica: {}. Files of torch::save and of Python's "
-                    "torch.save(model.state_dict(), …) can",
-                    path, text.substr(0, text.find('\n'))));
+    throw dist::ArgumentError(fmt::format(
+        "'{}' can't be read as a saved replica: {}. Files of torch::save can, and of Python's "
+        "torch.save(dict(model.state_dict()), …): LibTorch does not read the notes that a bare state_dict() "
+        "bears, so load such a file in Python and save its dict()",
+        path, text.substr(0, text.find('\n'))));
   }
   if (subject.items.empty()) throw dist::ArgumentError(fmt::format("'{}' holds no tensor", path));
   return subject;

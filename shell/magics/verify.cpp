@@ -91,7 +91,7 @@ const RegisterMagic kVerify(
              "--method broadcast     compare all bytes with the lowest rank's\n"
              "--method all_gather    allclose, with --rtol R and --atol A\n"
              "--ranks SPEC           these ranks only\n"
-             "--files rank0.pt ...   saved replicas: LibTorch archives, or state dicts that Python has saved",
+             "--files rank0.pt ...   saved replicas: LibTorch archives, or what Python's torch.save(dict(...)) wrote",
      .line = verify,
      .cell = {}});
 
