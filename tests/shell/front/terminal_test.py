@@ -29,7 +29,8 @@ class OnATerminal(unittest.TestCase):
         return program
 
     def run_cell(self, text, next_number):
-        """Types it, waits for the next prompt, and returns what came between."""
+        """Waits for a prompt, types it, waits for the next prompt, and returns what came between."""
+        self.program.wait_for(r"^In \[\d+\] (ranks?[ 0-9,-]* )?[▸>]\s*\Z")
         before = len(re.findall(r"^In \[", self.program.screen.text(), re.MULTILINE))
         self.program.send(text + "\r")
         self.program.wait_for(r"^In \[", before + 1)
