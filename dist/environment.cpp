@@ -1,18 +1,14 @@
 #include "dist/environment.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "dist/tcp_store.h"
 
 namespace lockstep::dist {
 
@@ -37,40 +33,6 @@ std::optional<int> int_variable(const char* name, int low, int high) {
 
 constexpr int kMostRanks = 1 << 20;
 
-struct AddressList {
-  addrinfo* first = nullptr;
-  ~AddressList() {
-    if (first) freeaddrinfo(first);
-  }
-};
-
-AddressList resolve(const std::string& host, int port) {
-  AddressList list;
-  const addrinfo hints{.ai_flags = AI_NUMERICSERV, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list.first);
-  if (error) throw ArgumentError(fmt::format("the address '{}' can't be resolved: {}", host, gai_strerror(error)));
-  return list;
-}
-
-int listen_on(const std::string& host, int port) {
-  const AddressList list = resolve(host, port);
-  int last_error = 0;
-  for (const addrinfo* each = list.first; each; each = each->ai_next) {
-    const int fd = socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int yes = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (fd >= 0 && bind(fd, each->ai_addr, each->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
-    last_error = errno;
-    if (fd >= 0) close(fd);
-  }
-  if (last_error == EADDRNOTAVAIL)
-    throw ArgumentError(
-        fmt::format("MASTER_ADDR is {}, which is no address of this machine; it must be the machine of rank 0", host));
-  if (last_error == EADDRINUSE)
-    throw ArgumentError(fmt::format("port {} of {} is in use; choose another MASTER_PORT", port, host));
-  throw ArgumentError(fmt::format("rank 0 can't listen on {}:{}: {}", host, port, strerror(last_error)));
-}
-
 std::pair<std::string, int> split_address(const std::string& text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0)
@@ -80,23 +42,6 @@ std::pair<std::string, int> split_address(const std::string& text) {
 }  // namespace
 
 bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
-
-Store make_tcp_store(const std::string& host, int port, bool serves, std::chrono::milliseconds timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(port);
-  options.isServer = serves;
-  options.waitWorkers = false;
-  options.timeout = timeout;
-  if (serves) options.masterListenFd = listen_on(host, port);
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(host, options);
-  } catch (const c10::Error& error) {
-    throw Error(fmt::format(
-        "the store at {}:{} can't be reached: {}. Is rank 0 running, and are MASTER_ADDR and MASTER_PORT the "
-        "same on all ranks?",
-        host, port, error.what_without_backtrace()));
-  }
-}
 
 Meeting find_meeting(const InitOptions& options) {
   const bool from_environment = options.init_method == "env://";
@@ -147,8 +92,8 @@ Meeting find_meeting(const InitOptions& options) {
   }
   const bool one_machine = int_variable("LOCAL_WORLD_SIZE", 1, kMostRanks).value_or(0) == meeting.world_size;
   meeting.loopback = is_loopback(host) || one_machine;
-  meeting.store =
-      make_tcp_store(host, port, serves, std::min(options.timeout, std::chrono::milliseconds(std::chrono::minutes(5))));
+  const auto patience = std::min(options.timeout, std::chrono::milliseconds(std::chrono::minutes(5)));
+  meeting.store = serves ? serve_store(host, port, patience) : connect_store(host, port, patience);
   if (const auto restart = variable("TORCHELASTIC_RESTART_COUNT"))
     meeting.store = c10::make_intrusive<c10d::PrefixStore>("attempt-" + *restart, meeting.store);
   return meeting;

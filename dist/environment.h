@@ -18,9 +18,6 @@ struct Meeting {
 /// WORLD_SIZE: alone. Throws ArgumentError naming the variable and its value.
 Meeting find_meeting(const InitOptions& options);
 
-/// Connects to the TCPStore at host:port. The rank that serves it listens on the address of `host` only, not on every interface.
-Store make_tcp_store(const std::string& host, int port, bool serves, std::chrono::milliseconds timeout);
-
 bool is_loopback(const std::string& host);
 
 }  // namespace lockstep::dist

@@ -7,6 +7,7 @@
 
 #include "dist/environment.h"
 #include "dist/rank_context.h"
+#include "dist/tcp_store.h"
 
 namespace lockstep::dist {
 
@@ -45,7 +46,7 @@ void start_session_group(const SessionGroupOptions& options) {
   const auto context = std::make_shared<RankContext>(
       ContextOptions{.rank = options.rank,
                      .world_size = options.world_size,
-                     .store = make_tcp_store(host, port, false, milliseconds(options.connect_timeout_s)),
+                     .store = connect_store(host, port, milliseconds(options.connect_timeout_s)),
                      .backend = backend,
                      .timeout = milliseconds(options.timeout_s),
                      .connect_timeout = milliseconds(options.connect_timeout_s),

@@ -14,8 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "dist/tcp_store.h"
 #include "protocol/error.h"
 #include "worker/process_group_keeper.h"
 
@@ -35,26 +35,13 @@ int descriptor(const char* name) {
   return fd;
 }
 
-/// A socket that listens on the loopback interface, on a port that the kernel chooses.
-int listen_on_loopback() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) fail("no socket could be made for the store");
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || ::listen(fd, SOMAXCONN) != 0)
-    fail("the store can't listen on 127.0.0.1");
-  return fd;
-}
-
-uint16_t port_of(int fd) {
+void must_be_loopback(int listener) {
   sockaddr_in address = {};
   socklen_t size = sizeof address;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 || address.sin_family != AF_INET)
-    fail("the store's socket has no port");
+  if (::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0 || address.sin_family != AF_INET)
+    fail("LOCKSTEP_LISTEN_FD is no socket of the internet");
   if (address.sin_addr.s_addr != htonl(INADDR_LOOPBACK))
     throw StartError("the store's socket listens on other interfaces than the loopback one");
-  return ntohs(address.sin_port);
 }
 
 /// Lines from a pipe, whatever pieces they come in.
@@ -105,16 +92,10 @@ int run_store() {
       throw StartError(
           "LOCKSTEP_LIFELINE_FD is not set: `lockstep` starts the store and tells it when the session ends");
     const int keeper = descriptor("LOCKSTEP_KEEPER_FD");
-    int listener = descriptor("LOCKSTEP_LISTEN_FD");
-    if (listener < 0) listener = listen_on_loopback();
-    const uint16_t port = port_of(listener);
-    c10d::TCPStoreOptions options;
-    options.port = port;
-    options.isServer = true;
-    options.waitWorkers = false;
-    options.masterListenFd = listener;  // without it the store would listen on every interface
-    const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-    std::printf("{\"port\":%d}\n", port);
+    const int listener = descriptor("LOCKSTEP_LISTEN_FD");
+    if (listener >= 0) must_be_loopback(listener);
+    const auto store = listener >= 0 ? dist::serve_store(listener) : dist::serve_store("127.0.0.1", 0);
+    std::printf("{\"port\":%d}\n", static_cast<int>(store->getPort()));
     std::fflush(stdout);
     keep_until_the_end(lifeline, keeper);
     return 0;

@@ -1,11 +1,9 @@
 // An all_reduce of 8 bytes on two ranks (two processes over the loopback interface): Gloo bare, watched, and watched with the
 // comparison of ranks. The variants take turns, block by block, since a shared machine is not equally fast at all times.
 // Prints one JSON line: medians, and quartiles, in microseconds.
-#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,11 +12,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "dist/dist.h"
 #include "dist/gloo_connector.h"
 #include "dist/rank_context.h"
+#include "dist/tcp_store.h"
 
 extern char** environ;
 
@@ -27,25 +25,6 @@ namespace {
 using namespace lockstep::dist;
 
 constexpr int kBlocks = 60, kCallsPerBlock = 200, kRanks = 2;
-
-Store connect_store(int rank, int& port) {
-  c10d::TCPStoreOptions options;
-  options.waitWorkers = false;
-  options.isServer = rank == 0;
-  if (rank == 0) {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(fd, 8) != 0) std::abort();
-    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-    port = ntohs(address.sin_port);
-    options.masterListenFd = fd;
-  }
-  options.port = static_cast<uint16_t>(port);
-  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-}
 
 c10::intrusive_ptr<c10d::Backend> bare_gloo(const Store& store, int rank,
                                             std::unique_ptr<BackendConnector>& connector) {
@@ -65,9 +44,9 @@ std::shared_ptr<RankContext> watched(const Store& store, int rank, const std::st
 }
 
 int run(int rank, int port, pid_t child) {
-  const Store store = connect_store(rank, port);
+  const TcpStore store = rank == 0 ? serve_store("127.0.0.1", 0) : connect_store("127.0.0.1", port);
   if (rank == 0) {
-    std::string program = "/proc/self/exe", argument = std::to_string(port);
+    std::string program = "/proc/self/exe", argument = std::to_string(store->getPort());
     char* arguments[] = {program.data(), argument.data(), nullptr};
     if (posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, environ) != 0) return 1;
   }

@@ -3,12 +3,10 @@
 // sum). The variants take turns, round by round. Prints one JSON line per size: medians in seconds, and ratios.
 //
 //   verify_benchmark [ROUNDS] [MILLIONS OF FLOAT32]...
-#include <netinet/in.h>
 #include <openssl/evp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -20,9 +18,9 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "dist/dist.h"
+#include "dist/tcp_store.h"
 #include "inspectors/inspect.h"
 
 extern char** environ;
@@ -32,25 +30,6 @@ namespace {
 using namespace lockstep;
 
 constexpr int64_t kTensors = 160;
-
-dist::Store connect_store(bool server, int& port) {
-  c10d::TCPStoreOptions options;
-  options.waitWorkers = false;
-  options.isServer = server;
-  if (server) {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(fd, 8) != 0) std::abort();
-    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-    port = ntohs(address.sin_port);
-    options.masterListenFd = fd;
-  }
-  options.port = static_cast<uint16_t>(port);
-  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-}
 
 __attribute__((target_clones("avx512f", "avx2", "default"))) uint64_t plain_sum(const uint64_t* words, int64_t count) {
   uint64_t sum = 0;
@@ -134,11 +113,11 @@ int main(int count, char** arguments) {
   at::set_num_threads(1);
   // The second rank is this program again, told the port by the environment.
   const char* told = std::getenv("VERIFY_BENCHMARK_PORT");
-  int port = told ? std::atoi(told) : 0;
-  const dist::Store store = connect_store(!told, port);
+  const dist::TcpStore store =
+      told ? dist::connect_store("127.0.0.1", std::atoi(told)) : dist::serve_store("127.0.0.1", 0);
   pid_t child = 0;
   if (!told) {
-    setenv("VERIFY_BENCHMARK_PORT", std::to_string(port).c_str(), 1);
+    setenv("VERIFY_BENCHMARK_PORT", std::to_string(store->getPort()).c_str(), 1);
     if (posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments, environ) != 0) return 1;
   }
   const int rank = told ? 1 : 0;

@@ -8,11 +8,9 @@
 // depend on what the test did before, and a test calls run_as_processes outside of loops with side effects.
 #pragma once
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,11 +26,11 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
 #include "dist/dist.h"
 #include "dist/rank_context.h"
+#include "dist/tcp_store.h"
 
 extern char** environ;
 
@@ -85,28 +83,6 @@ inline Outcome run_rank(int rank, int world_size, const dist::Store& store, cons
   return outcome;
 }
 
-inline int loopback_listener() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || listen(fd, 64) != 0)
-    throw std::runtime_error("no loopback socket to listen on");
-  return fd;
-}
-
-inline dist::Store serve_store() {
-  c10d::TCPStoreOptions options;
-  options.isServer = true;
-  options.waitWorkers = false;
-  options.masterListenFd = loopback_listener();
-  sockaddr_in address{};
-  socklen_t length = sizeof address;
-  getsockname(*options.masterListenFd, reinterpret_cast<sockaddr*>(&address), &length);
-  options.port = ntohs(address.sin_port);
-  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-}
-
 inline std::string folder_for_results() {
   std::string pattern = std::filesystem::temp_directory_path() / "lockstep-test-XXXXXX";
   if (!mkdtemp(pattern.data())) throw std::runtime_error("no temporary folder");
@@ -130,12 +106,9 @@ inline int next_call() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int rank = std::atoi(std::getenv("LOCKSTEP_TEST_RANK"));
   const int world_size = std::atoi(std::getenv("LOCKSTEP_TEST_WORLD_SIZE"));
-  c10d::TCPStoreOptions store_options;
-  store_options.port = static_cast<uint16_t>(std::atoi(std::getenv("LOCKSTEP_TEST_PORT")));
-  store_options.waitWorkers = false;
   Outcome outcome;
   {
-    const dist::Store store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store_options);
+    const dist::Store store = dist::connect_store("127.0.0.1", std::atoi(std::getenv("LOCKSTEP_TEST_PORT")));
     outcome = run_rank(rank, world_size, store, function, options);
     if (::testing::Test::HasFailure() && outcome.ok()) outcome = {.type = "expectation", .error = "failed, see above"};
     if (dist::is_initialized()) dist::destroy_process_group();
@@ -174,8 +147,8 @@ inline std::vector<Outcome> run_as_processes(int world_size, const RankFunction&
     if (std::atoi(wanted) == call) detail::be_a_rank(function, options);
     return std::vector<Outcome>(static_cast<size_t>(world_size));
   }
-  const dist::Store store = detail::serve_store();
-  const int port = c10::static_intrusive_pointer_cast<c10d::TCPStore>(store)->getPort();
+  const dist::TcpStore store = dist::serve_store("127.0.0.1", 0);
+  const int port = store->getPort();
   const std::string folder = detail::folder_for_results();
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   const std::string filter = std::string("--gtest_filter=") + test->test_suite_name() + "." + test->name();
