@@ -90,7 +90,7 @@ struct CellCompiler::Impl {
   }
 
   protocol::CompiledObject compile_for(const protocol::Compile& request, const Attempt& attempt, const RankSet& ranks,
-                                       size_t version, std::vector<Token> tokens, std::vector<std::string>& frames);
+                                       size_t version, Tokens tokens, std::vector<std::string>& frames);
 
   Options options;
   CellDiagnostics diagnostics;
@@ -106,6 +106,7 @@ struct CellCompiler::Impl {
   int view_rank = 0;
   RankSet view_ranks;
   bool hid_something = false;  // the failed attempt had hidden earlier definitions
+  bool only_statements = false;  // the object that was compiled last declares nothing
 };
 
 CellCompiler::CellCompiler(const Options& options, const std::string& header)
@@ -118,8 +119,8 @@ void CellCompiler::add_prelude(const std::string& path) { impl_->resident->add_l
 void CellCompiler::warm_up() { impl_->code->warm_up(); }
 
 protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile& request, const Attempt& attempt,
-                                                         const RankSet& ranks, size_t version,
-                                                         std::vector<Token> tokens, std::vector<std::string>& frames) {
+                                                         const RankSet& ranks, size_t version, Tokens tokens,
+                                                         std::vector<std::string>& frames) {
   const std::string id = std::to_string(request.cell);
   const std::string tag = "__cell_" + id + (version == 0 ? "" : "_" + std::to_string(version + 1));
   view_rank = ranks.empty() ? 0 : *ranks.begin();
@@ -133,6 +134,7 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
     hid_something |= !read.hidden.empty();
     return {};
   }
+  only_statements = std::all_of(read.items.begin(), read.items.end(), [](const Item& item) { return item.statement; });
   insert_polls(read, instance->getSema());
   CellDeclarations declared = declare(read, tag, diagnostics, instance->getSema());
   for (const VarDecl* variable : declared.variables) resident->add_variable(variable);
@@ -189,12 +191,15 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
   const std::string file = impl.options.cells_dir() + "/cell_" + std::to_string(number_of(request)) + ".cpp";
   try {
     impl.headers->start_cell(request.directory);
-    const std::vector<Token> tokens = impl.parser->lex(request.text, file);
+    const Tokens tokens = impl.parser->lex(request.text, file);
     const auto referred = referred_names(tokens, impl.instance->getPreprocessor());
     const auto groups = impl.names->group(request.ranks, referred);
     for (size_t i = 0; i < groups.size() && !impl.diagnostics.failed(); ++i)
       result.compiled.objects.push_back(impl.compile_for(request, attempt, groups[i], i, tokens, result.frames));
     if (!impl.diagnostics.failed()) result.compiled.status = "ok";
+    // A directive, or a macro of the preprocessor's own (__COUNTER__), may make something else of it the next time.
+    const bool same_again = request.text.find('#') == std::string::npos && request.text.find("__") == std::string::npos;
+    result.compiled.repeatable = groups.size() == 1 && same_again && impl.only_statements && !keeps_state(tokens);
   } catch (const std::runtime_error& error) {
     impl.diagnostics.add("error", error.what());
   }

@@ -104,6 +104,9 @@ struct Compiled {
   std::vector<Diagnostic> diagnostics;
   std::string rendered;  // diagnostics as people read them: user's lines, carets, no generated name
   std::vector<CompiledObject> objects;
+  bool repeatable =
+      false;  // it defines nothing and keeps no state of its own: while nothing else is defined either, the
+      // same text on the same ranks may run the object again
   double ms = 0;
 };
 

@@ -21,6 +21,7 @@ constexpr milliseconds kAfterInterrupt{2000};
 constexpr milliseconds kAfterAbort{3000};
 constexpr milliseconds kAbortLimit{5000};
 constexpr double kRegroupLimit_s = 30;
+constexpr size_t kRepeatableTexts = 256;
 
 std::string rank_words(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
 
@@ -71,25 +72,17 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
 
   const int64_t id = ++last_id_;
   if (request.number != id) numbers_[id] = request.number;
-  FromCompiler answer;
-  if (!compile(request, id, result, answer)) return result;
-  const auto& compiled = std::get<protocol::Compiled>(answer.response);
-  directory_.write_cell(request.number, !request.whole_text.empty() ? request.whole_text
-                                        : compiled.objects.empty()  ? request.text
-                                                                    : compiled.objects.front().source);
-
-  const OpenCell cell = open(request, !compiled.objects.empty());
-  cell->settles = true;
-  cell->event.compile_ms = result.compile_ms;
-  current_ = cell;
-  if (!load(cell, compiled, answer.frames)) {
-    current_.reset();
-    return close(cell);
-  }
+  Object object;
+  std::optional<OpenCell> opened = open_again(request, object);
+  if (!opened) opened = open_compiled(request, id, result, object);
+  if (!opened) return result;
+  const OpenCell cell = *opened;
+  protocol::Run run{.cell = id};
+  if (object.id != id) run = {id, object.id, object.number, request.number};
   for (;;) {
     cell->run.started();
-    if (!compiled.objects.empty())
-      workers_.hub().send(request.ranks, protocol::Run{id});
+    if (!object.empty)
+      workers_.hub().send(request.ranks, run);
     else
       for (int rank : request.ranks) cell->run.done(rank, protocol::Done{.cell = id, .status = "ok"});
     serve_cell(cell);
@@ -106,6 +99,48 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
   result.run_ms = cell->run.run_ms();
   folder_.expect(workers_.live() - busy());
   return result;
+}
+
+/// Compiled, and loaded on its ranks. Nothing where there is nothing to run: `result` says why.
+std::optional<CellRunner::OpenCell> CellRunner::open_compiled(const CellRequest& request, int64_t id,
+                                                              CodeResult& result, Object& object) {
+  FromCompiler answer;
+  if (!compile(request, id, result, answer)) return std::nullopt;
+  const auto& compiled = std::get<protocol::Compiled>(answer.response);
+  object = {.id = id, .number = request.number, .empty = compiled.objects.empty()};
+  directory_.write_cell(request.number, !request.whole_text.empty() ? request.whole_text
+                                        : object.empty              ? request.text
+                                                                    : compiled.objects.front().source);
+  const OpenCell cell = open(request, !object.empty);
+  cell->settles = true;
+  cell->event.compile_ms = result.compile_ms;
+  current_ = cell;
+  if (!load(cell, compiled, answer.frames)) {
+    current_.reset();
+    result = close(cell);
+    return std::nullopt;
+  }
+  if (compiled.repeatable && compiled.rendered.empty() && !object.empty) {
+    if (repeatable_.size() == kRepeatableTexts) repeatable_.clear();
+    repeatable_.emplace(source_of(request), object);
+  }
+  return cell;
+}
+
+/// The same text again, and nothing has been defined since: its object is there already.
+std::optional<CellRunner::OpenCell> CellRunner::open_again(const CellRequest& request, Object& object) {
+  if (std::exchange(repeatable_since_, compiler_.definitions()) != repeatable_since_) repeatable_.clear();
+  const auto known = repeatable_.find(source_of(request));
+  if (known == repeatable_.end()) return std::nullopt;
+  object = known->second;
+  directory_.write_cell(request.number, !request.whole_text.empty() ? request.whole_text : request.text);
+  const OpenCell cell = open(request, false);
+  current_ = cell;
+  return cell;
+}
+
+CellRunner::Source CellRunner::source_of(const CellRequest& request) {
+  return {request.text, request.ranks, request.optimize, request.debug, request.directory};
 }
 
 CodeResult CellRunner::run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks,
@@ -380,6 +415,7 @@ void CellRunner::rank_is_back(OpenCell cell) {
 void CellRunner::died(int rank, const protocol::CellError& error) {
   dead_since_regroup_.insert(rank);
   needs_regroup_ = true;
+  repeatable_.clear();
   const auto cell = cell_with(rank);
   const bool mid_cell = cell != cells_.end();
   const std::string where = mid_cell ? fmt::format(" in cell {}", cell->run.number()) : std::string();

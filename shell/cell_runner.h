@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -83,7 +84,19 @@ class CellRunner {
   };
   using OpenCell = std::list<Open>::iterator;
 
+  /// What there is to run for a text.
+  struct Object {
+    int64_t id = 0;  // of the cell that it was compiled for
+    int64_t number = 0;  // and what people call that one
+    bool empty = false;  // comments only
+  };
+  /// What decides what a text compiles to, besides the definitions so far.
+  using Source = std::tuple<std::string, RankSet, int, bool, std::string>;
+
   OpenCell open(const CellRequest& request, bool has_objects);
+  std::optional<OpenCell> open_compiled(const CellRequest& request, int64_t id, CodeResult& result, Object& object);
+  std::optional<OpenCell> open_again(const CellRequest& request, Object& object);
+  static Source source_of(const CellRequest& request);
   bool compile(const CellRequest& request, int64_t id, CodeResult& result, FromCompiler& answer);
   bool load(OpenCell cell, const protocol::Compiled& compiled, std::vector<std::string>& frames);
   void serve_cell(OpenCell cell);
@@ -126,6 +139,8 @@ class CellRunner {
   Clock::time_point last_interrupt_{};
   int64_t last_id_ = 0;
   std::map<int64_t, int64_t> numbers_;  // id → number, where they differ
+  std::map<Source, Object> repeatable_;  // loaded on their ranks, and good as long as nothing has been defined
+  int64_t repeatable_since_ = 0;  // CompilerService::definitions()
 
   std::map<int, std::map<std::string, int64_t>> collectives_;  // rank → group → entered so far
   std::map<int, int64_t> leavings_;  // rank → how often it has left a cell

@@ -87,9 +87,13 @@ FromCompiler CompilerService::ask(const protocol::CompilerRequest& request) {
     compiling_ = 0;
     if (compile) {
       const auto* compiled = std::get_if<protocol::Compiled>(&answer.response);
-      if (compiled && compiled->status == "ok") unsettled_ = *compile;
+      if (compiled && compiled->status == "ok") {
+        unsettled_ = *compile;
+        if (!compiled->repeatable) ++definitions_;
+      }
     } else if (std::holds_alternative<protocol::Forget>(request)) {
       journal_.push_back(request);
+      ++definitions_;
     }
     return answer;
   } catch (const ChannelError&) {

@@ -28,6 +28,9 @@ class CompilerService {
   /// Sends Settle without waiting: the next request goes out when it is answered.
   void settle(const protocol::Settle& settle);
 
+  /// Changes whenever what a text means may have: a cell that defines something, %reset.
+  int64_t definitions() const { return definitions_; }
+
   /// Gives up the compile, or the start, that is under way: from a callback.
   void cancel();
 
@@ -49,6 +52,7 @@ class CompilerService {
   std::optional<FromCompiler> answer_;
   std::vector<protocol::CompilerRequest> journal_;  // what a compiler started afresh has to be told
   std::optional<protocol::Compile> unsettled_;
+  int64_t definitions_ = 0;
 };
 
 }  // namespace lockstep::shell

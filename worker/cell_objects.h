@@ -18,6 +18,8 @@ struct CellObject {
   const lockstep_cell_entry* entry = nullptr;
   void* handle = nullptr;  // of dlopen
   uintptr_t begin = 0;     // mapped addresses
+  // Where later cells of the same text run it: what its line tables call it, and what people call it now.
+  mutable std::atomic<int64_t> number{0}, shown_as{0};
   mutable std::atomic<uintptr_t> end{0};  // 0 once it has been unloaded
   const CellObject* next = nullptr;
 };

@@ -228,7 +228,7 @@ void RunThread::handle(const protocol::Run& run) {
   protocol::Done done;
   done.cell = run.cell;
   done.status = "ok";
-  const auto found = cells_.find(run.cell);
+  const auto found = cells_.find(run.object == 0 ? run.cell : run.object);
   begin_cell(run.cell);
   if (found == cells_.end()) {
     done.status = "error";
@@ -240,6 +240,10 @@ void RunThread::handle(const protocol::Run& run) {
   }
   const auto& [object, steps, has_run] = found->second;
   found->second.has_run = true;
+  if (run.object != 0) {
+    object->shown_as = run.number;
+    object->number = run.object_number;
+  }
   const auto start = std::chrono::steady_clock::now();
   for (uint32_t i = 0; i < object->entry->step_count; ++i) {
     const int line = i < steps.size() ? steps[i].line : 0;

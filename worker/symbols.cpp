@@ -130,6 +130,7 @@ struct Symbols::Impl {
       const bool step = !place.inlined && is_step(object, base + lines.symbol_start(address - base));
       if (!step && !name.empty()) frame.function = shortened(demangle(name.c_str()));
       frame.cell = cell_of_source(place.file);
+      if (frame.cell > 0 && frame.cell == object.number) frame.cell = object.shown_as;
       if (frame.cell > 0)
         frame.line = place.line;
       else if (step)
