@@ -29,13 +29,13 @@ CellParser::CellParser(CompilerInstance& instance, EventConsumer& consumer, Name
   parser_->Initialize();
 }
 
-std::vector<Token> CellParser::lex(const std::string& text, const std::string& file) {
+Tokens CellParser::lex(const std::string& text, const std::string& file) {
   auto& sources = instance_.getSourceManager();
   const FileID id = sources.createFileID(llvm::MemoryBuffer::getMemBufferCopy(text, file));
   return lex_file(id);
 }
 
-std::vector<Token> CellParser::lex_for_completion(const std::string& text, unsigned line, unsigned column) {
+Tokens CellParser::lex_for_completion(const std::string& text, unsigned line, unsigned column) {
   auto& sources = instance_.getSourceManager();
   const auto entry =
       instance_.getFileManager().getVirtualFileRef("completion.cpp", static_cast<off_t>(text.size()), /*time=*/0);
@@ -44,11 +44,11 @@ std::vector<Token> CellParser::lex_for_completion(const std::string& text, unsig
   return lex_file(sources.createFileID(entry, SourceLocation(), SrcMgr::C_User));
 }
 
-std::vector<Token> CellParser::lex_file(FileID id) {
+Tokens CellParser::lex_file(FileID id) {
   auto& sources = instance_.getSourceManager();
   diagnostics_.set_first_place(sources.getLocForStartOfFile(id));
   preprocessor_.EnterSourceFile(id, nullptr, SourceLocation());
-  std::vector<Token> tokens;
+  Tokens tokens;
   for (;;) {
     Token token;
     preprocessor_.Lex(token);
@@ -227,7 +227,7 @@ bool begins_declaration(const Token& token) {
 
 /// Do attributes at `position` stand before a statement? They may stand before a declaration as well, which clang's own
 /// test leaves open.
-bool attributes_of_statement(const std::vector<Token>& tokens, size_t position) {
+bool attributes_of_statement(const Tokens& tokens, size_t position) {
   for (size_t i = position; i + 2 < behind_bracket(tokens, position); ++i)
     if (tokens[i].is(tok::identifier)) {
       const auto name = tokens[i].getIdentifierInfo()->getName();
@@ -245,8 +245,7 @@ bool is_statement_pragma(const Token& token) {
 
 }  // namespace
 
-ReadCell CellParser::read(std::vector<Token> tokens, int64_t cell, int64_t number, const std::string& tag,
-                          const ReadPlan& plan) {
+ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std::string& tag, const ReadPlan& plan) {
   ReadCell read;
   tokens_ = std::move(tokens);
   for (const Token& token : tokens_)

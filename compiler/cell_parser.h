@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "compiler/cell_tokens.h"
 #include "compiler/clang_headers.h"
+#include "compiler/declared_names.h"
 #include "compiler/diagnostics.h"
 #include "compiler/names.h"
+#include "compiler/token_edits.h"
 
 namespace lockstep::compiler {
 
@@ -86,19 +87,18 @@ class CellParser {
              CellDiagnostics& diagnostics);
 
   /// The tokens of `text`, which is shown as the file `file`.
-  std::vector<clang::Token> lex(const std::string& text, const std::string& file);
+  Tokens lex(const std::string& text, const std::string& file);
   /// The same for a text in which something is to be completed at `line` and `column`, both from 1.
-  std::vector<clang::Token> lex_for_completion(const std::string& text, unsigned line, unsigned column);
+  Tokens lex_for_completion(const std::string& text, unsigned line, unsigned column);
   /// An expression alone, as a statement would have it; nullptr when it is none.
   clang::Expr* read_expression(const std::string& text);
   /// Reads the cell. What is wrong is in the diagnostics; the process must not be used again then.
-  ReadCell read(std::vector<clang::Token> tokens, int64_t cell, int64_t number, const std::string& tag,
-                const ReadPlan& plan);
+  ReadCell read(Tokens tokens, int64_t cell, int64_t number, const std::string& tag, const ReadPlan& plan);
 
   clang::Parser& parser() { return *parser_; }
 
  private:
-  std::vector<clang::Token> lex_file(clang::FileID id);
+  Tokens lex_file(clang::FileID id);
   clang::FunctionDecl* make_step(clang::SourceLocation place, int64_t number, const std::string& tag);
   void step_back(const Declared& declared, ReadCell& read);
   void hide(const std::string& name, clang::NamedDecl* decl, ReadCell& read);
@@ -113,7 +113,7 @@ class CellParser {
   NameTable& names_;
   CellDiagnostics& diagnostics_;
   std::unique_ptr<clang::Parser> parser_;
-  std::vector<clang::Token> tokens_;  // the parser reads from here
+  Tokens tokens_;  // the parser reads from here
 };
 
 }  // namespace lockstep::compiler

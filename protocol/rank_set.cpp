@@ -5,6 +5,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <ostream>
 
 #include "protocol/error.h"
 
@@ -159,6 +160,8 @@ RankSet parse_rank_set(std::string_view spec, int world_size) {
   if (result.empty()) fail(spec, "names no rank", world_size);
   return result;
 }
+
+std::ostream& operator<<(std::ostream& stream, const RankSet& set) { return stream << set.str(); }
 
 void to_json(nlohmann::json& json, const RankSet& set) { json = set.ranks(); }
 

@@ -1,6 +1,7 @@
 // A set of ranks: what `%%rank 0-2,^1` names, what an event says it comes from.
 #pragma once
 #include <initializer_list>
+#include <iosfwd>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -44,6 +45,7 @@ class RankSet {
 /// at fault and the ranks that exist.
 RankSet parse_rank_set(std::string_view spec, int world_size);
 
+std::ostream& operator<<(std::ostream& stream, const RankSet& set);
 void to_json(nlohmann::json& json, const RankSet& set);
 void from_json(const nlohmann::json& json, RankSet& set);
 

@@ -48,7 +48,7 @@ void expect_same_on_all(const std::vector<uint8_t>& bytes, size_t offset, size_t
   }
 }
 
-TEST(FingerprintKernels, every_instruction_set_gives_the_same_bits_for_any_bytes) {
+TEST(FingerprintKernels, EveryInstructionSetGivesTheSameBitsForAnyBytes) {
   std::mt19937_64 random(1);
   std::vector<uint8_t> bytes(kChunkBytes + 64);
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
@@ -56,7 +56,7 @@ TEST(FingerprintKernels, every_instruction_set_gives_the_same_bits_for_any_bytes
     for (const size_t offset : {0U, 1U, 7U, 32U}) expect_same_on_all(bytes, offset, stripes, "random bytes");
 }
 
-TEST(FingerprintKernels, every_instruction_set_gives_the_same_statistics_for_usual_values) {
+TEST(FingerprintKernels, EveryInstructionSetGivesTheSameStatisticsForUsualValues) {
   std::mt19937 random(2);
   std::normal_distribution<float> normal(0, 0.1F);
   std::vector<float> values(kChunkBytes / 4);
@@ -70,7 +70,7 @@ TEST(FingerprintKernels, every_instruction_set_gives_the_same_statistics_for_usu
   expect_same_on_all(bytes, 0, 64, "float32 with Inf and NaN");
 }
 
-TEST(FingerprintKernels, every_half_and_every_bfloat16_is_widened_alike) {
+TEST(FingerprintKernels, EveryHalfAndEveryBfloat16IsWidenedAlike) {
   std::vector<uint8_t> bytes(2 * 65536);
   for (uint32_t i = 0; i < 65536; ++i) {
     const auto bits = static_cast<uint16_t>(i);
@@ -79,7 +79,7 @@ TEST(FingerprintKernels, every_half_and_every_bfloat16_is_widened_alike) {
   expect_same_on_all(bytes, 0, bytes.size() / kStripeBytes, "all 16 bit patterns");
 }
 
-TEST(FingerprintKernels, huge_and_tiny_values_have_a_right_norm) {
+TEST(FingerprintKernels, HugeAndTinyValuesHaveARightNorm) {
   for (const float value : {1e30F, 1e-30F, 1e-44F, 3.4e38F, 1.0F, 0.0F}) {
     const std::vector<float> values(kStripeWords, value);
     for (const Table* table : tables()) {
@@ -93,7 +93,7 @@ TEST(FingerprintKernels, huge_and_tiny_values_have_a_right_norm) {
   }
 }
 
-TEST(FingerprintKernels, a_flipped_bit_anywhere_in_a_stripe_changes_both_hashes) {
+TEST(FingerprintKernels, AFlippedBitAnywhereInAStripeChangesBothHashes) {
   std::vector<uint8_t> bytes(2 * kStripeBytes, 0);
   const Chunk before = read(best(), &Table::bytes, bytes.data(), 2);
   for (size_t bit = 0; bit < bytes.size() * 8; bit += 13) {
@@ -105,7 +105,7 @@ TEST(FingerprintKernels, a_flipped_bit_anywhere_in_a_stripe_changes_both_hashes)
   }
 }
 
-TEST(FingerprintKernels, words_stripes_and_neighbours_that_change_places_change_the_hash) {
+TEST(FingerprintKernels, WordsStripesAndNeighboursThatChangePlacesChangeTheHash) {
   std::mt19937 random(3);
   std::vector<uint32_t> words(2 * kStripeWords);
   for (uint32_t& word : words) word = random();

@@ -26,7 +26,7 @@ at::Tensor sample(at::ScalarType dtype, int64_t count) {
   return (torch::randn({count}) * (at::isFloatingType(dtype) ? 1.0 : 50.0)).abs().to(dtype);
 }
 
-TEST(Fingerprint, every_dtype_sees_each_single_element) {
+TEST(Fingerprint, EveryDtypeSeesEachSingleElement) {
   for (const at::ScalarType dtype : kTypes) {
     const at::Tensor tensor = sample(dtype, 1000);
     const Fingerprint before = fingerprint(tensor);
@@ -40,7 +40,7 @@ TEST(Fingerprint, every_dtype_sees_each_single_element) {
   }
 }
 
-TEST(Fingerprint, statistics_are_those_of_libtorch) {
+TEST(Fingerprint, StatisticsAreThoseOfLibtorch) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kChar, at::kLong,
                                      at::kFloat8_e4m3fn, at::kUInt16}) {
     const at::Tensor tensor = sample(dtype, 70001);
@@ -52,7 +52,7 @@ TEST(Fingerprint, statistics_are_those_of_libtorch) {
   }
 }
 
-TEST(Fingerprint, nan_and_inf_are_counted_and_kept_out_of_the_norm) {
+TEST(Fingerprint, NanAndInfAreCountedAndKeptOutOfTheNorm) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kFloat8_e5m2}) {
     at::Tensor values = torch::zeros({5000});
     values[3] = std::numeric_limits<float>::quiet_NaN();
@@ -70,7 +70,7 @@ TEST(Fingerprint, nan_and_inf_are_counted_and_kept_out_of_the_norm) {
   }
 }
 
-TEST(Fingerprint, a_view_has_the_fingerprint_of_its_contiguous_copy) {
+TEST(Fingerprint, AViewHasTheFingerprintOfItsContiguousCopy) {
   for (const at::ScalarType dtype : {at::kFloat, at::kChar, at::kHalf, at::kComplexDouble}) {
     const at::Tensor base = sample(dtype, 60 * 70 * 8).reshape({60, 70, 8});
     const at::Tensor views[] = {
@@ -82,26 +82,26 @@ TEST(Fingerprint, a_view_has_the_fingerprint_of_its_contiguous_copy) {
   }
 }
 
-TEST(Fingerprint, a_large_view_that_ends_within_a_chunk_is_read_whole) {
+TEST(Fingerprint, ALargeViewThatEndsWithinAChunkIsReadWhole) {
   const at::Tensor base = sample(at::kFloat, 301 * 409).reshape({301, 409});
   EXPECT_EQ(fingerprint(base.t()), fingerprint(base.t().contiguous()));
   EXPECT_NE(fingerprint(base.t()).hash, fingerprint(base.reshape({409, 301})).hash);
 }
 
-TEST(Fingerprint, lazily_negated_and_conjugated_tensors_count_as_what_they_are) {
+TEST(Fingerprint, LazilyNegatedAndConjugatedTensorsCountAsWhatTheyAre) {
   const at::Tensor base = sample(at::kComplexFloat, 100);
   EXPECT_EQ(fingerprint(base.conj()), fingerprint(base.conj().resolve_conj()));
   EXPECT_NE(fingerprint(base.conj()).hash, fingerprint(base).hash);
 }
 
-TEST(Fingerprint, shape_and_dtype_belong_to_it) {
+TEST(Fingerprint, ShapeAndDtypeBelongToIt) {
   const at::Tensor flat = torch::zeros({12});
   EXPECT_NE(fingerprint(flat).hash, fingerprint(flat.reshape({3, 4})).hash);
   EXPECT_NE(fingerprint(flat).hash, fingerprint(torch::zeros({12}, at::kInt)).hash);
   EXPECT_NE(fingerprint(flat).hash, fingerprint(torch::zeros({13})).hash);
 }
 
-TEST(Fingerprint, empty_and_0d_tensors_have_one) {
+TEST(Fingerprint, EmptyAnd0dTensorsHaveOne) {
   EXPECT_EQ(fingerprint(torch::empty({0, 3})), fingerprint(torch::empty({0, 3})));
   EXPECT_NE(fingerprint(torch::empty({0, 3})).hash, fingerprint(torch::empty({3, 0})).hash);
   EXPECT_NE(fingerprint(torch::tensor(1.0F)).hash, fingerprint(torch::tensor(2.0F)).hash);
@@ -109,11 +109,11 @@ TEST(Fingerprint, empty_and_0d_tensors_have_one) {
   EXPECT_TRUE(fingerprint(at::TensorList()).empty());
 }
 
-TEST(Fingerprint, signs_of_zero_are_seen) {
+TEST(Fingerprint, SignsOfZeroAreSeen) {
   EXPECT_NE(fingerprint(torch::tensor(0.0F)).hash, fingerprint(torch::tensor(-0.0F)).hash);
 }
 
-TEST(Fingerprint, the_number_of_threads_changes_nothing) {
+TEST(Fingerprint, TheNumberOfThreadsChangesNothing) {
   const int before = at::get_num_threads();
   const at::Tensor tensors[] = {sample(at::kFloat, 3000001), sample(at::kBFloat16, 100), sample(at::kDouble, 700000)};
   at::set_num_threads(1);
@@ -125,14 +125,14 @@ TEST(Fingerprint, the_number_of_threads_changes_nothing) {
   at::set_num_threads(before);
 }
 
-TEST(Fingerprint, of_a_list_is_that_of_each) {
+TEST(Fingerprint, OfAListIsThatOfEach) {
   const std::vector<at::Tensor> tensors = {sample(at::kFloat, 100000), torch::empty({0}), sample(at::kLong, 3)};
   const auto found = fingerprint(tensors);
   ASSERT_EQ(found.size(), 3U);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(found[i], fingerprint(tensors[i])) << i;
 }
 
-TEST(Fingerprint, chunk_hashes_point_at_what_differs) {
+TEST(Fingerprint, ChunkHashesPointAtWhatDiffers) {
   const at::Tensor tensor = sample(at::kFloat, 100000);  // 6.1 chunks of 16384
   const at::Tensor changed = tensor.clone();
   changed[50000] += 1;
@@ -141,7 +141,7 @@ TEST(Fingerprint, chunk_hashes_point_at_what_differs) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i] == b[i], i != 50000 / 16384) << i;
 }
 
-TEST(Fingerprint, tensors_without_storage_are_named) {
+TEST(Fingerprint, TensorsWithoutStorageAreNamed) {
   const std::vector<at::Tensor> tensors = {torch::ones({2}), torch::ones({2}).to_sparse()};
   try {
     fingerprint(tensors);

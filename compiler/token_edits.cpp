@@ -1,0 +1,134 @@
+#include "compiler/token_edits.h"
+
+#include <map>
+#include <optional>
+
+namespace lockstep::compiler {
+
+using namespace clang;
+
+namespace {
+
+/// Is the `[` at `i` the start of a lambda with a capture default?
+bool has_capture_default(const Tokens& tokens, size_t i) {
+  return is_at(tokens, i, tok::l_square) && (is_at(tokens, i + 1, tok::amp) || is_at(tokens, i + 1, tok::equal)) &&
+         (is_at(tokens, i + 2, tok::r_square) || is_at(tokens, i + 2, tok::comma));
+}
+
+/// Is the `[` at `i` the start of a lambda, judged by what stands before it?
+bool starts_lambda(const Tokens& tokens, size_t i) {
+  if (!is_at(tokens, i, tok::l_square) || i == 0 || is_at(tokens, i + 1, tok::l_square)) return false;
+  return tokens[i - 1].isOneOf(tok::equal, tok::l_paren, tok::comma, tok::l_brace, tok::kw_return, tok::question,
+                               tok::colon, tok::plus, tok::exclaim, tok::ampamp, tok::pipepipe);
+}
+
+/// Behind the body of the lambda whose `[` is at `i`.
+size_t behind_lambda(const Tokens& tokens, size_t i) {
+  size_t k = behind_bracket(tokens, i);
+  while (k < tokens.size() && !tokens[k].isOneOf(tok::l_brace, tok::semi)) {
+    if (tokens[k].isOneOf(tok::l_paren, tok::l_square))
+      k = behind_bracket(tokens, k);
+    else
+      ++k;
+  }
+  return is_at(tokens, k, tok::l_brace) ? behind_bracket(tokens, k) : k;
+}
+
+/// Tokens that are marked here are left out.
+using Marks = std::vector<bool>;
+
+/// The item at `begin` declares a variable with an initializer: takes capture defaults out of lambdas in it (not of
+/// those inside other lambdas). True when there is any lambda.
+bool edit_initializer(const Tokens& tokens, size_t name, size_t end, bool defaults, Marks& dropped) {
+  bool lambda = false;
+  for (size_t i = name + 1; i < end;) {
+    if (!starts_lambda(tokens, i)) {
+      ++i;
+      continue;
+    }
+    lambda = true;
+    if (defaults && has_capture_default(tokens, i)) {
+      dropped[i + 1] = true;
+      if (is_at(tokens, i + 2, tok::comma)) dropped[i + 2] = true;
+    }
+    i = behind_lambda(tokens, i);
+  }
+  return lambda;
+}
+
+/// `struct {...} pair;` from `begin`: where its brace is, and where the name of its first variable.
+std::optional<std::pair<size_t, size_t>> find_unnamed_type(const Tokens& tokens, size_t begin) {
+  size_t i = begin;
+  while (i < tokens.size() && tokens[i].isOneOf(tok::kw_const, tok::kw_constexpr, tok::kw_constinit, tok::kw_inline,
+                                                tok::kw_static, tok::kw_thread_local, tok::kw_volatile))
+    ++i;
+  if (i >= tokens.size() || !is_class_key(tokens[i])) return std::nullopt;
+  const size_t brace = behind_attributes(tokens, i + 1);
+  if (!is_at(tokens, brace, tok::l_brace)) return std::nullopt;
+  size_t name = behind_bracket(tokens, brace);
+  while (name < tokens.size() && tokens[name].isOneOf(tok::star, tok::amp, tok::kw_const, tok::kw_volatile)) ++name;
+  if (!is_at(tokens, name, tok::identifier)) return std::nullopt;
+  return std::pair(brace, name);
+}
+
+}  // namespace
+
+void edit_tokens(Tokens& tokens, Preprocessor& preprocessor, const TokenEdits& edits) {
+  Marks dropped(tokens.size(), false), made_inline(tokens.size(), false);
+  std::map<size_t, size_t> named;  // brace of a type without a name → the name that it gets
+  ScopeTracker scope;
+  bool item_begins = true;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (scope.at_namespace_scope()) {
+      if (tokens[i].is(tok::kw_namespace)) {
+        const size_t brace = behind_attributes(tokens, i + 1);
+        if (is_at(tokens, brace, tok::l_brace)) {
+          const size_t behind = behind_bracket(tokens, brace);
+          for (size_t k = i; k <= brace; ++k) dropped[k] = true;
+          if (behind > 0 && is_at(tokens, behind - 1, tok::r_brace)) dropped[behind - 1] = true;
+        }
+      } else if (tokens[i].is(tok::kw_static) &&
+                 !(is_at(tokens, i + 1, tok::kw_union) && is_at(tokens, i + 2, tok::l_brace))) {
+        dropped[i] = true;
+      }
+      if (item_begins)
+        if (const auto unnamed_type = find_unnamed_type(tokens, i)) named.insert(*unnamed_type);
+      if (item_begins && !dropped[i]) {
+        const size_t name = find_declarator(tokens, i);
+        if (name < tokens.size() && !is_at(tokens, i, tok::kw_extern) &&
+            tokens[name + 1].isOneOf(tok::equal, tok::l_brace, tok::l_paren)) {
+          // A function has a body behind its parentheses; a variable has none.
+          const size_t end = behind_item(tokens, i);
+          const bool function =
+              is_at(tokens, name + 1, tok::l_paren) && end > 0 && is_at(tokens, end - 1, tok::r_brace);
+          if (!function && edit_initializer(tokens, name, end, edits.capture_defaults, dropped))
+            made_inline[i] = !is_at(tokens, i, tok::kw_inline);
+        }
+      }
+      item_begins = tokens[i].isOneOf(tok::semi, tok::r_brace, tok::l_brace) || dropped[i];
+    }
+    const bool was_inside = !scope.at_namespace_scope();
+    scope.advance(tokens, i);
+    if (was_inside && scope.at_namespace_scope()) item_begins = tokens[i].isOneOf(tok::r_brace, tok::semi);
+  }
+  Tokens edited;
+  edited.reserve(tokens.size() + 8);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (dropped[i]) continue;
+    if (made_inline[i]) {
+      Token token = tokens[i];
+      token.setKind(tok::kw_inline);
+      token.setIdentifierInfo(preprocessor.getIdentifierInfo("inline"));
+      token.setLength(0);
+      edited.push_back(token);
+    }
+    if (const auto name = named.find(i); name != named.end()) {
+      edited.push_back(tokens[name->second]);
+      edited.back().setLocation(tokens[i].getLocation());
+    }
+    edited.push_back(tokens[i]);
+  }
+  tokens = std::move(edited);
+}
+
+}  // namespace lockstep::compiler
