@@ -106,7 +106,7 @@ struct Compiled {
   std::vector<CompiledObject> objects;
   bool repeatable =
       false;  // it defines nothing and keeps no state of its own: while nothing else is defined either, the
-      // same text on the same ranks may run the object again
+  // same text on the same ranks may run the object again
   double ms = 0;
 };
 

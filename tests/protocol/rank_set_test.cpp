@@ -15,6 +15,8 @@ struct Valid {
   const char* folded;
 };
 
+void PrintTo(const Valid& one, std::ostream* stream) { *stream << "'" << one.spec << "' of " << one.world_size; }
+
 class ValidSpec : public testing::TestWithParam<Valid> {};
 
 TEST_P(ValidSpec, NamesTheseRanks) {
@@ -36,6 +38,8 @@ struct Invalid {
   int world_size;
   const char* part;  // what the message has to name
 };
+
+void PrintTo(const Invalid& one, std::ostream* stream) { *stream << "'" << one.spec << "' of " << one.world_size; }
 
 class InvalidSpec : public testing::TestWithParam<Invalid> {};
 

@@ -44,6 +44,8 @@ struct BadVariable {
   const char* mend;
 };
 
+void PrintTo(const BadVariable& variable, std::ostream* stream) { *stream << variable.name << "=" << variable.value; }
+
 class BadEnvironment : public ::testing::TestWithParam<BadVariable> {};
 
 TEST_P(BadEnvironment, IsNamed) {
