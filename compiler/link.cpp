@@ -10,6 +10,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "compiler/symbol_table.h"
+
 LLD_HAS_DRIVER(elf)
 
 namespace lockstep::compiler {
@@ -92,7 +94,9 @@ std::string link_shared(std::string_view object, const std::string& name) {
     ::close(saved);
   }
   if (result.retCode != 0) throw std::runtime_error("linking failed: " + words);
-  return output.read();
+  std::string object_file = output.read();
+  keep_definitions(object_file);
+  return object_file;
 }
 
 }  // namespace lockstep::compiler

@@ -49,6 +49,38 @@ TEST(Objects, LoadingRunsNothingAndTakesTwoMappings) {
   EXPECT_LE(after - before, 3 * 50);
 }
 
+/// Names in .symtab: what is defined, and what is not.
+std::pair<std::set<std::string>, int> symbols_of(const std::string& bytes) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  std::vector<Elf64_Shdr> sections(header.e_shnum);
+  std::memcpy(sections.data(), bytes.data() + header.e_shoff, sections.size() * sizeof sections[0]);
+  std::pair<std::set<std::string>, int> found;
+  for (const Elf64_Shdr& section : sections) {
+    if (section.sh_type != SHT_SYMTAB) continue;
+    for (uint64_t at = sizeof(Elf64_Sym); at < section.sh_size; at += sizeof(Elf64_Sym)) {
+      Elf64_Sym symbol;
+      std::memcpy(&symbol, bytes.data() + section.sh_offset + at, sizeof symbol);
+      if (symbol.st_shndx == SHN_UNDEF)
+        ++found.second;
+      else
+        found.first.insert(bytes.data() + sections.at(section.sh_link).sh_offset + symbol.st_name);
+    }
+  }
+  return found;
+}
+
+TEST(Objects, NameForDebuggersWhatTheyDefineOnly) {
+  CellSession session;
+  const auto run =
+      session.run("int twice(int k) { return 2 * k; } int four = twice(2); std::puts(std::to_string(four).c_str());");
+  EXPECT_EQ(run.text(), "4\n");
+  const auto [defined, taken] = symbols_of(run.frames.at(0));
+  EXPECT_EQ(taken, 0);
+  EXPECT_TRUE(defined.contains("_Z5twiceB8__cell_1i"));
+  EXPECT_TRUE(defined.contains("_Z4fourB8__cell_1"));
+}
+
 TEST(Objects, NamesStepsAndSource) {
   CellSession session;
   const auto first = session.run("int a = 1;\nint b = std::abs(-2), c = std::abs(-3);\nprintf(\"\\n\");\n");
