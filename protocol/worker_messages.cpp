@@ -15,7 +15,7 @@ LOCKSTEP_JSON(CellError, type, message, where, where_cell, where_line, root_caus
 LOCKSTEP_JSON(Prelude, path)
 LOCKSTEP_JSON(Load, cell, name, entry, steps, ranks)
 LOCKSTEP_JSON(Drop, cell)
-LOCKSTEP_JSON(Run, cell, object, object_number, number)
+LOCKSTEP_JSON(Run, cell, number, object, object_number)
 LOCKSTEP_JSON(Builtin, cell, name, arguments)
 LOCKSTEP_JSON(Regroup, generation, ranks, timeout_s)
 LOCKSTEP_JSON(Interrupt, cell)

@@ -47,8 +47,9 @@ struct Drop {
 /// Done.
 struct Run {
   int64_t cell = 0;
+  int64_t number = 0;  // what people call it; 0: the same as `cell`
   int64_t object = 0;  // the cell whose object runs, where it is an earlier one of the same text; 0: its own
-  int64_t object_number = 0, number = 0;  // then: what people called that cell, and what they call this one
+  int64_t object_number = 0;  // then: what people called that one
 };
 
 /// Runs a function of the worker's own on the run thread, as a cell of one step; no object is loaded. Answered by Done.

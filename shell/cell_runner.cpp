@@ -77,8 +77,8 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
   if (!opened) opened = open_compiled(request, id, result, object);
   if (!opened) return result;
   const OpenCell cell = *opened;
-  protocol::Run run{.cell = id};
-  if (object.id != id) run = {id, object.id, object.number, request.number};
+  protocol::Run run{.cell = id, .number = request.number};
+  if (object.id != id) run.object = object.id, run.object_number = object.number;
   for (;;) {
     cell->run.started();
     if (!object.empty)

@@ -97,7 +97,7 @@ class Terminal {
     } else {
       reader_ = std::make_unique<PlainLineReader>(STDIN_FILENO, services);
     }
-    planned_ = RankSet::all(plan_session(options).world_size);
+    plan_session(options);  // throws where they ask for what can't be
     current_ = this;
   }
   ~Terminal() { current_ = nullptr; }
@@ -137,12 +137,15 @@ class Terminal {
     return std::optional<NoEcho>(std::in_place);
   }
 
+  /// What the session will be: %dist_init may have changed what the command line said.
+  RankSet planned_ranks() const { return RankSet::all(plan_session(session_.options()).world_size); }
+
   LineReader::Input read() {
     const Screen screen = detect_screen(STDOUT_FILENO);
     renderer_.set_screen(screen);
     renderer_.flush();
     renderer_.set_live(false);
-    const RankSet ranks = session_.started() ? session_.target_ranks() : planned_;
+    const RankSet ranks = session_.started() ? session_.target_ranks() : planned_ranks();
     at_prompt_ = true;
     const LineReader::Input input = reader_->read(prompt_text(session_.next_cell(), ranks, screen));
     at_prompt_ = false;
@@ -231,7 +234,6 @@ class Terminal {
   EditLineReader* editing_ = nullptr;
   Renderer renderer_;
   Session session_;
-  RankSet planned_;  // what the session will be, for prompts before it starts
   std::atomic<bool> at_prompt_{false};
   std::atomic<int> leaving_{0};  // the signal that asked to
 };

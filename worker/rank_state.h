@@ -11,6 +11,7 @@ enum class Phase : int { starting, idle, loading, running, regrouping, ending };
 struct RankState {
   std::atomic<Phase> phase{Phase::starting};
   std::atomic<int64_t> cell{0};      // that runs or was the last to run
+  std::atomic<int64_t> number{0};    // what people call it
   std::atomic<int> line{0};          // first line of the step that runs; 0 unknown
   std::atomic<uintptr_t> step{0};    // its code; 0: no code of a cell
   std::atomic<int64_t> since_ns{0};  // CLOCK_MONOTONIC, of the phase

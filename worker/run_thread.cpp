@@ -107,7 +107,7 @@ bool RunThread::start() {
       Finding finding = found;
       finding.cell = rank_state().cell.load();
       if (const int line = rank_state().line.load(); line > 0 && !finding.where)
-        finding.where = fmt::format("cell {}, line {}", *finding.cell, line);
+        finding.where = fmt::format("cell {}, line {}", rank_state().number.load(), line);
       outbox_.post(protocol::FindingMessage{finding});
     });
     dist::SessionGroupOptions group;
@@ -168,8 +168,9 @@ std::optional<std::string> RunThread::near_limit() const {
       std::max<int64_t>(left, 0), mapping_limit().value_or(0), kMappingsPerCell);
 }
 
-void RunThread::begin_cell(int64_t cell) {
+void RunThread::begin_cell(int64_t cell, int64_t number) {
   rank_state().cell = cell;
+  rank_state().number = number == 0 ? cell : number;
   rank_state().line = 0;
   rank_state().step = 0;
   rank_state().enter(Phase::running);
@@ -205,7 +206,7 @@ bool RunThread::run_step(const Step& step, int64_t index, int line, protocol::Do
     if (done.status != "error") done.error->root_cause = false;
     if (caught.finding) {
       auto finding = *caught.finding;
-      finding.cell = caught.error.where_cell > 0 ? caught.error.where_cell : done.cell;
+      finding.cell = done.cell;
       if (!caught.error.where.empty()) finding.where = caught.error.where;
       outbox_.post(protocol::FindingMessage{finding});
     }
@@ -229,7 +230,7 @@ void RunThread::handle(const protocol::Run& run) {
   done.cell = run.cell;
   done.status = "ok";
   const auto found = cells_.find(run.object == 0 ? run.cell : run.object);
-  begin_cell(run.cell);
+  begin_cell(run.cell, run.number);
   if (found == cells_.end()) {
     done.status = "error";
     done.error = protocol::CellError{};
@@ -259,7 +260,7 @@ void RunThread::handle(const protocol::Builtin& builtin) {
   protocol::Done done;
   done.cell = builtin.cell;
   done.status = "ok";
-  begin_cell(builtin.cell);
+  begin_cell(builtin.cell, 0);
   const auto start = std::chrono::steady_clock::now();
   const auto step = [&builtin] {
     if (builtin.name != "barrier") throw StartError("this worker has no function '" + builtin.name + "'");

@@ -43,7 +43,7 @@ class RunThread {
   /// Runs one step; true when it ended well. Otherwise `done` says how the cell ended.
   template <typename Step>
   bool run_step(const Step& step, int64_t index, int line, protocol::Done& done);
-  void begin_cell(int64_t cell);
+  void begin_cell(int64_t cell, int64_t number);
   void end_cell(protocol::Done done, double run_ms);
   std::optional<std::string> near_limit() const;
 
