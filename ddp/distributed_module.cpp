@@ -145,6 +145,7 @@ std::vector<Bucket> DistributedModule::buckets() const {
 
 const std::vector<std::string>& DistributedModule::reduced_parameter_names() const { return state_->names; }
 int64_t DistributedModule::steps() const { return state_->steps; }
+void DistributedModule::set_steps(int64_t steps) const { state_->steps = steps; }
 const Options& DistributedModule::options() const { return state_->options; }
 const c10::intrusive_ptr<c10d::ProcessGroup>& DistributedModule::process_group() const { return state_->group; }
 torch::Device DistributedModule::device() const { return state_->device; }

@@ -101,6 +101,8 @@ class DistributedModule {
   const std::vector<std::string>& reduced_parameter_names() const;
   /// Synchronised forwards so far: the number of the step that is under way or was last.
   int64_t steps() const;
+  /// For tools that run steps and take them back: the count is `steps` again. Local.
+  void set_steps(int64_t steps) const;
   const Options& options() const;
   const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
   torch::Device device() const;

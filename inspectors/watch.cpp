@@ -11,6 +11,7 @@ namespace lockstep::inspect {
 /// What a thread has counted, and the watches on it. Watches share it: one at namespace scope outlives the thread's own.
 struct Watch::Steps {
   int64_t count = 0;
+  int uncounted = 0;  // scopes that are open
   std::vector<Watch*> watches;
 
   static const std::shared_ptr<Steps>& here() {
@@ -71,10 +72,14 @@ WatchCost Watch::cost() const { return state_->cost; }
 
 void count_step() {
   Watch::Steps& steps = *Watch::Steps::here();
+  if (steps.uncounted > 0) return;
   const int64_t step = ++steps.count;
   for (const Watch* each : std::vector<Watch*>(steps.watches))
     if (step % each->state_->every == 0) each->state_->check(step);
 }
+
+UncountedSteps::UncountedSteps() { ++Watch::Steps::here()->uncounted; }
+UncountedSteps::~UncountedSteps() { --Watch::Steps::here()->uncounted; }
 
 int64_t counted_steps() { return Watch::Steps::here()->count; }
 

@@ -35,6 +35,7 @@ class [[nodiscard]] Watch {
   std::shared_ptr<State> state_;
   friend void count_step();
   friend int64_t counted_steps();
+  friend class UncountedSteps;
 };
 
 /// Every rank watches, and steps equally often. A difference is told once, with the steps between which it came; again when
@@ -48,6 +49,15 @@ Watch watch(const T& object, int64_t every, VerifyOptions options = {}) {
 void count_step();
 /// Steps counted so far on this thread.
 int64_t counted_steps();
+
+/// While it lives, the steps of this thread are not counted and no watch checks: for a tool that runs a step and takes it back.
+class [[nodiscard]] UncountedSteps {
+ public:
+  UncountedSteps();
+  ~UncountedSteps();
+  UncountedSteps(const UncountedSteps&) = delete;
+  UncountedSteps& operator=(const UncountedSteps&) = delete;
+};
 
 /// optimizer.step(), counted.
 template <typename Optimizer, typename... Arguments>
