@@ -113,15 +113,24 @@ void SavedState::save_any(T& object) {
     if (const torch::nn::Module* module = const_cast<Value&>(object).operator->()) save(*module);
   } else if constexpr (detail::LeadsToObject<T>) {
     if (object) save_any(*object);
-  } else if constexpr (detail::Dict<T>) {
-    for (auto& item : object) save_any(item.value());
-  } else if constexpr (detail::HoldsPairs<T>) {
-    for (auto& [key, value] : object) save_any(value);
-  } else if constexpr (std::ranges::range<T> && !detail::HoldsNumbers<T> && !std::convertible_to<T, std::string>) {
-    // Elements that the step adds or takes away, too, where the container can be copied.
-    if constexpr (std::copyable<Value> && !std::is_const_v<T>)
+  } else if constexpr (detail::Dict<T> ||
+                       (std::ranges::range<T> && !detail::HoldsNumbers<T> && !std::convertible_to<T, std::string>)) {
+    const auto save_element = [this](auto& each) {
+      if constexpr (detail::Dict<T>)
+        this->save_any(each.value());
+      else if constexpr (detail::HoldsPairs<T>)
+        this->save_any(each.second);
+      else
+        this->save_any(each);
+    };
+    // A container that can be copied gets its own elements back. Until then they may move, so what they hold is saved and not where
+    // they are.
+    if constexpr (std::copyable<Value> && !std::is_const_v<T>) {
       save_later([&object, before = object] { object = before; });
-    for (auto& each : object) save_any(each);
+      for (const auto& each : std::as_const(object)) save_element(each);
+    } else {
+      for (auto& each : object) save_element(each);
+    }
   } else if constexpr (std::copyable<Value>) {
     if constexpr (!std::is_const_v<T>) save_later([&object, before = object] { object = before; });
   } else {

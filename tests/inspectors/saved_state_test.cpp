@@ -70,6 +70,7 @@ void expect_no_trace(const Make& make) {
 }
 
 TEST(SavedState, TrainingGoesOnAsIfNothingHadBeenRun) {
+  at::set_num_threads(1);  // the model is small
   using namespace torch::optim;
   using Parameters = std::vector<at::Tensor>;
   expect_no_trace([](Parameters p) { return std::make_unique<SGD>(p, SGDOptions(0.05).momentum(0.9)); });
@@ -139,6 +140,7 @@ TEST(SavedState, GeneratorsAreAlwaysKept) {
 /// As processes: threads share the generator.
 TEST(SavedState, AWrapperTrainsOnAsIfNothingHadBeenRun) {
   testing::spawn_processes(3, [](int rank, int) {
+    at::set_num_threads(1);
     for (const int before : {0, 1, 3}) {
       for (const bool views : {false, true}) {
         std::vector<std::string> results;

@@ -1,0 +1,24 @@
+// What is wrong with the way in which ranks divide samples, from the orders of all of them. Local.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "inspectors/data.h"
+#include "inspectors/round.h"
+
+namespace lockstep::inspect {
+
+/// The orders of all ranks, by place.
+struct SampleOrders {
+  std::vector<std::vector<int64_t>> samples;
+  std::vector<std::vector<int64_t>> batches;  // sizes; empty where they are not known
+};
+
+/// Fills in the report's numbers, and adds findings to the round: one ok where there is no fault.
+void judge(const SampleOrders& orders, const DataOptions& options, DataReport& report, Round& round);
+
+/// From the lowest index to the highest, but for a few at the end that a sampler repeats: nobody shuffled it.
+bool in_sequence(const std::vector<int64_t>& samples);
+
+}  // namespace lockstep::inspect

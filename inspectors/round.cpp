@@ -1,0 +1,190 @@
+#include "inspectors/round.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "dist/rank_context.h"
+
+namespace lockstep::inspect {
+
+using nlohmann::json;
+
+Round::Round(RoundOptions options) : options_(std::move(options)) {
+  const auto context = dist::current_context();
+  const RankSet alive = context ? context->live_ranks() : RankSet{0};
+  ranks_ = options_.ranks.value_or(alive);
+  rank_ = context ? context->rank() : 0;
+  if (!(ranks_ - alive).empty())
+    throw dist::ArgumentError(fmt::format("inspect::{}: there is no rank {}; ranks are {}", options_.inspector,
+                                          (ranks_ - alive).str(), alive.str()));
+  if (!takes_part()) return;
+  if (ranks_.size() == 1) {
+    alone_ = std::make_unique<LocalRound>(ranks_);
+    talk_ = alone_->talk(rank_);
+  } else {
+    talk_ = std::make_unique<ChannelTalk>(Channel::of(*context), rank_, ranks_, options_.deadline);
+  }
+}
+
+size_t Round::place() const {
+  const auto& list = ranks_.ranks();
+  return static_cast<size_t>(std::find(list.begin(), list.end(), rank_) - list.begin());
+}
+
+std::optional<std::vector<json>> Round::open(const json& value) {
+  // Fields as verify has them: a rank that called verify meanwhile says so, too.
+  const Meeting meeting =
+      talk_->meet(json::to_cbor({{"name", options_.object}, {"type", options_.inspector}, {"value", value}}));
+  if (!meeting.missing.empty()) {
+    missing_ = meeting.missing;
+    Finding found = finding(Severity::fault, "missing");
+    found.kind = "call";
+    found.ranks = meeting.missing;
+    found.reference_ranks = ranks_ - meeting.missing;
+    found.message =
+        fmt::format("{} did not call {} within {} s; {} did. Every rank has to call it, for the same thing",
+                    ranks_text(meeting.missing), options_.inspector,
+                    static_cast<double>(options_.deadline.count()) / 1000.0, ranks_text(ranks_ - meeting.missing));
+    add(std::move(found));
+    return std::nullopt;
+  }
+  std::vector<json> values;
+  std::string calls;
+  bool same = true;
+  for (size_t i = 0; i < meeting.values.size(); ++i) {
+    json each = json::from_cbor(meeting.values[i]);
+    const std::string type = each.value("type", ""), name = each.value("name", "");
+    // verify's type is that of its object.
+    same = same && type == options_.inspector && name == options_.object && each.contains("value");
+    calls += fmt::format("{}rank {} for {}{}", calls.empty() ? "" : ", ", ranks_.ranks()[i],
+                         each.contains("value") ? type : "verify", name.empty() ? "" : " of `" + name + "`");
+    values.push_back(std::move(each["value"]));
+  }
+  if (same) return values;
+  Finding found = finding(Severity::fault, "order_mismatch");
+  found.kind = "call";
+  found.ranks = ranks_;
+  found.message = "ranks called inspectors for different things at the same time: " + calls;
+  add(std::move(found));
+  return std::nullopt;
+}
+
+std::vector<std::vector<int64_t>> Round::gather(const std::vector<int64_t>& mine) {
+  std::vector<int64_t> counts;
+  for (const json& each : talk_->exchange_json(mine.size())) counts.push_back(each.get<int64_t>());
+  const int64_t longest = *std::max_element(counts.begin(), counts.end());
+  std::vector<std::vector<int64_t>> result(counts.size());
+  if (longest == 0) return result;
+  const at::Tensor padded = at::zeros({longest}, at::kLong);
+  std::copy(mine.begin(), mine.end(), padded.mutable_data_ptr<int64_t>());
+  const std::vector<at::Tensor> all = talk_->all_gather(padded);
+  for (size_t i = 0; i < result.size(); ++i) {
+    const int64_t* from = all[i].const_data_ptr<int64_t>();
+    result[i].assign(from, from + counts[i]);
+  }
+  return result;
+}
+
+std::vector<std::string> Round::gather_text(const std::string& mine) {
+  constexpr size_t kWord = sizeof(int64_t);
+  std::vector<int64_t> words(1 + (mine.size() + kWord - 1) / kWord);
+  words[0] = static_cast<int64_t>(mine.size());
+  std::memcpy(words.data() + 1, mine.data(), mine.size());
+  std::vector<std::string> result;
+  for (const std::vector<int64_t>& each : gather(words))
+    result.emplace_back(reinterpret_cast<const char*>(each.data() + 1), static_cast<size_t>(each[0]));
+  return result;
+}
+
+void Round::align() { talk_->all_gather(at::zeros({1}, at::kLong)); }
+
+Finding Round::finding(Severity severity, std::string verdict) const {
+  Finding result;
+  result.severity = severity;
+  result.inspector = options_.inspector;
+  result.verdict = std::move(verdict);
+  result.ranks = ranks_;
+  if (!options_.object.empty()) result.object = options_.object;
+  return result;
+}
+
+bool Round::has_fault() const {
+  return std::any_of(findings_.begin(), findings_.end(),
+                     [](const Finding& each) { return each.severity == Severity::fault; });
+}
+
+void Round::close(Report& report, bool publish_them) {
+  report.findings = std::move(findings_);
+  if (publish_them && rank_ == (ranks_ - missing_).ranks().front()) publish(report);
+}
+
+std::string ranks_text(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
+
+std::string counted(int64_t count, const std::string& noun) {
+  if (count == 1) return "1 " + noun;
+  const bool sibilant = noun.ends_with("ch") || noun.ends_with("s");
+  return fmt::format("{} {}{}", count, noun, sibilant ? "es" : "s");
+}
+
+std::string bytes_text(double bytes) {
+  const double size = std::abs(bytes);
+  if (size < 1e3) return fmt::format("{:.0f} B", bytes);
+  if (size < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
+  if (size < 1e9) return fmt::format("{:.1f} MB", bytes / 1e6);
+  return fmt::format("{:.2f} GB", bytes / 1e9);
+}
+
+std::string time_text(double seconds) {
+  const double size = std::abs(seconds);
+  if (size < 1e-3) return fmt::format("{:.0f} µs", seconds * 1e6);
+  if (size < 1) return fmt::format("{:.2f} ms", seconds * 1e3);
+  return fmt::format("{:.2f} s", seconds);
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+namespace {
+/// Columns that a terminal shows: a character of UTF-8 is one.
+size_t width_of(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+bool is_number(const std::string& text) {
+  return text.empty() || text == "-" || (text[0] >= '0' && text[0] <= '9') || text[0] == '-' || text[0] == '+';
+}
+}  // namespace
+
+std::string table_text(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> width;
+  std::vector<bool> numbers;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    width.resize(std::max(width.size(), rows[r].size()));
+    numbers.resize(width.size(), true);
+    for (size_t c = 0; c < rows[r].size(); ++c) {
+      width[c] = std::max(width[c], width_of(rows[r][c]));
+      if (r > 0) numbers[c] = numbers[c] && is_number(rows[r][c]);
+    }
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string pad(width[c] - width_of(row[c]), ' ');
+      line += (c > 0 ? "  " : "") + (numbers[c] ? pad + row[c] : row[c] + pad);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text;
+}
+
+}  // namespace lockstep::inspect

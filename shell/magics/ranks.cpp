@@ -1,0 +1,29 @@
+// %ranks: do the ranks agree on who they are? A cell that calls inspect::ranks on all live ranks.
+#include "protocol/error.h"
+#include "shell/inspector_magic.h"
+#include "shell/magic_arguments.h"
+
+namespace lockstep::shell {
+namespace {
+
+const char* const kUsage = "%ranks [--ranks SPEC]";
+
+CellOutcome ranks(MagicCall& call) {
+  MagicArguments arguments(call.arguments, kUsage);
+  const auto spec = arguments.take_value("", "--ranks");
+  if (!arguments.rest().empty()) throw UsageError(std::string("%ranks takes no words; usage: ") + kUsage);
+  const CellSettings settings = inspector_settings(call, spec);
+  const std::string options = spec ? "inspect::RanksOptions().ranks(" + cxx_ranks(*settings.ranks) + ")" : "";
+  return run_inspector(call, "inspect::ranks(" + options + ")", settings, /*shows=*/true);
+}
+
+const RegisterMagic kRanks({.name = "ranks",
+                            .usage = kUsage,
+                            .summary = "do ranks agree on who they are: numbers, devices, environment, versions, code",
+                            .help = "A row for each rank, and a finding for what they do not agree on.\n"
+                                    "--ranks SPEC   these ranks only",
+                            .line = ranks,
+                            .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell
