@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <deque>
 #include <mutex>
 
 #include "dist/environment.h"
@@ -72,8 +73,31 @@ bool needs_regroup() {
   return context && context->needs_regroup();
 }
 
+namespace {
+constexpr size_t kSpans = 1000;
+std::mutex spans_mutex;
+std::deque<CellSpan> spans;
+
+void note_cell(int64_t cell) {
+  const std::lock_guard lock(spans_mutex);
+  const bool runs = !spans.empty() && spans.back().end_ns == 0;
+  if (runs && spans.back().cell == cell) return;  // another step of it
+  const int64_t now = monotonic_ns();
+  if (runs) spans.back().end_ns = now;
+  if (cell == 0) return;
+  if (spans.size() == kSpans) spans.pop_front();
+  spans.push_back({.cell = cell, .begin_ns = now});
+}
+}  // namespace
+
 void set_thread_context(int64_t cell, int64_t step) {
+  note_cell(cell);
   if (const auto context = current_context()) context->log()->set_context(cell, step);
+}
+
+std::vector<CellSpan> cell_spans() {
+  const std::lock_guard lock(spans_mutex);
+  return {spans.begin(), spans.end()};
 }
 
 bool register_code_range(int64_t cell, const void* begin, size_t size) {

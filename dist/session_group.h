@@ -46,6 +46,13 @@ bool needs_regroup();
 /// The cell (0: none) and step that collectives entered from now on are logged with.
 void set_thread_context(int64_t cell, int64_t step = 0);
 
+/// A cell that this process has run, or runs: CLOCK_MONOTONIC, in nanoseconds; end_ns is 0 while it runs.
+struct CellSpan {
+  int64_t cell = 0, begin_ns = 0, end_ns = 0;
+};
+/// The last 1,000, oldest first, as set_thread_context was told of them.
+std::vector<CellSpan> cell_spans();
+
 /// Code of a loaded cell, so that a reader of the log can say cell and offset of a call site.
 /// False when the table is full: the call sites of this cell stay addresses.
 bool register_code_range(int64_t cell, const void* begin, size_t size);
