@@ -31,6 +31,13 @@ int64_t realtime_minus_monotonic() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec - monotonic_ns();
 }
 
+int32_t this_thread() {
+  static thread_local const int32_t number = static_cast<int32_t>(gettid());
+  return number;
+}
+
+std::string group_name(const Group& group) { return {group.name, strnlen(group.name, sizeof group.name)}; }
+
 std::byte* map_file(int fd, const std::string& what) {
   void* base = mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) {
@@ -161,7 +168,8 @@ void CollectiveLog::remove_group(uint32_t slot) { mapping_.group(slot).state = G
 
 uint64_t CollectiveLog::begin(uint32_t group, int64_t seq, const EntryFields& fields) {
   Header& header = mapping_.header();
-  const uint64_t number = header.next_entry.fetch_add(1, std::memory_order_relaxed);
+  // seq_cst: LongWaits sees this entry, or entered() below sees that it has stopped looking.
+  const uint64_t number = header.next_entry.fetch_add(1, std::memory_order_seq_cst);
   Entry& entry = mapping_.entry(number);
   entry.sequence.store(2 * number + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
@@ -182,6 +190,7 @@ uint64_t CollectiveLog::begin(uint32_t group, int64_t seq, const EntryFields& fi
   entry.reduce_op = fields.reduce_op;
   entry.dimensions = static_cast<uint8_t>(std::min<size_t>(fields.dimensions, 255));
   entry.flags = fields.flags;
+  entry.thread = this_thread();
   entry.word_count = 0;
   if (fields.words) {
     const uint64_t first = header.next_word.fetch_add(fields.words->size(), std::memory_order_relaxed);
@@ -194,6 +203,7 @@ uint64_t CollectiveLog::begin(uint32_t group, int64_t seq, const EntryFields& fi
   for (size_t i = 0; i < kept; ++i) entry.shape[i] = fields.shape[i];
   std::memcpy(entry.group_name, mapping_.group(group).name, sizeof entry.group_name);
   entry.sequence.store(2 * number + 2, std::memory_order_release);
+  if (long_waits_) long_waits_->entered();
   return number;
 }
 
@@ -204,6 +214,10 @@ void CollectiveLog::finish(uint64_t number, EntryState state) {
   if (entry.state.compare_exchange_strong(expected, number * 4 + static_cast<uint64_t>(state),
                                           std::memory_order_acq_rel))
     entry.done_ns.store(now, std::memory_order_release);
+}
+
+void CollectiveLog::watch_long_waits(int64_t limit_ns, std::function<void()> wake) {
+  long_waits_ = std::make_unique<LongWaits>(mapping_, limit_ns, std::move(wake));
 }
 
 void CollectiveLog::set_context(int64_t cell, int64_t step) {
@@ -238,6 +252,9 @@ std::optional<CollectiveRecord> CollectiveLogReader::record(uint64_t number) con
   record.step = entry.step;
   record.entered_ns = entry.entered_ns;
   record.point_to_point = entry.flags & kPointToPoint;
+  record.async = entry.flags & kAsync;
+  record.thread = entry.thread;
+  record.entry = number;
   record.group.assign(entry.group_name, strnlen(entry.group_name, sizeof entry.group_name));
   record.done_ns = entry.done_ns.load(std::memory_order_acquire);
   const uint64_t state = entry.state.load(std::memory_order_acquire);
@@ -282,9 +299,40 @@ std::map<std::string, int64_t> CollectiveLogReader::progress() const {
     const Group& group = mapping_->group(i);
     const GroupState state = group.state.load(std::memory_order_acquire);
     if (group.group_rank < 0 || state == GroupState::unused || state == GroupState::closed) continue;
-    result[std::string(group.name, strnlen(group.name, sizeof group.name))] = group.last_entered;
+    result[group_name(group)] = group.last_entered;
   }
   return result;
+}
+
+std::vector<LoggedGroup> CollectiveLogReader::groups() const {
+  std::vector<LoggedGroup> result;
+  const uint32_t count = mapping_->header().group_count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < std::min(count, kGroupCapacity); ++i) {
+    const Group& group = mapping_->group(i);
+    const GroupState state = group.state.load(std::memory_order_acquire);
+    if (state == GroupState::unused || state == GroupState::closed) continue;
+    LoggedGroup view;
+    view.name = group_name(group);
+    const auto known = std::clamp<int64_t>(group.size, 0, kRanksPerGroup);
+    view.ranks.assign(group.ranks, group.ranks + known);
+    view.member = group.group_rank >= 0;
+    view.entered = group.last_entered;
+    for (int64_t k = 0; k < known; ++k) {
+      if (const int64_t sent = group.sent[k]) view.sent[group.ranks[k]] = sent;
+      if (const int64_t received = group.received[k]) view.received[group.ranks[k]] = received;
+    }
+    result.push_back(std::move(view));
+  }
+  return result;
+}
+
+uint64_t CollectiveLogReader::code_address(int64_t cell, uint64_t offset) const {
+  const Header& header = mapping_->header();
+  for (uint32_t i = header.code_range_count.load(std::memory_order_acquire); i-- > 0;) {
+    const CodeRange& range = mapping_->code_range(i);
+    if (range.cell == cell) return offset < range.size ? range.begin + offset : 0;
+  }
+  return 0;
 }
 
 }  // namespace lockstep::dist

@@ -4,7 +4,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "dist/collective_log_layout.h"
 #include "dist/collective_op.h"
 #include "dist/collective_record.h"
+#include "dist/long_waits.h"
 
 namespace lockstep::dist {
 
@@ -78,10 +81,24 @@ class CollectiveLog {
   /// False when the table is full.
   bool add_code_range(int64_t cell, uint64_t begin, uint64_t size);
 
+  /// Once, before others use the log. See LongWaits.
+  void watch_long_waits(int64_t limit_ns, std::function<void()> wake);
+  LongWaits* long_waits() const { return long_waits_.get(); }
+
   const LogMapping& mapping() const { return mapping_; }
 
  private:
   LogMapping mapping_;
+  std::unique_ptr<LongWaits> long_waits_;
+};
+
+/// A group that a rank knows, as its log has it. Of more than 64 ranks the first 64 are named.
+struct LoggedGroup {
+  std::string name;
+  std::vector<int> ranks;  // of the default group
+  bool member = false;  // this rank is in it
+  int64_t entered = 0;  // number of the last collective
+  std::map<int, int64_t> sent, received;  // point to point: peer → how many sends to it, receives from it were begun
 };
 
 /// Reads a log, its own or another rank's, without stopping the writer.
@@ -93,6 +110,7 @@ class CollectiveLogReader {
 
   int rank() const { return mapping_->header().rank; }
   int64_t pid() const { return mapping_->header().pid; }
+  uint64_t process_start() const { return mapping_->header().process_start; }  // field 22 of /proc/PID/stat
   /// The newest `count` records, oldest first. An entry that was being written is left out.
   std::vector<CollectiveRecord> last(size_t count) const;
   /// Entered and not done, oldest first.
@@ -100,6 +118,11 @@ class CollectiveLogReader {
   std::optional<CollectiveRecord> record(uint64_t entry) const;
   /// Group → sequence number of the last collective entered, of the groups that the rank is in.
   std::map<std::string, int64_t> progress() const;
+  /// Groups that are neither closed nor forgotten, others' too.
+  std::vector<LoggedGroup> groups() const;
+  /// Where this rank has the code of a cell; 0 where it has not loaded it.
+  uint64_t code_address(int64_t cell, uint64_t offset) const;
+  uint64_t entries() const { return mapping_->header().next_entry.load(std::memory_order_acquire); }  // ever begun
 
  private:
   std::optional<LogMapping> owned_;

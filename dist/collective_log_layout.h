@@ -91,7 +91,8 @@ struct Entry {
       dimensions;  // dtype: value of c10::ScalarType, 255: none; reduce_op: of c10d::ReduceOp, 255
   uint8_t flags, reserved[7];
   uint64_t word_begin;  // all_to_all: the split sizes, inputs then outputs, in the ring of words
-  uint32_t word_count, reserved2;
+  uint32_t word_count;
+  int32_t thread;  // the kernel's number of the thread that called
   int64_t shape[kShapeCapacity];  // of the first tensor
   char group_name[64];
 };

@@ -3,15 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
+#include <mutex>
+
+#include "dist/call_order.h"
 
 namespace lockstep::dist {
 
 namespace {
 struct Camp {
   RankSet ranks;
-  CollectiveRecord record;
+  const CalledHere* call;
+  const CollectiveRecord& record() const { return call->record; }
 };
+
+std::mutex place_mutex;
+PlaceOf place_function;
+
+/// Empty where the line is not known here.
+std::string place_of(const CollectiveRecord& record, const CollectiveLogReader& here) {
+  PlaceOf function;
+  {
+    std::lock_guard lock(place_mutex);
+    function = place_function;
+  }
+  if (!function || !record.site_cell) return {};
+  const uint64_t address = here.code_address(*record.site_cell, record.site_offset);
+  return address == 0 ? std::string() : function(address);
+}
 
 std::string named(const RankSet& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.str());
@@ -26,43 +44,68 @@ std::string verdict_of(const CollectiveRecord& a, const CollectiveRecord& b) {
 }
 }  // namespace
 
-CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const std::map<int, CollectiveRecord>& called,
-                                 const RankSet& missing) {
+void set_place_of(PlaceOf place_of) {
+  std::lock_guard lock(place_mutex);
+  place_function = std::move(place_of);
+}
+
+CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const std::map<int, CalledHere>& called,
+                                 const RankSet& missing, const CollectiveLogReader& here) {
   std::vector<Camp> camps;
-  for (const auto& [rank, record] : called) {
-    const auto same = [&](const Camp& camp) { return describe(camp.record) == describe(record); };
+  for (const auto& [rank, call] : called) {
+    const auto same = [&](const Camp& camp) { return describe(camp.record()) == describe(call.record); };
     auto camp = std::find_if(camps.begin(), camps.end(), same);
-    if (camp == camps.end()) camp = camps.insert(camps.end(), Camp{{}, record});
+    if (camp == camps.end()) camp = camps.insert(camps.end(), Camp{{}, &call});
     camp->ranks.insert(rank);
   }
   // The smallest camp first: it is the one to look at.
   std::stable_sort(camps.begin(), camps.end(),
                    [](const Camp& a, const Camp& b) { return a.ranks.size() < b.ranks.size(); });
+  const Camp& smallest = camps.front();
   const Camp& largest = camps.back();
   const bool majority = camps.size() > 1 && 2 * largest.ranks.size() > called.size() + missing.size();
 
   std::string text;
   for (const Camp& camp : camps) {
     text += text.empty()
-                ? fmt::format("{} called {} as #{} of group {}", named(camp.ranks), describe(camp.record), seq, group)
-                : fmt::format(", {} {}", named(camp.ranks), describe(camp.record));
+                ? fmt::format("{} called {} as #{} of group {}", named(camp.ranks), describe(camp.record()), seq, group)
+                : fmt::format(", {} {}", named(camp.ranks), describe(camp.record()));
+    if (const std::string place = place_of(camp.record(), here); !place.empty()) text += " (" + place + ")";
   }
   if (camps.size() == 1) text += ", with sizes that do not fit together";
   if (!missing.empty()) text += fmt::format(" ({} had not come to #{})", named(missing), seq);
-  text +=
-      ". All ranks of a group must make the same calls in the same order, with the same dtype, shape, root and reduce "
-      "operation";
 
   Finding finding;
   finding.severity = Severity::fault;
   finding.inspector = "collectives";
-  finding.verdict = camps.size() == 1 ? "shape_mismatch" : verdict_of(camps.front().record, largest.record);
+  finding.verdict = camps.size() == 1 ? "shape_mismatch" : verdict_of(smallest.record(), largest.record());
+  if (camps.size() == 2) {
+    // Whose call came too early? The one that ranks used to make second.
+    auto order = order_mismatch(largest.call->recent, smallest.call->recent, group, seq);
+    const Camp *right = &largest, *early = &smallest;
+    if (!order) {
+      order = order_mismatch(smallest.call->recent, largest.call->recent, group, seq);
+      std::swap(right, early);
+    }
+    if (order) {
+      finding.verdict = "order_mismatch";
+      text +=
+          order->swapped
+              ? ": the same calls in another order"
+              : fmt::format(": at #{} all called {} and then {}, so {} left out the first or changed the order",
+                            order->before, describe(right->record()), describe(early->record()), named(early->ranks));
+    }
+  }
+  text +=
+      ". All ranks of a group must make the same calls in the same order, with the same dtype, shape, root and reduce "
+      "operation";
   for (const Camp& camp : camps)
     if (!majority || &camp != &largest) finding.ranks = finding.ranks | camp.ranks;
   if (majority) finding.reference_ranks = largest.ranks;
-  finding.op = to_finding_op(largest.record);
+  finding.op = to_finding_op(largest.record());
   finding.op->seq = seq;
   finding.op->group = group;
+  if (const std::string place = place_of(smallest.record(), here); !place.empty()) finding.where = place;
   finding.message = text;
   return CollectiveMismatch(text, finding);
 }

@@ -18,6 +18,12 @@ std::string describe(const CollectiveRecord& record) {
   return text;
 }
 
+bool fit_together(const CollectiveRecord& a, const CollectiveRecord& b) {
+  if (a.op != b.op || a.dtype != b.dtype || a.root != b.root || a.reduce_op != b.reduce_op) return false;
+  if (a.op.starts_with("all_to_all")) return true;  // its sizes may differ
+  return a.shape == b.shape && a.tensor_count == b.tensor_count;
+}
+
 FindingOp to_finding_op(const CollectiveRecord& record) {
   return {.name = record.op, .seq = record.seq, .shape = record.shape, .dtype = record.dtype, .group = record.group};
 }

@@ -31,10 +31,16 @@ struct CollectiveRecord {
   int64_t done_ns = 0;     // 0 until done
   CollectiveState state = CollectiveState::entered;
   bool point_to_point = false;
+  bool async = false;   // the call returned at once; somebody waits for it later, if at all
+  int32_t thread = 0;   // the kernel's number of the thread that called
+  uint64_t entry = 0;   // number in its rank's log
 };
 
 /// "all_reduce float32 [1000] SUM", as errors and tables name it.
 std::string describe(const CollectiveRecord& record);
+
+/// Whether two ranks may call these at the same place of a group.
+bool fit_together(const CollectiveRecord& a, const CollectiveRecord& b);
 
 FindingOp to_finding_op(const CollectiveRecord& record);
 

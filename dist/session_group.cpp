@@ -27,6 +27,16 @@ WaitingCallback& waiting_callback() {
   return callback;
 }
 
+// Asked for before there is a log.
+struct LongWaitWatch {
+  double limit_s = 0;
+  std::function<void()> wake;
+};
+LongWaitWatch& long_wait_watch() {
+  static LongWaitWatch watch;
+  return watch;
+}
+
 std::string choose_backend(const SessionGroupOptions& options) {
   if (options.backend != "auto" && !options.backend.empty()) return options.backend;
   return options.device.starts_with("cuda") && has_backend("nccl") ? "nccl" : "gloo";
@@ -58,6 +68,9 @@ void start_session_group(const SessionGroupOptions& options) {
   {
     std::lock_guard lock(waiting_callback().mutex);
     context->watch().set_callback(waiting_callback().callback);
+  }
+  if (const LongWaitWatch& long_ones = long_wait_watch(); long_ones.wake) {
+    context->log()->watch_long_waits(static_cast<int64_t>(long_ones.limit_s * 1e9), long_ones.wake);
   }
   set_current_context(context);
 }
@@ -118,9 +131,30 @@ std::optional<CollectiveRecord> current_collective() {
   return in_flight.front();
 }
 
+std::vector<CollectiveRecord> collectives_in_flight() {
+  const auto context = current_context();
+  return context ? CollectiveLogReader(context->log()->mapping()).in_flight() : std::vector<CollectiveRecord>{};
+}
+
 std::vector<CollectiveRecord> last_collectives(size_t count) {
   const auto context = current_context();
   return context ? CollectiveLogReader(context->log()->mapping()).last(count) : std::vector<CollectiveRecord>{};
+}
+
+void watch_long_waits(double limit_s, std::function<void()> wake) {
+  long_wait_watch().limit_s = limit_s;
+  long_wait_watch().wake = std::move(wake);
+}
+
+LongWaits::Look long_waits() {
+  const auto context = current_context();  // keeps the log while it is read
+  LongWaits* const watch = context ? context->log()->long_waits() : nullptr;
+  return watch ? watch->look(monotonic_ns()) : LongWaits::Look{};
+}
+
+uint64_t code_address(int64_t cell, uint64_t offset) {
+  const auto context = current_context();
+  return context ? CollectiveLogReader(context->log()->mapping()).code_address(cell, offset) : 0;
 }
 
 void peer_left(int64_t cell, int rank, const std::string& how, const std::map<std::string, int64_t>& progress) {

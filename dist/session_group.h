@@ -14,6 +14,7 @@
 
 #include "dist/collective_record.h"
 #include "dist/errors.h"
+#include "dist/long_waits.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::dist {
@@ -66,12 +67,25 @@ std::map<std::string, int64_t> progress();
 /// The collective that this rank sits in now: the oldest one entered and not done of those that threads wait in, else
 /// of all.
 std::optional<CollectiveRecord> current_collective();
+/// All that were entered and are not done, oldest first.
+std::vector<CollectiveRecord> collectives_in_flight();
 /// The newest `count` records, oldest first.
 std::vector<CollectiveRecord> last_collectives(size_t count);
 
 /// Another rank has left `cell` having entered that many collectives per group (protocol::PeerDone). When this rank
 /// sits in a later one, or enters one while `cell` is still its current cell, the waiting callback is called.
 void peer_left(int64_t cell, int rank, const std::string& how, const std::map<std::string, int64_t>& progress);
+
+/// A rank that sits in collectives for long says so once for each: long_waits() gives those that are new, and when to ask
+/// again. `wake` is called from a thread that enters a collective when it is time to ask afresh; while none is entered
+/// nobody asks. Before start_session_group.
+void watch_long_waits(double limit_s, std::function<void()> wake);
+LongWaits::Look long_waits();
+
+/// Names lines of cells in what is said of collectives that do not match: code address → "cell 7, line 4". Once, at start.
+void set_place_of(std::function<std::string(uint64_t code_address)> place_of);
+/// Where this rank has the code at `offset` of a cell; 0 where it has not loaded it.
+uint64_t code_address(int64_t cell, uint64_t offset);
 
 /// Called (from the thread that noticed, at most once per collective and set of ranks) with the collective and the
 /// ranks that can no longer enter it within the cell. Before or after start_session_group.

@@ -80,6 +80,10 @@ void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_
   generation_ = generation;
   slot_in_log().generation = generation;
   slot_in_log().last_entered = seq;
+  for (uint32_t i = 0; i < kRanksPerGroup; ++i) {  // what was sent before and never received is lost
+    slot_in_log().sent[i] = 0;
+    slot_in_log().received[i] = 0;
+  }
   std::lock_guard lock(mutex_);
   message_.clear();
   slot_in_log().state = GroupState::live;
@@ -251,25 +255,28 @@ int64_t WatchedGroup::mismatch_seen_by_anyone() const {
 }
 
 void WatchedGroup::raise_mismatch(int64_t seq) {
-  std::map<int, CollectiveRecord> called;
+  constexpr size_t kRecent = 200;  // entries in which the usual order of the calls is looked for
+  std::map<int, CalledHere> called;
   RankSet missing;
+  const CollectiveLogReader reader(log_->mapping());
   const Signature& own = log_->mapping().signature(slot_, seq);
   if (own.seq.load() == seq) {
-    if (auto record = CollectiveLogReader(log_->mapping()).record(own.entry))
-      called[global_rank(identity_.group_rank)] = *record;
+    if (auto record = reader.record(own.entry))
+      called[global_rank(identity_.group_rank)] = {*record, reader.last(kRecent)};
   } else {
     missing.insert(global_rank(identity_.group_rank));
   }
   for (const PeerInGroup& peer : peers_) {
     if (!peer.peer.log) continue;
     const auto entry = entry_of_peer(peer, seq);
-    const auto record = entry ? CollectiveLogReader(*peer.peer.log).record(*entry) : std::nullopt;
+    const CollectiveLogReader theirs(*peer.peer.log);
+    const auto record = entry ? theirs.record(*entry) : std::nullopt;
     if (record)
-      called[peer.peer.rank] = *record;
+      called[peer.peer.rank] = {*record, theirs.last(kRecent)};
     else
       missing.insert(peer.peer.rank);
   }
-  const CollectiveMismatch mismatch = make_mismatch(identity_.name, seq, called, missing);
+  const CollectiveMismatch mismatch = make_mismatch(identity_.name, seq, called, missing, reader);
   if (mismatch_hook_) mismatch_hook_(seq);
   break_off(BreakCause::mismatch,
             fmt::format("group {} was shut down because {}. {}", identity_.name, mismatch.what(), kRebuild));

@@ -37,14 +37,16 @@ LOCKSTEP_JSON(Output, cell, stream)
 LOCKSTEP_JSON(Value, cell, text, data)
 LOCKSTEP_JSON(FindingMessage, finding)
 LOCKSTEP_JSON(Waiting, cell, op, missing, where)
+LOCKSTEP_JSON(LongWait, cell, entry, op)
 LOCKSTEP_JSON(Dying, cell, error)
 LOCKSTEP_JSON(Reply, id, body)
 
 static constexpr KindNames<HubMessage> kHub = {"prelude",   "load",     "drop",   "run",    "regroup",
                                                "interrupt", "abort",    "query",  "credit", "peer_done",
                                                "configure", "shutdown", "builtin"};
-static constexpr KindNames<WorkerMessage> kWorker = {"hello",  "ready", "not_ready", "loaded",  "done",  "regrouped",
-                                                     "output", "value", "finding",   "waiting", "dying", "reply"};
+static constexpr KindNames<WorkerMessage> kWorker = {"hello",     "ready",  "not_ready", "loaded",  "done",
+                                                     "regrouped", "output", "value",     "finding", "waiting",
+                                                     "long_wait", "dying",  "reply"};
 
 static nlohmann::json with_version(nlohmann::json header) {
   header["v"] = kProtocolVersion;

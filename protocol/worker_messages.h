@@ -1,7 +1,7 @@
 // Between the session's hub and its workers, over ZeroMQ: one JSON header and binary frames per message.
 //
 // Header: {"v":1,"kind":"load",...}. The hub is a ROUTER, a worker a DEALER whose identity is "rank-R".
-// Phases of a cell, per rank:   Load → Loaded → Run → (Output | Value | FindingMessage | Waiting)* → Done
+// Phases of a cell, per rank:   Load → Loaded → Run → (Output | Value | FindingMessage | Waiting | LongWait)* → Done
 // or, where some rank could not load it: Load → Loaded → Drop. Regroup → Regrouped happens between cells only.
 // Interrupt, Abort, Query, Credit, PeerDone and Shutdown are control: answered by the I/O thread whatever the run
 // thread does.
@@ -89,6 +89,10 @@ struct Abort {
 ///  collectives  arguments {"last": K}: {"collectives": [{"group", "seq", "op", "dtype", "shape", "tensors", "root",
 ///               "reduce_op", "bytes", "cell", "where", "state": entered|done|failed, "entered_s_ago", "took_us"},
 ///               ...]} oldest first
+///  hang         arguments {"sites": [[cell, offset], ...]}: {"state", "cell", "since_s", "stack", "frames" as above, "held"
+///               (the kernel says that the thread does not run), "asleep" (it sleeps in a function of the worker's), "waits":
+///               {"ENTRY": "cell 7, line 4"} by number in the collective log, "last" (line of the newest collective), "sites"
+///               (lines of places in cells, null where this rank has not loaded the cell)}
 struct Query {
   int64_t id = 0;
   std::string what;
@@ -205,6 +209,13 @@ struct Waiting {
   std::string where;
 };
 
+/// This rank sits in a collective for some 100 ms. Told once for each; what the others do says whether it is in vain.
+struct LongWait {
+  int64_t cell = 0;
+  int64_t entry = 0;  // number in its collective log
+  FindingOp op;
+};
+
 /// The process is about to die of a signal or has called exit: last words of the I/O thread.
 struct Dying {
   int64_t cell = 0;
@@ -216,8 +227,8 @@ struct Reply {
   nlohmann::json body;
 };
 
-using WorkerMessage =
-    std::variant<Hello, Ready, NotReady, Loaded, Done, Regrouped, Output, Value, FindingMessage, Waiting, Dying, Reply>;
+using WorkerMessage = std::variant<Hello, Ready, NotReady, Loaded, Done, Regrouped, Output, Value, FindingMessage,
+                                   Waiting, LongWait, Dying, Reply>;
 
 nlohmann::json encode(const HubMessage& message);
 nlohmann::json encode(const WorkerMessage& message);

@@ -44,12 +44,16 @@ int thread_count() {
   return 0;
 }
 
-std::string call_place(const dist::CollectiveRecord& record, Symbols& symbols) {
-  if (record.call_site == 0) return {};
-  const uintptr_t address = record.call_site - 1;
+/// "cell 7, line 4" of a return address; empty where it is not in a cell's text.
+std::string place_of(uint64_t return_address, Symbols& symbols) {
+  const uintptr_t address = return_address - 1;
   const auto frames = symbols.resolve({&address, 1});
   const Frame* frame = innermost_cell_frame(frames);
   return frame ? where(frame->cell, frame->line) : std::string();
+}
+
+std::string call_place(const dist::CollectiveRecord& record, Symbols& symbols) {
+  return record.call_site == 0 ? std::string() : place_of(record.call_site, symbols);
 }
 
 nlohmann::json to_json(const dist::CollectiveRecord& record, Symbols& symbols) {
@@ -102,6 +106,37 @@ nlohmann::json stack_reply(const std::vector<Frame>& frames) {
                      {"object", frame.object}});
   }
   return {{"stack", std::move(stack)}, {"frames", std::move(parts)}};
+}
+
+bool run_thread_held() {
+  // "pid (name) S …"; the run thread is the first of the process.
+  std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const size_t name_end = line.rfind(") ");
+  return name_end != std::string::npos && line.compare(name_end + 2, 1, "R") != 0;
+}
+
+nlohmann::json hang_reply(const nlohmann::json& arguments, bool held, Symbols& symbols) {
+  const auto& state = rank_state();
+  nlohmann::json waits = nlohmann::json::object(), sites = nlohmann::json::array();
+  for (const auto& record : dist::collectives_in_flight())
+    if (const auto place = call_place(record, symbols); !place.empty()) waits[std::to_string(record.entry)] = place;
+  std::string last;
+  if (const auto records = dist::last_collectives(1); !records.empty()) last = call_place(records.front(), symbols);
+  for (const auto& site : arguments.value("sites", nlohmann::json::array())) {
+    const uint64_t address = dist::code_address(site.at(0), site.at(1));
+    const auto place = address == 0 ? std::string() : place_of(address, symbols);
+    sites.push_back(place.empty() ? nlohmann::json() : nlohmann::json(place));
+  }
+  return {{"state", state_name(state.phase.load(), !waits.empty())},
+          {"cell", state.cell.load()},
+          {"since_s", static_cast<double>(RankState::now_ns() - state.since_ns) / 1e9},
+          {"held", held},
+          {"asleep", state.asleep.load()},
+          {"waits", std::move(waits)},
+          {"last", last},
+          {"sites", std::move(sites)}};
 }
 
 nlohmann::json collectives_reply(size_t last, Symbols& symbols) {

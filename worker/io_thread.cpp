@@ -57,6 +57,12 @@ IoThread::IoThread(const Configuration& configuration, Outbox& outbox, OutputPip
   thread_.detach();
 }
 
+void IoThread::look_at_waits() {
+  waits_entered_ = true;
+  const uint64_t one = 1;
+  (void)!::write(event_fd_, &one, sizeof one);
+}
+
 void IoThread::finish() {
   finish_requested_ = true;
   const uint64_t one = 1;
@@ -73,6 +79,7 @@ long IoThread::poll_timeout() const {
   if (read_after_ > now) consider(read_after_);
   if (stack_deadline_) consider(*stack_deadline_);
   if (end_deadline_) consider(*end_deadline_);
+  if (waits_due_) consider(*waits_due_);
   if (!next) return -1;
   return std::max<long>(0, std::chrono::ceil<std::chrono::milliseconds>(*next - now).count());
 }
@@ -107,6 +114,7 @@ void IoThread::run() {
     if (items[0].revents != 0) receive();
     pump(false);
     answer_stack_queries();
+    if (waits_entered_.exchange(false) || (waits_due_ && Clock::now() >= *waits_due_)) tell_long_waits();
     if (take_death_report()) report_death();
     if (finish_requested_ && socket_) {
       pump(true);
@@ -179,13 +187,13 @@ void IoThread::handle_query(const protocol::Query& query) {
   } else if (query.what == "collectives") {
     const auto last = query.arguments.value("last", 20);
     send(protocol::Reply{query.id, collectives_reply(static_cast<size_t>(std::max(0, last)), symbols_)});
-  } else if (query.what == "stack") {
-    const auto phase = rank_state().phase.load();
-    if (phase == Phase::idle) {
-      send(protocol::Reply{query.id, stack_reply({})});
+  } else if (query.what == "stack" || query.what == "hang") {
+    stack_queries_.push_back(query);
+    if (rank_state().phase == Phase::idle) {
+      answer_stack_queries(std::vector<Frame>{});
       return;
     }
-    stack_queries_.push_back(query.id);
+    held_ = run_thread_held();  // before the signal wakes it
     stack_deadline_ = Clock::now() + kStackPatience;
     StackProbe::request(event_fd_);
   } else {
@@ -196,16 +204,34 @@ void IoThread::handle_query(const protocol::Query& query) {
 void IoThread::answer_stack_queries() {
   if (stack_queries_.empty()) return;
   Stack stack;
-  nlohmann::json body;
   if (StackProbe::taken(stack))
-    body = stack_reply(symbols_.resolve(stack));
+    answer_stack_queries(symbols_.resolve(stack));
   else if (Clock::now() >= *stack_deadline_)
-    body = {{"error", "the thread that runs cells does not answer: it blocks signals, or waits in the kernel"}};
-  else
-    return;
-  for (const int64_t id : stack_queries_) send(protocol::Reply{id, body});
+    answer_stack_queries(std::nullopt);
+}
+
+/// `frames`: nothing where the thread has not answered.
+void IoThread::answer_stack_queries(const std::optional<std::vector<Frame>>& frames) {
+  for (const protocol::Query& query : stack_queries_) {
+    nlohmann::json body =
+        query.what == "hang" ? hang_reply(query.arguments, held_, symbols_) : nlohmann::json::object();
+    if (frames)
+      body.update(stack_reply(*frames));
+    else
+      body["error"] = "the thread that runs cells does not answer: it blocks signals, or waits in the kernel";
+    send(protocol::Reply{query.id, std::move(body)});
+  }
   stack_queries_.clear();
   stack_deadline_.reset();
+}
+
+void IoThread::tell_long_waits() {
+  const auto look = dist::long_waits();
+  for (const auto& record : look.waits)
+    if (record.cell > 0)
+      send(protocol::LongWait{record.cell, static_cast<int64_t>(record.entry), dist::to_finding_op(record)});
+  waits_due_.reset();  // steady_clock is CLOCK_MONOTONIC
+  if (look.next_ns) waits_due_ = Clock::time_point(std::chrono::nanoseconds(*look.next_ns));
 }
 
 void IoThread::send(const protocol::WorkerMessage& message, std::string frame) {

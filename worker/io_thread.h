@@ -31,6 +31,8 @@ class IoThread {
 
   /// Its memory is shown in answers to status from now on. On the run thread, once.
   void set_device(const Device* device) { device_ = device; }
+  /// A collective was entered, and nobody looks yet whether it lasts. From any thread.
+  void look_at_waits();
   /// Sends all that has been written and posted and closes the connection. Waits for it, with a limit. Once.
   void finish();
 
@@ -49,6 +51,8 @@ class IoThread {
   void send_outgoing(Outgoing outgoing);
   void report_death();
   void answer_stack_queries();
+  void answer_stack_queries(const std::optional<std::vector<Frame>>& frames);
+  void tell_long_waits();
   void close_connection();
   [[noreturn]] void end_group();
   nlohmann::json status();
@@ -67,8 +71,11 @@ class IoThread {
   int64_t credit_ = protocol::kOutputWindow;
   int64_t output_cell_ = 0;
   Clock::time_point read_after_{};  // small writes are gathered for a moment
-  std::vector<int64_t> stack_queries_;
+  std::vector<protocol::Query> stack_queries_;  // that wait for the run thread's stack
+  bool held_ = false;  // the kernel held the run thread when it was asked
   std::optional<Clock::time_point> stack_deadline_;
+  std::atomic<bool> waits_entered_{false};
+  std::optional<Clock::time_point> waits_due_;  // when to look whether a collective lasts
   std::optional<Clock::time_point> end_deadline_;  // the process is ending; if it has not by then, it is ended
   int exit_code_ = 0;
   std::atomic<bool> finish_requested_{false};

@@ -16,6 +16,8 @@ struct RankState {
   std::atomic<uintptr_t> step{0};    // its code; 0: no code of a cell
   std::atomic<int64_t> since_ns{0};  // CLOCK_MONOTONIC, of the phase
 
+  std::atomic<bool> asleep{false};   // in a function of worker/sleep.cpp
+
   void enter(Phase to) {
     since_ns.store(now_ns());
     phase.store(to);

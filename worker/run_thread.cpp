@@ -24,6 +24,7 @@ namespace {
 
 constexpr int64_t kWarnBelow = 500;  // objects left
 constexpr std::chrono::milliseconds kPeersInterrupt{200};
+constexpr double kLongWait_s = 0.1;  // in a collective, before the session is told
 
 std::string host_name() {
   char name[256] = {};
@@ -102,6 +103,14 @@ bool RunThread::start() {
     set_libtorch_threads(configuration_.threads);
     dist::set_waiting_callback([this](const dist::CollectiveRecord& record, const RankSet& missing) {
       outbox_.report_waiting(record, missing);
+    });
+    dist::watch_long_waits(kLongWait_s, [this] { io_.look_at_waits(); });
+    dist::set_place_of([](uint64_t return_address) {
+      Symbols symbols;  // whichever thread has seen the mismatch asks
+      const uintptr_t address = return_address - 1;
+      const auto frames = symbols.resolve({&address, 1});
+      const Frame* frame = innermost_cell_frame(frames);
+      return frame ? where(frame->cell, frame->line) : std::string();
     });
     inspect::set_finding_sink([this](const Finding& found) {
       Finding finding = found;
@@ -207,7 +216,8 @@ bool RunThread::run_step(const Step& step, int64_t index, int line, protocol::Do
     if (caught.finding) {
       auto finding = *caught.finding;
       finding.cell = done.cell;
-      if (!caught.error.where.empty()) finding.where = caught.error.where;
+      // All ranks name one line, that of the call at fault.
+      if (!finding.where && !caught.error.where.empty()) finding.where = caught.error.where;
       outbox_.post(protocol::FindingMessage{finding});
     }
     return false;

@@ -9,6 +9,7 @@
 
 #include "protocol/cell_abi.h"
 #include "worker/interrupt.h"
+#include "worker/rank_state.h"
 #include "worker/stack.h"
 
 namespace lockstep::worker {
@@ -34,6 +35,11 @@ int64_t now(clockid_t clock) {
 /// Sleeps until `end` on `clock`. Returns what was left when a signal handler of the user's ran, 0 otherwise.
 int64_t sleep_until(clockid_t clock, int64_t end) {
   bool throwable = may_throw_here();
+  // Frames of the worker are left out of stacks, so who asks what the rank is at is told so.
+  struct Asleep {
+    Asleep() { rank_state().asleep = true; }
+    ~Asleep() { rank_state().asleep = false; }
+  } asleep;
   for (;;) {
     const int64_t left = end - now(clock);
     if (left <= 0) return 0;

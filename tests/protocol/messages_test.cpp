@@ -65,6 +65,14 @@ TEST(Messages, FindingKeepsAbsentThingsAbsent) {
   EXPECT_FALSE(m.finding.step);
 }
 
+TEST(Messages, LongWaits) {
+  const LongWait wait{7, 12, FindingOp{.name = "barrier", .seq = 3, .shape = {}, .dtype = "", .group = "default"}};
+  const auto m = through_json<LongWait>(decode_worker_message, WorkerMessage(wait));
+  EXPECT_EQ(m.cell, 7);
+  EXPECT_EQ(m.entry, 12);
+  EXPECT_EQ(m.op.seq, 3);
+}
+
 TEST(Messages, EveryKindHasItsOwnName) {
   std::set<std::string> kinds;
   for (const HubMessage& m :

@@ -75,6 +75,29 @@ TEST_F(TwoRanks, WaitForARankThatHasLeftIsToldAndAborted) {
   EXPECT_EQ(hub.run_cell("with_torch", "sums").status, "ok");
 }
 
+TEST_F(TwoRanks, SayThatTheyWaitForLongAndWhatTheyAreAt) {
+  const auto cell = hub.load("with_torch", "waits_for_one");
+  hub.run(cell);
+  const auto wait = hub.expect<LongWait>(0);
+  EXPECT_EQ(wait.cell, cell);
+  EXPECT_EQ(wait.op.name, "barrier");
+  const auto waiting = hub.query("hang", {}, 0);
+  EXPECT_EQ(waiting["waits"][std::to_string(wait.entry)], waiting["last"]);
+  EXPECT_THAT(waiting["last"].get<std::string>(), HasSubstr("cell 7, line"));
+  EXPECT_THAT(waiting["stack"].dump(), HasSubstr("lockstep::dist::barrier"));
+  EXPECT_EQ(waiting["held"], true);
+  const auto looping = hub.query("hang", {{"sites", {{cell, 0}, {999, 0}}}}, 1);
+  EXPECT_TRUE(looping["waits"].empty());
+  EXPECT_FALSE(looping["stack"].empty());
+  EXPECT_EQ(looping["asleep"], false);
+  ASSERT_EQ(looping["sites"].size(), 2u);
+  EXPECT_TRUE(looping["sites"][1].is_null()) << "no such cell";
+  for (const int rank : {0, 1}) hub.send(Interrupt{cell}, rank);
+  for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, "interrupted");
+  regroup();
+  EXPECT_TRUE(hub.query("hang", {}, 0)["stack"].empty()) << "idle";
+}
+
 TEST_F(TwoRanks, AreInterruptedInACollectiveAndKeepTheirState) {
   hub.run_cell("with_torch", "sums");
   const auto cell = hub.load("with_torch", "waits_for_one");
