@@ -5,6 +5,7 @@
 #include "inspectors/fingerprint.h"
 #include "inspectors/memory.h"
 #include "inspectors/ranks.h"
+#include "inspectors/hang.h"
 #include "inspectors/report.h"
 #include "inspectors/saved_replica.h"
 #include "inspectors/saved_state.h"

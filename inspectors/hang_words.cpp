@@ -1,0 +1,64 @@
+#include "inspectors/hang_words.h"
+
+#include <fmt/format.h>
+
+namespace lockstep::inspect {
+
+std::string rank_words(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
+
+std::string plural(std::string words, size_t count) {
+  for (const auto& [mark, one, more] : {std::tuple{"{has}", "has", "have"}, std::tuple{"{wait}", "waits", "wait"},
+                                        std::tuple{"{does}", "does", "do"}, std::tuple{"{was}", "was", "were"}}) {
+    const std::string name = mark;
+    for (size_t at; (at = words.find(name)) != std::string::npos;)
+      words.replace(at, name.size(), count == 1 ? one : more);
+  }
+  return words;
+}
+
+std::string in_brackets(const std::string& place) { return place.empty() ? "" : " (" + place + ")"; }
+
+std::string call_words(const RankWait& wait) {
+  const dist::CollectiveRecord& call = wait.call;
+  std::string text = fmt::format("{} #{}", call.op, call.seq);
+  if (call.point_to_point && call.root >= 0)
+    text += fmt::format(" {} rank {}", call.op == "recv" ? "from" : "to", call.root);
+  if (call.group != "default" && !call.group.empty()) text += " of " + call.group;
+  return text + in_brackets(wait.where);
+}
+
+std::string seconds_words(double seconds) {
+  return seconds < 10 ? fmt::format("{:.1f} s", seconds) : fmt::format("{:.0f} s", seconds);
+}
+
+std::string left_words(const RankPicture& rank) {
+  switch (rank.place) {
+    case RankPicture::Place::dead:
+      return "died" + (rank.error_type.empty() ? "" : " of " + rank.error_type) + in_brackets(rank.where);
+    case RankPicture::Place::elsewhere:
+      return "{does} not run this cell";
+    case RankPicture::Place::in_cell:
+      return "{has} not left";
+    case RankPicture::Place::left:
+      break;
+  }
+  if (rank.how == "error")
+    return "threw" + (rank.error_type.empty() ? std::string(" an exception") : " " + rank.error_type) +
+           in_brackets(rank.where);
+  if (rank.how == "interrupted") return "{was} interrupted";
+  if (rank.how == "aborted") return "{was} aborted" + in_brackets(rank.where);
+  std::string text = "{has} finished without entering it";
+  if (!rank.recent.empty() && !rank.last_where.empty())
+    text += fmt::format(", its last being {} #{}{}", rank.recent.back().op, rank.recent.back().seq,
+                        in_brackets(rank.last_where));
+  return text;
+}
+
+std::string line_of(const RankPicture& rank, const dist::CollectiveRecord& record) {
+  for (const RankWait& wait : rank.waits)
+    if (wait.call.group == record.group && wait.call.seq == record.seq) return wait.where;
+  if (!rank.recent.empty() && rank.recent.back().entry == record.entry) return rank.last_where;
+  return {};
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,24 @@
+// How hangs are told: names of ranks and calls, and what became of a rank.
+#pragma once
+#include <string>
+
+#include "inspectors/hang_picture.h"
+
+namespace lockstep::inspect {
+
+/// "rank 1", "ranks 0,2".
+std::string rank_words(const RankSet& ranks);
+/// `{has}` and `{wait}` in `words` become what suits so many.
+std::string plural(std::string words, size_t count);
+/// " (cell 7, line 4)"; nothing for nothing.
+std::string in_brackets(const std::string& place);
+/// "all_reduce #12 of group_1 (cell 7, line 4)", "recv #1 from rank 2 (…)".
+std::string call_words(const RankWait& wait);
+/// "12.3 s".
+std::string seconds_words(double seconds);
+/// What a rank that has gone did: "{has} finished without entering it". For plural().
+std::string left_words(const RankPicture& rank);
+/// The line of a call of `rank`; empty where it is not known.
+std::string line_of(const RankPicture& rank, const dist::CollectiveRecord& record);
+
+}  // namespace lockstep::inspect
