@@ -37,7 +37,10 @@ void CellRun::done(int rank, const protocol::Done& message) {
     state.status = "timeout";
     state.error.reset();
   }
-  if (state.status == "interrupted") state.error.reset();
+  if (state.status == "interrupted") {
+    state.error.reset();
+    if (stalled_) state.status = "aborted";
+  }
   const bool consequence = state.status == "aborted" || (state.error && !state.error->root_cause);
   if (state.status != "ok" && !consequence) note_cause(state.status);
 }

@@ -35,6 +35,9 @@ class CellRun {
   /// From now on ranks that end as interrupted or aborted do so because of the time limit.
   void timed_out() { timed_out_ = true; }
 
+  /// From now on ranks that end as interrupted do so because they kept others waiting: the cell is aborted.
+  void stalled() { stalled_ = true; }
+
   RankSet in(Phase phase) const;
   /// Ranks that will still say something: loading, running, waiting.
   RankSet active() const;
@@ -71,7 +74,7 @@ class CellRun {
   std::map<int, Rank> states_;
   std::map<int, protocol::Waiting> waits_;
   std::string first_cause_;
-  bool timed_out_ = false;
+  bool timed_out_ = false, stalled_ = false;
 };
 
 }  // namespace lockstep::shell

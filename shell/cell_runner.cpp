@@ -11,10 +11,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Ranks of a cell mostly leave it together; only where they do not is there anything to tell those that are still in it.
-constexpr milliseconds kPeersLater{20};
-// Ranks that wait for the same one come to it at different times: one finding for all of them.
-constexpr milliseconds kHangGather{200};
 constexpr milliseconds kSecondInterrupt{3000};
 // After a time limit: how long an interrupt may take, then an abort of collectives; what is left then is killed.
 constexpr milliseconds kAfterInterrupt{2000};
@@ -24,13 +20,6 @@ constexpr double kRegroupLimit_s = 30;
 constexpr size_t kRepeatableTexts = 256;
 
 std::string rank_words(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
-
-std::string cause_of(const std::string& how) {
-  if (how == "dead") return "died";
-  if (how == "error") return "left the cell with an error";
-  if (how == "interrupted") return "was interrupted";
-  return "has finished without entering it";
-}
 
 milliseconds seconds_to_ms(double s) { return milliseconds(static_cast<int64_t>(s * 1000)); }
 
@@ -50,14 +39,24 @@ CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& 
                 owed += bytes;
                 if (owed < protocol::kOutputWindow / 4) return;
                 workers_.hub().send(rank, protocol::Credit{std::exchange(owed, 0)});
-              }) {
+              }),
+      hangs_(loop, workers, directory, options,
+             {.cells =
+                  [this] {
+                    std::vector<CellRun*> runs;
+                    for (Open& cell : cells_) runs.push_back(&cell.run);
+                    return runs;
+                  },
+              .current = [this] { return current_ ? &(*current_)->run : nullptr; },
+              .add_finding = [this](Finding finding, int64_t number) { add_finding(std::move(finding), number, -1); },
+              .emit = [this](Event event) { emit_(std::move(event)); },
+              .interrupt = [this](const RankSet& ranks) { interrupt(ranks); }}) {
   folder_.expect(workers_.live());
 }
 
 CellRunner::~CellRunner() {
   cancel_timers();
   if (folder_timer_) loop_.cancel(*folder_timer_);
-  if (peers_timer_) loop_.cancel(*peers_timer_);
   folder_.flush();
 }
 
@@ -171,10 +170,7 @@ CellRunner::OpenCell CellRunner::open(const CellRequest& request, bool has_objec
   event.cell = request.number;
   event.title = request.title;
   event.ranks = request.ranks;
-  cells_.push_back({.run = CellRun(last_id_, request.number, request.ranks, has_objects),
-                    .event = std::move(event),
-                    .hangs_told = {},
-                    .told = {}});
+  cells_.push_back({.run = CellRun(last_id_, request.number, request.ranks, has_objects), .event = std::move(event)});
   folder_.expect(request.ranks);
   return std::prev(cells_.end());
 }
@@ -248,12 +244,12 @@ bool CellRunner::load(OpenCell cell, const protocol::Compiled& compiled, std::ve
 /// Serves until the cell is over, or stuck in a session that leaves hangs to the user.
 void CellRunner::serve_cell(OpenCell cell) {
   start_limits(cell);
-  if (workers_.live() != cell->run.ranks() && !peers_timer_)
-    peers_timer_ = loop_.at(Clock::now() + kPeersLater, [this] { peers_timer_.reset(), tell_peers(); });
+  hangs_.cell_is_served();
   if (interrupted_) interrupt(cell->run.ranks());
   loop_.run_until([&] {
-    return cell->run.over() || (!options_.abort_hangs && !cell_timer_ && cell->run.stuck() && !hang_report_timer_);
+    return cell->run.over() || (!options_.abort_hangs && !cell_timer_ && cell->run.stuck() && !hangs_.is_busy());
   });
+  hangs_.cell_is_left();
   cancel_timers();
 }
 
@@ -277,6 +273,7 @@ CodeResult CellRunner::close(OpenCell cell) {
   result.run_ms = run.run_ms();
   result.rank_status = run.rank_status();
   settle(*cell, true);
+  hangs_.cell_is_over(run.id());
   cells_.erase(cell);
   return result;
 }
@@ -300,7 +297,7 @@ void CellRunner::note_end(const CellRun& run) {
     if (status == "interrupted" || status == "aborted" || status == "timeout") needs_regroup_ = true;
   std::map<std::string, int64_t> entered;
   for (int rank : workers_.live() - busy())
-    for (const auto& [group, count] : collectives_[rank])
+    for (const auto& [group, count] : hangs_.entered_by(rank))
       if (const auto [known, fresh] = entered.emplace(group, count); !fresh && known->second != count)
         needs_regroup_ = true;
 }
@@ -327,8 +324,7 @@ void CellRunner::regroup_if_needed() {
   }
   if (failed.empty() && (live & workers_.live()) == live) {
     needs_regroup_ = false;
-    dead_since_regroup_ = {};
-    for (int rank : live) collectives_[rank].clear();
+    hangs_.regrouped(live);
   } else if (!failed.empty()) {
     say("the ranks could not connect to one another again (" + rank_words(failed) + ": " + why +
         "); collectives will fail until they do: the next cell tries again, %dist_reset starts afresh");
@@ -347,7 +343,7 @@ void CellRunner::message(FromWorker& from) {
           std::string bytes = from.frames.empty() ? std::string() : from.frames[0].to_string();
           folder_.output(rank, number_of(m.cell), m.stream, std::move(bytes), now);
           arm_folder();
-          progress_seen_ = true;
+          hangs_.output_came();
         } else if constexpr (std::is_same_v<M, protocol::Value>) {
           folder_.value(rank, number_of(m.cell), std::move(m.text), std::move(m.data), now);
           arm_folder();
@@ -359,10 +355,15 @@ void CellRunner::message(FromWorker& from) {
         } else if constexpr (std::is_same_v<M, protocol::Done>) {
           done(rank, m);
         } else if constexpr (std::is_same_v<M, protocol::Waiting>) {
-          waiting(rank, m);
+          if (const auto cell = cell_with(rank); cell != cells_.end() && cell->run.id() == m.cell)
+            hangs_.waiting(cell->run, rank, m);
+        } else if constexpr (std::is_same_v<M, protocol::LongWait>) {
+          if (const auto cell = cell_with(rank); cell != cells_.end() && cell->run.id() == m.cell)
+            hangs_.long_wait(cell->run, rank, m);
         } else if constexpr (std::is_same_v<M, protocol::Regrouped>) {
           if (m.generation == generation_) regrouped_[rank] = m;
         } else if constexpr (std::is_same_v<M, protocol::Reply>) {
+          if (hangs_.reply(rank, m)) return;
           if (const auto query = replies_.find(m.id); query != replies_.end()) query->second[rank] = std::move(m.body);
         }
       },
@@ -381,11 +382,12 @@ void CellRunner::loaded(int rank, const protocol::Loaded& message) {
 }
 
 void CellRunner::done(int rank, const protocol::Done& message) {
-  collectives_[rank] = message.collectives;
+  hangs_.entered(rank, message.collectives);
   const auto cell = cell_with(rank);
   if (cell == cells_.end() || cell->run.id() != message.cell) return;
   if (message.regroup) needs_regroup_ = true;
-  const bool was_waiting = cell->run.in(CellRun::Phase::waiting).contains(rank);
+  const bool was_waiting =
+      cell->run.in(CellRun::Phase::waiting).contains(rank) || hangs_.has_told(cell->run.id(), rank);
   cell->run.done(rank, message);
   if (was_waiting) emit_(RankEvent{rank, "idle", ""});
   left(rank, message.status);
@@ -393,12 +395,9 @@ void CellRunner::done(int rank, const protocol::Done& message) {
 }
 
 void CellRunner::left(int rank, const std::string& how) {
-  ++leavings_[rank];
-  how_left_[rank] = how;
   folder_.left(rank, Clock::now());
   arm_folder();
-  if (!busy().empty() && !peers_timer_)
-    peers_timer_ = loop_.at(Clock::now() + kPeersLater, [this] { peers_timer_.reset(), tell_peers(); });
+  hangs_.left(rank, how);
 }
 
 /// A cell that nobody serves any more is closed when its last rank comes back.
@@ -413,7 +412,7 @@ void CellRunner::rank_is_back(OpenCell cell) {
 }
 
 void CellRunner::died(int rank, const protocol::CellError& error) {
-  dead_since_regroup_.insert(rank);
+  hangs_.died(rank);
   needs_regroup_ = true;
   repeatable_.clear();
   const auto cell = cell_with(rank);
@@ -435,86 +434,16 @@ void CellRunner::died(int rank, const protocol::CellError& error) {
   rank_is_back(cell);
 }
 
-/// Tells the ranks that are in a cell of those that are not: what they have entered is all that they will enter.
-void CellRunner::tell_peers() {
-  const RankSet busy_ranks = busy();
-  const RankSet others = (workers_.live() | dead_since_regroup_) - busy_ranks;
-  for (auto& cell : cells_)
-    for (int rank : cell.run.active())
-      for (int peer : others) {
-        const int64_t leaving = leavings_[peer] + 1;
-        if (std::exchange(cell.told[rank][peer], leaving) == leaving) continue;
-        const auto how = how_left_.find(peer);
-        workers_.hub().send(rank, protocol::PeerDone{cell.run.id(), peer, how == how_left_.end() ? "ok" : how->second,
-                                                     collectives_[peer]});
-      }
-}
-
-// ---- Hangs --------------------------------------------------------------------------------------------------------------------
-
-void CellRunner::waiting(int rank, const protocol::Waiting& message) {
-  const auto cell = cell_with(rank);
-  if (cell == cells_.end() || cell->run.id() != message.cell) return;
-  cell->run.waiting(rank, message);
-  emit_(RankEvent{rank, "waiting",
-                  fmt::format("in {} #{}{} for {}, which {} not come", message.op.name, message.op.seq,
-                              message.where.empty() ? "" : " at " + message.where, rank_words(message.missing),
-                              message.missing.size() == 1 ? "does" : "do")});
-  if (hang_report_timer_) {
-    if (!cell->run.stuck()) return;
-    loop_.cancel(*hang_report_timer_);
-  }
-  if (cell->run.stuck()) {
-    hang_report_timer_.reset();
-    report_hangs();
-  } else {
-    hang_report_timer_ = loop_.at(Clock::now() + kHangGather, [this] { hang_report_timer_.reset(), report_hangs(); });
-  }
-}
-
-void CellRunner::report_hangs() {
-  for (auto& cell : cells_) {
-    // One finding per collective that is waited in and ranks that are waited for.
-    std::map<std::pair<std::string, int64_t>, std::pair<RankSet, const protocol::Waiting*>> hangs;
-    for (const auto& [rank, wait] : cell.run.waits()) {
-      auto& [waiters, first] = hangs[{wait.op.group + "/" + wait.op.name + "/" + wait.missing.str(), wait.op.seq}];
-      waiters.insert(rank);
-      first = &wait;
-    }
-    for (const auto& [key, hang] : hangs) {
-      if (!cell.hangs_told.insert(key).second) continue;
-      const auto& [waiters, wait] = hang;
-      Finding finding;
-      finding.severity = Severity::fault;
-      finding.inspector = "hang";
-      finding.verdict = "hang";
-      finding.ranks = wait->missing;
-      finding.reference_ranks = waiters;
-      finding.op = wait->op;
-      if (!wait->where.empty()) finding.where = wait->where;
-      std::string why;
-      for (int rank : wait->missing) {
-        const auto how = how_left_.find(rank);
-        why += fmt::format("{}rank {} {}", why.empty() ? "" : ", ", rank,
-                           cause_of(how == how_left_.end() ? "ok" : how->second));
-      }
-      finding.message =
-          fmt::format("{} {} in {} #{}{}, and {}", rank_words(waiters), waiters.size() == 1 ? "waits" : "wait",
-                      wait->op.name, wait->op.seq, wait->where.empty() ? "" : " (" + wait->where + ")", why);
-      add_finding(std::move(finding), cell.run.number(), -1);
-    }
-    if (options_.abort_hangs && !cell.run.waits().empty())
-      workers_.hub().send(cell.run.in(CellRun::Phase::waiting),
-                          protocol::Abort{"a collective that others will not enter was aborted"});
-  }
-}
-
 /// `from`: the rank that found it; -1 for the session itself. What several ranks find alike is one finding.
 void CellRunner::add_finding(Finding finding, int64_t number, int from) {
   finding.cell = number > 0 ? std::optional(number) : std::nullopt;
   if (from >= 0) {
-    RankSet& sources =
-        finding_sources_[nlohmann::json(finding).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)];
+    nlohmann::json alike = finding;
+    if (finding.inspector == "collectives" && finding.op) {  // not every rank has loaded the cells of all calls
+      alike.erase("message");
+      alike.erase("where");
+    }
+    RankSet& sources = finding_sources_[alike.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)];
     const bool told_by_others = !sources.empty() && !sources.contains(from);
     if (!told_by_others) sources = {};
     sources.insert(from);
@@ -528,12 +457,8 @@ void CellRunner::add_finding(Finding finding, int64_t number, int from) {
 
 void CellRunner::start_limits(OpenCell cell) {
   timeout_stage_ = 0;
-  progress_.clear();
-  progress_seen_ = false;
   if (options_.cell_timeout_s > 0)
     cell_timer_ = loop_.at(Clock::now() + seconds_to_ms(options_.cell_timeout_s), [this] { cell_timeout(); });
-  if (options_.hang_timeout_s > 0)
-    hang_timer_ = loop_.at(Clock::now() + seconds_to_ms(options_.hang_timeout_s), [this] { hang_timeout(); });
 }
 
 void CellRunner::cell_timeout() {
@@ -557,52 +482,6 @@ void CellRunner::cell_timeout() {
   }
 }
 
-/// No output, and no rank in another place than at the last look: after that many seconds it is a hang.
-void CellRunner::hang_timeout() {
-  hang_timer_.reset();
-  if (!current_) return;
-  const int64_t id = (*current_)->run.id();
-  const auto again = [this] {
-    hang_timer_ = loop_.at(Clock::now() + seconds_to_ms(options_.hang_timeout_s), [this] { hang_timeout(); });
-  };
-  std::map<int, nlohmann::json> places;
-  RankSet sitting;
-  for (auto& [rank, status] : query((*current_)->run.active(), "collectives", {{"last", 1}}, milliseconds(500))) {
-    const auto list = status.value("collectives", nlohmann::json::array());
-    if (list.empty()) {
-      places[rank] = nullptr;
-      continue;
-    }
-    const auto& last = list.back();
-    places[rank] = {last.value("group", ""), last.value("seq", int64_t{0}), last.value("state", "")};
-    if (last.value("state", "") == "entered") sitting.insert(rank);
-  }
-  if (!current_ || (*current_)->run.id() != id || (*current_)->run.over()) return;
-  CellRun& run = (*current_)->run;
-  const bool moved = std::exchange(progress_seen_, false) || places != std::exchange(progress_, places);
-  // A rank that computes without a collective is no hang: somebody has to sit in one.
-  if (moved || sitting.empty()) {
-    again();
-    return;
-  }
-  Finding finding;
-  finding.severity = Severity::fault;
-  finding.inspector = "hang";
-  finding.verdict = "hang";
-  finding.ranks = run.active() - sitting;
-  if (finding.ranks.empty())
-    finding.ranks = sitting;
-  else
-    finding.reference_ranks = sitting;
-  finding.message = fmt::format("no progress for {} s: {} {} in a collective", options_.hang_timeout_s,
-                                rank_words(sitting), sitting.size() == 1 ? "sits" : "sit");
-  if (run.active() != sitting) finding.message += ", " + rank_words(run.active() - sitting) + " elsewhere";
-  add_finding(std::move(finding), run.number(), -1);
-  if (!options_.abort_hangs) return;
-  workers_.hub().send(sitting, protocol::Abort{"no progress within --hang-timeout"});
-  interrupt(run.active() - sitting);
-}
-
 void CellRunner::interrupt(const RankSet& ranks) {
   for (auto& cell : cells_) {
     const RankSet inside = cell.run.active() & ranks;
@@ -611,9 +490,18 @@ void CellRunner::interrupt(const RankSet& ranks) {
 }
 
 void CellRunner::abort(const RankSet& ranks, const std::string& reason) {
-  const RankSet inside = busy() & ranks;
-  workers_.hub().send(inside, protocol::Abort{reason});
-  loop_.run_until([&] { return (busy() & inside).empty(); }, Clock::now() + kAbortLimit);
+  const RankSet meant = busy() & ranks;
+  const RankSet outside = hangs_.outside_collectives(meant);
+  workers_.hub().send(meant, protocol::Abort{reason});
+  loop_.run_until([&] { return (busy() & (meant - outside)).empty(); }, Clock::now() + kAbortLimit);
+}
+
+std::vector<inspect::HangPicture> CellRunner::hang_pictures() {
+  const auto answers = query(workers_.live(), "hang", hangs_.question(), milliseconds(1000));
+  std::vector<inspect::HangPicture> pictures;
+  for (const Open& cell : cells_) pictures.push_back(hangs_.picture(&cell.run, answers));
+  if (pictures.empty()) pictures.push_back(hangs_.picture(nullptr, answers));
+  return pictures;
 }
 
 void CellRunner::user_interrupt() {
@@ -690,10 +578,8 @@ void CellRunner::arm_folder() {
 }
 
 void CellRunner::cancel_timers() {
-  for (auto* timer : {&cell_timer_, &hang_timer_, &hang_report_timer_}) {
-    if (*timer) loop_.cancel(**timer);
-    timer->reset();
-  }
+  if (cell_timer_) loop_.cancel(*cell_timer_);
+  cell_timer_.reset();
 }
 
 }  // namespace lockstep::shell

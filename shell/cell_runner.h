@@ -1,5 +1,6 @@
 // Runs cells on the ranks of a session: compile → load everywhere → run → settle, with interrupts, time limits, hangs and deaths on the
-// way. What a cell is at is a CellRun; this class sends the messages and keeps the deadlines.
+// way. What a cell is at is a CellRun, who waits for whom is found out by a HangReporter; this class sends the messages and keeps the
+// deadlines.
 //
 // In a terminal a cell whose last ranks wait for ranks that will not come stays open, and run() returns: `waiting`. Such ranks are busy; cells
 // on the others may still join them.
@@ -19,6 +20,7 @@
 #include "shell/compiler_service.h"
 #include "shell/event_loop.h"
 #include "shell/folding.h"
+#include "shell/hang_reporter.h"
 #include "shell/session_impl.h"
 #include "shell/worker_group.h"
 
@@ -58,7 +60,10 @@ class CellRunner {
   std::map<int, nlohmann::json> query(const RankSet& ranks, const std::string& what, const nlohmann::json& arguments,
                                       std::chrono::milliseconds limit);
   void interrupt(const RankSet& ranks);
+  /// Waits for those that sit in a collective.
   void abort(const RankSet& ranks, const std::string& reason);
+  /// What every rank does now, seen from each open cell; one picture where there is none.
+  std::vector<inspect::HangPicture> hang_pictures();
   /// Ctrl-C, from the loop: stops what run() is at. A second one within 3 s offers to end the ranks that did not come back, a third ends them.
   void user_interrupt();
 
@@ -79,8 +84,6 @@ class CellRunner {
     CellRun run;
     CellEvent event;  // what is known of it before its end
     bool settles = false;  // the compiler waits to hear how it ended
-    std::set<std::pair<std::string, int64_t>> hangs_told;
-    std::map<int, std::map<int, int64_t>> told;  // rank → peer → which leaving of the peer it knows of
   };
   using OpenCell = std::list<Open>::iterator;
 
@@ -111,12 +114,9 @@ class CellRunner {
   void waiting(int rank, const protocol::Waiting& message);
   void left(int rank, const std::string& how);
   void rank_is_back(OpenCell cell);
-  void tell_peers();
-  void report_hangs();
   void add_finding(Finding finding, int64_t number, int from);
   void start_limits(OpenCell cell);
   void cell_timeout();
-  void hang_timeout();
   void arm_folder();
   void cancel_timers();
   OpenCell cell_with(int rank);
@@ -142,10 +142,7 @@ class CellRunner {
   std::map<Source, Object> repeatable_;  // loaded on their ranks, and good as long as nothing has been defined
   int64_t repeatable_since_ = 0;  // CompilerService::definitions()
 
-  std::map<int, std::map<std::string, int64_t>> collectives_;  // rank → group → entered so far
-  std::map<int, int64_t> leavings_;  // rank → how often it has left a cell
-  std::map<int, std::string> how_left_;
-  RankSet dead_since_regroup_, died_while_idle_;
+  RankSet died_while_idle_;
   bool needs_regroup_ = false;
   int64_t generation_ = 0;
   std::map<int, protocol::Regrouped> regrouped_;
@@ -156,10 +153,9 @@ class CellRunner {
   std::vector<Finding> findings_;
   std::map<std::string, RankSet> finding_sources_;  // a finding as text → the ranks that it came from
 
-  std::optional<EventLoop::Timer> folder_timer_, peers_timer_, hang_report_timer_, cell_timer_, hang_timer_;
+  std::optional<EventLoop::Timer> folder_timer_, cell_timer_;
   int timeout_stage_ = 0;
-  std::map<int, nlohmann::json> progress_;  // at the last look of hang_timeout
-  bool progress_seen_ = false;
+  HangReporter hangs_;
 };
 
 }  // namespace lockstep::shell

@@ -207,10 +207,17 @@ void EditLineReader::remember(const std::string& text) {
   }
 }
 
+ssize_t EditLineReader::read_byte(char* byte) {
+  if (typed_ahead_.empty()) return ::read(STDIN_FILENO, byte, 1);
+  *byte = typed_ahead_.front();
+  typed_ahead_.erase(0, 1);
+  return 1;
+}
+
 int EditLineReader::read_character(wchar_t* character) {
   std::string bytes;
   for (;;) {
-    services_.wait(wait_);
+    if (typed_ahead_.empty()) services_.wait(wait_);
     char what;
     while (::read(wake_[0], &what, 1) == 1) {
       if (what == 'i') {
@@ -224,10 +231,11 @@ int EditLineReader::read_character(wchar_t* character) {
     }
     int available = 0;
     epoll_event event;
-    if (::ioctl(STDIN_FILENO, FIONREAD, &available) == 0 && available == 0 && ::epoll_wait(wait_, &event, 1, 0) == 0)
+    if (typed_ahead_.empty() && ::ioctl(STDIN_FILENO, FIONREAD, &available) == 0 && available == 0 &&
+        ::epoll_wait(wait_, &event, 1, 0) == 0)
       continue;
     char byte;
-    const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
+    const ssize_t count = read_byte(&byte);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count <= 0) return 0;
     bytes += byte;

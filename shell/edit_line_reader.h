@@ -28,6 +28,8 @@ class EditLineReader : public LineReader {
   void show() override;
   void remember(const std::string& text) override;
   void interrupt() noexcept override;
+  /// What was typed before read() is called: it comes before what the terminal gives.
+  void type_ahead(const std::string& bytes) { typed_ahead_ += bytes; }
   /// From a signal handler: the terminal has another size, or the program goes on after it was stopped.
   void resized() noexcept;
   void resumed() noexcept;
@@ -48,6 +50,7 @@ class EditLineReader : public LineReader {
   size_t line_end() const;
   Position position_after(std::wstring_view text) const;
   int read_character(wchar_t* character);
+  ssize_t read_byte(char* byte);
   void accept();
   void insert(const std::string& text);
   unsigned char enter(bool force);
@@ -66,6 +69,7 @@ class EditLineReader : public LineReader {
   int wait_ = -1;  // epoll over the terminal and wake_
   std::wstring prompt_;
   int prompt_width_ = 0;
+  std::string typed_ahead_;
   std::string last_;  // newest entry of the history
   bool cancelled_ = false;
   bool reading_ = false;

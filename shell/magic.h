@@ -35,6 +35,7 @@ struct Magic {
   std::string help;                           // what `%NAME?` shows
   std::function<CellOutcome(MagicCall&)> line;                       // empty: it is a cell magic only
   std::function<void(MagicCall&, CellSettings&)> cell;               // empty: it is a line magic only
+  bool at_any_time = false;                   // typed while a cell runs, it is done at once
 };
 
 /// The table of all magics. Names that are unknown throw UsageError with the nearest name.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
 
@@ -19,6 +20,28 @@
 #include "shell/worker_group.h"
 
 namespace lockstep::shell {
+namespace {
+
+constexpr std::chrono::seconds kInterruptLimit{2};
+
+/// Watches a descriptor while a cell runs.
+class Watched {
+ public:
+  Watched(EventLoop& loop, int fd, const std::function<void()>& ready) : loop_(loop), fd_(ready ? fd : -1) {
+    if (fd_ >= 0) loop_.watch(fd_, ready);
+  }
+  ~Watched() {
+    if (fd_ >= 0) loop_.forget(fd_);
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ private:
+  EventLoop& loop_;
+  int fd_;
+};
+
+}  // namespace
 
 /// The cell that run() is at.
 struct RunningCell {
@@ -244,7 +267,14 @@ void Session::Impl::configure(const protocol::Configure& change) {
 const protocol::Configure& Session::Impl::configuration() const { return state_->configuration; }
 
 void Session::Impl::interrupt(const RankSet& ranks) {
-  if (started()) state_->runner->interrupt(ranks);
+  if (!started()) return;
+  state_->runner->interrupt(ranks);
+  state_->loop.run_until([&] { return (state_->runner->busy() & ranks).empty(); },
+                         EventLoop::Clock::now() + kInterruptLimit);
+}
+
+std::vector<inspect::HangPicture> Session::Impl::hang_pictures() {
+  return started() ? state_->runner->hang_pictures() : std::vector<inspect::HangPicture>();
 }
 
 void Session::Impl::abort(const RankSet& ranks, const std::string& reason) {
@@ -273,6 +303,7 @@ CellOutcome Session::Impl::run(const std::string& text, const std::string& title
   cell.title = title;
   cell.text = text;
   state_->cell = &cell;
+  const Watched typing(state_->loop, input_fd, input);  // a copy: the callback may end the watching
   if (state_->runner) state_->runner->clear_findings();
   CellOutcome outcome;
   const auto fail = [&](const char* status, const char* type, const std::string& what) {
@@ -348,6 +379,32 @@ void Session::Impl::serve(int fd, std::optional<std::chrono::milliseconds> limit
   if (fd >= 0) s.loop.forget(fd);
 }
 
+void Session::Impl::stop_watching_typing() {
+  if (input_fd >= 0) state_->loop.forget(input_fd);
+}
+
+/// A magic that works at any time; false where the line is none.
+bool Session::Impl::run_now(const std::string& line) {
+  const size_t begin = line.find_first_not_of(" \t");
+  if (!started() || begin == std::string::npos || line[begin] != '%' || line.compare(begin, 2, "%%") == 0) return false;
+  const size_t end = std::min(line.find_first_of(" \t", begin), line.size());
+  const std::string name = line.substr(begin + 1, end - begin - 1);
+  const auto magics = MagicRegistry::instance().all();
+  const auto magic = std::find_if(magics.begin(), magics.end(),
+                                  [&](const Magic* each) { return each->name == name && each->at_any_time; });
+  if (magic == magics.end()) return false;
+  message(line.substr(begin));  // it was typed without an echo
+  const size_t first = line.find_first_not_of(" \t", end), last = line.find_last_not_of(" \t");
+  MagicCall call{*this, first == std::string::npos ? "" : line.substr(first, last - first + 1), {}, 1};
+  try {
+    (*magic)->line(call);
+  } catch (const UsageError& error) {
+    events.take(ErrorEvent{
+        .cell = state_->cell ? state_->cell->number : 0, .ranks = {}, .type = "usage_error", .message = error.what()});
+  }
+  return true;
+}
+
 void Session::Impl::interrupt_from_signal() noexcept {
   const char byte = 1;
   (void)!::write(state_->signals.write.get(), &byte, 1);
@@ -389,6 +446,12 @@ CellOutcome Session::run(const std::string& text, const std::string& title) {
 }
 void Session::serve(int fd, std::optional<std::chrono::milliseconds> limit) { impl_->serve(fd, limit); }
 void Session::interrupt() noexcept { impl_->interrupt_from_signal(); }
+void Session::watch_typing(int fd, std::function<void()> typed) {
+  impl_->stop_watching_typing();
+  impl_->input_fd = fd;
+  impl_->input = std::move(typed);
+}
+bool Session::run_now(const std::string& line) { return impl_->run_now(line); }
 
 protocol::Completeness Session::is_complete(const std::string& text) {
   const auto response = impl_->ask(protocol::IsComplete{text});

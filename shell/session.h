@@ -5,6 +5,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -62,6 +63,11 @@ class Session {
 
   /// Serves the ranks until `fd` is readable, or the time is over. For front ends that wait for typing.
   void serve(int fd, std::optional<std::chrono::milliseconds> limit = std::nullopt);
+
+  /// For front ends that are typed at: `typed` is called while run() is at a cell and `fd` is readable. -1: not any more.
+  void watch_typing(int fd, std::function<void()> typed);
+  /// Does what works while a cell runs (%hang, %stack, %abort, …) at once. False where the line is no such magic, or nothing runs.
+  bool run_now(const std::string& line);
 
   /// From a signal handler: asks the running cell to stop; a second time within 3 s makes run() offer to end ranks that did not come back.
   void interrupt() noexcept;

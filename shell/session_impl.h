@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "inspectors/hang_picture.h"
 #include "protocol/compiler_messages.h"
 #include "protocol/worker_messages.h"
 #include "shell/event.h"
@@ -105,16 +106,22 @@ struct Session::Impl {
   /// Environment and working directory of all ranks, those that start later too.
   void configure(const protocol::Configure& change);
   const protocol::Configure& configuration() const;
-  /// Ends the running cells of `ranks` with "interrupted"; returns at once.
+  /// Ends the running cells of `ranks` with "interrupted". Returns when they are back, or after 2 s.
   void interrupt(const RankSet& ranks);
   /// Frees `ranks` from the collectives they sit in; their cells end as aborted. Returns when they are back, or after 5
-  /// s.
+  /// s. Others go on, until they call a collective.
   void abort(const RankSet& ranks, const std::string& reason);
+  /// What every rank does now and whom it waits for, seen from each cell that is open; one picture where none is.
+  std::vector<inspect::HangPicture> hang_pictures();
 
   // ---- For Session --------------------------------------------------------------------------------------------------
   CellOutcome run(const std::string& text, const std::string& title);
   void serve(int fd, std::optional<std::chrono::milliseconds> limit);
   void interrupt_from_signal() noexcept;
+  bool run_now(const std::string& line);
+  void stop_watching_typing();
+  int input_fd = -1;  // what is typed while a cell runs
+  std::function<void()> input;
 
  private:
   void run_parts(RunningCell& cell, CellOutcome& outcome);

@@ -155,6 +155,7 @@ class Terminal {
 
   int run_cell(const std::string& text) {
     const std::optional<NoEcho> no_echo = quiet_terminal();
+    if (interactive_) session_.watch_typing(STDIN_FILENO, [this] { take_typed(); });
     try {
       const CellOutcome outcome = session_.run(text);
       return outcome.exit_requested ? kLeave : judge({}, outcome, {}).exit_code;
@@ -162,6 +163,23 @@ class Terminal {
       if (!interactive_) throw;
       renderer_.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "session_error", .message = error.what()});
       return 3;
+    }
+  }
+
+  /// A line was typed while a cell runs: %hang, %stack, %abort and their like are done now, anything else is kept for the prompt.
+  void take_typed() {
+    char bytes[4096];
+    const ssize_t count = ::read(STDIN_FILENO, bytes, sizeof bytes);  // whole lines: the terminal is not in raw mode
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (count <= 0) {  // Ctrl-D, or the terminal is gone
+      editing_->type_ahead("\x04");
+      session_.watch_typing(-1, {});
+      return;
+    }
+    const std::string_view typed(bytes, static_cast<size_t>(count));
+    for (std::string_view line : lines_of(typed)) {
+      const bool whole = line.data() + line.size() < typed.data() + typed.size();
+      if (!whole || !session_.run_now(std::string(line))) editing_->type_ahead(std::string(line) + (whole ? "\n" : ""));
     }
   }
 

@@ -78,7 +78,8 @@ const RegisterMagic kCollectives({.name = "collectives",
                                   .help = "SPEC  these ranks only\n-n K  so many collectives (10)\nAnswered while a "
                                           "cell runs, too; - where a rank has not entered it.",
                                   .line = collectives,
-                                  .cell = {}});
+                                  .cell = {},
+                                  .at_any_time = true});
 
 }  // namespace
 }  // namespace lockstep::shell

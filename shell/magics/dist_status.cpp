@@ -65,7 +65,8 @@ const RegisterMagic kDistStatus(
      .summary = "per rank: state, pid, host, device and memory, cell, collective, and for how long",
      .help = "Answered by the ranks whatever their cells do.",
      .line = dist_status,
-     .cell = {}});
+     .cell = {},
+     .at_any_time = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -17,29 +17,34 @@ RankSet busy_of(MagicCall& call) {
   return ranks;
 }
 
-/// What became of `ranks`.
-void tell(MagicCall& call, const RankSet& ranks, const char* done) {
+std::string words(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
+
+/// What became of `ranks`; the ones that are still in their cells are returned.
+RankSet tell(MagicCall& call, const RankSet& ranks, const char* done) {
   const RankSet left = call.session.busy_ranks() & ranks;
   const RankSet back = ranks - left;
-  const auto words = [](const RankSet& set) { return (set.size() == 1 ? "rank " : "ranks ") + set.str(); };
   if (!back.empty())
     call.session.message(words(back) + (back.size() == 1 ? " was " : " were ") + done, {{"ranks", back}});
-  if (!left.empty()) call.session.message(words(left) + " did not come back", {{"ranks", left}});
+  return left;
 }
 
 CellOutcome interrupt(MagicCall& call) {
-  if (const RankSet ranks = busy_of(call); !ranks.empty()) {
-    call.session.interrupt(ranks);
-    tell(call, ranks, "interrupted");
-  }
+  const RankSet ranks = busy_of(call);
+  if (ranks.empty()) return {};
+  call.session.interrupt(ranks);
+  if (const RankSet left = tell(call, ranks, "interrupted"); !left.empty())
+    call.session.message(words(left) + " did not come back; %hang and %stack say where", {{"ranks", left}});
   return {};
 }
 
 CellOutcome abort(MagicCall& call) {
-  if (const RankSet ranks = busy_of(call); !ranks.empty()) {
-    call.session.abort(ranks, "%abort");
-    tell(call, ranks, "freed");
-  }
+  const RankSet ranks = busy_of(call);
+  if (ranks.empty()) return {};
+  call.session.abort(ranks, "%abort");
+  if (const RankSet left = tell(call, ranks, "freed"); !left.empty())
+    call.session.message(words(left) + (left.size() == 1 ? " is" : " are") +
+                             " not stuck in a collective: %hang says where; %interrupt ends what a rank is at",
+                         {{"ranks", left}});
   return {};
 }
 
@@ -49,7 +54,8 @@ const RegisterMagic kInterrupt(
      .summary = "interrupts the cells of all ranks, or of some; their state is kept",
      .help = "What Ctrl-C does to a cell that runs. Loops, sleeps and collectives end with \"interrupted\".",
      .line = interrupt,
-     .cell = {}});
+     .cell = {},
+     .at_any_time = true});
 
 const RegisterMagic kAbort(
     {.name = "abort",
@@ -57,7 +63,8 @@ const RegisterMagic kAbort(
      .summary = "frees ranks that are stuck in a collective; their state is kept",
      .help = "Their cells end as aborted. The ranks connect to one another again before the next cell.",
      .line = abort,
-     .cell = {}});
+     .cell = {},
+     .at_any_time = true});
 
 }  // namespace
 }  // namespace lockstep::shell

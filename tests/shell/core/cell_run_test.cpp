@@ -30,6 +30,15 @@ TEST(CellRun, RunsWhenAllHaveLoaded) {
   EXPECT_TRUE(run.may_run());
 }
 
+TEST(CellRun, WhoeverIsInterruptedForAStallIsAborted) {
+  CellRun run = running(2);
+  run.stalled();
+  run.done(0, done("aborted", false));
+  run.done(1, done("interrupted"));
+  EXPECT_EQ(run.status(), "aborted");
+  EXPECT_EQ(run.rank_status().at(1), "aborted");
+}
+
 TEST(CellRun, ARefusalOrADeathKeepsItFromRunning) {
   CellRun run(1, 1, {0, 1, 2}, true);
   run.loaded(0, {.cell = 1, .ok = true});

@@ -108,6 +108,22 @@ class OnATerminal(unittest.TestCase):
         program.send("%abort\r")
         program.wait_for("rank 0 was freed")
 
+    def test_magics_that_work_while_a_cell_runs(self):
+        program = self.start()
+        self.run_cell("print", 2)
+        self.paste("print begun\nrank 1 loop")
+        program.wait_for("0-1 │ begun")
+        program.send("%hang\r")
+        program.wait_for("^%hang\ncell 2\nrank 0: has finished the cell\nrank 1: ")
+        program.send("print later\r")
+        program.send("%stack 1\r")
+        program.wait_for("^%stack 1\nrank 1\n")
+        program.send("%stack [9]\r")
+        program.wait_for("ranks are 0-1")
+        program.send("%interrupt 1\r")
+        program.wait_for("rank 1 was interrupted")
+        program.wait_for(r"^In \[3\] ranks 0-1 ▸ print later\n0-1 │ later\n")
+
     def test_a_death_at_the_prompt_is_told_above_it(self):
         program = self.start()
         self.run_cell("print", 2)

@@ -1,0 +1,57 @@
+// %stack: native stacks of the ranks, with the lines of cells named.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "protocol/error.h"
+#include "shell/magic_arguments.h"
+#include "shell/session_impl.h"
+
+namespace lockstep::shell {
+namespace {
+
+const char* const kUsage = "%stack [SPEC]";
+
+std::string stack_text(const nlohmann::json& answer) {
+  if (const auto error = answer.find("error"); error != answer.end()) return "    " + error->get<std::string>() + "\n";
+  std::string text;
+  for (const auto& line : answer.value("stack", nlohmann::json::array()))
+    text += "    " + line.get<std::string>() + "\n";
+  return text.empty() ? "    no cell runs\n" : text;
+}
+
+CellOutcome stack(MagicCall& call) {
+  MagicArguments arguments(call.arguments, kUsage);
+  const auto spec = arguments.rest_word();
+  const RankSet ranks = spec ? call.session.parse_ranks(*spec) : call.session.live_ranks();
+  const auto answers = call.session.query(ranks, "stack");
+  std::vector<std::pair<std::string, RankSet>> shown;  // equal ones once
+  nlohmann::json data = nlohmann::json::object();
+  for (int rank : ranks) {
+    const auto answer = answers.find(rank);
+    const nlohmann::json body = answer == answers.end() ? nlohmann::json{{"error", "no answer"}} : answer->second;
+    data[std::to_string(rank)] = body;
+    const std::string text = stack_text(body);
+    const auto known = std::find_if(shown.begin(), shown.end(), [&](const auto& each) { return each.first == text; });
+    if (known == shown.end())
+      shown.push_back({text, RankSet{rank}});
+    else
+      known->second.insert(rank);
+  }
+  std::string text;
+  for (const auto& [lines, set] : shown) text += (set.size() == 1 ? "rank " : "ranks ") + set.str() + "\n" + lines;
+  call.session.message(ranks.empty() ? "no ranks are running" : text, {{"ranks", ranks}, {"stacks", std::move(data)}});
+  return {};
+}
+
+const RegisterMagic kStack(
+    {.name = "stack",
+     .usage = kUsage,
+     .summary = "native stacks of the ranks, with the lines of cells named",
+     .help = "SPEC  these ranks only\nInnermost first. Answered while a cell runs, too, whatever it does.",
+     .line = stack,
+     .cell = {},
+     .at_any_time = true});
+
+}  // namespace
+}  // namespace lockstep::shell

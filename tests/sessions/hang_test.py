@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Ranks that wait for one another, on real ranks: what is found, where, and that the next cell goes on. Usage: hang_test.py LOCKSTEP [TEST...]
+
+No limit is given unless a test says so: what is proven is told by itself.
+"""
+import sys
+
+from faults_test import Session, check, run_tests
+
+NEXT = """
+// %% next
+auto after = torch::ones({2});
+dist::all_reduce(after);
+std::cout << "sum " << after[0].item<float>() << std::endl;
+"""
+
+
+def finding_of(body, ranks, *options, before="", code=4):
+    """The one fault of a session whose cell is `body`; the session has to go on afterwards."""
+    session = Session(before + "// %% hangs\n" + body + NEXT, "-n", str(ranks), "--keep-going", *options)
+    got = session.finish()
+    faults = [e for e in session.of("finding") if e["severity"] == "fault"]
+    check(len(faults) == 1, f"one fault was expected: {faults}, {session.of('error')}")
+    sums = [e for e in session.of("output") if f"sum {ranks}" in e.get("text", "")]
+    check(sums and sums[0]["ranks"] == list(range(ranks)), f"the next cell did not run on all ranks: {session.events}")
+    check(got == code, f"exit code {got}")
+    statuses = [e["status"] for e in session.of("cell")]
+    return faults[0], session, statuses
+
+
+def test_two_groups_crossed():
+    finding, session, statuses = finding_of("""auto a = dist::new_group({0, 1});
+auto b = dist::new_group({0, 1});
+auto t = torch::ones({2});
+if (rank == 0) dist::all_reduce(t, dist::ReduceOp::SUM, a);
+else dist::all_reduce(t, dist::ReduceOp::SUM, b);
+""", 2)
+    check(finding["inspector"] == "hang" and finding["verdict"] == "hang", f"{finding}")
+    check(finding["kind"] == "other_collective" and finding["ranks"] == [0, 1], f"{finding}")
+    for part in ("rank 0 waits in all_reduce #1 of group_1 (cell 1, line 4) for rank 1",
+                 "rank 1 waits in all_reduce #1 of group_2 (cell 1, line 5) for rank 0"):
+        check(part in finding["message"], f"{finding['message']}")
+    check(statuses == ["aborted", "ok"], f"{statuses}")
+
+
+def test_one_of_three_sits_elsewhere():
+    finding, _, _ = finding_of("""auto pair = dist::new_group({0, 2});
+auto t = torch::ones({2});
+if (rank == 2) dist::barrier(pair);
+else dist::all_reduce(t);
+""", 3)
+    check(finding["ranks"] == [2] and finding["reference_ranks"] == [0, 1], f"{finding}")
+    check("cell 1, line 3" in finding["message"] and "cell 1, line 4" in finding["message"], f"{finding['message']}")
+
+
+def test_a_collective_against_a_receive():
+    finding, _, _ = finding_of("""auto t = torch::ones({2});
+if (rank == 0) dist::all_reduce(t);
+else dist::recv(t, 0);
+""", 2)
+    check(finding["ranks"] == [0, 1], f"{finding}")
+    check("recv #1 from rank 0 (cell 1, line 3)" in finding["message"], f"{finding['message']}")
+
+
+def test_a_receive_that_nobody_sends():
+    finding, _, _ = finding_of("""auto t = torch::ones({2});
+if (rank == 0) dist::recv(t, 1);
+""", 2)
+    check(finding["ranks"] == [1] and finding["kind"] == "finished", f"{finding}")
+
+
+def test_an_asynchronous_collective_that_is_waited_for_late():
+    finding, _, _ = finding_of("""#include <thread>
+auto a = dist::new_group({0, 1});
+auto t = torch::ones({2});
+if (rank == 0) {
+  auto work = dist::all_reduce(t, dist::ReduceOp::SUM, a, true);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  work.wait();
+} else {
+  dist::barrier();
+}
+""", 2)
+    check(finding["kind"] == "other_collective", f"{finding}")
+
+
+def test_a_rank_that_threw():
+    finding, session, statuses = finding_of("""auto t = torch::ones({2});
+if (rank == 1)
+  throw std::runtime_error("no data");
+dist::all_reduce(t);
+""", 2, code=1)
+    check(finding["ranks"] == [1] and finding["kind"] == "threw", f"{finding}")
+    check("rank 1 threw std::runtime_error (cell 1, line 3)" in finding["message"], f"{finding['message']}")
+    check("cell 1, line 4" in finding["message"], f"{finding['message']}")
+    causes = [e for e in session.of("error") if e["root_cause"]]
+    check(len(causes) == 1 and causes[0]["ranks"] == [1], f"{session.of('error')}")
+
+
+def test_a_rank_that_finished():
+    finding, _, _ = finding_of("""auto t = torch::ones({2});
+dist::all_reduce(t);
+if (rank == 0) dist::broadcast(t, 1);
+""", 2)
+    check(finding["kind"] == "finished" and "its last being all_reduce #1 (cell 1, line 2)" in finding["message"], f"{finding}")
+
+
+def test_a_rank_outside_the_group():
+    finding, _, _ = finding_of("""auto pair = dist::new_group({0, 2});
+auto t = torch::ones({2});
+if (rank < 2) dist::all_reduce(t, dist::ReduceOp::SUM, pair);
+""", 3, code=1)
+    check(finding["kind"] == "outside_group" and finding["ranks"] == [1, 2], f"{finding}")
+    check("rank 1, which is not in group_1 (ranks 0,2)" in finding["message"], f"{finding['message']}")
+
+
+def test_calls_that_do_not_match_name_both_lines():
+    finding, _, _ = finding_of("""auto t = torch::ones({2});
+if (rank == 1) dist::broadcast(t, 0);
+else dist::all_reduce(t);
+""", 3, code=1)
+    check(finding["inspector"] == "collectives" and finding["verdict"] == "op_mismatch", f"{finding}")
+    check(finding["ranks"] == [1] and finding["where"] == "cell 1, line 2", f"{finding}")
+    check("(cell 1, line 2)" in finding["message"] and "(cell 1, line 3)" in finding["message"], f"{finding['message']}")
+
+
+def test_the_same_calls_in_another_order():
+    finding, _, _ = finding_of("""auto t = torch::ones({2});
+auto u = torch::ones({3});
+for (int step = 0; step < 3; ++step) {
+  if (step < 2 || rank == 0) dist::all_reduce(t);
+  dist::all_reduce(u);
+  if (step == 2 && rank == 1) dist::all_reduce(t);
+}
+""", 2, code=1)
+    check(finding["verdict"] == "order_mismatch", f"{finding}")
+    check("cell 1, line 4" in finding["message"] and "cell 1, line 5" in finding["message"], f"{finding['message']}")
+
+
+def test_nobody_compares():
+    finding, _, _ = finding_of("""auto t = torch::ones({2});
+if (rank == 1) dist::barrier();
+else dist::all_reduce(t);
+""", 2, "--check-collectives", "off")
+    check(finding["inspector"] == "hang" and finding["verdict"] == "op_mismatch", f"{finding}")
+    check("cell 1, line 2" in finding["message"] and "cell 1, line 3" in finding["message"], f"{finding['message']}")
+
+
+def stalled(body, kind, words):
+    finding, _, _ = finding_of("""#include <thread>
+#include <mutex>
+#include <future>
+auto t = torch::ones({2});
+""" + body + """
+dist::all_reduce(t);
+""", 2, "--hang-timeout", "0.4")
+    check(finding["ranks"] == [1] and finding["reference_ranks"] == [0], f"{finding}")
+    check(finding["kind"] == kind and words in finding["message"], f"{finding}")
+    check("cell 1, line 5" in finding["message"] and "cell 1, line 6" in finding["message"], f"{finding['message']}")
+
+
+def test_a_rank_that_sleeps():
+    stalled("if (rank == 1) std::this_thread::sleep_for(std::chrono::hours(1));", "sleeping", "rank 1: sleeps at cell 1")
+
+
+def test_an_endless_loop():
+    stalled("if (rank == 1) for (volatile long i = 0;; i = i + 1) {}", "computing", "rank 1: computes at cell 1")
+
+
+def test_long_waits_are_state():
+    session = Session("""// %% late
+#include <thread>
+auto t = torch::ones({2});
+if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+dist::all_reduce(t);
+""" + NEXT, "-n", "2")
+    check(session.finish() == 0, "exit code")
+    check(not session.of("finding"), f"{session.of('finding')}")
+    said = [e for e in session.of("rank") if e["state"] == "waiting"]
+    check(len(said) == 1 and said[0]["rank"] == 0, f"{said}")
+    check("in all_reduce #1 (cell 1, line 4) for rank 1, which sleeps at cell 1, line 3" in said[0]["message"], f"{said}")
+
+
+def test_a_straggler_is_a_note():
+    session = Session("""// %% slow
+#include <thread>
+auto t = torch::ones({2});
+for (int step = 0; step < 40; ++step) {
+  if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(130));
+  dist::all_reduce(t);
+}
+""" + NEXT, "-n", "2")
+    check(session.finish() == 0, "exit code")
+    notes = session.of("finding")
+    check(len(notes) == 1 and notes[0]["verdict"] == "straggler" and notes[0]["severity"] == "note", f"{notes}")
+    check(notes[0]["ranks"] == [1], f"{notes}")
+
+
+def test_training_goes_on_after_an_abort():
+    before = """// %% model
+torch::manual_seed(1);
+torch::nn::Linear model(4, 2);
+ddp::DistributedDataParallel net(model);
+torch::optim::SGD optimizer(model->parameters(), 0.1);
+auto step = [&] {
+  optimizer.zero_grad();
+  net(torch::full({3, 4}, 1.0 + rank)).sum().backward();
+  optimizer.step();
+};
+step();
+auto weight = model->weight.detach().clone();
+"""
+    session = Session(before + """// %% hangs tags=["expects-finding=hang:hang"]
+auto other = dist::new_group({0, 1});
+if (rank == 0) dist::barrier(other);
+else step();
+// %% goes on
+std::cout << "kept " << torch::equal(weight, model->weight) << std::endl;
+for (int i = 0; i < 3; ++i) step();
+dist::barrier(other);
+auto sum = model->weight.detach().clone();
+dist::all_reduce(sum);
+std::cout << "equal " << torch::allclose(sum, 2 * model->weight) << std::endl;
+""", "-n", "2")
+    check(session.finish() == 0, f"{session.of('error')}")
+    text = "".join(e.get("text", "") for e in session.of("output"))
+    check("kept 1" in text and "equal 1" in text, text)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests(globals()))
