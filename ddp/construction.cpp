@@ -14,6 +14,7 @@
 #include "ddp/reducer_factory.h"
 #include "ddp/state.h"
 #include "ddp/sync_batch_norm.h"
+#include "ddp/wrappers.h"
 #include "dist/dist.h"
 
 namespace lockstep::ddp::detail {
@@ -69,6 +70,7 @@ State::State(std::shared_ptr<torch::nn::Module> wrapped, Options given)
 }
 
 State::~State() {
+  forget_wrapper(*this);
   for (auto& [accumulator, key] : watch_hooks) accumulator->del_post_hook(key);
 }
 
@@ -185,6 +187,7 @@ void State::construct() {
   if (!options.delay_all_reduce_named_params().empty()) delayed = std::make_shared<DelayedAllReduce>(*this);
   if (needs_reducer()) make_reducer();
   if (options.mixed_precision()) low_precision = LowPrecision::install(*this);
+  remember_wrapper(*this);
   // Converted BatchNorms of this module are looked for once, here.
   converts_batch_norm = has_converted_batchnorm(*module);
 }
@@ -293,6 +296,7 @@ void State::reset() {
   if (delayed) delayed->reset();
   announced = Announced::kNothing;
   backward_runs = false;
+  told_steps = steps;  // what failed is no step
   join.reset();
 }
 
@@ -310,6 +314,7 @@ void State::broadcast_buffers(int src) {
   std::vector<torch::Tensor> tensors;
   for (auto& [name, buffer] : buffers) tensors.push_back(buffer);
   if (!tensors.empty()) c10d::broadcast_coalesced(group, tensors, kBroadcastBytes, src);
+  buffers_written = false;
 }
 
 void State::broadcast_module_states(int src) {
@@ -323,6 +328,7 @@ void State::broadcast_module_states(int src) {
   }
   if (options.broadcast_buffers()) {
     for (auto& [name, buffer] : buffers) tensors.push_back(buffer);
+    buffers_written = false;
   }
   if (!tensors.empty()) c10d::broadcast_coalesced(group, tensors, kBroadcastBytes, src);
 }

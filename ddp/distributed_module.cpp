@@ -8,6 +8,7 @@
 #include "ddp/join.h"
 #include "ddp/state.h"
 #include "ddp/sync_batch_norm.h"
+#include "ddp/wrappers.h"
 
 namespace lockstep::ddp {
 
@@ -146,6 +147,20 @@ std::vector<Bucket> DistributedModule::buckets() const {
 const std::vector<std::string>& DistributedModule::reduced_parameter_names() const { return state_->names; }
 int64_t DistributedModule::steps() const { return state_->steps; }
 void DistributedModule::set_steps(int64_t steps) const { state_->steps = steps; }
+std::shared_ptr<const void> DistributedModule::on_step(std::function<void()> listener) const {
+  auto kept = std::make_shared<const detail::StepListener>(std::move(listener));
+  state_->step_listeners.push_back(kept);
+  return kept;
+}
+bool DistributedModule::last_forward_was_local() const { return !state_->require_forward_param_sync; }
+bool DistributedModule::is_out_of_data() const { return state_->answered > 0; }
+bool DistributedModule::is_behind() const { return state_->join && state_->answered > 0; }
+bool DistributedModule::buffers_may_differ() const { return state_->buffers_written; }
+std::optional<DistributedModule> DistributedModule::around(const torch::nn::Module& module) {
+  auto state = detail::find_wrapper(module);
+  if (!state) return std::nullopt;
+  return DistributedModule(std::move(state));
+}
 const Options& DistributedModule::options() const { return state_->options; }
 const c10::intrusive_ptr<c10d::ProcessGroup>& DistributedModule::process_group() const { return state_->group; }
 torch::Device DistributedModule::device() const { return state_->device; }

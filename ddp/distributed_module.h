@@ -8,6 +8,7 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,20 @@ class DistributedModule {
   int64_t steps() const;
   /// For tools that run steps and take them back: the count is `steps` again. Local.
   void set_steps(int64_t steps) const;
+  /// Calls `listener` after each synchronised backward, on the thread that runs backward, as long as what is returned lives. In
+  /// join() also for each one that this rank answers for others, so that all ranks are told equally often.
+  std::shared_ptr<const void> on_step(std::function<void()> listener) const;
+  /// Whether the last forward that recorded gradients ran under no_sync, so that its gradients stay on this rank.
+  bool last_forward_was_local() const;
+  /// Whether this rank has answered steps of other ranks in join() since its own last forward: its gradients are old.
+  bool is_out_of_data() const;
+  /// The same while join() still runs: its parameters are old, too, until all take the model of a rank that trained last.
+  bool is_behind() const;
+  /// Whether a forward has run since the buffers were made equal. With broadcast_buffers they differ until the next forward then,
+  /// where it writes them: each rank sees batches of its own.
+  bool buffers_may_differ() const;
+  /// The wrapper that lives around `module`, if there is one.
+  static std::optional<DistributedModule> around(const torch::nn::Module& module);
   const Options& options() const;
   const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
   torch::Device device() const;
@@ -126,6 +141,8 @@ class DistributedModule {
   DistributedModule(std::shared_ptr<torch::nn::Module> module, Options options);
 
  private:
+  explicit DistributedModule(std::shared_ptr<detail::State> state) : state_(std::move(state)) {}
+
   std::shared_ptr<detail::State> state_;
 };
 

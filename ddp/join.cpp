@@ -49,6 +49,9 @@ void answer_one_step(State& state) {
     state.group->allreduce(tensors)->wait();
   }
   state.reducer->push_rebuilt_params_for_all_indices();
+  ++state.answered;
+  ++state.steps;
+  state.tell_step_listeners();
 }
 
 // Whatever way the loop ends, later forwards are not to notify a join that is over.

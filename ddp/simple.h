@@ -65,6 +65,9 @@ class SimpleDistributedDataParallel {
   }
 
   M* operator->() { return module_.get(); }
+  const std::shared_ptr<M>& module() const { return module_; }
+  /// Whether sync_gradients would reduce.
+  bool syncs_gradients() const { return do_sync_; }
 
  private:
   std::shared_ptr<M> module_;

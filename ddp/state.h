@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ namespace lockstep::ddp::detail {
 class DelayedAllReduce;
 class LowPrecision;
 struct State;
+using StepListener = std::function<void()>;
 
 using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
 
@@ -81,6 +83,11 @@ struct State : std::enable_shared_from_this<State> {
   bool sink_clone = true;
   std::optional<JoinState> join;
   int64_t steps = 0;
+  int64_t told_steps = 0;  // of these the listeners know
+  std::vector<std::weak_ptr<const StepListener>> step_listeners;
+  int64_t answered = 0;  // steps of other ranks, answered in join() since this rank's own last forward
+  bool buffers_written =
+      false;  // a forward has run since they were made equal: it may have written them, on each rank its own
 
   Announced announced = Announced::kNothing;
   bool backward_runs = false;
@@ -118,6 +125,8 @@ struct State : std::enable_shared_from_this<State> {
 
   /// Gives parameters whose values were exchanged (torch::load, set_data) their accumulators back.
   void keep_accumulators();
+  /// Each synchronised backward once, when it is over.
+  void tell_step_listeners();
   void check_last_backward();
   std::vector<std::string> parameters_left_out() const;
 

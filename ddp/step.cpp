@@ -65,6 +65,9 @@ std::string list_of(const std::vector<std::string>& words) {
 
 void State::before_forward() {
   follow_regroup();
+  // With mixed precision nothing tells the end of a backward.
+  if (options.mixed_precision() && !join) tell_step_listeners();
+  answered = 0;
   if (join) take_turn();
   if (low_precision) low_precision->restore();  // a forward without a backward came before
   const bool grad = torch::GradMode::is_enabled();
@@ -112,6 +115,7 @@ void State::after_forward(const TensorPointers& outputs) {
   if (buffer_hook && buffer_hook_location == BufferCommHookLocation::kPostForward && buffers_are_due())
     synchronise_buffers();
 
+  buffers_written = true;
   const bool grad = torch::GradMode::is_enabled();
   const bool reduces = grad && require_backward_grad_sync;
   const bool searches = reduces && options.find_unused_parameters() && !static_graph;
@@ -169,6 +173,7 @@ void State::synchronise_buffers() {
     return;
   }
   const auto futures = buffer_hook(buffers);
+  buffers_written = false;
   if (futures.empty() || !reducer) return;
   c10::List<c10::intrusive_ptr<c10::ivalue::Future>> list(c10::FutureType::create(c10::TensorType::get()));
   for (const auto& future : futures) list.push_back(future);
@@ -234,6 +239,15 @@ void State::reduction_ended() {
   // With a static graph backward may nest, and the Reducer does not know before the outermost has ended.
   if (!static_graph) announced = Announced::kNothing;
   if (options.gradient_as_bucket_view()) hand_out_detached_views();
+  tell_step_listeners();
+}
+
+void State::tell_step_listeners() {
+  if (told_steps == steps) return;
+  told_steps = steps;
+  std::erase_if(step_listeners, [](const auto& each) { return each.expired(); });
+  for (const auto& each : std::vector(step_listeners))
+    if (const auto listener = each.lock()) (*listener)();
 }
 
 // LibTorch's Optimizer::zero_grad() detaches gradients in place, which autograd refuses for views. The same memory under a handle

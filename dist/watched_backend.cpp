@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "dist/call_context.h"
+#include "dist/collective_listener.h"
 #include "dist/sigpipe.h"
 #include "dist/watched_work.h"
 
@@ -94,6 +95,7 @@ void WatchedBackend::setGroupUid(const std::string& uid) {
 template <typename Issue>
 WatchedBackend::WorkPtr WatchedBackend::run(Call& call, OpType type, bool async, Issue&& issue,
                                             std::function<void()> finally) {
+  tell_collective_listener();
   if (async) call.fields.flags |= log_layout::kAsync;
   std::unique_lock lock(order_);
   const Entered entered = group_->enter(call.fields);

@@ -10,6 +10,7 @@
 
 #include "dist/collective_op.h"
 #include "inspectors/differences.h"
+#include "inspectors/text.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -54,8 +55,6 @@ std::string list_text(const json& shape) {
   for (const auto& size : shape) text += (text.empty() ? "" : ", ") + size.dump();
   return "[" + text + "]";
 }
-
-std::string ranks_text(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
 
 /// An aspect of an item on which ranks can be at odds, and what findings call that.
 struct Aspect {

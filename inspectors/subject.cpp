@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "ddp/options.h"
+#include "dist/dist.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -159,18 +160,41 @@ bool write_options(const OptimizerOptions& options, const StateWriter& write) {
 
 }  // namespace
 
-void describe(Subject& subject, const std::string& prefix, const torch::nn::Module& module) {
+namespace {
+
+void describe_tensors(Subject& subject, const std::string& prefix, const torch::nn::Module& module) {
   set_type(subject, prefix, "module");
-  for (const auto& each : module.named_parameters())
+  for (const auto& each : module.named_parameters()) {
     add_tensor(subject, joined(prefix, each.key()), "parameter", each.value());
+    subject.stepped.push_back(each.value());
+  }
   for (const auto& each : module.named_buffers())
     add_tensor(subject, joined(prefix, each.key()), "buffer", each.value());
 }
 
-void describe(Subject& subject, const std::string& prefix, const ddp::DistributedModule& module) {
-  describe(subject, prefix, static_cast<const torch::nn::Module&>(*module.module()));
-  subject.buffers_are_local = !module.options().broadcast_buffers();
-  subject.step = module.steps();
+}  // namespace
+
+void describe(Subject& subject, const std::string& prefix, const torch::nn::Module& module) {
+  if (const auto wrapper = ddp::DistributedModule::around(module))
+    describe(subject, prefix, *wrapper);
+  else
+    describe_tensors(subject, prefix, module);
+}
+
+void describe(Subject& subject, const std::string& prefix, const ddp::DistributedModule& wrapper) {
+  describe_tensors(subject, prefix, *wrapper.module());
+  subject.buffers_are_local = !wrapper.options().broadcast_buffers();
+  subject.buffers_are_written = wrapper.buffers_may_differ();
+  subject.step = wrapper.steps();
+  subject.wrapper = wrapper;
+}
+
+RankSet ranks_of(const ddp::DistributedModule& wrapper, const RankSet& alive) {
+  try {
+    return RankSet(dist::get_process_group_ranks(wrapper.process_group())) & alive;
+  } catch (const dist::ArgumentError&) {  // a group that dist did not make: of all ranks, as far as can be known
+    return alive;
+  }
 }
 
 void describe(Subject& subject, const std::string& prefix, const torch::optim::Optimizer& optimizer) {
@@ -180,6 +204,7 @@ void describe(Subject& subject, const std::string& prefix, const torch::optim::O
   for (size_t g = 0; g < groups.size(); ++g) {
     const std::string group = groups.size() == 1 ? "" : fmt::format("{}.", g);
     const auto& parameters = groups[g].params();
+    subject.stepped.insert(subject.stepped.end(), parameters.begin(), parameters.end());
     if (!groups[g].has_options() ||
         !write_options(groups[g].options(), StateWriter(subject, joined(prefix, group), "hyperparameter")))
       add_value(subject, joined(prefix, group + "options"), "unsupported", "compared by the learning rate alone");
@@ -197,6 +222,7 @@ void describe(Subject& subject, const std::string& prefix, const torch::optim::O
 void describe(Subject& subject, const std::string& prefix, const at::Tensor& tensor) {
   set_type(subject, prefix, "tensor");
   add_tensor(subject, prefix, "tensor", tensor);
+  if (tensor.defined()) subject.stepped.push_back(tensor);
 }
 
 void describe(Subject& subject, const std::string& prefix, const at::Generator& generator) {

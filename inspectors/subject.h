@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ddp/distributed_module.h"
+#include "protocol/rank_set.h"
 
 namespace lockstep::inspect {
 
@@ -33,13 +34,17 @@ struct Subject {
   std::string type;  // "module", "optimizer", "tensor", …
   std::vector<Item> items;
   bool buffers_are_local = false;  // a wrapper with broadcast_buffers = false: each rank has its own
+  bool buffers_are_written = false;  // a wrapper's, by a forward since it made them equal
   std::optional<int64_t> step;
+  std::optional<ddp::DistributedModule> wrapper;  // that lives around the module
+  std::vector<at::Tensor> stepped;  // what an optimizer's step changes: parameters, or the tensors themselves
 };
 
 /// All generators of this rank: `verify(inspect::rng())`.
 struct Rng {};
 inline Rng rng() { return {}; }
 
+/// A bare module that a wrapper lives around is taken for the wrapper.
 void describe(Subject& subject, const std::string& prefix, const torch::nn::Module& module);
 void describe(Subject& subject, const std::string& prefix, const ddp::DistributedModule& module);
 /// State by parameter: `0.exp_avg` is that of the first parameter of the first group, `1.0.exp_avg` that of the second
@@ -80,6 +85,8 @@ concept Tuple = requires { typename std::tuple_size<T>::type; };
 template <typename T>
 concept Value = std::is_arithmetic_v<T> || std::is_convertible_v<T, std::string> || std::same_as<T, nlohmann::json>;
 template <typename T>
+concept SyncsGradients = requires(T& object) { object.sync_gradients(); };
+template <typename T>
 inline constexpr bool kNotSupported = false;
 
 inline std::string joined(const std::string& prefix, const std::string& name) {
@@ -108,6 +115,8 @@ void describe_any(Subject& subject, const std::string& prefix, const T& object) 
     describe(subject, prefix, static_cast<const torch::nn::Module&>(*object.ptr()));
   } else if constexpr (detail::WithModule<T>) {
     describe(subject, prefix, static_cast<const torch::nn::Module&>(*object.module()));
+    if constexpr (detail::SyncsGradients<T>)
+      subject.buffers_are_local = true;  // a loop by hand, which leaves them alone
   } else if constexpr (std::derived_from<T, at::Tensor>) {
     describe(subject, prefix, static_cast<const at::Tensor&>(object));
   } else if constexpr (std::same_as<T, at::Generator>) {
@@ -161,5 +170,8 @@ Subject subject_of(const T& object, std::string name) {
   describe_any(subject, "", object);
   return subject;
 }
+
+/// The ranks of the wrapper's group, of those that are alive.
+RankSet ranks_of(const ddp::DistributedModule& wrapper, const RankSet& alive);
 
 }  // namespace lockstep::inspect

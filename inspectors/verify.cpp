@@ -12,6 +12,7 @@
 #include "inspectors/differences.h"
 #include "inspectors/fingerprint.h"
 #include "inspectors/structure.h"
+#include "inspectors/text.h"
 #include "inspectors/verify_findings.h"
 
 namespace lockstep::inspect {
@@ -116,7 +117,8 @@ std::vector<ItemDifference> by_moving(Talk& talk, const Subject& subject, const 
   return differences;
 }
 
-Report verify_over(Talk& talk, const Subject& subject, const VerifyOptions& options) {
+/// `behind`: becomes the ranks that join() has left behind, where they are some and not all; then nothing else has been done.
+Report verify_over(Talk& talk, const Subject& subject, const VerifyOptions& options, RankSet* behind = nullptr) {
   const auto start = Clock::now();
   Report report;
   report.tensors = static_cast<int64_t>(subject.items.size());
@@ -132,7 +134,9 @@ Report verify_over(Talk& talk, const Subject& subject, const VerifyOptions& opti
                           {"type", subject.type},
                           {"method", static_cast<int>(options.method())},
                           {"structure", structure},
-                          {"content", content}};
+                          {"content", content},
+                          {"written", subject.buffers_are_written},
+                          {"behind", subject.wrapper && subject.wrapper->is_behind()}};
   const Meeting meeting = talk.meet(json::to_cbor(signature));
   VerifyFindings findings(subject, talk.ranks(), options);
   const auto finish = [&] {
@@ -154,6 +158,14 @@ Report verify_over(Talk& talk, const Subject& subject, const VerifyOptions& opti
     findings.different_objects(signatures);
     return finish();
   }
+  if (behind && !all_agree("behind")) {
+    for (size_t i = 0; i < signatures.size(); ++i)
+      if (signatures[i].at("behind")) behind->insert(talk.ranks().ranks()[i]);
+    return report;
+  }
+  // On any rank: it is one fact for all of them.
+  findings.set_buffers_written(std::any_of(signatures.begin(), signatures.end(),
+                                           [](const json& each) { return each.at("written").get<bool>(); }));
   if (all_agree("structure")) {
     if (by_hash && all_agree("content")) return finish();
     const Comparison comparison{.tolerance = {}, .detail_bytes = options.detail_bytes()};
@@ -170,6 +182,19 @@ Report verify_over(Talk& talk, const Subject& subject, const VerifyOptions& opti
   return finish();
 }
 
+/// What is said of ranks that have no more data, while others go on.
+Finding left_behind(const Subject& subject, const VerifyOptions& options, const RankSet& ranks) {
+  Finding found;
+  found.inspector = "verify";
+  found.verdict = "uneven_data";
+  found.ranks = ranks;
+  found.object = subject.name.empty() ? subject.type : subject.name;
+  found.step = subject.step ? subject.step : options.step();
+  found.message = fmt::format("{} {} out of data (join): not compared until all take the last model", ranks_text(ranks),
+                              ranks.size() == 1 ? "is" : "are");
+  return found;
+}
+
 }  // namespace
 
 Report verify_subject(const Subject& subject, const VerifyOptions& options) {
@@ -181,13 +206,19 @@ Report verify_subject(const Subject& subject, const VerifyOptions& options) {
     throw dist::ArgumentError(
         fmt::format("inspect::verify: there is no rank {}; ranks are {}", (ranks - alive).str(), alive.str()));
   if (!ranks.contains(rank)) return {};  // others compare
-  Report report;
-  if (ranks.size() == 1) {
-    LocalRound alone(ranks);
-    report = verify_over(*alone.talk(rank), subject, options);
-  } else {
-    ChannelTalk talk(Channel::of(*context), rank, ranks, options.deadline());
-    report = verify_over(talk, subject, options);
+  const auto compare = [&](const RankSet& among, RankSet* behind) {
+    if (among.size() == 1) {
+      LocalRound alone(among);
+      return verify_over(*alone.talk(rank), subject, options, behind);
+    }
+    ChannelTalk talk(Channel::of(*context), rank, among, options.deadline());
+    return verify_over(talk, subject, options, behind);
+  };
+  RankSet behind;
+  Report report = compare(ranks, &behind);
+  if (!behind.empty()) {
+    if (!behind.contains(rank)) report = compare(ranks - behind, nullptr);
+    report.findings.push_back(left_behind(subject, options, behind));
   }
   if (options.publish()) publish_as_speaker(options, report);
   return report;

@@ -8,11 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "dist/collective_op.h"
+#include "inspectors/text.h"
 
 namespace lockstep::inspect {
 namespace {
-
-std::string ranks_text(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
 
 std::string plural(const std::string& kind) {
   if (kind == "rng") return "generators";
@@ -27,23 +26,28 @@ std::vector<int64_t> index_of(int64_t element, at::IntArrayRef shape) {
   return index;
 }
 
-FindingTensor tensor_of(const Item& item, const ItemDifference& difference) {
+FindingTensor tensor_of(const Item& item, const ItemDifference& difference, const RankSet& ranks) {
   FindingTensor tensor{.name = item.name};
   if (!item.tensor.defined()) return tensor;
   tensor.dtype = dist::dtype_name(static_cast<uint8_t>(item.tensor.scalar_type()));
   tensor.shape = item.tensor.sizes().vec();
   int64_t count = 0, first = -1;
-  double apart = 0;
+  double apart = 0, ulp = 0;
   const bool bits = difference.representation_only();
   for (const Difference& each : difference.difference) {
     count = std::max(count, bits ? each.zero_signs + each.nan_payloads : each.count);
     const int64_t place = bits ? each.first_bits : each.first;
     if (place >= 0 && (first < 0 || place < first)) first = place;
     apart = std::max(apart, each.max_abs);
+    ulp = std::max(ulp, each.max_ulp);
   }
   if (difference.complete) tensor.count = count;
   if (first >= 0) tensor.first = index_of(first, item.tensor.sizes());
-  if (first >= 0 && !bits && item.kind != "rng") tensor.max_abs_diff = apart;
+  if (item.kind == "rng") return tensor;
+  if (first >= 0 && !bits) tensor.max_abs_diff = apart;
+  if (first >= 0 && !bits && (c10::isFloatingType(item.tensor.scalar_type()) || item.tensor.is_complex()))
+    tensor.max_ulp = ulp;
+  for (size_t i = 0; i < difference.norm.size(); ++i) tensor.norms[ranks.ranks()[i]] = difference.norm[i];
   return tensor;
 }
 
@@ -120,19 +124,37 @@ std::string details(const Party& party, const Subject& subject, const RankSet& r
   return party.items.size() == 1 ? text : name + ": " + text;
 }
 
-std::string bytes_text(int64_t bytes) {
-  if (bytes < 1000) return fmt::format("{} B", bytes);
-  if (bytes < 1000000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
-  if (bytes < 1000000000) return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
-  return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
+/// Why every parameter differs: from how far apart they are.
+std::string likely_cause(const Party& party, const RankSet& ranks) {
+  // Of the parameters that had random values to begin with: as far apart as values are that have nothing to do with one another?
+  int unrelated = 0, near = 0;
+  for (const ItemDifference* item : party.items) {
+    const auto source = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), item->source) - ranks.begin());
+    for (size_t i = 0; i < item->difference.size(); ++i) {
+      if (i == source || !item->complete || !party.faulty.contains(ranks.ranks()[i]) ||
+          item->difference[i].squares == 0)
+        continue;
+      const double both = item->norm[i] * item->norm[i] + item->norm[source] * item->norm[source];
+      ++(item->difference[i].squares > 0.25 * both ? unrelated : near);
+    }
+  }
+  if (unrelated + near == 0) return "were they initialised from different seeds, or loaded on some ranks only?";
+  if (near > unrelated)
+    return "close to one another, so they began alike and were trained apart: are gradients reduced in every step, and "
+           "does "
+           "every rank step?";
+  if (!party.reference.empty())
+    return "they have nothing in common with the others': a checkpoint loaded on some ranks only, or another seed?";
+  return "they have nothing in common: initialised from different seeds? (set_seed(n) before the module is made)";
 }
 
 }  // namespace
 
-VerifyFindings::VerifyFindings(const Subject& subject, RankSet ranks, const VerifyOptions& options)
+VerifyFindings::VerifyFindings(const Subject& subject, RankSet ranks, const VerifyOptions& options, const char* call)
     : subject_(subject),
       ranks_(std::move(ranks)),
       options_(options),
+      call_(call),
       object_(subject.name.empty() ? subject.type : subject.name) {}
 
 Finding VerifyFindings::finding(Severity severity, const char* verdict) const {
@@ -150,9 +172,9 @@ void VerifyFindings::absent(const RankSet& missing) {
   found.kind = "call";
   found.ranks = missing;
   found.reference_ranks = ranks_ - missing;
-  found.message = fmt::format(
-      "{} did not call verify within {} s; {} did. Every rank has to call it, with the same object",
-      ranks_text(missing), static_cast<double>(options_.deadline().count()) / 1000.0, ranks_text(ranks_ - missing));
+  found.message = fmt::format("{} did not call {} within {} s; {} did. Every rank has to call it, with the same object",
+                              ranks_text(missing), call_, static_cast<double>(options_.deadline().count()) / 1000.0,
+                              ranks_text(ranks_ - missing));
   findings_.push_back(std::move(found));
 }
 
@@ -166,7 +188,7 @@ void VerifyFindings::different_objects(const std::vector<nlohmann::json>& signat
     text += fmt::format("{}rank {} for {}{}", text.empty() ? "" : ", ", ranks_.ranks()[i],
                         name.empty() ? "a " : "`" + name + "`, a ", type.empty() ? "container" : type);
   }
-  found.message = "ranks called verify for different things at the same time: " + text;
+  found.message = fmt::format("ranks called {} for different things at the same time: {}", call_, text);
   findings_.push_back(std::move(found));
 }
 
@@ -182,7 +204,8 @@ void VerifyFindings::differences(const Subject& subject, const std::vector<ItemD
   std::vector<Party> parties;
   for (const ItemDifference& each : items) {
     const Item& item = subject.items[each.item];
-    const bool note = each.representation_only() || (item.kind == "buffer" && subject.buffers_are_local);
+    const bool note =
+        each.representation_only() || (item.kind == "buffer" && (subject.buffers_are_local || buffers_written_));
     const auto found = std::find_if(parties.begin(), parties.end(), [&](const Party& party) {
       return party.note == note && party.kind == item.kind && party.faulty == each.faulty;
     });
@@ -194,7 +217,7 @@ void VerifyFindings::differences(const Subject& subject, const std::vector<ItemD
     const auto total = std::count_if(subject.items.begin(), subject.items.end(),
                                      [&](const Item& item) { return item.kind == party.kind; });
     const auto count = static_cast<std::ptrdiff_t>(party.items.size());
-    const bool local = party.kind == "buffer" && subject.buffers_are_local;
+    const bool local = party.kind == "buffer" && (subject.buffers_are_local || buffers_written_);
     Finding found = finding(party.note ? Severity::note : Severity::fault, local                 ? "ok"
                                                                            : party.kind == "rng" ? "diverged_seed"
                                                                                                  : "mismatch");
@@ -204,7 +227,7 @@ void VerifyFindings::differences(const Subject& subject, const std::vector<ItemD
     for (const ItemDifference* each : party.items) {
       const Item& item = subject.items[each->item];
       if (!item.tensor.defined() && item.name.empty()) continue;  // a plain value: the message has it
-      FindingTensor tensor = tensor_of(item, *each);
+      FindingTensor tensor = tensor_of(item, *each, ranks_);
       if (tensor.name.empty()) tensor.name = object_;
       found.tensors.push_back(std::move(tensor));
     }
@@ -217,12 +240,14 @@ void VerifyFindings::differences(const Subject& subject, const std::vector<ItemD
                                      : fmt::format("{} in {} of {} {}", who, count, total, plural(party.kind));
     else
       found.message = who + (subject.items.size() > 1 && !found.tensors.empty() ? " in " + found.tensors[0].name : "");
-    if (local)
-      found.message += "; the wrapper has broadcast_buffers = false, so each rank has its own";
+    if (local && subject.buffers_are_local)
+      found.message += "; the wrapper does not broadcast them, so each rank has its own";
+    else if (local)
+      found.message += "; forward has written them since the wrapper made them equal, and the next one takes rank 0's";
     else if (party.note)
       found.message += " only in the signs of zeros or the bits of NaN; the values are the same";
     else if (party.kind == "parameter" && count == total && total > 1)
-      found.message += ": were they initialised from different seeds, or loaded on some ranks only?";
+      found.message += ": " + likely_cause(party, ranks_);
     if (const std::string more = details(party, subject, ranks_); !more.empty() && !local && !party.note)
       found.message += "; " + more;
     findings_.push_back(std::move(found));
@@ -244,7 +269,8 @@ std::vector<Finding> VerifyFindings::take(const Report& report) {
 
 int speaker(const RankSet& ranks, const Report& report) {
   for (const Finding& each : report.findings)
-    if (each.kind == "call" && each.verdict == "missing") return (ranks - each.ranks).ranks().front();
+    if ((each.kind == "call" && each.verdict == "missing") || each.verdict == "uneven_data")
+      return (ranks - each.ranks).ranks().front();
   return ranks.ranks().front();
 }
 

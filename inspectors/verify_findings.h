@@ -13,8 +13,11 @@ namespace lockstep::inspect {
 
 class VerifyFindings {
  public:
-  VerifyFindings(const Subject& subject, RankSet ranks, const VerifyOptions& options);
+  /// `call`: what the ranks were to call.
+  VerifyFindings(const Subject& subject, RankSet ranks, const VerifyOptions& options, const char* call = "verify");
 
+  /// Whether a forward of the wrapper has run somewhere since it made the buffers equal.
+  void set_buffers_written(bool written) { buffers_written_ = written; }
   /// These ranks did not call verify.
   void absent(const RankSet& missing);
   /// By place: what each rank called verify for.
@@ -32,7 +35,9 @@ class VerifyFindings {
   const Subject& subject_;
   const RankSet ranks_;
   const VerifyOptions& options_;
+  const std::string call_;
   std::string object_;
+  bool buffers_written_ = false;
   std::vector<Finding> findings_;
 };
 

@@ -6,18 +6,30 @@
 #include <stdexcept>
 #include <vector>
 
+#include "dist/collective_listener.h"
+#include "dist/rank_context.h"
+#include "inspectors/parameter_trace.h"
+
 namespace lockstep::inspect {
 
+namespace {
+using Clock = std::chrono::steady_clock;
+constexpr size_t kStandFor = 4;  // parameters that are looked at
+}  // namespace
+
 /// What a thread has counted, and the watches on it. Watches share it: one at namespace scope outlives the thread's own.
-struct Watch::Steps {
+struct Watch::Steps : std::enable_shared_from_this<Steps> {
   int64_t count = 0;
   int uncounted = 0;  // scopes that are open
-  std::vector<Watch*> watches;
+  std::vector<std::weak_ptr<State>> watches;  // that do not count by a wrapper
 
   static const std::shared_ptr<Steps>& here() {
     static thread_local const std::shared_ptr<Steps> steps = std::make_shared<Steps>();
     return steps;
   }
+  std::vector<std::shared_ptr<State>> all();
+  void add(const std::shared_ptr<State>& state);
+  void remove(const State& state);
 };
 
 struct Watch::State {
@@ -25,11 +37,55 @@ struct Watch::State {
   std::function<Subject()> subject;
   int64_t every = 1;
   VerifyOptions options;
+  Clock::time_point begun = Clock::now();
+
+  // Where steps are counted.
+  std::optional<ddp::DistributedModule> wrapper;
+  std::shared_ptr<const void> listener;  // with the wrapper
+  bool counted_by_hand = false;  // inspect::step was called: changes count no more
+  std::vector<at::Tensor> stepped;  // whose changes count
+  uint64_t trace = 0;
+
+  int64_t step = 0;  // the last one
+  int64_t since = 0;  // steps since the watch began, or ranks were connected anew
+  int64_t generation = 0;
   int64_t equal_at = 0;  // the last step at which the replicas were
   bool told = false;
   WatchCost cost;
 
-  void check(int64_t step) {
+  uint64_t trace_now() const {
+    uint64_t sum = 0;
+    for (const at::Tensor& each : stepped) sum += trace_of(each);
+    return sum;
+  }
+
+  /// Ranks that failed at different places of a cell have counted differently; from the regroup on they count alike again.
+  void follow_regroup() {
+    const auto context = dist::current_context();
+    const int64_t now = context ? context->generation() : 0;
+    if (now == generation) return;
+    generation = now;
+    since = 0;
+    trace = trace_now();
+  }
+
+  void step_is_over(int64_t number) {
+    follow_regroup();
+    step = number;
+    ++cost.steps;
+    if (++since % every == 0) check();
+  }
+
+  void collective_begins() {
+    if (counted_by_hand) return;
+    follow_regroup();
+    const uint64_t now = trace_now();
+    if (now == trace) return;
+    trace = now;
+    step_is_over(step + 1);
+  }
+
+  void check() {
     Report report = verify_subject(subject(), VerifyOptions(options).publish(false).step(step));
     ++cost.checks;
     cost.seconds += report.seconds;
@@ -43,39 +99,88 @@ struct Watch::State {
     for (Finding& each : report.findings) {
       if (each.severity != Severity::fault) continue;
       each.step = step;
-      each.message += fmt::format("; equal at step {}, not at step {}", equal_at, step);
+      if (each.kind != "call") each.message += fmt::format("; equal at step {}, not at step {}", equal_at, step);
     }
-    publish_as_speaker(options, report);
+    publish_as_speaker(VerifyOptions(options).publish_ok(false), report);
   }
 };
+
+std::vector<std::shared_ptr<Watch::State>> Watch::Steps::all() {
+  std::vector<std::shared_ptr<State>> result;
+  for (const auto& each : watches)
+    if (auto state = each.lock()) result.push_back(std::move(state));
+  return result;
+}
+
+void Watch::Steps::add(const std::shared_ptr<State>& state) {
+  watches.push_back(state);
+  dist::set_collective_listener([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    for (const auto& each : self->all()) each->collective_begins();
+  });
+}
+
+void Watch::Steps::remove(const State& state) {
+  std::erase_if(watches, [&](const auto& each) {
+    const auto kept = each.lock();
+    return !kept || kept.get() == &state;
+  });
+  if (watches.empty() && here().get() == this) dist::set_collective_listener({});
+}
 
 Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options)
     : state_(std::make_shared<State>()) {
   if (every < 1) throw std::invalid_argument(fmt::format("inspect::watch: every {} steps? It takes 1 or more", every));
+  const Subject now = subject();
   state_->subject = std::move(subject);
   state_->every = every;
   state_->options = std::move(options);
-  state_->equal_at = state_->steps->count;
-  state_->steps->watches.push_back(this);
+  const auto context = dist::current_context();
+  if (context) state_->generation = context->generation();
+  // A wrapper without a Reducer (one rank) has no synchronised backward to count.
+  if (now.wrapper && now.wrapper->reducer()) {
+    state_->wrapper = now.wrapper;
+    state_->step = now.wrapper->steps();
+    if (!state_->options.ranks() && context) state_->options.ranks(ranks_of(*now.wrapper, context->live_ranks()));
+    state_->listener = now.wrapper->on_step([weak = std::weak_ptr(state_)] {
+      if (const auto state = weak.lock()) state->step_is_over(state->wrapper->steps());
+    });
+  } else {
+    state_->step = state_->steps->count;
+    // A few stand for all: this is looked at where each collective begins.
+    std::vector<at::Tensor> trained;
+    for (const at::Tensor& each : now.stepped)
+      if (each.requires_grad()) trained.push_back(each);
+    if (trained.empty()) trained = now.stepped;
+    for (size_t i = 0; i < std::min(kStandFor, trained.size()); ++i)
+      state_->stepped.push_back(trained[i * trained.size() / std::min(kStandFor, trained.size())]);
+    state_->trace = state_->trace_now();
+    state_->steps->add(state_);
+  }
+  state_->equal_at = state_->step;
 }
 
-Watch::Watch(Watch&& other) noexcept : state_(std::move(other.state_)) {
-  std::vector<Watch*>& watches = state_->steps->watches;
-  std::replace(watches.begin(), watches.end(), &other, this);
-}
+Watch::Watch(Watch&& other) noexcept = default;
 
 Watch::~Watch() {
-  if (state_) std::erase(state_->steps->watches, this);
+  if (state_ && !state_->wrapper) state_->steps->remove(*state_);
 }
 
-WatchCost Watch::cost() const { return state_->cost; }
+WatchCost Watch::cost() const {
+  WatchCost cost = state_->cost;
+  cost.of_seconds = std::chrono::duration<double>(Clock::now() - state_->begun).count();
+  return cost;
+}
 
 void count_step() {
   Watch::Steps& steps = *Watch::Steps::here();
   if (steps.uncounted > 0) return;
   const int64_t step = ++steps.count;
-  for (const Watch* each : std::vector<Watch*>(steps.watches))
-    if (step % each->state_->every == 0) each->state_->check(step);
+  for (const auto& each : steps.all()) {
+    each->counted_by_hand = true;
+    each->step_is_over(step);
+  }
 }
 
 UncountedSteps::UncountedSteps() { ++Watch::Steps::here()->uncounted; }

@@ -3,6 +3,10 @@
 //
 //   auto watching = inspect::watch(net, 10);      // as long as `watching` lives
 //   for (…) { …; inspect::step(optimizer); }      // optimizer.step(), counted
+//
+// Steps are those of the wrapper where the object is one, or a module that one lives around: each synchronised backward. Of
+// other objects those of inspect::step; and where nobody calls that, a step is over when a collective begins and parameters
+// have been changed since the last one did.
 #pragma once
 #include <torch/torch.h>
 
@@ -16,8 +20,10 @@
 namespace lockstep::inspect {
 
 struct WatchCost {
+  int64_t steps = 0;
   int64_t checks = 0;
-  double seconds = 0;
+  double seconds = 0;  // in checks
+  double of_seconds = 0;  // since the watch began
 };
 
 /// Checks while it lives. Belongs to the thread that made it: the one that steps.
@@ -38,8 +44,9 @@ class [[nodiscard]] Watch {
   friend class UncountedSteps;
 };
 
-/// Every rank watches, and steps equally often. A difference is told once, with the steps between which it came; again when
-/// the replicas have been equal meanwhile. `object` must outlive the result. Throws std::invalid_argument for `every` < 1.
+/// Every rank watches, and steps equally often; ranks are the wrapper's where the options name none. A difference is told once,
+/// with the steps between which it came; again when the replicas have been equal meanwhile. `object` must outlive the result.
+/// Throws std::invalid_argument for `every` < 1.
 template <typename T>
 Watch watch(const T& object, int64_t every, VerifyOptions options = {}) {
   return Watch([&object, name = options.name()] { return subject_of(object, name); }, every, std::move(options));

@@ -7,9 +7,15 @@ namespace lockstep {
 NLOHMANN_JSON_SERIALIZE_ENUM(Severity, {{Severity::note, "note"}, {Severity::fault, "fault"}})
 
 void to_json(nlohmann::json& json, const FindingTensor& t) {
-  json = {
-      {"name", t.name}, {"dtype", t.dtype}, {"shape", t.shape}, {"count", t.count}, {"max_abs_diff", t.max_abs_diff}};
+  json = {{"name", t.name},
+          {"dtype", t.dtype},
+          {"shape", t.shape},
+          {"count", t.count},
+          {"max_abs_diff", t.max_abs_diff},
+          {"max_ulp", t.max_ulp}};
   json["first"] = t.first.empty() ? nlohmann::json(nullptr) : nlohmann::json(t.first);
+  json["norms"] = nullptr;
+  for (const auto& [rank, norm] : t.norms) json["norms"][std::to_string(rank)] = norm;
 }
 
 void from_json(const nlohmann::json& json, FindingTensor& t) {
@@ -19,6 +25,9 @@ void from_json(const nlohmann::json& json, FindingTensor& t) {
   json.at("count").get_to(t.count);
   json.at("max_abs_diff").get_to(t.max_abs_diff);
   if (!json.at("first").is_null()) json.at("first").get_to(t.first);
+  if (json.contains("max_ulp")) json.at("max_ulp").get_to(t.max_ulp);
+  if (!json.contains("norms") || json.at("norms").is_null()) return;
+  for (const auto& [rank, norm] : json.at("norms").items()) t.norms[std::stoi(rank)] = norm.get<double>();
 }
 
 void to_json(nlohmann::json& json, const FindingOp& op) {

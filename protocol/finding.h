@@ -1,6 +1,7 @@
 // What an inspector finds, as data. Tables, JSON lines and displays are drawn from it and never parsed back.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -21,6 +22,8 @@ struct FindingTensor {
   std::optional<int64_t> count;  // elements that differ
   std::vector<int64_t> first;    // index of the first of them
   std::optional<double> max_abs_diff;
+  std::optional<double> max_ulp;  // largest distance in units of the last place
+  std::map<int, double> norms;    // by rank: Euclidean, of finite elements; none where nothing was measured
 };
 
 /// The collective that a finding is about; names as in `dist::`.

@@ -28,7 +28,9 @@ std::vector<std::string> facts(const FindingTensor& tensor, const Screen& screen
     result.push_back(std::move(text));
   }
   if (tensor.max_abs_diff)
-    result.push_back(fmt::format("max {} {:.1e}", signs(screen).difference, *tensor.max_abs_diff));
+    result.push_back(
+        fmt::format("max {} {:.1e}{}", signs(screen).difference, *tensor.max_abs_diff,
+                    tensor.max_ulp && *tensor.max_ulp < 1000 ? fmt::format(" ({:.0f} ULP)", *tensor.max_ulp) : ""));
   return result;
 }
 

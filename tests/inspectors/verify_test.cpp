@@ -328,7 +328,47 @@ TEST(Verify, buffers_of_a_wrapper_without_broadcast_buffers_are_a_note) {
     EXPECT_EQ(local.findings[0].verdict, "ok");
     EXPECT_EQ(local.findings[0].severity, Severity::note);
     EXPECT_THAT(names(local.findings[0]), ElementsAre("norm.running_mean"));
-    EXPECT_FALSE(verify(net, quickly()).ok());
+    EXPECT_TRUE(verify(net, quickly()).ok());  // the wrapper lives around it
+    const auto bare = equal_net();
+    change(bare->norm->running_mean, [&](torch::Tensor& mean) { mean.fill_(rank); });
+    EXPECT_FALSE(verify(bare, quickly()).ok());
+  });
+}
+
+TEST(Verify, BuffersThatForwardWritesAreANoteAndOthersAFault) {
+  spawn_ranks(2, [](int rank, int) {
+    const auto net = equal_net();
+    ddp::DistributedDataParallel wrapped(net, ddp::Options());
+    change(net->norm->running_mean, [&](torch::Tensor& mean) { mean.fill_(rank); });
+    EXPECT_FALSE(verify(wrapped, quickly()).ok());  // no forward has run: somebody else has written them
+    for (int step = 0; step < 2; ++step) {
+      wrapped(torch::arange(32.0).reshape({4, 8}) * (rank + 1) * 0.01).pow(2).mean().backward();
+      for (const Report& report : {verify(wrapped, quickly()), verify(net, quickly())}) {
+        ASSERT_EQ(report.findings.size(), 1U) << report;
+        EXPECT_EQ(report.findings[0].verdict, "ok");
+        EXPECT_THAT(names(report.findings[0]), ElementsAre("norm.running_mean", "norm.running_var"));
+        EXPECT_THAT(report.findings[0].message, HasSubstr("forward has written them"));
+      }
+    }
+    wrapped.sync_module_states();
+    EXPECT_THAT(verify(wrapped, quickly()).findings[0].message, HasSubstr("equal on ranks 0-1"));
+  });
+}
+
+TEST(Verify, TheLikelyCauseOfADifferenceEverywhere) {
+  spawn_ranks(3, [](int rank, int) {
+    const auto made = [](int seed, double drift) {
+      std::vector<torch::Tensor> tensors;
+      for (int i = 0; i < 3; ++i)
+        tensors.push_back((torch::arange(500.0) * (1.7 + seed) + i).sin() +
+                          (torch::arange(500.0) + drift).cos() * drift);
+      torch::nn::Module module;
+      for (int i = 0; i < 3; ++i) module.register_parameter("p" + std::to_string(i), tensors[static_cast<size_t>(i)]);
+      return verify(module, quickly()).findings.at(0).message;
+    };
+    EXPECT_THAT(made(rank, 0), HasSubstr("initialised from different seeds?"));
+    EXPECT_THAT(made(rank == 1, 0), HasSubstr("loaded on some ranks only"));
+    EXPECT_THAT(made(0, 0.01 * rank), HasSubstr("trained apart"));
   });
 }
 
@@ -399,6 +439,71 @@ TEST(Watch, names_the_steps_between_which_replicas_parted_and_tells_it_once) {
   EXPECT_EQ(told[0].ranks, RankSet{2});
   EXPECT_EQ(told[0].step, 6);
   EXPECT_THAT(told[0].message, HasSubstr("equal at step 3, not at step 6"));
+}
+
+TEST(Watch, CountsAWrappersStepsAlsoForRanksThatAreOutOfData) {
+  std::mutex mutex;
+  std::vector<Finding> told;
+  set_finding_sink([&](const Finding& finding) {
+    const std::lock_guard lock(mutex);
+    told.push_back(finding);
+  });
+  spawn_ranks(3, [](int rank, int) {
+    const auto net = equal_net();
+    ddp::DistributedDataParallel wrapped(net, ddp::Options());
+    torch::optim::SGD sgd(net->parameters(), 1e-6);
+    const auto watching = watch(*net, 2, quickly());  // the bare module: its wrapper counts
+    wrapped.join([&] {
+      for (int step = 1; step <= (rank == 1 ? 3 : 7); ++step) {
+        sgd.zero_grad();
+        {
+          const auto scope = wrapped.no_sync();  // no step
+          wrapped(torch::arange(32.0).reshape({4, 8}) * 0.01 * (rank + step)).pow(2).mean().backward();
+        }
+        wrapped(torch::arange(32.0).reshape({4, 8}) * 0.01 * (rank + step)).pow(2).mean().backward();
+        inspect::step(sgd);  // nor is this one more
+        if (rank == 2 && step == 4) change(net->first->bias, [](torch::Tensor& bias) { bias[1] += 1; });
+      }
+    });
+    EXPECT_EQ(watching.cost().checks, 3);
+    EXPECT_EQ(watching.cost().steps, 7);
+  });
+  set_finding_sink({});
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_EQ(told[0].verdict, "mismatch");
+  EXPECT_EQ(told[0].ranks, (RankSet{0, 2}));  // rank 1 has no more data: its parameters are those of step 3
+  EXPECT_EQ(told[0].step, 6);
+  EXPECT_EQ(told[1].verdict, "uneven_data");
+}
+
+TEST(Watch, CountsChangedParametersWhereNobodyCountsSteps) {
+  std::mutex mutex;
+  std::vector<Finding> told;
+  set_finding_sink([&](const Finding& finding) {
+    const std::lock_guard lock(mutex);
+    told.push_back(finding);
+  });
+  spawn_ranks(3, [](int rank, int) {
+    const auto net = equal_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);  // which leaves the tensors' versions alone
+    const auto watching = watch(sgd, 2, quickly());
+    const auto parameters = watch(net, 2, quickly());
+    for (int i = 1; i <= 9; ++i) {
+      for (auto& parameter : net->parameters()) {
+        parameter.mutable_grad() = torch::ones_like(parameter);
+        dist::all_reduce(parameter.grad());
+      }
+      sgd.step();
+      if (i == 5 && rank == 0) change(net->first->bias, [](torch::Tensor& bias) { bias[1] += 1; });
+    }
+    EXPECT_EQ(parameters.cost().steps, 8);  // the ninth's end is seen where the next collective begins
+    EXPECT_EQ(parameters.cost().checks, 4);
+    EXPECT_EQ(watching.cost().steps, 8);
+  });
+  set_finding_sink({});
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].ranks, RankSet{0});
+  EXPECT_THAT(told[0].message, HasSubstr("equal at step 4, not at step 6"));
 }
 
 TEST(Watch, ends_with_its_handle_and_refuses_nonsense) {

@@ -1,0 +1,81 @@
+#include "inspectors/kept.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+
+#include "dist/rank_context.h"
+#include "inspectors/text.h"
+
+namespace lockstep::inspect {
+namespace {
+
+/// Of this thread: ranks may be threads. Never destroyed, as what cells have made is not either.
+std::map<std::string, Watch>& watches() {
+  static thread_local auto* all = new std::map<std::string, Watch>;
+  return *all;
+}
+std::map<std::string, GradWatch>& grad_watches() {
+  static thread_local auto* all = new std::map<std::string, GradWatch>;
+  return *all;
+}
+
+void tell(const char* inspector, const std::string& name, const std::string& message) {
+  const auto context = dist::current_context();
+  const RankSet ranks = context ? context->live_ranks() : RankSet{0};
+  if ((context ? context->rank() : 0) != ranks.ranks().front()) return;
+  Finding found;
+  found.inspector = inspector;
+  found.verdict = "ok";
+  found.object = name;
+  found.ranks = ranks;
+  found.message = message;
+  publish({.findings = {std::move(found)}});
+}
+
+/// Removes `name`, or all where it is empty, and calls `each` with what there was.
+template <typename Kept, typename Each>
+void end(std::map<std::string, Kept>& all, const std::string& name, const char* inspector, Each&& each) {
+  if (!name.empty() && !all.contains(name)) return tell(inspector, name, "was not watched");
+  for (auto kept = all.begin(); kept != all.end();) {
+    if (!name.empty() && kept->first != name) {
+      ++kept;
+      continue;
+    }
+    tell(inspector, kept->first, each(kept->second));
+    kept = all.erase(kept);
+  }
+}
+
+}  // namespace
+
+void keep_watch(const std::string& name, int64_t every, std::function<Subject()> subject, VerifyOptions options) {
+  watches().erase(name);
+  watches().emplace(name, Watch(std::move(subject), every, std::move(options)));
+}
+
+void end_watch(const std::string& name) {
+  end(watches(), name, "verify", [](const Watch& watching) {
+    const WatchCost cost = watching.cost();
+    return fmt::format("no longer watched: {} in {}, {:.1f} ms each, {:.2g}% of the time",
+                       count_text(cost.checks, "check"), count_text(cost.steps, "step"),
+                       cost.checks ? cost.seconds * 1e3 / static_cast<double>(cost.checks) : 0.0,
+                       cost.of_seconds > 0 ? 100 * cost.seconds / cost.of_seconds : 0.0);
+  });
+}
+
+void keep_grad_watch(const std::string& name, GradWatch watching) {
+  grad_watches().erase(name);
+  grad_watches().emplace(name, std::move(watching));
+}
+
+void end_grad_watch(const std::string& name) {
+  end(grad_watches(), name, "grads", [](const GradWatch& watching) {
+    const GradWatch::Cost cost = watching.cost();
+    return fmt::format("gradients no longer watched: {} seen, {:.1f} ms in all", count_text(cost.gradients, "gradient"),
+                       cost.seconds * 1e3);
+  });
+}
+
+}  // namespace lockstep::inspect

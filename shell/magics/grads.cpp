@@ -1,0 +1,67 @@
+// %grads: are the gradients right? A cell that calls inspect::grads, on all live ranks.
+#include <fmt/format.h>
+
+#include "protocol/error.h"
+#include "shell/magic_arguments.h"
+#include "shell/magics/inspector_call.h"
+
+namespace lockstep::shell {
+namespace {
+
+const char* const kUsage = "%grads EXPR... [--local] [--threshold Z] [--ranks SPEC] [--watch on|off]";
+
+CellOutcome grads(MagicCall& call) {
+  MagicArguments arguments(call.arguments, kUsage);
+  const bool local = arguments.take_flag("", "--local");
+  const auto threshold = arguments.take_value("", "--threshold");
+  const auto spec = arguments.take_value("", "--ranks");
+  const auto watch = arguments.take_value("", "--watch");
+  const std::vector<std::string> words = arguments.rest();
+  if (watch && *watch != "on" && *watch != "off") throw UsageError("--watch takes on or off, not '" + *watch + "'");
+  if (words.empty() && watch != "off")
+    throw UsageError(std::string("%grads needs whose gradients: %grads net; usage: ") + kUsage);
+  if (watch && (local || threshold))
+    throw UsageError("--watch turns the observer on or off; compare in a line of its own: %grads EXPR");
+  if (threshold && !local) throw UsageError("--threshold is for outliers, which --local looks for");
+
+  std::string options;
+  if (local) options += ".local(true)";
+  if (threshold) options += ".threshold(" + number_of(*threshold, "--threshold", 1.001, "a number above 1") + ")";
+  CellSettings settings;
+  settings.ranks = ranks_for(call.session, spec);
+  if (spec && !watch) options += ".ranks(" + list_of(*settings.ranks) + ")";
+  std::string code;
+  for (const std::string& word : words) {
+    if (watch == "on")
+      code += fmt::format("inspect::keep_grad_watch({1}, inspect::watch_grads({0})); ", word, quoted(word));
+    else if (watch == "off")
+      code += fmt::format("inspect::end_grad_watch({}); ", quoted(word));
+    else
+      code += fmt::format("inspect::grads({0}, inspect::GradsOptions().name({1}){2}); ", word, quoted(word), options);
+  }
+  if (words.empty()) code = "inspect::end_grad_watch(\"\");";
+  const CodeResult result = call.session.run_code(code, settings, call.line);
+  if (watch == "on" && result.status == "ok")
+    call.session.message(fmt::format("what backward leaves in {} is seen before it is reduced; --watch off ends that",
+                                     words.size() == 1 ? words[0] : "these"));
+  return {.status = result.status, .findings = {}};
+}
+
+const RegisterMagic kGrads(
+    {.name = "grads",
+     .usage = kUsage,
+     .summary = "are the gradients right? Equal on all ranks, finite, the mean of the ranks' own; --local: before that",
+     .help = "Of modules, wrappers, optimizers, tensors; on all live ranks, between backward and zero_grad.\n"
+             "--local        what each rank's backward left, not yet reduced: missing, NaN, Inf, zero, outliers\n"
+             "--threshold Z  how unlike the others an outlier is: deviations from the median with four ranks or more,\n"
+             "               else how many times larger or smaller (10)\n"
+             "--watch on     see what backward leaves from now on, before it is reduced: then %grads knows whether "
+             "gradients\n"
+             "               are the mean, who brought a NaN in, what was not reduced, what does not change\n"
+             "--watch off    ends that, and tells its cost\n"
+             "--ranks SPEC   these ranks only",
+     .line = grads,
+     .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell
