@@ -26,16 +26,22 @@ struct CellSettings {
   bool debug = false;
   bool time = false;
   bool timeit = false;
+  /// C++ that runs on the cell's ranks before the cell, and behind it whatever came of it: the second is asked for then, so
+  /// that it can speak of names that the cell has defined.
+  std::string before;
+  std::function<std::string(const CellSettings&)> behind;
+  /// Runs the cell's body in its own way, instead of all that.
+  std::function<void(const CellSettings&)> run;
 };
 
 struct Magic {
-  std::string name;                           // without %
-  std::string usage;                          // "%rank SPEC [CODE]"
-  std::string summary;                        // one line for %help
-  std::string help;                           // what `%NAME?` shows
-  std::function<CellOutcome(MagicCall&)> line;                       // empty: it is a cell magic only
-  std::function<void(MagicCall&, CellSettings&)> cell;               // empty: it is a line magic only
-  bool at_any_time = false;                   // typed while a cell runs, it is done at once
+  std::string name;  // without %
+  std::string usage;  // "%rank SPEC [CODE]"
+  std::string summary;  // one line for %help
+  std::string help;  // what `%NAME?` shows
+  std::function<CellOutcome(MagicCall&)> line;  // empty: it is a cell magic only
+  std::function<void(MagicCall&, CellSettings&)> cell;  // empty: it is a line magic only
+  bool at_any_time = false;  // typed while a cell runs, it is done at once
 };
 
 /// The table of all magics. Names that are unknown throw UsageError with the nearest name.

@@ -345,6 +345,33 @@ void Session::Impl::run_parts(RunningCell& cell, CellOutcome& outcome) {
     timeit(*this, parsed.body, cell.settings, parsed.cell_magics.back().line);
     return;
   }
+  if (cell.settings.run) {
+    cell.settings.run(cell.settings);
+    return;
+  }
+  if (!cell.settings.before.empty()) {
+    run_code(cell.settings.before, cell.settings, 1);
+    if (cell.status != "ok") return;
+  }
+  try {
+    run_parts_between(cell, parsed, outcome);
+  } catch (const UsageError&) {
+    run_behind(cell);
+    throw;
+  }
+  run_behind(cell);
+}
+
+/// What a cell magic has to do at the end, on the ranks that are still there.
+void Session::Impl::run_behind(RunningCell& cell) {
+  if (!cell.settings.behind || cell.status == "waiting") return;
+  CellSettings settings = cell.settings;
+  settings.ranks = settings.ranks.value_or(target_ranks()) & (live_ranks() - busy_ranks());
+  if (!settings.ranks->empty()) run_code(cell.settings.behind(settings), settings, 1);
+}
+
+void Session::Impl::run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome) {
+  const auto& registry = MagicRegistry::instance();
   CodeResult total;
   for (const auto& part : parsed.parts) {
     if (part.is_code) {

@@ -51,6 +51,7 @@ struct RankDescription {
   std::string waits_in;  // "all_reduce #3 of cell 7, line 4", for ranks that will not come
 };
 
+struct ParsedCell;
 struct RunningCell;
 
 struct Session::Impl {
@@ -125,6 +126,8 @@ struct Session::Impl {
 
  private:
   void run_parts(RunningCell& cell, CellOutcome& outcome);
+  void run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome);
+  void run_behind(RunningCell& cell);
   void note_result(const CodeResult& result);
   void check_ranks(const RankSet& ranks) const;
 

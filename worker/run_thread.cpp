@@ -13,6 +13,7 @@
 #include "dist/session_group.h"
 #include "inspectors/report.h"
 #include "protocol/error.h"
+#include "worker/call_sites.h"
 #include "worker/cell_error.h"
 #include "worker/exits.h"
 #include "worker/interrupt.h"
@@ -112,6 +113,7 @@ bool RunThread::start() {
       const Frame* frame = innermost_cell_frame(frames);
       return frame ? where(frame->cell, frame->line) : std::string();
     });
+    install_call_sites();
     inspect::set_finding_sink([this](const Finding& found) {
       Finding finding = found;
       finding.cell = rank_state().cell.load();

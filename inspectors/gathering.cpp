@@ -1,0 +1,52 @@
+#include "inspectors/gathering.h"
+
+#include <fmt/format.h>
+
+#include "dist/errors.h"
+#include "dist/rank_context.h"
+
+namespace lockstep::inspect {
+
+RankSet taking_part(const std::optional<RankSet>& ranks, const char* function) {
+  const auto context = dist::current_context();
+  const RankSet alive = context ? context->live_ranks() : RankSet{0};
+  const RankSet result = ranks.value_or(alive);
+  if (!(result - alive).empty())
+    throw dist::ArgumentError(
+        fmt::format("{}: there is no rank {}; ranks are {}", function, (result - alive).str(), alive.str()));
+  return result;
+}
+
+int own_rank() {
+  const auto context = dist::current_context();
+  return context ? context->rank() : 0;
+}
+
+void with_talk(const RankSet& ranks, std::chrono::milliseconds deadline, const std::function<void(Talk&)>& compare) {
+  if (ranks.size() == 1) {
+    LocalRound alone(ranks);
+    compare(*alone.talk(ranks.ranks().front()));
+    return;
+  }
+  const auto context = dist::require_context("inspect");
+  ChannelTalk talk(Channel::of(*context), context->rank(), ranks, deadline);
+  compare(talk);
+}
+
+Finding absent_finding(const char* inspector, const char* call, const RankSet& ranks, const RankSet& missing,
+                       std::chrono::milliseconds deadline) {
+  Finding finding;
+  finding.severity = Severity::fault;
+  finding.inspector = inspector;
+  finding.verdict = "missing";
+  finding.kind = "call";
+  finding.ranks = missing;
+  finding.reference_ranks = ranks - missing;
+  finding.message = fmt::format("{} did not call {} within {:.3g} s of {}", ranks_text(missing), call,
+                                std::chrono::duration<double>(deadline).count(), ranks_text(ranks - missing));
+  return finding;
+}
+
+std::string ranks_text(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,57 @@
+// Several runs of the same operators, on several ranks or one after the other, compared: where do they part?
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <vector>
+
+#include "inspectors/op_record.h"
+#include "inspectors/tensor_names.h"
+
+namespace lockstep::inspect {
+
+/// What is compared of one run: hashes, by place among the operators that matter.
+struct OpSequence {
+  struct Op {
+    uint64_t name = 0;  // with that of the node
+    uint64_t inputs = 0, outputs = 0;  // generators not among the inputs
+    uint64_t parameters_read = 0, parameters_written = 0;
+    uint64_t generator = 0;
+    uint64_t flags = 0;  // kGrad, …
+    bool operator==(const Op&) const = default;
+  };
+  enum Flags : uint64_t { kGrad = 1, kEngine = 2, kRandom = 4, kCollective = 8, kWritesParameter = 16 };
+
+  std::vector<Op> ops;
+  int64_t left_out = 0;
+
+  std::vector<uint8_t> bytes() const;
+  static OpSequence from_bytes(const std::vector<uint8_t>& bytes);
+};
+
+/// The places (among those of `matters`) at which the runs part, each the first of its kind.
+struct Partings {
+  size_t common = 0;  // places at which all ran the same operators
+  std::optional<size_t> computation;  // equal inputs, other outputs
+  std::optional<size_t> parameter;  // a graph is made of a parameter that differs
+  std::optional<size_t> written;  // a parameter that was equal is no longer when it has been written
+  std::optional<size_t> order;  // other operators
+  std::optional<size_t> input;  // other inputs
+  std::optional<size_t> drawn;  // other random numbers, from generators in other states
+
+  /// The first that a fault can be made of.
+  std::optional<size_t> first_fault() const;
+};
+
+OpSequence sequence_of(const OpRecord& record, const std::vector<uint32_t>& matters);
+Partings find_partings(const std::vector<OpSequence>& runs);
+
+/// What a reader wants to know of the operator at a place: a JSON object with name, node, module, where, inputs, outputs.
+/// `differs`: whether the outputs at a place differ between runs, to tell where a difference came from.
+nlohmann::json describe_place(const OpRecord& record, const std::vector<uint32_t>& matters, size_t place,
+                              const TensorNames& names, const std::vector<bool>& differs);
+
+/// By place: whether outputs differ.
+std::vector<bool> outputs_that_differ(const std::vector<OpSequence>& runs, size_t common);
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,255 @@
+#include "inspectors/op_record.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/function_schema.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <set>
+
+namespace lockstep::inspect {
+namespace {
+
+const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+uint64_t folded(const Hash& hash) { return combine(hash, hash)[0]; }
+
+/// The memory that there is to read: of sparse tensors none.
+bool readable(const at::Tensor& tensor) {
+  return tensor.defined() && !tensor.is_meta() && tensor.layout() == at::kStrided && tensor.has_storage();
+}
+
+bool leaves_memory_unset(const std::string& name) {
+  return name.starts_with("empty") || name.starts_with("new_empty") || name == "resize_";
+}
+
+/// Whether what its first argument held before does not matter to the operator.
+bool overwrites(const std::string& name) {
+  static const std::set<std::string> names = {"zero_",       "fill_",      "copy_",     "uniform_",
+                                              "normal_",     "random_",    "cauchy_",   "exponential_",
+                                              "log_normal_", "geometric_", "bernoulli_"};
+  return names.contains(name);
+}
+
+/// Whether the operator draws random numbers: its schema has a generator, or the dispatcher says so.
+bool draws_numbers(const at::RecordFunction& record) {
+  const auto name = record.operator_name();
+  if (!name) return false;
+  const auto op = c10::Dispatcher::singleton().findOp(*name);
+  return op && op->hasTag(at::Tag::nondeterministic_seeded);
+}
+
+uint64_t state_of(const at::Generator& generator) {
+  at::Generator handle = generator;
+  const std::lock_guard lock(handle.mutex());
+  return folded(fingerprint(handle.get_state()).hash);
+}
+
+/// A plain argument, as bits and as a number to show.
+std::optional<std::pair<uint64_t, double>> plain_value(const c10::IValue& value) {
+  const auto list = [](const auto& numbers) {
+    uint64_t hash = numbers.size();
+    for (const auto each : numbers) {
+      if constexpr (sizeof each == sizeof(uint64_t))
+        hash = combine({hash, hash}, {std::bit_cast<uint64_t>(each), 0})[0];
+      else
+        hash = combine({hash, hash}, {static_cast<uint64_t>(each), 0})[0];
+    }
+    return std::pair{hash, static_cast<double>(numbers.size())};
+  };
+  if (value.isBool()) return std::pair{static_cast<uint64_t>(value.toBool()), static_cast<double>(value.toBool())};
+  if (value.isInt()) return std::pair{static_cast<uint64_t>(value.toInt()), static_cast<double>(value.toInt())};
+  if (value.isDouble()) return std::pair{std::bit_cast<uint64_t>(value.toDouble()), value.toDouble()};
+  if (value.isIntList()) return list(value.toIntVector());
+  if (value.isDoubleList()) return list(value.toDoubleVector());
+  if (value.isString()) return std::pair{folded(hash_of(value.toStringRef())), 0.0};
+  return std::nullopt;
+}
+
+}  // namespace
+
+struct OpRecord::Notes : OpNotes {
+  OpEntry entry;
+  std::vector<OpMark> inputs;
+  std::vector<at::Tensor> tensors;  // of the inputs, held until it has run
+};
+
+OpRecord::OpRecord(size_t most) : most_(most) {}
+
+int64_t OpRecord::bytes_kept() const {
+  return static_cast<int64_t>(entries_.capacity() * sizeof(OpEntry) + marks_.capacity() * sizeof(OpMark) +
+                              sites_.capacity() * sizeof(CallSite) +
+                              writers_.size() * (sizeof(Writer) + sizeof(c10::StorageImpl)));
+}
+
+uint32_t OpRecord::number_of(const std::string& text) {
+  const auto [place, is_new] = text_numbers_.emplace(text, texts_.size());
+  if (is_new) texts_.push_back(text);
+  return place->second;
+}
+
+uint32_t OpRecord::number_of(const CallSite& site) {
+  const auto [place, is_new] = site_numbers_.emplace(site, sites_.size());
+  if (is_new) sites_.push_back(site);
+  return place->second;
+}
+
+OpMark OpRecord::mark(const at::Tensor& tensor, size_t argument) const {
+  OpMark mark;
+  mark.argument = static_cast<uint16_t>(argument);
+  mark.dtype = static_cast<uint8_t>(tensor.scalar_type());
+  if (const at::Tensor parameter = parameters_.find(tensor); parameter.defined()) {
+    mark.kind = OpMark::Kind::kParameter;
+    mark.identity = parameter.unsafeGetTensorImpl();
+  }
+  if (!readable(tensor)) return mark;
+  const auto writer = writers_.find(storage_of(tensor));
+  if (writer != writers_.end()) {
+    mark.from = writer->second.entry;
+    if (writer->second.unset) return mark;  // whatever lies there
+  }
+  const Fingerprint found = fingerprint(tensor);
+  mark.hash = folded(found.hash);
+  mark.norm = found.norm;
+  return mark;
+}
+
+void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
+  // Those within others are the others' affair, but for those that a node of backward calls.
+  if (op.node || (op.outer && !op.outer->node)) return;
+  if (entries_.size() >= most_) {
+    ++count_;
+    return;
+  }
+  auto notes = std::make_unique<Notes>();
+  OpEntry& entry = notes->entry;
+  entry.name = number_of(op.name);
+  entry.engine = op.engine;
+  entry.grad = op.grad;
+  entry.collective = op.collective();
+  entry.random = draws_numbers(*op.record);
+  CallSite site = op.site;
+  if (const RunningOp* node = op.backward_node()) {
+    entry.node = number_of(node->name);
+    if (const ForwardOp* forward = forward_.find(*node)) {
+      entry.forward = static_cast<int32_t>(forward->number);
+      entry.parameter = forward->parameter;
+      site = forward->site;
+    }
+  } else {
+    entry.hook = op.engine && !entry.collective;
+  }
+  entry.site = number_of(site);
+  size_t argument = 0;
+  for (const c10::IValue& value : inputs) {
+    if (const auto number = plain_value(value)) {
+      OpMark mark;
+      mark.kind = OpMark::Kind::kNumber;
+      mark.argument = static_cast<uint16_t>(argument);
+      mark.hash = number->first;
+      mark.norm = number->second;
+      notes->inputs.push_back(mark);
+    } else if (!value.isGenerator()) {
+      for_each_tensor(value, [&](const at::Tensor& tensor) {
+        if (is_parameter(tensor)) parameters_.add(tensor);
+        notes->inputs.push_back(mark(tensor, argument));
+        if (argument == 0 && overwrites(op.name)) notes->inputs.back().hash = 0;
+        notes->inputs.back().shape = number_of(fmt::format("[{}]", fmt::join(tensor.sizes().vec(), ", ")));
+        notes->tensors.push_back(tensor);
+        if (is_parameter(tensor) && !entry.parameter && !entry.node) entry.parameter = tensor.unsafeGetTensorImpl();
+      });
+    }
+    ++argument;
+  }
+  if (entry.random) {
+    // What it draws hangs on the generator, which is an input like others.
+    OpMark mark;
+    mark.kind = OpMark::Kind::kGenerator;
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    for (const c10::IValue& value : inputs)
+      if (value.isGenerator() && value.toGenerator().defined()) generator = value.toGenerator();
+    if (generator.device().is_cpu()) mark.hash = state_of(generator);
+    notes->inputs.push_back(mark);
+  }
+  if (!entry.node && !op.engine && op.grad) {
+    if (entry.parameter)
+      last_parameter_ = entry.parameter;
+    else
+      entry.parameter = last_parameter_, entry.after_parameter = true;
+  }
+  op.notes = std::move(notes);
+}
+
+void OpRecord::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
+  auto* notes = dynamic_cast<Notes*>(op.notes.get());
+  if (!notes) {
+    // The node may be this one's; what is kept is the operator around it.
+    if (!op.node) forward_.add(op, nullptr, static_cast<int64_t>(entries_.size()));
+    return;
+  }
+  OpEntry& entry = notes->entry;
+  ++count_;
+  const auto number = static_cast<int32_t>(entries_.size());
+  entry.first = static_cast<uint32_t>(marks_.size());
+  entry.inputs = static_cast<uint16_t>(std::min<size_t>(notes->inputs.size(), std::numeric_limits<uint16_t>::max()));
+  marks_.insert(marks_.end(), notes->inputs.begin(), notes->inputs.begin() + entry.inputs);
+  const bool unset = leaves_memory_unset(op.name);
+  size_t written = 0;
+  const auto is_view = [&](const at::Tensor& tensor) {
+    return !op.name.ends_with("_") &&
+           std::any_of(notes->tensors.begin(), notes->tensors.end(), [&](const at::Tensor& input) {
+             return readable(input) && storage_of(input) == storage_of(tensor);
+           });
+  };
+  const auto add_output = [&](const at::Tensor& tensor) {
+    // A view writes nothing: its memory has been written by whoever wrote what it is a view of.
+    if (readable(tensor) && !is_view(tensor)) write(tensor, number, unset);
+    if (entry.collective || written == std::numeric_limits<uint16_t>::max()) return;
+    OpMark mark = this->mark(tensor, written++);
+    mark.shape = number_of(fmt::format("[{}]", fmt::join(tensor.sizes().vec(), ", ")));
+    if (mark.kind == OpMark::Kind::kParameter && op.name.ends_with("_") && !op.engine) entry.writes_parameter = true;
+    marks_.push_back(mark);
+  };
+  for (const c10::IValue& value : outputs) for_each_tensor(value, add_output);
+  if (outputs.empty())
+    for (const at::Tensor& tensor : notes->tensors) add_output(tensor);
+  else if (entry.collective)
+    for (const at::Tensor& tensor : notes->tensors)
+      if (readable(tensor)) write(tensor, number, false);
+  entry.outputs = static_cast<uint16_t>(written);
+  entries_.push_back(entry);
+  forward_.add(op, entry.parameter, number);
+}
+
+void OpRecord::write(const at::Tensor& tensor, int32_t entry, bool unset) {
+  writers_.insert_or_assign(storage_of(tensor), Writer{weak_storage_of(tensor), entry, unset});
+}
+
+std::vector<uint32_t> OpRecord::that_matter() const {
+  std::vector<bool> matters(entries_.size(), false);
+  const auto is_effect = [](const OpEntry& entry) {
+    return entry.writes_parameter || entry.collective || (entry.engine && entry.node != 0);
+  };
+  const bool any = std::any_of(entries_.begin(), entries_.end(), is_effect);
+  for (size_t i = entries_.size(); i-- > 0;) {
+    const OpEntry& entry = entries_[i];
+    matters[i] = matters[i] || !any || is_effect(entry);
+    if (!matters[i]) continue;
+    if (entry.forward >= 0) matters[static_cast<size_t>(entry.forward)] = true;
+    for (size_t k = 0; k < entry.inputs; ++k)
+      if (const int32_t from = inputs(entry)[k].from; from >= 0) matters[static_cast<size_t>(from)] = true;
+  }
+  std::vector<uint32_t> result;
+  for (size_t i = 0; i < entries_.size(); ++i)
+    if (matters[i] && !entries_[i].hook) result.push_back(static_cast<uint32_t>(i));
+  return result;
+}
+
+}  // namespace lockstep::inspect

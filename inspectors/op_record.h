@@ -1,0 +1,89 @@
+// What ran, kept for comparison: for every operator that the program called (and every one that a backward node called) who
+// it was, and fingerprints of what it read and wrote. No tensor is kept.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "inspectors/fingerprint.h"
+#include "inspectors/forward_ops.h"
+#include "inspectors/op_trace.h"
+
+namespace lockstep::inspect {
+
+/// One thing that an operator read or wrote.
+struct OpMark {
+  enum class Kind : uint8_t { kTensor, kParameter, kNumber, kGenerator };
+  Kind kind = Kind::kTensor;
+  uint8_t dtype = 255;
+  uint16_t argument = 0;
+  uint32_t shape = 0;  // OpRecord::text()
+  uint64_t hash = 0;
+  double norm = 0;  // a number: itself
+  int32_t from = -1;  // the operator that wrote it; -1: none that was seen
+  const void* identity = nullptr;  // of a parameter
+};
+
+struct OpEntry {
+  uint32_t name = 0, node = 0;  // OpRecord::text(); node 0: in forward
+  uint32_t site = 0;  // OpRecord::site()
+  uint32_t first = 0;  // among the marks: inputs, then outputs
+  uint16_t inputs = 0, outputs = 0;
+  int32_t forward = -1;  // in backward: the operator of forward that the node belongs to
+  const void* parameter = nullptr;  // by whose module it is named
+  bool after_parameter = false, engine = false, grad = false, random = false, collective = false, hook = false;
+  bool writes_parameter = false;
+};
+
+class OpRecord : public OpObserver {
+ public:
+  /// Keeps `most` operators, some 300 bytes each; of those behind only the number.
+  explicit OpRecord(size_t most);
+  void before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) override;
+  void after(RunningOp& op, const std::vector<c10::IValue>& outputs) override;
+
+  const std::vector<OpEntry>& entries() const { return entries_; }
+  const OpMark* inputs(const OpEntry& entry) const { return marks_.data() + entry.first; }
+  const OpMark* outputs(const OpEntry& entry) const { return marks_.data() + entry.first + entry.inputs; }
+  const std::string& text(uint32_t number) const { return texts_[number]; }
+  const CallSite& site(uint32_t number) const { return sites_[number]; }
+  int64_t operators() const { return count_; }
+  int64_t bytes_kept() const;
+  /// Operators beyond those that are kept.
+  int64_t left_out() const { return count_ - static_cast<int64_t>(entries_.size()); }
+
+  /// The operators that the outcome hangs on, in order: what writes parameters, what autograd and collectives do, and all
+  /// that these read from. Without any of these every operator. What one rank does on the side (a number that it prints, an
+  /// accuracy) is not among them; nor is what hooks do around a reduction, whose time is not fixed.
+  std::vector<uint32_t> that_matter() const;
+
+ private:
+  struct Notes;
+  uint32_t number_of(const std::string& text);
+  uint32_t number_of(const CallSite& site);
+  OpMark mark(const at::Tensor& tensor, size_t argument) const;
+  void write(const at::Tensor& tensor, int32_t entry, bool unset);
+
+  struct Writer {
+    WeakStorage storage;
+    int32_t entry;
+    bool unset;  // the memory has been handed out and not written
+  };
+
+  const size_t most_;
+  int64_t count_ = 0;
+  std::vector<OpEntry> entries_;
+  std::vector<OpMark> marks_;
+  std::vector<std::string> texts_{""};
+  std::unordered_map<std::string, uint32_t> text_numbers_{{"", 0}};
+  std::vector<CallSite> sites_{CallSite{}};
+  std::map<CallSite, uint32_t> site_numbers_{{CallSite{}, 0}};
+  std::unordered_map<const void*, Writer> writers_;  // by storage
+  ForwardOps forward_;
+  SeenParameters parameters_;
+  const void* last_parameter_ = nullptr;
+};
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,62 @@
+// %%lockstep: the first operator at which ranks part, or at which a rank does not repeat itself.
+#include <fmt/format.h>
+
+#include "protocol/error.h"
+#include "shell/magic_arguments.h"
+#include "shell/object_list.h"
+#include "shell/session_impl.h"
+
+namespace lockstep::shell {
+namespace {
+
+const char* const kUsage = "%%lockstep [--self]";
+
+std::string options_of(const RankSet& ranks) {
+  return fmt::format("inspect::LockstepOptions().ranks({})", rank_set_code(ranks));
+}
+
+/// The body as a step that runs twice. Its lines stay where they are.
+void run_twice(Session::Impl& session, std::string body, int line, CellSettings settings) {
+  settings.run = nullptr;
+  if (!settings.ranks) settings.ranks = session.target_ranks();
+  body.replace(static_cast<size_t>(line - 1), 0, "inspect::lockstep_self([&] {");
+  body += fmt::format("}}, {}, {});\n", object_list(session, *settings.ranks, "inspect::StateList"),
+                      options_of(*settings.ranks));
+  session.run_code(body, settings, 1);
+}
+
+void lockstep_cell(MagicCall& call, CellSettings& settings) {
+  MagicArguments arguments(call.arguments, kUsage);
+  const bool self = arguments.take_flag("", "--self");
+  if (!arguments.rest().empty())
+    throw UsageError(std::string("%%lockstep takes no words: it is for the lines below; usage: ") + kUsage);
+  if (self) {
+    settings.run = [&session = call.session, body = call.body, line = call.line](const CellSettings& ran) {
+      run_twice(session, body, line, ran);
+    };
+    return;
+  }
+  settings.before = "inspect::begin_lockstep();";
+  settings.behind = [&session = call.session](const CellSettings& ran) {
+    return fmt::format("inspect::end_lockstep({}, {});", object_list(session, *ran.ranks, "inspect::NameList"),
+                       options_of(*ran.ranks));
+  };
+}
+
+const RegisterMagic kLockstep(
+    {.name = "lockstep",
+     .usage = kUsage,
+     .summary = "the first operator at which ranks part, or a step does not repeat itself",
+     .help =
+         "Fingerprints what every operator of this cell reads and writes, forward and backward, and compares the "
+         "ranks\n"
+         "when it is over. Data may differ between ranks; parameters, what becomes of equal inputs, and the operators\n"
+         "that run may not.\n"
+         "--self     runs the cell twice on each rank, from the same state: modules, optimizers and tensors that "
+         "cells\n"
+         "           have defined, and the generators. It runs as a block: what it declares is local to it",
+     .line = {},
+     .cell = lockstep_cell});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,55 @@
+// %nan and %%nan: where did the first NaN or Inf come from?
+#include <fmt/format.h>
+
+#include "protocol/error.h"
+#include "shell/magic_arguments.h"
+#include "shell/object_list.h"
+#include "shell/session_impl.h"
+
+namespace lockstep::shell {
+namespace {
+
+const char* const kUsage = "%nan on|off|status, %%nan";
+
+CellOutcome nan_line(MagicCall& call) {
+  const auto word = MagicArguments(call.arguments, kUsage).rest_word();
+  if (!word || (*word != "on" && *word != "off" && *word != "status"))
+    throw UsageError(
+        fmt::format("%nan takes one of on, off and status{}; usage: {}", word ? ", not '" + *word + "'" : "", kUsage));
+  CellSettings settings;
+  call.session.start();
+  settings.ranks = call.session.live_ranks();
+  std::string code;
+  if (*word == "on")
+    code = "inspect::nan_on(" + object_list(call.session, *settings.ranks, "inspect::NameList") + ");";
+  else if (*word == "off")
+    code = "inspect::nan_off();";
+  else
+    code = "std::cout << inspect::nan_status() << '\\n';";
+  const CodeResult result = call.session.run_code(code, settings, call.line);
+  return {.status = result.status, .findings = {}};
+}
+
+void nan_cell(MagicCall& call, CellSettings& settings) {
+  if (!call.arguments.empty()) throw UsageError("%%nan takes nothing: it is for the lines below");
+  settings.before = "inspect::begin_nan_trace();";
+  settings.behind = [&session = call.session](const CellSettings& ran) {
+    return fmt::format("inspect::end_nan_trace({}, inspect::NanOptions().ranks({}));",
+                       object_list(session, *ran.ranks, "inspect::NameList"), rank_set_code(*ran.ranks));
+  };
+}
+
+const RegisterMagic kNan(
+    {.name = "nan",
+     .usage = kUsage,
+     .summary = "where did the first NaN or Inf come from?",
+     .help =
+         "%nan on     watches, at little cost, losses, gradients (before they are reduced) and updated parameters\n"
+         "%nan off    ends that; %nan status says what it has seen\n"
+         "%%nan       traces this cell operator by operator, on its ranks, and names the one that made the first\n"
+         "            bad value which reached a result. Masked ones, and those that were asked for, are no findings",
+     .line = nan_line,
+     .cell = nan_cell});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,274 @@
+// lockstep: where ranks part, where a step does not repeat itself, and what may differ.
+#include "inspectors/lockstep.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "ddp/ddp.h"
+#include "dist/dist.h"
+#include "tests/support/spawn_ranks.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::spawn_ranks;
+
+struct Net : torch::nn::Module {
+  Net() {
+    first = register_module("first", torch::nn::Linear(4, 8));
+    norm = register_module("norm", torch::nn::BatchNorm1d(8));
+    second = register_module("second", torch::nn::Linear(8, 3));
+    torch::NoGradGuard guard;
+    double next = 0.5;
+    for (auto& parameter : parameters())
+      parameter.copy_(torch::arange(parameter.numel()).reshape(parameter.sizes()).mul(0.01).sub(next /= 2));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return second(torch::relu(norm(first(x)))); }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+};
+
+torch::Tensor input(int rank = 0) { return torch::arange(16.0).reshape({4, 4}).mul(0.1).sin().add(rank); }
+
+LockstepOptions patiently() { return LockstepOptions().deadline(std::chrono::seconds(60)); }
+
+const Finding& only_finding(const Report& report) {
+  EXPECT_EQ(report.findings.size(), 1U) << report;
+  static const Finding none{.tensors = {FindingTensor{}}, .op = FindingOp{}};
+  return report.findings.empty() ? none : report.findings[0];
+}
+
+/// A training step by hand: reduces its gradients where `reduce` says so.
+void train(Net& net, torch::optim::Optimizer& optimizer, const torch::Tensor& x, bool reduce = true) {
+  optimizer.zero_grad();
+  net.forward(x).square().mean().backward();
+  if (reduce) {
+    for (auto& parameter : net.parameters()) {
+      dist::all_reduce(parameter.grad());
+      parameter.mutable_grad().div_(dist::get_world_size());
+    }
+  }
+  optimizer.step();
+}
+
+TEST(Lockstep, equal_ranks_are_ok) {
+  spawn_ranks(3, [](int, int) {
+    auto net = std::make_shared<Net>();
+    torch::optim::Adam optimizer(net->parameters(), 1e-2);
+    const Report report = lockstep_ranks([&] { train(*net, optimizer, input()); }, net, patiently());
+    EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+    EXPECT_THAT(only_finding(report).message, HasSubstr("equal bit by bit"));
+    EXPECT_GT(report.tensors, 30);
+  });
+}
+
+TEST(Lockstep, data_of_its_own_for_each_rank_is_ok) {
+  spawn_ranks(2, [](int rank, int) {
+    auto net = ddp::DistributedDataParallel(std::make_shared<Net>(), ddp::Options().broadcast_buffers(false));
+    torch::optim::Adam optimizer(net.parameters(), 1e-2);
+    const Report report = lockstep_ranks(
+        [&] {
+          for (int step = 0; step < 3; ++step) {
+            optimizer.zero_grad();
+            auto loss = net(input(rank + step)).square().mean();
+            if (rank == 0) {  // on the side
+              auto shown = loss.item<double>() + net.module()->parameters()[0].abs().max().item<double>();
+              EXPECT_GT(shown, 0);
+            }
+            loss.backward();
+            optimizer.step();
+          }
+        },
+        net, patiently());
+    EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+    EXPECT_THAT(only_finding(report).message, HasSubstr("parameters are equal, data differs, as it may, from add ("));
+  });
+}
+
+TEST(Lockstep, a_missing_reduction_is_named_at_the_update) {
+  spawn_ranks(2, [](int rank, int) {
+    auto net = std::make_shared<Net>();
+    torch::optim::SGD optimizer(net->parameters(), 1e-2);
+    const Report report = lockstep_ranks([&] { train(*net, optimizer, input(rank), false); }, net, patiently());
+    const Finding& finding = only_finding(report);
+    EXPECT_EQ(finding.severity, Severity::fault) << report;
+    EXPECT_EQ(finding.verdict, "mismatch");
+    EXPECT_EQ(finding.kind, "update");
+    EXPECT_EQ(finding.op->name, "add_");
+    EXPECT_EQ(finding.tensors.at(0).name, "first.weight");
+    EXPECT_THAT(finding.message, HasSubstr("has not been reduced"));
+  });
+}
+
+TEST(Lockstep, a_parameter_that_had_parted_is_named_with_its_rank) {
+  spawn_ranks(3, [](int rank, int) {
+    auto net = std::make_shared<Net>();
+    if (rank == 1) {
+      torch::NoGradGuard guard;
+      net->second->bias[0] += 0.5;
+    }
+    torch::optim::SGD optimizer(net->parameters(), 1e-2);
+    const Report report = lockstep_ranks([&] { train(*net, optimizer, input(rank)); }, net, patiently());
+    const Finding& finding = only_finding(report);
+    EXPECT_EQ(finding.kind, "parameter") << report;
+    EXPECT_EQ(finding.ranks, RankSet{1});
+    EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
+    EXPECT_EQ(finding.tensors.at(0).name, "second.bias");
+    EXPECT_EQ(finding.op->name, "addmm");
+    EXPECT_THAT(finding.message, HasSubstr("module second"));
+  });
+}
+
+TEST(Lockstep, a_learning_rate_of_its_own_is_named) {
+  spawn_ranks(3, [](int rank, int) {
+    auto net = std::make_shared<Net>();
+    torch::optim::SGD optimizer(net->parameters(), rank == 2 ? 0.5 : 0.25);
+    const Report report = lockstep_ranks([&] { train(*net, optimizer, input(rank)); }, net, patiently());
+    const Finding& finding = only_finding(report);
+    EXPECT_EQ(finding.kind, "update") << report;
+    EXPECT_EQ(finding.ranks, RankSet{2});
+    EXPECT_THAT(finding.message, HasSubstr("value -0.25 on rank 0, -0.5 on rank 2"));
+  });
+}
+
+TEST(Lockstep, a_branch_on_one_rank_is_named) {
+  spawn_ranks(3, [](int rank, int) {
+    auto net = std::make_shared<Net>();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    const Report report = lockstep_ranks(
+        [&] {
+          optimizer.zero_grad();
+          auto x = net->first(input());
+          x = rank == 2 ? torch::gelu(x) : torch::relu(x);
+          net->second(x).square().mean().backward();
+        },
+        net, patiently());
+    const Finding& finding = only_finding(report);
+    EXPECT_EQ(finding.verdict, "op_mismatch") << report;
+    EXPECT_EQ(finding.ranks, RankSet{2});
+    EXPECT_EQ(finding.op->name, "gelu");
+    EXPECT_THAT(finding.message, HasSubstr("ranks 0-1 run relu"));
+    EXPECT_THAT(finding.message, HasSubstr("rank 2 runs gelu"));
+  });
+}
+
+/// An operator that is not what it was the time before: a computation that is broken on one rank.
+torch::Tensor broken(const torch::Tensor& x, double by) {
+  at::RecordFunction record(at::RecordScope::FUNCTION);
+  if (record.isActive()) {
+    const std::vector<c10::IValue> inputs = {x};
+    record.before("broken", c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
+  }
+  torch::Tensor result;
+  {
+    const at::RecordFunctionGuard inside(false);
+    result = x + by;
+  }
+  if (record.isActive()) record.setOutputs(std::vector<c10::IValue>{result});
+  return result;
+}
+
+TEST(Lockstep, equal_inputs_with_other_outputs_are_a_fault_of_computation) {
+  spawn_ranks(3, [](int rank, int) {
+    const Report report = lockstep_ranks(
+        [&] {
+          const auto x = input() * 2;
+          broken(x, rank == 1 ? 1e-3 : 0).sum();
+        },
+        patiently());
+    const Finding& finding = only_finding(report);
+    EXPECT_EQ(finding.kind, "computation") << report;
+    EXPECT_EQ(finding.ranks, RankSet{1});
+    EXPECT_EQ(finding.op->name, "broken");
+    EXPECT_THAT(finding.message, HasSubstr("from equal inputs"));
+  });
+}
+
+TEST(Lockstep, a_step_that_repeats_itself_is_ok_and_leaves_no_trace) {
+  auto net = std::make_shared<Net>();
+  torch::optim::Adam optimizer(net->parameters(), 1e-2);
+  const auto step = [&] {
+    optimizer.zero_grad();
+    torch::dropout(net->forward(input()), 0.5, true).square().mean().backward();
+    optimizer.step();
+  };
+  step();
+  std::vector<torch::Tensor> before;
+  for (auto& each : net->parameters()) before.push_back(each.detach().clone());
+  const Report report = lockstep(step, net, optimizer);
+  EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(net->parameters()[i], before[i]));
+}
+
+TEST(Lockstep, an_operator_that_does_not_repeat_itself_is_named) {
+  double by = 0;
+  const Report report = lockstep([&] { broken(input() * 2, by += 0.001).sum(); });
+  const Finding& finding = only_finding(report);
+  EXPECT_EQ(finding.severity, Severity::fault) << report;
+  EXPECT_EQ(finding.op->name, "broken");
+  EXPECT_THAT(finding.message, HasSubstr("does not repeat itself"));
+}
+
+TEST(Lockstep, state_that_was_not_given_is_a_note) {
+  auto hidden = torch::ones({3});
+  const Report report = lockstep([&] { hidden.add_(1).mul(2).sum(); });
+  const Finding& finding = only_finding(report);
+  EXPECT_EQ(finding.severity, Severity::note) << report;
+  EXPECT_THAT(finding.message, HasSubstr("not in the state that was given"));
+  EXPECT_EQ(only_finding(lockstep([&] { hidden.add_(1).mul(2).sum(); }, hidden)).verdict, "ok");
+}
+
+TEST(Lockstep, only_so_many_operators_are_kept) {
+  const Report report = lockstep(
+      [] {
+        auto x = torch::ones({4});
+        for (int i = 0; i < 100; ++i) x = x + 1;
+      },
+      LockstepOptions().max_operators(10));
+  EXPECT_EQ(only_finding(report).verdict, "ok");
+  EXPECT_THAT(only_finding(report).message, HasSubstr("91 operators beyond the first 10 were not compared"));
+  EXPECT_LT(report.bytes, 20'000);
+}
+
+TEST(Lockstep, a_rank_that_does_not_come_is_named) {
+  spawn_ranks(2, [](int rank, int) {
+    if (rank == 1) return;
+    const Report report =
+        lockstep_ranks([] { torch::ones({2}); }, LockstepOptions().deadline(std::chrono::milliseconds(300)));
+    EXPECT_EQ(only_finding(report).verdict, "missing");
+  });
+}
+
+TEST(Lockstep, recording_leaves_training_bit_identical) {
+  const auto run = [](bool recorded) {
+    std::vector<torch::Tensor> result;
+    spawn_ranks(2, [&](int rank, int) {
+      auto net = ddp::DistributedDataParallel(std::make_shared<Net>(), ddp::Options().gradient_as_bucket_view(true));
+      torch::optim::Adam optimizer(net.parameters(), 1e-2);
+      const auto steps = [&] {
+        for (int step = 0; step < 5; ++step) {
+          optimizer.zero_grad();
+          net(input(rank + step)).square().mean().backward();
+          optimizer.step();
+        }
+      };
+      if (recorded)
+        lockstep_ranks(steps, net, patiently());
+      else
+        steps();
+      if (rank == 0)
+        for (auto& each : net.parameters()) result.push_back(each.detach().clone());
+    });
+    return result;
+  };
+  const auto recorded = run(true), plain = run(false);
+  ASSERT_EQ(recorded.size(), plain.size());
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(torch::equal(recorded[i], plain[i]));
+}
+
+}  // namespace
+}  // namespace lockstep::inspect

@@ -1,0 +1,366 @@
+// nan: which operator made the first bad value, and what is no finding.
+#include "inspectors/nan.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <limits>
+#include <mutex>
+
+#include "ddp/ddp.h"
+#include "tests/support/spawn_ranks.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::spawn_ranks;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+struct Net : torch::nn::Module {
+  Net() {
+    first = register_module("first", torch::nn::Linear(4, 8));
+    second = register_module("second", torch::nn::Linear(8, 3));
+    torch::NoGradGuard guard;
+    double next = 0.5;
+    for (auto& parameter : parameters())
+      parameter.copy_(torch::arange(parameter.numel()).reshape(parameter.sizes()).mul(0.01).sub(next /= 2));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return second(torch::relu(first(x))); }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+};
+
+torch::Tensor input() { return torch::arange(8.0).reshape({2, 4}).div(8); }
+
+const Finding& only_finding(const Report& report) {
+  EXPECT_EQ(report.findings.size(), 1U) << report;
+  static const Finding none{.tensors = {FindingTensor{}}, .op = FindingOp{}};
+  return report.findings.empty() ? none : report.findings[0];
+}
+
+TEST(Nan, a_good_step_is_ok) {
+  auto net = std::make_shared<Net>();
+  torch::optim::Adam optimizer(net->parameters(), 1e-2);
+  const Report report = replay(
+      [&] {
+        optimizer.zero_grad();
+        auto loss = net->forward(input()).square().mean();
+        loss.backward();
+        optimizer.step();
+        return loss;
+      },
+      net, optimizer);
+  EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+  EXPECT_GT(report.tensors, 20);
+}
+
+TEST(Nan, forward_names_operator_module_shapes_and_ranges) {
+  auto net = std::make_shared<Net>();
+  const Report report = replay([&] { return net->forward(input()).sub(1000).log().sum(); }, net);
+  const Finding& finding = only_finding(report);
+  EXPECT_EQ(finding.severity, Severity::fault);
+  EXPECT_EQ(finding.inspector, "nan");
+  EXPECT_EQ(finding.verdict, "nan");
+  EXPECT_EQ(finding.kind, "forward");
+  ASSERT_TRUE(finding.op);
+  EXPECT_EQ(finding.op->name, "log");
+  ASSERT_FALSE(finding.tensors.empty());
+  EXPECT_THAT(finding.tensors[0].shape, ElementsAre(2, 3));
+  EXPECT_EQ(finding.tensors[0].count, 6);
+  EXPECT_THAT(finding.message, HasSubstr("after module second"));
+  EXPECT_THAT(finding.message, HasSubstr("self float32 [2, 3] in [-1e+03, "));
+}
+
+TEST(Nan, an_operator_within_another_is_named_with_it) {
+  const Report report = replay([] {
+    auto logits = torch::full({2, 3}, 1.0).set_requires_grad(true);
+    auto scaled = logits * 3e38 * 10;  // overflows
+    return torch::nn::functional::cross_entropy(scaled, torch::tensor({0, 1}));
+  });
+  const Finding& finding = only_finding(report);
+  EXPECT_EQ(finding.op->name, "mul");
+  EXPECT_EQ(finding.verdict, "inf");
+  EXPECT_THAT(finding.message, HasSubstr("log_softmax made NaN of it"));
+}
+
+TEST(Nan, backward_names_the_forward_operator) {
+  auto x = torch::tensor({0.0, 1.0}).set_requires_grad(true);
+  const Report report = replay([&] { (x.sqrt() * torch::tensor({0.0, 1.0})).sum().backward(); }, x);
+  const Finding& finding = only_finding(report);
+  EXPECT_EQ(finding.verdict, "nan") << report;
+  EXPECT_EQ(finding.kind, "backward");
+  EXPECT_THAT(finding.message, HasSubstr("in the backward of sqrt"));
+  EXPECT_THAT(finding.message, HasSubstr("the gradient of"));
+  EXPECT_FALSE(x.grad().defined());
+}
+
+TEST(Nan, masks_and_constants_are_no_findings) {
+  const Report report = replay([] {
+    auto scores = torch::arange(9.0).reshape({3, 3}).set_requires_grad(true);
+    const auto mask = torch::ones({3, 3}).triu(1).to(torch::kBool);
+    auto attended = torch::softmax(scores.masked_fill(mask, -kInf), -1);
+    const auto additive = torch::zeros({3, 3}).masked_fill(mask, -kInf);
+    auto again = torch::softmax(scores + additive, -1);
+    const auto logarithm = torch::ones({3, 3}).tril().log();  // -Inf out of finite values, for the same purpose
+    auto third = torch::softmax(scores + logarithm, -1);
+    const auto lowest = torch::full({3}, -kInf);
+    auto largest = torch::maximum(lowest, std::get<0>(scores.max(1)));
+    auto loss = (attended * again * third).sum() + largest.sum();
+    loss.backward();
+    return loss;
+  });
+  EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+}
+
+TEST(Nan, a_branch_that_where_leaves_out_is_no_finding) {
+  const Report report = replay([] {
+    const auto x = torch::tensor({-1.0, 0.0, 2.0});
+    return torch::where(x > 0, x.log(), torch::zeros({3})).sum();
+  });
+  EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+  EXPECT_THAT(only_finding(report).message, HasSubstr("went nowhere"));
+}
+
+TEST(Nan, a_row_that_is_masked_whole_is_a_finding) {
+  const Report report = replay([] {
+    auto scores = torch::zeros({2, 3}).set_requires_grad(true);
+    return torch::softmax(scores.masked_fill(torch::ones({2, 3}, torch::kBool), -kInf), -1).sum();
+  });
+  const Finding& finding = only_finding(report);
+  EXPECT_EQ(finding.verdict, "nan");
+  EXPECT_EQ(finding.op->name, "softmax");
+}
+
+TEST(Nan, what_came_in_bad_is_named) {
+  auto net = std::make_shared<Net>();
+  {
+    torch::NoGradGuard guard;
+    net->second->bias[1] = std::nan("");
+  }
+  const Report report = replay([&] { return net->forward(input()).sum(); }, net);
+  const Finding& finding = only_finding(report);
+  EXPECT_THAT(finding.message, HasSubstr("came in with parameter second.bias"));
+  EXPECT_EQ(finding.tensors.at(0).name, "second.bias");
+}
+
+TEST(Nan, an_optimizer_that_overflows_is_named) {
+  auto weight = torch::ones({3}).set_requires_grad(true);
+  torch::optim::SGD optimizer({weight}, 1e38);
+  const Report report = replay(
+      [&] {
+        (weight * 1e3).sum().backward();
+        optimizer.step();
+      },
+      weight, optimizer);
+  const Finding& finding = only_finding(report);
+  EXPECT_EQ(finding.verdict, "inf");
+  EXPECT_EQ(finding.kind, "optimizer");
+  EXPECT_EQ(finding.op->name, "add_");
+}
+
+TEST(Nan, replay_puts_everything_back) {
+  auto net = std::make_shared<Net>();
+  torch::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(1e-2).amsgrad(true));
+  const auto train = [&] {
+    optimizer.zero_grad();
+    auto loss = torch::dropout(net->forward(input()), 0.5, true).square().mean();
+    loss.backward();
+    optimizer.step();
+    return loss;
+  };
+  torch::manual_seed(3);
+  for (int i = 0; i < 2; ++i) train();
+  std::vector<torch::Tensor> values, gradients;
+  for (auto& each : net->parameters()) {
+    values.push_back(each.detach().clone());
+    gradients.push_back(each.grad().clone());
+  }
+  const auto draw = [] { return at::detail::getDefaultCPUGenerator().get_state(); };
+  const auto generator = draw();
+  replay(
+      [&] {
+        net->eval();
+        optimizer.param_groups()[0].options().set_lr(7);
+        return train();
+      },
+      net, optimizer);
+  EXPECT_TRUE(net->is_training());
+  EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 1e-2);
+  EXPECT_TRUE(torch::equal(draw(), generator));
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_TRUE(torch::equal(net->parameters()[i], values[i]));
+    EXPECT_TRUE(torch::equal(net->parameters()[i].grad(), gradients[i]));
+  }
+  // And training goes on as it would have.
+  const auto next = train();
+  auto other = std::make_shared<Net>();
+  torch::optim::Adam fresh(other->parameters(), torch::optim::AdamOptions(1e-2).amsgrad(true));
+  std::swap(net, other);
+  torch::manual_seed(3);
+  torch::Tensor expected;
+  for (int i = 0; i < 3; ++i) {
+    fresh.zero_grad();
+    expected = torch::dropout(net->forward(input()), 0.5, true).square().mean();
+    expected.backward();
+    fresh.step();
+  }
+  EXPECT_TRUE(torch::equal(next, expected));
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_TRUE(torch::equal(net->parameters()[i], other->parameters()[i]));
+}
+
+TEST(Nan, an_exception_passes_and_the_state_is_back) {
+  auto weight = torch::ones({3}).set_requires_grad(true);
+  EXPECT_THROW(replay(
+                   [&] {
+                     torch::NoGradGuard guard;
+                     weight.mul_(2);
+                     throw std::runtime_error("no");
+                   },
+                   weight),
+               std::runtime_error);
+  EXPECT_TRUE(torch::equal(weight, torch::ones({3})));
+}
+
+TEST(Nan, the_rank_that_made_it_is_named_and_not_those_it_reached) {
+  spawn_ranks(3, [](int rank, int) {
+    auto net = ddp::DistributedDataParallel(std::make_shared<Net>());
+    torch::optim::SGD optimizer(net.parameters(), 0.1);
+    const Report report = replay(
+        [&] {
+          net.zero_grad();
+          auto out = net(input());
+          if (rank == 2) out = out * torch::tensor({0.0, 1.0, 1.0}).log().abs();  // 0 * Inf in backward, Inf in forward
+          out.square().mean().backward();
+          optimizer.step();
+        },
+        net, optimizer, NanOptions().deadline(std::chrono::seconds(60)));
+    const Finding& finding = only_finding(report);
+    EXPECT_EQ(finding.ranks, RankSet{2}) << report;
+    EXPECT_EQ(finding.op->name, "log");
+    EXPECT_EQ(finding.reference_ranks, (RankSet{0, 1}));
+  });
+}
+
+TEST(Nan, a_rank_that_does_not_come_is_named) {
+  spawn_ranks(2, [](int rank, int) {
+    if (rank == 1) return;
+    const Report report =
+        replay([] { return torch::ones({2}); }, NanOptions().deadline(std::chrono::milliseconds(300)));
+    EXPECT_EQ(only_finding(report).verdict, "missing");
+    EXPECT_EQ(only_finding(report).ranks, RankSet{1});
+  });
+}
+
+/// Findings that are published meanwhile.
+class Published {
+ public:
+  Published() {
+    set_finding_sink([this](const Finding& finding) { findings_.push_back(finding); });  // publish() holds a lock
+  }
+  ~Published() { set_finding_sink(nullptr); }
+  const std::vector<Finding>& findings() const { return findings_; }
+
+ private:
+  std::vector<Finding> findings_;
+};
+
+TEST(NanWatch, names_rank_parameter_and_step_before_the_reduction) {
+  const Published published;
+  spawn_ranks(3, [](int rank, int) {
+    auto net = ddp::DistributedDataParallel(std::make_shared<Net>());
+    torch::optim::SGD optimizer(net.parameters(), 0.1);
+    const auto watching = nan_watch(net);
+    for (int step = 1; step <= 4; ++step) {
+      net.zero_grad();
+      auto out = net(input());
+      if (rank == 1 && step == 3)
+        out = out + (out.detach().sub(out) * 0).sqrt().mean();  // sqrt(0): backward alone is bad
+      out.square().mean().backward();
+      optimizer.step();
+    }
+    EXPECT_EQ(watching.status().steps, 4);
+    EXPECT_EQ(watching.status().gradients, 16);
+  });
+  ASSERT_EQ(published.findings().size(), 1U);
+  const Finding& finding = published.findings()[0];
+  EXPECT_EQ(finding.verdict, "nan");
+  EXPECT_EQ(finding.ranks, RankSet{1});
+  EXPECT_EQ(finding.step, 3);
+  EXPECT_EQ(finding.kind, "backward");
+  EXPECT_EQ(finding.tensors.at(0).name, "second.bias");
+}
+
+TEST(NanWatch, names_the_loss) {
+  const Published published;
+  auto weight = torch::ones({3}).set_requires_grad(true);
+  torch::optim::SGD optimizer({weight}, 0.1);
+  const auto watching = nan_watch();
+  const auto train = [&](double scale) {
+    optimizer.zero_grad();
+    (weight * scale).exp().sum().backward();
+    optimizer.step();
+  };
+  train(1);
+  train(1000);
+  ASSERT_EQ(published.findings().size(), 1U);
+  EXPECT_EQ(published.findings()[0].verdict, "inf");
+  EXPECT_EQ(published.findings()[0].kind, "forward");
+  EXPECT_EQ(published.findings()[0].step, 2);
+  EXPECT_THAT(published.findings()[0].message, HasSubstr("the loss, which sum gave"));
+}
+
+TEST(NanWatch, names_the_optimizer_and_tells_once_until_all_is_well_again) {
+  const Published published;
+  auto weight = torch::ones({3}).set_requires_grad(true);
+  torch::optim::SGD optimizer({weight}, 0.1);
+  const auto watching = nan_watch(weight);
+  const auto train = [&](double rate) {
+    optimizer.zero_grad();
+    (weight * 1e3).sum().backward();
+    static_cast<torch::optim::SGDOptions&>(optimizer.param_groups()[0].options()).lr(rate);
+    optimizer.step();
+  };
+  train(1e38);
+  train(1e38);
+  EXPECT_EQ(published.findings().size(), 1U);
+  EXPECT_EQ(published.findings()[0].kind, "optimizer");
+  {
+    torch::NoGradGuard guard;
+    weight.zero_();
+  }
+  train(0.1);
+  train(0.1);
+  train(1e38);
+  EXPECT_EQ(published.findings().size(), 2U);
+  EXPECT_EQ(watching.status().bad_steps, 3);
+}
+
+TEST(NanWatch, training_is_bit_identical) {
+  const auto train = [](bool watched) {
+    std::vector<torch::Tensor> result;
+    std::mutex mutex;
+    spawn_ranks(2, [&](int rank, int) {
+      auto net = ddp::DistributedDataParallel(std::make_shared<Net>());
+      torch::optim::Adam optimizer(net.parameters(), 1e-2);
+      std::unique_ptr<NanWatch> watching;
+      if (watched) watching = std::make_unique<NanWatch>(nan_watch(net));
+      for (int step = 0; step < 5; ++step) {
+        optimizer.zero_grad();
+        net(input() + rank + step).square().mean().backward();
+        optimizer.step();
+      }
+      const std::lock_guard lock(mutex);
+      if (rank == 0)
+        for (auto& each : net.parameters()) result.push_back(each.detach().clone());
+    });
+    return result;
+  };
+  const auto watched = train(true), plain = train(false);
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(torch::equal(watched[i], plain[i]));
+}
+
+}  // namespace
+}  // namespace lockstep::inspect

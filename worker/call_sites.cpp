@@ -1,0 +1,41 @@
+#include "worker/call_sites.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "inspectors/call_site.h"
+#include "worker/cell_objects.h"
+#include "worker/stack.h"
+#include "worker/symbols.h"
+
+namespace lockstep::worker {
+namespace {
+
+/// The innermost frames in cells. Headers' inline functions are compiled into cells, too, so the first need not be in the
+/// user's text.
+inspect::CallSite capture() {
+  Stack stack;
+  capture_stack(stack);
+  inspect::CallSite site;
+  size_t found = 0;
+  for (int i = 0; i < stack.size && found < site.addresses.size(); ++i)
+    if (find_cell_object(stack.pc[i])) site.addresses[found++] = stack.pc[i];
+  return site;
+}
+
+std::string describe(const inspect::CallSite& site) {
+  static thread_local Symbols symbols;
+  const auto end = std::find(site.addresses.begin(), site.addresses.end(), 0);
+  const std::vector<uintptr_t> addresses(site.addresses.begin(), end);
+  const std::vector<Frame> frames = symbols.resolve(addresses);
+  for (const Frame& frame : frames)
+    if (frame.cell > 0 && frame.line > 0) return where(frame.cell, frame.line);
+  const Frame* frame = innermost_cell_frame(frames);
+  return frame ? where(frame->cell, frame->line) : std::string();
+}
+
+}  // namespace
+
+void install_call_sites() { inspect::set_call_sites({.capture = capture, .describe = describe}); }
+
+}  // namespace lockstep::worker
