@@ -47,6 +47,4 @@ Finding absent_finding(const char* inspector, const char* call, const RankSet& r
   return finding;
 }
 
-std::string ranks_text(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
-
 }  // namespace lockstep::inspect

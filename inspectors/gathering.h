@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "inspectors/talk.h"
+#include "inspectors/text.h"
 #include "protocol/finding.h"
 #include "protocol/rank_set.h"
 
@@ -24,8 +25,5 @@ void with_talk(const RankSet& ranks, std::chrono::milliseconds deadline, const s
 /// For ranks that did not come to what `call` names ("inspect::replay").
 Finding absent_finding(const char* inspector, const char* call, const RankSet& ranks, const RankSet& missing,
                        std::chrono::milliseconds deadline);
-
-/// "rank 2", "ranks 0-1,3".
-std::string ranks_text(const RankSet& ranks);
 
 }  // namespace lockstep::inspect

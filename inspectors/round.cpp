@@ -122,8 +122,6 @@ void Round::close(Report& report, bool publish_them) {
   if (publish_them && rank_ == (ranks_ - missing_).ranks().front()) publish(report);
 }
 
-std::string ranks_text(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
-
 std::string counted(int64_t count, const std::string& noun) {
   if (count == 1) return "1 " + noun;
   const bool sibilant = noun.ends_with("ch") || noun.ends_with("s");

@@ -15,6 +15,7 @@
 
 #include "inspectors/report.h"
 #include "inspectors/talk.h"
+#include "inspectors/text.h"
 
 namespace lockstep::inspect {
 
@@ -63,8 +64,6 @@ class Round {
   std::vector<Finding> findings_;
 };
 
-/// "rank 2", "ranks 0-1,3".
-std::string ranks_text(const RankSet& ranks);
 /// "1 sample", "2 samples".
 std::string counted(int64_t count, const std::string& noun);
 /// "1.5 MB".
