@@ -42,5 +42,5 @@ build_tree() {
 # would break their magics.
 sources() {
   (cd "$root" && find benchmarks compiler ddp dist inspectors protocol shell tests worker \
-    -name '*.h' -o -name '*.cpp' | grep -v -E '/(cells|scripts|transcripts)/' | sort)
+    -name '*.h' -o -name '*.cpp' | grep -v -E '/(cells|scripts|transcripts|faults)/' | sort)
 }

@@ -100,6 +100,12 @@ const Frame* innermost_cell_frame(const std::vector<Frame>& frames) {
   return nullptr;
 }
 
+/// As people wrote it; empty where the C++ library does not know how to say it (templates with constraints).
+static std::string name_of(const std::string& symbol) {
+  std::string name = shortened(demangle(symbol.c_str()));
+  return name.starts_with("_Z") ? std::string() : name;
+}
+
 struct Symbols::Impl {
   std::map<const CellObject*, std::unique_ptr<LineTable>> tables;
 
@@ -128,14 +134,14 @@ struct Symbols::Impl {
       Frame frame;
       const auto& name = place.inlined ? place.function : symbol;
       const bool step = !place.inlined && is_step(object, base + lines.symbol_start(address - base));
-      if (!step && !name.empty()) frame.function = shortened(demangle(name.c_str()));
+      if (!step && !name.empty()) frame.function = name_of(name);
       frame.cell = cell_of_source(place.file);
       if (frame.cell > 0 && frame.cell == object.number) frame.cell = object.shown_as;
       if (frame.cell > 0)
         frame.line = place.line;
       else if (step)
         frame.cell = object.cell;
-      frames.push_back(std::move(frame));
+      if (frame.cell > 0 || !frame.function.empty()) frames.push_back(std::move(frame));
     }
   }
 };
@@ -163,7 +169,7 @@ std::vector<Frame> Symbols::resolve(std::span<const uintptr_t> addresses) {
       Frame& frame = outside[members[k]];
       frame.worker = is_worker;
       frame.object = is_worker ? "lockstep-worker" : std::string(file_name(map->l_name));
-      if (!names[k].empty()) frame.function = shortened(demangle(names[k].c_str()));
+      if (!names[k].empty()) frame.function = name_of(names[k]);
     }
   }
   std::vector<Frame> frames;
