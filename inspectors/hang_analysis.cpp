@@ -400,6 +400,9 @@ HangAnalysis analyse_hang(const HangPicture& picture) {
     std::vector<const Meeting*> circle;
     for (const auto& [key, meeting] : meetings)
       if (!(meeting.waiting & component).empty()) circle.push_back(&meeting);
+    std::stable_sort(circle.begin(), circle.end(), [](const Meeting* a, const Meeting* b) {
+      return a->waiting.ranks().front() < b->waiting.ranks().front();
+    });
     result.proven.push_back(crossed_hang(circle));
     left = left - component;
   }
@@ -455,9 +458,11 @@ std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
     if (!by_sentence.contains(sentence)) order.push_back(sentence);
     by_sentence[sentence].insert(rank.rank);
   }
-  for (const std::string& sentence : order)
-    finding.message +=
-        fmt::format("{}{}: {}", &sentence == &order.front() ? ": " : "; ", rank_words(by_sentence[sentence]), sentence);
+  for (const std::string& sentence : order) {
+    const RankSet& ranks = by_sentence[sentence];
+    finding.message += fmt::format("{}{}: {}", &sentence == &order.front() ? ": " : "; ", rank_words(ranks),
+                                   said_of(sentence, ranks.size()));
+  }
   return finding;
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace lockstep::inspect {
 
 std::string rank_words(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
@@ -14,6 +16,16 @@ std::string plural(std::string words, size_t count) {
       words.replace(at, name.size(), count == 1 ? one : more);
   }
   return words;
+}
+
+std::string said_of(const std::string& sentence, size_t count) {
+  if (count == 1) return sentence;
+  const size_t end = std::min(sentence.find(' '), sentence.size());
+  const std::string verb = sentence.substr(0, end);
+  for (const auto& [one, more] :
+       {std::pair{"is", "are"}, std::pair{"has", "have"}, std::pair{"does", "do"}, std::pair{"was", "were"}})
+    if (verb == one) return more + sentence.substr(end);
+  return verb.ends_with('s') ? verb.substr(0, verb.size() - 1) + sentence.substr(end) : sentence;
 }
 
 std::string in_brackets(const std::string& place) { return place.empty() ? "" : " (" + place + ")"; }

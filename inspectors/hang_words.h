@@ -10,6 +10,8 @@ namespace lockstep::inspect {
 std::string rank_words(const RankSet& ranks);
 /// `{has}` and `{wait}` in `words` become what suits so many.
 std::string plural(std::string words, size_t count);
+/// A sentence about one rank, whose first word is its verb, as it is said of `count`: "waits …" becomes "wait …".
+std::string said_of(const std::string& sentence, size_t count);
 /// " (cell 7, line 4)"; nothing for nothing.
 std::string in_brackets(const std::string& place);
 /// "all_reduce #12 of group_1 (cell 7, line 4)", "recv #1 from rank 2 (…)".

@@ -409,6 +409,14 @@ TEST(Stalled, NamesTheRankThatSleepsAndWhere) {
             "compute() at cell 7, line 21");
 }
 
+TEST(Stalled, SaysOnceWhatSeveralRanksDo) {
+  MadeUp ranks(3);
+  ranks.enters(0, "all_reduce");
+  ranks.enters(2, "all_reduce");
+  EXPECT_THAT(stalled(ranks.picture, 1)->message,
+              HasSubstr("ranks 0,2: wait 3.0 s in all_reduce #1 (cell 7, line 4) for rank 1; "));
+}
+
 TEST(Stalled, TellsALoopALockAndADataLoaderApart) {
   for (const auto& [activity, kind] : {std::pair{Activity::computing, "computing"}, std::pair{Activity::lock, "lock"},
                                        std::pair{Activity::loading_data, "loading_data"}}) {

@@ -3,9 +3,10 @@
 
 No limit is given unless a test says so: what is proven is told by itself.
 """
+import subprocess
 import sys
 
-from faults_test import Session, check, run_tests
+from faults_test import LIMIT, LOCKSTEP, Session, check, run_tests
 
 NEXT = """
 // %% next
@@ -194,6 +195,26 @@ for (int step = 0; step < 40; ++step) {
     notes = session.of("finding")
     check(len(notes) == 1 and notes[0]["verdict"] == "straggler" and notes[0]["severity"] == "note", f"{notes}")
     check(notes[0]["ranks"] == [1], f"{notes}")
+
+
+def test_hang_and_abort_at_a_prompt():
+    cells = """auto a = dist::new_group({0, 1});
+auto t = torch::ones({2});
+if (rank == 0) dist::barrier(a); else dist::barrier();
+%hang
+%stack 1
+%abort
+%hang
+dist::all_reduce(t);
+std::cout << "sum " << t[0].item<float>() << std::endl;
+"""
+    done = subprocess.run([LOCKSTEP, "-n", "2"], input=cells, capture_output=True, text=True, timeout=LIMIT)
+    text = done.stdout
+    for part in ("✗ hang: rank 0 waits in barrier #1 of group_1 (cell 3, line 1) for rank 1",
+                 "in vain: rank 0 waits in barrier #1 of group_1 (cell 3, line 1) for rank 1",
+                 "lockstep::dist::barrier", "ranks 0-1 were freed", "ranks 0-1: are idle", "0-1 │ sum 2"):
+        check(part in text, f"{part!r} is missing in:\n{text}\n{done.stderr}")
+    check(text.count("✗ hang:") == 1, text)
 
 
 def test_training_goes_on_after_an_abort():
