@@ -9,8 +9,9 @@ namespace lockstep::inspect {
 std::string rank_words(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
 
 std::string plural(std::string words, size_t count) {
-  for (const auto& [mark, one, more] : {std::tuple{"{has}", "has", "have"}, std::tuple{"{wait}", "waits", "wait"},
-                                        std::tuple{"{does}", "does", "do"}, std::tuple{"{was}", "was", "were"}}) {
+  for (const auto& [mark, one, more] :
+       {std::tuple{"{has}", "has", "have"}, std::tuple{"{wait}", "waits", "wait"}, std::tuple{"{does}", "does", "do"},
+        std::tuple{"{was}", "was", "were"}, std::tuple{"{its}", "its", "their"}}) {
     const std::string name = mark;
     for (size_t at; (at = words.find(name)) != std::string::npos;)
       words.replace(at, name.size(), count == 1 ? one : more);
@@ -61,7 +62,7 @@ std::string left_words(const RankPicture& rank) {
   if (rank.how == "aborted") return "{was} aborted" + in_brackets(rank.where);
   std::string text = "{has} finished without entering it";
   if (!rank.recent.empty() && !rank.last_where.empty())
-    text += fmt::format(", its last being {} #{}{}", rank.recent.back().op, rank.recent.back().seq,
+    text += fmt::format(", {{its}} last being {} #{}{}", rank.recent.back().op, rank.recent.back().seq,
                         in_brackets(rank.last_where));
   return text;
 }

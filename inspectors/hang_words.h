@@ -8,7 +8,7 @@ namespace lockstep::inspect {
 
 /// "rank 1", "ranks 0,2".
 std::string rank_words(const RankSet& ranks);
-/// `{has}` and `{wait}` in `words` become what suits so many.
+/// `{has}`, `{wait}`, `{its}`, … in `words` become what suits so many.
 std::string plural(std::string words, size_t count);
 /// A sentence about one rank, whose first word is its verb, as it is said of `count`: "waits …" becomes "wait …".
 std::string said_of(const std::string& sentence, size_t count);

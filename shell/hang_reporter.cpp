@@ -53,6 +53,9 @@ void take_answer(RankPicture& rank, const nlohmann::json& answer) {
   rank.stack = frames_of(answer);
   rank.activity = inspect::activity_of(rank.stack, answer.value("asleep", false), answer.value("held", false));
   rank.where = inspect::code_line(rank.stack);
+  // Calls that c10d makes itself (a backward pass) have no line of their own: that of the cell that waits for them.
+  for (inspect::RankWait& wait : rank.waits)
+    if (wait.where.empty() && rank.activity == inspect::Activity::collective) wait.where = rank.where;
 }
 
 /// What a rank has said itself (Waiting) stands, whatever else it has under way.
