@@ -34,14 +34,15 @@ int64_t element_count(const dist::CollectiveRecord& record) {
   return count;
 }
 
-/// The last reductions in the log that have the buckets' sizes, one after the other. Empty where there are none.
+/// The last reductions in the log that have the buckets' sizes, one after the other, and that no program called: c10d makes them
+/// itself. Empty where there are none.
 std::vector<dist::CollectiveRecord> reductions_of(const std::vector<int64_t>& sizes, const std::string& group) {
   constexpr size_t kAll = dist::log_layout::kEntryCapacity;
   const auto context = dist::current_context();
   if (!context || sizes.empty()) return {};
   std::vector<dist::CollectiveRecord> records;
   for (auto& each : dist::CollectiveLogReader(context->log()->mapping()).last(kAll))
-    if (each.group == group && each.op == "all_reduce") records.push_back(std::move(each));
+    if (each.group == group && each.op == "all_reduce" && each.call_site == 0) records.push_back(std::move(each));
   for (size_t end = records.size(); end >= sizes.size(); --end) {
     const size_t begin = end - sizes.size();
     bool match = true;
@@ -94,6 +95,14 @@ RankBuckets times_of(const ddp::DistributedModule& net, const std::vector<ddp::B
     spans.emplace_back(*times.start, *times.end);
     result.exposed = std::max(result.exposed, *times.end - result.backward_end);
   }
+  // Of another step than the statistics, a reduction may seem to begin before its gradients are there: then nothing is said.
+  constexpr double kClocksApart = 1e-4;
+  if (std::any_of(result.buckets.begin(), result.buckets.end(),
+                  [&](const BucketTimes& each) { return *each.start < each.ready - kClocksApart; })) {
+    for (BucketTimes& each : result.buckets) each.start = each.end = std::nullopt;
+    result.exposed = 0;
+    return result;
+  }
   const auto [all, before] = covered(std::move(spans), result.backward_end);
   if (all > 0) result.hidden = before / all;
   return result;
@@ -140,9 +149,9 @@ std::string bar(const BucketTimes& times, double backward_end, double end) {
   };
   std::string text(kColumns, ' ');
   for (size_t i = 0; i < column(times.ready); ++i) text[i] = '.';
-  text[column(backward_end)] = '|';
   if (times.start && times.end)
     for (size_t i = column(*times.start); i <= column(*times.end); ++i) text[i] = i < column(backward_end) ? '=' : '#';
+  text[column(backward_end)] = '|';
   return text;
 }
 

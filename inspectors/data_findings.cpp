@@ -121,7 +121,10 @@ class Judge {
     if (options_.size()) report_.omitted = readings_.omitted_count;
     const int64_t world = static_cast<int64_t>(ranks_.size()), count = report_.samples[0];
     const int64_t whole = options_.size().value_or(readings_.distinct);
-    padded_ = equal(report_.samples) && readings_.distinct == whole && count == (whole + world - 1) / world;
+    const int64_t share = (whole + world - 1) / world;
+    const int64_t unit = options_.batch_size().value_or(1);  // some pad to whole batches
+    padded_ = equal(report_.samples) && readings_.distinct == whole &&
+              (count == share || count == (share + unit - 1) / unit * unit);
     if (padded_) report_.padding = readings_.repeated_reads;
     // Who draws with replacement reads some samples twice within a rank. Others on purpose do so nowhere.
     with_replacement_ = !padded_ && readings_.repeats > 0;

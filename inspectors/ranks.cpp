@@ -284,7 +284,8 @@ std::ostream& operator<<(std::ostream& out, const RanksReport& report) {
                     each.device + (each.device_id.empty() ? "" : " (" + each.device_id + ")"),
                     std::to_string(each.threads), each.cpu, each.backend.empty() ? "-" : each.backend,
                     Disagreements::value_of(each.versions, "LibTorch")});
-  return out << table_text(rows) << static_cast<const Report&>(report);
+  out << table_text(rows);
+  return session_shows_findings() ? out : out << static_cast<const Report&>(report);
 }
 
 }  // namespace lockstep::inspect

@@ -8,6 +8,8 @@
 #include <ostream>
 #include <utility>
 
+#include "inspectors/round.h"
+
 namespace lockstep::inspect {
 namespace {
 
@@ -48,6 +50,11 @@ void publish(const Report& report) {
   const std::lock_guard lock(sink_mutex);
   if (!sink()) return;
   for (const Finding& finding : report.findings) sink()(finding);
+}
+
+bool session_shows_findings() {
+  const std::lock_guard lock(sink_mutex);
+  return static_cast<bool>(sink());
 }
 
 }  // namespace lockstep::inspect

@@ -64,6 +64,8 @@ class Round {
   std::vector<Finding> findings_;
 };
 
+/// Whether findings are shown by a session, so that what is printed of a report leaves them out.
+bool session_shows_findings();
 /// "1 sample", "2 samples".
 std::string counted(int64_t count, const std::string& noun);
 /// "1.5 MB".

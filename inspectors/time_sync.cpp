@@ -185,8 +185,9 @@ std::string summary(const TimeSyncReport& report) {
   std::string text = fmt::format("{} with synchronisation, {} without: {} exposed", time_text(report.synchronised),
                                  time_text(report.unsynchronised), time_text(report.exposed));
   if (report.reduction)
-    text += fmt::format("; {} of {} alone take {}", counted(report.reductions, "reduction"),
-                        bytes_text(static_cast<double>(report.reduced_bytes)), time_text(report.reduction->median));
+    text += fmt::format("; {} of {} alone take{} {}", counted(report.reductions, "reduction"),
+                        bytes_text(static_cast<double>(report.reduced_bytes)), report.reductions == 1 ? "s" : "",
+                        time_text(report.reduction->median));
   if (report.hidden) text += fmt::format(", of which {} hidden", percent(*report.hidden));
   return text;
 }
@@ -245,7 +246,8 @@ TimeSyncReport time_step(const StepToTime& step, const TimeSyncOptions& options)
 }  // namespace detail
 
 std::ostream& operator<<(std::ostream& out, const TimeSyncReport& report) {
-  if (report.ranks.empty()) return out << static_cast<const Report&>(report);
+  if (!session_shows_findings()) out << static_cast<const Report&>(report);
+  if (report.ranks.empty()) return out;
   const auto range = [](const Spread& spread) {
     return fmt::format("{} ({} to {})", time_text(spread.median), time_text(spread.low), time_text(spread.high));
   };
@@ -254,7 +256,7 @@ std::ostream& operator<<(std::ostream& out, const TimeSyncReport& report) {
   for (const StepTimes& each : report.ranks)
     rows.push_back({std::to_string(each.rank), range(each.synchronised), range(each.unsynchronised),
                     time_text(each.forward), time_text(each.backward), time_text(each.rest)});
-  out << table_text(rows) << summary(report) << '\n' << "accumulating over";
+  out << table_text(rows) << "accumulating over";
   for (const auto& [k, faster] : report.speed_up)
     out << fmt::format("{} {} steps: {:.2f} x", k == 2 ? "" : ",", k, faster);
   out << '\n';

@@ -177,7 +177,7 @@ TimelineReport timeline(const std::string& path, const TimelineOptions& options)
 }
 
 std::ostream& operator<<(std::ostream& out, const TimelineReport& report) {
-  if (!report.findings.empty()) return out << static_cast<const Report&>(report);
+  if (!report.findings.empty()) return session_shows_findings() ? out : out << static_cast<const Report&>(report);
   out << report.path << ": " << counted(report.cells, "cell") << ", " << counted(report.operators, "operator") << ", "
       << counted(report.collectives, "collective") << ", " << counted(report.buckets, "bucket");
   if (report.operators == 0) out << " (operators are recorded from %timeline on, or inspect::record_operators())";

@@ -81,6 +81,9 @@ TEST(Data, PaddingOfADistributedSamplerIsOk) {
       EXPECT_EQ(report.padding, (size + 3) / 4 * 4 - size);
       EXPECT_THAT(report.findings[0].message, HasSubstr("repeated so that all ranks have as many"));
     }
+    std::vector<int64_t> whole_batches = dealt(101, rank, world_size, 9);  // 26 of them
+    for (size_t i = 0; whole_batches.size() < 32; ++i) whole_batches.push_back(whole_batches[i]);
+    EXPECT_TRUE(data(whole_batches, quickly().size(101).batch_size(16)).ok());
     const DataReport without_size = data(dealt(101, rank, world_size, 8), quickly());
     EXPECT_TRUE(without_size.ok());
     EXPECT_THAT(without_size.findings[0].message, HasSubstr("size is not known"));
