@@ -1,0 +1,122 @@
+// What looking costs, as ratios within one run: data against sorting the indices, ranks against a bare meeting, SavedState
+// against copying the tensors, and a training step while memory is watched or operators are recorded against one without.
+//
+//   looking_benchmark [ROUNDS]         // two ranks, threads
+#include <torch/torch.h>
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "dist/dist.h"
+#include "dist/rank_context.h"
+#include "inspectors/inspect.h"
+
+namespace {
+
+using namespace lockstep;
+
+torch::nn::Sequential make_net() {
+  torch::nn::Sequential net;
+  for (int i = 0; i < 4; ++i) {
+    net->push_back(torch::nn::Linear(512, 512));
+    net->push_back(torch::nn::ReLU());
+  }
+  return net;
+}
+
+void measure(int rank, int rounds) {
+  constexpr int64_t kSamples = 640'000;  // of each rank
+  std::vector<int64_t> samples(kSamples);
+  std::iota(samples.begin(), samples.end(), rank * kSamples);
+  std::shuffle(samples.begin(), samples.end(), std::mt19937_64(1));
+  torch::nn::Sequential net = make_net();
+  torch::optim::Adam optimizer(net->parameters());
+  const torch::Tensor input = torch::randn({64, 512});
+  const auto step = [&] {
+    optimizer.zero_grad();
+    net->forward(input).pow(2).mean().backward();
+    optimizer.step();
+  };
+  step();
+  const auto quiet_data = inspect::DataOptions().size(2 * kSamples).publish(false);
+  const std::vector<std::pair<std::string, std::function<void()>>> variants = {
+      {"sort",
+       [&] {
+         std::vector<int64_t> both = samples;
+         both.insert(both.end(), samples.begin(), samples.end());
+         std::sort(both.begin(), both.end());
+       }},
+      {"data", [&] { inspect::data(samples, quiet_data); }},
+      {"verify_of_a_number", [&] { inspect::verify(3, inspect::VerifyOptions().publish(false)); }},
+      {"ranks", [&] { inspect::ranks(inspect::RanksOptions().publish(false)); }},
+      {"copy_of_the_tensors",
+       [&] {
+         for (int moment = 0; moment < 4; ++moment)  // parameters, gradients, Adam's two
+           for (const auto& each : net->parameters()) each.detach().clone();
+       }},
+      {"saved_state", [&] { const inspect::SavedState state(net, optimizer); }},
+      {"step", step},
+      {"step_with_memory_watched",
+       [&] {
+         const auto watching = inspect::watch_memory();
+         step();
+       }},
+      {"step_with_operators_recorded", [&] {
+         const auto recording = inspect::record_operators();
+         step();
+       }}};
+  std::map<std::string, std::vector<double>> seconds;
+  for (int round = 0; round <= rounds; ++round) {
+    for (const auto& [name, call] : variants) {
+      dist::barrier();
+      const auto start = std::chrono::steady_clock::now();
+      call();
+      if (round > 0)
+        seconds[name].push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+  }
+  if (rank != 0) return;
+  nlohmann::json result{{"benchmark", "what looking costs, 2 ranks"}, {"rounds", rounds}};
+  const auto median = [&](const std::string& name) {
+    std::vector<double>& values = seconds[name];
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+  };
+  for (const auto& [name, call] : variants) result[name + "_s"] = median(name);
+  result["data_per_sort"] = median("data") / median("sort");
+  result["ranks_per_verify_of_a_number"] = median("ranks") / median("verify_of_a_number");
+  result["saved_state_per_copy"] = median("saved_state") / median("copy_of_the_tensors");
+  result["memory_watched_per_step"] = median("step_with_memory_watched") / median("step");
+  result["operators_recorded_per_step"] = median("step_with_operators_recorded") / median("step");
+  std::cout << result.dump(1) << std::endl;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  at::set_num_threads(1);
+  // LibTorch's flight recorder is one for the process, and not made for groups of several threads.
+  setenv("TORCH_FR_BUFFER_SIZE", "0", /*replace=*/1);
+  const int rounds = count > 1 ? std::atoi(arguments[1]) : 9;
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const dist::ThreadRank thread_rank;
+      at::set_num_threads(1);
+      dist::init_process_group(dist::InitOptions{.world_size = 2, .rank = rank, .store = store});
+      measure(rank, rounds);
+      dist::barrier();
+      dist::destroy_process_group();
+    });
+  }
+  for (std::thread& each : ranks) each.join();
+}
