@@ -70,6 +70,7 @@ struct Watch::State {
   }
 
   void step_is_over(int64_t number) {
+    if (steps->uncounted > 0) return;  // a step that a tool runs, and takes back
     follow_regroup();
     step = number;
     ++cost.steps;
@@ -77,7 +78,7 @@ struct Watch::State {
   }
 
   void collective_begins() {
-    if (counted_by_hand) return;
+    if (counted_by_hand || steps->uncounted > 0) return;
     follow_regroup();
     const uint64_t now = trace_now();
     if (now == trace) return;
