@@ -64,10 +64,8 @@ Options options_among(const State&... state) {
 
 template <typename Options, typename... State>
 void name_all(TensorNames& names, const State&... state) {
-  size_t number = 0;
   const auto take = [&]<typename T>(const T& each) {
-    if constexpr (!std::is_same_v<T, Options>) learn_names(names, number == 0 ? "" : std::to_string(number), each);
-    ++number;
+    if constexpr (!std::is_same_v<T, Options>) learn_names(names, "", each);
   };
   (take(state), ...);
 }

@@ -3,6 +3,7 @@
 namespace lockstep::inspect {
 
 std::string TensorName::module() const {
+  if (kind == "tensor") return {};
   const size_t dot = name.rfind('.');
   return dot == std::string::npos ? object : name.substr(0, dot);
 }
@@ -16,6 +17,11 @@ void TensorNames::learn(const std::string& object, const torch::nn::Module& modu
   };
   add(module.named_parameters(), "parameter");
   add(module.named_buffers(), "buffer");
+}
+
+void TensorNames::learn(const std::string& name, const at::Tensor& tensor) {
+  if (tensor.defined() && !name.empty())
+    names_.emplace(tensor.unsafeGetTensorImpl(), TensorName{.object = name, .name = name, .kind = "tensor"});
 }
 
 const TensorName* TensorNames::find(const void* tensor) const {

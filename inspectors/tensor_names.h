@@ -14,9 +14,9 @@ namespace lockstep::inspect {
 struct TensorName {
   std::string object;  // "net"
   std::string name;  // "layer0.up.weight"
-  std::string kind;  // "parameter", "buffer"
+  std::string kind;  // "parameter", "buffer", "tensor"
 
-  /// "layer0.up": the module that it belongs to; the object itself for a parameter of its own.
+  /// "layer0.up": the module that it belongs to; the object itself for a parameter of its own; empty for a bare tensor.
   std::string module() const;
 };
 
@@ -24,6 +24,7 @@ class TensorNames {
  public:
   /// Parameters and buffers of a module. What is known already keeps its name.
   void learn(const std::string& object, const torch::nn::Module& module);
+  void learn(const std::string& name, const at::Tensor& tensor);
   /// By identity (at::Tensor::unsafeGetTensorImpl); null where it has no name.
   const TensorName* find(const void* tensor) const;
   const TensorName* find(const at::Tensor& tensor) const { return find(tensor.unsafeGetTensorImpl()); }
@@ -51,6 +52,8 @@ void learn_names(TensorNames& names, const std::string& name, const T& object) {
   }
   if constexpr (std::derived_from<T, torch::nn::Module>) {
     names.learn(name, object);
+  } else if constexpr (std::derived_from<T, at::Tensor>) {
+    names.learn(name, static_cast<const at::Tensor&>(object));
   } else if constexpr (std::derived_from<T, ddp::DistributedModule> || WithModule<T>) {
     names.learn(name, *object.module());
   } else if constexpr (Holder<T>) {
