@@ -500,7 +500,7 @@ Report detail::lockstep_once(const std::function<void()>& step, const TensorName
 
 Report detail::lockstep_twice(const std::function<void()>& step, const SavedState& saved, const TensorNames& names,
                               const LockstepOptions& options) {
-  const auto recorded = [&] {
+  const auto recorded = [&](bool again) {
     Recording run(options);
     try {
       step();
@@ -510,11 +510,14 @@ Report detail::lockstep_twice(const std::function<void()>& step, const SavedStat
       throw;
     }
     run.end();
-    saved.restore();
+    if (again)
+      saved.rewind();
+    else
+      saved.restore();
     return run;
   };
-  const Recording first = recorded();
-  const Recording second = recorded();
+  const Recording first = recorded(true);
+  const Recording second = recorded(false);
   return compare_runs(first, second, names, options, "inspect::lockstep");
 }
 
