@@ -15,7 +15,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear first{nullptr}, second{nullptr};
 };
 auto net = std::make_shared<Net>();
-torch::optim::SGD optimizer(net->parameters(), 0.1);
+torch::optim::SGD optimizer(net->parameters(), 0.001);
 auto x = torch::ones({2, 4}) + rank;
 
 // %% reduced: data differs, as it may
