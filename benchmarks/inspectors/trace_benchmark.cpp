@@ -1,8 +1,9 @@
 // What looking costs a training step of the transformer of benchmarks/ddp, on one rank with one thread: plain, with the
 // sentinel on, traced for NaN, and recorded for lockstep. The variants take turns, step by step; each has its own replica.
-// Prints one JSON line: medians in milliseconds, and ratios to the plain step.
+// Prints one JSON line: medians in milliseconds, ratios to the plain step, and the part of its step that the sentinel was
+// looking (which other programs on the machine disturb less than the ratio).
 //
-//   trace_benchmark [STEPS]
+//   trace_benchmark [STEPS] [cheap]     cheap: the plain step and the sentinel alone
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -13,6 +14,8 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "benchmarks/ddp/models.h"
 #include "inspectors/inspect.h"
@@ -45,14 +48,18 @@ int main(int count, char** arguments) {
   torch::manual_seed(1);
   const auto x = torch::randint(4096, {8, 128}, torch::kLong), y = torch::randint(4096, {8 * 128}, torch::kLong);
   Replica plain, watched, traced, recorded;
+  const bool cheap = count > 2 && std::string(arguments[2]) == "cheap";
   int64_t operators = 0, bytes = 0;
+  std::vector<double> looking;
   const auto quietly = inspect::NanOptions().publish(false);
-  const std::vector<std::pair<std::string, std::function<void()>>> variants = {
+  std::vector<std::pair<std::string, std::function<void()>>> variants = {
       {"plain", [&] { plain.step(x, y); }},
       {"sentinel",
        [&] {
          const auto watching = inspect::nan_watch(watched.module);
+         const auto start = Clock::now();
          watched.step(x, y);
+         looking.push_back(watching.status().seconds / std::chrono::duration<double>(Clock::now() - start).count());
        }},
       {"nan_trace",
        [&] {
@@ -66,6 +73,7 @@ int main(int count, char** arguments) {
          operators = report.tensors;
          bytes = report.bytes;
        }}};
+  if (cheap) variants.resize(2);
   std::map<std::string, std::vector<double>> milliseconds;
   for (int step = 0; step <= steps; ++step) {
     for (const auto& [name, call] : variants) {
@@ -87,7 +95,10 @@ int main(int count, char** arguments) {
   }
   for (const auto& [name, value] : median)
     if (name != "plain") result[name + "_ratio"] = value / median["plain"];
-  for (const auto& other : {&watched, &traced, &recorded})
+  std::sort(looking.begin(), looking.end());
+  result["sentinel_looking"] = looking[looking.size() / 2];
+  for (const auto& other :
+       cheap ? std::vector<Replica*>{&watched} : std::vector<Replica*>{&watched, &traced, &recorded})
     for (size_t i = 0; i < plain.module->parameters().size(); ++i)
       if (!torch::equal(plain.module->parameters()[i], other->module->parameters()[i])) {
         std::cerr << "looking changed the training\n";
