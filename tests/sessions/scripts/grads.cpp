@@ -1,5 +1,3 @@
-// run: -n 3
-
 // %% a wrapper, watched
 %quiet on
 torch::manual_seed(1);
