@@ -5,15 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 
-#include "dist/abortable_store.h"
 #include "dist/process_identity.h"
 #include "dist/rendezvous.h"
 #include "dist/transport_text.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace lockstep::dist {
 
@@ -45,36 +42,15 @@ void throw_if_aborted_since(AbortFlag& flag, int64_t count) {
     throw Aborted(fmt::format("connecting the process groups was aborted: {}", flag.reason), flag.reason);
 }
 
-bool is_tcp(const Store& store) {
-  c10d::Store* inner = store.get();
-  while (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(inner)) inner = prefixed->getUnderlyingStore().get();
-  return dynamic_cast<c10d::TCPStore*>(inner);
-}
-
-std::mutex clone_mutex;  // which socket a clone opened is seen by comparing before and after
-
 }  // namespace
 
-// The meeting of some ranks in the store, in which abort() frees this rank: the connection is one of its own, which can be shut;
-// where the store has none, its waits ask.
+// The meeting of some ranks in the store, in which abort() frees this rank.
 struct RankContext::Connection {
-  Connection(RankContext& context, int64_t abort_count) : context(context) {
-    auto sockets = std::make_shared<HeldSockets>();
-    if (!is_tcp(context.options_.store)) {
-      store = c10::make_intrusive<AbortableStore>(
-          context.options_.store->clone(),
-          [flag = context.abort_flag_, abort_count] { throw_if_aborted_since(*flag, abort_count); });
-    } else {
-      std::lock_guard lock(clone_mutex);
-      std::set<int> before;
-      for (const TcpSocket& socket : open_tcp_sockets()) before.insert(socket.fd);
-      store = context.options_.store->clone();
-      for (const TcpSocket& socket : open_tcp_sockets())
-        if (!before.contains(socket.fd) && !socket.remote.empty()) sockets->hold(socket);
-    }
+  Connection(RankContext& context, int64_t abort_count)
+      : context(context), own(std::make_shared<StoreConnection>(context.options_.store)), store(own->store()) {
     {
       std::lock_guard lock(context.mutex_);
-      context.rendezvous_ = std::move(sockets);
+      context.rendezvous_ = own;
     }
     throw_if_aborted_since(*context.abort_flag_, abort_count);
   }
@@ -84,6 +60,7 @@ struct RankContext::Connection {
   }
 
   RankContext& context;
+  std::shared_ptr<StoreConnection> own;
   Store store;
 };
 
@@ -221,6 +198,7 @@ void RankContext::connect(const std::vector<GroupEntry>& groups, const std::stri
       peer.log = std::make_shared<const LogMapping>(LogMapping::open(theirs.at("log").get<std::string>()));
     peers[rank] = std::move(peer);
   }
+  peers_ = peers;
 
   for (const GroupEntry& entry : groups) {
     const auto& identity = entry.group->identity();
@@ -348,8 +326,47 @@ void RankContext::abort(const std::string& reason) {
   const std::string message = fmt::format("aborted: {}", reason);
   for (const GroupEntry& entry : entries())
     if (entry.group->member()) entry.group->break_off(BreakCause::aborted, message);
+  {
+    std::lock_guard lock(mutex_);
+    if (rendezvous_) rendezvous_->interrupt();
+  }
+  disturb();
+}
+
+void RankContext::set_disturbance_listener(std::function<void()> listener) {
   std::lock_guard lock(mutex_);
-  if (rendezvous_) rendezvous_->shut_down();
+  disturbance_ = std::move(listener);
+}
+
+void RankContext::disturb() const {
+  std::function<void()> listener;
+  {
+    std::lock_guard lock(mutex_);
+    listener = disturbance_;
+  }
+  if (listener) listener();
+}
+
+std::optional<std::string> RankContext::abort_reason() const {
+  std::lock_guard lock(abort_flag_->mutex);
+  return abort_flag_->set ? std::optional(abort_flag_->reason) : std::nullopt;
+}
+
+void RankContext::rank_left(int64_t cell, int rank) {
+  {
+    std::lock_guard lock(mutex_);
+    departures_[rank] = cell;
+  }
+  disturb();
+}
+
+RankSet RankContext::left_ranks() const {
+  const int64_t cell = log_->mapping().header().cell;
+  std::lock_guard lock(mutex_);
+  RankSet left;
+  for (const auto& [rank, of_cell] : departures_)
+    if (of_cell == cell && cell > 0) left.insert(rank);
+  return left;
 }
 
 bool RankContext::needs_regroup() const {

@@ -8,11 +8,12 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "dist/dist.h"
-#include "dist/group_sockets.h"
+#include "dist/store_connection.h"
 #include "dist/watched_backend.h"
 #include "dist/watched_group.h"
 
@@ -56,6 +57,17 @@ class RankContext {
   /// Of the last regroup: how often, and with whom. By the rank's own thread.
   int64_t generation() const { return generation_; }
   const RankSet& live_ranks() const { return live_ranks_; }
+  /// The other ranks, as they were at the last connect. By the rank's own thread.
+  const std::map<int, Peer>& peers() const { return peers_; }
+  /// Calls `listener`, on the thread that said so, after abort() and rank_left(). One at a time; it must not wait for anything.
+  void set_disturbance_listener(std::function<void()> listener);
+  /// Why collectives of this rank are aborted; nothing where they are not. From any thread.
+  std::optional<std::string> abort_reason() const;
+  /// The session says that `rank` is in `cell` no more: it will not come to a meeting there. From any thread.
+  void rank_left(int64_t cell, int rank);
+  /// Ranks that have left the cell that this one is in. From any thread.
+  RankSet left_ranks() const;
+
   /// What an inspector keeps with this rank: its own connections, which dist/ does not know.
   std::shared_ptr<void>& companion() { return companion_; }
 
@@ -80,6 +92,7 @@ class RankContext {
   nlohmann::json announcement(const std::vector<GroupEntry>& groups) const;
   std::vector<GroupEntry> entries() const;
   void forget(const GroupEntry& entry);
+  void disturb() const;
   int64_t abort_count() const;  // calls of abort() so far
 
   const ContextOptions options_;
@@ -90,10 +103,14 @@ class RankContext {
   int next_group_number_ = 1;
   RankSet live_ranks_;  // that took part in the last regroup
 
-  mutable std::mutex mutex_;  // groups_, rendezvous_
+  std::map<int, Peer> peers_;
+
+  mutable std::mutex mutex_;  // groups_, rendezvous_, disturbance_, departures_
+  std::function<void()> disturbance_;
+  std::map<int, int64_t> departures_;  // rank → the last cell that it left
   std::vector<GroupEntry> groups_;  // by creation; the default group first
   std::shared_ptr<void> companion_;
-  std::shared_ptr<HeldSockets> rendezvous_;  // of the store, while this rank waits in it for others
+  std::shared_ptr<StoreConnection> rendezvous_;  // while this rank waits in it for others
 };
 
 /// The calling thread's rank if it has one of its own, else the process's; null where neither is initialised.

@@ -158,7 +158,10 @@ uint64_t code_address(int64_t cell, uint64_t offset) {
 }
 
 void peer_left(int64_t cell, int rank, const std::string& how, const std::map<std::string, int64_t>& progress) {
-  if (const auto context = current_context()) context->watch().peer_left(cell, rank, progress);
+  const auto context = current_context();
+  if (!context) return;
+  context->watch().peer_left(cell, rank, progress);
+  context->rank_left(cell, rank);
 }
 
 void set_waiting_callback(std::function<void(const CollectiveRecord& record, const RankSet& missing)> callback) {

@@ -22,16 +22,68 @@ std::string decide(const dist::Store& store, const std::string& key, const std::
 }  // namespace
 
 Channel::Channel(dist::RankContext& context)
-    : rank_(context.rank()),
-      loopback_(context.loopback()),
-      context_(context),
-      store_(context.store()->clone()),
-      generation_(context.generation()) {}
+    : rank_(context.rank()), loopback_(context.loopback()), context_(context), generation_(-1) {}
 
 std::shared_ptr<Channel> Channel::of(dist::RankContext& context) {
   std::shared_ptr<void>& companion = context.companion();
-  if (!companion) companion = std::shared_ptr<Channel>(new Channel(context));
+  if (!companion) {
+    const std::shared_ptr<Channel> channel(new Channel(context));
+    companion = channel;
+    context.set_disturbance_listener([weak = std::weak_ptr(channel)] {
+      if (const auto self = weak.lock()) self->disturb();
+    });
+  }
   return std::static_pointer_cast<Channel>(companion);
+}
+
+void Channel::disturb() {
+  const std::lock_guard lock(mutex_);
+  disturbed_ = true;
+  if (waiting_ && connection_) connection_->interrupt();
+  if (!transferring_) return;
+  // Not for a rank that has left the cell: it may have done its part. Where it has not, it has closed its connections.
+  const bool lost = !(dead_ & transferring_among_).empty();
+  if (lost || context_.abort_reason()) transferring_->interrupt();
+}
+
+void Channel::connect_to_store() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (connection_) return;
+  }
+  // Without the lock: connecting may take a while, and who disturbs must not wait.
+  auto fresh = std::make_shared<dist::StoreConnection>(context_.store());
+  const std::lock_guard lock(mutex_);
+  connection_ = std::move(fresh);
+}
+
+void Channel::begin_waiting() {
+  connect_to_store();
+  const std::lock_guard lock(mutex_);
+  waiting_ = true;
+  disturbed_ = false;
+}
+
+bool Channel::end_waiting() {
+  const std::lock_guard lock(mutex_);
+  waiting_ = false;
+  if (disturbed_) connection_.reset();  // broken, perhaps
+  return disturbed_;
+}
+
+RankSet Channel::gone() const {
+  const std::lock_guard lock(mutex_);
+  return dead_ | context_.left_ranks();
+}
+
+dist::Store Channel::store() {
+  connect_to_store();
+  const std::lock_guard lock(mutex_);
+  return connection_->store();
+}
+
+void Channel::throw_aborted(const std::string& reason) const {
+  throw dist::Aborted(fmt::format("the inspection was aborted: {}", reason), reason);
 }
 
 Channel::Circle& Channel::circle(const RankSet& ranks) {
@@ -39,6 +91,20 @@ Channel::Circle& Channel::circle(const RankSet& ranks) {
   if (generation_ != context_.generation()) {
     circles_.clear();
     generation_ = context_.generation();
+    std::vector<dist::Peer> peers;
+    for (const auto& [rank, peer] : context_.peers()) peers.push_back(peer);
+    deaths_.reset();  // its thread has ended, and tells of nobody any more
+    {
+      const std::lock_guard lock(mutex_);
+      dead_ = {};
+    }
+    deaths_ = std::make_unique<dist::DeathWatch>(std::move(peers), [this](int rank) {
+      {
+        const std::lock_guard lock(mutex_);
+        dead_.insert(rank);
+      }
+      disturb();
+    });
   }
   return circles_[ranks];
 }
@@ -52,32 +118,66 @@ Meeting Channel::meet(const RankSet& ranks, const Bytes& value, std::chrono::mil
     const std::string decision = place + "decision";
     std::vector<std::string> keys;
     for (const int rank : ranks) keys.push_back(key_of(rank));
-    store_->set(key_of(rank_), value);
-    std::string wanted = kComplete;
-    try {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
-      store_->wait(keys, std::max(left, std::chrono::milliseconds(1)));
-    } catch (const std::exception&) {
-      RankSet missing;
+    store()->set(key_of(rank_), value);
+    RankSet missing;
+    bool early = false;
+    while (true) {
+      missing = {};
+      early = true;
+      begin_waiting();
+      const auto reason = context_.abort_reason();
+      bool complete = false;
+      if (!reason) {
+        try {
+          // Who is gone may have come before.
+          std::vector<std::string> awaited;
+          const RankSet gone_ones = gone();
+          for (const int rank : ranks) {
+            if (gone_ones.contains(rank) && !store()->check({key_of(rank)}))
+              missing.insert(rank);
+            else
+              awaited.push_back(key_of(rank));
+          }
+          const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+          store()->wait(awaited, std::max(left, std::chrono::milliseconds(1)));
+          complete = true;
+        } catch (const std::exception&) {  // told apart below
+        }
+      }
+      const bool disturbed = end_waiting();
+      if (reason) {
+        // So that those who wait for this rank go on without it.
+        try {
+          decide(store(), decision, RankSet{rank_}.str());
+        } catch (const std::exception&) {  // without a store they will find out by their deadline
+        }
+        ++mine.meetings;
+        throw_aborted(*reason);
+      }
+      if (complete) break;
+      if (disturbed) continue;
+      early = false;
+      missing = {};
       for (const int rank : ranks)
-        if (!store_->check({key_of(rank)})) missing.insert(rank);  // throws where the store itself is gone
-      if (!missing.empty()) wanted = missing.str();
+        if (!store()->check({key_of(rank)})) missing.insert(rank);  // throws where the store itself is gone
+      break;
     }
-    const std::string decided = decide(store_, decision, wanted);
+    const std::string wanted = missing.empty() ? kComplete : missing.str();
+    const std::string decided = decide(store(), decision, wanted);
     ++mine.meetings;
     if (decided != kComplete) {
       // Over without some ranks. This one may be one of them: it has come late, and goes on to the next meeting.
-      const RankSet missing = parse_rank_set(decided, context_.world_size());
-      if (missing.contains(rank_)) continue;
-      return {.values = {}, .missing = missing};
+      const RankSet absent = parse_rank_set(decided, context_.world_size());
+      if (absent.contains(rank_)) continue;
+      return {.values = {}, .missing = absent, .early = early};
     }
     Meeting meeting;
-    if (store_->hasExtendedApi())
-      meeting.values = store_->multiGet(keys);
+    if (store()->hasExtendedApi())
+      meeting.values = store()->multiGet(keys);
     else
-      for (const std::string& key : keys) meeting.values.push_back(store_->get(key));
+      for (const std::string& key : keys) meeting.values.push_back(store()->get(key));
     // Everyone has come to this meeting, so everyone has read the last one.
-    for (const std::string& key : mine.to_delete) store_->deleteKey(key);
+    for (const std::string& key : mine.to_delete) store()->deleteKey(key);
     mine.to_delete = {key_of(rank_)};
     if (rank_ == ranks.ranks().front()) mine.to_delete.push_back(decision);
     return meeting;
@@ -112,16 +212,38 @@ c10d::Backend& Channel::group(const RankSet& ranks, std::chrono::milliseconds de
   for (const Bytes& address : exchange(ranks, bytes_of(mine.connector->announcement()), deadline))
     addresses.emplace_back(address.begin(), address.end());
   const std::string prefix = fmt::format("inspect/{}/{}/group-{}", generation_, ranks.str(), circle(ranks).meetings);
-  mine.backend = mine.connector->connect(c10::make_intrusive<c10d::PrefixStore>(prefix, store_), addresses, deadline);
+  // All are here and have just said where: they connect at once, or one of them is lost.
+  deadline = std::min<std::chrono::milliseconds>(deadline, std::chrono::seconds(20));
+  mine.backend = mine.connector->connect(c10::make_intrusive<c10d::PrefixStore>(prefix, store()), addresses, deadline);
   return *mine.backend;
 }
 
 template <typename Call>
 void Channel::transfer(const RankSet& ranks, std::chrono::milliseconds deadline, Call&& call) {
   try {
-    call(group(ranks, deadline));
-  } catch (...) {  // thrown on; the group is of no use any more
+    c10d::Backend& backend = group(ranks, deadline);
+    {
+      const std::lock_guard lock(mutex_);
+      transferring_ = circle(ranks).group.connector;
+      transferring_among_ = ranks;
+    }
+    disturb();  // for what has happened before anyone could know what to interrupt
+    call(backend);
+    const std::lock_guard lock(mutex_);
+    transferring_.reset();
+  } catch (...) {  // becomes what it means; the group is of no use any more
+    {
+      const std::lock_guard lock(mutex_);
+      transferring_.reset();
+    }
     circle(ranks).group = {};
+    if (const auto reason = context_.abort_reason()) throw_aborted(*reason);
+    if (const RankSet lost = gone() & ranks; !lost.empty())
+      throw dist::PeerLeft(
+          fmt::format("rank{} {} left an inspection that all ranks were in; the groups of the program are "
+                      "untouched",
+                      lost.size() == 1 ? "" : "s", lost.str()),
+          lost);
     throw;
   }
 }

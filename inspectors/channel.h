@@ -2,7 +2,10 @@
 // does not come costs the others a deadline and no connection, and move data over a Gloo group of their own, which is made
 // when it is first needed.
 //
-// One per rank (dist::RankContext); used by the rank's own thread.
+// Every wait ends at once when this rank is aborted (dist::abort, the user's interrupt) and when a rank that is waited for can't
+// come any more: its process has died, or the session says that it has left the cell.
+//
+// One per rank (dist::RankContext); used by the rank's own thread. Others only disturb it.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,11 +13,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "dist/backend_factory.h"
+#include "dist/death_watch.h"
 #include "dist/rank_context.h"
 #include "protocol/rank_set.h"
 
@@ -25,6 +30,7 @@ using Bytes = std::vector<uint8_t>;
 struct Meeting {
   std::vector<Bytes> values;  // by place among the ranks; empty where somebody is missing
   RankSet missing;  // the same set on every rank that came
+  bool early = false;  // those missing were not waited for until the deadline: they can't come any more
 };
 
 class Channel {
@@ -33,7 +39,7 @@ class Channel {
   static std::shared_ptr<Channel> of(dist::RankContext& context);
 
   /// Collective over `ranks`: hands each the values of all. When some have not come `deadline` after the first, the others
-  /// agree on who is missing, and that is the result; who comes later takes part in the next meeting.
+  /// agree on who is missing, and that is the result; who comes later takes part in the next meeting. Throws dist::Aborted.
   Meeting meet(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline);
 
   /// meet() among ranks that are all known to be here. Throws dist::PeerLeft naming those that are gone.
@@ -46,7 +52,7 @@ class Channel {
 
  private:
   struct Group {
-    std::unique_ptr<dist::BackendConnector> connector;
+    std::shared_ptr<dist::BackendConnector> connector;
     c10::intrusive_ptr<c10d::Backend> backend;
   };
   struct Circle {  // of ranks that meet
@@ -61,12 +67,29 @@ class Channel {
   template <typename Call>
   void transfer(const RankSet& ranks, std::chrono::milliseconds deadline, Call&& call);
 
+  /// From any thread: something happened that a wait may have to end for.
+  void disturb();
+  /// Between these two, a disturbance breaks the connection to the store, and with it the wait.
+  void begin_waiting();
+  bool end_waiting();  // whether there was one
+  RankSet gone() const;  // who can't come any more
+  void connect_to_store();
+  dist::Store store();
+  [[noreturn]] void throw_aborted(const std::string& reason) const;
+
   const int rank_;
   const bool loopback_;
   dist::RankContext& context_;
-  dist::Store store_;  // a connection of its own: a wait in it holds up nobody else
   int64_t generation_ = 0;
   std::map<RankSet, Circle> circles_;
+
+  mutable std::mutex mutex_;  // what follows
+  std::shared_ptr<dist::StoreConnection> connection_;  // its own: a wait in it holds up nobody else
+  bool waiting_ = false, disturbed_ = false;
+  std::shared_ptr<dist::BackendConnector> transferring_;
+  RankSet transferring_among_;
+  RankSet dead_;
+  std::unique_ptr<dist::DeathWatch> deaths_;  // last: its thread uses the rest
 };
 
 }  // namespace lockstep::inspect

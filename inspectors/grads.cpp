@@ -137,7 +137,7 @@ Round compare_over(Talk& talk, const GradientSubject& subject, const GradsOption
     told.deadline(options.deadline());
     VerifyFindings call(structure, talk.ranks(), told, "grads");
     if (!meeting.missing.empty())
-      call.absent(meeting.missing);
+      call.absent(meeting);
     else
       call.different_objects(signatures);
     round.absent = meeting.missing;

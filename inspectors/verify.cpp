@@ -145,7 +145,7 @@ Report verify_over(Talk& talk, const Subject& subject, const VerifyOptions& opti
     return report;
   };
   if (!meeting.missing.empty()) {
-    findings.absent(meeting.missing);
+    findings.absent(meeting);
     return finish();
   }
   std::vector<json> signatures;

@@ -167,14 +167,19 @@ Finding VerifyFindings::finding(Severity severity, const char* verdict) const {
   return result;
 }
 
-void VerifyFindings::absent(const RankSet& missing) {
+void VerifyFindings::absent(const Meeting& meeting) {
+  const RankSet& missing = meeting.missing;
   Finding found = finding(Severity::fault, "missing");
   found.kind = "call";
   found.ranks = missing;
   found.reference_ranks = ranks_ - missing;
-  found.message = fmt::format("{} did not call {} within {} s; {} did. Every rank has to call it, with the same object",
-                              ranks_text(missing), call_, static_cast<double>(options_.deadline().count()) / 1000.0,
-                              ranks_text(ranks_ - missing));
+  const std::string how =
+      meeting.early
+          ? fmt::format("and can't any more: {} left the cell or died", missing.size() == 1 ? "it has" : "they have")
+          : fmt::format("within {} s", static_cast<double>(options_.deadline().count()) / 1000.0);
+  found.message =
+      fmt::format("{} did not call {}{}{}; {} did. Every rank has to call it, with the same object",
+                  ranks_text(missing), call_, meeting.early ? ", " : " ", how, ranks_text(ranks_ - missing));
   findings_.push_back(std::move(found));
 }
 

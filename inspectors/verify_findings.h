@@ -19,7 +19,7 @@ class VerifyFindings {
   /// Whether a forward of the wrapper has run somewhere since it made the buffers equal.
   void set_buffers_written(bool written) { buffers_written_ = written; }
   /// These ranks did not call verify.
-  void absent(const RankSet& missing);
+  void absent(const Meeting& meeting);
   /// By place: what each rank called verify for.
   void different_objects(const std::vector<nlohmann::json>& signatures);
   void structure(std::vector<Finding> findings);
