@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -133,6 +134,23 @@ template <typename Step, typename... State>
   requires(!std::same_as<std::remove_cvref_t<Step>, TimeSyncOptions>)
 TimeSyncReport time_sync(Step&& step, State&... state) {
   return time_sync(TimeSyncOptions(), std::forward<Step>(step), state...);
+}
+
+namespace detail {
+template <typename T>
+auto only_restorable(T& object) {
+  if constexpr (restorable<std::remove_cv_t<T>>())
+    return std::tie(object);
+  else
+    return std::tuple<>();
+}
+}  // namespace detail
+
+/// The same with all of `objects` as state that may be state: what a session's cells have defined.
+template <typename Step, typename... Objects>
+TimeSyncReport time_sync_among(const TimeSyncOptions& options, Step&& step, Objects&... objects) {
+  return std::apply([&](auto&... state) { return time_sync(options, step, state...); },
+                    std::tuple_cat(detail::only_restorable(objects)...));
 }
 
 }  // namespace lockstep::inspect

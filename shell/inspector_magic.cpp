@@ -1,6 +1,12 @@
 #include "shell/inspector_magic.h"
 
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+
+#include "protocol/error.h"
 
 namespace lockstep::shell {
 
@@ -26,6 +32,14 @@ std::string cxx_ranks(const RankSet& ranks) {
   std::string text;
   for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
   return "lockstep::RankSet{" + text + "}";
+}
+
+std::string cxx_number(const std::string& word, const char* option, double least, const char* what) {
+  char* end = nullptr;
+  const double value = std::strtod(word.c_str(), &end);
+  if (word.empty() || *end != '\0' || !std::isfinite(value) || value < least)
+    throw UsageError(fmt::format("{} takes {}, not '{}'", option, what, word));
+  return fmt::format("{:e}", value);
 }
 
 }  // namespace lockstep::shell

@@ -20,21 +20,20 @@ bool is_plain(std::string_view type) {
 
 }  // namespace
 
-std::string object_list(Session::Impl& session, const RankSet& ranks, const std::string& type) {
-  std::string code = type + "()";
+std::vector<std::string> object_names(Session::Impl& session, const RankSet& ranks) {
+  std::vector<std::string> found;
   const auto response = session.ask(protocol::ListNames{});
   const auto* names = std::get_if<protocol::Names>(&response);
-  if (!names) return code;
+  if (!names) return found;
   for (const protocol::Name& name : names->names)
-    if (name.kind == "variable" && (ranks - name.ranks).empty() && !is_plain(name.type))
-      code += ".add(\"" + name.name + "\", " + name.name + ")";
-  return code;
+    if (name.kind == "variable" && (ranks - name.ranks).empty() && !is_plain(name.type)) found.push_back(name.name);
+  return found;
 }
 
-std::string rank_set_code(const RankSet& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return "lockstep::RankSet{" + text + "}";
+std::string object_list(Session::Impl& session, const RankSet& ranks, const std::string& type) {
+  std::string code = type + "()";
+  for (const std::string& name : object_names(session, ranks)) code += ".add(\"" + name + "\", " + name + ")";
+  return code;
 }
 
 }  // namespace lockstep::shell

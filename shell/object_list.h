@@ -2,17 +2,18 @@
 // they are called.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "protocol/rank_set.h"
 #include "shell/session_impl.h"
 
 namespace lockstep::shell {
 
-/// `TYPE().add("net", net).add("optimizer", optimizer)`: every variable that all of `ranks` see and that may be a module, an
-/// optimizer or a tensor; `type` (inspect::NameList, inspect::StateList) leaves out what is none.
-std::string object_list(Session::Impl& session, const RankSet& ranks, const std::string& type);
+/// Every variable that all of `ranks` see and that may be a module, an optimizer or a tensor.
+std::vector<std::string> object_names(Session::Impl& session, const RankSet& ranks);
 
-/// `lockstep::RankSet{0, 1}`.
-std::string rank_set_code(const RankSet& ranks);
+/// Them as `TYPE().add("net", net).add("optimizer", optimizer)`; `type` (inspect::NameList, inspect::StateList) leaves out what is
+/// none of these.
+std::string object_list(Session::Impl& session, const RankSet& ranks, const std::string& type);
 
 }  // namespace lockstep::shell

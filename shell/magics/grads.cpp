@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "protocol/error.h"
+#include "shell/inspector_magic.h"
 #include "shell/magic_arguments.h"
-#include "shell/magics/inspector_call.h"
 
 namespace lockstep::shell {
 namespace {
@@ -26,18 +26,18 @@ CellOutcome grads(MagicCall& call) {
 
   std::string options;
   if (local) options += ".local(true)";
-  if (threshold) options += ".threshold(" + number_of(*threshold, "--threshold", 1.001, "a number above 1") + ")";
-  CellSettings settings;
-  settings.ranks = ranks_for(call.session, spec);
-  if (spec && !watch) options += ".ranks(" + list_of(*settings.ranks) + ")";
+  if (threshold) options += ".threshold(" + cxx_number(*threshold, "--threshold", 1.001, "a number above 1") + ")";
+  CellSettings settings = inspector_settings(call, spec);
+  if (spec && !watch) options += ".ranks(" + cxx_ranks(*settings.ranks) + ")";
   std::string code;
   for (const std::string& word : words) {
     if (watch == "on")
-      code += fmt::format("inspect::keep_grad_watch({1}, inspect::watch_grads({0})); ", word, quoted(word));
+      code += fmt::format("inspect::keep_grad_watch({1}, inspect::watch_grads({0})); ", word, cxx_string(word));
     else if (watch == "off")
-      code += fmt::format("inspect::end_grad_watch({}); ", quoted(word));
+      code += fmt::format("inspect::end_grad_watch({}); ", cxx_string(word));
     else
-      code += fmt::format("inspect::grads({0}, inspect::GradsOptions().name({1}){2}); ", word, quoted(word), options);
+      code +=
+          fmt::format("inspect::grads({0}, inspect::GradsOptions().name({1}){2}); ", word, cxx_string(word), options);
   }
   if (words.empty()) code = "inspect::end_grad_watch(\"\");";
   const CodeResult result = call.session.run_code(code, settings, call.line);

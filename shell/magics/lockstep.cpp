@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "protocol/error.h"
+#include "shell/inspector_magic.h"
 #include "shell/magic_arguments.h"
 #include "shell/object_list.h"
 #include "shell/session_impl.h"
@@ -12,7 +13,7 @@ namespace {
 const char* const kUsage = "%%lockstep [--self]";
 
 std::string options_of(const RankSet& ranks) {
-  return fmt::format("inspect::LockstepOptions().ranks({})", rank_set_code(ranks));
+  return fmt::format("inspect::LockstepOptions().ranks({})", cxx_ranks(ranks));
 }
 
 /// The body as a step that runs twice. Its lines stay where they are.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "protocol/error.h"
+#include "shell/inspector_magic.h"
 #include "shell/magic_arguments.h"
 #include "shell/object_list.h"
 #include "shell/session_impl.h"
@@ -35,7 +36,7 @@ void nan_cell(MagicCall& call, CellSettings& settings) {
   settings.before = "inspect::begin_nan_trace();";
   settings.behind = [&session = call.session](const CellSettings& ran) {
     return fmt::format("inspect::end_nan_trace({}, inspect::NanOptions().ranks({}));",
-                       object_list(session, *ran.ranks, "inspect::NameList"), rank_set_code(*ran.ranks));
+                       object_list(session, *ran.ranks, "inspect::NameList"), cxx_ranks(*ran.ranks));
   };
 }
 

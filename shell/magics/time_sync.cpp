@@ -4,27 +4,31 @@
 #include "protocol/error.h"
 #include "shell/inspector_magic.h"
 #include "shell/magic_arguments.h"
+#include "shell/object_list.h"
 
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%time_sync STEP STATE... [--steps N] [--warm-up N]";
+const char* const kUsage = "%time_sync STEP [STATE...] [--steps N] [--warm-up N]";
 
 CellOutcome time_sync(MagicCall& call) {
   MagicArguments arguments(call.arguments, kUsage);
   const auto steps = arguments.take_value("", "--steps");
   const auto warm_up = arguments.take_value("", "--warm-up");
   const std::vector<std::string> words = arguments.rest();
-  if (words.empty())
-    throw UsageError(std::string("%time_sync needs a callable, and what it changes: %time_sync step net optimizer; "
-                                 "usage: ") +
-                     kUsage);
+  if (words.empty()) throw UsageError(std::string("%time_sync needs a callable: %time_sync step; usage: ") + kUsage);
   std::string options = ".name(" + cxx_string(words[0]) + ")";
   if (steps) options += fmt::format(".steps({})", parse_count(*steps, "--steps"));
   if (warm_up) options += fmt::format(".warm_up({})", parse_count(*warm_up, "--warm-up", 0));
-  std::string code = "inspect::time_sync(inspect::TimeSyncOptions()" + options;
+  const CellSettings settings = inspector_settings(call, std::nullopt);
+  // Without a word on what the step changes: all that cells have defined.
+  std::string code = words.size() > 1 ? "inspect::time_sync(" : "inspect::time_sync_among(";
+  code += "inspect::TimeSyncOptions()" + options;
   for (const std::string& word : words) code += ", " + word;
-  return run_inspector(call, code + ")", inspector_settings(call, std::nullopt), /*shows=*/true);
+  if (words.size() == 1)
+    for (const std::string& name : object_names(call.session, *settings.ranks))
+      if (name != words[0]) code += ", " + name;
+  return run_inspector(call, code + ")", settings, /*shows=*/true);
 }
 
 const RegisterMagic kTimeSync(
@@ -32,8 +36,8 @@ const RegisterMagic kTimeSync(
      .usage = kUsage,
      .summary = "a step with gradient synchronisation against one without: exposed, hidden, who is slow",
      .help = "STEP: a callable that trains one step, or takes a bool: whether to synchronise.\n"
-             "STATE: what it changes (the wrapper, the optimizer, ...); it is put back afterwards, as the random "
-             "numbers are.\n"
+             "STATE: what it changes (the wrapper, the optimizer, ...); left out: every module, optimizer and tensor "
+             "that cells have defined. It is put back afterwards, as the random numbers are.\n"
              "--steps N     timed steps of each kind (15)\n"
              "--warm-up N   steps before (3)",
      .line = time_sync,

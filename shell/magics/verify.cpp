@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "protocol/error.h"
+#include "shell/inspector_magic.h"
 #include "shell/magic_arguments.h"
-#include "shell/magics/inspector_call.h"
 
 namespace lockstep::shell {
 namespace {
@@ -33,37 +33,36 @@ CellOutcome verify(MagicCall& call) {
 
   std::string options;
   if (method) options += ".method(" + method_of(*method) + ")";
-  if (rtol) options += ".rtol(" + number_of(*rtol, "--rtol", 0, "a number that is not negative") + ")";
-  if (atol) options += ".atol(" + number_of(*atol, "--atol", 0, "a number that is not negative") + ")";
+  if (rtol) options += ".rtol(" + cxx_number(*rtol, "--rtol", 0, "a number that is not negative") + ")";
+  if (atol) options += ".atol(" + cxx_number(*atol, "--atol", 0, "a number that is not negative") + ")";
   if ((rtol || atol) && (!method || *method != "all_gather"))
     throw UsageError("--rtol and --atol are for --method all_gather; the other methods compare bit by bit");
 
-  CellSettings settings;
-  settings.ranks = ranks_for(call.session, spec);
+  CellSettings settings = inspector_settings(call, spec);
   std::string code;
   if (files) {
     if (every) throw UsageError("--files compares what is saved, once: it takes no --every");
     if (words.size() < 2) throw UsageError("--files needs two files or more: %verify --files rank0.pt rank1.pt");
     // One rank reads them all.
     settings.ranks = RankSet{settings.ranks->ranks().front()};
-    for (const std::string& word : words) code += (code.empty() ? "" : ", ") + quoted(word);
+    for (const std::string& word : words) code += (code.empty() ? "" : ", ") + cxx_string(word);
     code = "inspect::verify_files({" + code + "}, inspect::VerifyOptions()" + options + ");";
   } else if (ends) {
     if (words.empty()) code = "inspect::end_watch(\"\");";
-    for (const std::string& word : words) code += "inspect::end_watch(" + quoted(word) + "); ";
+    for (const std::string& word : words) code += "inspect::end_watch(" + cxx_string(word) + "); ";
   } else if (every) {
     const int64_t steps = parse_count(*every, "--every");
-    if (spec) options += ".ranks(" + list_of(*settings.ranks) + ")";
+    if (spec) options += ".ranks(" + cxx_ranks(*settings.ranks) + ")";
     for (const std::string& word : words)
       code += fmt::format(
           "inspect::keep_watch({1}, {2}, [] {{ return inspect::subject_of({0}, {1}); }}, "
           "inspect::VerifyOptions().name({1}){3}); ",
-          word == "rng" ? "inspect::rng()" : word, quoted(word), steps, options);
+          word == "rng" ? "inspect::rng()" : word, cxx_string(word), steps, options);
   } else {
-    if (spec) options += ".ranks(" + list_of(*settings.ranks) + ")";
+    if (spec) options += ".ranks(" + cxx_ranks(*settings.ranks) + ")";
     for (const std::string& word : words)
       code += fmt::format("inspect::verify({}, inspect::VerifyOptions().name({}){}); ",
-                          word == "rng" ? "inspect::rng()" : word, quoted(word), options);
+                          word == "rng" ? "inspect::rng()" : word, cxx_string(word), options);
   }
   const CodeResult result = call.session.run_code(code, settings, call.line);
   if (every && !ends && result.status == "ok")

@@ -1,6 +1,7 @@
 // Over dist's groups, as cells and plain programs have them: the default group, the lesson's class, helpers, and a wrapper that goes
 // on after collectives were aborted and the group was connected again.
 #include <gmock/gmock.h>
+#include <barrier>
 
 #include <optional>
 
@@ -111,12 +112,16 @@ TEST(Accumulation, IsOneReductionInTheCollectiveLog) {
   });
 }
 
+// In these, whoever breaks off collectives before the others are through the last takes it from them, too: they wait for one another
+// first, beside the group.
 TEST(Regroup, LetsAWrapperGoOn) {
-  testing::spawn_ranks(2, [](int rank, int) {
+  std::barrier reduced(2);
+  testing::spawn_ranks(2, [&reduced](int rank, int) {
     auto net = DistributedDataParallel(Mlp());
     const auto x = random_tensor({4, 8}, rank);
     for (int generation = 1; generation <= 2; ++generation) {
       for (int step = 0; step < 2; ++step) net(x).sum().backward();
+      reduced.arrive_and_wait();
       if (rank == 0) {
         EXPECT_ANY_THROW({
           auto loss = net(x).sum();
@@ -135,10 +140,12 @@ TEST(Regroup, LetsAWrapperGoOn) {
 }
 
 TEST(Regroup, MakesABackwardOfBeforeAnError) {
-  testing::spawn_ranks(2, [](int rank, int) {
+  std::barrier ready(2);
+  testing::spawn_ranks(2, [&ready](int rank, int) {
     auto net = DistributedDataParallel(Mlp());
     const auto x = random_tensor({4, 8}, rank);
     auto loss = net(x).sum();
+    ready.arrive_and_wait();
     dist::abort("the test wants it");
     dist::regroup(1, RankSet::all(2));
     try {
@@ -154,10 +161,12 @@ TEST(Regroup, MakesABackwardOfBeforeAnError) {
 }
 
 TEST(Regroup, LeavesTheRanksThatAreLeftToAGroupOfTheirOwn) {
-  testing::spawn_ranks(3, [](int rank, int) {
+  std::barrier reduced(3);
+  testing::spawn_ranks(3, [&reduced](int rank, int) {
     auto net = DistributedDataParallel(Mlp());
     const auto x = random_tensor({4, 8}, rank);
     net(x).sum().backward();
+    reduced.arrive_and_wait();
     dist::abort("rank 2 is taken for lost");
     if (rank == 2) return;
     dist::regroup(1, RankSet({0, 1}));

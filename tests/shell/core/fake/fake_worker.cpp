@@ -222,6 +222,7 @@ class FakeWorker {
     } else if (name == "kill") {
       socket_.close();
       context_.close();
+      ::signal(std::atoi(text.c_str()), SIG_DFL);  // a sanitizer would have a word
       ::raise(std::atoi(text.c_str()));
     } else if (name == "child") {
       const pid_t child = ::fork();
