@@ -182,7 +182,9 @@ void IoThread::shut_down() {
 }
 
 void IoThread::handle_query(const protocol::Query& query) {
-  if (query.what == "status") {
+  if (!query.arguments.is_object()) {
+    send(protocol::Reply{query.id, {{"error", "the arguments of a query are an object"}}});
+  } else if (query.what == "status") {
     send(protocol::Reply{query.id, status_reply(device_.load(), configuration_, symbols_)});
   } else if (query.what == "collectives") {
     const auto last = query.arguments.value("last", 20);

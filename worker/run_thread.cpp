@@ -293,6 +293,7 @@ void RunThread::handle(const protocol::Regroup& regroup) {
   } catch (const std::exception& error) {
     answer.message = error.what();
   }
+  rank_state().enter(Phase::idle);  // before the hub hears of it: it may ask what the rank is at
   outbox_.post(answer);
 }
 

@@ -81,7 +81,8 @@ TEST_F(TwoRanks, SayThatTheyWaitForLongAndWhatTheyAreAt) {
   const auto wait = hub.expect<LongWait>(0);
   EXPECT_EQ(wait.cell, cell);
   EXPECT_EQ(wait.op.name, "barrier");
-  const auto waiting = hub.query("hang", {}, 0);
+  EXPECT_THAT(hub.query("hang", {}, 0)["error"].get<std::string>(), HasSubstr("object"));
+  const auto waiting = hub.query("hang", nlohmann::json::object(), 0);
   EXPECT_EQ(waiting["waits"][std::to_string(wait.entry)], waiting["last"]);
   EXPECT_THAT(waiting["last"].get<std::string>(), HasSubstr("cell 7, line"));
   EXPECT_THAT(waiting["stack"].dump(), HasSubstr("lockstep::dist::barrier"));
@@ -95,7 +96,7 @@ TEST_F(TwoRanks, SayThatTheyWaitForLongAndWhatTheyAreAt) {
   for (const int rank : {0, 1}) hub.send(Interrupt{cell}, rank);
   for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, "interrupted");
   regroup();
-  EXPECT_TRUE(hub.query("hang", {}, 0)["stack"].empty()) << "idle";
+  EXPECT_TRUE(hub.query("hang", nlohmann::json::object(), 0)["stack"].empty()) << "idle";
 }
 
 TEST_F(TwoRanks, AreInterruptedInACollectiveAndKeepTheirState) {
