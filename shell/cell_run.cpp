@@ -51,7 +51,7 @@ void CellRun::dead(int rank, const protocol::CellError& error) {
   state.status = "dead";
   state.error = error;
   waits_.erase(rank);
-  note_cause(timed_out_ ? "timeout" : "dead");
+  note_cause(timed_out_ ? "timeout" : stalled_ ? "aborted" : "dead");  // it was ended because of that
 }
 
 void CellRun::note_cause(const std::string& status) {

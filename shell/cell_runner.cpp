@@ -15,6 +15,7 @@ constexpr milliseconds kSecondInterrupt{3000};
 // After a time limit: how long an interrupt may take, then an abort of collectives; what is left then is killed.
 constexpr milliseconds kAfterInterrupt{2000};
 constexpr milliseconds kAfterAbort{3000};
+constexpr int kLastStage = 2;
 constexpr milliseconds kAbortLimit{5000};
 constexpr double kRegroupLimit_s = 30;
 constexpr size_t kRepeatableTexts = 256;
@@ -50,7 +51,13 @@ CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& 
               .current = [this] { return current_ ? &(*current_)->run : nullptr; },
               .add_finding = [this](Finding finding, int64_t number) { add_finding(std::move(finding), number, -1); },
               .emit = [this](Event event) { emit_(std::move(event)); },
-              .interrupt = [this](const RankSet& ranks) { interrupt(ranks); }}) {
+              .interrupt = [this](const RankSet& ranks) { interrupt(ranks); },
+              .end_what_stays =
+                  [this] {
+                    if (cell_timer_) loop_.cancel(*cell_timer_);
+                    timeout_stage_ = kLastStage;
+                    cell_timer_ = loop_.at(Clock::now() + kAfterAbort, [this] { cell_timeout(); });
+                  }}) {
   folder_.expect(workers_.live());
 }
 
@@ -465,9 +472,9 @@ void CellRunner::cell_timeout() {
   cell_timer_.reset();
   if (!current_) return;
   CellRun& run = (*current_)->run;
-  run.timed_out();
   switch (timeout_stage_++) {
     case 0:
+      run.timed_out();
       interrupt(run.active());
       cell_timer_ = loop_.at(Clock::now() + kAfterInterrupt, [this] { cell_timeout(); });
       break;

@@ -435,6 +435,7 @@ void HangReporter::report_stall(const HangPicture& picture) {
   run.stalled();
   workers_.hub().send(run.active() & sitting, protocol::Abort{"no progress within --hang-timeout"});
   host_.interrupt(run.active() - sitting);
+  host_.end_what_stays();  // a rank that waits for a lock, or reads what never comes, hears of neither
 }
 
 }  // namespace lockstep::shell

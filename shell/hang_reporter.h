@@ -35,6 +35,7 @@ class HangReporter {
     std::function<void(Finding finding, int64_t number)> add_finding;
     std::function<void(Event event)> emit;
     std::function<void(const RankSet& ranks)> interrupt;
+    std::function<void()> end_what_stays;  // of the current cell, when an interrupt and an abort have had their time
   };
 
   HangReporter(EventLoop& loop, WorkerGroup& workers, const SessionDirectory& directory, const SessionOptions& options,
