@@ -42,13 +42,13 @@ int64_t bytes_of(double mib, const char* option) {
 }
 
 // c10d's Logger takes the backend of a group called "gloo" for a ProcessGroupGloo without asking, and a group may well have one
-// around it that watches. While this lives, such a group has another name.
+// around it that watches. While this lives, such a group has no name; its rank and size are those that it was made with.
 class OtherNameForLogger {
  public:
   explicit OtherNameForLogger(c10d::ProcessGroup& group) : group_(group), before_(group.getBackendType()) {
     if (before_ == c10d::ProcessGroup::BackendType::GLOO &&
         !dynamic_cast<c10d::ProcessGroupGloo*>(group.getDefaultBackend().get())) {
-      group.setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+      group.setDefaultBackend(c10d::ProcessGroup::BackendType::UNDEFINED);
     }
   }
   ~OtherNameForLogger() { group_.setDefaultBackend(before_); }

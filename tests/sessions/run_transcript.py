@@ -3,8 +3,8 @@
 
     run_transcript.py LOCKSTEP SCRIPT [--update]
 
-Comments at the top of the script say how: `// run: -n 3 --keep-going` and `// exit: 1`. Times, pids and addresses are replaced
-by T, PID and ADDR before the texts are compared, since no run has those of another.
+Comments at the top of the script say how: `// run: -n 3 --keep-going` and `// exit: 1`. Times, pids, versions and addresses are
+replaced by T, PID, VERSION and ADDR before the texts are compared, since no run has those of another.
 """
 import difflib
 import os
@@ -22,6 +22,7 @@ def header(text, name, default):
 def same_in_all_runs(text):
     text = re.sub(r"\b\d+(\.\d+)?(e[+-]?\d+)? (ns|µs|ms|s|min)\b", "T", text)
     text = re.sub(r"\bpid \d+", "pid PID", text)
+    text = re.sub(r"\b(LibTorch|clang) \d+(\.\d+)+", r"\1 VERSION", text)
     return re.sub(r"0x[0-9a-f]{6,}", "ADDR", text)
 
 
