@@ -1,0 +1,14 @@
+// Dropout that must be the same on every rank, after one of them has drawn a number more.
+// symptom: results of ranks that should be alike differ by dropout's noise
+// ask: `%verify rng`
+// cause: something behind `if (rank == …)` draws from the default generator
+// mend: draw on every rank, or from a generator of its own
+// thread: goodfire-ai/spd#412
+// ranks: 3
+// expect: verify:diverged_seed kind=rng ranks=1 reference=0,2
+
+// %% one draw too many
+set_seed(5);
+auto shared_noise = torch::randn({4});
+if (rank == 1) std::cout << "a sample: " << torch::randint(100, {1}).item<int>() << '\n';
+%verify rng
