@@ -3,7 +3,6 @@
 // ask: `%verify net`
 // cause: code behind `if (rank == 0)` changes parameters (clipping, an EMA, a surgery on the model)
 // mend: run it on every rank, or `net.sync_module_states(0)` afterwards
-// thread: facebookresearch/fairscale#181
 // ranks: 3
 // expect: verify:mismatch kind=parameter ranks=0 reference=1-2 object=net tensor=fc2.weight step=3
 

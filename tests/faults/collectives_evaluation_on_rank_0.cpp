@@ -1,0 +1,18 @@
+// Rank 0 evaluates with the wrapper, which broadcasts buffers, while the others wait in a barrier.
+// symptom: a hang in the first evaluation
+// ask: nothing: it is told before data moves
+// cause: a wrapper's forward is for all ranks
+// mend: evaluate with the module itself: `net->forward(x)`
+// thread: cfzd/Ultra-Fast-Lane-Detection-v2#119
+// ranks: 3
+// expect: collectives:op_mismatch ranks=0 reference=1-2
+
+// %% evaluate
+set_seed(1);
+auto net = ddp::DistributedDataParallel(torch::nn::BatchNorm1d(4));
+net(torch::randn({8, 4})).sum().backward();
+if (rank == 0) {
+  auto score = net(torch::randn({8, 4})).sum().item<double>();
+  std::cout << "score " << score << '\n';
+}
+dist::barrier();

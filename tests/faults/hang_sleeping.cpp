@@ -1,0 +1,15 @@
+// A rank that retries a download with longer and longer pauses.
+// symptom: training stands still, without load
+// ask: `--hang-timeout S`; `%hang` at once
+// cause: a loop of retries that sleeps, on the rank whose network is down
+// mend: a bound on the retries, an error that ends all ranks
+// ranks: 2
+// options: --hang-timeout 1
+// exit: 4
+// expect: hang:hang kind=sleeping ranks=1 reference=0 op=broadcast
+
+// %% download
+#include <thread>
+auto weights = torch::ones({4});
+for (int tries = 1; rank == 1; ++tries) std::this_thread::sleep_for(std::chrono::seconds(60 * tries));
+dist::broadcast(weights, 0);

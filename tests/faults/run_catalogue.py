@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Runs the catalogue of faults, and says how many of them are named right.
+
+    run_catalogue.py LOCKSTEP [NAME...] [--verbose] [--page]
+
+Each script beside this file has one injected fault; those under healthy/ look suspicious and are right. A comment at the top of a
+script says how it is run and what has to be found, one `// key: value` a line:
+
+    ranks: 2                   lockstep run -n 2
+    options: --hang-timeout 1  further options
+    exit: 4                    the exit code of `lockstep run` (1; of healthy ones 0)
+    severity: note             of what is expected (fault)
+    expect: verify:mismatch kind=parameter ranks=1 tensor=fc2.weight step=3
+    thread: owner/name#1       a public thread in which somebody met this
+
+`expect` is INSPECTOR:VERDICT, and fields that have to be as given: kind, ranks, reference, object, tensor (the first), tensors (all),
+op (its name), step, where (`here` is the line that has the comment `<- here`). A script may expect several findings. Right is a
+script whose findings are those, no more and no fewer; `ok` does not count, and a healthy script expects none. What is compared is
+the session's data (docs/events.md); no message is.
+
+Names of scripts that are known to be answered wrongly stand in known_misses, with the reason. They do not fail, but the score
+counts them as missed.
+"""
+import argparse
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import time
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+LIMIT = 120
+
+# NAME or healthy/NAME: what is wrong with the answer.
+known_misses = {}
+
+
+def rank_list(text):
+    ranks = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        ranks += range(int(first), int(last or first) + 1)
+    return ranks
+
+
+class Script:
+    def __init__(self, name):
+        self.name, self.path = name, FOLDER / f"{name}.cpp"
+        self.healthy = name.startswith("healthy/")
+        text = self.path.read_text()
+        head = re.match(r"(//.*\n)*", text).group(0)
+        lines = [line[2:].strip() for line in head.splitlines()]
+        self.title, self.fields, self.expected = lines[0], {}, []
+        for line in lines[1:]:
+            key, colon, value = line.partition(": ")
+            if not colon or not re.fullmatch("[a-z]+", key):
+                raise SystemExit(f"{self.path}: not `key: value`: {line}")
+            if key == "expect":
+                self.expected.append(value)
+            else:
+                self.fields[key] = value
+        if bool(self.expected) == self.healthy:
+            raise SystemExit(f"{self.path}: a fault expects findings, a healthy script none")
+        self.here = self.place_of_mark(text)
+        self.severity = self.fields.get("severity", "fault")
+        self.exit = int(self.fields.get("exit", "0" if self.healthy else "1"))
+
+    @staticmethod
+    def place_of_mark(text):
+        """`cell 2, line 7` of the line with the comment; None without one."""
+        cell = line_number = 0
+        for line in text.splitlines():
+            if re.match(r"// %%(\s|$)", line):
+                cell, line_number = cell + 1, 0
+                continue
+            line_number += 1
+            if "// <- here" in line:
+                return f"cell {cell}, line {line_number}"
+        return None
+
+    def matches(self, expected, finding):
+        head, *fields = shlex.split(expected)
+        inspector, verdict = head.split(":")
+        seen = {"inspector": finding["inspector"], "verdict": finding["verdict"], "severity": finding["severity"]}
+        wanted = {"inspector": inspector, "verdict": verdict, "severity": self.severity}
+        for field in fields:
+            key, _, value = field.partition("=")
+            if key in ("ranks", "reference"):
+                wanted[key] = rank_list(value)
+                seen[key] = finding["ranks" if key == "ranks" else "reference_ranks"]
+            elif key == "op":
+                wanted[key], seen[key] = value, finding["op"] and finding["op"]["name"]
+            elif key == "tensors":
+                wanted[key], seen[key] = value.split(","), [each["name"] for each in finding["tensors"]]
+            elif key == "step":
+                wanted[key], seen[key] = int(value), finding["step"]
+            elif key == "where":
+                wanted[key], seen[key] = self.here, finding["where"]
+            elif key in ("kind", "object", "tensor"):
+                wanted[key], seen[key] = value, finding[key]
+            else:
+                raise SystemExit(f"{self.path}: `{key}` is no field to expect")
+        return wanted == seen
+
+    def run(self, lockstep):
+        """What is wrong with the answer, and the session's events. Nothing is wrong: an empty list."""
+        command = [lockstep, "run", str(self.path), "-n", self.fields.get("ranks", "2"), "--json", "-"]
+        command += shlex.split(self.fields.get("options", ""))
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            return [f"does not end within {LIMIT} s"], []
+        events = [json.loads(line) for line in done.stdout.decode().splitlines() if line.startswith("{")]
+        left = [e for e in events if e["event"] == "finding" and e["verdict"] != "ok"]
+        wrong = []
+        for expected in self.expected:
+            found = next((each for each in left if self.matches(expected, each)), None)
+            if found is None:
+                wrong.append(f"not found: {expected}")
+            else:
+                left.remove(found)
+        wrong += [f"found, and not expected: {json.dumps(each, ensure_ascii=False)}" for each in left]
+        if done.returncode != self.exit:
+            wrong.append(f"exit code {done.returncode}, and {self.exit} was expected")
+        if wrong:
+            wrong += [f"error: {e['type']}: {e['message']} ({e['where']})" for e in events if e["event"] == "error"]
+        # A healthy script whose inspector has not looked at anything proves nothing.
+        looks = self.fields.get("ok")
+        if looks and not any(e["event"] == "finding" and e["inspector"] == looks and e["verdict"] == "ok" for e in events):
+            wrong.append(f"no `ok` of {looks}")
+        return wrong, events
+
+
+def says(events):
+    """What the first finding that is not `ok` says."""
+    for event in events:
+        if event["event"] == "finding" and event["verdict"] != "ok":
+            return event["message"]
+    return ""
+
+
+def all_names():
+    return sorted(p.stem for p in FOLDER.glob("*.cpp")) + sorted(f"healthy/{p.stem}" for p in FOLDER.glob("healthy/*.cpp"))
+
+
+PARTS = {"verify": "Replicas", "grads": "Gradients", "nan": "NaN and Inf", "collectives": "Collectives that do not match",
+         "hang": "Hangs", "data": "Data", "ranks": "Ranks", "lockstep": "Operator by operator", "time_sync": "Time"}
+
+
+def cell(text):
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+
+
+def thread_link(thread):
+    if not thread:
+        return ""
+    repository, number = thread.split("#")
+    return f" [{thread}](https://github.com/{repository}/issues/{number})"
+
+
+def page(rows):
+    """The tables of docs/diagnosis.md, from the scripts and from what was said about them."""
+    text = ""
+    for inspector, title in PARTS.items():
+        part = [(script, message) for script, message in rows if script.expected[0].startswith(inspector + ":")]
+        if not part:
+            continue
+        text += f"\n### {title}\n\n| symptom | ask | it says | cause | mend | script |\n|---|---|---|---|---|---|\n"
+        for script, message in part:
+            columns = [script.fields["symptom"], script.fields["ask"], message, script.fields["cause"], script.fields["mend"]]
+            link = f"[{script.name}](../tests/faults/{script.name}.cpp){thread_link(script.fields.get('thread'))}"
+            text += "| " + " | ".join(map(cell, columns)) + f" | {link} |\n"
+    return text
+
+
+def write_page(rows):
+    path = FOLDER.parent.parent / "docs" / "diagnosis.md"
+    begin, end = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
+    old = path.read_text()
+    path.write_text(old[:old.index(begin) + len(begin)] + page(rows) + "\n" + old[old.index(end):])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lockstep")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--verbose", action="store_true", help="print what was found")
+    parser.add_argument("--page", action="store_true", help="write the tables of docs/diagnosis.md anew")
+    arguments = parser.parse_args()
+    scripts = [Script(name) for name in arguments.names or all_names()]
+    right = {True: 0, False: 0}
+    alarms = failures = 0
+    rows = []
+    for script in scripts:
+        begin = time.monotonic()
+        wrong, events = script.run(arguments.lockstep)
+        took = time.monotonic() - begin
+        known = script.name in known_misses
+        right[script.healthy] += not wrong
+        alarms += sum(line.startswith("found") for line in wrong) if script.healthy else 0
+        failures += bool(wrong) != known
+        state = "right" if not wrong else "known miss" if known else "WRONG"
+        if known and not wrong:
+            state = "right, and listed as a known miss: take it off the list"
+        print(f"{script.name:44} {took:5.1f} s  {state}", flush=True)
+        for line in wrong if not known or arguments.verbose else []:
+            print(f"    {line}")
+        if arguments.verbose:
+            for event in events:
+                if event["event"] == "finding":
+                    print(f"    {event['inspector']}:{event['verdict']} {event['message']}")
+        if not script.healthy:
+            rows.append((script, says(events)))
+    faults = sum(not script.healthy for script in scripts)
+    print(f"{right[False]} of {faults} faults named right, {alarms} findings on {len(scripts) - faults} twins "
+          f"({right[True]} of them right)")
+    if arguments.page:
+        write_page(rows)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
