@@ -5,7 +5,7 @@
 // mend: drop the last batch, pad, or `--join` and `net.join(…)`
 // thread: Lightning-AI/pytorch-lightning#20404
 // ranks: 3
-// expect: data:uneven_data ranks=0-2 object=indices
+// expect: data:uneven_data kind=batch ranks=2 reference=0-1 object=indices
 
 // %% shares
 std::vector<int64_t> indices;

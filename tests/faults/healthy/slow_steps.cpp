@@ -1,0 +1,11 @@
+// Steps of one second each, under a limit of two.
+// ranks: 2
+// options: --hang-timeout 2
+
+// %% train
+#include <thread>
+auto t = torch::ones({4});
+for (int step = 0; step < 4; ++step) {
+  if (rank == step % 2) std::this_thread::sleep_for(std::chrono::seconds(1));
+  dist::all_reduce(t, dist::ReduceOp::AVG);
+}

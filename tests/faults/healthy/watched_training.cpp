@@ -1,0 +1,22 @@
+// Training under a check of every second step.
+// ranks: 2
+// ok: verify
+
+// %% train, watched
+struct Net : torch::nn::Module {
+  torch::nn::Linear fc1{register_module("fc1", torch::nn::Linear(4, 8))};
+  torch::nn::Linear fc2{register_module("fc2", torch::nn::Linear(8, 2))};
+  torch::Tensor forward(const torch::Tensor& x) { return fc2(torch::relu(fc1(x))); }
+};
+set_seed(1);
+auto net = ddp::DistributedDataParallel(std::make_shared<Net>());
+torch::optim::Adam optimizer(net.parameters());
+%verify net --every 2
+set_seed(100 + rank);
+for (int step = 0; step < 6; ++step) {
+  net.zero_grad();
+  net(torch::randn({4, 4})).square().mean().backward();
+  optimizer.step();
+}
+%verify --every off
+%verify net optimizer
