@@ -1,4 +1,4 @@
-// Gradients are reduced in the order of a hash map, which one rank has in another order.
+// Gradients are reduced in the order of a hash map, which has been filled anew on one rank.
 // symptom: wrong gradients, or a hang where shapes differ
 // ask: nothing: it is told before data moves
 // cause: iteration over an unordered container
@@ -9,8 +9,8 @@
 // %% reduce
 auto weight = torch::ones({2, 3});
 auto bias = torch::ones({3});
-for (int step = 0; step < 2; ++step) {
-  if (step == 0 || rank == 0) dist::all_reduce(weight);
+for (int step = 0; step < 4; ++step) {
+  if (step < 3 || rank == 0) dist::all_reduce(weight);
   dist::all_reduce(bias);
-  if (step == 1 && rank == 1) dist::all_reduce(weight);
+  if (step == 3 && rank == 1) dist::all_reduce(weight);
 }

@@ -2,6 +2,7 @@
 """Runs the catalogue of faults, and says how many of them are named right.
 
     run_catalogue.py LOCKSTEP [NAME...] [--verbose] [--page]
+    run_catalogue.py --check-page
 
 Each script beside this file has one injected fault; those under healthy/ look suspicious and are right. A comment at the top of a
 script says how it is run and what has to be found, one `// key: value` a line:
@@ -31,6 +32,7 @@ import sys
 import time
 
 FOLDER = pathlib.Path(__file__).resolve().parent
+PAGE = FOLDER.parent.parent / "docs" / "diagnosis.md"
 LIMIT = 120
 
 # NAME or healthy/NAME: what is wrong with the answer.
@@ -177,19 +179,37 @@ def page(rows):
 
 
 def write_page(rows):
-    path = FOLDER.parent.parent / "docs" / "diagnosis.md"
     begin, end = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
-    old = path.read_text()
-    path.write_text(old[:old.index(begin) + len(begin)] + page(rows) + "\n" + old[old.index(end):])
+    old = PAGE.read_text()
+    PAGE.write_text(old[:old.index(begin) + len(begin)] + page(rows) + "\n" + old[old.index(end):])
+
+
+def check_page(scripts):
+    """Every fault has its row, with what its script says. What the inspector said is not compared: it has times and addresses."""
+    lines = PAGE.read_text().splitlines()
+    wrong = 0
+    for script in scripts:
+        if script.healthy:
+            continue
+        row = next((line for line in lines if f"(../tests/faults/{script.name}.cpp)" in line), None)
+        if row is None or any(cell(script.fields[key]) not in row for key in ("symptom", "ask", "cause", "mend")):
+            print(f"{PAGE.name}: {'no row of' if row is None else 'another row than'} {script.name}; --page writes the tables anew")
+            wrong += 1
+    return 1 if wrong else 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lockstep")
+    parser.add_argument("lockstep", nargs="?")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--verbose", action="store_true", help="print what was found")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/diagnosis.md anew")
+    parser.add_argument("--check-page", action="store_true", help="only see whether docs/diagnosis.md has a row for each fault")
     arguments = parser.parse_args()
+    if arguments.check_page:
+        return check_page([Script(name) for name in all_names()])
+    if not arguments.lockstep:
+        parser.error("which lockstep?")
     scripts = [Script(name) for name in arguments.names or all_names()]
     right = {True: 0, False: 0}
     alarms = failures = 0
