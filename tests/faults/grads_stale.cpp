@@ -17,15 +17,17 @@ struct Net : torch::nn::Module {
 };
 set_seed(1);
 auto net = std::make_shared<Net>();
+torch::optim::SGD optimizer(net->parameters(), 0.1);
 %grads net --watch on
 set_seed(100 + rank);
 for (int step = 0; step < 2; ++step) {
   try {
     if (rank == 1 && step == 1) throw std::runtime_error("a broken image");
-    net->zero_grad();
+    optimizer.zero_grad();
     net->forward(torch::randn({4, 4})).square().mean().backward();
   } catch (const std::exception&) {
   }
   for (auto& parameter : net->parameters()) dist::all_reduce(parameter.grad(), dist::ReduceOp::AVG);
+  optimizer.step();
 }
 %grads net

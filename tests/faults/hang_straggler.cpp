@@ -1,4 +1,4 @@
-// One rank is always late, by half as much again as a step takes.
+// One rank is late to every collective.
 // symptom: all ranks are slow, and each of them seems to wait for the network
 // ask: nothing: it is a note at the end of the cell; `%time_sync step net optimizer` measures it
 // cause: a slower device, more to load, another program on its machine
@@ -12,7 +12,7 @@
 // %% train
 #include <thread>
 auto gradient = torch::ones({8});
-for (int step = 0; step < 26; ++step) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(rank == 1 ? 150 : 10));
+for (int step = 0; step < 40; ++step) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(rank == 1 ? 130 : 5));
   dist::all_reduce(gradient);
 }
