@@ -30,6 +30,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 
 FOLDER = pathlib.Path(__file__).resolve().parent
@@ -44,6 +45,8 @@ known_misses = {
     "hang_left_group": "the rank that noticed is blamed, and not the one that closed the group",
     "hang_lock": "as hang_data_loading",
     "hang_straggler_soon": "looked for after 16 waits and after 32 only",
+    "healthy/repeats_itself": "a note: the first step of a wrapper is not that of the second, and its state is not put back",
+    "healthy/sum_over_all_samples": "a note, which says that it may be right",
     "nan_exploding_step": "a finding for each rank, where one for both was due",
 }
 
@@ -118,11 +121,12 @@ class Script:
 
     def run(self, lockstep):
         """What is wrong with the answer, and the session's events. Nothing is wrong: an empty list."""
-        command = [lockstep, "run", str(self.path), "-n", self.fields.get("ranks", "2"), "--json", "-"]
+        command = [str(pathlib.Path(lockstep).resolve()), "run", str(self.path), "-n", self.fields.get("ranks", "2"), "--json", "-"]
         command += shlex.split(self.fields.get("options", ""))
         try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                  timeout=self.limit)
+            with tempfile.TemporaryDirectory() as folder:  # nothing that lies here is to be seen by cells
+                done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, timeout=self.limit)
         except subprocess.TimeoutExpired as late:
             seen = (late.stdout or b"").decode(errors="replace").splitlines()
             return [f"does not end within {self.limit} s; so far:"] + [line for line in seen if '"session"' not in line], []
