@@ -3,7 +3,7 @@
 // ask: nothing: it is told before data moves
 // cause: a wrapper's forward is for all ranks
 // mend: evaluate with the module itself: `net->forward(x)`
-// thread: cfzd/Ultra-Fast-Lane-Detection-v2#119
+// thread: LibreYOLO/libreyolo#594
 // ranks: 3
 // expect: collectives:op_mismatch ranks=0 reference=1-2
 

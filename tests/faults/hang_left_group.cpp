@@ -3,7 +3,6 @@
 // ask: nothing: it is told within a second
 // cause: `destroy_process_group` before the last collective of the others
 // mend: a barrier before it
-// thread: alan-turing-institute/autocast#381
 // ranks: 2
 // exit: 4
 // expect: hang:hang kind=left_group ranks=1 reference=0 op=all_reduce

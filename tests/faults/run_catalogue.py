@@ -220,7 +220,7 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="print what was found")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/diagnosis.md anew")
     parser.add_argument("--check-page", action="store_true", help="only see whether docs/diagnosis.md has a row for each fault")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     if arguments.check_page:
         return check_page([Script(name) for name in all_names()])
     if not arguments.lockstep:

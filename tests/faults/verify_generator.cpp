@@ -3,7 +3,6 @@
 // ask: `%verify rng`
 // cause: something behind `if (rank == …)` draws from the default generator
 // mend: draw on every rank, or from a generator of its own
-// thread: goodfire-ai/spd#412
 // ranks: 3
 // expect: verify:diverged_seed kind=rng ranks=1 reference=0,2
 
