@@ -5,7 +5,7 @@
 // mend: call it on every rank, in one order
 // thread: pytorch/pytorch#134314
 // ranks: 3
-// expect: collectives:op_mismatch ranks=2 reference=0-1 op=new_group
+// expect: collectives:shape_mismatch ranks=2 reference=0-1 op=new_group
 
 // %% groups
 dist::Group pair;
