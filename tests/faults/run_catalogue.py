@@ -38,12 +38,12 @@ PAGE = FOLDER.parent.parent / "docs" / "diagnosis.md"
 
 # NAME or healthy/NAME: what is wrong with the answer.
 known_misses = {
-    "collectives_new_group": "right, and the ranks that wait for the one that threw are told as a hang, too",
+    "collectives_new_group": "what is found is right; the ranks that wait for the one that threw are told as a second fault",
     "collectives_order_second_step": "told as shape_mismatch: one earlier step is not taken as proof of the order",
-    "hang_data_loading": "right, and `lockstep run` does not end: the rank can't be interrupted, and nothing ends it",
+    "hang_data_loading": "what is found is right; `lockstep run` does not end, since the rank can't be interrupted",
     "hang_dead_rank": "the death is in errors and in the exit code; there is no finding",
     "hang_left_group": "the rank that noticed is blamed, and not the one that closed the group",
-    "hang_lock": "as hang_data_loading",
+    "hang_lock": "what is found is right; `lockstep run` does not end, since the rank can't be interrupted",
     "hang_straggler_soon": "looked for after 16 waits and after 32 only",
     "healthy/repeats_itself": "a note: the first step of a wrapper is not that of the second, and its state is not put back",
     "healthy/sum_over_all_samples": "a note, which says that it may be right",
@@ -187,6 +187,8 @@ def page(rows):
             continue
         text += f"\n### {title}\n\n| symptom | ask | it says | cause | mend | script |\n|---|---|---|---|---|---|\n"
         for script, message in part:
+            if script.name in known_misses:
+                message = f"{message} *(not right yet: {known_misses[script.name]})*".strip()
             columns = [script.fields["symptom"], script.fields["ask"], message, script.fields["cause"], script.fields["mend"]]
             link = f"[{script.name}](../tests/faults/{script.name}.cpp){thread_link(script.fields.get('thread'))}"
             text += "| " + " | ".join(map(cell, columns)) + f" | {link} |\n"
