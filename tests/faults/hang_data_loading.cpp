@@ -6,7 +6,6 @@
 // thread: pytorch/pytorch#87995
 // ranks: 2
 // options: --hang-timeout 1
-// limit: 20
 // exit: 4
 // expect: hang:hang kind=loading_data ranks=1 reference=0 op=all_reduce
 

@@ -5,7 +5,6 @@
 // mend: release it before the call
 // ranks: 2
 // options: --hang-timeout 1
-// limit: 20
 // exit: 4
 // expect: hang:hang kind=lock ranks=1 reference=0 op=barrier
 
