@@ -102,12 +102,13 @@ void build_header(const Options& options, const std::string& path) {
   TextDiagnosticPrinter printer(stream, new DiagnosticOptions());
   auto instance = make_instance(options, {"-fpch-instantiate-templates", "-xc++-header", "lockstep_cells.h"}, &printer);
   auto& preprocessor_options = instance->getPreprocessorOpts();
-  const std::string name = "lockstep_cells.h";
+  // In the folder of our headers: what it includes is looked for there first, and not where the user is at work.
+  const std::string name = options.include_root + "/lockstep_cells.h";
   preprocessor_options.addRemappedFile(name, llvm::MemoryBuffer::getMemBufferCopy(header_text(), name).release());
   auto& front_end = instance->getFrontendOpts();
   front_end.ProgramAction = frontend::GeneratePCH;
   front_end.OutputFile = path;
-  front_end.Inputs = {FrontendInputFile("lockstep_cells.h", InputKind(Language::CXX).getHeader())};
+  front_end.Inputs = {FrontendInputFile(name, InputKind(Language::CXX).getHeader())};
   instance->getLangOpts().PCHInstantiateTemplates = true;
   BuildHeader action;
   const bool done = instance->ExecuteAction(action);
