@@ -122,8 +122,17 @@ void CellParser::take_using_directives(const Item& item, int64_t cell, const Ran
   }
 }
 
+/// Numbers and tensors: no later cell can have them shown in another way. What shows them is compiled once for all cells.
+static bool is_shown_alike(QualType type) {
+  const QualType plain = type.getNonReferenceType().getCanonicalType().getUnqualifiedType();
+  if (plain->isBuiltinType()) return plain->isArithmeticType();
+  const CXXRecordDecl* record = plain->getAsCXXRecordDecl();
+  return record && record->getName() == "Tensor" && record->getQualifiedNameAsString() == "at::Tensor";
+}
+
 ExprResult CellParser::with_show(ExprResult expression, int64_t cell) {
   // (EXPRESSION), lockstep::ShowLast<CELL>{}: the comma is overloaded for whatever has a value.
+  if (is_shown_alike(expression.get()->getType())) cell = 0;
   auto& context = sema_.Context;
   const SourceLocation place = expression.get()->getEndLoc();
   ClassTemplateDecl* show = nullptr;

@@ -227,6 +227,17 @@ inline void values() {
   show(v);
   show(vd);
   show(vt);
+  // As last expressions: a name, and a value.
+  const auto show_both = [](auto& name) {
+    (name), ShowLast<0>{};
+    (std::remove_cvref_t<decltype(name)>(name)), ShowLast<0>{};
+  };
+  show_both(i);
+  show_both(l);
+  show_both(d);
+  show_both(f);
+  show_both(b);
+  show_both(t);
 }
 
 }  // namespace lockstep::warm
