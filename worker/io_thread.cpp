@@ -181,7 +181,8 @@ void IoThread::shut_down() {
   end_deadline_ = Clock::now() + kShutdownPatience;
 }
 
-void IoThread::handle_query(const protocol::Query& query) {
+void IoThread::handle_query(protocol::Query query) {
+  if (query.arguments.is_null()) query.arguments = nlohmann::json::object();
   if (!query.arguments.is_object()) {
     send(protocol::Reply{query.id, {{"error", "the arguments of a query are an object"}}});
   } else if (query.what == "status") {

@@ -81,7 +81,7 @@ TEST_F(TwoRanks, SayThatTheyWaitForLongAndWhatTheyAreAt) {
   const auto wait = hub.expect<LongWait>(0);
   EXPECT_EQ(wait.cell, cell);
   EXPECT_EQ(wait.op.name, "barrier");
-  EXPECT_THAT(hub.query("hang", {}, 0)["error"].get<std::string>(), HasSubstr("object"));
+  EXPECT_THAT(hub.query("hang", nlohmann::json::array({1}), 0)["error"].get<std::string>(), HasSubstr("object"));
   const auto waiting = hub.query("hang", nlohmann::json::object(), 0);
   EXPECT_EQ(waiting["waits"][std::to_string(wait.entry)], waiting["last"]);
   EXPECT_THAT(waiting["last"].get<std::string>(), HasSubstr("cell 7, line"));
