@@ -135,7 +135,8 @@ std::optional<CellRunner::OpenCell> CellRunner::open_compiled(const CellRequest&
 
 /// The same text again, and nothing has been defined since: its object is there already.
 std::optional<CellRunner::OpenCell> CellRunner::open_again(const CellRequest& request, Object& object) {
-  if (std::exchange(repeatable_since_, compiler_.definitions()) != repeatable_since_) repeatable_.clear();
+  if (repeatable_since_ != compiler_.definitions()) repeatable_.clear();
+  repeatable_since_ = compiler_.definitions();
   const auto known = repeatable_.find(source_of(request));
   if (known == repeatable_.end()) return std::nullopt;
   object = known->second;
