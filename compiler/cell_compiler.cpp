@@ -19,8 +19,6 @@ namespace {
 
 int64_t number_of(const protocol::Compile& request) { return request.number != 0 ? request.number : request.cell; }
 
-std::string ranks_in_words(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
-
 }  // namespace
 
 struct CellCompiler::Impl {
@@ -81,9 +79,8 @@ struct CellCompiler::Impl {
         const Definition& definition = **it;
         if (definition.forgotten || definition.ranks.empty()) continue;
         if (names->sees(definition, view_rank)) break;
-        diagnostics.add("note", "'" + name + "' is not defined on " + ranks_in_words(view_ranks) +
-                                    ": it was defined in cell " + std::to_string(definition.number) + ", on " +
-                                    ranks_in_words(definition.ranks));
+        diagnostics.add("note", "'" + name + "' is not defined on " + view_ranks.words() + ": it was defined in cell " +
+                                    std::to_string(definition.number) + ", on " + definition.ranks.words());
         break;
       }
     }

@@ -5,6 +5,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "protocol/rank_set.h"
+
 namespace lockstep::ddp::detail {
 namespace {
 
@@ -44,12 +46,6 @@ std::vector<torch::Tensor> all_gather(const c10::intrusive_ptr<c10d::ProcessGrou
   return all[0];
 }
 
-std::string list_of(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
-  return text;
-}
-
 // What `other` has that `reference` has not, and where they disagree.
 std::vector<std::string> differences(const std::vector<TensorDescription>& reference,
                                      const std::string& reference_ranks, const std::vector<TensorDescription>& other) {
@@ -61,18 +57,17 @@ std::vector<std::string> differences(const std::vector<TensorDescription>& refer
     if (match == had.end()) {
       found.push_back(name + " " + description + " is missing");
     } else if (match->second != description) {
-      found.push_back(name + " is " + match->second + " where " + reference_ranks + " has " + description);
+      found.push_back(name + " is " + match->second + ", and " + description + " on " + reference_ranks);
     }
   }
   for (const auto& [name, description] : other) {
-    if (!expected.count(name))
-      found.push_back(name + " " + description + " is one that " + reference_ranks + " has not");
+    if (!expected.count(name)) found.push_back(name + " " + description + " does not exist on " + reference_ranks);
   }
   if (found.empty()) {
     const auto place = std::mismatch(reference.begin(), reference.end(), other.begin(), other.end());
     if (place.first != reference.end()) {
       found.push_back("the order differs: number " + std::to_string(place.first - reference.begin()) + " is " +
-                      place.second->first + " where " + reference_ranks + " has " + place.first->first);
+                      place.second->first + ", and " + place.first->first + " on " + reference_ranks);
     }
   }
   return found;
@@ -100,13 +95,13 @@ std::string difference(const std::vector<std::vector<TensorDescription>>& ranks)
   std::stable_sort(alike.begin(), alike.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
 
   const auto& reference = ranks[alike.front().front()];
-  const std::string reference_ranks = list_of(alike.front());
+  const std::string reference_ranks = RankSet(alike.front()).words();
   std::string text = "DistributedDataParallel needs the same parameters and buffers on every rank.";
   for (size_t i = 1; i < alike.size(); ++i) {
     const auto& other = ranks[alike[i].front()];
     const auto found = differences(reference, reference_ranks, other);
-    text += "\n  " + list_of(alike[i]) + " (" + std::to_string(other.size()) + " tensors; " + reference_ranks + ": " +
-            std::to_string(reference.size()) + "): ";
+    text += "\n  " + RankSet(alike[i]).words() + " (" + std::to_string(other.size()) + " tensors; " + reference_ranks +
+            ": " + std::to_string(reference.size()) + "): ";
     for (size_t j = 0; j < std::min(found.size(), kShown); ++j) text += (j ? "; " : "") + found[j];
     if (found.size() > kShown) text += "; and " + std::to_string(found.size() - kShown) + " more";
   }
@@ -140,7 +135,7 @@ void check_same_on_all_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group
     const auto length = fingerprints[rank][2].item<int64_t>();
     std::string theirs;
     ranks.push_back(tensors_in(std::string(reinterpret_cast<const char*>(bytes.data_ptr<uint8_t>()), length), theirs));
-    if (!theirs.empty()) problems += (problems.empty() ? "" : "\n") + list_of({rank}) + ": " + theirs;
+    if (!theirs.empty()) problems += (problems.empty() ? "" : "\n") + RankSet{rank}.words() + ": " + theirs;
     ++rank;
   }
   throw std::runtime_error(problems.empty() ? difference(ranks) : problems);

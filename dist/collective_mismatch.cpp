@@ -31,10 +31,6 @@ std::string place_of(const CollectiveRecord& record, const CollectiveLogReader& 
   return address == 0 ? std::string() : function(address);
 }
 
-std::string named(const RankSet& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.str());
-}
-
 std::string verdict_of(const CollectiveRecord& a, const CollectiveRecord& b) {
   if (a.op != b.op) return "op_mismatch";
   if (a.dtype != b.dtype) return "dtype_mismatch";
@@ -67,13 +63,13 @@ CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const st
 
   std::string text;
   for (const Camp& camp : camps) {
-    text += text.empty()
-                ? fmt::format("{} called {} as #{} of group {}", named(camp.ranks), describe(camp.record()), seq, group)
-                : fmt::format(", {} {}", named(camp.ranks), describe(camp.record()));
+    text += text.empty() ? fmt::format("{} called {} as #{} of group {}", camp.ranks.words(), describe(camp.record()),
+                                       seq, group)
+                         : fmt::format(", {} {}", camp.ranks.words(), describe(camp.record()));
     if (const std::string place = place_of(camp.record(), here); !place.empty()) text += " (" + place + ")";
   }
   if (camps.size() == 1) text += ", with sizes that do not fit together";
-  if (!missing.empty()) text += fmt::format(" ({} had not come to #{})", named(missing), seq);
+  if (!missing.empty()) text += fmt::format(" ({} had not come to #{})", missing.words(), seq);
 
   Finding finding;
   finding.severity = Severity::fault;
@@ -93,7 +89,7 @@ CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const st
           order->swapped
               ? ": the same calls in another order"
               : fmt::format(": at #{} all called {} and then {}, so {} left out the first or changed the order",
-                            order->before, describe(right->record()), describe(early->record()), named(early->ranks));
+                            order->before, describe(right->record()), describe(early->record()), early->ranks.words());
     }
   }
   text +=

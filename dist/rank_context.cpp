@@ -26,10 +26,6 @@ class OutsideGroup : public c10d::ProcessGroup {
   explicit OutsideGroup(int size) : c10d::ProcessGroup(-1, size) {}
 };
 
-std::string named(const RankSet& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.str());
-}
-
 // After close: whoever still holds the group does not keep connections open.
 void let_go(const GroupEntry& entry) {
   if (entry.backend) entry.backend->set_transport({});
@@ -224,7 +220,7 @@ void RankContext::connect(const std::vector<GroupEntry>& groups, const std::stri
           BreakCause::excluded,
           fmt::format("group {} could not be connected: {} did not make a group of that name with the same "
                       "ranks. Make a new one with dist::new_group on all ranks",
-                      identity.name, named(strangers)));
+                      identity.name, strangers.words()));
       continue;
     }
     const auto store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", key, identity.name), meeting.store);
@@ -267,7 +263,7 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
   const RankSet members(ranks);
   if (!whole && !(members - live_ranks_).empty())
     throw ArgumentError(fmt::format("dist::new_group: {} {} lost; the ranks that are left are {}",
-                                    named(members - live_ranks_), (members - live_ranks_).size() == 1 ? "is" : "are",
+                                    (members - live_ranks_).words(), (members - live_ranks_).size() == 1 ? "is" : "are",
                                     live_ranks_.str()));
   const int64_t aborts = abort_count();  // before the log has the call: an abort from there on is meant for it
   Entered entered;
@@ -394,7 +390,7 @@ void RankContext::regroup(int64_t generation, const RankSet& ranks, std::chrono:
         lost.empty() ? fmt::format("group {} could not be rebuilt", name)
                      : fmt::format("group {} needs {}, which {} lost. Make a group of the ranks that are left with "
                                    "dist::new_group, or restart the session",
-                                   name, named(lost), lost.size() == 1 ? "is" : "are"));
+                                   name, lost.words(), lost.size() == 1 ? "is" : "are"));
     entry.group->set_excluded(!lost.empty());
     entry.backend->set_transport({});
     if (lost.empty()) whole.push_back(entry);

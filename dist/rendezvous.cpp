@@ -26,8 +26,8 @@ std::map<int, nlohmann::json> exchange(const Store& store, const std::string& ke
       }
     }
     if (missing.empty()) throw;
-    throw Error(fmt::format("{} {} did not come within {} s (this is rank {})", missing.size() == 1 ? "rank" : "ranks",
-                            missing.str(), timeout.count() / 1000.0, rank));
+    throw Error(
+        fmt::format("{} did not come within {} s (this is rank {})", missing.words(), timeout.count() / 1000.0, rank));
   }
 
   std::map<int, nlohmann::json> everyone;

@@ -36,7 +36,7 @@ StoreConnection::StoreConnection(const Store& store) {
 }
 
 void StoreConnection::interrupt() noexcept {
-  *interrupted_ = true;
+  if (!interrupted_->exchange(true)) muted_.emplace();
   sockets_.shut_down();
 }
 

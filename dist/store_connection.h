@@ -2,9 +2,11 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "dist/dist.h"
 #include "dist/group_sockets.h"
+#include "dist/muted_warnings.h"
 
 namespace lockstep::dist {
 
@@ -18,6 +20,7 @@ class StoreConnection {
  private:
   Store store_;
   HeldSockets sockets_;
+  std::optional<MutedWarnings> muted_;  // from interrupt() on
   // For a store without connections (a file, the process's memory), whose waits ask.
   const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
 };

@@ -31,10 +31,6 @@ void wait_for_change(Atomic<uint32_t>& word, uint32_t seen, std::chrono::nanosec
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
 }
 
-std::string named(const RankSet& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.str());
-}
-
 bool contains(const std::string& text, std::initializer_list<const char*> words) {
   for (const char* word : words)
     if (text.find(word) != std::string::npos) return true;
@@ -303,7 +299,7 @@ void WatchedGroup::fail(const Entered& entered, std::exception_ptr error) {
         missing.insert(peer.peer.rank);
     const std::string message =
         fmt::format("{} did not end within its time limit of {} s{}. {}", what, identity_.timeout.count() / 1000.0,
-                    missing.empty() ? "" : fmt::format(": {} never called it", named(missing)), kRebuild);
+                    missing.empty() ? "" : fmt::format(": {} never called it", missing.words()), kRebuild);
     break_off(BreakCause::failed, message);
     throw TimedOut(message, missing);
   }
@@ -351,7 +347,7 @@ void WatchedGroup::throw_peer_left(const std::string& what) {
   if (left.empty() && !failed.empty()) left = failed, why = "its part failed";
   const std::string message = left.empty()
                                   ? fmt::format("a rank left {}: its connection closed. {}", what, kRebuild)
-                                  : fmt::format("{} left the collective {}: {}. {}", named(left), what, why, kRebuild);
+                                  : fmt::format("{} left the collective {}: {}. {}", left.words(), what, why, kRebuild);
   break_off(BreakCause::failed, message);
   throw PeerLeft(message, left);
 }

@@ -134,6 +134,8 @@ std::string RankSet::str() const {
   return text;
 }
 
+std::string RankSet::words() const { return (size() == 1 ? "rank " : "ranks ") + str(); }
+
 RankSet parse_rank_set(std::string_view spec, int world_size) {
   std::string_view text = trim(spec);
   const bool opened = text.starts_with('['), closed = text.ends_with(']');

@@ -35,6 +35,8 @@ class RankSet {
 
   /// Folded: `0-2,4`; the empty set is `none`.
   std::string str() const;
+  /// As a sentence has it: `rank 4`, `ranks 0-2,4`.
+  std::string words() const;
 
  private:
   std::vector<int> ranks_;

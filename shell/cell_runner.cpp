@@ -20,8 +20,6 @@ constexpr milliseconds kAbortLimit{5000};
 constexpr double kRegroupLimit_s = 30;
 constexpr size_t kRepeatableTexts = 256;
 
-std::string rank_words(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
-
 milliseconds seconds_to_ms(double s) { return milliseconds(static_cast<int64_t>(s * 1000)); }
 
 }  // namespace
@@ -334,7 +332,7 @@ void CellRunner::regroup_if_needed() {
     needs_regroup_ = false;
     hangs_.regrouped(live);
   } else if (!failed.empty()) {
-    say("the ranks could not connect to one another again (" + rank_words(failed) + ": " + why +
+    say("the ranks could not connect to one another again (" + failed.words() + ": " + why +
         "); collectives will fail until they do: the next cell tries again, %dist_reset starts afresh");
   }
 }
@@ -484,7 +482,7 @@ void CellRunner::cell_timeout() {
       cell_timer_ = loop_.at(Clock::now() + kAfterAbort, [this] { cell_timeout(); });
       break;
     default:
-      say(rank_words(run.active()) + " could not be interrupted and " + (run.active().size() == 1 ? "is" : "are") +
+      say(run.active().words() + " could not be interrupted and " + (run.active().size() == 1 ? "is" : "are") +
           " ended");
       for (int rank : run.active()) workers_.kill(rank);
   }
@@ -524,7 +522,7 @@ void CellRunner::user_interrupt() {
     interrupt(active);
   } else if (interrupts_ == 2 && !active.empty()) {
     say(fmt::format("{} did not come back. Ctrl-C once more ends {}: what {} holds is lost, the others keep theirs",
-                    rank_words(active), active.size() == 1 ? "it" : "them", active.size() == 1 ? "it" : "they"));
+                    active.words(), active.size() == 1 ? "it" : "them", active.size() == 1 ? "it" : "they"));
     interrupt(active);
   } else if (interrupts_ > 2) {
     for (int rank : active) workers_.kill(rank);

@@ -103,10 +103,8 @@ std::string first_line(std::string_view text) {
 
 }  // namespace
 
-std::string rank_label(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
-
 std::string prompt_text(int64_t cell, const RankSet& ranks, const Screen& screen) {
-  const std::string label = ranks.empty() ? "" : " " + rank_label(ranks);
+  const std::string label = ranks.empty() ? "" : " " + ranks.words();
   return paint(screen, Style::prompt, fmt::format("In [{}]{} {}", cell, label, signs(screen).prompt)) + " ";
 }
 
@@ -154,8 +152,8 @@ std::string Renderer::bottom_rows(size_t& rows) const {
   if (!live_ || !screen_.terminal) return text;
   std::vector<std::string> lines = output_.unfinished();
   for (const ErrorEvent& error : errors_) {
-    const std::string line = fmt::format("{} {}: {}: {}", signs(screen_).fault, rank_label(error.ranks), error.type,
-                                         first_line(error.message));
+    const std::string line =
+        fmt::format("{} {}: {}: {}", signs(screen_).fault, error.ranks.words(), error.type, first_line(error.message));
     lines.push_back(paint(screen_, Style::fault, fitting(line, screen_.width > 0 ? screen_.width - 1 : 200)));
   }
   const size_t most = static_cast<size_t>(std::max(1, screen_.height - 2));
@@ -201,7 +199,7 @@ void Renderer::draw(const SessionEvent& event) {
     else
       devices.emplace_back(device, RankSet{rank});
   }
-  for (const auto& [device, ranks] : devices) drawn_ += fmt::format("    {} on {}\n", rank_label(ranks), device);
+  for (const auto& [device, ranks] : devices) drawn_ += fmt::format("    {} on {}\n", ranks.words(), device);
   drawn_ +=
       painted_lines(screen_, Style::dim,
                     indented("Every cell sees rank, world_size, device, get(\"ws\"), set_seed(n), show(x), torch::, "
@@ -243,12 +241,12 @@ void Renderer::draw_error(const ErrorEvent& error) {
   if (is_message(error)) {
     drawn_ += paint(screen_, style, signs(screen_).fault) + " ";
     const std::string text =
-        indented((error.ranks.empty() ? "" : rank_label(error.ranks) + ": ") + error.message, "  ", screen_.width);
+        indented((error.ranks.empty() ? "" : error.ranks.words() + ": ") + error.message, "  ", screen_.width);
     drawn_ += text.substr(std::min<size_t>(2, text.size()));
     return;
   }
   std::string head = fmt::format("{} {}: {}", error.root_cause ? signs(screen_).fault : signs(screen_).note,
-                                 error.ranks.empty() ? "session" : rank_label(error.ranks), error.type);
+                                 error.ranks.empty() ? "session" : error.ranks.words(), error.type);
   if (error.where) head += " in " + *error.where;
   drawn_ += paint(screen_, style, head) + "\n";
   const std::string message = indented(error.message, "    ", screen_.width);
@@ -279,7 +277,7 @@ void Renderer::draw(const CellEvent& event) {
   }
   for (const auto& [status, ranks] : ends) {
     const char* words = status == "timeout" ? "ran out of time" : status.c_str();
-    drawn_ += paint(screen_, Style::note, fmt::format("{} {}: {}", signs(screen_).stopped, rank_label(ranks), words)) +
+    drawn_ += paint(screen_, Style::note, fmt::format("{} {}: {}", signs(screen_).stopped, ranks.words(), words)) +
               paint(screen_, Style::dim, "; variables are kept") + "\n";
   }
 }

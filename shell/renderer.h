@@ -67,9 +67,6 @@ class Renderer : public EventSink {
   bool quiet_ = false;
 };
 
-/// "rank 2", "ranks 0-2,4".
-std::string rank_label(const RankSet& ranks);
-
 /// `In [7] ranks 0-3 ▸ `, coloured as the screen allows.
 std::string prompt_text(int64_t cell, const RankSet& ranks, const Screen& screen);
 

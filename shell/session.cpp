@@ -183,12 +183,11 @@ void Session::Impl::message(std::string text, nlohmann::json data) {
 }
 
 void Session::Impl::check_ranks(const RankSet& ranks) const {
-  const auto words = [](const RankSet& set) { return (set.size() == 1 ? "rank " : "ranks ") + set.str(); };
   if (live_ranks().empty()) throw UsageError("all ranks are dead: %dist_reset starts the session afresh");
   if (const RankSet dead = ranks & dead_ranks(); !dead.empty())
-    throw UsageError(words(dead) + (dead.size() == 1 ? " is" : " are") + " dead: name other ranks (" +
+    throw UsageError(dead.words() + (dead.size() == 1 ? " is" : " are") + " dead: name other ranks (" +
                      live_ranks().str() + " live), or start afresh with %dist_reset");
-  if (ranks.empty()) throw UsageError("no live rank is meant: " + words(live_ranks()) + " can be named");
+  if (ranks.empty()) throw UsageError("no live rank is meant: " + live_ranks().words() + " can be named");
   const RankSet busy = ranks & state_->runner->busy();
   if (busy.empty()) return;
   const int first = busy.ranks().front();

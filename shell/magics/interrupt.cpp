@@ -17,14 +17,12 @@ RankSet busy_of(MagicCall& call) {
   return ranks;
 }
 
-std::string words(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
-
 /// What became of `ranks`; the ones that are still in their cells are returned.
 RankSet tell(MagicCall& call, const RankSet& ranks, const char* done) {
   const RankSet left = call.session.busy_ranks() & ranks;
   const RankSet back = ranks - left;
   if (!back.empty())
-    call.session.message(words(back) + (back.size() == 1 ? " was " : " were ") + done, {{"ranks", back}});
+    call.session.message(back.words() + (back.size() == 1 ? " was " : " were ") + done, {{"ranks", back}});
   return left;
 }
 
@@ -33,7 +31,7 @@ CellOutcome interrupt(MagicCall& call) {
   if (ranks.empty()) return {};
   call.session.interrupt(ranks);
   if (const RankSet left = tell(call, ranks, "interrupted"); !left.empty())
-    call.session.message(words(left) + " did not come back; %hang and %stack say where", {{"ranks", left}});
+    call.session.message(left.words() + " did not come back; %hang and %stack say where", {{"ranks", left}});
   return {};
 }
 
@@ -42,7 +40,7 @@ CellOutcome abort(MagicCall& call) {
   if (ranks.empty()) return {};
   call.session.abort(ranks, "%abort");
   if (const RankSet left = tell(call, ranks, "freed"); !left.empty())
-    call.session.message(words(left) + (left.size() == 1 ? " is" : " are") +
+    call.session.message(left.words() + (left.size() == 1 ? " is" : " are") +
                              " not stuck in a collective: %hang says where; %interrupt ends what a rank is at",
                          {{"ranks", left}});
   return {};

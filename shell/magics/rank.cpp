@@ -22,8 +22,7 @@ CellOutcome rank_line(MagicCall& call) {
   const auto [spec, code] = split_spec(call.arguments);
   if (spec.empty()) {
     const RankSet ranks = call.session.target_ranks();
-    call.session.message("cells run on " + std::string(ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(),
-                         {{"ranks", ranks}});
+    call.session.message("cells run on " + ranks.words(), {{"ranks", ranks}});
     return {};
   }
   const RankSet ranks = call.session.parse_ranks(spec);

@@ -39,7 +39,7 @@ CellOutcome stack(MagicCall& call) {
       known->second.insert(rank);
   }
   std::string text;
-  for (const auto& [lines, set] : shown) text += (set.size() == 1 ? "rank " : "ranks ") + set.str() + "\n" + lines;
+  for (const auto& [lines, set] : shown) text += set.words() + "\n" + lines;
   call.session.message(ranks.empty() ? "no ranks are running" : text, {{"ranks", ranks}, {"stacks", std::move(data)}});
   return {};
 }

@@ -14,7 +14,8 @@ CellOutcome sync(MagicCall& call) {
   if (!call.arguments.empty()) throw UsageError("%sync takes nothing: it is a barrier over all ranks");
   call.session.start();
   if (const RankSet busy = call.session.busy_ranks(); !busy.empty())
-    throw UsageError("rank " + busy.str() + " is still in a cell: %abort frees it, then %sync");
+    throw UsageError(busy.words() + (busy.size() == 1 ? " is" : " are") + " still in a cell: %abort frees " +
+                     (busy.size() == 1 ? "it" : "them") + ", then %sync");
   const CodeResult result = call.session.run_builtin("barrier", nlohmann::json::object(), call.session.live_ranks());
   if (result.status != "ok") return {.status = result.status, .findings = {}};
   std::string text = "barrier over ranks " + result.ranks.str() + "; waited:";

@@ -24,15 +24,15 @@ TEST(Errors, ParametersThatDifferAreNamedOnEveryRank) {
                                 auto net = DistributedDataParallel(Mlp(rank.rank == 1 ? 12 : 16),
                                                                    Options().process_group(rank.group));
                               }),
-              Each(AllOf(HasSubstr("rank 1 (6 tensors; ranks 0, 2: 6)"),
-                         HasSubstr("fc1.weight is [12, 8] Float where ranks 0, 2 has [16, 8]"))));
+              Each(AllOf(HasSubstr("rank 1 (6 tensors; ranks 0,2: 6)"),
+                         HasSubstr("fc1.weight is [12, 8] Float, and [16, 8] Float on ranks 0,2"))));
   EXPECT_THAT(errors_of_ranks(2,
                               [](Rank& rank) {
                                 Mlp module;
                                 if (rank.rank == 1) module->fc3->bias.set_data(module->fc3->bias.to(torch::kDouble));
                                 auto net = DistributedDataParallel(module, Options().process_group(rank.group));
                               }),
-              Each(HasSubstr("fc3.bias is [4] Double where rank 0 has [4] Float")));
+              Each(HasSubstr("fc3.bias is [4] Double, and [4] Float on rank 0")));
   EXPECT_THAT(errors_of_ranks(2,
                               [](Rank& rank) {
                                 auto options = Options().process_group(rank.group);
@@ -214,11 +214,11 @@ TEST(Difference, NamesTheMinorityAndWhatItHas) {
   const std::vector<TensorDescription> right{{"a", "[2] Float"}, {"b", "[3] Float"}};
   EXPECT_EQ(ddp::detail::difference({right, right}), "");
   EXPECT_THAT(ddp::detail::difference({right, {{"a", "[2] Float"}}, right}),
-              AllOf(HasSubstr("rank 1 (1 tensors; ranks 0, 2: 2)"), HasSubstr("b [3] Float is missing")));
+              AllOf(HasSubstr("rank 1 (1 tensors; ranks 0,2: 2)"), HasSubstr("b [3] Float is missing")));
   EXPECT_THAT(ddp::detail::difference({right, {{"b", "[3] Float"}, {"a", "[2] Float"}}}),
-              HasSubstr("the order differs: number 0 is b where rank 0 has a"));
+              HasSubstr("the order differs: number 0 is b, and a on rank 0"));
   EXPECT_THAT(ddp::detail::difference({right, {{"a", "[2] Float"}, {"b", "[3] Float"}, {"c", "[1] Float"}}}),
-              HasSubstr("c [1] Float is one that rank 0 has not"));
+              HasSubstr("c [1] Float does not exist on rank 0"));
 }
 
 }  // namespace

@@ -33,6 +33,11 @@ INSTANTIATE_TEST_SUITE_P(RankSet, ValidSpec,
                                          Valid{"1,1,1", 2, "1"}, Valid{"2,0", 3, "0,2"}, Valid{"all,^0", 2, "1"},
                                          Valid{"0", 1, "0"}, Valid{"00", 1, "0"}));
 
+TEST(RankSet, InWords) {
+  EXPECT_EQ(RankSet{4}.words(), "rank 4");
+  EXPECT_EQ((RankSet{0, 1, 2, 4}).words(), "ranks 0-2,4");
+}
+
 struct Invalid {
   const char* spec;
   int world_size;
