@@ -131,7 +131,7 @@ struct Session::Impl {
   void note_result(const CodeResult& result);
   void check_ranks(const RankSet& ranks) const;
 
-  struct State;  // processes, loop and cells: session.cpp
+  struct State;  // session_state.h
   std::unique_ptr<State> state_;
 };
 

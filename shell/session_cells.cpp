@@ -1,0 +1,167 @@
+// How a session runs a cell: its magics, its C++, and what is typed meanwhile.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "protocol/error.h"
+#include "shell/magic_parser.h"
+#include "shell/session_state.h"
+#include "shell/timing.h"
+
+namespace lockstep::shell {
+namespace {
+
+/// Watches a descriptor while a cell runs.
+class Watched {
+ public:
+  Watched(EventLoop& loop, int fd, const std::function<void()>& ready) : loop_(loop), fd_(ready ? fd : -1) {
+    if (fd_ >= 0) loop_.watch(fd_, ready);
+  }
+  ~Watched() {
+    if (fd_ >= 0) loop_.forget(fd_);
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ private:
+  EventLoop& loop_;
+  int fd_;
+};
+
+}  // namespace
+
+CellOutcome Session::Impl::run(const std::string& text, const std::string& title) {
+  RunningCell cell;
+  cell.title = title;
+  cell.text = text;
+  state_->cell = &cell;
+  const Watched typing(state_->loop, input_fd, input);  // a copy: the callback may end the watching
+  if (state_->runner) state_->runner->clear_findings();
+  CellOutcome outcome;
+  const auto fail = [&](const char* status, const char* type, const std::string& what) {
+    cell.status = status;
+    events.take(ErrorEvent{.cell = cell.number, .ranks = {}, .type = type, .message = what});
+  };
+  try {
+    run_parts(cell, outcome);
+  } catch (const UsageError& error) {
+    fail("usage_error", "usage_error", error.what());
+  } catch (const StartError&) {
+    state_->cell = nullptr;
+    throw;
+  } catch (const std::exception& error) {
+    fail("error", "session_error", error.what());
+  }
+  outcome.cell = cell.number;
+  outcome.status = cell.status;
+  if (state_->runner) outcome.findings = state_->runner->findings();
+  if (cell.number > 0 && cell.status != "waiting") {
+    cell.event.cell = cell.number;
+    cell.event.title = title;
+    cell.event.status = cell.status;
+    events.take(cell.event);
+  }
+  history.push_back({cell.number, title, text, cell.event.ranks, cell.status});
+  state_->cell = nullptr;
+  return outcome;
+}
+
+void Session::Impl::run_parts(RunningCell& cell, CellOutcome& outcome) {
+  const auto& registry = MagicRegistry::instance();
+  const ParsedCell parsed = parse_cell(cell.text, registry);
+  for (const auto& use : parsed.cell_magics) {
+    MagicCall call{*this, use.arguments, parsed.body, use.line};
+    registry.find(use.name, true).cell(call, cell.settings);
+  }
+  if (cell.settings.timeit) {
+    timeit(*this, parsed.body, cell.settings, parsed.cell_magics.back().line);
+    return;
+  }
+  if (cell.settings.run) {
+    cell.settings.run(cell.settings);
+    return;
+  }
+  if (!cell.settings.before.empty()) {
+    run_code(cell.settings.before, cell.settings, 1);
+    if (cell.status != "ok") return;
+  }
+  try {
+    run_parts_between(cell, parsed, outcome);
+  } catch (const UsageError&) {
+    run_behind(cell);
+    throw;
+  }
+  run_behind(cell);
+}
+
+/// What a cell magic has to do at the end, on the ranks that are still there.
+void Session::Impl::run_behind(RunningCell& cell) {
+  if (!cell.settings.behind || cell.status == "waiting") return;
+  CellSettings settings = cell.settings;
+  settings.ranks = settings.ranks.value_or(target_ranks()) & (live_ranks() - busy_ranks());
+  if (!settings.ranks->empty()) run_code(cell.settings.behind(settings), settings, 1);
+}
+
+void Session::Impl::run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome) {
+  const auto& registry = MagicRegistry::instance();
+  CodeResult total;
+  for (const auto& part : parsed.parts) {
+    if (part.is_code) {
+      const CodeResult result = run_code(part.code, cell.settings, 1);
+      total.compile_ms += result.compile_ms;
+      for (const auto& [rank, ms] : result.run_ms) total.run_ms[rank] += ms;
+    } else {
+      MagicCall call{*this, part.magic.arguments, {}, part.magic.line};
+      const CellOutcome told = registry.find(part.magic.name, false).line(call);
+      if (cell.status == "ok") cell.status = told.status;
+      outcome.exit_requested = outcome.exit_requested || told.exit_requested;
+    }
+    if (cell.status != "ok" || outcome.exit_requested) break;
+  }
+  if (cell.settings.time && parsed.has_code()) {
+    TimeReport report = time_report(total);
+    message(std::move(report.text), std::move(report.data));
+  }
+}
+
+void Session::Impl::serve(int fd, std::optional<std::chrono::milliseconds> limit) {
+  State& s = *state_;
+  bool readable = false;
+  if (fd >= 0) s.loop.watch(fd, [&] { readable = true; });
+  std::optional<EventLoop::Clock::time_point> deadline;
+  if (limit) deadline = EventLoop::Clock::now() + *limit;
+  try {
+    s.loop.run_until([&] { return readable; }, deadline);
+  } catch (const ChannelError& error) {
+    events.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "session_error", .message = error.what()});
+  }
+  if (fd >= 0) s.loop.forget(fd);
+}
+
+void Session::Impl::stop_watching_typing() {
+  if (input_fd >= 0) state_->loop.forget(input_fd);
+}
+
+/// A magic that works at any time; false where the line is none.
+bool Session::Impl::run_now(const std::string& line) {
+  const size_t begin = line.find_first_not_of(" \t");
+  if (!started() || begin == std::string::npos || line[begin] != '%' || line.compare(begin, 2, "%%") == 0) return false;
+  const size_t end = std::min(line.find_first_of(" \t", begin), line.size());
+  const std::string name = line.substr(begin + 1, end - begin - 1);
+  const auto magics = MagicRegistry::instance().all();
+  const auto magic = std::find_if(magics.begin(), magics.end(),
+                                  [&](const Magic* each) { return each->name == name && each->at_any_time; });
+  if (magic == magics.end()) return false;
+  message(line.substr(begin));  // it was typed without an echo
+  const size_t first = line.find_first_not_of(" \t", end), last = line.find_last_not_of(" \t");
+  MagicCall call{*this, first == std::string::npos ? "" : line.substr(first, last - first + 1), {}, 1};
+  try {
+    (*magic)->line(call);
+  } catch (const UsageError& error) {
+    events.take(ErrorEvent{
+        .cell = state_->cell ? state_->cell->number : 0, .ranks = {}, .type = "usage_error", .message = error.what()});
+  }
+  return true;
+}
+
+}  // namespace lockstep::shell

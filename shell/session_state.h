@@ -1,0 +1,46 @@
+// What a session holds while it is started, and the cell that it is at. For the session's own files only.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "shell/cell_runner.h"
+#include "shell/compiler_service.h"
+#include "shell/event_loop.h"
+#include "shell/magic.h"
+#include "shell/session_directory.h"
+#include "shell/session_impl.h"
+#include "shell/worker_group.h"
+
+namespace lockstep::shell {
+
+/// The cell that run() is at.
+struct RunningCell {
+  std::string title, text;
+  int64_t number = 0;                          // 0 until C++ of it runs
+  CellSettings settings;
+  CellEvent event;
+  std::string status = "ok";
+};
+
+struct Session::Impl::State {
+  EventLoop loop;
+  Pipe signals = make_pipe();
+  std::unique_ptr<SessionDirectory> directory;
+  std::unique_ptr<CompilerService> compiler;
+  std::unique_ptr<WorkerGroup> workers;
+  std::unique_ptr<CellRunner> runner;
+  protocol::Configure configuration;
+  int64_t last_number = 0;
+  RunningCell* cell = nullptr;
+  bool starting = false;
+
+  ~State() {
+    runner.reset();
+    workers.reset();
+    compiler.reset();
+    loop.forget(signals.read.get());
+  }
+};
+
+}  // namespace lockstep::shell
