@@ -13,9 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
+#include "dist/process_identity.h"
 #include "protocol/error.h"
 
 extern char** environ;
@@ -95,20 +94,6 @@ std::string ProcessEnd::str() const {
   return "exited with code " + std::to_string(code);
 }
 
-std::optional<uint64_t> process_start_time(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  if (!std::getline(file, text)) return std::nullopt;
-  // The second field is the name in parentheses, which may hold blanks and parentheses; the start time is field 22.
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i)
-    if (!(fields >> field)) return std::nullopt;
-  return std::strtoull(field.c_str(), nullptr, 10);
-}
-
 Child::Child(const Launch& launch) {
   std::vector<std::string> arguments = {launch.program};
   arguments.insert(arguments.end(), launch.arguments.begin(), launch.arguments.end());
@@ -127,7 +112,7 @@ Child::Child(const Launch& launch) {
   // Both sides set it, so that it holds whoever comes first.
   ::setpgid(pid_, pid_);
   pidfd_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-  start_time_ = process_start_time(pid_).value_or(0);
+  start_time_ = dist::process_start_time(pid_).value_or(0);
   const_cast<Pipe&>(report).write.reset();
   int error = 0;
   ssize_t n;

@@ -82,9 +82,6 @@ class Child {
   std::optional<ProcessEnd> end_;
 };
 
-/// Start time of a process in clock ticks since boot, from /proc/PID/stat; nothing when there is no such process.
-std::optional<uint64_t> process_start_time(pid_t pid);
-
 /// The path of a program of Lockstep: in the folder that LOCKSTEP_BIN names, or else beside this executable. Throws
 /// StartError naming where it looked.
 std::string find_program(const std::string& name);

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <random>
 
+#include "dist/process_identity.h"
 #include "protocol/error.h"
 #include "shell/launcher.h"
 
@@ -84,7 +85,7 @@ void SessionDirectory::add_rank(int rank) { make_folder(path_ + "/rank-" + std::
 void SessionDirectory::describe(nlohmann::json description) {
   description["id"] = id_;
   description["pid"] = ::getpid();
-  description["start_time"] = process_start_time(::getpid()).value_or(0);
+  description["start_time"] = dist::process_start_time(::getpid()).value_or(0);
   const std::string text = description.dump(2) + "\n", final_path = path_ + "/session.json",
                     fresh = final_path + ".new";
   {

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "dist/process_identity.h"
 #include "shell/launcher.h"
 
 namespace lockstep::shell {
@@ -32,7 +33,7 @@ std::optional<pid_t> pid_of_name(const std::string& name) {
 }
 
 bool runs(pid_t pid, uint64_t start_time) {
-  const std::optional<uint64_t> now = process_start_time(pid);
+  const std::optional<uint64_t> now = dist::process_start_time(pid);
   return now && *now == start_time;
 }
 
@@ -56,7 +57,7 @@ SessionRecord read_record(const fs::path& path, pid_t pid) {
   record.is_started = description.is_object();
   const auto start_time = field<uint64_t>(description, "start_time", 0);
   // A session that is just starting has no description yet; then the pid alone has to do.
-  record.is_alive = start_time != 0 ? runs(pid, start_time) : process_start_time(pid).has_value();
+  record.is_alive = start_time != 0 ? runs(pid, start_time) : dist::process_start_time(pid).has_value();
   record.started = field<int64_t>(description, "started", 0);
   record.ranks = field<int>(description, "ranks", 0);
   record.backend = field<std::string>(description, "backend", "");

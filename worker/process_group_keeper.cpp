@@ -3,25 +3,10 @@
 #include <signal.h>
 
 #include <charconv>
-#include <fstream>
-#include <sstream>
-#include <string>
+
+#include "dist/process_identity.h"
 
 namespace lockstep::worker {
-
-std::optional<uint64_t> start_time_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  if (!std::getline(file, text)) return std::nullopt;
-  // Field 2 is the program's name in parentheses and may hold anything; the start time is field 22.
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i)
-    if (!(fields >> field)) return std::nullopt;
-  return std::stoull(field);
-}
 
 void ProcessGroupKeeper::take_line(std::string_view line) {
   long number = 0;
@@ -30,13 +15,13 @@ void ProcessGroupKeeper::take_line(std::string_view line) {
   if (number < -1)
     groups_.erase(static_cast<pid_t>(-number));
   else if (number > 1)
-    groups_[static_cast<pid_t>(number)] = start_time_of(static_cast<pid_t>(number));
+    groups_[static_cast<pid_t>(number)] = dist::process_start_time(static_cast<pid_t>(number));
 }
 
 void ProcessGroupKeeper::kill_all() {
   for (const auto& [pid, start] : groups_) {
     // Where the leader is gone its number can't have gone to another process while members of its group live.
-    const auto now = start_time_of(pid);
+    const auto now = dist::process_start_time(pid);
     if (!now || now == start) ::kill(-pid, SIGKILL);
   }
   groups_.clear();

@@ -21,7 +21,4 @@ class ProcessGroupKeeper {
   std::map<pid_t, std::optional<uint64_t>> groups_;  // leader → its start time; nothing: it had ended already
 };
 
-/// In clock ticks since boot, from /proc/PID/stat; nothing when there is no such process.
-std::optional<uint64_t> start_time_of(pid_t pid);
-
 }  // namespace lockstep::worker

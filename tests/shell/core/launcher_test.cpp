@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "dist/process_identity.h"
 #include "protocol/error.h"
 #include "shell/launcher.h"
 #include "shell/output_tail.h"
@@ -59,7 +60,7 @@ TEST(Launcher, Rule6EachLeadsItsOwnGroupAndTakesItAlong) {
     ::poll(&poll_fd, 1, 10000);
     tail.take();
     grandchild = std::atoi(tail.last_lines(1).c_str());
-    ASSERT_TRUE(process_start_time(grandchild));
+    ASSERT_TRUE(dist::process_start_time(grandchild));
   }
   // It is init's to reap; the signal was sent before the destructor returned.
   pollfd closed{tail.fd(), POLLIN, 0};

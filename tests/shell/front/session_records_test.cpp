@@ -1,4 +1,5 @@
 #include "shell/session_records.h"
+#include "dist/process_identity.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,7 +57,7 @@ std::unique_ptr<Child> sleeper() {
 }  // namespace
 
 TEST_F(SessionRecordsTest, ARunningSessionIsKnownByPidAndStartTime) {
-  add(own_id(), description(::getpid(), *process_start_time(::getpid())), 12);
+  add(own_id(), description(::getpid(), *lockstep::dist::process_start_time(::getpid())), 12);
   const auto records = read_sessions(folder_);
   ASSERT_EQ(records.size(), 1u);
   EXPECT_TRUE(records[0].is_alive);
@@ -69,7 +70,7 @@ TEST_F(SessionRecordsTest, ARunningSessionIsKnownByPidAndStartTime) {
 }
 
 TEST_F(SessionRecordsTest, AnotherProcessWithTheSamePidIsNotTheSession) {
-  add(own_id(), description(::getpid(), *process_start_time(::getpid()) + 1));
+  add(own_id(), description(::getpid(), *lockstep::dist::process_start_time(::getpid()) + 1));
   EXPECT_FALSE(read_sessions(folder_).at(0).is_alive);
   EXPECT_THAT(clean_sessions(folder_).sessions, ElementsAre(own_id()));
   EXPECT_FALSE(fs::exists(folder_ / own_id()));
