@@ -39,6 +39,10 @@ CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& 
                 if (owed < protocol::kOutputWindow / 4) return;
                 workers_.hub().send(rank, protocol::Credit{std::exchange(owed, 0)});
               }),
+      finding_folder_([this](Finding finding) {
+        findings_.push_back(finding);
+        emit_(FindingEvent{std::move(finding)});
+      }),
       hangs_(loop, workers, directory, options,
              {.cells =
                   [this] {
@@ -62,6 +66,7 @@ CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& 
 CellRunner::~CellRunner() {
   cancel_timers();
   if (folder_timer_) loop_.cancel(*folder_timer_);
+  if (finding_timer_) loop_.cancel(*finding_timer_);
   folder_.flush();
 }
 
@@ -257,6 +262,7 @@ void CellRunner::serve_cell(OpenCell cell) {
   });
   hangs_.cell_is_left();
   cancel_timers();
+  finding_folder_.flush();
 }
 
 void CellRunner::settle(Open& cell, bool loaded) {
@@ -402,6 +408,7 @@ void CellRunner::done(int rank, const protocol::Done& message) {
 
 void CellRunner::left(int rank, const std::string& how) {
   folder_.left(rank, Clock::now());
+  finding_folder_.left(rank);
   arm_folder();
   hangs_.left(rank, how);
 }
@@ -455,8 +462,10 @@ void CellRunner::add_finding(Finding finding, int64_t number, int from) {
     sources.insert(from);
     if (told_by_others) return;
   }
-  findings_.push_back(finding);
-  emit_(FindingEvent{std::move(finding)});
+  const auto cell = cell_with(from);
+  const RankSet may_follow = cell == cells_.end() ? RankSet() : cell->run.active();
+  finding_folder_.add(std::move(finding), from, may_follow, Clock::now());
+  arm_finding_folder();
 }
 
 // ---- Limits and interrupts --------------------------------------------------------------------------------------------------
@@ -580,6 +589,17 @@ void CellRunner::arm_folder() {
     folder_timer_.reset();
     folder_.due(Clock::now());
     arm_folder();
+  });
+}
+
+void CellRunner::arm_finding_folder() {
+  if (finding_timer_) return;
+  const auto deadline = finding_folder_.deadline();
+  if (!deadline) return;
+  finding_timer_ = loop_.at(*deadline, [this] {
+    finding_timer_.reset();
+    finding_folder_.due(Clock::now());
+    arm_finding_folder();
   });
 }
 

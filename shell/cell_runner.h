@@ -19,6 +19,7 @@
 #include "shell/cell_run.h"
 #include "shell/compiler_service.h"
 #include "shell/event_loop.h"
+#include "shell/finding_folding.h"
 #include "shell/folding.h"
 #include "shell/hang_reporter.h"
 #include "shell/session_impl.h"
@@ -118,6 +119,7 @@ class CellRunner {
   void start_limits(OpenCell cell);
   void cell_timeout();
   void arm_folder();
+  void arm_finding_folder();
   void cancel_timers();
   OpenCell cell_with(int rank);
   int64_t number_of(int64_t id) const;
@@ -130,6 +132,7 @@ class CellRunner {
   const SessionOptions& options_;
   std::function<void(Event)> emit_;
   Folder folder_;
+  FindingFolder finding_folder_;
 
   std::list<Open> cells_;  // open ones, oldest first
   std::optional<OpenCell> current_;  // what run() serves
@@ -153,7 +156,7 @@ class CellRunner {
   std::vector<Finding> findings_;
   std::map<std::string, RankSet> finding_sources_;  // a finding as text → the ranks that it came from
 
-  std::optional<EventLoop::Timer> folder_timer_, cell_timer_;
+  std::optional<EventLoop::Timer> folder_timer_, finding_timer_, cell_timer_;
   int timeout_stage_ = 0;
   HangReporter hangs_;
 };

@@ -1,0 +1,119 @@
+// Findings of several ranks as one, with times as numbers: what is one, and that nobody waits for a rank that is stuck.
+#include "shell/finding_folding.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep::shell {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using std::chrono::milliseconds;
+
+Finding found_by(int rank, int64_t step = 3, const std::string& tensor = "fc1.weight") {
+  Finding finding;
+  finding.severity = Severity::fault;
+  finding.inspector = "nan";
+  finding.verdict = "nan";
+  finding.kind = "backward";
+  finding.cell = 7;
+  finding.step = step;
+  finding.ranks = {rank};
+  finding.tensors.push_back({.name = tensor, .dtype = "float32", .shape = {2, 3}, .count = 10 + rank, .first = {}});
+  finding.message = "on rank " + std::to_string(rank) + " " + tensor + " became NaN";
+  return finding;
+}
+
+struct FindingFolderTest : testing::Test {
+  std::vector<Finding> told;
+  FindingFolder folder{[this](Finding finding) { told.push_back(std::move(finding)); }};
+  FindingFolder::Clock::time_point at(int ms) { return FindingFolder::Clock::time_point(milliseconds(ms)); }
+  void add(const Finding& finding, int from, const RankSet& may_follow, int ms = 0) {
+    folder.add(finding, from, may_follow, at(ms));
+  }
+  std::vector<std::string> messages() const {
+    std::vector<std::string> result;
+    for (const Finding& each : told) result.push_back(each.message);
+    return result;
+  }
+};
+
+TEST_F(FindingFolderTest, WhatAllRanksFindIsOneFinding) {
+  add(found_by(2), 2, {0, 1, 2});
+  add(found_by(0), 0, {0, 1, 2});
+  EXPECT_THAT(told, IsEmpty());
+  add(found_by(1), 1, {0, 1, 2});
+  ASSERT_THAT(messages(), ElementsAre("on ranks 0-2 fc1.weight became NaN"));
+  EXPECT_EQ(told[0].ranks, (RankSet{0, 1, 2}));
+  EXPECT_EQ(told[0].tensors.at(0).count, 10);  // the lowest rank's
+  EXPECT_FALSE(folder.deadline());
+}
+
+TEST_F(FindingFolderTest, WhoHasLeftIsNotWaitedFor) {
+  add(found_by(1), 1, {0, 1, 2});
+  folder.left(0);
+  EXPECT_THAT(told, IsEmpty());
+  folder.left(2);
+  EXPECT_THAT(messages(), ElementsAre("on rank 1 fc1.weight became NaN"));
+}
+
+TEST_F(FindingFolderTest, WhoIsAloneInTheCellIsToldAtOnce) {
+  add(found_by(1), 1, {1});
+  add(found_by(1, 4), 1, {});
+  EXPECT_EQ(told.size(), 2U);
+}
+
+TEST_F(FindingFolderTest, NobodyWaitsForLongForARankThatIsStuck) {
+  add(found_by(0), 0, {0, 1}, 100);
+  EXPECT_EQ(folder.deadline(), at(100) + FindingFolder::kHold);
+  folder.due(at(99) + FindingFolder::kHold);
+  EXPECT_THAT(told, IsEmpty());
+  folder.due(at(100) + FindingFolder::kHold);
+  EXPECT_THAT(messages(), ElementsAre("on rank 0 fc1.weight became NaN"));
+  add(found_by(1), 1, {1}, 9000);
+  EXPECT_EQ(told.size(), 2U);
+}
+
+TEST_F(FindingFolderTest, OtherStepsTensorsAndCausesAreOthers) {
+  add(found_by(0, 3), 0, {0, 1});
+  add(found_by(1, 4), 1, {0, 1});
+  add(found_by(1, 3, "fc2.weight"), 1, {0, 1});
+  Finding inf = found_by(1, 3);
+  inf.verdict = "inf";
+  add(inf, 1, {0, 1});
+  Finding other = found_by(1, 3);
+  other.message += " in another way";
+  add(other, 1, {0, 1});
+  EXPECT_THAT(told, IsEmpty());
+  folder.flush();
+  EXPECT_THAT(messages(), ElementsAre("on rank 0 fc1.weight became NaN", "on rank 1 fc1.weight became NaN",
+                                      "on rank 1 fc2.weight became NaN", "on rank 1 fc1.weight became NaN",
+                                      "on rank 1 fc1.weight became NaN in another way"));
+}
+
+TEST_F(FindingFolderTest, WhatARankFindsTwiceIsTwoFindings) {
+  add(found_by(0), 0, {0, 1});
+  add(found_by(0), 0, {0, 1});
+  add(found_by(1), 1, {0, 1});
+  folder.flush();
+  EXPECT_THAT(messages(), ElementsAre("on ranks 0-1 fc1.weight became NaN", "on rank 0 fc1.weight became NaN"));
+}
+
+TEST_F(FindingFolderTest, WhatIsNotAboutTheRankItselfGoesOutAtOnce) {
+  Finding compared = found_by(0);
+  compared.reference_ranks = {1};
+  add(compared, 0, {0, 1});
+  add(found_by(1), 0, {0, 1});  // of another rank
+  add(found_by(1), -1, {0, 1});  // by the session
+  Finding of_all = found_by(0);
+  of_all.ranks = {0, 1};
+  add(of_all, 0, {0, 1});
+  EXPECT_EQ(told.size(), 4U);
+}
+
+}  // namespace
+}  // namespace lockstep::shell
