@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -73,6 +74,7 @@ struct SavedState::Kept {
   std::unordered_set<const c10::TensorImpl*> seen;
   std::vector<KeptTensor> tensors;
   std::vector<std::function<void()>> others, wrappers;
+  bool unsettled = false;
 
   void keep_bytes(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return;
@@ -115,6 +117,8 @@ void SavedState::restore() const {
   rewind();
 }
 
+bool SavedState::buckets_are_unsettled() const { return kept_->unsettled; }
+
 void SavedState::rewind() const {
   const at::NoGradGuard no_grad;
   // Handles first, contents then: into the memory that they had.
@@ -145,6 +149,8 @@ void SavedState::save(const torch::nn::Module& module) {
 
 void SavedState::save(const ddp::DistributedModule& wrapper) {
   save(static_cast<const torch::nn::Module&>(*wrapper.module()));
+  const std::shared_ptr<c10d::Reducer> reducer = wrapper.reducer();
+  if (wrapper.steps() > 0 && reducer && reducer->should_rebuild_buckets()) kept_->unsettled = true;
   kept_->wrappers.push_back([wrapper, steps = wrapper.steps(), synchronises = wrapper.require_backward_grad_sync()] {
     wrapper.require_backward_grad_sync(synchronises);
     // The order of gradients is learnt, and the buckets laid out, in the first steps. They are to be these once more.

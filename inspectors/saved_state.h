@@ -43,6 +43,8 @@ class SavedState {
   void restore() const;
   /// The same for running the step once more: wrappers keep the Reducer that they have now.
   void rewind() const;
+  /// Whether a wrapper that has run steps before lays its buckets out in the next one, once: that step is unlike those behind it.
+  bool buckets_are_unsettled() const;
 
   void save(const torch::nn::Module& module);
   void save(const ddp::DistributedModule& wrapper);

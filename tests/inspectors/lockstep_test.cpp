@@ -213,6 +213,66 @@ TEST(Lockstep, an_operator_that_does_not_repeat_itself_is_named) {
   EXPECT_THAT(finding.message, HasSubstr("does not repeat itself"));
 }
 
+/// A net whose gradients fill several buckets, which a wrapper lays out anew behind its first step.
+struct Deep : torch::nn::Module {
+  Deep() {
+    torch::manual_seed(1);
+    for (int i = 0; i < 4; ++i) layers->push_back(torch::nn::Linear(8, 8));
+    register_module("layers", layers);
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (auto& each : *layers) x = torch::dropout(torch::relu(each->as<torch::nn::Linear>()->forward(x)), 0.5, true);
+    return x;
+  }
+  torch::nn::ModuleList layers;
+};
+
+/// Steps of a wrapped module as `%%lockstep --self` runs them, `ran` steps after it was wrapped.
+void repeats_under_a_wrapper(const ddp::Options& options, int ran) {
+  spawn_ranks(2, [&](int rank, int) {
+    auto net = ddp::DistributedDataParallel(std::make_shared<Deep>(), options);
+    torch::optim::Adam optimizer(net.parameters(), 1e-2);
+    const auto step = [&](double broken_by = 0) {
+      optimizer.zero_grad();
+      auto x = torch::randn({4, 8}) + rank;
+      if (broken_by != 0) x = broken(x, broken_by);
+      net(x).square().mean().backward();
+      optimizer.step();
+    };
+    for (int i = 0; i < ran; ++i) step();
+    std::vector<torch::Tensor> before;
+    for (auto& each : net.parameters()) before.push_back(each.detach().clone());
+
+    EXPECT_EQ(only_finding(lockstep(step, net, optimizer, patiently())).verdict, "ok") << "after " << ran << " steps";
+    EXPECT_EQ(net.steps(), ran);
+    // One that does not repeat itself is named all the same.
+    double by = 0;
+    const Report report = lockstep([&] { step(by += rank == 1 ? 0.001 : 0); }, net, optimizer, patiently());
+    const Finding& finding = only_finding(report);
+    if (rank == 1) EXPECT_GT(by, 0);
+    EXPECT_EQ(finding.severity, Severity::fault) << report;
+    EXPECT_EQ(finding.op->name, "broken");
+    EXPECT_EQ(finding.ranks, RankSet{1});
+    EXPECT_EQ(finding.reference_ranks, RankSet{0});
+
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(net.parameters()[i], before[i]));
+    for (int i = 0; i < 3; ++i) step();  // and training goes on
+    EXPECT_EQ(net.steps(), ran + 3);
+  });
+}
+
+TEST(Lockstep, a_wrapped_module_repeats_itself_from_its_first_step_on) {
+  for (const int ran : {0, 1, 2, 3}) repeats_under_a_wrapper(ddp::Options().bucket_cap_mb(0.0004), ran);
+}
+
+TEST(Lockstep, a_wrapped_module_repeats_itself_whatever_its_options) {
+  for (const int ran : {0, 1, 2}) {
+    repeats_under_a_wrapper(ddp::Options().find_unused_parameters(true), ran);
+    repeats_under_a_wrapper(ddp::Options().static_graph(true), ran);
+    repeats_under_a_wrapper(ddp::Options().gradient_as_bucket_view(true), ran);
+  }
+}
+
 TEST(Lockstep, state_that_was_not_given_is_a_note) {
   auto hidden = torch::ones({3});
   const Report report = lockstep([&] { hidden.add_(1).mul(2).sum(); });
