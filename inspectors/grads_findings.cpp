@@ -136,12 +136,14 @@ RankSet GradsFindings::ranks_where(const std::vector<bool>& places) const {
   return result;
 }
 
-std::string GradsFindings::in_how_many(size_t count) const {
+std::string GradsFindings::how_many(size_t count, const char* what) const {
   const auto total = static_cast<size_t>(std::count_if(
       parameters_.begin(), parameters_.end(), [](const auto& each) { return each.parameter.requires_grad(); }));
-  if (total == 1) return "its gradient";
-  return count == total ? fmt::format("all {} gradients", total) : fmt::format("{} of {} gradients", count, total);
+  if (total == 1) return fmt::format("its {}", what);
+  return count == total ? fmt::format("all {} {}s", total, what) : fmt::format("{} of {} {}s", count, total, what);
 }
+
+std::string GradsFindings::in_how_many(size_t count) const { return how_many(count, "gradient"); }
 
 void GradsFindings::add(std::vector<Finding> findings) {
   for (Finding& each : findings) {
@@ -200,7 +202,7 @@ void GradsFindings::presence(bool before) {
   for (const auto& [list, parameters] : absent_on.by_ranks) {
     const RankSet ranks(list);
     if (options_.local() && wrapper_.skips_unused) {  // as it is meant to be
-      remark_ += fmt::format("; {} left {} out", ranks_text(ranks), in_how_many(parameters.size()));
+      remark_ += fmt::format("; {} left {} out", ranks_text(ranks), how_many(parameters.size(), "parameter"));
       continue;
     }
     // Under no_sync, and before a reduction by hand, a rank may still get it.
@@ -210,7 +212,7 @@ void GradsFindings::presence(bool before) {
     for (const size_t p : parameters) found.tensors.push_back(tensor(p));
     found.message =
         fmt::format("{} {} no gradient for {}, which {} {}", ranks_text(ranks), ranks.size() == 1 ? "has" : "have",
-                    parameters.size() == 1 ? found.tensors[0].name : in_how_many(parameters.size()),
+                    parameters.size() == 1 ? found.tensors[0].name : how_many(parameters.size(), "parameter"),
                     ranks_text(ranks_ - ranks), (ranks_ - ranks).size() == 1 ? "has" : "have");
     if (options_.local() && wrapper_.there)
       found.message += ": the reduction of its bucket does not end. Say find_unused_parameters(true)";
@@ -220,14 +222,14 @@ void GradsFindings::presence(bool before) {
   }
   if (unused.empty()) return;
   if (wrapper_.skips_unused) {
-    remark_ += fmt::format("; {} unused on every rank", in_how_many(unused.size()));
+    remark_ += fmt::format("; {} unused on every rank", how_many(unused.size(), "parameter"));
     return;
   }
   Finding found = finding(Severity::note, "unused", "gradient", ranks_);
   for (const size_t p : unused) found.tensors.push_back(tensor(p));
-  found.message = fmt::format("{}: no rank has it. Unused in forward?",
-                              unused.size() == 1 ? "no gradient for " + found.tensors[0].name
-                                                 : "without a gradient: " + in_how_many(unused.size()));
+  found.message =
+      fmt::format("no rank has a gradient for {}. Unused in forward?",
+                  unused.size() == 1 ? found.tensors[0].name : how_many(unused.size(), "parameter"));
   findings_.push_back(std::move(found));
 }
 
@@ -298,7 +300,7 @@ void GradsFindings::scale() {
   }
   const auto n = static_cast<double>(ranks_.size());
   std::vector<size_t> summed, averaged_twice;
-  size_t judged = 0;
+  size_t judged = 0, averaged = 0;
   double factors = 0;
   bool mean = true;
   for (size_t p = 0; p < parameters_.size(); ++p) {
@@ -330,7 +332,10 @@ void GradsFindings::scale() {
     const double tolerance = 2e-6 + 2 * residual;
     ++judged;
     factors += factor;
-    if (!near(factor, 1, std::max(tolerance, 1e-4))) mean = false;
+    if (near(factor, 1, std::max(tolerance, 1e-4)))
+      ++averaged;
+    else
+      mean = false;
     if (near(factor, n, tolerance)) summed.push_back(p);
     if (near(factor, 1 / n, tolerance)) averaged_twice.push_back(p);
   }
@@ -341,12 +346,18 @@ void GradsFindings::scale() {
         fmt::format("{} {} {}", in_how_many(parameters.size()), parameters.size() == 1 ? "is" : "are", text);
     findings_.push_back(std::move(found));
   };
-  // A loss that is divided by the batch of all ranks is right with a sum; a wrapper promises the mean.
+  // A wrapper promises the mean. In a loop by hand a sum of all gradients is right where the loss is divided by the batch of all
+  // ranks, and no gradient shows by what it was divided: it is told, and not judged.
   const bool promised = wrapper_.there || subject_.averages_in_a_loop;
-  if (!summed.empty())
+  if (!summed.empty() && (promised || averaged > 0))
     tell(summed, promised ? Severity::fault : Severity::note,
          fmt::format("exactly {} times the mean of the ranks' own: summed and not averaged{}", ranks_.size(),
-                     promised ? "" : " (right, where the loss is divided by the batch of all ranks)"));
+                     promised ? "" : fmt::format(", while {} the mean", averaged == 1 ? "another one is" : "others are")));
+  else if (!summed.empty())
+    remark_ += fmt::format(
+        "; {}exactly {} times the mean of the ranks' own: their sum, which is right where the loss is divided by the "
+        "batch of all ranks",
+        summed.size() == judged ? "" : in_how_many(summed.size()) + " ", ranks_.size());
   if (!averaged_twice.empty())
     tell(averaged_twice, Severity::fault,
          fmt::format("exactly 1/{} of the mean of the ranks' own: averaged twice", ranks_.size()));

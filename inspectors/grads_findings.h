@@ -50,7 +50,9 @@ class GradsFindings {
   Finding finding(Severity severity, const char* verdict, const char* kind, const RankSet& ranks) const;
   FindingTensor tensor(size_t parameter) const;
   RankSet ranks_where(const std::vector<bool>& places) const;
-  std::string in_how_many(size_t count) const;
+  /// "2 of 4 parameters": `what` in the singular.
+  std::string how_many(size_t count, const char* what) const;
+  std::string in_how_many(size_t count) const;  // gradients
 
   bool none_at_all(bool before);
   void presence(bool before);

@@ -302,15 +302,31 @@ TEST(Grads, SummedOnEveryRankIsSeenWithAnObserverOnly) {
       loss_of(net.forward(batch(rank))).backward();
       all_reduce_gradients(net, twice ? 9 : 1);
       const Report report = grads(net, quickly());
-      if (twice)
+      if (twice) {
         expect_one(report, "mismatch", RankSet::all(3), "averaged twice");
-      else  // right, where the loss is divided by the batch of all ranks
-        expect_one(report, "mismatch", RankSet::all(3), "exactly 3 times the mean", Severity::note);
-      EXPECT_EQ(report.findings[0].kind, "reduction");
-      EXPECT_EQ(report.findings[0].tensors.size(), 6U);
+        EXPECT_EQ(report.findings[0].kind, "reduction");
+        EXPECT_EQ(report.findings[0].tensors.size(), 6U);
+      } else {  // right, where the loss is divided by the batch of all ranks
+        expect_fine(report);
+        EXPECT_THAT(report.findings[0].message, HasSubstr("; exactly 3 times the mean of the ranks' own: their sum"));
+      }
       watching.reset();
       expect_fine(grads(net, quickly()));
     }
+  });
+}
+
+TEST(Grads, SomeThatAreSummedWhileOthersAreTheMeanAreToldOf) {
+  spawn_ranks(2, [](int rank, int) {
+    Net net;
+    const auto watching = watch_grads(net);
+    loss_of(net.forward(batch(rank))).backward();
+    all_reduce_gradients(net, 1);
+    const auto parameters = net.parameters();
+    for (size_t p = 2; p < parameters.size(); ++p) parameters[p].mutable_grad().div_(2);
+    const Report report = grads(net, quickly());
+    expect_one(report, "mismatch", RankSet::all(2), "summed and not averaged, while others are the mean", Severity::note);
+    EXPECT_EQ(report.findings[0].tensors.size(), 2U);
   });
 }
 
