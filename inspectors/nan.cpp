@@ -9,6 +9,7 @@
 
 #include "inspectors/gathering.h"
 #include "inspectors/nan_trace.h"
+#include "inspectors/shown.h"
 #include "inspectors/verify_findings.h"
 
 namespace lockstep::inspect {
@@ -218,6 +219,10 @@ Report detail::replay_traced(const std::function<std::vector<at::Tensor>()>& ste
 void begin_nan_trace() {
   running.reset();
   running = start_trace();
+}
+
+void note_shown(const at::Tensor& tensor) {
+  if (running) running->trace->shown(tensor);
 }
 
 Report end_nan_trace(const TensorNames& names, const NanOptions& options) {

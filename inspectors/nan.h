@@ -137,6 +137,8 @@ class [[nodiscard]] NanWatch {
   NanWatch(NanWatch&&) noexcept;
   NanWatch& operator=(NanWatch&&) = delete;
   NanWatchStatus status() const;
+  /// What parameters are called from now on.
+  void rename(const TensorNames& names);
 
  private:
   struct State;
@@ -156,6 +158,8 @@ NanWatch nan_watch(const T&... objects) {
 /// One watch for the thread, as `%nan` turns it on and off.
 void nan_on(const TensorNames& names);
 void nan_off();
+/// What it is to call parameters from now on; nothing where it is off.
+void nan_names(const TensorNames& names);
 /// A sentence.
 std::string nan_status();
 

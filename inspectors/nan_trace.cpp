@@ -272,6 +272,19 @@ void NanTrace::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
     for (const Notes::Input& input : notes->inputs) judge_output(op, *notes, input.tensor);
 }
 
+void NanTrace::shown(const at::Tensor& tensor) {
+  const at::Tensor values = float_values(tensor);
+  if (decided() || !values.defined()) return;
+  const BadValues bad = bad_values(values);
+  const Taint* known = bad.any() ? taint_of(values) : nullptr;
+  if (!known) return;
+  const BadOrigin& origin = origins_[known->origin];
+  using Kind = BadOrigin::Kind;
+  // People look at a mask, too, and at memory before it is written. An Inf that came in may be what a mask is made of.
+  if (origin.kind == Kind::kMade || (bad.nan > 0 && (origin.kind == Kind::kOutside || origin.kind == Kind::kCollective)))
+    reach(known->origin, "a value that was shown", nullptr);
+}
+
 void NanTrace::end(const std::vector<at::Tensor>& results) {
   for (const at::Tensor& result : results) {
     const at::Tensor values = float_values(result);

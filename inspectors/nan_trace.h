@@ -56,6 +56,8 @@ class NanTrace : public OpObserver {
   void before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) override;
   void after(RunningOp& op, const std::vector<c10::IValue>& outputs) override;
 
+  /// `tensor` is shown to people: it is a result.
+  void shown(const at::Tensor& tensor);
   /// The trace is over. `results`: what the program got out of it.
   void end(const std::vector<at::Tensor>& results);
   /// The earliest origin of bad values that reached a result, one that a rank made itself first; null where all is well.

@@ -62,6 +62,7 @@ class Sentinel : public OpObserver {
   }
 
   NanWatchStatus status() const { return status_; }
+  void rename(const TensorNames& names) { names_ = names; }
 
  private:
   void look_at(const RunningOp& op, const at::Tensor& tensor) {
@@ -207,6 +208,7 @@ NanWatch::NanWatch(TensorNames names) : state_(std::make_unique<State>(std::move
 NanWatch::~NanWatch() = default;
 NanWatch::NanWatch(NanWatch&&) noexcept = default;
 NanWatchStatus NanWatch::status() const { return state_->sentinel->status(); }
+void NanWatch::rename(const TensorNames& names) { state_->sentinel->rename(names); }
 
 void nan_on(const TensorNames& names) {
   thread_watch.reset();
@@ -214,6 +216,10 @@ void nan_on(const TensorNames& names) {
 }
 
 void nan_off() { thread_watch.reset(); }
+
+void nan_names(const TensorNames& names) {
+  if (thread_watch) thread_watch->rename(names);
+}
 
 std::string nan_status() {
   if (!thread_watch) return "off: %nan on watches losses, gradients and updated parameters";

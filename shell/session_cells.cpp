@@ -73,6 +73,12 @@ void Session::Impl::run_parts(RunningCell& cell, CellOutcome& outcome) {
     MagicCall call{*this, use.arguments, parsed.body, use.line};
     registry.find(use.name, true).cell(call, cell.settings);
   }
+  if (before_each_cell && parsed.has_code()) {
+    CellSettings settings;
+    settings.ranks = cell.settings.ranks ? *cell.settings.ranks : target_ranks();
+    if (run_code(before_each_cell(*settings.ranks), settings, 1).status == "compile_error") before_each_cell = nullptr;
+    if (cell.status != "ok") return;
+  }
   if (cell.settings.timeit) {
     timeit(*this, parsed.body, cell.settings, parsed.cell_magics.back().line);
     return;

@@ -99,6 +99,7 @@ void Session::Impl::start() {
 void Session::Impl::shutdown() {
   State& s = *state_;
   if (s.workers) s.workers->shutdown();
+  before_each_cell = nullptr;
   s.runner.reset();
   s.workers.reset();
   s.compiler.reset();

@@ -67,6 +67,9 @@ struct Session::Impl {
   bool distributed = true;  // %dist_mode: cells without a target go to all ranks, or to rank 0
   bool quiet = false;  // %quiet
   std::string directory;  // %cd: where #include "..." and the workers look; set with configure()
+  /// C++ that runs on a cell's ranks before each cell with code, asked for then; none where it is empty. It ends with the workers,
+  /// and when it does not compile.
+  std::function<std::string(const RankSet&)> before_each_cell;
   std::vector<HistoryEntry> history;
   std::vector<ScriptCell> queued;  // %load: Session::run() runs them after the cell at hand, up to the first that fails
 

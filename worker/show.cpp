@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "inspectors/shown.h"
 #include "worker/demangle.h"
 #include "worker/values.h"
 
@@ -183,6 +184,7 @@ void ValueWriter::string(std::string_view value) {
 void ValueWriter::null(std::string_view text) { impl_->value(text, nullptr); }
 
 void ValueWriter::tensor(const at::Tensor& value) {
+  inspect::note_shown(value);
   std::ostringstream stream;
   stream << value;
   auto data = tensor_data(value);

@@ -21,12 +21,18 @@ CellOutcome nan_line(MagicCall& call) {
   call.session.start();
   settings.ranks = call.session.live_ranks();
   std::string code;
-  if (*word == "on")
+  if (*word == "on") {
     code = "inspect::nan_on(" + object_list(call.session, *settings.ranks, "inspect::NameList") + ");";
-  else if (*word == "off")
+    // Cells define modules after that, and give names other ones.
+    call.session.before_each_cell = [&session = call.session](const RankSet& ranks) {
+      return "inspect::nan_names(" + object_list(session, ranks, "inspect::NameList") + ");";
+    };
+  } else if (*word == "off") {
+    call.session.before_each_cell = nullptr;
     code = "inspect::nan_off();";
-  else
+  } else {
     code = "std::cout << inspect::nan_status() << '\\n';";
+  }
   const CodeResult result = call.session.run_code(code, settings, call.line);
   return {.status = result.status, .findings = {}};
 }

@@ -43,9 +43,6 @@ known_misses = {
     "hang_dead_rank": "the death is in errors and in the exit code; there is no finding",
     "hang_left_group": "the rank that noticed is blamed, and not the one that closed the group",
     "hang_straggler_soon": "looked for after 16 waits and after 32 only",
-    "healthy/repeats_itself": "a note: the first step of a wrapper is not that of the second, and its state is not put back",
-    "healthy/sum_over_all_samples": "a note, which says that it may be right",
-    "nan_exploding_step": "a finding for each rank, where one for both was due",
 }
 
 

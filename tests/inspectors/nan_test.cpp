@@ -7,8 +7,10 @@
 
 #include <limits>
 #include <mutex>
+#include <sstream>
 
 #include "ddp/ddp.h"
+#include "inspectors/shown.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {
@@ -211,6 +213,32 @@ TEST(Nan, replay_puts_everything_back) {
   for (size_t i = 0; i < values.size(); ++i) EXPECT_TRUE(torch::equal(net->parameters()[i], other->parameters()[i]));
 }
 
+TEST(Nan, what_is_shown_is_a_result) {
+  const auto traced = [](const std::function<torch::Tensor()>& cell) {
+    begin_nan_trace();
+    {
+      const torch::Tensor value = cell();
+      note_shown(value);
+      std::ostringstream written;
+      written << value;
+    }
+    return end_nan_trace({});
+  };
+  const Report report = traced([] { return torch::log(torch::zeros({2})); });
+  EXPECT_EQ(only_finding(report).verdict, "inf") << report;
+  EXPECT_EQ(only_finding(report).op->name, "log");
+  EXPECT_THAT(only_finding(report).message, HasSubstr("it reached a value that was shown"));
+  EXPECT_EQ(only_finding(traced([] { return torch::log(torch::zeros({2}) - 1) * 2; })).verdict, "nan");
+  // By design, or in the eyes of nobody.
+  EXPECT_EQ(only_finding(traced([] { return torch::full({2}, -kInf) + 1; })).verdict, "ok");
+  EXPECT_EQ(only_finding(traced([] { return torch::softmax(torch::ones({3, 3}).tril().log(), -1); })).verdict, "ok");
+  // An Inf that was there before the cell: a mask, perhaps. A NaN was made by somebody.
+  const auto mask = torch::full({2}, -kInf), data = torch::full({2}, std::nan(""));
+  EXPECT_EQ(only_finding(traced([&] { return mask * 2; })).verdict, "ok");
+  EXPECT_THAT(only_finding(traced([&] { return data * 2; })).message, HasSubstr("came in with"));
+  note_shown(data);  // nothing is traced
+}
+
 TEST(Nan, an_exception_passes_and_the_state_is_back) {
   auto weight = torch::ones({3}).set_requires_grad(true);
   EXPECT_THROW(replay(
@@ -336,6 +364,22 @@ TEST(NanWatch, names_the_optimizer_and_tells_once_until_all_is_well_again) {
   train(1e38);
   EXPECT_EQ(published.findings().size(), 2U);
   EXPECT_EQ(watching.status().bad_steps, 3);
+}
+
+TEST(NanWatch, names_can_be_told_later) {
+  const Published published;
+  nan_on({});
+  auto weight = torch::ones({3}).set_requires_grad(true);
+  torch::optim::SGD optimizer({weight}, 1e38);
+  TensorNames names;
+  names.learn("weight", weight);
+  nan_names(names);
+  (weight * 1e3).sum().backward();
+  optimizer.step();
+  nan_off();
+  nan_names(names);
+  ASSERT_EQ(published.findings().size(), 1U);
+  EXPECT_EQ(published.findings()[0].tensors.at(0).name, "weight");
 }
 
 TEST(NanWatch, training_is_bit_identical) {
