@@ -281,7 +281,8 @@ void NanTrace::shown(const at::Tensor& tensor) {
   const BadOrigin& origin = origins_[known->origin];
   using Kind = BadOrigin::Kind;
   // People look at a mask, too, and at memory before it is written. An Inf that came in may be what a mask is made of.
-  if (origin.kind == Kind::kMade || (bad.nan > 0 && (origin.kind == Kind::kOutside || origin.kind == Kind::kCollective)))
+  if (origin.kind == Kind::kMade ||
+      (bad.nan > 0 && (origin.kind == Kind::kOutside || origin.kind == Kind::kCollective)))
     reach(known->origin, "a value that was shown", nullptr);
 }
 

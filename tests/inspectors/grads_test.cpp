@@ -325,7 +325,8 @@ TEST(Grads, SomeThatAreSummedWhileOthersAreTheMeanAreToldOf) {
     const auto parameters = net.parameters();
     for (size_t p = 2; p < parameters.size(); ++p) parameters[p].mutable_grad().div_(2);
     const Report report = grads(net, quickly());
-    expect_one(report, "mismatch", RankSet::all(2), "summed and not averaged, while others are the mean", Severity::note);
+    expect_one(report, "mismatch", RankSet::all(2), "summed and not averaged, while others are the mean",
+               Severity::note);
     EXPECT_EQ(report.findings[0].tensors.size(), 2U);
   });
 }

@@ -10,9 +10,9 @@
 namespace lockstep::shell {
 namespace {
 
+using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using std::chrono::milliseconds;
 
 Finding found_by(int rank, int64_t step = 3, const std::string& tensor = "fc1.weight") {
   Finding finding;

@@ -1,0 +1,129 @@
+// Which rank has a gradient, of which parameters, and whether it is finite.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "inspectors/gathered_parameters.h"
+#include "inspectors/grads_findings.h"
+#include "inspectors/text.h"
+
+namespace lockstep::inspect {
+
+bool GradsFindings::none_at_all(bool before) {
+  for (size_t r = 0; r < ranks_.size(); ++r)
+    for (size_t p = 0; p < parameters_.size(); ++p)
+      if (of(r, p, before).present) return false;
+  Finding found = finding(Severity::note, "missing", "gradient", ranks_);
+  found.message = parameters_.empty()
+                      ? "has no parameter"
+                      : fmt::format("no gradient on {}: look between backward and zero_grad", ranks_text(ranks_));
+  findings_.push_back(std::move(found));
+  return true;
+}
+
+void GradsFindings::presence(bool before) {
+  Gathered absent_on;
+  std::vector<size_t> unused;
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    if (!parameters_[p].parameter.requires_grad()) continue;
+    std::vector<bool> absent;
+    for (size_t r = 0; r < ranks_.size(); ++r) absent.push_back(!of(r, p, before).present);
+    const RankSet ranks = ranks_where(absent);
+    if (ranks == ranks_)
+      unused.push_back(p);
+    else if (!ranks.empty())
+      absent_on.add(ranks, p);
+  }
+  for (const auto& [list, parameters] : absent_on.by_ranks) {
+    const RankSet ranks(list);
+    if (options_.local() && wrapper_.skips_unused) {  // as it is meant to be
+      remark_ += fmt::format("; {} left {} out", ranks_text(ranks), how_many(parameters.size(), "parameter"));
+      continue;
+    }
+    // Under no_sync, and before a reduction by hand, a rank may still get it.
+    const bool proven =
+        options_.local() ? wrapper_.there || subject_.averages_in_a_loop : !(wrapper_.last_was_local && !stepped());
+    Finding found = finding(proven ? Severity::fault : Severity::note, "missing", "gradient", ranks);
+    for (const size_t p : parameters) found.tensors.push_back(tensor(p));
+    found.message =
+        fmt::format("{} {} no gradient for {}, which {} {}", ranks_text(ranks), ranks.size() == 1 ? "has" : "have",
+                    parameters.size() == 1 ? found.tensors[0].name : how_many(parameters.size(), "parameter"),
+                    ranks_text(ranks_ - ranks), (ranks_ - ranks).size() == 1 ? "has" : "have");
+    if (options_.local() && wrapper_.there)
+      found.message += ": the reduction of its bucket does not end. Say find_unused_parameters(true)";
+    else if (options_.local() && subject_.averages_in_a_loop)
+      found.message += ": sync_gradients() passes it over there, and the ranks' all_reduce calls part";
+    findings_.push_back(std::move(found));
+  }
+  if (unused.empty()) return;
+  if (wrapper_.skips_unused) {
+    remark_ += fmt::format("; {} unused on every rank", how_many(unused.size(), "parameter"));
+    return;
+  }
+  Finding found = finding(Severity::note, "unused", "gradient", ranks_);
+  for (const size_t p : unused) found.tensors.push_back(tensor(p));
+  found.message = fmt::format("no rank has a gradient for {}. Unused in forward?",
+                              unused.size() == 1 ? found.tensors[0].name : how_many(unused.size(), "parameter"));
+  findings_.push_back(std::move(found));
+}
+
+void GradsFindings::not_finite(bool before) {
+  for (const bool nan : {true, false}) {
+    const auto bad = [&](const GradFacts& facts) {
+      return facts.present && (nan ? facts.mark.nan_count > 0 : facts.mark.inf_count > 0 && facts.mark.nan_count == 0);
+    };
+    Gathered gathered, overflown;
+    for (size_t p = 0; p < parameters_.size(); ++p) {
+      std::vector<bool> here, origin;
+      for (size_t r = 0; r < ranks_.size(); ++r) {
+        here.push_back(bad(of(r, p, before)));
+        origin.push_back(!options_.local() && compares_before() && here.back() &&
+                         (bad(of(r, p, true)) || (of(r, p, true).mark.nan_count + of(r, p, true).mark.inf_count > 0)));
+      }
+      const RankSet ranks = ranks_where(here), from = ranks_where(origin);
+      if (ranks.empty()) continue;
+      if (!options_.local() && compares_before() && from.empty())
+        overflown.add(ranks, p);
+      else
+        gathered.add(from.empty() ? ranks : from, p);
+    }
+    const char* what = nan ? "NaN" : "Inf";
+    const auto tell = [&](const RankSet& ranks, const std::vector<size_t>& parameters, const std::string& text) {
+      Finding found = finding(Severity::fault, nan ? "nan" : "inf", "gradient", ranks);
+      for (const size_t p : parameters) {
+        FindingTensor each = tensor(p);
+        int64_t count = 0;
+        for (size_t r = 0; r < ranks_.size(); ++r) {
+          if (!ranks.contains(ranks_.ranks()[r])) continue;
+          const GradFacts& facts = of(r, p, before || (compares_before() && of(r, p, true).present));
+          count = std::max({count, nan ? facts.mark.nan_count : facts.mark.inf_count});
+        }
+        if (count > 0) each.count = count;
+        found.tensors.push_back(std::move(each));
+      }
+      found.message = text;
+      findings_.push_back(std::move(found));
+    };
+    for (const auto& [list, parameters] : gathered.by_ranks) {
+      const RankSet ranks(list);
+      const bool known = compares_before();
+      tell(
+          ranks, parameters,
+          fmt::format("{} in {} {}", what, in_how_many(parameters.size()),
+                      options_.local() ? fmt::format("that backward left on {}", ranks_text(ranks))
+                      : known ? fmt::format("since backward on {}, before anything was reduced", ranks_text(ranks))
+                              : fmt::format("on {}; which rank brought it in is known where inspect::watch_grads is on",
+                                            ranks_text(ranks))));
+    }
+    for (const auto& [list, parameters] : overflown.by_ranks) {
+      const RankSet ranks(list);
+      tell(ranks, parameters,
+           fmt::format(
+               "{} in {} on {}, although every rank's own was finite: it came with the reduction (an overflow of "
+               "the sum?) or after it",
+               what, in_how_many(parameters.size()), ranks_text(ranks)));
+    }
+  }
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,253 @@
+#include "inspectors/lockstep_ranks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "inspectors/op_words.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using nlohmann::json;
+
+/// Those that are like most others, and the rest; where no majority is, all and none.
+struct Vote {
+  RankSet at_fault, reference;
+};
+
+Vote vote_on(const RankSet& ranks, const std::vector<std::string>& values) {
+  std::map<std::string, RankSet> parties;
+  for (size_t i = 0; i < values.size(); ++i) parties[values[i]].insert(ranks.ranks()[i]);
+  const auto largest = std::max_element(parties.begin(), parties.end(),
+                                        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  if (largest->second.size() * 2 > ranks.size()) return {ranks - largest->second, largest->second};
+  return {ranks, {}};
+}
+
+/// The marks of one kind at a place, as votes: every rank's.
+std::vector<std::string> hashes(const std::vector<json>& places, const char* which, std::optional<int> kind = {}) {
+  std::vector<std::string> result;
+  for (const json& place : places) {
+    std::string text;
+    for (const json& mark : place.at(which))
+      if (!kind || mark.at("kind") == *kind)
+        text += fmt::format("{:x}{} ", mark.at("hash").get<uint64_t>(), mark.at("shape").get<std::string>());
+    result.push_back(std::move(text));
+  }
+  return result;
+}
+
+class RankComparison {
+ public:
+  RankComparison(Talk& talk, const Recording& run, const TensorNames& names, const LockstepOptions& options)
+      : talk_(talk), run_(run), names_(names), options_(options), ranks_(talk.ranks()) {}
+
+  std::vector<Finding> findings(const std::vector<OpSequence>& sequences) {
+    const Partings partings = find_partings(sequences);
+    differs_ = outputs_that_differ(sequences, partings.common);
+    std::vector<Finding> result;
+    if (const auto place = partings.first_fault()) {
+      // In the order in which they explain one another, where several are at one place.
+      if (partings.order == place)
+        result.push_back(other_operators(*place));
+      else if (partings.parameter == place)
+        result.push_back(other_parameter(*place));
+      else if (partings.written == place)
+        result.push_back(other_update(*place));
+      else
+        result.push_back(other_results(*place));
+      return result;
+    }
+    result.push_back(in_step(partings, sequences));
+    return result;
+  }
+
+ private:
+  std::vector<json> places(size_t place) {
+    return talk_.exchange_json(describe_place(*run_.record, run_.matters, place, names_, differs_));
+  }
+
+  Finding other_operators(size_t place) {
+    const std::vector<json> all = places(place);
+    std::vector<std::string> who;
+    for (const json& each : all)
+      who.push_back(each.is_null() ? ""
+                                   : each.at("name").get<std::string>() + "|" + each.at("node").get<std::string>());
+    const Vote vote = vote_on(ranks_, who);
+    const size_t first = index_of(vote.at_fault.ranks().front());
+    Finding finding = finding_at(all[first], "op_mismatch", "order", options_);
+    if (all[first].is_null())
+      for (const json& each : all)
+        if (!each.is_null()) finding = finding_at(each, "op_mismatch", "order", options_);
+    take(finding, vote);
+    std::vector<std::string> texts;
+    std::vector<std::string> told;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (std::find(told.begin(), told.end(), who[i]) != told.end()) continue;
+      told.push_back(who[i]);
+      RankSet same;
+      for (size_t k = 0; k < all.size(); ++k)
+        if (who[k] == who[i]) same.insert(ranks_.ranks()[k]);
+      const std::string where = all[i].is_null() ? "" : all[i].at("where").get<std::string>();
+      texts.push_back(ranks_text(same) + (same.size() == 1 ? " " : " ") +
+                      (all[i].is_null() ? (same.size() == 1 ? "is through" : "are through")
+                                        : (same.size() == 1 ? "runs " : "run ") + op_text(all[i])) +
+                      (where.empty() ? "" : " at " + where));
+    }
+    finding.message =
+        fmt::format("ranks part at operator {} of those that count: {}", place + 1, fmt::join(texts, ", "));
+    return finding;
+  }
+
+  Finding other_parameter(size_t place) {
+    const std::vector<json> all = places(place);
+    const int kind = static_cast<int>(OpMark::Kind::kParameter);
+    const Vote vote = vote_on(ranks_, hashes(all, "inputs", kind));
+    Finding finding = finding_at(all[0], "mismatch", "parameter", options_);
+    take(finding, vote);
+    std::string name = "a parameter", values;
+    for (size_t i = 0; i < all[0].at("inputs").size(); ++i) {
+      const json& mark = all[0].at("inputs")[i];
+      if (mark.at("kind") != kind || !differs_between(all, "inputs", i)) continue;
+      name = mark_text(mark);
+      values = "; " + values_text(all, "inputs", i, ranks_, "on rank");
+      finding.tensors.push_back(tensor_of(mark, "parameter"));
+      break;
+    }
+    const bool drawn = all[0].at("source") == "random";
+    finding.message =
+        fmt::format("{} another {}, first read by {}: the replicas had parted before{}{}", has_or_differ(vote, "reads"),
+                    name, op_text(all[0]), drawn ? " (it was drawn by generators in different states)" : "", values);
+    return finding;
+  }
+
+  Finding other_update(size_t place) {
+    const std::vector<json> all = places(place);
+    const Vote vote = vote_on(ranks_, hashes(all, "outputs"));
+    Finding finding = finding_at(all[0], "mismatch", "update", options_);
+    take(finding, vote);
+    size_t index = 0;
+    if (const json* mark = differing(all, "outputs", index)) finding.tensors.push_back(tensor_of(*mark, "parameter"));
+    const std::string name = finding.tensors.empty() ? "a parameter" : finding.tensors[0].name;
+    std::string reason;
+    if (const json* input = differing(all, "inputs", index)) {
+      if (input->at("kind") == static_cast<int>(OpMark::Kind::kNumber))
+        reason =
+            fmt::format("its {} differs: {}", mark_text(*input), values_text(all, "inputs", index, ranks_, "on rank"));
+      else if (all[0].at("source") == "gradient")
+        reason = fmt::format("the gradient behind it differs ({}): it has not been reduced, or not on every rank",
+                             values_text(all, "inputs", index, ranks_, "on rank"));
+      else
+        reason = fmt::format("{} differs ({}): state of the optimizer, or data", mark_text(*input),
+                             values_text(all, "inputs", index, ranks_, "on rank"));
+    } else {
+      reason = "everything that it reads is equal";
+    }
+    finding.message =
+        fmt::format("{} was equal, and is no longer once {} has written it: {}", name, op_text(all[0]), reason);
+    return finding;
+  }
+
+  Finding other_results(size_t place) {
+    const std::vector<json> all = places(place);
+    const Vote vote = vote_on(ranks_, hashes(all, "outputs"));
+    Finding finding = finding_at(all[0], "mismatch", "computation", options_);
+    take(finding, vote);
+    size_t index = 0;
+    std::string values;
+    if (const json* mark = differing(all, "outputs", index)) {
+      finding.tensors.push_back(tensor_of(*mark, "output"));
+      values = "; " + values_text(all, "outputs", index, ranks_, "on rank");
+    }
+    finding.message = fmt::format(
+        "{} other results of {} from equal inputs: a kernel that is not deterministic, random numbers of its "
+        "own, memory or hardware{}",
+        has_or_differ(vote, "has"), op_text(all[0]), values);
+    return finding;
+  }
+
+  Finding in_step(const Partings& partings, const std::vector<OpSequence>& sequences) {
+    Finding finding;
+    finding.inspector = "lockstep";
+    finding.verdict = "ok";
+    finding.ranks = ranks_;
+    finding.step = options_.step();
+    finding.message = fmt::format("{} run in step: {} operators", ranks_text(ranks_), sequences[0].ops.size());
+    if (partings.input) {
+      const std::vector<json> all = places(*partings.input);
+      size_t index = 0;
+      const json* mark = differing(all, "inputs", index);
+      finding.message += fmt::format("; parameters are equal, data differs, as it may, from {} on{}", op_text(all[0]),
+                                     mark ? " (" + mark_text(*mark) + ")" : "");
+      const std::string where = all[0].at("where");
+      if (!where.empty()) finding.message += " at " + where;
+    } else if (!partings.drawn) {
+      finding.message += ", all inputs and outputs equal bit by bit";
+    }
+    if (partings.drawn) {
+      const std::vector<json> all = places(*partings.drawn);
+      finding.message += fmt::format("; each rank draws its own random numbers, first in {}", op_text(all[0]));
+    }
+    int64_t left_out = 0;
+    for (const OpSequence& each : sequences) left_out = std::max(left_out, each.left_out);
+    if (left_out > 0)
+      finding.message += fmt::format("; {} operators beyond the first {} were not compared (max_operators)", left_out,
+                                     options_.max_operators());
+    return finding;
+  }
+
+  static bool differs_between(const std::vector<json>& all, const char* which, size_t index) {
+    return std::any_of(all.begin(), all.end(), [&](const json& each) {
+      return index >= each.at(which).size() || each.at(which)[index].at("hash") != all[0].at(which)[index].at("hash");
+    });
+  }
+
+  size_t index_of(int rank) const {
+    const auto& list = ranks_.ranks();
+    return static_cast<size_t>(std::find(list.begin(), list.end(), rank) - list.begin());
+  }
+
+  static void take(Finding& finding, const Vote& vote) {
+    finding.ranks = vote.at_fault;
+    finding.reference_ranks = vote.reference;
+  }
+
+  /// "rank 2 reads", "ranks 0-1 read": who is said to do it; all where there is no majority.
+  static std::string has_or_differ(const Vote& vote, const std::string& verb) {
+    const bool one = vote.at_fault.size() == 1;
+    const std::string plural = verb == "has" ? "have" : verb.substr(0, verb.size() - 1);
+    return ranks_text(vote.at_fault) + " " + (one ? verb : vote.reference.empty() ? "each " + plural : plural);
+  }
+
+  Talk& talk_;
+  const Recording& run_;
+  const TensorNames& names_;
+  const LockstepOptions& options_;
+  const RankSet ranks_;
+  std::vector<bool> differs_;
+};
+
+}  // namespace
+
+Report compare_ranks(const Recording& run, const TensorNames& names, const LockstepOptions& options, const char* call) {
+  // A hash of everything goes first; the sequences themselves only where it differs.
+  Hash digest{};
+  for (const OpSequence::Op& op : run.sequence.ops)
+    digest = combine(combine(digest, {op.name, op.inputs}), {op.outputs, op.generator});
+  const json mine = {{"digest", digest}, {"operators", run.sequence.ops.size()}, {"left_out", run.sequence.left_out}};
+  return conclude(run, options, call, json::to_cbor(mine), [&](Talk& talk, const std::vector<Bytes>& digests) {
+    RankComparison comparison(talk, run, names, options);
+    std::vector<OpSequence> sequences;
+    if (std::all_of(digests.begin(), digests.end(), [&](const Bytes& each) { return each == digests[0]; }))
+      sequences.assign(1, run.sequence);
+    else
+      for (const Bytes& each : talk.exchange(run.sequence.bytes())) sequences.push_back(OpSequence::from_bytes(each));
+    return comparison.findings(sequences);
+  });
+}
+
+}  // namespace lockstep::inspect
