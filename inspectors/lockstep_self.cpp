@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -92,6 +94,9 @@ Report compare_runs(const Recording& first, const Recording& second, const Tenso
       if (is_new) findings.push_back(std::move(finding));
       findings[place->second].ranks.insert(ranks.ranks()[i]);
     }
+    // What does not repeat itself on one rank reaches the others through a reduction: theirs are no causes.
+    const auto is_fault = [](const Finding& each) { return each.severity == Severity::fault; };
+    if (std::ranges::any_of(findings, is_fault)) std::erase_if(findings, std::not_fn(is_fault));
     for (Finding& finding : findings) {
       finding.reference_ranks = fine;
       finding.message = "on " + ranks_text(finding.ranks) + " " + finding.message;

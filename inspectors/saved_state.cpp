@@ -74,7 +74,7 @@ struct SavedState::Kept {
   std::unordered_set<const c10::TensorImpl*> seen;
   std::vector<KeptTensor> tensors;
   std::vector<std::function<void()>> others, wrappers;
-  bool unsettled = false;
+  std::vector<std::function<bool()>> unsettled;
 
   void keep_bytes(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return;
@@ -117,7 +117,9 @@ void SavedState::restore() const {
   rewind();
 }
 
-bool SavedState::buckets_are_unsettled() const { return kept_->unsettled; }
+bool SavedState::buckets_are_unsettled() const {
+  return std::ranges::any_of(kept_->unsettled, [](const auto& asks) { return asks(); });
+}
 
 void SavedState::rewind() const {
   const at::NoGradGuard no_grad;
@@ -149,8 +151,11 @@ void SavedState::save(const torch::nn::Module& module) {
 
 void SavedState::save(const ddp::DistributedModule& wrapper) {
   save(static_cast<const torch::nn::Module&>(*wrapper.module()));
-  const std::shared_ptr<c10d::Reducer> reducer = wrapper.reducer();
-  if (wrapper.steps() > 0 && reducer && reducer->should_rebuild_buckets()) kept_->unsettled = true;
+  if (wrapper.steps() > 0)
+    kept_->unsettled.emplace_back([wrapper] {
+      const std::shared_ptr<c10d::Reducer> reducer = wrapper.reducer();
+      return reducer && reducer->should_rebuild_buckets();
+    });
   kept_->wrappers.push_back([wrapper, steps = wrapper.steps(), synchronises = wrapper.require_backward_grad_sync()] {
     wrapper.require_backward_grad_sync(synchronises);
     // The order of gradients is learnt, and the buckets laid out, in the first steps. They are to be these once more.

@@ -43,7 +43,8 @@ class SavedState {
   void restore() const;
   /// The same for running the step once more: wrappers keep the Reducer that they have now.
   void rewind() const;
-  /// Whether a wrapper that has run steps before lays its buckets out in the next one, once: that step is unlike those behind it.
+  /// Whether a wrapper that had run steps before it was kept has still to lay its buckets out, which it does once: the step in
+  /// which it does so is unlike those behind it.
   bool buckets_are_unsettled() const;
 
   void save(const torch::nn::Module& module);

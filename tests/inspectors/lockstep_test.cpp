@@ -216,12 +216,13 @@ TEST(Lockstep, an_operator_that_does_not_repeat_itself_is_named) {
 /// A net whose gradients fill several buckets, which a wrapper lays out anew behind its first step.
 struct Deep : torch::nn::Module {
   Deep() {
-    torch::manual_seed(1);
-    for (int i = 0; i < 4; ++i) layers->push_back(torch::nn::Linear(8, 8));
+    for (int i = 0; i < 4; ++i) layers->push_back(torch::nn::Linear(4, 4));
     register_module("layers", layers);
+    torch::NoGradGuard guard;
+    for (auto& each : parameters()) each.copy_(torch::arange(each.numel()).reshape(each.sizes()).add(0.5).sin());
   }
-  torch::Tensor forward(torch::Tensor x) {
-    for (auto& each : *layers) x = torch::dropout(torch::relu(each->as<torch::nn::Linear>()->forward(x)), 0.5, true);
+  torch::Tensor forward(torch::Tensor x) {  // without random numbers: ranks that are threads share a generator
+    for (auto& each : *layers) x = torch::tanh(each->as<torch::nn::Linear>()->forward(x));
     return x;
   }
   torch::nn::ModuleList layers;
@@ -234,7 +235,7 @@ void repeats_under_a_wrapper(const ddp::Options& options, int ran) {
     torch::optim::Adam optimizer(net.parameters(), 1e-2);
     const auto step = [&](double broken_by = 0) {
       optimizer.zero_grad();
-      auto x = torch::randn({4, 8}) + rank;
+      auto x = input(rank);
       if (broken_by != 0) x = broken(x, broken_by);
       net(x).square().mean().backward();
       optimizer.step();
@@ -243,9 +244,12 @@ void repeats_under_a_wrapper(const ddp::Options& options, int ran) {
     std::vector<torch::Tensor> before;
     for (auto& each : net.parameters()) before.push_back(each.detach().clone());
 
-    EXPECT_EQ(only_finding(lockstep(step, net, optimizer, patiently())).verdict, "ok") << "after " << ran << " steps";
+    const Report fine = lockstep(step, net, optimizer, patiently());
+    EXPECT_EQ(only_finding(fine).verdict, "ok")
+        << "after " << ran << " steps, find_unused_parameters " << options.find_unused_parameters() << ", static_graph "
+        << options.static_graph() << ": " << fine;
     EXPECT_EQ(net.steps(), ran);
-    // One that does not repeat itself is named all the same.
+    // One that does not repeat itself is named all the same, and what it makes of the other rank's gradients is not.
     double by = 0;
     const Report report = lockstep([&] { step(by += rank == 1 ? 0.001 : 0); }, net, optimizer, patiently());
     const Finding& finding = only_finding(report);
@@ -253,7 +257,6 @@ void repeats_under_a_wrapper(const ddp::Options& options, int ran) {
     EXPECT_EQ(finding.severity, Severity::fault) << report;
     EXPECT_EQ(finding.op->name, "broken");
     EXPECT_EQ(finding.ranks, RankSet{1});
-    EXPECT_EQ(finding.reference_ranks, RankSet{0});
 
     for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(net.parameters()[i], before[i]));
     for (int i = 0; i < 3; ++i) step();  // and training goes on
@@ -262,7 +265,7 @@ void repeats_under_a_wrapper(const ddp::Options& options, int ran) {
 }
 
 TEST(Lockstep, a_wrapped_module_repeats_itself_from_its_first_step_on) {
-  for (const int ran : {0, 1, 2, 3}) repeats_under_a_wrapper(ddp::Options().bucket_cap_mb(0.0004), ran);
+  for (const int ran : {0, 1, 2, 3}) repeats_under_a_wrapper(ddp::Options().bucket_cap_mb(0.0001), ran);
 }
 
 TEST(Lockstep, a_wrapped_module_repeats_itself_whatever_its_options) {
