@@ -1,5 +1,7 @@
 #include "worker/show.h"
 
+#include <ATen/record_function.h>
+
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -185,6 +187,7 @@ void ValueWriter::null(std::string_view text) { impl_->value(text, nullptr); }
 
 void ValueWriter::tensor(const at::Tensor& value) {
   inspect::note_shown(value);
+  const at::RecordFunctionGuard unseen(false);  // what printing calls is nothing that the cell has called
   std::ostringstream stream;
   stream << value;
   auto data = tensor_data(value);

@@ -364,6 +364,11 @@ TEST(NanWatch, names_the_optimizer_and_tells_once_until_all_is_well_again) {
   train(1e38);
   EXPECT_EQ(published.findings().size(), 2U);
   EXPECT_EQ(watching.status().bad_steps, 3);
+  EXPECT_THAT(nan_status(), HasSubstr("off"));
+  nan_on({});
+  train(0.1);
+  EXPECT_THAT(nan_status(), HasSubstr("on: 1 steps, 1 of them bad; looked at 1 losses, 1 gradients and 1 updates"));
+  nan_off();
 }
 
 TEST(NanWatch, names_can_be_told_later) {

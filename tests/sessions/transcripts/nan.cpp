@@ -42,5 +42,26 @@ weights.square().sum().backward();
 %nan on
 torch::Tensor v = torch::ones({2}).set_requires_grad(true);
 if (rank == 2) (v * 1000).exp().sum().backward(); else v.sum().backward();
-%nan status
 %nan off
+
+// %% a watch
+%nan on
+
+// %% a module that came later
+torch::nn::Linear later(4, 2);
+torch::optim::SGD descent(later->parameters(), 1e38);
+
+// %% it is known by its name tags=["expects-finding=nan:inf"]
+(later(torch::ones({4, 4})).sum() * 100).backward();
+descent.step();
+
+// %% another one
+later = torch::nn::Linear(3, 1);
+torch::optim::SGD gentle(later->parameters(), 0.1), steeper(later->parameters(), 1e38);
+later(torch::ones({4, 3})).sum().backward();
+gentle.step();
+
+// %% under the same name, on one rank tags=["expects-finding=nan:inf"]
+later->zero_grad();
+(later(torch::ones({4, 3})).sum() * (rank == 1 ? 100 : 0)).backward();
+steeper.step();
