@@ -395,7 +395,7 @@ TEST(Grads, NobodyHasAGradientIsANote) {
     loss_of(net.forward(batch(rank), false)).backward();
     for (auto* layer : {&net.first, &net.second}) all_reduce_gradients(**layer, 2);
     const Report report = grads(net, quickly());
-    expect_one(report, "unused", RankSet::all(2), "2 of 6 gradients", Severity::note);
+    expect_one(report, "unused", RankSet::all(2), "no rank has a gradient for 2 of 6 parameters", Severity::note);
     EXPECT_THAT(names(report.findings[0]), ElementsAre("spare.weight", "spare.bias"));
   });
 }
@@ -569,7 +569,8 @@ TEST(GradsLocal, MissingBeforeTheReductionIsAFaultWhereItCantBeMended) {
     expect_one(grads(simple, quickly().local(true)), "missing", RankSet{1}, "sync_gradients()");
     Net bare;
     loss_of(bare.forward(batch(rank), rank == 0)).backward();
-    expect_one(grads(bare, quickly().local(true)), "missing", RankSet{1}, "2 of 6 gradients", Severity::note);
+    expect_one(grads(bare, quickly().local(true)), "missing", RankSet{1},
+               "rank 1 has no gradient for 2 of 6 parameters", Severity::note);
   });
 }
 
