@@ -19,6 +19,12 @@ bool is(const Calls& calls, int64_t seq, const CollectiveRecord& what) {
   return found != calls.end() && fit_together(*found->second, what);
 }
 
+/// Whether the rank makes `what` from the same place of its code as the call of that number.
+bool same_site(const Calls& calls, int64_t seq, const CollectiveRecord& what) {
+  const auto found = calls.find(seq);
+  return found != calls.end() && what.call_site != 0 && found->second->call_site == what.call_site;
+}
+
 }  // namespace
 
 std::optional<OrderMismatch> order_mismatch(const std::vector<CollectiveRecord>& a,
@@ -31,8 +37,11 @@ std::optional<OrderMismatch> order_mismatch(const std::vector<CollectiveRecord>&
   const auto last = first.find(seq - 1);
   for (auto k = std::make_reverse_iterator(x); k != first.rend(); ++k) {
     const int64_t n = k->first;
-    // In a loop each call follows the other: what came before this place tells which of the two is next.
-    if (last != first.end() && !is(first, n - 1, *last->second)) continue;
+    // In a loop each call follows the other: what came before this place tells which of the two is next. Where it does not,
+    // in the second turn, two lines of code tell that this is not one call whose tensor has another shape.
+    const bool two_lines =
+        same_site(first, n, *x->second) && same_site(second, n + 1, *y->second) && !same_site(second, n, *y->second);
+    if (last != first.end() && !is(first, n - 1, *last->second) && !two_lines) continue;
     if (is(first, n, *x->second) && is(second, n, *x->second) && is(first, n + 1, *y->second) &&
         is(second, n + 1, *y->second))
       return OrderMismatch{.before = n};

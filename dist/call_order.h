@@ -16,7 +16,8 @@ struct OrderMismatch {
 };
 
 /// `a`, `b`: records of two ranks, oldest first, with their different calls as number `seq` of `group` among them. Nothing
-/// where the records do not show it.
+/// where the records do not show it. One earlier turn of a loop is enough where the two calls stand on different lines; calls of
+/// one line (a loop over tensors) need two, since a tensor may simply have another shape this time.
 std::optional<OrderMismatch> order_mismatch(const std::vector<CollectiveRecord>& a,
                                             const std::vector<CollectiveRecord>& b, const std::string& group,
                                             int64_t seq);

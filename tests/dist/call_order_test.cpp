@@ -22,6 +22,12 @@ std::vector<CollectiveRecord> calls(const std::string& letters, int64_t first = 
   return records;
 }
 
+std::vector<CollectiveRecord> on_lines(const std::string& letters, const std::vector<uint64_t>& lines) {
+  auto records = calls(letters);
+  for (size_t i = 0; i < records.size(); ++i) records[i].call_site = lines[i];
+  return records;
+}
+
 TEST(CallOrder, EachCalledWhatTheOtherCalledNext) {
   const auto order = order_mismatch(calls("ab"), calls("ba"), "default", 1);
   ASSERT_TRUE(order);
@@ -34,6 +40,21 @@ TEST(CallOrder, TheUsualOrderShowsWhoIsEarly) {
   EXPECT_FALSE(order->swapped);
   EXPECT_EQ(order->before, 3);
   EXPECT_FALSE(order_mismatch(calls("ababb"), calls("ababa"), "default", 5)) << "after b comes a";
+}
+
+TEST(CallOrder, OneEarlierTurnIsEnoughWhereTheCallsStandOnDifferentLines) {
+  const auto order = order_mismatch(on_lines("caba", {9, 4, 5, 4}), on_lines("cabb", {9, 4, 5, 5}), "default", 4);
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->before, 2);
+  EXPECT_TRUE(order_mismatch(on_lines("aba", {4, 5, 4}), on_lines("abb", {4, 5, 5}), "default", 3));
+}
+
+TEST(CallOrder, AnotherShapeInOneLineIsNoOrder) {
+  // The last batch of an epoch is smaller, and in the next epoch one rank's first batch is.
+  EXPECT_FALSE(order_mismatch(on_lines("aba", {4, 4, 4}), on_lines("abb", {4, 4, 4}), "default", 3));
+  EXPECT_FALSE(order_mismatch(on_lines("aba", {4, 5, 4}), on_lines("abb", {4, 5, 4}), "default", 3))
+      << "the first line of both, with the other's shape on one rank";
+  EXPECT_FALSE(order_mismatch(calls("caba"), calls("cabb"), "default", 4)) << "lines that are not known";
 }
 
 TEST(CallOrder, OtherCallsAreNoOrder) {
