@@ -71,11 +71,14 @@ RankContext::RankContext(ContextOptions options)
                                        .group_rank = options_.rank,
                                        .backend = options_.backend,
                                        .timeout = options_.timeout});
-  // A rank that is in new_group waits in the store, where closed connections do not free it.
-  entry.group->set_mismatch_hook([this](int64_t seq) {
+  // A rank that is in new_group waits in the store, where closed connections do not free it. It may be in a
+  // later one: the one that does not match went well where its members agree.
+  entry.group->set_mismatch_hook([this](int64_t seq, const std::set<int64_t>& calls) {
     try {
-      options_.store->set(fmt::format("generation-{}/new-group-{}/rank-{}", generation_, seq, options_.rank),
-                          json{{"mismatch", seq}}.dump());
+      for (const int64_t call : calls)  // what this rank said of calls before `seq` may still be read
+        if (call >= seq)
+          options_.store->set(fmt::format("generation-{}/new-group-{}/rank-{}", generation_, call, options_.rank),
+                              json{{"mismatch", seq}}.dump());
     } catch (const std::exception&) {
       // Without the store nobody can be told; whoever waits there has lost it, too.
     }
@@ -287,6 +290,7 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
       std::lock_guard lock(mutex_);
       groups_.push_back(entry);  // before it is connected: abort() frees what it finds here
     }
+    if (whole) all.group->throw_if_mismatched();  // whoever sees one from here on tells those that wait in the store
     if (me != ranks.end()) connect({entry}, key, members, options_.connect_timeout, generation_, aborts);
   } catch (...) {  // for the log
     forget(entry);

@@ -250,6 +250,17 @@ int64_t WatchedGroup::mismatch_seen_by_anyone() const {
   return 0;
 }
 
+std::set<int64_t> WatchedGroup::where_ranks_are() const {
+  std::set<int64_t> calls{slot_in_log().last_entered.load(std::memory_order_seq_cst)};
+  for (const PeerInGroup& peer : peers_)
+    if (peer.peer.log) calls.insert(peer.peer.log->group(peer.slot).last_entered.load(std::memory_order_seq_cst));
+  return calls;
+}
+
+void WatchedGroup::throw_if_mismatched() {
+  if (const int64_t seq = mismatch_seen_by_anyone()) raise_mismatch(seq);
+}
+
 void WatchedGroup::raise_mismatch(int64_t seq) {
   constexpr size_t kRecent = 200;  // entries in which the usual order of the calls is looked for
   std::map<int, CalledHere> called;
@@ -273,7 +284,7 @@ void WatchedGroup::raise_mismatch(int64_t seq) {
       missing.insert(peer.peer.rank);
   }
   const CollectiveMismatch mismatch = make_mismatch(identity_.name, seq, called, missing, reader);
-  if (mismatch_hook_) mismatch_hook_(seq);
+  if (mismatch_hook_) mismatch_hook_(seq, where_ranks_are());
   break_off(BreakCause::mismatch,
             fmt::format("group {} was shut down because {}. {}", identity_.name, mismatch.what(), kRebuild));
   throw mismatch;
@@ -290,7 +301,7 @@ void WatchedGroup::fail(const Entered& entered, std::exception_ptr error) {
     if (abort_->set) throw Aborted(fmt::format("{} was aborted: {}", what, abort_->reason), abort_->reason);
   };
   throw_if_aborted();
-  if (const int64_t seq = mismatch_seen_by_anyone()) raise_mismatch(seq);
+  throw_if_mismatched();
   if (contains(text, {"Timed out", "timed out", "timeout caused"})) {
     RankSet missing;
     for (const PeerInGroup& peer : peers_)
@@ -338,7 +349,7 @@ void WatchedGroup::throw_peer_left(const std::string& what) {
     }
     if (!dead.empty() || !aborted.empty() || !closed.empty()) break;
   }
-  if (const int64_t seq = mismatch_seen_by_anyone()) raise_mismatch(seq);
+  throw_if_mismatched();
 
   RankSet left = dead;
   std::string why = "the process has died";

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -90,8 +91,11 @@ class WatchedGroup {
 
   /// Throws CollectiveMismatch for number `seq`, where this rank or another saw one, and shuts the connections.
   [[noreturn]] void raise_mismatch(int64_t seq);
-  /// Called before a mismatch is thrown; set before the group is used.
-  void set_mismatch_hook(std::function<void(int64_t seq)> hook) { mismatch_hook_ = std::move(hook); }
+  /// The same where a mismatch was seen before by whomever; for calls that wait elsewhere than in this group's connections.
+  void throw_if_mismatched();
+  /// Called before a mismatch at number `seq` is thrown; `calls`: where ranks are by now. Set before the group is used.
+  using MismatchHook = std::function<void(int64_t seq, const std::set<int64_t>& calls)>;
+  void set_mismatch_hook(MismatchHook hook) { mismatch_hook_ = std::move(hook); }
 
   /// For good: the peers' waits say that this rank has closed the group.
   void close() noexcept;
@@ -110,6 +114,7 @@ class WatchedGroup {
   std::optional<uint64_t> entry_of_peer(const PeerInGroup& peer, int64_t seq) const;
   void wait_for_arrivals(int64_t seq) const;
   int64_t mismatch_seen_by_anyone() const;
+  std::set<int64_t> where_ranks_are() const;
   [[noreturn]] void throw_peer_left(const std::string& what);
 
   const Identity identity_;
@@ -124,7 +129,7 @@ class WatchedGroup {
   mutable std::mutex mutex_;  // connector_, message_
   std::shared_ptr<BackendConnector> connector_;
   std::string message_;  // why it is unusable
-  std::function<void(int64_t)> mismatch_hook_;
+  MismatchHook mismatch_hook_;
 };
 
 }  // namespace lockstep::dist

@@ -196,6 +196,12 @@ const Mismatch kMismatches[] = {
        dist::barrier();
      },
      "shape_mismatch", "rank 1 called new_group [1] as #2 of group default"},
+    {"NewGroupOfMembersOnly",
+     [](int rank, int size) {  // which goes well among them: they wait for rank 1 in the next one
+       if (rank != 1) dist::new_group({0, size - 1});
+       dist::new_group();
+     },
+     "shape_mismatch", "rank 1 called new_group [0, 1, 2] as #2 of group default"},
     {"Splits",
      [](int rank, int size) {
        std::vector<int64_t> outputs(static_cast<size_t>(size), 2), inputs(static_cast<size_t>(size), 2);
