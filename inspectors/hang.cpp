@@ -6,6 +6,7 @@
 
 #include "dist/process_identity.h"
 #include "inspectors/hang_analysis.h"
+#include "inspectors/hang_state.h"
 #include "inspectors/straggler.h"
 
 namespace lockstep::inspect {

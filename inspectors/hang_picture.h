@@ -18,6 +18,8 @@ struct RankWait {
   std::string where;  // "cell 7, line 4"
   /// Ranks that will not come, where the rank itself has said so.
   RankSet missing = {};
+  /// It is over: another rank left it, and that ended this rank's cell (hang_aftermath.h).
+  bool broken = false;
 };
 
 struct RankPicture {
@@ -33,6 +35,7 @@ struct RankPicture {
   std::string how;  // of a rank that left: ok, error, interrupted, aborted
   std::string error_type;  // of a rank that threw or died: "std::runtime_error", "SIGSEGV"
   std::string error_text;
+  bool consequence = false;  // that error says that another rank is the cause
   std::string where;  // line of a cell in which it is, threw or died
   std::vector<StackFrame> stack;  // of the thread that runs cells, innermost first
   Activity activity = Activity::unknown;

@@ -53,7 +53,7 @@ std::optional<Finding> look_at_group(const HangPicture& picture, const dist::Log
     ++waited;
     ++last[last_come->first];
   }
-  if (steps < options.collectives || waited * 2 < options.collectives) return std::nullopt;
+  if (steps + 1 < options.collectives || waited * 2 < options.collectives) return std::nullopt;
 
   for (const auto& [rank, times] : last) {
     if (times < options.often * waited) continue;

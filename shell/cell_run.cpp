@@ -69,9 +69,11 @@ RankSet CellRun::active() const { return in(Phase::loading) | in(Phase::running)
 
 std::string CellRun::status() const {
   if (!first_cause_.empty()) return first_cause_;
+  // Consequences alone: ranks that were freed say that it hung, whatever the others ran into.
+  std::string status = "ok";
   for (const auto& [rank, state] : states_)
-    if (!state.status.empty() && state.status != "ok") return state.status;
-  return "ok";
+    if (status != "aborted" && !state.status.empty() && state.status != "ok") status = state.status;
+  return status;
 }
 
 std::map<int, std::string> CellRun::rank_status() const {

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "dist/errors.h"
 #include "inspectors/hang_analysis.h"
+#include "inspectors/hang_needs.h"
+#include "inspectors/hang_state.h"
 #include "inspectors/hang_words.h"
 #include "inspectors/straggler.h"
 
@@ -29,7 +32,8 @@ constexpr milliseconds kAnswerLimit{300};
 constexpr milliseconds kTellWait{2000};
 constexpr milliseconds kFirstAgain{100}, kLastAgain{400};
 constexpr size_t kFewRecords = 8;
-constexpr int kFirstStraggler = 16;  // long waits, until one is looked for; then 32, 64, …
+// Long waits, until a straggler is looked for; then twice as many each time, and once more when the cell ends.
+constexpr int kFirstStraggler = 20;
 
 std::vector<inspect::StackFrame> frames_of(const nlohmann::json& answer) {
   std::vector<inspect::StackFrame> frames;
@@ -115,6 +119,8 @@ void HangReporter::left(int rank, const std::string& how) {
   ++leavings_[rank];
   how_left_[rank] = how;
   const auto cells = host_.cells();
+  for (CellRun* run : cells)
+    if (run->over() && run->ranks().contains(rank)) look_back(*run);
   if (std::any_of(cells.begin(), cells.end(), [](const CellRun* run) { return !run->over(); })) tell_peers_soon();
 }
 
@@ -167,7 +173,8 @@ void HangReporter::report_soon(bool at_once) {
 
 void HangReporter::long_wait(const CellRun& run, int, const protocol::LongWait&) {
   const int count = ++long_waits_[run.id()];
-  if (count >= kFirstStraggler && (count & (count - 1)) == 0) look_at_straggler(run);
+  if (count % kFirstStraggler == 0 && std::has_single_bit(static_cast<unsigned>(count / kFirstStraggler)))
+    look_at_straggler(run);
   if (!logs_) logs_ = loop_.at(Clock::now() + kLogsLater, [this] { logs_.reset(), look_at_logs(); });
   tell_waits_later();
 }
@@ -201,6 +208,16 @@ void HangReporter::look_at_logs() {
       return;
     }
   }
+}
+
+/// A cell is over. Where a rank died, or closed a group, the others may have left the cell before anybody could see them wait.
+void HangReporter::look_back(const CellRun& run) {
+  if (long_waits_.contains(run.id())) look_at_straggler(run);
+  const auto errors = run.errors();
+  if (std::all_of(errors.begin(), errors.end(), [](const auto& each) { return each.second.root_cause; })) return;
+  for (auto& hang : inspect::analyse_hang(picture(&run, {})).proven)
+    if ((hang.finding.kind == "died" || hang.finding.kind == "left_group") && told_.insert(hang.key).second)
+      host_.add_finding(std::move(hang.finding), run.number());
 }
 
 void HangReporter::look_at_straggler(const CellRun& run) {
@@ -315,6 +332,7 @@ HangPicture HangReporter::picture(const CellRun* run, const std::map<int, nlohma
     if (const auto error = errors.find(number); error != errors.end()) {
       rank.error_type = error->second.type;
       rank.error_text = error->second.message;
+      rank.consequence = !error->second.root_cause;
       rank.where = error->second.where;
     }
     inspect::read_log(rank, log_path(number), recent);
@@ -370,7 +388,7 @@ void HangReporter::report(CellRun& run, const HangPicture& picture) {
       told_waits_.insert({run.id(), rank, static_cast<int64_t>(wait.call.entry)});
       host_.emit(RankEvent{rank, "waiting", inspect::rank_sentence(picture, waits) + ", in vain"});
     }
-    if (told_.insert(hang.key).second) host_.add_finding(std::move(hang.finding), run.number());
+    if (!hang.consequence && told_.insert(hang.key).second) host_.add_finding(std::move(hang.finding), run.number());
   }
   const RankSet waiting = run.in(CellRun::Phase::waiting);
   if (options_.abort_hangs && !waiting.empty())

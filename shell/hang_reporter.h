@@ -95,6 +95,7 @@ class HangReporter {
   void report(CellRun& run, const inspect::HangPicture& picture);
   void tell_waits(const CellRun& run, const inspect::HangPicture& picture);
   void tell_waits_later();
+  void look_back(const CellRun& run);
   void look_at_straggler(const CellRun& run);
   void time_limit();
   void arm_time_limit();

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "inspectors/hang_analysis.h"
+#include "inspectors/hang_needs.h"
+#include "inspectors/hang_state.h"
 #include "inspectors/hang_words.h"
 #include "protocol/error.h"
 #include "shell/session_impl.h"

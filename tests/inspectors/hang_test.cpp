@@ -9,6 +9,8 @@
 
 #include "dist/errors.h"
 #include "inspectors/hang_analysis.h"
+#include "inspectors/hang_needs.h"
+#include "inspectors/hang_state.h"
 #include "tests/inspectors/made_up_ranks.h"
 
 namespace lockstep::inspect {
@@ -107,7 +109,7 @@ TEST(Hang, WhoWaitsForOneThatWaitsInVainIsAConsequence) {
 TEST(Hang, AGroupThatWasDestroyedElsewhere) {
   MadeUp ranks(2);
   ranks.add_group("group_1", {0, 1});
-  std::erase_if(ranks.at(1).groups, [](const auto& group) { return group.name == "group_1"; });
+  ranks.destroys(1, "group_1");
   ranks.enters(0, "barrier", "group_1");
   const Finding finding = only(ranks);
   EXPECT_EQ(finding.kind, "left_group");
@@ -247,6 +249,123 @@ TEST(Hang, ANewGroupThatOneMemberDoesNotMake) {
   expect_nothing(others);
 }
 
+// ---- Consequences: ranks that left because another one broke their collective ------------------------------------------
+
+TEST(Aftermath, OfADeath) {
+  MadeUp ranks(3);
+  for (int r : {0, 1, 2}) ranks.done(r, "barrier");
+  for (int r : {0, 2}) ranks.enters(r, "all_reduce"), ranks.breaks_off(r);
+  ranks.dies(1);
+  const Finding finding = only(ranks);
+  EXPECT_EQ(finding.verdict, "dead");
+  EXPECT_EQ(finding.kind, "died");
+  EXPECT_EQ(finding.ranks, RankSet{1});
+  EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
+  EXPECT_EQ(finding.op->seq, 2);
+  EXPECT_EQ(finding.where, "cell 7, line 4");
+  EXPECT_EQ(finding.message, "ranks 0,2 waited in all_reduce #2 (cell 7, line 4), and rank 1 died of SIGKILL");
+}
+
+TEST(Aftermath, OfADeathInTheCollectiveItself) {
+  MadeUp ranks(3);
+  for (int r : {0, 1, 2}) ranks.enters(r, "broadcast", {.root = 2});
+  for (int r : {0, 2}) ranks.breaks_off(r);
+  ranks.dies(1);  // not the root: data may have had to come through it
+  EXPECT_EQ(only(ranks).ranks, RankSet{1});
+}
+
+TEST(Aftermath, WhoClosedTheGroupIsTheCause) {
+  MadeUp ranks(2);
+  ranks.add_group("group_1", {0, 1});
+  for (int r : {0, 1}) ranks.done(r, "all_reduce", {.group = "group_1"});
+  ranks.enters(0, "all_reduce", "group_1");
+  ranks.breaks_off(0);
+  ranks.destroys(1, "group_1");
+  ranks.enters(1, "barrier");
+  const Finding finding = only(ranks);
+  EXPECT_EQ(finding.kind, "left_group");
+  EXPECT_EQ(finding.ranks, RankSet{1});
+  EXPECT_EQ(finding.reference_ranks, RankSet{0});
+  EXPECT_EQ(finding.op->name, "all_reduce");
+  EXPECT_THAT(finding.message, HasSubstr("rank 0 waited in all_reduce #2 of group_1 (cell 7, line 4), and rank 1 has "
+                                         "destroyed the group; because of that rank 1 waits in barrier #1"));
+}
+
+TEST(Aftermath, WhoClosedTheGroupAndFinishedIsTheCause) {
+  MadeUp ranks(2);
+  ranks.add_group("group_1", {0, 1});
+  ranks.enters(0, "all_reduce", "group_1");
+  ranks.breaks_off(0);
+  ranks.destroys(1, "group_1");
+  ranks.finishes(1);
+  EXPECT_EQ(only(ranks).kind, "left_group");
+}
+
+TEST(Aftermath, WhoWaitsForOneThatWasBrokenOffIsAConsequence) {
+  MadeUp ranks(4);
+  ranks.add_group("group_1", {0, 1});
+  ranks.add_group("group_2", {0, 2});
+  ranks.add_group("group_3", {2, 3});
+  ranks.enters(0, "all_reduce", "group_1");
+  ranks.breaks_off(0);
+  ranks.dies(1);
+  ranks.enters(2, "recv", {.group = "group_2", .root = 0});
+  ranks.breaks_off(2);  // rank 0 shut its connections when it failed
+  ranks.enters(3, "barrier", "group_3");
+  const Finding finding = only(ranks);
+  EXPECT_EQ(finding.verdict, "dead");
+  EXPECT_EQ(finding.ranks, RankSet{1});
+  EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2, 3}));
+}
+
+TEST(Aftermath, WhoFailedInTheCollectiveIsTheCause) {
+  MadeUp ranks(3);
+  ranks.add_group("group_1", {0, 2});
+  for (int r : {0, 1}) ranks.enters(r, "all_reduce"), ranks.breaks_off(r);
+  ranks.at(1).consequence = false;  // the transport refused what it gave
+  ranks.at(1).error_type = "lockstep::dist::Error";
+  ranks.enters(2, "barrier", "group_1");
+  const Finding finding = only(ranks);
+  EXPECT_EQ(finding.kind, "threw");
+  EXPECT_EQ(finding.ranks, RankSet{1});
+  EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
+}
+
+TEST(Aftermath, ABrokenConnectionThatNobodyExplainsIsThatRanks) {
+  MadeUp ranks(3);
+  ranks.add_group("group_1", {1, 2});
+  for (int r : {0, 1}) ranks.enters(r, "all_reduce"), ranks.breaks_off(r);
+  ranks.enters(2, "barrier", "group_1");
+  const Finding finding = only(ranks);
+  EXPECT_EQ(finding.kind, "threw");
+  EXPECT_EQ(finding.ranks, RankSet{1});
+}
+
+TEST(Aftermath, WhoFinishedIsNotBlamedForWhatAnotherBroke) {
+  MadeUp ranks(3);
+  ranks.done(2, "all_reduce");
+  ranks.finishes(2);
+  ranks.enters(0, "all_reduce");
+  ranks.breaks_off(0);
+  ranks.dies(1);
+  EXPECT_EQ(only(ranks).ranks, RankSet{1});
+}
+
+TEST(Aftermath, OfCallsThatDidNotMatchIsNoFaultOfItsOwn) {
+  MadeUp ranks(3);
+  ranks.add_group("group_1", {0, 2});
+  ranks.throws(0, "lockstep::dist::CollectiveMismatch");
+  ranks.throws(1, "lockstep::dist::CollectiveMismatch");
+  ranks.enters(2, "barrier", "group_1");
+  const auto analysis = analyse_hang(ranks.picture);
+  ASSERT_EQ(analysis.proven.size(), 1u) << "it waits in vain all the same";
+  EXPECT_TRUE(analysis.proven[0].consequence);
+  MadeUp others(2);
+  others.throws(1);
+  others.enters(0, "barrier");
+  EXPECT_FALSE(analyse_hang(others.picture).proven.at(0).consequence);
+}
+
 // ---- Calls that do not match, where nobody compared them ---------------------------------------------------------------
 
 TEST(Hang, AnotherOperationAtTheSamePlace) {
@@ -262,6 +381,19 @@ TEST(Hang, AnotherOperationAtTheSamePlace) {
   EXPECT_TRUE(finding.message.starts_with(
       "rank 1 called broadcast float32 [2] root 0 (cell 7, line 9), ranks 0,2 called all_reduce float32 [2] SUM (cell "
       "7, line 4) as #1 of group default"));
+}
+
+TEST(Hang, CallsThatARankHasComparedAreItsToTell) {
+  MadeUp ranks(3);
+  ranks.enters(0, "all_reduce");
+  ranks.enters(1, "barrier");
+  ranks.at(1).waits.clear();  // it has not entered, and gives rank 2 the time to come
+  ranks.at(1).recent.back().state = dist::CollectiveState::failed;
+  expect_nothing(ranks);
+  ranks.throws(1, "lockstep::dist::CollectiveMismatch");
+  for (const auto& hang : analyse_hang(ranks.picture).proven) EXPECT_TRUE(hang.consequence) << hang.finding.message;
+  ranks.at(1).error_type = "lockstep::dist::Error";  // nobody compared: the transport refused it
+  EXPECT_EQ(analyse_hang(ranks.picture).proven.at(0).finding.verdict, "op_mismatch");
 }
 
 TEST(Hang, AnotherShapeDtypeRootOrReduceOperation) {

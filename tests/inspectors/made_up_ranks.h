@@ -82,6 +82,20 @@ class MadeUp {
     at(rank).error_text = text;
     at(rank).where = "cell 7, line 3";
   }
+  /// The collective that it sits in breaks, because of another rank, and that ends its cell.
+  void breaks_off(int rank) {
+    auto& waits = at(rank).waits;
+    for (auto& record : at(rank).recent)
+      if (record.entry == waits.back().call.entry) record.state = dist::CollectiveState::failed;
+    const std::string where = waits.back().where;
+    waits.clear();
+    throws(rank, "lockstep::dist::PeerLeft", "a rank left");
+    at(rank).where = where;
+    at(rank).consequence = true;
+  }
+  void destroys(int rank, const std::string& group) {
+    std::erase_if(at(rank).groups, [&](const auto& each) { return each.name == group; });
+  }
   void dies(int rank) {
     at(rank).place = RankPicture::Place::dead;
     at(rank).error_type = "SIGKILL";

@@ -44,6 +44,11 @@ TEST(Straggler, OfTwo) {
   EXPECT_EQ(after(2, 30, [](int rank, int) { return rank == 0 ? 30 : 10; })->ranks, RankSet{0});
 }
 
+TEST(Straggler, OfTwentyCollectives) {
+  EXPECT_TRUE(after(2, 20, [](int rank, int) { return rank == 0 ? 30 : 10; }));
+  EXPECT_FALSE(after(2, 19, [](int rank, int) { return rank == 0 ? 30 : 10; }));
+}
+
 TEST(Straggler, NotAfterAFewSteps) {
   EXPECT_FALSE(after(2, 15, [](int rank, int) { return rank == 0 ? 30 : 10; }));
 }

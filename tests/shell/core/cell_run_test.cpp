@@ -67,6 +67,14 @@ TEST(CellRun, ConsequencesAloneAreStillNoSuccess) {
   EXPECT_EQ(run.status(), "aborted");
 }
 
+TEST(CellRun, OfConsequencesAnAbortSaysWhatItWas) {
+  auto run = running(3);
+  run.done(0, done("error", false));  // another rank closed their group
+  run.done(1, done("aborted", false));
+  run.done(2, done("error", false));
+  EXPECT_EQ(run.status(), "aborted");
+}
+
 TEST(CellRun, StuckWhenAllThatAreLeftWait) {
   auto run = running(3);
   run.waiting(0, {});
