@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "dist/call_context.h"
+#include "dist/caller.h"
 #include "dist/collective_listener.h"
 #include "dist/sigpipe.h"
 #include "dist/watched_work.h"
@@ -32,7 +33,7 @@ struct WatchedBackend::Call {
     fields.root = root;
     fields.tensor_count = static_cast<int>(tensors.size());
     if (reduce_op) fields.reduce_op = static_cast<uint8_t>(*reduce_op);
-    if (context) fields.call_site = context->site();
+    fields.call_site = context ? context->site() : find_caller();
     uint64_t hash = mix(static_cast<uint64_t>(fields.op) << 16 | fields.reduce_op, static_cast<uint64_t>(root) + 2);
     bool first = true;
     for (const at::Tensor& tensor : tensors) {
