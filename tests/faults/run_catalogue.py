@@ -37,13 +37,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 PAGE = FOLDER.parent.parent / "docs" / "diagnosis.md"
 
 # NAME or healthy/NAME: what is wrong with the answer.
-known_misses = {
-    "collectives_new_group": "in one run of two the ranks that wait for the one that threw are told as a second fault",
-    "collectives_order_second_step": "told as shape_mismatch: one earlier step is not taken as proof of the order",
-    "hang_dead_rank": "the death is in errors and in the exit code; there is no finding",
-    "hang_left_group": "the rank that noticed is blamed, and not the one that closed the group",
-    "hang_straggler_soon": "looked for after 16 waits and after 32 only",
-}
+known_misses = {}
 
 
 def rank_list(text):

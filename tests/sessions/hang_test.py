@@ -125,6 +125,56 @@ else dist::all_reduce(t);
     check("(cell 1, line 2)" in finding["message"] and "(cell 1, line 3)" in finding["message"], f"{finding['message']}")
 
 
+def test_calls_of_a_backward_pass_have_its_line():
+    finding, session, _ = finding_of("""torch::nn::Linear model(4, 2);
+ddp::DistributedDataParallel net(model);
+auto out = net(torch::ones({3, 4})).sum();
+if (rank == 1) dist::barrier();
+out.backward();
+""", 3, code=1)
+    check(finding["verdict"] == "op_mismatch" and finding["ranks"] == [1], f"{finding}")
+    for part in ("barrier as", "(cell 1, line 4), ranks 0,2 all_reduce float32 [10] SUM (cell 1, line 5)"):
+        check(part in finding["message"], f"{finding['message']}")
+
+
+def test_a_death_names_what_the_others_waited_in():
+    session = Session("""// %% dies
+#include <csignal>
+auto t = torch::ones({2});
+dist::all_reduce(t);
+if (rank == 1) raise(SIGKILL);
+dist::all_reduce(t);
+// %% next
+std::cout << "next" << std::endl;
+""", "-n", "3", "--keep-going")
+    check(session.finish() == 5, "exit code")
+    faults = [e for e in session.of("finding") if e["severity"] == "fault"]
+    check(len(faults) == 1 and faults[0]["verdict"] == "dead" and faults[0]["ranks"] == [1], f"{faults}")
+    check(faults[0]["op"]["seq"] == 2 and faults[0]["where"] == "cell 1, line 5", f"{faults}")
+    last = [e for e in session.of("output") if "next" in e.get("text", "")]
+    check(last and last[0]["ranks"] == [0, 2], "the others did not go on")
+
+
+def test_who_closed_a_group_is_named_where_nobody_waits_any_more():
+    finding, _, statuses = finding_of("""auto side = dist::new_group({0, 1});
+auto t = torch::ones({2});
+if (rank == 1) dist::destroy_process_group(side);
+else dist::all_reduce(t, dist::ReduceOp::SUM, side);
+""", 2, code=1)
+    check(finding["kind"] == "left_group" and finding["ranks"] == [1], f"{finding}")
+    check("rank 0 waited in all_reduce #1 of group_1 (cell 1, line 4)" in finding["message"], f"{finding['message']}")
+
+
+def test_whoever_waits_after_a_mismatch_is_no_second_fault():
+    finding, _, _ = finding_of("""auto side = dist::new_group({1, 2});
+auto t = torch::ones({2});
+if (rank == 2) dist::barrier(side);
+else if (rank == 0) dist::all_reduce(t);
+else dist::barrier();
+""", 3, code=1)
+    check(finding["inspector"] == "collectives" and finding["verdict"] == "op_mismatch", f"{finding}")
+
+
 def test_the_same_calls_in_another_order():
     finding, _, _ = finding_of("""auto t = torch::ones({2});
 auto u = torch::ones({3});
