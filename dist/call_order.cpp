@@ -29,7 +29,7 @@ bool same_site(const Calls& calls, int64_t seq, const CollectiveRecord& what) {
 
 std::optional<OrderMismatch> order_mismatch(const std::vector<CollectiveRecord>& a,
                                             const std::vector<CollectiveRecord>& b, const std::string& group,
-                                            int64_t seq) {
+                                            int64_t seq, OrderProof proof) {
   const Calls first = calls_of(a, group), second = calls_of(b, group);
   const auto x = first.find(seq), y = second.find(seq);
   if (x == first.end() || y == second.end() || fit_together(*x->second, *y->second)) return std::nullopt;
@@ -37,11 +37,13 @@ std::optional<OrderMismatch> order_mismatch(const std::vector<CollectiveRecord>&
   const auto last = first.find(seq - 1);
   for (auto k = std::make_reverse_iterator(x); k != first.rend(); ++k) {
     const int64_t n = k->first;
-    // In a loop each call follows the other: what came before this place tells which of the two is next. Where it does not,
-    // in the second turn, two lines of code tell that this is not one call whose tensor has another shape.
-    const bool two_lines =
-        same_site(first, n, *x->second) && same_site(second, n + 1, *y->second) && !same_site(second, n, *y->second);
-    if (last != first.end() && !is(first, n - 1, *last->second) && !two_lines) continue;
+    if (proof == OrderProof::turns) {
+      // In a loop each call follows the other: what came before this place tells which of the two is next.
+      if (last != first.end() && !is(first, n - 1, *last->second)) continue;
+    } else if (!same_site(first, n, *x->second) || !same_site(second, n + 1, *y->second) ||
+               same_site(second, n, *y->second)) {
+      continue;  // one line, whose tensor may have another shape this time
+    }
     if (is(first, n, *x->second) && is(second, n, *x->second) && is(first, n + 1, *y->second) &&
         is(second, n + 1, *y->second))
       return OrderMismatch{.before = n};

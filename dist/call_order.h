@@ -15,11 +15,15 @@ struct OrderMismatch {
   int64_t before = 0;    // else: number at which both ranks called A's call, and B's call right after it
 };
 
+enum class OrderProof {
+  turns,  // two earlier turns of a loop, or the calls after this place
+  lines,  // one earlier turn, in which the two calls came from two lines; it may be either that is early
+};
+
 /// `a`, `b`: records of two ranks, oldest first, with their different calls as number `seq` of `group` among them. Nothing
-/// where the records do not show it. One earlier turn of a loop is enough where the two calls stand on different lines; calls of
-/// one line (a loop over tensors) need two, since a tensor may simply have another shape this time.
+/// where the records do not show it. Calls of one line (a loop over tensors) need `turns`: a tensor may have another shape.
 std::optional<OrderMismatch> order_mismatch(const std::vector<CollectiveRecord>& a,
                                             const std::vector<CollectiveRecord>& b, const std::string& group,
-                                            int64_t seq);
+                                            int64_t seq, OrderProof proof = OrderProof::turns);
 
 }  // namespace lockstep::dist

@@ -77,12 +77,12 @@ CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const st
   finding.verdict = camps.size() == 1 ? "shape_mismatch" : verdict_of(smallest.record(), largest.record());
   if (camps.size() == 2) {
     // Whose call came too early? The one that ranks used to make second.
-    auto order = order_mismatch(largest.call->recent, smallest.call->recent, group, seq);
-    const Camp *right = &largest, *early = &smallest;
-    if (!order) {
-      order = order_mismatch(smallest.call->recent, largest.call->recent, group, seq);
-      std::swap(right, early);
-    }
+    std::optional<OrderMismatch> order;
+    const Camp *right = nullptr, *early = nullptr;
+    for (const OrderProof proof : {OrderProof::turns, OrderProof::lines})
+      for (const auto& [usual, odd] : {std::pair{&largest, &smallest}, std::pair{&smallest, &largest}})
+        if (!order && (order = order_mismatch(usual->call->recent, odd->call->recent, group, seq, proof)))
+          right = usual, early = odd;
     if (order) {
       finding.verdict = "order_mismatch";
       text +=

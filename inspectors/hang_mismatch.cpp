@@ -55,9 +55,10 @@ std::vector<ProvenHang> mismatched_calls(const HangPicture& picture) {
                         : odd->dtype != usual->dtype ? "dtype_mismatch"
                         : odd->shape != usual->shape ? "shape_mismatch"
                                                      : "op_mismatch";
-      if (dist::order_mismatch(owners[usual]->recent, owners[odd]->recent, wait.call.group, wait.call.seq) ||
-          dist::order_mismatch(owners[odd]->recent, owners[usual]->recent, wait.call.group, wait.call.seq))
-        finding.verdict = "order_mismatch";
+      for (const auto proof : {dist::OrderProof::turns, dist::OrderProof::lines})
+        for (const auto& [a, b] : {std::pair{usual, odd}, std::pair{odd, usual}})
+          if (dist::order_mismatch(owners[a]->recent, owners[b]->recent, wait.call.group, wait.call.seq, proof))
+            finding.verdict = "order_mismatch";
       RankSet all;
       for (const auto& [ranks, record] : camps) {
         all = all | ranks;

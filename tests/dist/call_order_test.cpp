@@ -43,18 +43,21 @@ TEST(CallOrder, TheUsualOrderShowsWhoIsEarly) {
 }
 
 TEST(CallOrder, OneEarlierTurnIsEnoughWhereTheCallsStandOnDifferentLines) {
-  const auto order = order_mismatch(on_lines("caba", {9, 4, 5, 4}), on_lines("cabb", {9, 4, 5, 5}), "default", 4);
+  const auto order =
+      order_mismatch(on_lines("caba", {9, 4, 5, 4}), on_lines("cabb", {9, 4, 5, 5}), "default", 4, OrderProof::lines);
   ASSERT_TRUE(order);
   EXPECT_EQ(order->before, 2);
-  EXPECT_TRUE(order_mismatch(on_lines("aba", {4, 5, 4}), on_lines("abb", {4, 5, 5}), "default", 3));
+  EXPECT_TRUE(order_mismatch(on_lines("aba", {4, 5, 4}), on_lines("abb", {4, 5, 5}), "default", 3, OrderProof::lines));
+  EXPECT_FALSE(order_mismatch(on_lines("aba", {4, 5, 4}), on_lines("abb", {4, 5, 5}), "default", 3)) << "two turns";
 }
 
 TEST(CallOrder, AnotherShapeInOneLineIsNoOrder) {
   // The last batch of an epoch is smaller, and in the next epoch one rank's first batch is.
-  EXPECT_FALSE(order_mismatch(on_lines("aba", {4, 4, 4}), on_lines("abb", {4, 4, 4}), "default", 3));
-  EXPECT_FALSE(order_mismatch(on_lines("aba", {4, 5, 4}), on_lines("abb", {4, 5, 4}), "default", 3))
+  EXPECT_FALSE(order_mismatch(on_lines("aba", {4, 4, 4}), on_lines("abb", {4, 4, 4}), "default", 3, OrderProof::lines));
+  EXPECT_FALSE(order_mismatch(on_lines("aba", {4, 5, 4}), on_lines("abb", {4, 5, 4}), "default", 3, OrderProof::lines))
       << "the first line of both, with the other's shape on one rank";
-  EXPECT_FALSE(order_mismatch(calls("caba"), calls("cabb"), "default", 4)) << "lines that are not known";
+  EXPECT_FALSE(order_mismatch(calls("caba"), calls("cabb"), "default", 4, OrderProof::lines))
+      << "lines that are not known";
 }
 
 TEST(CallOrder, OtherCallsAreNoOrder) {

@@ -185,6 +185,7 @@ for (int step = 0; step < 3; ++step) {
 }
 """, 2, code=1)
     check(finding["verdict"] == "order_mismatch", f"{finding}")
+    check("so rank 1 left out the first or changed the order" in finding["message"], f"{finding['message']}")
     check("cell 1, line 4" in finding["message"] and "cell 1, line 5" in finding["message"], f"{finding['message']}")
 
 
