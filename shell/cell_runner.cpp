@@ -11,16 +11,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSecondInterrupt{3000};
-// After a time limit: how long an interrupt may take, then an abort of collectives; what is left then is killed.
-constexpr milliseconds kAfterInterrupt{2000};
-constexpr milliseconds kAfterAbort{3000};
-constexpr int kLastStage = 2;
-constexpr milliseconds kAbortLimit{5000};
-constexpr double kRegroupLimit_s = 30;
-constexpr size_t kRepeatableTexts = 256;
-
-milliseconds seconds_to_ms(double s) { return milliseconds(static_cast<int64_t>(s * 1000)); }
+constexpr std::chrono::seconds kRegroupLimit{30};
+constexpr std::chrono::seconds kRegroupGrace{5};  // for the answers
 
 }  // namespace
 
@@ -39,10 +31,7 @@ CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& 
                 if (owed < protocol::kOutputWindow / 4) return;
                 workers_.hub().send(rank, protocol::Credit{std::exchange(owed, 0)});
               }),
-      finding_folder_([this](Finding finding) {
-        findings_.push_back(finding);
-        emit_(FindingEvent{std::move(finding)});
-      }),
+      findings_(loop, [this](Event event) { emit_(std::move(event)); }),
       hangs_(loop, workers, directory, options,
              {.cells =
                   [this] {
@@ -54,19 +43,13 @@ CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& 
               .add_finding = [this](Finding finding, int64_t number) { add_finding(std::move(finding), number, -1); },
               .emit = [this](Event event) { emit_(std::move(event)); },
               .interrupt = [this](const RankSet& ranks) { interrupt(ranks); },
-              .end_what_stays =
-                  [this] {
-                    if (cell_timer_) loop_.cancel(*cell_timer_);
-                    timeout_stage_ = kLastStage;
-                    cell_timer_ = loop_.at(Clock::now() + kAfterAbort, [this] { cell_timeout(); });
-                  }}) {
+              .end_what_stays = [this] { end_what_stays(); }}) {
   folder_.expect(workers_.live());
 }
 
 CellRunner::~CellRunner() {
   cancel_timers();
   if (folder_timer_) loop_.cancel(*folder_timer_);
-  if (finding_timer_) loop_.cancel(*finding_timer_);
   folder_.flush();
 }
 
@@ -81,7 +64,7 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
 
   const int64_t id = ++last_id_;
   if (request.number != id) numbers_[id] = request.number;
-  Object object;
+  CellObject object;
   std::optional<OpenCell> opened = open_again(request, object);
   if (!opened) opened = open_compiled(request, id, result, object);
   if (!opened) return result;
@@ -112,7 +95,7 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
 
 /// Compiled, and loaded on its ranks. Nothing where there is nothing to run: `result` says why.
 std::optional<CellRunner::OpenCell> CellRunner::open_compiled(const CellRequest& request, int64_t id,
-                                                              CodeResult& result, Object& object) {
+                                                              CodeResult& result, CellObject& object) {
   FromCompiler answer;
   if (!compile(request, id, result, answer)) return std::nullopt;
   const auto& compiled = std::get<protocol::Compiled>(answer.response);
@@ -129,28 +112,19 @@ std::optional<CellRunner::OpenCell> CellRunner::open_compiled(const CellRequest&
     result = close(cell);
     return std::nullopt;
   }
-  if (compiled.repeatable && compiled.rendered.empty() && !object.empty) {
-    if (repeatable_.size() == kRepeatableTexts) repeatable_.clear();
-    repeatable_.emplace(source_of(request), object);
-  }
+  if (compiled.repeatable && compiled.rendered.empty() && !object.empty) repeatable_.remember(request, object);
   return cell;
 }
 
 /// The same text again, and nothing has been defined since: its object is there already.
-std::optional<CellRunner::OpenCell> CellRunner::open_again(const CellRequest& request, Object& object) {
-  if (repeatable_since_ != compiler_.definitions()) repeatable_.clear();
-  repeatable_since_ = compiler_.definitions();
-  const auto known = repeatable_.find(source_of(request));
-  if (known == repeatable_.end()) return std::nullopt;
-  object = known->second;
+std::optional<CellRunner::OpenCell> CellRunner::open_again(const CellRequest& request, CellObject& object) {
+  const auto known = repeatable_.find(request, compiler_.definitions());
+  if (!known) return std::nullopt;
+  object = *known;
   directory_.write_cell(request.number, !request.whole_text.empty() ? request.whole_text : request.text);
   const OpenCell cell = open(request, false);
   current_ = cell;
   return cell;
-}
-
-CellRunner::Source CellRunner::source_of(const CellRequest& request) {
-  return {request.text, request.ranks, request.optimize, request.debug, request.directory};
 }
 
 CodeResult CellRunner::run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks,
@@ -262,7 +236,7 @@ void CellRunner::serve_cell(OpenCell cell) {
   });
   hangs_.cell_is_left();
   cancel_timers();
-  finding_folder_.flush();
+  findings_.flush();
 }
 
 void CellRunner::settle(Open& cell, bool loaded) {
@@ -319,13 +293,13 @@ void CellRunner::regroup_if_needed() {
   if (!needs_regroup_ || !busy().empty() || live.empty()) return;
   const int64_t generation = ++generation_;
   regrouped_.clear();
-  workers_.hub().send(live, protocol::Regroup{generation, live, kRegroupLimit_s});
+  workers_.hub().send(live, protocol::Regroup{generation, live, static_cast<double>(kRegroupLimit.count())});
   const auto answered = [&] {
     for (int rank : live& workers_.live())
       if (!regrouped_.contains(rank)) return false;
     return true;
   };
-  loop_.run_until(answered, Clock::now() + seconds_to_ms(kRegroupLimit_s + 5));
+  loop_.run_until(answered, Clock::now() + kRegroupLimit + kRegroupGrace);
   RankSet failed;
   std::string why;
   for (int rank : live& workers_.live()) {
@@ -343,201 +317,6 @@ void CellRunner::regroup_if_needed() {
   }
 }
 
-// ---- Messages -----------------------------------------------------------------------------------------------------------------
-
-void CellRunner::message(FromWorker& from) {
-  const int rank = from.rank;
-  const auto now = Clock::now();
-  std::visit(
-      [&](auto& m) {
-        using M = std::remove_cvref_t<decltype(m)>;
-        if constexpr (std::is_same_v<M, protocol::Output>) {
-          std::string bytes = from.frames.empty() ? std::string() : from.frames[0].to_string();
-          folder_.output(rank, number_of(m.cell), m.stream, std::move(bytes), now);
-          arm_folder();
-          hangs_.output_came();
-        } else if constexpr (std::is_same_v<M, protocol::Value>) {
-          folder_.value(rank, number_of(m.cell), std::move(m.text), std::move(m.data), now);
-          arm_folder();
-        } else if constexpr (std::is_same_v<M, protocol::FindingMessage>) {
-          const int64_t number = number_of(m.finding.cell.value_or(0));
-          add_finding(std::move(m.finding), number, rank);
-        } else if constexpr (std::is_same_v<M, protocol::Loaded>) {
-          loaded(rank, m);
-        } else if constexpr (std::is_same_v<M, protocol::Done>) {
-          done(rank, m);
-        } else if constexpr (std::is_same_v<M, protocol::Waiting>) {
-          if (const auto cell = cell_with(rank); cell != cells_.end() && cell->run.id() == m.cell)
-            hangs_.waiting(cell->run, rank, m);
-        } else if constexpr (std::is_same_v<M, protocol::LongWait>) {
-          if (const auto cell = cell_with(rank); cell != cells_.end() && cell->run.id() == m.cell)
-            hangs_.long_wait(cell->run, rank, m);
-        } else if constexpr (std::is_same_v<M, protocol::Regrouped>) {
-          if (m.generation == generation_) regrouped_[rank] = m;
-        } else if constexpr (std::is_same_v<M, protocol::Reply>) {
-          if (hangs_.reply(rank, m)) return;
-          if (const auto query = replies_.find(m.id); query != replies_.end()) query->second[rank] = std::move(m.body);
-        }
-      },
-      from.message);
-}
-
-CellRunner::OpenCell CellRunner::cell_with(int rank) {
-  return std::find_if(cells_.begin(), cells_.end(), [&](const Open& c) { return c.run.active().contains(rank); });
-}
-
-void CellRunner::loaded(int rank, const protocol::Loaded& message) {
-  const auto cell = cell_with(rank);
-  if (cell == cells_.end() || cell->run.id() != message.cell) return;
-  cell->run.loaded(rank, message);
-  if (message.warning && rank == cell->run.ranks().ranks().front()) say(*message.warning);
-}
-
-void CellRunner::done(int rank, const protocol::Done& message) {
-  hangs_.entered(rank, message.collectives);
-  const auto cell = cell_with(rank);
-  if (cell == cells_.end() || cell->run.id() != message.cell) return;
-  if (message.regroup) needs_regroup_ = true;
-  const bool was_waiting =
-      cell->run.in(CellRun::Phase::waiting).contains(rank) || hangs_.has_told(cell->run.id(), rank);
-  cell->run.done(rank, message);
-  if (was_waiting) emit_(RankEvent{rank, "idle", ""});
-  left(rank, message.status);
-  rank_is_back(cell);
-}
-
-void CellRunner::left(int rank, const std::string& how) {
-  folder_.left(rank, Clock::now());
-  finding_folder_.left(rank);
-  arm_folder();
-  hangs_.left(rank, how);
-}
-
-/// A cell that nobody serves any more is closed when its last rank comes back.
-void CellRunner::rank_is_back(OpenCell cell) {
-  if (!cell->run.over() || current_ == cell) return;
-  CellEvent event = cell->event;
-  const auto result = close(cell);
-  event.status = result.status;
-  event.rank_status = result.rank_status;
-  event.run_ms = result.run_ms;
-  emit_(std::move(event));
-}
-
-void CellRunner::died(int rank, const protocol::CellError& error) {
-  hangs_.died(rank);
-  needs_regroup_ = true;
-  repeatable_.clear();
-  const auto cell = cell_with(rank);
-  const bool mid_cell = cell != cells_.end();
-  const std::string where = mid_cell ? fmt::format(" in cell {}", cell->run.number()) : std::string();
-  const bool by_signal = error.type.starts_with("SIG");
-  emit_(RankEvent{rank, "dead",
-                  (by_signal ? "ended by " + error.type : error.message.substr(0, error.message.find('\n'))) + where});
-  if (!mid_cell) {
-    died_while_idle_.insert(rank);
-    folder_.flush();
-    emit_(ErrorEvent{
-        .cell = 0, .ranks = {rank}, .type = error.type, .message = error.message + " while no cell ran on it"});
-    folder_.left(rank, Clock::now());
-    return;
-  }
-  cell->run.dead(rank, error);
-  left(rank, "dead");
-  rank_is_back(cell);
-}
-
-/// `from`: the rank that found it; -1 for the session itself. What several ranks find alike is one finding.
-void CellRunner::add_finding(Finding finding, int64_t number, int from) {
-  finding.cell = number > 0 ? std::optional(number) : std::nullopt;
-  if (from >= 0) {
-    nlohmann::json alike = finding;
-    if (finding.inspector == "collectives" && finding.op) {  // not every rank has loaded the cells of all calls
-      alike.erase("message");
-      alike.erase("where");
-    }
-    RankSet& sources = finding_sources_[alike.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)];
-    const bool told_by_others = !sources.empty() && !sources.contains(from);
-    if (!told_by_others) sources = {};
-    sources.insert(from);
-    if (told_by_others) return;
-  }
-  const auto cell = cell_with(from);
-  const RankSet may_follow = cell == cells_.end() ? RankSet() : cell->run.active();
-  finding_folder_.add(std::move(finding), from, may_follow, Clock::now());
-  arm_finding_folder();
-}
-
-// ---- Limits and interrupts --------------------------------------------------------------------------------------------------
-
-void CellRunner::start_limits(OpenCell cell) {
-  timeout_stage_ = 0;
-  if (options_.cell_timeout_s > 0)
-    cell_timer_ = loop_.at(Clock::now() + seconds_to_ms(options_.cell_timeout_s), [this] { cell_timeout(); });
-}
-
-void CellRunner::cell_timeout() {
-  cell_timer_.reset();
-  if (!current_) return;
-  CellRun& run = (*current_)->run;
-  switch (timeout_stage_++) {
-    case 0:
-      run.timed_out();
-      interrupt(run.active());
-      cell_timer_ = loop_.at(Clock::now() + kAfterInterrupt, [this] { cell_timeout(); });
-      break;
-    case 1:
-      workers_.hub().send(run.active(), protocol::Abort{"the cell's time is over"});
-      cell_timer_ = loop_.at(Clock::now() + kAfterAbort, [this] { cell_timeout(); });
-      break;
-    default:
-      say(run.active().words() + " could not be interrupted and " + (run.active().size() == 1 ? "is" : "are") +
-          " ended");
-      for (int rank : run.active()) workers_.kill(rank);
-  }
-}
-
-void CellRunner::interrupt(const RankSet& ranks) {
-  for (auto& cell : cells_) {
-    const RankSet inside = cell.run.active() & ranks;
-    workers_.hub().send(inside, protocol::Interrupt{cell.run.id()});
-  }
-}
-
-void CellRunner::abort(const RankSet& ranks, const std::string& reason) {
-  const RankSet meant = busy() & ranks;
-  const RankSet outside = hangs_.outside_collectives(meant);
-  workers_.hub().send(meant, protocol::Abort{reason});
-  loop_.run_until([&] { return (busy() & (meant - outside)).empty(); }, Clock::now() + kAbortLimit);
-}
-
-std::vector<inspect::HangPicture> CellRunner::hang_pictures() {
-  const auto answers = query(workers_.live(), "hang", hangs_.question(), milliseconds(1000));
-  std::vector<inspect::HangPicture> pictures;
-  for (const Open& cell : cells_) pictures.push_back(hangs_.picture(&cell.run, answers));
-  if (pictures.empty()) pictures.push_back(hangs_.picture(nullptr, answers));
-  return pictures;
-}
-
-void CellRunner::user_interrupt() {
-  const auto now = Clock::now();
-  interrupted_ = true;
-  if (compiling_) compiler_.cancel();
-  if (!current_) return;
-  const RankSet active = (*current_)->run.active();
-  interrupts_ = interrupts_ > 0 && now - last_interrupt_ > kSecondInterrupt && interrupts_ < 2 ? 1 : interrupts_ + 1;
-  last_interrupt_ = now;
-  if (interrupts_ == 1) {
-    interrupt(active);
-  } else if (interrupts_ == 2 && !active.empty()) {
-    say(fmt::format("{} did not come back. Ctrl-C once more ends {}: what {} holds is lost, the others keep theirs",
-                    active.words(), active.size() == 1 ? "it" : "them", active.size() == 1 ? "it" : "they"));
-    interrupt(active);
-  } else if (interrupts_ > 2) {
-    for (int rank : active) workers_.kill(rank);
-  }
-}
-
 // ---- Questions ----------------------------------------------------------------------------------------------------------------
 
 std::map<int, nlohmann::json> CellRunner::query(const RankSet& ranks, const std::string& what,
@@ -550,6 +329,14 @@ std::map<int, nlohmann::json> CellRunner::query(const RankSet& ranks, const std:
   auto result = std::move(answers);
   replies_.erase(id);
   return result;
+}
+
+std::vector<inspect::HangPicture> CellRunner::hang_pictures() {
+  const auto answers = query(workers_.live(), "hang", hangs_.question(), milliseconds(1000));
+  std::vector<inspect::HangPicture> pictures;
+  for (const Open& cell : cells_) pictures.push_back(hangs_.picture(&cell.run, answers));
+  if (pictures.empty()) pictures.push_back(hangs_.picture(nullptr, answers));
+  return pictures;
 }
 
 RankSet CellRunner::busy() const {
@@ -590,22 +377,6 @@ void CellRunner::arm_folder() {
     folder_.due(Clock::now());
     arm_folder();
   });
-}
-
-void CellRunner::arm_finding_folder() {
-  if (finding_timer_) return;
-  const auto deadline = finding_folder_.deadline();
-  if (!deadline) return;
-  finding_timer_ = loop_.at(*deadline, [this] {
-    finding_timer_.reset();
-    finding_folder_.due(Clock::now());
-    arm_finding_folder();
-  });
-}
-
-void CellRunner::cancel_timers() {
-  if (cell_timer_) loop_.cancel(*cell_timer_);
-  cell_timer_.reset();
 }
 
 }  // namespace lockstep::shell

@@ -12,33 +12,21 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "shell/cell_findings.h"
+#include "shell/cell_request.h"
 #include "shell/cell_run.h"
 #include "shell/compiler_service.h"
 #include "shell/event_loop.h"
-#include "shell/finding_folding.h"
 #include "shell/folding.h"
 #include "shell/hang_reporter.h"
+#include "shell/repeatable_objects.h"
 #include "shell/session_impl.h"
 #include "shell/worker_group.h"
 
 namespace lockstep::shell {
-
-/// C++ to run as (a part of) a cell.
-struct CellRequest {
-  std::string text;  // lines blanked where magics stood
-  RankSet ranks;
-  int64_t number = 0;  // the user's number of the cell
-  std::string title;
-  int optimize = 0;
-  bool debug = false;
-  std::string directory;
-  std::string whole_text;  // of the cell, for debuggers; empty: the text
-  int repeat = 1;  // how often the object runs (%%timeit asks for more as it goes: see again())
-};
 
 class CellRunner {
  public:
@@ -72,11 +60,8 @@ class CellRunner {
   void message(FromWorker& from);
   void died(int rank, const protocol::CellError& error);
 
-  const std::vector<Finding>& findings() const { return findings_; }  // since the last clear
-  void clear_findings() {
-    findings_.clear();
-    finding_sources_.clear();
-  }
+  const std::vector<Finding>& findings() const { return findings_.all(); }  // since the last clear
+  void clear_findings() { findings_.clear(); }
   RankSet died_while_idle() const { return died_while_idle_; }
 
  private:
@@ -88,19 +73,9 @@ class CellRunner {
   };
   using OpenCell = std::list<Open>::iterator;
 
-  /// What there is to run for a text.
-  struct Object {
-    int64_t id = 0;  // of the cell that it was compiled for
-    int64_t number = 0;  // and what people call that one
-    bool empty = false;  // comments only
-  };
-  /// What decides what a text compiles to, besides the definitions so far.
-  using Source = std::tuple<std::string, RankSet, int, bool, std::string>;
-
   OpenCell open(const CellRequest& request, bool has_objects);
-  std::optional<OpenCell> open_compiled(const CellRequest& request, int64_t id, CodeResult& result, Object& object);
-  std::optional<OpenCell> open_again(const CellRequest& request, Object& object);
-  static Source source_of(const CellRequest& request);
+  std::optional<OpenCell> open_compiled(const CellRequest& request, int64_t id, CodeResult& result, CellObject& object);
+  std::optional<OpenCell> open_again(const CellRequest& request, CellObject& object);
   bool compile(const CellRequest& request, int64_t id, CodeResult& result, FromCompiler& answer);
   bool load(OpenCell cell, const protocol::Compiled& compiled, std::vector<std::string>& frames);
   void serve_cell(OpenCell cell);
@@ -118,8 +93,8 @@ class CellRunner {
   void add_finding(Finding finding, int64_t number, int from);
   void start_limits(OpenCell cell);
   void cell_timeout();
+  void end_what_stays();
   void arm_folder();
-  void arm_finding_folder();
   void cancel_timers();
   OpenCell cell_with(int rank);
   int64_t number_of(int64_t id) const;
@@ -132,7 +107,7 @@ class CellRunner {
   const SessionOptions& options_;
   std::function<void(Event)> emit_;
   Folder folder_;
-  FindingFolder finding_folder_;
+  CellFindings findings_;
 
   std::list<Open> cells_;  // open ones, oldest first
   std::optional<OpenCell> current_;  // what run() serves
@@ -142,8 +117,7 @@ class CellRunner {
   Clock::time_point last_interrupt_{};
   int64_t last_id_ = 0;
   std::map<int64_t, int64_t> numbers_;  // id → number, where they differ
-  std::map<Source, Object> repeatable_;  // loaded on their ranks, and good as long as nothing has been defined
-  int64_t repeatable_since_ = 0;  // CompilerService::definitions()
+  RepeatableObjects repeatable_;
 
   RankSet died_while_idle_;
   bool needs_regroup_ = false;
@@ -153,10 +127,8 @@ class CellRunner {
   int64_t last_query_ = 0;
   std::map<int64_t, std::map<int, nlohmann::json>> replies_;
   std::map<int, int64_t> owed_credit_;
-  std::vector<Finding> findings_;
-  std::map<std::string, RankSet> finding_sources_;  // a finding as text → the ranks that it came from
 
-  std::optional<EventLoop::Timer> folder_timer_, finding_timer_, cell_timer_;
+  std::optional<EventLoop::Timer> folder_timer_, cell_timer_;
   int timeout_stage_ = 0;
   HangReporter hangs_;
 };

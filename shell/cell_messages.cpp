@@ -1,0 +1,119 @@
+// What ranks tell the runner of cells, and what it does about it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "shell/cell_runner.h"
+
+namespace lockstep::shell {
+
+void CellRunner::message(FromWorker& from) {
+  const int rank = from.rank;
+  const auto now = Clock::now();
+  std::visit(
+      [&](auto& m) {
+        using M = std::remove_cvref_t<decltype(m)>;
+        if constexpr (std::is_same_v<M, protocol::Output>) {
+          std::string bytes = from.frames.empty() ? std::string() : from.frames[0].to_string();
+          folder_.output(rank, number_of(m.cell), m.stream, std::move(bytes), now);
+          arm_folder();
+          hangs_.output_came();
+        } else if constexpr (std::is_same_v<M, protocol::Value>) {
+          folder_.value(rank, number_of(m.cell), std::move(m.text), std::move(m.data), now);
+          arm_folder();
+        } else if constexpr (std::is_same_v<M, protocol::FindingMessage>) {
+          const int64_t number = number_of(m.finding.cell.value_or(0));
+          add_finding(std::move(m.finding), number, rank);
+        } else if constexpr (std::is_same_v<M, protocol::Loaded>) {
+          loaded(rank, m);
+        } else if constexpr (std::is_same_v<M, protocol::Done>) {
+          done(rank, m);
+        } else if constexpr (std::is_same_v<M, protocol::Waiting>) {
+          if (const auto cell = cell_with(rank); cell != cells_.end() && cell->run.id() == m.cell)
+            hangs_.waiting(cell->run, rank, m);
+        } else if constexpr (std::is_same_v<M, protocol::LongWait>) {
+          if (const auto cell = cell_with(rank); cell != cells_.end() && cell->run.id() == m.cell)
+            hangs_.long_wait(cell->run, rank, m);
+        } else if constexpr (std::is_same_v<M, protocol::Regrouped>) {
+          if (m.generation == generation_) regrouped_[rank] = m;
+        } else if constexpr (std::is_same_v<M, protocol::Reply>) {
+          if (hangs_.reply(rank, m)) return;
+          if (const auto query = replies_.find(m.id); query != replies_.end()) query->second[rank] = std::move(m.body);
+        }
+      },
+      from.message);
+}
+
+CellRunner::OpenCell CellRunner::cell_with(int rank) {
+  return std::find_if(cells_.begin(), cells_.end(), [&](const Open& c) { return c.run.active().contains(rank); });
+}
+
+void CellRunner::loaded(int rank, const protocol::Loaded& message) {
+  const auto cell = cell_with(rank);
+  if (cell == cells_.end() || cell->run.id() != message.cell) return;
+  cell->run.loaded(rank, message);
+  if (message.warning && rank == cell->run.ranks().ranks().front()) say(*message.warning);
+}
+
+void CellRunner::done(int rank, const protocol::Done& message) {
+  hangs_.entered(rank, message.collectives);
+  const auto cell = cell_with(rank);
+  if (cell == cells_.end() || cell->run.id() != message.cell) return;
+  if (message.regroup) needs_regroup_ = true;
+  const bool was_waiting =
+      cell->run.in(CellRun::Phase::waiting).contains(rank) || hangs_.has_told(cell->run.id(), rank);
+  cell->run.done(rank, message);
+  if (was_waiting) emit_(RankEvent{rank, "idle", ""});
+  left(rank, message.status);
+  rank_is_back(cell);
+}
+
+void CellRunner::left(int rank, const std::string& how) {
+  folder_.left(rank, Clock::now());
+  findings_.left(rank);
+  arm_folder();
+  hangs_.left(rank, how);
+}
+
+/// A cell that nobody serves any more is closed when its last rank comes back.
+void CellRunner::rank_is_back(OpenCell cell) {
+  if (!cell->run.over() || current_ == cell) return;
+  CellEvent event = cell->event;
+  const auto result = close(cell);
+  event.status = result.status;
+  event.rank_status = result.rank_status;
+  event.run_ms = result.run_ms;
+  emit_(std::move(event));
+}
+
+void CellRunner::died(int rank, const protocol::CellError& error) {
+  hangs_.died(rank);
+  needs_regroup_ = true;
+  repeatable_.forget();
+  const auto cell = cell_with(rank);
+  const bool mid_cell = cell != cells_.end();
+  const std::string where = mid_cell ? fmt::format(" in cell {}", cell->run.number()) : std::string();
+  const bool by_signal = error.type.starts_with("SIG");
+  emit_(RankEvent{rank, "dead",
+                  (by_signal ? "ended by " + error.type : error.message.substr(0, error.message.find('\n'))) + where});
+  if (!mid_cell) {
+    died_while_idle_.insert(rank);
+    folder_.flush();
+    emit_(ErrorEvent{
+        .cell = 0, .ranks = {rank}, .type = error.type, .message = error.message + " while no cell ran on it"});
+    folder_.left(rank, Clock::now());
+    return;
+  }
+  cell->run.dead(rank, error);
+  left(rank, "dead");
+  rank_is_back(cell);
+}
+
+/// `from`: the rank that found it; -1 for the session itself.
+void CellRunner::add_finding(Finding finding, int64_t number, int from) {
+  finding.cell = number > 0 ? std::optional(number) : std::nullopt;
+  const auto cell = cell_with(from);
+  findings_.add(std::move(finding), from, cell == cells_.end() ? RankSet() : cell->run.active());
+}
+
+}  // namespace lockstep::shell
