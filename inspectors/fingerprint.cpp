@@ -23,21 +23,6 @@ constexpr int64_t kChunksPerThread = 16;
 using Statistics = void (*)(const uint8_t* data, int64_t count, kernels::Chunk& chunk);
 
 template <typename Element>
-void integer_statistics(const uint8_t* data, int64_t count, kernels::Chunk& chunk) {
-  double squares[kernels::kSquareLanes] = {};
-  double greatest = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    Element element;
-    std::memcpy(&element, data + i * static_cast<int64_t>(sizeof element), sizeof element);
-    const double value = static_cast<double>(element);
-    squares[i % static_cast<int64_t>(kernels::kSquareLanes)] += value * value;
-    greatest = std::max(greatest, std::abs(value));
-  }
-  for (size_t lane = 0; lane < kernels::kSquareLanes; ++lane) chunk.squares[lane] += squares[lane];
-  chunk.abs_max = std::max(chunk.abs_max, greatest);
-}
-
-template <typename Element>
 void byte_float_statistics(const uint8_t* data, int64_t count, kernels::Chunk& chunk) {
   static const std::array<double, 256> values = [] {
     std::array<double, 256> table{};
@@ -80,21 +65,21 @@ Reading reading_of(at::ScalarType dtype) {
       return {table.float16};
     case at::kBool:
     case at::kByte:
-      return {table.bytes, integer_statistics<uint8_t>};
+      return {table.uint8};
     case at::kChar:
-      return {table.bytes, integer_statistics<int8_t>};
+      return {table.int8};
     case at::kShort:
-      return {table.bytes, integer_statistics<int16_t>};
+      return {table.int16};
     case at::kInt:
-      return {table.bytes, integer_statistics<int32_t>};
+      return {table.int32};
     case at::kLong:
-      return {table.bytes, integer_statistics<int64_t>};
+      return {table.int64};
     case at::kUInt16:
-      return {table.bytes, integer_statistics<uint16_t>};
+      return {table.uint16};
     case at::kUInt32:
-      return {table.bytes, integer_statistics<uint32_t>};
+      return {table.uint32};
     case at::kUInt64:
-      return {table.bytes, integer_statistics<uint64_t>};
+      return {table.uint64};
     case at::kFloat8_e5m2:
       return {table.bytes, byte_float_statistics<c10::Float8_e5m2>};
     case at::kFloat8_e4m3fn:

@@ -122,6 +122,102 @@ struct Avx2 {
     _mm256_storeu_pd(lanes + 4, _mm256_add_pd(_mm256_loadu_pd(lanes + 4), values.high));
   }
 
+  static void store(Words words, void* to) {
+    _mm256_storeu_si256(static_cast<__m256i*>(to), words.low);
+    _mm256_storeu_si256(static_cast<__m256i*>(to) + 1, words.high);
+  }
+  template <typename Element>
+  static Words small_magnitudes(Words words) {
+    if constexpr (std::is_unsigned_v<Element>)
+      return words;
+    else if constexpr (sizeof(Element) == 1)
+      return {_mm256_abs_epi8(words.low), _mm256_abs_epi8(words.high)};
+    else
+      return {_mm256_abs_epi16(words.low), _mm256_abs_epi16(words.high)};
+  }
+  static Words max_bytes(Words a, Words b) { return {_mm256_max_epu8(a.low, b.low), _mm256_max_epu8(a.high, b.high)}; }
+  static Words max_halves(Words a, Words b) {
+    return {_mm256_max_epu16(a.low, b.low), _mm256_max_epu16(a.high, b.high)};
+  }
+  static Words add_words(Words a, Words b) {
+    return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
+  }
+  static Words signed_half_squares(Words words) {
+    return {_mm256_madd_epi16(words.low, words.low), _mm256_madd_epi16(words.high, words.high)};
+  }
+  static __m256i sums_of_byte_squares(__m256i words) {
+    const __m256i even = _mm256_and_si256(words, _mm256_set1_epi16(0xff)), odd = _mm256_srli_epi16(words, 8);
+    return _mm256_add_epi32(_mm256_madd_epi16(even, even), _mm256_madd_epi16(odd, odd));
+  }
+  static Words byte_squares(Words words) { return {sums_of_byte_squares(words.low), sums_of_byte_squares(words.high)}; }
+  static Words lower_halves(Words words) {
+    const __m256i mask = _mm256_set1_epi32(0xffff);
+    return {_mm256_and_si256(words.low, mask), _mm256_and_si256(words.high, mask)};
+  }
+  static Words upper_halves(Words words) {
+    return {_mm256_srli_epi32(words.low, 16), _mm256_srli_epi32(words.high, 16)};
+  }
+  static Words square_words(Words words) {
+    return {_mm256_mullo_epi32(words.low, words.low), _mm256_mullo_epi32(words.high, words.high)};
+  }
+  static __m256i with_words(__m256i sums, __m256i words) {
+    const __m256i lower = _mm256_and_si256(words, _mm256_set1_epi64x(0xffffffffLL));
+    return _mm256_add_epi64(sums, _mm256_add_epi64(lower, _mm256_srli_epi64(words, 32)));
+  }
+  static Sums add_words_to_sums(Sums sums, Words words) {
+    return {with_words(sums.low, words.low), with_words(sums.high, words.high)};
+  }
+
+  template <typename Element>
+  static Words word_magnitudes(Words words) {
+    if constexpr (std::is_unsigned_v<Element>)
+      return words;
+    else
+      return {_mm256_abs_epi32(words.low), _mm256_abs_epi32(words.high)};
+  }
+  template <typename Element>
+  static Doubles widened_words(__m256i words) {
+    const __m128i low = _mm256_castsi256_si128(words), high = _mm256_extracti128_si256(words, 1);
+    if constexpr (std::is_signed_v<Element>) {
+      return {_mm256_cvtepi32_pd(low), _mm256_cvtepi32_pd(high)};
+    } else {
+      // 2^52 + word, as bits, less 2^52.
+      const __m256d two52 = _mm256_set1_pd(0x1p52);
+      const auto widened = [&](__m128i half) {
+        const __m256i bits = _mm256_or_si256(_mm256_cvtepu32_epi64(half), _mm256_castpd_si256(two52));
+        return _mm256_sub_pd(_mm256_castsi256_pd(bits), two52);
+      };
+      return {widened(low), widened(high)};
+    }
+  }
+  template <typename Element>
+  static DoubleSquares add_word_squares(DoubleSquares sum, Words words) {
+    return {add_doubles(sum.low, square_doubles(widened_words<Element>(words.low))),
+            add_doubles(sum.high, square_doubles(widened_words<Element>(words.high)))};
+  }
+  /// The upper half as 2^84 + upper × 2^32 and the lower as 2^52 + lower, both exact; their sum less the two powers is
+  /// rounded once. A signed upper half is taken with 2^31 more.
+  template <typename Element>
+  static __m256d to_double(__m256i words) {
+    constexpr double upper_offset = std::is_signed_v<Element> ? 0x1p84 + 0x1p63 : 0x1p84;
+    const __m256i lower = _mm256_blend_epi32(_mm256_castpd_si256(_mm256_set1_pd(0x1p52)), words, 0x55);
+    const __m256i upper =
+        _mm256_xor_si256(_mm256_srli_epi64(words, 32), _mm256_castpd_si256(_mm256_set1_pd(upper_offset)));
+    const __m256d rest = _mm256_sub_pd(_mm256_castsi256_pd(upper), _mm256_set1_pd(upper_offset + 0x1p52));
+    return _mm256_add_pd(rest, _mm256_castsi256_pd(lower));
+  }
+  template <typename Element>
+  static Doubles to_doubles(Words words) {
+    return {to_double<Element>(words.low), to_double<Element>(words.high)};
+  }
+  static Doubles square_doubles(Doubles values) {
+    return {_mm256_mul_pd(values.low, values.low), _mm256_mul_pd(values.high, values.high)};
+  }
+  static Doubles double_magnitudes(Doubles values) {
+    const __m256d sign = _mm256_set1_pd(-0.0);
+    return {_mm256_andnot_pd(sign, values.low), _mm256_andnot_pd(sign, values.high)};
+  }
+
   static Words low_halves(Words words) { return {_mm256_slli_epi32(words.low, 16), _mm256_slli_epi32(words.high, 16)}; }
   static Words high_halves(Words words) {
     const __m256i mask = _mm256_set1_epi32(-65536);

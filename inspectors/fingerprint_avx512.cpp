@@ -75,6 +75,51 @@ struct Avx512 {
     _mm512_storeu_pd(lanes, _mm512_add_pd(_mm512_loadu_pd(lanes), values));
   }
 
+  static void store(Words words, void* to) { _mm512_storeu_si512(to, words); }
+  template <typename Element>
+  static Words small_magnitudes(Words words) {
+    if constexpr (std::is_unsigned_v<Element>)
+      return words;
+    else
+      return sizeof(Element) == 1 ? _mm512_abs_epi8(words) : _mm512_abs_epi16(words);
+  }
+  static Words max_bytes(Words a, Words b) { return _mm512_max_epu8(a, b); }
+  static Words max_halves(Words a, Words b) { return _mm512_max_epu16(a, b); }
+  static Words add_words(Words a, Words b) { return _mm512_add_epi32(a, b); }
+  static Words signed_half_squares(Words words) { return _mm512_madd_epi16(words, words); }
+  static Words byte_squares(Words words) {
+    return _mm512_add_epi32(signed_half_squares(_mm512_and_si512(words, _mm512_set1_epi16(0xff))),
+                            signed_half_squares(_mm512_srli_epi16(words, 8)));
+  }
+  static Words lower_halves(Words words) { return _mm512_and_si512(words, _mm512_set1_epi32(0xffff)); }
+  static Words upper_halves(Words words) { return _mm512_srli_epi32(words, 16); }
+  static Words square_words(Words words) { return _mm512_mullo_epi32(words, words); }
+  static Sums add_words_to_sums(Sums sums, Words words) {
+    const __m512i lower = _mm512_and_si512(words, _mm512_set1_epi64(0xffffffffLL));
+    return _mm512_add_epi64(sums, _mm512_add_epi64(lower, _mm512_srli_epi64(words, 32)));
+  }
+
+  template <typename Element>
+  static Words word_magnitudes(Words words) {
+    return std::is_signed_v<Element> ? _mm512_abs_epi32(words) : words;
+  }
+  template <typename Element>
+  static DoubleSquares add_word_squares(DoubleSquares sum, Words words) {
+    const __m256i low = _mm512_castsi512_si256(words), high = _mm512_extracti64x4_epi64(words, 1);
+    if constexpr (std::is_signed_v<Element>)
+      return {_mm512_add_pd(sum.low, square_doubles(_mm512_cvtepi32_pd(low))),
+              _mm512_add_pd(sum.high, square_doubles(_mm512_cvtepi32_pd(high)))};
+    else
+      return {_mm512_add_pd(sum.low, square_doubles(_mm512_cvtepu32_pd(low))),
+              _mm512_add_pd(sum.high, square_doubles(_mm512_cvtepu32_pd(high)))};
+  }
+  template <typename Element>
+  static Doubles to_doubles(Words words) {
+    return std::is_signed_v<Element> ? _mm512_cvtepi64_pd(words) : _mm512_cvtepu64_pd(words);
+  }
+  static Doubles square_doubles(Doubles values) { return _mm512_mul_pd(values, values); }
+  static Doubles double_magnitudes(Doubles values) { return _mm512_abs_pd(values); }
+
   static Words low_halves(Words words) { return _mm512_slli_epi32(words, 16); }
   static Words high_halves(Words words) { return _mm512_and_si512(words, _mm512_set1_epi32(-65536)); }
   template <int half>

@@ -7,7 +7,8 @@
 // the place of a stripe counts. A chunk of 64 KiB is the unit that threads share out.
 //
 // Statistics are taken in the same pass, in lanes that are folded in a fixed order and without fused multiply-add, so
-// that every instruction set and any number of threads give the same bits.
+// that every instruction set and any number of threads give the same bits. Squares of 8 and 16 bits are added as integers,
+// which is exact.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -27,7 +28,7 @@ inline constexpr uint32_t kScramblePrime = 0x9e3779b1U;
 /// What is known of a chunk so far. Starts as zeros, and takes its stripes in order.
 struct alignas(64) Chunk {
   uint64_t hash[2][kHashLanes] = {};
-  double squares[kSquareLanes] = {};  // of finite elements
+  double squares[kSquareLanes] = {};  // sums of them, of finite elements
   double abs_max = 0;  // of finite elements
   int64_t nan_count = 0;
   int64_t inf_count = 0;
@@ -43,6 +44,14 @@ struct Table {
   Loop float64;
   Loop bfloat16;
   Loop float16;
+  Loop uint8;  // bool, too
+  Loop int8;
+  Loop uint16;
+  Loop int16;
+  Loop uint32;
+  Loop int32;
+  Loop uint64;
+  Loop int64;
 };
 
 const Table& portable();

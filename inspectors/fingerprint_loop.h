@@ -1,8 +1,10 @@
 // The loop over stripes, once for every instruction set. `Isa` has the operations on 64 bytes; a source includes this
 // within its own anonymous namespace's reach, so that no linker takes one instruction set's copy for another's.
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "inspectors/fingerprint_kernels.h"
 
@@ -13,6 +15,8 @@ namespace {
 // from 2^-50 to 2^60, compared as bits. Others go the careful way.
 inline constexpr uint32_t kSmallest = (127U - 50U) << 23;
 inline constexpr uint32_t kBeyond = (127U + 60U) << 23;
+
+inline constexpr uint64_t kNoSums[kHashLanes] = {};
 
 template <typename Isa>
 struct Hasher {
@@ -94,6 +98,85 @@ struct DoubleStatistics {
   }
 };
 
+/// The largest of `Element`s that fill some words up, none of which is negative.
+template <typename Isa, typename Element>
+double largest_element(typename Isa::Words words) {
+  Element elements[kBlockBytes / sizeof(Element)];
+  Isa::store(words, elements);
+  return static_cast<double>(*std::max_element(std::begin(elements), std::end(elements)));
+}
+
+/// 8 and 16 bits: squares are added as integers.
+template <typename Isa, typename Element>
+struct SmallIntegerStatistics {
+  using Magnitude = std::make_unsigned_t<Element>;
+  typename Isa::Words largest = Isa::no_words();
+  typename Isa::Sums sum = Isa::load_sums(kNoSums);
+  typename Isa::Words squares;  // 32 bits each
+
+  void begin_stripe() { squares = Isa::no_words(); }
+  void add(typename Isa::Words words) {
+    if constexpr (sizeof(Element) == 1) {
+      const auto magnitudes = Isa::template small_magnitudes<Element>(words);
+      largest = Isa::max_bytes(largest, magnitudes);
+      squares = Isa::add_words(squares, Isa::byte_squares(magnitudes));  // a stripe's: less than 2^22
+    } else {
+      largest = Isa::max_halves(largest, Isa::template small_magnitudes<Element>(words));
+      if constexpr (std::is_signed_v<Element>) {
+        sum = Isa::add_words_to_sums(sum, Isa::signed_half_squares(words));
+      } else {
+        sum = Isa::add_words_to_sums(sum, Isa::square_words(Isa::lower_halves(words)));
+        sum = Isa::add_words_to_sums(sum, Isa::square_words(Isa::upper_halves(words)));
+      }
+    }
+  }
+  void end_stripe(const uint8_t*, Chunk&) {
+    if constexpr (sizeof(Element) == 1) sum = Isa::add_words_to_sums(sum, squares);
+  }
+  void finish(Chunk& chunk) const {
+    uint64_t lanes[kHashLanes];
+    Isa::store_sums(sum, lanes);
+    for (size_t lane = 0; lane < kHashLanes; ++lane) chunk.squares[lane] += static_cast<double>(lanes[lane]);
+    chunk.abs_max = std::max(chunk.abs_max, largest_element<Isa, Magnitude>(largest));
+  }
+};
+
+/// 32 bits: every value is a double.
+template <typename Isa, typename Element>
+struct WordStatistics {
+  typename Isa::Words largest = Isa::no_words();
+  typename Isa::DoubleSquares sum = Isa::no_squares();
+
+  void begin_stripe() {}
+  void add(typename Isa::Words words) {
+    largest = Isa::max(largest, Isa::template word_magnitudes<Element>(words));
+    sum = Isa::template add_word_squares<Element>(sum, words);
+  }
+  void end_stripe(const uint8_t*, Chunk&) {}
+  void finish(Chunk& chunk) const {
+    Isa::store_squares(sum, chunk.squares);
+    chunk.abs_max = std::max(chunk.abs_max, largest_element<Isa, uint32_t>(largest));
+  }
+};
+
+/// 64 bits: rounded to the nearest double.
+template <typename Isa, typename Element>
+struct LongStatistics {
+  typename Isa::Doubles sum = Isa::no_doubles(), largest = Isa::no_doubles();
+
+  void begin_stripe() {}
+  void add(typename Isa::Words words) {
+    const typename Isa::Doubles values = Isa::template to_doubles<Element>(words);
+    sum = Isa::add_doubles(sum, Isa::square_doubles(values));
+    largest = Isa::greater(largest, Isa::double_magnitudes(values));
+  }
+  void end_stripe(const uint8_t*, Chunk&) {}
+  void finish(Chunk& chunk) const {
+    Isa::store_doubles(sum, chunk.squares);
+    chunk.abs_max = std::max(chunk.abs_max, Isa::largest_double(largest));
+  }
+};
+
 template <typename Isa>
 struct Float32Values {
   template <typename Each>
@@ -145,7 +228,15 @@ constexpr Table table(const char* name) {
           .float32 = run<Isa, FloatStatistics<Isa, Float32Values<Isa>, careful_float32>>,
           .float64 = run<Isa, DoubleStatistics<Isa>>,
           .bfloat16 = run<Isa, FloatStatistics<Isa, Bfloat16Values<Isa>, careful_bfloat16>>,
-          .float16 = run<Isa, FloatStatistics<Isa, Float16Values<Isa>, careful_float16>>};
+          .float16 = run<Isa, FloatStatistics<Isa, Float16Values<Isa>, careful_float16>>,
+          .uint8 = run<Isa, SmallIntegerStatistics<Isa, uint8_t>>,
+          .int8 = run<Isa, SmallIntegerStatistics<Isa, int8_t>>,
+          .uint16 = run<Isa, SmallIntegerStatistics<Isa, uint16_t>>,
+          .int16 = run<Isa, SmallIntegerStatistics<Isa, int16_t>>,
+          .uint32 = run<Isa, WordStatistics<Isa, uint32_t>>,
+          .int32 = run<Isa, WordStatistics<Isa, int32_t>>,
+          .uint64 = run<Isa, LongStatistics<Isa, uint64_t>>,
+          .int64 = run<Isa, LongStatistics<Isa, int64_t>>};
 }
 
 }  // namespace

@@ -129,6 +129,95 @@ struct Portable {
     for (size_t i = 0; i < 8; ++i) lanes[i] += values.at[i];
   }
 
+  static void store(Words words, void* to) { std::memcpy(to, words.at, sizeof words.at); }
+  /// Applies `change` to each element of two blocks.
+  template <typename Element, typename Change>
+  static Words each(Words a, const Words& b, Change change) {
+    Element left[kBlockBytes / sizeof(Element)], right[kBlockBytes / sizeof(Element)];
+    std::memcpy(left, a.at, sizeof left);
+    std::memcpy(right, b.at, sizeof right);
+    for (size_t i = 0; i < kBlockBytes / sizeof(Element); ++i)
+      left[i] = static_cast<Element>(change(left[i], right[i]));
+    std::memcpy(a.at, left, sizeof left);
+    return a;
+  }
+  template <typename Element>
+  static Words magnitudes(Words words) {
+    return each<Element>(words, words, [](Element value, Element) { return value < 0 ? 0U - value : value; });
+  }
+  template <typename Element>
+  static Words small_magnitudes(Words words) {
+    return magnitudes<Element>(words);
+  }
+  static Words max_bytes(Words a, Words b) {
+    return each<uint8_t>(a, b, [](uint8_t x, uint8_t y) { return std::max(x, y); });
+  }
+  static Words max_halves(Words a, Words b) {
+    return each<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return std::max(x, y); });
+  }
+  static Words add_words(Words a, Words b) {
+    return each<uint32_t>(a, b, [](uint32_t x, uint32_t y) { return x + y; });
+  }
+  static Words signed_half_squares(Words words) {
+    for (uint32_t& word : words.at) {
+      const auto low = static_cast<int16_t>(word), high = static_cast<int16_t>(word >> 16);
+      word = static_cast<uint32_t>(low * low) + static_cast<uint32_t>(high * high);
+    }
+    return words;
+  }
+  static Words byte_squares(Words words) {
+    for (uint32_t& word : words.at) {
+      const uint32_t a = word & 0xffU, b = (word >> 8) & 0xffU, c = (word >> 16) & 0xffU, d = word >> 24;
+      word = a * a + b * b + c * c + d * d;
+    }
+    return words;
+  }
+  static Words lower_halves(Words words) {
+    for (uint32_t& word : words.at) word &= 0xffffU;
+    return words;
+  }
+  static Words upper_halves(Words words) {
+    for (uint32_t& word : words.at) word >>= 16;
+    return words;
+  }
+  static Words square_words(Words words) {
+    for (uint32_t& word : words.at) word *= word;
+    return words;
+  }
+  static Sums add_words_to_sums(Sums sums, Words words) {
+    for (size_t i = 0; i < 8; ++i) sums.at[i] += uint64_t{words.at[2 * i]} + words.at[2 * i + 1];
+    return sums;
+  }
+
+  template <typename Element>
+  static Words word_magnitudes(Words words) {
+    return magnitudes<Element>(words);
+  }
+  template <typename Element>
+  static DoubleSquares add_word_squares(DoubleSquares sum, Words words) {
+    for (size_t i = 0; i < 16; ++i) {
+      const auto value = static_cast<double>(static_cast<Element>(words.at[i]));
+      sum.at[i] += value * value;
+    }
+    return sum;
+  }
+  template <typename Element>
+  static Doubles to_doubles(Words words) {
+    Element elements[8];
+    std::memcpy(elements, words.at, sizeof elements);
+    Doubles values;
+    for (size_t i = 0; i < 8; ++i) values.at[i] = static_cast<double>(elements[i]);
+    return values;
+  }
+  static Doubles square_doubles(Doubles values) {
+    for (double& value : values.at) value *= value;
+    return values;
+  }
+  static Doubles double_magnitudes(Doubles values) {
+    for (double& value : values.at) value = std::abs(value);
+    return values;
+  }
+
   static Words low_halves(Words words) {
     for (uint32_t& word : words.at) word <<= 16;
     return words;

@@ -16,18 +16,13 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "benchmarks/inspectors/plain_sum.h"
 #include "inspectors/fingerprint.h"
 
 using namespace lockstep;
+using benchmark::plain_sum;
 
 namespace {
-
-// What a reader of memory can reach at most: built for each instruction set, chosen when the program starts.
-__attribute__((target_clones("avx512f", "avx2", "default"))) uint64_t plain_sum(const uint64_t* words, int64_t count) {
-  uint64_t sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += words[i];
-  return sum;
-}
 
 uint64_t parallel_sum(const uint64_t* words, int64_t count) {
   return at::parallel_reduce(
@@ -46,7 +41,11 @@ volatile uint64_t sink;  // keeps results alive
 
 void bandwidth(at::ScalarType dtype, int threads, int rounds) {
   at::set_num_threads(threads);
-  const at::Tensor tensor = torch::randn({64 << 20}).mul_(0.02).to(dtype);
+  // 64 Mi elements, or the 128 MiB that make a cache forget what it has read.
+  const int64_t count = std::max<int64_t>(64 << 20, (128 << 20) / static_cast<int64_t>(c10::elementSize(dtype)));
+  const at::Tensor tensor = c10::isIntegralType(dtype, /*includeBool=*/true)
+                                ? torch::randint(100, {count}, dtype)
+                                : torch::randn({count}).mul_(0.02).to(dtype);
   const auto* words = static_cast<const uint64_t*>(tensor.const_data_ptr());
   const auto bytes = static_cast<double>(tensor.nbytes());
   double best_sum = 1e9, best_fingerprint = 1e9;
@@ -87,6 +86,7 @@ int main(int argc, char** argv) {
   const int all = at::get_num_threads();
   small_tensor(rounds);
   for (const int threads : {1, all})
-    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble, at::kHalf, at::kLong})
+    for (const at::ScalarType dtype :
+         {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kShort, at::kChar, at::kByte})
       bandwidth(dtype, threads, rounds);
 }

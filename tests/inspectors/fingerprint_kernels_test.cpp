@@ -1,6 +1,7 @@
 // Every instruction set gives the same bits as the portable loops, whatever the bytes, the length and the alignment.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -23,11 +24,11 @@ struct Loops {
   const char* name;
   Loop Table::* loop;
 };
-const Loops kLoops[] = {{"bytes", &Table::bytes},
-                        {"float32", &Table::float32},
-                        {"float64", &Table::float64},
-                        {"bfloat16", &Table::bfloat16},
-                        {"float16", &Table::float16}};
+const Loops kLoops[] = {{"bytes", &Table::bytes},       {"float32", &Table::float32}, {"float64", &Table::float64},
+                        {"bfloat16", &Table::bfloat16}, {"float16", &Table::float16}, {"uint8", &Table::uint8},
+                        {"int8", &Table::int8},         {"uint16", &Table::uint16},   {"int16", &Table::int16},
+                        {"uint32", &Table::uint32},     {"int32", &Table::int32},     {"uint64", &Table::uint64},
+                        {"int64", &Table::int64}};
 
 // Padding and NaN make comparing as values wrong: the bits count.
 bool same_bits(const Chunk& a, const Chunk& b) { return std::memcmp(&a, &b, sizeof(Chunk)) == 0; }
@@ -91,6 +92,57 @@ TEST(FingerprintKernels, HugeAndTinyValuesHaveARightNorm) {
       EXPECT_EQ(chunk.abs_max, static_cast<double>(value)) << table->name;
     }
   }
+}
+
+/// Every instruction set's statistics of a stripe of `Element`s against sums in long double.
+template <typename Element>
+void expect_right_statistics(Loop Table::* loop, const std::vector<Element>& values) {
+  ASSERT_EQ(values.size() * sizeof(Element), kStripeBytes);
+  long double squares = 0, largest = 0;
+  for (const Element element : values) {
+    const auto value = static_cast<long double>(element);
+    squares += value * value;
+    largest = std::max(largest, std::abs(value));
+  }
+  for (const Table* table : tables()) {
+    const Chunk chunk = read(*table, loop, reinterpret_cast<const uint8_t*>(values.data()), 1);
+    double sum = 0;
+    for (const double lane : chunk.squares) sum += lane;
+    EXPECT_NEAR(sum, static_cast<double>(squares), static_cast<double>(squares) * 1e-14) << table->name;
+    EXPECT_EQ(chunk.abs_max, static_cast<double>(largest)) << table->name;
+    EXPECT_EQ(chunk.nan_count + chunk.inf_count, 0) << table->name;
+  }
+}
+
+template <typename Element>
+void expect_right_statistics_of(Loop Table::* loop) {
+  using Limits = std::numeric_limits<Element>;
+  constexpr size_t kCount = kStripeBytes / sizeof(Element);
+  for (const Element value : {Element{0}, Element{1}, Limits::min(), Limits::max()})
+    expect_right_statistics(loop, std::vector<Element>(kCount, value));
+  std::mt19937_64 random(4);
+  std::vector<Element> values(kCount);
+  for (const int shift : {0, 3, static_cast<int>(sizeof(Element)) * 4}) {
+    for (Element& value : values) value = static_cast<Element>(static_cast<Element>(random()) >> shift);
+    expect_right_statistics(loop, values);
+  }
+  // The largest may stand anywhere.
+  for (size_t place = 0; place < kCount; ++place) {
+    std::fill(values.begin(), values.end(), Element{2});
+    values[place] = Limits::min() < 0 ? Limits::min() : Limits::max();
+    expect_right_statistics(loop, values);
+  }
+}
+
+TEST(FingerprintKernels, IntegersHaveARightNormAndLargestMagnitude) {
+  expect_right_statistics_of<uint8_t>(&Table::uint8);
+  expect_right_statistics_of<int8_t>(&Table::int8);
+  expect_right_statistics_of<uint16_t>(&Table::uint16);
+  expect_right_statistics_of<int16_t>(&Table::int16);
+  expect_right_statistics_of<uint32_t>(&Table::uint32);
+  expect_right_statistics_of<int32_t>(&Table::int32);
+  expect_right_statistics_of<uint64_t>(&Table::uint64);
+  expect_right_statistics_of<int64_t>(&Table::int64);
 }
 
 TEST(FingerprintKernels, AFlippedBitAnywhereInAStripeChangesBothHashes) {
