@@ -2,40 +2,23 @@
 
 #include <caffe2/serialize/inline_container.h>
 #include <fmt/format.h>
-#include <torch/csrc/jit/serialization/pickle.h>
 #include <torch/serialize.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <map>
+#include <stdexcept>
+#include <string_view>
 
 #include "dist/errors.h"
+#include "inspectors/python_file.h"
 
 namespace lockstep::inspect {
 namespace {
 
 void add(Subject& subject, const std::string& name, const char* kind, const at::Tensor& tensor) {
   subject.items.push_back({.name = name, .kind = kind, .tensor = tensor, .value = {}});
-}
-
-/// What Python's state dicts are made of; a checkpoint's dictionaries within dictionaries, too.
-void add(Subject& subject, const std::string& name, const c10::IValue& value) {
-  if (value.isTensor()) {
-    add(subject, name, "tensor", value.toTensor().detach());
-  } else if (value.isGenericDict()) {
-    for (const auto& entry : value.toGenericDict()) {
-      const std::string key = entry.key().isString() ? entry.key().toStringRef() : c10::str(entry.key());
-      add(subject, detail::joined(name, key), entry.value());
-    }
-  } else if (value.isList() || value.isTuple()) {
-    size_t index = 0;
-    const auto each = [&](const c10::IValue& element) { add(subject, fmt::format("{}[{}]", name, index++), element); };
-    if (value.isTuple())
-      for (const c10::IValue& element : value.toTupleRef().elements()) each(element);
-    else
-      for (const c10::IValue& element : value.toListRef()) each(element);
-  } else {
-    subject.items.push_back({.name = name, .kind = "value", .tensor = {}, .value = c10::str(value)});
-  }
 }
 
 /// LibTorch's archives: a tree of keys.
@@ -52,8 +35,59 @@ void add(Subject& subject, const std::string& prefix, torch::serialize::InputArc
     else if (archive.try_read(key, tensor, /*is_buffer=*/true))
       add(subject, name, "buffer", tensor.detach());
     else if (archive.try_read(key, value))
-      add(subject, name, value);
+      subject.items.push_back({.name = name,
+                               .kind = "value",
+                               .tensor = {},
+                               .value = value.isString() ? value.toStringRef() : c10::str(value)});
   }
+}
+
+/// LibTorch's optimizers are saved with the addresses that parameters had in the process that saved them, and state in an order
+/// of chance. What files have in common are the parameters' places in their groups.
+void name_by_place(Subject& subject) {
+  const std::string groups = "param_groups.param_groups/", parameters = ".params/";
+  // By the state's name in the file: its number, and its name from now on.
+  std::map<std::string, std::pair<size_t, std::string>> places;
+  for (Item& item : subject.items) {
+    const size_t end = item.name.rfind(parameters), begin = item.name.rfind(groups, end);
+    if (item.tensor.defined() || end == std::string::npos || begin == std::string::npos) continue;
+    const std::string prefix = item.name.substr(0, begin);
+    const size_t group = begin + groups.size();
+    const std::string place = item.name.substr(group, end - group) + "." + item.name.substr(end + parameters.size());
+    places.emplace(prefix + "state." + item.value, std::pair(places.size(), prefix + "state." + place));
+    item.value = place;
+  }
+  std::vector<std::pair<size_t, Item>> states;
+  std::vector<size_t> holes;
+  for (size_t i = 0; i < subject.items.size(); ++i) {
+    Item& item = subject.items[i];
+    const size_t end = std::min(item.name.rfind('.'), item.name.size());
+    const auto found = places.find(item.name.substr(0, end));
+    if (found == places.end()) continue;
+    item.name = found->second.second + item.name.substr(end);
+    if (item.tensor.defined()) item.kind = "state";
+    states.emplace_back(found->second.first, std::move(item));
+    holes.push_back(i);
+  }
+  std::stable_sort(states.begin(), states.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < holes.size(); ++i) subject.items[holes[i]] = std::move(states[i].second);
+}
+
+/// Says what a file is that is no zip file, which torch.save's are. Throws.
+void check_beginning(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw std::runtime_error("it is a folder");
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) throw std::runtime_error("it does not exist, or may not be read");
+  char beginning[4] = {};
+  stream.read(beginning, sizeof beginning);
+  if (stream.gcount() == 0) throw std::runtime_error("it is empty");
+  const std::string_view seen(beginning, static_cast<size_t>(stream.gcount()));
+  if (seen == "PK\3\4") return;
+  if (seen.starts_with("\x80\x02"))
+    throw std::runtime_error(
+        "it is in the format of PyTorch before 1.6: load it in Python, and save it with "
+        "_use_new_zipfile_serialization=True");
+  throw std::runtime_error("it is no file of torch.save: it does not begin as one");
 }
 
 }  // namespace
@@ -62,28 +96,26 @@ Subject saved_replica(const std::string& path) {
   Subject subject;
   subject.type = "file";
   try {
-    std::ifstream stream(path, std::ios::binary);
-    if (!stream) throw dist::ArgumentError("it does not exist, or may not be read");
-    const std::vector<char> bytes{std::istreambuf_iterator<char>(stream), {}};
-    bool archive = false;
-    {
+    check_beginning(path);
+    const bool archive = [&] {
       caffe2::serialize::PyTorchStreamReader reader(path);
-      archive = reader.hasRecord("constants.pkl");  // as TorchScript has it, which LibTorch's archives are
-    }
+      return reader.hasRecord("constants.pkl");  // as TorchScript has it, which LibTorch's archives are
+    }();
     if (archive) {
       torch::serialize::InputArchive input;
       input.load_from(path);
       add(subject, "", input);
+      name_by_place(subject);
     } else {
-      add(subject, "", torch::jit::pickle_load(bytes));
+      add_python_file(subject, path);
     }
   } catch (const std::exception& error) {
-    const std::string text = error.what();
+    std::string text = error.what();
+    if (text.find("central directory") != std::string::npos)  // which stands at a zip file's end
+      text = "its end is missing: was the job that wrote it, or a copy of it, cut off?";
     throw dist::ArgumentError(fmt::format(
-        "'{}' can't be read as a saved replica: {}. Files of torch::save can, and of Python's "
-        "torch.save(dict(model.state_dict()), …): LibTorch does not read the notes that a bare state_dict() "
-        "bears, so load such a file in Python and save its dict()",
-        path, text.substr(0, text.find('\n'))));
+        "'{}' can't be read as a saved replica: {}. Files of torch::save can be, and of Python's torch.save", path,
+        text.substr(0, text.find('\n'))));
   }
   if (subject.items.empty()) throw dist::ArgumentError(fmt::format("'{}' holds no tensor", path));
   return subject;

@@ -1,6 +1,7 @@
 #include "inspectors/verify_findings.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -259,6 +260,20 @@ void VerifyFindings::differences(const Subject& subject, const std::vector<ItemD
   }
 }
 
+void VerifyFindings::not_looked_into() {
+  constexpr size_t kNamed = 3;
+  std::vector<std::string> names;
+  for (const Item& each : subject_.items)
+    if (each.kind == "unsupported") names.push_back(each.name);
+  if (names.empty()) return;
+  Finding found = finding(Severity::note, "unsupported");
+  found.ranks = ranks_;
+  found.message = fmt::format("not compared, since of types that LibTorch does not have: {}{}",
+                              fmt::join(names.begin(), names.begin() + std::min(kNamed, names.size()), ", "),
+                              names.size() > kNamed ? fmt::format(" and {} more", names.size() - kNamed) : "");
+  findings_.push_back(std::move(found));
+}
+
 std::vector<Finding> VerifyFindings::take(const Report& report) {
   if (findings_.empty()) {
     Finding found = finding(Severity::note, "ok");
@@ -269,6 +284,8 @@ std::vector<Finding> VerifyFindings::take(const Report& report) {
                                 report.seconds * 1e3);
     findings_.push_back(std::move(found));
   }
+  if (std::none_of(findings_.begin(), findings_.end(), [](const Finding& each) { return each.kind == "call"; }))
+    not_looked_into();
   return std::move(findings_);
 }
 

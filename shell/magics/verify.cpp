@@ -86,7 +86,7 @@ const RegisterMagic kVerify(
              "its\n"
              "                       cost; --every off without names ends all\n"
              "--ranks SPEC           these ranks only\n"
-             "--files rank0.pt ...   saved replicas: LibTorch archives, or what Python's torch.save(dict(...)) wrote",
+             "--files rank0.pt ...   saved replicas: of torch::save, or of Python's torch.save",
      .line = verify,
      .cell = {}});
 

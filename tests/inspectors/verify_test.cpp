@@ -4,14 +4,11 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include <atomic>
 #include <limits>
-#include <mutex>
 
 #include "ddp/ddp.h"
 #include "inspectors/fingerprint.h"
-#include "inspectors/saved_replica.h"
-#include "inspectors/watch.h"
+#include "tests/inspectors/replicas.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {
@@ -21,56 +18,22 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::spawn_ranks;
 
-struct Net : torch::nn::Module {
-  Net() {
-    first = register_module("first", torch::nn::Linear(8, 16));
-    norm = register_module("norm", torch::nn::BatchNorm1d(16));
-    second = register_module("second", torch::nn::Linear(16, 8));
-  }
-  torch::Tensor forward(const torch::Tensor& x) { return second(norm(first(x))); }
-  torch::nn::Linear first{nullptr}, second{nullptr};
-  torch::nn::BatchNorm1d norm{nullptr};
-};
-
-/// The same values on every rank, whatever the generator that all threads share does.
-std::shared_ptr<Net> equal_net(double offset = 0) {
-  auto net = std::make_shared<Net>();
-  torch::NoGradGuard guard;
-  double next = 0.5;
-  for (auto& parameter : net->parameters())
-    parameter.copy_(torch::arange(parameter.numel()).reshape(parameter.sizes()).mul(0.01).add(next++ + offset));
-  return net;
-}
-
-void change(torch::Tensor tensor, const std::function<void(torch::Tensor&)>& how) {
-  torch::NoGradGuard guard;
-  how(tensor);
-}
-
-VerifyOptions quickly() { return VerifyOptions().name("net").deadline(std::chrono::seconds(20)); }
-
-std::vector<std::string> names(const Finding& finding) {
-  std::vector<std::string> result;
-  for (const FindingTensor& each : finding.tensors) result.push_back(each.name);
-  return result;
-}
-
-TEST(Verify, equal_replicas_are_ok_by_every_method) {
+TEST(Verify, EqualReplicasAreOkByEveryMethod) {
   spawn_ranks(3, [](int, int) {
     const auto net = equal_net();
     for (const Method method : {Method::kFingerprint, Method::kBroadcast, Method::kAllGather}) {
       const Report report = verify(net, quickly().method(method));
-      ASSERT_EQ(report.findings.size(), 1U) << report;
-      EXPECT_EQ(report.findings[0].verdict, "ok");
-      EXPECT_EQ(report.findings[0].severity, Severity::note);
-      EXPECT_EQ(report.findings[0].ranks, RankSet::all(3));
+      const Finding finding = only_finding(report);
+      EXPECT_EQ(finding.verdict, "ok");
+      EXPECT_EQ(finding.severity, Severity::note);
+      EXPECT_EQ(finding.ranks, RankSet::all(3));
       EXPECT_EQ(report.tensors, 9);
       EXPECT_TRUE(report.ok());
     }
   });
 }
 
-TEST(Verify, names_rank_tensor_elements_place_and_distance) {
+TEST(Verify, NamesRankTensorElementsPlaceAndDistance) {
   spawn_ranks(4, [](int rank, int) {
     const auto net = equal_net();
     if (rank == 2)
@@ -80,9 +43,7 @@ TEST(Verify, names_rank_tensor_elements_place_and_distance) {
         weight[7][15] += 0.0625;
       });
     for (const Method method : {Method::kFingerprint, Method::kBroadcast, Method::kAllGather}) {
-      const Report report = verify(net, quickly().method(method));
-      ASSERT_EQ(report.findings.size(), 1U) << report;
-      const Finding& finding = report.findings[0];
+      const Finding finding = only_finding(verify(net, quickly().method(method)));
       EXPECT_EQ(finding.severity, Severity::fault);
       EXPECT_EQ(finding.inspector, "verify");
       EXPECT_EQ(finding.verdict, "mismatch");
@@ -103,30 +64,28 @@ TEST(Verify, names_rank_tensor_elements_place_and_distance) {
   });
 }
 
-TEST(Verify, of_two_ranks_neither_is_right) {
+TEST(Verify, OfTwoRanksNeitherIsRight) {
   spawn_ranks(2, [](int rank, int) {
     const torch::Tensor tensor = torch::full({10}, 1.0 + rank);
-    const Report report = verify(tensor, quickly());
-    ASSERT_EQ(report.findings.size(), 1U);
-    EXPECT_EQ(report.findings[0].ranks, RankSet::all(2));
-    EXPECT_TRUE(report.findings[0].reference_ranks.empty());
-    EXPECT_EQ(report.findings[0].tensors[0].count, 10);
-    EXPECT_EQ(report.findings[0].tensors[0].max_abs_diff, 1.0);
+    const Finding finding = only_finding(verify(tensor, quickly()));
+    EXPECT_EQ(finding.ranks, RankSet::all(2));
+    EXPECT_TRUE(finding.reference_ranks.empty());
+    EXPECT_EQ(finding.tensors[0].count, 10);
+    EXPECT_EQ(finding.tensors[0].max_abs_diff, 1.0);
   });
 }
 
-TEST(Verify, a_difference_late_in_a_large_tensor_has_its_place) {
+TEST(Verify, ADifferenceLateInALargeTensorHasItsPlace) {
   spawn_ranks(2, [](int rank, int) {
     torch::Tensor tensor = torch::zeros({300, 1000});
     if (rank == 1) tensor[299][998] = 2.0;
-    const Report report = verify(tensor.t(), quickly());
-    ASSERT_EQ(report.findings.size(), 1U);
-    EXPECT_THAT(report.findings[0].tensors[0].first, ElementsAre(998, 299));
-    EXPECT_EQ(report.findings[0].tensors[0].count, 1);
+    const Finding finding = only_finding(verify(tensor.t(), quickly()));
+    EXPECT_THAT(finding.tensors[0].first, ElementsAre(998, 299));
+    EXPECT_EQ(finding.tensors[0].count, 1);
   });
 }
 
-TEST(Verify, beyond_the_detail_budget_only_that_it_differs_is_said) {
+TEST(Verify, BeyondTheDetailBudgetOnlyThatItDiffersIsSaid) {
   spawn_ranks(2, [](int rank, int) {
     const torch::Tensor tensor = torch::full({100000}, 1.0 + rank);
     const Report report = verify(tensor, quickly().detail_bytes(kChunkBytes));
@@ -135,30 +94,30 @@ TEST(Verify, beyond_the_detail_budget_only_that_it_differs_is_said) {
   });
 }
 
-TEST(Verify, strides_are_no_difference) {
+TEST(Verify, StridesAreNoDifference) {
   spawn_ranks(2, [](int rank, int) {
     const torch::Tensor base = torch::arange(12.0).reshape({3, 4});
     EXPECT_TRUE(verify(rank == 0 ? base.contiguous() : base.t().contiguous().t(), quickly()).ok());
   });
 }
 
-TEST(Verify, signs_of_zero_and_payloads_of_nan_are_notes) {
+TEST(Verify, SignsOfZeroAndPayloadsOfNanAreNotes) {
   spawn_ranks(2, [](int rank, int) {
     torch::Tensor tensor = torch::zeros({100});
     if (rank == 1) tensor[7] = -0.0F;
     tensor[9] = std::numeric_limits<float>::quiet_NaN();
     if (rank == 1) tensor.view(at::kInt)[9] = 0x7fc00001;
     const Report report = verify(tensor, quickly());
-    ASSERT_EQ(report.findings.size(), 1U);
-    EXPECT_EQ(report.findings[0].severity, Severity::note);
-    EXPECT_EQ(report.findings[0].verdict, "mismatch");
-    EXPECT_EQ(report.findings[0].tensors[0].count, 2);
-    EXPECT_THAT(report.findings[0].message, HasSubstr("signs of zeros"));
+    const Finding finding = only_finding(report);
+    EXPECT_EQ(finding.severity, Severity::note);
+    EXPECT_EQ(finding.verdict, "mismatch");
+    EXPECT_EQ(finding.tensors[0].count, 2);
+    EXPECT_THAT(finding.message, HasSubstr("signs of zeros"));
     EXPECT_TRUE(report.ok());
   });
 }
 
-TEST(Verify, nan_against_a_number_is_a_fault) {
+TEST(Verify, NanAgainstANumberIsAFault) {
   spawn_ranks(2, [](int rank, int) {
     torch::Tensor tensor = torch::zeros({100});
     if (rank == 1) tensor[7] = std::numeric_limits<float>::quiet_NaN();
@@ -168,7 +127,7 @@ TEST(Verify, nan_against_a_number_is_a_fault) {
   });
 }
 
-TEST(Verify, all_gather_agrees_above_its_tolerance_only) {
+TEST(Verify, AllGatherAgreesAboveItsToleranceOnly) {
   spawn_ranks(2, [](int rank, int) {
     const torch::Tensor tensor = torch::full({10}, 1.0 + rank * 1e-6);
     EXPECT_FALSE(verify(tensor, quickly()).ok());
@@ -177,31 +136,29 @@ TEST(Verify, all_gather_agrees_above_its_tolerance_only) {
   });
 }
 
-TEST(Verify, swapped_parameters_and_permuted_elements_are_told) {
+TEST(Verify, SwappedParametersAndPermutedElementsAreTold) {
   spawn_ranks(3, [](int rank, int) {
     torch::OrderedDict<std::string, torch::Tensor> state;
     torch::Tensor a = torch::full({16}, 1.0), b = torch::full({16}, 2.0);
     state.insert("a", rank == 1 ? b : a);
     state.insert("b", rank == 1 ? a : b);
-    const Report swapped = verify(state, quickly());
-    ASSERT_EQ(swapped.findings.size(), 1U);
-    EXPECT_THAT(swapped.findings[0].message, HasSubstr("looks like `a` and `b` are swapped"));
+    const Finding swapped = only_finding(verify(state, quickly()));
+    EXPECT_THAT(swapped.message, HasSubstr("looks like `a` and `b` are swapped"));
     torch::Tensor permuted = torch::arange(16.0);
     if (rank == 2) permuted = permuted.flip(0);
     EXPECT_THAT(verify(permuted, quickly()).findings[0].message, HasSubstr("the same elements in another order"));
   });
 }
 
-TEST(Verify, one_line_says_that_everything_differs) {
+TEST(Verify, OneLineSaysThatEverythingDiffers) {
   spawn_ranks(2, [](int rank, int) {
-    const Report report = verify(equal_net(rank * 10.0), quickly());
-    ASSERT_EQ(report.findings.size(), 1U) << report;
-    EXPECT_THAT(report.findings[0].message, HasSubstr("in all 6 parameters"));
-    EXPECT_THAT(report.findings[0].message, HasSubstr("seeds"));
+    const Finding finding = only_finding(verify(equal_net(rank * 10.0), quickly()));
+    EXPECT_THAT(finding.message, HasSubstr("in all 6 parameters"));
+    EXPECT_THAT(finding.message, HasSubstr("seeds"));
   });
 }
 
-TEST(Verify, missing_reshaped_and_frozen_parameters_are_told_and_the_rest_is_still_compared) {
+TEST(Verify, MissingReshapedAndFrozenParametersAreToldAndTheRestIsStillCompared) {
   spawn_ranks(3, [](int rank, int) {
     torch::OrderedDict<std::string, torch::Tensor> state;
     state.insert("a", torch::full({4}, rank == 2 ? 1.5 : 1.0));
@@ -220,38 +177,35 @@ TEST(Verify, missing_reshaped_and_frozen_parameters_are_told_and_the_rest_is_sti
   });
 }
 
-TEST(Verify, another_order_of_parameters_is_told) {
+TEST(Verify, AnotherOrderOfParametersIsTold) {
   spawn_ranks(3, [](int rank, int) {
     torch::OrderedDict<std::string, torch::Tensor> state;
     for (const std::string& name : rank == 1 ? std::vector<std::string>{"b", "a"} : std::vector<std::string>{"a", "b"})
       state.insert(name, torch::ones({2}));
-    const Report report = verify(state, quickly());
-    ASSERT_EQ(report.findings.size(), 1U) << report;
-    EXPECT_EQ(report.findings[0].verdict, "order_mismatch");
-    EXPECT_EQ(report.findings[0].ranks, RankSet{1});
+    const Finding finding = only_finding(verify(state, quickly()));
+    EXPECT_EQ(finding.verdict, "order_mismatch");
+    EXPECT_EQ(finding.ranks, RankSet{1});
   });
 }
 
-TEST(Verify, different_objects_end_in_a_finding_and_the_next_call_is_right) {
+TEST(Verify, DifferentObjectsEndInAFindingAndTheNextCallIsRight) {
   spawn_ranks(2, [](int rank, int) {
     const auto net = equal_net();
-    const Report report = rank == 0 ? verify(net, "net") : verify(torch::ones({3}), "t");
-    ASSERT_EQ(report.findings.size(), 1U);
-    EXPECT_EQ(report.findings[0].severity, Severity::fault);
-    EXPECT_THAT(report.findings[0].message, HasSubstr("rank 1 for `t`, a tensor"));
+    const Finding finding = only_finding(rank == 0 ? verify(net, "net") : verify(torch::ones({3}), "t"));
+    EXPECT_EQ(finding.severity, Severity::fault);
+    EXPECT_THAT(finding.message, HasSubstr("rank 1 for `t`, a tensor"));
     EXPECT_TRUE(verify(net, quickly()).ok());
   });
 }
 
-TEST(Verify, ranks_that_do_not_call_are_named_and_the_next_call_of_all_is_right) {
+TEST(Verify, RanksThatDoNotCallAreNamedAndTheNextCallOfAllIsRight) {
   spawn_ranks(3, [](int rank, int) {
     const torch::Tensor tensor = torch::ones({3});
     if (rank != 1) {
-      const Report report = verify(tensor, quickly().deadline(std::chrono::milliseconds(200)));
-      ASSERT_EQ(report.findings.size(), 1U);
-      EXPECT_EQ(report.findings[0].verdict, "missing");
-      EXPECT_EQ(report.findings[0].ranks, RankSet{1});
-      EXPECT_EQ(report.findings[0].reference_ranks, (RankSet{0, 2}));
+      const Finding finding = only_finding(verify(tensor, quickly().deadline(std::chrono::milliseconds(200))));
+      EXPECT_EQ(finding.verdict, "missing");
+      EXPECT_EQ(finding.ranks, RankSet{1});
+      EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
     }
     dist::barrier();
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(verify(tensor, quickly()).ok());
@@ -259,7 +213,7 @@ TEST(Verify, ranks_that_do_not_call_are_named_and_the_next_call_of_all_is_right)
   });
 }
 
-TEST(Verify, a_rank_alone_and_ranks_chosen) {
+TEST(Verify, ARankAloneAndRanksChosen) {
   EXPECT_TRUE(verify(torch::ones({3})).ok());
   spawn_ranks(3, [](int rank, int) {
     const torch::Tensor tensor = torch::full({3}, rank == 2 ? 1.0 : 0.0);
@@ -268,7 +222,7 @@ TEST(Verify, a_rank_alone_and_ranks_chosen) {
   });
 }
 
-TEST(Verify, plain_values_and_containers) {
+TEST(Verify, PlainValuesAndContainers) {
   spawn_ranks(2, [](int rank, int) {
     EXPECT_TRUE(verify(42, quickly()).ok());
     EXPECT_TRUE(verify(std::string("cosine"), quickly()).ok());
@@ -286,7 +240,7 @@ TEST(Verify, plain_values_and_containers) {
   });
 }
 
-TEST(Verify, optimizers_state_steps_and_hyper_parameters) {
+TEST(Verify, OptimizersStateStepsAndHyperParameters) {
   spawn_ranks(2, [](int rank, int) {
     const auto net = equal_net();
     torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(0.1));
@@ -309,7 +263,23 @@ TEST(Verify, optimizers_state_steps_and_hyper_parameters) {
   });
 }
 
-TEST(Verify, generators) {
+struct StateOfItsOwn : torch::optim::OptimizerCloneableParamState<StateOfItsOwn> {};
+
+TEST(Verify, StateOfAnotherTypeIsNamedAsNotCompared) {
+  spawn_ranks(2, [](int, int) {
+    const torch::Tensor parameter = torch::ones({2}).requires_grad_();
+    torch::optim::SGD sgd({parameter}, 0.1);
+    sgd.state()[parameter.unsafeGetTensorImpl()] = std::make_unique<StateOfItsOwn>();
+    const Report report = verify(sgd, quickly());
+    ASSERT_EQ(report.findings.size(), 2U) << report;
+    EXPECT_EQ(report.findings[0].verdict, "ok");
+    EXPECT_EQ(report.findings[1].verdict, "unsupported");
+    EXPECT_EQ(report.findings[1].severity, Severity::note);
+    EXPECT_THAT(report.findings[1].message, HasSubstr("0.state"));
+  });
+}
+
+TEST(Verify, Generators) {
   spawn_ranks(2, [](int rank, int) {
     EXPECT_TRUE(verify(at::make_generator<at::CPUGeneratorImpl>(5), quickly()).ok());
     const Report report = verify(at::make_generator<at::CPUGeneratorImpl>(rank), quickly());
@@ -318,16 +288,15 @@ TEST(Verify, generators) {
   });
 }
 
-TEST(Verify, buffers_of_a_wrapper_without_broadcast_buffers_are_a_note) {
+TEST(Verify, BuffersOfAWrapperWithoutBroadcastBuffersAreANote) {
   spawn_ranks(2, [](int rank, int) {
     const auto net = equal_net();
     ddp::DistributedDataParallel quiet(net, ddp::Options().broadcast_buffers(false));
     change(net->norm->running_mean, [&](torch::Tensor& mean) { mean.fill_(rank); });
-    const Report local = verify(quiet, quickly());
-    ASSERT_EQ(local.findings.size(), 1U);
-    EXPECT_EQ(local.findings[0].verdict, "ok");
-    EXPECT_EQ(local.findings[0].severity, Severity::note);
-    EXPECT_THAT(names(local.findings[0]), ElementsAre("norm.running_mean"));
+    const Finding local = only_finding(verify(quiet, quickly()));
+    EXPECT_EQ(local.verdict, "ok");
+    EXPECT_EQ(local.severity, Severity::note);
+    EXPECT_THAT(names(local), ElementsAre("norm.running_mean"));
     EXPECT_TRUE(verify(net, quickly()).ok());  // the wrapper lives around it
     const auto bare = equal_net();
     change(bare->norm->running_mean, [&](torch::Tensor& mean) { mean.fill_(rank); });
@@ -344,10 +313,10 @@ TEST(Verify, BuffersThatForwardWritesAreANoteAndOthersAFault) {
     for (int step = 0; step < 2; ++step) {
       wrapped(torch::arange(32.0).reshape({4, 8}) * (rank + 1) * 0.01).pow(2).mean().backward();
       for (const Report& report : {verify(wrapped, quickly()), verify(net, quickly())}) {
-        ASSERT_EQ(report.findings.size(), 1U) << report;
-        EXPECT_EQ(report.findings[0].verdict, "ok");
-        EXPECT_THAT(names(report.findings[0]), ElementsAre("norm.running_mean", "norm.running_var"));
-        EXPECT_THAT(report.findings[0].message, HasSubstr("forward has written them"));
+        const Finding finding = only_finding(report);
+        EXPECT_EQ(finding.verdict, "ok");
+        EXPECT_THAT(names(finding), ElementsAre("norm.running_mean", "norm.running_var"));
+        EXPECT_THAT(finding.message, HasSubstr("forward has written them"));
       }
     }
     wrapped.sync_module_states();
@@ -373,7 +342,7 @@ TEST(Verify, TheLikelyCauseOfADifferenceEverywhere) {
 }
 
 // Rule 9: looking does not touch.
-TEST(Verify, leaves_training_bit_identical_and_the_users_group_alone) {
+TEST(Verify, LeavesTrainingBitIdenticalAndTheUsersGroupAlone) {
   spawn_ranks(2, [](int rank, int) {
     const auto train = [&](bool look) {
       const auto net = equal_net();
@@ -396,156 +365,19 @@ TEST(Verify, leaves_training_bit_identical_and_the_users_group_alone) {
   });
 }
 
-TEST(Verify, the_lowest_rank_that_came_tells_the_session) {
-  std::mutex mutex;
-  std::vector<Finding> told;
-  set_finding_sink([&](const Finding& finding) {
-    const std::lock_guard lock(mutex);
-    told.push_back(finding);
-  });
+TEST(Verify, TheLowestRankThatCameTellsTheSession) {
+  ToldFindings told;
   spawn_ranks(3, [](int rank, int) {
     verify(torch::full({2}, rank == 1), quickly());
     if (rank != 0) verify(torch::ones({2}), quickly().deadline(std::chrono::milliseconds(100)));
   });
-  set_finding_sink({});
-  ASSERT_EQ(told.size(), 2U);
-  EXPECT_EQ(told[0].ranks, RankSet{1});
-  EXPECT_EQ(told[1].verdict, "missing");
-  EXPECT_EQ(told[1].ranks, RankSet{0});
+  ASSERT_EQ(told.all().size(), 2U);
+  EXPECT_EQ(told.all()[0].ranks, RankSet{1});
+  EXPECT_EQ(told.all()[1].verdict, "missing");
+  EXPECT_EQ(told.all()[1].ranks, RankSet{0});
 }
 
-TEST(Watch, names_the_steps_between_which_replicas_parted_and_tells_it_once) {
-  std::mutex mutex;
-  std::vector<Finding> told;
-  set_finding_sink([&](const Finding& finding) {
-    const std::lock_guard lock(mutex);
-    told.push_back(finding);
-  });
-  spawn_ranks(3, [](int rank, int) {
-    const auto net = equal_net();
-    torch::optim::SGD sgd(net->parameters(), 0.1);
-    const auto watching = watch(*net, 3, quickly());
-    for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
-    for (int i = 1; i <= 10; ++i) {
-      if (i == 5 && rank == 2) change(net->first->bias, [](torch::Tensor& bias) { bias[1] += 1; });
-      inspect::step(sgd);
-    }
-    EXPECT_EQ(counted_steps(), 10);
-    EXPECT_EQ(watching.cost().checks, 3);
-    EXPECT_GT(watching.cost().seconds, 0);
-  });
-  set_finding_sink({});
-  ASSERT_EQ(told.size(), 1U);
-  EXPECT_EQ(told[0].ranks, RankSet{2});
-  EXPECT_EQ(told[0].step, 6);
-  EXPECT_THAT(told[0].message, HasSubstr("equal at step 3, not at step 6"));
-}
-
-TEST(Watch, CountsAWrappersStepsAlsoForRanksThatAreOutOfData) {
-  std::mutex mutex;
-  std::vector<Finding> told;
-  set_finding_sink([&](const Finding& finding) {
-    const std::lock_guard lock(mutex);
-    told.push_back(finding);
-  });
-  spawn_ranks(3, [](int rank, int) {
-    const auto net = equal_net();
-    ddp::DistributedDataParallel wrapped(net, ddp::Options());
-    torch::optim::SGD sgd(net->parameters(), 1e-6);
-    const auto watching = watch(*net, 2, quickly());  // the bare module: its wrapper counts
-    wrapped.join([&] {
-      for (int step = 1; step <= (rank == 1 ? 3 : 7); ++step) {
-        sgd.zero_grad();
-        {
-          const auto scope = wrapped.no_sync();  // no step
-          wrapped(torch::arange(32.0).reshape({4, 8}) * 0.01 * (rank + step)).pow(2).mean().backward();
-        }
-        wrapped(torch::arange(32.0).reshape({4, 8}) * 0.01 * (rank + step)).pow(2).mean().backward();
-        inspect::step(sgd);  // nor is this one more
-        if (rank == 2 && step == 4) change(net->first->bias, [](torch::Tensor& bias) { bias[1] += 1; });
-      }
-    });
-    EXPECT_EQ(watching.cost().checks, 3);
-    EXPECT_EQ(watching.cost().steps, 7);
-  });
-  set_finding_sink({});
-  ASSERT_EQ(told.size(), 2U);
-  EXPECT_EQ(told[0].verdict, "mismatch");
-  EXPECT_EQ(told[0].ranks, (RankSet{0, 2}));  // rank 1 has no more data: its parameters are those of step 3
-  EXPECT_EQ(told[0].step, 6);
-  EXPECT_EQ(told[1].verdict, "uneven_data");
-}
-
-TEST(Watch, CountsChangedParametersWhereNobodyCountsSteps) {
-  std::mutex mutex;
-  std::vector<Finding> told;
-  set_finding_sink([&](const Finding& finding) {
-    const std::lock_guard lock(mutex);
-    told.push_back(finding);
-  });
-  spawn_ranks(3, [](int rank, int) {
-    const auto net = equal_net();
-    torch::optim::SGD sgd(net->parameters(), 0.1);  // which leaves the tensors' versions alone
-    const auto watching = watch(sgd, 2, quickly());
-    const auto parameters = watch(net, 2, quickly());
-    for (int i = 1; i <= 9; ++i) {
-      for (auto& parameter : net->parameters()) {
-        parameter.mutable_grad() = torch::ones_like(parameter);
-        dist::all_reduce(parameter.grad());
-      }
-      sgd.step();
-      if (i == 5 && rank == 0) change(net->first->bias, [](torch::Tensor& bias) { bias[1] += 1; });
-    }
-    EXPECT_EQ(parameters.cost().steps, 8);  // the ninth's end is seen where the next collective begins
-    EXPECT_EQ(parameters.cost().checks, 4);
-    EXPECT_EQ(watching.cost().steps, 8);
-  });
-  set_finding_sink({});
-  ASSERT_EQ(told.size(), 1U);
-  EXPECT_EQ(told[0].ranks, RankSet{0});
-  EXPECT_THAT(told[0].message, HasSubstr("equal at step 4, not at step 6"));
-}
-
-TEST(Watch, ends_with_its_handle_and_refuses_nonsense) {
-  const torch::Tensor tensor = torch::ones({2});
-  EXPECT_THROW((void)watch(tensor, 0), std::invalid_argument);
-  std::optional<Watch> watching(watch(tensor, 1));
-  count_step();
-  EXPECT_EQ(watching->cost().checks, 1);
-  watching.reset();
-  count_step();
-}
-
-TEST(SavedReplica, archives_of_libtorch_are_compared_and_bad_files_are_named) {
-  const std::string folder = ::testing::TempDir();
-  std::vector<std::string> paths;
-  for (int rank = 0; rank < 3; ++rank) {
-    const auto net = equal_net();
-    if (rank == 1) change(net->second->bias, [](torch::Tensor& bias) { bias[2] += 0.5; });
-    paths.push_back(folder + "replica-" + std::to_string(getpid()) + "-" + std::to_string(rank) + ".pt");
-    torch::save(net, paths.back());
-  }
-  const Report report = verify_files(paths);
-  ASSERT_EQ(report.findings.size(), 1U) << report;
-  EXPECT_EQ(report.findings[0].ranks, RankSet{1});
-  EXPECT_THAT(names(report.findings[0]), ElementsAre("second.bias"));
-  EXPECT_THAT(report.findings[0].tensors[0].first, ElementsAre(2));
-  EXPECT_TRUE(verify_files({paths[0], paths[2]}).ok());
-  for (const std::string& path : paths) std::filesystem::remove(path);
-  const std::string text = folder + "no-replica-" + std::to_string(getpid());
-  std::ofstream(text) << "hello";
-  for (const std::string& path : {text, folder + "absent.pt"}) {
-    try {
-      verify_files({path, path});
-      FAIL();
-    } catch (const dist::ArgumentError& error) {
-      EXPECT_THAT(error.what(), HasSubstr(path));
-    }
-  }
-  std::filesystem::remove(text);
-}
-
-TEST(Verify, replicas_in_one_process) {
+TEST(Verify, ReplicasInOneProcess) {
   std::vector<Subject> subjects;
   for (int rank = 0; rank < 3; ++rank) subjects.push_back(subject_of(torch::full({5}, rank == 1 ? 1.0 : 0.0), "t"));
   const Report report = verify_here(subjects, RankSet::all(3), VerifyOptions());
@@ -555,7 +387,7 @@ TEST(Verify, replicas_in_one_process) {
   EXPECT_TRUE(verify_here(subjects, RankSet::all(3), VerifyOptions()).ok());
 }
 
-TEST(Verify, over_processes_and_a_store_of_sockets) {
+TEST(Verify, OverProcessesAndAStoreOfSockets) {
   const auto outcomes = testing::run_as_processes(2, [](int rank, int) {
     const torch::Tensor tensor = torch::ones({100000});
     if (rank == 1) {

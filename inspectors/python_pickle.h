@@ -1,0 +1,48 @@
+// Python's pickle (protocols 2 to 5), as torch.save writes it: read as data. Nothing is imported, called or built; what Python
+// would call stays a call, with its arguments. Format: Lib/pickletools.py of CPython.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep::inspect {
+
+struct PickledValue;
+using Pickled = std::shared_ptr<PickledValue>;  // shared as Python's objects are
+
+struct PickledValue {
+  enum class Kind {
+    kPlain,  // None, a bool or a number: `text` as Python writes it
+    kText,
+    kBytes,  // in `text`
+    kList,  // a list or a tuple: `items`
+    kSet,
+    kDictionary,  // `entries`
+    kName,  // of a class or function: `text`, "torch.float32"
+    kCall,  // items[0] called with items[1]; then `entries` and list items were put into it, and `state` handed to it
+    kPersistent,  // items[0]: torch.save's word for a storage
+  };
+  Kind kind = Kind::kPlain;
+  std::string text;
+  std::vector<Pickled> items;
+  std::vector<std::pair<Pickled, Pickled>> entries;
+  Pickled state;
+
+  bool is_call_of(std::string_view name) const {
+    return kind == Kind::kCall && items[0]->kind == Kind::kName && items[0]->text == name;
+  }
+};
+
+/// The value of a pickle. Throws std::runtime_error for bytes that are none, or that use an opcode which torch.save does not write.
+Pickled read_pickle(std::string_view bytes);
+
+/// A whole number that it holds. Throws std::runtime_error where it holds none.
+int64_t integer_of(const Pickled& value);
+
+/// As Python would nearly write it: the same text for the same value. Sets in order.
+std::string text_of(const Pickled& value);
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,104 @@
+// watch on ranks that are threads: how steps are counted, and between which of them replicas part.
+#include "inspectors/watch.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <optional>
+
+#include "ddp/ddp.h"
+#include "tests/inspectors/replicas.h"
+#include "tests/support/spawn_ranks.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::spawn_ranks;
+
+TEST(Watch, NamesTheStepsBetweenWhichReplicasPartedAndTellsItOnce) {
+  ToldFindings told;
+  spawn_ranks(3, [](int rank, int) {
+    const auto net = equal_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    const auto watching = watch(*net, 3, quickly());
+    for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
+    for (int i = 1; i <= 10; ++i) {
+      if (i == 5 && rank == 2) change(net->first->bias, [](torch::Tensor& bias) { bias[1] += 1; });
+      inspect::step(sgd);
+    }
+    EXPECT_EQ(counted_steps(), 10);
+    EXPECT_EQ(watching.cost().checks, 3);
+    EXPECT_GT(watching.cost().seconds, 0);
+  });
+  ASSERT_EQ(told.all().size(), 1U);
+  EXPECT_EQ(told.all()[0].ranks, RankSet{2});
+  EXPECT_EQ(told.all()[0].step, 6);
+  EXPECT_THAT(told.all()[0].message, HasSubstr("equal at step 3, not at step 6"));
+}
+
+TEST(Watch, CountsAWrappersStepsAlsoForRanksThatAreOutOfData) {
+  ToldFindings told;
+  spawn_ranks(3, [](int rank, int) {
+    const auto net = equal_net();
+    ddp::DistributedDataParallel wrapped(net, ddp::Options());
+    torch::optim::SGD sgd(net->parameters(), 1e-6);
+    const auto watching = watch(*net, 2, quickly());  // the bare module: its wrapper counts
+    wrapped.join([&] {
+      for (int step = 1; step <= (rank == 1 ? 3 : 7); ++step) {
+        sgd.zero_grad();
+        {
+          const auto scope = wrapped.no_sync();  // no step
+          wrapped(torch::arange(32.0).reshape({4, 8}) * 0.01 * (rank + step)).pow(2).mean().backward();
+        }
+        wrapped(torch::arange(32.0).reshape({4, 8}) * 0.01 * (rank + step)).pow(2).mean().backward();
+        inspect::step(sgd);  // nor is this one more
+        if (rank == 2 && step == 4) change(net->first->bias, [](torch::Tensor& bias) { bias[1] += 1; });
+      }
+    });
+    EXPECT_EQ(watching.cost().checks, 3);
+    EXPECT_EQ(watching.cost().steps, 7);
+  });
+  ASSERT_EQ(told.all().size(), 2U);
+  EXPECT_EQ(told.all()[0].verdict, "mismatch");
+  EXPECT_EQ(told.all()[0].ranks, (RankSet{0, 2}));  // rank 1 has no more data: its parameters are those of step 3
+  EXPECT_EQ(told.all()[0].step, 6);
+  EXPECT_EQ(told.all()[1].verdict, "uneven_data");
+}
+
+TEST(Watch, CountsChangedParametersWhereNobodyCountsSteps) {
+  ToldFindings told;
+  spawn_ranks(3, [](int rank, int) {
+    const auto net = equal_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);  // which leaves the tensors' versions alone
+    const auto watching = watch(sgd, 2, quickly());
+    const auto parameters = watch(net, 2, quickly());
+    for (int i = 1; i <= 9; ++i) {
+      for (auto& parameter : net->parameters()) {
+        parameter.mutable_grad() = torch::ones_like(parameter);
+        dist::all_reduce(parameter.grad());
+      }
+      sgd.step();
+      if (i == 5 && rank == 0) change(net->first->bias, [](torch::Tensor& bias) { bias[1] += 1; });
+    }
+    EXPECT_EQ(parameters.cost().steps, 8);  // the ninth's end is seen where the next collective begins
+    EXPECT_EQ(parameters.cost().checks, 4);
+    EXPECT_EQ(watching.cost().steps, 8);
+  });
+  ASSERT_EQ(told.all().size(), 1U);
+  EXPECT_EQ(told.all()[0].ranks, RankSet{0});
+  EXPECT_THAT(told.all()[0].message, HasSubstr("equal at step 4, not at step 6"));
+}
+
+TEST(Watch, EndsWithItsHandleAndRefusesNonsense) {
+  const torch::Tensor tensor = torch::ones({2});
+  EXPECT_THROW((void)watch(tensor, 0), std::invalid_argument);
+  std::optional<Watch> watching(watch(tensor, 1));
+  count_step();
+  EXPECT_EQ(watching->cost().checks, 1);
+  watching.reset();
+  count_step();
+}
+
+}  // namespace
+}  // namespace lockstep::inspect
