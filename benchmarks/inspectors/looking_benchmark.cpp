@@ -1,22 +1,17 @@
 // What looking costs, as ratios within one run: data against sorting the indices, ranks against a bare meeting, SavedState
 // against copying the tensors, and a training step while memory is watched or operators are recorded against one without.
 //
-//   looking_benchmark [ROUNDS]         // two ranks, threads
+//   looking_benchmark [ROUNDS]         // two ranks, processes
 #include <torch/torch.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
-#include <functional>
 #include <iostream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
-#include <thread>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "dist/dist.h"
-#include "dist/rank_context.h"
+#include "benchmarks/inspectors/ranks_in_turns.h"
 #include "inspectors/inspect.h"
 
 namespace {
@@ -47,7 +42,7 @@ void measure(int rank, int rounds) {
   };
   step();
   const auto quiet_data = inspect::DataOptions().size(2 * kSamples).publish(false);
-  const std::vector<std::pair<std::string, std::function<void()>>> variants = {
+  const benchmark::Calls calls = {
       {"sort",
        [&] {
          std::vector<int64_t> both = samples;
@@ -73,24 +68,11 @@ void measure(int rank, int rounds) {
          const auto recording = inspect::record_operators();
          step();
        }}};
-  std::map<std::string, std::vector<double>> seconds;
-  for (int round = 0; round <= rounds; ++round) {
-    for (const auto& [name, call] : variants) {
-      dist::barrier();
-      const auto start = std::chrono::steady_clock::now();
-      call();
-      if (round > 0)
-        seconds[name].push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-  }
+  const auto medians = benchmark::in_turns(rounds, calls);
   if (rank != 0) return;
-  nlohmann::json result{{"benchmark", "what looking costs, 2 ranks"}, {"rounds", rounds}};
-  const auto median = [&](const std::string& name) {
-    std::vector<double>& values = seconds[name];
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-  };
-  for (const auto& [name, call] : variants) result[name + "_s"] = median(name);
+  nlohmann::json result =
+      benchmark::with_seconds({{"benchmark", "what looking costs, 2 ranks"}, {"rounds", rounds}}, medians);
+  const auto median = [&](const char* name) { return medians.at(name); };
   result["data_per_sort"] = median("data") / median("sort");
   result["ranks_per_verify_of_a_number"] = median("ranks") / median("verify_of_a_number");
   result["saved_state_per_copy"] = median("saved_state") / median("copy_of_the_tensors");
@@ -102,21 +84,6 @@ void measure(int rank, int rounds) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  at::set_num_threads(1);
-  // LibTorch's flight recorder is one for the process, and not made for groups of several threads.
-  setenv("TORCH_FR_BUFFER_SIZE", "0", /*replace=*/1);
   const int rounds = count > 1 ? std::atoi(arguments[1]) : 9;
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([&, rank] {
-      const dist::ThreadRank thread_rank;
-      at::set_num_threads(1);
-      dist::init_process_group(dist::InitOptions{.world_size = 2, .rank = rank, .store = store});
-      measure(rank, rounds);
-      dist::barrier();
-      dist::destroy_process_group();
-    });
-  }
-  for (std::thread& each : ranks) each.join();
+  return benchmark::run_as_ranks(2, arguments, [&](int rank) { measure(rank, rounds); });
 }

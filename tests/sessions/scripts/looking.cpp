@@ -51,3 +51,17 @@ std::filesystem::remove("looking-trace.json");
 
 // %% the replicas are equal
 %verify net optimizer
+
+// %% saved replicas, equal and not tags=["expects-finding=verify:mismatch"]
+torch::save(module, "looking-replica-" + std::to_string(rank) + ".pt");
+%verify --files looking-replica-0.pt looking-replica-0.pt
+{
+  torch::NoGradGuard guard;
+  module->parameters()[1][5] += rank;
+}
+torch::save(module, "looking-replica-" + std::to_string(rank) + ".pt");
+dist::barrier();
+%verify --files looking-replica-0.pt looking-replica-1.pt
+
+// %% nothing stays behind
+std::filesystem::remove("looking-replica-" + std::to_string(rank) + ".pt");
