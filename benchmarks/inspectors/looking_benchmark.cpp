@@ -68,11 +68,11 @@ void measure(int rank, int rounds) {
          const auto recording = inspect::record_operators();
          step();
        }}};
-  const auto medians = benchmark::in_turns(rounds, calls);
+  const auto seconds = benchmark::in_turns(rounds, calls);
   if (rank != 0) return;
   nlohmann::json result =
-      benchmark::with_seconds({{"benchmark", "what looking costs, 2 ranks"}, {"rounds", rounds}}, medians);
-  const auto median = [&](const char* name) { return medians.at(name); };
+      benchmark::with_seconds({{"benchmark", "what looking costs, 2 ranks"}, {"rounds", rounds}}, seconds);
+  const auto median = [&](const char* name) { return seconds.at(name).median; };
   result["data_per_sort"] = median("data") / median("sort");
   result["ranks_per_verify_of_a_number"] = median("ranks") / median("verify_of_a_number");
   result["saved_state_per_copy"] = median("saved_state") / median("copy_of_the_tensors");

@@ -60,10 +60,13 @@ inline int run_as_ranks(int world_size, char** arguments, const std::function<vo
 
 using Calls = std::vector<std::pair<std::string, std::function<void()>>>;
 
-/// The seconds from when all ranks begin a call until the last of them is done with it: medians of `rounds`, in which the calls
-/// take turns, each time beginning with the next one, after one round that does not count. Ranks begin at one time of the clock
+struct Seconds {
+  double median, best;  // best: what other programs have disturbed least
+};
+
+/// The seconds from when all ranks begin a call until the last of them is done with it, over `rounds`, in which the calls take turns, each time beginning with the next one, after one round that does not count. Ranks begin at one time of the clock
 /// that they share: left to a barrier they begin one after the other, and each has the memory to itself for a while. Collective.
-inline std::map<std::string, double> in_turns(int rounds, const Calls& calls) {
+inline std::map<std::string, Seconds> in_turns(int rounds, const Calls& calls) {
   using Clock = std::chrono::steady_clock;
   const auto latest = [](Clock::time_point time) {
     const at::Tensor count = at::full({1}, static_cast<int64_t>(time.time_since_epoch().count()), at::kLong);
@@ -82,17 +85,20 @@ inline std::map<std::string, double> in_turns(int rounds, const Calls& calls) {
       if (round > 0) seconds[name].push_back(std::chrono::duration<double>(end - start).count());
     }
   }
-  std::map<std::string, double> medians;
+  std::map<std::string, Seconds> result;
   for (auto& [name, values] : seconds) {
     std::sort(values.begin(), values.end());
-    medians[name] = values[values.size() / 2];
+    result[name] = {.median = values[values.size() / 2], .best = values.front()};
   }
-  return medians;
+  return result;
 }
 
-/// `result` with the medians, each under its name and "_s".
-inline nlohmann::json with_seconds(nlohmann::json result, const std::map<std::string, double>& medians) {
-  for (const auto& [name, median] : medians) result[name + "_s"] = median;
+/// `result` with the medians, each under its name and "_s", and the best, "_best_s".
+inline nlohmann::json with_seconds(nlohmann::json result, const std::map<std::string, Seconds>& seconds) {
+  for (const auto& [name, each] : seconds) {
+    result[name + "_s"] = each.median;
+    result[name + "_best_s"] = each.best;
+  }
   return result;
 }
 
