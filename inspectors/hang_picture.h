@@ -53,6 +53,7 @@ struct HangPicture {
   int64_t cell = 0;  // as the logs name it
   int64_t number = 0;  // as people do
   int64_t now_ns = 0;  // CLOCK_MONOTONIC
+  bool calls_compared = false;  // ranks compare their calls themselves, and tell what does not match
   std::vector<RankPicture> ranks;
 
   const RankPicture* rank(int number) const {

@@ -28,6 +28,8 @@ constexpr milliseconds kGather{200};
 // Ranks that wait for long mostly do so together, for one that is late.
 constexpr milliseconds kLogsLater{100};
 constexpr milliseconds kAnswerLimit{300};
+// Where nothing moves for seconds, there is time for what a rank is at: on a loaded machine its answer takes longer.
+constexpr milliseconds kPatientLimit{2000};
 // A wait of that length is shown.
 constexpr milliseconds kTellWait{2000};
 constexpr milliseconds kFirstAgain{100}, kLastAgain{400};
@@ -271,11 +273,12 @@ void HangReporter::look(unsigned reasons) {
   }
   reasons_ = reasons;
   cancel(recheck_);
-  round_ = Round{.id = --last_id_,
-                 .asked = workers_.live(),
-                 .answers = {},
-                 .in_flight = entries_in_flight(),
-                 .limit = loop_.at(Clock::now() + kAnswerLimit, [this] { conclude(); })};
+  round_ = Round{
+      .id = --last_id_,
+      .asked = workers_.live(),
+      .answers = {},
+      .in_flight = entries_in_flight(),
+      .limit = loop_.at(Clock::now() + (reasons & kTimeLimit ? kPatientLimit : kAnswerLimit), [this] { conclude(); })};
   workers_.hub().send(round_->asked, protocol::Query{round_->id, "hang", question()});
 }
 
@@ -284,6 +287,7 @@ void HangReporter::cell_is_over(int64_t cell) {
   std::erase_if(told_waits_, [&](const auto& each) { return std::get<0>(each) == cell; });
   long_waits_.erase(cell);
   stragglers_told_.erase(cell);
+  freed_.erase(cell);
 }
 
 bool HangReporter::reply(int rank, const protocol::Reply& reply) {
@@ -302,6 +306,7 @@ HangPicture HangReporter::picture(const CellRun* run, const std::map<int, nlohma
   HangPicture picture;
   picture.cell = run ? run->id() : 0;
   picture.number = run ? run->number() : 0;
+  picture.calls_compared = options_.check_collectives;
   const auto errors = run ? run->errors() : std::map<int, protocol::CellError>{};
   const auto statuses = run ? run->rank_status() : std::map<int, std::string>{};
   std::map<int, std::string> lines_of_dead;
@@ -388,11 +393,14 @@ void HangReporter::report(CellRun& run, const HangPicture& picture) {
       told_waits_.insert({run.id(), rank, static_cast<int64_t>(wait.call.entry)});
       host_.emit(RankEvent{rank, "waiting", inspect::rank_sentence(picture, waits) + ", in vain"});
     }
-    if (!hang.consequence && told_.insert(hang.key).second) host_.add_finding(std::move(hang.finding), run.number());
+    // Whoever waits for a rank that was freed from a hang that has been told is a part of that.
+    const bool consequence = hang.consequence || !(hang.missing & freed_[run.id()]).empty();
+    if (!consequence && told_.insert(hang.key).second) host_.add_finding(std::move(hang.finding), run.number());
   }
   const RankSet waiting = run.in(CellRun::Phase::waiting);
-  if (options_.abort_hangs && !waiting.empty())
-    workers_.hub().send(waiting, protocol::Abort{"a collective that others will not enter was aborted"});
+  if (!options_.abort_hangs || waiting.empty()) return;
+  workers_.hub().send(waiting, protocol::Abort{"a collective that others will not enter was aborted"});
+  freed_[run.id()] = freed_[run.id()] | (waiting & run.active());
 }
 
 void HangReporter::tell_waits(const CellRun& run, const HangPicture& picture) {
@@ -451,6 +459,7 @@ void HangReporter::report_stall(const HangPicture& picture) {
   cancel(limit_);
   if (!options_.abort_hangs) return;
   run.stalled();
+  freed_[run.id()] = freed_[run.id()] | run.active();
   workers_.hub().send(run.active() & sitting, protocol::Abort{"no progress within --hang-timeout"});
   host_.interrupt(run.active() - sitting);
   host_.end_what_stays();  // a rank that waits for a lock, or reads what never comes, hears of neither

@@ -387,6 +387,9 @@ TEST(Hang, CallsThatARankHasComparedAreItsToTell) {
   MadeUp ranks(3);
   ranks.enters(0, "all_reduce");
   ranks.enters(1, "barrier");
+  ranks.picture.calls_compared = true;
+  expect_nothing(ranks);
+  ranks.picture.calls_compared = false;  // not known: the log alone
   ranks.at(1).waits.clear();  // it has not entered, and gives rank 2 the time to come
   ranks.at(1).recent.back().state = dist::CollectiveState::failed;
   expect_nothing(ranks);
