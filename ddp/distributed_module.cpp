@@ -146,7 +146,10 @@ std::vector<Bucket> DistributedModule::buckets() const {
 
 const std::vector<std::string>& DistributedModule::reduced_parameter_names() const { return state_->names; }
 int64_t DistributedModule::steps() const { return state_->steps; }
-void DistributedModule::set_steps(int64_t steps) const { state_->steps = steps; }
+void DistributedModule::set_steps(int64_t steps) const {
+  state_->steps = steps;
+  state_->told_steps = steps;  // or the step that bears the number again would be no news to the listeners
+}
 std::shared_ptr<const void> DistributedModule::on_step(std::function<void()> listener) const {
   auto kept = std::make_shared<const detail::StepListener>(std::move(listener));
   state_->step_listeners.push_back(kept);

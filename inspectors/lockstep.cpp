@@ -3,6 +3,7 @@
 #include "inspectors/lockstep_ranks.h"
 #include "inspectors/lockstep_recording.h"
 #include "inspectors/lockstep_self.h"
+#include "inspectors/watch.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -23,6 +24,7 @@ Report detail::lockstep_once(const std::function<void()>& step, const TensorName
 
 Report detail::lockstep_twice(const std::function<void()>& step, const SavedState& saved, const TensorNames& names,
                               const LockstepOptions& options) {
+  const UncountedSteps uncounted;
   const auto run_and_put_back = [&](Recording* recording) {
     const auto stop = [&] {
       if (recording) recording->trace.reset();

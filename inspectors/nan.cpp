@@ -11,6 +11,7 @@
 #include "inspectors/nan_trace.h"
 #include "inspectors/shown.h"
 #include "inspectors/verify_findings.h"
+#include "inspectors/watch.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -202,6 +203,7 @@ Report finish(const Running& run, const TensorNames& names, const NanOptions& op
 
 Report detail::replay_traced(const std::function<std::vector<at::Tensor>()>& step, const SavedState& saved,
                              const TensorNames& names, const NanOptions& options) {
+  const UncountedSteps uncounted;
   std::unique_ptr<Running> run = start_trace();
   try {
     std::vector<at::Tensor> results = step();

@@ -87,7 +87,7 @@ OpSequence sequence_of(const OpRecord& record, const std::vector<uint32_t>& matt
     }
     op.flags = (entry.grad ? OpSequence::kGrad : 0) | (entry.engine ? OpSequence::kEngine : 0) |
                (entry.random ? OpSequence::kRandom : 0) | (entry.collective ? OpSequence::kCollective : 0) |
-               (entry.writes_parameter ? OpSequence::kWritesParameter : 0);
+               (entry.writes_parameter ? OpSequence::kWritesParameter : 0) | (entry.unread ? OpSequence::kUnread : 0);
     sequence.ops.push_back(op);
   }
   return sequence;
@@ -113,7 +113,10 @@ Partings find_partings(const std::vector<OpSequence>& runs) {
     const bool same_generator = all_equal(runs, i, [](const Op& op) { return op.generator; });
     if (!same_inputs) first(partings.input, i);
     const bool random = flags & OpSequence::kRandom;
-    if (same_inputs && !same_outputs) first(random && !same_generator ? partings.drawn : partings.computation, i);
+    const bool all_read = std::none_of(runs.begin(), runs.end(),
+                                       [&](const OpSequence& run) { return run.ops[i].flags & OpSequence::kUnread; });
+    if (same_inputs && !same_outputs && all_read)
+      first(random && !same_generator ? partings.drawn : partings.computation, i);
     const bool reads_same = all_equal(runs, i, [](const Op& op) { return op.parameters_read; });
     const bool forward = (flags & OpSequence::kGrad) && !(flags & OpSequence::kEngine);
     if (forward && !reads_same && !(flags & OpSequence::kWritesParameter)) first(partings.parameter, i);

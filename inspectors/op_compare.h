@@ -20,7 +20,7 @@ struct OpSequence {
     uint64_t flags = 0;  // kGrad, …
     bool operator==(const Op&) const = default;
   };
-  enum Flags : uint64_t { kGrad = 1, kEngine = 2, kRandom = 4, kCollective = 8, kWritesParameter = 16 };
+  enum Flags : uint64_t { kGrad = 1, kEngine = 2, kRandom = 4, kCollective = 8, kWritesParameter = 16, kUnread = 32 };
 
   std::vector<Op> ops;
   int64_t left_out = 0;

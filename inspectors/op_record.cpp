@@ -1,11 +1,14 @@
 #include "inspectors/op_record.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <c10/util/SmallVector.h>
 
 #include <algorithm>
 #include <bit>
@@ -21,9 +24,24 @@ const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsaf
 
 uint64_t folded(const Hash& hash) { return combine(hash, hash)[0]; }
 
-/// The memory that there is to read: of sparse tensors none.
-bool readable(const at::Tensor& tensor) {
-  return tensor.defined() && !tensor.is_meta() && tensor.layout() == at::kStrided && tensor.has_storage();
+/// The memory that there is to read, without an operator: of a sparse tensor its values and places; none of other layouts.
+using Parts = c10::SmallVector<at::Tensor, 2>;
+Parts parts_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_meta()) return {};
+  if (tensor.layout() == at::kSparse) {
+    const auto* sparse = static_cast<const at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+    return {sparse->values(), sparse->indices()};
+  }
+  if (tensor.layout() != at::kStrided || !tensor.has_storage()) return {};
+  return {tensor};
+}
+
+bool shares_memory(const at::Tensor& one, const at::Tensor& other) {
+  const Parts mine = parts_of(one), theirs = parts_of(other);
+  return std::any_of(mine.begin(), mine.end(), [&](const at::Tensor& part) {
+    return std::any_of(theirs.begin(), theirs.end(),
+                       [&](const at::Tensor& each) { return storage_of(part) == storage_of(each); });
+  });
 }
 
 bool leaves_memory_unset(const std::string& name) {
@@ -69,6 +87,11 @@ std::optional<std::pair<uint64_t, double>> plain_value(const c10::IValue& value)
   if (value.isDouble()) return std::pair{std::bit_cast<uint64_t>(value.toDouble()), value.toDouble()};
   if (value.isIntList()) return list(value.toIntVector());
   if (value.isDoubleList()) return list(value.toDoubleVector());
+  if (value.isComplexDouble()) {
+    const auto number = value.toComplexDouble();
+    return std::pair{folded({std::bit_cast<uint64_t>(number.real()), std::bit_cast<uint64_t>(number.imag())}),
+                     std::abs(number)};
+  }
   if (value.isString()) return std::pair{folded(hash_of(value.toStringRef())), 0.0};
   return std::nullopt;
 }
@@ -109,15 +132,18 @@ OpMark OpRecord::mark(const at::Tensor& tensor, size_t argument) const {
     mark.kind = OpMark::Kind::kParameter;
     mark.identity = parameter.unsafeGetTensorImpl();
   }
-  if (!readable(tensor)) return mark;
-  const auto writer = writers_.find(storage_of(tensor));
-  if (writer != writers_.end()) {
-    mark.from = writer->second.entry;
-    if (writer->second.unset) return mark;  // whatever lies there
+  bool first = true;
+  for (const at::Tensor& part : parts_of(tensor)) {
+    const auto writer = writers_.find(storage_of(part));
+    if (writer != writers_.end()) {
+      mark.from = std::max(mark.from, writer->second.entry);
+      if (writer->second.unset) return mark;  // whatever lies there
+    }
+    const Fingerprint found = fingerprint(part);
+    mark.hash = first ? folded(found.hash) : combine({mark.hash, mark.hash}, found.hash)[0];
+    if (first) mark.norm = found.norm;
+    first = false;
   }
-  const Fingerprint found = fingerprint(tensor);
-  mark.hash = folded(found.hash);
-  mark.norm = found.norm;
   return mark;
 }
 
@@ -159,6 +185,7 @@ void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
     } else if (!value.isGenerator()) {
       for_each_tensor(value, [&](const at::Tensor& tensor) {
         if (is_parameter(tensor)) parameters_.add(tensor);
+        if (tensor.defined() && !tensor.is_meta() && parts_of(tensor).empty()) entry.unread = true;
         notes->inputs.push_back(mark(tensor, argument));
         if (argument == 0 && overwrites(op.name)) notes->inputs.back().hash = 0;
         notes->inputs.back().shape = number_of(fmt::format("[{}]", fmt::join(tensor.sizes().vec(), ", ")));
@@ -204,13 +231,12 @@ void OpRecord::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
   size_t written = 0;
   const auto is_view = [&](const at::Tensor& tensor) {
     return !op.name.ends_with("_") &&
-           std::any_of(notes->tensors.begin(), notes->tensors.end(), [&](const at::Tensor& input) {
-             return readable(input) && storage_of(input) == storage_of(tensor);
-           });
+           std::any_of(notes->tensors.begin(), notes->tensors.end(),
+                       [&](const at::Tensor& input) { return shares_memory(input, tensor); });
   };
   const auto add_output = [&](const at::Tensor& tensor) {
     // A view writes nothing: its memory has been written by whoever wrote what it is a view of.
-    if (readable(tensor) && !is_view(tensor)) write(tensor, number, unset);
+    if (!is_view(tensor)) write(tensor, number, unset);
     if (entry.collective || written == std::numeric_limits<uint16_t>::max()) return;
     OpMark mark = this->mark(tensor, written++);
     mark.shape = number_of(fmt::format("[{}]", fmt::join(tensor.sizes().vec(), ", ")));
@@ -221,15 +247,15 @@ void OpRecord::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
   if (outputs.empty())
     for (const at::Tensor& tensor : notes->tensors) add_output(tensor);
   else if (entry.collective)
-    for (const at::Tensor& tensor : notes->tensors)
-      if (readable(tensor)) write(tensor, number, false);
+    for (const at::Tensor& tensor : notes->tensors) write(tensor, number, false);
   entry.outputs = static_cast<uint16_t>(written);
   entries_.push_back(entry);
   forward_.add(op, entry.parameter, number);
 }
 
 void OpRecord::write(const at::Tensor& tensor, int32_t entry, bool unset) {
-  writers_.insert_or_assign(storage_of(tensor), Writer{weak_storage_of(tensor), entry, unset});
+  for (const at::Tensor& part : parts_of(tensor))
+    writers_.insert_or_assign(storage_of(part), Writer{weak_storage_of(part), entry, unset});
 }
 
 std::vector<uint32_t> OpRecord::that_matter() const {

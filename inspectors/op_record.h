@@ -35,6 +35,7 @@ struct OpEntry {
   const void* parameter = nullptr;  // by whose module it is named
   bool after_parameter = false, engine = false, grad = false, random = false, collective = false, hook = false;
   bool writes_parameter = false;
+  bool unread = false;  // it reads what has no memory to look at: sparse rows, another library's layout
 };
 
 class OpRecord : public OpObserver {

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace lockstep::inspect {
@@ -25,6 +26,7 @@ struct Slot {
   std::mutex mutex;  // held while the observer is called
   std::shared_ptr<OpObserver> observer;
   OpTraceOptions options;
+  std::thread::id thread;  // that is traced
 };
 
 std::array<Slot, kSlots> slots;
@@ -58,6 +60,8 @@ std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& record) {
   if (op->name.starts_with("aten::")) op->name.erase(0, 6);
   op->node = record.scope() == at::RecordScope::BACKWARD_FUNCTION;
   op->engine = torch::autograd::get_current_graph_task_id() >= 0;
+  // A group's threads have the callbacks, too, and call operators to reduce what is sparse. When they do is their own affair.
+  if (!op->node && !op->engine && std::this_thread::get_id() != slot.thread) return nullptr;
   op->grad = c10::GradMode::is_enabled();
   op->sequence = record.seqNr();
   op->thread = op->node ? record.forwardThreadId() : record.threadId();
@@ -136,6 +140,7 @@ OpTrace::OpTrace(std::shared_ptr<OpObserver> observer, OpTraceOptions options) {
     const std::lock_guard lock(slots[slot_].mutex);
     slots[slot_].observer = std::move(observer);
     slots[slot_].options = options;
+    slots[slot_].thread = std::this_thread::get_id();
   }
   innermost[slot_] = nullptr;
   const Callbacks& mine = callbacks[slot_];

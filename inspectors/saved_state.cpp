@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ddp/progress.h"
+
 namespace lockstep::inspect {
 namespace {
 
@@ -156,11 +158,12 @@ void SavedState::save(const ddp::DistributedModule& wrapper) {
       const std::shared_ptr<c10d::Reducer> reducer = wrapper.reducer();
       return reducer && reducer->should_rebuild_buckets();
     });
-  kept_->wrappers.push_back([wrapper, steps = wrapper.steps(), synchronises = wrapper.require_backward_grad_sync()] {
-    wrapper.require_backward_grad_sync(synchronises);
+  const ddp::Progress progress = ddp::progress_of(wrapper);
+  save_later([wrapper, progress] { ddp::set_progress(wrapper, progress, /*steps=*/false); });
+  kept_->wrappers.push_back([wrapper, progress] {
     // The order of gradients is learnt, and the buckets laid out, in the first steps. They are to be these once more.
-    if (steps == 0 && wrapper.steps() > 0) wrapper.reset();
-    wrapper.set_steps(steps);
+    if (progress.steps == 0 && wrapper.steps() > 0) wrapper.reset();
+    ddp::set_progress(wrapper, progress);
   });
 }
 

@@ -37,13 +37,13 @@ TORCH_MODULE(ConvNet);
 
 // Two encoder layers over 4 tokens of 8 numbers.
 struct EncoderImpl : torch::nn::Module {
-  EncoderImpl()
+  explicit EncoderImpl(double dropout = 0)
       : in(register_module("in", torch::nn::Linear(2, 8))),
-        encoder(register_module("encoder",
-                                torch::nn::TransformerEncoder(
-                                    torch::nn::TransformerEncoderLayer(
-                                        torch::nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16).dropout(0)),
-                                    2))),
+        encoder(register_module(
+            "encoder", torch::nn::TransformerEncoder(
+                           torch::nn::TransformerEncoderLayer(
+                               torch::nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16).dropout(dropout)),
+                           2))),
         out(register_module("out", torch::nn::Linear(8, 4))) {}
   torch::Tensor forward(const torch::Tensor& x) { return out(encoder(in(x.view({-1, 4, 2}).transpose(0, 1))).mean(0)); }
   torch::nn::Linear in;
