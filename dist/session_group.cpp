@@ -5,6 +5,7 @@
 #include <charconv>
 #include <deque>
 #include <mutex>
+#include <unordered_map>
 
 #include "dist/environment.h"
 #include "dist/rank_context.h"
@@ -90,6 +91,7 @@ namespace {
 constexpr size_t kSpans = 1000;
 std::mutex spans_mutex;
 std::deque<CellSpan> spans;
+std::unordered_map<int64_t, int64_t> numbers;  // of cells that people call otherwise
 
 void note_cell(int64_t cell) {
   const std::lock_guard lock(spans_mutex);
@@ -106,6 +108,18 @@ void note_cell(int64_t cell) {
 void set_thread_context(int64_t cell, int64_t step) {
   note_cell(cell);
   if (const auto context = current_context()) context->log()->set_context(cell, step);
+}
+
+void name_cell(int64_t cell, int64_t number) {
+  if (number == cell) return;
+  const std::lock_guard lock(spans_mutex);
+  numbers[cell] = number;
+}
+
+int64_t cell_number(int64_t cell) {
+  const std::lock_guard lock(spans_mutex);
+  const auto found = numbers.find(cell);
+  return found == numbers.end() ? cell : found->second;
 }
 
 std::vector<CellSpan> cell_spans() {

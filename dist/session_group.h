@@ -47,6 +47,10 @@ bool needs_regroup();
 /// The cell (0: none) and step that collectives entered from now on are logged with.
 void set_thread_context(int64_t cell, int64_t step = 0);
 
+/// What people call a cell, which a session may run in pieces; a piece that nobody has named is called as it is numbered.
+void name_cell(int64_t cell, int64_t number);
+int64_t cell_number(int64_t cell);
+
 /// A cell that this process has run, or runs: CLOCK_MONOTONIC, in nanoseconds; end_ns is 0 while it runs.
 struct CellSpan {
   int64_t cell = 0, begin_ns = 0, end_ns = 0;

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "dist/rank_context.h"
+#include "dist/session_group.h"
 #include "inspectors/round.h"
 #include "inspectors/watch.h"
 
@@ -69,6 +70,7 @@ struct MemoryWatch::Counter : c10::MemoryReportingInfoBase {
     constexpr size_t kLast = 20;
     const std::lock_guard lock(mutex);
     WatchedMemory result{.cells = periods, .steps = last_step - first_step};
+    for (PeriodMemory& each : result.cells) each.cell = dist::cell_number(each.cell);
     const auto& steps = held_at_step;
     if (steps.size() >= 3) {
       std::vector<double> growth;

@@ -12,6 +12,7 @@
 #include "inspectors/nan.h"
 #include "inspectors/op_trace.h"
 #include "inspectors/tensor_values.h"
+#include "inspectors/text.h"
 #include "inspectors/watch.h"
 
 namespace lockstep::inspect {
@@ -224,10 +225,11 @@ void nan_names(const TensorNames& names) {
 std::string nan_status() {
   if (!thread_watch) return "off: %nan on watches losses, gradients and updated parameters";
   const NanWatchStatus status = thread_watch->status();
-  return fmt::format(
-      "on: {} steps, {} of them bad; looked at {} losses, {} gradients and {} updates of parameters, which took {:.3g} "
-      "ms",
-      status.steps, status.bad_steps, status.losses, status.gradients, status.parameters, status.seconds * 1000);
+  return fmt::format("on: {}, {} of them bad; looked at {}, {} and {} of parameters, which took {:.3g} ms",
+                     count_text(status.steps, "step"), status.bad_steps,
+                     status.losses == 1 ? "1 loss" : fmt::format("{} losses", status.losses),
+                     count_text(status.gradients, "gradient"), count_text(status.parameters, "update"),
+                     status.seconds * 1000);
 }
 
 }  // namespace lockstep::inspect

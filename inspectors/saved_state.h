@@ -74,6 +74,7 @@ template <typename T>
 concept LeadsToObject = requires(T& object) {
   *object;
   static_cast<bool>(object);
+  requires !std::is_function_v<std::remove_reference_t<decltype(*object)>>;  // of a lambda without captures
 } && !std::is_arithmetic_v<std::remove_cv_t<T>>;
 template <typename T>
 concept HoldsNumbers = std::ranges::range<T> && std::is_arithmetic_v<std::ranges::range_value_t<T>>;

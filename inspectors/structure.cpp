@@ -180,6 +180,23 @@ StructureDifference structure_difference(Talk& talk, const Subject& subject) {
       continue;
     }
     everywhere.push_back(name);
+    RankSet defined;
+    bool one_kind = true;
+    for (size_t i = 0; i < listings.size(); ++i) {
+      const json& there = listings[i].items.at(name);
+      one_kind = one_kind && there.at("kind") == item->at("kind");
+      if (there.at("dtype") != "") defined.insert(ranks[i]);
+    }
+    if (one_kind && !defined.empty() && defined.size() < ranks.size()) {
+      const RankSet undefined = talk.ranks() - defined;
+      const size_t first =
+          static_cast<size_t>(std::find(ranks.begin(), ranks.end(), defined.ranks().front()) - ranks.begin());
+      gathering.add(
+          {"", "missing", "undefined", Severity::fault}, judge(talk.ranks(), {{true, defined}, {false, undefined}}),
+          listings[first].items.at(name),
+          fmt::format("{} is undefined on {}, and a tensor on {}", label, ranks_text(undefined), ranks_text(defined)));
+      continue;
+    }
     bool comparable = true;
     for (const Aspect& aspect : kAspects) {
       std::map<json, RankSet> parties;
@@ -187,8 +204,11 @@ StructureDifference structure_difference(Talk& talk, const Subject& subject) {
         parties[listings[i].items.at(name).at(aspect.field)].insert(ranks[i]);
       if (parties.size() == 1) continue;
       if (aspect.field != std::string("trainable") && aspect.field != std::string("device")) comparable = false;
-      gathering.add(aspect, judge(talk.ranks(), parties), *item,
-                    fmt::format("{} of {}: {}", aspect.name, label, parties_text(parties)));
+      gathering.add(
+          aspect, judge(talk.ranks(), parties), *item,
+          fmt::format("{}: {}",
+                      name.empty() ? fmt::format("its {}", aspect.name) : fmt::format("{} of {}", aspect.name, name),
+                      parties_text(parties)));
     }
     if (comparable) result.comparable.push_back(name);
   }

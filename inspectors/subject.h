@@ -67,6 +67,8 @@ template <typename T>
 concept Pointer = requires(const T& pointer) {
   { *pointer };
   { static_cast<bool>(pointer) };
+  // A lambda without captures becomes a pointer to a function, and what that leads to is one again.
+  requires !std::is_function_v<std::remove_reference_t<decltype(*pointer)>>;
 } && !std::is_arithmetic_v<T>;
 template <typename T>
 concept WithModule = requires(const T& wrapper) {

@@ -108,7 +108,12 @@ TimeSyncReport time_sync(const TimeSyncOptions& options, Step&& step, State&... 
   detail::StepToTime timed;
   detail::Scopes scopes;
   (detail::find_scopes(state, scopes, timed.group), ...);
-  if constexpr (std::invocable<Step&, bool>) {
+  if constexpr (std::derived_from<std::remove_cvref_t<Step>, ddp::DistributedModule>) {
+    // Its forward is a template, which asking whether it takes a bool would try to compile.
+    static_assert(detail::kCantBeKept<Step>,
+                  "inspect::time_sync: this is a wrapper, which is state; the step, a callable that trains once, comes "
+                  "before it");
+  } else if constexpr (std::invocable<Step&, bool>) {
     timed.run = [&step](bool synchronise) { step(synchronise); };
   } else {
     static_assert(std::invocable<Step&>,

@@ -36,8 +36,14 @@ std::vector<Hash> hashes_of(const Subject& subject) {
 
 int64_t bytes_of(const Subject& subject) {
   int64_t bytes = 0;
-  for (const Item& item : subject.items)
-    if (item.tensor.defined()) bytes += static_cast<int64_t>(item.tensor.nbytes());
+  for (const Item& item : subject.items) {
+    const at::Tensor& tensor = item.tensor;
+    if (!tensor.defined()) continue;
+    TORCH_CHECK(tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_meta(),
+                "verify: ", item.name.empty() ? "the tensor" : item.name, " has no bytes to compare (", tensor.layout(),
+                " on ", tensor.device(), "); of a sparse one compare values() and indices()");
+    bytes += static_cast<int64_t>(tensor.nbytes());
+  }
   return bytes;
 }
 

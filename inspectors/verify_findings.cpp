@@ -278,9 +278,11 @@ std::vector<Finding> VerifyFindings::take(const Report& report) {
   if (findings_.empty()) {
     Finding found = finding(Severity::note, "ok");
     found.ranks = ranks_;
-    const char* what = report.bytes > 0 ? "tensor" : "value";
+    const bool tensors = std::any_of(subject_.items.begin(), subject_.items.end(),
+                                     [](const Item& item) { return item.tensor.defined(); });
+    const char* what = tensors ? "tensor" : "value";
     found.message = fmt::format("equal on {}: {} {}{}{}, {:.1f} ms", ranks_text(ranks_), report.tensors, what,
-                                report.tensors == 1 ? "" : "s", report.bytes > 0 ? ", " + bytes_text(report.bytes) : "",
+                                report.tensors == 1 ? "" : "s", tensors ? ", " + bytes_text(report.bytes) : "",
                                 report.seconds * 1e3);
     findings_.push_back(std::move(found));
   }

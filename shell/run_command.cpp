@@ -121,7 +121,6 @@ class ScriptRun {
           interrupted_by == SIGHUP)
         return false;
       if (verdict.exit_code != kExitOk && !options_.keep_going) return false;
-      if (session_->started() && session_->live_ranks().empty()) return false;
     }
     return true;
   }

@@ -185,6 +185,7 @@ void RunThread::begin_cell(int64_t cell, int64_t number) {
   rank_state().line = 0;
   rank_state().step = 0;
   rank_state().enter(Phase::running);
+  dist::name_cell(cell, rank_state().number);
   outbox_.begin_cell(cell);
 }
 

@@ -30,6 +30,30 @@ std::string cell_text(const nlohmann::json& record) {
   return text;
 }
 
+using Numbered = std::map<std::pair<std::string, int64_t>, std::map<int, nlohmann::json>>;
+
+/// The last `count` over all groups, in the order in which they were entered.
+std::vector<Numbered::value_type> newest(const Numbered& by_number, size_t count) {
+  struct Row {
+    double age;  // seconds since the first rank entered it, or a later one of its group
+    const Numbered::value_type* records;
+  };
+  std::vector<Row> rows;
+  for (auto each = by_number.rbegin(); each != by_number.rend(); ++each) {
+    // A rank that has more of them to tell leaves this one out, though it was there.
+    const bool same_group = !rows.empty() && rows.back().records->first.first == each->first.first;
+    double age = same_group ? rows.back().age : 0;
+    for (const auto& [rank, record] : each->second) age = std::max(age, record.value("entered_s_ago", 0.0));
+    rows.push_back({age, &*each});
+  }
+  std::reverse(rows.begin(), rows.end());
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& one, const Row& other) { return one.age > other.age; });
+  std::vector<Numbered::value_type> result;
+  for (size_t i = rows.size() > count ? rows.size() - count : 0; i < rows.size(); ++i)
+    result.push_back(*rows[i].records);
+  return result;
+}
+
 CellOutcome collectives(MagicCall& call) {
   MagicArguments arguments(call.arguments, kUsage);
   const auto last = arguments.take_value("-n", "--last");
@@ -39,7 +63,7 @@ CellOutcome collectives(MagicCall& call) {
   const auto answers = call.session.query(ranks, "collectives", {{"last", count}});
 
   // A row per group and sequence number: the same collective on every rank, if all is well.
-  std::map<std::pair<std::string, int64_t>, std::map<int, nlohmann::json>> by_number;
+  Numbered by_number;
   for (const auto& [rank, body] : answers)
     for (const auto& record : body.value("collectives", nlohmann::json::array()))
       by_number[{record.value("group", ""), record.value("seq", int64_t{0})}][rank] = record;
@@ -50,12 +74,7 @@ CellOutcome collectives(MagicCall& call) {
   std::vector<std::vector<std::string>> rows = {{"group", "#", "where"}};
   for (const auto& [rank, body] : answers) rows[0].push_back("rank " + std::to_string(rank));
   nlohmann::json data = nlohmann::json::array();
-  size_t skipped = by_number.size() > static_cast<size_t>(count) ? by_number.size() - static_cast<size_t>(count) : 0;
-  for (const auto& [key, records] : by_number) {
-    if (skipped > 0) {
-      --skipped;
-      continue;
-    }
+  for (const auto& [key, records] : newest(by_number, static_cast<size_t>(count))) {
     const auto where = records.begin()->second.value("where", nlohmann::json());
     std::vector<std::string> row = {key.first, std::to_string(key.second),
                                     where.is_string() ? where.get<std::string>() : "-"};

@@ -62,7 +62,8 @@ TEST(Memory, AWatchSeesPeaksAndWhatIsKept) {
   spawn_ranks(1, [](int, int) {
     std::vector<torch::Tensor> kept;
     const MemoryWatch watching = watch_memory();
-    dist::set_thread_context(7);
+    dist::name_cell(1007, 7);  // a session runs cells in pieces, which have numbers of their own
+    dist::set_thread_context(1007);
     {
       const torch::Tensor gone = torch::empty({1 << 20});
     }
@@ -153,13 +154,17 @@ TEST(Timeline, AllRanksAreInOneTraceThatAViewerTakes) {
     TimelineReport report;
     {
       const auto recording = record_operators();
+      dist::name_cell(1009, 9);
+      if (rank == 0) dist::set_thread_context(1009);  // ranks are threads here, and the spans of cells the process's
       for (int i = 0; i < 2; ++i) net(torch::ones({2, 8})).sum().backward();
+      if (rank == 0) dist::set_thread_context(0);
       EXPECT_THROW(static_cast<void>(record_operators()), std::logic_error);
     }
     report = timeline(path);
     EXPECT_GT(report.operators, 10);
     EXPECT_EQ(report.buckets, 4);  // two steps of one bucket on two ranks
     EXPECT_EQ(report.clock_error, 0);
+    EXPECT_GT(report.cells, 0);
     if (rank != 0) return;
     const nlohmann::json trace = valid_trace(path);
     std::set<int> ranks;
@@ -170,6 +175,7 @@ TEST(Timeline, AllRanksAreInOneTraceThatAViewerTakes) {
       if (event.contains("cat")) categories.insert(event.at("cat").get<std::string>());
     }
     EXPECT_EQ(ranks, (std::set<int>{0, 1}));
+    EXPECT_TRUE(names.contains("cell 9") && !names.contains("cell 1009")) << ::testing::PrintToString(names);
     EXPECT_TRUE(names.contains("aten::addmm")) << ::testing::PrintToString(names);
     for (const char* each : {"operator", "backward", "bucket", "collective"})
       EXPECT_TRUE(categories.contains(each)) << each;

@@ -177,6 +177,36 @@ TEST(Verify, MissingReshapedAndFrozenParametersAreToldAndTheRestIsStillCompared)
   });
 }
 
+TEST(Verify, ATensorThatARankDoesNotHaveIsMissing) {
+  spawn_ranks(3, [](int rank, int) {
+    const torch::Tensor tensor = rank == 1 ? torch::Tensor() : torch::ones({2});
+    const Report report = verify(tensor, quickly());
+    ASSERT_EQ(report.findings.size(), 1U) << report;
+    EXPECT_EQ(report.findings[0].verdict, "missing");
+    EXPECT_EQ(report.findings[0].ranks, RankSet{1});
+    EXPECT_THAT(report.findings[0].message, HasSubstr("undefined on rank 1"));
+  });
+}
+
+TEST(Verify, AnEmptyTensorIsOneAndASparseOneAnErrorThatSaysWhatToCompare) {
+  spawn_ranks(2, [](int, int) {
+    const Report report = verify(torch::empty({0, 4}), quickly());
+    EXPECT_THAT(report.findings.at(0).message, HasSubstr("1 tensor, 0 B"));
+    try {
+      verify(torch::eye(3).to_sparse(), quickly());
+      ADD_FAILURE() << "compared";
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(error.what_without_backtrace(), HasSubstr("compare values() and indices()"));
+    }
+  });
+}
+
+TEST(Verify, FunctionsAreNothingToLookInto) {
+  const auto lambda = [] {};  // dereferencing it gives a function, and that as often as one likes
+  static_assert(!detail::Pointer<decltype(lambda)> && !detail::LeadsToObject<decltype(lambda)>);
+  static_assert(detail::Pointer<std::shared_ptr<int>> && detail::LeadsToObject<std::shared_ptr<int>>);
+}
+
 TEST(Verify, AnotherOrderOfParametersIsTold) {
   spawn_ranks(3, [](int rank, int) {
     torch::OrderedDict<std::string, torch::Tensor> state;
