@@ -188,9 +188,8 @@ std::vector<Bytes> Channel::exchange(const RankSet& ranks, const Bytes& value, s
   Meeting meeting = meet(ranks, value, deadline);
   if (!meeting.missing.empty())
     throw dist::PeerLeft(
-        fmt::format("rank{} {} left an inspection that all ranks were in; the groups of the program are "
-                    "untouched",
-                    meeting.missing.size() == 1 ? "" : "s", meeting.missing.str()),
+        fmt::format("{} left an inspection that all ranks were in; the groups of the program are untouched",
+                    meeting.missing.words()),
         meeting.missing);
   return std::move(meeting.values);
 }
@@ -240,9 +239,8 @@ void Channel::transfer(const RankSet& ranks, std::chrono::milliseconds deadline,
     if (const auto reason = context_.abort_reason()) throw_aborted(*reason);
     if (const RankSet lost = gone() & ranks; !lost.empty())
       throw dist::PeerLeft(
-          fmt::format("rank{} {} left an inspection that all ranks were in; the groups of the program are "
-                      "untouched",
-                      lost.size() == 1 ? "" : "s", lost.str()),
+          fmt::format("{} left an inspection that all ranks were in; the groups of the program are untouched",
+                      lost.words()),
           lost);
     throw;
   }

@@ -92,8 +92,7 @@ void judge_repeats(const std::vector<nlohmann::json>& all, const DataOptions& op
         "in epoch {} {} read{} in the order of epoch {}: call set_epoch({}) of the sampler that the loader reads "
         "before "
         "the epoch begins (a DataLoader keeps a copy of the sampler that it is made with)",
-        options.epoch().value_or(0), ranks_text(ranks), ranks.size() == 1 ? "s" : "", epoch,
-        options.epoch().value_or(0));
+        options.epoch().value_or(0), ranks.words(), ranks.size() == 1 ? "s" : "", epoch, options.epoch().value_or(0));
     round.add(std::move(found));
   }
   if (perhaps.empty()) return;
@@ -103,7 +102,7 @@ void judge_repeats(const std::vector<nlohmann::json>& all, const DataOptions& op
   found.message = fmt::format(
       "{} read{} in the same order as at the last call. If an epoch lies between, set_epoch was forgotten (--epoch K "
       "says which one it is)",
-      ranks_text(perhaps), perhaps.size() == 1 ? "s" : "");
+      perhaps.words(), perhaps.size() == 1 ? "s" : "");
   round.add(std::move(found));
 }
 

@@ -23,7 +23,7 @@ std::string by_rank(const std::vector<int64_t>& counts, const RankSet& ranks) {
   for (size_t i = 0; i < counts.size(); ++i) groups[counts[i]].insert(ranks.ranks()[i]);
   std::string text;
   for (const auto& [count, who] : groups)
-    text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", count, ranks_text(who));
+    text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", count, who.words());
   return text;
 }
 
@@ -178,7 +178,7 @@ class Judge {
     found.reference_ranks = ranks_ - fewer;
     if (same_batches)
       found.message = fmt::format("samples: {}; every rank has {}, of which the last is smaller on {}",
-                                  by_rank(report_.samples, ranks_), counted(counts[0], "batch"), ranks_text(fewer));
+                                  by_rank(report_.samples, ranks_), counted(counts[0], "batch"), fewer.words());
     else if (known)
       found.message = fmt::format("batches: {}", by_rank(counts, ranks_));
     else
@@ -203,7 +203,7 @@ class Judge {
     if (readings_.outside.empty()) return;
     Finding found = finding(Severity::fault, "mismatch", "index", readings_.outsiders);
     found.reference_ranks = ranks_ - readings_.outsiders;
-    found.message = fmt::format("{} read{} {} beyond a dataset of {}: {}", ranks_text(readings_.outsiders),
+    found.message = fmt::format("{} read{} {} beyond a dataset of {}: {}", readings_.outsiders.words(),
                                 readings_.outsiders.size() == 1 ? "s" : "",
                                 counted(static_cast<int64_t>(readings_.outside.size()), "sample"), *options_.size(),
                                 some(readings_.outside));
@@ -222,7 +222,7 @@ class Judge {
       found.message = fmt::format(
           "{} read the same {} in the same order ({}): nothing divides the data between them, so they compute the same "
           "gradients. Give the sampler the number of ranks and each rank's own number",
-          ranks_text(each), counted(static_cast<int64_t>(orders_.samples[place].size()), "sample"),
+          each.words(), counted(static_cast<int64_t>(orders_.samples[place].size()), "sample"),
           some(orders_.samples[place]));
       round_.add(std::move(found));
       told_alike_ = told_alike_ | each;
@@ -235,7 +235,7 @@ class Judge {
     const auto count = static_cast<int64_t>(readings_.shared.size());
     Finding found = finding(with_replacement_ ? Severity::note : Severity::fault,
                             with_replacement_ ? "ok" : "duplicate_data", "sample", readings_.sharers);
-    found.message = fmt::format("{} read {} in common: {}", ranks_text(readings_.sharers), counted(count, "sample"),
+    found.message = fmt::format("{} read {} in common: {}", readings_.sharers.words(), counted(count, "sample"),
                                 some(readings_.shared));
     const bool everything = readings_.sharers == ranks_ && count == readings_.distinct &&
                             readings_.repeated_reads == count * (static_cast<int64_t>(ranks_.size()) - 1);
@@ -250,10 +250,9 @@ class Judge {
 
   void repeated() {
     Finding found = finding(Severity::note, "ok", "repeat", readings_.repeaters);
-    found.message =
-        fmt::format("{} read{} samples more than once in the epoch ({} so), as drawing with replacement does",
-                    ranks_text(readings_.repeaters), readings_.repeaters.size() == 1 ? "s" : "",
-                    counted(readings_.repeats, "read"));
+    found.message = fmt::format(
+        "{} read{} samples more than once in the epoch ({} so), as drawing with replacement does",
+        readings_.repeaters.words(), readings_.repeaters.size() == 1 ? "s" : "", counted(readings_.repeats, "read"));
     round_.add(std::move(found));
   }
 
@@ -281,7 +280,7 @@ class Judge {
     Finding found = finding(Severity::note, "ok", "sample", ranks_);
     found.kind.reset();
     std::string text = fmt::format(
-        "{} on {}: {}", counted(report_.distinct, "sample"), ranks_text(ranks_),
+        "{} on {}: {}", counted(report_.distinct, "sample"), ranks_.words(),
         equal(report_.samples) ? std::to_string(report_.samples[0]) + " each" : by_rank(report_.samples, ranks_));
     if (!report_.batches.empty() && equal(report_.batches))
       text += fmt::format(" in {}", counted(report_.batches[0], "batch"));

@@ -42,8 +42,8 @@ Finding absent_finding(const char* inspector, const char* call, const RankSet& r
   finding.kind = "call";
   finding.ranks = missing;
   finding.reference_ranks = ranks - missing;
-  finding.message = fmt::format("{} did not call {} within {:.3g} s of {}", ranks_text(missing), call,
-                                std::chrono::duration<double>(deadline).count(), ranks_text(ranks - missing));
+  finding.message = fmt::format("{} did not call {} within {:.3g} s of {}", missing.words(), call,
+                                std::chrono::duration<double>(deadline).count(), (ranks - missing).words());
   return finding;
 }
 

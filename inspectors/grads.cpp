@@ -207,7 +207,7 @@ Finding note_of_rest(const GradientSubject& subject, const GradsOptions& options
   found.kind = "gradient";
   found.step = subject.wrapper ? std::optional(subject.wrapper->steps()) : options.step();
   found.message = fmt::format("{} {} out of data (join): {} gradients are of an earlier step and are not compared",
-                              ranks_text(ranks), ranks.size() == 1 ? "is" : "are", ranks.size() == 1 ? "its" : "their");
+                              ranks.words(), ranks.size() == 1 ? "is" : "are", ranks.size() == 1 ? "its" : "their");
   return found;
 }
 

@@ -121,7 +121,7 @@ void GradsFindings::local() {
     if (before || (wrapper_.there && wrapper_.last_was_local)) {
       Finding found = finding(Severity::note, "duplicate_data", "gradient", ranks_);
       found.message =
-          fmt::format("not reduced yet, and equal bit by bit on {}: did they read the same batch?", ranks_text(ranks_));
+          fmt::format("not reduced yet, and equal bit by bit on {}: did they read the same batch?", ranks_.words());
       findings_.push_back(std::move(found));
     } else {
       remark_ += "; equal bit by bit: reduced already, or from the same batch (inspect::watch_grads sees them before)";
@@ -147,8 +147,8 @@ std::vector<Finding> GradsFindings::take(const Report& report) {
     }
     found.message = fmt::format(
         "{} on {}: {}, {}{}, {:.1f} ms{}",
-        options_.local() ? "gradients not yet reduced are sane" : "gradients are equal and finite", ranks_text(ranks_),
-        count_text(report.tensors, "tensor"), bytes_text(report.bytes), norm, report.seconds * 1e3, remark_);
+        options_.local() ? "gradients not yet reduced are sane" : "gradients are equal and finite", ranks_.words(),
+        counted(report.tensors, "tensor"), bytes_text(report.bytes), norm, report.seconds * 1e3, remark_);
     findings_.push_back(std::move(found));
   }
   return std::move(findings_);

@@ -6,6 +6,7 @@
 
 #include "inspectors/gathered_parameters.h"
 #include "inspectors/grads_findings.h"
+#include "inspectors/median.h"
 #include "inspectors/text.h"
 
 namespace lockstep::inspect {
@@ -15,13 +16,6 @@ namespace {
 constexpr double kNegligible = 1e-5;
 // Deviation of logarithms that batches of their own are given in any case.
 constexpr double kLeastDeviation = 0.25;
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 /// How unlike the others each norm is (see GradsOptions::threshold); 0 where there is nothing to say.
 std::vector<double> unlikeness(const std::vector<double>& norms) {
@@ -63,7 +57,7 @@ void GradsFindings::zeros() {
   if (ranks.empty() || ranks == ranks_) return;
   Finding found = finding(Severity::note, "outlier", "gradient", ranks);
   found.message =
-      fmt::format("every gradient of {} is zero; those of {} are not", ranks_text(ranks), ranks_text(ranks_ - ranks));
+      fmt::format("every gradient of {} is zero; those of {} are not", ranks.words(), (ranks_ - ranks).words());
   findings_.push_back(std::move(found));
 }
 
@@ -117,7 +111,7 @@ void GradsFindings::outliers() {
     }
     Finding found = finding(Severity::note, "outlier", "gradient", odd);
     found.message =
-        fmt::format("the gradient of {} is unlike the others': norm {}{}", ranks_text(odd), list_norms(norms), scale);
+        fmt::format("the gradient of {} is unlike the others': norm {}{}", odd.words(), list_norms(norms), scale);
     findings_.push_back(std::move(found));
     return;
   }
@@ -139,7 +133,7 @@ void GradsFindings::outliers() {
     std::vector<double> values;
     for (const size_t r : places) values.push_back(of(r, parameters[0], before).mark.norm);
     found.message = fmt::format("{} of {} {} unlike the others': norm {}{}", in_how_many(parameters.size()),
-                                ranks_text(ranks), parameters.size() == 1 ? "is" : "are", list_norms(values),
+                                ranks.words(), parameters.size() == 1 ? "is" : "are", list_norms(values),
                                 parameters.size() == 1 ? "" : " in " + found.tensors[0].name);
     findings_.push_back(std::move(found));
   }

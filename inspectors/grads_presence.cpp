@@ -16,7 +16,7 @@ bool GradsFindings::none_at_all(bool before) {
   Finding found = finding(Severity::note, "missing", "gradient", ranks_);
   found.message = parameters_.empty()
                       ? "has no parameter"
-                      : fmt::format("no gradient on {}: look between backward and zero_grad", ranks_text(ranks_));
+                      : fmt::format("no gradient on {}: look between backward and zero_grad", ranks_.words());
   findings_.push_back(std::move(found));
   return true;
 }
@@ -37,7 +37,7 @@ void GradsFindings::presence(bool before) {
   for (const auto& [list, parameters] : absent_on.by_ranks) {
     const RankSet ranks(list);
     if (options_.local() && wrapper_.skips_unused) {  // as it is meant to be
-      remark_ += fmt::format("; {} left {} out", ranks_text(ranks), how_many(parameters.size(), "parameter"));
+      remark_ += fmt::format("; {} left {} out", ranks.words(), how_many(parameters.size(), "parameter"));
       continue;
     }
     // Under no_sync, and before a reduction by hand, a rank may still get it.
@@ -46,9 +46,9 @@ void GradsFindings::presence(bool before) {
     Finding found = finding(proven ? Severity::fault : Severity::note, "missing", "gradient", ranks);
     for (const size_t p : parameters) found.tensors.push_back(tensor(p));
     found.message =
-        fmt::format("{} {} no gradient for {}, which {} {}", ranks_text(ranks), ranks.size() == 1 ? "has" : "have",
+        fmt::format("{} {} no gradient for {}, which {} {}", ranks.words(), ranks.size() == 1 ? "has" : "have",
                     parameters.size() == 1 ? found.tensors[0].name : how_many(parameters.size(), "parameter"),
-                    ranks_text(ranks_ - ranks), (ranks_ - ranks).size() == 1 ? "has" : "have");
+                    (ranks_ - ranks).words(), (ranks_ - ranks).size() == 1 ? "has" : "have");
     if (options_.local() && wrapper_.there)
       found.message += ": the reduction of its bucket does not end. Say find_unused_parameters(true)";
     else if (options_.local() && subject_.averages_in_a_loop)
@@ -110,10 +110,10 @@ void GradsFindings::not_finite(bool before) {
       tell(
           ranks, parameters,
           fmt::format("{} in {} {}", what, in_how_many(parameters.size()),
-                      options_.local() ? fmt::format("that backward left on {}", ranks_text(ranks))
-                      : known ? fmt::format("since backward on {}, before anything was reduced", ranks_text(ranks))
+                      options_.local() ? fmt::format("that backward left on {}", ranks.words())
+                      : known          ? fmt::format("since backward on {}, before anything was reduced", ranks.words())
                               : fmt::format("on {}; which rank brought it in is known where inspect::watch_grads is on",
-                                            ranks_text(ranks))));
+                                            ranks.words())));
     }
     for (const auto& [list, parameters] : overflown.by_ranks) {
       const RankSet ranks(list);
@@ -121,7 +121,7 @@ void GradsFindings::not_finite(bool before) {
            fmt::format(
                "{} in {} on {}, although every rank's own was finite: it came with the reduction (an overflow of "
                "the sum?) or after it",
-               what, in_how_many(parameters.size()), ranks_text(ranks)));
+               what, in_how_many(parameters.size()), ranks.words()));
     }
   }
 }

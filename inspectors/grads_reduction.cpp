@@ -119,7 +119,7 @@ void GradsFindings::scope() {
   found.message = fmt::format(
       "reduced although the last backward ran within no_sync() on {}: what counts is where forward runs, so it belongs "
       "within the scope, too",
-      ranks_text(ranks));
+      ranks.words());
   findings_.push_back(std::move(found));
 }
 
@@ -139,7 +139,7 @@ std::string GradsFindings::cause(const Subject& compared, const std::vector<cons
     const RankSet unreduced = ranks_where(own);
     const std::string scope = wrapper_.last_was_local ? "; the last forward ran under no_sync()" : "";
     if (unreduced == ranks_) return "not reduced: on every rank they are what its own backward left" + scope;
-    if (!unreduced.empty()) return "not reduced on " + ranks_text(unreduced) + scope;
+    if (!unreduced.empty()) return "not reduced on " + unreduced.words() + scope;
   }
   if (wrapper_.last_was_local) return "the last forward ran under no_sync(), so they are not reduced yet";
 

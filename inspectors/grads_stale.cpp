@@ -42,7 +42,7 @@ void GradsFindings::stale() {
     found.message = fmt::format(
         "{} ran backward in fewer steps than {} since the watch began: what {} to the reduction is "
         "the gradient of an earlier one",
-        ranks_text(ranks), ranks_text(ranks_ - ranks), ranks.size() == 1 ? "it brings" : "they bring");
+        ranks.words(), (ranks_ - ranks).words(), ranks.size() == 1 ? "it brings" : "they bring");
     findings_.push_back(std::move(found));
   }
   const auto times = [](int64_t steps) { return steps > 1 ? fmt::format(" for {} steps now", steps) : std::string(); };
@@ -54,7 +54,7 @@ void GradsFindings::stale() {
     found.message = fmt::format(
         "backward left the very gradients of the step before on {}{}: the same batch again, or a loss that does not "
         "depend on it?",
-        ranks_text(ranks), times(for_steps));
+        ranks.words(), times(for_steps));
     findings_.push_back(std::move(found));
   }
   if (ranks == ranks_) return;
@@ -86,7 +86,7 @@ void GradsFindings::stale() {
     found.message = fmt::format(
         "{} on {} {} what it was in the step before{}",
         parameters.size() == 1 ? "the gradient of " + found.tensors[0].name : in_how_many(parameters.size()),
-        ranks_text(where), parameters.size() == 1 ? "is" : "are", times(longest));
+        where.words(), parameters.size() == 1 ? "is" : "are", times(longest));
     findings_.push_back(std::move(found));
   }
 }

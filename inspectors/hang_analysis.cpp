@@ -74,7 +74,7 @@ std::string lost_words(const HangPicture& picture, const Meeting& meeting) {
   }
   std::string text;
   for (const std::string& words : order)
-    text += (text.empty() ? "" : ", ") + rank_words(by_words[words]) + " " + plural(words, by_words[words].size());
+    text += (text.empty() ? "" : ", ") + by_words[words].words() + " " + plural(words, by_words[words].size());
   return text;
 }
 
@@ -108,7 +108,7 @@ Finding finding_of(const Meeting& meeting) {
 }
 
 std::string waits_in(const Meeting& meeting) {
-  return fmt::format("{} {} in {}", rank_words(meeting.waiting),
+  return fmt::format("{} {} in {}", meeting.waiting.words(),
                      meeting.wait->broken ? "waited" : plural("{wait}", meeting.waiting.size()),
                      call_words(*meeting.wait));
 }
@@ -164,7 +164,7 @@ ProvenHang crossed_hang(const std::vector<const Meeting*>& meetings) {
   for (const Meeting* meeting : meetings) {
     groups.insert(meeting->wait->call.group);
     finding.message += fmt::format("{}{} for {}", finding.message.empty() ? "" : ", and ", waits_in(*meeting),
-                                   rank_words(meeting->missing & all));
+                                   (meeting->missing & all).words());
     hang.key += fmt::format("{}{} {} {}", hang.key.empty() ? "" : "; ", meeting->wait->call.group,
                             meeting->wait->call.seq, meeting->waiting.str());
   }
@@ -217,9 +217,8 @@ HangAnalysis analyse_hang(const HangPicture& seen) {
         if (through.contains(rank) && meeting.waiting.contains(end_of(rank))) ranks.insert(rank);
       if (ranks.empty()) continue;
       indirect = indirect | ranks;
-      consequences +=
-          fmt::format("; because of that {} {} in {} for {}", rank_words(ranks), plural("{wait}", ranks.size()),
-                      call_words(*other.wait), rank_words(other.missing & explained));
+      consequences += fmt::format("; because of that {} {} in {} for {}", ranks.words(), plural("{wait}", ranks.size()),
+                                  call_words(*other.wait), (other.missing & explained).words());
     }
     result.proven.push_back(gone_hang(picture, meeting, consequences, indirect));
   }

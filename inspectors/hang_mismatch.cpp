@@ -63,7 +63,7 @@ std::vector<ProvenHang> mismatched_calls(const HangPicture& picture) {
       RankSet all;
       for (const auto& [ranks, record] : camps) {
         all = all | ranks;
-        finding.message += fmt::format("{}{} called {}{}", finding.message.empty() ? "" : ", ", rank_words(ranks),
+        finding.message += fmt::format("{}{} called {}{}", finding.message.empty() ? "" : ", ", ranks.words(),
                                        describe(*record), in_brackets(line_of(*owners[record], *record)));
       }
       const bool majority = 2 * many.size() > all.size();

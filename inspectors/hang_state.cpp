@@ -52,7 +52,7 @@ std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
   }
   for (const std::string& sentence : order) {
     const RankSet& ranks = by_sentence[sentence];
-    finding.message += fmt::format("{}{}: {}", &sentence == &order.front() ? ": " : "; ", rank_words(ranks),
+    finding.message += fmt::format("{}{}: {}", &sentence == &order.front() ? ": " : "; ", ranks.words(),
                                    said_of(sentence, ranks.size()));
   }
   return finding;
@@ -77,7 +77,7 @@ std::string rank_sentence(const HangPicture& picture, const RankPicture& rank) {
     text += call_words(wait);
     if (missing.empty() && rank.has_log && !needs_of(rank, wait).ranks.empty())
       return text + ", which all have entered";
-    return missing.empty() ? text : text + " for " + rank_words(missing);
+    return missing.empty() ? text : text + " for " + missing.words();
   }
   std::string text = activity_words(rank.activity);
   if (const std::string place = code_place(rank.stack); !place.empty())

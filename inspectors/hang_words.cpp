@@ -6,8 +6,6 @@
 
 namespace lockstep::inspect {
 
-std::string rank_words(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
-
 std::string plural(std::string words, size_t count) {
   for (const auto& [mark, one, more] :
        {std::tuple{"{has}", "has", "have"}, std::tuple{"{wait}", "waits", "wait"}, std::tuple{"{does}", "does", "do"},

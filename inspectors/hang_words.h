@@ -1,4 +1,4 @@
-// How hangs are told: names of ranks and calls, and what became of a rank.
+// How hangs are told: calls, and what became of a rank.
 #pragma once
 #include <string>
 
@@ -6,8 +6,6 @@
 
 namespace lockstep::inspect {
 
-/// "rank 1", "ranks 0,2".
-std::string rank_words(const RankSet& ranks);
 /// `{has}`, `{wait}`, `{its}`, … in `words` become what suits so many.
 std::string plural(std::string words, size_t count);
 /// A sentence about one rank, whose first word is its verb, as it is said of `count`: "waits …" becomes "wait …".

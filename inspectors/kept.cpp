@@ -59,7 +59,7 @@ void end_watch(const std::string& name) {
   end(watches(), name, "verify", [](const Watch& watching) {
     const WatchCost cost = watching.cost();
     return fmt::format("no longer watched: {} in {}, {:.1f} ms each, {:.2g}% of the time",
-                       count_text(cost.checks, "check"), count_text(cost.steps, "step"),
+                       counted(cost.checks, "check"), counted(cost.steps, "step"),
                        cost.checks ? cost.seconds * 1e3 / static_cast<double>(cost.checks) : 0.0,
                        cost.of_seconds > 0 ? 100 * cost.seconds / cost.of_seconds : 0.0);
   });
@@ -73,7 +73,7 @@ void keep_grad_watch(const std::string& name, GradWatch watching) {
 void end_grad_watch(const std::string& name) {
   end(grad_watches(), name, "grads", [](const GradWatch& watching) {
     const GradWatch::Cost cost = watching.cost();
-    return fmt::format("gradients no longer watched: {} seen, {:.1f} ms in all", count_text(cost.gradients, "gradient"),
+    return fmt::format("gradients no longer watched: {} seen, {:.1f} ms in all", counted(cost.gradients, "gradient"),
                        cost.seconds * 1e3);
   });
 }

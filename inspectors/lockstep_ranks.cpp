@@ -93,7 +93,7 @@ class RankComparison {
       for (size_t k = 0; k < all.size(); ++k)
         if (who[k] == who[i]) same.insert(ranks_.ranks()[k]);
       const std::string where = all[i].is_null() ? "" : all[i].at("where").get<std::string>();
-      texts.push_back(ranks_text(same) + (same.size() == 1 ? " " : " ") +
+      texts.push_back(same.words() + " " +
                       (all[i].is_null() ? (same.size() == 1 ? "is through" : "are through")
                                         : (same.size() == 1 ? "runs " : "run ") + op_text(all[i])) +
                       (where.empty() ? "" : " at " + where));
@@ -176,7 +176,7 @@ class RankComparison {
     finding.verdict = "ok";
     finding.ranks = ranks_;
     finding.step = options_.step();
-    finding.message = fmt::format("{} run in step: {} operators", ranks_text(ranks_), sequences[0].ops.size());
+    finding.message = fmt::format("{} run in step: {} operators", ranks_.words(), sequences[0].ops.size());
     if (partings.input) {
       const std::vector<json> all = places(*partings.input);
       size_t index = 0;
@@ -220,7 +220,7 @@ class RankComparison {
   static std::string has_or_differ(const Vote& vote, const std::string& verb) {
     const bool one = vote.at_fault.size() == 1;
     const std::string plural = verb == "has" ? "have" : verb.substr(0, verb.size() - 1);
-    return ranks_text(vote.at_fault) + " " + (one ? verb : vote.reference.empty() ? "each " + plural : plural);
+    return vote.at_fault.words() + " " + (one ? verb : vote.reference.empty() ? "each " + plural : plural);
   }
 
   Talk& talk_;

@@ -99,7 +99,7 @@ Report compare_runs(const Recording& first, const Recording& second, const Tenso
     if (std::ranges::any_of(findings, is_fault)) std::erase_if(findings, std::not_fn(is_fault));
     for (Finding& finding : findings) {
       finding.reference_ranks = fine;
-      finding.message = "on " + ranks_text(finding.ranks) + " " + finding.message;
+      finding.message = "on " + finding.ranks.words() + " " + finding.message;
     }
     if (findings.empty()) {
       Finding ok;
@@ -107,7 +107,7 @@ Report compare_runs(const Recording& first, const Recording& second, const Tenso
       ok.verdict = "ok";
       ok.ranks = ranks;
       ok.step = options.step();
-      ok.message = fmt::format("the step repeats itself bit by bit on {}: {} operators", ranks_text(ranks),
+      ok.message = fmt::format("the step repeats itself bit by bit on {}: {} operators", ranks.words(),
                                json::from_cbor(told[0]).at("operators").get<int64_t>());
       if (left_out > 0)
         ok.message += fmt::format("; {} operators beyond the first {} were not compared (max_operators)", left_out,

@@ -20,6 +20,7 @@
 
 #include "dist/rank_context.h"
 #include "dist/session_group.h"
+#include "inspectors/median.h"
 #include "inspectors/round.h"
 #include "inspectors/watch.h"
 

@@ -151,7 +151,7 @@ std::vector<Finding> merged(const RankSet& ranks, const std::vector<json>& all) 
   }
   for (Finding& finding : findings) {
     finding.reference_ranks = ranks - finding.ranks;
-    finding.message = "on " + ranks_text(finding.ranks) + " " + finding.message;
+    finding.message = "on " + finding.ranks.words() + " " + finding.message;
   }
   return findings;
 }
@@ -188,7 +188,7 @@ Report finish(const Running& run, const TensorNames& names, const NanOptions& op
     ok.verdict = "ok";
     ok.ranks = ranks;
     ok.step = options.step();
-    ok.message = fmt::format("no NaN or Inf reached a result on {}: {} operators", ranks_text(ranks), operators);
+    ok.message = fmt::format("no NaN or Inf reached a result on {}: {} operators", ranks.words(), operators);
     if (harmless > 0)
       ok.message += fmt::format(", {} of which made some that went nowhere (masked, or not used)", harmless);
     report.findings.push_back(std::move(ok));

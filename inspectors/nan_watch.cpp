@@ -174,7 +174,7 @@ class Sentinel : public OpObserver {
       if (const TensorName* name = names_.find(parameter); name && !name->object.empty()) finding.object = name->object;
     }
     if (auto where = describe_call_site(capture_call_site()); !where.empty()) finding.where = std::move(where);
-    finding.message = fmt::format("on {} {} became {} in step {} ({})", ranks_text(ranks), subject,
+    finding.message = fmt::format("on {} {} became {} in step {} ({})", ranks.words(), subject,
                                   bad.nan > 0 ? "NaN" : "Inf", *finding.step, phase);
     Report report;
     report.findings.push_back(std::move(finding));
@@ -226,9 +226,9 @@ std::string nan_status() {
   if (!thread_watch) return "off: %nan on watches losses, gradients and updated parameters";
   const NanWatchStatus status = thread_watch->status();
   return fmt::format("on: {}, {} of them bad; looked at {}, {} and {} of parameters, which took {:.3g} ms",
-                     count_text(status.steps, "step"), status.bad_steps,
+                     counted(status.steps, "step"), status.bad_steps,
                      status.losses == 1 ? "1 loss" : fmt::format("{} losses", status.losses),
-                     count_text(status.gradients, "gradient"), count_text(status.parameters, "update"),
+                     counted(status.gradients, "gradient"), counted(status.parameters, "update"),
                      status.seconds * 1000);
 }
 

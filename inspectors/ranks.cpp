@@ -30,7 +30,7 @@ std::string describe(const Camps& camps) {
   std::string text;
   for (const auto& [value, ranks] : camps)
     text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", value.empty() ? "not set" : shortened(value),
-                        ranks_text(ranks));
+                        ranks.words());
   return text;
 }
 
@@ -78,9 +78,9 @@ class Disagreements {
       found.kind = kind;
       found.reference_ranks = references_.at(faulty);
       const std::string who = found.reference_ranks.empty()
-                                  ? ranks_text(faulty) + " disagree"
-                                  : fmt::format("{} differ{} from {}", ranks_text(faulty),
-                                                faulty.size() == 1 ? "s" : "", ranks_text(found.reference_ranks));
+                                  ? faulty.words() + " disagree"
+                                  : fmt::format("{} differ{} from {}", faulty.words(), faulty.size() == 1 ? "s" : "",
+                                                found.reference_ranks.words());
       found.message = fmt::format("{} in {}", who, fmt::join(lines, "; "));
       findings.push_back(std::move(found));
     }
@@ -132,11 +132,11 @@ void doubled_and_missing(const std::vector<RankIdentity>& identities, const Rank
   }
   if (const RankSet outside = present - expected; !outside.empty())
     findings.push_back(fault("mismatch", "rank", outside,
-                             fmt::format("there is no {}: ranks are {}", ranks_text(outside), expected.str())));
+                             fmt::format("there is no {}: ranks are {}", outside.words(), expected.str())));
   if (const RankSet missing = expected - present; !missing.empty())
     findings.push_back(
         fault("missing", "rank", missing,
-              fmt::format("{} of {} did not come; {} did", ranks_text(missing), expected.str(), ranks_text(present))));
+              fmt::format("{} of {} did not come; {} did", missing.words(), expected.str(), present.words())));
 }
 
 void shared_places(const std::vector<RankIdentity>& identities, std::vector<Finding>& findings) {
@@ -154,12 +154,12 @@ void shared_places(const std::vector<RankIdentity>& identities, std::vector<Find
       findings.push_back(fault("mismatch", "local_rank", ranks_of(who),
                                fmt::format("{} are on {} and all say that their local rank is {}: they take the same "
                                            "device",
-                                           ranks_text(ranks_of(who)), who[0]->host, place.second)));
+                                           ranks_of(who).words(), who[0]->host, place.second)));
   for (const auto& [place, who] : by_device) {
     if (who.size() < 2) continue;
     Finding found = fault("mismatch", "device", ranks_of(who),
-                          fmt::format("{} use the same device, {} ({}) on {}", ranks_text(ranks_of(who)),
-                                      who[0]->device, place.second, place.first));
+                          fmt::format("{} use the same device, {} ({}) on {}", ranks_of(who).words(), who[0]->device,
+                                      place.second, place.first));
     if (who[0]->backend == "nccl")
       found.message += ": NCCL takes one rank per GPU";
     else
@@ -215,7 +215,7 @@ void judge(const RanksReport& report, Round& round) {
   const RankIdentity& first = report.identities.front();
   Finding found = round.finding(Severity::note, "ok");
   found.message = fmt::format("{} on {} agree: LibTorch {}, {}, and {} of environment, versions, code and settings",
-                              ranks_text(round.ranks()), counted(static_cast<int64_t>(hosts.size()), "host"),
+                              round.ranks().words(), counted(static_cast<int64_t>(hosts.size()), "host"),
                               Disagreements::value_of(first.versions, "LibTorch"),
                               first.backend.empty() ? "no group yet" : first.backend,
                               counted(static_cast<int64_t>(first.environment.size() + first.versions.size() +

@@ -66,15 +66,5 @@ class Round {
 
 /// Whether findings are shown by a session, so that what is printed of a report leaves them out.
 bool session_shows_findings();
-/// "1 sample", "2 samples".
-std::string counted(int64_t count, const std::string& noun);
-/// "1.5 MB".
-std::string bytes_text(double bytes);
-/// "12.3 ms".
-std::string time_text(double seconds);
-/// Middle of the values; 0 of none.
-double median(std::vector<double> values);
-/// A table: the first row is its head; numbers are set to the right.
-std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace lockstep::inspect

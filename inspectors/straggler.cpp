@@ -7,18 +7,12 @@
 #include <vector>
 
 #include "inspectors/hang_words.h"
+#include "inspectors/median.h"
 
 namespace lockstep::inspect {
 namespace {
 
 using Calls = std::map<int64_t, const dist::CollectiveRecord*>;
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 std::optional<Finding> look_at_group(const HangPicture& picture, const dist::LoggedGroup& group,
                                      const StragglerOptions& options) {
@@ -78,7 +72,7 @@ std::optional<Finding> look_at_group(const HangPicture& picture, const dist::Log
         "rank {} comes last to {} of the {} collectives of group {} in which ranks waited: {:.1f} ms from one to the "
         "next, "
         "{} {:.1f} ms{}",
-        rank, times, waited, group.name, 1e3 * its / steps, rank_words(other_ranks), 1e3 * theirs / steps, ratio);
+        rank, times, waited, group.name, 1e3 * its / steps, other_ranks.words(), 1e3 * theirs / steps, ratio);
     return finding;
   }
   return std::nullopt;

@@ -78,7 +78,7 @@ std::string value_text(const json& value) {
 std::string parties_text(const std::map<json, RankSet>& parties) {
   std::string text;
   for (const auto& [value, party] : parties)
-    text += (text.empty() ? "" : ", ") + value_text(value) + " on " + ranks_text(party);
+    text += (text.empty() ? "" : ", ") + value_text(value) + " on " + party.words();
   return text;
 }
 
@@ -173,10 +173,9 @@ StructureDifference structure_difference(Talk& talk, const Subject& subject) {
     if (present.size() < ranks.size()) {
       const RankSet absent = talk.ranks() - present;
       const ItemDifference judged = judge(talk.ranks(), {{true, present}, {false, absent}});
-      gathering.add(
-          {"", "missing", "missing", Severity::fault}, judged, *item,
-          fmt::format("{} {} {}, which {} {} not have", ranks_text(present), present.size() == 1 ? "has" : "have",
-                      label, ranks_text(absent), absent.size() == 1 ? "does" : "do"));
+      gathering.add({"", "missing", "missing", Severity::fault}, judged, *item,
+                    fmt::format("{} {} {}, which {} {} not have", present.words(), present.size() == 1 ? "has" : "have",
+                                label, absent.words(), absent.size() == 1 ? "does" : "do"));
       continue;
     }
     everywhere.push_back(name);
@@ -194,7 +193,7 @@ StructureDifference structure_difference(Talk& talk, const Subject& subject) {
       gathering.add(
           {"", "missing", "undefined", Severity::fault}, judge(talk.ranks(), {{true, defined}, {false, undefined}}),
           listings[first].items.at(name),
-          fmt::format("{} is undefined on {}, and a tensor on {}", label, ranks_text(undefined), ranks_text(defined)));
+          fmt::format("{} is undefined on {}, and a tensor on {}", label, undefined.words(), defined.words()));
       continue;
     }
     bool comparable = true;
@@ -225,8 +224,8 @@ StructureDifference structure_difference(Talk& talk, const Subject& subject) {
     const ItemDifference judged = judge(talk.ranks(), orders);
     const std::string text =
         fmt::format("{} {} the same names in another order{}: DistributedDataParallel reduces by order, not by name",
-                    ranks_text(judged.faulty), judged.faulty.size() == 1 ? "has" : "have",
-                    judged.reference.empty() ? "" : " than " + ranks_text(judged.reference));
+                    judged.faulty.words(), judged.faulty.size() == 1 ? "has" : "have",
+                    judged.reference.empty() ? "" : " than " + judged.reference.words());
     for (size_t place = 0; place < everywhere.size(); ++place) {
       const json& name = orders.begin()->first.at(place);
       const bool moved =

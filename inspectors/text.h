@@ -1,26 +1,20 @@
-// Words that the inspectors' messages share.
+// Words and tables that the inspectors' messages share. What ranks are called: RankSet::words().
 #pragma once
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "protocol/rank_set.h"
 
 namespace lockstep::inspect {
 
-inline std::string ranks_text(const RankSet& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str(); }
-
-inline std::string bytes_text(int64_t bytes) {
-  if (bytes < 1000) return fmt::format("{} B", bytes);
-  if (bytes < 1000000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
-  if (bytes < 1000000000) return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
-  return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
-}
-
-/// "1 tensor", "3 tensors"
-inline std::string count_text(int64_t count, const char* noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
+/// "1 sample", "2 samples".
+std::string counted(int64_t count, const std::string& noun);
+/// "1.5 MB".
+std::string bytes_text(double bytes);
+/// "12.3 ms".
+std::string time_text(double seconds);
+/// A table: the first row is its head; numbers are set to the right.
+std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace lockstep::inspect

@@ -11,6 +11,7 @@
 
 #include "dist/collective_log.h"
 #include "inspectors/backward_clock.h"
+#include "inspectors/median.h"
 #include "inspectors/round.h"
 #include "inspectors/step_reductions.h"
 #include "inspectors/watch.h"

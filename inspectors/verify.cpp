@@ -196,7 +196,7 @@ Finding left_behind(const Subject& subject, const VerifyOptions& options, const 
   found.ranks = ranks;
   found.object = subject.name.empty() ? subject.type : subject.name;
   found.step = subject.step ? subject.step : options.step();
-  found.message = fmt::format("{} {} out of data (join): not compared until all take the last model", ranks_text(ranks),
+  found.message = fmt::format("{} {} out of data (join): not compared until all take the last model", ranks.words(),
                               ranks.size() == 1 ? "is" : "are");
   return found;
 }

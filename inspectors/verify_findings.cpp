@@ -178,9 +178,8 @@ void VerifyFindings::absent(const Meeting& meeting) {
       meeting.early
           ? fmt::format("and can't any more: {} left the cell or died", missing.size() == 1 ? "it has" : "they have")
           : fmt::format("within {} s", static_cast<double>(options_.deadline().count()) / 1000.0);
-  found.message =
-      fmt::format("{} did not call {}{}{}; {} did. Every rank has to call it, with the same object",
-                  ranks_text(missing), call_, meeting.early ? ", " : " ", how, ranks_text(ranks_ - missing));
+  found.message = fmt::format("{} did not call {}{}{}; {} did. Every rank has to call it, with the same object",
+                              missing.words(), call_, meeting.early ? ", " : " ", how, (ranks_ - missing).words());
   findings_.push_back(std::move(found));
 }
 
@@ -238,9 +237,9 @@ void VerifyFindings::differences(const Subject& subject, const std::vector<ItemD
       found.tensors.push_back(std::move(tensor));
     }
     const std::string who = party.reference.empty()
-                                ? ranks_text(party.faulty) + " differ"
-                                : fmt::format("{} differ{} from {}", ranks_text(party.faulty),
-                                              party.faulty.size() == 1 ? "s" : "", ranks_text(party.reference));
+                                ? party.faulty.words() + " differ"
+                                : fmt::format("{} differ{} from {}", party.faulty.words(),
+                                              party.faulty.size() == 1 ? "s" : "", party.reference.words());
     if (total > 1)
       found.message = count == total ? fmt::format("{} in all {} {}", who, total, plural(party.kind))
                                      : fmt::format("{} in {} of {} {}", who, count, total, plural(party.kind));
@@ -281,7 +280,7 @@ std::vector<Finding> VerifyFindings::take(const Report& report) {
     const bool tensors = std::any_of(subject_.items.begin(), subject_.items.end(),
                                      [](const Item& item) { return item.tensor.defined(); });
     const char* what = tensors ? "tensor" : "value";
-    found.message = fmt::format("equal on {}: {} {}{}{}, {:.1f} ms", ranks_text(ranks_), report.tensors, what,
+    found.message = fmt::format("equal on {}: {} {}{}{}, {:.1f} ms", ranks_.words(), report.tensors, what,
                                 report.tensors == 1 ? "" : "s", tensors ? ", " + bytes_text(report.bytes) : "",
                                 report.seconds * 1e3);
     findings_.push_back(std::move(found));

@@ -15,7 +15,6 @@
 namespace lockstep::shell {
 
 using inspect::HangPicture;
-using inspect::rank_words;
 using inspect::RankPicture;
 using std::chrono::milliseconds;
 
@@ -159,7 +158,7 @@ void HangReporter::waiting(CellRun& run, int rank, const protocol::Waiting& mess
   run.waiting(rank, message);
   host_.emit(RankEvent{rank, "waiting",
                        fmt::format("in {} #{}{} for {}, which {} not come", message.op.name, message.op.seq,
-                                   message.where.empty() ? "" : " at " + message.where, rank_words(message.missing),
+                                   message.where.empty() ? "" : " at " + message.where, message.missing.words(),
                                    message.missing.size() == 1 ? "does" : "do")});
   report_soon(run.stuck());
 }

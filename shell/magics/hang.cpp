@@ -54,7 +54,7 @@ CellOutcome hang(MagicCall& call) {
         known->second.insert(rank.rank);
     }
     for (const auto& [sentence, set] : lines)
-      text += fmt::format("{}: {}\n", inspect::rank_words(set), inspect::said_of(sentence, set.size()));
+      text += fmt::format("{}: {}\n", set.words(), inspect::said_of(sentence, set.size()));
     bool somebody_waits = false;
     for (const auto& rank : picture.ranks) somebody_waits |= !inspect::waited_for(picture, rank.rank).empty();
     for (const auto& found : inspect::analyse_hang(picture).proven) {
