@@ -392,9 +392,11 @@ void HangReporter::report(CellRun& run, const HangPicture& picture) {
       told_waits_.insert({run.id(), rank, static_cast<int64_t>(wait.call.entry)});
       host_.emit(RankEvent{rank, "waiting", inspect::rank_sentence(picture, waits) + ", in vain"});
     }
-    // Whoever waits for a rank that was freed from a hang that has been told is a part of that.
-    const bool consequence = hang.consequence || !(hang.missing & freed_[run.id()]).empty();
-    if (!consequence && told_.insert(hang.key).second) host_.add_finding(std::move(hang.finding), run.number());
+    // Whoever waits for a rank that sits in a hang that has been told, or was freed from it, is a part of that.
+    RankSet& hung = freed_[run.id()];
+    if (hang.consequence || !(hang.missing & hung).empty()) continue;
+    hung = hung | hang.waiting;
+    if (told_.insert(hang.key).second) host_.add_finding(std::move(hang.finding), run.number());
   }
   const RankSet waiting = run.in(CellRun::Phase::waiting);
   if (!options_.abort_hangs || waiting.empty()) return;

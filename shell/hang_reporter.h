@@ -121,7 +121,7 @@ class HangReporter {
   std::set<std::tuple<int64_t, int, int64_t>> told_waits_;  // cell, rank, entry in its log
   std::map<int64_t, int> long_waits_;  // cell → how many
   std::set<int64_t> stragglers_told_;
-  std::map<int64_t, RankSet> freed_;  // cell → ranks that were told to leave it because of a hang
+  std::map<int64_t, RankSet> freed_;  // cell → ranks that sit in a hang that has been told, or were freed from one
 
   int64_t last_id_ = 0;  // negative: the runner's questions are positive
   std::optional<Round> round_;
