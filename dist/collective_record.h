@@ -21,8 +21,7 @@ struct CollectiveRecord {
   int root = -1;          // rank of the default group; -1: the operation has none
   std::string reduce_op;  // "SUM"; empty: the operation has none
   int64_t bytes = 0;      // of this rank's input
-  uint64_t call_site =
-      0;  // return address in the code that called dist::; 0 where unknown (calls that c10d makes itself)
+  uint64_t call_site = 0;  // return address in the user's code; 0 where unknown
   std::optional<int64_t> site_cell;  // the cell whose code holds call_site, and the offset in it
   uint64_t site_offset = 0;
   int64_t cell = 0;  // current cell and step when it was entered; 0: none
