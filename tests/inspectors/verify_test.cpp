@@ -8,6 +8,7 @@
 
 #include "ddp/ddp.h"
 #include "inspectors/fingerprint.h"
+#include "inspectors/saved_state.h"
 #include "tests/inspectors/replicas.h"
 #include "tests/support/spawn_ranks.h"
 
