@@ -367,7 +367,7 @@ TEST(NanWatch, names_the_optimizer_and_tells_once_until_all_is_well_again) {
   EXPECT_THAT(nan_status(), HasSubstr("off"));
   nan_on({});
   train(0.1);
-  EXPECT_THAT(nan_status(), HasSubstr("on: 1 steps, 1 of them bad; looked at 1 losses, 1 gradients and 1 updates"));
+  EXPECT_THAT(nan_status(), HasSubstr("on: 1 step, 1 of them bad; looked at 1 loss, 1 gradient and 1 update"));
   nan_off();
 }
 
