@@ -41,6 +41,13 @@ int64_t bytes_of(double mib, const char* option) {
   return static_cast<int64_t>(mib * kMiB);
 }
 
+std::string outside_text(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  if (!dist::is_initialized()) return "DistributedDataParallel: this rank is not in the process group";
+  return "DistributedDataParallel: rank " + std::to_string(dist::get_rank()) + " is not in group " +
+         dist::get_group_name(group) + " (ranks " + RankSet(dist::get_process_group_ranks(group)).str() +
+         "). Wrap the module on those ranks only: if (dist::get_rank(group) >= 0)";
+}
+
 // c10d's Logger takes the backend of a group called "gloo" for a ProcessGroupGloo without asking, and a group may well have one
 // around it that watches. While this lives, such a group has no name; its rank and size are those that it was made with.
 class OtherNameForLogger {
@@ -65,6 +72,7 @@ State::State(std::shared_ptr<torch::nn::Module> wrapped, Options given)
   if (!module) throw std::invalid_argument("DistributedDataParallel needs a module; this one is empty");
   group = options.process_group() ? options.process_group() : default_group();
   rank = group->getRank();
+  if (rank < 0) throw std::invalid_argument(outside_text(group));
   world_size = group->getSize();
   generation = dist::get_generation(group);
 }

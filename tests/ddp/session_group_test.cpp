@@ -37,6 +37,26 @@ TEST(DefaultGroup, IsTakenByWrappersHooksAndNorms) {
   });
 }
 
+TEST(Group, ARankOutsideOfItIsToldSo) {
+  testing::spawn_ranks(3, [](int rank, int) {
+    const auto group = dist::new_group({0, 2});
+    Mlp module;
+    fill_parameters(*module, 1);
+    std::string error;
+    try {
+      auto net = DistributedDataParallel(module, ddp::Options().process_group(group));
+      net(random_tensor({4, 8}, rank)).sum().backward();
+    } catch (const std::invalid_argument& thrown) {
+      error = thrown.what();
+    }
+    if (rank == 1)
+      EXPECT_THAT(error, AllOf(HasSubstr("rank 1 is not in group group_1 (ranks 0,2)"),
+                               HasSubstr("if (dist::get_rank(group) >= 0)")));
+    else
+      EXPECT_EQ(error, "");
+  });
+}
+
 TEST(Simple, TeachesTheFourVersions) {
   const auto outcomes = testing::run_as_threads(2, [](int rank, int) {
     Mlp module;
