@@ -30,7 +30,7 @@ std::vector<int64_t> numbers_of(const at::Tensor& indices) {
 
 void append(SampleOrder& order, const at::Tensor& indices) {
   if (!indices.defined()) throw dist::ArgumentError("inspect::data: the tensor of indices is undefined");
-  if (!c10::isIntegralType(indices.scalar_type(), /*includeBool=*/false) || indices.dim() > 2)
+  if (!c10::isIntegralType(indices.scalar_type(), /*includeBool=*/false) || indices.dim() < 1 || indices.dim() > 2)
     throw dist::ArgumentError(fmt::format(
         "inspect::data: indices are integers, in one dimension or in two (batches); this is {} of {} dimensions",
         dist::dtype_name(static_cast<uint8_t>(indices.scalar_type())), indices.dim()));

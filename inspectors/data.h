@@ -69,8 +69,14 @@ concept WithEpoch = requires(T& sampler) {
   sampler.set_epoch(size_t{0});
   { sampler.epoch() } -> std::convertible_to<int64_t>;
 };
+/// Characters and bool are integers to C++, and a text or a mask is no list of indices.
 template <typename T>
-concept Integers = std::ranges::range<T> && std::integral<std::ranges::range_value_t<T>>;
+concept Index = std::integral<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
+                !std::same_as<T, char16_t> && !std::same_as<T, char32_t> && !std::same_as<T, bool>;
+template <typename T>
+concept Integers = std::ranges::range<T> && Index<std::ranges::range_value_t<T>>;
+template <typename T>
+concept TextOrMask = std::ranges::range<T> && std::integral<std::ranges::range_value_t<T>> && !Integers<T>;
 template <typename T>
 concept PointsToSampler = requires(T& pointer) {
   { *pointer } -> Sampler;
@@ -129,6 +135,9 @@ SampleOrder samples_of(const T& object) {
     detail::append(order, object);
   } else if constexpr (detail::Integers<T>) {
     for (const auto index : object) order.samples.push_back(static_cast<int64_t>(index));
+  } else if constexpr (detail::TextOrMask<T>) {
+    static_assert(detail::kNoSamples<T>,
+                  "inspect::data takes the indices that a rank reads, as integers; this is text, or a mask of bools");
   } else if constexpr (std::ranges::range<T>) {
     order.batches.emplace();
     for (const auto& batch : object) {

@@ -271,6 +271,12 @@ TEST(Data, ARankThatDoesNotCallEndsInAFinding) {
 TEST(Data, WhatIsNoIndexIsRefused) {
   EXPECT_THROW(samples_of(torch::rand({4})), dist::ArgumentError);
   EXPECT_THROW(samples_of(torch::Tensor()), dist::ArgumentError);
+  EXPECT_THROW(samples_of(torch::tensor(3)), dist::ArgumentError);
+  EXPECT_THROW(samples_of(torch::zeros({1, 1, 1}, torch::kLong)), dist::ArgumentError);
+  // Their characters and bools would be taken for indices.
+  static_assert(detail::TextOrMask<std::string> && detail::TextOrMask<char[6]> &&
+                detail::TextOrMask<std::vector<bool>>);
+  static_assert(detail::Integers<std::vector<int8_t>> && detail::Integers<std::vector<uint8_t>>);
   EXPECT_THROW(data(range(0, 10), DataOptions().batch_size(0)), dist::ArgumentError);
 }
 
