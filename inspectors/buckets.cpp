@@ -82,11 +82,15 @@ RankBuckets times_of(const ddp::DistributedModule& net, const std::vector<ddp::B
   }
   const auto reductions = reductions_of(element_counts(net, buckets), dist::get_group_name(net.process_group()));
   if (reductions.empty()) return result;
-  // The Reducer counts from the moment at which forward announced the backward, by another clock than the log's. It begins to reduce
-  // the first bucket as soon as that is ready, which joins the two.
-  int64_t first_ready = 0;
-  for (const size_t i : buckets[0].parameter_indices) first_ready = std::max(first_ready, ready_ns.at(i));
-  const int64_t origin = reductions[0].entered_ns - first_ready;
+  // The Reducer counts from the moment at which forward announced the backward, by another clock than the log's. No bucket is
+  // reduced before it is ready, and the one that was reduced soonest after that tells best where the one clock begins on the other.
+  std::vector<int64_t> waited;
+  for (size_t i = 0; i < reductions.size(); ++i) {
+    int64_t ready = 0;
+    for (const size_t parameter : buckets[i].parameter_indices) ready = std::max(ready, ready_ns.at(parameter));
+    waited.push_back(reductions[i].entered_ns - ready);
+  }
+  const int64_t origin = *std::min_element(waited.begin(), waited.end());
   std::vector<std::pair<double, double>> spans;
   for (size_t i = 0; i < reductions.size(); ++i) {
     BucketTimes& times = result.buckets[i];
@@ -95,10 +99,10 @@ RankBuckets times_of(const ddp::DistributedModule& net, const std::vector<ddp::B
     spans.emplace_back(*times.start, *times.end);
     result.exposed = std::max(result.exposed, *times.end - result.backward_end);
   }
-  // Of another step than the statistics, a reduction may seem to begin before its gradients are there: then nothing is said.
-  constexpr double kClocksApart = 1e-4;
-  if (std::any_of(result.buckets.begin(), result.buckets.end(),
-                  [&](const BucketTimes& each) { return *each.start < each.ready - kClocksApart; })) {
+  // The Reducer begins with the first bucket as soon as that is ready. Where that does not seem so, the reductions are of another
+  // step than the statistics: then nothing is said.
+  constexpr int64_t kSoonNs = 100'000;
+  if (waited[0] - origin > kSoonNs) {
     for (BucketTimes& each : result.buckets) each.start = each.end = std::nullopt;
     result.exposed = 0;
     return result;

@@ -144,43 +144,7 @@ class Timer {
   std::vector<StepReduction> reductions_;
 };
 
-/// What follows from the times of all ranks: the same on each.
-void conclude(TimeSyncReport& report) {
-  std::vector<double> own;
-  for (const StepTimes& each : report.ranks) {
-    report.synchronised = std::max(report.synchronised, each.synchronised.median);
-    own.push_back(each.unsynchronised.median);
-  }
-  const auto slowest = std::max_element(own.begin(), own.end());
-  report.unsynchronised = *slowest;
-  report.slowest = report.ranks[static_cast<size_t>(slowest - own.begin())].rank;
-  if (own.size() > 1) {
-    own.erase(slowest);
-    report.slower_by = report.unsynchronised / median(own) - 1;
-  }
-  report.exposed = std::max(0.0, report.synchronised - report.unsynchronised);
-  if (report.reduction && report.reduction->median > 0)
-    report.hidden = std::clamp(1 - report.exposed / report.reduction->median, 0.0, 1.0);
-  for (const int k : {2, 4, 8})
-    report.speed_up.emplace_back(
-        k, k * report.synchronised /
-               ((k - 1) * std::min(report.unsynchronised, report.synchronised) + report.synchronised));
-}
-
 std::string percent(double part) { return fmt::format("{:.0f}%", part * 100); }
-
-/// Slower than the others beyond what their own times vary by.
-bool is_straggler(const TimeSyncReport& report, double threshold) {
-  if (report.ranks.size() < 2 || report.slower_by < threshold - 1) return false;
-  double low = 0, high = 0;
-  for (const StepTimes& each : report.ranks) {
-    if (each.rank == report.slowest)
-      low = each.unsynchronised.low;
-    else
-      high = std::max(high, each.unsynchronised.high);
-  }
-  return low > high || report.ranks.size() > 2;
-}
 
 std::string summary(const TimeSyncReport& report) {
   std::string text = fmt::format("{} with synchronisation, {} without: {} exposed", time_text(report.synchronised),
@@ -197,7 +161,7 @@ void judge(const TimeSyncReport& report, const TimeSyncOptions& options, Round& 
   Finding ok = round.finding(Severity::note, "ok");
   ok.message = summary(report);
   round.add(std::move(ok));
-  if (!is_straggler(report, options.straggler())) return;
+  if (!detail::is_straggler(report, options.straggler())) return;
   Finding found = round.finding(Severity::note, "straggler");
   found.ranks = RankSet{report.slowest};
   found.reference_ranks = round.ranks() - found.ranks;
@@ -221,6 +185,41 @@ void throw_nothing_to_leave_out() {
   throw std::invalid_argument(
       "inspect::time_sync: nothing that synchronises is named. Pass the wrapper that the step trains "
       "(time_sync(step, net, optimizer)), or a step that takes a bool: whether to synchronise");
+}
+
+void conclude(TimeSyncReport& report) {
+  std::vector<double> own;
+  for (const StepTimes& each : report.ranks) {
+    report.synchronised = std::max(report.synchronised, each.synchronised.median);
+    own.push_back(each.unsynchronised.median);
+  }
+  const auto slowest = std::max_element(own.begin(), own.end());
+  report.unsynchronised = *slowest;
+  report.slowest = report.ranks[static_cast<size_t>(slowest - own.begin())].rank;
+  if (own.size() > 1) {
+    own.erase(slowest);
+    report.slower_by = report.unsynchronised / median(own) - 1;
+  }
+  report.exposed = std::max(0.0, report.synchronised - report.unsynchronised);
+  if (report.reduction && report.reduction->median > 0)
+    report.hidden = std::clamp(1 - report.exposed / report.reduction->median, 0.0, 1.0);
+  for (const int k : {2, 4, 8})
+    report.speed_up.emplace_back(
+        k, k * report.synchronised /
+               ((k - 1) * std::min(report.unsynchronised, report.synchronised) + report.synchronised));
+}
+
+bool is_straggler(const TimeSyncReport& report, double threshold) {
+  if (report.ranks.size() < 2 || report.slower_by < threshold - 1) return false;
+  double low = 0;
+  std::vector<double> high;
+  for (const StepTimes& each : report.ranks) {
+    if (each.rank == report.slowest)
+      low = each.unsynchronised.low;
+    else
+      high.push_back(each.unsynchronised.high);
+  }
+  return low > median(high);
 }
 
 TimeSyncReport time_step(const StepToTime& step, const TimeSyncOptions& options) {

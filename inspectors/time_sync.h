@@ -73,6 +73,11 @@ struct StepToTime {
   std::function<void()> keep, rewind, restore;  // state: as it is after the warm-up; back to that; back to what it was
   c10::intrusive_ptr<c10d::ProcessGroup> group;  // that reduces; null: the default group
 };
+/// What follows from the times of all ranks: the same on each.
+void conclude(TimeSyncReport& report);
+/// Whether the slowest rank is slower than the others' median by that, and beyond what times vary by: its lower quartile lies
+/// above the others' upper one, the middle one of those.
+bool is_straggler(const TimeSyncReport& report, double threshold);
 TimeSyncReport time_step(const StepToTime& step, const TimeSyncOptions& options);
 [[noreturn]] void throw_nothing_to_leave_out();
 

@@ -172,6 +172,24 @@ TEST(TimeSync, ARankThatNeedsMoreIsAStraggler) {
   });
 }
 
+TEST(TimeSync, AStragglerIsSlowerBeyondWhatTimesVaryBy) {
+  const auto is_straggler = [](const std::vector<Spread>& times) {
+    TimeSyncReport report;
+    for (const Spread& each : times)
+      report.ranks.push_back({.rank = static_cast<int>(report.ranks.size()), .unsynchronised = each});
+    detail::conclude(report);
+    return detail::is_straggler(report, 1.2);
+  };
+  const Spread steady{1, 0.9, 1.1}, slow{1.5, 1.4, 1.6}, wavering{1.5, 0.8, 2}, slightly_slow{1.15, 1.14, 1.16};
+  EXPECT_TRUE(is_straggler({steady, slow}));
+  EXPECT_TRUE(is_straggler({steady, slow, steady}));
+  EXPECT_TRUE(is_straggler({steady, slow, wavering, steady})) << "one of the others that wavers hides nobody";
+  EXPECT_FALSE(is_straggler({steady, wavering}));
+  EXPECT_FALSE(is_straggler({steady, wavering, steady}));
+  EXPECT_FALSE(is_straggler({steady, slightly_slow, steady}));
+  EXPECT_FALSE(is_straggler({slow}));
+}
+
 TEST(StepReductions, WhatIsBeyondAnotherListIsCountedOnce) {
   const StepReduction small{"all_reduce", "float32", {1}, -1, 4}, large{"all_reduce", "float32", {8}, -1, 32};
   EXPECT_EQ(beyond({small, large, small}, {small}), (std::vector<StepReduction>{large, small}));
@@ -207,9 +225,8 @@ TEST(Buckets, TimesAreInTheOrderInWhichThingsHappen) {
       EXPECT_GT(each.ready, 0);
       EXPECT_GE(*each.end, *each.start);
       EXPECT_LE(each.ready, mine.backward_end);
-      EXPECT_GE(*each.start, each.ready - 1e-4);
+      EXPECT_GE(*each.start, each.ready);
     }
-    EXPECT_DOUBLE_EQ(*mine.buckets[0].start, mine.buckets[0].ready);
     EXPECT_GE(*mine.buckets[1].start, *mine.buckets[0].start);
     ASSERT_TRUE(mine.hidden.has_value());
     EXPECT_GE(*mine.hidden, 0);
