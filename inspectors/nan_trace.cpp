@@ -21,6 +21,16 @@ bool leaves_memory_unset(const std::string& name) {
   return name.starts_with("empty") || name.starts_with("new_empty") || name == "resize_";
 }
 
+/// Whether it writes all of that argument without reading it.
+bool overwrites(const RunningOp& op, size_t argument) {
+  const std::string& name = op.name;
+  if (argument == 0 &&
+      (name == "copy_" || name == "fill_" || name == "zero_" || name == "normal_" || name == "uniform_"))
+    return true;
+  const auto schema = op.record->operator_schema();
+  return schema && argument < schema->arguments().size() && schema->arguments()[argument].is_out();
+}
+
 bool is_bad_number(const c10::IValue& value) {
   if (value.isDouble()) return !std::isfinite(value.toDouble());
   if (value.isScalar()) {
@@ -105,11 +115,26 @@ BadOrigin NanTrace::describe(const RunningOp& op) const {
   return origin;
 }
 
+bool NanTrace::allocated_within(const RunningOp& op, const at::Tensor& tensor) const {
+  const void* storage = storage_of(tensor);
+  bool within = false;
+  for (const RunningOp* outer = op.outer; outer && !outer->node; outer = outer->outer) {
+    const auto* notes = dynamic_cast<const Notes*>(outer->notes.get());
+    // What has no schema is a stretch of code that somebody gave a name, and its tensors come from anywhere.
+    if (!notes || outer->collective() || !outer->record->operator_schema()) continue;
+    for (const Notes::Input& input : notes->inputs)
+      if (storage_of(input.tensor) == storage) return false;
+    within = true;
+  }
+  return within;
+}
+
 size_t NanTrace::origin_of_input(const RunningOp& op, const at::Tensor& tensor, const BadValues& bad,
                                  const std::string& what) {
   if (const Taint* known = taint_of(tensor)) return known->origin;
   BadOrigin origin = describe(op);
-  origin.kind = BadOrigin::Kind::kOutside;
+  // Operators allocate their results where nobody sees it, and call others on them (a view) before anything is written there.
+  origin.kind = allocated_within(op, tensor) ? BadOrigin::Kind::kUnset : BadOrigin::Kind::kOutside;
   origin.nan = bad.nan > 0;
   origin.inputs = {{.argument = what,
                     .text = fmt::format("{} in {}", shape_text(tensor), range_text(tensor)),
@@ -127,6 +152,11 @@ void NanTrace::backward_begins(const RunningOp& node) {
   // The first node is the loss's own.
   const auto bad = bad_outputs_.find({node.thread, node.sequence});
   if (bad != bad_outputs_.end()) reach(bad->second, "the loss", nullptr);
+}
+
+void NanTrace::mark_read(const at::Tensor& tensor) {
+  for (Kept& kept : kept_)
+    if (kept.tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl()) kept.read = true;
 }
 
 void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
@@ -168,10 +198,13 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
       }
       Notes::Input input{.tensor = values, .argument = argument, .bad = {}, .origin = 0, .range = {}};
       if (!leaves_memory_unset(op.name)) input.bad = bad_values(values);
+      if (input.bad.any() && overwrites(op, argument)) {
+        input.bad = {};
+        mark_read(tensor);
+      }
       if (input.bad.any()) {
         input.origin = origin_of_input(op, values, input.bad, fmt::format("argument {}", argument));
-        for (Kept& kept : kept_)
-          if (kept.tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl()) kept.read = true;
+        mark_read(tensor);
         const BadOrigin& origin = origins_[input.origin];
         if (op.name == "_local_scalar_dense" && input.bad.nan > 0 && origin.kind != BadOrigin::Kind::kDesign)
           reach(input.origin, "a number that the program read", nullptr);
@@ -202,7 +235,13 @@ void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor&
     return;
   }
   const BadValues bad = bad_values(tensor);
-  if (!bad.any()) return;
+  if (!bad.any()) {
+    // All of it has been written: what lay there before is gone.
+    if (const Taint* old = taint_of(tensor); old && origins_[old->origin].kind == BadOrigin::Kind::kUnset &&
+                                             static_cast<size_t>(tensor.nbytes()) == tensor.storage().nbytes())
+      taints_.erase(storage_of(tensor));
+    return;
+  }
   const auto settle = [&](size_t origin) {
     taint(tensor, origin);
     if (op.sequence >= 0 && op.grad) bad_outputs_[{op.thread, op.sequence}] = origin;

@@ -81,6 +81,9 @@ class NanTrace : public OpObserver {
 
   size_t add_origin(BadOrigin origin);
   size_t origin_of_input(const RunningOp& op, const at::Tensor& tensor, const BadValues& bad, const std::string& what);
+  /// Whether `tensor` is memory that an operator around `op` was not given: its own.
+  bool allocated_within(const RunningOp& op, const at::Tensor& tensor) const;
+  void mark_read(const at::Tensor& tensor);  // of those kept
   BadOrigin describe(const RunningOp& op) const;
   void judge_output(RunningOp& op, const Notes& notes, const at::Tensor& tensor);
   void reach(size_t origin, const std::string& what, const void* identity);

@@ -2,9 +2,11 @@
 #include "inspectors/nan.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/CPUAllocator.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <cstring>
 #include <limits>
 #include <mutex>
 #include <sstream>
@@ -18,9 +20,35 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::spawn_ranks;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
+
+/// Memory that is NaN until it is written, the worst that a freed block may hold.
+class JunkAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr memory = inner_->allocate(bytes);
+    if (bytes > 0) std::memset(memory.get(), 0xff, bytes);
+    return memory;
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override { inner_->copy_data(to, from, bytes); }
+  c10::Allocator* inner() const { return inner_; }
+
+ private:
+  c10::Allocator* inner_ = c10::GetCPUAllocator();
+};
+
+class Nan : public ::testing::Test {
+ protected:
+  Nan() { c10::SetCPUAllocator(&junk_); }
+  ~Nan() override { c10::SetCPUAllocator(junk_.inner()); }
+
+ private:
+  JunkAllocator junk_;
+};
 
 struct Net : torch::nn::Module {
   Net() {
@@ -43,7 +71,7 @@ const Finding& only_finding(const Report& report) {
   return report.findings.empty() ? none : report.findings[0];
 }
 
-TEST(Nan, a_good_step_is_ok) {
+TEST_F(Nan, a_good_step_is_ok) {
   auto net = std::make_shared<Net>();
   torch::optim::Adam optimizer(net->parameters(), 1e-2);
   const Report report = replay(
@@ -59,7 +87,7 @@ TEST(Nan, a_good_step_is_ok) {
   EXPECT_GT(report.tensors, 20);
 }
 
-TEST(Nan, forward_names_operator_module_shapes_and_ranges) {
+TEST_F(Nan, forward_names_operator_module_shapes_and_ranges) {
   auto net = std::make_shared<Net>();
   const Report report = replay([&] { return net->forward(input()).sub(1000).log().sum(); }, net);
   const Finding& finding = only_finding(report);
@@ -76,7 +104,7 @@ TEST(Nan, forward_names_operator_module_shapes_and_ranges) {
   EXPECT_THAT(finding.message, HasSubstr("self float32 [2, 3] in [-1e+03, "));
 }
 
-TEST(Nan, an_operator_within_another_is_named_with_it) {
+TEST_F(Nan, an_operator_within_another_is_named_with_it) {
   const Report report = replay([] {
     auto logits = torch::full({2, 3}, 1.0).set_requires_grad(true);
     auto scaled = logits * 3e38 * 10;  // overflows
@@ -88,7 +116,7 @@ TEST(Nan, an_operator_within_another_is_named_with_it) {
   EXPECT_THAT(finding.message, HasSubstr("log_softmax made NaN of it"));
 }
 
-TEST(Nan, backward_names_the_forward_operator) {
+TEST_F(Nan, backward_names_the_forward_operator) {
   auto x = torch::tensor({0.0, 1.0}).set_requires_grad(true);
   const Report report = replay([&] { (x.sqrt() * torch::tensor({0.0, 1.0})).sum().backward(); }, x);
   const Finding& finding = only_finding(report);
@@ -99,7 +127,7 @@ TEST(Nan, backward_names_the_forward_operator) {
   EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(Nan, masks_and_constants_are_no_findings) {
+TEST_F(Nan, masks_and_constants_are_no_findings) {
   const Report report = replay([] {
     auto scores = torch::arange(9.0).reshape({3, 3}).set_requires_grad(true);
     const auto mask = torch::ones({3, 3}).triu(1).to(torch::kBool);
@@ -117,7 +145,7 @@ TEST(Nan, masks_and_constants_are_no_findings) {
   EXPECT_EQ(only_finding(report).verdict, "ok") << report;
 }
 
-TEST(Nan, a_branch_that_where_leaves_out_is_no_finding) {
+TEST_F(Nan, a_branch_that_where_leaves_out_is_no_finding) {
   const Report report = replay([] {
     const auto x = torch::tensor({-1.0, 0.0, 2.0});
     return torch::where(x > 0, x.log(), torch::zeros({3})).sum();
@@ -126,7 +154,7 @@ TEST(Nan, a_branch_that_where_leaves_out_is_no_finding) {
   EXPECT_THAT(only_finding(report).message, HasSubstr("went nowhere"));
 }
 
-TEST(Nan, a_row_that_is_masked_whole_is_a_finding) {
+TEST_F(Nan, a_row_that_is_masked_whole_is_a_finding) {
   const Report report = replay([] {
     auto scores = torch::zeros({2, 3}).set_requires_grad(true);
     return torch::softmax(scores.masked_fill(torch::ones({2, 3}, torch::kBool), -kInf), -1).sum();
@@ -136,7 +164,7 @@ TEST(Nan, a_row_that_is_masked_whole_is_a_finding) {
   EXPECT_EQ(finding.op->name, "softmax");
 }
 
-TEST(Nan, what_came_in_bad_is_named) {
+TEST_F(Nan, what_came_in_bad_is_named) {
   auto net = std::make_shared<Net>();
   {
     torch::NoGradGuard guard;
@@ -148,7 +176,54 @@ TEST(Nan, what_came_in_bad_is_named) {
   EXPECT_EQ(finding.tensors.at(0).name, "second.bias");
 }
 
-TEST(Nan, an_optimizer_that_overflows_is_named) {
+TEST_F(Nan, what_lay_in_memory_before_it_was_written_is_nobodys_fault) {
+  auto net = std::make_shared<Net>();
+  const auto data = input();
+  const Report report = replay(
+      [&] {
+        const auto out = net->forward(data);
+        auto sums = torch::empty({2}), copy = torch::empty({2}), filled = torch::empty({2});
+        torch::sum_out(sums, out.detach(), 1);
+        copy.copy_(sums).add_(filled.fill_(1));
+        auto loss = torch::nn::functional::layer_norm(out, torch::nn::functional::LayerNormFuncOptions({3})).var() +
+                    out.sum(0).mean() + std::get<0>(torch::median(out, 0)).sum() + torch::cat({copy, sums}).std() +
+                    torch::cumsum(out, 0).norm();
+        loss.backward();
+        return loss;
+      },
+      net);
+  EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+  EXPECT_THAT(only_finding(report).message, Not(HasSubstr("went nowhere")));
+}
+
+TEST_F(Nan, what_is_written_into_junk_is_its_writers) {
+  const auto data = torch::full({2, 2}, -1.0);
+  const auto logarithm = [&](const std::function<torch::Tensor(const torch::Tensor&)>& written) {
+    return replay([&] { return written(data.log()).sum(); });
+  };
+  for (const Report& report : {
+           logarithm([](const torch::Tensor& x) { return torch::empty({2, 2}).copy_(x); }),
+           logarithm([](const torch::Tensor& x) {
+             auto out = torch::empty({2, 2});
+             torch::mul_out(out, x, x);
+             return out;
+           }),
+       })
+    EXPECT_EQ(only_finding(report).op->name, "log") << report;
+  const Report direct = replay([&] {
+    auto out = torch::empty({2, 2});
+    torch::log_out(out, data);
+    return out;
+  });
+  EXPECT_EQ(only_finding(direct).op->name, "log") << direct;
+}
+
+TEST_F(Nan, memory_that_is_read_unwritten_is_a_finding) {
+  const Report report = replay([] { return torch::empty({2}) * 2; });
+  EXPECT_THAT(only_finding(report).message, HasSubstr("memory that was never written was read: empty gave it"));
+}
+
+TEST_F(Nan, an_optimizer_that_overflows_is_named) {
   auto weight = torch::ones({3}).set_requires_grad(true);
   torch::optim::SGD optimizer({weight}, 1e38);
   const Report report = replay(
@@ -163,7 +238,7 @@ TEST(Nan, an_optimizer_that_overflows_is_named) {
   EXPECT_EQ(finding.op->name, "add_");
 }
 
-TEST(Nan, replay_puts_everything_back) {
+TEST_F(Nan, replay_puts_everything_back) {
   auto net = std::make_shared<Net>();
   torch::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(1e-2).amsgrad(true));
   const auto train = [&] {
@@ -213,7 +288,7 @@ TEST(Nan, replay_puts_everything_back) {
   for (size_t i = 0; i < values.size(); ++i) EXPECT_TRUE(torch::equal(net->parameters()[i], other->parameters()[i]));
 }
 
-TEST(Nan, what_is_shown_is_a_result) {
+TEST_F(Nan, what_is_shown_is_a_result) {
   const auto traced = [](const std::function<torch::Tensor()>& cell) {
     begin_nan_trace();
     {
@@ -239,7 +314,7 @@ TEST(Nan, what_is_shown_is_a_result) {
   note_shown(data);  // nothing is traced
 }
 
-TEST(Nan, an_exception_passes_and_the_state_is_back) {
+TEST_F(Nan, an_exception_passes_and_the_state_is_back) {
   auto weight = torch::ones({3}).set_requires_grad(true);
   EXPECT_THROW(replay(
                    [&] {
@@ -252,7 +327,7 @@ TEST(Nan, an_exception_passes_and_the_state_is_back) {
   EXPECT_TRUE(torch::equal(weight, torch::ones({3})));
 }
 
-TEST(Nan, the_rank_that_made_it_is_named_and_not_those_it_reached) {
+TEST_F(Nan, the_rank_that_made_it_is_named_and_not_those_it_reached) {
   spawn_ranks(3, [](int rank, int) {
     auto net = ddp::DistributedDataParallel(std::make_shared<Net>());
     torch::optim::SGD optimizer(net.parameters(), 0.1);
@@ -272,7 +347,7 @@ TEST(Nan, the_rank_that_made_it_is_named_and_not_those_it_reached) {
   });
 }
 
-TEST(Nan, a_rank_that_does_not_come_is_named) {
+TEST_F(Nan, a_rank_that_does_not_come_is_named) {
   spawn_ranks(2, [](int rank, int) {
     if (rank == 1) return;
     const Report report =
