@@ -253,6 +253,7 @@ std::optional<CollectiveRecord> CollectiveLogReader::record(uint64_t number) con
   record.entered_ns = entry.entered_ns;
   record.point_to_point = entry.flags & kPointToPoint;
   record.async = entry.flags & kAsync;
+  record.through_c10d = entry.flags & kThroughC10d;
   record.thread = entry.thread;
   record.entry = number;
   record.group.assign(entry.group_name, strnlen(entry.group_name, sizeof entry.group_name));

@@ -71,7 +71,8 @@ struct Signature {
   uint32_t reserved;
 };
 
-enum EntryFlags : uint8_t { kPointToPoint = 1, kAsync = 2 };
+// kThroughC10d: not called through dist::, but by c10d itself (a Reducer) or by who uses c10d.
+enum EntryFlags : uint8_t { kPointToPoint = 1, kAsync = 2, kThroughC10d = 4 };
 enum class EntryState : uint8_t { entered = 0, done = 1, failed = 2 };
 
 struct Entry {

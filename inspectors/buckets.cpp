@@ -42,7 +42,7 @@ std::vector<dist::CollectiveRecord> reductions_of(const std::vector<int64_t>& si
   if (!context || sizes.empty()) return {};
   std::vector<dist::CollectiveRecord> records;
   for (auto& each : dist::CollectiveLogReader(context->log()->mapping()).last(kAll))
-    if (each.group == group && each.op == "all_reduce" && each.call_site == 0) records.push_back(std::move(each));
+    if (each.group == group && each.op == "all_reduce" && each.through_c10d) records.push_back(std::move(each));
   for (size_t end = records.size(); end >= sizes.size(); --end) {
     const size_t begin = end - sizes.size();
     bool match = true;
@@ -99,9 +99,9 @@ RankBuckets times_of(const ddp::DistributedModule& net, const std::vector<ddp::B
     spans.emplace_back(*times.start, *times.end);
     result.exposed = std::max(result.exposed, *times.end - result.backward_end);
   }
-  // The Reducer begins with the first bucket as soon as that is ready. Where that does not seem so, the reductions are of another
-  // step than the statistics: then nothing is said.
-  constexpr int64_t kSoonNs = 100'000;
+  // The Reducer begins with the first bucket as soon as that is ready, or as it gets the processor. Where that does not seem so, the
+  // reductions are of another step than the statistics: then nothing is said.
+  constexpr int64_t kSoonNs = 50'000'000;
   if (waited[0] - origin > kSoonNs) {
     for (BucketTimes& each : result.buckets) each.start = each.end = std::nullopt;
     result.exposed = 0;

@@ -52,7 +52,7 @@ class Events {
     for (const dist::CollectiveRecord& each : dist::CollectiveLogReader(context->log()->mapping()).last(kAll)) {
       if (each.done_ns == 0) continue;
       // c10d makes them itself, for a Reducer.
-      const bool bucket = each.op == "all_reduce" && each.call_site == 0;
+      const bool bucket = each.op == "all_reduce" && each.through_c10d;
       ++counts[bucket ? "buckets" : "collectives"];
       // They overlap, so they are no spans that lie in one another, but begin and end under a number of their own.
       json event = {{"cat", bucket ? "bucket" : "collective"},

@@ -1,8 +1,11 @@
 // A connection of its own to the store: a wait in it ends when it is interrupted, and nothing is printed of it.
 #include "dist/store_connection.h"
 
+#include <arpa/inet.h>
 #include <c10/util/Exception.h>
+#include <dlfcn.h>
 #include <gmock/gmock.h>
+#include <netdb.h>
 
 #include <future>
 
@@ -37,6 +40,19 @@ TEST(StoreConnection, InterruptEndsAWaitWithoutAWarningOfC10d) {
   EXPECT_THAT(GetCapturedStderr(), HasSubstr("of the program"));
   store->set("key", "value");
   EXPECT_EQ(store->get_to_str("key"), "value");
+}
+
+TEST(StoreConnection, AnAddressOfIpv4IsItsOwnName) {
+  Dl_info where{};
+  ASSERT_NE(dladdr(reinterpret_cast<void*>(&getnameinfo), &where), 0);
+  EXPECT_THAT(where.dli_fname, HasSubstr("liblockstep")) << "the C library's would ask a name server";
+
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  ASSERT_EQ(inet_pton(AF_INET6, "::ffff:127.0.0.1", &address.sin6_addr), 1);
+  char host[NI_MAXHOST] = "";
+  ASSERT_EQ(getnameinfo(reinterpret_cast<sockaddr*>(&address), sizeof address, host, sizeof host, nullptr, 0, 0), 0);
+  EXPECT_STREQ(host, "::ffff:127.0.0.1");
 }
 
 }  // namespace

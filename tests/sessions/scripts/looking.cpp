@@ -33,6 +33,8 @@ if (net.steps() != 4) throw std::runtime_error("time_sync has left its steps in 
 
 // %% buckets, memory
 %buckets net
+for (const auto& each : inspect::buckets(net, inspect::BucketsOptions().publish(false)).ranks)
+  if (each.buckets.size() < 2 || !each.buckets[0].start) throw std::runtime_error("when a bucket was reduced is not known");
 %memory
 %memory net optimizer
 %memory off
@@ -45,8 +47,12 @@ if (net.steps() != 4) throw std::runtime_error("time_sync has left its steps in 
 %%rank [0]
 #include <filesystem>
 #include <fstream>
-if (nlohmann::json::parse(std::ifstream("looking-trace.json")).at("traceEvents").size() < 100)
-  throw std::runtime_error("the trace has few events");
+{
+  const auto events = nlohmann::json::parse(std::ifstream("looking-trace.json")).at("traceEvents");
+  if (events.size() < 100) throw std::runtime_error("the trace has few events");
+  if (std::none_of(events.begin(), events.end(), [](const auto& each) { return each.value("cat", "") == "bucket"; }))
+    throw std::runtime_error("the trace has no buckets");
+}
 std::filesystem::remove("looking-trace.json");
 
 // %% the replicas are equal
