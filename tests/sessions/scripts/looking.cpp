@@ -34,7 +34,7 @@ if (net.steps() != 4) throw std::runtime_error("time_sync has left its steps in 
 // %% buckets, memory
 %buckets net
 for (const auto& each : inspect::buckets(net, inspect::BucketsOptions().publish(false)).ranks)
-  if (each.buckets.size() < 2 || !each.buckets[0].start) throw std::runtime_error("when a bucket was reduced is not known");
+  if (each.buckets.empty() || !each.buckets[0].start) throw std::runtime_error("when a bucket was reduced is not known");
 %memory
 %memory net optimizer
 %memory off
