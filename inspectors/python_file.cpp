@@ -20,8 +20,9 @@ namespace {
 
 using Kind = PickledValue::Kind;
 
-// Dictionaries within dictionaries.
+// Dictionaries within dictionaries, and what they hold in all.
 constexpr int kDeepest = 100;
+constexpr int64_t kMostValues = 10'000'000;
 
 /// A file's bytes, for as long as a tensor shows them.
 class MappedFile {
@@ -107,7 +108,7 @@ class PythonFile {
 
   void add_to(Subject& subject) {
     const std::string pickle = record("data.pkl");
-    add(subject, "", "tensor", read_pickle(pickle), 0);
+    add(subject, "", "tensor", Pickle(pickle).value(), 0);
   }
 
  private:
@@ -215,6 +216,7 @@ class PythonFile {
 
   void add(Subject& subject, const std::string& name, const char* kind, const Pickled& value, int depth) {
     if (depth > kDeepest) throw std::runtime_error(fmt::format("'{}…' in it is nested too deeply", name.substr(0, 40)));
+    if (++values_ > kMostValues) throw std::runtime_error("it holds too many values");
     if (value->kind == Kind::kDictionary || value->is_call_of("collections.OrderedDict") ||
         value->is_call_of("collections.defaultdict"))
       return add_entries(subject, name, kind, *value, depth);
@@ -230,6 +232,7 @@ class PythonFile {
   caffe2::serialize::PyTorchStreamReader records_;
   std::shared_ptr<MappedFile> file_;
   std::map<std::string, at::Tensor> storages_;
+  int64_t values_ = 0;
 };
 
 }  // namespace

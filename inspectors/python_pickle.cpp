@@ -17,19 +17,14 @@ using Kind = PickledValue::Kind;
 
 // Values that contain one another, or themselves.
 constexpr int kDeepest = 200;
-
-Pickled make(Kind kind, std::string text = {}, std::vector<Pickled> items = {}) {
-  auto value = std::make_shared<PickledValue>();
-  value->kind = kind;
-  value->text = std::move(text);
-  value->items = std::move(items);
-  return value;
-}
+// Parts of a text: a few values that contain one another twice make more of them than there are atoms.
+constexpr int64_t kMostParts = 1'000'000;
 
 /// A machine that runs a pickle's opcodes, without those parts of the language that would run code.
 class PickleReader {
  public:
-  explicit PickleReader(std::string_view bytes) : left_(bytes) {}
+  /// Each value that there is goes into `all`.
+  PickleReader(std::string_view bytes, std::vector<Pickled>& all) : left_(bytes), all_(all) {}
 
   Pickled run() {
     while (true) {
@@ -62,7 +57,12 @@ class PickleReader {
 
   void push(Pickled value) { stack_.push_back(std::move(value)); }
   void push(Kind kind, std::string text = {}, std::vector<Pickled> items = {}) {
-    push(make(kind, std::move(text), std::move(items)));
+    auto value = std::make_shared<PickledValue>();
+    value->kind = kind;
+    value->text = std::move(text);
+    value->items = std::move(items);
+    all_.push_back(value);
+    push(std::move(value));
   }
   const Pickled& top() {
     if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) throw std::runtime_error("its pickle is damaged");
@@ -263,6 +263,7 @@ class PickleReader {
   }
 
   std::string_view left_;
+  std::vector<Pickled>& all_;
   std::vector<Pickled> stack_;
   std::vector<size_t> marks_;
   std::map<uint32_t, Pickled> memo_;
@@ -275,13 +276,14 @@ bool is_set(const Pickled& value) {
   return value->kind == Kind::kSet;
 }
 
-std::string text_at(const Pickled& value, int depth) {
+std::string text_at(const Pickled& value, int depth, int64_t& parts_left) {
   if (depth > kDeepest) throw std::runtime_error("values contain one another too deeply");
+  if (--parts_left < 0) throw std::runtime_error("values contain one another in too many places");
   std::vector<std::string> parts;
   if (is_set(value)) {
     Pickled list = value;
     if (value->kind == Kind::kCall) list = value->items[1]->items.empty() ? value->items[1] : value->items[1]->items[0];
-    for (const Pickled& item : list->items) parts.push_back(text_at(item, depth + 1));
+    for (const Pickled& item : list->items) parts.push_back(text_at(item, depth + 1, parts_left));
     std::sort(parts.begin(), parts.end());
     return fmt::format("{{{}}}", fmt::join(parts, ", "));
   }
@@ -295,27 +297,35 @@ std::string text_at(const Pickled& value, int depth) {
       for (const char byte : value->text) parts.push_back(fmt::format("{:02x}", static_cast<uint8_t>(byte)));
       return fmt::format("b'{}'", fmt::join(parts, ""));
     case Kind::kList:
-      for (const Pickled& item : value->items) parts.push_back(text_at(item, depth + 1));
+      for (const Pickled& item : value->items) parts.push_back(text_at(item, depth + 1, parts_left));
       return fmt::format("[{}]", fmt::join(parts, ", "));
     case Kind::kPersistent:
-      return text_at(value->items.at(0), depth + 1);
+      return text_at(value->items.at(0), depth + 1, parts_left);
     case Kind::kSet:
     case Kind::kDictionary:
     case Kind::kCall:
       break;
   }
   std::string text;
-  for (const Pickled& item : value->items) text += text_at(item, depth + 1);
+  for (const Pickled& item : value->items) text += text_at(item, depth + 1, parts_left);
   for (const auto& [key, entry] : value->entries)
-    parts.push_back(text_at(key, depth + 1) + ": " + text_at(entry, depth + 1));
+    parts.push_back(text_at(key, depth + 1, parts_left) + ": " + text_at(entry, depth + 1, parts_left));
   if (!parts.empty() || value->kind == Kind::kDictionary) text += fmt::format("{{{}}}", fmt::join(parts, ", "));
-  if (value->state) text += text_at(value->state, depth + 1);
+  if (value->state) text += text_at(value->state, depth + 1, parts_left);
   return text;
 }
 
 }  // namespace
 
-Pickled read_pickle(std::string_view bytes) { return PickleReader(bytes).run(); }
+Pickle::Pickle(std::string_view bytes) : value_(PickleReader(bytes, all_).run()) {}
+
+PickledValues::~PickledValues() {
+  for (const Pickled& each : *this) {
+    each->items.clear();
+    each->entries.clear();
+    each->state.reset();
+  }
+}
 
 int64_t integer_of(const Pickled& value) {
   int64_t result = 0;
@@ -325,6 +335,9 @@ int64_t integer_of(const Pickled& value) {
   return result;
 }
 
-std::string text_of(const Pickled& value) { return text_at(value, 0); }
+std::string text_of(const Pickled& value) {
+  int64_t parts_left = kMostParts;
+  return text_at(value, 0, parts_left);
+}
 
 }  // namespace lockstep::inspect

@@ -36,13 +36,31 @@ struct PickledValue {
   }
 };
 
-/// The value of a pickle. Throws std::runtime_error for bytes that are none, or that use an opcode which torch.save does not write.
-Pickled read_pickle(std::string_view bytes);
+/// All values of a pickle. They may contain themselves, and one another to any depth: in the end they are taken apart one by one.
+struct PickledValues : std::vector<Pickled> {
+  PickledValues() = default;
+  PickledValues(const PickledValues&) = delete;
+  PickledValues& operator=(const PickledValues&) = delete;
+  ~PickledValues();
+};
+
+/// A pickle that has been read; its values are whole as long as it lives.
+class Pickle {
+ public:
+  /// Throws std::runtime_error for bytes that are no pickle, or that use an opcode which torch.save does not write.
+  explicit Pickle(std::string_view bytes);
+  const Pickled& value() const { return value_; }
+
+ private:
+  PickledValues all_;
+  Pickled value_;
+};
 
 /// A whole number that it holds. Throws std::runtime_error where it holds none.
 int64_t integer_of(const Pickled& value);
 
-/// As Python would nearly write it: the same text for the same value. Sets in order.
+/// As Python would nearly write it: the same text for the same value. Sets in order. Throws std::runtime_error for values that
+/// contain one another too deeply, or in too many places.
 std::string text_of(const Pickled& value);
 
 }  // namespace lockstep::inspect

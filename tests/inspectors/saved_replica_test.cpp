@@ -200,23 +200,33 @@ TEST(SavedReplica, AFileThatIsCutOffOrDamagedEndsInAnError) {
 
 TEST(Pickle, SharesWhatIsSharedAndRunsNothing) {
   // (os.system, 'echo', …): a call stays a call.
-  const Pickled call = read_pickle("cos\nsystem\nX\x04\0\0\0echo\x85R."sv);
-  EXPECT_TRUE(call->is_call_of("os.system"));
-  EXPECT_EQ(text_of(call), "os.system['echo']");
-  const Pickled twice = read_pickle(
+  const Pickle call("cos\nsystem\nX\x04\0\0\0echo\x85R."sv);
+  EXPECT_TRUE(call.value()->is_call_of("os.system"));
+  EXPECT_EQ(text_of(call.value()), "os.system['echo']");
+  const Pickle twice(
       "]q\0K\x07"
       "ah\0\x86."sv);
-  EXPECT_EQ(twice->items.at(0), twice->items.at(1));
-  EXPECT_EQ(text_of(twice), "[[7], [7]]");
+  EXPECT_EQ(twice.value()->items.at(0), twice.value()->items.at(1));
+  EXPECT_EQ(text_of(twice.value()), "[[7], [7]]");
 }
 
 TEST(Pickle, RefusesWhatIsNoPickle) {
   // Ends early; nothing to take; a mark that is not there; a name that nobody gave; values within themselves.
   for (const std::string_view bytes : {"]"sv, "."sv, "t."sv, "h\x01."sv, "(."sv})
-    EXPECT_THROW(read_pickle(bytes), std::runtime_error);
-  const Pickled within = read_pickle("]q\0h\0a."sv);
-  EXPECT_THROW(text_of(within), std::runtime_error);
-  within->items.clear();  // which would keep itself
+    EXPECT_THROW(Pickle{bytes}, std::runtime_error);
+  const Pickle within("]q\0h\0a."sv);
+  EXPECT_THROW(text_of(within.value()), std::runtime_error);
+}
+
+TEST(Pickle, ValuesWithinValuesAreNoDanger) {
+  constexpr size_t kDeep = 1'000'000;
+  const Pickle tuples(")" + std::string(kDeep, '\x85') + ".");
+  EXPECT_THROW(text_of(tuples.value()), std::runtime_error);
+  EXPECT_THROW(Pickle(")" + std::string(kDeep, '\x85')), std::runtime_error) << "and no end";
+  std::string doubled = ")";
+  for (int i = 0; i < 60; ++i) doubled += "2\x86";
+  const Pickle twice(doubled + ".");
+  EXPECT_THROW(text_of(twice.value()), std::runtime_error);
 }
 
 }  // namespace
