@@ -19,9 +19,6 @@ script says how it is run and what has to be found, one `// key: value` a line:
 op (its name), step, where (`here` is the line that has the comment `<- here`). A script may expect several findings. Right is a
 script whose findings are those, no more and no fewer; `ok` does not count, and a healthy script expects none. What is compared is
 the session's data (docs/events.md); no message is.
-
-Names of scripts that are known to be answered wrongly stand in known_misses, with the reason. They do not fail, but the score
-counts them as missed.
 """
 import argparse
 import json
@@ -35,9 +32,6 @@ import time
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 PAGE = FOLDER.parent.parent / "docs" / "diagnosis.md"
-
-# NAME or healthy/NAME: what is wrong with the answer.
-known_misses = {}
 
 
 def rank_list(text):
@@ -176,8 +170,6 @@ def page(rows):
             continue
         text += f"\n### {title}\n\n| symptom | ask | it says | cause | mend | script |\n|---|---|---|---|---|---|\n"
         for script, message in part:
-            if script.name in known_misses:
-                message = f"{message} *(not right yet: {known_misses[script.name]})*".strip()
             columns = [script.fields["symptom"], script.fields["ask"], message, script.fields["cause"], script.fields["mend"]]
             link = f"[{script.name}](../tests/faults/{script.name}.cpp){thread_link(script.fields.get('thread'))}"
             text += "| " + " | ".join(map(cell, columns)) + f" | {link} |\n"
@@ -224,15 +216,11 @@ def main():
         begin = time.monotonic()
         wrong, events = script.run(arguments.lockstep)
         took = time.monotonic() - begin
-        known = script.name in known_misses
         right[script.healthy] += not wrong
         alarms += sum(line.startswith("found") for line in wrong) if script.healthy else 0
-        failures += bool(wrong) and not known
-        state = "right" if not wrong else "known miss" if known else "WRONG"
-        if known and not wrong:
-            state = "right this time, and listed as a known miss"
-        print(f"{script.name:44} {took:5.1f} s  {state}", flush=True)
-        for line in wrong if not known or arguments.verbose else []:
+        failures += bool(wrong)
+        print(f"{script.name:44} {took:5.1f} s  {'WRONG' if wrong else 'right'}", flush=True)
+        for line in wrong:
             print(f"    {line}")
         if arguments.verbose:
             for event in events:
