@@ -8,25 +8,21 @@
 #include <cstring>
 
 #include "dist/rank_context.h"
+#include "inspectors/gathering.h"
 
 namespace lockstep::inspect {
 
 using nlohmann::json;
 
 Round::Round(RoundOptions options) : options_(std::move(options)) {
-  const auto context = dist::current_context();
-  const RankSet alive = context ? context->live_ranks() : RankSet{0};
-  ranks_ = options_.ranks.value_or(alive);
-  rank_ = context ? context->rank() : 0;
-  if (!(ranks_ - alive).empty())
-    throw dist::ArgumentError(fmt::format("inspect::{}: there is no rank {}; ranks are {}", options_.inspector,
-                                          (ranks_ - alive).str(), alive.str()));
+  ranks_ = taking_part(options_.ranks, ("inspect::" + options_.inspector).c_str());
+  rank_ = own_rank();
   if (!takes_part()) return;
   if (ranks_.size() == 1) {
     alone_ = std::make_unique<LocalRound>(ranks_);
     talk_ = alone_->talk(rank_);
   } else {
-    talk_ = std::make_unique<ChannelTalk>(Channel::of(*context), rank_, ranks_, options_.deadline);
+    talk_ = std::make_unique<ChannelTalk>(Channel::of(*dist::current_context()), rank_, ranks_, options_.deadline);
   }
 }
 
