@@ -123,7 +123,7 @@ TEST(Arguments, RanksThatDoNotComeAreNamed) {
       2,
       [&](int rank, int) {
         dist::init_process_group(dist::InitOptions{
-            .connect_timeout = std::chrono::milliseconds(300), .world_size = 4, .rank = rank * 2, .store = store});
+            .connect_timeout = std::chrono::seconds(2), .world_size = 4, .rank = rank * 2, .store = store});
       },
       options);
   for (const Outcome& outcome : outcomes) EXPECT_THAT(outcome.error, HasSubstr("ranks 1,3 did not come"));
@@ -136,8 +136,8 @@ TEST(Arguments, TwoProcessesAsOneRank) {
   const auto outcomes = run_as_threads(
       2,
       [&](int, int) {
-        dist::init_process_group(dist::InitOptions{
-            .connect_timeout = std::chrono::milliseconds(300), .world_size = 2, .rank = 1, .store = store});
+        dist::init_process_group(
+            dist::InitOptions{.connect_timeout = std::chrono::seconds(2), .world_size = 2, .rank = 1, .store = store});
       },
       options);
   EXPECT_THAT(outcomes[0].error + outcomes[1].error, HasSubstr("two processes came as rank 1"));

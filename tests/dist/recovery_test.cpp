@@ -284,7 +284,7 @@ TEST(Death, OfARankIsNamedAndTheOthersGoOn) {
 
 TEST(TimeLimit, NamesTheRanksThatNeverCame) {
   testing::RankOptions options;
-  options.timeout = std::chrono::milliseconds(300);
+  options.timeout = std::chrono::seconds(2);
   const auto outcomes = run_as_threads(
       2,
       [](int rank, int) {
@@ -296,7 +296,7 @@ TEST(TimeLimit, NamesTheRanksThatNeverCame) {
         }
         const auto error = caught<dist::TimedOut>([] { dist::all_reduce(at::ones({10})); });
         EXPECT_EQ(error.missing, RankSet({1}));
-        EXPECT_THAT(error.what(), AllOf(HasSubstr("0.3 s"), HasSubstr("rank 1 never called it")));
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("2 s"), HasSubstr("rank 1 never called it")));
         store->set("timed out", "yes");
       },
       options);

@@ -10,7 +10,7 @@ script says how it is run and what has to be found, one `// key: value` a line:
     ranks: 2                   lockstep run -n 2
     options: --hang-timeout 1  further options
     exit: 4                    the exit code of `lockstep run` (1; of healthy ones 0)
-    limit: 30                  seconds that it may take (120)
+    limit: 30                  seconds that it may take (600)
     severity: note             of what is expected (fault)
     expect: verify:mismatch kind=parameter ranks=1 tensor=fc2.weight step=3
     thread: owner/name#1       a public thread in which somebody met this
@@ -62,7 +62,7 @@ class Script:
             raise SystemExit(f"{self.path}: a fault expects findings, a healthy script none")
         self.here = self.place_of_mark(text)
         self.severity = self.fields.get("severity", "fault")
-        self.limit = int(self.fields.get("limit", "120"))
+        self.limit = int(self.fields.get("limit", "600"))
         self.exit = int(self.fields.get("exit", "0" if self.healthy else "1"))
 
     @staticmethod

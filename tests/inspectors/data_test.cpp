@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using testing::spawn_ranks;
 namespace samplers = torch::data::samplers;
 
-DataOptions quickly() { return DataOptions().name("indices").deadline(std::chrono::seconds(20)); }
+DataOptions quickly() { return DataOptions().name("indices").deadline(std::chrono::minutes(5)); }
 
 /// What PyTorch's DistributedSampler gives: a permutation, padded with its beginning, dealt out.
 std::vector<int64_t> dealt(int64_t size, int rank, int world_size, int64_t seed) {

@@ -34,7 +34,7 @@ struct Net : torch::nn::Module {
 
 torch::Tensor input(int rank = 0) { return torch::arange(16.0).reshape({4, 4}).mul(0.1).sin().add(rank); }
 
-LockstepOptions patiently() { return LockstepOptions().deadline(std::chrono::seconds(60)); }
+LockstepOptions patiently() { return LockstepOptions().deadline(std::chrono::minutes(5)); }
 
 const Finding& only_finding(const Report& report) {
   EXPECT_EQ(report.findings.size(), 1U) << report;

@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::spawn_ranks;
 
-RanksOptions quickly() { return RanksOptions().deadline(std::chrono::seconds(20)); }
+RanksOptions quickly() { return RanksOptions().deadline(std::chrono::minutes(5)); }
 
 /// As they are in a job that is well: two hosts, two devices each.
 std::vector<RankIdentity> healthy() {

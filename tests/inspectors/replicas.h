@@ -40,7 +40,7 @@ inline void change(torch::Tensor tensor, const std::function<void(torch::Tensor&
   how(tensor);
 }
 
-inline VerifyOptions quickly() { return VerifyOptions().name("net").deadline(std::chrono::seconds(20)); }
+inline VerifyOptions quickly() { return VerifyOptions().name("net").deadline(std::chrono::minutes(5)); }
 
 inline std::vector<std::string> names(const Finding& finding) {
   std::vector<std::string> result;

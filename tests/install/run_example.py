@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 TRAIN, DIGITS = (os.path.abspath(path) for path in sys.argv[1:3])
-LIMIT = 60
+LIMIT = 600
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 

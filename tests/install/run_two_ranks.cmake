@@ -3,7 +3,7 @@ file(REMOVE ${SCRATCH}/meet)
 execute_process(
   COMMAND ${CMAKE_COMMAND} -E env RANK=0 WORLD_SIZE=2 ${PROGRAM} ${SCRATCH}/meet ${SCRATCH}/rank-0.txt
   COMMAND ${CMAKE_COMMAND} -E env RANK=1 WORLD_SIZE=2 ${PROGRAM} ${SCRATCH}/meet ${SCRATCH}/rank-1.txt
-  RESULTS_VARIABLE results ERROR_VARIABLE errors TIMEOUT 50)
+  RESULTS_VARIABLE results ERROR_VARIABLE errors)
 if(NOT results STREQUAL "0;0")
   message(FATAL_ERROR "the ranks ended with ${results}:\n${errors}")
 endif()

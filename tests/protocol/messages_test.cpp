@@ -63,6 +63,11 @@ TEST(Messages, FindingKeepsAbsentThingsAbsent) {
   const auto m = through_json<FindingMessage>(decode_worker_message, WorkerMessage(FindingMessage{finding}));
   EXPECT_EQ(m.finding.tensors.at(0).first, (std::vector<int64_t>{12, 4}));
   EXPECT_FALSE(m.finding.step);
+  EXPECT_EQ(m.finding.subject, "");
+  say_of_itself(finding, "fc1.weight became NaN");
+  EXPECT_EQ(finding.message, "on rank 2 fc1.weight became NaN");
+  const auto own = through_json<FindingMessage>(decode_worker_message, WorkerMessage(FindingMessage{finding}));
+  EXPECT_EQ(said_of_itself(own.finding), "fc1.weight became NaN");
 }
 
 TEST(Messages, LongWaits) {

@@ -14,7 +14,7 @@ import threading
 import time
 
 LOCKSTEP = sys.argv[1]
-LIMIT = 120
+LIMIT = 600
 
 
 def start_time(pid):

@@ -27,7 +27,7 @@ sum_of({20, 22})
 """
 
 
-def wait_for(path, seconds=60):
+def wait_for(path, seconds=300):
     deadline = time.monotonic() + seconds
     while not path.exists():
         if time.monotonic() > deadline:
@@ -48,8 +48,8 @@ def main():
                         f"shell touch {folder}/go", "continue", "info locals", "up", "info source", "delete", "detach"]
             gdb = subprocess.run(["gdb", "-q", "-nx", "-batch", "-p", (folder / "pid").read_text().strip()]
                                  + [part for command in commands for part in ("-ex", command)],
-                                 text=True, capture_output=True, timeout=120, env=dict(os.environ, DEBUGINFOD_URLS=""))
-            output = session.communicate(timeout=60)[0]
+                                 text=True, capture_output=True, timeout=600, env=dict(os.environ, DEBUGINFOD_URLS=""))
+            output = session.communicate(timeout=600)[0]
         finally:
             session.kill()
         said = gdb.stdout + gdb.stderr

@@ -28,7 +28,7 @@ def main():
             print("skipped: no file system can be mounted here:", allowed.stderr.decode())
             return SKIPPED
         run = subprocess.run([*OWN_MOUNTS, "sh", "-c", mount + f"{lockstep} run {script}; code=$?; find {cache} -type f; exit $code"],
-                             env=dict(os.environ, XDG_CACHE_HOME=str(cache)), capture_output=True, text=True, timeout=120)
+                             env=dict(os.environ, XDG_CACHE_HOME=str(cache)), capture_output=True, text=True, timeout=600)
         print(run.stdout, run.stderr)
         said = run.stdout + run.stderr
         assert run.returncode == 3, run.returncode

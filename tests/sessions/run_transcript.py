@@ -32,7 +32,7 @@ def main():
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("COLUMNS", "CLICOLOR"))}
     environment.update(NO_COLOR="1", LC_ALL="C.UTF-8")
     run = subprocess.run([lockstep, "run", str(script)] + header(text, "run", "-n 2").split(), env=environment,
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=240)
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=600)
     seen = same_in_all_runs(run.stdout.decode("utf-8", "replace"))
     expected_file = script.with_suffix(".expected")
     if "--update" in sys.argv:

@@ -38,7 +38,7 @@ namespace lockstep::testing {
 
 struct RankOptions {
   bool initialise = true;  // make the default group before the function runs
-  std::chrono::milliseconds timeout = std::chrono::seconds(30);
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
   bool check_collectives = true;
   std::string log_folder;  // each rank's log is <folder>/log-<rank>; empty: anonymous memory
 };

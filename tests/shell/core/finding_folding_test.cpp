@@ -24,7 +24,7 @@ Finding found_by(int rank, int64_t step = 3, const std::string& tensor = "fc1.we
   finding.step = step;
   finding.ranks = {rank};
   finding.tensors.push_back({.name = tensor, .dtype = "float32", .shape = {2, 3}, .count = 10 + rank, .first = {}});
-  finding.message = "on rank " + std::to_string(rank) + " " + tensor + " became NaN";
+  say_of_itself(finding, tensor + " became NaN");
   return finding;
 }
 
@@ -50,6 +50,7 @@ TEST_F(FindingFolderTest, WhatAllRanksFindIsOneFinding) {
   ASSERT_THAT(messages(), ElementsAre("on ranks 0-2 fc1.weight became NaN"));
   EXPECT_EQ(told[0].ranks, (RankSet{0, 1, 2}));
   EXPECT_EQ(told[0].tensors.at(0).count, 10);  // the lowest rank's
+  EXPECT_EQ(told[0].subject, "");
   EXPECT_FALSE(folder.deadline());
 }
 
@@ -105,7 +106,7 @@ TEST_F(FindingFolderTest, WhatARankFindsTwiceIsTwoFindings) {
 
 TEST_F(FindingFolderTest, WhatIsNotAboutTheRankItselfGoesOutAtOnce) {
   Finding compared = found_by(0);
-  compared.reference_ranks = {1};
+  compared.subject.clear();
   add(compared, 0, {0, 1});
   add(found_by(1), 0, {0, 1});  // of another rank
   add(found_by(1), -1, {0, 1});  // by the session

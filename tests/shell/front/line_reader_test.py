@@ -192,7 +192,7 @@ class AtThePrompt(unittest.TestCase):
 
 class FromAPipe(unittest.TestCase):
     def cells(self, text):
-        result = subprocess.run([PROBE], input=text, capture_output=True, text=True, timeout=30, pass_fds=())
+        result = subprocess.run([PROBE], input=text, capture_output=True, text=True, timeout=300, pass_fds=())
         self.assertEqual(result.returncode, 0)
         self.assertNotIn("In [", result.stdout)
         return [json.loads(line[5:]) for line in result.stdout.splitlines() if line.startswith("cell ")]

@@ -12,7 +12,7 @@ import termios
 import time
 import unicodedata
 
-LIMIT_S = 20 * float(os.environ.get("LOCKSTEP_TEST_PATIENCE", "1"))
+LIMIT_S = 300  # ends what hangs; judges nothing
 
 
 class Screen:

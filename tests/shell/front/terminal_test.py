@@ -183,7 +183,7 @@ class OnATerminal(unittest.TestCase):
 
 class FromAPipe(unittest.TestCase):
     def run_text(self, text, *arguments, **more):
-        return subprocess.run([LOCKSTEP, *arguments], input=text, capture_output=True, text=True, timeout=60,
+        return subprocess.run([LOCKSTEP, *arguments], input=text, capture_output=True, text=True, timeout=300,
                               env=dict(os.environ, LC_ALL="C.UTF-8", **environment(**more)))
 
     def test_cells_run_and_no_prompt_is_shown(self):
