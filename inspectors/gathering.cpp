@@ -33,8 +33,8 @@ void with_talk(const RankSet& ranks, std::chrono::milliseconds deadline, const s
   compare(talk);
 }
 
-Finding absent_finding(const char* inspector, const char* call, const RankSet& ranks, const RankSet& missing,
-                       std::chrono::milliseconds deadline) {
+Finding absent_finding(const std::string& inspector, const std::string& call, const RankSet& ranks,
+                       const RankSet& missing, std::chrono::milliseconds deadline) {
   Finding finding;
   finding.severity = Severity::fault;
   finding.inspector = inspector;
@@ -42,8 +42,9 @@ Finding absent_finding(const char* inspector, const char* call, const RankSet& r
   finding.kind = "call";
   finding.ranks = missing;
   finding.reference_ranks = ranks - missing;
-  finding.message = fmt::format("{} did not call {} within {:.3g} s of {}", missing.words(), call,
-                                std::chrono::duration<double>(deadline).count(), (ranks - missing).words());
+  finding.message =
+      fmt::format("{} did not call {} within {:.3g} s; {} did. Every rank has to call it, for the same thing",
+                  missing.words(), call, std::chrono::duration<double>(deadline).count(), (ranks - missing).words());
   return finding;
 }
 

@@ -23,7 +23,7 @@ int own_rank();
 void with_talk(const RankSet& ranks, std::chrono::milliseconds deadline, const std::function<void(Talk&)>& compare);
 
 /// For ranks that did not come to what `call` names ("inspect::replay").
-Finding absent_finding(const char* inspector, const char* call, const RankSet& ranks, const RankSet& missing,
-                       std::chrono::milliseconds deadline);
+Finding absent_finding(const std::string& inspector, const std::string& call, const RankSet& ranks,
+                       const RankSet& missing, std::chrono::milliseconds deadline);
 
 }  // namespace lockstep::inspect

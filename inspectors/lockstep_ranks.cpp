@@ -103,12 +103,23 @@ class RankComparison {
     return finding;
   }
 
+  /// What the ranks do at a place where `which` of their operator differ.
+  struct Parting {
+    std::vector<json> all;
+    Vote vote;
+    Finding finding;
+  };
+  Parting part_at(size_t place, const char* kind, const char* which, std::optional<int> mark = {}) {
+    Parting result{.all = places(place), .vote = {}, .finding = {}};
+    result.vote = vote_on(ranks_, hashes(result.all, which, mark));
+    result.finding = finding_at(result.all[0], "mismatch", kind, options_);
+    take(result.finding, result.vote);
+    return result;
+  }
+
   Finding other_parameter(size_t place) {
-    const std::vector<json> all = places(place);
     const int kind = static_cast<int>(OpMark::Kind::kParameter);
-    const Vote vote = vote_on(ranks_, hashes(all, "inputs", kind));
-    Finding finding = finding_at(all[0], "mismatch", "parameter", options_);
-    take(finding, vote);
+    auto [all, vote, finding] = part_at(place, "parameter", "inputs", kind);
     std::string name = "a parameter", values;
     for (size_t i = 0; i < all[0].at("inputs").size(); ++i) {
       const json& mark = all[0].at("inputs")[i];
@@ -126,10 +137,7 @@ class RankComparison {
   }
 
   Finding other_update(size_t place) {
-    const std::vector<json> all = places(place);
-    const Vote vote = vote_on(ranks_, hashes(all, "outputs"));
-    Finding finding = finding_at(all[0], "mismatch", "update", options_);
-    take(finding, vote);
+    auto [all, vote, finding] = part_at(place, "update", "outputs");
     size_t index = 0;
     if (const json* mark = differing(all, "outputs", index)) finding.tensors.push_back(tensor_of(*mark, "parameter"));
     const std::string name = finding.tensors.empty() ? "a parameter" : finding.tensors[0].name;
@@ -153,10 +161,7 @@ class RankComparison {
   }
 
   Finding other_results(size_t place) {
-    const std::vector<json> all = places(place);
-    const Vote vote = vote_on(ranks_, hashes(all, "outputs"));
-    Finding finding = finding_at(all[0], "mismatch", "computation", options_);
-    take(finding, vote);
+    auto [all, vote, finding] = part_at(place, "computation", "outputs");
     size_t index = 0;
     std::string values;
     if (const json* mark = differing(all, "outputs", index)) {

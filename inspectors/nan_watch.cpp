@@ -174,8 +174,8 @@ class Sentinel : public OpObserver {
       if (const TensorName* name = names_.find(parameter); name && !name->object.empty()) finding.object = name->object;
     }
     if (auto where = describe_call_site(capture_call_site()); !where.empty()) finding.where = std::move(where);
-    finding.message = fmt::format("on {} {} became {} in step {} ({})", ranks.words(), subject,
-                                  bad.nan > 0 ? "NaN" : "Inf", *finding.step, phase);
+    say_of_itself(finding, fmt::format("{} became {} in step {} ({})", subject, bad.nan > 0 ? "NaN" : "Inf",
+                                       *finding.step, phase));
     Report report;
     report.findings.push_back(std::move(finding));
     publish(report);

@@ -37,14 +37,8 @@ std::optional<std::vector<json>> Round::open(const json& value) {
       talk_->meet(json::to_cbor({{"name", options_.object}, {"type", options_.inspector}, {"value", value}}));
   if (!meeting.missing.empty()) {
     missing_ = meeting.missing;
-    Finding found = finding(Severity::fault, "missing");
-    found.kind = "call";
-    found.ranks = meeting.missing;
-    found.reference_ranks = ranks_ - meeting.missing;
-    found.message =
-        fmt::format("{} did not call {} within {} s; {} did. Every rank has to call it, for the same thing",
-                    meeting.missing.words(), options_.inspector,
-                    static_cast<double>(options_.deadline.count()) / 1000.0, (ranks_ - meeting.missing).words());
+    Finding found = absent_finding(options_.inspector, options_.inspector, ranks_, meeting.missing, options_.deadline);
+    if (!options_.object.empty()) found.object = options_.object;
     add(std::move(found));
     return std::nullopt;
   }

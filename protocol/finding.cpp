@@ -6,6 +6,13 @@ namespace lockstep {
 
 NLOHMANN_JSON_SERIALIZE_ENUM(Severity, {{Severity::note, "note"}, {Severity::fault, "fault"}})
 
+void say_of_itself(Finding& finding, const std::string& what) {
+  finding.subject = "on " + finding.ranks.words();
+  finding.message = finding.subject + " " + what;
+}
+
+std::string said_of_itself(const Finding& finding) { return finding.message.substr(finding.subject.size() + 1); }
+
 void to_json(nlohmann::json& json, const FindingTensor& t) {
   json = {{"name", t.name},
           {"dtype", t.dtype},
@@ -47,6 +54,7 @@ void to_json(nlohmann::json& json, const Finding& f) {
           {"verdict", f.verdict},   {"ranks", f.ranks}, {"object", f.object},   {"reference_ranks", f.reference_ranks},
           {"kind", f.kind},         {"op", f.op},       {"tensors", f.tensors}, {"where", f.where},
           {"message", f.message}};
+  if (!f.subject.empty()) json["subject"] = f.subject;
   json["tensor"] = f.tensors.empty() ? nlohmann::json(nullptr) : nlohmann::json(f.tensors.front().name);
 }
 
@@ -64,6 +72,7 @@ void from_json(const nlohmann::json& json, Finding& f) {
   json.at("tensors").get_to(f.tensors);
   json.at("where").get_to(f.where);
   json.at("message").get_to(f.message);
+  f.subject = json.value("subject", "");
 }
 
 }  // namespace lockstep

@@ -49,7 +49,15 @@ struct Finding {
   std::optional<FindingOp> op;
   std::optional<std::string> where;  // "cell 7, line 4"
   std::string message;
+  // Where a rank speaks of itself alone: the words at the beginning of `message` that name it ("on rank 1"). The same of other
+  // ranks becomes one finding with it, which names them all.
+  std::string subject;
 };
+
+/// `finding.message` becomes "on rank 1 " and `what`, or "on ranks 0-1 ": `finding.ranks`, each speaking of itself alone.
+void say_of_itself(Finding& finding, const std::string& what);
+/// The message without its subject.
+std::string said_of_itself(const Finding& finding);
 
 void to_json(nlohmann::json& json, const FindingOp& op);
 void from_json(const nlohmann::json& json, FindingOp& op);

@@ -8,16 +8,6 @@
 namespace lockstep::shell {
 namespace {
 
-std::string subject(const RankSet& ranks) { return "on " + ranks.words() + " "; }
-
-/// What `rank` has found about itself, without having compared itself with others.
-bool is_about_itself(const Finding& finding, int rank) {
-  return rank >= 0 && finding.ranks == RankSet{rank} && finding.reference_ranks.empty() &&
-         finding.message.starts_with(subject(finding.ranks));
-}
-
-std::string rest(const Finding& finding) { return finding.message.substr(subject(finding.ranks).size()); }
-
 /// The same of other ranks. How many elements are hit, and which, may differ: ranks read data of their own.
 bool alike(const Finding& a, const Finding& b) {
   const auto same_name = [](const FindingTensor& x, const FindingTensor& y) {
@@ -26,7 +16,7 @@ bool alike(const Finding& a, const Finding& b) {
   return a.severity == b.severity && a.cell == b.cell && a.step == b.step && a.inspector == b.inspector &&
          a.verdict == b.verdict && a.object == b.object && a.kind == b.kind && a.where == b.where &&
          a.op.has_value() == b.op.has_value() && (!a.op || a.op->name == b.op->name) &&
-         std::ranges::equal(a.tensors, b.tensors, same_name) && rest(a) == rest(b);
+         std::ranges::equal(a.tensors, b.tensors, same_name) && said_of_itself(a) == said_of_itself(b);
 }
 
 /// One finding of both. What it says of the tensors is the lower rank's.
@@ -34,7 +24,7 @@ Finding joined(const Finding& a, const Finding& b) {
   const bool a_first = a.ranks.ranks().front() < b.ranks.ranks().front();
   Finding result = a_first ? a : b;
   result.ranks = a.ranks | b.ranks;
-  result.message = subject(result.ranks) + rest(a);
+  say_of_itself(result, said_of_itself(a));
   return result;
 }
 
@@ -43,7 +33,7 @@ Finding joined(const Finding& a, const Finding& b) {
 FindingFolder::FindingFolder(std::function<void(Finding)> emit) : emit_(std::move(emit)) {}
 
 void FindingFolder::add(Finding finding, int from, const RankSet& may_follow, Clock::time_point now) {
-  if (!is_about_itself(finding, from)) {
+  if (finding.subject.empty() || finding.ranks != RankSet{from}) {
     emit_(std::move(finding));
     return;
   }
@@ -85,6 +75,7 @@ void FindingFolder::flush() {
 void FindingFolder::emit(std::list<Held>::iterator held) {
   Finding finding = std::move(held->finding);
   held_.erase(held);
+  finding.subject.clear();  // nobody joins it any more
   emit_(std::move(finding));
 }
 
