@@ -94,7 +94,6 @@ def test_kill_in_backward():
     check(refused and "rank 1" in refused[0]["message"], f"what to do without rank 1: {session.of('error')}")
     check(ranks_that_trained_on(session) == [0, 2], f"{session.events}")
     check_gone(everything)
-    print(f"  the others knew after {took * 1000:.0f} ms")
 
 
 if __name__ == "__main__":
