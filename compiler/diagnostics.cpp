@@ -41,6 +41,20 @@ std::string name_cells(std::string text, const std::string& cells_dir) {
   return text;
 }
 
+/// Tells by way of which headers a place was reached, as Clang does, where a cell included them: how the precompiled header came
+/// by its own is of no use to anybody.
+class CellText : public TextDiagnostic {
+ public:
+  using TextDiagnostic::TextDiagnostic;
+
+ protected:
+  void emitIncludeLocation(FullSourceLoc location, PresumedLoc place) override {
+    const SourceManager& sources = location.getManager();
+    if (sources.isLoadedSourceLocation(location) || sources.getFileID(location) == sources.getMainFileID()) return;
+    TextDiagnostic::emitIncludeLocation(location, place);
+  }
+};
+
 }  // namespace
 
 void CellDiagnostics::start_cell() {
@@ -136,7 +150,7 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
   IntrusiveRefCntPtr<DiagnosticOptions> options(new DiagnosticOptions());
   options->ShowOptionNames = false;
   if (info.hasSourceManager()) {
-    TextDiagnostic text(stream, *language_, options.get());
+    CellText text(stream, *language_, options.get());
     text.emitDiagnostic(FullSourceLoc(info.getLocation(), info.getSourceManager()), level, message, info.getRanges(),
                         info.getFixItHints(), &info);
   } else {
