@@ -189,6 +189,7 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::vector
     const Event event = history_[generator.known];
     tell(code, event);
   }
+  for (FunctionDecl* function : generator.not_made) code.HandleTopLevelDecl(DeclGroupRef(function));
   active_ = &code;
   GeneratedObject made;
   std::vector<llvm::Function*> functions;
@@ -217,6 +218,7 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::vector
   code.HandleTranslationUnit(instance_.getASTContext());
   active_ = nullptr;
   resident_.set_generating(false);
+  generator.not_made = resident_.take_not_made();
   if (instance_.getDiagnostics().hasErrorOccurred() || !code.GetModule())
     throw std::runtime_error("clang could not generate code for the cell");
   std::unique_ptr<llvm::Module> owned(code.ReleaseModule());

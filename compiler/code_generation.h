@@ -51,6 +51,7 @@ class CodeGeneration {
     std::unique_ptr<clang::CodeGenOptions> options;
     std::unique_ptr<clang::CodeGenerator> code;
     size_t known = 0;  // events of history_ that it was told
+    llvm::SmallVector<clang::FunctionDecl*, 0> not_made;  // by its last module: see ResidentSymbols
   };
   Generator& generator(const CodeMode& mode);
   void tell(clang::CodeGenerator& code, const Event& event);

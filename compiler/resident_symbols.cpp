@@ -116,8 +116,12 @@ ExternalASTSource::ExtKind ResidentSymbols::hasExternalDefinitions(const Decl* d
   if (inline_bodies_ && function->isInlined()) return EK_ReplyHazy;
   const auto& symbols = symbols_of(function);
   if (symbols.empty()) return EK_ReplyHazy;
-  for (const Symbol* symbol : symbols)
+  bool on_every_rank = true;
+  for (const Symbol* symbol : symbols) {
     if (!loaded(*symbol)) return EK_ReplyHazy;
+    on_every_rank &= symbol->owners.front() == 0;
+  }
+  if (!on_every_rank) not_made_.insert(const_cast<FunctionDecl*>(function));
   return EK_Always;
 }
 

@@ -31,6 +31,10 @@ class ResidentSymbols : public clang::ExternalSemaSource {
   /// A variable at namespace scope of the cell under way: it is defined here, and nowhere else.
   void add_variable(const clang::VarDecl* variable) { variables_[variable->getCanonicalDecl()] = cell_; }
 
+  /// Functions that were not made since the last call because the ranks of the cell under way have them from an earlier cell.
+  /// Other ranks may not, and clang forgets what it found to be elsewhere: it has to be told of them again.
+  llvm::SmallVector<clang::FunctionDecl*, 0> take_not_made() { return not_made_.takeVector(); }
+
   /// Where names are looked for that are found nowhere else.
   std::function<bool(clang::LookupResult&, clang::Scope*)> last_resort;
 
@@ -56,6 +60,7 @@ class ResidentSymbols : public clang::ExternalSemaSource {
   std::vector<bool> covers_;  // does rank_sets_[i] hold all ranks of the cell under way?
   RankSet ranks_;
   int64_t cell_ = 0;
+  llvm::SetVector<clang::FunctionDecl*> not_made_;
   bool generating_ = false;
   bool inline_bodies_ = false;
 };

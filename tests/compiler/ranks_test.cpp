@@ -75,6 +75,29 @@ TEST(Ranks, CodeThatOnlyOneRankHasIsMadeAgainForOthers) {
   EXPECT_EQ(session.run("std::deque<short> e{1}; e.push_back(2); e.pop_front(); e.size()").text(), "=> 1\n");
 }
 
+TEST(Ranks, CodeThatOneRankHasUsedAgainIsMadeForOthers) {
+  CellSession session(three());
+  EXPECT_EQ(session
+                .run("#include <list>\n#include <vector>\ntemplate <class T> T twice(T x) { return x + x; }\n"
+                     "inline int three(int x) { return 3 * x; }\n"
+                     "struct Base { virtual ~Base() = default; virtual int f() { return 1; } };\n"
+                     "template <class T> struct Of : Base { static inline int made = 0; Of() { ++made; } int f() "
+                     "override { return 2; } };")
+                .text(),
+            "");
+  const std::string uses =
+      "std::vector<std::list<short>> lists(2); lists[0].push_back(4); Of<short> of; "
+      "printf(\"%d %d %d %d %d\\n\", twice(2), three(3), lists[0].front(), of.f(), Of<short>::made);";
+  // Made on rank 0, used there again without being made, and then needed where it never was.
+  EXPECT_EQ(session.run("{ " + uses + " }", RankSet{0}).text(), "4 9 4 2 1\n");
+  EXPECT_EQ(session.run("{ /* again */ " + uses + " }", RankSet{0}).text(), "4 9 4 2 2\n");
+  EXPECT_EQ(session.run("{ /* everywhere */ " + uses + " }").text(), "[0] 4 9 4 2 3\n[1] 4 9 4 2 1\n[2] 4 9 4 2 1\n");
+  EXPECT_EQ(session.run("{ /* on two */ " + uses + " }", RankSet{0, 1}).text(), "[0] 4 9 4 2 4\n[1] 4 9 4 2 2\n");
+  EXPECT_EQ(session.run("rank + 1", RankSet{0}).text(), "=> 1\n");
+  EXPECT_EQ(session.run("rank + 2", RankSet{0}).text(), "=> 2\n");
+  EXPECT_EQ(session.run("rank + 3").text(), "[0] => 3\n[1] => 4\n[2] => 5\n");
+}
+
 TEST(Ranks, DifferentVersionsOfACellGoOnSeparately) {
   CellSession session(three());
   EXPECT_EQ(session.run("using T = int;", RankSet{0, 1}).text(), "");
