@@ -124,7 +124,7 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
   view_ranks = ranks;
   names->show_view(view_rank);
   resident->start_cell(ranks, request.optimize > 0);
-  ReadPlan plan{ranks, attempt.predict, attempt.capture_defaults, {}};
+  ReadPlan plan{ranks, attempt.predict, attempt.capture_defaults, {}, attempt.captures};
   for (const auto& [item, place] : attempt.clashes) plan.clashes.push_back({item, place});
   ReadCell read = parser->read(std::move(tokens), request.cell, number_of(request), tag, plan);
   if (diagnostics.failed()) {
@@ -217,11 +217,15 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
       if (std::find(next.clashes.begin(), next.clashes.end(), pair) == next.clashes.end()) next.clashes.push_back(pair);
     }
     const bool new_clash = next.clashes.size() > attempt.clashes.size();
-    const bool predicted_wrong = !new_clash && attempt.predict && impl.hid_something;
+    for (const unsigned place : impl.diagnostics.refused_captures())
+      if (std::find(next.captures.begin(), next.captures.end(), place) == next.captures.end())
+        next.captures.push_back(place);
+    const bool new_capture = next.captures.size() > attempt.captures.size();
+    const bool predicted_wrong = !new_clash && !new_capture && attempt.predict && impl.hid_something;
     const bool lambda = impl.diagnostics.capture_default_trouble() && attempt.capture_defaults;
     if (predicted_wrong) next.predict = false;
     if (lambda) next.capture_defaults = false;
-    if ((new_clash || predicted_wrong || lambda) && next.number < 6) result.again = next;
+    if ((new_clash || new_capture || predicted_wrong || lambda) && next.number < 6) result.again = next;
   }
   result.compiled.diagnostics = impl.diagnostics.diagnostics();
   result.compiled.rendered = impl.diagnostics.rendered();

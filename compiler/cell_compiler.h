@@ -17,9 +17,10 @@ struct Attempt {
   bool predict = true;
   bool capture_defaults = true;
   std::vector<std::pair<unsigned, unsigned>> clashes;  // item, raw place of the earlier definition
+  std::vector<unsigned> captures;  // that can't be, at these places of the text
   int number = 0;
 };
-LOCKSTEP_JSON(Attempt, predict, capture_defaults, clashes, number)
+LOCKSTEP_JSON(Attempt, predict, capture_defaults, clashes, captures, number)
 
 struct CellResult {
   protocol::Compiled compiled;

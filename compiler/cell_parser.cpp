@@ -132,6 +132,9 @@ static bool is_shown_alike(QualType type) {
 
 ExprResult CellParser::with_show(ExprResult expression, int64_t cell) {
   // (EXPRESSION), lockstep::ShowLast<CELL>{}: the comma is overloaded for whatever has a value.
+  // A bit-field binds to no reference: its value does.
+  if (expression.get()->refersToBitField()) expression = sema_.DefaultLvalueConversion(expression.get());
+  if (expression.isInvalid()) return expression;
   if (is_shown_alike(expression.get()->getType())) cell = 0;
   auto& context = sema_.Context;
   const SourceLocation place = expression.get()->getEndLoc();
@@ -230,7 +233,8 @@ bool may_begin_expression(const Token& token) {
 /// Tokens with which only a declaration begins, and which clang's own test does not know.
 bool begins_declaration(const Token& token) {
   return token.isOneOf(tok::kw_template, tok::kw_namespace, tok::kw_using, tok::kw_extern, tok::kw_inline,
-                       tok::kw_static_assert, tok::kw_typedef, tok::kw_export, tok::kw_concept, tok::r_brace) ||
+                       tok::kw_alignas, tok::kw_static_assert, tok::kw_typedef, tok::kw_export, tok::kw_concept,
+                       tok::r_brace) ||
          token.isAnnotation();
 }
 
@@ -255,11 +259,17 @@ bool is_statement_pragma(const Token& token) {
 }  // namespace
 
 ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std::string& tag, const ReadPlan& plan) {
+  auto& sources = instance_.getSourceManager();
   ReadCell read;
   tokens_ = std::move(tokens);
   for (const Token& token : tokens_)
     if (token.is(tok::identifier)) read.mentioned.insert(token.getIdentifierInfo()->getName().str());
-  edit_tokens(tokens_, preprocessor_, {plan.capture_defaults});
+  edit_tokens(tokens_, preprocessor_,
+              {plan.capture_defaults, [&](const Token& token) {
+                 const auto place =
+                     plan.captures.empty() ? std::nullopt : diagnostics_.place_in_text(token.getLocation(), sources);
+                 return place && std::find(plan.captures.begin(), plan.captures.end(), *place) != plan.captures.end();
+               }});
   // A last item without its semicolon gets one. Whether it is an expression to be shown is known when it is reached.
   const Token end = tokens_.back();
   tokens_.pop_back();
@@ -273,7 +283,6 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
   }
   tokens_.push_back(end);
 
-  auto& sources = instance_.getSourceManager();
   Sema::GlobalEagerInstantiationScope global(sema_, /*Enabled=*/true);
   Sema::LocalEagerInstantiationScope local(sema_);
   preprocessor_.EnterTokenStream(tokens_, /*DisableMacroExpansion=*/true, /*IsReinject=*/true);
@@ -301,9 +310,9 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
     consumer_.target = &read.items.back().events;
     const bool attributes =
         position + 1 < tokens_.size() && first.is(tok::l_square) && tokens_[position + 1].is(tok::l_square);
-    const bool declaration =
-        attributes ? !attributes_of_statement(tokens_, position)
-                   : !is_statement_pragma(first) && (begins_declaration(first) || next_is_declaration(*parser_));
+    const bool declaration = attributes ? !attributes_of_statement(tokens_, position)
+                                        : !is_statement_pragma(first) && !first.is(tok::kw_asm) &&
+                                              (begins_declaration(first) || next_is_declaration(*parser_));
     if (declaration) {
       std::vector<Declared> declared;
       const bool of_library = sources.isInSystemHeader(sources.getExpansionLoc(first.getLocation()));

@@ -72,6 +72,7 @@ struct ReadPlan {
   bool predict = true;  // hide what the tokens seem to redefine
   bool capture_defaults = true;  // take them out of lambdas at namespace scope
   std::vector<Clash> clashes;  // hide these, because clang said so
+  std::vector<unsigned> captures;  // places in the text of captures that clang did not take
 };
 
 struct ReadCell {

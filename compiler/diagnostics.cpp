@@ -66,6 +66,7 @@ void CellDiagnostics::start_cell() {
   item_ = 0;
   last_was_error_here_ = false;
   capture_default_trouble_ = false;
+  refused_captures_.clear();
   specialization_again_ = false;
   repeated_ = false;
   said_.clear();
@@ -86,6 +87,13 @@ void CellDiagnostics::add(const std::string& severity, const std::string& messag
   if (severity == "error") ++errors_;
   diagnostics_.push_back({severity, 0, 0, "", message});
   text_ += severity + ": " + message + "\n";
+}
+
+std::optional<unsigned> CellDiagnostics::place_in_text(SourceLocation place, const SourceManager& sources) const {
+  if (!place.isFileID() || !is_of_this_cell(place, sources)) return std::nullopt;
+  const auto [file, offset] = sources.getDecomposedLoc(place);
+  if (sources.getIncludeLoc(file).isValid()) return std::nullopt;
+  return offset;
 }
 
 bool CellDiagnostics::is_of_this_cell(SourceLocation place, const SourceManager& sources) const {
@@ -139,8 +147,10 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
     }
     if (level != DiagnosticsEngine::Note) last_was_error_here_ = error && here;
   }
-  if (info.getID() == diag::err_capture_default_non_local || info.getID() == diag::err_lambda_impcap)
-    capture_default_trouble_ = true;
+  if (info.getID() == diag::err_lambda_impcap) capture_default_trouble_ = true;
+  if (info.getID() == diag::err_capture_default_non_local || info.getID() == diag::err_capture_non_automatic_variable)
+    if (const auto place = place_in_text(info.getLocation(), info.getSourceManager()))
+      refused_captures_.push_back(*place);
   if (info.getID() == diag::err_redefinition && info.getNumArgs() > 0 &&
       info.getArgKind(0) == DiagnosticsEngine::ak_nameddecl)
     specialization_again_ |= is_specialization(reinterpret_cast<const NamedDecl*>(info.getRawArg(0)));

@@ -1,6 +1,7 @@
 // What clang has to say about a cell, as data and as people read it: the user's lines, columns and carets, and no name
 // that the compiler made up.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   /// Raw encodings of places in this cell are at least this; those of earlier cells and of the header are not.
   void set_first_place(clang::SourceLocation place) { first_place_ = place; }
 
+  /// The offset of a token in the text of the cell; none for what a macro or a header brought.
+  std::optional<unsigned> place_in_text(clang::SourceLocation place, const clang::SourceManager& sources) const;
   bool is_of_this_cell(clang::SourceLocation place, const clang::SourceManager& sources) const;
 
   bool failed() const { return errors_ > 0; }
@@ -34,7 +37,9 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   const std::vector<Clash>& clashes() const { return clashes_; }
   /// Names that errors are about.
   const std::set<std::string>& names_in_errors() const { return names_; }
-  /// A lambda with a capture default was found at namespace scope, or one without it needs it.
+  /// Captures, as places in the text, that can't be: defaults at namespace scope, and variables of cells by name.
+  const std::vector<unsigned>& refused_captures() const { return refused_captures_; }
+  /// A lambda lacks the capture default that it needs.
   bool capture_default_trouble() const { return capture_default_trouble_; }
   /// A specialisation was defined that is defined already.
   bool specialization_again() const { return specialization_again_; }
@@ -61,6 +66,7 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   unsigned item_ = 0;
   bool last_was_error_here_ = false;
   bool capture_default_trouble_ = false;
+  std::vector<unsigned> refused_captures_;
   bool specialization_again_ = false;
   bool repeated_ = false;  // the last one had been said before; so have its notes
   std::set<std::pair<unsigned, std::string>> said_;

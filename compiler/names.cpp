@@ -23,6 +23,8 @@ void remove_from(DeclContext* context, NamedDecl* decl) {
 
 void NameTable::hide(const std::string& name, NamedDecl* decl) {
   take_out(decl);
+  for (Decl* again : decl->redecls())  // declared and defined in one cell: lookups find the one, by_decl_ the other
+    if (auto* other = llvm::cast<NamedDecl>(again); !by_decl_.contains(other)) take_out(other);
   const auto known = by_decl_.find(decl);
   if (known != by_decl_.end()) {
     definitions_[known->second].exposed = false;
@@ -214,10 +216,21 @@ const std::string& NameTable::parameters_of(const NamedDecl* function) const {
   return found == parameters_.end() ? none : found->second;
 }
 
+/// Clang points at the name of an earlier definition, or at the parameter of a function whose default is another now.
+static bool stands_at(const NamedDecl* decl, unsigned place) {
+  if (decl->getLocation().getRawEncoding() == place) return true;
+  const FunctionDecl* function = decl->getAsFunction();
+  if (!function) return false;
+  for (const FunctionDecl* declaration : function->redecls())
+    for (const ParmVarDecl* parameter : declaration->parameters())
+      if (parameter->getLocation().getRawEncoding() == place) return true;
+  return false;
+}
+
 std::vector<std::pair<std::string, NamedDecl*>> NameTable::at_place(unsigned place) const {
   std::vector<std::pair<std::string, NamedDecl*>> found;
   for (const auto& definition : definitions_)
-    if (definition.decl && definition.exposed && definition.decl->getLocation().getRawEncoding() == place)
+    if (definition.decl && definition.exposed && stands_at(definition.decl, place))
       found.emplace_back(definition.name, definition.decl);
   return found;
 }

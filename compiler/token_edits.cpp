@@ -115,6 +115,17 @@ void edit_tokens(Tokens& tokens, Preprocessor& preprocessor, const TokenEdits& e
   edited.reserve(tokens.size() + 8);
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (dropped[i]) continue;
+    if (edits.refused(tokens[i])) {
+      if (tokens[i].is(tok::identifier)) {
+        Token equal = tokens[i];
+        equal.setKind(tok::equal);
+        equal.setIdentifierInfo(nullptr);
+        edited.insert(edited.end(), {tokens[i], equal, tokens[i]});
+      } else if (is_at(tokens, i + 1, tok::comma)) {
+        ++i;
+      }
+      continue;
+    }
     if (made_inline[i]) {
       Token token = tokens[i];
       token.setKind(tok::kw_inline);

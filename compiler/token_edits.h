@@ -4,13 +4,18 @@
 //    capture (names of cells are global);
 //  - a variable initialised with a lambda becomes `inline`, so that the lambda's type has a name that other cells share;
 //  - a type without a name would be another one in each cell that uses its variable: it gets the variable's name.
+//  - a capture of a cell's variable, [x] or [&x], is none of C++, since the variable is global: it becomes [x = x], [&x = x].
 #pragma once
+#include <functional>
+
 #include "compiler/cell_tokens.h"
 
 namespace lockstep::compiler {
 
 struct TokenEdits {
-  bool capture_defaults = true;
+  bool capture_defaults = true;  // those that stand in initialisers, as far as tokens tell
+  std::function<bool(const clang::Token&)>
+      refused;  // is this token, `&` or `=` or a name, a capture that clang did not take?
 };
 /// The changes named above, in place.
 void edit_tokens(Tokens& tokens, clang::Preprocessor& preprocessor, const TokenEdits& edits);

@@ -49,13 +49,21 @@ size_t clean_name(char* name, size_t length) {
 
 std::string clean_name(std::string name) {
   name.resize(clean_name(name.data(), name.size()));
+  // What clang calls $_0, $_1, ... has no name.
+  for (size_t at = name.find("$_"); at != std::string::npos; at = name.find("$_", at)) {
+    size_t end = at + 2;
+    while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end]))) ++end;
+    const bool lambda = name.compare(end, 12, "::operator()") == 0;
+    if (end > at + 2) name.replace(at, end - at, lambda ? "{lambda}" : "{unnamed}");
+    ++at;
+  }
   return name;
 }
 
 std::string demangle(const char* symbol) {
   int status = 0;
   char* text = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
-  std::string result = status == 0 && text ? text : symbol;
+  std::string result = status == 0 && text ? clean_name(std::string(text)) : symbol;
   std::free(text);
   return result;
 }

@@ -66,7 +66,8 @@ class ValueWriter {
 
 namespace detail {
 
-template <typename T>
+/// Fresh keeps the compiler from going on with what it found before a later cell defined an operator<<.
+template <typename T, int Fresh>
 concept Streamable = requires(std::ostream& stream, const T& value) { stream << value; };
 
 template <typename T>
@@ -199,9 +200,9 @@ void write(ValueWriter& out, T& value) {
       write<Fresh>(out, *value.ptr());
   } else if constexpr (kIsDuration<V>) {
     out.duration(static_cast<double>(value.count()), V::period::num, V::period::den);
-  } else if constexpr (std::is_enum_v<V> && (!Streamable<V> || std::is_convertible_v<V, int64_t>)) {
+  } else if constexpr (std::is_enum_v<V> && (!Streamable<V, Fresh> || std::is_convertible_v<V, int64_t>)) {
     out.enumerator(static_cast<int64_t>(value), typeid(V));
-  } else if constexpr (Streamable<V> && !Container<V>) {
+  } else if constexpr (Streamable<V, Fresh> && !Container<V>) {
     out.streamed(std::addressof(value),
                  [](std::ostream& stream, const void* object) { stream << *static_cast<const V*>(object); });
   } else if constexpr (kIsOptional<V>) {

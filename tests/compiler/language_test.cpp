@@ -30,6 +30,35 @@ TEST(Language, StatementsAndValues) {
       {"switch (x) { case 5: printf(\"five\\n\"); break; default: printf(\"other\\n\"); }", "five\n"},
       {"try { throw 1; } catch (int i) { printf(\"caught %d\\n\", i); }", "caught 1\n"},
       {"std::cout << \"no value\\n\"", "no value\n"},
+      {"alignas(64) float aligned[16];\nsizeof(aligned)", "=> 64\n"},
+      {"asm volatile(\"nop\");", ""},
+      {"struct Bits { int a : 3; unsigned b : 5; } bits{1, 9};\nbits.b", "=> 9\n"},
+  });
+}
+
+// A cell's variables are global to C++, and local to those who paste the body of a main().
+TEST(Language, Captures) {
+  check_transcript({
+      {"int base = 4; bool down = true; auto [p, q] = std::pair(1, 2);", ""},
+      {"auto v = 2 * [&] { return base; }();\nv", "=> 8\n"},
+      {"int a[] = {[&] { return base; }()};\na[0]", "=> 4\n"},
+      {"struct Ops { std::function<int(int)> f; } ops{[=](int a) { return a + base; }};\nops.f(1)", "=> 5\n"},
+      {"auto& out = std::cout << [&] { return base; }() << \"\\n\";", "4\n"},
+      {"bool less = 3 < [=] { return base; }();\nless", "=> true\n"},
+      {"std::function<int(int)> ff[2] = {[&](int a) { return a + base; }, [&, base](int a) { return a - base; }};\n"
+       "ff[0](2) * 10 + ff[1](5)",
+       "=> 61\n"},
+      {"std::vector<int> list{3, 1, 2};\n"
+       "std::sort(list.begin(), list.end(), [down](int a, int b) { return down ? a > b : a < b; });\nlist",
+       "=> {3, 2, 1}\n"},
+      {"{ auto l = [&base, down] { ++base; return down; }; l(); }\nbase", "=> 5\n"},
+      {"auto copy = [base] { return base; }; auto same = [&base] { return base; }; base = 100; copy() + same()",
+       "=> 105\n"},
+      {"for (int i = 0; i < 2; ++i) { auto f = [i, base, p] { return i + base + p; }; printf(\"%d \", f()); }",
+       "101 102 "},
+      {"int outer(int k) { auto f = [k, &base] { return k + base; }; return f(); }\nouter(1)", "=> 101\n"},
+      {"auto nested = [base] { return [base] { return base; }(); };\nnested()", "=> 100\n"},
+      {"auto wrong = [nowhere] {};", "error: nowhere"},
   });
 }
 

@@ -95,6 +95,29 @@ TEST(Redefinition, AFailedCellLeavesNoTrace) {
   });
 }
 
+TEST(Redefinition, DefaultArguments) {
+  check_transcript({
+      {"int f(int a, int b = 2) { return a + b; }\nf(1)", "=> 3\n"},
+      {"int f(int a, int b = 3) { return a + b; }\nf(1)", "=> 4\n"},
+      {"template <class T> T t(T a = 3) { return a; }\nt<int>()", "=> 3\n"},
+      {"template <class T> T t(T a = 4) { return a; }\nt<int>()", "=> 4\n"},
+      {"namespace ns { int g(int a = 1) { return a; } }\nns::g()", "=> 1\n"},
+      {"namespace ns { int g(int a = 2) { return a; } }\nns::g()", "=> 2\n"},
+      {"int d(int a, int b = 5);\nint d(int a, int b) { return a * b; }\nd(2)", "=> 10\n"},
+      {"int d(int a, int b = 6) { return a * b; }\nd(2)", "=> 12\n"},
+  });
+}
+
+TEST(Redefinition, HowAValueIsShown) {
+  check_transcript({
+      {"struct Q { int v = 3; };\nQ q;\nq", "=> Q[abi:__cell_1]\n"},
+      {"std::ostream& operator<<(std::ostream& out, const Q& q) { return out << \"Q(\" << q.v << \")\"; }", ""},
+      {"q", "=> Q(3)\n"},
+      {"std::ostream& operator<<(std::ostream& out, const Q& q) { return out << \"New(\" << q.v << \")\"; }", ""},
+      {"std::vector<Q>{q}", "=> {New(3)}\n"},
+  });
+}
+
 TEST(Redefinition, ThrowingCellHidesOnlyWhatDidNotComeToBe) {
   CellSession session;
   EXPECT_EQ(session.run("int a = 1;").text(), "");
