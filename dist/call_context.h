@@ -2,6 +2,7 @@
 // backend when it logs the collective. Per thread, nests.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cstdint>
 
@@ -35,6 +36,7 @@ class CallContext {
   const at::Tensor* described_;
   const CollectiveOp* op_;
   const CallContext* outer_;
+  const at::NoGradGuard no_grad_;  // a collective is no operator of autograd's, whatever its tensors are
 };
 
 }  // namespace lockstep::dist

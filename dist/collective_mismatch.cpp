@@ -98,7 +98,7 @@ CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const st
   for (const Camp& camp : camps)
     if (!majority || &camp != &largest) finding.ranks = finding.ranks | camp.ranks;
   if (majority) finding.reference_ranks = largest.ranks;
-  finding.op = to_finding_op(largest.record());
+  finding.op = to_finding_op(smallest.record());
   finding.op->seq = seq;
   finding.op->group = group;
   if (const std::string place = place_of(smallest.record(), here); !place.empty()) finding.where = place;

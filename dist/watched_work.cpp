@@ -11,6 +11,7 @@ WatchedWork::WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c
     : c10d::Work(-1, type),
       group_(std::move(group)),
       entered_(entered),
+      point_to_point_(type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE),
       inner_(std::move(inner)),
       finally_(std::move(finally)) {
   if (!reports) return;
@@ -41,8 +42,10 @@ void WatchedWork::fail(std::exception_ptr error) {
 
 bool WatchedWork::wait(std::chrono::milliseconds timeout) {
   bool result = false;
+  // Gloo's send and recv know no limit of the group's: without one they take that of connecting.
+  const auto limit = timeout == kNoTimeout && point_to_point_ ? group_->identity().timeout : timeout;
   try {
-    result = inner_->wait(timeout);
+    result = inner_->wait(limit);
   } catch (...) {  // becomes what it means
     if (timeout != kNoTimeout && !inner_->isCompleted()) {
       throw TimedOut("the work is not done after " + std::to_string(timeout.count()) +

@@ -47,6 +47,7 @@ class WatchedWork : public c10d::Work {
 
   const std::shared_ptr<WatchedGroup> group_;
   const Entered entered_;
+  const bool point_to_point_;
   const c10::intrusive_ptr<c10d::Work> inner_;
   std::function<void()> finally_;
   std::once_flag finally_once_;

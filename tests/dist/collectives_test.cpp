@@ -198,6 +198,25 @@ TEST_P(Collectives, AsynchronousWork) {
   });
 }
 
+struct CountedWarnings : c10::WarningHandler {
+  int count = 0;
+  void process(const c10::Warning&) override { ++count; }
+};
+
+TEST_P(Collectives, AreNothingToAutograd) {
+  spawn_ranks(GetParam(), [](int rank, int size) {
+    at::Tensor parameter = at::full({3}, rank, at::kFloat).requires_grad_();
+    dist::broadcast(parameter, size - 1);
+    EXPECT_TRUE(parameter.is_leaf());
+    CountedWarnings warnings;
+    const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+    (parameter * 2).sum().backward();
+    EXPECT_EQ(warnings.count, 0);
+    EXPECT_EQ(parameter[0].item<float>(), static_cast<float>(size - 1));
+    EXPECT_EQ(parameter.grad()[0].item<float>(), 2);
+  });
+}
+
 TEST_P(Collectives, SendAndReceiveInARing) {
   spawn_ranks(GetParam(), [](int rank, int size) {
     if (size == 1) return;

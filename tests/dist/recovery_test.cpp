@@ -320,6 +320,30 @@ TEST(TimeLimit, OfOneWaitLeavesTheWorkGoingOn) {
   });
 }
 
+// Gloo's own limit of a send or a receive is that of connecting.
+TEST(TimeLimit, OfConnectingIsNotThatOfReceiving) {
+  constexpr std::chrono::seconds kConnecting(5);
+  testing::RankOptions options;
+  options.initialise = false;
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto outcomes = run_as_threads(
+      2,
+      [&](int rank, int world_size) {
+        dist::init_process_group(
+            dist::InitOptions{.connect_timeout = kConnecting, .world_size = world_size, .rank = rank, .store = store});
+        at::Tensor tensor = at::full({3}, rank);
+        if (rank == 1) {
+          std::this_thread::sleep_for(kConnecting + std::chrono::seconds(1));  // healthy, only late
+          dist::send(tensor, 0);
+        } else {
+          dist::recv(tensor, 1);
+          EXPECT_EQ(tensor[0].item<int64_t>(), 1);
+        }
+      },
+      options);
+  for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome;
+}
+
 // ---- the log while a rank is stuck, and afterwards ---------------------------------------------------------------
 
 TEST(Log, IsReadByAnotherProcessWhileARankIsStuckAndAfterItWasKilled) {
