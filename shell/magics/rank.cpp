@@ -26,6 +26,12 @@ CellOutcome rank_line(MagicCall& call) {
     return {};
   }
   const RankSet ranks = call.session.parse_ranks(spec);
+  if (code.starts_with('%')) {
+    const std::string magic = code.substr(0, code.find_first_of(" \t"));
+    throw UsageError(magic + " can't stand behind %rank " + spec +
+                     ", which takes code: where a magic may concern some ranks only, " + magic + " --ranks " + spec +
+                     " says so");
+  }
   if (!code.empty()) {
     CellSettings settings;
     settings.ranks = ranks;

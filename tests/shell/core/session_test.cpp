@@ -127,7 +127,7 @@ TEST_F(SessionTest, BadRankSetsAndMagicsRunNothing) {
   start(4);
   for (const std::string text :
        {"%%rank [7]\nprint x", "%%rank 2-0\nprint x", "%%rank []\nprint x", "%%rank a\nprint x", "%%rnk 0\nprint x",
-        "print x;\n%%rank 0\nprint y", "%dist_mode --on\nprint x", "%%rank 0 print x"}) {
+        "print x;\n%%rank 0\nprint y", "%rank 0 %sync", "%dist_mode --on\nprint x", "%%rank 0 print x"}) {
     const auto outcome = run(text);
     EXPECT_EQ(outcome.status, "usage_error") << text;
     EXPECT_TRUE(recorder_.all<OutputEvent>().empty()) << text;
