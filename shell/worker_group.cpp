@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "protocol/error.h"
 
@@ -74,6 +75,7 @@ WorkerGroup::~WorkerGroup() {
   loop_.forget(hub_->socket());
   loop_.forget(hub_->monitor());
   for (auto& rank : ranks_) {
+    if (rank->burial) loop_.cancel(*rank->burial);
     if (rank->process) {
       loop_.forget(rank->process->pidfd());
       rank->process->kill();
@@ -202,13 +204,12 @@ void WorkerGroup::process_ended(int number) {
     bury(number);
     return;
   }
-  loop_.at(EventLoop::Clock::now() + kLastMessages, [this, number] {
-    if (ranks_[static_cast<size_t>(number)]->info.state != RankInfo::State::dead) bury(number);
-  });
+  rank.burial = loop_.at(EventLoop::Clock::now() + kLastMessages, [this, number] { bury(number); });
 }
 
 void WorkerGroup::bury(int number) {
   Rank& rank = *ranks_[static_cast<size_t>(number)];
+  if (const auto burial = std::exchange(rank.burial, std::nullopt)) loop_.cancel(*burial);
   // What it had sent has arrived by now, and may still be in the queue.
   for (;;) {
     auto from = hub_->receive();

@@ -70,6 +70,7 @@ class WorkerGroup {
     std::unique_ptr<OutputTail> tail;
     std::unique_ptr<Child> process;
     std::optional<ProcessEnd> end;  // the process has ended; messages may still be on their way
+    std::optional<EventLoop::Timer> burial;  // then: when they are not waited for any more
     std::optional<protocol::CellError> last_words;
     std::string refusal;  // of NotReady
   };

@@ -404,6 +404,17 @@ TEST_F(SessionTest, Findings) {
   EXPECT_EQ(outcome.findings[0].cell, 1);
 }
 
+// Last messages of a rank whose connection stays open are waited for; what waits ends with its session.
+TEST_F(SessionTest, RanksOfAFreshSessionDoNotDieOfTheLastOnesEnd) {
+  start(2);
+  run("rank 1 heir");
+  EXPECT_EQ(run("%dist_reset").status, "ok");
+  session_->serve(-1, std::chrono::seconds(1));  // twice as long as they are waited for
+  EXPECT_TRUE(recorder_.all<RankEvent>().empty());
+  EXPECT_EQ(session_->live_ranks(), (RankSet{0, 1}));
+  EXPECT_EQ(run("print x").status, "ok");
+}
+
 TEST_F(SessionTest, ShutdownAndStartAgain) {
   start(2);
   run("print a");

@@ -12,6 +12,7 @@
 //   fault TEXT                     a finding
 //   exit N, kill N                 ends the process, by a signal
 //   child                          leaves a process behind, in the worker's group
+//   heir                           leaves one behind outside of it that holds the connection to the hub open until the session's end
 //   refuse TEXT                    the object can't be loaded
 //   error TEXT, crash, slow        of the compiler: a diagnostic, its death, a compile that lasts until it is cancelled
 #pragma once

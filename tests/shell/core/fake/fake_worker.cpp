@@ -230,6 +230,17 @@ class FakeWorker {
         for (;;) ::pause();
       }
       output("stdout", "child " + std::to_string(child) + "\n");
+    } else if (name == "heir") {
+      const pid_t heir = ::fork();
+      if (heir != 0) {
+        ::setpgid(heir, heir);  // both sides set it, so that it holds whoever comes first
+      } else {
+        ::setpgid(0, 0);
+        char byte;
+        while (::read(lifeline_, &byte, 1) > 0) {
+        }
+        ::_exit(0);
+      }
     }
     return true;
   }
