@@ -7,13 +7,35 @@
 namespace lockstep::shell {
 namespace {
 
+constexpr int kTab = 8;  // columns, at most
+constexpr size_t kBytesPerColumn = 64;  // more than a character with its colours takes
+
+/// The end of a line that may be megabytes long: what can be seen of it, and it is drawn again with each piece that comes.
+std::string_view end_of(std::string_view line, int columns) {
+  const size_t enough = static_cast<size_t>(columns) * kBytesPerColumn;
+  if (line.size() <= enough) return line;
+  line.remove_prefix(line.size() - enough);
+  while (!line.empty() && (static_cast<unsigned char>(line[0]) & 0xC0) == 0x80) line.remove_prefix(1);
+  return line;
+}
+
 /// The last `columns` of a line that is longer than the screen: a growing line shows where it grows.
 std::string_view tail(std::string_view text, int columns) {
-  const size_t enough = static_cast<size_t>(columns) * 8;
-  if (text.size() > enough) text.remove_prefix(text.size() - enough);
-  while (!text.empty() && text_width(text) > columns)
-    text.remove_prefix(std::max<size_t>(1, std::max(escape_length(text), first_character(text).bytes)));
-  return text;
+  struct Piece {
+    size_t begin;
+    int width;
+  };
+  std::vector<Piece> pieces;
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view rest = text.substr(at);
+    const size_t escape = escape_length(rest), bytes = escape > 0 ? escape : first_character(rest).bytes;
+    pieces.push_back({at, escape > 0 ? 0 : rest[0] == '\t' ? kTab : text_width(rest.substr(0, bytes))});
+    at += bytes;
+  }
+  size_t begin = text.size();
+  for (int width = 0; !pieces.empty() && (width += pieces.back().width) <= columns; pieces.pop_back())
+    begin = pieces.back().begin;
+  return text.substr(begin);
 }
 
 }  // namespace
@@ -66,22 +88,25 @@ void RankOutput::draw(const RankSet& ranks, const std::string& stream, std::stri
   drawn += '\n';
 }
 
+void RankOutput::add(std::vector<Group>& groups, const std::string& stream, int rank, const LineBuffer& line) {
+  const auto same = std::find_if(groups.begin(), groups.end(),
+                                 [&](const Group& group) { return group.stream == stream && *group.line == line; });
+  if (same != groups.end())
+    same->ranks.insert(rank);
+  else
+    groups.push_back({RankSet{rank}, stream, &line});
+}
+
 void RankOutput::append(const RankSet& ranks, const std::string& stream, std::string_view bytes, std::string& drawn) {
   // Ranks whose unfinished lines are the same so far go on together.
-  std::vector<Group> groups;
   std::map<int, LineBuffer>& lines = lines_[stream];
-  for (const int rank : ranks) {
-    const LineBuffer& line = lines[rank];
-    const auto group =
-        std::find_if(groups.begin(), groups.end(), [&](const Group& group) { return group.line == line; });
-    if (group != groups.end())
-      group->ranks.insert(rank);
-    else
-      groups.push_back({RankSet{rank}, line});
-  }
-  for (Group& group : groups) {
-    group.line.append(bytes, [&](std::string_view line) { draw(group.ranks, stream, line, drawn); });
-    for (const int rank : group.ranks) lines[rank] = group.line;
+  std::vector<Group> groups;
+  for (const int rank : ranks) add(groups, stream, rank, lines[rank]);
+  for (const Group& group : groups) {
+    LineBuffer& first = lines[group.ranks.ranks().front()];
+    first.append(bytes, [&](std::string_view line) { draw(group.ranks, stream, line, drawn); });
+    for (const int rank : group.ranks)
+      if (&lines[rank] != &first) lines[rank] = first;
   }
 }
 
@@ -103,29 +128,20 @@ void RankOutput::finish(std::string& drawn) {
 }
 
 std::vector<std::string> RankOutput::unfinished() const {
-  std::vector<std::pair<Group, std::string>> groups;
+  std::vector<Group> groups;
   for (const auto& [stream, lines] : lines_)
-    for (const auto& [rank, buffer] : lines) {
-      if (buffer.text().empty()) continue;
-      const auto same =
-          std::find_if(groups.begin(), groups.end(), [&, &stream = stream, &buffer = buffer](const auto& group) {
-            return group.second == stream && group.first.line == buffer;
-          });
-      if (same != groups.end())
-        same->first.ranks.insert(rank);
-      else
-        groups.push_back({{RankSet{rank}, buffer}, stream});
-    }
-  std::stable_sort(groups.begin(), groups.end(),
-                   [](const auto& a, const auto& b) { return a.first.ranks < b.first.ranks; });
+    for (const auto& [rank, buffer] : lines)
+      if (!buffer.text().empty()) add(groups, stream, rank, buffer);
+  std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) { return a.ranks < b.ranks; });
 
   std::vector<std::string> rows;
-  for (const auto& [group, stream] : groups) {
-    const std::string head = gutter(group.ranks, stream);
+  for (const Group& group : groups) {
+    const std::string head = gutter(group.ranks, group.stream);
     const int columns = screen_.width > 0 ? screen_.width - 1 - text_width(head) : 1 << 20;
     if (columns <= 0) continue;
-    const std::string text = printable(group.line.text());
-    if (text_width(text) <= columns) {
+    const std::string_view end = end_of(group.line->text(), columns);
+    const std::string text = printable(end);
+    if (end.size() == group.line->text().size() && text_width(text) <= columns) {
       rows.push_back(head + text);
       continue;
     }

@@ -36,10 +36,13 @@ class RankOutput {
   std::string gutter(const RankSet& ranks, const std::string& stream) const;
 
  private:
+  /// Ranks whose unfinished lines are the same so far. Those may be long: it is that of the first of them.
   struct Group {
     RankSet ranks;
-    LineBuffer line;
+    std::string stream;
+    const LineBuffer* line;
   };
+  static void add(std::vector<Group>& groups, const std::string& stream, int rank, const LineBuffer& line);
   void draw(const RankSet& ranks, const std::string& stream, std::string_view line, std::string& drawn) const;
   std::string printable(std::string_view line) const;
 

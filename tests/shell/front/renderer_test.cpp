@@ -107,6 +107,23 @@ TEST(Renderer, RowsInPlaceNeverWrap) {
   EXPECT_EQ(t.text, "\r\033[J0-1 │ " + std::string(50, 'x') + "END\n");
 }
 
+TEST(Renderer, OfALineWithoutEndItsEndIsDrawnInPlace) {
+  Transcript t(2, {.terminal = true, .unicode = true, .width = 20});
+  const std::string end = "\033[31m" + std::string(6, 'y') + "\033[0m" +
+                          "\xe6\x97\xa5"
+                          "END";
+  for (int piece = 0; piece < 64; ++piece) t.output({0, 1}, std::string(16 << 10, 'x') + end);
+  t.text.clear();
+  t.output({0, 1}, end);
+  EXPECT_EQ(t.text,
+            "\r\033[J0-1 │ …D\033[31myyyyyy\033[0m\xe6\x97\xa5"
+            "END\033[0m");
+  t.text.clear();
+  t.output({0}, "0");
+  t.output({1}, "1\n");
+  EXPECT_THAT(t.text, testing::HasSubstr("END1"));
+}
+
 TEST(Renderer, NothingIsDrawnInPlaceAboveAPrompt) {
   Transcript t(2, {.terminal = true, .unicode = true, .width = 40});
   t.renderer.set_live(false);
