@@ -44,6 +44,7 @@ class DoctorTest : public testing::Test {
   DoctorTest() {
     std::string pattern = (fs::temp_directory_path() / "lockstep-doctor-XXXXXX").string();
     folder_ = ::mkdtemp(pattern.data());
+    ::unsetenv("LOCKSTEP_LIBTORCH");  // the programs here know of none
   }
   ~DoctorTest() override { fs::remove_all(folder_); }
   /// A program that prints `text` and exits with `code`.
@@ -72,6 +73,30 @@ TEST_F(DoctorTest, AGoodInstallation) {
     EXPECT_EQ(check.mend, "") << check.name;
   }
   EXPECT_THAT(find(check_installation(), "libtorch").found, HasSubstr("2.11.0"));
+}
+
+TEST_F(DoctorTest, TheLibTorchThatCellsAreCompiledForHasToBeThere) {
+  program("lockstep-worker", kWorker);
+  program("lockstep-compiler", kCompiler);
+  const Variable bin("LOCKSTEP_BIN", folder_);
+  const Variable libtorch("LOCKSTEP_LIBTORCH", folder_);
+  const Check none = find(check_installation(), "libtorch");
+  EXPECT_EQ(none.state, CheckState::missing);
+  EXPECT_THAT(none.found, HasSubstr("no LibTorch at " + folder_.string()));
+  EXPECT_THAT(none.mend, HasSubstr("LOCKSTEP_LIBTORCH"));
+
+  const fs::path header = folder_ / "include/torch/headeronly/version.h";
+  fs::create_directories(header.parent_path());
+  const auto write = [&](const char* minor) {
+    std::ofstream(header) << "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR " << minor
+                          << "\n#define TORCH_VERSION_PATCH 0\n";
+  };
+  write("12");
+  const Check other = find(check_installation(), "libtorch");
+  EXPECT_EQ(other.state, CheckState::missing);
+  EXPECT_THAT(other.found, HasSubstr("names LibTorch 2.12.0"));
+  write("11");
+  EXPECT_EQ(find(check_installation(), "libtorch").state, CheckState::ok);
 }
 
 TEST_F(DoctorTest, MissingProgramsNameTheMend) {
