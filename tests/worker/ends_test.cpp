@@ -75,6 +75,15 @@ TEST(End, ByExitRunsHandlersAndKeepsTheirOutput) {
   EXPECT_TRUE(eventually([&] { return hub.output(cell) == "before handler ran"; })) << hub.output(cell);
 }
 
+TEST(End, RunsHandlersOfObjectsThatAreLinkedWithNothing) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto cell = hub.load("exit_handlers", "registers");
+  hub.run(cell);
+  EXPECT_EQ(hub.process().wait().code, 0);
+  EXPECT_TRUE(eventually([&] { return hub.output(cell) == "0 0 handler ran"; })) << hub.output(cell);
+}
+
 TEST(End, ByPthreadExitIsToldToo) {
   FakeHub hub;
   hub.start_ready();
