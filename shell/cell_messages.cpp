@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "shell/cell_runner.h"
 
 namespace lockstep::shell {
-
 void CellRunner::message(FromWorker& from) {
   const int rank = from.rank;
   const auto now = Clock::now();
@@ -32,8 +32,13 @@ void CellRunner::message(FromWorker& from) {
           if (const auto cell = cell_with(rank); cell != cells_.end() && cell->run.id() == m.cell)
             hangs_.waiting(cell->run, rank, m);
         } else if constexpr (std::is_same_v<M, protocol::LongWait>) {
-          if (const auto cell = cell_with(rank); cell != cells_.end() && cell->run.id() == m.cell)
+          if (const auto cell = cell_with(rank); cell != cells_.end() && cell->run.id() == m.cell) {
             hangs_.long_wait(cell->run, rank, m);
+            if (m.op.name == "new_group") {
+              in_new_group_.insert(rank);
+              if (!workers_.has_store()) end_new_groups();
+            }
+          }
         } else if constexpr (std::is_same_v<M, protocol::Regrouped>) {
           if (m.generation == generation_) regrouped_[rank] = m;
         } else if constexpr (std::is_same_v<M, protocol::Reply>) {
@@ -63,6 +68,7 @@ void CellRunner::done(int rank, const protocol::Done& message) {
   const bool was_waiting =
       cell->run.in(CellRun::Phase::waiting).contains(rank) || hangs_.has_told(cell->run.id(), rank);
   cell->run.done(rank, message);
+  in_new_group_.erase(rank);
   if (was_waiting) emit_(RankEvent{rank, "idle", ""});
   left(rank, message.status);
   rank_is_back(cell);
@@ -104,9 +110,40 @@ void CellRunner::died(int rank, const protocol::CellError& error) {
     folder_.left(rank, Clock::now());
     return;
   }
-  cell->run.dead(rank, error);
+  protocol::CellError end = error;
+  if (end.where.empty()) {  // killed from outside: what is known is where it waited, or else the cell
+    const auto wait = cell->run.waits().find(rank);
+    const bool line_known = wait != cell->run.waits().end() && !wait->second.where.empty();
+    end.where = line_known ? wait->second.where : fmt::format("cell {}", cell->run.number());
+  }
+  cell->run.dead(rank, end);
   left(rank, "dead");
   rank_is_back(cell);
+}
+
+void CellRunner::store_ended(const std::string& how) {
+  emit_(ErrorEvent{.cell = 0,
+                   .ranks = {},
+                   .type = "session_error",
+                   .message = "the store's process " + how +
+                              ". Ranks that are connected stay so, but new groups fail, and after an interrupt or a "
+                              "death collectives do: %dist_reset starts afresh"});
+  end_new_groups();
+}
+
+/// A new group connects to the store, which is tried for minutes where nobody answers. Abort does not reach that wait.
+void CellRunner::end_new_groups() {
+  for (Open& cell : cells_) {
+    const RankSet inside = cell.run.active() & in_new_group_;
+    if (inside.empty()) continue;
+    if (!std::exchange(cell.lacks_store, true))
+      emit_(ErrorEvent{.cell = cell.run.number(),
+                       .ranks = inside,
+                       .type = "session_error",
+                       .message = "dist::new_group needs the store, which is gone: %dist_reset starts afresh"});
+    cell.run.stalled();
+    workers_.hub().send(inside, protocol::Interrupt{cell.run.id()});
+  }
 }
 
 /// `from`: the rank that found it; -1 for the session itself.

@@ -13,6 +13,7 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kRegroupLimit{30};
 constexpr std::chrono::seconds kRegroupGrace{5};  // for the answers
+constexpr std::chrono::seconds kStopRegroupLimit{1};
 
 }  // namespace
 
@@ -61,6 +62,10 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
   CodeResult result;
   result.ranks = request.ranks;
   regroup_if_needed();
+  if (interrupted_) {
+    result.status = "interrupted";
+    return result;
+  }
 
   const int64_t id = ++last_id_;
   if (request.number != id) numbers_[id] = request.number;
@@ -132,6 +137,7 @@ CodeResult CellRunner::run_builtin(const std::string& name, const nlohmann::json
   interrupted_ = false;
   interrupts_ = 0;
   regroup_if_needed();
+  if (interrupted_) return {.status = "interrupted", .ranks = ranks};
   CellRequest request;
   request.ranks = ranks;
   request.number = number;
@@ -291,15 +297,25 @@ void CellRunner::note_end(const CellRun& run) {
 void CellRunner::regroup_if_needed() {
   const RankSet live = workers_.live();
   if (!needs_regroup_ || !busy().empty() || live.empty()) return;
-  const int64_t generation = ++generation_;
-  regrouped_.clear();
-  workers_.hub().send(live, protocol::Regroup{generation, live, static_cast<double>(kRegroupLimit.count())});
-  const auto answered = [&] {
-    for (int rank : live& workers_.live())
-      if (!regrouped_.contains(rank)) return false;
-    return true;
-  };
-  loop_.run_until(answered, Clock::now() + kRegroupLimit + kRegroupGrace);
+  if (workers_.has_store()) {
+    const int64_t generation = ++generation_;
+    regrouped_.clear();
+    workers_.hub().send(live, protocol::Regroup{generation, live, static_cast<double>(kRegroupLimit.count())});
+    const auto answered = [&] { return not_regrouped(live).empty(); };
+    const auto stopped = [&] { return interrupted_ || !workers_.has_store(); };
+    loop_.run_until([&] { return answered() || stopped(); }, Clock::now() + kRegroupLimit + kRegroupGrace);
+    if (stopped()) {  // those that have connected give it up, too: the next cell tries again with all of them
+      workers_.hub().send(live, protocol::Abort{"connecting the ranks again was stopped"});
+      loop_.run_until(answered, Clock::now() + kStopRegroupLimit);
+      if (interrupted_) return;
+    }
+  }
+  if (!workers_.has_store()) {
+    if (!std::exchange(told_no_regroup_, true))
+      say("the ranks can't connect to one another again without the store; collectives fail until %dist_reset starts "
+          "afresh");
+    return;
+  }
   RankSet failed;
   std::string why;
   for (int rank : live& workers_.live()) {
@@ -315,6 +331,14 @@ void CellRunner::regroup_if_needed() {
     say("the ranks could not connect to one another again (" + failed.words() + ": " + why +
         "); collectives will fail until they do: the next cell tries again, %dist_reset starts afresh");
   }
+}
+
+/// Those of `ranks` that live and have not answered yet.
+RankSet CellRunner::not_regrouped(const RankSet& ranks) const {
+  RankSet result;
+  for (int rank : ranks& workers_.live())
+    if (!regrouped_.contains(rank)) result.insert(rank);
+  return result;
 }
 
 // ---- Questions ----------------------------------------------------------------------------------------------------------------

@@ -53,12 +53,15 @@ class CellRunner {
   void abort(const RankSet& ranks, const std::string& reason);
   /// What every rank does now, seen from each open cell; one picture where there is none.
   std::vector<inspect::HangPicture> hang_pictures();
-  /// Ctrl-C, from the loop: stops what run() is at. A second one within 3 s offers to end the ranks that did not come back, a third ends them.
+  /// Ctrl-C, from the loop: stops what run() is at. A second one offers to end the ranks that did not come back, a third ends them.
   void user_interrupt();
+  /// The program is to end: stops what run() is at. Ranks that do not come back within seconds are ended.
+  void leave();
 
   /// From the worker group.
   void message(FromWorker& from);
   void died(int rank, const protocol::CellError& error);
+  void store_ended(const std::string& how);
 
   const std::vector<Finding>& findings() const { return findings_.all(); }  // since the last clear
   void clear_findings() { findings_.clear(); }
@@ -70,6 +73,7 @@ class CellRunner {
     CellRun run;
     CellEvent event;  // what is known of it before its end
     bool settles = false;  // the compiler waits to hear how it ended
+    bool lacks_store = false;  // it has been told that it makes no new group
   };
   using OpenCell = std::list<Open>::iterator;
 
@@ -84,16 +88,19 @@ class CellRunner {
   void emit_errors(const CellRun& run);
   void note_end(const CellRun& run);
   void regroup_if_needed();
+  RankSet not_regrouped(const RankSet& ranks) const;
 
   void loaded(int rank, const protocol::Loaded& message);
   void done(int rank, const protocol::Done& message);
   void waiting(int rank, const protocol::Waiting& message);
+  void end_new_groups();
   void left(int rank, const std::string& how);
   void rank_is_back(OpenCell cell);
   void add_finding(Finding finding, int64_t number, int from);
   void start_limits(OpenCell cell);
   void cell_timeout();
   void end_what_stays();
+  void tell_of_patience();
   void arm_folder();
   void cancel_timers();
   OpenCell cell_with(int rank);
@@ -114,7 +121,6 @@ class CellRunner {
   bool compiling_ = false;
   bool interrupted_ = false;  // by the user, since run() began
   int interrupts_ = 0;
-  Clock::time_point last_interrupt_{};
   int64_t last_id_ = 0;
   std::map<int64_t, int64_t> numbers_;  // id → number, where they differ
   RepeatableObjects repeatable_;
@@ -123,12 +129,14 @@ class CellRunner {
   bool needs_regroup_ = false;
   int64_t generation_ = 0;
   std::map<int, protocol::Regrouped> regrouped_;
+  bool told_no_regroup_ = false;  // that there will be none without the store
+  RankSet in_new_group_;  // ranks that have waited in one for a while
 
   int64_t last_query_ = 0;
   std::map<int64_t, std::map<int, nlohmann::json>> replies_;
   std::map<int, int64_t> owed_credit_;
 
-  std::optional<EventLoop::Timer> folder_timer_, cell_timer_;
+  std::optional<EventLoop::Timer> folder_timer_, cell_timer_, patience_timer_;
   int timeout_stage_ = 0;
   HangReporter hangs_;
 };

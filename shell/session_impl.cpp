@@ -62,6 +62,10 @@ void Session::Impl::start() {
                                                                     [this](int rank, const protocol::CellError& error) {
                                                                       if (state_->runner)
                                                                         state_->runner->died(rank, error);
+                                                                    },
+                                                                    [this](const std::string& how) {
+                                                                      if (state_->runner)
+                                                                        state_->runner->store_ended(how);
                                                                     }});
     const auto& ready = s.compiler->wait_ready();
     s.workers->wait_connected();

@@ -116,7 +116,11 @@ void WorkerGroup::start_store() {
     const auto end = store_->ended();
     if (!end) return;
     loop_.forget(store_->pidfd());
-    if (starting_) start_error_ = "the store's process " + end->str() + "\n" + store_tail_->last_lines(kQuotedLines);
+    store_has_ended_ = true;
+    if (starting_)
+      start_error_ = "the store's process " + end->str() + "\n" + store_tail_->last_lines(kQuotedLines);
+    else if (!ending_)
+      listener_.store_ended(end->str());
   });
 }
 

@@ -37,6 +37,8 @@ class WorkerGroup {
     std::function<void(FromWorker&)> message;
     /// A rank is gone; `error` says how in words, and where if it could still tell. Not called while the group starts or ends.
     std::function<void(int rank, const protocol::CellError& error)> died;
+    /// The store's process has ended, `how` in words. Not called while the group starts or ends.
+    std::function<void(const std::string& how)> store_ended;
   };
 
   /// Starts the store and all workers; returns at once. Throws StartError.
@@ -56,6 +58,7 @@ class WorkerGroup {
   Hub& hub() { return *hub_; }
   int world_size() const { return static_cast<int>(ranks_.size()); }
   RankSet live() const;
+  bool has_store() const { return !store_has_ended_; }
   const RankInfo& rank(int rank) const { return ranks_.at(static_cast<size_t>(rank))->info; }
   /// Kills the process of a rank; died() follows.
   void kill(int rank);
@@ -91,6 +94,7 @@ class WorkerGroup {
   Pipe lifeline_, keeper_line_;
   std::unique_ptr<OutputTail> store_tail_;
   std::unique_ptr<Child> store_;
+  bool store_has_ended_ = false;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::string store_address_;
   std::string start_error_;  // ends the start

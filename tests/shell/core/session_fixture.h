@@ -2,6 +2,7 @@
 #pragma once
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include <atomic>
@@ -39,6 +40,7 @@ struct Recorder : EventSink {
 class SessionTest : public testing::Test {
  protected:
   void SetUp() override {
+    ::signal(SIGPIPE, SIG_IGN);  // as the program does: a pipe to a process that has ended
     std::string name = (std::filesystem::temp_directory_path() / "lockstep-test-XXXXXX").string();
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
     runtime_ = name;

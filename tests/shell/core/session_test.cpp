@@ -28,6 +28,17 @@ std::vector<pid_t> children() {
   return result;
 }
 
+/// The process of the store that a session of this process has started.
+pid_t store_process() {
+  for (const pid_t pid : children()) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+    std::string words;
+    std::getline(file, words);
+    if (words.find("--store") != std::string::npos) return pid;
+  }
+  throw std::runtime_error("there is no store");  // and no number that kill() takes for more than one process
+}
+
 /// Not a zombie either: a container may have no init that reaps those.
 bool runs(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
@@ -292,6 +303,49 @@ TEST_F(SessionTest, TheThirdInterruptEndsRanksThatDoNotComeBack) {
   for (const auto& message : recorder_.all<MessageEvent>())
     offered = offered || message.text.find("Ctrl-C once more") != std::string::npos;
   EXPECT_TRUE(offered);
+}
+
+TEST_F(SessionTest, InterruptEndsARegroup) {
+  auto& session = start(2);
+  run("rank 1 slow_regroup\nrank 0 collective");
+  session.interrupt();  // the loop takes it in the wait for the ranks' answers
+  EXPECT_EQ(run("print x").status, "interrupted");
+  EXPECT_EQ(run("print x").status, "ok") << "connected again";
+  EXPECT_TRUE(recorder_.all<MessageEvent>().empty());
+}
+
+TEST_F(SessionTest, TheStoresDeathIsToldAtOnce) {
+  auto& session = start(2);
+  ASSERT_EQ(::kill(store_process(), SIGKILL), 0);
+  Pipe told = make_pipe();
+  recorder_.also = [&](const Event& event) {
+    if (std::holds_alternative<ErrorEvent>(event)) told.write.reset();
+  };
+  session.serve(told.read.get(), std::chrono::minutes(1));
+  const auto errors = recorder_.all<ErrorEvent>();
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_THAT(errors[0].message, HasSubstr("the store's process was killed by SIGKILL"));
+  EXPECT_THAT(errors[0].message, HasSubstr("%dist_reset"));
+  EXPECT_EQ(run("rank 0 collective").status, "ok") << "those that are connected stay so";
+  EXPECT_EQ(run("print x").status, "ok");
+  ASSERT_EQ(recorder_.all<MessageEvent>().size(), 1u);
+  EXPECT_THAT(recorder_.all<MessageEvent>()[0].text, HasSubstr("can't connect to one another again"));
+  EXPECT_EQ(run("print x").status, "ok");
+  EXPECT_TRUE(recorder_.all<MessageEvent>().empty()) << "told once";
+  EXPECT_EQ(run("new_group").status, "aborted");
+  EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("new_group needs the store"));
+  EXPECT_EQ(run("%dist_reset").status, "ok");
+  EXPECT_EQ(run("rank 0 collective").status, "ok");
+  EXPECT_EQ(run("print x").status, "ok");
+  EXPECT_TRUE(recorder_.all<MessageEvent>().empty());
+}
+
+TEST_F(SessionTest, TheStoresDeathFreesRanksInNewGroup) {
+  start(2);
+  recorder_.also = [&](const Event& event) {
+    if (std::holds_alternative<OutputEvent>(event)) ::kill(store_process(), SIGKILL);
+  };
+  EXPECT_EQ(run("new_group").status, "aborted");
 }
 
 TEST_F(SessionTest, TimeLimitOfACell) {

@@ -9,6 +9,8 @@
 //   stubborn                       runs until it is killed
 //   collective                     enters the next collective and leaves it
 //   join                           enters the next collective and waits in it until it is aborted
+//   new_group                      waits in dist::new_group until it is interrupted
+//   slow_regroup                   the next regroup waits until it is aborted
 //   fault TEXT                     a finding
 //   exit N, kill N                 ends the process, by a signal
 //   child                          leaves a process behind, in the worker's group

@@ -1,4 +1,4 @@
-// lockstep-compiler for tests of the shell: hands the text on as the object. FAKE_COMPILER: fail, old, die (at the start).
+// lockstep-compiler for tests of the shell: hands the text on as the object. FAKE_COMPILER: fail, old, die, wait (at the start).
 #include <signal.h>
 #include <unistd.h>
 
@@ -68,6 +68,9 @@ int main(int argc, char** argv) {
     answer(CompilerFailed{"the precompiled header is damaged"});
     return 1;
   }
+  if (how == "wait")
+    while (receive_message(channel)) {
+    }
   CompilerReady ready;
   ready.versions.libtorch = "2.11.0";
   ready.versions.compiler = "fake";

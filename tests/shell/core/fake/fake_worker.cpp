@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <zmq.hpp>
 
 #include "fake_cell.h"
@@ -101,8 +102,9 @@ class FakeWorker {
                 .collectives = {{"default", entered_}}});
     } else if (const auto* m = std::get_if<Interrupt>(&message)) {
       if (m->cell == cell_) stop_ = "interrupted";
-    } else if (std::holds_alternative<Abort>(message)) {
+    } else if (const auto* aborted = std::get_if<Abort>(&message)) {
       if (cell_ != 0) stop_ = "aborted";
+      if (regroup_) send(Regrouped{std::exchange(regroup_, {}).value(), false, "aborted: " + aborted->reason});
     } else if (const auto* m = std::get_if<PeerDone>(&message)) {
       if (joining_ && m->cell == cell_) {
         const auto count = m->collectives.find("default");
@@ -115,7 +117,10 @@ class FakeWorker {
       }
     } else if (const auto* m = std::get_if<Regroup>(&message)) {
       entered_ = 0;
-      send(Regrouped{m->generation, true, {}});
+      if (std::exchange(slow_regroup_, false))
+        regroup_ = m->generation;
+      else
+        send(Regrouped{m->generation, true, {}});
     } else if (const auto* m = std::get_if<Query>(&message)) {
       send(Reply{m->id, {{"state", cell_ ? "running" : "idle"}, {"entered", entered_}}});
     } else if (const auto* m = std::get_if<Credit>(&message)) {
@@ -210,6 +215,15 @@ class FakeWorker {
       done.status = stop_;
       done.regroup = true;
       return false;
+    } else if (name == "new_group") {
+      send(LongWait{cell_, ++entered_,
+                    FindingOp{.name = "new_group", .seq = entered_, .shape = {}, .dtype = "", .group = "default"}});
+      output("stdout", "waits\n");
+      while (stop_ != "interrupted" && !ended_) serve(-1);  // an abort does not reach a connection to the store
+      done.status = stop_;
+      return false;
+    } else if (name == "slow_regroup") {
+      slow_regroup_ = true;
     } else if (name == "fault") {
       Finding finding{.severity = Severity::fault, .inspector = "verify", .verdict = "mismatch", .ranks = {rank_}};
       finding.cell = cell_;
@@ -251,7 +265,8 @@ class FakeWorker {
   std::map<int64_t, std::string> objects_;
   int64_t cell_ = 0, entered_ = 0, credit_ = kOutputWindow;
   std::string stop_;
-  bool joining_ = false, ended_ = false, refuses_ = false;
+  bool joining_ = false, ended_ = false, refuses_ = false, slow_regroup_ = false;
+  std::optional<int64_t> regroup_;  // one that waits: its generation
   RankSet missing_;
 };
 
