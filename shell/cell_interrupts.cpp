@@ -1,6 +1,8 @@
 // How the runner of cells ends them: time limits, interrupts and aborts.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "shell/cell_runner.h"
 
 namespace lockstep::shell {
@@ -8,7 +10,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSecondInterrupt{3000};
+// After a Ctrl-C: how long ranks may take before people are told that they have not come back.
+constexpr milliseconds kPatience{2000};
 // After a time limit: how long an interrupt may take, then an abort of collectives; what is left then is killed.
 constexpr milliseconds kAfterInterrupt{2000};
 constexpr milliseconds kAfterAbort{3000};
@@ -67,27 +70,45 @@ void CellRunner::abort(const RankSet& ranks, const std::string& reason) {
 }
 
 void CellRunner::user_interrupt() {
-  const auto now = Clock::now();
   interrupted_ = true;
   if (compiling_) compiler_.cancel();
   if (!current_) return;
   const RankSet active = (*current_)->run.active();
-  interrupts_ = interrupts_ > 0 && now - last_interrupt_ > kSecondInterrupt && interrupts_ < 2 ? 1 : interrupts_ + 1;
-  last_interrupt_ = now;
+  ++interrupts_;
   if (interrupts_ == 1) {
     interrupt(active);
+    if (patience_timer_) loop_.cancel(*patience_timer_);
+    patience_timer_ = loop_.at(Clock::now() + kPatience, [this] { tell_of_patience(); });
   } else if (interrupts_ == 2 && !active.empty()) {
-    say(fmt::format("{} did not come back. Ctrl-C once more ends {}: what {} holds is lost, the others keep theirs",
-                    active.words(), active.size() == 1 ? "it" : "them", active.size() == 1 ? "it" : "they"));
+    const bool one = active.size() == 1, others = !(workers_.live() - active).empty();
+    say(fmt::format("{} did not come back. Ctrl-C once more ends {}: what {} is lost{}", active.words(),
+                    one ? "it" : "them", one ? "it holds" : "they hold", others ? ", the others keep theirs" : ""));
     interrupt(active);
   } else if (interrupts_ > 2) {
     for (int rank : active) workers_.kill(rank);
   }
 }
 
+void CellRunner::tell_of_patience() {
+  patience_timer_.reset();
+  if (!current_ || interrupts_ > 1) return;
+  const RankSet active = (*current_)->run.active();
+  if (!active.empty())
+    say(fmt::format("{} not come back yet. Ctrl-C again offers to end {}",
+                    active.words() + (active.size() == 1 ? " has" : " have"), active.size() == 1 ? "it" : "them"));
+}
+
+void CellRunner::leave() {
+  interrupted_ = true;
+  if (compiling_) compiler_.cancel();
+  if (!current_) return;
+  interrupt((*current_)->run.active());
+  end_what_stays();
+}
+
 void CellRunner::cancel_timers() {
-  if (cell_timer_) loop_.cancel(*cell_timer_);
-  cell_timer_.reset();
+  for (auto* timer : {&cell_timer_, &patience_timer_})
+    if (const auto running = std::exchange(*timer, std::nullopt)) loop_.cancel(*running);
 }
 
 }  // namespace lockstep::shell

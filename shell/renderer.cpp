@@ -275,6 +275,9 @@ void Renderer::draw(const CellEvent& event) {
     else
       ends.emplace_back(status, RankSet{rank});
   }
+  if (event.status == "interrupted" && event.rank_status.empty())
+    drawn_ += paint(screen_, Style::note, fmt::format("{} interrupted", signs(screen_).stopped)) +
+              paint(screen_, Style::dim, "; nothing of the cell has run") + "\n";
   for (const auto& [status, ranks] : ends) {
     const char* words = status == "timeout" ? "ran out of time" : status.c_str();
     drawn_ += paint(screen_, Style::note, fmt::format("{} {}: {}", signs(screen_).stopped, ranks.words(), words)) +

@@ -4,7 +4,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <memory>
+#include <utility>
 
 #include "protocol/error.h"
 #include "shell/command.h"
@@ -34,9 +38,10 @@ void on_signal(int signal) {
   interrupted_by = signal;
   Session* session = interruptible.load();
   if (!session) return;
-  // Who ends the program does not wait for cells: that is the third Ctrl-C at once.
-  const int times = signal == SIGINT ? 1 : 3;
-  for (int i = 0; i < times; ++i) session->interrupt();
+  if (signal == SIGINT)
+    session->interrupt();
+  else
+    session->leave();
 }
 
 /// While it lives, Ctrl-C and the like go to the session.
@@ -65,11 +70,14 @@ class ScriptRun {
     for (const auto& file : options_.files) scripts.push_back(read_script(file));
 
     const int people = options_.json == "-" ? STDERR_FILENO : STDOUT_FILENO;
-    renderer_ = std::make_unique<Renderer>(detect_screen(people), [people](std::string_view text) {
+    renderer_ = std::make_unique<Renderer>(detect_screen(people), [this, people](std::string_view text) {
       while (!text.empty()) {
         const ssize_t n = ::write(people, text.data(), text.size());
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return;  // nobody reads any more; the JSON and the exit code still tell
+        if (n <= 0) {
+          output_lost(errno);
+          return;
+        }
         text.remove_prefix(static_cast<size_t>(n));
       }
     });
@@ -108,6 +116,8 @@ class ScriptRun {
       const auto before = session_->live_ranks();
       renderer_->begin_cell(session_->next_cell(), session_->target_ranks(), cell.title, cell.text);
       const CellOutcome outcome = session_->run(cell.text, cell.title);
+      const bool stopped = interrupted_by != 0;
+      if (stopped) note(kExitInterrupted);
       const bool same_session = session_->live_ranks().size() <= before.size();
       const RankSet lost = same_session ? before - session_->live_ranks() : RankSet();
       const Verdict verdict = judge(cell.tags, outcome, lost);
@@ -117,12 +127,17 @@ class ScriptRun {
       for (const auto& complaint : verdict.complaints)
         sinks_.take(ErrorEvent{.cell = outcome.cell, .ranks = {}, .type = "expectation", .message = complaint});
       note(verdict.exit_code);
-      if (outcome.exit_requested || outcome.status == "interrupted" || interrupted_by == SIGTERM ||
-          interrupted_by == SIGHUP)
-        return false;
+      if (outcome.exit_requested || outcome.status == "interrupted" || stopped) return false;
       if (verdict.exit_code != kExitOk && !options_.keep_going) return false;
     }
     return true;
+  }
+
+  /// The run goes on: its cells may have other ends than what they print, and the JSON and the exit code still tell.
+  void output_lost(int error) {
+    if (error == EPIPE || std::exchange(output_is_lost_, true)) return;  // EPIPE: nobody reads any more
+    fmt::print(stderr, "lockstep run: the output can't be written: {}\n", std::strerror(error));
+    note(kExitFailed);
   }
 
   /// The first thing that went wrong decides.
@@ -136,6 +151,7 @@ class ScriptRun {
   std::unique_ptr<JsonWriter> json_;
   std::unique_ptr<Session> session_;
   int exit_code_ = kExitOk;
+  bool output_is_lost_ = false;
   int64_t cells_ = 0, failed_ = 0, faults_ = 0;
 };
 

@@ -38,7 +38,8 @@ CellOutcome Session::run(const std::string& text, const std::string& title) {
   return outcome;
 }
 void Session::serve(int fd, std::optional<std::chrono::milliseconds> limit) { impl_->serve(fd, limit); }
-void Session::interrupt() noexcept { impl_->interrupt_from_signal(); }
+void Session::interrupt() noexcept { impl_->interrupt_from_signal(false); }
+void Session::leave() noexcept { impl_->interrupt_from_signal(true); }
 void Session::watch_typing(int fd, std::function<void()> typed) {
   impl_->stop_watching_typing();
   impl_->input_fd = fd;

@@ -69,8 +69,10 @@ class Session {
   /// Does what works while a cell runs (%hang, %stack, %abort, …) at once. False where the line is no such magic, or nothing runs.
   bool run_now(const std::string& line);
 
-  /// From a signal handler: asks the running cell to stop; a second time within 3 s makes run() offer to end ranks that did not come back.
+  /// From a signal handler: asks the running cell to stop; a second time makes run() offer to end ranks that did not come back, a third ends them.
   void interrupt() noexcept;
+  /// From a signal handler: the program is to end. As interrupt(), and ranks that do not come back within seconds are ended, unasked.
+  void leave() noexcept;
 
   protocol::Completeness is_complete(const std::string& text);
   protocol::Completions complete(const std::string& text, int64_t offset);

@@ -16,6 +16,7 @@ namespace lockstep::shell {
 namespace {
 
 constexpr std::chrono::seconds kInterruptLimit{2};
+constexpr char kInterrupt = 1, kLeave = 2;  // what signal handlers write into the pipe
 
 }  // namespace
 
@@ -29,7 +30,8 @@ Session::Impl::Impl(SessionOptions session_options, EventSink& sink)
     char bytes[16];
     const auto n = ::read(state_->signals.read.get(), bytes, sizeof bytes);
     for (int i = 0; i < n; ++i) {
-      if (state_->runner) state_->runner->user_interrupt();
+      if (state_->runner && bytes[i] == kLeave) state_->runner->leave();
+      if (state_->runner && bytes[i] == kInterrupt) state_->runner->user_interrupt();
       if (!state_->starting) continue;
       if (state_->compiler) state_->compiler->cancel();
       if (state_->workers) state_->workers->cancel_start("interrupted");
@@ -39,8 +41,8 @@ Session::Impl::Impl(SessionOptions session_options, EventSink& sink)
 
 Session::Impl::~Impl() { shutdown(); }
 
-void Session::Impl::interrupt_from_signal() noexcept {
-  const char byte = 1;
+void Session::Impl::interrupt_from_signal(bool leave) noexcept {
+  const char byte = leave ? kLeave : kInterrupt;
   (void)!::write(state_->signals.write.get(), &byte, 1);
 }
 

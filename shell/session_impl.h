@@ -121,7 +121,7 @@ struct Session::Impl {
   // ---- For Session --------------------------------------------------------------------------------------------------
   CellOutcome run(const std::string& text, const std::string& title);
   void serve(int fd, std::optional<std::chrono::milliseconds> limit);
-  void interrupt_from_signal() noexcept;
+  void interrupt_from_signal(bool leave) noexcept;
   bool run_now(const std::string& line);
   void stop_watching_typing();
   int input_fd = -1;  // what is typed while a cell runs

@@ -106,6 +106,19 @@ class Terminal {
 
   int run(bool start_now) {
     install_signals();
+    try {
+      return run_cells(start_now);
+    } catch (const StartError&) {
+      if (leaving_) return 128 + leaving_;
+      if (interrupted_) return kExitInterrupted;
+      throw;
+    }
+  }
+
+ private:
+  static constexpr int kLeave = -1;
+
+  int run_cells(bool start_now) {
     if (interactive_)
       draw(fmt::format("Lockstep {}: C++ with LibTorch on every rank. %help lists the magics, Ctrl-D leaves.\n",
                        kVersion));
@@ -128,9 +141,6 @@ class Terminal {
     if (leaving_) return 128 + leaving_;
     return interactive_ || exit_code == kLeave ? 0 : exit_code;
   }
-
- private:
-  static constexpr int kLeave = -1;
 
   std::optional<NoEcho> quiet_terminal() const {
     if (!interactive_) return std::nullopt;
@@ -155,6 +165,7 @@ class Terminal {
 
   int run_cell(const std::string& text) {
     const std::optional<NoEcho> no_echo = quiet_terminal();
+    interrupted_ = false;
     if (interactive_) session_.watch_typing(STDIN_FILENO, [this] { take_typed(); });
     try {
       const CellOutcome outcome = session_.run(text);
@@ -219,7 +230,10 @@ class Terminal {
       ::sigaction(signal, &action, nullptr);
     };
     install(SIGINT, [](int) {
-      if (Terminal* terminal = current_) terminal->interrupt();
+      Terminal* terminal = current_;
+      if (!terminal) return;
+      terminal->interrupted_ = true;
+      terminal->interrupt(&Session::interrupt);
     });
     if (interactive_) {
       install(SIGWINCH, [](int) {
@@ -234,15 +248,15 @@ class Terminal {
         Terminal* terminal = current_;
         if (!terminal) return;
         terminal->leaving_ = number;
-        terminal->interrupt();
+        terminal->interrupt(&Session::leave);
       });
   }
 
-  void interrupt() noexcept {
+  void interrupt(void (Session::*stop)() noexcept) noexcept {
     if (at_prompt_)
       reader_->interrupt();
     else
-      session_.interrupt();
+      (session_.*stop)();
   }
 
   static inline std::atomic<Terminal*> current_{nullptr};
@@ -254,6 +268,7 @@ class Terminal {
   Session session_;
   std::atomic<bool> at_prompt_{false};
   std::atomic<int> leaving_{0};  // the signal that asked to
+  std::atomic<bool> interrupted_{false};  // by Ctrl-C, in this cell or at the start
 };
 
 /// Whether the user said what the session shall be: then it starts before the first prompt, and not with the first cell.

@@ -75,14 +75,30 @@ class OnATerminal(unittest.TestCase):
         self.paste("print ready\nrank 1 stubborn")
         program.wait_for("0-1 │ ready")
         program.send("\x03")
-        # The second one counts once the first has been taken: the shell says nothing of that, so it is sent until it is answered.
-        while "did not come back" not in program.screen.text():
+        program.wait_for("rank 1 has not come back yet. Ctrl-C again offers to end it")
+        program.send("\x03")
+        program.wait_for("rank 1 did not come back. Ctrl-C once more ends it: what it holds is lost, the others keep theirs")
+        program.send("\x03")
+        program.wait_for(r"✗ rank 1: SIGKILL in cell 1\n")
+        program.wait_for(r"^In \[2\] rank 0 ▸")
+
+    def test_control_c_that_stops_a_compile_is_answered(self):
+        program = self.start("-n", "2")
+        program.send("slow\r")
+        while b"\x1b[?2004l" not in program.raw:  # the line is taken: what is typed before it would be thrown away
+            program.pump(1)
+        while "interrupted" not in program.screen.text():  # one that comes before the cell runs is the prompt's
             program.send("\x03")
             program.pump(0.3)
-        if "✗ rank 1: SIGKILL" not in program.screen.text():
-            program.send("\x03")
-        program.wait_for(r"✗ rank 1: SIGKILL")
-        program.wait_for(r"^In \[2\] rank 0 ▸")
+        program.wait_for("■ interrupted; nothing of the cell has run")
+        program.wait_for(r"^In \[2\] ranks 0-1 ▸\s*\Z")
+
+    def test_control_c_at_the_start_leaves(self):
+        program = Program([LOCKSTEP, "-n", "2"], columns=100, rows=50, environment=environment(FAKE_COMPILER="wait"))
+        self.addCleanup(program.__exit__)
+        program.wait_for("Lockstep")
+        program.send("\x03")
+        self.assertEqual(program.wait_end(), 130)
 
     def test_cell_magics_wait_for_their_cell(self):
         program = self.start()
@@ -179,6 +195,59 @@ class OnATerminal(unittest.TestCase):
         program = self.start("-n", "2")
         os.kill(program.pid, signal.SIGTERM)
         self.assertEqual(program.wait_end(), 128 + signal.SIGTERM)
+
+
+    def test_sigterm_does_not_wait_for_a_rank_that_stays(self):
+        program = self.start("-n", "2")
+        self.paste("print ready\nrank 1 stubborn")
+        program.wait_for("0-1 │ ready")
+        os.kill(program.pid, signal.SIGTERM)
+        self.assertEqual(program.wait_end(), 128 + signal.SIGTERM)
+
+
+class Run(unittest.TestCase):
+    def script(self, text):
+        with tempfile.NamedTemporaryFile("w", dir=SCRATCH.name, suffix=".cpp", delete=False) as file:
+            file.write(text)
+        return file.name
+
+    def start(self, text, **streams):
+        return subprocess.Popen([LOCKSTEP, "run", self.script(text)], text=True,
+                                env=dict(os.environ, LC_ALL="C.UTF-8", **environment()), **streams)
+
+    def test_sigterm_ends_the_run_as_interrupted(self):
+        run = self.start("print begun\nloop\n", stdout=subprocess.PIPE)
+        while "│ begun" not in run.stdout.readline():
+            pass
+        run.send_signal(signal.SIGTERM)
+        rest, _ = run.communicate()
+        self.assertEqual(run.returncode, 130)
+        self.assertNotIn("Ctrl-C", rest)
+        self.assertNotIn("SIGKILL", rest)
+        self.assertIn("■ ranks 0-1: interrupted", rest)
+
+    def test_sigterm_ends_a_rank_that_stays(self):
+        run = self.start("print begun\nrank 1 stubborn\n", stdout=subprocess.PIPE)
+        while "│ begun" not in run.stdout.readline():
+            pass
+        run.send_signal(signal.SIGTERM)
+        rest, _ = run.communicate()
+        self.assertEqual(run.returncode, 130)
+        self.assertIn("rank 1 could not be interrupted and is ended", rest)
+
+    def test_output_that_is_lost_counts(self):
+        with open("/dev/full", "w") as full:
+            run = self.start("print lost\n", stdout=full, stderr=subprocess.PIPE)
+            _, errors = run.communicate()
+        self.assertEqual(run.returncode, 1)
+        self.assertEqual(errors, "lockstep run: the output can't be written: No space left on device\n")
+
+    def test_output_that_nobody_reads_does_not_count(self):
+        run = self.start("print lost\n", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        with run:
+            run.stdout.close()
+            self.assertEqual(run.stderr.read(), "")
+        self.assertEqual(run.returncode, 0)
 
 
 class FromAPipe(unittest.TestCase):
