@@ -138,7 +138,7 @@ void CellRunner::end_new_groups() {
     if (inside.empty()) continue;
     if (!std::exchange(cell.lacks_store, true))
       emit_(ErrorEvent{.cell = cell.run.number(),
-                       .ranks = inside,
+                       .ranks = {},  // more may follow
                        .type = "session_error",
                        .message = "dist::new_group needs the store, which is gone: %dist_reset starts afresh"});
     cell.run.stalled();
