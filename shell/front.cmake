@@ -23,6 +23,7 @@ set(LOCKSTEP_SHELL_FRONT
   table.cpp
   terminal.cpp
   text.cpp
+  text_output.cpp
   magics/cd.cpp
   magics/env.cpp
   magics/help.cpp

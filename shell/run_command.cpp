@@ -4,11 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <memory>
-#include <utility>
 
 #include "protocol/error.h"
 #include "shell/command.h"
@@ -19,6 +15,7 @@
 #include "shell/session.h"
 #include "shell/session_options.h"
 #include "shell/session_plan.h"
+#include "shell/text_output.h"
 
 namespace lockstep::shell {
 namespace {
@@ -70,16 +67,10 @@ class ScriptRun {
     for (const auto& file : options_.files) scripts.push_back(read_script(file));
 
     const int people = options_.json == "-" ? STDERR_FILENO : STDOUT_FILENO;
-    renderer_ = std::make_unique<Renderer>(detect_screen(people), [this, people](std::string_view text) {
-      while (!text.empty()) {
-        const ssize_t n = ::write(people, text.data(), text.size());
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-          output_lost(errno);
-          return;
-        }
-        text.remove_prefix(static_cast<size_t>(n));
-      }
+    output_ = std::make_unique<TextOutput>(people);
+    renderer_ = std::make_unique<Renderer>(detect_screen(people), [this](std::string_view text) {
+      output_->write(text);
+      if (output_->lost()) note(kExitFailed);
     });
     sinks_.add(*renderer_);
     if (!options_.json.empty()) sinks_.add(*(json_ = std::make_unique<JsonWriter>(options_.json)));
@@ -133,13 +124,6 @@ class ScriptRun {
     return true;
   }
 
-  /// The run goes on: its cells may have other ends than what they print, and the JSON and the exit code still tell.
-  void output_lost(int error) {
-    if (error == EPIPE || std::exchange(output_is_lost_, true)) return;  // EPIPE: nobody reads any more
-    fmt::print(stderr, "lockstep run: the output can't be written: {}\n", std::strerror(error));
-    note(kExitFailed);
-  }
-
   /// The first thing that went wrong decides.
   void note(int exit_code) {
     if (exit_code_ == kExitOk) exit_code_ = exit_code;
@@ -147,11 +131,11 @@ class ScriptRun {
 
   RunOptions options_;
   EventFork sinks_;
+  std::unique_ptr<TextOutput> output_;
   std::unique_ptr<Renderer> renderer_;
   std::unique_ptr<JsonWriter> json_;
   std::unique_ptr<Session> session_;
   int exit_code_ = kExitOk;
-  bool output_is_lost_ = false;
   int64_t cells_ = 0, failed_ = 0, faults_ = 0;
 };
 

@@ -20,18 +20,10 @@
 #include "shell/session_options.h"
 #include "shell/session_plan.h"
 #include "shell/text.h"
+#include "shell/text_output.h"
 
 namespace lockstep::shell {
 namespace {
-
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return;  // nobody reads any more
-    bytes.remove_prefix(static_cast<size_t>(count));
-  }
-}
 
 /// What is typed while a cell runs is kept for the prompt, but not written into the cell's output.
 class NoEcho {
@@ -139,7 +131,9 @@ class Terminal {
       if (code == kLeave) break;
     }
     if (leaving_) return 128 + leaving_;
-    return interactive_ || exit_code == kLeave ? 0 : exit_code;
+    if (interactive_) return 0;
+    if (exit_code == kLeave) exit_code = 0;
+    return exit_code == 0 && output_.lost() ? kExitFailed : exit_code;
   }
 
   std::optional<NoEcho> quiet_terminal() const {
@@ -218,7 +212,7 @@ class Terminal {
 
   void draw(std::string_view bytes) {
     if (reader_) reader_->hide();
-    write_all(STDOUT_FILENO, bytes);
+    output_.write(bytes);
     if (reader_) reader_->show();
   }
 
@@ -264,6 +258,7 @@ class Terminal {
   const bool interactive_;
   std::unique_ptr<LineReader> reader_;
   EditLineReader* editing_ = nullptr;
+  TextOutput output_{STDOUT_FILENO};
   Renderer renderer_;
   Session session_;
   std::atomic<bool> at_prompt_{false};

@@ -240,7 +240,7 @@ class Run(unittest.TestCase):
             run = self.start("print lost\n", stdout=full, stderr=subprocess.PIPE)
             _, errors = run.communicate()
         self.assertEqual(run.returncode, 1)
-        self.assertEqual(errors, "lockstep run: the output can't be written: No space left on device\n")
+        self.assertEqual(errors, "lockstep: the output can't be written: No space left on device\n")
 
     def test_output_that_nobody_reads_does_not_count(self):
         run = self.start("print lost\n", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -276,6 +276,13 @@ class FromAPipe(unittest.TestCase):
     def test_cell_magics_take_what_follows(self):
         result = self.run_text("%%rank [0]\nprint only\nprint all\n")
         self.assertTrue(result.stdout.endswith("0   │ only\n0-1 │ all\n"), result.stdout)
+
+    def test_output_that_is_lost_counts(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([LOCKSTEP], input="print lost\n", stdout=full, stderr=subprocess.PIPE, text=True,
+                                    env=dict(os.environ, **environment()))
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stderr, "lockstep: the output can't be written: No space left on device\n")
 
     def test_colour_where_it_is_forced(self):
         self.assertIn("\x1b[1;31m", self.run_text("throw boom\n", CLICOLOR_FORCE="1").stdout)
