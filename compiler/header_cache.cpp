@@ -215,12 +215,14 @@ std::string header_key(const Options& options) {
   return hash.str();
 }
 
+std::string header_folder(const Options& options) { return fs::path(options.cache_dir) / "pch" / header_key(options); }
+
 HeaderFiles provide_header(const Options& options, const std::function<void(const std::string&)>& progress) {
   const std::string problem = installation_problem(options);
   if (!problem.empty()) throw StartError(problem);
-  const fs::path parent = fs::path(options.cache_dir) / "pch";
-  const std::string key = header_key(options);
-  const fs::path folder = parent / key;
+  const fs::path folder = header_folder(options);
+  const fs::path parent = folder.parent_path();
+  const std::string key = folder.filename();
   const HeaderFiles files{folder / "cells.pch", folder / "libprelude.so"};
   if (is_whole(folder)) return touch(folder), files;
 

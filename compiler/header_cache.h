@@ -22,6 +22,9 @@ struct HeaderFiles {
 /// Sixteen hexadecimal digits.
 std::string header_key(const Options& options);
 
+/// Where the files lie, or will.
+std::string header_folder(const Options& options);
+
 /// Does the folder hold what was put into it? Told by sizes and times.
 bool is_whole(const std::string& folder);
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "compiler/description.h"
 #include "compiler/header_cache.h"
 #include "compiler/options.h"
 #include "compiler/supervisor.h"
@@ -13,7 +14,7 @@ int main(int argc, char** argv) {
   try {
     const auto options = lockstep::compiler::read_options(argc, argv);
     if (options.version) {
-      std::printf("%s\n", lockstep::compiler::describe_program().c_str());
+      std::printf("%s\n", lockstep::compiler::describe_program(options).c_str());
       return 0;
     }
     if (options.prepare) {

@@ -7,11 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "protocol/error.h"
-#include "protocol/version.h"
 
 namespace lockstep::compiler {
 
@@ -114,14 +112,5 @@ std::string installation_problem(const Options& options) {
 }
 
 std::string compiler_version() { return "clang " CLANG_VERSION_STRING; }
-
-std::string describe_program() {
-  const nlohmann::json description = {{"program", "lockstep-compiler"},
-                                      {"lockstep", kVersion},
-                                      {"protocol", kProtocolVersion},
-                                      {"compiler", compiler_version()},
-                                      {"libtorch_built_with", LOCKSTEP_LIBTORCH_VERSION}};
-  return description.dump();
-}
 
 }  // namespace lockstep::compiler

@@ -28,7 +28,5 @@ std::string installation_problem(const Options& options);
 
 /// "clang 19.1.7".
 std::string compiler_version();
-/// What this program is and what it was built with, as a JSON object.
-std::string describe_program();
 
 }  // namespace lockstep::compiler

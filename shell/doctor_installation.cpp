@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 
 #include "protocol/error.h"
@@ -62,22 +61,6 @@ std::string text_of(const json& object, const char* key) {
   return object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
 }
 
-/// What LOCKSTEP_LIBTORCH is to a session, whose compiler takes that LibTorch for cells: a problem, or nothing.
-std::string problem_of_chosen_libtorch(const std::string& built_with) {
-  const char* chosen = std::getenv("LOCKSTEP_LIBTORCH");
-  if (!chosen || !*chosen) return "";
-  std::ifstream header(std::string(chosen) + "/include/torch/headeronly/version.h");
-  if (!header) return std::string("no LibTorch at ") + chosen + ", which LOCKSTEP_LIBTORCH names";
-  std::string version;
-  for (std::string line; std::getline(header, line);)
-    for (const std::string define : {"MAJOR", "MINOR", "PATCH"})
-      if (const std::string begin = "#define TORCH_VERSION_" + define + " "; line.starts_with(begin))
-        version += (version.empty() ? "" : ".") + line.substr(begin.size());
-  if (built_with.empty() || version == built_with) return "";
-  return "LOCKSTEP_LIBTORCH names LibTorch " + version + " (" + chosen + "), and this build was made with " +
-         built_with;
-}
-
 Check check_libtorch(const json& worker) {
   Check check{.name = "libtorch"};
   const std::string version = text_of(worker, "libtorch"), built_with = text_of(worker, "libtorch_built_with");
@@ -95,11 +78,6 @@ Check check_libtorch(const json& worker) {
     check.mend =
         "build again with the LibTorch that is there, or take LD_LIBRARY_PATH out of the environment if it names "
         "another";
-  } else if (const std::string problem = problem_of_chosen_libtorch(built_with); !problem.empty()) {
-    check.state = CheckState::missing;
-    check.found = problem;
-    check.mend =
-        "unset LOCKSTEP_LIBTORCH, or point it at the folder that holds include/ and lib/ of the LibTorch of the build";
   }
   return check;
 }
@@ -111,7 +89,7 @@ Check check_compiler(const json& compiler) {
   if (const std::string problem = text_of(compiler, "problem"); !problem.empty()) {
     check.state = CheckState::missing;
     check.found = problem;
-    check.mend = "the packages are in tools/debian-packages.txt: run tools/setup, and build again";
+    check.mend = "its packages are in tools/debian-packages.txt: tools/setup installs them, and LibTorch";
   }
   return check;
 }
@@ -127,8 +105,7 @@ Check check_header(const json& compiler) {
     check.found = "damaged: " + path;
     check.mend = "nothing to do: the next session builds it again (about 20 s); rm -r " + path + " if that fails";
   } else {
-    check.found =
-        state == "stale" ? "out of date: " + path + " is for another compiler, LibTorch or build" : "not built yet";
+    check.found = "not built yet for this compiler, LibTorch and build";
     check.mend = "nothing to do: the first session builds it, once (about 20 s)";
   }
   return check;
