@@ -65,6 +65,8 @@ Report end_lockstep(const TensorNames& names, const LockstepOptions& options) {
   return compare_ranks(*run, names, options, "inspect::end_lockstep");
 }
 
+void drop_lockstep() { recording.reset(); }
+
 Report lockstep_self(const std::function<void()>& step, const StateList& state, const LockstepOptions& options) {
   return detail::lockstep_twice(step, state.saved(), state.names(), options);
 }

@@ -28,6 +28,8 @@ struct LockstepOptions {
   TORCH_ARG(std::chrono::milliseconds, deadline) = std::chrono::seconds(10);
   /// The training step that findings name.
   TORCH_ARG(std::optional<int64_t>, step) = std::nullopt;
+  /// Whether ranks may not have come to the end of the step: what one lacks of what others did after it is no finding then.
+  TORCH_ARG(bool, cut_short) = false;
   /// Operators that are kept for the comparison, some 300 bytes each (30 MB). Those behind are not compared, and the
   /// report says how many they are.
   TORCH_ARG(int64_t, max_operators) = 100'000;
@@ -68,6 +70,8 @@ Report lockstep_ranks(Step&& step, const Objects&... objects) {
 /// A cell between these two is recorded, on the thread that runs it.
 void begin_lockstep(const LockstepOptions& options = {});
 Report end_lockstep(const TensorNames& names, const LockstepOptions& options = {});
+/// Ends the recording without a comparison. Local.
+void drop_lockstep();
 
 /// What a session's cells have defined and a step may change: saved where it can be, named where it has names.
 class StateList {

@@ -44,45 +44,65 @@ std::vector<std::string> hashes(const std::vector<json>& places, const char* whi
 class RankComparison {
  public:
   RankComparison(Talk& talk, const Recording& run, const TensorNames& names, const LockstepOptions& options)
-      : talk_(talk), run_(run), names_(names), options_(options), ranks_(talk.ranks()) {}
+      : talk_(talk), run_(run), names_(names), options_(options), ranks_(talk.ranks()), matters_(run.matters) {}
 
-  std::vector<Finding> findings(const std::vector<OpSequence>& sequences) {
+  /// `sequences`: every rank's, or a single one where they are equal.
+  Finding finding(std::vector<OpSequence> sequences) {
+    const CommonEffects effects = common_effects(sequences);
+    if (options_.cut_short() && effects.count == 0) return nothing_to_compare();
+    const bool some_through = std::ranges::count(effects.through, true) > 0;
+    const bool may_be_through = options_.cut_short() || std::ranges::any_of(sequences, [](const OpSequence& each) {
+                                  return each.left_out > 0;
+                                });
+    // What matters hangs on the effects: with others, ranks are comparable only as far as these were the same. Where none is
+    // through, the next of each is wanted, too: what it hangs on tells where they parted.
+    if (!effects.all) sequences = cut_after(effects.count + (some_through ? 0 : 1));
     const Partings partings = find_partings(sequences);
     differs_ = outputs_that_differ(sequences, partings.common);
-    std::vector<Finding> result;
     if (const auto place = partings.first_fault()) {
       // In the order in which they explain one another, where several are at one place.
-      if (partings.order == place)
-        result.push_back(other_operators(*place));
-      else if (partings.parameter == place)
-        result.push_back(other_parameter(*place));
-      else if (partings.written == place)
-        result.push_back(other_update(*place));
-      else
-        result.push_back(other_results(*place));
-      return result;
+      if (partings.order == place) return other_operators(places(*place));
+      if (partings.parameter == place) return other_parameter(*place);
+      if (partings.written == place) return other_update(*place);
+      return other_results(*place);
     }
-    result.push_back(in_step(partings, sequences));
-    return result;
+    if (some_through && !may_be_through) return other_operators(lacked(effects));
+    return in_step(partings, sequences);
   }
 
  private:
   std::vector<json> places(size_t place) {
-    return talk_.exchange_json(describe_place(*run_.record, run_.matters, place, names_, differs_));
+    return talk_.exchange_json(describe_place(*run_.record, matters_, place, names_, differs_));
   }
 
-  Finding other_operators(size_t place) {
-    const std::vector<json> all = places(place);
+  /// Only what the first effects hang on matters from now on.
+  std::vector<OpSequence> cut_after(size_t effects) {
+    matters_ = run_.record->that_matter_to(effects);
+    std::vector<OpSequence> sequences;
+    for (const Bytes& each : talk_.exchange(sequence_of(*run_.record, matters_).bytes()))
+      sequences.push_back(OpSequence::from_bytes(each));
+    return sequences;
+  }
+
+  /// Some ranks are through, and others go on: with what? With the first operator behind the next effect that a rank which is
+  /// through did not run.
+  std::vector<json> lacked(const CommonEffects& effects) {
+    const auto ran = talk_.exchange_json(names_of_all(*run_.record));
+    const auto first = std::ranges::find(effects.through, true) - effects.through.begin();
+    if (effects.through[index_of(own_rank())]) return talk_.exchange_json(nullptr);
+    matters_ = run_.record->that_matter_to(effects.count + 1);
+    return places(first_not_in(*run_.record, matters_, ran[static_cast<size_t>(first)].get<std::vector<uint64_t>>()));
+  }
+
+  Finding other_operators(const std::vector<json>& all) {
     std::vector<std::string> who;
     for (const json& each : all)
       who.push_back(each.is_null() ? ""
                                    : each.at("name").get<std::string>() + "|" + each.at("node").get<std::string>());
     const Vote vote = vote_on(ranks_, who);
-    const size_t first = index_of(vote.at_fault.ranks().front());
-    Finding finding = finding_at(all[first], "op_mismatch", "order", options_);
-    if (all[first].is_null())
-      for (const json& each : all)
-        if (!each.is_null()) finding = finding_at(each, "op_mismatch", "order", options_);
+    const json& first = all[index_of(vote.at_fault.ranks().front())];
+    const json& known = *std::ranges::find_if(all, [](const json& each) { return !each.is_null(); });
+    Finding finding = finding_at(first.is_null() ? known : first, "op_mismatch", "order", options_);
     take(finding, vote);
     std::vector<std::string> texts;
     std::vector<std::string> told;
@@ -98,8 +118,8 @@ class RankComparison {
                                         : (same.size() == 1 ? "runs " : "run ") + op_text(all[i])) +
                       (where.empty() ? "" : " at " + where));
     }
-    finding.message =
-        fmt::format("ranks part at operator {} of those that count: {}", place + 1, fmt::join(texts, ", "));
+    finding.message = fmt::format("ranks part at operator {} of those that count: {}", known.at("place").get<size_t>(),
+                                  fmt::join(texts, ", "));
     return finding;
   }
 
@@ -181,7 +201,8 @@ class RankComparison {
     finding.verdict = "ok";
     finding.ranks = ranks_;
     finding.step = options_.step();
-    finding.message = fmt::format("{} run in step: {} operators", ranks_.words(), sequences[0].ops.size());
+    finding.message = fmt::format("{} run in step{}: {} operators", ranks_.words(),
+                                  options_.cut_short() ? " as far as all of them came" : "", sequences[0].ops.size());
     if (partings.input) {
       const std::vector<json> all = places(*partings.input);
       size_t index = 0;
@@ -202,6 +223,17 @@ class RankComparison {
     if (left_out > 0)
       finding.message += fmt::format("; {} operators beyond the first {} were not compared (max_operators)", left_out,
                                      options_.max_operators());
+    return finding;
+  }
+
+  Finding nothing_to_compare() const {
+    Finding finding;
+    finding.inspector = "lockstep";
+    finding.verdict = "unsupported";
+    finding.ranks = ranks_;
+    finding.step = options_.step();
+    finding.message =
+        fmt::format("nothing to compare on {}: not all came to a backward, a collective or an update", ranks_.words());
     return finding;
   }
 
@@ -233,6 +265,7 @@ class RankComparison {
   const TensorNames& names_;
   const LockstepOptions& options_;
   const RankSet ranks_;
+  std::vector<uint32_t> matters_;
   std::vector<bool> differs_;
 };
 
@@ -251,7 +284,7 @@ Report compare_ranks(const Recording& run, const TensorNames& names, const Locks
       sequences.assign(1, run.sequence);
     else
       for (const Bytes& each : talk.exchange(run.sequence.bytes())) sequences.push_back(OpSequence::from_bytes(each));
-    return comparison.findings(sequences);
+    return std::vector<Finding>{comparison.finding(std::move(sequences))};
   });
 }
 

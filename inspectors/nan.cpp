@@ -235,4 +235,6 @@ Report end_nan_trace(const TensorNames& names, const NanOptions& options) {
   return finish(*run, names, options, "inspect::end_nan_trace");
 }
 
+void drop_nan_trace() { running.reset(); }
+
 }  // namespace lockstep::inspect

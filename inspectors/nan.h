@@ -103,6 +103,8 @@ Report replay(Step&& step, State&&... state) {
 /// a rank that is not among the options', the report is empty.
 void begin_nan_trace();
 Report end_nan_trace(const TensorNames& names, const NanOptions& options = {});
+/// Ends the trace, and says nothing of it. Local.
+void drop_nan_trace();
 
 /// The names of modules, holders and wrappers among `objects`, in the order and under the names given: what the session's
 /// magics pass on. Other objects have none.

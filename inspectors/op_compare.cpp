@@ -24,6 +24,10 @@ bool all_equal(const std::vector<OpSequence>& runs, size_t place, Get&& get) {
                      [&](const OpSequence& run) { return get(run.ops[place]) == get(runs[0].ops[place]); });
 }
 
+uint64_t name_of(const OpRecord& record, const OpEntry& entry) {
+  return add(text_hash(record.text(entry.name)), text_hash(record.text(entry.node)));
+}
+
 json describe_mark(const OpRecord& record, const OpMark& mark, const TensorNames& names) {
   json result = {{"kind", static_cast<int>(mark.kind)},
                  {"argument", mark.argument},
@@ -68,7 +72,7 @@ OpSequence sequence_of(const OpRecord& record, const std::vector<uint32_t>& matt
   for (const uint32_t number : matters) {
     const OpEntry& entry = record.entries()[number];
     OpSequence::Op op;
-    op.name = add(text_hash(record.text(entry.name)), text_hash(record.text(entry.node)));
+    op.name = name_of(record, entry);
     for (size_t i = 0; i < entry.inputs; ++i) {
       const OpMark& mark = record.inputs(entry)[i];
       if (mark.kind == OpMark::Kind::kGenerator) {
@@ -87,10 +91,43 @@ OpSequence sequence_of(const OpRecord& record, const std::vector<uint32_t>& matt
     }
     op.flags = (entry.grad ? OpSequence::kGrad : 0) | (entry.engine ? OpSequence::kEngine : 0) |
                (entry.random ? OpSequence::kRandom : 0) | (entry.collective ? OpSequence::kCollective : 0) |
-               (entry.writes_parameter ? OpSequence::kWritesParameter : 0) | (entry.unread ? OpSequence::kUnread : 0);
+               (entry.writes_parameter ? OpSequence::kWritesParameter : 0) | (entry.unread ? OpSequence::kUnread : 0) |
+               (entry.is_effect() ? OpSequence::kEffect : 0);
     sequence.ops.push_back(op);
   }
   return sequence;
+}
+
+CommonEffects common_effects(const std::vector<OpSequence>& runs) {
+  std::vector<std::vector<uint64_t>> names;
+  for (const OpSequence& run : runs) {
+    names.emplace_back();
+    for (const OpSequence::Op& op : run.ops)
+      if (op.flags & OpSequence::kEffect) names.back().push_back(op.name);
+  }
+  CommonEffects result;
+  const auto ends = [&](const auto& each) { return each.size() == result.count; };
+  const auto as_first = [&](const auto& each) { return each[result.count] == names[0][result.count]; };
+  while (std::ranges::none_of(names, ends) && std::ranges::all_of(names, as_first)) ++result.count;
+  result.all = std::ranges::all_of(names, ends);
+  for (const auto& each : names) result.through.push_back(!result.all && ends(each));
+  return result;
+}
+
+std::vector<uint64_t> names_of_all(const OpRecord& record) {
+  std::vector<uint64_t> result;
+  for (const OpEntry& entry : record.entries()) result.push_back(name_of(record, entry));
+  return result;
+}
+
+size_t first_not_in(const OpRecord& record, const std::vector<uint32_t>& matters, const std::vector<uint64_t>& ran) {
+  auto next = ran.begin();
+  for (size_t place = 0; place < matters.size(); ++place) {
+    next = std::find(next, ran.end(), name_of(record, record.entries()[matters[place]]));
+    if (next == ran.end()) return place;
+    ++next;
+  }
+  return matters.size() - 1;
 }
 
 Partings find_partings(const std::vector<OpSequence>& runs) {
@@ -145,6 +182,7 @@ json describe_place(const OpRecord& record, const std::vector<uint32_t>& matters
                  {"forward", entry.forward >= 0 ? record.text(record.entries()[static_cast<size_t>(entry.forward)].name)
                                                 : std::string()},
                  {"number", matters[place] + 1},
+                 {"place", place + 1},
                  {"engine", entry.engine},
                  {"grad", entry.grad},
                  {"where", describe_call_site(record.site(entry.site))},

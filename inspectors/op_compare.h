@@ -20,7 +20,15 @@ struct OpSequence {
     uint64_t flags = 0;  // kGrad, …
     bool operator==(const Op&) const = default;
   };
-  enum Flags : uint64_t { kGrad = 1, kEngine = 2, kRandom = 4, kCollective = 8, kWritesParameter = 16, kUnread = 32 };
+  enum Flags : uint64_t {
+    kGrad = 1,
+    kEngine = 2,
+    kRandom = 4,
+    kCollective = 8,
+    kWritesParameter = 16,
+    kUnread = 32,
+    kEffect = 64
+  };
 
   std::vector<Op> ops;
   int64_t left_out = 0;
@@ -43,6 +51,15 @@ struct Partings {
   std::optional<size_t> first_fault() const;
 };
 
+/// How far the runs have the same effects (OpEntry::is_effect), in order.
+struct CommonEffects {
+  size_t count = 0;
+  std::vector<bool> through;  // by run: it has no more than these, and others have
+  bool all = true;  // none has more
+};
+
+CommonEffects common_effects(const std::vector<OpSequence>& runs);
+
 OpSequence sequence_of(const OpRecord& record, const std::vector<uint32_t>& matters);
 Partings find_partings(const std::vector<OpSequence>& runs);
 
@@ -50,6 +67,11 @@ Partings find_partings(const std::vector<OpSequence>& runs);
 /// `differs`: whether the outputs at a place differ between runs, to tell where a difference came from.
 nlohmann::json describe_place(const OpRecord& record, const std::vector<uint32_t>& matters, size_t place,
                               const TensorNames& names, const std::vector<bool>& differs);
+
+/// By name, every operator that ran.
+std::vector<uint64_t> names_of_all(const OpRecord& record);
+/// The first place (among those of `matters`) whose operator is not in `ran` behind those before it; the last one otherwise.
+size_t first_not_in(const OpRecord& record, const std::vector<uint32_t>& matters, const std::vector<uint64_t>& ran);
 
 /// By place: whether outputs differ.
 std::vector<bool> outputs_that_differ(const std::vector<OpSequence>& runs, size_t common);

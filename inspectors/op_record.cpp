@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <limits>
 #include <mutex>
 #include <optional>
@@ -259,15 +260,21 @@ void OpRecord::write(const at::Tensor& tensor, int32_t entry, bool unset) {
 }
 
 std::vector<uint32_t> OpRecord::that_matter() const {
+  if (std::any_of(entries_.begin(), entries_.end(), std::mem_fn(&OpEntry::is_effect)))
+    return that_matter_to(entries_.size());
+  std::vector<uint32_t> result;
+  for (size_t i = 0; i < entries_.size(); ++i)
+    if (!entries_[i].hook) result.push_back(static_cast<uint32_t>(i));
+  return result;
+}
+
+std::vector<uint32_t> OpRecord::that_matter_to(size_t effects) const {
   std::vector<bool> matters(entries_.size(), false);
-  const auto is_effect = [](const OpEntry& entry) {
-    return entry.writes_parameter || entry.collective || (entry.engine && entry.node != 0);
-  };
-  const bool any = std::any_of(entries_.begin(), entries_.end(), is_effect);
+  for (size_t i = 0; i < entries_.size() && effects > 0; ++i)
+    if (entries_[i].is_effect()) matters[i] = true, --effects;
   for (size_t i = entries_.size(); i-- > 0;) {
-    const OpEntry& entry = entries_[i];
-    matters[i] = matters[i] || !any || is_effect(entry);
     if (!matters[i]) continue;
+    const OpEntry& entry = entries_[i];
     if (entry.forward >= 0) matters[static_cast<size_t>(entry.forward)] = true;
     for (size_t k = 0; k < entry.inputs; ++k)
       if (const int32_t from = inputs(entry)[k].from; from >= 0) matters[static_cast<size_t>(from)] = true;

@@ -36,6 +36,8 @@ struct OpEntry {
   bool after_parameter = false, engine = false, grad = false, random = false, collective = false, hook = false;
   bool writes_parameter = false;
   bool unread = false;  // it reads what has no memory to look at: sparse rows, another library's layout
+  /// Whether the outcome of a step hangs on it by itself: it writes a parameter, it is a collective, or autograd's own.
+  bool is_effect() const { return writes_parameter || collective || (engine && node != 0); }
 };
 
 class OpRecord : public OpObserver {
@@ -59,6 +61,8 @@ class OpRecord : public OpObserver {
   /// that these read from. Without any of these every operator. What one rank does on the side (a number that it prints, an
   /// accuracy) is not among them; nor is what hooks do around a reduction, whose time is not fixed.
   std::vector<uint32_t> that_matter() const;
+  /// Those that the first `effects` of what writes parameters, autograd and collectives hang on.
+  std::vector<uint32_t> that_matter_to(size_t effects) const;
 
  private:
   struct Notes;

@@ -19,6 +19,12 @@ struct MagicCall {
   int line = 1;                               // where the magic stands in the cell
 };
 
+/// How far a cell came, for what runs behind it.
+struct CellEnd {
+  bool began = false;  // whether C++ of it ran on any rank
+  RankSet whole;  // ranks that ran all of it
+};
+
 /// How a cell magic changes the way in which the rest of its cell is run.
 struct CellSettings {
   std::optional<RankSet> ranks;
@@ -29,7 +35,7 @@ struct CellSettings {
   /// C++ that runs on the cell's ranks before the cell, and behind it whatever came of it: the second is asked for then, so
   /// that it can speak of names that the cell has defined.
   std::string before;
-  std::function<std::string(const CellSettings&)> behind;
+  std::function<std::string(const CellSettings&, const CellEnd&)> behind;
   /// Runs the cell's body in its own way, instead of all that.
   std::function<void(const CellSettings&)> run;
 };

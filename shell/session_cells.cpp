@@ -28,6 +28,15 @@ class Watched {
   int fd_;
 };
 
+/// Takes in what came of a part of a cell.
+void note_end(CellEnd& end, const CodeResult& part) {
+  RankSet whole;
+  for (const auto& [rank, status] : part.rank_status)
+    if (status == "ok") whole.insert(rank);
+  end.whole = end.began ? end.whole & whole : whole;
+  end.began = end.began || !part.rank_status.empty();
+}
+
 }  // namespace
 
 CellOutcome Session::Impl::run(const std::string& text, const std::string& title) {
@@ -94,6 +103,7 @@ void Session::Impl::run_parts(RunningCell& cell, CellOutcome& outcome) {
   try {
     run_parts_between(cell, parsed, outcome);
   } catch (const UsageError&) {
+    cell.end.whole = {};
     run_behind(cell);
     throw;
   }
@@ -105,7 +115,7 @@ void Session::Impl::run_behind(RunningCell& cell) {
   if (!cell.settings.behind || cell.status == "waiting") return;
   CellSettings settings = cell.settings;
   settings.ranks = settings.ranks.value_or(target_ranks()) & (live_ranks() - busy_ranks());
-  if (!settings.ranks->empty()) run_code(cell.settings.behind(settings), settings, 1);
+  if (!settings.ranks->empty()) run_code(cell.settings.behind(settings, cell.end), settings, 1);
 }
 
 void Session::Impl::run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome) {
@@ -116,13 +126,16 @@ void Session::Impl::run_parts_between(RunningCell& cell, const ParsedCell& parse
       const CodeResult result = run_code(part.code, cell.settings, 1);
       total.compile_ms += result.compile_ms;
       for (const auto& [rank, ms] : result.run_ms) total.run_ms[rank] += ms;
+      note_end(cell.end, result);
     } else {
       MagicCall call{*this, part.magic.arguments, {}, part.magic.line};
       const CellOutcome told = registry.find(part.magic.name, false).line(call);
       if (cell.status == "ok") cell.status = told.status;
       outcome.exit_requested = outcome.exit_requested || told.exit_requested;
     }
-    if (cell.status != "ok" || outcome.exit_requested) break;
+    if (cell.status == "ok" && !outcome.exit_requested) continue;
+    if (&part != &parsed.parts.back()) cell.end.whole = {};
+    break;
   }
   if (cell.settings.time && parsed.has_code()) {
     TimeReport report = time_report(total);

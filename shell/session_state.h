@@ -19,6 +19,7 @@ struct RunningCell {
   std::string title, text;
   int64_t number = 0;                          // 0 until C++ of it runs
   CellSettings settings;
+  CellEnd end;
   CellEvent event;
   std::string status = "ok";
 };

@@ -1,6 +1,8 @@
 // %%lockstep: the first operator at which ranks part, or at which a rank does not repeat itself.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "protocol/error.h"
 #include "shell/inspector_magic.h"
 #include "shell/magic_arguments.h"
@@ -38,9 +40,14 @@ void lockstep_cell(MagicCall& call, CellSettings& settings) {
     return;
   }
   settings.before = "inspect::begin_lockstep();";
-  settings.behind = [&session = call.session](const CellSettings& ran) {
-    return fmt::format("inspect::end_lockstep({}, {});", object_list(session, *ran.ranks, "inspect::NameList"),
-                       options_of(*ran.ranks));
+  settings.behind = [&session = call.session](const CellSettings& ran, const CellEnd& end) {
+    if (!end.began) return std::string("inspect::drop_lockstep();");
+    // Ranks that threw or were freed would only be said to lack what they did not come to. Where hardly any came to the end,
+    // all are compared as far as they came.
+    const RankSet whole = *ran.ranks & end.whole;
+    const bool cut_short = whole.size() < std::min<size_t>(ran.ranks->size(), 2);
+    return fmt::format("inspect::end_lockstep({}, {}{});", object_list(session, *ran.ranks, "inspect::NameList"),
+                       options_of(cut_short ? *ran.ranks : whole), cut_short ? ".cut_short(true)" : "");
   };
 }
 

@@ -40,7 +40,8 @@ CellOutcome nan_line(MagicCall& call) {
 void nan_cell(MagicCall& call, CellSettings& settings) {
   if (!call.arguments.empty()) throw UsageError("%%nan takes nothing: it is for the lines below");
   settings.before = "inspect::begin_nan_trace();";
-  settings.behind = [&session = call.session](const CellSettings& ran) {
+  settings.behind = [&session = call.session](const CellSettings& ran, const CellEnd& end) {
+    if (!end.began) return std::string("inspect::drop_nan_trace();");
     return fmt::format("inspect::end_nan_trace({}, inspect::NanOptions().ranks({}));",
                        object_list(session, *ran.ranks, "inspect::NameList"), cxx_ranks(*ran.ranks));
   };

@@ -41,6 +41,35 @@ auto y = torch::ones({3}).set_requires_grad(true);
 auto z = rank == 1 ? y.exp() : y.sin();
 z.sum().backward();
 
+// %% rank 1 threw: the others are compared tags=["raises-exception"]
+%%lockstep
+auto w = torch::ones({3}).set_requires_grad(true);
+(w * 2).sum().backward();
+if (rank == 1) throw std::runtime_error("only here");
+w.detach().sub_(w.grad());
+
+// %% all threw: they are compared as far as they came tags=["raises-exception", "expects-finding=lockstep:mismatch"]
+%%lockstep
+(w * 2).sum().backward();
+if (rank == 1) throw std::runtime_error("here");
+(w * 3).sum().backward();
+throw std::runtime_error("there");
+
+// %% rank 1 threw before it did anything tags=["raises-exception"]
+%%lockstep
+auto v = w * 2;
+if (rank == 1) throw std::runtime_error("here");
+v.sum().backward();
+throw std::runtime_error("there");
+
+// %% not compiled tags=["raises-exception"]
+%%lockstep
+nothing_of_that_name;
+
+// %% nor here tags=["raises-exception"]
+%%nan
+nothing_of_that_name;
+
 // %% it repeats itself
 %%lockstep --self
 optimizer.zero_grad();
