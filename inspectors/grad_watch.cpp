@@ -12,6 +12,7 @@
 
 #include "inspectors/fingerprint_kernels.h"
 #include "inspectors/parameter_trace.h"
+#include "inspectors/step_reductions.h"
 
 namespace lockstep::inspect {
 
@@ -40,6 +41,7 @@ class GradObserver : public std::enable_shared_from_this<GradObserver> {
     at::Tensor tensor;
     int64_t step = 0;  // in which its gradient came last
     uint64_t trace = 0;  // of the parameter then
+    uint64_t collectives = 0;  // that had begun then
     GradientSeen last;
     std::vector<Hash> hashes, hashes_before;  // of each micro-batch of this step and of the one before
     bool same = false;  // all of this step's are those of the one before
@@ -179,6 +181,7 @@ void GradObserver::saw(size_t place) {
     observed.step = step_;
   }
   observed.trace = trace_of(observed.tensor);
+  observed.collectives = collectives_so_far();
   observed.last.mark = gradient_fingerprints({gradient})[0];
   observed.last.sketch = sketch_of(gradient);
   const size_t micro_batch = observed.hashes.size();
@@ -203,6 +206,7 @@ void GradObserver::tell(const GradientSubject& subject, GradientsSeen& seen, std
     GradientSeen last = observed.last;
     last.same_for = observed.same ? observed.same_before + 1 : 0;
     last.stepped = trace_of(observed.tensor) != observed.trace;
+    last.collective_since = collectives_so_far() != observed.collectives;
     seen.gradients[i] = last;
   }
 }

@@ -30,6 +30,7 @@ struct GradientSeen {
   Sketch sketch{};
   int64_t same_for = 0;  // steps in a row in which it was, bit for bit, what it had been in the step before
   bool stepped = false;  // the parameter has been changed since: an optimizer has used the gradient
+  bool collective_since = false;  // this rank has begun a collective since: what is there now may be reduced
 };
 
 /// What an observer knows of a whole model.

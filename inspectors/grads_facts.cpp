@@ -54,6 +54,10 @@ RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& pl
       each.before = {.present = true, .mark = last.mark, .sketch = last.sketch};
       each.same_for = last.same_for;
       each.stepped = last.stepped;
+      // Unscaled, clipped or spoilt by hand: that is what a reduction would begin with. Zeros after a step are cleared ones.
+      each.changed = each.now.present && each.now.mark.hash != last.mark.hash && !last.collective_since &&
+                     !(last.stepped && each.now.zero());
+      if (each.changed) each.before = each.now;
     }
     facts.parameters.push_back(std::move(each));
   }
@@ -63,7 +67,7 @@ RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& pl
 void to_json(json& value, const RankFacts& facts) {
   json parameters = json::array();
   for (const ParameterFacts& each : facts.parameters)
-    parameters.push_back({packed(each.now), packed(each.before), each.same_for, each.stepped});
+    parameters.push_back({packed(each.now), packed(each.before), each.same_for, each.stepped, each.changed});
   value = {{"watched", facts.watched},
            {"steps", facts.steps},
            {"sync_wanted", facts.sync_wanted},
@@ -75,8 +79,11 @@ void from_json(const json& value, RankFacts& facts) {
   value.at("steps").get_to(facts.steps);
   value.at("sync_wanted").get_to(facts.sync_wanted);
   for (const json& each : value.at("parameters"))
-    facts.parameters.push_back(
-        {.now = unpacked(each.at(0)), .before = unpacked(each.at(1)), .same_for = each.at(2), .stepped = each.at(3)});
+    facts.parameters.push_back({.now = unpacked(each.at(0)),
+                                .before = unpacked(each.at(1)),
+                                .same_for = each.at(2),
+                                .stepped = each.at(3),
+                                .changed = each.at(4)});
 }
 
 }  // namespace lockstep::inspect

@@ -22,9 +22,10 @@ struct GradFacts {
 /// Of one parameter on one rank.
 struct ParameterFacts {
   GradFacts now;
-  GradFacts before;  // the reduction, as an observer saw it in the last step
+  GradFacts before;  // the reduction: as an observer saw it in the last step, or what the program has made of it since
   int64_t same_for = 0;
   bool stepped = false;
+  bool changed = false;  // since backward, and before any collective: `before` is what is there now
 };
 
 /// Of one rank.

@@ -43,6 +43,13 @@ bool GradsFindings::stepped() const {
   return false;
 }
 
+bool GradsFindings::changed() const {
+  for (const RankFacts& rank : facts_)
+    for (const ParameterFacts& each : rank.parameters)
+      if (each.changed) return true;
+  return false;
+}
+
 Finding GradsFindings::finding(Severity severity, const char* verdict, const char* kind, const RankSet& ranks) const {
   Finding found;
   found.severity = severity;

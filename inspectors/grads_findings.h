@@ -47,6 +47,7 @@ class GradsFindings {
   bool all_watched() const;
   bool compares_before() const;
   bool stepped() const;
+  bool changed() const;
   Finding finding(Severity severity, const char* verdict, const char* kind, const RankSet& ranks) const;
   FindingTensor tensor(size_t parameter) const;
   RankSet ranks_where(const std::vector<bool>& places) const;

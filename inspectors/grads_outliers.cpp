@@ -65,11 +65,16 @@ void GradsFindings::outliers() {
   const bool before = compares_before();
   std::vector<double> totals;
   for (size_t r = 0; r < ranks_.size(); ++r) totals.push_back(total_norm(r, before));
-  // A rank without any gradient, or with zeros alone, was told of.
+  const auto finite = [&](size_t r) {
+    for (size_t p = 0; p < parameters_.size(); ++p)
+      if (const GradFacts& facts = of(r, p, before); facts.mark.nan_count + facts.mark.inf_count > 0) return false;
+    return true;
+  };
+  // A rank without any gradient, with zeros alone, or with NaN or Inf was told of.
   std::vector<size_t> places;
   std::vector<double> norms;
   for (size_t r = 0; r < totals.size(); ++r)
-    if (totals[r] > 0) places.push_back(r), norms.push_back(totals[r]);
+    if (totals[r] > 0 && finite(r)) places.push_back(r), norms.push_back(totals[r]);
   if (places.size() < 2) return;
   const double whole = median(norms);
 

@@ -110,8 +110,8 @@ void GradsFindings::not_finite(bool before) {
       tell(
           ranks, parameters,
           fmt::format("{} in {} {}", what, in_how_many(parameters.size()),
-                      options_.local() ? fmt::format("that backward left on {}", ranks.words())
-                      : known          ? fmt::format("since backward on {}, before anything was reduced", ranks.words())
+                      options_.local() && !changed() ? fmt::format("that backward left on {}", ranks.words())
+                      : known ? fmt::format("since backward on {}, before anything was reduced", ranks.words())
                               : fmt::format("on {}; which rank brought it in is known where inspect::watch_grads is on",
                                             ranks.words())));
     }
@@ -119,8 +119,8 @@ void GradsFindings::not_finite(bool before) {
       const RankSet ranks(list);
       tell(ranks, parameters,
            fmt::format(
-               "{} in {} on {}, although every rank's own was finite: it came with the reduction (an overflow of "
-               "the sum?) or after it",
+               "{} in {} on {}, although every rank's own was finite after backward: it came later, with the reduction "
+               "(an overflow of the sum?), before it or after it",
                what, in_how_many(parameters.size()), ranks.words()));
     }
   }

@@ -372,7 +372,37 @@ TEST(Grads, AnOverflowOfTheReductionIsToldFromOneOfARank) {
     const auto watching = watch_grads(parameter);
     (parameter * 3e38).sum().backward();
     dist::all_reduce(parameter.grad());
-    expect_one(grads(parameter, quickly()), "inf", RankSet::all(2), "although every rank's own was finite");
+    expect_one(grads(parameter, quickly()), "inf", RankSet::all(2),
+               "although every rank's own was finite after backward");
+  });
+}
+
+TEST(Grads, WhatTheProgramHasMadeOfAGradientIsLookedAtUntilACollectiveBegins) {
+  spawn_ranks(3, [](int rank, int) {
+    const torch::Tensor parameter = torch::zeros({4}).requires_grad_(true);
+    const auto watching = watch_grads(parameter);
+    const auto pass = [&] {
+      parameter.mutable_grad() = torch::Tensor();
+      (parameter * (1024.0 + rank)).sum().backward();
+    };
+    pass();
+    if (rank != 2) parameter.mutable_grad().div_(1024);  // the loss scale
+    expect_one(grads(parameter, quickly().local(true)), "outlier", RankSet{2}, "norm", Severity::note);
+    pass();
+    if (rank == 1) parameter.mutable_grad().fill_(INFINITY);
+    expect_one(grads(parameter, quickly().local(true)), "inf", RankSet{1},
+               "since backward on rank 1, before anything was reduced");
+    // No outlier besides, though the norm of what is finite is another one.
+    const std::vector<torch::Tensor> both = {parameter, torch::ones({4}).requires_grad_(true)};
+    const auto watching_both = watch_grads(both);
+    pass();
+    (both[1] * 1024).sum().backward();
+    if (rank == 1) parameter.mutable_grad().fill_(INFINITY);
+    expect_one(grads(both, quickly().local(true)), "inf", RankSet{1}, "Inf in 1 of 2 gradients since backward");
+    // A reduction has begun: what backward left is what there was before it.
+    pass();
+    dist::all_reduce(parameter.mutable_grad());
+    expect_one(grads(parameter, quickly().local(true)), "ok", RankSet::all(3), "sane", Severity::note);
   });
 }
 
