@@ -1,9 +1,12 @@
 // The sentinel: it looks at what backward and the optimizer have in the cache anyway.
 #include <fmt/format.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <chrono>
 #include <map>
+#include <set>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
@@ -113,9 +116,28 @@ class Sentinel : public OpObserver {
     losses_.clear();
   }
 
-  int64_t step() const {
+  /// The wrapper's, where the parameter belongs to one.
+  int64_t step(const at::Tensor& parameter) const {
+    const TensorName* name = parameter.defined() ? names_.find(parameter) : nullptr;
+    if (const auto steps = name ? name->steps() : std::nullopt) return *steps;
     if (const int64_t counted = counted_steps(); counted > 0) return counted + (backward_seen_ ? 1 : 0);
     return status_.steps + (backward_seen_ ? 1 : 0);
+  }
+
+  /// Some parameter that the running node's gradients go to and that has a name; none out of backward.
+  at::Tensor a_parameter_behind() const {
+    std::vector<torch::autograd::Node*> left = {torch::autograd::get_current_node().get()};
+    std::set<torch::autograd::Node*> seen = {nullptr};
+    while (!left.empty()) {
+      torch::autograd::Node* node = left.back();
+      left.pop_back();
+      if (!seen.insert(node).second) continue;
+      if (const auto* accumulator = dynamic_cast<const torch::autograd::AccumulateGrad*>(node);
+          accumulator && names_.find(accumulator->variable))
+        return accumulator->variable;
+      for (const auto& edge : node->next_edges()) left.push_back(edge.function.get());
+    }
+    return {};
   }
 
   std::string name_of(const at::Tensor& parameter) const {
@@ -165,7 +187,7 @@ class Sentinel : public OpObserver {
     finding.verdict = bad.nan > 0 ? "nan" : "inf";
     finding.kind = phase;
     finding.ranks = ranks;
-    finding.step = step();
+    finding.step = step(parameter.defined() ? parameter : a_parameter_behind());
     if (parameter.defined()) {
       FindingTensor tensor = finding_tensor(name_of(parameter), values.defined() ? values : parameter);
       tensor.count = bad.nan > 0 ? bad.nan : bad.inf;

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -15,6 +17,10 @@ struct TensorName {
   std::string object;  // "net"
   std::string name;  // "layer0.up.weight"
   std::string kind;  // "parameter", "buffer", "tensor"
+  std::weak_ptr<const torch::nn::Module> wrapped;  // the module that a wrapper lives around, where one does
+
+  /// Of the wrapper; nothing without one.
+  std::optional<int64_t> steps() const;
 
   /// "layer0.up": the module that it belongs to; the object itself for a parameter of its own; empty for a bare tensor.
   std::string module() const;
@@ -22,7 +28,7 @@ struct TensorName {
 
 class TensorNames {
  public:
-  /// Parameters and buffers of a module. What is known already keeps its name.
+  /// Parameters and buffers of a module. What is known already keeps its name, and learns of its wrapper.
   void learn(const std::string& object, const torch::nn::Module& module);
   void learn(const std::string& name, const at::Tensor& tensor);
   /// By identity (at::Tensor::unsafeGetTensorImpl); null where it has no name.

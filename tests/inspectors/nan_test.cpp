@@ -396,6 +396,43 @@ TEST(NanWatch, names_rank_parameter_and_step_before_the_reduction) {
   EXPECT_EQ(finding.tensors.at(0).name, "second.bias");
 }
 
+// Of the watch's own there have been fewer: it began later.
+TEST(NanWatch, counts_steps_as_the_wrapper_does) {
+  const Published published;
+  spawn_ranks(2, [](int rank, int) {
+    auto net = ddp::DistributedDataParallel(std::make_shared<Net>());
+    torch::optim::SGD optimizer(net.parameters(), 0.1);
+    const auto train = [&](bool bad) {
+      net.zero_grad();
+      auto out = net(input());
+      if (rank == 1 && bad) out = out + (out.detach().sub(out) * 0).sqrt().mean();
+      out.square().mean().backward();
+      optimizer.step();
+    };
+    for (int step = 1; step <= 4; ++step) train(false);
+    const auto watching = nan_watch(net);
+    train(false);
+    train(true);
+    EXPECT_EQ(net.steps(), 6);
+  });
+  ASSERT_EQ(published.findings().size(), 1U);
+  EXPECT_EQ(published.findings()[0].kind, "backward");
+  EXPECT_EQ(published.findings()[0].step, 6);
+}
+
+TEST(NanWatch, counts_the_step_of_a_loss_as_the_wrapper_does) {
+  const Published published;
+  spawn_ranks(2, [](int rank, int) {
+    auto net = ddp::DistributedDataParallel(std::make_shared<Net>());
+    for (int step = 1; step <= 2; ++step) net(input()).mean().backward();
+    const auto watching = nan_watch(net);
+    (net(input()).mean() * (rank == 1 ? NAN : 1)).backward();
+  });
+  ASSERT_EQ(published.findings().size(), 1U);
+  EXPECT_EQ(published.findings()[0].kind, "forward");
+  EXPECT_EQ(published.findings()[0].step, 3);
+}
+
 TEST(NanWatch, names_the_loss) {
   const Published published;
   auto weight = torch::ones({3}).set_requires_grad(true);
