@@ -381,6 +381,20 @@ TEST(Lockstep, state_that_was_not_given_is_a_note) {
   EXPECT_EQ(only_finding(lockstep([&] { hidden.add_(1).mul(2).sum(); }, hidden)).verdict, "ok");
 }
 
+TEST(Lockstep, ranks_that_a_note_reaches_through_a_reduction_have_none) {
+  spawn_ranks(3, [](int rank, int) {
+    auto net = std::make_shared<Net>();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    double hidden = 0;
+    const Report report =
+        lockstep([&] { train(*net, optimizer, input() * (rank == 2 ? ++hidden : 1)); }, net, optimizer, patiently());
+    const Finding& finding = only_finding(report);
+    EXPECT_EQ(finding.severity, Severity::note) << report;
+    EXPECT_EQ(finding.ranks, RankSet{2});
+    EXPECT_THAT(finding.message, HasSubstr("not in the state that was given"));
+  });
+}
+
 TEST(Lockstep, only_so_many_operators_are_kept) {
   const Report report = lockstep(
       [] {
