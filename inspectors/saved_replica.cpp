@@ -112,7 +112,7 @@ Subject saved_replica(const std::string& path) {
   } catch (const std::exception& error) {
     std::string text = error.what();
     if (text.find("central directory") != std::string::npos)  // which stands at a zip file's end
-      text = "its end is missing: was the job that wrote it, or a copy of it, cut off?";
+      text = "its end is missing, as when the job that wrote it, or a copy of it, was cut off";
     throw dist::ArgumentError(fmt::format(
         "'{}' can't be read as a saved replica: {}. Files of torch::save can be, and of Python's torch.save", path,
         text.substr(0, text.find('\n'))));

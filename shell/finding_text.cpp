@@ -76,8 +76,12 @@ std::string finding_text(const Finding& finding, const Screen& screen, size_t mo
   }
   for (size_t i = 0; i < shown; ++i) {
     const std::vector<std::string> rest = facts(finding.tensors[i], screen);
-    std::string row =
-        "    " + padded(names[i], name_width) + "  " + (rest.empty() ? kinds[i] : padded(kinds[i], kind_width));
+    // Nothing but a name: of the first the message has told all.
+    if (i == 0 && kinds[i].empty() && rest.empty() && finding.message.find(names[i]) != std::string::npos) continue;
+    const std::string row =
+        kinds[i].empty() && rest.empty()
+            ? "    " + names[i]
+            : "    " + padded(names[i], name_width) + "  " + (rest.empty() ? kinds[i] : padded(kinds[i], kind_width));
     const std::string wide = row + (rest.empty() ? "" : fmt::format("   {}", fmt::join(rest, "   ")));
     if (screen.width == 0 || text_width(wide) < screen.width) {
       text += wide + "\n";

@@ -253,7 +253,7 @@ void Renderer::draw_error(const ErrorEvent& error) {
   drawn_ += error.root_cause ? message : painted_lines(screen_, Style::dim, message);
   if (!error.root_cause) return;  // where the others stood when it reached them is no news
   const std::string indent = "      ";
-  for (const std::string& frame : frames_to_draw(error.stack)) {
+  for (const std::string& frame : without_repeats(frames_to_draw(error.stack), signs(screen_).dots)) {
     const int columns = screen_.width > 0 ? std::max(20, screen_.width - 1 - static_cast<int>(indent.size())) : 0;
     const bool fits = columns == 0 || text_width(frame) <= columns;
     const std::string dots = signs(screen_).dots;

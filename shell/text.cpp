@@ -1,5 +1,7 @@
 #include "shell/text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -131,6 +133,26 @@ std::string_view fitting(std::string_view text, int columns) {
     return true;
   });
   return text.substr(0, end);
+}
+
+std::vector<std::string> without_repeats(const std::vector<std::string>& lines, std::string_view dots) {
+  constexpr size_t kLongest = 4, kLeast = 3;
+  std::vector<std::string> result;
+  for (size_t at = 0; at < lines.size();) {
+    size_t length = 1, times = 1;
+    for (size_t each = 1; each <= kLongest && times < kLeast; ++each) {
+      size_t end = at + each;
+      while (end < lines.size() && lines[end] == lines[end - each]) ++end;
+      if ((end - at) / each >= kLeast) length = each, times = (end - at) / each;
+    }
+    const auto first = lines.begin() + static_cast<std::ptrdiff_t>(at);
+    result.insert(result.end(), first, first + static_cast<std::ptrdiff_t>(length));
+    if (times > 1)
+      result.push_back(length == 1 ? fmt::format("{} {} times more", dots, times - 1)
+                                   : fmt::format("{} these {} lines {} times more", dots, length, times - 1));
+    at += length * times;
+  }
+  return result;
 }
 
 std::vector<std::string_view> lines_of(std::string_view text) {

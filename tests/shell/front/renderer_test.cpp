@@ -200,6 +200,21 @@ TEST(Renderer, TheRootCauseComesLast) {
             "      check() at cell 1, line 3\n");
 }
 
+TEST(Renderer, ARecursionIsShownOnce) {
+  Transcript t;
+  std::vector<std::string> stack(94, "deep(int) at cell 2, line 1");
+  stack.push_back("cell 2, line 2");
+  t.renderer.take(
+      ErrorEvent{.cell = 2, .ranks = {1}, .type = "SIGSEGV", .message = "the stack overflowed", .stack = stack});
+  t.end({0, 1}, "error");
+  EXPECT_EQ(t.text,
+            "✗ rank 1: SIGSEGV\n"
+            "    the stack overflowed\n"
+            "      deep(int) at cell 2, line 1\n"
+            "      … 93 times more\n"
+            "      cell 2, line 2\n");
+}
+
 TEST(Renderer, ATerminalShowsAFailureWhileOthersRun) {
   Transcript t(2, {.terminal = true, .unicode = true, .width = 40});
   t.renderer.take(ErrorEvent{
@@ -239,6 +254,18 @@ TEST(Renderer, FindingsOnANarrowTerminal) {
             "      1 of 8 elements, first at [0]\n"
             "      max |Δ| 2.0e+00\n"
             "    at cell 7, line 4\n");
+}
+
+TEST(Renderer, AValueThatTheMessageTellsHasNoRow) {
+  Transcript t;
+  Finding finding = drifted();
+  finding.message = "rank 2 differs from ranks 0-1,3 in 2 of 6 hyperparameters; lr: 0.1 on rank 0, 0.2 on rank 2";
+  finding.tensors = {{.name = "lr"}, {.name = "momentum"}};
+  finding.where = std::nullopt;
+  t.renderer.take(FindingEvent{finding});
+  EXPECT_EQ(t.text,
+            "✗ net: rank 2 differs from ranks 0-1,3 in 2 of 6 hyperparameters; lr: 0.1 on rank 0, 0.2 on rank 2\n"
+            "    momentum\n");
 }
 
 TEST(Renderer, NotesAndOkAreNoFaults) {

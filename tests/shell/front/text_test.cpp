@@ -31,6 +31,16 @@ TEST(Text, CutsToFit) {
   EXPECT_EQ(fitting("abc", 0), "");
 }
 
+TEST(Text, FoldsLinesThatRepeat) {
+  const std::vector<std::string> deep(94, "deep()");
+  EXPECT_THAT(without_repeats(deep, "…"), ElementsAre("deep()", "… 93 times more"));
+  EXPECT_THAT(
+      without_repeats({"top()", "odd()", "even()", "odd()", "even()", "odd()", "even()", "odd()", "main()"}, "…"),
+      ElementsAre("top()", "odd()", "even()", "… these 2 lines 2 times more", "odd()", "main()"));
+  EXPECT_THAT(without_repeats({"a", "a", "b", "b"}, "…"), ElementsAre("a", "a", "b", "b"));  // no gain
+  EXPECT_TRUE(without_repeats({}, "…").empty());
+}
+
 TEST(Text, WrapsAtBlanks) {
   EXPECT_THAT(wrapped("one two three", 8), ElementsAre("one two", "three"));
   EXPECT_THAT(wrapped("  one two three", 9), ElementsAre("  one two", "  three"));
