@@ -11,8 +11,7 @@
 namespace lockstep::ddp::detail {
 
 DelayedAllReduce::DelayedAllReduce(State& state)
-    : hooked_(torch::autograd::impl::grad_accumulator(state.options.param_to_hook_all_reduce())),
-      reduction_(std::make_shared<Reduction>()) {
+    : hooked_(state.options.param_to_hook_all_reduce()), reduction_(std::make_shared<Reduction>()) {
   int64_t elements = 0;
   std::vector<torch::Tensor> values;
   for (const auto& [name, parameter] : state.options.delay_all_reduce_named_params()) {
@@ -25,7 +24,6 @@ DelayedAllReduce::DelayedAllReduce(State& state)
     }
   }
   const torch::NoGradGuard no_grad;
-  reduction_->group = state.group;
   reduction_->buffer = torch::zeros({elements}, parameters_[0].options().requires_grad(false));
   int64_t offset = 0;
   for (const auto& parameter : parameters_) {
@@ -36,16 +34,27 @@ DelayedAllReduce::DelayedAllReduce(State& state)
   if (state.options.init_sync() && state.world_size > 1) {
     c10d::broadcast_coalesced(state.group, values, static_cast<size_t>(elements * values[0].element_size()), 0);
   }
+}
+
+DelayedAllReduce::~DelayedAllReduce() {
+  if (accumulator_) accumulator_->del_post_hook(hook_);
+}
+
+// Loading, or a change of type, gives the parameter another accumulator.
+void DelayedAllReduce::hook_accumulator() {
+  auto current = torch::autograd::impl::grad_accumulator(hooked_);
+  if (current == accumulator_) return;
+  if (accumulator_) accumulator_->del_post_hook(hook_);
+  accumulator_ = std::move(current);
+  if (!accumulator_) return;  // frozen since
   // Behind the accumulation, so that the hooked parameter may be one of the delayed.
   using torch::autograd::variable_list;
-  hook_ = hooked_->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+  hook_ = accumulator_->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
       [reduction = reduction_](const variable_list& outputs, const variable_list&) {
         reduction->start();
         return outputs;
       }));
 }
-
-DelayedAllReduce::~DelayedAllReduce() { hooked_->del_post_hook(hook_); }
 
 void DelayedAllReduce::Reduction::start() {
   if (!reduces || group->getSize() == 1) return;
@@ -56,7 +65,9 @@ void DelayedAllReduce::Reduction::start() {
   torch::autograd::Engine::get_default_engine().queue_callback([work] { work->wait(); });
 }
 
-void DelayedAllReduce::after_forward(bool reduces) {
+void DelayedAllReduce::after_forward(const c10::intrusive_ptr<c10d::ProcessGroup>& group, bool reduces) {
+  hook_accumulator();
+  reduction_->group = group;
   reduction_->reduces = reduces;
   const torch::NoGradGuard no_grad;
   const bool none =

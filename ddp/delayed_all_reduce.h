@@ -18,8 +18,8 @@ class DelayedAllReduce {
   ~DelayedAllReduce();
 
   /// Makes the gradients views into the buffer, zeros where they had been set to none. `reduces`: whether the backward to come
-  /// reduces them.
-  void after_forward(bool reduces);
+  /// reduces them, over `group`.
+  void after_forward(const c10::intrusive_ptr<c10d::ProcessGroup>& group, bool reduces);
   void reset();
 
  private:
@@ -30,9 +30,12 @@ class DelayedAllReduce {
     bool reduces = false;
     void start();
   };
+  void hook_accumulator();
+
   std::vector<torch::Tensor> parameters_;
   std::vector<torch::Tensor> views_;  // of the buffer, one a parameter
-  Accumulator hooked_;
+  torch::Tensor hooked_;
+  Accumulator accumulator_;  // of hooked_, in the graph of the last forward; null before the first
   uintptr_t hook_ = 0;
   std::shared_ptr<Reduction> reduction_;
 };

@@ -137,7 +137,7 @@ void State::after_forward(const TensorPointers& outputs) {
     }
   }
   if (reducer && (searches || (reduces && static_graph && !delay_enqueued))) pass_through_sink(outputs);
-  if (delayed && grad) delayed->after_forward(reduces);
+  if (delayed && grad) delayed->after_forward(group, reduces);
   if (low_precision && !grad) low_precision->restore();
 }
 

@@ -24,19 +24,6 @@ using ddp::Options;
 
 torch::Tensor input_of(const Rank& rank, int step = 0) { return random_tensor({4, 8}, 100 * step + rank.rank); }
 
-// Gradients of all ranks, one after the other.
-std::vector<torch::Tensor> gather(const Rank& rank, torch::Tensor mine) {
-  std::vector<std::vector<torch::Tensor>> all(1);
-  for (int i = 0; i < rank.size; ++i) all[0].push_back(torch::empty_like(mine));
-  std::vector<torch::Tensor> tensors{mine};
-  rank.group->allgather(all, tensors)->wait();
-  return all[0];
-}
-
-void expect_equal_on_ranks(const Rank& rank, const torch::Tensor& mine) {
-  for (const auto& theirs : gather(rank, mine)) EXPECT_TRUE(theirs.equal(mine)) << "rank " << rank.rank;
-}
-
 TEST(Wrapping, TakesHoldersPointersAndModules) {
   run_ranks(1, [](Rank& rank) {
     const auto options = Options().process_group(rank.group);
@@ -284,6 +271,34 @@ TEST(DelayedAllReduce, ReducesTheNamedParametersWithTheHookedOne) {
     plain = train(false);
     EXPECT_LT(max_difference(delayed, plain), 1e-6);
   }
+}
+
+TEST(DelayedAllReduce, GoesOnAfterLoadingAndWithAnotherGroup) {
+  run_ranks(3, [](Rank& rank) {
+    Mlp module;
+    fill_parameters(*module, 8);
+    ddp::NamedParameters all;
+    for (const auto& parameter : module->named_parameters()) all.emplace_back(parameter.key(), parameter.value());
+    auto net = DistributedDataParallel(module, Options()
+                                                   .process_group(rank.group)
+                                                   .delay_all_reduce_named_params(all)
+                                                   .param_to_hook_all_reduce(module->fc1->weight));
+    net(input_of(rank)).sum().backward();
+    std::stringstream archive;
+    torch::save(net, archive);
+    torch::load(net, archive);
+    for (int step = 0; step < 2; ++step) {
+      net.zero_grad();
+      net(input_of(rank, step)).sum().backward();
+      expect_reduced(rank, *net);
+    }
+    if (rank.rank == 2) return;
+    Rank in_pair{rank.rank, 2, make_group(rank.store, rank.rank, 2, "pair"), rank.store};
+    net.update_process_group(in_pair.group);
+    net.zero_grad();
+    net(input_of(rank)).sum().backward();
+    expect_reduced(in_pair, *net);
+  });
 }
 
 TEST(MixedPrecision, ComputesLowAndKeepsFullPrecisionBetweenSteps) {

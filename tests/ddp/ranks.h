@@ -97,6 +97,25 @@ inline torch::Tensor flat_gradients(const torch::nn::Module& module) {
   return torch::cat(parts).clone();
 }
 
+/// `mine` of every rank, by rank.
+inline std::vector<torch::Tensor> gather(const Rank& rank, torch::Tensor mine) {
+  std::vector<std::vector<torch::Tensor>> all(1);
+  for (int i = 0; i < rank.size; ++i) all[0].push_back(torch::empty_like(mine));
+  std::vector<torch::Tensor> tensors{mine};
+  rank.group->allgather(all, tensors)->wait();
+  return all[0];
+}
+
+inline void expect_equal_on_ranks(const Rank& rank, const torch::Tensor& mine) {
+  for (const auto& theirs : gather(rank, mine)) EXPECT_TRUE(theirs.equal(mine)) << "rank " << rank.rank;
+}
+
+/// The gradients are not zero, and the same on every rank, where every rank had inputs of its own.
+inline void expect_reduced(const Rank& rank, const torch::nn::Module& module) {
+  EXPECT_GT(flat_gradients(module).abs().sum().item<double>(), 0);
+  expect_equal_on_ranks(rank, flat_gradients(module));
+}
+
 inline double max_difference(const torch::Tensor& a, const torch::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
