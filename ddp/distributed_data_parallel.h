@@ -35,6 +35,8 @@ class DistributedDataParallel : public DistributedModule {
     requires std::same_as<typename H::ContainedType, M>
   explicit DistributedDataParallel(const H& holder, Options options = Options())
       : DistributedDataParallel(holder.ptr(), std::move(options)) {}
+  DistributedDataParallel(const DistributedDataParallel&) = default;  // no moves, as in DistributedModule
+  DistributedDataParallel& operator=(const DistributedDataParallel&) = default;
 
   /// The module's forward, with what it takes and returns. Outputs are found in tensors, optionals, tuples, vectors, maps,
   /// variants and structs with a tensors_of (ddp/tensor_tree.h).
@@ -71,6 +73,8 @@ class DistributedDataParallel<torch::nn::AnyModule> : public DistributedModule {
  public:
   explicit DistributedDataParallel(torch::nn::AnyModule any, Options options = Options())
       : DistributedModule(any.ptr(), std::move(options)), any_(std::move(any)) {}
+  DistributedDataParallel(const DistributedDataParallel&) = default;
+  DistributedDataParallel& operator=(const DistributedDataParallel&) = default;
 
   template <class Result, class... A>
   Result forward_as(A&&... inputs) const {

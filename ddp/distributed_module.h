@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "ddp/comm_hook.h"
@@ -137,6 +138,10 @@ class DistributedModule {
 
   const std::shared_ptr<detail::State>& state() const { return state_; }
 
+  // A handle: moved from, it is still one.
+  DistributedModule(const DistributedModule&) = default;
+  DistributedModule& operator=(const DistributedModule&) = default;
+
  protected:
   DistributedModule(std::shared_ptr<torch::nn::Module> module, Options options);
 
@@ -206,12 +211,17 @@ class Input {
 template <class Call, class... A>
 auto forward_through(const DistributedModule& net, Call&& call, A&&... inputs) {
   ForwardPass pass(net);
-  auto output = call(Input<A&&>(pass, std::forward<A>(inputs)).get()...);
-  using Output = decltype(output);
+  using Output = std::decay_t<decltype(call(Input<A&&>(pass, std::forward<A>(inputs)).get()...))>;
   TensorPointers tensors;
-  TensorTree<Output>::collect(output, tensors);
-  pass.finish(tensors);
-  return output;
+  if constexpr (std::is_void_v<Output>) {
+    call(Input<A&&>(pass, std::forward<A>(inputs)).get()...);
+    pass.finish(tensors);
+  } else {
+    auto output = call(Input<A&&>(pass, std::forward<A>(inputs)).get()...);
+    TensorTree<Output>::collect(output, tensors);
+    pass.finish(tensors);
+    return output;
+  }
 }
 
 }  // namespace detail

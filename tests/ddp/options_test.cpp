@@ -53,6 +53,21 @@ TEST(Wrapping, TakesHoldersPointersAndModules) {
   });
 }
 
+TEST(Wrapping, AWrapperThatWasMovedFromIsStillOne) {
+  run_ranks(2, [](Rank& rank) {
+    const auto options = Options().process_group(rank.group);
+    auto net = DistributedDataParallel(Mlp(), options);
+    auto any = DistributedDataParallel(torch::nn::AnyModule(torch::nn::Linear(8, 4)), options);
+    const auto moved = std::move(net);
+    const auto moved_any = std::move(any);
+    net(input_of(rank)).sum().backward();  // NOLINT: that is the point
+    any(input_of(rank)).sum().backward();  // NOLINT
+    EXPECT_EQ(net.ptr(), moved.ptr());
+    expect_reduced(rank, *moved);
+    expect_reduced(rank, *moved_any.module());
+  });
+}
+
 // forward with several arguments, and every kind of output. `which` names the one part that is used.
 struct ManyOutputsImpl : torch::nn::Module {
   ManyOutputsImpl()
