@@ -196,8 +196,14 @@ void State::construct() {
   if (needs_reducer()) make_reducer();
   if (options.mixed_precision()) low_precision = LowPrecision::install(*this);
   remember_wrapper(*this);
-  // Converted BatchNorms of this module are looked for once, here.
-  converts_batch_norm = has_converted_batchnorm(*module);
+}
+
+bool State::synchronises_batch_norm() {
+  if (const int64_t now = batchnorm_conversions(); now != batch_norm_conversions) {
+    batch_norm_conversions = now;
+    converts_batch_norm = has_converted_batchnorm(*module);
+  }
+  return converts_batch_norm;
 }
 
 bool State::needs_reducer() const {

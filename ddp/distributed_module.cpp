@@ -206,7 +206,7 @@ namespace detail {
 
 ForwardPass::ForwardPass(const DistributedModule& net) : state_(net.state()) {
   state_->before_forward();
-  if (state_->converts_batch_norm) sync_batch_norm_ = std::make_unique<SyncBatchNormScope>();
+  if (state_->synchronises_batch_norm()) sync_batch_norm_ = std::make_unique<SyncBatchNormScope>();
   changes_inputs_ = state_->changes_inputs();
 }
 ForwardPass::~ForwardPass() {

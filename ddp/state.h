@@ -77,7 +77,8 @@ struct State : std::enable_shared_from_this<State> {
   bool require_backward_grad_sync = true;
   bool require_forward_param_sync = true;
   bool static_graph = false;
-  bool converts_batch_norm = false;  // convert_sync_batchnorm was had for a part of the module
+  bool converts_batch_norm = false;  // convert_sync_batchnorm was had for a part of the module,
+  int64_t batch_norm_conversions = -1;  // as far as was known after so many calls of it
   bool delay_enqueued = false;  // static graph: the first backward has been told to reduce at its end
   bool counted_locally = false;  // static graph: the Reducer has counted gradients of a backward under no_sync
   bool sink_clone = true;
@@ -103,6 +104,7 @@ struct State : std::enable_shared_from_this<State> {
 
   /// Checks options and module, makes replicas equal, makes the Reducer. Collective unless init_sync is off.
   void construct();
+  bool synchronises_batch_norm();
   void make_reducer();
   bool needs_reducer() const;
   void register_hook_with_reducer();

@@ -2,6 +2,7 @@
 
 #include <torch/library.h>
 
+#include <atomic>
 #include <mutex>
 #include <ostream>
 #include <stdexcept>
@@ -134,6 +135,7 @@ std::unordered_map<const c10::TensorImpl*, Converted>& converted() {
   static std::unordered_map<const c10::TensorImpl*, Converted> all;
   return all;
 }
+std::atomic<int64_t> conversions = 0;
 
 std::optional<c10::intrusive_ptr<c10d::ProcessGroup>> group_of(const Tensor& weight, const Tensor& running_mean) {
   const auto* key = weight.defined() ? weight.unsafeGetTensorImpl() : running_mean.unsafeGetTensorImpl();
@@ -255,10 +257,13 @@ int convert_sync_batchnorm(torch::nn::Module& module, c10::intrusive_ptr<c10d::P
                          Converted{c10::weak_intrusive_ptr<c10::TensorImpl>(known_by.getIntrusivePtr()), group});
     ++count;
   });
+  ++conversions;
   return count;
 }
 
 namespace detail {
+
+int64_t batchnorm_conversions() { return conversions; }
 
 bool has_converted_batchnorm(const torch::nn::Module& module) {
   bool has = false;

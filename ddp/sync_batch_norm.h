@@ -41,13 +41,15 @@ TORCH_MODULE(SyncBatchNorm);
 
 /// From now on BatchNorm1d, 2d and 3d modules within `module` take the statistics of all ranks whenever they are trained in a
 /// forward of a DistributedDataParallel wrapper. The modules, their members, parameters and archives stay as they are; local.
-/// Returns how many there are. Call it before wrapping. Throws std::invalid_argument for one that has neither weights nor running statistics.
+/// Returns how many there are. Call it on every rank, before wrapping or after. Throws std::invalid_argument for one that has neither weights nor running statistics.
 int convert_sync_batchnorm(torch::nn::Module& module, c10::intrusive_ptr<c10d::ProcessGroup> group = {});
 
 namespace detail {
 
 /// Whether convert_sync_batchnorm has been had for some BatchNorm in `module`.
 bool has_converted_batchnorm(const torch::nn::Module& module);
+/// How many calls of convert_sync_batchnorm there have been in this process: while that stays, so does the answer above.
+int64_t batchnorm_conversions();
 
 /// While it lives, converted BatchNorms on this thread are synchronised.
 class SyncBatchNormScope {

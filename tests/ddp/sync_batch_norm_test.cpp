@@ -97,5 +97,28 @@ TEST(SyncBatchNorm, ConvertedModulesTrainLikeOneProcess) {
   });
 }
 
+TEST(SyncBatchNorm, MayBeConvertedAfterWrapping) {
+  run_ranks(2, [](Rank& rank) {
+    const auto mean_after = [&](bool wrap_first) {
+      ConvNet module;
+      fill_parameters(*module, 3);
+      if (!wrap_first) ddp::convert_sync_batchnorm(*module, rank.group);
+      auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+      if (wrap_first) {
+        const torch::NoGradGuard no_grad;
+        net.eval();
+        net(random_tensor({4, 8}, rank.rank));
+        net.train();
+        ddp::convert_sync_batchnorm(*module, rank.group);
+      }
+      net(random_tensor({4, 8}, rank.rank)).sum().backward();
+      return module->norm1->running_mean.clone();
+    };
+    const auto mean = mean_after(/*wrap_first=*/true);
+    expect_equal_on_ranks(rank, mean);
+    EXPECT_TRUE(mean.equal(mean_after(false)));
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::test
