@@ -239,7 +239,7 @@ void State::make_reducer() {
                              sparse,
                              bucket_bytes_cap,
                              options.find_unused_parameters(),
-                             options.gradient_as_bucket_view(),
+                             bucket_views(),
                              {},
                              first_cap,
                              options.skip_all_reduce_unused_params(),
@@ -247,6 +247,7 @@ void State::make_reducer() {
                              options.batched_grad_copy(),
                              options.lazy_bucket_allocation()};
   for (size_t i = 0; i < names.size(); ++i) arguments.names.emplace(i, names[i]);
+  keep_accumulators();
   logger.reset();
   reducer.reset();  // takes its hooks off the parameters before the new ones are put on
   reducer = detail::make_reducer<c10d::Reducer>(std::move(arguments));
@@ -267,10 +268,11 @@ void State::make_reducer() {
     reducer->set_static_graph();
     logger->set_static_graph();
   }
-  delay_enqueued = false;
+  graph_known = false;
   counted_locally = false;
   announced = Announced::kNothing;
   backward_runs = false;
+  gradients_arrived = false;
   detached_views.clear();
   if (const auto& mixed = options.mixed_precision(); mixed && mixed->param_dtype()) {
     // This casts the buckets' memory but leaves the views into it behind, so the buckets are laid out anew.
@@ -280,7 +282,7 @@ void State::make_reducer() {
   accumulators.clear();
   for (const auto& parameter : parameters) accumulators.push_back(torch::autograd::impl::grad_accumulator(parameter));
   register_hook_with_reducer();
-  watch_for_unannounced_backward();
+  watch_backward();
 }
 
 void State::register_hook_with_reducer() {
@@ -310,6 +312,7 @@ void State::reset() {
   if (delayed) delayed->reset();
   announced = Announced::kNothing;
   backward_runs = false;
+  gradients_arrived = false;
   told_steps = steps;  // what failed is no step
   join.reset();
 }

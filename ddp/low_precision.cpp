@@ -69,6 +69,7 @@ void LowPrecision::lower() {
 
 void LowPrecision::gradient_arrived(size_t reducer_index) {
   if (!restore_queued_) {
+    state_->backward_begins(reducer_index);
     restore_queued_ = true;
     torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->restore();

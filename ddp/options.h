@@ -45,7 +45,7 @@ struct Options {
   TORCH_ARG(bool, find_unused_parameters) = false;
   /// No effect, in PyTorch neither: the Reducer always finishes its reductions.
   TORCH_ARG(bool, check_reduction) = false;
-  /// Gradients are views into the buckets: one copy of the gradients less, no copying in and out.
+  /// Gradients are views into the buckets: one copy of the gradients less, no copying in and out. Not with mixed_precision.
   TORCH_ARG(bool, gradient_as_bucket_view) = false;
   /// The graph is the same in every step: unused parameters are learnt once, re-entrant backward is allowed.
   TORCH_ARG(bool, static_graph) = false;

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -31,6 +32,7 @@ enum class Announced {
   kNothing,  // none yet, or it has been had
   kLocal,  // gradients stay here (no_sync)
   kReduced,  // the Reducer waits for them
+  kNotFound,  // find_unused_parameters had no output to search from: the Reducer waits for none
 };
 
 /// Modules that join together. A rank that is out of data answers for one after the other, so that is how they must run.
@@ -79,7 +81,7 @@ struct State : std::enable_shared_from_this<State> {
   bool static_graph = false;
   bool converts_batch_norm = false;  // convert_sync_batchnorm was had for a part of the module,
   int64_t batch_norm_conversions = -1;  // as far as was known after so many calls of it
-  bool delay_enqueued = false;  // static graph: the first backward has been told to reduce at its end
+  bool graph_known = false;  // static graph: its first backward has been counted, and reduced at its end
   bool counted_locally = false;  // static graph: the Reducer has counted gradients of a backward under no_sync
   bool sink_clone = true;
   std::optional<JoinState> join;
@@ -91,7 +93,9 @@ struct State : std::enable_shared_from_this<State> {
       false;  // a forward has run since they were made equal: it may have written them, on each rank its own
 
   Announced announced = Announced::kNothing;
-  bool backward_runs = false;
+  std::atomic<bool> backward_runs = false;  // and its end will be noticed
+  std::atomic<int> checked_task = -1;  // the backward, by autograd's number, that backward_begins has looked at last
+  std::atomic<bool> gradients_arrived = false;  // since they were announced
   // The nodes that add up gradients, with the Reducer's hooks on them. A parameter that is loaded would otherwise get a new one.
   std::vector<Accumulator> accumulators;
   std::vector<std::pair<Accumulator, uintptr_t>> watch_hooks;
@@ -107,6 +111,8 @@ struct State : std::enable_shared_from_this<State> {
   bool synchronises_batch_norm();
   void make_reducer();
   bool needs_reducer() const;
+  /// With mixed precision gradients are of another type than the buckets.
+  bool bucket_views() const { return options.gradient_as_bucket_view() && !options.mixed_precision(); }
   void register_hook_with_reducer();
   void reset();
   /// Whether the group was connected anew: then reductions that were under way will never end.
@@ -127,6 +133,10 @@ struct State : std::enable_shared_from_this<State> {
 
   /// Gives parameters whose values were exchanged (torch::load, set_data) their accumulators back.
   void keep_accumulators();
+  /// A gradient has come to a parameter. Throws where nothing said that it would.
+  void backward_begins(size_t parameter);
+  /// A backward has come to the outputs of forward.
+  void backward_passes_outputs();
   /// Each synchronised backward once, when it is over.
   void tell_step_listeners();
   void check_last_backward();
@@ -144,9 +154,10 @@ struct State : std::enable_shared_from_this<State> {
   void collect_parameters();
   void collect_buffers();
   void choose_devices();
-  void watch_for_unannounced_backward();
-  void backward_begins(size_t parameter);
-  void backward_ended();
+  void watch_backward();
+  std::string not_announced(size_t parameter) const;
+  void await_end_of_backward(bool at_outputs);
+  void backward_ended(bool at_outputs);
   void reduction_ended();
   void pass_through_sink(const TensorPointers& outputs);
   void hand_out_detached_views();

@@ -1,14 +1,17 @@
 // What a wrapped module does around forward and within backward. The order of the collectives here is the order of PyTorch's
 // class: join's notice, the rebuilt buckets' indices, buffers, then (in backward) the buckets.
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/custom_class.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "ddp/delayed_all_reduce.h"
 #include "ddp/low_precision.h"
 #include "ddp/state.h"
+#include "ddp/wrappers.h"
 
 namespace lockstep::ddp::detail {
 namespace {
@@ -21,7 +24,7 @@ struct WeakState : torch::CustomClassHolder {
 };
 
 // Outputs go through this node so that backward passes it first. Outputs that the loss does not use get undefined gradients
-// instead of zeros: their parameters count as unused. With a static graph it asks, once, for the reduction at the end of backward.
+// instead of zeros: their parameters count as unused. With a static graph it tells of the first backward, whose end it thereby is.
 struct Sink : torch::autograd::Function<Sink> {
   static variable_list forward(torch::autograd::AutogradContext* context, at::TensorList outputs,
                                const c10::intrusive_ptr<WeakState>& state, bool clone) {
@@ -36,10 +39,7 @@ struct Sink : torch::autograd::Function<Sink> {
   static variable_list backward(torch::autograd::AutogradContext* context, variable_list gradients) {
     const auto capsule = context->saved_data["state"].toCapsule();
     const auto state = static_cast<WeakState*>(capsule.get())->state.lock();
-    if (state && state->static_graph && !state->delay_enqueued && state->reducer) {
-      Engine::get_default_engine().queue_callback([reducer = state->reducer] { reducer->delay_all_reduce(); });
-      state->delay_enqueued = true;
-    }
+    if (state && state->static_graph) state->backward_passes_outputs();
     gradients.resize(gradients.size() + 2);  // for the two arguments that are no tensors
     return gradients;
   }
@@ -55,6 +55,8 @@ c10::weak_intrusive_ptr<N> weak(const c10::intrusive_ptr<N>& node) {
   return c10::weak_intrusive_ptr<N>(node);
 }
 
+bool has_graph(const torch::Tensor* tensor) { return tensor->defined() && tensor->grad_fn(); }
+
 std::string list_of(const std::vector<std::string>& words) {
   std::string text;
   for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
@@ -65,8 +67,6 @@ std::string list_of(const std::vector<std::string>& words) {
 
 void State::before_forward() {
   follow_regroup();
-  // With mixed precision nothing tells the end of a backward.
-  if (options.mixed_precision() && !join) tell_step_listeners();
   answered = 0;
   if (join) take_turn();
   if (low_precision) low_precision->restore();  // a forward without a backward came before
@@ -74,8 +74,10 @@ void State::before_forward() {
   if (grad) keep_accumulators();
   if (reducer && grad && require_backward_grad_sync) {
     check_last_backward();
+    // The end of a static graph's backward, where every gradient came within another one, has not been seen.
+    if (static_graph && announced == Announced::kReduced && gradients_arrived && !join) tell_step_listeners();
     // The Reducer has taken gradients under no_sync for those of its first step. It is to learn the graph from one step only.
-    if (static_graph && !delay_enqueued && counted_locally) make_reducer();
+    if (static_graph && !graph_known && counted_locally) make_reducer();
     logger->set_runtime_stats_and_log();
     reducer->prepare_for_forward();
   }
@@ -91,13 +93,10 @@ void State::before_forward() {
 }
 
 void State::keep_accumulators() {
-  if (accumulators.empty() || options.mixed_precision()) return;
-  const auto changed = [&](size_t i) {
-    return torch::autograd::impl::try_get_grad_accumulator(parameters[i]) != accumulators[i];
-  };
-  if (!changed(0) && !changed(parameters.size() - 1)) return;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    if (changed(i)) torch::autograd::impl::set_grad_accumulator(parameters[i], weak(accumulators[i]));
+  if (options.mixed_precision()) return;
+  for (size_t i = 0; i < accumulators.size(); ++i) {
+    if (torch::autograd::impl::try_get_grad_accumulator(parameters[i]) != accumulators[i])
+      torch::autograd::impl::set_grad_accumulator(parameters[i], weak(accumulators[i]));
   }
 }
 
@@ -123,6 +122,7 @@ void State::after_forward(const TensorPointers& outputs) {
   if (grad) {
     announced = reduces ? Announced::kReduced : Announced::kLocal;
     backward_runs = false;
+    gradients_arrived = false;
     counted_locally = counted_locally || !reduces;
   }
   if (reduces) {
@@ -133,10 +133,16 @@ void State::after_forward(const TensorPointers& outputs) {
         for (const auto* output : outputs) found.push_back(*output);
       }
       ready_times_before = reducer->get_backward_stats();
-      reducer->prepare_for_backward(found);
+      // Every parameter would count as unused, so the first gradient would reduce them all, too early.
+      const bool searches_in_vain = searches && std::none_of(outputs.begin(), outputs.end(), has_graph);
+      if (searches_in_vain) {
+        announced = Announced::kNotFound;
+      } else {
+        reducer->prepare_for_backward(found);
+      }
     }
   }
-  if (reducer && (searches || (reduces && static_graph && !delay_enqueued))) pass_through_sink(outputs);
+  if (reducer && (searches || (reduces && static_graph && !graph_known))) pass_through_sink(outputs);
   if (delayed && grad) delayed->after_forward(group, reduces);
   if (low_precision && !grad) low_precision->restore();
 }
@@ -149,7 +155,7 @@ void State::pass_through_sink(const TensorPointers& outputs) {
   // A tensor without a gradient function must stay the object that it is.
   variable_list through;
   for (const auto* output : outputs) {
-    if (output->defined() && output->grad_fn()) through.push_back(*output);
+    if (has_graph(output)) through.push_back(*output);
   }
   if (through.empty()) return;
   auto holder = c10::make_intrusive<WeakState>();
@@ -157,7 +163,7 @@ void State::pass_through_sink(const TensorPointers& outputs) {
   const auto passed = Sink::apply(at::TensorList(through), holder, sink_clone);
   size_t next = 0;
   for (auto* output : outputs) {
-    if (output->defined() && output->grad_fn()) *output = passed[next++];
+    if (has_graph(output)) *output = passed[next++];
   }
 }
 
@@ -180,10 +186,10 @@ void State::synchronise_buffers() {
   reducer->install_futures(list);
 }
 
-// One accumulator at either end of the parameters is enough to notice that a backward runs.
-void State::watch_for_unannounced_backward() {
+// Any one parameter may be the only one that takes part. With mixed precision LowPrecision has the hooks.
+void State::watch_backward() {
   if (!watch_hooks.empty() || options.mixed_precision()) return;
-  for (const size_t i : {size_t{0}, parameters.size() - 1}) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
     auto accumulator = torch::autograd::impl::grad_accumulator(parameters[i]);
     const auto key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
         [weak = weak_from_this(), i](const variable_list& outputs, const variable_list&) {
@@ -191,20 +197,17 @@ void State::watch_for_unannounced_backward() {
           return outputs;
         }));
     watch_hooks.emplace_back(std::move(accumulator), key);
-    if (parameters.size() == 1) break;
   }
 }
 
 void State::backward_begins(size_t parameter) {
-  if (announced == Announced::kNothing) {
-    throw std::runtime_error(
-        "DistributedDataParallel: on rank " + std::to_string(rank) + " a backward reached parameter " +
-        names[parameter] +
-        " that no forward of the wrapper came before, so its gradients would not be reduced and the replicas would "
-        "part. Either the "
-        "module was called itself (net->forward(x) where net.forward(x) or net(x) was meant), or backward ran a second "
-        "time after "
-        "one forward. For gradients that are to stay on this rank, run forward within a net.no_sync() scope");
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (checked_task.load(std::memory_order_relaxed) == task) return;
+  checked_task.store(task, std::memory_order_relaxed);
+  if (announced != Announced::kReduced && announced != Announced::kLocal) {
+    // As c10d's Reducer, a wrapper that was not asked has no say where another one of the module was.
+    if (is_announced_by_another(*this, parameters[parameter])) return;
+    throw std::runtime_error(not_announced(parameter));
   }
   if (was_regrouped()) {
     throw std::runtime_error(
@@ -212,14 +215,47 @@ void State::backward_begins(size_t parameter) {
         "on rank " +
         std::to_string(rank) + ", because one of them failed or was interrupted. Call zero_grad() and forward again");
   }
-  if (backward_runs) return;
-  backward_runs = true;
-  Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-    if (const auto state = weak.lock()) state->backward_ended();
+  gradients_arrived = true;
+  await_end_of_backward(/*at_outputs=*/false);
+}
+
+std::string State::not_announced(size_t parameter) const {
+  const std::string where =
+      "DistributedDataParallel: on rank " + std::to_string(rank) + " a backward reached parameter " + names[parameter];
+  if (announced == Announced::kNotFound) {
+    return where +
+           ", while find_unused_parameters counts every parameter as unused, because forward returned no tensor with a "
+           "gradient function to search from. If it returns its tensors in a struct, name them in a function "
+           "tensors_of (ddp/tensor_tree.h); if it leaves them elsewhere, return them, or say static_graph(true) in the "
+           "place of find_unused_parameters(true)";
+  }
+  return where +
+         " that no forward of the wrapper came before, so its gradients would not be reduced and the replicas would "
+         "part. Either the module was called itself (net->forward(x) where net.forward(x) or net(x) was meant), or "
+         "backward ran a second time after one forward. For gradients that are to stay on this rank, run forward "
+         "within a net.no_sync() scope";
+}
+
+void State::backward_passes_outputs() { await_end_of_backward(/*at_outputs=*/true); }
+
+void State::await_end_of_backward(bool at_outputs) {
+  if (backward_runs.exchange(true)) return;
+  Engine::get_default_engine().queue_callback([weak = weak_from_this(), at_outputs] {
+    if (const auto state = weak.lock()) state->backward_ended(at_outputs);
   });
 }
 
-void State::backward_ended() {
+void State::backward_ended(bool at_outputs) {
+  if (static_graph && !at_outputs && torch::autograd::get_current_node()) {
+    // A backward within the backward (checkpointing) has ended: more gradients may come, and the Reducer can't tell.
+    backward_runs = false;
+    return;
+  }
+  // Gradients may also have been asked for by autograd::grad, for a penalty on them, and reached no parameter.
+  if (reducer && static_graph && !graph_known && announced == Announced::kReduced && gradients_arrived) {
+    reducer->delay_all_reduce();
+    graph_known = true;
+  }
   // Behind the Reducer's own end of backward, which may have been queued later than this one.
   Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
     if (const auto state = weak.lock()) state->reduction_ended();
@@ -228,7 +264,7 @@ void State::backward_ended() {
 
 void State::reduction_ended() {
   backward_runs = false;
-  if (announced != Announced::kReduced) return;
+  if (announced != Announced::kReduced || !gradients_arrived) return;
   if (reducer && !static_graph) {
     try {
       reducer->check_finalized();
@@ -236,9 +272,10 @@ void State::reduction_ended() {
       return;  // a backward within the backward (checkpointing) has ended; or gradients are missing, as the next forward will say
     }
   }
-  // With a static graph backward may nest, and the Reducer does not know before the outermost has ended.
+  // With a static graph backward may nest, and which one is the outermost is not always to be seen.
   if (!static_graph) announced = Announced::kNothing;
-  if (options.gradient_as_bucket_view()) hand_out_detached_views();
+  gradients_arrived = false;
+  if (bucket_views()) hand_out_detached_views();
   tell_step_listeners();
 }
 
@@ -274,6 +311,14 @@ std::vector<std::string> State::parameters_left_out() const {
 
 void State::check_last_backward() {
   if (!reducer) return;
+  if (static_graph && !graph_known && announced == Announced::kReduced && gradients_arrived) {
+    throw std::runtime_error(
+        "DistributedDataParallel: the first backward of the static graph on rank " + std::to_string(rank) +
+        " was not reduced: it ended with an exception, or every gradient came within a backward of its own "
+        "(checkpointing) and no output of forward was at hand to tell its end. Call net.reset() and net.zero_grad() on "
+        "every rank; if forward returns its tensors in a struct, name them in a function tensors_of "
+        "(ddp/tensor_tree.h)");
+  }
   try {
     reducer->check_finalized();
   } catch (const c10::Error&) {

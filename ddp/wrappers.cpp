@@ -1,7 +1,9 @@
 #include "ddp/wrappers.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "ddp/state.h"
 
@@ -41,6 +43,22 @@ std::shared_ptr<State> find_wrapper(const torch::nn::Module& module) {
   while (begin != end)
     if (auto state = (--end)->second.lock()) return state;
   return nullptr;
+}
+
+bool is_announced_by_another(const State& state, const torch::Tensor& parameter) {
+  std::vector<std::shared_ptr<State>> others;  // let go of without the lock, which the destructor takes
+  {
+    Wrappers& all = wrappers();
+    const std::lock_guard lock(all.mutex);
+    for (const auto& [module, wrapper] : all.by_module)
+      if (auto other = wrapper.lock(); other && other.get() != &state) others.push_back(std::move(other));
+  }
+  // Whose parameter it is comes first: a wrapper of another rank, where ranks are threads, announces while this one looks.
+  return std::any_of(others.begin(), others.end(), [&](const auto& other) {
+    const auto theirs = other->module->parameters();
+    return std::any_of(theirs.begin(), theirs.end(), [&](const auto& each) { return each.is_same(parameter); }) &&
+           (other->announced == Announced::kReduced || other->announced == Announced::kLocal);
+  });
 }
 
 }  // namespace lockstep::ddp::detail

@@ -362,6 +362,36 @@ TEST(MixedPrecision, ComputesLowAndKeepsFullPrecisionBetweenSteps) {
   }
 }
 
+TEST(MixedPrecision, TrainsWithBucketViewsAsWithout) {
+  std::vector<torch::Tensor> trained;
+  for (const bool views : {false, true}) {
+    for (const bool fixed : {false, true}) {
+      run_ranks(2, [&](Rank& rank) {
+        Mlp module;
+        fill_parameters(*module, 8);
+        auto net =
+            DistributedDataParallel(module, Options()
+                                                .process_group(rank.group)
+                                                .gradient_as_bucket_view(views)
+                                                .static_graph(fixed)
+                                                .mixed_precision(ddp::MixedPrecision().param_dtype(torch::kBFloat16)));
+        int told = 0;
+        const auto listener = net.on_step([&] { ++told; });
+        torch::optim::SGD optimizer(net.parameters(), 0.01);
+        for (int step = 0; step < 4; ++step) {
+          optimizer.zero_grad(/*set_to_none=*/step % 2 == 0);
+          net(input_of(rank, step)).square().sum().backward();
+          EXPECT_EQ(told, step + 1);
+          optimizer.step();
+        }
+        expect_equal_on_ranks(rank, flat(*net));
+        if (rank.rank == 0) trained.push_back(flat(*net));
+      });
+    }
+  }
+  for (const auto& each : trained) EXPECT_TRUE(each.equal(trained[0]));
+}
+
 TEST(Saving, GoesBetweenTheWrapperAndTheBareModule) {
   run_ranks(2, [](Rank& rank) {
     ConvNet module;
