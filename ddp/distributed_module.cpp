@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "ddp/join.h"
+#include "ddp/low_precision.h"
 #include "ddp/state.h"
 #include "ddp/sync_batch_norm.h"
 #include "ddp/wrappers.h"
@@ -169,7 +170,12 @@ const c10::intrusive_ptr<c10d::ProcessGroup>& DistributedModule::process_group()
 torch::Device DistributedModule::device() const { return state_->device; }
 std::shared_ptr<c10d::Reducer> DistributedModule::reducer() const { return state_->reducer; }
 
+void DistributedModule::restore_full_precision() const {
+  if (state_->low_precision) state_->low_precision->restore();
+}
+
 void DistributedModule::sync_module_states(int src) const {
+  restore_full_precision();
   if (state_->world_size > 1) state_->broadcast_module_states(src);
 }
 void DistributedModule::check_reducer_finalized() const { state_->check_last_backward(); }
@@ -193,11 +199,13 @@ std::ostream& operator<<(std::ostream& out, const DistributedModule& net) {
 }
 
 torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive, const DistributedModule& net) {
+  net.restore_full_precision();
   net.module()->save(archive);
   return archive;
 }
 
 torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive, const DistributedModule& net) {
+  net.restore_full_precision();
   net.module()->load(archive);
   return archive;
 }

@@ -136,6 +136,10 @@ class DistributedModule {
   /// Goes on with other ranks: the same as reset(), with reductions over `group`. Hooks keep the group they were made with.
   void update_process_group(c10::intrusive_ptr<c10d::ProcessGroup> group) const;
 
+  /// With mixed_precision: a forward that no backward followed has left parameters in low precision; this makes them full. Saving,
+  /// loading and synchronising the wrapper, and its next forward, begin with it. Local.
+  void restore_full_precision() const;
+
   const std::shared_ptr<detail::State>& state() const { return state_; }
 
   // A handle: moved from, it is still one.

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include <stdexcept>
+#include <utility>
 
 namespace lockstep::ddp::detail {
 
@@ -54,7 +55,8 @@ void LowPrecision::lower() {
     parameter.full = variable.variable_data();
     auto& gradient = variable.mutable_grad();
     if (gradient.defined()) gradient = gradient.to(*precision_.param_dtype());
-    variable.set_data(parameter.full.to(*precision_.param_dtype()));
+    parameter.low = parameter.full.to(*precision_.param_dtype());
+    variable.set_data(parameter.low);
     if (!parameter.reducer_index) continue;
     // A change of type gives the variable another accumulator, which the Reducer's own hook is not on.
     parameter.accumulator = torch::autograd::impl::grad_accumulator(variable);
@@ -83,16 +85,27 @@ void LowPrecision::restore(Parameter& parameter) {
   const torch::NoGradGuard no_grad;
   if (parameter.accumulator) parameter.accumulator->del_post_hook(parameter.hook);
   parameter.accumulator = {};
+  exchanged_ = exchanged_ || !parameter.variable.is_alias_of(parameter.low);
   parameter.variable.set_data(parameter.full);
   auto& gradient = parameter.variable.mutable_grad();
   if (gradient.defined()) gradient = gradient.to(parameter.full.scalar_type());
-  parameter.full = torch::Tensor();
+  parameter.full = parameter.low = torch::Tensor();
 }
 
 void LowPrecision::restore() {
   if (!lowered_) return;
   lowered_ = false;
   for (auto& parameter : parameters_) restore(parameter);
+}
+
+void LowPrecision::restore_before_forward() {
+  restore();
+  if (!std::exchange(exchanged_, false)) return;
+  throw std::runtime_error(
+      "DistributedDataParallel: values that were loaded into the bare module while its parameters were in low "
+      "precision, "
+      "after a forward that no backward followed, are lost. Load into the wrapper (torch::load(net, file)), or call "
+      "net.restore_full_precision() before");
 }
 
 torch::Tensor LowPrecision::lower_input(const torch::Tensor& input) const {

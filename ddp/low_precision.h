@@ -20,12 +20,15 @@ class LowPrecision : public std::enable_shared_from_this<LowPrecision> {
   void lower();
   /// Whatever is still low-precision becomes full again. Costs nothing where nothing is.
   void restore();
+  /// The same. Throws where a parameter was given other memory meanwhile: LibTorch reads full-precision files as if they held low
+  /// precision then, so what was loaded can't be kept.
+  void restore_before_forward();
   torch::Tensor lower_input(const torch::Tensor& input) const;
 
  private:
   struct Parameter {
     torch::Tensor variable;
-    torch::Tensor full;  // defined while the variable holds low-precision values
+    torch::Tensor full, low;  // defined while the variable holds low-precision values
     std::optional<size_t> reducer_index;
     Accumulator accumulator{};
     uintptr_t hook = 0;
@@ -40,6 +43,7 @@ class LowPrecision : public std::enable_shared_from_this<LowPrecision> {
   std::unordered_map<const void*, size_t> places_;  // TensorImpl → place in parameters_
   bool lowered_ = false;
   bool restore_queued_ = false;
+  bool exchanged_ = false;  // a parameter's memory, while it was low
 };
 
 }  // namespace lockstep::ddp::detail

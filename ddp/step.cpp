@@ -69,7 +69,7 @@ void State::before_forward() {
   follow_regroup();
   answered = 0;
   if (join) take_turn();
-  if (low_precision) low_precision->restore();  // a forward without a backward came before
+  if (low_precision) low_precision->restore_before_forward();  // a forward without a backward came before
   const bool grad = torch::GradMode::is_enabled();
   if (grad) keep_accumulators();
   if (reducer && grad && require_backward_grad_sync) {

@@ -362,6 +362,54 @@ TEST(MixedPrecision, ComputesLowAndKeepsFullPrecisionBetweenSteps) {
   }
 }
 
+TEST(MixedPrecision, KeepsWhatIsSavedLoadedOrSynchronisedAfterAForwardAlone) {
+  run_ranks(2, [](Rank& rank) {
+    Mlp other, bare;
+    fill_parameters(*other, 99);
+    std::stringstream archive;
+    torch::save(other, archive);
+    auto net = DistributedDataParallel(
+        Mlp(),
+        Options().process_group(rank.group).mixed_precision(ddp::MixedPrecision().param_dtype(torch::kBFloat16)));
+    const auto evaluate = [&] {
+      const torch::NoGradGuard no_grad;
+      net(input_of(rank));
+      return flat(*net);
+    };
+    const auto before = flat(*net);
+    net(input_of(rank));
+    std::stringstream saved;
+    torch::save(net, saved);
+    torch::load(bare, saved);
+    EXPECT_TRUE(flat(*bare).equal(before));
+
+    net(input_of(rank));
+    archive.seekg(0);
+    torch::load(net, archive);
+    EXPECT_TRUE(flat(*net).equal(flat(*other)));
+    EXPECT_TRUE(evaluate().equal(flat(*other)));
+
+    fill_parameters(*net, 50);
+    net(input_of(rank));
+    archive.seekg(0);
+    torch::load(net.ptr(), archive);
+    EXPECT_THROW(evaluate(), std::runtime_error) << "loaded past the wrapper";
+
+    net(input_of(rank));
+    net.restore_full_precision();
+    EXPECT_EQ(net->fc1->weight.scalar_type(), torch::kFloat);
+    fill_parameters(*net, rank.rank);
+    net(input_of(rank));
+    net.sync_module_states(1);
+    fill_parameters(*other, 1);
+    EXPECT_TRUE(evaluate().equal(flat(*other)));
+
+    net.zero_grad();
+    net(input_of(rank)).sum().backward();
+    expect_reduced(rank, *net);
+  });
+}
+
 TEST(MixedPrecision, TrainsWithBucketViewsAsWithout) {
   std::vector<torch::Tensor> trained;
   for (const bool views : {false, true}) {
