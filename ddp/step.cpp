@@ -323,6 +323,14 @@ void State::check_last_backward() {
     reducer->check_finalized();
   } catch (const c10::Error&) {
     const auto left_out = parameters_left_out();
+    if (left_out.empty()) {
+      throw std::runtime_error(
+          "DistributedDataParallel: the reduction of the last backward on rank " + std::to_string(rank) +
+          " never ended, although every parameter gave its gradient: it failed, as that backward's error said, or was "
+          "broken off. Call net.reset() and net.zero_grad() on every rank. If a rank is lost, train on without it "
+          "first: "
+          "net.update_process_group(dist::new_group(RANKS))");
+    }
     const std::string advice = options.find_unused_parameters()
                                    ? "Although find_unused_parameters is on: either not every output of forward took "
                                      "part in the loss, or forward returns its "

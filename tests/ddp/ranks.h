@@ -116,6 +116,18 @@ inline void expect_reduced(const Rank& rank, const torch::nn::Module& module) {
   expect_equal_on_ranks(rank, flat_gradients(module));
 }
 
+/// What `call` throws; empty where it throws nothing.
+inline std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
 inline double max_difference(const torch::Tensor& a, const torch::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }

@@ -18,17 +18,6 @@ using ::testing::HasSubstr;
 
 torch::Tensor input_of(const Rank& rank, int step = 0) { return random_tensor({4, 8}, 100 * step + rank.rank); }
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
-
 // The middle one of three layers is the only one that takes part.
 struct MiddleImpl : torch::nn::Module {
   MiddleImpl()
