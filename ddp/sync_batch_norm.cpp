@@ -74,8 +74,10 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     context->saved_data["eps"] = eps;
     context->saved_data["group"] = group;
     if (input.numel() == 0) return torch::empty_like(input);
+    // In a module of 16-bit floats weight and bias are such, too, and native_batch_norm wants them to be what the statistics are.
+    const auto cast = [&](const Tensor& tensor) { return tensor.defined() ? tensor.to(mean.scalar_type()) : tensor; };
     return std::get<0>(
-        torch::native_batch_norm(input, weight, bias, mean, var, /*training=*/false, /*momentum=*/0, eps));
+        torch::native_batch_norm(input, cast(weight), cast(bias), mean, var, /*training=*/false, /*momentum=*/0, eps));
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -125,6 +127,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
 // tells them apart. Weak, so that an address that is used again is not taken for the old one.
 struct Converted {
   c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+  std::weak_ptr<torch::nn::Module> norm;
   c10::intrusive_ptr<c10d::ProcessGroup> group;  // null: the default group
 };
 std::mutex& converted_mutex() {
@@ -137,21 +140,23 @@ std::unordered_map<const c10::TensorImpl*, Converted>& converted() {
 }
 std::atomic<int64_t> conversions = 0;
 
-std::optional<c10::intrusive_ptr<c10d::ProcessGroup>> group_of(const Tensor& weight, const Tensor& running_mean) {
+std::optional<Converted> find_converted(const Tensor& weight, const Tensor& running_mean) {
   const auto* key = weight.defined() ? weight.unsafeGetTensorImpl() : running_mean.unsafeGetTensorImpl();
   const std::lock_guard lock(converted_mutex());
   const auto entry = converted().find(key);
   if (entry == converted().end() || entry->second.tensor.expired()) return std::nullopt;
-  return entry->second.group;
+  return entry->second;
 }
 
 template <class F>
 void for_each_batch_norm(const torch::nn::Module& module, const F& visit) {
   for (const auto& item : module.named_modules()) {
-    const auto* submodule = item.value().get();
-    if (const auto* norm = submodule->as<torch::nn::BatchNorm1d>()) visit(item.key(), norm->weight, norm->running_mean);
-    if (const auto* norm = submodule->as<torch::nn::BatchNorm2d>()) visit(item.key(), norm->weight, norm->running_mean);
-    if (const auto* norm = submodule->as<torch::nn::BatchNorm3d>()) visit(item.key(), norm->weight, norm->running_mean);
+    const auto visit_if = [&](const auto* norm) {
+      if (norm) visit(item, norm->weight, norm->running_mean);
+    };
+    visit_if(item.value()->as<torch::nn::BatchNorm1d>());
+    visit_if(item.value()->as<torch::nn::BatchNorm2d>());
+    visit_if(item.value()->as<torch::nn::BatchNorm3d>());
   }
 }
 
@@ -167,9 +172,13 @@ Tensor dispatched_batch_norm(const Tensor& input, const std::optional<Tensor>& w
   const c10::impl::ExcludeDispatchKeyGuard not_again(kKey);
   const Tensor none;
   if (training) {
-    if (const auto group = group_of(weight.value_or(none), running_mean.value_or(none))) {
+    // Without running statistics `training` is set in evaluation, too, where a rank may be on its own.
+    const auto converted = find_converted(weight.value_or(none), running_mean.value_or(none));
+    const auto norm = converted ? converted->norm.lock() : nullptr;
+    if (converted && (!norm || norm->is_training())) {
       return sync_batch_norm(input, weight.value_or(none), bias.value_or(none), running_mean.value_or(none),
-                             running_var.value_or(none), momentum, eps, *group ? *group : default_group());
+                             running_var.value_or(none), momentum, eps,
+                             converted->group ? converted->group : default_group());
     }
   }
   return torch::batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled);
@@ -229,11 +238,12 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
 
 Tensor SyncBatchNormImpl::forward(const Tensor& input) {
   const bool tracks = options.track_running_stats();
-  if (!is_training() && tracks) {
-    return torch::batch_norm(input, weight, bias, running_mean, running_var, false, 0, options.eps(), false);
+  if (!is_training()) {
+    return torch::batch_norm(input, weight, bias, running_mean, running_var, /*training=*/!tracks, 0, options.eps(),
+                             false);
   }
   double momentum = options.momentum().value_or(0);
-  if (is_training() && tracks) {
+  if (tracks) {
     num_batches_tracked += 1;
     if (!options.momentum()) momentum = 1.0 / num_batches_tracked.item<double>();  // the mean of all batches
   }
@@ -243,18 +253,19 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
 
 int convert_sync_batchnorm(torch::nn::Module& module, c10::intrusive_ptr<c10d::ProcessGroup> group) {
   int count = 0;
-  for_each_batch_norm(module, [&](const std::string& name, const Tensor& weight, const Tensor& running_mean) {
+  for_each_batch_norm(module, [&](const auto& item, const Tensor& weight, const Tensor& running_mean) {
     const Tensor& known_by = weight.defined() ? weight : running_mean;
     if (!known_by.defined()) {
-      throw std::invalid_argument("BatchNorm " + name +
+      throw std::invalid_argument("BatchNorm " + item.key() +
                                   " has neither weights nor running statistics by which it could be told apart. Use "
                                   "ddp::SyncBatchNorm in its place");
     }
     const std::lock_guard lock(converted_mutex());
     auto& all = converted();
     std::erase_if(all, [](const auto& entry) { return entry.second.tensor.expired(); });
-    all.insert_or_assign(known_by.unsafeGetTensorImpl(),
-                         Converted{c10::weak_intrusive_ptr<c10::TensorImpl>(known_by.getIntrusivePtr()), group});
+    all.insert_or_assign(
+        known_by.unsafeGetTensorImpl(),
+        Converted{c10::weak_intrusive_ptr<c10::TensorImpl>(known_by.getIntrusivePtr()), item.value(), group});
     ++count;
   });
   ++conversions;
@@ -267,8 +278,8 @@ int64_t batchnorm_conversions() { return conversions; }
 
 bool has_converted_batchnorm(const torch::nn::Module& module) {
   bool has = false;
-  for_each_batch_norm(module, [&](const std::string&, const Tensor& weight, const Tensor& running_mean) {
-    has = has || ((weight.defined() || running_mean.defined()) && group_of(weight, running_mean));
+  for_each_batch_norm(module, [&](const auto&, const Tensor& weight, const Tensor& running_mean) {
+    has = has || ((weight.defined() || running_mean.defined()) && find_converted(weight, running_mean));
   });
   return has;
 }

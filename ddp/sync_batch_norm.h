@@ -19,8 +19,8 @@ torch::Tensor sync_batch_norm(const torch::Tensor& input, const torch::Tensor& w
                               const torch::Tensor& running_mean, const torch::Tensor& running_var, double momentum,
                               double eps, const c10::intrusive_ptr<c10d::ProcessGroup>& group);
 
-/// torch::nn::BatchNorm over all ranks: its options, names of parameters and buffers, and archive. In eval mode with running
-/// statistics it is BatchNorm.
+/// torch::nn::BatchNorm over all ranks: its options, names of parameters and buffers, and archive. In eval mode it is BatchNorm,
+/// and local: without running statistics it takes those of this rank's batch.
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
   /// Without a group: the default group, looked up at the first forward in training.

@@ -65,6 +65,59 @@ TEST(SyncBatchNorm, IsBatchNormInEvaluationAndHasItsArchive) {
   });
 }
 
+// A norm of each kind, without running statistics.
+struct UntrackedImpl : torch::nn::Module {
+  explicit UntrackedImpl(const Group& group)
+      : plain(register_module("plain",
+                              torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(8).track_running_stats(false)))),
+        sync(register_module("sync",
+                             ddp::SyncBatchNorm(torch::nn::BatchNormOptions(8).track_running_stats(false), group))) {}
+  torch::Tensor forward(const torch::Tensor& x) { return sync(plain(x) * x); }
+  torch::nn::BatchNorm1d plain;
+  ddp::SyncBatchNorm sync;
+};
+TORCH_MODULE(Untracked);
+
+TEST(SyncBatchNorm, EvaluatesLocallyAlsoWithoutRunningStatistics) {
+  run_ranks(2, [](Rank& rank) {
+    Untracked module(rank.group);
+    EXPECT_EQ(ddp::convert_sync_batchnorm(*module, rank.group), 1);
+    auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+    net(random_tensor({6, 8}, rank.rank)).sum().backward();
+    if (rank.rank != 0) return;
+    net.eval();
+    const torch::NoGradGuard no_grad;
+    const auto x = random_tensor({6, 8}, 2);
+    const auto normalised = [](const torch::Tensor& y) {
+      return torch::batch_norm(y, {}, {}, {}, {}, /*training=*/true, 0, 1e-5, false);
+    };
+    EXPECT_LT(max_difference(net(x), normalised(normalised(x) * x)), 1e-5);
+  });
+}
+
+TEST(SyncBatchNorm, TakesModulesOf16BitFloats) {
+  const auto x = random_tensor({8, 3, 4}, 1);
+  for (const auto type : {torch::kBFloat16, torch::kHalf}) {
+    torch::nn::BatchNorm1d one(torch::nn::BatchNormOptions(3));
+    one->to(type);
+    const auto y = one(x.to(type));
+    y.square().sum().backward();
+    run_ranks(2, [&](Rank& rank) {
+      ddp::SyncBatchNorm norm(torch::nn::BatchNormOptions(3), rank.group);
+      norm->to(type);
+      const auto mine = norm(x.narrow(0, 4 * rank.rank, 4).to(type));
+      EXPECT_EQ(mine.scalar_type(), type);
+      EXPECT_LT(max_difference(mine.to(torch::kFloat), y.narrow(0, 4 * rank.rank, 4).to(torch::kFloat)), 0.05);
+      EXPECT_TRUE(torch::allclose(norm->running_var.to(torch::kFloat), one->running_var.to(torch::kFloat), 0.02));
+      mine.square().sum().backward();
+      auto gradient = norm->weight.grad().to(torch::kFloat);
+      std::vector<torch::Tensor> tensors{gradient};
+      rank.group->allreduce(tensors)->wait();
+      EXPECT_TRUE(torch::allclose(gradient, one->weight.grad().to(torch::kFloat), 0.05));
+    });
+  }
+}
+
 TEST(SyncBatchNorm, ConvertedModulesTrainLikeOneProcess) {
   const auto train = [](const auto& net, ConvNet& module, int64_t begin, int64_t count) {
     torch::optim::SGD optimizer(module->parameters(), 0.05);
