@@ -175,9 +175,8 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
     auto generator = torch::make_generator<torch::CPUGeneratorImpl>(random_());
     for (const auto& factor : q) factor.copy_(torch::randn(factor.sizes(), generator));
   }
-  if (fresh || as_one_square_matrix) {
-    for (const auto& factor : q) detail::orthogonalize(factor, options_.orthogonalization_epsilon());
-  }
+  // The last step's Q, too: its columns are as long as the gradient was, and 16-bit floats would soon not hold P = M Q.
+  for (const auto& factor : q) detail::orthogonalize(factor, options_.orthogonalization_epsilon());
   for (size_t i = 0; i < batches.size(); ++i) p[i].copy_(torch::bmm(stacked(batches[i]), q[i]));
   sum_over_ranks(group, memory.p);
   for (size_t i = 0; i < batches.size(); ++i) {

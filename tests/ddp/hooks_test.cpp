@@ -122,6 +122,26 @@ TEST(Hooks, PowerSGDOfFullRankIsExact) {
   EXPECT_LT(max_difference(trained.last[0], plain), 1e-4);
 }
 
+TEST(Hooks, PowerSGDKeepsSmallGradientsOf16BitFloats) {
+  run_ranks(2, [](Rank& rank) {
+    const auto state = std::make_shared<ddp::PowerSGDState>(
+        ddp::PowerSGDOptions().process_group(rank.group).start_powerSGD_iter(2).min_compression_rate(1));
+    Mlp module(32);
+    fill_parameters(*module, 7);
+    auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+    net.register_comm_hook(ddp::fp16_compress_wrapper(ddp::powerSGD_hook(state)));
+    double in_full = 0;
+    for (int step = 0; step < 8; ++step) {
+      net.zero_grad();
+      (net(random_tensor({16, 8}, 1)).square().mean() * 1e-2).backward();
+      const double norm = net->fc2->weight.grad().norm().item<double>();
+      if (step == 0) in_full = norm;
+      EXPECT_GT(norm, 0.2 * in_full) << "step " << step;
+    }
+    EXPECT_GT(state->compression_stats().rate, 1);
+  });
+}
+
 TEST(Orthogonalize, GivesOrthonormalColumns) {
   for (const int64_t columns : {1, 2, 5}) {
     auto matrices = random_tensor({3, 9, columns}, 4);
