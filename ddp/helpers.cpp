@@ -25,12 +25,12 @@ int64_t accumulation_steps(int64_t global_batch, int64_t micro_batch, std::optio
   const int64_t at_once = micro_batch * sharing;
   if (global_batch % at_once != 0) {
     const int64_t below = global_batch / at_once * at_once;
-    throw std::invalid_argument("a global batch of " + std::to_string(global_batch) +
-                                " can't be had in whole micro-steps of " + std::to_string(micro_batch) +
-                                " on each of " + std::to_string(sharing) + " ranks: change the global batch to " +
-                                (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + at_once) +
-                                ", or the micro batch to a divisor of " +
-                                std::to_string(global_batch % sharing == 0 ? global_batch / sharing : global_batch));
+    throw std::invalid_argument(
+        "a global batch of " + std::to_string(global_batch) + " can't be had in whole micro-steps of " +
+        std::to_string(micro_batch) + " on each of " + std::to_string(sharing) + " ranks: change the global batch to " +
+        (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + at_once) +
+        (global_batch % sharing == 0 ? ", or the micro batch to a divisor of " + std::to_string(global_batch / sharing)
+                                     : ", since the ranks do not divide it"));
   }
   return global_batch / at_once;
 }

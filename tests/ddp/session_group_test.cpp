@@ -216,6 +216,13 @@ TEST(Helpers, AccumulationStepsDivideByTheRanks) {
     FAIL();
   } catch (const std::invalid_argument& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("on each of 3 ranks"), HasSubstr("516096 or 540672")));
+    EXPECT_THAT(error.what(), Not(HasSubstr("divisor"))) << "no micro batch makes up for ranks that do not divide";
+  }
+  try {
+    ddp::accumulation_steps(12, 5, 3);
+    FAIL();
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("15, or the micro batch to a divisor of 4"));
   }
   EXPECT_THROW(ddp::accumulation_steps(0, 1, 1), std::invalid_argument);
   EXPECT_TRUE(ddp::is_main_rank());
