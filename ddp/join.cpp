@@ -28,6 +28,12 @@ double sum_over_ranks(const State& state, double mine) {
   return sum.item<double>();
 }
 
+// In the backward of others this rank uses no parameter.
+void answer_used_map(const State& state) {
+  auto used = torch::zeros_like(state.reducer->get_local_used_map_on_device());
+  all_reduce(state, used)->wait();
+}
+
 // The collectives of one forward and backward of the ranks that still train, with nothing to contribute. The order is that of
 // State::before_forward and of the Reducer.
 void answer_one_step(State& state) {
@@ -37,18 +43,20 @@ void answer_one_step(State& state) {
   const bool reduces = sum_over_ranks(state, 0) != 0;
   state.require_forward_param_sync = reduces;
   if (!reduces) return;
+  // The first backward over a static graph tells which parameters are used, before it reduces, and not yet their order.
+  const bool learns_graph = state.static_graph && !state.delay_enqueued && !state.join->answered_first_of_static_graph;
+  if (learns_graph) {
+    answer_used_map(state);
+    state.join->answered_first_of_static_graph = true;
+  }
   auto buckets = state.reducer->get_grad_buckets(/*return_zero_tensors=*/true);
   std::vector<GradFuture> reductions;
   for (auto& bucket : buckets) reductions.push_back(state.reducer->run_comm_hook(bucket));
   for (const auto& reduction : reductions) {
     reduction->waitAndThrow();
   }
-  if (state.options.find_unused_parameters()) {
-    auto used = state.reducer->get_local_used_map_on_device();
-    std::vector<torch::Tensor> tensors{used};
-    state.group->allreduce(tensors)->wait();
-  }
-  state.reducer->push_rebuilt_params_for_all_indices();
+  if (state.options.find_unused_parameters() && !state.static_graph) answer_used_map(state);
+  if (!learns_graph) state.reducer->push_rebuilt_params_for_all_indices();
   ++state.answered;
   ++state.steps;
   state.tell_step_listeners();
@@ -102,7 +110,14 @@ void join(const std::vector<DistributedModule>& nets, const std::function<void()
     for (const auto& net : nets) answer_one_step(*net.state());
     last = false;
   }
-  for (const auto& net : nets) net.state()->broadcast_module_states(net.state()->common_rank(last));
+  for (const auto& net : nets) {
+    State& state = *net.state();
+    state.broadcast_module_states(state.common_rank(last));
+    // A Reducer learns a static graph in its first backward, and one that was out of data then has not. All begin once more.
+    if (state.reducer && state.static_graph &&
+        sum_over_ranks(state, state.join->answered_first_of_static_graph ? 1 : 0) != 0)
+      state.reset();
+  }
 }
 
 void State::take_turn() {
@@ -125,18 +140,20 @@ void State::take_turn() {
 }
 
 c10::intrusive_ptr<c10d::Work> State::notify_join() {
-  if (join->index > 0) return {};
+  auto& notice = join->turns->notice;
+  if (join->index > 0) return notice;
   auto ones = torch::ones({1}, torch::TensorOptions(device));
-  auto work = all_reduce(*this, ones);
+  notice = all_reduce(*this, ones);
   if (join->throw_on_early_termination && sum_over_ranks(*this, 0) != 0) {
     throw std::runtime_error("another rank than " + std::to_string(rank) +
                              " has no more inputs, so no rank goes on (throw_on_early_termination)");
   }
-  return work;
+  return notice;
 }
 
 void State::announce_backward_sync() {
-  auto syncs = torch::full({1}, require_backward_grad_sync ? 1.0 : 0.0, torch::TensorOptions(device));
+  const bool reduces = torch::GradMode::is_enabled() && require_backward_grad_sync;
+  auto syncs = torch::full({1}, reduces ? 1.0 : 0.0, torch::TensorOptions(device));
   all_reduce(*this, syncs)->wait();
 }
 

@@ -40,6 +40,7 @@ struct JoinTurns {
   size_t modules = 1;
   size_t next = 0;  // whose forward is due
   const State* last = nullptr;  // whose forward came last
+  c10::intrusive_ptr<c10d::Work> notice;  // that this rank still trains: the first module's, in this step
 };
 
 /// What join() has said about the forward passes within it.
@@ -48,6 +49,7 @@ struct JoinState {
   std::shared_ptr<JoinTurns> turns;
   bool throw_on_early_termination = false;
   bool divide_by_initial_world_size = true;
+  bool answered_first_of_static_graph = false;  // a backward in which the Reducer of this rank has not learnt the graph
 };
 
 struct State : std::enable_shared_from_this<State> {

@@ -85,7 +85,8 @@ void State::before_forward() {
     const auto work = notify_join();
     if (work && reducer) reducer->set_forward_pass_work_handle(work, join->divide_by_initial_world_size);
   }
-  if (reducer && grad) reducer->rebuild_buckets();
+  // A rank that is out of data does not know whether the others record gradients.
+  if (reducer && (grad || join)) reducer->rebuild_buckets();
   if (buffers_are_due() && (!buffer_hook || buffer_hook_location == BufferCommHookLocation::kPreForward))
     synchronise_buffers();
   if (join) announce_backward_sync();

@@ -53,7 +53,8 @@ std::vector<torch::Tensor> train_joined(int ranks, const Options& options, const
 TEST(Join, EndsWithTheModelOfARankThatTrainedLast) {
   for (const auto& options :
        {Options(), Options().find_unused_parameters(true), Options().gradient_as_bucket_view(true),
-        Options().bucket_cap_mb(1e-4), Options().static_graph(true)}) {
+        Options().bucket_cap_mb(1e-4), Options().static_graph(true),
+        Options().static_graph(true).find_unused_parameters(true)}) {
     const auto last = train_joined<Mlp>(3, options, JoinOptions());
     EXPECT_TRUE(last[1].equal(last[0]));
     EXPECT_TRUE(last[2].equal(last[0]));
@@ -79,6 +80,85 @@ TEST(Join, DividesByAllRanksOrByThoseThatTrain) {
       optimizer.step();
     }
     EXPECT_LT(max_difference(joined, flat(*module)), 1e-6) << initial;
+  }
+}
+
+TEST(Join, DividesTheGradientsOfEveryModuleAlike) {
+  run_ranks(3, [](Rank& rank) {
+    Mlp modules[2];
+    std::vector<DistributedDataParallel<MlpImpl>> nets;
+    for (auto& module : modules) {
+      fill_parameters(*module, 5);
+      nets.emplace_back(module, Options().process_group(rank.group));
+    }
+    ddp::join(
+        {nets[0], nets[1]},
+        [&] {
+          for (int step = 0; step < batches_of(rank.rank); ++step) {
+            for (auto& net : nets) {
+              net.zero_grad();
+              net(batch_of(rank.rank, step)).square().mean().backward();
+            }
+            EXPECT_TRUE(flat_gradients(*modules[1]).equal(flat_gradients(*modules[0]))) << "step " << step;
+          }
+        },
+        JoinOptions().divide_by_initial_world_size(false));
+  });
+}
+
+TEST(Join, AnswersForwardsThatRecordNoGradients) {
+  run_ranks(2, [](Rank& rank) {
+    ConvNet module;
+    fill_parameters(*module, 5);
+    auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+    torch::optim::SGD optimizer(net.parameters(), 0.05);
+    net.join([&] {
+      for (int step = 0; step < batches_of(rank.rank); ++step) {
+        net.zero_grad();
+        net(batch_of(rank.rank, step)).square().mean().backward();
+        optimizer.step();
+        const torch::NoGradGuard
+            no_grad;  // with rank 0 out of data, after steps that it has and after the first of rank 1 alone
+        net(batch_of(rank.rank, step));
+      }
+    });
+    auto values = flat(*module);
+    std::vector<torch::Tensor> tensors{values};
+    rank.group->broadcast(tensors)->wait();
+    EXPECT_TRUE(values.equal(flat(*module)));
+  });
+}
+
+TEST(Join, TakesRanksWithoutAnyData) {
+  const auto train = [](const Options& options) {
+    std::vector<torch::Tensor> last(2);
+    run_ranks(2, [&](Rank& rank) {
+      Mlp module;
+      fill_parameters(*module, 5);
+      auto chosen = options;
+      auto net = DistributedDataParallel(module, chosen.process_group(rank.group));
+      torch::optim::SGD optimizer(net.parameters(), 0.05);
+      const auto step = [&](int number) {
+        net.zero_grad();
+        net(batch_of(rank.rank, number)).square().mean().backward();
+        optimizer.step();
+      };
+      // First rank 1 has data, then rank 0, then both.
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        net.join([&] {
+          for (int number = 0; rank.rank != epoch && number < 4; ++number) step(10 * epoch + number);
+        });
+      }
+      for (int number = 20; number < 24; ++number) step(number);
+      last[rank.rank] = flat(*module);
+    });
+    EXPECT_TRUE(last[1].equal(last[0]));
+    return last[0];
+  };
+  const auto plain = train(Options());
+  for (const auto& options : {Options().static_graph(true), Options().find_unused_parameters(true),
+                              Options().static_graph(true).find_unused_parameters(true)}) {
+    EXPECT_LT(max_difference(train(options), plain), 1e-6);
   }
 }
 
