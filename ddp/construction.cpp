@@ -289,7 +289,16 @@ void State::register_hook_with_reducer() {
   if (comm_hook) {
     struct Adapter : c10d::CppCommHookInterface<CommHook> {
       using CppCommHookInterface::CppCommHookInterface;
-      c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override { return state_.run(bucket); }
+      c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+        auto reduced = state_.run(bucket);
+        if (!reduced) {
+          throw std::logic_error("the communication hook '" + state_.name +
+                                 "' returned an empty future. It has to return one of the bucket's reduced gradients: "
+                                 "group->allreduce(tensors)->getFuture(), say, or one that is marked completed with "
+                                 "bucket.getBuffer()");
+        }
+        return reduced;
+      }
     };
     logger->set_comm_hook(comm_hook->name);
     reducer->register_comm_hook(std::make_unique<Adapter>(*comm_hook));

@@ -142,6 +142,15 @@ TEST(Hooks, PowerSGDKeepsSmallGradientsOf16BitFloats) {
   });
 }
 
+TEST(Hooks, ThatReturnAnEmptyFutureAreNamed) {
+  const auto errors = errors_of_ranks(2, [](Rank& rank) {
+    auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+    net.register_comm_hook(ddp::CommHook("mine", [](ddp::GradBucket&) { return ddp::GradFuture(); }));
+    net(torch::ones({1, 8})).sum().backward();
+  });
+  EXPECT_THAT(errors, ::testing::Each(::testing::HasSubstr("'mine' returned an empty future")));
+}
+
 TEST(Orthogonalize, GivesOrthonormalColumns) {
   for (const int64_t columns : {1, 2, 5}) {
     auto matrices = random_tensor({3, 9, columns}, 4);
