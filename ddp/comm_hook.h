@@ -19,8 +19,8 @@ using GradFuture = c10::intrusive_ptr<c10::ivalue::Future>;
 /// Takes a bucket whose buffer holds this rank's gradients, not yet divided by anything, and returns a future of the flat tensor
 /// that becomes the gradients. It is called on every rank in the same order, within backward.
 struct CommHook {
-  CommHook(std::string hook_name, std::function<GradFuture(GradBucket&)> hook)
-      : name(std::move(hook_name)), run(std::move(hook)) {}
+  CommHook(std::string hook_name, std::function<GradFuture(GradBucket&)> hook, std::function<void()> on_restart = {})
+      : name(std::move(hook_name)), run(std::move(hook)), restart(std::move(on_restart)) {}
 
   template <class F>
     requires(!std::same_as<std::remove_cvref_t<F>, CommHook> && std::is_invocable_r_v<GradFuture, F&, GradBucket&>)
@@ -29,6 +29,10 @@ struct CommHook {
   /// What logging_data() calls it.
   std::string name;
   std::function<GradFuture(GradBucket&)> run;
+  /// Called on every rank when the wrapper starts afresh: reset(), update_process_group(), the first forward after a regroup. The
+  /// buckets are laid out as in the beginning then, so what is kept by bucket no longer fits; and the step that failed may have
+  /// called `run` on some ranks alone. Local. May be empty.
+  std::function<void()> restart;
 };
 
 /// Synchronises buffers in the place of the broadcast from rank 0: named buffers in the module's order. It may return futures of

@@ -24,6 +24,14 @@ GradFuture completed(const torch::Tensor& value) {
   return future;
 }
 
+int64_t least_over_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group, int64_t mine, torch::Device device) {
+  std::vector<torch::Tensor> tensors{torch::full({1}, mine, torch::TensorOptions(device).dtype(torch::kLong))};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::MIN;
+  group->allreduce(tensors, options)->wait();
+  return tensors[0].item<int64_t>();
+}
+
 }  // namespace detail
 
 namespace {
@@ -49,12 +57,13 @@ CommHook compress_hook(const char* name, torch::ScalarType type, Group group) {
 }
 
 CommHook compress_wrapper(const char* prefix, torch::ScalarType type, CommHook hook) {
-  return CommHook(prefix + hook.name, [type, hook](GradBucket& bucket) {
+  const auto run = [type, hook](GradBucket& bucket) {
     const auto buffer = bucket.getBuffer();
     auto compressed = buffer.to(type);
     bucket.setBuffer(compressed);
     return then_copy_into(buffer, hook.run(bucket));
-  });
+  };
+  return CommHook(prefix + hook.name, run, hook.restart);
 }
 
 }  // namespace

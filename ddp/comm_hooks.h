@@ -3,6 +3,8 @@
 //   net.register_comm_hook(ddp::bf16_compress_wrapper(ddp::powerSGD_hook(state)));
 // `group`: the ranks to reduce over; empty: the default group.
 #pragma once
+#include <cstdint>
+
 #include "ddp/comm_hook.h"
 
 namespace lockstep::ddp {
@@ -26,6 +28,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> group_or_default(const c10::intrusive_ptr
 /// The mean of `tensor` over `group`, in place; divided first, so that sums of 16-bit floats do not overflow.
 GradFuture mean_over_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const torch::Tensor& tensor);
 GradFuture completed(const torch::Tensor& value);
+/// The smallest `mine` of any rank, sent on `device`. Collective; waits.
+int64_t least_over_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group, int64_t mine, torch::Device device);
 
 }  // namespace detail
 }  // namespace lockstep::ddp

@@ -318,6 +318,7 @@ void State::reset() {
   generation = dist::get_generation(group);
   if (low_precision) low_precision->restore();
   if (reducer) make_reducer();
+  if (comm_hook && comm_hook->restart) comm_hook->restart();
   if (delayed) delayed->reset();
   announced = Announced::kNothing;
   backward_runs = false;

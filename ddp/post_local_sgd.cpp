@@ -17,6 +17,10 @@ PostLocalSGDState::PostLocalSGDState(PostLocalSGDOptions options) : options_(std
 }
 
 GradFuture PostLocalSGDState::reduce(GradBucket& bucket) {
+  if (std::exchange(restarted_, false)) {
+    const auto all = detail::group_or_default(options_.process_group());
+    iter_ = detail::least_over_ranks(all, iter_, bucket.getBuffer().device());
+  }
   const bool global = iter_ < options_.start_localSGD_iter();
   if (bucket.isLast()) ++iter_;
   if (global) return detail::mean_over_ranks(detail::group_or_default(options_.process_group()), bucket.getBuffer());
@@ -24,9 +28,10 @@ GradFuture PostLocalSGDState::reduce(GradBucket& bucket) {
   return detail::mean_over_ranks(options_.subgroup(), bucket.getBuffer());
 }
 
-CommHook post_localSGD_hook(std::shared_ptr<PostLocalSGDState> state) {
-  return CommHook("post_localSGD_hook",
-                  [state = std::move(state)](GradBucket& bucket) { return state->reduce(bucket); });
+CommHook post_localSGD_hook(const std::shared_ptr<PostLocalSGDState>& state) {
+  return CommHook(
+      "post_localSGD_hook", [state](GradBucket& bucket) { return state->reduce(bucket); },
+      [state] { state->restart(); });
 }
 
 PeriodicModelAverager::PeriodicModelAverager(int64_t period, int64_t warmup_steps,

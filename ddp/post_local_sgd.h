@@ -33,15 +33,20 @@ class PostLocalSGDState {
  public:
   /// Throws std::invalid_argument without a subgroup where one is needed.
   explicit PostLocalSGDState(PostLocalSGDOptions options);
+  /// Steps so far. After a restart all ranks go on with the smallest count of any: a step that failed on one is not had.
   int64_t iter() const { return iter_; }
+  /// The hook's work on one bucket. Collective.
   GradFuture reduce(GradBucket& bucket);
+  /// The wrapper starts afresh (CommHook::restart). Local.
+  void restart() { restarted_ = true; }
 
  private:
   PostLocalSGDOptions options_;
   int64_t iter_ = 0;
+  bool restarted_ = false;  // ranks have yet to agree on iter_
 };
 
-CommHook post_localSGD_hook(std::shared_ptr<PostLocalSGDState> state);
+CommHook post_localSGD_hook(const std::shared_ptr<PostLocalSGDState>& state);
 
 /// Averages parameters over all ranks in every period-th call from call number `warmup_steps` on.
 class PeriodicModelAverager {

@@ -1,6 +1,8 @@
 #include "ddp/power_sgd.h"
 
+#include <algorithm>
 #include <cmath>
+#include <random>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -74,7 +76,8 @@ void orthogonalize(Tensor matrices, double epsilon) {
 
 }  // namespace detail
 
-PowerSGDState::PowerSGDState(PowerSGDOptions options) : options_(std::move(options)), random_(options_.random_seed()) {
+PowerSGDState::PowerSGDState(PowerSGDOptions options)
+    : options_(std::move(options)), first_compressed_(options_.start_powerSGD_iter()) {
   if ((options_.use_error_feedback() || options_.warm_start()) && options_.start_powerSGD_iter() <= 1) {
     throw std::invalid_argument(
         "start_powerSGD_iter must be 2 or more with error feedback or warm start: DistributedDataParallel rebuilds its "
@@ -91,13 +94,23 @@ PowerSGDState::CompressionStats PowerSGDState::compression_stats() const {
 }
 
 GradFuture PowerSGDState::reduce(GradBucket& bucket, bool as_one_square_matrix) {
+  const auto group = detail::group_or_default(options_.process_group());
+  if (std::exchange(restarted_, false)) {
+    iter_ = detail::least_over_ranks(group, iter_, bucket.getBuffer().device());
+    const bool remembers = options_.use_error_feedback() || options_.warm_start();
+    first_compressed_ = std::max(options_.start_powerSGD_iter(), remembers ? iter_ + 2 : iter_);
+  }
   const bool last = bucket.isLast();
-  const auto result =
-      iter_ < options_.start_powerSGD_iter()
-          ? detail::mean_over_ranks(detail::group_or_default(options_.process_group()), bucket.getBuffer())
-          : detail::completed(compress(bucket, as_one_square_matrix));
+  const bool in_full = iter_ < first_compressed_ || bucket.getBuffer().is_sparse();
+  const auto result = in_full ? detail::mean_over_ranks(group, bucket.getBuffer())
+                              : detail::completed(compress(bucket, as_one_square_matrix));
   if (last) ++iter_;
   return result;
+}
+
+void PowerSGDState::restart() {
+  memory_.clear();
+  restarted_ = true;
 }
 
 // All communication here is waited for at once: sent off by callbacks, the collectives of two buckets could come in another order
@@ -171,8 +184,10 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
   }
   const auto p = factors(memory.p, batches, rows_p), q = factors(memory.q, batches, rows_q);
   if (fresh) {
-    // The same numbers on every rank, other ones in every step.
-    auto generator = torch::make_generator<torch::CPUGeneratorImpl>(random_());
+    // The same numbers on every rank, other ones in every step and bucket.
+    const uint64_t seed = options_.random_seed();
+    std::seed_seq numbers{seed, seed >> 32, static_cast<uint64_t>(iter_), static_cast<uint64_t>(bucket.getIndex())};
+    auto generator = torch::make_generator<torch::CPUGeneratorImpl>(std::mt19937_64(numbers)());
     for (const auto& factor : q) factor.copy_(torch::randn(factor.sizes(), generator));
   }
   // The last step's Q, too: its columns are as long as the gradient was, and 16-bit floats would soon not hold P = M Q.
@@ -197,14 +212,16 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
   return buffer;
 }
 
-CommHook powerSGD_hook(std::shared_ptr<PowerSGDState> state) {
-  return CommHook("powerSGD_hook",
-                  [state = std::move(state)](GradBucket& bucket) { return state->reduce(bucket, false); });
+CommHook powerSGD_hook(const std::shared_ptr<PowerSGDState>& state) {
+  return CommHook(
+      "powerSGD_hook", [state](GradBucket& bucket) { return state->reduce(bucket, false); },
+      [state] { state->restart(); });
 }
 
-CommHook batched_powerSGD_hook(std::shared_ptr<PowerSGDState> state) {
-  return CommHook("batched_powerSGD_hook",
-                  [state = std::move(state)](GradBucket& bucket) { return state->reduce(bucket, true); });
+CommHook batched_powerSGD_hook(const std::shared_ptr<PowerSGDState>& state) {
+  return CommHook(
+      "batched_powerSGD_hook", [state](GradBucket& bucket) { return state->reduce(bucket, true); },
+      [state] { state->restart(); });
 }
 
 }  // namespace lockstep::ddp

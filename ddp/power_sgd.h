@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <random>
 
 #include "ddp/comm_hook.h"
 
@@ -40,8 +39,9 @@ class PowerSGDState {
   explicit PowerSGDState(PowerSGDOptions options = {});
 
   const PowerSGDOptions& options() const { return options_; }
+  /// Steps so far. After a restart all ranks go on with the smallest count of any: a step that failed on one is not had.
   int64_t iter() const { return iter_; }
-  /// Elements that compressed steps had, and that they sent.
+  /// Elements that compressed steps had, and that they sent. Sparse gradients are not counted.
   struct CompressionStats {
     double rate;
     int64_t before, after;
@@ -50,6 +50,9 @@ class PowerSGDState {
 
   /// The hook's work on one bucket. Collective.
   GradFuture reduce(GradBucket& bucket, bool as_one_square_matrix);
+  /// The wrapper starts afresh (CommHook::restart): forgets what was kept of its buckets. With error feedback or warm start two
+  /// steps are reduced in full then, as in the beginning. Local.
+  void restart();
 
  private:
   struct Memory {
@@ -58,16 +61,17 @@ class PowerSGDState {
   torch::Tensor compress(GradBucket& bucket, bool as_one_square_matrix);
 
   PowerSGDOptions options_;
-  std::mt19937_64 random_;
   std::map<size_t, Memory> memory_;  // by bucket
   int64_t iter_ = 0;
+  int64_t first_compressed_;  // iter_ from which on buckets are compressed
+  bool restarted_ = false;  // ranks have yet to agree on iter_
   int64_t elements_before_ = 0, elements_after_ = 0;
 };
 
-/// Each matrix of a bucket is compressed by itself; vectors go in full.
-CommHook powerSGD_hook(std::shared_ptr<PowerSGDState> state);
-/// The bucket as a whole is taken for one square matrix: faster, less exact.
-CommHook batched_powerSGD_hook(std::shared_ptr<PowerSGDState> state);
+/// Each matrix of a bucket is compressed by itself; vectors and sparse gradients go in full.
+CommHook powerSGD_hook(const std::shared_ptr<PowerSGDState>& state);
+/// The bucket as a whole is taken for one square matrix: faster, less exact. Sparse gradients go in full.
+CommHook batched_powerSGD_hook(const std::shared_ptr<PowerSGDState>& state);
 
 namespace detail {
 /// Makes the columns of each of `matrices` ([batch, n, r], r ≤ n) orthonormal, in place.

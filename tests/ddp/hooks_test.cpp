@@ -142,6 +142,71 @@ TEST(Hooks, PowerSGDKeepsSmallGradientsOf16BitFloats) {
   });
 }
 
+TEST(Hooks, PowerSGDReducesSparseGradientsInFull) {
+  for (const bool batched : {false, true}) {
+    run_ranks(2, [&](Rank& rank) {
+      Bag hooked, plain;
+      fill_parameters(*hooked, 3);
+      fill_parameters(*plain, 3);
+      auto net = DistributedDataParallel(hooked, Options().process_group(rank.group));
+      auto exact = DistributedDataParallel(plain, Options().process_group(rank.group));
+      const auto state = std::make_shared<ddp::PowerSGDState>(
+          ddp::PowerSGDOptions().process_group(rank.group).start_powerSGD_iter(2).min_compression_rate(1));
+      net.register_comm_hook(batched ? ddp::batched_powerSGD_hook(state) : ddp::powerSGD_hook(state));
+      for (int step = 0; step < 4; ++step) {
+        const auto x = random_tensor({4, 8}, 10 * step + rank.rank);
+        net.zero_grad();
+        exact.zero_grad();
+        net(x).square().mean().backward();
+        exact(x).square().mean().backward();
+        const auto gradient = hooked->bag->weight.grad();
+        EXPECT_TRUE(gradient.is_sparse());
+        EXPECT_LT(max_difference(gradient.to_dense(), plain->bag->weight.grad().to_dense()), 1e-6) << "step " << step;
+      }
+      EXPECT_GT(state->compression_stats().before, 0);
+    });
+  }
+}
+
+TEST(Hooks, PowerSGDBeginsAnewAfterAReset) {
+  for (const bool batched : {false, true}) {
+    for (const double bucket_cap_mb : {25.0, 2e-3}) {
+      run_ranks(2, [&](Rank& rank) {
+        const auto options = Options().process_group(rank.group).bucket_cap_mb(bucket_cap_mb);
+        Mlp hooked(32), plain(32);
+        fill_parameters(*hooked, 3);
+        fill_parameters(*plain, 3);
+        auto net = DistributedDataParallel(hooked, options);
+        auto exact = DistributedDataParallel(plain, options);
+        const auto state = std::make_shared<ddp::PowerSGDState>(
+            ddp::PowerSGDOptions().process_group(rank.group).start_powerSGD_iter(2).min_compression_rate(1));
+        net.register_comm_hook(
+            ddp::bf16_compress_wrapper(batched ? ddp::batched_powerSGD_hook(state) : ddp::powerSGD_hook(state)));
+        for (int step = 0; step < 8; ++step) {
+          if (step == 4) net.reset();
+          const auto x = random_tensor({4, 8}, 10 * step + rank.rank);
+          net.zero_grad();
+          exact.zero_grad();
+          net(x).square().mean().backward();
+          exact(x).square().mean().backward();
+          const auto difference = flat_gradients(*hooked) - flat_gradients(*plain);
+          const double part = (difference.norm() / flat_gradients(*plain).norm()).item<double>();
+          if (step % 4 < 2) {
+            EXPECT_LT(part, 0.02) << "step " << step << " was not reduced in full";
+          } else {
+            EXPECT_GT(part, 0.05) << "step " << step << " was not compressed";
+          }
+          auto other = flat_gradients(*hooked);
+          std::vector<torch::Tensor> tensors{other};
+          rank.group->broadcast(tensors)->wait();
+          EXPECT_TRUE(other.equal(flat_gradients(*hooked))) << "step " << step;
+        }
+        EXPECT_EQ(state->iter(), 8);
+      });
+    }
+  }
+}
+
 TEST(Hooks, ThatReturnAnEmptyFutureAreNamed) {
   const auto errors = errors_of_ranks(2, [](Rank& rank) {
     auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));

@@ -159,6 +159,54 @@ TEST(Regroup, LetsAWrapperGoOn) {
   });
 }
 
+TEST(Regroup, LetsHooksThatCountStepsGoOnWithOneCount) {
+  std::barrier launched(2), failed(2);
+  testing::spawn_ranks(2, [&](int rank, int) {
+    const auto power = std::make_shared<ddp::PowerSGDState>(
+        ddp::PowerSGDOptions().start_powerSGD_iter(3).warm_start(false).use_error_feedback(false).min_compression_rate(
+            1));
+    const auto local = std::make_shared<ddp::PostLocalSGDState>(
+        ddp::PostLocalSGDOptions().start_localSGD_iter(3).post_local_gradient_allreduce(false));
+    int generation = 0;
+    const auto count_over_a_failure = [&](const ddp::CommHook& hook, const auto& state) {
+      bool fails = false;
+      ddp::CommHook watched(
+          hook.name,
+          [&](ddp::GradBucket& bucket) {
+            auto sent = hook.run(bucket);
+            if (fails) launched.arrive_and_wait();
+            return sent;
+          },
+          hook.restart);
+      Mlp module;
+      fill_parameters(*module, 1);
+      auto net = DistributedDataParallel(module);
+      net.register_comm_hook(watched);
+      const auto x = random_tensor({4, 8}, rank);
+      for (int step = 0; step < 2; ++step) net(x).sum().backward();
+      failed.arrive_and_wait();
+      fails = true;
+      if (rank == 0) {  // fails before its backward, when the other one has begun to reduce
+        launched.arrive_and_wait();
+        dist::abort("the test wants it");
+      } else {
+        EXPECT_ANY_THROW(net(x).sum().backward());
+      }
+      fails = false;
+      dist::regroup(++generation, RankSet::all(2));
+      net.zero_grad();
+      net(x).sum().backward();
+      EXPECT_EQ(state->iter(), 3);
+      expect_equal_on_ranks(flat_gradients(*net));
+      net(x).sum().backward();  // the first that is no longer reduced in full
+      EXPECT_EQ(state->iter(), 4);
+      dist::barrier();
+    };
+    count_over_a_failure(ddp::powerSGD_hook(power), power);
+    count_over_a_failure(ddp::post_localSGD_hook(local), local);
+  });
+}
+
 TEST(Regroup, MakesABackwardOfBeforeAnError) {
   std::barrier ready(2);
   testing::spawn_ranks(2, [&ready](int rank, int) {
