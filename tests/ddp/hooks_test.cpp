@@ -133,7 +133,7 @@ TEST(Hooks, PowerSGDKeepsSmallGradientsOf16BitFloats) {
     double in_full = 0;
     for (int step = 0; step < 8; ++step) {
       net.zero_grad();
-      (net(random_tensor({16, 8}, 1)).square().mean() * 1e-2).backward();
+      (net(random_tensor({16, 8}, 1)).square().mean() * 1e-4).backward();
       const double norm = net->fc2->weight.grad().norm().item<double>();
       if (step == 0) in_full = norm;
       EXPECT_GT(norm, 0.2 * in_full) << "step " << step;
@@ -182,26 +182,28 @@ TEST(Hooks, PowerSGDBeginsAnewAfterAReset) {
             ddp::PowerSGDOptions().process_group(rank.group).start_powerSGD_iter(2).min_compression_rate(1));
         net.register_comm_hook(
             ddp::bf16_compress_wrapper(batched ? ddp::batched_powerSGD_hook(state) : ddp::powerSGD_hook(state)));
-        for (int step = 0; step < 8; ++step) {
+        for (int step = 0; step < 7; ++step) {
           if (step == 4) net.reset();
+          const double scale = step == 6 ? 0 : 1;  // compressed again, and no error of before comes back in
           const auto x = random_tensor({4, 8}, 10 * step + rank.rank);
           net.zero_grad();
           exact.zero_grad();
-          net(x).square().mean().backward();
-          exact(x).square().mean().backward();
+          (net(x).square().mean() * scale).backward();
+          (exact(x).square().mean() * scale).backward();
           const auto difference = flat_gradients(*hooked) - flat_gradients(*plain);
-          const double part = (difference.norm() / flat_gradients(*plain).norm()).item<double>();
-          if (step % 4 < 2) {
-            EXPECT_LT(part, 0.02) << "step " << step << " was not reduced in full";
+          const double apart = difference.norm().item<double>();
+          const double norm = flat_gradients(*plain).norm().item<double>();
+          if (step == 2 || step == 3) {
+            EXPECT_GT(apart, 0.05 * norm) << "step " << step << " was not compressed";
           } else {
-            EXPECT_GT(part, 0.05) << "step " << step << " was not compressed";
+            EXPECT_LE(apart, 0.02 * norm) << "step " << step;
           }
           auto other = flat_gradients(*hooked);
           std::vector<torch::Tensor> tensors{other};
           rank.group->broadcast(tensors)->wait();
           EXPECT_TRUE(other.equal(flat_gradients(*hooked))) << "step " << step;
         }
-        EXPECT_EQ(state->iter(), 8);
+        EXPECT_EQ(state->iter(), 7);
       });
     }
   }
