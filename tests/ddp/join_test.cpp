@@ -107,26 +107,27 @@ TEST(Join, DividesTheGradientsOfEveryModuleAlike) {
 }
 
 TEST(Join, AnswersForwardsThatRecordNoGradients) {
-  run_ranks(2, [](Rank& rank) {
-    ConvNet module;
-    fill_parameters(*module, 5);
-    auto net = DistributedDataParallel(module, Options().process_group(rank.group));
-    torch::optim::SGD optimizer(net.parameters(), 0.05);
-    net.join([&] {
-      for (int step = 0; step < batches_of(rank.rank); ++step) {
-        net.zero_grad();
-        net(batch_of(rank.rank, step)).square().mean().backward();
-        optimizer.step();
-        const torch::NoGradGuard
-            no_grad;  // with rank 0 out of data, after steps that it has and after the first of rank 1 alone
-        net(batch_of(rank.rank, step));
-      }
+  for (const int batches_of_rank_0 : {0, 2}) {
+    run_ranks(2, [&](Rank& rank) {
+      ConvNet module;
+      fill_parameters(*module, 5);
+      auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+      torch::optim::SGD optimizer(net.parameters(), 0.05);
+      net.join([&] {
+        for (int step = 0; step < (rank.rank == 0 ? batches_of_rank_0 : 4); ++step) {
+          net.zero_grad();
+          net(batch_of(rank.rank, step)).square().mean().backward();
+          optimizer.step();
+          const torch::NoGradGuard no_grad;
+          net(batch_of(rank.rank, step));
+        }
+      });
+      auto values = flat(*module);
+      std::vector<torch::Tensor> tensors{values};
+      rank.group->broadcast(tensors)->wait();
+      EXPECT_TRUE(values.equal(flat(*module)));
     });
-    auto values = flat(*module);
-    std::vector<torch::Tensor> tensors{values};
-    rank.group->broadcast(tensors)->wait();
-    EXPECT_TRUE(values.equal(flat(*module)));
-  });
+  }
 }
 
 TEST(Join, TakesRanksWithoutAnyData) {
