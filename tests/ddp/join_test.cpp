@@ -158,6 +158,7 @@ TEST(Join, TakesRanksWithoutAnyData) {
   };
   const auto plain = train(Options());
   for (const auto& options : {Options().static_graph(true), Options().find_unused_parameters(true),
+                              Options().static_graph(true).gradient_as_bucket_view(true),
                               Options().static_graph(true).find_unused_parameters(true)}) {
     EXPECT_LT(max_difference(train(options), plain), 1e-6);
   }
