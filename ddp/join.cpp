@@ -44,7 +44,7 @@ void answer_one_step(State& state) {
   state.require_forward_param_sync = reduces;
   if (!reduces) return;
   // The first backward over a static graph tells which parameters are used, before it reduces, and not yet their order.
-  const bool learns_graph = state.static_graph && !state.delay_enqueued && !state.join->answered_first_of_static_graph;
+  const bool learns_graph = state.static_graph && !state.graph_known && !state.join->answered_first_of_static_graph;
   if (learns_graph) {
     answer_used_map(state);
     state.join->answered_first_of_static_graph = true;
