@@ -7,6 +7,7 @@
 #include "shell/cell_runner.h"
 
 namespace lockstep::shell {
+
 void CellRunner::message(FromWorker& from) {
   const int rank = from.rank;
   const auto now = Clock::now();
