@@ -103,8 +103,8 @@ void LowPrecision::restore_before_forward() {
   if (!std::exchange(exchanged_, false)) return;
   throw std::runtime_error(
       "DistributedDataParallel: values that were loaded into the bare module while its parameters were in low "
-      "precision, "
-      "after a forward that no backward followed, are lost. Load into the wrapper (torch::load(net, file)), or call "
+      "precision, after a forward that no backward followed, are lost. Load into the wrapper (torch::load(net, file)), "
+      "or call "
       "net.restore_full_precision() before");
 }
 
