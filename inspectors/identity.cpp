@@ -44,6 +44,7 @@ constexpr std::array kOfItsOwn = {string_view("CUDA_VISIBLE_DEVICES"),
                                   string_view("LOCKSTEP_DEVICE"),
                                   string_view("LOCKSTEP_SESSION_DIR"),
                                   string_view("LOCKSTEP_HUB"),
+                                  string_view("LOCKSTEP_OUTPUT_FDS"),
                                   string_view("LOCKSTEP_LIFELINE_FD"),
                                   string_view("LOCKSTEP_STORE"),
                                   string_view("LOCKSTEP_ARGUMENTS")};

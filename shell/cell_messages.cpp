@@ -50,6 +50,14 @@ void CellRunner::message(FromWorker& from) {
       from.message);
 }
 
+/// It belongs to the rank's cell, or to the last one that ran on it: messages of the cells before it have come.
+void CellRunner::last_output(int rank, const std::string& stream, std::string bytes) {
+  const auto open = cell_with(rank);
+  const int64_t cell = open != cells_.end() ? open->run.id() : last_cell_[rank];
+  folder_.output(rank, number_of(cell), stream, std::move(bytes), Clock::now());
+  arm_folder();
+}
+
 CellRunner::OpenCell CellRunner::cell_with(int rank) {
   return std::find_if(cells_.begin(), cells_.end(), [&](const Open& c) { return c.run.active().contains(rank); });
 }
@@ -63,6 +71,7 @@ void CellRunner::loaded(int rank, const protocol::Loaded& message) {
 
 void CellRunner::done(int rank, const protocol::Done& message) {
   hangs_.entered(rank, message.collectives);
+  last_cell_[rank] = message.cell;
   const auto cell = cell_with(rank);
   if (cell == cells_.end() || cell->run.id() != message.cell) return;
   if (message.regroup) needs_regroup_ = true;

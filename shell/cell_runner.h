@@ -60,6 +60,7 @@ class CellRunner {
 
   /// From the worker group.
   void message(FromWorker& from);
+  void last_output(int rank, const std::string& stream, std::string bytes);
   void died(int rank, const protocol::CellError& error);
   void store_ended(const std::string& how);
 
@@ -135,6 +136,7 @@ class CellRunner {
   int64_t last_query_ = 0;
   std::map<int64_t, std::map<int, nlohmann::json>> replies_;
   std::map<int, int64_t> owed_credit_;
+  std::map<int, int64_t> last_cell_;  // id of the one that ended last on each rank
 
   std::optional<EventLoop::Timer> folder_timer_, cell_timer_, patience_timer_;
   int timeout_stage_ = 0;

@@ -241,7 +241,7 @@ Check check_environment() {
       "LOCKSTEP_NODE_RANK",  "LOCKSTEP_SESSION_DIR",       "LOCKSTEP_HUB",
       "LOCKSTEP_STORE",      "LOCKSTEP_BACKEND",           "LOCKSTEP_DEVICE",
       "LOCKSTEP_THREADS",    "LOCKSTEP_CHECK_COLLECTIVES", "LOCKSTEP_LIFELINE_FD",
-      "LOCKSTEP_ARGUMENTS"};
+      "LOCKSTEP_ARGUMENTS",  "LOCKSTEP_IDENTITY",          "LOCKSTEP_OUTPUT_FDS"};
   Check check{.name = "environment", .found = "no LOCKSTEP_* variable is set", .data = nlohmann::json::object()};
   std::string set, unknown;
   for (char** variable = environ; *variable; ++variable) {

@@ -1,25 +1,32 @@
 #include "shell/hub.h"
 
-#include <charconv>
-#include <cstring>
+#include <sys/random.h>
 
-#include "protocol/error.h"
+#include <array>
+#include <cerrno>
+#include <cstring>
 
 namespace lockstep::shell {
 namespace {
 
 constexpr const char* kMonitor = "inproc://hub-monitor";
 
-std::string identity(int rank) { return "rank-" + std::to_string(rank); }
-
-/// The rank that an identity names; -1 for anything but rank-R.
-int rank_of(std::string_view identity) {
-  constexpr std::string_view kPrefix = "rank-";
-  if (!identity.starts_with(kPrefix)) return -1;
-  const char* end = identity.data() + identity.size();
-  int rank = -1;
-  const auto [rest, error] = std::from_chars(identity.data() + kPrefix.size(), end, rank);
-  return error == std::errc() && rest == end ? rank : -1;
+/// 128 bits that nobody can guess, in hexadecimal digits. Throws StartError.
+std::string random_token() {
+  std::array<unsigned char, 16> bytes;
+  size_t filled = 0;
+  while (filled < bytes.size()) {
+    const ssize_t n = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) throw StartError(std::string("the kernel gives no random numbers: ") + std::strerror(errno));
+    filled += static_cast<size_t>(n);
+  }
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text;
 }
 
 }  // namespace
@@ -36,7 +43,6 @@ Hub::Hub(const std::string& endpoint)
   router_.set(zmq::sockopt::sndhwm, 0);
   router_.set(zmq::sockopt::rcvhwm, 0);
   router_.set(zmq::sockopt::router_mandatory, 1);
-  router_.set(zmq::sockopt::router_handover, 1);
   monitor_.set(zmq::sockopt::linger, 0);
   if (zmq_socket_monitor(router_.handle(), kMonitor, ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED) != 0)
     throw StartError(std::string("the hub's monitor could not start: ") + zmq_strerror(errno));
@@ -50,6 +56,15 @@ Hub::Hub(const std::string& endpoint)
 
 Hub::~Hub() { zmq_socket_monitor(router_.handle(), nullptr, 0); }
 
+const std::string& Hub::expect(int rank) {
+  std::string& identity = identities_[rank];
+  ranks_.erase(identity);
+  sources_.erase(rank);
+  identity = "rank-" + std::to_string(rank) + "-" + random_token();
+  ranks_[identity] = rank;
+  return identity;
+}
+
 void Hub::send(int rank, const protocol::HubMessage& message) { send(RankSet{rank}, message); }
 
 void Hub::send(const RankSet& ranks, const protocol::HubMessage& message, std::vector<zmq::message_t> frames) {
@@ -57,8 +72,10 @@ void Hub::send(const RankSet& ranks, const protocol::HubMessage& message, std::v
   const std::string header = encode(message).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   zmq::message_t shared_header(header.data(), header.size());
   for (int rank : ranks) {
+    const auto identity = identities_.find(rank);
+    if (identity == identities_.end()) continue;
     try {
-      zmq::message_t to(identity(rank));
+      zmq::message_t to(identity->second);
       router_.send(to, zmq::send_flags::sndmore | zmq::send_flags::dontwait);
     } catch (const zmq::error_t& error) {
       if (error.num() == EHOSTUNREACH) continue;
@@ -84,20 +101,20 @@ std::optional<FromWorker> Hub::receive() {
     (void)router_.recv(next);
     parts.push_back(std::move(next));
   }
-  const std::string sender = parts[0].to_string();
   FromWorker result;
-  result.rank = rank_of(sender);
-  if (result.rank < 0)
-    throw ChannelError("something that is no rank of this session ('" + sender.substr(0, 40) +
-                       "') wrote to its socket");
-  if (parts.size() < 2) throw ChannelError("rank " + std::to_string(result.rank) + " sent an empty message");
-  note_source(result.rank, parts[1]);
+  const auto sender = ranks_.find(parts[0].to_string_view());
+  if (sender == ranks_.end()) return result;
+  const int rank = result.rank = sender->second;
+  if (parts.size() < 2) throw BadMessage(rank, "an empty message");
+  note_source(rank, parts[1]);
   const auto header = nlohmann::json::parse(parts[1].to_string_view(), nullptr, false);
-  if (header.is_discarded()) throw ChannelError("rank " + std::to_string(result.rank) + " sent a damaged message");
+  if (header.is_discarded()) throw BadMessage(rank, "a message that is not JSON");
   try {
     result.message = protocol::decode_worker_message(header);
   } catch (const ChannelError& error) {
-    throw ChannelError("rank " + std::to_string(result.rank) + ": " + error.what());
+    throw BadMessage(rank, error.what());
+  } catch (const nlohmann::json::exception& error) {
+    throw BadMessage(rank, std::string("a message with fields of wrong types: ") + error.what());
   }
   for (size_t i = 2; i < parts.size(); ++i) result.frames.push_back(std::move(parts[i]));
   return result;
@@ -123,7 +140,5 @@ bool Hub::connection_ended(int rank) {
   const auto found = sources_.find(rank);
   return found != sources_.end() && ended_.contains(found->second);
 }
-
-void Hub::forget(int rank) { sources_.erase(rank); }
 
 }  // namespace lockstep::shell

@@ -2,6 +2,9 @@
 //
 // A message to several ranks is encoded once, and its frames are shared by all (zmq_msg_copy counts references). Queues
 // are not limited here: what workers may send is limited by the credit that they have been given.
+//
+// The hub knows a rank by an identity that nothing but its worker is given. What connects under another one is ignored,
+// and a second connection under the same one is refused by ZeroMQ: neither can speak for a rank.
 #pragma once
 #include <map>
 #include <optional>
@@ -10,15 +13,22 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "protocol/error.h"
 #include "protocol/rank_set.h"
 #include "protocol/worker_messages.h"
 
 namespace lockstep::shell {
 
 struct FromWorker {
-  int rank = -1;
+  int rank = -1;  // -1: from something that is no rank of this session; nothing else is set then
   protocol::WorkerMessage message;
   std::vector<zmq::message_t> frames;
+};
+
+/// A rank sent what is no message of this version.
+struct BadMessage : ChannelError {
+  BadMessage(int rank, const std::string& what) : ChannelError(what), rank(rank) {}
+  int rank;
 };
 
 /// Bytes that messages can share; `bytes` is moved, not copied.
@@ -30,19 +40,19 @@ class Hub {
   explicit Hub(const std::string& endpoint);
   ~Hub();
 
+  /// A new identity of `rank`, for the process that is about to be started. What the one before it had sent is ignored.
+  const std::string& expect(int rank);
+
   /// Sends to ranks that are connected; to others nothing is sent (their death is noticed elsewhere).
   void send(const RankSet& ranks, const protocol::HubMessage& message, std::vector<zmq::message_t> frames = {});
   void send(int rank, const protocol::HubMessage& message);
 
-  /// The next message, or nothing when none is waiting. Throws ChannelError for what is no message of this version,
-  /// with the sender's name.
+  /// The next message, or nothing when none is waiting. Throws BadMessage.
   std::optional<FromWorker> receive();
 
   /// Takes in connections that ended; true when `rank` was connected and is not any more: all that it sent has arrived.
   bool connection_ended(int rank);
   bool was_connected(int rank) const { return sources_.contains(rank); }
-  /// Before a new process takes the place of `rank`.
-  void forget(int rank);
 
   zmq::socket_ref socket() { return router_; }
   zmq::socket_ref monitor() { return monitor_; }
@@ -53,6 +63,8 @@ class Hub {
   zmq::context_t context_{1};
   zmq::socket_t router_;
   zmq::socket_t monitor_;
+  std::map<int, std::string> identities_;
+  std::map<std::string, int, std::less<>> ranks_;  // by identity
   std::map<int, int> sources_;  // rank → descriptor of its connection
   std::set<int> ended_;  // descriptors whose connection is over
 };

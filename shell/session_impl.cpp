@@ -57,18 +57,24 @@ void Session::Impl::start() {
     s.directory = std::make_unique<SessionDirectory>();
     s.compiler = std::make_unique<CompilerService>(s.loop, CompilerOptions{s.directory->path(), options.include_dirs},
                                                    [this](const std::string& text) { message(text); });
-    s.workers = std::make_unique<WorkerGroup>(s.loop, plan, options, *s.directory,
-                                              WorkerGroup::Listener{[this](FromWorker& from) {
-                                                                      if (state_->runner) state_->runner->message(from);
-                                                                    },
-                                                                    [this](int rank, const protocol::CellError& error) {
-                                                                      if (state_->runner)
-                                                                        state_->runner->died(rank, error);
-                                                                    },
-                                                                    [this](const std::string& how) {
-                                                                      if (state_->runner)
-                                                                        state_->runner->store_ended(how);
-                                                                    }});
+    WorkerGroup::Listener listener{.message =
+                                       [&s](FromWorker& from) {
+                                         if (s.runner) s.runner->message(from);
+                                       },
+                                   .last_output =
+                                       [&s](int rank, const std::string& stream, std::string bytes) {
+                                         if (s.runner) s.runner->last_output(rank, stream, std::move(bytes));
+                                       },
+                                   .warning = [this](const std::string& text) { message(text); },
+                                   .died =
+                                       [&s](int rank, const protocol::CellError& error) {
+                                         if (s.runner) s.runner->died(rank, error);
+                                       },
+                                   .store_ended =
+                                       [&s](const std::string& how) {
+                                         if (s.runner) s.runner->store_ended(how);
+                                       }};
+    s.workers = std::make_unique<WorkerGroup>(s.loop, plan, options, *s.directory, std::move(listener));
     const auto& ready = s.compiler->wait_ready();
     s.workers->wait_connected();
     s.workers->make_ready(ready.prelude, ready.versions);

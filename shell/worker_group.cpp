@@ -129,9 +129,12 @@ void WorkerGroup::start_rank(int number, const SessionOptions& options) {
   directory_.add_rank(number);
   const std::string size = std::to_string(plan_.world_size), index = std::to_string(number);
   rank.tail = std::make_unique<OutputTail>();
+  rank.output = std::make_unique<LastOutput>();
   Launch launch;
   launch.program = find_program("lockstep-worker");
   launch.environment = {{"LOCKSTEP_RANK", index},
+                        {"LOCKSTEP_IDENTITY", hub_->expect(number)},
+                        {"LOCKSTEP_OUTPUT_FDS", rank.output->environment()},
                         {"LOCKSTEP_WORLD_SIZE", size},
                         {"LOCKSTEP_LOCAL_RANK", index},
                         {"LOCKSTEP_LOCAL_WORLD_SIZE", size},
@@ -145,10 +148,12 @@ void WorkerGroup::start_rank(int number, const SessionOptions& options) {
                         {"LOCKSTEP_CHECK_COLLECTIVES", options.check_collectives ? "1" : "0"},
                         {"LOCKSTEP_LIFELINE_FD", std::to_string(lifeline_.read.get())},
                         {"LOCKSTEP_ARGUMENTS", nlohmann::json(options.arguments).dump()}};
-  launch.inherit = {lifeline_.read.get()};
+  launch.inherit = rank.output->descriptors();
+  launch.inherit.push_back(lifeline_.read.get());
   launch.output = rank.tail->write_end();
   rank.process = std::make_unique<Child>(launch);
   rank.tail->close_write_end();
+  rank.output->close_writing_ends();
   rank.info.pid = rank.process->pid();
   rank.info.device = plan_.devices[static_cast<size_t>(number)];
   const std::string line = std::to_string(rank.info.pid) + "\n";
@@ -162,22 +167,41 @@ void WorkerGroup::start_rank(int number, const SessionOptions& options) {
 void WorkerGroup::receive() {
   // A storm of output must not keep the rest of the session waiting: the loop comes back for what is left.
   constexpr int kAtOnce = 256;
-  for (int i = 0; i < kAtOnce; ++i) {
-    try {
-      auto from = hub_->receive();
-      if (!from) return;
-      if (from->rank < world_size()) handle(*from);
-    } catch (const ChannelError& error) {
-      if (starting_)
-        start_error_ = error.what();
-      else
-        throw;
+  for (int i = 0; i < kAtOnce; ++i)
+    if (!receive_one()) return;
+}
+
+/// False when no message waits.
+bool WorkerGroup::receive_one() {
+  try {
+    auto from = hub_->receive();
+    if (!from) return false;
+    if (from->rank >= 0)
+      handle(*from);
+    else if (!std::exchange(was_disturbed_, true) && listener_.warning)
+      listener_.warning("a process that is no rank of this session connects to its socket (" +
+                        directory_.hub_endpoint() + "); what it sends is ignored");
+  } catch (const BadMessage& error) {
+    // What it meant to say is lost, so it can't be relied upon any more. The others go on.
+    Rank& rank = *ranks_[static_cast<size_t>(error.rank)];
+    const std::string what = std::string("it sent the session what can't be read: ") + error.what();
+    if (starting_) {
+      start_error_ = rank_name(error.rank) + ": " + what;
+    } else if (!rank.last_words) {
+      rank.last_words.emplace();
+      rank.last_words->type = "protocol_error";
+      rank.last_words->message = what + "; its process was ended";
+      kill(error.rank);
     }
   }
+  return true;
 }
 
 void WorkerGroup::handle(FromWorker& from) {
   Rank& rank = *ranks_[static_cast<size_t>(from.rank)];
+  if (rank.info.state == RankInfo::State::dead) return;
+  if (const auto* output = std::get_if<protocol::Output>(&from.message); output && !from.frames.empty())
+    rank.output->received(output->stream, from.frames[0].size());
   if (const auto* hello = std::get_if<protocol::Hello>(&from.message)) {
     rank.info.hello = *hello;
     rank.info.host = hello->host;
@@ -215,11 +239,12 @@ void WorkerGroup::bury(int number) {
   Rank& rank = *ranks_[static_cast<size_t>(number)];
   if (const auto burial = std::exchange(rank.burial, std::nullopt)) loop_.cancel(*burial);
   // What it had sent has arrived by now, and may still be in the queue.
-  for (;;) {
-    auto from = hub_->receive();
-    if (!from) break;
-    if (from->rank < world_size()) handle(*from);
+  while (receive_one()) {
   }
+  const auto rest = rank.output->take();
+  for (size_t stream = 0; stream < rest.size(); ++stream)
+    if (!rest[stream].empty() && listener_.last_output)
+      listener_.last_output(number, protocol::kStreamNames[stream], rest[stream]);
   rank.info.state = RankInfo::State::dead;
   if (starting_) {
     if (start_error_.empty()) {

@@ -13,6 +13,7 @@
 #include "protocol/worker_messages.h"
 #include "shell/event_loop.h"
 #include "shell/hub.h"
+#include "shell/last_output.h"
 #include "shell/launcher.h"
 #include "shell/output_tail.h"
 #include "shell/session_directory.h"
@@ -35,6 +36,10 @@ class WorkerGroup {
   struct Listener {
     /// Anything but Hello, Ready, NotReady and Dying.
     std::function<void(FromWorker&)> message;
+    /// Bytes that a rank wrote before its death and had not sent. Comes before died().
+    std::function<void(int rank, const std::string& stream, std::string bytes)> last_output;
+    /// Something that does not end the session.
+    std::function<void(const std::string& text)> warning;
     /// A rank is gone; `error` says how in words, and where if it could still tell. Not called while the group starts or ends.
     std::function<void(int rank, const protocol::CellError& error)> died;
     /// The store's process has ended, `how` in words. Not called while the group starts or ends.
@@ -71,6 +76,7 @@ class WorkerGroup {
   struct Rank {
     RankInfo info;
     std::unique_ptr<OutputTail> tail;
+    std::unique_ptr<LastOutput> output;
     std::unique_ptr<Child> process;
     std::optional<ProcessEnd> end;  // the process has ended; messages may still be on their way
     std::optional<EventLoop::Timer> burial;  // then: when they are not waited for any more
@@ -79,6 +85,7 @@ class WorkerGroup {
   };
   void start_store();
   void start_rank(int rank, const SessionOptions& options);
+  bool receive_one();
   void handle(FromWorker& from);
   void process_ended(int rank);
   void bury(int rank);
@@ -100,6 +107,7 @@ class WorkerGroup {
   std::string start_error_;  // ends the start
   bool starting_ = true;
   bool ending_ = false;
+  bool was_disturbed_ = false;  // by something that is no rank
 };
 
 }  // namespace lockstep::shell

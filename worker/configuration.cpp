@@ -117,6 +117,7 @@ Configuration read_configuration(const char* (*lookup)(const char*)) {
   c.hub = read.required("LOCKSTEP_HUB", "the socket of the session's hub");
   if (!c.hub.empty() && c.hub.find("://") == std::string::npos)
     read.problem("LOCKSTEP_HUB", "is '" + c.hub + "': it has to be an endpoint such as ipc:///path or tcp://HOST:PORT");
+  c.identity = read.required("LOCKSTEP_IDENTITY", "the name by which the hub knows this rank");
   read_store(read, c);
   c.backend = read.text("LOCKSTEP_BACKEND").value_or("gloo");
   if (c.backend != "auto" && c.backend != "gloo" && c.backend != "nccl")
@@ -129,6 +130,9 @@ Configuration read_configuration(const char* (*lookup)(const char*)) {
     read.problem("LOCKSTEP_LIFELINE_FD", "is " + std::to_string(c.lifeline_fd) + ", which is no open descriptor");
     c.lifeline_fd = -1;
   }
+  if (const auto text = read.text("LOCKSTEP_OUTPUT_FDS"))
+    if (c.output = protocol::parse_output_channels(*text); !c.output)
+      read.problem("LOCKSTEP_OUTPUT_FDS", "is '" + *text + "', which does not name six open descriptors");
   read_arguments(read, c);
   return c;
 }

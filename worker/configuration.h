@@ -3,8 +3,11 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "protocol/output_channel.h"
 
 namespace lockstep::worker {
 
@@ -16,6 +19,7 @@ struct Configuration {
   int node_rank = 0;  // LOCKSTEP_NODE_RANK
   std::string session_dir;  // LOCKSTEP_SESSION_DIR
   std::string hub;  // LOCKSTEP_HUB: a ZeroMQ endpoint
+  std::string identity;  // LOCKSTEP_IDENTITY: by which the hub knows this connection
   std::string store;  // LOCKSTEP_STORE: "127.0.0.1:port"
   std::string backend = "gloo";  // LOCKSTEP_BACKEND: auto, gloo, nccl
   std::string device = "cpu";  // LOCKSTEP_DEVICE: cpu, cuda:N
@@ -23,6 +27,7 @@ struct Configuration {
   int threads = 1;  // LOCKSTEP_THREADS, intra-op; default: cores of this process / local_world_size
   bool check_collectives = true;  // LOCKSTEP_CHECK_COLLECTIVES: 1, 0
   int lifeline_fd = -1;  // LOCKSTEP_LIFELINE_FD
+  std::optional<protocol::OutputChannels> output;  // LOCKSTEP_OUTPUT_FDS; nothing: the worker makes its own
   std::map<std::string, std::string> arguments;  // LOCKSTEP_ARGUMENTS: a JSON object of strings
   std::vector<std::string> problems;  // empty when all is well
 

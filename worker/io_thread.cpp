@@ -37,7 +37,7 @@ IoThread::IoThread(const Configuration& configuration, Outbox& outbox, OutputPip
                    int event_fd)
     : configuration_(configuration), outbox_(outbox), pipes_(pipes), queue_(queue), event_fd_(event_fd) {
   socket_.emplace(context_, zmq::socket_type::dealer);
-  socket_->set(zmq::sockopt::routing_id, "rank-" + std::to_string(configuration.rank));
+  socket_->set(zmq::sockopt::routing_id, configuration.identity);
   socket_->set(zmq::sockopt::linger, kLingerMs);
   // Bounded by credit for output and by the protocol for the rest, so the queue itself needs no limit.
   socket_->set(zmq::sockopt::sndhwm, 0);
@@ -156,6 +156,7 @@ void IoThread::handle(protocol::HubMessage message, std::string frame) {
           handle_query(m);
         } else if constexpr (std::is_same_v<M, protocol::Credit>) {
           credit_ += m.bytes;
+          pipes_.confirm(m.bytes);
         } else if constexpr (std::is_same_v<M, protocol::PeerDone>) {
           dist::peer_left(m.cell, m.rank, m.how, m.collectives);
         } else if constexpr (std::is_same_v<M, protocol::Shutdown>) {
@@ -252,7 +253,7 @@ bool IoThread::send_output(Stream stream, bool regardless_of_credit) {
   if (n == 0) return false;
   credit_ -= static_cast<int64_t>(n);
   if (n < kChunk / 2) read_after_ = Clock::now() + kGather;
-  send(protocol::Output{output_cell_, kStreamNames[stream]}, std::move(bytes));
+  send(protocol::Output{output_cell_, protocol::kStreamNames[stream]}, std::move(bytes));
   return true;
 }
 

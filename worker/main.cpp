@@ -43,13 +43,14 @@ void end_process() {
 
 int run_rank() {
   const auto& settings = configuration();
-  if (settings.hub.empty() || settings.hub.find("://") == std::string::npos) {
+  if (settings.hub.empty() || settings.hub.find("://") == std::string::npos || settings.identity.empty()) {
     for (const auto& problem : settings.problems) std::fprintf(stderr, "lockstep-worker: %s\n", problem.c_str());
     return 3;
   }
+  ::unsetenv("LOCKSTEP_IDENTITY");  // it is this process's, not that of programs that cells start
   // All of this lives as long as the process: other threads use it to the last moment.
   const int event_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  auto* pipes = new OutputPipes;
+  auto* pipes = new OutputPipes(settings.output ? *settings.output : protocol::make_output_channels());
   auto* outbox = new Outbox(*pipes, event_fd);
   auto* queue = new RunQueue;
   become_run_thread();

@@ -65,12 +65,13 @@ def wait_gone(processes):
 class Session:
     """`lockstep run` of a script, whose JSON lines are read as they come."""
 
-    def __init__(self, script, *options):
+    def __init__(self, script, *options, runtime=False):
         self.folder = tempfile.TemporaryDirectory()
         path = pathlib.Path(self.folder.name) / "session.cpp"
         path.write_text(script)
+        environment = dict(os.environ, XDG_RUNTIME_DIR=self.folder.name) if runtime else None
         self.process = subprocess.Popen([LOCKSTEP, "run", str(path), "--json", "-", *options], stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+                                        stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=environment)
         self.events = []
 
     def until(self, what):
@@ -195,6 +196,61 @@ def test_interrupt_sleep_and_collective():
         cell = session.until(lambda e: e["event"] == "cell")
         check(cell and cell["status"] == "interrupted", f"{cell}")
         check(session.finish() == 130, "exit code")
+
+
+def test_output_before_a_death():
+    """Rule 5: what was written before a rank died is shown, by which signal it was, and how much."""
+    for name, sizes in (("SIGKILL", (3, 137, 70_000, 5_000_000)), ("SIGSEGV", (70_000,)), ("SIGTERM", (1_100_000,))):
+        for size in sizes:
+            session = Session(f"""// %% dies
+#include <signal.h>
+#include <unistd.h>
+std::string text({size}, 'x');
+for (size_t i = 0; i < text.size(); i += 17) text[i] = '\\n';
+std::cout << text << std::flush;
+std::cerr << "last";
+::kill(::getpid(), {name});
+for (;;) ::pause();
+""", "-n", "1")
+            code = session.finish()
+            check(code == 5, f"{name}: exit code {code}")
+            expected = "".join("\n" if i % 17 == 0 else "x" for i in range(size))
+            for stream, text in (("stdout", expected), ("stderr", "last")):
+                shown = "".join(e["text"] for e in session.of("output") if e["stream"] == stream)
+                check(shown == text, f"{name}: {len(shown)} of {len(text)} bytes of {stream} are right or there")
+            check(all(e["cell"] == 1 for e in session.of("output")), "of another cell")
+
+
+def test_output_of_a_rank_that_is_killed_while_it_prints():
+    """What arrives is what was written: numbered lines without a gap, up to what the program had counted."""
+    for seed in range(3):
+        session = Session("""// %% prints
+#include <sys/mman.h>
+#include <fcntl.h>
+#include <unistd.h>
+int count = ::open((std::string(std::getenv("LOCKSTEP_SESSION_DIR")) + "/../../count").c_str(), O_RDWR | O_CREAT, 0600);
+(void)!::ftruncate(count, 4096);
+auto* written = static_cast<volatile long*>(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, count, 0));
+char line[16];
+for (long i = 0; ; ++i) {
+  std::snprintf(line, sizeof line, "%09ld\\n", i % 1000000000);
+  if (::write(1, line, 10) == 10) *written = i + 1;
+}
+""", "-n", "1", runtime=True)
+        check(session.until(lambda e: e["event"] == "output"), "nothing was printed")
+        for _ in range(seed * 40):
+            session.until(lambda e: e["event"] == "output")
+        (victim, _), *_ = sorted(session.workers())
+        os.kill(victim, signal.SIGKILL)
+        check(session.finish() == 5, "exit code")
+        with open(session.folder.name + "/count", "rb") as file:
+            written = int.from_bytes(file.read(8), "little")
+        text = "".join(e["text"] for e in session.of("output"))
+        lines = text.split("\n")[:-1]
+        check(len(text) % 10 == 0, "a torn line")
+        # The last write may have happened without having been counted.
+        check(len(lines) in (written, written + 1), f"{len(lines)} of {written} lines arrived")
+        check(all(int(line) == i for i, line in enumerate(lines)), "lines are missing or out of order")
 
 
 def test_storm():

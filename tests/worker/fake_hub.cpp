@@ -167,6 +167,7 @@ void FakeHub::start(int rank, const Environment& changes) {
                              {"LOCKSTEP_NODE_RANK", "0"},
                              {"LOCKSTEP_SESSION_DIR", directory_},
                              {"LOCKSTEP_HUB", "ipc://" + directory_ + "/hub"},
+                             {"LOCKSTEP_IDENTITY", "rank-" + std::to_string(rank)},
                              {"LOCKSTEP_STORE", store_->address()},
                              {"LOCKSTEP_BACKEND", "gloo"},
                              {"LOCKSTEP_DEVICE", "cpu"},

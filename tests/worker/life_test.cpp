@@ -66,6 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Variables, BadEnvironment,
                                            BadVariable{"LOCKSTEP_BACKEND", "pigeon", "auto, gloo or nccl"},
                                            BadVariable{"LOCKSTEP_CHECK_COLLECTIVES", "2", "0 to 1"},
                                            BadVariable{"LOCKSTEP_LIFELINE_FD", "999", "open descriptor"},
+                                           BadVariable{"LOCKSTEP_OUTPUT_FDS", "7,8,9", "six open descriptors"},
                                            BadVariable{"LOCKSTEP_ARGUMENTS", "[", "JSON"}),
                          [](const auto& info) { return std::string(info.param.name); });
 

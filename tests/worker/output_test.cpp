@@ -1,6 +1,9 @@
 // Rule 5: no byte is lost or misplaced; a storm neither exhausts memory nor delays control.
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
+#include <filesystem>
 #include <fstream>
 
 #include "tests/worker/fake_hub.h"
@@ -85,6 +88,16 @@ TEST(Output, OfAHundredMegabytesArrivesInOrder) {
     wrong += text.compare(i * 64, 64, expected) != 0;
   }
   EXPECT_EQ(wrong, 0);
+  // The log that outlives the process holds what is not confirmed, and no more.
+  struct stat log = {};
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(hub.process().pid()) + "/fd")) {
+    std::error_code error;  // descriptors come and go
+    const auto target = std::filesystem::read_symlink(entry.path(), error).string();
+    if (!error && target.starts_with("/memfd:stdout")) ::stat(entry.path().c_str(), &log);
+  }
+  EXPECT_EQ(static_cast<size_t>(log.st_size), text.size());
+  EXPECT_LT(log.st_blocks * 512, 4 << 20);
 }
 
 TEST(Output, WaitsForCreditAndControlDoesNot) {

@@ -12,6 +12,7 @@
 //   new_group                      waits in dist::new_group until it is interrupted
 //   slow_regroup                   the next regroup waits until it is aborted
 //   fault TEXT                     a finding
+//   send TEXT                      TEXT to the hub, message or not
 //   exit N, kill N                 ends the process, by a signal
 //   child                          leaves a process behind, in the worker's group
 //   heir                           leaves one behind outside of it that holds the connection to the hub open until the session's end

@@ -30,7 +30,7 @@ class FakeWorker {
       : rank_(number("LOCKSTEP_RANK")),
         lifeline_(number("LOCKSTEP_LIFELINE_FD")),
         socket_(context_, zmq::socket_type::dealer) {
-    socket_.set(zmq::sockopt::routing_id, "rank-" + std::to_string(rank_));
+    socket_.set(zmq::sockopt::routing_id, std::getenv("LOCKSTEP_IDENTITY"));
     socket_.set(zmq::sockopt::linger, 1000);
     socket_.connect(std::getenv("LOCKSTEP_HUB"));
   }
@@ -229,6 +229,10 @@ class FakeWorker {
       finding.cell = cell_;
       finding.message = text;
       send(FindingMessage{finding});
+    } else if (name == "send") {
+      socket_.send(zmq::buffer(text), zmq::send_flags::none);
+      while (!ended_) serve(-1);
+      return false;
     } else if (name == "exit") {
       socket_.close();
       context_.close();

@@ -1,0 +1,36 @@
+// The way of a rank's output out of its process: a pipe, and behind it a log in memory that outlives the process.
+//
+//   cells → pipe → log → messages to the hub
+//
+// The worker moves bytes from the pipe to the log with splice(2), so the size of the log is at every moment the count
+// of bytes that have left the pipe, also when SIGKILL comes in the middle. What the hub has confirmed is cut out of the
+// log's front (a hole: its offsets stay). After the worker's death the shell, which holds the same descriptors, reads
+// what the log has beyond the bytes that it received, and then what is left in the pipe.
+#pragma once
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep::protocol {
+
+/// Names of the streams, in the order of OutputChannels.
+inline constexpr std::array<const char*, 2> kStreamNames = {"stdout", "stderr"};
+
+/// Descriptors; their owner closes them.
+struct OutputChannel {
+  int read = -1, write = -1;  // ends of the pipe; `read` does not block
+  int log = -1;  // memory file
+};
+using OutputChannels = std::array<OutputChannel, 2>;  // of stdout and stderr
+
+/// New ones, close-on-exec. Throws std::system_error.
+OutputChannels make_output_channels();
+void close_output_channels(OutputChannels& channels);
+
+/// The value of LOCKSTEP_OUTPUT_FDS, by which a worker inherits its channels: "READ,WRITE,LOG READ,WRITE,LOG".
+std::string output_channels_text(const OutputChannels& channels);
+/// Nothing where the text names no six open descriptors.
+std::optional<OutputChannels> parse_output_channels(std::string_view text);
+
+}  // namespace lockstep::protocol

@@ -1,0 +1,102 @@
+// What connects to the session's socket and is no rank, and ranks that send what can't be read: the session goes on.
+#include <fstream>
+#include <zmq.hpp>
+
+#include "protocol/worker_messages.h"
+#include "tests/shell/core/session_fixture.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class HubTest : public SessionTest {
+ protected:
+  fs::path session_folder() const {
+    for (const auto& entry : fs::directory_iterator(runtime_ / "lockstep")) return entry.path();
+    throw std::runtime_error("the session has no folder");
+  }
+  std::string endpoint() const { return "ipc://" + (session_folder() / "hub").string(); }
+
+  /// What the worker of `rank` was given: a process of the same user can read it.
+  std::string identity_of(int rank) const {
+    std::ifstream description(session_folder() / "session.json");
+    const int pid = nlohmann::json::parse(description).at("workers").at(static_cast<size_t>(rank)).at("pid").get<int>();
+    std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
+    for (std::string entry; std::getline(file, entry, '\0');)
+      if (entry.starts_with("LOCKSTEP_IDENTITY=")) return entry.substr(entry.find('=') + 1);
+    return "";
+  }
+
+  /// Connects and hands `frames` to the session's socket; the connection stays until the test's end.
+  void connect(const std::string& identity, const std::vector<std::string>& frames) {
+    auto& socket = sockets_.emplace_back(context_, zmq::socket_type::dealer);
+    socket.set(zmq::sockopt::linger, 0);
+    socket.set(zmq::sockopt::routing_id, identity);
+    socket.set(zmq::sockopt::immediate, 1);
+    socket.connect(endpoint());
+    for (const auto& frame : frames)
+      socket.send(zmq::buffer(frame), &frame == &frames.back() ? zmq::send_flags::none : zmq::send_flags::sndmore);
+  }
+
+  zmq::context_t context_;
+  std::vector<zmq::socket_t> sockets_;
+};
+
+TEST_F(HubTest, IgnoresWhatIsNoRank) {
+  auto& session = start(2);
+  protocol::Hello hello;
+  hello.rank = 1;
+  std::vector<std::string> texts;
+  connect("rank-1", {encode(protocol::WorkerMessage(hello)).dump()});
+  connect("rank-1", {"garbage"});
+  connect("somebody", {"", "\x01\x02"});
+  // The message about it comes when the first of these has arrived, which has no other event to wait for.
+  recorder_.also = [&](const Event& event) {
+    if (const auto* message = std::get_if<MessageEvent>(&event);
+        message && message->text.find("ignored") != message->text.npos)
+      session.interrupt();
+  };
+  EXPECT_EQ(session.run("loop").status, "interrupted");
+  recorder_.also = nullptr;
+  for (const auto& message : recorder_.all<MessageEvent>()) texts.push_back(message.text);
+  EXPECT_THAT(texts, testing::Contains(HasSubstr("no rank of this session")));
+  EXPECT_EQ(run("print hello").status, "ok");
+  EXPECT_EQ(recorder_.bytes(0), "hello\n");
+  EXPECT_EQ(recorder_.bytes(1), "hello\n");
+}
+
+TEST_F(HubTest, RefusesASecondConnectionOfARank) {
+  start(2);
+  const std::string identity = identity_of(1);
+  ASSERT_FALSE(identity.empty());
+  EXPECT_NE(identity, identity_of(0));
+  protocol::Hello hello;
+  hello.rank = 1;
+  hello.versions.libtorch = "another";
+  connect(identity, {encode(protocol::WorkerMessage(hello)).dump()});
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(run("print hello").status, "ok");
+    EXPECT_EQ(recorder_.bytes(1), "hello\n");
+  }
+}
+
+TEST_F(HubTest, EndsARankThatSendsWhatCannotBeRead) {
+  for (const char* what :
+       {"not json", R"({"v":1})", R"({"v":999,"kind":"done"})", R"({"v":"x"})", R"({"v":1,"kind":"dance"})",
+        R"({"v":1,"kind":"done","cell":"seven"})", R"([1])", R"("x")"}) {
+    SCOPED_TRACE(what);
+    start(2);
+    const auto outcome = run(std::string("rank 1 send ") + what);
+    EXPECT_EQ(outcome.status, "dead");
+    std::vector<std::string> messages;
+    for (const auto& error : recorder_.all<ErrorEvent>()) messages.push_back(error.message);
+    EXPECT_THAT(messages, testing::Contains(HasSubstr("can't be read")));
+    EXPECT_EQ(run("print on").status, "ok");
+    EXPECT_EQ(recorder_.bytes(0), "on\n");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::shell
