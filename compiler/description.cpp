@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/header_cache.h"
+#include "compiler/shared_folder.h"
 #include "protocol/version.h"
 
 namespace lockstep::compiler {

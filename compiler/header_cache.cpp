@@ -1,15 +1,10 @@
 #include "compiler/header_cache.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -20,6 +15,7 @@
 #include "compiler/cell_compiler.h"
 #include "compiler/front_end.h"
 #include "compiler/process.h"
+#include "compiler/shared_folder.h"
 #include "protocol/error.h"
 #include "protocol/pipe_channel.h"
 
@@ -29,8 +25,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uintmax_t kSpaceNeeded =
-    400u << 20;  // bytes; the header has some 170 MB, and is written before it is renamed
+constexpr const char* kHeader = "cells.pch";
+constexpr const char* kPrelude = "libprelude.so";
+constexpr uintmax_t kSpaceNeeded = 400u << 20;  // bytes; the header has some 170 MB
 
 /// FNV-1a.
 class Hash {
@@ -62,27 +59,6 @@ class Hash {
  private:
   uint64_t value_ = 0xcbf29ce484222325u;
 };
-
-std::string hash_of_file(const fs::path& path) {
-  struct stat status = {};
-  if (::stat(path.c_str(), &status) != 0) return "";
-  return std::to_string(status.st_size) + "." + std::to_string(status.st_mtim.tv_sec) + "." +
-         std::to_string(status.st_mtim.tv_nsec);
-}
-
-/// Says what the folder held when it was made: a file cut short, or written to, is not what it says.
-std::string inventory(const fs::path& folder) {
-  return hash_of_file(folder / "cells.pch") + " " + hash_of_file(folder / "libprelude.so") + "\n";
-}
-
-void check_space(const fs::path& folder) {
-  std::error_code error;
-  const auto space = fs::space(folder, error);
-  if (!error && space.available < kSpaceNeeded)
-    throw StartError("no space for the precompiled header in " + folder.string() + ": " +
-                     std::to_string(space.available >> 20) + " MB are free, " + std::to_string(kSpaceNeeded >> 20) +
-                     " MB are needed. Make room, or set XDG_CACHE_HOME to another folder");
-}
 
 /// Runs `work` in a copy of this process, whose memory is gone afterwards. Throws what `work` threw, as StartError.
 void in_copy(const std::function<void()>& work) {
@@ -119,32 +95,6 @@ void write_file(const fs::path& path, std::string_view bytes) {
   if (!file) throw StartError("writing " + path.string() + " failed: " + std::strerror(errno));
 }
 
-void build(const Options& options, const fs::path& folder) {
-  const fs::path header = folder / "cells.pch";
-  in_copy([&] { build_header(options, header); });
-  in_copy([&] {
-    CellCompiler compiler(options, header);
-    write_file(folder / "libprelude.so", compiler.make_prelude());
-  });
-  write_file(folder / "inventory", inventory(folder));
-}
-
-/// Held until its end; waits while another process has it.
-class Lock {
- public:
-  explicit Lock(const fs::path& path) : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
-    if (!fd_)
-      throw StartError("the cache " + path.parent_path().string() + " can't be written to: " + std::strerror(errno) +
-                       ". Set XDG_CACHE_HOME to a folder that can");
-    while (::flock(fd_.get(), LOCK_EX) != 0)
-      if (errno != EINTR)
-        throw StartError("the cache's lock " + path.string() + " can't be had: " + std::strerror(errno));
-  }
-
- private:
-  Descriptor fd_;
-};
-
 /// Headers of Lockstep that the precompiled header is made of, found by following #include "...".
 std::set<fs::path> own_headers(const fs::path& root) {
   std::set<fs::path> found;
@@ -166,38 +116,7 @@ std::set<fs::path> own_headers(const fs::path& root) {
   return found;
 }
 
-/// Removes what killed builds have left of this key, and headers that have not been used for long.
-void clean_up(const fs::path& parent, const std::string& key) {
-  constexpr auto kKeep = std::chrono::hours(30 * 24);
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(parent, error)) {
-    const std::string name = entry.path().filename();
-    const bool draft_of_ours = name.starts_with(key + ".") && name != key + ".lock";
-    const auto used = fs::last_write_time(entry.path() / "inventory", error);
-    const bool old = !error && entry.is_directory() && fs::file_time_type::clock::now() - used > kKeep;
-    if (draft_of_ours || old) fs::remove_all(entry.path(), error);
-    if (old) fs::remove(parent / (name + ".lock"), error);
-  }
-}
-
-/// Says that the header is in use.
-void touch(const fs::path& folder) {
-  std::error_code error;
-  fs::last_write_time(folder / "inventory", fs::file_time_type::clock::now(), error);
-}
-
 }  // namespace
-
-bool is_whole(const std::string& folder) {
-  std::ifstream file(folder + "/inventory");
-  std::string line;
-  return std::getline(file, line) && line + "\n" == inventory(folder);
-}
-
-void discard_header(const HeaderFiles& files) {
-  std::error_code error;
-  fs::remove(fs::path(files.precompiled).parent_path() / "inventory", error);
-}
 
 std::string header_key(const Options& options) {
   Hash hash;
@@ -221,34 +140,20 @@ HeaderFiles provide_header(const Options& options, const std::function<void(cons
   const std::string problem = installation_problem(options);
   if (!problem.empty()) throw StartError(problem);
   const fs::path folder = header_folder(options);
-  const fs::path parent = folder.parent_path();
-  const std::string key = folder.filename();
-  const HeaderFiles files{folder / "cells.pch", folder / "libprelude.so"};
-  if (is_whole(folder)) return touch(folder), files;
-
-  std::error_code error;
-  fs::create_directories(parent, error);
-  if (error)
-    throw StartError("the cache " + parent.string() + " can't be made: " + error.message() +
-                     ". Set XDG_CACHE_HOME to a folder that can be written to");
-  const Lock lock(parent / (key + ".lock"));
-  if (is_whole(folder)) return files;  // another session has built it meanwhile
-  clean_up(parent, key);
-  check_space(parent);
-  progress("building the precompiled header of LibTorch (once, about half a minute)");
-  std::string draft = (parent / (key + ".XXXXXX")).string();
-  if (!::mkdtemp(draft.data()))
-    throw StartError("the cache " + parent.string() + " can't be written to: " + std::strerror(errno) +
-                     ". Set XDG_CACHE_HOME to a folder that can");
-  try {
-    build(options, draft);
-    fs::remove_all(folder, error);  // damaged
-    fs::rename(draft, folder);
-  } catch (...) {  // whatever it is, no half-built folder stays
-    fs::remove_all(draft, error);
-    check_space(parent);
-    throw;
-  }
+  const HeaderFiles files{folder / kHeader, folder / kPrelude};
+  const SharedFolder shared{
+      .path = folder,
+      .what = "the precompiled header",
+      .advice = "set XDG_CACHE_HOME to a folder of yours",
+      .space = kSpaceNeeded,
+      .steps = {{kHeader, [&](const fs::path& path) { in_copy([&] { build_header(options, path); }); }},
+                {kPrelude, [&](const fs::path& path) {
+                   in_copy([&] {
+                     CellCompiler compiler(options, path.parent_path() / kHeader);
+                     write_file(path, compiler.make_prelude());
+                   });
+                 }}}};
+  provide(shared, "building the precompiled header of LibTorch (once, about half a minute)", progress);
   return files;
 }
 

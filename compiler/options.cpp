@@ -1,7 +1,6 @@
 #include "compiler/options.h"
 
 #include <clang/Basic/Version.h>
-#include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
@@ -10,6 +9,7 @@
 #include <string_view>
 
 #include "protocol/error.h"
+#include "protocol/user_folders.h"
 
 namespace lockstep::compiler {
 
@@ -31,11 +31,10 @@ std::string find_include_root() {
   return LOCKSTEP_SOURCE_ROOT;
 }
 
+/// Empty where the user has no folder for it.
 std::string find_cache() {
-  std::string folder = environment("XDG_CACHE_HOME");
-  if (folder.empty() && !environment("HOME").empty()) folder = environment("HOME") + "/.cache";
-  if (folder.empty()) folder = "/tmp/lockstep-cache-" + std::to_string(getuid());
-  return folder + "/lockstep";
+  const fs::path folder = protocol::user_folder("XDG_CACHE_HOME", ".cache");
+  return folder.empty() ? "" : folder / "lockstep";
 }
 
 /// Of the LibTorch in `folder`: "2.11.0"; empty when its headers don't say.
@@ -108,6 +107,10 @@ std::string installation_problem(const Options& options) {
   if (!fs::exists(options.resource_dir + "/include/stddef.h", error))
     return "clang 19's own headers are not at " + options.resource_dir +
            ": apt-get install libclang-common-19-dev libclang-19-dev";
+  if (options.cache_dir.empty())
+    return "there is no folder for the precompiled header: neither XDG_CACHE_HOME nor HOME is set, and this user has "
+           "no "
+           "home. Set XDG_CACHE_HOME to a folder of yours";
   return "";
 }
 

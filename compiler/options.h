@@ -14,7 +14,7 @@ struct Options {
   std::string libtorch;                   // folder with include/ and lib/: LOCKSTEP_LIBTORCH, or as built
   std::string include_root;  // folder with worker/cell.h: beside the installed program, or the source tree
   std::string resource_dir;  // clang's own headers
-  std::string cache_dir;  // $XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep
+  std::string cache_dir;  // $XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep; empty: there is no home
 
   std::string cells_dir() const { return session_dir + "/cells"; }
 };

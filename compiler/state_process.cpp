@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <optional>
 
 #include "compiler/front_end.h"
 #include "compiler/header_cache.h"
+#include "compiler/shared_folder.h"
 #include "protocol/error.h"
 #include "protocol/pipe_channel.h"
 
@@ -76,8 +78,11 @@ void run_first_state(const Options& options, Descriptor link, pid_t supervisor) 
     HeaderFiles header = provide_header(options, progress);
     try {
       compiler.emplace(options, header.precompiled);
-    } catch (const StartError&) {  // damaged in a way that its size and time do not tell
-      discard_header(header);
+    } catch (const StartError& error) {
+      // Damaged in a way that size and time do not show? Otherwise it is this session that can't read it, and others can.
+      if (!discard_if_damaged(std::filesystem::path(header.precompiled).parent_path()))
+        throw StartError(std::string(error.what()) +
+                         ", though it is undamaged: does this session have too little memory " + "(ulimit -v)?");
       header = provide_header(options, progress);
       compiler.emplace(options, header.precompiled);
     }

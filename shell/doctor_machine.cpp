@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "protocol/error.h"
+#include "protocol/user_folders.h"
 #include "shell/doctor.h"
 #include "shell/gpus.h"
 #include "shell/launcher.h"
@@ -180,16 +181,22 @@ Check check_folder(const char* name, const fs::path& path, int64_t space, const 
 }
 
 Check check_cache() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  if (cache && *cache == '/') return check_folder("cache", fs::path(cache) / "lockstep", kCacheSpace, "XDG_CACHE_HOME");
-  if (home && *home == '/')
-    return check_folder("cache", fs::path(home) / ".cache/lockstep", kCacheSpace, "XDG_CACHE_HOME");
-  return {.name = "cache",
-          .state = CheckState::missing,
-          .found = "neither XDG_CACHE_HOME nor HOME is set",
-          .mend = "set HOME",
-          .data = nullptr};
+  const fs::path folder = protocol::user_folder("XDG_CACHE_HOME", ".cache");
+  if (folder.empty())
+    return {.name = "cache",
+            .state = CheckState::missing,
+            .found = "neither XDG_CACHE_HOME nor HOME is set, and this user has no home",
+            .mend = "set XDG_CACHE_HOME to a folder of yours",
+            .data = nullptr};
+  Check check = check_folder("cache", folder / "lockstep", kCacheSpace, "XDG_CACHE_HOME");
+  if (const std::string problem = protocol::writable_by_others(folder / "lockstep/pch"); !problem.empty()) {
+    check.state = CheckState::missing;
+    check.found += "; " + problem;
+    check.mend =
+        "give it to yourself and take the permission away (chown, chmod go-w), or set XDG_CACHE_HOME to a folder of "
+        "yours";
+  }
+  return check;
 }
 
 Check check_runtime() {

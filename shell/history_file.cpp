@@ -5,10 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "protocol/user_folders.h"
 
 namespace lockstep::shell {
 namespace {
@@ -63,10 +64,8 @@ std::string line_of(const std::string& text) {
 }  // namespace
 
 std::string default_history_path() {
-  const char* state = std::getenv("XDG_STATE_HOME");
-  if (state && state[0] == '/') return std::string(state) + "/lockstep/history";
-  const char* home = std::getenv("HOME");
-  return home && home[0] == '/' ? std::string(home) + "/.local/state/lockstep/history" : "";
+  const auto folder = protocol::user_folder("XDG_STATE_HOME", ".local/state");
+  return folder.empty() ? "" : folder / "lockstep/history";
 }
 
 std::vector<std::string> HistoryFile::load(size_t most) const {

@@ -1,7 +1,7 @@
 // The private folder of one session: its socket, its description for `lockstep sessions`, the texts of its cells, a
 // folder per rank.
 //
-//   $XDG_RUNTIME_DIR/lockstep/<id>/ (or /tmp/lockstep-<uid>/<id>/), id = <pid>-<hex>, mode 0700
+//   $XDG_RUNTIME_DIR/lockstep/<id>/ (or /tmp/lockstep-<uid>-XXXXXX/<id>/), id = <pid>-<hex>, mode 0700
 //     hub            socket of ZeroMQ
 //     session.json
 //     {"id","pid","start_time","started","ranks","backend","versions","workers":[{"rank","pid","start_time"}]} cells/
@@ -9,12 +9,16 @@
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace lockstep::shell {
 
-/// The folder that holds the folders of all sessions of this user; made if it is missing. Throws StartError when it
-/// can't be made, or belongs to somebody else.
+/// The folder that holds the folders of new sessions of this user; made if it is missing. Throws StartError when it
+/// can't be made, or when another user can write to it.
 std::string runtime_directory();
+
+/// All folders that may hold sessions of this user and that are there: with and without XDG_RUNTIME_DIR they differ.
+std::vector<std::string> runtime_directories();
 
 class SessionDirectory {
  public:

@@ -96,14 +96,16 @@ bool end_worker(const WorkerRecord& worker) {
 
 }  // namespace
 
-std::vector<SessionRecord> read_sessions(const std::string& folder) {
+std::vector<SessionRecord> read_sessions(const std::vector<std::string>& folders) {
   std::vector<SessionRecord> records;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const std::optional<pid_t> pid = pid_of_name(entry->path().filename());
-    std::error_code ignored;
-    if (pid && entry->is_directory(ignored) && !entry->is_symlink(ignored))
-      records.push_back(read_record(entry->path(), *pid));
+  for (const std::string& folder : folders) {
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+      const std::optional<pid_t> pid = pid_of_name(entry->path().filename());
+      std::error_code ignored;
+      if (pid && entry->is_directory(ignored) && !entry->is_symlink(ignored))
+        records.push_back(read_record(entry->path(), *pid));
+    }
   }
   std::sort(records.begin(), records.end(), [](const SessionRecord& a, const SessionRecord& b) {
     return a.started != b.started ? a.started < b.started : a.id < b.id;
@@ -111,9 +113,9 @@ std::vector<SessionRecord> read_sessions(const std::string& folder) {
   return records;
 }
 
-Cleaned clean_sessions(const std::string& folder) {
+Cleaned clean_sessions(const std::vector<std::string>& folders) {
   Cleaned cleaned;
-  for (const SessionRecord& record : read_sessions(folder)) {
+  for (const SessionRecord& record : read_sessions(folders)) {
     if (record.is_alive) continue;
     for (const WorkerRecord& worker : record.workers)
       if (worker.is_alive && end_worker(worker)) ++cleaned.workers;

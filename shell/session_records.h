@@ -30,8 +30,8 @@ struct SessionRecord {
   std::vector<int64_t> cells;  // numbers of cells whose text is there, ascending
 };
 
-/// All sessions in `folder` (runtime_directory()), oldest first. What is no session's folder is left out.
-std::vector<SessionRecord> read_sessions(const std::string& folder);
+/// All sessions in `folders` (runtime_directories()), oldest first. What is no session's folder is left out.
+std::vector<SessionRecord> read_sessions(const std::vector<std::string>& folders);
 
 struct Cleaned {
   std::vector<std::string> sessions;  // removed
@@ -41,6 +41,6 @@ struct Cleaned {
 
 /// Removes what dead sessions left: their folders, and workers of theirs that still run (known by pid and start time; nothing else is
 /// ever signalled).
-Cleaned clean_sessions(const std::string& folder);
+Cleaned clean_sessions(const std::vector<std::string>& folders);
 
 }  // namespace lockstep::shell

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "compiler/header_cache.h"
+#include "compiler/shared_folder.h"
 #include "tests/compiler/transcript.h"
 
 namespace lockstep::compiler_test {

@@ -58,21 +58,21 @@ std::unique_ptr<Child> sleeper() {
 
 TEST_F(SessionRecordsTest, ARunningSessionIsKnownByPidAndStartTime) {
   add(own_id(), description(::getpid(), *lockstep::dist::process_start_time(::getpid())), 12);
-  const auto records = read_sessions(folder_);
+  const auto records = read_sessions({folder_});
   ASSERT_EQ(records.size(), 1u);
   EXPECT_TRUE(records[0].is_alive);
   EXPECT_EQ(records[0].ranks, 2);
   EXPECT_EQ(records[0].libtorch, "2.11.0");
   EXPECT_EQ(records[0].cells.size(), 12u);
   EXPECT_EQ(records[0].cells.back(), 12);
-  EXPECT_THAT(clean_sessions(folder_).sessions, IsEmpty());
+  EXPECT_THAT(clean_sessions({folder_}).sessions, IsEmpty());
   EXPECT_TRUE(fs::exists(folder_ / own_id()));
 }
 
 TEST_F(SessionRecordsTest, AnotherProcessWithTheSamePidIsNotTheSession) {
   add(own_id(), description(::getpid(), *lockstep::dist::process_start_time(::getpid()) + 1));
-  EXPECT_FALSE(read_sessions(folder_).at(0).is_alive);
-  EXPECT_THAT(clean_sessions(folder_).sessions, ElementsAre(own_id()));
+  EXPECT_FALSE(read_sessions({folder_}).at(0).is_alive);
+  EXPECT_THAT(clean_sessions({folder_}).sessions, ElementsAre(own_id()));
   EXPECT_FALSE(fs::exists(folder_ / own_id()));
 }
 
@@ -81,8 +81,8 @@ TEST_F(SessionRecordsTest, DamagedAndMissingDescriptions) {
   add("999999998-bb", nlohmann::json::array({1, 2}));
   add("999999997-cc", {{"pid", "text"}, {"start_time", {}}, {"ranks", "two"}, {"workers", {1, nullptr, "x"}}});
   std::ofstream(folder_ / "999999997-cc" / "session.json", std::ios::app) << "{{{";
-  EXPECT_EQ(read_sessions(folder_).size(), 3u);
-  EXPECT_EQ(clean_sessions(folder_).sessions.size(), 3u);
+  EXPECT_EQ(read_sessions({folder_}).size(), 3u);
+  EXPECT_EQ(clean_sessions({folder_}).sessions.size(), 3u);
 }
 
 TEST_F(SessionRecordsTest, OtherFoldersAreLeftAlone) {
@@ -92,8 +92,8 @@ TEST_F(SessionRecordsTest, OtherFoldersAreLeftAlone) {
   const fs::path elsewhere = folder_ / "elsewhere";
   fs::create_directories(elsewhere / "deep");
   fs::create_directory_symlink(elsewhere, folder_ / "999999999-bb");
-  EXPECT_THAT(read_sessions(folder_), IsEmpty());
-  EXPECT_THAT(clean_sessions(folder_).sessions, IsEmpty());
+  EXPECT_THAT(read_sessions({folder_}), IsEmpty());
+  EXPECT_THAT(clean_sessions({folder_}).sessions, IsEmpty());
   EXPECT_TRUE(fs::exists(elsewhere / "deep"));
 }
 
@@ -103,11 +103,11 @@ TEST_F(SessionRecordsTest, WorkersThatOutlivedTheirShellAreEndedAndStrangersAreN
   dead["workers"] = {{{"rank", 0}, {"pid", worker->pid()}, {"start_time", worker->start_time()}},
                      {{"rank", 1}, {"pid", stranger->pid()}, {"start_time", stranger->start_time() + 1}}};
   add("999999999-aa", dead);
-  EXPECT_EQ(clean_sessions(folder_).workers, 1);
+  EXPECT_EQ(clean_sessions({folder_}).workers, 1);
   const auto end = worker->ended();
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->signal, SIGKILL);
   EXPECT_FALSE(stranger->ended().has_value());
 }
 
-TEST_F(SessionRecordsTest, NoFolderNoSessions) { EXPECT_THAT(read_sessions(folder_ / "none"), IsEmpty()); }
+TEST_F(SessionRecordsTest, NoFolderNoSessions) { EXPECT_THAT(read_sessions({folder_ / "none"}), IsEmpty()); }
