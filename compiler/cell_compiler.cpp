@@ -24,7 +24,7 @@ int64_t number_of(const protocol::Compile& request) { return request.number != 0
 struct CellCompiler::Impl {
   Impl(const Options& options, const std::string& header)
       : options(options),
-        diagnostics(options.cells_dir()),
+        diagnostics(options.cells_dir(), options.include_root + "/worker/"),
         versions(std::make_shared<FileVersions>()),
         instance(read_header(options, header, &diagnostics, versions)) {
     instance->getLangOpts().Freestanding = true;  // main is a name like others
@@ -228,7 +228,9 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
     if ((new_clash || new_capture || predicted_wrong || lambda) && next.number < 6) result.again = next;
   }
   result.compiled.diagnostics = impl.diagnostics.diagnostics();
-  result.compiled.rendered = impl.diagnostics.rendered();
+  DiagnosticText text = impl.diagnostics.rendered();
+  result.compiled.rendered = std::move(text.brief);
+  result.compiled.rendered_whole = std::move(text.whole);
   result.compiled.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -2,6 +2,10 @@
 
 #include <clang/Basic/DiagnosticSema.h>
 
+#include <algorithm>
+
+#include "compiler/header_hint.h"
+
 namespace lockstep::compiler {
 
 using namespace clang;
@@ -41,6 +45,19 @@ std::string name_cells(std::string text, const std::string& cells_dir) {
   return text;
 }
 
+/// A cell is compiled as a function, which is nothing to its author.
+std::string without_the_function(std::string message) {
+  constexpr std::string_view kName = "'cell_";
+  const size_t begin = message.find(kName);
+  if (begin == std::string::npos) return message;
+  size_t end = begin + kName.size();
+  while (end < message.size() && std::isdigit(static_cast<unsigned char>(message[end]))) ++end;
+  if (end == begin + kName.size() || end == message.size() || message[end] != '\'') return message;
+  if (message.find("should not return a value") != std::string::npos)
+    return "a cell returns no value; to show one, write it as the last expression, without `return` and `;`";
+  return message.replace(begin, end + 1 - begin, "of this cell");
+}
+
 /// Tells by way of which headers a place was reached, as Clang does, where a cell included them: how the precompiled header came
 /// by its own is of no use to anybody.
 class CellText : public TextDiagnostic {
@@ -59,7 +76,8 @@ class CellText : public TextDiagnostic {
 
 void CellDiagnostics::start_cell() {
   diagnostics_.clear();
-  text_.clear();
+  groups_.clear();
+  head_message_.clear();
   clashes_.clear();
   names_.clear();
   errors_ = 0;
@@ -72,12 +90,26 @@ void CellDiagnostics::start_cell() {
   said_.clear();
 }
 
-std::string CellDiagnostics::rendered() const { return name_cells(text_, cells_dir_); }
+DiagnosticText CellDiagnostics::rendered() const {
+  auto groups = groups_;
+  for (auto& group : groups) {
+    for (std::string* text : {&group.text, &group.text_here}) *text = name_cells(std::move(*text), cells_dir_);
+    for (auto& note : group.notes) note.text = name_cells(std::move(note.text), cells_dir_);
+  }
+  return compose(groups);
+}
 
 void CellDiagnostics::replace(const std::vector<std::pair<std::string, std::string>>& paths) {
   for (const auto& [from, to] : paths) {
-    for (size_t at = text_.find(from); at != std::string::npos; at = text_.find(from, at + to.size()))
-      text_.replace(at, from.size(), to);
+    const auto replace_in = [&](std::string& text) {
+      for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+        text.replace(at, from.size(), to);
+    };
+    for (auto& group : groups_) {
+      replace_in(group.text);
+      replace_in(group.text_here);
+      for (auto& note : group.notes) replace_in(note.text);
+    }
     for (auto& diagnostic : diagnostics_)
       if (diagnostic.file.starts_with(from)) diagnostic.file.replace(0, from.size(), to);
   }
@@ -86,7 +118,11 @@ void CellDiagnostics::replace(const std::vector<std::pair<std::string, std::stri
 void CellDiagnostics::add(const std::string& severity, const std::string& message) {
   if (severity == "error") ++errors_;
   diagnostics_.push_back({severity, 0, 0, "", message});
-  text_ += severity + ": " + message + "\n";
+  const std::string text = severity + ": " + message + "\n";
+  if (severity == "note" && !groups_.empty())
+    groups_.back().notes.push_back({message, text, true});
+  else
+    groups_.push_back({.is_error = severity == "error", .is_here = true, .text = text});
 }
 
 std::optional<unsigned> CellDiagnostics::place_in_text(SourceLocation place, const SourceManager& sources) const {
@@ -107,6 +143,7 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
   if (level == DiagnosticsEngine::Ignored) return;
   llvm::SmallString<256> message;
   info.FormatDiagnostic(message);
+  message = without_the_function(std::string(message));
   const bool error = level >= DiagnosticsEngine::Error;
   if (level != DiagnosticsEngine::Note) {
     // Clang tells some things twice: when it looks ahead, and when it comes to the place.
@@ -126,6 +163,7 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
   protocol::Diagnostic diagnostic;
   diagnostic.severity = severity_name(level);
   diagnostic.message = std::string(message);
+  bool here = false;
   if (info.hasSourceManager() && info.getLocation().isValid()) {
     const auto& sources = info.getSourceManager();
     const PresumedLoc place = sources.getPresumedLoc(info.getLocation());
@@ -137,7 +175,7 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
         diagnostic.file.clear();
     }
     // An error in this cell whose note points at something earlier: an earlier definition is in the way.
-    const bool here = is_of_this_cell(info.getLocation(), sources);
+    here = is_of_this_cell(info.getLocation(), sources);
     if (level == DiagnosticsEngine::Note && last_was_error_here_ && !here) {
       const unsigned id = info.getID();
       if (id == diag::note_previous_definition || id == diag::note_previous_declaration ||
@@ -156,7 +194,50 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
     specialization_again_ |= is_specialization(reinterpret_cast<const NamedDecl*>(info.getRawArg(0)));
   diagnostics_.push_back(std::move(diagnostic));
 
-  llvm::raw_string_ostream stream(text_);
+  if (level == DiagnosticsEngine::Note) {
+    take_note(info, std::string(message), here);
+    return;
+  }
+  groups_.push_back({.is_error = error, .is_here = here, .text = draw(level, message, info)});
+  head_message_ = std::string(message);
+  if (!error || !preprocessor_) return;
+  if (const auto hint = header_hint(info, *preprocessor_))
+    groups_.back().notes.push_back({*hint, "note: " + *hint + "\n", true});
+}
+
+void CellDiagnostics::take_note(const Diagnostic& info, const std::string& message, bool here) {
+  if (groups_.empty() || is_in_own_header(info)) return;
+  MessageGroup& group = groups_.back();
+  // The innermost line of this cell that led to an error elsewhere: clang's notes on instantiations end with "here".
+  if (group.is_error && !group.is_here && group.text_here.empty() && here &&
+      llvm::StringRef(message).ends_with("here")) {
+    group.text_here = draw(DiagnosticsEngine::Error, head_message_, info);
+    const PresumedLoc place = info.getSourceManager().getPresumedLoc(info.getLocation());
+    protocol::Diagnostic lifted{"error", static_cast<int>(place.getLine()), static_cast<int>(place.getColumn()), "",
+                                head_message_};
+    const auto head = std::find_if(diagnostics_.rbegin(), diagnostics_.rend(),
+                                   [](const auto& each) { return each.severity != "note"; });
+    if (head != diagnostics_.rend()) {
+      head->severity = "note";
+      diagnostics_.insert(std::prev(head.base()), std::move(lifted));
+    }
+    // What was drawn as the error is where it lies.
+    const size_t at = group.text.find(": error: ");
+    if (at != std::string::npos) group.text.replace(at, 9, ": note: here: ");
+  }
+  group.notes.push_back({message, draw(DiagnosticsEngine::Note, message, info), here});
+}
+
+bool CellDiagnostics::is_in_own_header(const Diagnostic& info) const {
+  if (!info.hasSourceManager() || info.getLocation().isInvalid()) return false;
+  const PresumedLoc place = info.getSourceManager().getPresumedLoc(info.getLocation());
+  return place.isValid() && llvm::StringRef(place.getFilename()).starts_with(own_headers_);
+}
+
+std::string CellDiagnostics::draw(DiagnosticsEngine::Level level, llvm::StringRef message,
+                                  const Diagnostic& info) const {
+  std::string drawn;
+  llvm::raw_string_ostream stream(drawn);
   IntrusiveRefCntPtr<DiagnosticOptions> options(new DiagnosticOptions());
   options->ShowOptionNames = false;
   if (info.hasSourceManager()) {
@@ -164,8 +245,9 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
     text.emitDiagnostic(FullSourceLoc(info.getLocation(), info.getSourceManager()), level, message, info.getRanges(),
                         info.getFixItHints(), &info);
   } else {
-    stream << diagnostics_.back().severity << ": " << message << '\n';
+    stream << severity_name(level) << ": " << message << '\n';
   }
+  return drawn;
 }
 
 }  // namespace lockstep::compiler

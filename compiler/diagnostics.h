@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/clang_headers.h"
+#include "compiler/diagnostic_text.h"
 #include "protocol/compiler_messages.h"
 
 namespace lockstep::compiler {
@@ -19,7 +20,10 @@ struct Clash {
 
 class CellDiagnostics : public clang::DiagnosticConsumer {
  public:
-  explicit CellDiagnostics(std::string cells_dir) : cells_dir_(std::move(cells_dir)) {}
+  /// `cells_dir` holds the texts of cells; `own_headers` is the folder of those headers that only declare what every
+  /// cell sees, which no user has to know.
+  CellDiagnostics(std::string cells_dir, std::string own_headers)
+      : cells_dir_(std::move(cells_dir)), own_headers_(std::move(own_headers)) {}
 
   /// Forgets everything. `item` is updated by whoever parses; places in `first` .. are the cell's own.
   void start_cell();
@@ -33,7 +37,8 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
 
   bool failed() const { return errors_ > 0; }
   const std::vector<protocol::Diagnostic>& diagnostics() const { return diagnostics_; }
-  std::string rendered() const;
+  /// As people read them.
+  DiagnosticText rendered() const;
   const std::vector<Clash>& clashes() const { return clashes_; }
   /// Names that errors are about.
   const std::set<std::string>& names_in_errors() const { return names_; }
@@ -55,11 +60,16 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   void HandleDiagnostic(clang::DiagnosticsEngine::Level level, const clang::Diagnostic& info) override;
 
  private:
-  std::string cells_dir_;
+  std::string draw(clang::DiagnosticsEngine::Level level, llvm::StringRef message, const clang::Diagnostic& info) const;
+  void take_note(const clang::Diagnostic& info, const std::string& message, bool here);
+  bool is_in_own_header(const clang::Diagnostic& info) const;
+
+  std::string cells_dir_, own_headers_;
   const clang::LangOptions* language_ = nullptr;
   const clang::Preprocessor* preprocessor_ = nullptr;
   std::vector<protocol::Diagnostic> diagnostics_;
-  std::string text_;
+  std::vector<MessageGroup> groups_;
+  std::string head_message_;  // of the last group
   std::vector<Clash> clashes_;
   std::set<std::string> names_;
   unsigned errors_ = 0;

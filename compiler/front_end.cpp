@@ -26,6 +26,8 @@ std::vector<std::string> compile_flags(const Options& options) {
           "-isystem" + options.libtorch + "/include/torch/csrc/api/include",
           "-resource-dir=" + options.resource_dir,
           "-Wno-unused-value",
+          "-Wunused-result",
+          "-Wsource-uses-openmp",
           "-fparse-all-comments",
           "-Xclang",
           "-fincremental-extensions"};

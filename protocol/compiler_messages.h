@@ -103,6 +103,7 @@ struct Compiled {
   std::string status;  // ok, error, timeout, crash, cancelled
   std::vector<Diagnostic> diagnostics;
   std::string rendered;  // diagnostics as people read them: user's lines, carets, no generated name
+  std::string rendered_whole;  // the same with what `rendered` leaves out; empty where it leaves nothing out
   std::vector<CompiledObject> objects;
   bool repeatable =
       false;  // it defines nothing and keeps no state of its own: while nothing else is defined either, the

@@ -182,6 +182,7 @@ bool CellRunner::compile(const CellRequest& request, int64_t id, CodeResult& res
   auto* compiled = std::get_if<protocol::Compiled>(&answer.response);
   if (!compiled) throw ChannelError("lockstep-compiler answered a cell with something else");
   result.compile_ms = compiled->ms;
+  result.compiler_messages = compiled->rendered_whole.empty() ? compiled->rendered : compiled->rendered_whole;
   if (compiled->status == "ok" && !interrupted_) {
     if (!compiled->rendered.empty()) say(compiled->rendered);
     return true;

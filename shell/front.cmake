@@ -26,6 +26,7 @@ set(LOCKSTEP_SHELL_FRONT
   text_output.cpp
   magics/cd.cpp
   magics/env.cpp
+  magics/errors.cpp
   magics/help.cpp
   magics/history.cpp
   magics/inspect.cpp

@@ -181,6 +181,7 @@ CodeResult Session::Impl::run_code(std::string_view code, const CellSettings& se
     request.whole_text = cell->text;
   }
   CodeResult result = state_->runner->run(request, over);
+  compiler_messages = result.compiler_messages;
   if (cell) note_result(result);
   return result;
 }

@@ -39,6 +39,7 @@ struct CodeResult {
   double compile_ms = 0;
   std::map<int, double> run_ms;  // per rank that ran it
   std::map<int, std::string> rank_status;
+  std::string compiler_messages;  // all of them
 };
 
 /// A rank, as %dist_status shows it.
@@ -71,6 +72,7 @@ struct Session::Impl {
   /// and when it does not compile.
   std::function<std::string(const RankSet&)> before_each_cell;
   std::vector<HistoryEntry> history;
+  std::string compiler_messages;  // about the last cell, whole: %errors
   std::vector<ScriptCell> queued;  // %load: Session::run() runs them after the cell at hand, up to the first that fails
 
   // ---- The session -------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ int g_event_fd = -1;
 pid_t g_process = 0;
 thread_local sigjmp_buf t_unwinding_failed;
 thread_local volatile sig_atomic_t t_unwinding = 0;
-char g_terminate_message[sizeof(DeathReport::message)] = {};
+char g_abort_message[sizeof(DeathReport::message)] = {};
 
 void wait_until_reported() {
   while (g_state.load() == kPending) {
@@ -89,7 +89,7 @@ void on_fatal_signal(int signal, siginfo_t* info, void* ucontext) {
     report.address = memory ? reinterpret_cast<uintptr_t>(info->si_addr) : 0;
     report.stack_overflow = signal == SIGSEGV && info->si_code == SEGV_MAPERR &&
                             is_stack_overflow(report.address, static_cast<ucontext_t*>(ucontext));
-    if (signal == SIGABRT) std::memcpy(report.message, g_terminate_message, sizeof report.message);
+    if (signal == SIGABRT) std::memcpy(report.message, g_abort_message, sizeof report.message);
     t_unwinding = 1;
     if (sigsetjmp(t_unwinding_failed, 1) == 0) capture_interrupted_stack(report.stack, ucontext);
     t_unwinding = 0;
@@ -100,8 +100,8 @@ void on_fatal_signal(int signal, siginfo_t* info, void* ucontext) {
 
 /// Remembers what std::terminate was called for; the default handler would print it and abort, too.
 [[noreturn]] void on_terminate() {
-  char* const to = g_terminate_message;
-  const size_t room = sizeof g_terminate_message;
+  char* const to = g_abort_message;
+  const size_t room = sizeof g_abort_message;
   const std::type_info* type = abi::__cxa_current_exception_type();
   if (type) {
     const std::string name = demangle(*type);
@@ -138,6 +138,8 @@ void install_crash_handlers(int event_fd) {
 }
 
 const DeathReport* take_death_report() { return g_state.load() == kPending ? &g_report : nullptr; }
+
+void set_abort_message(const char* text) { std::snprintf(g_abort_message, sizeof g_abort_message, "%s", text); }
 
 void death_reported() {
   g_state.store(kReported);

@@ -26,6 +26,8 @@ void install_crash_handlers(int event_fd);
 
 /// The I/O thread's end: the report, once; nullptr while there is none.
 const DeathReport* take_death_report();
+/// What the next SIGABRT is about, for its report.
+void set_abort_message(const char* text);
 /// Lets the dying thread go on.
 void death_reported();
 
