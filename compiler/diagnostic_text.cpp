@@ -1,6 +1,7 @@
 #include "compiler/diagnostic_text.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 
 namespace lockstep::compiler {
@@ -14,6 +15,9 @@ size_t lines_of(std::string_view text) { return static_cast<size_t>(std::count(t
 
 /// The error at the user's line, where there is one; then where it lies; then the notes.
 std::string head_of(const MessageGroup& group) { return group.text_here + group.text; }
+
+/// "cell 7:2:6", of the first line.
+std::string place_of(const std::string& text) { return text.substr(0, text.find(": error")); }
 
 struct Brief {
   std::string text;
@@ -51,11 +55,16 @@ std::string count(size_t number, const char* what) {
 DiagnosticText compose(const std::vector<MessageGroup>& groups) {
   DiagnosticText result;
   size_t errors = 0, warnings = 0, candidates = 0, notes = 0;  // left out
+  std::set<std::string> places;                                // in the cell, of errors that lie in templates
   for (const auto& group : groups) {
     result.whole += head_of(group);
     for (const auto& note : group.notes) result.whole += note.text;
     const Brief brief = brief_of(group);
-    if (!result.brief.empty() && lines_of(result.brief) + lines_of(brief.text) > kLinesInAll) {
+    // What the same line of the cell brings about in templates is one mistake.
+    const bool follows = group.is_error && (group.text_here.empty() ? !group.is_here && !places.empty()
+                                                                    : !places.insert(place_of(group.text_here)).second);
+    const bool too_long = !result.brief.empty() && lines_of(result.brief) + lines_of(brief.text) > kLinesInAll;
+    if (follows || too_long) {
       ++(group.is_error ? errors : warnings);
       continue;
     }

@@ -27,10 +27,17 @@ std::vector<std::string> compile_flags(const Options& options) {
           "-resource-dir=" + options.resource_dir,
           "-Wno-unused-value",
           "-Wunused-result",
-          "-Wsource-uses-openmp",
           "-fparse-all-comments",
           "-Xclang",
-          "-fincremental-extensions"};
+          "-fincremental-extensions",
+          // OpenMP on LibTorch's own runtime: worker/openmp.cpp. From version 5.0 on, and with thread-local storage for
+          // thread-private variables, clang holds back every variable of a cell in case that a later directive is
+          // about it, and the code that initialises it comes too late for the cell.
+          "-fopenmp",
+          "-fopenmp-version=45",
+          "-Xclang",
+          "-fnoopenmp-use-tls",
+          "-isystem" + options.include_root + "/worker/openmp"};
 }
 
 std::string header_text() { return "#include \"worker/cell.h\"\n#include \"compiler/warm_prelude.h\"\n"; }

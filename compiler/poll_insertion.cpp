@@ -44,6 +44,11 @@ class Inserter : public RecursiveASTVisitor<Inserter> {
     return with_allowed(allowed_ && !parallel, [&] { return RecursiveASTVisitor::TraverseCallExpr(call); });
   }
 
+  /// The body of an OpenMP region: an exception must not leave it, and it may run on another thread.
+  bool TraverseCapturedStmt(CapturedStmt* region) {
+    return with_allowed(false, [&] { return RecursiveASTVisitor::TraverseCapturedStmt(region); });
+  }
+
   bool VisitForStmt(ForStmt* loop) { return extend(loop); }
   bool VisitWhileStmt(WhileStmt* loop) { return extend(loop); }
   bool VisitDoStmt(DoStmt* loop) { return extend(loop); }
