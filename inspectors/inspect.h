@@ -2,6 +2,7 @@
 #pragma once
 #include "inspectors/buckets.h"
 #include "inspectors/data.h"
+#include "inspectors/diagnose.h"
 #include "inspectors/fingerprint.h"
 #include "inspectors/grad_watch.h"
 #include "inspectors/grads.h"

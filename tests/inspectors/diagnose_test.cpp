@@ -1,0 +1,182 @@
+// diagnose: which checks apply to which object, and what comes first.
+#include "inspectors/diagnose.h"
+#include "ddp/ddp.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <mutex>
+#include <sstream>
+
+#include "tests/support/spawn_ranks.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::spawn_ranks;
+
+struct NetImpl : torch::nn::Module {
+  torch::nn::Linear fc1{nullptr}, fc2{nullptr};
+  NetImpl()
+      : fc1(register_module("fc1", torch::nn::Linear(3, 4))), fc2(register_module("fc2", torch::nn::Linear(4, 2))) {}
+  torch::Tensor forward(torch::Tensor x) { return fc2(torch::relu(fc1(x))); }
+};
+TORCH_MODULE(Net);
+
+/// The same everywhere: ranks are threads here, and share the default generator.
+Net make_net() {
+  Net net;
+  torch::NoGradGuard no_grad;
+  double value = 0.1;
+  for (auto& each : net->parameters()) each.copy_(torch::linspace(value += 0.1, 1, each.numel()).view_as(each));
+  return net;
+}
+
+DiagnoseOptions quickly() { return DiagnoseOptions().deadline(std::chrono::minutes(5)).publish(false); }
+
+std::vector<std::string> faults(const Diagnosis& diagnosis) {
+  std::vector<std::string> texts;
+  for (const Finding& each : diagnosis.findings)
+    if (each.severity == Severity::fault)
+      texts.push_back(each.inspector + " " + each.object.value_or("") + " " + each.verdict);
+  return texts;
+}
+
+/// What rank 0 is told.
+template <typename Function>
+Diagnosis on_ranks(int ranks, const Function& function) {
+  Diagnosis told;
+  std::mutex mutex;
+  spawn_ranks(ranks, [&](int rank, int world_size) {
+    Diagnosis mine = function(rank, world_size);
+    const std::lock_guard lock(mutex);
+    if (rank == 0) told = std::move(mine);
+  });
+  return told;
+}
+
+TEST(Diagnose, AHealthyJobHasNoFault) {
+  const auto told = on_ranks(2, [](int rank, int world_size) {
+    Net net = make_net();
+    ddp::DistributedDataParallel wrapped(net);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    wrapped(torch::full({2, 3}, rank + 1.0)).sum().backward();
+    const std::vector<int64_t> indices = {rank, rank + world_size};
+    return Examination().add("wrapped", wrapped).add("optimizer", optimizer).add("indices", indices).run(quickly());
+  });
+  EXPECT_THAT(faults(told), IsEmpty()) << told;
+  EXPECT_THAT(told.failed, IsEmpty());
+  std::vector<std::string> looked_at;
+  for (const Finding& each : told.findings) looked_at.push_back(each.inspector + " " + each.object.value_or(""));
+  for (const char* each :
+       {"ranks ", "verify wrapped", "grads wrapped", "verify optimizer", "data indices", "verify collectives"})
+    EXPECT_THAT(looked_at, Contains(each)) << told;
+  std::ostringstream text;
+  text << told;
+  EXPECT_THAT(text.str(), HasSubstr("no fault found"));
+}
+
+TEST(Diagnose, TheReductionThatIsWrongComesBeforeReplicasThatPart) {
+  const auto told = on_ranks(2, [](int rank, int) {
+    Net net = make_net();
+    net->forward(torch::full({2, 3}, rank + 1.0)).sum().backward();
+    // Nothing reduces the second layer's gradients; then a step.
+    for (auto& each : net->fc1->parameters()) dist::all_reduce(each.mutable_grad(), dist::ReduceOp::AVG);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    optimizer.step();
+    return Examination().add("net", net).run(quickly());
+  });
+  EXPECT_THAT(faults(told), ElementsAre("grads net mismatch", "verify net mismatch")) << told;
+  EXPECT_EQ(told.advice[0], "%grads net --watch on");
+  EXPECT_EQ(told.advice[1], "%verify net --every 1");
+  std::ostringstream text;
+  text << told;
+  EXPECT_THAT(text.str(), HasSubstr("2 faults, the most probable cause first"));
+}
+
+TEST(Diagnose, EachObjectGoesToItsInspector) {
+  const auto told = on_ranks(2, [](int rank, int) {
+    Net net = make_net();
+    torch::optim::SGD optimizer(net->parameters(), rank == 0 ? 0.1 : 0.2);
+    const std::vector<int64_t> indices = {0, 1, 2, 3};  // all ranks read the same
+    const auto tensor = torch::full({2}, rank);
+    return Examination()
+        .add("net", net)
+        .add("optimizer", optimizer)
+        .add("indices", indices)
+        .add("tensor", tensor)
+        .run(quickly());
+  });
+  const auto all = faults(told);
+  EXPECT_THAT(all, Contains("verify optimizer mismatch")) << told;
+  EXPECT_THAT(all, Contains("data indices duplicate_data")) << told;
+  EXPECT_THAT(all, Contains("verify tensor mismatch")) << told;
+  EXPECT_EQ(told.advice.size(), told.findings.size());
+}
+
+TEST(Diagnose, AGroupOfSomeRanksIsNoMatterOfTheOthers) {
+  const auto told = on_ranks(2, [](int rank, int) {
+    auto alone = dist::new_group({0});
+    if (rank == 0) dist::barrier(alone);
+    return Examination().run(quickly());
+  });
+  // The group of rank 0 alone is none of rank 1's.
+  EXPECT_THAT(faults(told), IsEmpty()) << told;
+  for (const Finding& each : told.findings) EXPECT_EQ(each.verdict, "ok") << told;
+}
+
+TEST(Diagnose, ObjectsHaveNoNamesInAPlainProgram) {
+  const auto told = on_ranks(2, [](int, int) {
+    Net net = make_net();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    return diagnose(net, optimizer);
+  });
+  EXPECT_THAT(faults(told), IsEmpty()) << told;
+}
+
+TEST(Diagnose, EndsAtTheFirstCheckThatARankDoesNotComeTo) {
+  const auto told = on_ranks(2, [](int rank, int) {
+    Net net = make_net();
+    if (rank == 1) return Diagnosis();
+    return Examination().add("net", net).run(DiagnoseOptions().deadline(std::chrono::milliseconds(300)).publish(false));
+  });
+  ASSERT_EQ(told.findings.size(), 1u) << told;
+  EXPECT_EQ(told.findings[0].kind, "call");
+  EXPECT_EQ(told.findings[0].ranks, RankSet{1});
+  EXPECT_EQ(told.advice[0], "%hang");
+}
+
+Finding found(Severity severity, std::string inspector, std::string verdict, std::string object,
+              std::string kind = "") {
+  Finding finding{.severity = severity, .inspector = std::move(inspector), .verdict = std::move(verdict)};
+  finding.object = std::move(object);
+  if (!kind.empty()) finding.kind = std::move(kind);
+  return finding;
+}
+
+TEST(Diagnose, CausesComeBeforeWhatFollows) {
+  Diagnosis diagnosis;
+  diagnosis.findings = {found(Severity::note, "ranks", "ok", ""),
+                        found(Severity::note, "grads", "outlier", "net"),
+                        found(Severity::fault, "verify", "mismatch", "net", "parameter"),
+                        found(Severity::fault, "verify", "mismatch", "optimizer", "hyperparameter"),
+                        found(Severity::fault, "grads", "mismatch", "net", "gradient"),
+                        found(Severity::fault, "verify", "shape_mismatch", "net", "parameter"),
+                        found(Severity::fault, "ranks", "mismatch", "", "version")};
+  order_by_cause(diagnosis);
+  std::vector<std::string> order;
+  for (const Finding& each : diagnosis.findings)
+    order.push_back(each.inspector + " " + each.verdict + " " + each.object.value_or(""));
+  EXPECT_THAT(order, ElementsAre("ranks mismatch ", "verify shape_mismatch net", "grads mismatch net",
+                                 "verify mismatch optimizer", "verify mismatch net", "grads outlier net", "ranks ok "));
+  EXPECT_THAT(diagnosis.advice, ElementsAre("%ranks", "net?", "%grads net --watch on", "%verify optimizer",
+                                            "%verify net --every 1", "%grads net --local", ""));
+}
+
+}  // namespace
+}  // namespace lockstep::inspect
