@@ -49,39 +49,89 @@ void read_rest(int fd, void* data, size_t size) {
     throw ChannelError("a message was cut short: the other end of the channel is gone");
 }
 
-}  // namespace
-
-void send_message(int fd, const PipeMessage& message) {
+/// Everything of a message before its frames.
+std::string wire_prefix(const PipeMessage& message) {
   const std::string header = message.header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   std::string prefix;
   const auto put = [&](auto value) { prefix.append(reinterpret_cast<const char*>(&value), sizeof value); };
   put(static_cast<uint32_t>(message.frames.size()));
   put(static_cast<uint64_t>(header.size()));
   for (const auto& frame : message.frames) put(static_cast<uint64_t>(frame.size()));
-  prefix += header;
+  return prefix + header;
+}
+
+PipeMessage message_of(std::string_view header, std::vector<std::string> frames) {
+  PipeMessage message{nlohmann::json::parse(header, nullptr, false), std::move(frames)};
+  if (message.header.is_discarded()) throw ChannelError("a message with a damaged header arrived");
+  return message;
+}
+
+void check_size(uint64_t size) {
+  if (size > kLargestPart) throw ChannelError("what arrived on a channel is no message of Lockstep");
+}
+
+void check_frames(uint32_t frames) {
+  if (frames > kMostFrames) throw ChannelError("what arrived on a channel is no message of Lockstep");
+}
+
+}  // namespace
+
+void send_message(int fd, const PipeMessage& message) {
+  const std::string prefix = wire_prefix(message);
   write_all(fd, prefix.data(), prefix.size());
   for (const auto& frame : message.frames) write_all(fd, frame.data(), frame.size());
+}
+
+std::string wire_bytes(const PipeMessage& message) {
+  std::string bytes = wire_prefix(message);
+  for (const auto& frame : message.frames) bytes += frame;
+  return bytes;
 }
 
 std::optional<PipeMessage> receive_message(int fd) {
   uint32_t frames = 0;
   if (!read_all(fd, &frames, sizeof frames)) return std::nullopt;
-  if (frames > kMostFrames) throw ChannelError("what arrived on a channel is no message of Lockstep");
+  check_frames(frames);
   std::vector<uint64_t> sizes(frames + 1);
   read_rest(fd, sizes.data(), sizes.size() * sizeof sizes[0]);
-  for (uint64_t size : sizes)
-    if (size > kLargestPart) throw ChannelError("what arrived on a channel is no message of Lockstep");
+  for (uint64_t size : sizes) check_size(size);
   std::string header(sizes[0], '\0');
   read_rest(fd, header.data(), header.size());
-  PipeMessage message;
-  message.frames.resize(frames);
+  std::vector<std::string> contents(frames);
   for (uint32_t i = 0; i < frames; ++i) {
-    message.frames[i].resize(sizes[i + 1]);
-    read_rest(fd, message.frames[i].data(), message.frames[i].size());
+    contents[i].resize(sizes[i + 1]);
+    read_rest(fd, contents[i].data(), contents[i].size());
   }
-  message.header = nlohmann::json::parse(header, nullptr, false);
-  if (message.header.is_discarded()) throw ChannelError("a message with a damaged header arrived");
-  return message;
+  return message_of(header, std::move(contents));
+}
+
+std::optional<PipeMessage> MessageAssembler::next() {
+  const auto number_at = [this](size_t at, auto value) {
+    std::memcpy(&value, bytes_.data() + at, sizeof value);
+    return value;
+  };
+  if (bytes_.size() < sizeof(uint32_t)) return std::nullopt;
+  const auto frames = number_at(0, uint32_t{});
+  check_frames(frames);
+  size_t at = sizeof(uint32_t) + sizeof(uint64_t) * (size_t{frames} + 1);
+  if (bytes_.size() < at) return std::nullopt;
+  std::vector<uint64_t> sizes(size_t{frames} + 1);
+  uint64_t whole = at;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    sizes[i] = number_at(sizeof(uint32_t) + i * sizeof(uint64_t), uint64_t{});
+    check_size(sizes[i]);
+    whole += sizes[i];
+  }
+  if (bytes_.size() < whole) return std::nullopt;
+  const std::string header = bytes_.substr(at, sizes[0]);
+  at += sizes[0];
+  std::vector<std::string> contents(frames);
+  for (uint32_t i = 0; i < frames; ++i) {
+    contents[i] = bytes_.substr(at, sizes[i + 1]);
+    at += sizes[i + 1];
+  }
+  bytes_.erase(0, whole);
+  return message_of(header, std::move(contents));
 }
 
 }  // namespace lockstep::protocol

@@ -69,9 +69,17 @@ void CellRunner::abort(const RankSet& ranks, const std::string& reason) {
   loop_.run_until([&] { return (busy() & (meant - outside)).empty(); }, Clock::now() + kAbortLimit);
 }
 
-void CellRunner::user_interrupt() {
+/// What comes after an interrupt is no cause of its own: for who asks what happened first.
+void CellRunner::note_interrupt() {
   interrupted_ = true;
-  if (compiling_) compiler_.cancel();
+  if (before_interrupt_) return;
+  before_interrupt_ = BeforeInterrupt{.status = "ok", .findings = findings_.all(), .live = workers_.live()};
+  if (!lost_.empty()) before_interrupt_->status = "dead";
+  if (current_ && !(*current_)->run.first_cause().empty()) before_interrupt_->status = (*current_)->run.first_cause();
+}
+
+void CellRunner::user_interrupt() {
+  note_interrupt();
   if (!current_) return;
   const RankSet active = (*current_)->run.active();
   ++interrupts_;
@@ -99,8 +107,8 @@ void CellRunner::tell_of_patience() {
 }
 
 void CellRunner::leave() {
-  interrupted_ = true;
-  if (compiling_) compiler_.cancel();
+  leaving_ = true;
+  note_interrupt();
   if (!current_) return;
   interrupt((*current_)->run.active());
   end_what_stays();

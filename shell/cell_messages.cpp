@@ -100,24 +100,36 @@ void CellRunner::rank_is_back(OpenCell cell) {
   event.rank_status = result.rank_status;
   event.run_ms = result.run_ms;
   emit_(std::move(event));
+  if (!current_ && preparing_.empty()) advise_after_deaths();
 }
 
 void CellRunner::died(int rank, const protocol::CellError& error) {
   hangs_.died(rank);
   needs_regroup_ = true;
   repeatable_.forget();
+  new_deaths_.insert(rank);
   const auto cell = cell_with(rank);
   const bool mid_cell = cell != cells_.end();
-  const std::string where = mid_cell ? fmt::format(" in cell {}", cell->run.number()) : std::string();
+  const bool prepared = !mid_cell && preparing_.contains(rank);
+  std::string where;
+  if (mid_cell) where = fmt::format(" in cell {}", cell->run.number());
+  if (prepared) where = fmt::format(" before cell {} was loaded", preparing_number_);
   const bool by_signal = error.type.starts_with("SIG");
   emit_(RankEvent{rank, "dead",
                   (by_signal ? "ended by " + error.type : error.message.substr(0, error.message.find('\n'))) + where});
   if (!mid_cell) {
-    died_while_idle_.insert(rank);
     folder_.flush();
-    emit_(ErrorEvent{
-        .cell = 0, .ranks = {rank}, .type = error.type, .message = error.message + " while no cell ran on it"});
+    emit_(ErrorEvent{.cell = 0,
+                     .ranks = {rank},
+                     .type = error.type,
+                     .message = error.message + (prepared ? where : " while no cell ran on it")});
     folder_.left(rank, Clock::now());
+    if (prepared) {  // what one of its ranks can't load, none runs
+      lost_.insert(rank);
+      if (compiling_) compiler_.cancel();
+    } else if (!current_ && preparing_.empty()) {
+      advise_after_deaths();
+    }
     return;
   }
   protocol::CellError end = error;
@@ -128,7 +140,39 @@ void CellRunner::died(int rank, const protocol::CellError& error) {
   }
   cell->run.dead(rank, end);
   left(rank, "dead");
+  if (!cell->run.over() && !deaths_timer_)
+    deaths_timer_ = loop_.at(Clock::now() + Folder::kHold, [this] { deaths_timer_.reset(), report_deaths(); });
   rank_is_back(cell);
+}
+
+/// While the other ranks of a cell run on, its end may be far away. Where they end soon, the death is reported with their errors.
+void CellRunner::report_deaths() {
+  for (Open& cell : cells_) {
+    const RankSet dead = cell.run.in(CellRun::Phase::dead)-cell.reported_dead, active = cell.run.active();
+    if (dead.empty() || active.empty()) continue;
+    auto errors = cell.run.errors();
+    std::erase_if(errors, [&](const auto& error) { return !dead.contains(error.first); });
+    cell.reported_dead = cell.reported_dead | dead;
+    for (auto& event : fold_errors(cell.run.number(), errors)) {
+      event.others_run = true;
+      emit_(std::move(event));
+    }
+    if (!options_.abort_hangs)
+      say(fmt::format("{} run{} on; Ctrl-C interrupts {}", active.words(), active.size() == 1 ? "s" : "",
+                      active.size() == 1 ? "it" : "them"));
+  }
+}
+
+void CellRunner::advise_after_deaths() {
+  const RankSet dead = std::exchange(new_deaths_, {}), live = workers_.live();
+  if (dead.empty() || options_.abort_hangs) return;  // nobody reads advice in `run`
+  if (live.empty())
+    say("no rank is left: %dist_reset starts them afresh, %history and %save have the cells so far");
+  else
+    say(fmt::format(
+        "what {} held is lost. Cells run on {} from now on, which keep{} what {}; %dist_reset starts all "
+        "ranks afresh",
+        dead.words(), live.words(), live.size() == 1 ? "s" : "", live.size() == 1 ? "it holds" : "they hold"));
 }
 
 void CellRunner::store_ended(const std::string& how) {
@@ -154,6 +198,11 @@ void CellRunner::end_new_groups() {
     cell.run.stalled();
     workers_.hub().send(inside, protocol::Interrupt{cell.run.id()});
   }
+}
+
+void CellRunner::begin_cell() {
+  findings_.clear();
+  before_interrupt_.reset();
 }
 
 /// `from`: the rank that found it; -1 for the session itself.

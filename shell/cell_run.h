@@ -47,6 +47,8 @@ class CellRun {
   /// Nobody can go on: all that are left in the cell wait for ranks that are not coming.
   bool stuck() const { return !over() && in(Phase::waiting) == active(); }
 
+  /// What has gone wrong first; empty while nothing has.
+  const std::string& first_cause() const { return first_cause_; }
   /// The root cause's: ok, error, interrupted, aborted, timeout, dead. The first cause that was told of decides.
   std::string status() const;
   std::map<int, std::string> rank_status() const;

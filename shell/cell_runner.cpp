@@ -11,10 +11,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds kRegroupLimit{30};
-constexpr std::chrono::seconds kRegroupGrace{5};  // for the answers
-constexpr std::chrono::seconds kStopRegroupLimit{1};
-
 }  // namespace
 
 CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& workers, SessionDirectory& directory,
@@ -50,22 +46,18 @@ CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& 
 
 CellRunner::~CellRunner() {
   cancel_timers();
-  if (folder_timer_) loop_.cancel(*folder_timer_);
+  for (auto* timer : {&folder_timer_, &deaths_timer_})
+    if (*timer) loop_.cancel(**timer);
   folder_.flush();
 }
 
 // ---- The way of a cell ------------------------------------------------------------------------------------------------------
 
 CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
-  interrupted_ = false;
-  interrupts_ = 0;
   CodeResult result;
   result.ranks = request.ranks;
-  regroup_if_needed();
-  if (interrupted_) {
-    result.status = "interrupted";
-    return result;
-  }
+  const Preparation preparation(*this, request.ranks, request.number);
+  if (is_stopped(result)) return result;
 
   const int64_t id = ++last_id_;
   if (request.number != id) numbers_[id] = request.number;
@@ -98,29 +90,6 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
   return result;
 }
 
-/// Compiled, and loaded on its ranks. Nothing where there is nothing to run: `result` says why.
-std::optional<CellRunner::OpenCell> CellRunner::open_compiled(const CellRequest& request, int64_t id,
-                                                              CodeResult& result, CellObject& object) {
-  FromCompiler answer;
-  if (!compile(request, id, result, answer)) return std::nullopt;
-  const auto& compiled = std::get<protocol::Compiled>(answer.response);
-  object = {.id = id, .number = request.number, .empty = compiled.objects.empty()};
-  directory_.write_cell(request.number, !request.whole_text.empty() ? request.whole_text
-                                        : object.empty              ? request.text
-                                                                    : compiled.objects.front().source);
-  const OpenCell cell = open(request, !object.empty);
-  cell->settles = true;
-  cell->event.compile_ms = result.compile_ms;
-  current_ = cell;
-  if (!load(cell, compiled, answer.frames)) {
-    current_.reset();
-    result = close(cell);
-    return std::nullopt;
-  }
-  if (compiled.repeatable && compiled.rendered.empty() && !object.empty) repeatable_.remember(request, object);
-  return cell;
-}
-
 /// The same text again, and nothing has been defined since: its object is there already.
 std::optional<CellRunner::OpenCell> CellRunner::open_again(const CellRequest& request, CellObject& object) {
   const auto known = repeatable_.find(request, compiler_.definitions());
@@ -134,10 +103,10 @@ std::optional<CellRunner::OpenCell> CellRunner::open_again(const CellRequest& re
 
 CodeResult CellRunner::run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks,
                                    int64_t number) {
-  interrupted_ = false;
-  interrupts_ = 0;
-  regroup_if_needed();
-  if (interrupted_) return {.status = "interrupted", .ranks = ranks};
+  CodeResult stopped;
+  stopped.ranks = ranks;
+  const Preparation preparation(*this, ranks, number);
+  if (is_stopped(stopped)) return stopped;
   CellRequest request;
   request.ranks = ranks;
   request.number = number;
@@ -161,76 +130,10 @@ CellRunner::OpenCell CellRunner::open(const CellRequest& request, bool has_objec
   event.cell = request.number;
   event.title = request.title;
   event.ranks = request.ranks;
+  preparing_ = {};
   cells_.push_back({.run = CellRun(last_id_, request.number, request.ranks, has_objects), .event = std::move(event)});
   folder_.expect(request.ranks);
   return std::prev(cells_.end());
-}
-
-bool CellRunner::compile(const CellRequest& request, int64_t id, CodeResult& result, FromCompiler& answer) {
-  protocol::Compile compile;
-  compile.cell = id;
-  compile.text = request.text;
-  compile.ranks = request.ranks;
-  compile.optimize = request.optimize;
-  compile.debug = request.debug;
-  compile.time_limit_s = options_.compile_timeout_s;
-  compile.directory = request.directory;
-  compile.number = request.number;
-  compiling_ = true;
-  answer = compiler_.ask(compile);
-  compiling_ = false;
-  auto* compiled = std::get_if<protocol::Compiled>(&answer.response);
-  if (!compiled) throw ChannelError("lockstep-compiler answered a cell with something else");
-  result.compile_ms = compiled->ms;
-  result.compiler_messages = compiled->rendered_whole.empty() ? compiled->rendered : compiled->rendered_whole;
-  if (compiled->status == "ok" && !interrupted_) {
-    if (!compiled->rendered.empty()) say(compiled->rendered);
-    return true;
-  }
-  if (compiled->status == "ok") compiler_.settle({.cell = id, .loaded = false, .steps_done = {}});
-  if (interrupted_ || compiled->status == "cancelled") {
-    result.status = "interrupted";
-    return false;
-  }
-  result.status = "compile_error";
-  ErrorEvent error{
-      .cell = request.number, .ranks = request.ranks, .type = "compile_error", .message = compiled->rendered};
-  error.diagnostics = compiled->diagnostics;
-  if (compiled->status == "timeout")
-    error.message = fmt::format(
-                        "the cell was not compiled within {} s and has been given up; nothing of it remains "
-                        "(--compile-timeout sets the limit)",
-                        options_.compile_timeout_s) +
-                    (compiled->rendered.empty() ? "" : "\n" + compiled->rendered);
-  else if (compiled->status == "crash")
-    error.message = "the compiler crashed over this cell; nothing of it remains, and the session goes on" +
-                    (compiled->rendered.empty() ? std::string() : "\n" + compiled->rendered);
-  for (const auto& diagnostic : compiled->diagnostics)
-    if (diagnostic.severity == "error" && diagnostic.line > 0 && diagnostic.file.empty()) {
-      error.where = fmt::format("cell {}, line {}", request.number, diagnostic.line);
-      break;
-    }
-  emit_(error);
-  return false;
-}
-
-bool CellRunner::load(OpenCell cell, const protocol::Compiled& compiled, std::vector<std::string>& frames) {
-  for (const auto& object : compiled.objects) {
-    std::vector<zmq::message_t> shared;
-    shared.push_back(shared_frame(std::move(frames.at(static_cast<size_t>(object.frame)))));
-    workers_.hub().send(object.ranks,
-                        protocol::Load{cell->run.id(), object.name, object.entry, object.steps, cell->run.ranks()},
-                        std::move(shared));
-  }
-  loop_.run_until([&] { return cell->run.load_answered(); });
-  if (cell->run.may_run() && !interrupted_) return true;
-
-  workers_.hub().send(cell->run.in(CellRun::Phase::loaded), protocol::Drop{cell->run.id()});
-  for (const auto& [message, ranks] : cell->run.refusals())
-    emit_(ErrorEvent{.cell = cell->run.number(), .ranks = ranks, .type = "load_error", .message = message});
-  cell->event.status = interrupted_ ? "interrupted" : !cell->run.refusals().empty() ? "compile_error" : "";
-  settle(*cell, false);
-  return false;
 }
 
 /// Serves until the cell is over, or stuck in a session that leaves hangs to the user.
@@ -257,7 +160,7 @@ CodeResult CellRunner::close(OpenCell cell) {
   const CellRun& run = cell->run;
   folder_.flush();
   folder_.expect(workers_.live() - busy());
-  emit_errors(run);
+  emit_errors(*cell);
   note_end(run);
   CodeResult result;
   result.ranks = run.ranks();
@@ -271,8 +174,11 @@ CodeResult CellRunner::close(OpenCell cell) {
   return result;
 }
 
-void CellRunner::emit_errors(const CellRun& run) {
-  for (auto& event : fold_errors(run.number(), run.errors())) emit_(std::move(event));
+void CellRunner::emit_errors(const Open& cell) {
+  const CellRun& run = cell.run;
+  auto errors = run.errors();
+  std::erase_if(errors, [&](const auto& error) { return cell.reported_dead.contains(error.first); });
+  for (auto& event : fold_errors(run.number(), errors)) emit_(std::move(event));
   RankSet late;
   for (const auto& [rank, status] : run.rank_status())
     if (status == "timeout") late.insert(rank);
@@ -293,53 +199,6 @@ void CellRunner::note_end(const CellRun& run) {
     for (const auto& [group, count] : hangs_.entered_by(rank))
       if (const auto [known, fresh] = entered.emplace(group, count); !fresh && known->second != count)
         needs_regroup_ = true;
-}
-
-void CellRunner::regroup_if_needed() {
-  const RankSet live = workers_.live();
-  if (!needs_regroup_ || !busy().empty() || live.empty()) return;
-  if (workers_.has_store()) {
-    const int64_t generation = ++generation_;
-    regrouped_.clear();
-    workers_.hub().send(live, protocol::Regroup{generation, live, static_cast<double>(kRegroupLimit.count())});
-    const auto answered = [&] { return not_regrouped(live).empty(); };
-    const auto stopped = [&] { return interrupted_ || !workers_.has_store(); };
-    loop_.run_until([&] { return answered() || stopped(); }, Clock::now() + kRegroupLimit + kRegroupGrace);
-    if (stopped()) {  // those that have connected give it up, too: the next cell tries again with all of them
-      workers_.hub().send(live, protocol::Abort{"connecting the ranks again was stopped"});
-      loop_.run_until(answered, Clock::now() + kStopRegroupLimit);
-      if (interrupted_) return;
-    }
-  }
-  if (!workers_.has_store()) {
-    if (!std::exchange(told_no_regroup_, true))
-      say("the ranks can't connect to one another again without the store; collectives fail until %dist_reset starts "
-          "afresh");
-    return;
-  }
-  RankSet failed;
-  std::string why;
-  for (int rank : live& workers_.live()) {
-    const auto answer = regrouped_.find(rank);
-    if (answer != regrouped_.end() && answer->second.ok) continue;
-    failed.insert(rank);
-    if (why.empty()) why = answer == regrouped_.end() ? "no answer" : answer->second.message;
-  }
-  if (failed.empty() && (live & workers_.live()) == live) {
-    needs_regroup_ = false;
-    hangs_.regrouped(live);
-  } else if (!failed.empty()) {
-    say("the ranks could not connect to one another again (" + failed.words() + ": " + why +
-        "); collectives will fail until they do: the next cell tries again, %dist_reset starts afresh");
-  }
-}
-
-/// Those of `ranks` that live and have not answered yet.
-RankSet CellRunner::not_regrouped(const RankSet& ranks) const {
-  RankSet result;
-  for (int rank : ranks& workers_.live())
-    if (!regrouped_.contains(rank)) result.insert(rank);
-  return result;
 }
 
 // ---- Questions ----------------------------------------------------------------------------------------------------------------
@@ -390,7 +249,8 @@ int64_t CellRunner::number_of(int64_t id) const {
 }
 
 void CellRunner::say(const std::string& text) {
-  emit_(MessageEvent{current_ ? (*current_)->run.number() : 0, text, nullptr});
+  const int64_t number = current_ ? (*current_)->run.number() : preparing_.empty() ? 0 : preparing_number_;
+  emit_(MessageEvent{number, text, nullptr});
 }
 
 void CellRunner::arm_folder() {

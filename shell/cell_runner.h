@@ -53,7 +53,7 @@ class CellRunner {
   void abort(const RankSet& ranks, const std::string& reason);
   /// What every rank does now, seen from each open cell; one picture where there is none.
   std::vector<inspect::HangPicture> hang_pictures();
-  /// Ctrl-C, from the loop: stops what run() is at. A second one offers to end the ranks that did not come back, a third ends them.
+  /// Ctrl-C, from the loop: stops what run() is at, but for a compile, which its caller cancels. A second one offers to end the ranks that did not come back, a third ends them.
   void user_interrupt();
   /// The program is to end: stops what run() is at. Ranks that do not come back within seconds are ended.
   void leave();
@@ -65,8 +65,12 @@ class CellRunner {
   void store_ended(const std::string& how);
 
   const std::vector<Finding>& findings() const { return findings_.all(); }  // since the last clear
-  void clear_findings() { findings_.clear(); }
-  RankSet died_while_idle() const { return died_while_idle_; }
+  /// A new cell, which may have several parts, begins: forgets findings and what came before an interrupt.
+  void begin_cell();
+  /// What had gone wrong when the user interrupted the cell; nothing where that has not happened since begin_cell().
+  const std::optional<BeforeInterrupt>& before_interrupt() const { return before_interrupt_; }
+  /// In a terminal: says what the ranks that have died since the last time mean for the next cell, and what can be done.
+  void advise_after_deaths();
 
  private:
   using Clock = EventLoop::Clock;
@@ -74,19 +78,34 @@ class CellRunner {
     CellRun run;
     CellEvent event;  // what is known of it before its end
     bool settles = false;  // the compiler waits to hear how it ended
+    RankSet reported_dead;  // whose deaths have been reported, while the others run on
     bool lacks_store = false;  // it has been told that it makes no new group
   };
   using OpenCell = std::list<Open>::iterator;
+  class Preparation {  // of a cell: from its ranks being connected to one another until it is open
+   public:
+    Preparation(CellRunner& runner, const RankSet& ranks, int64_t number);
+    ~Preparation();
+    Preparation(const Preparation&) = delete;
+    Preparation& operator=(const Preparation&) = delete;
+
+   private:
+    CellRunner& runner_;
+  };
 
   OpenCell open(const CellRequest& request, bool has_objects);
   std::optional<OpenCell> open_compiled(const CellRequest& request, int64_t id, CodeResult& result, CellObject& object);
   std::optional<OpenCell> open_again(const CellRequest& request, CellObject& object);
   bool compile(const CellRequest& request, int64_t id, CodeResult& result, FromCompiler& answer);
   bool load(OpenCell cell, const protocol::Compiled& compiled, std::vector<std::string>& frames);
+  void tell_of_load(const CellRun& run);
+  bool is_stopped(CodeResult& result);
+  void note_interrupt();
   void serve_cell(OpenCell cell);
   void settle(Open& cell, bool loaded);
   CodeResult close(OpenCell cell);
-  void emit_errors(const CellRun& run);
+  void emit_errors(const Open& cell);
+  void report_deaths();
   void note_end(const CellRun& run);
   void regroup_if_needed();
   RankSet not_regrouped(const RankSet& ranks) const;
@@ -120,13 +139,17 @@ class CellRunner {
   std::list<Open> cells_;  // open ones, oldest first
   std::optional<OpenCell> current_;  // what run() serves
   bool compiling_ = false;
+  RankSet preparing_, lost_;  // ranks of the cell that is not open yet, and those of them that have died since
+  int64_t preparing_number_ = 0;
   bool interrupted_ = false;  // by the user, since run() began
+  bool leaving_ = false;  // the program is to end: nothing is begun any more
+  std::optional<BeforeInterrupt> before_interrupt_;
   int interrupts_ = 0;
   int64_t last_id_ = 0;
   std::map<int64_t, int64_t> numbers_;  // id → number, where they differ
   RepeatableObjects repeatable_;
 
-  RankSet died_while_idle_;
+  RankSet new_deaths_;  // since advise_after_deaths()
   bool needs_regroup_ = false;
   int64_t generation_ = 0;
   std::map<int, protocol::Regrouped> regrouped_;
@@ -138,7 +161,7 @@ class CellRunner {
   std::map<int, int64_t> owed_credit_;
   std::map<int, int64_t> last_cell_;  // id of the one that ended last on each rank
 
-  std::optional<EventLoop::Timer> folder_timer_, cell_timer_, patience_timer_;
+  std::optional<EventLoop::Timer> folder_timer_, cell_timer_, patience_timer_, deaths_timer_;
   int timeout_stage_ = 0;
   HangReporter hangs_;
 };

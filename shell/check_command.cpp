@@ -1,10 +1,11 @@
 #include "shell/check_command.h"
 
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <atomic>
 #include <filesystem>
 
 #include "protocol/error.h"
@@ -12,14 +13,38 @@
 #include "shell/compiler_service.h"
 #include "shell/magic_arguments.h"
 #include "shell/magic_parser.h"
+#include "shell/outcome.h"
 #include "shell/renderer.h"
 #include "shell/script.h"
 #include "shell/session_directory.h"
+#include "shell/signal_scope.h"
+#include "shell/text_output.h"
 
 namespace lockstep::shell {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// What a signal asks the command to do: the compiler ends, the session's folder goes, and then the command.
+class Stop {
+ public:
+  int fd() const { return wake_.get(); }
+  int signal() const { return signal_; }
+  void take() {
+    uint64_t count;
+    [[maybe_unused]] const ssize_t taken = ::read(wake_.get(), &count, sizeof count);
+  }
+  void ask(int signal) noexcept {
+    signal_ = signal;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+  }
+
+ private:
+  Descriptor wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  std::atomic<int> signal_{0};
+};
+Stop stop;
 
 /// One script on its way through a compiler of its own.
 class ScriptCheck {
@@ -29,9 +54,17 @@ class ScriptCheck {
         options_(options),
         renderer_(renderer),
         ranks_(RankSet::all(options.ranks)),
-        directory_(fs::current_path()),
+        directory_(working_directory()),
         compiler_(loop_, CompilerOptions{folder_.path(), options.include_dirs},
-                  [&](const std::string& text) { renderer_.take(MessageEvent{0, text, nullptr}); }) {}
+                  [&](const std::string& text) { renderer_.take(MessageEvent{0, text, nullptr}); }) {
+    loop_.watch(stop.fd(), [this] {
+      stop.take();
+      compiler_.cancel();
+    });
+  }
+  ~ScriptCheck() { loop_.forget(stop.fd()); }
+  ScriptCheck(const ScriptCheck&) = delete;
+  ScriptCheck& operator=(const ScriptCheck&) = delete;
 
   /// How many cells do not compile.
   int run(const std::vector<ScriptCell>& cells) {
@@ -41,6 +74,7 @@ class ScriptCheck {
       const bool may_fail = std::any_of(cell.tags.begin(), cell.tags.end(),
                                         [](const Tag& tag) { return tag.name == "raises-exception"; });
       where_ = cell.line > 0 ? fmt::format("{}:{}", name_, cell.line) : name_;
+      if (stop.signal() != 0) break;
       ++number_;
       std::vector<Event> problems;
       try {
@@ -48,7 +82,7 @@ class ScriptCheck {
       } catch (const UsageError& error) {
         problems.push_back(ErrorEvent{.cell = number_, .ranks = {}, .type = "usage_error", .message = error.what()});
       }
-      if (problems.empty() || may_fail) continue;
+      if (problems.empty() || may_fail || stop.signal() != 0) continue;
       ++failed;
       renderer_.take(MessageEvent{
           0, fmt::format("{}: cell {}{}", where_, number_, cell.title.empty() ? "" : " (" + cell.title + ")"),
@@ -165,7 +199,8 @@ std::function<int()> set_up(CLI::App& app) {
       ->type_name("DIR")
       ->allow_extra_args(false);
   app.footer(
-      "Exit codes: 0 all cells compile; 1 some do not; 2 bad usage or unreadable file; 3 the compiler can't work.");
+      "Exit codes: 0 all cells compile; 1 some do not; 2 bad usage or unreadable file; 3 the compiler can't work; 130\n"
+      "interrupted.");
   return [options] { return check_command(*options); };
 }
 
@@ -177,10 +212,9 @@ int check_command(const CheckOptions& options) {
   std::vector<std::vector<ScriptCell>> scripts;
   for (const std::string& file : options.files) scripts.push_back(read_script(file));
   const Screen screen = detect_screen(STDOUT_FILENO);
-  Renderer renderer(screen, [](std::string_view bytes) {
-    std::fwrite(bytes.data(), 1, bytes.size(), stdout);
-    std::fflush(stdout);
-  });
+  TextOutput output(STDOUT_FILENO);
+  Renderer renderer(screen, [&output](std::string_view bytes) { output.write(bytes); });
+  const SignalScope signals([](int signal) { stop.ask(signal); });
   int failed = 0;
   size_t cells = 0;
   for (size_t i = 0; i < scripts.size(); ++i) {
@@ -188,14 +222,15 @@ int check_command(const CheckOptions& options) {
     cells += static_cast<size_t>(
         std::count_if(scripts[i].begin(), scripts[i].end(), [](const ScriptCell& cell) { return !cell.markdown; }));
   }
+  if (stop.signal() != 0) return kExitInterrupted;
   const auto plural = [](auto n, const char* word) { return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s"); };
   const std::string verdict = failed == 0 ? paint(screen, Style::good, signs(screen).good) + " " +
                                                 plural(cells, "cell") + " compile" + (cells == 1 ? "s" : "")
                                           : paint(screen, Style::fault, signs(screen).fault) +
                                                 fmt::format(" {} of {} do{} not compile", failed, plural(cells, "cell"),
                                                             failed == 1 ? "es" : "");
-  std::puts(verdict.c_str());
-  return failed == 0 ? 0 : 1;
+  output.write(verdict + "\n");
+  return failed == 0 && !output.lost() ? kExitOk : kExitFailed;
 }
 
 }  // namespace lockstep::shell

@@ -29,11 +29,38 @@ CompilerClient::CompilerClient(const CompilerOptions& options) {
 }
 
 void CompilerClient::send(const protocol::CompilerRequest& request) {
-  protocol::send_message(channel_.get(), {protocol::encode(request), {}});
+  unsent_ += protocol::wire_bytes({protocol::encode(request), {}});
+  flush();
 }
 
-std::optional<FromCompiler> CompilerClient::receive() {
-  auto message = protocol::receive_message(channel_.get());
+void CompilerClient::flush() {
+  size_t sent = 0;
+  while (sent < unsent_.size()) {
+    const ssize_t n = ::send(channel_.get(), unsent_.data() + sent, unsent_.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) sent = unsent_.size();  // it is gone: take() will notice
+    if (n <= 0) break;
+    sent += static_cast<size_t>(n);
+  }
+  unsent_.erase(0, sent);
+}
+
+bool CompilerClient::take() {
+  char bytes[1 << 16];
+  for (;;) {
+    const ssize_t n = ::recv(channel_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+    if (n > 0) {
+      arriving_.append({bytes, static_cast<size_t>(n)});
+      continue;
+    }
+    return false;
+  }
+}
+
+std::optional<FromCompiler> CompilerClient::next() {
+  auto message = arriving_.next();
   if (!message) return std::nullopt;
   return FromCompiler{protocol::decode_response(message->header), std::move(message->frames)};
 }

@@ -1,4 +1,5 @@
-// The session's side of lockstep-compiler: starts it, sends requests, takes responses, one request at a time.
+// The session's side of lockstep-compiler: starts it, sends requests, takes responses, one request at a time. Nothing here waits for the
+// compiler, which may have been stopped in the middle of a message: what it does not take yet is kept, what has not arrived whole, too.
 //
 // The compiler may be a process that was warm already and only took over the channel; it is gone when the channel ends.
 #pragma once
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "protocol/compiler_messages.h"
+#include "protocol/pipe_channel.h"
 #include "shell/launcher.h"
 #include "shell/output_tail.h"
 
@@ -29,16 +31,26 @@ class CompilerClient {
   /// Starts it; the first response is CompilerReady or CompilerFailed, with CompilerProgress before. Throws StartError.
   explicit CompilerClient(const CompilerOptions& options);
 
-  int fd() const { return channel_.get(); }  // readable when a response has begun to arrive, or the compiler is gone
+  int fd() const { return channel_.get(); }  // readable when something has arrived, or the compiler is gone
+  pid_t pid() const { return process_->pid(); }
+  /// Sends as much as the compiler takes; flush() sends the rest. A compiler that is gone is noticed by take().
   void send(const protocol::CompilerRequest& request);
-  /// Reads one response; nothing when the compiler is gone. Throws ChannelError for what is none.
-  std::optional<FromCompiler> receive();
+  bool has_unsent() const { return !unsent_.empty(); }
+  void flush();  // when fd() can be written to
+  /// Takes what has arrived, without waiting. False when the compiler is gone.
+  bool take();
+  /// The next response that has arrived whole. Throws ChannelError for what is none.
+  std::optional<FromCompiler> next();
   OutputTail& output() { return output_; }
   /// What became of the process, and what it wrote last to its error stream, for messages. Ends the process.
   std::string last_words();
+  /// Ends the process by force.
+  void end() { process_->kill(); }
 
  private:
   Descriptor channel_;
+  std::string unsent_;
+  protocol::MessageAssembler arriving_;
   OutputTail output_;
   std::unique_ptr<Child> process_;
 };

@@ -1,8 +1,57 @@
 #include "shell/compiler_service.h"
 
+#include <fmt/format.h>
+
+#include <utility>
+
 #include "protocol/error.h"
 
 namespace lockstep::shell {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// The first start builds the precompiled header, which takes a minute on a fast machine.
+constexpr seconds kStartLimit{15 * 60};
+// Of a question. The compiler itself gives one up after 5 s.
+constexpr seconds kQuestionLimit{15};
+// The compiler ends a compile itself when its time is over, or when it is cancelled. This is how long it may take to say so.
+constexpr milliseconds kCompileGrace{5000}, kCancelGrace{2000};
+
+milliseconds limit_of(const protocol::CompilerRequest& request) {
+  const auto* compile = std::get_if<protocol::Compile>(&request);
+  if (!compile) return kQuestionLimit;
+  const double limit_s = compile->time_limit_s > 0 ? compile->time_limit_s : 60;
+  return milliseconds(static_cast<int64_t>(limit_s * 1000)) + kCompileGrace;
+}
+
+/// Whether the compiler is another one after it: then its answer has to be waited for.
+bool changes_names(const protocol::CompilerRequest& request) {
+  return std::holds_alternative<protocol::Compile>(request) || std::holds_alternative<protocol::Settle>(request) ||
+         std::holds_alternative<protocol::Forget>(request);
+}
+
+}  // namespace
+
+/// A wait that cancel() ends.
+class CompilerService::Waiting {
+ public:
+  explicit Waiting(CompilerService& service) : service_(service), outer_(std::exchange(service.waiting_, true)) {
+    if (!outer_) service_.cancelled_ = service_.late_ = false;
+  }
+  ~Waiting() {
+    service_.waiting_ = outer_;
+    if (outer_) return;
+    if (const auto patience = std::exchange(service_.patience_, std::nullopt)) service_.loop_.cancel(*patience);
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  CompilerService& service_;
+  bool outer_;
+};
 
 CompilerService::CompilerService(EventLoop& loop, CompilerOptions options,
                                  std::function<void(const std::string&)> progress)
@@ -11,8 +60,10 @@ CompilerService::CompilerService(EventLoop& loop, CompilerOptions options,
 }
 
 CompilerService::~CompilerService() {
+  if (patience_) loop_.cancel(*patience_);
   if (!client_) return;
   if (!gone_) loop_.forget(client_->fd());
+  if (sending_) loop_.forget_writable(client_->fd());
   loop_.forget(client_->output().fd());
 }
 
@@ -29,23 +80,25 @@ void CompilerService::start() {
 }
 
 void CompilerService::receive() {
-  std::optional<FromCompiler> from;
+  bool is_there = false;
+  std::string damage;
   try {
-    from = client_->receive();
+    is_there = client_->take();
+    while (auto from = client_->next()) take(std::move(*from));
   } catch (const ChannelError& error) {
-    failure_ = error.what();
+    damage = error.what();
   }
-  if (!from) {
-    gone_ = true;
-    loop_.forget(client_->fd());
-    if (failure_.empty()) failure_ = "lockstep-compiler " + client_->last_words();
-    return;
-  }
-  if (auto* progress = std::get_if<protocol::CompilerProgress>(&from->response)) {
+  if (is_there && damage.empty()) return;
+  give_up(!damage.empty() ? damage : !failure_.empty() ? failure_ : "lockstep-compiler " + client_->last_words());
+}
+
+void CompilerService::take(FromCompiler from) {
+  if (auto* progress = std::get_if<protocol::CompilerProgress>(&from.response)) {
     progress_(progress->message);
-  } else if (auto* ready = std::get_if<protocol::CompilerReady>(&from->response)) {
+  } else if (auto* ready = std::get_if<protocol::CompilerReady>(&from.response)) {
     ready_ = *ready;
-  } else if (auto* failed = std::get_if<protocol::CompilerFailed>(&from->response)) {
+    was_ready_ = true;
+  } else if (auto* failed = std::get_if<protocol::CompilerFailed>(&from.response)) {
     failure_ = failed->message;
   } else {
     outstanding_ = false;
@@ -53,60 +106,115 @@ void CompilerService::receive() {
   }
 }
 
+/// Sends what the compiler takes now; the rest follows as it takes more.
+void CompilerService::send(const protocol::CompilerRequest& request) {
+  client_->send(request);
+  if (!client_->has_unsent() || std::exchange(sending_, true)) return;
+  loop_.watch_writable(client_->fd(), [this] {
+    client_->flush();
+    if (client_->has_unsent()) return;
+    sending_ = false;
+    loop_.forget_writable(client_->fd());
+  });
+}
+
+/// This compiler answers nothing any more.
+void CompilerService::give_up(const std::string& why) {
+  if (gone_) return;
+  gone_ = true;
+  failure_ = why;
+  loop_.forget(client_->fd());
+  if (std::exchange(sending_, false)) loop_.forget_writable(client_->fd());
+  client_->end();
+}
+
 const protocol::CompilerReady& CompilerService::wait_ready() {
-  loop_.run_until([&] { return ready_ || !failure_.empty(); });
+  const Waiting waiting(*this);
+  const bool in_time =
+      loop_.run_until([&] { return ready_ || !failure_.empty(); }, EventLoop::Clock::now() + kStartLimit);
+  if (!in_time) give_up(fmt::format("lockstep-compiler was not ready within {} s and was ended", kStartLimit.count()));
   if (!ready_) throw StartError("the session could not start: " + failure_);
   return *ready_;
 }
 
 FromCompiler CompilerService::exchange(const protocol::CompilerRequest& request) {
-  loop_.run_until([&] { return !outstanding_ || gone_; });
+  const Waiting waiting(*this);
+  const milliseconds limit = limit_of(request);
+  const auto deadline = EventLoop::Clock::now() + limit;
+  const auto wait_for = [&](const std::function<bool()>& what) {
+    if (loop_.run_until([&] { return gone_ || what(); }, deadline)) return;
+    late_ = true;
+    give_up(fmt::format("lockstep-compiler (process {}) did not answer within {:g} s and was ended", client_->pid(),
+                        static_cast<double>(limit.count()) / 1000));
+  };
+  wait_for([&] { return !outstanding_ || cancelled_; });
   answer_.reset();
-  if (!gone_) {
+  if (!gone_ && !cancelled_) {
     outstanding_ = true;
-    try {
-      client_->send(request);
-    } catch (const ChannelError&) {
-      // It ended meanwhile; reading will say so, after what it may have answered before.
-    }
-    loop_.run_until([&] { return answer_ || gone_; });
+    changes_ = changes_names(request);
+    const auto* compile = std::get_if<protocol::Compile>(&request);
+    compiling_ = compile ? compile->cell : 0;
+    send(request);
+    wait_for([&] { return answer_ || (cancelled_ && !changes_); });
+    compiling_ = 0;
+    changes_ = false;
   }
-  if (!answer_) throw ChannelError(failure_);
+  if (!answer_) throw ChannelError(gone_ ? failure_ : "interrupted");
   return std::move(*answer_);
 }
 
 FromCompiler CompilerService::ask(const protocol::CompilerRequest& request) {
-  wait_ready();
-  // It may have ended while nothing was asked: then nothing is lost.
-  loop_.run_once();
-  if (gone_) restart();
   const auto* compile = std::get_if<protocol::Compile>(&request);
+  const Waiting waiting(*this);
   try {
-    compiling_ = compile ? compile->cell : 0;
-    auto answer = exchange(request);
-    compiling_ = 0;
-    if (compile) {
-      const auto* compiled = std::get_if<protocol::Compiled>(&answer.response);
-      if (compiled && compiled->status == "ok") {
-        unsettled_ = *compile;
-        if (!compiled->repeatable) ++definitions_;
-      }
-    } else if (std::holds_alternative<protocol::Forget>(request)) {
-      journal_.push_back(request);
-      ++definitions_;
+    return ask_running(request);
+  } catch (const ChannelError& error) {
+    const std::string reason = error.what();
+    if (cancelled_ || late_) {  // the next request starts another: nobody who wanted an end waits for that
+      if (compile) return unanswered(*compile, reason);
+      throw ChannelError(reason);
     }
-    return answer;
-  } catch (const ChannelError&) {
-    compiling_ = 0;
-    const std::string reason = failure_;
-    restart();
+    try {
+      restart("");
+    } catch (const StartError&) {
+      if (!cancelled_) throw;
+    }
     if (!compile) throw ChannelError(reason + "\nit has been started again");
-    protocol::Compiled crashed;
-    crashed.cell = compile->cell;
-    crashed.status = "crash";
-    crashed.rendered = reason;
-    return {crashed, {}};
+    return unanswered(*compile, reason);
+  } catch (const StartError&) {
+    if (!cancelled_ || !compile || !was_ready_) throw;
+    return unanswered(*compile, "");  // given up while it was started again
   }
+}
+
+FromCompiler CompilerService::ask_running(const protocol::CompilerRequest& request) {
+  const auto* compile = std::get_if<protocol::Compile>(&request);
+  if (was_ready_) {
+    // It may have ended while nothing was asked: then nothing is lost.
+    loop_.run_once();
+    if (gone_ || !ready_) restart(failure_);
+  }
+  wait_ready();
+  auto answer = exchange(request);
+  if (compile) {
+    const auto* compiled = std::get_if<protocol::Compiled>(&answer.response);
+    if (compiled && compiled->status == "ok") {
+      unsettled_ = *compile;
+      if (!compiled->repeatable) ++definitions_;
+    }
+  } else if (std::holds_alternative<protocol::Forget>(request)) {
+    journal_.push_back(request);
+    ++definitions_;
+  }
+  return answer;
+}
+
+FromCompiler CompilerService::unanswered(const protocol::Compile& compile, const std::string& reason) {
+  protocol::Compiled compiled;
+  compiled.cell = compile.cell;
+  compiled.status = cancelled_ ? "cancelled" : late_ ? "timeout" : "crash";
+  compiled.rendered = reason;
+  return {compiled, {}};
 }
 
 void CompilerService::settle(const protocol::Settle& settle) {
@@ -115,20 +223,21 @@ void CompilerService::settle(const protocol::Settle& settle) {
     journal_.push_back(settle);
   }
   unsettled_.reset();
-  loop_.run_until([&] { return !outstanding_ || gone_; });
+  const Waiting waiting(*this);
+  const auto deadline = EventLoop::Clock::now() + kQuestionLimit;
+  loop_.run_until([&] { return !outstanding_ || gone_ || cancelled_; }, deadline);
+  if (outstanding_) give_up(fmt::format("lockstep-compiler (process {}) did not answer and was ended", client_->pid()));
   if (gone_) return;  // the journal has it
   outstanding_ = true;
-  try {
-    client_->send(settle);
-  } catch (const ChannelError&) {
-    // As in exchange: the next request finds out.
-  }
+  send(settle);
 }
 
-void CompilerService::restart() {
-  progress_(failure_ + "\nStarting it again" +
+/// `why`: what no error has said yet.
+void CompilerService::restart(const std::string& why) {
+  progress_((why.empty() ? "" : why + "\n") + std::string("lockstep-compiler is started again") +
             (journal_.empty() ? "" : "; the cells so far are compiled again for it, none of them runs"));
   if (!gone_) loop_.forget(client_->fd());
+  if (std::exchange(sending_, false)) loop_.forget_writable(client_->fd());
   loop_.forget(client_->output().fd());
   start();
   wait_ready();
@@ -144,12 +253,17 @@ void CompilerService::restart() {
 void CompilerService::cancel() {
   if (!ready_ && failure_.empty()) {
     failure_ = "interrupted";
-  } else if (compiling_ != 0 && outstanding_ && !gone_) {
-    try {
-      client_->send(protocol::Cancel{compiling_});
-    } catch (const ChannelError&) {
-      // It ended meanwhile, and so did the compile.
-    }
+    cancelled_ = true;
+  } else if (waiting_ && !gone_) {
+    cancelled_ = true;
+    if (!changes_) return;  // what has no effect is not waited for
+    if (compiling_ != 0) send(protocol::Cancel{compiling_});
+    if (!patience_)
+      patience_ = loop_.at(EventLoop::Clock::now() + kCancelGrace, [this] {
+        patience_.reset();
+        give_up(fmt::format("lockstep-compiler (process {}) did not answer an interrupt within {:g} s and was ended",
+                            client_->pid(), static_cast<double>(kCancelGrace.count()) / 1000));
+      });
   }
 }
 

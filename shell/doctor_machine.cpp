@@ -21,6 +21,7 @@
 #include "shell/gpus.h"
 #include "shell/launcher.h"
 #include "shell/session_directory.h"
+#include "shell/stack_limit.h"
 #include "shell/suggest.h"
 
 namespace lockstep::shell {
@@ -120,6 +121,10 @@ Check check_limits() {
   if (memory.rlim_cur != RLIM_INFINITY && memory.rlim_cur < 8ull * 1024 * kMb) {
     check.state = CheckState::note;
     check.mend = "LibTorch maps several GB: ulimit -v unlimited";
+  }
+  if (const std::string shortage = stack_shortage(); !shortage.empty()) {
+    check.state = CheckState::note;
+    check.mend = shortage;
   }
   if (files.rlim_max != RLIM_INFINITY && files.rlim_max < 256) {
     check.state = CheckState::missing;

@@ -77,6 +77,7 @@ struct EditLineReader::Keys {
   static unsigned char cancel(EditLine* edit, wint_t) {
     EditLineReader& self = reader(edit);
     self.cancelled_ = true;
+    self.cancelled_text_ = self.text();
     el_cursor(edit, 1 << 30);
     self.insert("^C");
     self.accept();
@@ -163,16 +164,7 @@ EditLineReader::~EditLineReader() {
 }
 
 LineReader::Input EditLineReader::read(const std::string& prompt) {
-  // libedit takes what is between two \1 for the terminal alone: no columns.
-  prompt_.clear();
-  for (std::string_view rest = prompt; !rest.empty();) {
-    const size_t escape = escape_length(rest);
-    const size_t bytes = escape ? escape : first_character(rest).bytes;
-    const std::wstring piece = to_wide(rest.substr(0, bytes));
-    prompt_ += escape ? L"\1" + piece + L"\1" : piece;
-    rest.remove_prefix(bytes);
-  }
-  prompt_width_ = text_width(prompt);
+  set_prompt(prompt);
   cancelled_ = false;
   char stale;
   while (::read(wake_[0], &stale, 1) == 1) {  // signals that came after the last cell was taken
@@ -189,10 +181,23 @@ LineReader::Input EditLineReader::read(const std::string& prompt) {
     write("\n");
     return {End::end_of_input, ""};
   }
-  if (cancelled_) return {End::cancelled, ""};
+  if (cancelled_) return {End::cancelled, std::move(cancelled_text_)};
   std::string text = to_utf8(std::wstring_view(line, static_cast<size_t>(count)));
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '\t')) text.pop_back();
   return {End::cell, std::move(text)};
+}
+
+void EditLineReader::set_prompt(const std::string& prompt) {
+  // libedit takes what is between two \1 for the terminal alone: no columns.
+  prompt_.clear();
+  for (std::string_view rest = prompt; !rest.empty();) {
+    const size_t escape = escape_length(rest);
+    const size_t bytes = escape ? escape : first_character(rest).bytes;
+    const std::wstring piece = to_wide(rest.substr(0, bytes));
+    prompt_ += escape ? L"\1" + piece + L"\1" : piece;
+    rest.remove_prefix(bytes);
+  }
+  prompt_width_ = text_width(prompt);
 }
 
 void EditLineReader::remember(const std::string& text) {

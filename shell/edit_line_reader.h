@@ -28,8 +28,8 @@ class EditLineReader : public LineReader {
   void show() override;
   void remember(const std::string& text) override;
   void interrupt() noexcept override;
-  /// What was typed before read() is called: it comes before what the terminal gives.
-  void type_ahead(const std::string& bytes) { typed_ahead_ += bytes; }
+  void set_prompt(const std::string& prompt) override;
+  void type_ahead(const std::string& bytes) override { typed_ahead_ += bytes; }
   /// From a signal handler: the terminal has another size, or the program goes on after it was stopped.
   void resized() noexcept;
   void resumed() noexcept;
@@ -72,6 +72,7 @@ class EditLineReader : public LineReader {
   std::string typed_ahead_;
   std::string last_;  // newest entry of the history
   bool cancelled_ = false;
+  std::string cancelled_text_;
   bool reading_ = false;
   bool file_works_ = true;
 };

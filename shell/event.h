@@ -59,6 +59,7 @@ struct ErrorEvent {
   bool root_cause = true;
   std::vector<std::string> stack;
   std::vector<protocol::Diagnostic> diagnostics;  // compile errors
+  bool others_run = false;  // a death that is reported while other ranks of the cell run on, not at the cell's end
 };
 
 struct FindingEvent {

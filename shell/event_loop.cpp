@@ -7,20 +7,23 @@
 
 namespace lockstep::shell {
 
-void EventLoop::watch(int fd, Callback ready) {
-  watched_.push_back(std::make_shared<Watched>(nullptr, fd, std::make_shared<Callback>(std::move(ready))));
-}
-
+void EventLoop::watch(int fd, Callback ready) { watch(nullptr, fd, ZMQ_POLLIN, std::move(ready)); }
 void EventLoop::watch(zmq::socket_ref socket, Callback ready) {
-  watched_.push_back(std::make_shared<Watched>(socket.handle(), -1, std::make_shared<Callback>(std::move(ready))));
+  watch(socket.handle(), -1, ZMQ_POLLIN, std::move(ready));
+}
+void EventLoop::watch_writable(int fd, Callback ready) { watch(nullptr, fd, ZMQ_POLLOUT, std::move(ready)); }
+
+void EventLoop::forget(int fd) { forget(nullptr, fd, ZMQ_POLLIN); }
+void EventLoop::forget(zmq::socket_ref socket) { forget(socket.handle(), -1, ZMQ_POLLIN); }
+void EventLoop::forget_writable(int fd) { forget(nullptr, fd, ZMQ_POLLOUT); }
+
+void EventLoop::watch(void* socket, int fd, short events, Callback ready) {
+  watched_.push_back(std::make_shared<Watched>(socket, fd, events, std::make_shared<Callback>(std::move(ready))));
 }
 
-void EventLoop::forget(int fd) { forget(nullptr, fd); }
-void EventLoop::forget(zmq::socket_ref socket) { forget(socket.handle(), -1); }
-
-void EventLoop::forget(void* socket, int fd) {
+void EventLoop::forget(void* socket, int fd, short events) {
   std::erase_if(watched_, [&](const auto& w) {
-    const bool match = w->socket == socket && w->fd == fd;
+    const bool match = w->socket == socket && w->fd == fd && w->events == events;
     // A round that is under way holds its own list: the callback must not be called any more.
     if (match) w->ready.reset();
     return match;
@@ -60,7 +63,7 @@ void EventLoop::poll(std::optional<Clock::time_point> deadline) {
   const auto round = watched_;
   std::vector<zmq_pollitem_t> items;
   items.reserve(round.size());
-  for (const auto& w : round) items.push_back({w->socket, w->fd, ZMQ_POLLIN, 0});
+  for (const auto& w : round) items.push_back({w->socket, w->fd, w->events, 0});
   const int n = zmq_poll(items.data(), static_cast<int>(items.size()), timeout_ms);
   if (n < 0 && errno != EINTR)
     throw ChannelError(std::string("waiting for the session's processes failed: ") + zmq_strerror(errno));

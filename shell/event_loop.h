@@ -26,6 +26,9 @@ class EventLoop {
   void watch(zmq::socket_ref socket, Callback ready);
   void forget(int fd);
   void forget(zmq::socket_ref socket);
+  /// Calls `ready` whenever `fd` can be written to, or its other end is gone, until forget_writable(fd).
+  void watch_writable(int fd, Callback ready);
+  void forget_writable(int fd);
 
   /// Calls `due` once, at `when` or a little later.
   Timer at(Clock::time_point when, Callback due);
@@ -41,9 +44,11 @@ class EventLoop {
   struct Watched {
     void* socket = nullptr;
     int fd = -1;
+    short events = 0;
     std::shared_ptr<Callback> ready;  // null once forgotten
   };
-  void forget(void* socket, int fd);
+  void watch(void* socket, int fd, short events, Callback ready);
+  void forget(void* socket, int fd, short events);
   void poll(std::optional<Clock::time_point> deadline);
   void call_due();
 

@@ -1,10 +1,13 @@
-// --json: a session's events as JSON lines, each with the time since the start, flushed one by one. Format: docs/events.md.
+// --json: a session's events as JSON lines, each with the time since the start, written one by one. Format: docs/events.md.
 #pragma once
 #include <chrono>
-#include <cstdio>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "shell/event.h"
+#include "shell/launcher.h"
+#include "shell/text_output.h"
 
 namespace lockstep::shell {
 
@@ -12,16 +15,14 @@ class JsonWriter : public EventSink {
  public:
   /// `path` is a file that is written anew, or `-` for the standard output. Throws UsageError.
   explicit JsonWriter(const std::string& path);
-  ~JsonWriter() override;
-  JsonWriter(const JsonWriter&) = delete;
-  JsonWriter& operator=(const JsonWriter&) = delete;
 
-  /// Throws UsageError when nothing more can be written (no space, the reader of a pipe is gone).
+  /// Never throws: events come from callbacks and destructors. output() knows what could not be written.
   void take(const Event& event) override;
+  TextOutput& output() { return *output_; }
 
  private:
-  std::FILE* file_;
-  std::string name_;
+  Descriptor file_;
+  std::unique_ptr<TextOutput> output_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

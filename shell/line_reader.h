@@ -28,11 +28,13 @@ class LineReader {
   enum class End { cell, cancelled, end_of_input };
   struct Input {
     End end = End::cell;
-    std::string text;  // without the last line end
+    std::string text;  // without the last line end; cancelled: what had been typed
   };
 
-  /// Reads a cell behind `prompt`, which may hold colours. Cancelled: Ctrl-C; what was typed is gone.
+  /// Reads a cell behind `prompt`, which may hold colours. Cancelled: Ctrl-C; what was typed is gone from the screen.
   virtual Input read(const std::string& prompt) = 0;
+  /// Between hide() and show(): the prompt has changed.
+  virtual void set_prompt(const std::string& prompt) = 0;
 
   /// Takes the prompt and what is typed off the screen, and puts it back below what was drawn in between. Only while read() waits.
   virtual void hide() = 0;
@@ -40,6 +42,9 @@ class LineReader {
 
   /// Adds a cell to the history that the arrow keys walk through.
   virtual void remember(const std::string& text) = 0;
+
+  /// What was typed before read() is called: it comes before what the terminal gives.
+  virtual void type_ahead(const std::string& bytes) = 0;
 
   /// From a signal handler: Ctrl-C for a read() that waits.
   virtual void interrupt() noexcept = 0;

@@ -30,6 +30,25 @@ std::vector<std::string_view> split_lines(std::string_view text) {
   return lines;
 }
 
+/// What stands before a `//` comment: one at the beginning or behind a blank, outside quotes (an address holds // as well).
+std::string_view without_comment(std::string_view text) {
+  char quote = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote) {
+      if (c == '\\')
+        ++i;
+      else if (c == quote)
+        quote = 0;
+    } else if (c == '"' || (c == '\'' && (i == 0 || !is_name(text[i - 1])))) {
+      quote = c;
+    } else if (text.substr(i, 2) == "//" && (i == 0 || text[i - 1] == ' ' || text[i - 1] == '\t')) {
+      return trim(text.substr(0, i));
+    }
+  }
+  return text;
+}
+
 struct Found {
   bool cell_magic = false;
   MagicUse use;
@@ -50,7 +69,7 @@ std::optional<Found> find_magic(std::string_view raw, int line, const MagicRegis
   if (text.empty() || !is_name_start(text.front())) return std::nullopt;
   const auto name_end = std::find_if_not(text.begin(), text.end(), is_name);
   const std::string name(text.begin(), name_end);
-  const std::string_view rest = trim(text.substr(name.size()));
+  const std::string_view rest = without_comment(trim(text.substr(name.size())));
   if (commented && !registry.knows(name)) return std::nullopt;
   found.use = {name, std::string(rest), line};
   if (rest == "?") {
@@ -133,6 +152,10 @@ bool ParsedCell::has_code() const {
 }
 
 ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry) {
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
+    throw UsageError(
+        at_line(static_cast<int>(std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(zero), '\n')) + 1,
+                "the text holds zero bytes, so it is no C++: is it a binary file, or UTF-16?"));
   ParsedCell cell;
   const auto lines = split_lines(text);
   const size_t body = take_cell_magics(lines, registry, cell);

@@ -3,7 +3,7 @@
 //
 // Cell magics (%%name) come first, after blank lines and comments; several may follow one another. A line magic (%name) is recognised
 // where a statement may begin, and splits the C++ there. Both may stand behind `// ` where the name is a known magic. `%%rank[0]` is
-// `%%rank [0]`. `%name?` is `%help name`, and a line `expression?` the line magic `?` with the expression as its arguments.
+// `%%rank [0]`. A `//` comment behind a magic is no argument of it. `%name?` is `%help name`, and a line `expression?` the line magic `?` with the expression as its arguments.
 #pragma once
 #include <string>
 #include <string_view>
@@ -32,7 +32,7 @@ struct ParsedCell {
   bool has_code() const;
 };
 
-/// Throws UsageError with the line: unknown magics (with the nearest name), %% in the middle of a cell.
+/// Throws UsageError with the line: unknown magics (with the nearest name), %% in the middle of a cell, zero bytes.
 ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry);
 
 }  // namespace lockstep::shell

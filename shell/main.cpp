@@ -8,6 +8,7 @@
 #include "protocol/error.h"
 #include "protocol/version.h"
 #include "shell/command.h"
+#include "shell/stack_limit.h"
 #include "shell/suggest.h"
 
 namespace lockstep::shell {
@@ -84,6 +85,7 @@ int run_main(int argc, char** argv) {
 }  // namespace lockstep::shell
 
 int main(int argc, char** argv) {
+  lockstep::shell::raise_stack_limit();
   std::signal(SIGPIPE, SIG_IGN);
   try {
     return lockstep::shell::run_main(argc, argv);

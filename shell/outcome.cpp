@@ -81,4 +81,12 @@ Verdict judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const Ra
   return verdict;
 }
 
+int code_before_interrupt(const std::vector<Tag>& tags, const BeforeInterrupt& at, const RankSet& before) {
+  CellOutcome outcome;
+  outcome.status = at.status;
+  outcome.findings = at.findings;
+  const Verdict verdict = judge(tags, outcome, before - at.live);
+  return verdict.complaints.empty() ? verdict.exit_code : kExitOk;
+}
+
 }  // namespace lockstep::shell

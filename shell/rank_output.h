@@ -28,6 +28,9 @@ class RankOutput {
   /// Adds all unfinished lines as if they had ended: the cell is over.
   void finish(std::string& drawn);
 
+  /// Forgets all unfinished lines.
+  void clear() { lines_.clear(); }
+
   /// Unfinished lines, each cut to one row of the screen, in rank order.
   std::vector<std::string> unfinished() const;
 

@@ -104,15 +104,22 @@ std::string first_line(std::string_view text) {
 }  // namespace
 
 std::string prompt_text(int64_t cell, const RankSet& ranks, const Screen& screen) {
-  const std::string label = ranks.empty() ? "" : " " + ranks.words();
-  return paint(screen, Style::prompt, fmt::format("In [{}]{} {}", cell, label, signs(screen).prompt)) + " ";
+  return prompt_text(cell, ranks.empty() ? std::string() : ranks.words(), screen);
+}
+
+std::string prompt_text(int64_t cell, const std::string& label, const Screen& screen) {
+  return paint(screen, Style::prompt,
+               fmt::format("In [{}]{}{} {}", cell, label.empty() ? "" : " ", label, signs(screen).prompt)) +
+         " ";
 }
 
 Renderer::Renderer(const Screen& screen, Write write) : screen_(screen), write_(std::move(write)), output_(screen) {}
 
 void Renderer::take(const Event& event) {
   std::visit([this](const auto& e) { draw(e); }, event);
+  draws_output_ = std::holds_alternative<OutputEvent>(event) || std::holds_alternative<ValueEvent>(event);
   put();
+  draws_output_ = false;
 }
 
 void Renderer::begin_cell(int64_t cell, const RankSet& ranks, const std::string& title, const std::string& text) {
@@ -120,15 +127,16 @@ void Renderer::begin_cell(int64_t cell, const RankSet& ranks, const std::string&
   std::string line = title.empty() ? first_line(text) : title;
   const std::string dots = std::string(" ") + signs(screen_).dots;
   const bool has_more = title.empty() && lines_of(text).size() > 1;
-  if (screen_.width > 0) {
-    const int columns = std::max(8, screen_.width - 1 - text_width(head) - (has_more ? text_width(dots) : 0));
-    line = fitting(line, columns);
-  }
+  constexpr int kWidest = 500;  // of a first line that may be megabytes long
+  const int width =
+      screen_.width > 0 ? screen_.width - 1 - text_width(head) - (has_more ? text_width(dots) : 0) : kWidest;
+  line = fitting(line, std::max(8, width));
   drawn_ += head + paint(screen_, Style::bold, line) + (has_more ? paint(screen_, Style::dim, dots) : "") + "\n";
   put();
 }
 
 void Renderer::flush() {
+  draw_dropped();
   output_.finish(drawn_);
   draw_errors();
   put();
@@ -144,6 +152,30 @@ void Renderer::set_screen(const Screen& screen) {
   output_.set_screen(screen);
 }
 
+void Renderer::drop_output(size_t bytes) {
+  dropped_ += bytes;
+  if (dropping_) return;
+  dropping_ = true;
+  draws_output_ = false;  // what follows is to be seen
+  drawn_.clear();
+  bottom_.clear();
+  bottom_rows_ = 0;
+  output_.clear();
+  // The cut may be in the middle of a line, or of a colour.
+  write_(std::string(screen_.colour ? "\033[0m" : "") + "\n" +
+         paint(screen_, Style::note, fmt::format("{} interrupted", signs(screen_).stopped)) +
+         paint(screen_, Style::dim, "; output that is not shown yet is dropped") + "\n");
+}
+
+/// The cell is over, or the prompt comes back: how much of its output has not been shown.
+void Renderer::draw_dropped() {
+  if (!std::exchange(dropping_, false)) return;
+  const double bytes = static_cast<double>(std::exchange(dropped_, 0));
+  output_.clear();
+  const std::string size = bytes < 1e6 ? fmt::format("{:.1f} kB", bytes / 1e3) : fmt::format("{:.1f} MB", bytes / 1e6);
+  drawn_ += paint(screen_, Style::dim, fmt::format("{} {} of output not shown", signs(screen_).dots, size)) + "\n";
+}
+
 /// Rows at the bottom of a terminal that are drawn again as they change: unfinished lines, and ranks that failed while
 /// others still run.
 std::string Renderer::bottom_rows(size_t& rows) const {
@@ -151,6 +183,10 @@ std::string Renderer::bottom_rows(size_t& rows) const {
   rows = 0;
   if (!live_ || !screen_.terminal) return text;
   std::vector<std::string> lines = output_.unfinished();
+  for (const RankEvent& death : deaths_)
+    lines.push_back(paint(screen_, Style::fault,
+                          fitting(fmt::format("{} rank {}: {}", signs(screen_).fault, death.rank, death.message),
+                                  screen_.width > 0 ? screen_.width - 1 : 200)));
   for (const ErrorEvent& error : errors_) {
     const std::string line =
         fmt::format("{} {}: {}: {}", signs(screen_).fault, error.ranks.words(), error.type, first_line(error.message));
@@ -208,9 +244,18 @@ void Renderer::draw(const SessionEvent& event) {
                              "    ", screen_.width));
 }
 
-void Renderer::draw(const OutputEvent& event) { output_.append(event.ranks, event.stream, event.bytes, drawn_); }
+void Renderer::draw(const OutputEvent& event) {
+  if (dropping_)
+    dropped_ += event.bytes.size();
+  else
+    output_.append(event.ranks, event.stream, event.bytes, drawn_);
+}
 
 void Renderer::draw(const ValueEvent& event) {
+  if (dropping_) {
+    dropped_ += event.text.size();
+    return;
+  }
   output_.finish(drawn_);
   const std::string gutter = output_.gutter(event.ranks, "value");
   for (const std::string_view line : lines_of(event.text.empty() ? std::string_view("\n") : event.text))
@@ -218,6 +263,12 @@ void Renderer::draw(const ValueEvent& event) {
 }
 
 void Renderer::draw(const ErrorEvent& event) {
+  std::erase_if(deaths_, [&](const RankEvent& death) { return event.ranks.contains(death.rank); });
+  if (event.others_run) {
+    draw_error(event);
+    told_deaths_.push_back(head_of(event));
+    return;
+  }
   if (event.type == "compile_error") {
     drawn_ += paint_diagnostics(screen_, event.message);
   } else if (is_message(event) || event.cell == 0) {
@@ -233,7 +284,18 @@ void Renderer::draw_errors() {
     return a.root_cause != b.root_cause ? !a.root_cause : a.ranks < b.ranks;
   });
   for (const ErrorEvent& error : errors_) draw_error(error);
+  // A cause that was told long ago stands behind its consequences all the same.
+  if (!errors_.empty())
+    for (const std::string& head : told_deaths_) drawn_ += paint(screen_, Style::fault, head) + ", see above\n";
+  told_deaths_.clear();
   errors_.clear();
+}
+
+std::string Renderer::head_of(const ErrorEvent& error) const {
+  std::string head = fmt::format("{} {}: {}", error.root_cause ? signs(screen_).fault : signs(screen_).note,
+                                 error.ranks.empty() ? "session" : error.ranks.words(), error.type);
+  if (error.where) head += " in " + *error.where;
+  return head;
 }
 
 void Renderer::draw_error(const ErrorEvent& error) {
@@ -245,10 +307,7 @@ void Renderer::draw_error(const ErrorEvent& error) {
     drawn_ += text.substr(std::min<size_t>(2, text.size()));
     return;
   }
-  std::string head = fmt::format("{} {}: {}", error.root_cause ? signs(screen_).fault : signs(screen_).note,
-                                 error.ranks.empty() ? "session" : error.ranks.words(), error.type);
-  if (error.where) head += " in " + *error.where;
-  drawn_ += paint(screen_, style, head) + "\n";
+  drawn_ += paint(screen_, style, head_of(error)) + "\n";
   const std::string message = indented(error.message, "    ", screen_.width);
   drawn_ += error.root_cause ? message : painted_lines(screen_, Style::dim, message);
   if (!error.root_cause) return;  // where the others stood when it reached them is no news
@@ -263,6 +322,7 @@ void Renderer::draw_error(const ErrorEvent& error) {
 }
 
 void Renderer::draw(const CellEvent& event) {
+  draw_dropped();
   output_.finish(drawn_);
   draw_errors();
   std::vector<std::pair<std::string, RankSet>> ends;
@@ -292,23 +352,18 @@ void Renderer::draw(const FindingEvent& event) {
 
 void Renderer::draw(const RankEvent& event) {
   if (event.state == "dead") {
-    deaths_.push_back(event);
-    if (!live_) draw_deaths();  // above a prompt: no cell will end
+    deaths_.push_back(event);  // its error follows: at once, soon, or with the end of the cell
   } else if (!event.message.empty() && !quiet_) {
     drawn_ += paint(screen_, Style::note, fmt::format("{} rank {}", signs(screen_).note, event.rank)) + ": " +
               event.message + "\n";
   }
 }
 
-/// Deaths that no error of the cell tells of.
+/// Deaths that no error tells of.
 void Renderer::draw_deaths() {
-  for (const RankEvent& death : deaths_) {
-    const bool is_told = std::any_of(errors_.begin(), errors_.end(),
-                                     [&](const ErrorEvent& error) { return error.ranks.contains(death.rank); });
-    if (is_told) continue;
+  for (const RankEvent& death : deaths_)
     drawn_ += paint(screen_, Style::fault, fmt::format("{} rank {}", signs(screen_).fault, death.rank)) + ": " +
               (death.message.empty() ? "has ended" : death.message) + "\n";
-  }
   deaths_.clear();
 }
 

@@ -35,6 +35,11 @@ class Renderer : public EventSink {
   void set_live(bool live);
   /// The terminal has got another size.
   void set_screen(const Screen& screen);
+  /// Whether what is being written is output of ranks, which a display that is behind may drop after an interrupt.
+  bool draws_output() const { return draws_output_; }
+  /// The display has dropped `bytes` of output: it says so at once, shows no more of the ranks' output until the cell is over, and how
+  /// much that was then.
+  void drop_output(size_t bytes);
   /// Leaves out notes, states of ranks and the start of the session; output, values, errors and faults stay.
   void set_quiet(bool quiet) { quiet_ = quiet; }
 
@@ -51,7 +56,9 @@ class Renderer : public EventSink {
   void draw(const EndEvent& event);
   void draw_errors();
   void draw_deaths();
+  void draw_dropped();
   void draw_error(const ErrorEvent& error);
+  std::string head_of(const ErrorEvent& error) const;
   void put();
   std::string bottom_rows(size_t& rows) const;
 
@@ -59,15 +66,20 @@ class Renderer : public EventSink {
   Write write_;
   RankOutput output_;
   std::vector<ErrorEvent> errors_;  // of the running cell
-  std::vector<RankEvent> deaths_;  // during the running cell
+  std::vector<RankEvent> deaths_;  // of which no error has told yet
+  std::vector<std::string> told_deaths_;  // while others ran on: the heads of their errors
   std::string drawn_;  // what the event at hand adds above the bottom rows
   std::string bottom_;  // bottom rows that stand on the screen
   size_t bottom_rows_ = 0;
+  bool draws_output_ = false, dropping_ = false;
+  size_t dropped_ = 0;  // bytes
   bool live_ = true;
   bool quiet_ = false;
 };
 
 /// `In [7] ranks 0-3 ▸ `, coloured as the screen allows.
 std::string prompt_text(int64_t cell, const RankSet& ranks, const Screen& screen);
+/// `In [7] label ▸ `; without a label: `In [7] ▸ `.
+std::string prompt_text(int64_t cell, const std::string& label, const Screen& screen);
 
 }  // namespace lockstep::shell

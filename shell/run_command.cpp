@@ -1,10 +1,10 @@
 // `lockstep run FILE…`: the cells of session scripts, in order, in one session.
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "protocol/error.h"
 #include "shell/command.h"
@@ -15,6 +15,7 @@
 #include "shell/session.h"
 #include "shell/session_options.h"
 #include "shell/session_plan.h"
+#include "shell/signal_scope.h"
 #include "shell/text_output.h"
 
 namespace lockstep::shell {
@@ -27,37 +28,7 @@ struct RunOptions {
   SessionOptions session;
 };
 
-// The handler may run at any moment, so it finds the session here; null while there is none.
-std::atomic<Session*> interruptible{nullptr};
-std::atomic<int> interrupted_by{0};
-
-void on_signal(int signal) {
-  interrupted_by = signal;
-  Session* session = interruptible.load();
-  if (!session) return;
-  if (signal == SIGINT)
-    session->interrupt();
-  else
-    session->leave();
-}
-
-/// While it lives, Ctrl-C and the like go to the session.
-class SignalScope {
- public:
-  explicit SignalScope(Session& session) {
-    interruptible = &session;
-    struct sigaction action = {};
-    action.sa_handler = on_signal;
-    action.sa_flags = SA_RESTART;
-    for (int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
-  }
-  ~SignalScope() {
-    for (int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
-    interruptible = nullptr;
-  }
-};
-
-class ScriptRun {
+class ScriptRun : private EventSink {
  public:
   explicit ScriptRun(RunOptions options) : options_(std::move(options)) {}
 
@@ -67,24 +38,30 @@ class ScriptRun {
     for (const auto& file : options_.files) scripts.push_back(read_script(file));
 
     const int people = options_.json == "-" ? STDERR_FILENO : STDOUT_FILENO;
-    output_ = std::make_unique<TextOutput>(people);
+    output_ =
+        std::make_unique<TextOutput>(people, "the output", [this](size_t dropped) { renderer_->drop_output(dropped); });
     renderer_ = std::make_unique<Renderer>(detect_screen(people), [this](std::string_view text) {
-      output_->write(text);
-      if (output_->lost()) note(kExitFailed);
+      output_->write(text, renderer_->draws_output());
+      check(*output_);
     });
     sinks_.add(*renderer_);
-    if (!options_.json.empty()) sinks_.add(*(json_ = std::make_unique<JsonWriter>(options_.json)));
+    if (!options_.json.empty()) {
+      json_ = std::make_unique<JsonWriter>(options_.json);
+      sinks_.add(*json_);
+      sinks_.add(*this);
+    }
 
     session_ = std::make_unique<Session>(options_.session, sinks_);
+    current_ = this;
     {
-      const SignalScope signals(*session_);
+      const SignalScope signals([](int signal) { current_->on_signal(signal); });
       try {
         for (const auto& script : scripts)
           if (!run_script(script)) break;
       } catch (const StartError& error) {
-        if (interrupted_by != 0)
+        if (stopped_) {
           note(kExitInterrupted);
-        else {
+        } else {
           sinks_.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "start_error", .message = error.what()});
           note(kExitNoStart);
         }
@@ -104,11 +81,10 @@ class ScriptRun {
         sinks_.take(MarkdownEvent{cell.text});
         continue;
       }
+      if (stopped_) return false;
       const auto before = session_->live_ranks();
       renderer_->begin_cell(session_->next_cell(), session_->target_ranks(), cell.title, cell.text);
       const CellOutcome outcome = session_->run(cell.text, cell.title);
-      const bool stopped = interrupted_by != 0;
-      if (stopped) note(kExitInterrupted);
       const bool same_session = session_->live_ranks().size() <= before.size();
       const RankSet lost = same_session ? before - session_->live_ranks() : RankSet();
       const Verdict verdict = judge(cell.tags, outcome, lost);
@@ -117,11 +93,37 @@ class ScriptRun {
       faults_ += verdict.faults;
       for (const auto& complaint : verdict.complaints)
         sinks_.take(ErrorEvent{.cell = outcome.cell, .ranks = {}, .type = "expectation", .message = complaint});
+      if (outcome.before_interrupt) {
+        note(code_before_interrupt(cell.tags, *outcome.before_interrupt, before));
+        note(kExitInterrupted);
+      }
       note(verdict.exit_code);
-      if (outcome.exit_requested || outcome.status == "interrupted" || stopped) return false;
+      if (stopped_) note(kExitInterrupted);
+      if (outcome.exit_requested || outcome.status == "interrupted" || stopped_) return false;
       if (verdict.exit_code != kExitOk && !options_.keep_going) return false;
     }
     return true;
+  }
+
+  /// After each event that json_ has written.
+  void take(const Event&) override { check(json_->output()); }
+
+  void on_signal(int signal) noexcept {
+    stopped_ = true;
+    output_->interrupt();
+    if (json_) json_->output().interrupt();
+    if (signal == SIGINT)
+      session_->interrupt();
+    else
+      session_->leave();
+  }
+
+  /// Output that is lost is no success. Where nobody reads any more the run stops, as programs in a pipe do.
+  void check(const TextOutput& output) {
+    if (output.lost()) note(kExitFailed);
+    if (!output.closed() || std::exchange(stopped_for_readers_, true) || !session_) return;
+    stopped_ = true;
+    session_->leave();
   }
 
   /// The first thing that went wrong decides.
@@ -136,6 +138,9 @@ class ScriptRun {
   std::unique_ptr<JsonWriter> json_;
   std::unique_ptr<Session> session_;
   int exit_code_ = kExitOk;
+  std::atomic<bool> stopped_{false};  // by a signal, or since nobody reads
+  bool stopped_for_readers_ = false;
+  static inline ScriptRun* current_ = nullptr;  // for the signal handler
   int64_t cells_ = 0, failed_ = 0, faults_ = 0;
 };
 

@@ -17,11 +17,17 @@ bool Session::started() const { return impl_->started(); }
 int Session::world_size() const { return impl_->world_size(); }
 RankSet Session::live_ranks() const { return impl_->live_ranks(); }
 RankSet Session::target_ranks() const { return impl_->started() ? impl_->target_ranks() : RankSet(); }
+std::string Session::target_words() const { return impl_->target_words(); }
 int64_t Session::next_cell() const { return impl_->next_number(); }
 CellOutcome Session::run(const std::string& text, const std::string& title) {
+  // Cells that %load has queued belong to this call, however it ends: an exception (a start that fails) leaves none for the next cell.
+  struct Queue {
+    std::vector<ScriptCell>& cells;
+    ~Queue() { cells.clear(); }
+  } queued{impl_->queued};
   CellOutcome outcome = impl_->run(text, title);
-  for (size_t k = 0; k < impl_->queued.size() && outcome.status == "ok" && !outcome.exit_requested; ++k) {
-    const ScriptCell cell = impl_->queued[k];  // a copy: it may be a %load itself
+  for (size_t k = 0; k < queued.cells.size() && outcome.status == "ok" && !outcome.exit_requested; ++k) {
+    const ScriptCell cell = queued.cells[k];  // a copy: it may be a %load itself
     if (cell.markdown) {
       impl_->events.take(MarkdownEvent{cell.text});
       continue;
@@ -29,17 +35,19 @@ CellOutcome Session::run(const std::string& text, const std::string& title) {
     const CellOutcome next = impl_->run(cell.text, cell.title);
     outcome.cell = next.cell;
     outcome.exit_requested = next.exit_requested;
+    outcome.before_interrupt = next.before_interrupt;
     if (judge(cell.tags, next, {}).exit_code == kExitOk) continue;
     outcome.status = next.status == "ok" && next.findings.empty() ? "error" : next.status;
     outcome.findings.insert(outcome.findings.end(), next.findings.begin(), next.findings.end());
     if (!next.findings.empty()) break;
   }
-  impl_->queued.clear();
   return outcome;
 }
 void Session::serve(int fd, std::optional<std::chrono::milliseconds> limit) { impl_->serve(fd, limit); }
-void Session::interrupt() noexcept { impl_->interrupt_from_signal(false); }
-void Session::leave() noexcept { impl_->interrupt_from_signal(true); }
+void Session::interrupt() noexcept { impl_->ask_from_signal(Impl::Asked::interrupt); }
+void Session::leave() noexcept { impl_->ask_from_signal(Impl::Asked::leave); }
+void Session::give_up_question() noexcept { impl_->ask_from_signal(Impl::Asked::give_up_question); }
+bool Session::interrupt_busy_ranks() { return impl_->interrupt_busy_ranks(); }
 void Session::watch_typing(int fd, std::function<void()> typed) {
   impl_->stop_watching_typing();
   impl_->input_fd = fd;

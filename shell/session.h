@@ -33,12 +33,20 @@ struct SessionOptions {
   std::map<std::string, std::string> arguments;  // --arg NAME=VALUE: what cells read with arg("NAME")
 };
 
+/// What had gone wrong with a cell, or before it, when the user interrupted it.
+struct BeforeInterrupt {
+  std::string status = "ok";  // of the cell
+  std::vector<Finding> findings;
+  RankSet live;  // ranks
+};
+
 /// How a cell ended, for exit codes and for `run` to decide whether to go on.
 struct CellOutcome {
   int64_t cell = 0;  // 0 for a cell of magics alone, and for markdown
   std::string status = "ok";  // as CellEvent::status, or usage_error
   std::vector<Finding> findings;
   bool exit_requested = false;  // a magic or Ctrl-D asked to leave
+  std::optional<BeforeInterrupt> before_interrupt;  // where it was interrupted
 };
 
 class Session {
@@ -55,6 +63,8 @@ class Session {
   int world_size() const;  // 0 before start()
   RankSet live_ranks() const;
   RankSet target_ranks() const;  // of a cell that names none: for prompts; empty before start()
+  /// The same for people: "ranks 0-1"; says so where those ranks, or all, are dead.
+  std::string target_words() const;
   int64_t next_cell() const;  // the number that the next cell with C++ in it gets
 
   /// Runs one cell as typed: magics, C++ or a mix. Never throws for what the user wrote: it becomes an ErrorEvent and a status.
@@ -69,10 +79,15 @@ class Session {
   /// Does what works while a cell runs (%hang, %stack, %abort, …) at once. False where the line is no such magic, or nothing runs.
   bool run_now(const std::string& line);
 
+  /// At a prompt: interrupts the ranks that are still in a cell, and returns when they are back, or after 2 s. False where none is in one.
+  bool interrupt_busy_ranks();
+
   /// From a signal handler: asks the running cell to stop; a second time makes run() offer to end ranks that did not come back, a third ends them.
   void interrupt() noexcept;
   /// From a signal handler: the program is to end. As interrupt(), and ranks that do not come back within seconds are ended, unasked.
   void leave() noexcept;
+  /// From a signal handler, at a prompt: is_complete(), complete() or inspect() that waits for the compiler gives up.
+  void give_up_question() noexcept;
 
   protocol::Completeness is_complete(const std::string& text);
   protocol::Completions complete(const std::string& text, int64_t offset);

@@ -45,7 +45,7 @@ CellOutcome Session::Impl::run(const std::string& text, const std::string& title
   cell.text = text;
   state_->cell = &cell;
   const Watched typing(state_->loop, input_fd, input);  // a copy: the callback may end the watching
-  if (state_->runner) state_->runner->clear_findings();
+  if (state_->runner) state_->runner->begin_cell();
   CellOutcome outcome;
   const auto fail = [&](const char* status, const char* type, const std::string& what) {
     cell.status = status;
@@ -63,13 +63,17 @@ CellOutcome Session::Impl::run(const std::string& text, const std::string& title
   }
   outcome.cell = cell.number;
   outcome.status = cell.status;
-  if (state_->runner) outcome.findings = state_->runner->findings();
+  if (state_->runner) {
+    outcome.findings = state_->runner->findings();
+    outcome.before_interrupt = state_->runner->before_interrupt();
+  }
   if (cell.number > 0 && cell.status != "waiting") {
     cell.event.cell = cell.number;
     cell.event.title = title;
     cell.event.status = cell.status;
     events.take(cell.event);
   }
+  if (state_->runner) state_->runner->advise_after_deaths();
   history.push_back({cell.number, title, text, cell.event.ranks, cell.status});
   state_->cell = nullptr;
   return outcome;
@@ -85,7 +89,9 @@ void Session::Impl::run_parts(RunningCell& cell, CellOutcome& outcome) {
   if (before_each_cell && parsed.has_code()) {
     CellSettings settings;
     settings.ranks = cell.settings.ranks ? *cell.settings.ranks : target_ranks();
-    if (run_code(before_each_cell(*settings.ranks), settings, 1).status == "compile_error") before_each_cell = nullptr;
+    if (const CodeResult result = run_code(before_each_cell(*settings.ranks), settings, 1);
+        result.status == "compile_error" || (result.status == "timeout" && result.rank_status.empty()))
+      before_each_cell = nullptr;
     if (cell.status != "ok") return;
   }
   if (cell.settings.timeit) {

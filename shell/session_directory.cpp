@@ -97,6 +97,15 @@ std::string runtime_directory() {
   return path;
 }
 
+std::string working_directory() {
+  std::error_code error;
+  const fs::path path = fs::current_path(error);
+  if (error)
+    throw StartError("the working directory can't be read (" + error.message() +
+                     "), and ranks and compiler would start in it: has it been removed? cd to another one");
+  return path.string();
+}
+
 SessionDirectory::SessionDirectory() {
   id_ = std::to_string(::getpid()) + "-" + random_hex();
   path_ = runtime_directory() + "/" + id_;

@@ -20,6 +20,9 @@ std::string runtime_directory();
 /// All folders that may hold sessions of this user and that are there: with and without XDG_RUNTIME_DIR they differ.
 std::vector<std::string> runtime_directories();
 
+/// Where the shell is, and the programs that it starts will be. Throws StartError where that folder has been removed.
+std::string working_directory();
+
 class SessionDirectory {
  public:
   /// Makes a new one for this process. Throws StartError: no space, no permission, a path too long for a socket.

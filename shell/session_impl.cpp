@@ -11,12 +11,12 @@
 #include "protocol/error.h"
 #include "shell/session_plan.h"
 #include "shell/session_state.h"
+#include "shell/stack_limit.h"
 
 namespace lockstep::shell {
 namespace {
 
 constexpr std::chrono::seconds kInterruptLimit{2};
-constexpr char kInterrupt = 1, kLeave = 2;  // what signal handlers write into the pipe
 
 }  // namespace
 
@@ -29,20 +29,22 @@ Session::Impl::Impl(SessionOptions session_options, EventSink& sink)
   state_->loop.watch(state_->signals.read.get(), [this] {
     char bytes[16];
     const auto n = ::read(state_->signals.read.get(), bytes, sizeof bytes);
-    for (int i = 0; i < n; ++i) {
-      if (state_->runner && bytes[i] == kLeave) state_->runner->leave();
-      if (state_->runner && bytes[i] == kInterrupt) state_->runner->user_interrupt();
-      if (!state_->starting) continue;
-      if (state_->compiler) state_->compiler->cancel();
-      if (state_->workers) state_->workers->cancel_start("interrupted");
-    }
+    for (int i = 0; i < n; ++i) take_asked(static_cast<Asked>(bytes[i]));
   });
+}
+
+void Session::Impl::take_asked(Asked what) {
+  const State& s = *state_;
+  if (s.runner && what == Asked::leave) s.runner->leave();
+  if (s.runner && what == Asked::interrupt) s.runner->user_interrupt();
+  if (s.compiler) s.compiler->cancel();
+  if (s.starting && s.workers) s.workers->cancel_start("interrupted");
 }
 
 Session::Impl::~Impl() { shutdown(); }
 
-void Session::Impl::interrupt_from_signal(bool leave) noexcept {
-  const char byte = leave ? kLeave : kInterrupt;
+void Session::Impl::ask_from_signal(Asked what) noexcept {
+  const char byte = static_cast<char>(what);
   (void)!::write(state_->signals.write.get(), &byte, 1);
 }
 
@@ -51,6 +53,7 @@ void Session::Impl::interrupt_from_signal(bool leave) noexcept {
 void Session::Impl::start() {
   if (started()) return;
   const SessionPlan plan = plan_session(options);
+  (void)working_directory();
   State& s = *state_;
   s.starting = true;
   try {
@@ -97,15 +100,27 @@ void Session::Impl::start() {
     if (!s.configuration.environment.empty() || s.configuration.directory)
       s.workers->hub().send(event.ranks, s.configuration);
     events.take(event);
+    if (const std::string shortage = stack_shortage(); !shortage.empty()) message(shortage);
     s.starting = false;
-  } catch (...) {  // whatever went wrong: nothing that was started stays
-    s.starting = false;
-    s.runner.reset();
-    s.workers.reset();
-    s.compiler.reset();
-    s.directory.reset();
+  } catch (const StartError& error) {
+    undo_start();
+    const std::string shortage = stack_shortage();
+    if (shortage.empty()) throw;
+    throw StartError(error.what() + ("\n" + shortage));
+  } catch (...) {
+    undo_start();
     throw;
   }
+}
+
+/// A start that went wrong: nothing that was started stays.
+void Session::Impl::undo_start() {
+  State& s = *state_;
+  s.starting = false;
+  s.runner.reset();
+  s.workers.reset();
+  s.compiler.reset();
+  s.directory.reset();
 }
 
 void Session::Impl::shutdown() {
@@ -134,6 +149,13 @@ RankSet Session::Impl::target_ranks() {
   return RankSet{live.ranks().front()};
 }
 
+std::string Session::Impl::target_words() {
+  if (!started()) return "";
+  if (live_ranks().empty()) return "all ranks dead";
+  const RankSet ranks = target_ranks();
+  return ranks.empty() ? target->words() + " dead" : ranks.words();
+}
+
 RankSet Session::Impl::parse_ranks(std::string_view spec) {
   start();
   return parse_rank_set(spec, world_size());
@@ -147,12 +169,16 @@ void Session::Impl::message(std::string text, nlohmann::json data) {
   events.take(MessageEvent{state_->cell ? state_->cell->number : 0, std::move(text), std::move(data)});
 }
 
-void Session::Impl::check_ranks(const RankSet& ranks) const {
+void Session::Impl::check_alive(const RankSet& ranks) const {
   if (live_ranks().empty()) throw UsageError("all ranks are dead: %dist_reset starts the session afresh");
   if (const RankSet dead = ranks & dead_ranks(); !dead.empty())
     throw UsageError(dead.words() + (dead.size() == 1 ? " is" : " are") + " dead: name other ranks (" +
                      live_ranks().str() + " live), or start afresh with %dist_reset");
   if (ranks.empty()) throw UsageError("no live rank is meant: " + live_ranks().words() + " can be named");
+}
+
+void Session::Impl::check_ranks(const RankSet& ranks) const {
+  check_alive(ranks);
   const RankSet busy = ranks & state_->runner->busy();
   if (busy.empty()) return;
   const int first = busy.ranks().front();
@@ -236,6 +262,15 @@ void Session::Impl::interrupt(const RankSet& ranks) {
   state_->runner->interrupt(ranks);
   state_->loop.run_until([&] { return (state_->runner->busy() & ranks).empty(); },
                          EventLoop::Clock::now() + kInterruptLimit);
+}
+
+bool Session::Impl::interrupt_busy_ranks() {
+  const RankSet ranks = busy_ranks();
+  if (ranks.empty()) return false;
+  interrupt(ranks);
+  if (const RankSet left = busy_ranks() & ranks; !left.empty())
+    message(left.words() + " did not come back; %hang and %stack say where", {{"ranks", left}});
+  return true;
 }
 
 std::vector<inspect::HangPicture> Session::Impl::hang_pictures() {

@@ -99,6 +99,8 @@ struct Session::Impl {
                       const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
   /// Runs a function of the worker's own (barrier) on the run threads of `ranks`.
   CodeResult run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks);
+  /// Throws UsageError that says what can be done where one of `ranks` is dead, or none is named.
+  void check_alive(const RankSet& ranks) const;
   /// What is known of a rank without asking it.
   RankDescription describe_rank(int rank) const;
   /// Ranks that sit in a cell that is not over, though the prompt is back.
@@ -123,7 +125,10 @@ struct Session::Impl {
   // ---- For Session --------------------------------------------------------------------------------------------------
   CellOutcome run(const std::string& text, const std::string& title);
   void serve(int fd, std::optional<std::chrono::milliseconds> limit);
-  void interrupt_from_signal(bool leave) noexcept;
+  enum class Asked : char { interrupt = 1, leave, give_up_question };
+  void ask_from_signal(Asked what) noexcept;
+  bool interrupt_busy_ranks();
+  std::string target_words();
   bool run_now(const std::string& line);
   void stop_watching_typing();
   int input_fd = -1;  // what is typed while a cell runs
@@ -135,6 +140,8 @@ struct Session::Impl {
   void run_behind(RunningCell& cell);
   void note_result(const CodeResult& result);
   void check_ranks(const RankSet& ranks) const;
+  void take_asked(Asked what);
+  void undo_start();
 
   struct State;  // session_state.h
   std::unique_ptr<State> state_;

@@ -32,10 +32,12 @@ class NoEcho {
     if (!works_) return;
     termios quiet = before_;
     quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-    ::tcsetattr(STDIN_FILENO, TCSADRAIN, &quiet);
+    // At Ctrl-C the kernel would throw away what the terminal has not shown yet, and with it what we say about the interrupt.
+    quiet.c_lflag |= NOFLSH;
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &quiet);  // not when all is shown: a terminal may have been stopped (Ctrl-S)
   }
   ~NoEcho() {
-    if (works_) ::tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
+    if (works_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
   }
   NoEcho(const NoEcho&) = delete;
   NoEcho& operator=(const NoEcho&) = delete;
@@ -72,22 +74,38 @@ bool asks_to_leave(std::string_view text) {
   return false;
 }
 
+/// While it lives, Ctrl-C at the prompt has a question to the compiler given up.
+class Asking {
+ public:
+  explicit Asking(std::atomic<bool>& asking) : asking_(asking) { asking_ = true; }
+  ~Asking() { asking_ = false; }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+
+ private:
+  std::atomic<bool>& asking_;
+};
+
 class Terminal {
  public:
-  Terminal(const SessionOptions& options, bool is_interactive)
+  /// `can_edit`: the terminal can move its cursor.
+  Terminal(const SessionOptions& options, bool is_interactive, bool can_edit)
       : interactive_(is_interactive),
+        output_(STDOUT_FILENO, "the output", [this](size_t dropped) { renderer_.drop_output(dropped); }),
         renderer_(detect_screen(STDOUT_FILENO), [this](std::string_view bytes) { draw(bytes); }),
         session_(options, renderer_) {
     renderer_.set_live(interactive_);
     const LineReaderServices services{
         [this](int fd) { session_.serve(fd); }, [this](const std::string& text) { return completeness(text); },
         [this](const std::string& text, int64_t offset) { return complete(text, offset); }};
-    if (interactive_) {
+    if (interactive_ && can_edit) {
       auto reader = std::make_unique<EditLineReader>(services, HistoryFile(default_history_path()));
       editing_ = reader.get();
       reader_ = std::move(reader);
     } else {
-      reader_ = std::make_unique<PlainLineReader>(STDIN_FILENO, services);
+      std::function<void(const std::string&)> write_prompt;
+      if (interactive_) write_prompt = [this](const std::string& text) { output_.write(text); };
+      reader_ = std::make_unique<PlainLineReader>(STDIN_FILENO, services, write_prompt);
     }
     plan_session(options);  // throws where they ask for what can't be
     current_ = this;
@@ -122,18 +140,24 @@ class Terminal {
     while (!leaving_) {
       const LineReader::Input input = read();
       if (input.end == LineReader::End::end_of_input) break;
-      if (input.end == LineReader::End::cancelled || input.text.find_first_not_of(" \t\n") == std::string::npos)
+      const bool is_blank = input.text.find_first_not_of(" \t\n") == std::string::npos;
+      if (input.end == LineReader::End::cancelled) {
+        if (!interactive_) break;
+        if (is_blank && !leaving_) session_.interrupt_busy_ranks();
         continue;
+      }
+      if (is_blank) continue;
       if (interactive_) reader_->remember(input.text);
       if (asks_to_leave(input.text)) break;
       const int code = run_cell(input.text);
       if (code != 0 && exit_code == 0) exit_code = code;
-      if (code == kLeave) break;
+      if (code == kLeave || output_.closed() || (interrupted_ && !interactive_)) break;
     }
     if (leaving_) return 128 + leaving_;
     if (interactive_) return 0;
     if (exit_code == kLeave) exit_code = 0;
-    return exit_code == 0 && output_.lost() ? kExitFailed : exit_code;
+    if (exit_code == 0 && output_.lost()) return kExitFailed;
+    return exit_code == 0 && interrupted_ ? kExitInterrupted : exit_code;
   }
 
   std::optional<NoEcho> quiet_terminal() const {
@@ -144,14 +168,20 @@ class Terminal {
   /// What the session will be: %dist_init may have changed what the command line said.
   RankSet planned_ranks() const { return RankSet::all(plan_session(session_.options()).world_size); }
 
+  std::string prompt(const Screen& screen) const {
+    const std::string label = session_.started() ? session_.target_words() : planned_ranks().words();
+    return prompt_text(session_.next_cell(), label, screen);
+  }
+
   LineReader::Input read() {
     const Screen screen = detect_screen(STDOUT_FILENO);
     renderer_.set_screen(screen);
     renderer_.flush();
     renderer_.set_live(false);
-    const RankSet ranks = session_.started() ? session_.target_ranks() : planned_ranks();
+    const std::string text = prompt(screen);
     at_prompt_ = true;
-    const LineReader::Input input = reader_->read(prompt_text(session_.next_cell(), ranks, screen));
+    output_.resume();
+    const LineReader::Input input = reader_->read(text);
     at_prompt_ = false;
     renderer_.set_live(interactive_);
     return input;
@@ -177,14 +207,14 @@ class Terminal {
     const ssize_t count = ::read(STDIN_FILENO, bytes, sizeof bytes);  // whole lines: the terminal is not in raw mode
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (count <= 0) {  // Ctrl-D, or the terminal is gone
-      editing_->type_ahead("\x04");
+      if (editing_) editing_->type_ahead("\x04");
       session_.watch_typing(-1, {});
       return;
     }
     const std::string_view typed(bytes, static_cast<size_t>(count));
     for (std::string_view line : lines_of(typed)) {
       const bool whole = line.data() + line.size() < typed.data() + typed.size();
-      if (!whole || !session_.run_now(std::string(line))) editing_->type_ahead(std::string(line) + (whole ? "\n" : ""));
+      if (!whole || !session_.run_now(std::string(line))) reader_->type_ahead(std::string(line) + (whole ? "\n" : ""));
     }
   }
 
@@ -195,14 +225,18 @@ class Terminal {
     if (magics == CellMagics::alone || (magics == CellMagics::with_body && interactive_))
       return {"incomplete", scan(text).indent};
     if (!session_.started() || !interactive_) return scan(text);
+    gave_up_ = false;
+    const Asking asking(asking_);
     try {
       return session_.is_complete(text);
-    } catch (const std::exception&) {  // the compiler has just ended: running the cell will tell
-      return scan(text);
+    } catch (const std::exception&) {
+      if (gave_up_) return {"incomplete", 0};  // Ctrl-C: it comes next, and throws the text away
+      return scan(text);  // the compiler has just ended: running the cell will tell
     }
   }
 
   protocol::Completions complete(const std::string& text, int64_t offset) {
+    const Asking asking(asking_);
     try {
       return session_.complete(text, offset);
     } catch (const std::exception&) {  // as above; there is only nothing to offer
@@ -212,8 +246,10 @@ class Terminal {
 
   void draw(std::string_view bytes) {
     if (reader_) reader_->hide();
-    output_.write(bytes);
+    output_.write(bytes, renderer_.draws_output());
+    if (reader_ && at_prompt_) reader_->set_prompt(prompt(detect_screen(STDOUT_FILENO)));  // a rank may have died
     if (reader_) reader_->show();
+    if (output_.closed()) session_.leave();
   }
 
   void install_signals() {
@@ -227,9 +263,11 @@ class Terminal {
       Terminal* terminal = current_;
       if (!terminal) return;
       terminal->interrupted_ = true;
+      if (terminal->interactive_ && !terminal->at_prompt_ && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp())
+        ::tcflush(STDIN_FILENO, TCIFLUSH);  // a line that was begun: NoEcho has taken that from the kernel
       terminal->interrupt(&Session::interrupt);
     });
-    if (interactive_) {
+    if (editing_) {
       install(SIGWINCH, [](int) {
         if (Terminal* terminal = current_; terminal && terminal->at_prompt_) terminal->editing_->resized();
       });
@@ -237,7 +275,7 @@ class Terminal {
         if (Terminal* terminal = current_; terminal && terminal->at_prompt_) terminal->editing_->resumed();
       });
     }
-    for (const int signal : {SIGTERM, SIGHUP})
+    for (const int signal : {SIGTERM, SIGHUP, SIGQUIT})
       install(signal, [](int number) {
         Terminal* terminal = current_;
         if (!terminal) return;
@@ -247,21 +285,27 @@ class Terminal {
   }
 
   void interrupt(void (Session::*stop)() noexcept) noexcept {
-    if (at_prompt_)
+    if (at_prompt_) {
       reader_->interrupt();
-    else
+      if (!asking_) return;
+      gave_up_ = true;
+      session_.give_up_question();
+    } else {
+      output_.interrupt();
       (session_.*stop)();
+    }
   }
 
   static inline std::atomic<Terminal*> current_{nullptr};
 
   const bool interactive_;
   std::unique_ptr<LineReader> reader_;
-  EditLineReader* editing_ = nullptr;
-  TextOutput output_{STDOUT_FILENO};
+  EditLineReader* editing_ = nullptr;  // reader_, where it edits
+  TextOutput output_;
   Renderer renderer_;
   Session session_;
   std::atomic<bool> at_prompt_{false};
+  std::atomic<bool> asking_{false}, gave_up_{false};  // the prompt waits for the compiler; Ctrl-C has ended that
   std::atomic<int> leaving_{0};  // the signal that asked to
   std::atomic<bool> interrupted_{false};  // by Ctrl-C, in this cell or at the start
 };
@@ -284,7 +328,8 @@ const RegisterCommand kTerminal({.name = "", .summary = "interactive terminal", 
 int run_terminal(const SessionOptions& options, bool start_now) {
   std::setlocale(LC_CTYPE, "");
   const Screen screen = detect_screen(STDOUT_FILENO);
-  Terminal terminal(options, screen.terminal && ::isatty(STDIN_FILENO) == 1);
+  const bool is_interactive = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
+  Terminal terminal(options, is_interactive, screen.terminal);
   return terminal.run(start_now);
 }
 

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -26,6 +27,31 @@ constexpr seconds kShutdownLimit{2};
 constexpr milliseconds kLastMessages{500};
 constexpr int kQuotedLines = 8;
 
+/// Whether 127.0.0.1 can be reached: where the interface is down, or a firewall drops its packets, ranks would look for the store for a minute.
+void check_loopback(const Descriptor& listener, const sockaddr_in& address) {
+  const auto fail = [](int error) {
+    throw StartError(std::string("the session could not start: 127.0.0.1 can't be connected to (") +
+                     std::strerror(error) +
+                     "): bring the loopback interface up (ip link set lo up), and let the firewall pass connections to "
+                     "it; lockstep doctor checks that");
+  };
+  const Descriptor client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!client) fail(errno);
+  if (::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno != EINPROGRESS)
+    fail(errno);
+  pollfd connected{client.get(), POLLOUT, 0};
+  constexpr int kLoopbackLimit_ms = 5000;
+  int ready;
+  do ready = ::poll(&connected, 1, kLoopbackLimit_ms);
+  while (ready < 0 && errno == EINTR);
+  int error = ready == 0 ? ETIMEDOUT : 0;
+  socklen_t size = sizeof error;
+  if (ready > 0) ::getsockopt(client.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) fail(error);
+  // The store is to find no connection of ours.
+  const Descriptor server(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+}
+
 /// A listening socket on 127.0.0.1 with a port that the kernel chose.
 Descriptor listen_on_loopback(int& port) {
   Descriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -35,7 +61,9 @@ Descriptor listen_on_loopback(int& port) {
   socklen_t size = sizeof address;
   if (!fd || ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0 ||
       ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    throw StartError(std::string("no socket for the store could be opened on 127.0.0.1: ") + std::strerror(errno));
+    throw StartError(std::string("no socket for the store could be opened on 127.0.0.1: ") + std::strerror(errno) +
+                     "; is the loopback interface up (ip link set lo up)?");
+  check_loopback(fd, address);
   port = ntohs(address.sin_port);
   return fd;
 }

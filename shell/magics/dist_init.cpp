@@ -33,8 +33,13 @@ CellOutcome dist_init(MagicCall& call) {
         same ? "" : fmt::format("; for {} of them: %dist_shutdown, then %dist_init again", plan.world_size)));
     return {};
   }
-  call.session.options = wanted;
-  call.session.start();
+  std::swap(call.session.options, wanted);
+  try {
+    call.session.start();
+  } catch (...) {  // the next cell starts what it would have started without this line
+    std::swap(call.session.options, wanted);
+    throw;
+  }
   return {};
 }
 

@@ -5,6 +5,8 @@
 namespace lockstep::shell {
 namespace {
 
+const char* const kAfterDeath = "%rank all goes back to those that live, %dist_reset starts all ranks afresh";
+
 /// The SPEC at the front ends at the first blank outside brackets; the rest is code.
 std::pair<std::string, std::string> split_spec(const std::string& text) {
   int depth = 0;
@@ -22,7 +24,11 @@ CellOutcome rank_line(MagicCall& call) {
   const auto [spec, code] = split_spec(call.arguments);
   if (spec.empty()) {
     const RankSet ranks = call.session.target_ranks();
-    call.session.message("cells run on " + ranks.words(), {{"ranks", ranks}});
+    if (ranks.empty())
+      call.session.message("cells run on no rank: " + call.session.dead_ranks().words() + " died; " + kAfterDeath,
+                           {{"ranks", ranks}});
+    else
+      call.session.message("cells run on " + ranks.words(), {{"ranks", ranks}});
     return {};
   }
   const RankSet ranks = call.session.parse_ranks(spec);
@@ -38,10 +44,12 @@ CellOutcome rank_line(MagicCall& call) {
     call.session.run_code(code, settings, call.line);
     return {};
   }
-  if (ranks == RankSet::all(call.session.world_size()))
+  if (ranks == RankSet::all(call.session.world_size())) {
     call.session.target.reset();
-  else
-    call.session.target = ranks;
+    return {};
+  }
+  call.session.check_alive(ranks);
+  call.session.target = ranks;
   return {};
 }
 

@@ -24,6 +24,7 @@ CellOutcome stack(MagicCall& call) {
   MagicArguments arguments(call.arguments, kUsage);
   const auto spec = arguments.rest_word();
   const RankSet ranks = spec ? call.session.parse_ranks(*spec) : call.session.live_ranks();
+  if (spec) call.session.check_alive(ranks);
   const auto answers = call.session.query(ranks, "stack");
   std::vector<std::pair<std::string, RankSet>> shown;  // equal ones once
   nlohmann::json data = nlohmann::json::object();

@@ -5,8 +5,11 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <unistd.h>
+
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 #include <type_traits>
 
@@ -36,6 +39,23 @@ struct Recorder : EventSink {
     return result;
   }
 };
+
+/// Pids of this process's children, in the order in which they were started: compiler, store, ranks.
+inline std::vector<pid_t> children() {
+  std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+  std::vector<pid_t> result;
+  for (pid_t pid; file >> pid;) result.push_back(pid);
+  return result;
+}
+
+/// The letter that /proc has for what a process is at; Z where there is none.
+inline char process_state(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  if (!std::getline(file, text)) return 'Z';
+  const auto name_end = text.rfind(')');
+  return name_end == std::string::npos ? 'Z' : text[name_end + 2];
+}
 
 class SessionTest : public testing::Test {
  protected:

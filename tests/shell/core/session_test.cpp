@@ -2,8 +2,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <fstream>
-
 #include "protocol/error.h"
 #include "session_fixture.h"
 #include "shell/launcher.h"
@@ -20,14 +18,6 @@ std::vector<std::string> file_names(const std::filesystem::path& folder) {
   return names;
 }
 
-/// Pids of this process's children.
-std::vector<pid_t> children() {
-  std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/children");
-  std::vector<pid_t> result;
-  for (pid_t pid; file >> pid;) result.push_back(pid);
-  return result;
-}
-
 /// The process of the store that a session of this process has started.
 pid_t store_process() {
   for (const pid_t pid : children()) {
@@ -40,13 +30,7 @@ pid_t store_process() {
 }
 
 /// Not a zombie either: a container may have no init that reaps those.
-bool runs(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  if (!std::getline(file, text)) return false;
-  const auto name_end = text.rfind(')');
-  return name_end != std::string::npos && text[name_end + 2] != 'Z';
-}
+bool runs(pid_t pid) { return process_state(pid) != 'Z'; }
 
 TEST_F(SessionTest, EqualOutputAndValuesAreOneEvent) {
   start(3);
@@ -198,18 +182,6 @@ TEST_F(SessionTest, ExitIsADeathWithItsCode) {
   start(2);
   EXPECT_EQ(run("rank 0 exit 3").status, "dead");
   EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("code 3"));
-}
-
-TEST_F(SessionTest, ADeathWhileIdleIsTold) {
-  auto& session = start(2);
-  const auto pids = children();
-  ASSERT_EQ(pids.size(), 4u) << "compiler, store, two workers";
-  ::kill(pids.back(), SIGKILL);
-  session.serve(-1, std::chrono::milliseconds(300));
-  const auto states = recorder_.all<RankEvent>();
-  ASSERT_EQ(states.size(), 1u);
-  EXPECT_EQ(states[0].state, "dead");
-  EXPECT_EQ(states[0].rank, 1);
 }
 
 TEST_F(SessionTest, Rule6WhatAWorkerLeavesBehindIsEnded) {

@@ -315,11 +315,62 @@ TEST(Renderer, DeathsAreToldOnce) {
             "    killed by SIGKILL\n");
 }
 
-TEST(Renderer, DeathsAtThePromptAreToldAtOnce) {
+TEST(Renderer, DeathsAtThePromptAreToldAtOnceAndOnce) {
   Transcript t;
   t.renderer.set_live(false);
-  t.renderer.take(RankEvent{2, "dead", "killed by SIGKILL"});
-  EXPECT_EQ(t.text, "✗ rank 2: killed by SIGKILL\n");
+  t.renderer.take(RankEvent{2, "dead", "ended by SIGKILL"});
+  t.renderer.take(ErrorEvent{.cell = 0, .ranks = {2}, .type = "SIGKILL", .message = "killed while no cell ran on it"});
+  EXPECT_EQ(t.text, "✗ rank 2: SIGKILL\n    killed while no cell ran on it\n");
+  t.renderer.flush();
+  EXPECT_THAT(t.text, testing::EndsWith("on it\n"));
+}
+
+TEST(Renderer, ATerminalShowsADeathAtOnceWhileOthersRun) {
+  Transcript t(2, {.terminal = true, .unicode = true, .width = 40});
+  t.renderer.take(RankEvent{1, "dead", "ended by SIGKILL in cell 1"});
+  EXPECT_EQ(t.text, "✗ rank 1: ended by SIGKILL in cell 1");
+}
+
+TEST(Renderer, ADeathIsToldBeforeTheEndOfTheCellAndIsTheLastCauseThere) {
+  Transcript t(3);
+  t.renderer.take(RankEvent{1, "dead", "ended by SIGKILL in cell 1"});
+  ErrorEvent death{.cell = 1, .ranks = {1}, .type = "SIGKILL", .message = "killed", .where = "cell 1, line 2"};
+  death.others_run = true;
+  t.renderer.take(death);
+  EXPECT_EQ(t.text, "✗ rank 1: SIGKILL in cell 1, line 2\n    killed\n");
+  t.text.clear();
+  t.output({0, 2}, "goes on\n");
+  t.renderer.take(
+      ErrorEvent{.cell = 1, .ranks = {0, 2}, .type = "dist::PeerLost", .message = "rank 1 died", .root_cause = false});
+  t.end({0, 1, 2}, "dead");
+  EXPECT_EQ(t.text,
+            "0,2 │ goes on\n"
+            "• ranks 0,2: dist::PeerLost\n"
+            "    rank 1 died\n"
+            "✗ rank 1: SIGKILL in cell 1, line 2, see above\n");
+}
+
+TEST(Renderer, DroppedOutputIsCountedAndEndsWithTheCell) {
+  Transcript t(2, {.terminal = true, .unicode = true, .width = 80});
+  t.output({0, 1}, "shown\nhalf");
+  t.text.clear();
+  t.renderer.drop_output(1000);
+  EXPECT_EQ(t.text, "\n■ interrupted; output that is not shown yet is dropped\n");
+  t.text.clear();
+  t.output({0, 1}, std::string(2'000'000, 'x') + "\n");
+  t.renderer.take(ValueEvent{1, {0}, "42", nullptr});
+  EXPECT_EQ(t.text, "");
+  t.end({0, 1}, "interrupted");
+  EXPECT_EQ(t.text, "… 2.0 MB of output not shown\n■ ranks 0-1: interrupted; variables are kept\n");
+  t.text.clear();
+  t.output({0, 1}, "next\n");
+  EXPECT_EQ(t.text, "0-1 │ next\n");
+}
+
+TEST(Renderer, AFirstLineOfMegabytesIsCut) {
+  Transcript t;
+  t.renderer.begin_cell(1, {0}, "", std::string(1 << 20, 'x'));
+  EXPECT_LT(t.text.size(), 1000u);
 }
 
 TEST(Renderer, TheStartNamesDevicesAndVersions) {

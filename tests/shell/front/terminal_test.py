@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -17,7 +18,7 @@ SCRATCH = tempfile.TemporaryDirectory(prefix="ls-")   # short: sockets have thei
 
 def environment(**more):
     folder = tempfile.mkdtemp(dir=SCRATCH.name)
-    return dict(LOCKSTEP_BIN=FAKES, XDG_STATE_HOME=folder, XDG_RUNTIME_DIR=folder, **more)
+    return dict(dict(LOCKSTEP_BIN=FAKES, XDG_STATE_HOME=folder, XDG_RUNTIME_DIR=folder), **more)
 
 
 class OnATerminal(unittest.TestCase):
@@ -140,17 +141,135 @@ class OnATerminal(unittest.TestCase):
         program.wait_for("rank 1 was interrupted")
         program.wait_for(r"^In \[3\] ranks 0-1 ▸ print later\n0-1 │ later\n")
 
-    def test_a_death_at_the_prompt_is_told_above_it(self):
-        program = self.start()
+    def pid_of_rank(self, rank, number):
+        """With the prompt of cell `number` on the screen, which is there again afterwards."""
+        prompts = len(re.findall(rf"^In \[{number}\]", self.program.screen.text(), re.MULTILINE))
+        self.program.send("%dist_status\r")
+        self.program.wait_for(rf"^{rank} +idle +\d+")
+        self.program.wait_for(rf"^In \[{number}\]", prompts + 1)
+        return int(re.search(rf"^{rank} +idle +(\d+)", self.program.screen.text(), re.MULTILINE).group(1))
+
+    def test_a_death_at_the_prompt_is_told_once_above_a_prompt_that_knows_of_it(self):
+        program = self.start("-n", "3")
         self.run_cell("print", 2)
-        program.send("%dist_status\r")
-        program.wait_for(r"^1 +idle +\d+")
-        pid = int(re.search(r"^1 +idle +(\d+)", program.screen.text(), re.MULTILINE).group(1))
-        program.wait_for(r"^In \[2\]", 2)
+        pid = self.pid_of_rank(1, 2)
         program.send("half a li")
         program.wait_for("half a li")
         os.kill(pid, signal.SIGKILL)
-        program.wait_for(r"✗ rank 1: .*SIGKILL.*\n(.*\n)*In \[2\] .*▸ half a li\Z")
+        program.wait_for(r"✗ rank 1: .*SIGKILL.*\n(.*\n)*In \[2\] ranks 0,2 ▸ half a li\Z")
+        program.wait_for(r"Cells run on ranks 0,2 from now on.*\n(.*\n)*In \[2\] ranks 0,2 ▸ half a li\Z")
+        self.assertEqual(program.screen.text().count("SIGKILL"), 2, "its head and its message")
+        program.send("\x03")
+        program.wait_for(r"^In \[2\] ranks 0,2 ▸\s*\Z")
+        self.assertIn("✗ rank 1 is dead: name other ranks (0,2 live)", self.run_cell("%rank 1", 2))
+
+    def test_a_death_is_shown_while_the_others_run_on(self):
+        program = self.start()
+        self.run_cell("print", 2)
+        self.paste("rank 1 kill 9\nloop")
+        program.wait_for(r"✗ rank 1: SIGKILL in cell 2\n")
+        program.wait_for("rank 0 runs on; Ctrl-C interrupts it")
+        program.send("\x03")
+        program.wait_for(r"^In \[3\] rank 0 ▸\s*\Z")
+        self.assertEqual(program.screen.text().count("SIGKILL in cell 2"), 1)
+
+    def test_control_c_at_an_empty_prompt_frees_ranks_that_are_stuck(self):
+        program = self.start()
+        self.run_cell("print", 2)
+        program.send("rank 0 join\r")
+        program.wait_for("✗ hang: rank 0 waits in all_reduce #1")
+        program.wait_for(r"^In \[3\] .*▸\s*\Z")
+        program.send("what is typed goes first")
+        program.wait_for("goes first")
+        program.send("\x03")
+        program.wait_for(r"\^C\nIn \[3\] .*▸\s*\Z")
+        self.assertNotIn("■", program.screen.text())
+        program.send("\x03")
+        program.wait_for("■ rank 0: interrupted")
+        self.assertEqual(self.run_cell("print all", 4), "0-1 │ all")
+
+    def test_comments_stand_behind_magics(self):
+        self.start()
+        self.run_cell("print", 2)
+        self.assertTrue(self.run_cell("%dist_status   // what every rank does", 2).startswith("rank  state"))
+        self.assertEqual(self.run_cell("%rank 1 print a//b // only there", 3), "1   │ a//b")
+
+    def test_control_c_in_a_flood_on_a_slow_terminal(self):
+        program = self.start()
+        self.run_cell("print", 2)
+        program.send("storm 50000000\r")
+        program.wait_for(r"│ 1000\.")
+        for _ in range(20):  # a terminal that takes 50 kB a second
+            os.read(program.fd, 512)
+            time.sleep(0.01)
+        program.send("\x03")
+        begin, acknowledged = time.monotonic(), None
+        rest = b""
+        while b"In [3]" not in rest and len(rest) < 1_000_000:
+            rest += os.read(program.fd, 512)
+            if b"dropped" in rest and acknowledged is None:
+                acknowledged = time.monotonic() - begin
+        self.assertLess(len(rest), 100_000, "the terminal goes on showing what it was behind with")
+        self.assertRegex(rest.decode(errors="replace"), r"\n.*■ interrupted.*; output that is not shown yet is dropped.*\r\n")
+        self.assertRegex(rest.decode(errors="replace"), r"… \d+\.\d [kM]B of output not shown")
+        print(f"  acknowledged after {acknowledged * 1000:.0f} ms and {len(rest)} bytes", file=sys.stderr)
+        program.send("print after\r")
+        program.wait_for(r"0-1 │ after\nIn \[4\]")
+
+    def test_a_dumb_terminal_has_a_prompt(self):
+        program = self.start(TERM="dumb")
+        program.send("print hello\n")
+        program.wait_for(r"0-1 │ hello\nIn \[2\] ranks 0-1 ▸ \Z|0-1 │ hello\nIn \[2\] ranks 0-1 ▸\Z")
+        program.send("%%rank [0]\nprint only\n\n")
+        program.wait_for("0   │ only")
+        program.wait_for(r"^In \[3\]")
+        program.send("%%rank all\nprint begun\nloop\n\n")
+        program.wait_for("0-1 │ begun")
+        program.send("%interrupt\n")
+        program.wait_for("■ ranks 0-1: interrupted")
+        program.wait_for(r"^In \[4\]")
+        program.send("half\x03")
+        program.wait_for(r"^In \[4\] .*\n*In \[4\] .*")
+        program.send("throw boom\n")
+        program.wait_for("boom")
+        self.assertNotIn(b"\x1b", program.raw)
+        program.wait_for(r"^In \[5\]")
+        program.send("\x04")
+        self.assertEqual(program.wait_end(), 0)
+
+    def test_a_compiler_that_was_stopped_does_not_hold_the_prompt(self):
+        program = self.start()
+        self.run_cell("print", 2)
+        program.send("stop\r")
+        self.until_stopped()
+        program.send("\x03")
+        program.wait_for("■ interrupted; nothing of the cell has run")
+        self.assertIn("0-1 │ again", self.run_cell("print again", 4))
+        self.assertIn("lockstep-compiler is started again", program.screen.text())
+
+    def until_stopped(self):
+        """Until a child of the program has been stopped."""
+        while True:
+            with open(f"/proc/{self.program.pid}/task/{self.program.pid}/children") as file:
+                for pid in file.read().split():
+                    with open(f"/proc/{pid}/stat") as stat:
+                        if stat.read().rsplit(")", 1)[1].split()[0] == "T":
+                            return int(pid)
+            self.program.pump(0.01)
+
+    def test_a_question_to_a_stopped_compiler_is_given_up(self):
+        program = self.start()
+        self.run_cell("print", 2)
+        with open(f"/proc/{program.pid}/task/{program.pid}/children") as file:
+            compiler = int(file.read().split()[0])
+        os.kill(compiler, signal.SIGSTOP)
+        program.send("print x\r")  # Enter asks whether that is all
+        program.wait_for("print x")
+        while "^C" not in program.screen.text():
+            program.send("\x03")
+            program.pump(0.3)
+        os.kill(compiler, signal.SIGCONT)
+        self.assertIn("0-1 │ y", self.run_cell("print y", 3))
 
     def test_load_and_save(self):
         program = self.start()
@@ -197,57 +316,20 @@ class OnATerminal(unittest.TestCase):
         self.assertEqual(program.wait_end(), 128 + signal.SIGTERM)
 
 
+    def test_sigquit_tidies_up(self):
+        folder = tempfile.mkdtemp(dir=SCRATCH.name)
+        program = self.start("-n", "2", XDG_RUNTIME_DIR=folder)
+        self.assertEqual(len(os.listdir(folder + "/lockstep")), 1)
+        os.kill(program.pid, signal.SIGQUIT)
+        self.assertEqual(program.wait_end(), 128 + signal.SIGQUIT)
+        self.assertEqual(os.listdir(folder + "/lockstep"), [])
+
     def test_sigterm_does_not_wait_for_a_rank_that_stays(self):
         program = self.start("-n", "2")
         self.paste("print ready\nrank 1 stubborn")
         program.wait_for("0-1 │ ready")
         os.kill(program.pid, signal.SIGTERM)
         self.assertEqual(program.wait_end(), 128 + signal.SIGTERM)
-
-
-class Run(unittest.TestCase):
-    def script(self, text):
-        with tempfile.NamedTemporaryFile("w", dir=SCRATCH.name, suffix=".cpp", delete=False) as file:
-            file.write(text)
-        return file.name
-
-    def start(self, text, **streams):
-        return subprocess.Popen([LOCKSTEP, "run", self.script(text)], text=True,
-                                env=dict(os.environ, LC_ALL="C.UTF-8", **environment()), **streams)
-
-    def test_sigterm_ends_the_run_as_interrupted(self):
-        run = self.start("print begun\nloop\n", stdout=subprocess.PIPE)
-        while "│ begun" not in run.stdout.readline():
-            pass
-        run.send_signal(signal.SIGTERM)
-        rest, _ = run.communicate()
-        self.assertEqual(run.returncode, 130)
-        self.assertNotIn("Ctrl-C", rest)
-        self.assertNotIn("SIGKILL", rest)
-        self.assertIn("■ ranks 0-1: interrupted", rest)
-
-    def test_sigterm_ends_a_rank_that_stays(self):
-        run = self.start("print begun\nrank 1 stubborn\n", stdout=subprocess.PIPE)
-        while "│ begun" not in run.stdout.readline():
-            pass
-        run.send_signal(signal.SIGTERM)
-        rest, _ = run.communicate()
-        self.assertEqual(run.returncode, 130)
-        self.assertIn("rank 1 could not be interrupted and is ended", rest)
-
-    def test_output_that_is_lost_counts(self):
-        with open("/dev/full", "w") as full:
-            run = self.start("print lost\n", stdout=full, stderr=subprocess.PIPE)
-            _, errors = run.communicate()
-        self.assertEqual(run.returncode, 1)
-        self.assertEqual(errors, "lockstep: the output can't be written: No space left on device\n")
-
-    def test_output_that_nobody_reads_does_not_count(self):
-        run = self.start("print lost\n", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        with run:
-            run.stdout.close()
-            self.assertEqual(run.stderr.read(), "")
-        self.assertEqual(run.returncode, 0)
 
 
 class FromAPipe(unittest.TestCase):

@@ -28,6 +28,16 @@ void compile(const Compile& request) {
   compiled.ms = 1;
   for (const auto& command : fake::commands_of(request.text, -1)) {
     if (command.name == "crash") ::raise(SIGKILL);
+    if (command.name == "stop") ::raise(SIGSTOP);
+    if (command.name == "end") ::kill(std::stoi(command.text), SIGKILL);
+    if (command.name == "halt") ::kill(std::stoi(command.text), SIGSTOP);
+    if (command.name == "late" || command.name == "crash_child") {
+      compiled.status = command.name == "late" ? "timeout" : "crash";
+      const std::string words = command.name == "late" ? "compiling the cell took longer than 1 s and was given up"
+                                                       : "the compiler crashed on this cell (Segmentation fault)";
+      compiled.diagnostics.push_back({.severity = "error", .line = 0, .column = 0, .file = {}, .message = words});
+      compiled.rendered = "error: " + words + "\n";
+    }
     if (command.name == "slow") {
       const auto next = receive_message(channel);
       if (next && std::holds_alternative<Cancel>(decode_request(next->header))) compiled.status = "cancelled";

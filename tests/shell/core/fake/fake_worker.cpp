@@ -1,5 +1,5 @@
 // lockstep-worker for tests of the shell: one rank that runs the commands of fake_cell.h; with --store a process that waits for its
-// lifeline's end. FAKE_WORKER: die (rank 1 at the start), refuse (rank 1 says not ready), old (rank 1 is of another version).
+// lifeline's end. FAKE_WORKER: of rank 1, at the start: die, stop (it is stopped), refuse (says not ready), old (is of another version).
 #include <signal.h>
 #include <unistd.h>
 
@@ -42,6 +42,7 @@ class FakeWorker {
       (void)!::write(STDERR_FILENO, "libtorch_cpu.so: no such file\n", 30);
       return 127;
     }
+    if (how == "stop") ::raise(SIGSTOP);
     Hello hello;
     hello.rank = rank_;
     hello.pid = ::getpid();
@@ -85,8 +86,11 @@ class FakeWorker {
     } else if (const auto* m = std::get_if<Load>(&message)) {
       objects_[m->cell] = frame;
       Loaded loaded{.cell = m->cell, .ok = true, .message = {}, .warning = {}};
-      for (const auto& command : fake::commands_of(frame, rank_))
+      for (const auto& command : fake::commands_of(frame, rank_)) {
+        if (command.name == "die_loading") ::raise(SIGKILL);
+        if (command.name == "loading") output("stdout", command.text + "\n");
         if (command.name == "refuse") loaded.ok = false, loaded.message = command.text;
+      }
       send(loaded);
     } else if (const auto* m = std::get_if<Drop>(&message)) {
       objects_.erase(m->cell);
@@ -117,6 +121,7 @@ class FakeWorker {
       }
     } else if (const auto* m = std::get_if<Regroup>(&message)) {
       entered_ = 0;
+      if (dies_regrouping_) ::raise(SIGKILL);
       if (std::exchange(slow_regroup_, false))
         regroup_ = m->generation;
       else
@@ -186,6 +191,10 @@ class FakeWorker {
         bytes += row + "\n";
       }
       output("stdout", bytes);
+      if (!stop_.empty()) {
+        done.status = stop_;
+        return false;
+      }
     } else if (name == "raw") {
       std::string bytes;
       for (size_t i = 0; i + 1 < text.size(); i += 2)
@@ -224,6 +233,8 @@ class FakeWorker {
       return false;
     } else if (name == "slow_regroup") {
       slow_regroup_ = true;
+    } else if (name == "die_regrouping") {
+      dies_regrouping_ = true;
     } else if (name == "fault") {
       Finding finding{.severity = Severity::fault, .inspector = "verify", .verdict = "mismatch", .ranks = {rank_}};
       finding.cell = cell_;
@@ -269,7 +280,7 @@ class FakeWorker {
   std::map<int64_t, std::string> objects_;
   int64_t cell_ = 0, entered_ = 0, credit_ = kOutputWindow;
   std::string stop_;
-  bool joining_ = false, ended_ = false, refuses_ = false, slow_regroup_ = false;
+  bool joining_ = false, ended_ = false, refuses_ = false, slow_regroup_ = false, dies_regrouping_ = false;
   std::optional<int64_t> regroup_;  // one that waits: its generation
   RankSet missing_;
 };

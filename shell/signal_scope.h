@@ -1,0 +1,26 @@
+// While a command has something to tidy up (a session's folder, its processes), signals that ask it to end must not end it where it stands.
+#pragma once
+#include <csignal>
+
+namespace lockstep::shell {
+
+/// While it lives, `handler` gets SIGINT, SIGTERM, SIGHUP and SIGQUIT. One at a time.
+class SignalScope {
+ public:
+  explicit SignalScope(void (*handler)(int signal)) {
+    struct sigaction action = {};
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
+    for (const int signal : kSignals) ::sigaction(signal, &action, nullptr);
+  }
+  ~SignalScope() {
+    for (const int signal : kSignals) ::signal(signal, SIG_DFL);
+  }
+  SignalScope(const SignalScope&) = delete;
+  SignalScope& operator=(const SignalScope&) = delete;
+
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+};
+
+}  // namespace lockstep::shell

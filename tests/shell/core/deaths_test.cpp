@@ -1,0 +1,154 @@
+// What a session tells of ranks that die: at once, once, and what can be done next.
+#include <signal.h>
+
+#include "protocol/error.h"
+#include "session_fixture.h"
+#include "shell/launcher.h"
+#include "shell/outcome.h"
+
+namespace lockstep::shell {
+namespace {
+
+using testing::HasSubstr;
+
+class Deaths : public SessionTest {
+ protected:
+  /// Ends the last rank and serves until a message says what comes next.
+  void end_last_rank() {
+    ::kill(children().back(), SIGKILL);
+    Pipe told = make_pipe();
+    recorder_.also = [&](const Event& event) {
+      if (std::holds_alternative<MessageEvent>(event)) told.write.reset();
+    };
+    session_->serve(told.read.get(), std::chrono::minutes(1));
+    recorder_.also = nullptr;
+  }
+};
+
+TEST_F(Deaths, ADeathWhileIdleIsToldWithWhatCanBeDone) {
+  start(3);
+  end_last_rank();
+  const auto states = recorder_.all<RankEvent>();
+  ASSERT_EQ(states.size(), 1u);
+  EXPECT_EQ(states[0].state, "dead");
+  EXPECT_EQ(states[0].rank, 2);
+  EXPECT_EQ(recorder_.all<ErrorEvent>().size(), 1u);
+  const auto messages = recorder_.all<MessageEvent>();
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_THAT(messages[0].text, HasSubstr("Cells run on ranks 0-1 from now on"));
+  EXPECT_THAT(messages[0].text, HasSubstr("%dist_reset"));
+  EXPECT_EQ(session_->target_words(), "ranks 0-1");
+}
+
+TEST_F(Deaths, TheLastDeathSaysThatNoneIsLeft) {
+  start(1);
+  end_last_rank();
+  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("no rank is left: %dist_reset"));
+  EXPECT_EQ(session_->target_words(), "all ranks dead");
+}
+
+TEST_F(Deaths, ADeathInACellIsFollowedByWhatCanBeDone) {
+  start(2);
+  run("rank 1 kill 9");
+  ASSERT_EQ(recorder_.all<MessageEvent>().size(), 1u);
+  EXPECT_THAT(recorder_.all<MessageEvent>()[0].text, HasSubstr("what rank 1 held is lost"));
+  EXPECT_TRUE(std::holds_alternative<MessageEvent>(recorder_.events.back())) << "behind the end of the cell";
+  run("print x");
+  EXPECT_TRUE(recorder_.all<MessageEvent>().empty()) << "once";
+}
+
+TEST_F(Deaths, RunGivesNoAdvice) {
+  SessionOptions options;
+  options.abort_hangs = true;
+  start(2, options);
+  run("rank 1 kill 9");
+  EXPECT_TRUE(recorder_.all<MessageEvent>().empty());
+}
+
+TEST_F(Deaths, ADeadRankCanNotBeChosen) {
+  start(3);
+  run("rank 1 kill 9");
+  EXPECT_EQ(run("%rank 1").status, "usage_error");
+  EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("rank 1 is dead"));
+  EXPECT_EQ(session_->target_words(), "ranks 0,2") << "as before";
+  EXPECT_EQ(run("%stack 1").status, "usage_error");
+  EXPECT_EQ(run("%rank all").status, "ok");
+}
+
+TEST_F(Deaths, AChosenRankThatDiesIsNamedByThePrompt) {
+  start(3);
+  run("%rank 2");
+  end_last_rank();
+  EXPECT_EQ(session_->target_words(), "rank 2 dead");
+  EXPECT_EQ(run("%rank").status, "ok");
+  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("%rank all"));
+}
+
+// The other rank runs on until it is interrupted, which happens when the death has been reported.
+TEST_F(Deaths, ADeathIsToldWhileOthersRunOn) {
+  start(2);
+  recorder_.also = [this](const Event& event) {
+    const auto* error = std::get_if<ErrorEvent>(&event);
+    if (error && error->others_run) session_->interrupt();
+  };
+  const auto outcome = run("rank 1 kill 11\nloop\n");
+  EXPECT_EQ(outcome.status, "dead");
+  const auto errors = recorder_.all<ErrorEvent>();
+  ASSERT_EQ(errors.size(), 1u) << "not again at the end";
+  EXPECT_EQ(errors[0].type, "SIGSEGV");
+  EXPECT_EQ(recorder_.all<CellEvent>().at(0).rank_status.at(0), "interrupted");
+}
+
+TEST_F(Deaths, WhatCameBeforeAnInterruptDecides) {
+  start(2);
+  recorder_.also = [this](const Event& event) {
+    if (std::holds_alternative<RankEvent>(event)) session_->interrupt();
+  };
+  auto outcome = run("rank 1 kill 9\nloop\n");
+  ASSERT_TRUE(outcome.before_interrupt);
+  EXPECT_EQ(outcome.before_interrupt->status, "dead");
+  EXPECT_EQ(code_before_interrupt({}, *outcome.before_interrupt, {0, 1}), kExitDeath);
+  recorder_.also = nullptr;
+  interrupt_on<OutputEvent>(3);
+  outcome = run("print in\nstubborn\n");
+  EXPECT_EQ(outcome.status, "dead");
+  ASSERT_TRUE(outcome.before_interrupt);
+  EXPECT_EQ(outcome.before_interrupt->status, "ok");
+  EXPECT_EQ(code_before_interrupt({}, *outcome.before_interrupt, {0}), kExitOk) << "it was ended because of that";
+  recorder_.also = nullptr;
+}
+
+TEST_F(Deaths, AFindingBeforeAnInterruptDecides) {
+  start(1);
+  recorder_.also = [this](const Event& event) {
+    if (std::holds_alternative<FindingEvent>(event)) session_->interrupt();
+  };
+  const auto outcome = run("fault net differs\nloop\n");
+  EXPECT_EQ(outcome.status, "interrupted");
+  ASSERT_TRUE(outcome.before_interrupt);
+  EXPECT_EQ(code_before_interrupt({}, *outcome.before_interrupt, {0}), kExitFailed);
+}
+
+// What %load has queued belongs to the cell with the %load, however that ends.
+TEST_F(Deaths, AFailingStartDuringLoadLeavesNothingQueued) {
+  std::ofstream(runtime_ / "old.cpp") << "// %%\n%dist_shutdown\n// %%\nprint old\n// %%\nprint older\n";
+  start(2);
+  ::setenv("FAKE_WORKER", "die", 1);
+  EXPECT_THROW(run("%load " + (runtime_ / "old.cpp").string()), StartError);
+  ::unsetenv("FAKE_WORKER");
+  EXPECT_EQ(run("print new").status, "ok");
+  EXPECT_EQ(recorder_.bytes(0), "new\n");
+}
+
+TEST_F(Deaths, AFailingStartKeepsTheOptionsOfTheLast) {
+  start(2);
+  run("%dist_shutdown");
+  ::setenv("FAKE_WORKER", "die", 1);
+  EXPECT_THROW(run("%dist_init -n 3"), StartError);
+  ::unsetenv("FAKE_WORKER");
+  EXPECT_EQ(run("print x").status, "ok");
+  EXPECT_EQ(session_->world_size(), 2);
+}
+
+}  // namespace
+}  // namespace lockstep::shell
