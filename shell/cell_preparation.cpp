@@ -176,6 +176,7 @@ bool CellRunner::load(OpenCell cell, const protocol::Compiled& compiled, std::ve
 }
 
 void CellRunner::tell_of_load(const CellRun& run) {
+  if (options_.abort_hangs) return;  // `run`: nobody is there to press it
   const RankSet late = run.in(CellRun::Phase::loading);
   say(fmt::format("{} {} not loaded the cell yet; Ctrl-C gives it up", late.words(),
                   late.size() == 1 ? "has" : "have"));

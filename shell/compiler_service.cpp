@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "protocol/error.h"
@@ -33,6 +34,12 @@ bool changes_names(const protocol::CompilerRequest& request) {
 }
 
 }  // namespace
+
+/// The compiler was gone before a request was sent to it.
+class CompilerService::NotSent : public ChannelError {
+ public:
+  using ChannelError::ChannelError;
+};
 
 /// A wait that cancel() ends.
 class CompilerService::Waiting {
@@ -118,6 +125,11 @@ void CompilerService::send(const protocol::CompilerRequest& request) {
   });
 }
 
+std::string CompilerService::no_answer(milliseconds limit) const {
+  return fmt::format("lockstep-compiler (process {}) did not answer within {:g} s and was ended", client_->pid(),
+                     static_cast<double>(limit.count()) / 1000);
+}
+
 /// This compiler answers nothing any more.
 void CompilerService::give_up(const std::string& why) {
   if (gone_) return;
@@ -140,25 +152,22 @@ const protocol::CompilerReady& CompilerService::wait_ready() {
 FromCompiler CompilerService::exchange(const protocol::CompilerRequest& request) {
   const Waiting waiting(*this);
   const milliseconds limit = limit_of(request);
-  const auto deadline = EventLoop::Clock::now() + limit;
-  const auto wait_for = [&](const std::function<bool()>& what) {
-    if (loop_.run_until([&] { return gone_ || what(); }, deadline)) return;
-    late_ = true;
-    give_up(fmt::format("lockstep-compiler (process {}) did not answer within {:g} s and was ended", client_->pid(),
-                        static_cast<double>(limit.count()) / 1000));
-  };
-  wait_for([&] { return !outstanding_ || cancelled_; });
+  // What was sent before, and is still to be answered, takes moments.
+  const auto patience = std::min<milliseconds>(limit, kQuestionLimit);
+  const auto is_free = [&] { return gone_ || cancelled_ || !outstanding_; };
+  if (!loop_.run_until(is_free, EventLoop::Clock::now() + patience)) give_up(no_answer(patience));
+  if (gone_ || cancelled_) throw NotSent(gone_ ? failure_ : "interrupted");
   answer_.reset();
-  if (!gone_ && !cancelled_) {
-    outstanding_ = true;
-    changes_ = changes_names(request);
-    const auto* compile = std::get_if<protocol::Compile>(&request);
-    compiling_ = compile ? compile->cell : 0;
-    send(request);
-    wait_for([&] { return answer_ || (cancelled_ && !changes_); });
-    compiling_ = 0;
-    changes_ = false;
-  }
+  outstanding_ = true;
+  changes_ = changes_names(request);
+  const auto* compile = std::get_if<protocol::Compile>(&request);
+  compiling_ = compile ? compile->cell : 0;
+  send(request);
+  late_ =
+      !loop_.run_until([&] { return gone_ || answer_ || (cancelled_ && !changes_); }, EventLoop::Clock::now() + limit);
+  if (late_) give_up(no_answer(limit));
+  compiling_ = 0;
+  changes_ = false;
   if (!answer_) throw ChannelError(gone_ ? failure_ : "interrupted");
   return std::move(*answer_);
 }
@@ -167,7 +176,13 @@ FromCompiler CompilerService::ask(const protocol::CompilerRequest& request) {
   const auto* compile = std::get_if<protocol::Compile>(&request);
   const Waiting waiting(*this);
   try {
-    return ask_running(request);
+    try {
+      return ask_running(request);
+    } catch (
+        const NotSent&) {  // it has ended, or been ended, over what came before: this request has nothing to do with that
+      if (cancelled_) throw;
+      return ask_running(request);
+    }
   } catch (const ChannelError& error) {
     const std::string reason = error.what();
     if (cancelled_ || late_) {  // the next request starts another: nobody who wanted an end waits for that
@@ -226,7 +241,7 @@ void CompilerService::settle(const protocol::Settle& settle) {
   const Waiting waiting(*this);
   const auto deadline = EventLoop::Clock::now() + kQuestionLimit;
   loop_.run_until([&] { return !outstanding_ || gone_ || cancelled_; }, deadline);
-  if (outstanding_) give_up(fmt::format("lockstep-compiler (process {}) did not answer and was ended", client_->pid()));
+  if (outstanding_) give_up(no_answer(kQuestionLimit));
   if (gone_) return;  // the journal has it
   outstanding_ = true;
   send(settle);

@@ -40,6 +40,7 @@ class CompilerService {
   void cancel();
 
  private:
+  class NotSent;
   class Waiting;
   void start();
   void receive();
@@ -47,6 +48,7 @@ class CompilerService {
   void send(const protocol::CompilerRequest& request);
   void restart(const std::string& why);
   void give_up(const std::string& why);
+  std::string no_answer(std::chrono::milliseconds limit) const;
   FromCompiler exchange(const protocol::CompilerRequest& request);
   FromCompiler ask_running(const protocol::CompilerRequest& request);
   FromCompiler unanswered(const protocol::Compile& compile, const std::string& reason);

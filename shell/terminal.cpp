@@ -287,6 +287,7 @@ class Terminal {
   void interrupt(void (Session::*stop)() noexcept) noexcept {
     if (at_prompt_) {
       reader_->interrupt();
+      if (leaving_) output_.interrupt();
       if (!asking_) return;
       gave_up_ = true;
       session_.give_up_question();

@@ -174,6 +174,57 @@ def test_kill_the_compiler():
     check_gone(everything)
 
 
+READY = """// %% ready
+int kept = 6;
+std::cout << "ready" << std::endl;
+std::this_thread::sleep_for(std::chrono::seconds(1));
+// %% compiles
+int more = kept + 1;
+// %% next
+std::cout << "kept " << kept << std::endl;
+"""
+
+
+def stop_the_compiler(session):
+    """The process that the session talks to, before it has heard how the cell that runs ends: the next one waits for it."""
+    check(session.until_text("ready"), "the cell did not run")
+    pids = {pid for pid, _ in session.processes("lockstep-compiler")}
+    (supervisor,) = [pid for pid in pids if parent(pid) not in pids]
+    os.kill(supervisor, signal.SIGSTOP)
+
+
+def parent(pid):
+    text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    return int(text[text.rindex(")") + 2:].split()[1])
+
+
+def test_stop_the_compiler():
+    session = Session(READY, "-n", "2")
+    stop_the_compiler(session)
+    everything = session.processes()
+    code = session.finish()
+    check(code == 0, f"exit code {code}, {session.events}")
+    check([e for e in session.of("message") if "did not answer within" in e["text"]], f"{session.of('message')}")
+    check("kept 6" in "".join(e["text"] for e in session.of("output") if 0 in e["ranks"]), "names are gone")
+    check_gone(everything)
+
+
+def test_kill_a_worker_while_a_cell_compiles():
+    session = Session(READY, "-n", "2", "--keep-going")
+    stop_the_compiler(session)
+    check(session.until(lambda e: e["event"] == "cell"), "the first cell did not end")
+    (victim, _), *_ = sorted(session.workers())
+    os.kill(victim, signal.SIGKILL)
+    everything = session.processes()
+    code = session.finish()
+    check(code == 5, f"exit code {code}")
+    check([e["status"] for e in session.of("cell")] == ["ok", "dead", "ok"], f"{session.of('cell')}")
+    last = [e for e in session.of("output") if e["cell"] == 3]
+    check("".join(e["text"] for e in last) == "kept 6\n" and all(len(e["ranks"]) == 1 for e in last),
+          f"the other rank did not go on: {session.events}")
+    check_gone(everything)
+
+
 def test_interrupt():
     session = Session(LOOP, "-n", "2")
     check(session.until_text("looping"), "the cell did not run")
