@@ -178,9 +178,9 @@ FromCompiler CompilerService::ask(const protocol::CompilerRequest& request) {
   try {
     try {
       return ask_running(request);
-    } catch (
-        const NotSent&) {  // it has ended, or been ended, over what came before: this request has nothing to do with that
+    } catch (const NotSent&) {
       if (cancelled_) throw;
+      // It has ended, or been ended, over what came before: this request has nothing to do with that.
       return ask_running(request);
     }
   } catch (const ChannelError& error) {

@@ -178,9 +178,8 @@ bool Session::Impl::run_now(const std::string& line) {
                                   [&](const Magic* each) { return each->name == name && each->at_any_time; });
   if (magic == magics.end()) return false;
   message(line.substr(begin));  // it was typed without an echo
-  const size_t first = line.find_first_not_of(" \t", end), last = line.find_last_not_of(" \t");
-  MagicCall call{*this, first == std::string::npos ? "" : line.substr(first, last - first + 1), {}, 1};
   try {
+    MagicCall call{*this, parse_cell(line, MagicRegistry::instance()).parts.at(0).magic.arguments, {}, 1};
     (*magic)->line(call);
   } catch (const UsageError& error) {
     events.take(ErrorEvent{

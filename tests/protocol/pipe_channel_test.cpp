@@ -58,6 +58,33 @@ TEST(PipeChannel, NoiseIsRefusedBeforeMemoryIsTaken) {
   EXPECT_THROW(receive_message(pair.ends[1]), ChannelError);
 }
 
+TEST(MessageAssembler, MessagesComeWholeHoweverTheirBytesArrive) {
+  std::string bytes;
+  for (int i = 0; i < 3; ++i)
+    bytes += wire_bytes({{{"number", i}}, {std::string(static_cast<size_t>(i) * 1000, 'x'), "", "end"}});
+  for (const size_t piece : {size_t{1}, size_t{7}, size_t{1000}, bytes.size()}) {
+    MessageAssembler assembler;
+    int count = 0;
+    for (size_t at = 0; at < bytes.size(); at += piece) {
+      assembler.append(std::string_view(bytes).substr(at, piece));
+      while (const auto message = assembler.next()) {
+        EXPECT_EQ(message->header.at("number"), count);
+        ASSERT_EQ(message->frames.size(), 3u);
+        EXPECT_EQ(message->frames[0].size(), static_cast<size_t>(count) * 1000);
+        EXPECT_EQ(message->frames[2], "end");
+        ++count;
+      }
+    }
+    EXPECT_EQ(count, 3) << "in pieces of " << piece;
+  }
+}
+
+TEST(MessageAssembler, NoiseIsRefused) {
+  MessageAssembler assembler;
+  assembler.append("this is no message");
+  EXPECT_THROW((void)assembler.next(), ChannelError);
+}
+
 TEST(PipeChannel, SendingToAClosedEndThrowsRatherThanKills) {
   Pair pair;
   pair.close_end(1);

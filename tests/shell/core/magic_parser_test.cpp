@@ -69,6 +69,21 @@ TEST(MagicParser, Questions) {
   EXPECT_TRUE(parse("int k = a ?\n1 : 2;").parts.at(0).is_code);
 }
 
+TEST(MagicParser, CommentsBehindMagicsAreNoArguments) {
+  const auto arguments = [](std::string_view text) { return parse(text).parts.at(0).magic.arguments; };
+  EXPECT_EQ(arguments("%dist_status   // what every rank is doing"), "");
+  EXPECT_EQ(arguments("// %verify net// // as jupytext has it"), "net//");
+  EXPECT_EQ(arguments("%env URL=http://there/x  //y"), "URL=http://there/x");
+  EXPECT_EQ(arguments("%rank 0 show(\"a // b\"); f('\"') // c"), "0 show(\"a // b\"); f('\"')");
+  EXPECT_EQ(arguments("%rank 0 f(1'000) // it's"), "0 f(1'000)");
+  EXPECT_EQ(parse("%%rank [0]  // not the others\nint k;").cell_magics.at(0).arguments, "[0]");
+  EXPECT_EQ(parse("%sync? // or %help sync").parts.at(0).magic.name, "help");
+}
+
+TEST(MagicParser, ZeroBytesAreNoText) {
+  EXPECT_THAT(error_of(std::string_view("int k;\nint\0 j;", 14)), HasSubstr("line 2: the text holds zero bytes"));
+}
+
 TEST(MagicParser, SlipsAreNamed) {
   EXPECT_THAT(error_of("%%rnk 0\nint k;"), HasSubstr("%%rank"));
   EXPECT_THAT(error_of("int k;\n%snc"), HasSubstr("line 2"));

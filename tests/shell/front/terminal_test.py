@@ -137,7 +137,7 @@ class OnATerminal(unittest.TestCase):
         program.wait_for("^%stack 1\nrank 1\n")
         program.send("%stack [9]\r")
         program.wait_for("ranks are 0-1")
-        program.send("%interrupt 1\r")
+        program.send("%interrupt 1  // enough\r")
         program.wait_for("rank 1 was interrupted")
         program.wait_for(r"^In \[3\] ranks 0-1 ▸ print later\n0-1 │ later\n")
 
