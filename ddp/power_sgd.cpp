@@ -65,8 +65,8 @@ void orthogonalize(Tensor matrices, double epsilon) {
   // Gram and Schmidt: QR does not know 16-bit floats, and is slower for one or two columns.
   for (int64_t i = 0; i < columns; ++i) {
     auto column = matrices.narrow(2, i, 1);
-    column.div_(column.norm(2, {1}, /*keepdim=*/true) + epsilon);
-    if (epsilon == 0) column.nan_to_num_(0, 0, 0);  // a column of zeros stays one
+    const auto length = column.norm(2, {1}, /*keepdim=*/true).add_(epsilon);
+    column.div_(length.masked_fill_(length == 0, 1));  // a column of zeros stays one
     if (i + 1 < columns) {
       auto rest = matrices.narrow(2, i + 1, columns - i - 1);
       rest.sub_((column * rest).sum({1}, /*keepdim=*/true) * column);
@@ -183,12 +183,25 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
     memory.q = torch::empty({factor_elements(batches, rows_q)}, work.options());
   }
   const auto p = factors(memory.p, batches, rows_p), q = factors(memory.q, batches, rows_q);
-  if (fresh) {
+  // Columns to begin anew with. One of zeros, as a step of zero gradients leaves it behind, would stay so for ever: P = M Q, and the
+  // next Q = Mᵀ P. The same on every rank, since Q is.
+  std::vector<Tensor> lost;
+  bool draws = fresh;
+  for (const auto& factor : q) {
+    if (fresh) break;
+    const auto length = factor.norm(2, {1}, /*keepdim=*/true);
+    lost.push_back(length.eq(0).logical_or_(length.isfinite().logical_not_()));
+    draws = draws || lost.back().any().item<bool>();
+  }
+  if (draws) {
     // The same numbers on every rank, other ones in every step and bucket.
     const uint64_t seed = options_.random_seed();
     std::seed_seq numbers{seed, seed >> 32, static_cast<uint64_t>(iter_), static_cast<uint64_t>(bucket.getIndex())};
     auto generator = torch::make_generator<torch::CPUGeneratorImpl>(std::mt19937_64(numbers)());
-    for (const auto& factor : q) factor.copy_(torch::randn(factor.sizes(), generator));
+    for (size_t i = 0; i < q.size(); ++i) {
+      const auto random = torch::randn(q[i].sizes(), generator).to(q[i].options());
+      fresh ? q[i].copy_(random) : q[i].copy_(torch::where(lost[i], random, q[i]));
+    }
   }
   // The last step's Q, too: its columns are as long as the gradient was, and 16-bit floats would soon not hold P = M Q.
   for (const auto& factor : q) detail::orthogonalize(factor, options_.orthogonalization_epsilon());
@@ -207,7 +220,8 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
   elements_before_ += length;
   elements_after_ += memory.p.numel() + memory.q.numel();
 
-  if (options_.use_error_feedback()) memory.error = given.sub_(work);
+  // What NaN and Inf leave out is not to come back in every step from now on.
+  if (options_.use_error_feedback()) memory.error = given.sub_(work).nan_to_num_(0, 0, 0);
   if (as_one_square_matrix) buffer.copy_(work.narrow(0, 0, length));
   return buffer;
 }

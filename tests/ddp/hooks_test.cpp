@@ -1,6 +1,9 @@
 // Communication hooks: exact ones give the same bits, lossy ones stay close, and all keep replicas equal.
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <limits>
+
 #include "ddp/comm_hooks.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/post_local_sgd.h"
@@ -205,6 +208,39 @@ TEST(Hooks, PowerSGDBeginsAnewAfterAReset) {
         }
         EXPECT_EQ(state->iter(), 7);
       });
+    }
+  }
+}
+
+TEST(Hooks, PowerSGDGoesOnAfterAStepOfZeroOrNaNGradients) {
+  for (const bool batched : {false, true}) {
+    for (const double epsilon : {0.0, 1e-8}) {
+      for (const double scale : {0.0, std::numeric_limits<double>::quiet_NaN()}) {
+        run_ranks(2, [&](Rank& rank) {
+          Mlp module(32);
+          fill_parameters(*module, 3);
+          auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+          const auto state = std::make_shared<ddp::PowerSGDState>(ddp::PowerSGDOptions()
+                                                                      .process_group(rank.group)
+                                                                      .start_powerSGD_iter(2)
+                                                                      .min_compression_rate(1)
+                                                                      .use_error_feedback(std::isnan(scale))
+                                                                      .orthogonalization_epsilon(epsilon));
+          net.register_comm_hook(batched ? ddp::batched_powerSGD_hook(state) : ddp::powerSGD_hook(state));
+          for (int step = 0; step < 7; ++step) {
+            net.zero_grad();
+            (net(random_tensor({4, 8}, 10 * step + rank.rank)).square().mean() * (step == 3 ? scale : 1.0)).backward();
+            const auto gradients = torch::cat({net->fc1->weight.grad().flatten(), net->fc2->weight.grad().flatten()});
+            if (step == 3) {
+              EXPECT_EQ(gradients.isnan().any().item<bool>(), std::isnan(scale)) << "NaN is not to be hidden";
+              continue;
+            }
+            EXPECT_TRUE(gradients.isfinite().all().item<bool>()) << "step " << step;
+            EXPECT_GT(gradients.norm().item<double>(), 1e-3) << "step " << step << ", epsilon " << epsilon;
+            expect_equal_on_ranks(rank, flat_gradients(*net));
+          }
+        });
+      }
     }
   }
 }
