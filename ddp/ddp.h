@@ -2,6 +2,7 @@
 #pragma once
 #include "ddp/comm_hooks.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/distributed_sampler.h"
 #include "ddp/helpers.h"
 #include "ddp/join.h"
 #include "ddp/post_local_sgd.h"

@@ -16,6 +16,7 @@ bool is_main_rank();
 /// not divide, naming the number to change and values that fit. Local.
 int64_t accumulation_steps(int64_t global_batch, int64_t micro_batch, std::optional<int64_t> ranks = std::nullopt);
 
+/// In other orders than Python's DistributedSampler, which is ddp::DistributedSampler (ddp/distributed_sampler.h):
 /// LibTorch's DistributedRandomSampler for this rank's share of `size` samples: shuffled anew in every epoch, the same on all ranks
 /// (call set_epoch(epoch) and reset() before each). `allow_duplicates`: shares are made equal by giving some samples twice;
 /// otherwise by leaving the remainder out. Without a group it is the whole set.

@@ -96,6 +96,20 @@ class UndrawnNumbers {
   std::shared_ptr<void> kept_;
 };
 
+/// Afterwards the sampler is in the epoch in which it was.
+template <WithEpoch T>
+class EpochKept {
+ public:
+  explicit EpochKept(T& sampler) : sampler_(sampler), before_(static_cast<size_t>(sampler.epoch())) {}
+  ~EpochKept() { sampler_.set_epoch(before_); }
+  EpochKept(const EpochKept&) = delete;
+  EpochKept& operator=(const EpochKept&) = delete;
+
+ private:
+  T& sampler_;
+  size_t before_;
+};
+
 [[noreturn]] void throw_endless(size_t samples);
 void append(SampleOrder& order, const at::Tensor& indices);
 std::vector<int64_t> numbers_of(const at::Tensor& indices);
@@ -127,6 +141,7 @@ SampleOrder samples_of(const T& object) {
     if constexpr (detail::WithEpoch<T>) {
       order.told_epoch = static_cast<int64_t>(object.epoch());
       order.of_epoch = [copy = object](int64_t epoch) mutable {
+        const detail::EpochKept<T> kept(copy);  // copies may share their epoch
         copy.set_epoch(static_cast<size_t>(epoch));
         return detail::read_all(copy);
       };
