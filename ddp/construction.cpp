@@ -6,11 +6,12 @@
 #include <set>
 #include <sstream>
 #include <stdexcept>
+#include <unordered_map>
 
+#include "ddp/comm_hooks.h"
 #include "ddp/default_group.h"
 #include "ddp/delayed_all_reduce.h"
 #include "ddp/low_precision.h"
-#include "ddp/parameter_check.h"
 #include "ddp/reducer_factory.h"
 #include "ddp/state.h"
 #include "ddp/sync_batch_norm.h"
@@ -170,6 +171,54 @@ std::string State::describe_problem() {
   return "";
 }
 
+ReplicaDescription State::describe_replica() const {
+  ReplicaDescription replica;
+  std::unordered_map<const void*, std::string> names_before;
+  std::unordered_set<const void*> with_sparse_gradients;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (sparse[i]) with_sparse_gradients.insert(parameters[i].unsafeGetTensorImpl());
+  }
+  const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
+    if (ignored.count(name)) return;
+    auto described = describe(name, tensor);
+    const auto [before, is_new] = names_before.emplace(tensor.unsafeGetTensorImpl(), name);
+    if (!is_new) described.same_as = before->second;
+    described.sparse = with_sparse_gradients.count(tensor.unsafeGetTensorImpl()) > 0;
+    replica.tensors.push_back(std::move(described));
+  };
+  for (const auto& parameter : module->named_parameters()) add(parameter.key(), parameter.value());
+  if (options.broadcast_buffers()) {
+    for (const auto& buffer : module->named_buffers()) add(buffer.key(), buffer.value());
+  }
+
+  const auto text_of = [](const auto& value) {
+    std::ostringstream text;
+    text << std::boolalpha << value;
+    return text.str();
+  };
+  const auto text_of_type = [&](const std::optional<torch::ScalarType>& type) {
+    return type ? text_of(*type) : std::string("none");
+  };
+  std::set<std::string> delayed_names;
+  for (const auto& [name, parameter] : options.delay_all_reduce_named_params()) delayed_names.insert(name);
+  const MixedPrecision mixed = options.mixed_precision().value_or(MixedPrecision());
+  replica.options = {
+      {"broadcast_buffers", text_of(options.broadcast_buffers())},
+      {"find_unused_parameters", text_of(options.find_unused_parameters())},
+      {"static_graph", text_of(options.static_graph())},
+      {"skip_all_reduce_unused_params", text_of(options.skip_all_reduce_unused_params())},
+      {"bucket_cap_mb", options.bucket_cap_mb() ? text_of(*options.bucket_cap_mb()) : "none"},
+      {"bucket_cap_mb_list", text_of(c10::ArrayRef<double>(options.bucket_cap_mb_list()))},
+      {"delay_all_reduce_named_params", list_of(delayed_names)},
+      {"ignored_parameters", list_of({options.ignored_parameters().begin(), options.ignored_parameters().end()})},
+      {"mixed_precision", options.mixed_precision() ? "param_dtype " + text_of_type(mixed.param_dtype()) +
+                                                          ", reduce_dtype " + text_of_type(mixed.reduce_dtype()) +
+                                                          ", buffer_dtype " + text_of_type(mixed.buffer_dtype())
+                                                    : "none"},
+  };
+  return replica;
+}
+
 void State::construct() {
   const std::string problem = describe_problem();
   const bool collective = options.init_sync() && world_size > 1;
@@ -179,14 +228,7 @@ void State::construct() {
   }
 
   if (collective) {
-    std::vector<TensorDescription> tensors;
-    for (const auto& parameter : module->named_parameters()) {
-      if (!ignored.count(parameter.key())) tensors.push_back(describe(parameter.key(), parameter.value()));
-    }
-    if (options.broadcast_buffers()) {
-      for (const auto& [name, buffer] : buffers) tensors.push_back(describe(name, buffer));
-    }
-    check_same_on_all_ranks(group, device, tensors, problem);
+    check_same_on_all_ranks(group, device, describe_replica(), problem);
     // Whatever else a LibTorch checks is to hold, too.
     if (!parameters.empty()) c10d::verify_params_across_processes(group, parameters, std::nullopt);
     broadcast_module_states(0);
@@ -250,7 +292,10 @@ void State::make_reducer() {
   keep_accumulators();
   logger.reset();
   reducer.reset();  // takes its hooks off the parameters before the new ones are put on
-  reducer = detail::make_reducer<c10d::Reducer>(std::move(arguments));
+  {
+    const PlainBucketViews plain;
+    reducer = detail::make_reducer<c10d::Reducer>(std::move(arguments));
+  }
   logger = std::make_shared<c10d::Logger>(reducer);
   reducer->set_logger(logger);
 
@@ -273,7 +318,6 @@ void State::make_reducer() {
   announced = Announced::kNothing;
   backward_runs = false;
   gradients_arrived = false;
-  detached_views.clear();
   if (const auto& mixed = options.mixed_precision(); mixed && mixed->param_dtype()) {
     // This casts the buckets' memory but leaves the views into it behind, so the buckets are laid out anew.
     reducer->set_mixed_precision_param_dtype(*mixed->param_dtype());
@@ -308,10 +352,22 @@ void State::register_hook_with_reducer() {
   }
 }
 
+void State::rebuild_buckets() {
+  const PlainBucketViews plain;
+  reducer->rebuild_buckets();
+}
+
 bool State::was_regrouped() const { return generation != dist::get_generation(group); }
 
 void State::follow_regroup() {
   if (was_regrouped()) reset();
+}
+
+void State::agree_on_steps() {
+  if (!steps_may_differ) return;
+  if (world_size > 1) steps = least_over_ranks(group, steps, device);
+  told_steps = steps;
+  steps_may_differ = false;
 }
 
 void State::reset() {
@@ -324,6 +380,7 @@ void State::reset() {
   backward_runs = false;
   gradients_arrived = false;
   told_steps = steps;  // what failed is no step
+  steps_may_differ = true;
   join.reset();
 }
 

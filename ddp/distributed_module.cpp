@@ -150,6 +150,7 @@ int64_t DistributedModule::steps() const { return state_->steps; }
 void DistributedModule::set_steps(int64_t steps) const {
   state_->steps = steps;
   state_->told_steps = steps;  // or the step that bears the number again would be no news to the listeners
+  state_->steps_may_differ = false;  // whoever sets it has the same count on every rank
 }
 std::shared_ptr<const void> DistributedModule::on_step(std::function<void()> listener) const {
   auto kept = std::make_shared<const detail::StepListener>(std::move(listener));

@@ -1,9 +1,12 @@
 #include "ddp/join.h"
 
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
+#include "ddp/low_precision.h"
 #include "ddp/state.h"
+#include "ddp/sync_batch_norm.h"
 
 namespace lockstep::ddp {
 
@@ -38,7 +41,7 @@ void answer_used_map(const State& state) {
 // State::before_forward and of the Reducer.
 void answer_one_step(State& state) {
   if (!state.reducer) return;
-  state.reducer->rebuild_buckets();
+  state.rebuild_buckets();
   if (state.buffers_are_due()) state.broadcast_buffers(state.common_rank(false));
   const bool reduces = sum_over_ranks(state, 0) != 0;
   state.require_forward_param_sync = reduces;
@@ -62,6 +65,42 @@ void answer_one_step(State& state) {
   state.tell_step_listeners();
 }
 
+bool trains_sync_batch_norm(torch::nn::Module& module) {
+  const bool converted = detail::has_converted_batchnorm(module);
+  for (const auto& each : module.modules()) {
+    if (!each->is_training()) continue;
+    if (each->as<SyncBatchNorm>()) return true;
+    if (converted && (each->as<torch::nn::BatchNorm1d>() || each->as<torch::nn::BatchNorm2d>() ||
+                      each->as<torch::nn::BatchNorm3d>()))
+      return true;
+  }
+  return false;
+}
+
+// A rank that is out of data answers the wrapper's own collectives and no others.
+void check_that_join_can_answer(State& state, const JoinOptions& options) {
+  if (state.delayed) throw std::invalid_argument("join can't answer for delay_all_reduce_named_params");
+  if (options.throw_on_early_termination()) return;
+  if (state.buffer_hook && state.options.broadcast_buffers() && !state.buffers.empty()) {
+    throw std::invalid_argument(
+        "join can't answer for the collectives of a buffer hook (register_buffer_comm_hook). Say "
+        "JoinOptions().throw_on_early_termination(true), or broadcast_buffers(false) in the wrapper's options");
+  }
+  if (trains_sync_batch_norm(*state.module)) {
+    throw std::invalid_argument(
+        "join can't answer for the collectives of SyncBatchNorm in training. Say "
+        "JoinOptions().throw_on_early_termination(true)");
+  }
+}
+
+// Hooks divide by themselves, and no rank but theirs knows by what.
+void warn_of_division_by_hooks(const State& state) {
+  if (state.low_precision || !(state.comm_hook || state.builtin_hook)) return;
+  TORCH_WARN_ONCE(
+      "join: divide_by_initial_world_size(false) has no effect on a module with a communication hook, which divides "
+      "gradients by itself");
+}
+
 // Whatever way the loop ends, later forwards are not to notify a join that is over.
 class Scope {
  public:
@@ -75,7 +114,7 @@ class Scope {
     }
   }
   ~Scope() {
-    for (const auto& net : nets_) net.state()->join.reset();
+    for (const auto& net : nets_) net.state()->leave_join();
   }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
@@ -93,13 +132,25 @@ void join(const std::vector<DistributedModule>& nets, const std::function<void()
   for (const auto& net : nets) {
     if (net.process_group() != first.group)
       throw std::invalid_argument("modules that join together must have one process group");
-    if (net.state()->delayed) throw std::invalid_argument("join can't answer for delay_all_reduce_named_params");
   }
   if (!options.enable() || first.world_size == 1) return training_loop();
 
-  for (const auto& net : nets) net.state()->follow_regroup();
+  for (const auto& net : nets) check_that_join_can_answer(*net.state(), options);
+  for (const auto& net : nets) {
+    State& state = *net.state();
+    state.follow_regroup();
+    state.agree_on_steps();  // in the loop not every rank may come to a forward
+    if (!options.divide_by_initial_world_size()) warn_of_division_by_hooks(state);
+  }
   const Scope scope(nets, options);
   training_loop();
+  for (const auto& net : nets) {
+    if (net.state()->join) continue;
+    throw std::runtime_error(
+        "join: on rank " + std::to_string(first.rank) +
+        " a module left the join within its loop: it was reset, or joined again. Catch what fails outside of "
+        "join(), and call join() anew");
+  }
   bool last = true;  // nobody was still training when this rank came here
   while (sum_over_ranks(first, 0) != 0) {
     if (options.throw_on_early_termination()) {
@@ -112,12 +163,25 @@ void join(const std::vector<DistributedModule>& nets, const std::function<void()
   }
   for (const auto& net : nets) {
     State& state = *net.state();
+    if (state.low_precision) state.low_precision->restore();  // the last forward may have had no backward
     state.broadcast_module_states(state.common_rank(last));
     // A Reducer learns a static graph in its first backward, and one that was out of data then has not. All begin once more.
     if (state.reducer && state.static_graph &&
         sum_over_ranks(state, state.join->answered_first_of_static_graph ? 1 : 0) != 0)
       state.reset();
   }
+}
+
+void State::leave_join() {
+  join.reset();
+  // The Reducer keeps the notice of its last forward, and would go on dividing by the ranks that trained then.
+  if (reducer) reducer->set_forward_pass_work_handle({}, /*useStaticWorldSize=*/true);
+}
+
+int64_t State::divisor() const {
+  if (!join || join->divide_by_initial_world_size || !join->turns->notice) return world_size;
+  join->turns->notice->wait();
+  return std::llround(join->turns->training.item<double>());
 }
 
 void State::take_turn() {
@@ -142,8 +206,9 @@ void State::take_turn() {
 c10::intrusive_ptr<c10d::Work> State::notify_join() {
   auto& notice = join->turns->notice;
   if (join->index > 0) return notice;
-  auto ones = torch::ones({1}, torch::TensorOptions(device));
-  notice = all_reduce(*this, ones);
+  auto& training = join->turns->training;
+  training = torch::ones({1}, torch::TensorOptions(device));
+  notice = all_reduce(*this, training);
   if (join->throw_on_early_termination && sum_over_ranks(*this, 0) != 0) {
     throw std::runtime_error("another rank than " + std::to_string(rank) +
                              " has no more inputs, so no rank goes on (throw_on_early_termination)");

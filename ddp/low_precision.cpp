@@ -117,17 +117,21 @@ GradFuture LowPrecision::reduce(GradBucket& bucket) {
   const auto& group = state_->group;
   auto buffer = bucket.getBuffer();
   auto travelling = precision_.reduce_dtype() ? buffer.to(*precision_.reduce_dtype()) : buffer;
-  travelling.div_(group->getSize());
+  travelling.div_(state_->divisor());
   // The gradients of this bucket are complete, so nothing in backward needs the low-precision values any more; and the
   // Reducer writes its result into gradients of full precision.
   for (const auto& variable : bucket.getParameters()) restore(parameters_[places_.at(variable.unsafeGetTensorImpl())]);
+  // A gradient that this rank does not have is made by the Reducer, in the type of what it gets from here.
+  std::optional<torch::ScalarType> full;
+  for (const auto& variable : bucket.getParameters()) {
+    if (!variable.grad().defined()) full = variable.scalar_type();
+  }
   std::vector<torch::Tensor> tensors{travelling};
   return group->allreduce(tensors)->getFuture()->then(
-      [buffer](c10::ivalue::Future& done) {
+      [full](c10::ivalue::Future& done) {
         const torch::NoGradGuard guard;
-        const auto reduced = done.value().toTensorVector()[0];
-        if (!reduced.is_alias_of(buffer)) buffer.copy_(reduced);
-        return c10::IValue(buffer);
+        const auto reduced = done.value().toTensorVector()[0];  // not rounded to the type of the bucket again
+        return c10::IValue(full ? reduced.to(*full) : reduced);
       },
       c10::TensorType::get());
 }

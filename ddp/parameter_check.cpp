@@ -19,23 +19,34 @@ uint64_t hash_of(const std::string& text, uint64_t seed) {
   return hash;
 }
 
-// A record a line: name, tab, description. The first line is the problem.
-std::string to_text(const std::vector<TensorDescription>& tensors, std::string problem) {
+// The first line is the problem. Then a line for each option (name, value) and for each tensor (its fields), tabs between.
+std::string to_text(const ReplicaDescription& replica, std::string problem) {
   std::replace(problem.begin(), problem.end(), '\n', ' ');
   std::string text = problem + '\n';
-  for (const auto& [name, description] : tensors) text += name + '\t' + description + '\n';
+  for (const auto& [name, value] : replica.options) text += name + '\t' + value + '\n';
+  for (const auto& each : replica.tensors) {
+    text += each.name + '\t' + each.shape + '\t' + each.dtype + '\t' + each.strides + '\t' + each.same_as + '\t' +
+            (each.requires_grad ? '1' : '0') + (each.sparse ? '1' : '0') + '\n';
+  }
   return text;
 }
 
-std::vector<TensorDescription> tensors_in(const std::string& text, std::string& problem) {
+ReplicaDescription replica_in(const std::string& text, std::string& problem) {
   std::istringstream lines(text);
   std::getline(lines, problem);
-  std::vector<TensorDescription> tensors;
+  ReplicaDescription replica;
   for (std::string line; std::getline(lines, line);) {
-    const auto tab = line.find('\t');
-    tensors.emplace_back(line.substr(0, tab), line.substr(tab + 1));
+    std::vector<std::string> fields;
+    std::istringstream rest(line);
+    for (std::string field; std::getline(rest, field, '\t');) fields.push_back(field);
+    if (fields.size() <= 2) {
+      replica.options.emplace_back(fields.at(0), fields.size() == 2 ? fields[1] : "");
+    } else {
+      replica.tensors.push_back({fields.at(0), fields.at(1), fields.at(2), fields.at(3), fields.at(4),
+                                 fields.at(5).at(0) == '1', fields.at(5).at(1) == '1'});
+    }
   }
-  return tensors;
+  return replica;
 }
 
 std::vector<torch::Tensor> all_gather(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const torch::Tensor& mine) {
@@ -46,44 +57,102 @@ std::vector<torch::Tensor> all_gather(const c10::intrusive_ptr<c10d::ProcessGrou
   return all[0];
 }
 
-// What `other` has that `reference` has not, and where they disagree.
-std::vector<std::string> differences(const std::vector<TensorDescription>& reference,
-                                     const std::string& reference_ranks, const std::vector<TensorDescription>& other) {
-  const std::map<std::string, std::string> expected(reference.begin(), reference.end());
-  const std::map<std::string, std::string> had(other.begin(), other.end());
+// What was found, and what to do about it, each advice once.
+struct Findings {
   std::vector<std::string> found;
-  for (const auto& [name, description] : reference) {
-    const auto match = had.find(name);
+  std::vector<std::string> advice;
+
+  void add(std::string what, const std::string& to_do) {
+    found.push_back(std::move(what));
+    if (std::find(advice.begin(), advice.end(), to_do) == advice.end()) advice.push_back(to_do);
+  }
+};
+
+constexpr const char* kSameModule = "Construct the module with the same sizes on every rank.";
+
+std::string advice_on(const TensorDescription& expected, const TensorDescription& had) {
+  if (expected.shape != had.shape) return kSameModule;
+  if (expected.same_as != had.same_as)
+    return "Share the same tensors on every rank: a parameter under two names is one there, and two where each name "
+           "has "
+           "its own.";
+  if (expected.dtype != had.dtype)
+    return "Convert the module to the same types on every rank before it is wrapped: module->to(torch::kFloat), say.";
+  if (expected.requires_grad != had.requires_grad)
+    return "Freeze the same parameters on every rank before the module is wrapped (requires_grad_(false)); those that "
+           "one rank alone does not train need find_unused_parameters(true) instead.";
+  if (expected.sparse != had.sparse) return "Give embeddings the same option sparse on every rank.";
+  return "Give the parameters the same memory layout on every rank.";
+}
+
+std::string text_beside(const TensorDescription& had, const TensorDescription& expected) {
+  if (had.shape != expected.shape || had.same_as == expected.same_as) return had.text();
+  return had.same_as.empty() ? "a tensor of its own" : "the same tensor as " + had.same_as;
+}
+
+// What `other` has that `reference` has not, and where they disagree.
+Findings differences(const ReplicaDescription& reference, const std::string& reference_ranks,
+                     const ReplicaDescription& other) {
+  Findings findings;
+  const std::map<std::string, std::string> set(other.options.begin(), other.options.end());
+  for (const auto& [name, value] : reference.options) {
+    const auto match = set.find(name);
+    if (match == set.end() || match->second == value) continue;
+    findings.add("the option " + name + " is " + match->second + ", and " + value + " on " + reference_ranks,
+                 "Wrap the module with the same options on every rank.");
+  }
+  std::map<std::string, const TensorDescription*> expected, had;
+  for (const auto& each : reference.tensors) expected[each.name] = &each;
+  for (const auto& each : other.tensors) had[each.name] = &each;
+  for (const auto& each : reference.tensors) {
+    const auto match = had.find(each.name);
     if (match == had.end()) {
-      found.push_back(name + " " + description + " is missing");
-    } else if (match->second != description) {
-      found.push_back(name + " is " + match->second + ", and " + description + " on " + reference_ranks);
+      findings.add(each.name + " " + each.text() + " is missing", kSameModule);
+    } else if (*match->second != each) {
+      findings.add(each.name + " is " + text_beside(*match->second, each) + ", and " +
+                       text_beside(each, *match->second) + " on " + reference_ranks,
+                   advice_on(each, *match->second));
     }
   }
-  for (const auto& [name, description] : other) {
-    if (!expected.count(name)) found.push_back(name + " " + description + " does not exist on " + reference_ranks);
+  for (const auto& each : other.tensors) {
+    if (!expected.count(each.name))
+      findings.add(each.name + " " + each.text() + " does not exist on " + reference_ranks, kSameModule);
   }
-  if (found.empty()) {
-    const auto place = std::mismatch(reference.begin(), reference.end(), other.begin(), other.end());
-    if (place.first != reference.end()) {
-      found.push_back("the order differs: number " + std::to_string(place.first - reference.begin()) + " is " +
-                      place.second->first + ", and " + place.first->first + " on " + reference_ranks);
+  if (findings.found.empty()) {
+    const auto place =
+        std::mismatch(reference.tensors.begin(), reference.tensors.end(), other.tensors.begin(), other.tensors.end());
+    if (place.first != reference.tensors.end()) {
+      findings.add("the order differs: number " + std::to_string(place.first - reference.tensors.begin()) + " is " +
+                       place.second->name + ", and " + place.first->name + " on " + reference_ranks,
+                   "Register parameters and submodules in the same order on every rank.");
     }
   }
-  return found;
+  return findings;
 }
 
 }  // namespace
 
-TensorDescription describe(const std::string& name, const torch::Tensor& tensor) {
-  std::ostringstream text;
-  text << tensor.sizes() << ' ' << tensor.scalar_type();
-  if (tensor.layout() == torch::kStrided && !tensor.is_contiguous()) text << " with strides " << tensor.strides();
-  if (!tensor.requires_grad()) text << " (no gradient)";
-  return {name, text.str()};
+std::string TensorDescription::text() const {
+  return shape + ' ' + dtype + (strides.empty() ? "" : " with strides " + strides) +
+         (same_as.empty() ? "" : " (the same tensor as " + same_as + ")") + (requires_grad ? "" : " (no gradient)") +
+         (sparse ? " (sparse gradient)" : "");
 }
 
-std::string difference(const std::vector<std::vector<TensorDescription>>& ranks) {
+TensorDescription describe(const std::string& name, const torch::Tensor& tensor) {
+  const auto text_of = [](const auto& value) {
+    std::ostringstream text;
+    text << value;
+    return text.str();
+  };
+  const bool contiguous = tensor.layout() != torch::kStrided || tensor.is_contiguous();
+  return {.name = name,
+          .shape = text_of(tensor.sizes()),
+          .dtype = text_of(tensor.scalar_type()),
+          .strides = contiguous ? "" : text_of(tensor.strides()),
+          .requires_grad = tensor.requires_grad()};
+}
+
+std::string difference(const std::vector<ReplicaDescription>& ranks) {
   // The largest set of ranks that agree is the reference; among equals the one with the lowest rank.
   std::vector<std::vector<int>> alike;
   for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
@@ -96,27 +165,32 @@ std::string difference(const std::vector<std::vector<TensorDescription>>& ranks)
 
   const auto& reference = ranks[alike.front().front()];
   const std::string reference_ranks = RankSet(alike.front()).words();
-  std::string text = "DistributedDataParallel needs the same parameters and buffers on every rank.";
+  std::string text = "DistributedDataParallel needs the same parameters, buffers and options on every rank.";
+  std::vector<std::string> advice;
   for (size_t i = 1; i < alike.size(); ++i) {
     const auto& other = ranks[alike[i].front()];
-    const auto found = differences(reference, reference_ranks, other);
-    text += "\n  " + RankSet(alike[i]).words() + " (" + std::to_string(other.size()) + " tensors; " + reference_ranks +
-            ": " + std::to_string(reference.size()) + "): ";
+    const auto [found, to_do] = differences(reference, reference_ranks, other);
+    text += "\n  " + RankSet(alike[i]).words() + " (" + std::to_string(other.tensors.size()) + " tensors; " +
+            reference_ranks + ": " + std::to_string(reference.tensors.size()) + "): ";
     for (size_t j = 0; j < std::min(found.size(), kShown); ++j) text += (j ? "; " : "") + found[j];
     if (found.size() > kShown) text += "; and " + std::to_string(found.size() - kShown) + " more";
+    for (const auto& each : to_do) {
+      if (std::find(advice.begin(), advice.end(), each) == advice.end()) advice.push_back(each);
+    }
   }
-  return text + "\nConstruct the module with the same sizes on every rank.";
+  for (const auto& each : advice) text += "\n" + each;
+  return text;
 }
 
 void check_same_on_all_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group, torch::Device device,
-                             const std::vector<TensorDescription>& tensors, const std::string& problem) {
-  const std::string text = to_text(tensors, problem);
-  const auto mine =
+                             const ReplicaDescription& mine, const std::string& problem) {
+  const std::string text = to_text(mine, problem);
+  const auto hashed =
       torch::tensor({static_cast<int64_t>(hash_of(text, 0)), static_cast<int64_t>(hash_of(text, 0x9e3779b97f4a7c15)),
                      static_cast<int64_t>(text.size()), static_cast<int64_t>(!problem.empty())},
                     torch::kLong);
   std::vector<torch::Tensor> fingerprints;
-  for (const auto& fingerprint : all_gather(group, mine.to(device))) fingerprints.push_back(fingerprint.cpu());
+  for (const auto& fingerprint : all_gather(group, hashed.to(device))) fingerprints.push_back(fingerprint.cpu());
   int64_t longest = 0;
   bool well = true;
   for (const auto& fingerprint : fingerprints) {
@@ -127,14 +201,14 @@ void check_same_on_all_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group
 
   auto padded = torch::zeros({longest}, torch::kByte);
   std::copy(text.begin(), text.end(), padded.data_ptr<uint8_t>());
-  std::vector<std::vector<TensorDescription>> ranks;
+  std::vector<ReplicaDescription> ranks;
   std::string problems;
   int rank = 0;
   for (const auto& gathered : all_gather(group, padded.to(device))) {
     const auto bytes = gathered.cpu();
     const auto length = fingerprints[rank][2].item<int64_t>();
     std::string theirs;
-    ranks.push_back(tensors_in(std::string(reinterpret_cast<const char*>(bytes.data_ptr<uint8_t>()), length), theirs));
+    ranks.push_back(replica_in(std::string(reinterpret_cast<const char*>(bytes.data_ptr<uint8_t>()), length), theirs));
     if (!theirs.empty()) problems += (problems.empty() ? "" : "\n") + RankSet{rank}.words() + ": " + theirs;
     ++rank;
   }

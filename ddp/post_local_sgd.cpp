@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ddp/comm_hooks.h"
+#include "dist/dist.h"
 
 namespace lockstep::ddp {
 
@@ -39,13 +40,26 @@ PeriodicModelAverager::PeriodicModelAverager(int64_t period, int64_t warmup_step
     : period_(period), warmup_steps_(warmup_steps), group_(std::move(group)) {
   if (period < 1) throw std::invalid_argument("the period of model averaging must be 1 or more");
   if (warmup_steps < 0) throw std::invalid_argument("warmup_steps must not be negative");
+  if (group_ || dist::is_initialized()) generation_ = dist::get_generation(group_);
 }
 
 bool PeriodicModelAverager::average_parameters(const std::vector<torch::Tensor>& parameters) {
-  const int64_t step = step_++;
-  if (step < warmup_steps_ || (step - warmup_steps_) % period_ != 0) return false;
   const torch::NoGradGuard no_grad;
   const auto group = detail::group_or_default(group_);
+  if (const int64_t generation = dist::get_generation(group); restarted_ || generation != generation_) {
+    const auto device = parameters.empty() ? torch::Device(torch::kCPU) : parameters[0].device();
+    step_ = detail::least_over_ranks(group, step_, device);
+    generation_ = generation;
+    restarted_ = false;
+  }
+  const bool averages = step_ >= warmup_steps_ && (step_ - warmup_steps_) % period_ == 0;
+  if (averages) average(group, parameters);
+  ++step_;
+  return averages;
+}
+
+void PeriodicModelAverager::average(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                    const std::vector<torch::Tensor>& parameters) {
   std::map<torch::ScalarType, std::vector<torch::Tensor>> by_type;
   for (const auto& parameter : parameters) {
     if (parameter.grad().defined()) by_type[parameter.scalar_type()].push_back(parameter);
@@ -61,7 +75,6 @@ bool PeriodicModelAverager::average_parameters(const std::vector<torch::Tensor>&
       offset += parameter.numel();
     }
   }
-  return true;
 }
 
 }  // namespace lockstep::ddp

@@ -55,13 +55,23 @@ class PeriodicModelAverager {
   explicit PeriodicModelAverager(int64_t period, int64_t warmup_steps = 0,
                                  c10::intrusive_ptr<c10d::ProcessGroup> group = {});
   /// Call it after each optimizer step. Those parameters that have a gradient become their mean, in one all_reduce per type.
-  /// Collective in the calls that average. Returns whether this one did.
+  /// Collective in the calls that average, and in the first one after restart(). Returns whether this one averaged. Where
+  /// averaging fails, the call is not counted.
   bool average_parameters(const std::vector<torch::Tensor>& parameters);
+  /// Calls so far. After a restart all ranks go on with the smallest count of any: a step that failed on one is not counted.
   int64_t step() const { return step_; }
+  /// After a step that failed on some ranks only, on every rank, together with the wrapper's reset(). Where the ranks were connected
+  /// anew (dist::regroup, which a session does by itself before the cell that follows a failed one) it happens by itself. Local.
+  void restart() { restarted_ = true; }
 
  private:
+  static void average(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                      const std::vector<torch::Tensor>& parameters);
+
   int64_t period_, warmup_steps_, step_ = 0;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  int64_t generation_ = 0;  // of the group's connections, when the ranks last had one count
+  bool restarted_ = false;  // ranks have yet to agree on step_
 };
 
 }  // namespace lockstep::ddp

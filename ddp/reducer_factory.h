@@ -1,6 +1,7 @@
 // Makes a c10d::Reducer with what the LibTorch at hand takes: its constructor grows a parameter now and then. 2.11 ends with the
 // list of bucket caps, 2.12 added batched_grad_copy, a later one lazy_bucket_allocation.
 #pragma once
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
@@ -28,6 +29,11 @@ struct ReducerArguments {
   bool batched_grad_copy;
   bool lazy_bucket_allocation;
 };
+
+/// While it lives on a thread, the Reducer lays out its buckets below autograd there. With gradient_as_bucket_view the gradients
+/// are then the buckets' memory, but no views to autograd: LibTorch's Optimizer::zero_grad() detaches gradients in place,
+/// which autograd refuses for views.
+using PlainBucketViews = at::AutoDispatchBelowADInplaceOrView;
 
 /// The Reducer names parameters in its errors only if the debug level was not Off while it was constructed. Names are always wanted.
 class NamesInErrors {

@@ -16,6 +16,7 @@
 
 #include "ddp/comm_hook.h"
 #include "ddp/options.h"
+#include "ddp/parameter_check.h"
 #include "ddp/tensor_tree.h"
 
 namespace lockstep::ddp::detail {
@@ -41,6 +42,7 @@ struct JoinTurns {
   size_t next = 0;  // whose forward is due
   const State* last = nullptr;  // whose forward came last
   c10::intrusive_ptr<c10d::Work> notice;  // that this rank still trains: the first module's, in this step
+  torch::Tensor training;  // how many ranks do, once the notice is done
 };
 
 /// What join() has said about the forward passes within it.
@@ -89,6 +91,7 @@ struct State : std::enable_shared_from_this<State> {
   std::optional<JoinState> join;
   int64_t steps = 0;
   int64_t told_steps = 0;  // of these the listeners know
+  bool steps_may_differ = false;  // between ranks, after a step that failed on some of them
   std::vector<std::weak_ptr<const StepListener>> step_listeners;
   int64_t answered = 0;  // steps of other ranks, answered in join() since this rank's own last forward
   bool buffers_written =
@@ -102,8 +105,6 @@ struct State : std::enable_shared_from_this<State> {
   std::vector<Accumulator> accumulators;
   std::vector<std::pair<Accumulator, uintptr_t>> watch_hooks;
   std::vector<int64_t> ready_times_before;  // of the Reducer, when the last backward was announced
-  std::vector<torch::Tensor>
-      detached_views;  // bucket views under another handle, one a parameter, for optimizers to detach
 
   State(std::shared_ptr<torch::nn::Module> module, Options options);
   ~State();
@@ -121,6 +122,12 @@ struct State : std::enable_shared_from_this<State> {
   bool was_regrouped() const;
   /// reset() after that. Every rank of the group sees the same generations, so all start afresh in the same forward.
   void follow_regroup();
+  /// After a reset the count of steps is the smallest that a rank has. Collective then, local otherwise.
+  void agree_on_steps();
+  /// Reducer::rebuild_buckets. Collective when it rebuilds.
+  void rebuild_buckets();
+  /// By how many ranks a sum of gradients is divided in this step.
+  int64_t divisor() const;
 
   void before_forward();
   void change_inputs(const TensorPointers& inputs) const;
@@ -146,6 +153,8 @@ struct State : std::enable_shared_from_this<State> {
 
   // join()
   void take_turn();
+  /// Ends the part that this module takes in a join. Backward divides by all ranks again.
+  void leave_join();
   c10::intrusive_ptr<c10d::Work> notify_join();
   void announce_backward_sync();
   /// The largest of the ranks that say `candidate`.
@@ -153,6 +162,7 @@ struct State : std::enable_shared_from_this<State> {
 
  private:
   std::string describe_problem();
+  ReplicaDescription describe_replica() const;
   void collect_parameters();
   void collect_buffers();
   void choose_devices();

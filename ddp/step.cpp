@@ -72,6 +72,7 @@ void State::before_forward() {
   if (low_precision) low_precision->restore_before_forward();  // a forward without a backward came before
   const bool grad = torch::GradMode::is_enabled();
   if (grad) keep_accumulators();
+  if (grad && require_backward_grad_sync) agree_on_steps();
   if (reducer && grad && require_backward_grad_sync) {
     check_last_backward();
     // The end of a static graph's backward, where every gradient came within another one, has not been seen.
@@ -86,7 +87,7 @@ void State::before_forward() {
     if (work && reducer) reducer->set_forward_pass_work_handle(work, join->divide_by_initial_world_size);
   }
   // A rank that is out of data does not know whether the others record gradients.
-  if (reducer && (grad || join)) reducer->rebuild_buckets();
+  if (reducer && (grad || join)) rebuild_buckets();
   if (buffers_are_due() && (!buffer_hook || buffer_hook_location == BufferCommHookLocation::kPreForward))
     synchronise_buffers();
   if (join) announce_backward_sync();
@@ -276,7 +277,7 @@ void State::reduction_ended() {
   // With a static graph backward may nest, and which one is the outermost is not always to be seen.
   if (!static_graph) announced = Announced::kNothing;
   gradients_arrived = false;
-  if (bucket_views()) hand_out_detached_views();
+  if (bucket_views() && options.lazy_bucket_allocation()) hand_out_detached_views();
   tell_step_listeners();
 }
 
@@ -288,16 +289,11 @@ void State::tell_step_listeners() {
     if (const auto listener = each.lock()) (*listener)();
 }
 
-// LibTorch's Optimizer::zero_grad() detaches gradients in place, which autograd refuses for views. The same memory under a handle
-// that is no view takes part in everything else as the view does.
+// Buckets that the Reducer allocates within backward are laid out by code that PlainBucketViews does not reach.
 void State::hand_out_detached_views() {
-  detached_views.resize(parameters.size());
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    auto& gradient = parameters[i].mutable_grad();
-    if (!gradient.defined() || gradient.layout() != torch::kStrided || !gradient.is_view()) continue;
-    auto& detached = detached_views[i];
-    if (!detached.defined() || detached.data_ptr() != gradient.data_ptr()) detached = gradient.detach();
-    gradient = detached;
+  for (const auto& parameter : parameters) {
+    auto& gradient = parameter.mutable_grad();
+    if (gradient.defined() && gradient.layout() == torch::kStrided && gradient.is_view()) gradient = gradient.detach();
   }
 }
 

@@ -231,15 +231,77 @@ TEST(Errors, AReductionThatFailedIsNotTakenForMissingGradients) {
   });
 }
 
+TEST(Errors, EndWithTheAdviceThatFitsTheDifference) {
+  const auto errors_of = [](const std::function<void(Mlp&, Options&)>& change) {
+    return errors_of_ranks(3, [&](Rank& rank) {
+      Mlp module;
+      auto options = Options().process_group(rank.group);
+      if (rank.rank == 1) change(module, options);
+      auto net = DistributedDataParallel(module, options);
+    });
+  };
+  EXPECT_THAT(errors_of([](Mlp& m, Options&) { m->fc3->bias.set_data(m->fc3->bias.to(torch::kDouble)); }),
+              Each(AllOf(HasSubstr("fc3.bias is [4] Double, and [4] Float on ranks 0,2"), HasSubstr("module->to("),
+                         Not(HasSubstr("same sizes")))));
+  EXPECT_THAT(errors_of([](Mlp& m, Options&) { m->fc1->weight.requires_grad_(false); }),
+              Each(AllOf(HasSubstr("fc1.weight is [16, 8] Float (no gradient), and [16, 8] Float on ranks 0,2"),
+                         HasSubstr("Freeze the same parameters"), Not(HasSubstr("same sizes")))));
+  EXPECT_THAT(errors_of([](Mlp& m, Options&) { m->fc2->weight.set_data(m->fc2->weight.t()); }),
+              Each(AllOf(HasSubstr("fc2.weight is [16, 16] Float with strides [1, 16], and [16, 16] Float on"),
+                         HasSubstr("same memory layout"), Not(HasSubstr("same sizes")))));
+  EXPECT_THAT(errors_of([](Mlp&, Options& options) { options.find_unused_parameters(true).bucket_cap_mb(2); }),
+              Each(AllOf(HasSubstr("rank 1 (6 tensors; ranks 0,2: 6): the option find_unused_parameters is true, and "
+                                   "false on ranks 0,2; the option bucket_cap_mb is 2, and none on ranks 0,2"),
+                         HasSubstr("same options on every rank"), Not(HasSubstr("same sizes")))));
+  EXPECT_THAT(errors_of([](Mlp&, Options& options) {
+                options.mixed_precision(ddp::MixedPrecision().param_dtype(torch::kHalf));
+              }),
+              Each(HasSubstr("the option mixed_precision is param_dtype Half, reduce_dtype none, buffer_dtype none, "
+                             "and none on ranks 0,2")));
+}
+
+TEST(Errors, AWeightThatIsTiedOnOneRankIsNamed) {
+  struct Pair : torch::nn::Module {
+    explicit Pair(bool tied) : in(register_module("in", torch::nn::Linear(8, 8))) {
+      out = register_parameter("out", tied ? in->weight : torch::ones({8, 8}));
+    }
+    torch::Tensor forward(const torch::Tensor& x) { return in(x).mm(out); }
+    torch::nn::Linear in;
+    torch::Tensor out;
+  };
+  const auto errors = errors_of_ranks(3, [](Rank& rank) {
+    auto net = DistributedDataParallel(std::make_shared<Pair>(rank.rank == 2), Options().process_group(rank.group));
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 2 (3 tensors; ranks 0-1: 3): in.weight is the same tensor as out, "
+                                           "and a tensor of its own on ranks 0-1"),
+                                 HasSubstr("Share the same tensors on every rank"), Not(HasSubstr("same sizes")))));
+}
+
+TEST(Errors, SparseGradientsOnOneRankAreNamed) {
+  EXPECT_THAT(errors_of_ranks(2,
+                              [](Rank& rank) {
+                                auto net =
+                                    DistributedDataParallel(Bag(rank.rank == 1), Options().process_group(rank.group));
+                              }),
+              Each(AllOf(HasSubstr("bag.weight is [32, 6] Float (sparse gradient), and [32, 6] Float on rank 0"),
+                         HasSubstr("option sparse"))));
+}
+
 TEST(Difference, NamesTheMinorityAndWhatItHas) {
-  using ddp::detail::TensorDescription;
-  const std::vector<TensorDescription> right{{"a", "[2] Float"}, {"b", "[3] Float"}};
-  EXPECT_EQ(ddp::detail::difference({right, right}), "");
-  EXPECT_THAT(ddp::detail::difference({right, {{"a", "[2] Float"}}, right}),
-              AllOf(HasSubstr("rank 1 (1 tensors; ranks 0,2: 2)"), HasSubstr("b [3] Float is missing")));
-  EXPECT_THAT(ddp::detail::difference({right, {{"b", "[3] Float"}, {"a", "[2] Float"}}}),
-              HasSubstr("the order differs: number 0 is b, and a on rank 0"));
-  EXPECT_THAT(ddp::detail::difference({right, {{"a", "[2] Float"}, {"b", "[3] Float"}, {"c", "[1] Float"}}}),
+  using Tensors = std::vector<ddp::detail::TensorDescription>;
+  const auto difference = [](const std::vector<Tensors>& ranks) {
+    std::vector<ddp::detail::ReplicaDescription> replicas;
+    for (const auto& tensors : ranks) replicas.push_back({tensors});
+    return ddp::detail::difference(replicas);
+  };
+  const Tensors right{{"a", "[2]", "Float"}, {"b", "[3]", "Float"}};
+  EXPECT_EQ(difference({right, right}), "");
+  EXPECT_THAT(difference({right, {{"a", "[2]", "Float"}}, right}),
+              AllOf(HasSubstr("rank 1 (1 tensors; ranks 0,2: 2)"), HasSubstr("b [3] Float is missing"),
+                    HasSubstr("same sizes on every rank")));
+  EXPECT_THAT(difference({right, {{"b", "[3]", "Float"}, {"a", "[2]", "Float"}}}),
+              AllOf(HasSubstr("the order differs: number 0 is b, and a on rank 0"), HasSubstr("in the same order")));
+  EXPECT_THAT(difference({right, {{"a", "[2]", "Float"}, {"b", "[3]", "Float"}, {"c", "[1]", "Float"}}}),
               HasSubstr("c [1] Float does not exist on rank 0"));
 }
 

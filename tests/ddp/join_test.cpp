@@ -5,6 +5,7 @@
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/join.h"
+#include "ddp/sync_batch_norm.h"
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
 
@@ -16,6 +17,7 @@ using ddp::JoinOptions;
 using ddp::Options;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Rank r has 2 + 2r batches.
 int batches_of(int rank) { return 2 + 2 * rank; }
@@ -80,6 +82,33 @@ TEST(Join, DividesByAllRanksOrByThoseThatTrain) {
       optimizer.step();
     }
     EXPECT_LT(max_difference(joined, flat(*module)), 1e-6) << initial;
+  }
+}
+
+TEST(Join, LeavesNothingOfItsDivisionBehind) {
+  for (const bool throws : {false, true}) {
+    run_ranks(3, [&](Rank& rank) {
+      Mlp module;
+      fill_parameters(*module, 5);
+      auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+      const auto loop = [&] {
+        for (int step = 0; step < (throws ? 3 : batches_of(rank.rank)); ++step) {
+          net.zero_grad();
+          net(batch_of(rank.rank, step)).square().mean().backward();
+        }
+        if (throws) throw std::runtime_error("out of the loop");
+      };
+      const auto message = message_of([&] { net.join(loop, JoinOptions().divide_by_initial_world_size(false)); });
+      EXPECT_EQ(message, throws ? "out of the loop" : "");
+      for (int step = 20; step < 23; ++step) {
+        Mlp alone;
+        fill_parameters(*alone, 5);
+        for (int each = 0; each < 3; ++each) (alone(batch_of(each, step)).square().mean() / 3).backward();
+        net.zero_grad();
+        net(batch_of(rank.rank, step)).square().mean().backward();
+        EXPECT_LT(max_difference(flat_gradients(*module), flat_gradients(*alone)), 1e-6) << "step " << step;
+      }
+    });
   }
 }
 
@@ -194,6 +223,38 @@ TEST(Join, RefusesModulesThatRunOtherwiseThanItAnswers) {
                 for (int i = 0; i < 2; ++i) one(x).sum().backward();
               }),
               Each(HasSubstr("module 1 of 2 came where that of module 2 was due")));
+}
+
+TEST(Join, RefusesWhatItCannotAnswer) {
+  const auto join = [](auto& net, const JoinOptions& options) {
+    net.join([&] { net(batch_of(0, 0)).sum().backward(); }, options);
+  };
+  const auto hooked = [&](const JoinOptions& options) {
+    return errors_of_ranks(2, [&](Rank& rank) {
+      auto net = DistributedDataParallel(ConvNet(), Options().process_group(rank.group));
+      net.register_buffer_comm_hook([](const auto&) { return std::vector<ddp::GradFuture>(); });
+      join(net, options);
+    });
+  };
+  EXPECT_THAT(hooked(JoinOptions()), Each(HasSubstr("buffer hook")));
+  EXPECT_THAT(hooked(JoinOptions().throw_on_early_termination(true)), Each(Not(HasSubstr("buffer hook"))));
+  const auto synchronised = [&](bool train) {
+    return errors_of_ranks(2, [&](Rank& rank) {
+      ConvNet module;
+      ddp::convert_sync_batchnorm(*module, rank.group);
+      auto net = DistributedDataParallel(module, Options().process_group(rank.group));
+      net.train(train);
+      join(net, JoinOptions());
+    });
+  };
+  EXPECT_THAT(synchronised(true), Each(HasSubstr("SyncBatchNorm")));
+  EXPECT_THAT(synchronised(false), Each(std::string()));
+  EXPECT_THAT(errors_of_ranks(2,
+                              [](Rank& rank) {
+                                auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+                                net.join([&] { net.reset(); });
+                              }),
+              Each(HasSubstr("left the join within its loop")));
 }
 
 TEST(Join, TakesSeveralModulesAndNone) {

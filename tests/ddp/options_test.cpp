@@ -190,6 +190,80 @@ TEST(BucketViews, ShareTheBucketsMemoryAndWorkWithEveryZeroGrad) {
   });
 }
 
+TEST(BucketViews, AreClearedByTheOptimizerAtAnyTime) {
+  run_ranks(2, [](Rank& rank) {
+    const auto options = Options().process_group(rank.group).gradient_as_bucket_view(true).bucket_cap_mb(3e-4);
+    for (const bool to_none : {true, false}) {
+      // Before the first forward: the module had gradients when it was wrapped.
+      Mlp trained;
+      fill_parameters(*trained, 1);
+      trained(input_of(rank)).sum().backward();
+      auto net = DistributedDataParallel(trained, options);
+      torch::optim::SGD optimizer(net.parameters(), 0.1);
+      optimizer.zero_grad(to_none);
+      for (int step = 0; step < 3; ++step) {
+        // Between forward and backward: the second forward lays out the buckets anew.
+        const auto loss = net(input_of(rank, step)).sum();
+        optimizer.zero_grad(to_none);
+        EXPECT_EQ(flat_gradients(*net).abs().sum().item<double>(), 0);
+        loss.backward();
+        expect_reduced(rank, *net);
+        EXPECT_TRUE(net->fc3->bias.grad().is_alias_of(net.reducer()->get_grad_buckets(false)[0].getBuffer()));
+      }
+      // After a backward that failed, and after the reset.
+      const auto loss = net(input_of(rank)).sum();
+      const auto hook =
+          net->fc1->weight.register_hook([](const torch::Tensor&) { throw std::runtime_error("in backward"); });
+      EXPECT_THROW(loss.backward(), std::runtime_error);
+      net->fc1->weight.remove_hook(hook);
+      optimizer.zero_grad(to_none);
+      net.reset();
+      optimizer.zero_grad(to_none);
+      net(input_of(rank)).sum().backward();
+      expect_reduced(rank, *net);
+      // And in another wrapper of the module.
+      auto again = DistributedDataParallel(trained, options);
+      optimizer.zero_grad(to_none);
+      again(input_of(rank)).sum().backward();
+      expect_reduced(rank, *again);
+    }
+  });
+}
+
+// The loop of the DCGAN example, with an optimizer for each of the two.
+TEST(BucketViews, TrainTwoModulesAgainstEachOther) {
+  const auto train = [](const Options& given) {
+    torch::Tensor last;
+    run_ranks(2, [&](Rank& rank) {
+      auto options = given;
+      options.process_group(rank.group);
+      Mlp generator(8), judge(12);
+      fill_parameters(*generator, 1);
+      fill_parameters(*judge, 2);
+      auto net_g = DistributedDataParallel(torch::nn::Sequential(generator, torch::nn::Linear(4, 8)), options);
+      fill_parameters(*net_g, 1);
+      auto net_d = DistributedDataParallel(judge, options);
+      torch::optim::SGD optimizer_g(net_g.parameters(), 0.05), optimizer_d(net_d.parameters(), 0.05);
+      for (int step = 0; step < 4; ++step) {
+        const auto fake = net_g(input_of(rank, step));
+        optimizer_d.zero_grad();
+        net_d(input_of(rank, step + 50)).square().mean().backward();
+        net_d(fake.detach()).add(1).square().mean().backward();
+        optimizer_d.step();
+        optimizer_g.zero_grad();
+        net_d(fake).square().mean().backward();
+        expect_reduced(rank, *net_g);
+        optimizer_g.step();
+      }
+      expect_equal_on_ranks(rank, torch::cat({flat(*net_g), flat(*net_d)}));
+      if (rank.rank == 0) last = torch::cat({flat(*net_g), flat(*net_d)});
+    });
+    return last;
+  };
+  const auto plain = train(Options());
+  EXPECT_LT(max_difference(train(Options().gradient_as_bucket_view(true)), plain), 1e-6);
+}
+
 TEST(InitSync, MakesReplicasEqualOrLeavesThem) {
   run_ranks(3, [](Rank& rank) {
     const auto make = [&](const Options& options) {
@@ -314,130 +388,6 @@ TEST(DelayedAllReduce, GoesOnAfterLoadingAndWithAnotherGroup) {
     net(input_of(rank)).sum().backward();
     expect_reduced(in_pair, *net);
   });
-}
-
-TEST(MixedPrecision, ComputesLowAndKeepsFullPrecisionBetweenSteps) {
-  for (const auto type : {torch::kBFloat16, torch::kHalf}) {
-    run_ranks(2, [&](Rank& rank) {
-      struct Probe : MlpImpl {
-        torch::Tensor forward(const torch::Tensor& x) {
-          input_type = x.scalar_type();
-          weight_type = fc2->weight.scalar_type();
-          return MlpImpl::forward(x);
-        }
-        torch::ScalarType input_type = torch::kFloat, weight_type = torch::kFloat;
-      };
-      auto module = std::make_shared<Probe>();
-      fill_parameters(*module, 8);
-      Mlp exact;
-      fill_parameters(*exact, 8);
-      auto net = DistributedDataParallel(
-          module, Options()
-                      .process_group(rank.group)
-                      .mixed_precision(ddp::MixedPrecision().param_dtype(type).reduce_dtype(torch::kFloat)));
-      auto reference = DistributedDataParallel(exact, Options().process_group(rank.group));
-      torch::optim::SGD optimizer(net->parameters(), 0.01), exact_optimizer(exact->parameters(), 0.01);
-      for (int step = 0; step < 5; ++step) {
-        net.zero_grad();
-        reference.zero_grad();
-        net(input_of(rank, step)).to(torch::kFloat).square().mean().backward();
-        EXPECT_EQ(net->input_type, type);
-        EXPECT_EQ(net->weight_type, type);
-        EXPECT_EQ(net->fc2->weight.scalar_type(), torch::kFloat);
-        EXPECT_EQ(net->fc2->weight.grad().scalar_type(), torch::kFloat);
-        expect_equal_on_ranks(rank, flat_gradients(*net));
-        reference(input_of(rank, step)).square().mean().backward();
-        optimizer.step();
-        exact_optimizer.step();
-      }
-      expect_equal_on_ranks(rank, flat(*net));
-      EXPECT_LT(max_difference(flat(*net), flat(*exact)), 5e-3);
-      EXPECT_GT(max_difference(flat(*net), flat(*exact)), 0);
-      {
-        const torch::NoGradGuard no_grad;  // evaluation leaves full precision behind, too
-        net(input_of(rank));
-      }
-      EXPECT_EQ(net->fc2->weight.scalar_type(), torch::kFloat);
-    });
-  }
-}
-
-TEST(MixedPrecision, KeepsWhatIsSavedLoadedOrSynchronisedAfterAForwardAlone) {
-  run_ranks(2, [](Rank& rank) {
-    Mlp other, bare;
-    fill_parameters(*other, 99);
-    std::stringstream archive;
-    torch::save(other, archive);
-    auto net = DistributedDataParallel(
-        Mlp(),
-        Options().process_group(rank.group).mixed_precision(ddp::MixedPrecision().param_dtype(torch::kBFloat16)));
-    const auto evaluate = [&] {
-      const torch::NoGradGuard no_grad;
-      net(input_of(rank));
-      return flat(*net);
-    };
-    const auto before = flat(*net);
-    net(input_of(rank));
-    std::stringstream saved;
-    torch::save(net, saved);
-    torch::load(bare, saved);
-    EXPECT_TRUE(flat(*bare).equal(before));
-
-    net(input_of(rank));
-    archive.seekg(0);
-    torch::load(net, archive);
-    EXPECT_TRUE(flat(*net).equal(flat(*other)));
-    EXPECT_TRUE(evaluate().equal(flat(*other)));
-
-    fill_parameters(*net, 50);
-    net(input_of(rank));
-    archive.seekg(0);
-    torch::load(net.ptr(), archive);
-    EXPECT_THROW(evaluate(), std::runtime_error) << "loaded past the wrapper";
-
-    net(input_of(rank));
-    net.restore_full_precision();
-    EXPECT_EQ(net->fc1->weight.scalar_type(), torch::kFloat);
-    fill_parameters(*net, rank.rank);
-    net(input_of(rank));
-    net.sync_module_states(1);
-    fill_parameters(*other, 1);
-    EXPECT_TRUE(evaluate().equal(flat(*other)));
-
-    net.zero_grad();
-    net(input_of(rank)).sum().backward();
-    expect_reduced(rank, *net);
-  });
-}
-
-TEST(MixedPrecision, TrainsWithBucketViewsAsWithout) {
-  std::vector<torch::Tensor> trained;
-  for (const bool views : {false, true}) {
-    for (const bool fixed : {false, true}) {
-      run_ranks(2, [&](Rank& rank) {
-        Mlp module;
-        fill_parameters(*module, 8);
-        auto net =
-            DistributedDataParallel(module, Options()
-                                                .process_group(rank.group)
-                                                .gradient_as_bucket_view(views)
-                                                .static_graph(fixed)
-                                                .mixed_precision(ddp::MixedPrecision().param_dtype(torch::kBFloat16)));
-        int told = 0;
-        const auto listener = net.on_step([&] { ++told; });
-        torch::optim::SGD optimizer(net.parameters(), 0.01);
-        for (int step = 0; step < 4; ++step) {
-          optimizer.zero_grad(/*set_to_none=*/step % 2 == 0);
-          net(input_of(rank, step)).square().sum().backward();
-          EXPECT_EQ(told, step + 1);
-          optimizer.step();
-        }
-        expect_equal_on_ranks(rank, flat(*net));
-        if (rank.rank == 0) trained.push_back(flat(*net));
-      });
-    }
-  }
-  for (const auto& each : trained) EXPECT_TRUE(each.equal(trained[0]));
 }
 
 TEST(Saving, GoesBetweenTheWrapperAndTheBareModule) {

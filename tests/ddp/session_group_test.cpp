@@ -207,6 +207,64 @@ TEST(Regroup, LetsHooksThatCountStepsGoOnWithOneCount) {
   });
 }
 
+TEST(Regroup, LeavesAllRanksWithOneCountOfSteps) {
+  std::barrier reduced(2);
+  testing::spawn_ranks(2, [&](int rank, int) {
+    auto net = DistributedDataParallel(Mlp());
+    auto other = DistributedDataParallel(Mlp());
+    ddp::PeriodicModelAverager averager(/*period=*/3);
+    const auto x = random_tensor({4, 8}, rank);
+    const auto step = [&] {
+      net.zero_grad();
+      net(x).sum().backward();
+      return averager.average_parameters(net.parameters());
+    };
+    EXPECT_TRUE(step());  // the calls number 0, 3, 6, …
+    EXPECT_FALSE(step());
+    reduced.arrive_and_wait();
+    // Rank 1 takes a step of which rank 0 has none, and counts both the forward and a call of the averager.
+    if (rank == 1) {
+      net(x);
+      EXPECT_FALSE(averager.average_parameters(net.parameters()));
+      EXPECT_EQ(net.steps(), 3);
+      EXPECT_EQ(averager.step(), 3);
+    }
+    dist::abort("the test wants it");
+    reduced.arrive_and_wait();
+    dist::regroup(1, RankSet::all(2));
+    {
+      const torch::NoGradGuard no_grad;
+      if (rank == 0) net(x);  // no step: nobody else has to come
+    }
+    EXPECT_FALSE(step());
+    EXPECT_EQ(net.steps(), 3);
+    EXPECT_EQ(averager.step(), 3);
+    EXPECT_TRUE(step());
+    EXPECT_EQ(net.steps(), 4);
+    EXPECT_EQ(averager.step(), 4);
+
+    for (int i = 0; i < 2; ++i) other(x).sum().backward();
+    // The same where nothing was connected anew, and reset() was called; and in a join, to whose loop a rank may not come.
+    if (rank == 1) {
+      net(x);
+      other(x);
+      EXPECT_FALSE(averager.average_parameters(net.parameters()));
+    }
+    for (const auto& each : std::vector<ddp::DistributedModule>{net, other}) each.reset();
+    averager.restart();
+    other.join([&] {
+      if (rank == 0) other(x).sum().backward();
+    });
+    EXPECT_EQ(other.steps(), 3);
+    EXPECT_FALSE(step());
+    EXPECT_EQ(net.steps(), 5);
+    EXPECT_EQ(averager.step(), 5);
+    EXPECT_FALSE(step());
+    EXPECT_TRUE(step());
+    dist::barrier();
+  });
+}
+
 TEST(Regroup, MakesABackwardOfBeforeAnError) {
   std::barrier ready(2);
   testing::spawn_ranks(2, [&ready](int rank, int) {
