@@ -3,12 +3,21 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 namespace lockstep::ddp::detail {
 
 using torch::autograd::variable_list;
+
+namespace {
+void cast_gradient(torch::Tensor& variable, torch::ScalarType type) {
+  const torch::NoGradGuard no_grad;
+  auto& gradient = variable.mutable_grad();
+  if (gradient.defined() && gradient.scalar_type() != type) gradient = gradient.to(type);
+}
+}  // namespace
 
 std::shared_ptr<LowPrecision> LowPrecision::install(State& state) {
   auto self = std::make_shared<LowPrecision>();
@@ -52,15 +61,17 @@ void LowPrecision::lower() {
   lowered_ = true;
   for (auto& parameter : parameters_) {
     auto& variable = parameter.variable;
+    // Of a type already: the Reducer's own hook is on its accumulator. Low already: the backward of an earlier forward is still to
+    // come, over the accumulator that this forward's graph is to have, too.
+    if (parameter.full.defined() || variable.scalar_type() == *precision_.param_dtype()) continue;
     parameter.full = variable.variable_data();
-    auto& gradient = variable.mutable_grad();
-    if (gradient.defined()) gradient = gradient.to(*precision_.param_dtype());
     parameter.low = parameter.full.to(*precision_.param_dtype());
     variable.set_data(parameter.low);
     if (!parameter.reducer_index) continue;
-    // A change of type gives the variable another accumulator, which the Reducer's own hook is not on.
+    // A change of type gives the variable another accumulator, which the Reducer's own hook is not on. This one stays on it: the
+    // graph may be gone through at any time.
     parameter.accumulator = torch::autograd::impl::grad_accumulator(variable);
-    parameter.hook = parameter.accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+    parameter.accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
         [weak = weak_from_this(), index = *parameter.reducer_index](const variable_list& outputs,
                                                                     const variable_list&) {
           if (const auto self = weak.lock()) self->gradient_arrived(index);
@@ -69,27 +80,47 @@ void LowPrecision::lower() {
   }
 }
 
+void LowPrecision::lower_gradients() {
+  if (!precision_.param_dtype()) return;
+  for (auto& parameter : parameters_) cast_gradient(parameter.variable, *precision_.param_dtype());
+}
+
+bool LowPrecision::is_low(const torch::Tensor& variable) const {
+  const auto place = places_.find(variable.unsafeGetTensorImpl());
+  return place != places_.end() && parameters_[place->second].full.defined();
+}
+
 void LowPrecision::gradient_arrived(size_t reducer_index) {
+  state_->backward_begins(reducer_index);
   if (!restore_queued_) {
-    state_->backward_begins(reducer_index);
     restore_queued_ = true;
     torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->restore();
+      if (const auto self = weak.lock()) self->backward_ended();
     });
   }
+  // Full precision may have come back since forward, and a gradient in it may have been there.
+  if (state_->announced == Announced::kReduced)
+    cast_gradient(state_->parameters[reducer_index], *precision_.param_dtype());
   state_->reducer->autograd_hook(reducer_index);
 }
 
+void LowPrecision::backward_ended() {
+  restore_queued_ = false;
+  restore();
+  for (auto& parameter : parameters_) cast_gradient(parameter.variable, parameter.variable.scalar_type());
+}
+
 void LowPrecision::restore(Parameter& parameter) {
-  if (!parameter.full.defined()) return;
-  const torch::NoGradGuard no_grad;
-  if (parameter.accumulator) parameter.accumulator->del_post_hook(parameter.hook);
-  parameter.accumulator = {};
-  exchanged_ = exchanged_ || !parameter.variable.is_alias_of(parameter.low);
-  parameter.variable.set_data(parameter.full);
-  auto& gradient = parameter.variable.mutable_grad();
-  if (gradient.defined()) gradient = gradient.to(parameter.full.scalar_type());
-  parameter.full = parameter.low = torch::Tensor();
+  auto& variable = parameter.variable;
+  if (parameter.full.defined()) {
+    const torch::NoGradGuard no_grad;
+    exchanged_ = exchanged_ || !variable.is_alias_of(parameter.low);
+    variable.set_data(parameter.full);
+    parameter.accumulator = {};
+    parameter.full = parameter.low = torch::Tensor();
+    if (parameter.reducer_index) state_->keep_accumulator(*parameter.reducer_index);
+  }
+  cast_gradient(variable, variable.scalar_type());
 }
 
 void LowPrecision::restore() {
@@ -98,8 +129,11 @@ void LowPrecision::restore() {
   for (auto& parameter : parameters_) restore(parameter);
 }
 
-void LowPrecision::restore_before_forward() {
-  restore();
+void LowPrecision::check_not_exchanged() {
+  const bool now = std::any_of(parameters_.begin(), parameters_.end(), [](const auto& parameter) {
+    return parameter.full.defined() && !parameter.variable.is_alias_of(parameter.low);
+  });
+  if (now) restore();
   if (!std::exchange(exchanged_, false)) return;
   throw std::runtime_error(
       "DistributedDataParallel: values that were loaded into the bare module while its parameters were in low "

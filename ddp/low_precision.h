@@ -16,13 +16,17 @@ class LowPrecision : public std::enable_shared_from_this<LowPrecision> {
   /// Casts the buffers and registers the hook that reduces in low precision.
   static std::shared_ptr<LowPrecision> install(State& state);
 
-  /// Before forward: parameters (and gradients that are there) become low-precision, and tell the Reducer of their gradients.
+  /// Before forward: parameters that are not yet low-precision become so, and tell the Reducer of their gradients.
   void lower();
-  /// Whatever is still low-precision becomes full again. Costs nothing where nothing is.
+  /// Before a forward that a backward follows: gradients that are there become low-precision, too, to be added to.
+  void lower_gradients();
+  bool is_lowered() const { return lowered_; }
+  bool is_low(const torch::Tensor& variable) const;
+  /// What is still low-precision becomes full again. Costs nothing where nothing is.
   void restore();
-  /// The same. Throws where a parameter was given other memory meanwhile: LibTorch reads full-precision files as if they held low
-  /// precision then, so what was loaded can't be kept.
-  void restore_before_forward();
+  /// Before forward. Throws where a low-precision parameter was given other memory meanwhile: LibTorch reads full-precision files as if
+  /// they held low precision then, so what was loaded can't be kept.
+  void check_not_exchanged();
   torch::Tensor lower_input(const torch::Tensor& input) const;
 
  private:
@@ -30,11 +34,11 @@ class LowPrecision : public std::enable_shared_from_this<LowPrecision> {
     torch::Tensor variable;
     torch::Tensor full, low;  // defined while the variable holds low-precision values
     std::optional<size_t> reducer_index;
-    Accumulator accumulator{};
-    uintptr_t hook = 0;
+    Accumulator accumulator{};  // while it is low, of the low values
   };
   void restore(Parameter& parameter);
   void gradient_arrived(size_t reducer_index);
+  void backward_ended();
   GradFuture reduce(GradBucket& bucket);
 
   State* state_ = nullptr;  // owns this

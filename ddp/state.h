@@ -88,6 +88,7 @@ struct State : std::enable_shared_from_this<State> {
   bool graph_known = false;  // static graph: its first backward has been counted, and reduced at its end
   bool counted_locally = false;  // static graph: the Reducer has counted gradients of a backward under no_sync
   bool sink_clone = true;
+  bool low_before_forward = false;  // mixed precision: parameters were low when the forward that is under way began
   std::optional<JoinState> join;
   int64_t steps = 0;
   int64_t told_steps = 0;  // of these the listeners know
@@ -142,6 +143,7 @@ struct State : std::enable_shared_from_this<State> {
 
   /// Gives parameters whose values were exchanged (torch::load, set_data) their accumulators back.
   void keep_accumulators();
+  void keep_accumulator(size_t parameter);
   /// A gradient has come to a parameter. Throws where nothing said that it would.
   void backward_begins(size_t parameter);
   /// A backward has come to the outputs of forward.
@@ -171,6 +173,7 @@ struct State : std::enable_shared_from_this<State> {
   void await_end_of_backward(bool at_outputs);
   void backward_ended(bool at_outputs);
   void reduction_ended();
+  void leave_low_precision();
   void pass_through_sink(const TensorPointers& outputs);
   void hand_out_detached_views();
 };

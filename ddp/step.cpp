@@ -69,7 +69,7 @@ void State::before_forward() {
   follow_regroup();
   answered = 0;
   if (join) take_turn();
-  if (low_precision) low_precision->restore_before_forward();  // a forward without a backward came before
+  if (low_precision) low_precision->check_not_exchanged();
   const bool grad = torch::GradMode::is_enabled();
   if (grad) keep_accumulators();
   if (grad && require_backward_grad_sync) agree_on_steps();
@@ -91,15 +91,23 @@ void State::before_forward() {
   if (buffers_are_due() && (!buffer_hook || buffer_hook_location == BufferCommHookLocation::kPreForward))
     synchronise_buffers();
   if (join) announce_backward_sync();
-  if (low_precision) low_precision->lower();
+  if (!low_precision) return;
+  low_before_forward = low_precision->is_lowered();  // by a forward whose backward is still to come
+  low_precision->lower();
+  if (grad) low_precision->lower_gradients();
 }
 
 void State::keep_accumulators() {
-  if (options.mixed_precision()) return;
   for (size_t i = 0; i < accumulators.size(); ++i) {
-    if (torch::autograd::impl::try_get_grad_accumulator(parameters[i]) != accumulators[i])
-      torch::autograd::impl::set_grad_accumulator(parameters[i], weak(accumulators[i]));
+    if (!low_precision || !low_precision->is_low(parameters[i])) keep_accumulator(i);
   }
+}
+
+void State::keep_accumulator(size_t parameter) {
+  if (parameter >= accumulators.size()) return;
+  auto& variable = parameters[parameter];
+  if (torch::autograd::impl::try_get_grad_accumulator(variable) != accumulators[parameter])
+    torch::autograd::impl::set_grad_accumulator(variable, weak(accumulators[parameter]));
 }
 
 bool State::changes_inputs() const { return !options.device_ids().empty() || low_precision; }
@@ -146,11 +154,13 @@ void State::after_forward(const TensorPointers& outputs) {
   }
   if (reducer && (searches || (reduces && static_graph && !graph_known))) pass_through_sink(outputs);
   if (delayed && grad) delayed->after_forward(group, reduces);
-  if (low_precision && !grad) low_precision->restore();
+  if (!grad) leave_low_precision();
 }
 
-void State::forward_failed() {
-  if (low_precision) low_precision->restore();
+void State::forward_failed() { leave_low_precision(); }
+
+void State::leave_low_precision() {
+  if (low_precision && !low_before_forward) low_precision->restore();
 }
 
 void State::pass_through_sink(const TensorPointers& outputs) {
@@ -188,9 +198,9 @@ void State::synchronise_buffers() {
   reducer->install_futures(list);
 }
 
-// Any one parameter may be the only one that takes part. With mixed precision LowPrecision has the hooks.
+// Any one parameter may be the only one that takes part. While it is in low precision LowPrecision has the hooks.
 void State::watch_backward() {
-  if (!watch_hooks.empty() || options.mixed_precision()) return;
+  if (!watch_hooks.empty()) return;
   for (size_t i = 0; i < parameters.size(); ++i) {
     auto accumulator = torch::autograd::impl::grad_accumulator(parameters[i]);
     const auto key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(

@@ -232,5 +232,94 @@ TEST(MixedPrecision, CastsBuffersOfFloatsAndLeavesIntegers) {
   });
 }
 
+const auto kLowInFullReduce = MixedPrecision().param_dtype(torch::kBFloat16).reduce_dtype(torch::kFloat);
+
+torch::Tensor mean_of_low_gradients(const MlpImpl& module, std::initializer_list<int> steps) {
+  auto mean = torch::zeros_like(flat_gradients(module));
+  for (const int step : steps) {
+    for (int rank = 0; rank < 2; ++rank) mean += low_gradients(module, random_tensor({4, 8}, 100 * step + rank)) / 2;
+  }
+  return mean;
+}
+
+void expect_close(const torch::Tensor& had, const torch::Tensor& expected) {
+  EXPECT_LE((had - expected).norm().item<double>(), 4e-3 * expected.norm().item<double>());  // bfloat16 has 8 bits
+}
+
+TEST(MixedPrecision, ReducesWhateverForwardsComeBeforeABackward) {
+  run_ranks(2, [](Rank& rank) {
+    Mlp module;
+    fill_parameters(*module, 8);
+    auto net = DistributedDataParallel(
+        module, Options().process_group(rank.group).bucket_cap_mb(3e-4).mixed_precision(kLowInFullReduce));
+    const auto loss_of = [&](int step) { return net(input_of(rank, step)).to(torch::kFloat).square().mean(); };
+    const auto evaluate = [&] {
+      const torch::NoGradGuard no_grad;
+      net(input_of(rank, 70));
+    };
+    for (int step = 0; step < 4; ++step) {
+      net.zero_grad();
+      (loss_of(step) + loss_of(step + 50)).backward();  // two forwards, one backward
+      const auto gradients = flat_gradients(*net);
+      expect_close(gradients, mean_of_low_gradients(*module, {step, step + 50}));
+      evaluate();
+      EXPECT_TRUE(flat_gradients(*net).equal(gradients)) << "an evaluation rounds no gradients";
+
+      net.zero_grad();
+      const auto loss = loss_of(step);
+      evaluate();
+      EXPECT_EQ(net->fc1->weight.scalar_type(), torch::kBFloat16) << "its backward is still to come";
+      loss.backward();
+      expect_close(flat_gradients(*net), mean_of_low_gradients(*module, {step}));
+      evaluate();
+      EXPECT_EQ(net->fc1->weight.scalar_type(), torch::kFloat);
+
+      net.zero_grad();
+      const auto saved = loss_of(step);
+      net.restore_full_precision();  // as saving does
+      EXPECT_EQ(message_of([&] { saved.backward(); }).empty(), true);
+      EXPECT_EQ(net->fc1->weight.grad().scalar_type(), torch::kFloat);
+      expect_close(flat_gradients(*net), mean_of_low_gradients(*module, {step}));
+    }
+  });
+}
+
+TEST(MixedPrecision, SaysThatABackwardWasNotAnnounced) {
+  run_ranks(2, [](Rank& rank) {
+    auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group).mixed_precision(kLowInFullReduce));
+    const auto announced = [&](const torch::Tensor& loss) {
+      return message_of([&] { loss.backward(); }).find("no forward of the wrapper came before") == std::string::npos;
+    };
+    for (int step = 0; step < 3; ++step) {
+      const auto first = net(input_of(rank)).sum(), second = net(input_of(rank)).sum();
+      EXPECT_TRUE(announced(first));
+      EXPECT_FALSE(announced(second)) << "two backwards after two forwards";
+      EXPECT_FALSE(announced(net->forward(input_of(rank)).sum())) << "the module was called itself";
+      net.reset();
+      net.zero_grad();
+      net(input_of(rank)).to(torch::kFloat).square().mean().backward();
+      expect_reduced(rank, *net);
+    }
+  });
+}
+
+TEST(MixedPrecision, TakesParametersThatAreLowAlready) {
+  run_ranks(2, [](Rank& rank) {
+    Mlp module;
+    fill_parameters(*module, 8);
+    module->fc2->to(torch::kBFloat16);
+    auto net = DistributedDataParallel(module, Options().process_group(rank.group).mixed_precision(kLowInFullReduce));
+    for (int step = 0; step < 3; ++step) {
+      net.zero_grad();
+      net(input_of(rank, step)).to(torch::kFloat).square().mean().backward();
+      expect_reduced(rank, *net);
+      expect_close(flat_gradients(*net), mean_of_low_gradients(*module, {step}));
+      EXPECT_EQ(net->fc2->weight.scalar_type(), torch::kBFloat16);
+      EXPECT_EQ(net->fc2->weight.grad().scalar_type(), torch::kBFloat16);
+      EXPECT_EQ(net->fc1->weight.grad().scalar_type(), torch::kFloat);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::test
