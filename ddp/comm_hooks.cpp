@@ -49,9 +49,11 @@ GradFuture then_copy_into(const torch::Tensor& buffer, const GradFuture& sent) {
       c10::TensorType::get());
 }
 
+// There is no 16-bit arithmetic for all that is sparse, and only rows that were used are sent: they go in full.
 CommHook compress_hook(const char* name, torch::ScalarType type, Group group) {
   return CommHook(name, [type, group = std::move(group)](GradBucket& bucket) {
     const auto buffer = bucket.getBuffer();
+    if (buffer.is_sparse()) return detail::mean_over_ranks(detail::group_or_default(group), buffer);
     return then_copy_into(buffer, detail::mean_over_ranks(detail::group_or_default(group), buffer.to(type)));
   });
 }
@@ -59,6 +61,7 @@ CommHook compress_hook(const char* name, torch::ScalarType type, Group group) {
 CommHook compress_wrapper(const char* prefix, torch::ScalarType type, CommHook hook) {
   const auto run = [type, hook](GradBucket& bucket) {
     const auto buffer = bucket.getBuffer();
+    if (buffer.is_sparse()) return hook.run(bucket);
     auto compressed = buffer.to(type);
     bucket.setBuffer(compressed);
     return then_copy_into(buffer, hook.run(bucket));

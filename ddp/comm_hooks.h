@@ -11,11 +11,11 @@ namespace lockstep::ddp {
 
 /// The mean over the ranks, as without a hook.
 CommHook allreduce_hook(c10::intrusive_ptr<c10d::ProcessGroup> group = {});
-/// The mean over the ranks, sent and added up as 16-bit floats. Half: 11 significant bits, up to 65504.
+/// The mean over the ranks, sent and added up as 16-bit floats (sparse gradients in full). Half: 11 significant bits, up to 65504.
 CommHook fp16_compress_hook(c10::intrusive_ptr<c10d::ProcessGroup> group = {});
 /// The same as brain floats: 8 significant bits, the range of float.
 CommHook bf16_compress_hook(c10::intrusive_ptr<c10d::ProcessGroup> group = {});
-/// `hook` sees a bucket of 16-bit floats; its result is cast back.
+/// `hook` sees a bucket of 16-bit floats; its result is cast back. A sparse one goes to it in full.
 CommHook fp16_compress_wrapper(CommHook hook);
 CommHook bf16_compress_wrapper(CommHook hook);
 /// No communication: gradients stay as they are on each rank, so replicas part. To measure what communication costs.

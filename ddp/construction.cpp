@@ -150,6 +150,13 @@ void State::collect_parameters() {
         "DistributedDataParallel, "
         "or set requires_grad before wrapping it");
   }
+  for (size_t i = 0; i < parameters.size() && options.mixed_precision(); ++i) {
+    if (parameters[i].is_floating_point() && !sparse[i]) continue;
+    throw std::invalid_argument("mixed_precision takes dense gradients of real numbers, and parameter " + names[i] +
+                                (sparse[i] ? " has sparse ones. Make its embedding with sparse(false)"
+                                           : " is of type " + std::string(c10::toString(parameters[i].scalar_type()))) +
+                                ", or name it in ignored_parameters");
+  }
   if (options.mixed_precision() && options.find_unused_parameters()) {
     throw std::invalid_argument(
         "mixed_precision and find_unused_parameters do not go together; say static_graph(true) instead");

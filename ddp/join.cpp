@@ -37,6 +37,19 @@ void answer_used_map(const State& state) {
   all_reduce(state, used)->wait();
 }
 
+// The Reducer's own zeros do not exist for a sparse gradient of which this rank has had none yet.
+torch::Tensor zero_gradients(GradBucket& bucket) {
+  const auto& gradients = bucket.getBufferRef();
+  if (gradients.defined() && !gradients.is_sparse()) return torch::zeros_like(gradients);
+  const auto parameter = bucket.getParameters().at(0);
+  // As embeddings have them: indices of rows, and no rows.
+  auto rows = parameter.sizes().vec();
+  rows[0] = 0;
+  const auto options = torch::TensorOptions(parameter.device());
+  return torch::sparse_coo_tensor(torch::empty({1, 0}, options.dtype(torch::kLong)),
+                                  torch::empty(rows, options.dtype(parameter.dtype())), parameter.sizes());
+}
+
 // The collectives of one forward and backward of the ranks that still train, with nothing to contribute. The order is that of
 // State::before_forward and of the Reducer.
 void answer_one_step(State& state) {
@@ -52,9 +65,13 @@ void answer_one_step(State& state) {
     answer_used_map(state);
     state.join->answered_first_of_static_graph = true;
   }
-  auto buckets = state.reducer->get_grad_buckets(/*return_zero_tensors=*/true);
+  auto buckets = state.reducer->get_grad_buckets(/*return_zero_tensors=*/false);
   std::vector<GradFuture> reductions;
-  for (auto& bucket : buckets) reductions.push_back(state.reducer->run_comm_hook(bucket));
+  for (auto& bucket : buckets) {
+    auto zeros = zero_gradients(bucket);
+    bucket.setBuffer(zeros);
+    reductions.push_back(state.reducer->run_comm_hook(bucket));
+  }
   for (const auto& reduction : reductions) {
     reduction->waitAndThrow();
   }
@@ -186,9 +203,18 @@ int64_t State::divisor() const {
 
 void State::take_turn() {
   JoinTurns& turns = *join->turns;
-  if (turns.modules == 1) return;
-  const bool open =
-      turns.last && turns.last->reducer && !turns.last->static_graph && turns.last->announced == Announced::kReduced;
+  // Where this module's own backward came in part, check_last_backward says more.
+  const bool open = turns.last && turns.last->reducer && !turns.last->static_graph &&
+                    turns.last->announced == Announced::kReduced &&
+                    (turns.last != this || !turns.last->gradients_arrived);
+  if (open && turns.modules == 1) {
+    throw std::logic_error(
+        "join: a forward came on rank " + std::to_string(rank) +
+        " while the backward of the one before was still to come. A rank that is out of data answers a forward "
+        "together "
+        "with its backward, so every step must run so: evaluate after backward, call backward after each of several "
+        "forwards (all but the last within no_sync()), and do not leave out the backward of a batch");
+  }
   if (open || join->index != turns.next) {
     throw std::logic_error("join: the forward of module " + std::to_string(join->index + 1) + " of " +
                            std::to_string(turns.modules) +

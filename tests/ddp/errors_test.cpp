@@ -87,6 +87,20 @@ TEST(Errors, OptionsThatDoNotFit) {
               AllOf(HasSubstr("meta"), HasSubstr("late")));
   EXPECT_THAT(errors_of_ranks(1, [](Rank&) { auto net = DistributedDataParallel(Mlp()); })[0],
               HasSubstr("no default process group"));
+  EXPECT_THAT(
+      errors_of_ranks(
+          2,
+          [](Rank& rank) {
+            auto net = DistributedDataParallel(
+                Bag(),
+                Options().process_group(rank.group).mixed_precision(ddp::MixedPrecision().param_dtype(torch::kHalf)));
+          }),
+      Each(AllOf(HasSubstr("bag.weight has sparse ones"), HasSubstr("sparse(false)"))));
+  EXPECT_THAT(error_of([](Mlp& m) {
+                m->register_parameter("phase", torch::zeros({2}, torch::kComplexFloat));
+                return Options().mixed_precision(ddp::MixedPrecision().param_dtype(torch::kHalf));
+              }),
+              HasSubstr("phase is of type ComplexFloat"));
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 12
   EXPECT_THAT(errors_of_ranks(2,
                               [](Rank& rank) {

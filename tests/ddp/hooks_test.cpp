@@ -79,6 +79,25 @@ TEST(Hooks, ThatCompressStayCloseAndKeepReplicasEqual) {
   }
 }
 
+TEST(Hooks, ThatCompressSendSparseGradientsInFull) {
+  run_ranks(2, [](Rank& rank) {
+    for (const auto& hook : {ddp::fp16_compress_hook(rank.group), ddp::bf16_compress_hook(rank.group),
+                             ddp::fp16_compress_wrapper(ddp::allreduce_hook(rank.group)),
+                             ddp::bf16_compress_wrapper(ddp::allreduce_hook(rank.group))}) {
+      Bag hooked, plain;
+      fill_parameters(*hooked, 3);
+      fill_parameters(*plain, 3);
+      auto net = DistributedDataParallel(hooked, Options().process_group(rank.group));
+      net.register_comm_hook(hook);
+      auto exact = DistributedDataParallel(plain, Options().process_group(rank.group));
+      const auto x = random_tensor({4, 8}, rank.rank);
+      net(x).sum().backward();
+      exact(x).sum().backward();
+      EXPECT_TRUE(hooked->bag->weight.grad().to_dense().equal(plain->bag->weight.grad().to_dense())) << hook.name;
+    }
+  });
+}
+
 TEST(Hooks, NoopLeavesReplicasApart) {
   const auto trained = train([](const Rank&) { return ddp::noop_hook(); });
   EXPECT_FALSE(trained.last[0].equal(trained.last[1]));

@@ -257,6 +257,35 @@ TEST(Join, RefusesWhatItCannotAnswer) {
               Each(HasSubstr("left the join within its loop")));
 }
 
+TEST(Join, RefusesAForwardBeforeTheBackwardOfTheLast) {
+  EXPECT_THAT(errors_of_ranks(2,
+                              [](Rank& rank) {
+                                auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+                                net.join([&] { (net(batch_of(0, 0)).sum() + net(batch_of(0, 1)).sum()).backward(); });
+                              }),
+              Each(HasSubstr("while the backward of the one before was still to come")));
+}
+
+TEST(Join, TakesARankThatNeverHadASparseGradient) {
+  for (const auto& given : {Options(), Options().static_graph(true), Options().find_unused_parameters(true)}) {
+    run_ranks(2, [&](Rank& rank) {
+      Bag module;
+      fill_parameters(*module, 5);
+      auto options = given;
+      auto net = DistributedDataParallel(module, options.process_group(rank.group));
+      net.join([&] {
+        for (int step = 0; step < 3 * rank.rank; ++step) {
+          net.zero_grad();
+          net(batch_of(rank.rank, step)).square().mean().backward();
+        }
+      });
+      net.zero_grad();
+      net(batch_of(rank.rank, 9)).square().mean().backward();
+      expect_reduced(rank, *net);
+    });
+  }
+}
+
 TEST(Join, TakesSeveralModulesAndNone) {
   run_ranks(2, [](Rank& rank) {
     auto one = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
