@@ -372,8 +372,9 @@ void State::follow_regroup() {
 
 void State::agree_on_steps() {
   if (!steps_may_differ) return;
+  const int64_t untold = steps - told_steps;
   if (world_size > 1) steps = least_over_ranks(group, steps, device);
-  told_steps = steps;
+  told_steps = steps - untold;
   steps_may_differ = false;
 }
 

@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
-#include <algorithm>
 #include <stdexcept>
 
 #include "ddp/state.h"
@@ -12,23 +11,25 @@ namespace lockstep::ddp::detail {
 
 DelayedAllReduce::DelayedAllReduce(State& state)
     : hooked_(state.options.param_to_hook_all_reduce()), reduction_(std::make_shared<Reduction>()) {
+  auto& parameters = reduction_->parameters;
   int64_t elements = 0;
   std::vector<torch::Tensor> values;
   for (const auto& [name, parameter] : state.options.delay_all_reduce_named_params()) {
-    parameters_.push_back(parameter);
+    parameters.push_back(parameter);
     values.push_back(parameter.detach());
     elements += parameter.numel();
-    if (parameter.scalar_type() != parameters_[0].scalar_type() || parameter.device() != parameters_[0].device()) {
+    if (parameter.scalar_type() != parameters[0].scalar_type() || parameter.device() != parameters[0].device()) {
       throw std::invalid_argument("delay_all_reduce_named_params: " + name +
                                   " differs in type or device from the first one");
     }
   }
   const torch::NoGradGuard no_grad;
-  reduction_->buffer = torch::zeros({elements}, parameters_[0].options().requires_grad(false));
+  reduction_->buffer = torch::zeros({elements}, parameters[0].options().requires_grad(false));
   int64_t offset = 0;
-  for (const auto& parameter : parameters_) {
+  for (const auto& parameter : parameters) {
     // Detached: a gradient that is a view could not be detached in place by an optimizer's zero_grad.
-    views_.push_back(reduction_->buffer.narrow(0, offset, parameter.numel()).view(parameter.sizes()).detach());
+    reduction_->views.push_back(
+        reduction_->buffer.narrow(0, offset, parameter.numel()).view(parameter.sizes()).detach());
     offset += parameter.numel();
   }
   if (state.options.init_sync() && state.world_size > 1) {
@@ -59,10 +60,21 @@ void DelayedAllReduce::hook_accumulator() {
 void DelayedAllReduce::Reduction::start() {
   if (!reduces || group->getSize() == 1) return;
   const torch::NoGradGuard no_grad;
+  gather_gradients();
   buffer.div_(group->getSize());
   std::vector<torch::Tensor> tensors{buffer};
   const auto work = group->allreduce(tensors);
   torch::autograd::Engine::get_default_engine().queue_callback([work] { work->wait(); });
+}
+
+// Gradients that were set to none after forward came anew, in memory of their own.
+void DelayedAllReduce::Reduction::gather_gradients() {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    auto& gradient = parameters[i].mutable_grad();
+    if (gradient.defined() && gradient.is_alias_of(buffer)) continue;
+    gradient.defined() ? views[i].copy_(gradient) : views[i].zero_();
+    gradient = views[i];
+  }
 }
 
 void DelayedAllReduce::after_forward(const c10::intrusive_ptr<c10d::ProcessGroup>& group, bool reduces) {
@@ -70,15 +82,7 @@ void DelayedAllReduce::after_forward(const c10::intrusive_ptr<c10d::ProcessGroup
   reduction_->group = group;
   reduction_->reduces = reduces;
   const torch::NoGradGuard no_grad;
-  const bool none =
-      std::none_of(parameters_.begin(), parameters_.end(), [](const auto& p) { return p.grad().defined(); });
-  if (none) reduction_->buffer.zero_();
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    auto& gradient = parameters_[i].mutable_grad();
-    if (gradient.defined()) continue;
-    gradient = views_[i];
-    if (!none) gradient.zero_();
-  }
+  reduction_->gather_gradients();
 }
 
 void DelayedAllReduce::reset() { reduction_->reduces = false; }

@@ -26,14 +26,16 @@ class DelayedAllReduce {
   // What the autograd hook needs. It may outlive the wrapper, within a backward.
   struct Reduction {
     c10::intrusive_ptr<c10d::ProcessGroup> group;
+    std::vector<torch::Tensor> parameters;
     torch::Tensor buffer;
+    std::vector<torch::Tensor> views;  // of the buffer, one a parameter
     bool reduces = false;
     void start();
+    /// Makes gradients views into the buffer that are none yet.
+    void gather_gradients();
   };
   void hook_accumulator();
 
-  std::vector<torch::Tensor> parameters_;
-  std::vector<torch::Tensor> views_;  // of the buffer, one a parameter
   torch::Tensor hooked_;
   Accumulator accumulator_;  // of hooked_, in the graph of the last forward; null before the first
   uintptr_t hook_ = 0;

@@ -3,7 +3,7 @@
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/default_comm_hooks.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -17,10 +17,6 @@
 #include "ddp/comm_hook.h"
 #include "ddp/options.h"
 #include "ddp/tensor_tree.h"
-
-namespace c10d {
-class Reducer;
-}  // namespace c10d
 
 namespace lockstep::ddp {
 
@@ -102,8 +98,8 @@ class DistributedModule {
   /// Names of the parameters that are reduced, by their index in the Reducer.
   const std::vector<std::string>& reduced_parameter_names() const;
   /// Synchronised forwards so far: the number of the step that is under way or was last. After reset(), or when the ranks were
-  /// connected anew, all go on with the smallest count of any from their next synchronised forward on: a step that failed on some
-  /// ranks is not counted.
+  /// connected anew, all go on with the smallest count of any from the end of their next synchronised backward on: a step that
+  /// failed on some ranks is not counted.
   int64_t steps() const;
   /// For tools that run steps and take them back: the count is `steps` again. Local.
   void set_steps(int64_t steps) const;

@@ -72,7 +72,7 @@ void State::before_forward() {
   if (low_precision) low_precision->check_not_exchanged();
   const bool grad = torch::GradMode::is_enabled();
   if (grad) keep_accumulators();
-  if (grad && require_backward_grad_sync) agree_on_steps();
+  if (!reducer && grad && require_backward_grad_sync) agree_on_steps();  // the end of such a backward is not seen
   if (reducer && grad && require_backward_grad_sync) {
     check_last_backward();
     // The end of a static graph's backward, where every gradient came within another one, has not been seen.
@@ -287,6 +287,7 @@ void State::reduction_ended() {
   // With a static graph backward may nest, and which one is the outermost is not always to be seen.
   if (!static_graph) announced = Announced::kNothing;
   gradients_arrived = false;
+  agree_on_steps();  // here, where every rank comes: a forward may be one rank's alone
   if (bucket_views() && options.lazy_bucket_allocation()) hand_out_detached_views();
   tell_step_listeners();
 }

@@ -362,6 +362,31 @@ TEST(DelayedAllReduce, ReducesTheNamedParametersWithTheHookedOne) {
   }
 }
 
+TEST(DelayedAllReduce, ReducesGradientsThatWereClearedAfterForward) {
+  for (const bool to_none : {true, false}) {
+    run_ranks(2, [&](Rank& rank) {
+      Mlp module;
+      fill_parameters(*module, 8);
+      const ddp::NamedParameters delayed{{"fc3.weight", module->fc3->weight}, {"fc3.bias", module->fc3->bias}};
+      auto net = DistributedDataParallel(module, Options()
+                                                     .process_group(rank.group)
+                                                     .delay_all_reduce_named_params(delayed)
+                                                     .param_to_hook_all_reduce(module->fc1->weight));
+      torch::optim::SGD optimizer(net.parameters(), 0.05);
+      for (int step = 0; step < 3; ++step) {
+        Mlp alone;
+        fill_parameters(*alone, 8);
+        for (int each = 0; each < 2; ++each)
+          (alone(random_tensor({4, 8}, 100 * step + each)).square().mean() / 2).backward();
+        const auto loss = net(input_of(rank, step)).square().mean();
+        optimizer.zero_grad(to_none);
+        loss.backward();
+        EXPECT_LT(max_difference(flat_gradients(*module), flat_gradients(*alone)), 1e-6) << "step " << step;
+      }
+    });
+  }
+}
+
 TEST(DelayedAllReduce, GoesOnAfterLoadingAndWithAnotherGroup) {
   run_ranks(3, [](Rank& rank) {
     Mlp module;
