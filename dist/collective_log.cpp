@@ -154,6 +154,7 @@ uint32_t CollectiveLog::add_group(const std::string& name, const std::vector<int
     group.sent[i] = 0;
     group.received[i] = 0;
   }
+  group.received_from_any = 0;
   for (uint32_t i = 0; i < kSignatureCapacity; ++i) mapping_.signature(slot, i).seq = 0;
   group.last_entered = first_seq;
   group.mismatch_seq = 0;
@@ -190,6 +191,8 @@ uint64_t CollectiveLog::begin(uint32_t group, int64_t seq, const EntryFields& fi
   entry.reduce_op = fields.reduce_op;
   entry.dimensions = static_cast<uint8_t>(std::min<size_t>(fields.dimensions, 255));
   entry.flags = fields.flags;
+  entry.tag = fields.tag;
+  entry.tag_seq = fields.tag_seq;
   entry.thread = this_thread();
   entry.word_count = 0;
   if (fields.words) {
@@ -246,6 +249,8 @@ std::optional<CollectiveRecord> CollectiveLogReader::record(uint64_t number) con
   record.shape.assign(entry.shape, entry.shape + std::min<size_t>(entry.dimensions, kShapeCapacity));
   record.tensor_count = entry.tensor_count;
   record.root = entry.root;
+  record.tag = entry.tag;
+  record.tag_seq = entry.tag_seq;
   record.bytes = entry.bytes;
   record.call_site = entry.call_site;
   record.cell = entry.cell;
@@ -318,6 +323,7 @@ std::vector<LoggedGroup> CollectiveLogReader::groups() const {
     view.ranks.assign(group.ranks, group.ranks + known);
     view.member = group.group_rank >= 0;
     view.entered = group.last_entered;
+    view.received_from_any = group.received_from_any;
     for (int64_t k = 0; k < known; ++k) {
       if (const int64_t sent = group.sent[k]) view.sent[group.ranks[k]] = sent;
       if (const int64_t received = group.received[k]) view.received[group.ranks[k]] = received;

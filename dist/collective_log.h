@@ -58,6 +58,8 @@ struct EntryFields {
   int64_t bytes = 0;
   const int64_t* shape = nullptr;
   size_t dimensions = 0;
+  int tag = 0;
+  int64_t tag_seq = 0;
   uint64_t signature = 0;
   uint64_t call_site = 0;
   const std::vector<int64_t>* words = nullptr;
@@ -99,6 +101,7 @@ struct LoggedGroup {
   bool member = false;  // this rank is in it
   int64_t entered = 0;  // number of the last collective
   std::map<int, int64_t> sent, received;  // point to point: peer → how many sends to it, receives from it were begun
+  int64_t received_from_any = 0;  // recv without a source that were begun
 };
 
 /// Reads a log, its own or another rank's, without stopping the writer.

@@ -1,5 +1,5 @@
 // The collective log in memory: one file (or anonymous memory) per rank, written by that rank, read by any thread and any
-// process of the same user at any time, also after the rank was killed. Layout version 1; docs/dist.md describes it in prose.
+// process of the same user at any time, also after the rank was killed. Layout version 2; docs/dist.md describes it in prose.
 //
 // Regions, in order: Header, groups, signatures (kSignatureCapacity per group), entries (a ring), words (a ring), code ranges.
 // All numbers are of the machine's byte order. Plain C layout; fields that change while others read are atomics.
@@ -14,7 +14,7 @@
 namespace lockstep::dist::log_layout {
 
 inline constexpr char kMagic[8] = {'L', 'S', 'C', 'O', 'L', 'L', 'O', 'G'};
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 inline constexpr uint32_t kGroupCapacity = 256;
 inline constexpr uint32_t kSignatureCapacity = 128;  // per group
 inline constexpr uint32_t kEntryCapacity = 4096;
@@ -59,6 +59,7 @@ struct Group {
   Atomic<int64_t> mismatch_seq;  // where this rank saw a mismatch, in generation mismatch_generation; 0: nowhere
   Atomic<int64_t> mismatch_generation;
   Atomic<uint32_t> sent[kRanksPerGroup], received[kRanksPerGroup];  // point to point, by group rank of the peer
+  Atomic<uint32_t> received_from_any;  // recv without a source
   int32_t ranks[kRanksPerGroup];  // of the default group
 };
 
@@ -71,7 +72,7 @@ struct Signature {
   uint32_t reserved;
 };
 
-// kThroughC10d: not called through dist::, but by c10d itself (a Reducer) or by who uses c10d.
+// kAsync: the call returned at once. kThroughC10d: not called through dist::, but by c10d itself (a Reducer) or by who uses c10d.
 enum EntryFlags : uint8_t { kPointToPoint = 1, kAsync = 2, kThroughC10d = 4 };
 enum class EntryState : uint8_t { entered = 0, done = 1, failed = 2 };
 
@@ -90,7 +91,9 @@ struct Entry {
   int32_t tensor_count;
   uint8_t op, dtype, reduce_op,
       dimensions;  // dtype: value of c10::ScalarType, 255: none; reduce_op: of c10d::ReduceOp, 255
-  uint8_t flags, reserved[7];
+  uint8_t flags, reserved[3];
+  int32_t tag;  // of send and recv
+  int64_t tag_seq;  // number of this send or recv among those of its group with that peer and tag; 0: not counted
   uint64_t word_begin;  // all_to_all: the split sizes, inputs then outputs, in the ring of words
   uint32_t word_count;
   int32_t thread;  // the kernel's number of the thread that called

@@ -27,7 +27,13 @@ constexpr const char* kOps[] = {"all_reduce",
                                 "all_gather_into_tensor_coalesced",
                                 "reduce_scatter_tensor_coalesced",
                                 "all_reduce_sparse",
-                                "coalesced"};
+                                "coalesced",
+                                "all_gather_object",
+                                "gather_object",
+                                "broadcast_object_list",
+                                "scatter_object_list",
+                                "send_object_list",
+                                "recv_object_list"};
 
 // In the order of c10::ScalarType (a test compares the two).
 constexpr const char* kDtypes[] = {"uint8",           "int8",

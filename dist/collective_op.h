@@ -28,6 +28,12 @@ enum class CollectiveOp : uint8_t {
   reduce_scatter_tensor_coalesced,
   all_reduce_sparse,
   coalesced,
+  all_gather_object,
+  gather_object,
+  broadcast_object_list,
+  scatter_object_list,
+  send_object_list,
+  recv_object_list,
 };
 
 const char* op_name(CollectiveOp op);

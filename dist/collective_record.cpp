@@ -12,11 +12,15 @@ std::string describe(const CollectiveRecord& record) {
   if (record.tensor_count > 1) text += fmt::format(" and {} more", record.tensor_count - 1);
   if (!record.reduce_op.empty()) text += " " + record.reduce_op;
   if (record.root >= 0) {
-    const char* word = record.op == "recv" ? "from" : record.point_to_point ? "to" : "root";
+    const char* word = is_recv(record) ? "from" : record.point_to_point ? "to" : "root";
     text += fmt::format(" {} {}", word, record.root);
   }
+  if (record.point_to_point && record.tag != 0) text += fmt::format(" tag {}", record.tag);
   return text;
 }
+
+bool is_send(const CollectiveRecord& record) { return record.point_to_point && record.op.starts_with("send"); }
+bool is_recv(const CollectiveRecord& record) { return record.point_to_point && record.op.starts_with("recv"); }
 
 bool fit_together(const CollectiveRecord& a, const CollectiveRecord& b) {
   if (a.op != b.op || a.dtype != b.dtype || a.root != b.root || a.reduce_op != b.reduce_op) return false;

@@ -19,6 +19,8 @@ struct CollectiveRecord {
   std::vector<int64_t> shape;  // of the first tensor, at most eight dimensions
   int tensor_count = 0;
   int root = -1;          // rank of the default group; -1: the operation has none
+  int tag = 0;            // of send and recv
+  int64_t tag_seq = 0;    // number among the sends to (recvs from) that peer with that tag; 0: not counted
   std::string reduce_op;  // "SUM"; empty: the operation has none
   int64_t bytes = 0;      // of this rank's input
   uint64_t call_site = 0;  // return address in the user's code; 0 where unknown
@@ -38,6 +40,10 @@ struct CollectiveRecord {
 
 /// "all_reduce float32 [1000] SUM", as errors and tables name it.
 std::string describe(const CollectiveRecord& record);
+
+/// What is sent to, or received from, one rank, tensors or objects.
+bool is_send(const CollectiveRecord& record);
+bool is_recv(const CollectiveRecord& record);
 
 /// Whether two ranks may call these at the same place of a group.
 bool fit_together(const CollectiveRecord& a, const CollectiveRecord& b);

@@ -2,8 +2,9 @@
 // torch.distributed. In a cell this is `dist::`; a plain program says lockstep::dist.
 //
 // `group`: an empty Group is the default group. Ranks in arguments (`src`, `dst`) are ranks of the default group, as in
-// torch.distributed. Everything here is collective over the group (every rank of it must make the same calls in the
-// same order), except where a comment says local. Tensors are changed in place; they must be defined and contiguous.
+// torch.distributed; dist::group_src(r) and dist::group_dst(r) are ranks of `group`. Everything here is collective over the group
+// (every rank of it must make the same calls in the same order), except where a comment says local. Tensors are changed in place;
+// they must be defined and dense (all_reduce takes sparse ones, too). Those that are not contiguous are copied there and back.
 //
 // With async_op = true a call returns at once and the tensors must not be touched before wait(). Without it, the call
 // returns when this rank's part is done, and the Work it returns is complete.
@@ -13,9 +14,9 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include <torch/csrc/distributed/c10d/debug.h>
 #include <chrono>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -25,35 +26,25 @@
 #include <vector>
 
 #include "dist/errors.h"
+#include "dist/objects.h"
+#include "dist/rank_argument.h"
+#include "dist/work.h"
 
 namespace lockstep::dist {
 
-using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 using Store = c10::intrusive_ptr<c10d::Store>;
-using ReduceOp = c10d::ReduceOp;  // SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR
 
-inline constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(30);
-
-/// A collective in flight, or one that is done. Cheap to copy. Letting go of it does not cancel anything.
-class Work {
- public:
-  Work() = default;
-  Work(c10::intrusive_ptr<c10d::Work> work, std::string label) : work_(std::move(work)), label_(std::move(label)) {}
-
-  /// Returns when the result is in the tensors; throws what went wrong. `timeout` zero: the group's.
-  bool wait(std::chrono::milliseconds timeout = std::chrono::milliseconds::zero()) const;
-  /// Whether wait() would return (or throw) at once.
-  bool is_completed() const;
-  /// The rank (of the default group) that a recv without a source got its data from.
-  int source_rank() const;
-  const c10::intrusive_ptr<c10d::Work>& handle() const { return work_; }
-  c10d::Work* operator->() const { return work_.get(); }
-  friend std::ostream& operator<<(std::ostream& out, const Work& work);
+/// SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR. PREMUL_SUM has a factor, so that its name alone is an ArgumentError:
+/// c10d::makeNCCLPreMulSum(factor) makes it, for the backend nccl.
+struct ReduceOp : c10d::ReduceOp {
+  ReduceOp(RedOpType op = SUM) : c10d::ReduceOp(checked(op)) {}
+  ReduceOp(const c10d::ReduceOp& op) : c10d::ReduceOp(op) {}
 
  private:
-  c10::intrusive_ptr<c10d::Work> work_;
-  std::string label_;  // "all_reduce"
+  static RedOpType checked(RedOpType op);
 };
+
+inline constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(30);
 
 // ---- groups ------------------------------------------------------------------------------------------------------
 
@@ -85,17 +76,53 @@ void destroy_process_group(const Group& group = {});
 Group new_group(std::vector<int> ranks = {}, std::chrono::milliseconds timeout = kDefaultTimeout,
                 const std::string& backend = "");
 
+/// Groups of `group_size` ranks each, in the order of the ranks of `group`, whose size it must divide: this rank's, which is outside
+/// of all where it is not in `group`, and all of them. Collective over all ranks of the default group.
+std::pair<Group, std::vector<Group>> new_subgroups(int group_size, const Group& group = {},
+                                                   std::chrono::milliseconds timeout = kDefaultTimeout,
+                                                   const std::string& backend = "");
+/// A group for each list of ranks of the default group; no rank in two of them. Collective over all ranks of the default group.
+std::pair<Group, std::vector<Group>> new_subgroups_by_enumeration(
+    const std::vector<std::vector<int>>& ranks_per_subgroup_list, std::chrono::milliseconds timeout = kDefaultTimeout,
+    const std::string& backend = "");
+/// A group for each list of ranks of `parent`, counted in it; no rank in two of them. Gives this rank's, which is outside of all
+/// where no list has it. Collective over all ranks of the default group, not of `parent` only.
+Group split_group(const Group& parent, const std::vector<std::vector<int>>& split_ranks,
+                  std::chrono::milliseconds timeout = kDefaultTimeout);
+
 // Local questions. get_rank and get_world_size are -1 for a group that this rank is not in.
 bool is_available();
 bool is_initialized();
 bool is_backend_available(const std::string& backend);
+bool is_gloo_available();
+bool is_nccl_available();
+bool is_mpi_available();
+bool is_ucc_available();
+bool is_xccl_available();
+/// Whether torchrun started this process.
+bool is_torchelastic_launched();
+/// "gloo" for "cpu", "nccl" for "cuda" and "cuda:0"; ArgumentError for devices that no backend here takes.
+std::string get_default_backend_for_device(const std::string& device);
 int get_rank(const Group& group = {});
 int get_world_size(const Group& group = {});
+/// The rank among those of this machine: LOCAL_RANK, `fallback_rank` where that is not set, or else by the ranks of the default group.
+/// Throws Error where there is none of them.
+int get_node_local_rank(std::optional<int> fallback_rank = std::nullopt);
 std::string get_backend(const Group& group = {});
+std::string get_backend_config(const Group& group = {});  // "cpu:gloo"
 std::string get_group_name(const Group& group = {});  // "default", "group_1"
 std::vector<int> get_process_group_ranks(const Group& group = {});
 int get_global_rank(const Group& group, int group_rank);
 int get_group_rank(const Group& group, int global_rank);
+/// Groups that this process knows, the default group included.
+int get_pg_count();
+/// Whether complex numbers can be reduced so: SUM, AVG, PREMUL_SUM.
+bool supports_complex(const c10d::ReduceOp& op);
+/// TORCH_DISTRIBUTED_DEBUG, which c10d's Reducer looks at.
+using DebugLevel = c10d::DebugLevel;  // Off, Info, Detail
+DebugLevel get_debug_level();
+void set_debug_level(DebugLevel level);
+void set_debug_level_from_env();
 /// The default group as an object that c10d (a Reducer, say) takes.
 Group default_group();
 
@@ -115,45 +142,66 @@ int64_t get_generation(const Group& group = {});
 
 // ---- collectives -------------------------------------------------------------------------------------------------
 
-/// `tensor` becomes the reduction over all ranks. AVG is the sum divided by the group's size (integers: towards zero).
+/// `tensor` becomes the reduction over all ranks. AVG is the sum divided by the group's size (integers: towards zero); SUM of bools is
+/// whether any is true. Gloo reduces uint8, int8, int32, int64, float16, bfloat16, float32, float64, bool, complex64 and complex128, and
+/// sums sparse float32, float64, int32 and int64.
 Work all_reduce(const at::Tensor& tensor, const ReduceOp& op = ReduceOp::SUM, const Group& group = {},
                 bool async_op = false);
 /// Rank `src`'s values on every rank.
-Work broadcast(const at::Tensor& tensor, int src, const Group& group = {}, bool async_op = false);
+Work broadcast(const at::Tensor& tensor, const Rank& src, const Group& group = {}, bool async_op = false);
 /// The reduction in `tensor` of rank `dst`; on other ranks its contents are undefined afterwards.
-Work reduce(const at::Tensor& tensor, int dst, const ReduceOp& op = ReduceOp::SUM, const Group& group = {},
+Work reduce(const at::Tensor& tensor, const Rank& dst, const ReduceOp& op = ReduceOp::SUM, const Group& group = {},
             bool async_op = false);
 
-/// tensor_list[i] becomes group rank i's `tensor`. Undefined elements of the list are allocated.
+/// tensor_list[i] becomes group rank i's `tensor`, whose dtype and shape it has. Undefined elements of the list are allocated.
 Work all_gather(std::vector<at::Tensor>& tensor_list, const at::Tensor& tensor, const Group& group = {},
                 bool async_op = false);
 /// The list, newly allocated.
 std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group = {});
-/// `output`: the tensors of all ranks one after the other, world size × the elements of `input`.
+/// `output`: the tensors of all ranks one after the other (`input` [5, 3]: [world size · 5, 3]) or stacked ([world size, 5, 3]); any shape
+/// with so many elements. An `input` without dimensions gives one element of each rank.
 Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, const Group& group = {},
                             bool async_op = false);
 
 /// `output` becomes the reduction of all ranks' input_list[this rank].
 Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& input_list,
                     const ReduceOp& op = ReduceOp::SUM, const Group& group = {}, bool async_op = false);
+/// `input`: what the ranks get one after the other, or stacked, as for all_gather_into_tensor.
 Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, const ReduceOp& op = ReduceOp::SUM,
                            const Group& group = {}, bool async_op = false);
 
 /// On `dst` gather_list[i] becomes group rank i's `tensor`; elsewhere the list must be empty.
-Work gather(const at::Tensor& tensor, std::vector<at::Tensor>& gather_list, int dst = 0, const Group& group = {},
-            bool async_op = false);
+Work gather(const at::Tensor& tensor, std::vector<at::Tensor>& gather_list, const Rank& dst = 0,
+            const Group& group = {}, bool async_op = false);
 /// The list on `dst`, newly allocated; empty elsewhere.
-std::vector<at::Tensor> gather(const at::Tensor& tensor, int dst = 0, const Group& group = {});
+std::vector<at::Tensor> gather(const at::Tensor& tensor, const Rank& dst = 0, const Group& group = {});
 /// `tensor` becomes scatter_list[group rank] of rank `src`; elsewhere the list must be empty.
-Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& scatter_list = {}, int src = 0,
+Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& scatter_list = {}, const Rank& src = 0,
              const Group& group = {}, bool async_op = false);
 
 /// output_list[i] becomes group rank i's input_list[this rank]. Sizes may differ, pairwise equal.
 Work all_to_all(const std::vector<at::Tensor>& output_list, const std::vector<at::Tensor>& input_list,
                 const Group& group = {}, bool async_op = false);
-/// Splits along dimension 0; empty split sizes: even parts.
+/// Splits along dimension 0; empty split sizes: even parts. `output` may be `input`.
 Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, std::vector<int64_t> output_split_sizes = {},
                        std::vector<int64_t> input_split_sizes = {}, const Group& group = {}, bool async_op = false);
+
+// Several tensors of one dtype in one operation: one message where there would be many.
+
+/// all_reduce of each.
+Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const ReduceOp& op = ReduceOp::SUM,
+                          const Group& group = {}, bool async_op = false);
+/// output_tensor_lists[r][i] becomes group rank r's input_tensor_list[i], whose shape it has.
+Work all_gather_coalesced(const std::vector<std::vector<at::Tensor>>& output_tensor_lists,
+                          const std::vector<at::Tensor>& input_tensor_list, const Group& group = {},
+                          bool async_op = false);
+/// all_gather_into_tensor of each.
+Work all_gather_into_tensor_coalesced(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                                      const Group& group = {}, bool async_op = false);
+/// reduce_scatter_tensor of each.
+Work reduce_scatter_tensor_coalesced(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                                     const ReduceOp& op = ReduceOp::SUM, const Group& group = {},
+                                     bool async_op = false);
 
 Work barrier(const Group& group = {}, bool async_op = false);
 /// A barrier that throws within `timeout`, naming the ranks that did not come. Gloo only.
@@ -162,57 +210,30 @@ void monitored_barrier(const Group& group = {}, std::chrono::milliseconds timeou
 
 // ---- point to point: collective over the two ranks only ----------------------------------------------------------
 
-void send(const at::Tensor& tensor, int dst, const Group& group = {}, int tag = 0);
-/// Returns the sender's rank. Without `src`: from any rank.
-int recv(const at::Tensor& tensor, std::optional<int> src = std::nullopt, const Group& group = {}, int tag = 0);
-Work isend(const at::Tensor& tensor, int dst, const Group& group = {}, int tag = 0);
-Work irecv(const at::Tensor& tensor, std::optional<int> src = std::nullopt, const Group& group = {}, int tag = 0);
+// A message goes to the recv of the same tag (from 0), in the order of the calls. The log has the tag.
+void send(const at::Tensor& tensor, const Rank& dst, const Group& group = {}, int tag = 0);
+/// Returns the sender's rank of the default group. Without `src`: from any rank.
+int recv(const at::Tensor& tensor, const std::optional<Rank>& src = std::nullopt, const Group& group = {}, int tag = 0);
+Work isend(const at::Tensor& tensor, const Rank& dst, const Group& group = {}, int tag = 0);
+Work irecv(const at::Tensor& tensor, const std::optional<Rank>& src = std::nullopt, const Group& group = {},
+           int tag = 0);
 
-// ---- values that are no tensors: anything nlohmann::json can hold ------------------------------------------------
+/// One of the operations of batch_isend_irecv: P2POp(dist::isend, tensor, 1), P2POp(dist::irecv, tensor, dist::group_peer(0), group).
+struct P2POp {
+  using Send = decltype(&isend);
+  using Receive = decltype(&irecv);
+  P2POp(Send op, at::Tensor tensor, Rank peer, Group group = {}, int tag = 0)
+      : sends(op != nullptr), tensor(std::move(tensor)), peer(peer), group(std::move(group)), tag(tag) {}
+  P2POp(Receive, at::Tensor tensor, std::optional<Rank> peer, Group group = {}, int tag = 0)
+      : sends(false), tensor(std::move(tensor)), peer(peer), group(std::move(group)), tag(tag) {}
 
-namespace detail {
-std::vector<std::vector<uint8_t>> all_gather_bytes(const std::vector<uint8_t>& bytes, const Group& group);
-std::vector<std::vector<uint8_t>> gather_bytes(const std::vector<uint8_t>& bytes, int dst, const Group& group);
-std::vector<uint8_t> broadcast_bytes(const std::vector<uint8_t>& bytes, int src, const Group& group);
-void check_object_list(const char* function, size_t size, size_t expected);
-
-template <typename T>
-std::vector<uint8_t> to_bytes(const T& value) {
-  return nlohmann::json::to_cbor(nlohmann::json(value));  // binary: every double comes back as it was, NaN too
-}
-template <typename T>
-T from_bytes(const std::vector<uint8_t>& bytes) {
-  return nlohmann::json::from_cbor(bytes).template get<T>();
-}
-}  // namespace detail
-
-/// The values of all ranks, by group rank.
-template <typename T>
-std::vector<T> all_gather_object(const T& object, const Group& group = {}) {
-  std::vector<T> list;
-  for (const auto& bytes : detail::all_gather_bytes(detail::to_bytes(object), group))
-    list.push_back(detail::from_bytes<T>(bytes));
-  return list;
-}
-template <typename T>
-void all_gather_object(std::vector<T>& object_list, const T& object, const Group& group = {}) {
-  detail::check_object_list("all_gather_object", object_list.size(), static_cast<size_t>(get_world_size(group)));
-  object_list = all_gather_object(object, group);
-}
-/// The values of all ranks on `dst`; empty elsewhere.
-template <typename T>
-std::vector<T> gather_object(const T& object, int dst = 0, const Group& group = {}) {
-  std::vector<T> list;
-  for (const auto& bytes : detail::gather_bytes(detail::to_bytes(object), dst, group))
-    list.push_back(detail::from_bytes<T>(bytes));
-  return list;
-}
-/// Every rank's list becomes rank `src`'s.
-template <typename T>
-void broadcast_object_list(std::vector<T>& object_list, int src = 0, const Group& group = {}) {
-  auto list = detail::from_bytes<std::vector<T>>(detail::broadcast_bytes(detail::to_bytes(object_list), src, group));
-  detail::check_object_list("broadcast_object_list", object_list.size(), list.size());
-  object_list = std::move(list);
-}
+  bool sends;
+  at::Tensor tensor;
+  std::optional<Rank> peer;  // empty: from any rank
+  Group group;
+  int tag;
+};
+/// Begins all of them, of one group, in the order of the list; one work for each. Every argument is checked before the first begins.
+std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& p2p_op_list);
 
 }  // namespace lockstep::dist

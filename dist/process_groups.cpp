@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
 
 #include "dist/arguments.h"
 #include "dist/backend_factory.h"
@@ -51,12 +54,55 @@ void destroy_process_group(const Group& group) {
 
 Group new_group(std::vector<int> ranks, std::chrono::milliseconds timeout, const std::string& backend) {
   const auto site = reinterpret_cast<uint64_t>(__builtin_return_address(0));
+  check_limit("new_group", "timeout", timeout);
   return require_context("new_group")->new_group(std::move(ranks), timeout, backend, site);
 }
 
 bool is_available() { return true; }
 bool is_initialized() { return current_context() != nullptr; }
 bool is_backend_available(const std::string& backend) { return has_backend(backend); }
+bool is_gloo_available() { return has_backend("gloo"); }
+bool is_nccl_available() { return has_backend("nccl"); }
+bool is_mpi_available() { return has_backend("mpi"); }
+bool is_ucc_available() { return has_backend("ucc"); }
+bool is_xccl_available() { return has_backend("xccl"); }
+bool is_torchelastic_launched() { return std::getenv("TORCHELASTIC_RUN_ID") != nullptr; }
+
+std::string get_default_backend_for_device(const std::string& device) {
+  const c10::DeviceType type = c10::Device(device).type();
+  for (const char* name : {"gloo", "nccl"})
+    if (has_backend(name) && find_backend(name).device == type) return name;
+  throw ArgumentError(fmt::format("dist::get_default_backend_for_device: no backend here takes tensors on {}", device));
+}
+
+int get_node_local_rank(std::optional<int> fallback_rank) {
+  if (const char* text = std::getenv("LOCAL_RANK"); text && *text) {
+    int rank = -1;
+    const auto [end, error] = std::from_chars(text, text + std::strlen(text), rank);
+    if (error != std::errc() || *end != 0 || rank < 0)
+      throw ArgumentError(fmt::format("LOCAL_RANK is '{}'; it must be a whole number from 0", text));
+    return rank;
+  }
+  if (fallback_rank) return *fallback_rank;
+  const auto context = current_context();
+  if (!context)
+    throw Error(
+        "dist::get_node_local_rank: LOCAL_RANK is not set, and there is no process group. A launcher sets it; else "
+        "give "
+        "a fallback: get_node_local_rank(0)");
+  int before = 0;
+  for (const auto& [rank, peer] : context->peers())
+    if (peer.same_machine && rank < context->rank()) ++before;
+  return before;
+}
+
+int get_pg_count() { return require_context("get_pg_count")->group_count(); }
+
+bool supports_complex(const c10d::ReduceOp& op) { return c10d::isComplexViewAsRealAllowed(op); }
+
+DebugLevel get_debug_level() { return c10d::debug_level(); }
+void set_debug_level(DebugLevel level) { c10d::setDebugLevel(level); }
+void set_debug_level_from_env() { c10d::setDebugLevelFromEnvironment(); }
 
 int get_rank(const Group& group) { return require_context("get_rank")->find(group).group->identity().group_rank; }
 
@@ -67,6 +113,11 @@ int get_world_size(const Group& group) {
 
 std::string get_backend(const Group& group) {
   return require_context("get_backend")->find(group).group->identity().backend;
+}
+
+std::string get_backend_config(const Group& group) {
+  const std::string backend = get_backend(group);
+  return c10::DeviceTypeName(find_backend(backend).device, /*lower_case=*/true) + ":" + backend;
 }
 
 std::string get_group_name(const Group& group) {

@@ -13,6 +13,8 @@
 
 namespace lockstep::dist {
 
+enum class Use;
+
 class WatchedBackend : public c10d::Backend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -28,6 +30,13 @@ class WatchedBackend : public c10d::Backend {
 
   /// dist::new_group as a collective of the log: compared with what the peers call, nothing is sent.
   Entered enter_new_group(const std::vector<int64_t>& ranks, uint64_t call_site);
+
+  /// Several operations of the transport that are one collective to the caller, the log and the other ranks. `steps` runs on the
+  /// calling thread and waits for each; what it throws is taken for the transport's. `bytes`: that this rank gives.
+  using Steps = std::function<void(c10d::Backend& transport)>;
+  void run_steps(CollectiveOp op, int group_root, int64_t bytes, const Steps& steps);
+  /// The same between two ranks; `peer` -1: any.
+  void run_steps_with(CollectiveOp op, int peer, int64_t bytes, const Steps& steps);
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -126,15 +135,19 @@ class WatchedBackend : public c10d::Backend {
 #endif
 
  private:
-  struct Call;  // what is logged and compared
+  struct Call;  // what is logged and compared, and the tensors of the transport
 
   c10::intrusive_ptr<c10d::Backend> transport() const;
   template <typename Issue>
-  WorkPtr run(Call& call, c10d::OpType type, bool async, Issue&& issue, std::function<void()> finally = {});
+  WorkPtr run(Call& call, c10d::OpType type, bool async, Issue&& issue);
   template <typename Issue>
-  WorkPtr run_point_to_point(Call& call, c10d::OpType type, int peer, Issue&& issue);
-  /// AVG on a transport without it: SUM now, and a division at the end. Changes `op`.
-  std::function<void()> average(c10d::ReduceOp& op, const Tensors& results) const;
+  WorkPtr run_point_to_point(Call& call, c10d::OpType type, int peer, int tag, Issue&& issue);
+  WorkPtr all_gather_parts(Call& call, const Tensors& inputs, const TensorLists& outputs, bool async);
+  WorkPtr reduce_scatter_parts(Call& call, c10d::OpType type, const Tensors& outputs, const Tensors& inputs,
+                               const c10d::ReduceScatterOptions& options);
+  void run_entered(const Entered& entered, c10d::Backend& transport, const Steps& steps);
+  void check_message(const char* function, const Tensors& tensors, int peer, int tag, Use use) const;
+  bool on_gloo() const { return group_->identity().backend == "gloo"; }
   int global_root(int64_t group_root, const char* what) const;
 
   const std::shared_ptr<WatchedGroup> group_;

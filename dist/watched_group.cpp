@@ -18,6 +18,7 @@ namespace {
 // How long the rank that saw a mismatch waits for the others to come to the same place, so that everyone's message can name
 // all of them; and how long a rank whose connection closed looks for the death that closed it.
 constexpr auto kPatience = std::chrono::milliseconds(250);
+constexpr size_t kTagCapacity = 1 << 16;  // of which sends and receives are counted
 constexpr const char* kRebuild =
     "Collectives of this group need dist::regroup first (a session does it before the next cell)";
 
@@ -80,6 +81,8 @@ void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_
     slot_in_log().sent[i] = 0;
     slot_in_log().received[i] = 0;
   }
+  slot_in_log().received_from_any = 0;
+  tag_counts_.clear();
   std::lock_guard lock(mutex_);
   message_.clear();
   slot_in_log().state = GroupState::live;
@@ -155,13 +158,18 @@ Entered WatchedGroup::enter(const EntryFields& fields) {
   raise_mismatch(seq);
 }
 
-Entered WatchedGroup::enter_point_to_point(const EntryFields& fields, int peer_group_rank, bool sends) {
+Entered WatchedGroup::enter_point_to_point(EntryFields fields, int peer_group_rank, bool sends) {
   if (!live_.load(std::memory_order_acquire)) throw_unusable();
+  Group& group = slot_in_log();
   int64_t seq = 0;
-  if (peer_group_rank >= 0 && peer_group_rank < static_cast<int>(kRanksPerGroup)) {
-    Group& group = slot_in_log();
+  if (peer_group_rank < 0) {
+    group.received_from_any.fetch_add(1);
+  } else if (peer_group_rank < static_cast<int>(kRanksPerGroup)) {
     seq = (sends ? group.sent : group.received)[peer_group_rank].fetch_add(1) + 1;
   }
+  // A tag of its own for every message must not fill the memory.
+  const std::tuple key{peer_group_rank, sends, fields.tag};
+  if (tag_counts_.size() < kTagCapacity || tag_counts_.contains(key)) fields.tag_seq = ++tag_counts_[key];
   return {log_->begin(slot_, seq, fields), seq};
 }
 

@@ -7,11 +7,13 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "dist/backend_factory.h"
@@ -75,8 +77,8 @@ class WatchedGroup {
   /// Logs the collective and compares it with what the peers called. Throws when the group is unusable, and
   /// CollectiveMismatch.
   Entered enter(const EntryFields& fields);
-  /// The same for send (`sends`) and recv, which are counted per peer and not compared.
-  Entered enter_point_to_point(const EntryFields& fields, int peer_group_rank, bool sends);
+  /// The same for send (`sends`) and recv (peer -1: from any rank), which are counted per peer and tag and not compared.
+  Entered enter_point_to_point(EntryFields fields, int peer_group_rank, bool sends);
   void finish(const Entered& entered, log_layout::EntryState state) { log_->finish(entered.entry, state); }
 
   /// The transport threw `error` in that collective: shuts this rank's side of the group, so that nobody waits for it, and
@@ -124,6 +126,8 @@ class WatchedGroup {
   const bool check_;
   const uint32_t slot_;
   int64_t generation_ = 0;
+  std::map<std::tuple<int, bool, int>, int64_t>
+      tag_counts_;  // peer, sends, tag → how many, under the backend's order mutex
   std::vector<PeerInGroup> peers_;  // without this rank; changed between generations only
   std::atomic<bool> live_ = false, excluded_ = false;
   mutable std::mutex mutex_;  // connector_, message_

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "dist/completion.h"
 #include "dist/libtorch_version.h"
 #include "dist/watched_group.h"
 
@@ -14,19 +15,21 @@ namespace lockstep::dist {
 
 class WatchedWork : public c10d::Work {
  public:
-  /// `finally` (may be empty) runs once, after the transport is done and before anyone learns of it.
+  /// `finally` (may be empty) runs once, after the transport is done and before anyone learns of it. `results`: the caller's tensors.
   /// `reports`: the transport's future is asked to log the completion, also when nobody waits.
   WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c10d::OpType type,
-              c10::intrusive_ptr<c10d::Work> inner, std::function<void()> finally, bool reports);
+              c10::intrusive_ptr<c10d::Work> inner, std::function<void()> finally, std::vector<at::Tensor> results,
+              bool reports);
 
   const std::shared_ptr<WatchedGroup>& group() const { return group_; }
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   bool isCompleted() override;
-  bool isSuccess() const override { return inner_->isSuccess(); }
+  bool isSuccess() const override;
   std::exception_ptr exception() const override;
   int sourceRank() const override { return inner_->sourceRank(); }
-  std::vector<at::Tensor> result() override { return inner_->result(); }
+  /// Once it is done.
+  std::vector<at::Tensor> result() override;
   void synchronize() override;
   void blockCurrentStream() override { inner_->blockCurrentStream(); }
   void abort() override { inner_->abort(); }
@@ -44,6 +47,11 @@ class WatchedWork : public c10d::Work {
  private:
   void complete();
   [[noreturn]] void fail(std::exception_ptr error);
+  [[noreturn]] void not_done(std::chrono::milliseconds limit) const;
+  bool failed() const;
+  bool wait_point_to_point(std::chrono::milliseconds limit);
+  /// Null while somebody waits for the transport's work, or has.
+  std::shared_ptr<Completion> completion() const;
 
   const std::shared_ptr<WatchedGroup> group_;
   const Entered entered_;
@@ -51,8 +59,11 @@ class WatchedWork : public c10d::Work {
   const c10::intrusive_ptr<c10d::Work> inner_;
   std::function<void()> finally_;
   std::once_flag finally_once_;
+  const std::vector<at::Tensor> results_;
+  mutable std::mutex waiting_mutex_;  // held while somebody waits for a send or recv of the transport
+  mutable std::shared_ptr<Completion> completion_;
   std::atomic<bool> completed_ = false;
-  std::mutex failure_mutex_;
+  mutable std::mutex failure_mutex_;
   std::exception_ptr failure_;  // the first translation is everyone's
 };
 

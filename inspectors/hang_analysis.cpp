@@ -26,9 +26,8 @@ bool is_waiting(const HangPicture& picture, const RankPicture& rank) {
   for (const CollectiveRecord& record : rank.recent)
     if (record.cell == picture.cell && record.thread != 0 && record.thread != rank.main_thread) return false;
   if (rank.activity != Activity::unknown) return rank.activity == Activity::collective;
-  return std::any_of(rank.waits.begin(), rank.waits.end(), [&](const RankWait& wait) {
-    return !wait.call.async && !wait.call.point_to_point && wait.call.thread == rank.main_thread;
-  });
+  return std::any_of(rank.waits.begin(), rank.waits.end(),
+                     [&](const RankWait& wait) { return !wait.call.async && wait.call.thread == rank.main_thread; });
 }
 
 /// Ranks that wait in one collective.
@@ -145,6 +144,22 @@ ProvenHang gone_hang(const HangPicture& picture, const Meeting& meeting, const s
   return hang;
 }
 
+/// A send and a recv between the same two ranks that are to be one message, but for their tags.
+struct TagPair {
+  const RankWait* sent = nullptr;
+  const RankWait* received = nullptr;
+};
+TagPair tags_that_differ(const std::vector<const Meeting*>& meetings) {
+  for (const Meeting* sends : meetings)
+    for (const Meeting* receives : meetings) {
+      const CollectiveRecord &send = sends->wait->call, &recv = receives->wait->call;
+      if (dist::is_send(send) && dist::is_recv(recv) && send.group == recv.group && send.tag != recv.tag &&
+          send.root == receives->first->rank && recv.root == sends->first->rank)
+        return {sends->wait, receives->wait};
+    }
+  return {};
+}
+
 /// Ranks wait for one another, each in another collective.
 ProvenHang crossed_hang(const std::vector<const Meeting*>& meetings) {
   RankSet all;
@@ -167,6 +182,15 @@ ProvenHang crossed_hang(const std::vector<const Meeting*>& meetings) {
                                    (meeting->missing & all).words());
     hang.key += fmt::format("{}{} {} {}", hang.key.empty() ? "" : "; ", meeting->wait->call.group,
                             meeting->wait->call.seq, meeting->waiting.str());
+  }
+  const TagPair tags = tags_that_differ(meetings);
+  if (tags.sent) {
+    finding.kind = "tag";
+    finding.message += fmt::format(
+        ": the tags {} and {} do not match, so that the message is never received. A recv gets what was sent with its "
+        "tag only",
+        tags.sent->call.tag, tags.received->call.tag);
+    return hang;
   }
   finding.message += fmt::format(": none of them can go on. {}", kOneOrder);
   return hang;

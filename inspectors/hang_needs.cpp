@@ -25,6 +25,7 @@ Needs needs_of(const RankPicture& rank, const RankWait& wait) {
   if (call.point_to_point) return call.root < 0 ? Needs{others, true} : Needs{RankSet{call.root}};
   // Gloo does nothing for tensors without elements: no rank waits for another.
   if (call.bytes == 0 && call.tensor_count > 0) return {};
+  if (call.op == "gather_object") return {others};  // sizes go to all ranks first
   if (call.op == "new_group") {  // members meet; its shape names them, the first eight
     RankSet members;
     for (const int64_t each : call.shape)
@@ -34,7 +35,7 @@ Needs needs_of(const RankPicture& rank, const RankWait& wait) {
   const int first = group->ranks.empty() ? -1 : group->ranks.front();
   const int root = call.op == "monitored_barrier" ? first : call.root;
   if (root < 0) return {others};
-  const bool from_root = call.op == "broadcast" || call.op == "scatter";
+  const bool from_root = call.op.starts_with("broadcast") || call.op.starts_with("scatter");
   const bool both_ways = call.op == "monitored_barrier";
   if (rank.rank == root) return from_root ? Needs{} : Needs{others};
   return from_root || both_ways ? Needs{RankSet{root}} : Needs{};
@@ -57,6 +58,28 @@ bool broke(const RankPicture& peer, const CollectiveRecord& call) {
 }
 }  // namespace
 
+namespace {
+/// Whether `peer` has made the recv of a send, or the send of a recv, or may have made it.
+bool has_message(const RankPicture& rank, const CollectiveRecord& call, const RankPicture& peer,
+                 const LoggedGroup& group) {
+  const bool sends = dist::is_send(call);
+  if (sends && group.received_from_any > 0) return true;  // which may take any
+  const auto& counts = sends ? group.received : group.sent;
+  const auto count = counts.find(rank.rank);
+  if (count == counts.end()) return false;
+  if (call.tag_seq == 0) return count->second >= call.seq;
+  // By tag, in the newest records and in those that are in flight; the other side of a message that waits is one of them, or
+  // it has not been begun.
+  const auto is_other_side = [&](const CollectiveRecord& each) {
+    return each.group == call.group && each.root == rank.rank && each.tag == call.tag &&
+           (sends ? dist::is_recv(each) : dist::is_send(each)) && each.tag_seq >= call.tag_seq;
+  };
+  return std::any_of(peer.recent.begin(), peer.recent.end(), is_other_side) ||
+         std::any_of(peer.waits.begin(), peer.waits.end(),
+                     [&](const RankWait& wait) { return is_other_side(wait.call); });
+}
+}  // namespace
+
 bool has_come(const RankPicture& rank, const RankWait& wait, const RankPicture* peer) {
   if (!rank.has_log) return false;  // told so by the rank itself
   if (!peer) return true;
@@ -67,13 +90,7 @@ bool has_come(const RankPicture& rank, const RankWait& wait, const RankPicture* 
   const LoggedGroup* group = group_of(*peer, call.group);
   if (!group || !group->member) return false;  // it has destroyed it
   if (!call.point_to_point) return group->entered >= call.seq;
-  const auto takes_any = [&](const CollectiveRecord& each) {
-    return each.group == call.group && each.op == "recv" && each.root < 0;
-  };
-  if (call.op == "send" && std::any_of(peer->recent.begin(), peer->recent.end(), takes_any)) return true;
-  const auto& counts = call.op == "send" ? group->received : group->sent;
-  const auto count = counts.find(rank.rank);
-  return count != counts.end() && count->second >= call.seq;
+  return has_message(rank, call, *peer, *group);
 }
 
 RankSet missing_for(const HangPicture& picture, const RankPicture& rank, const RankWait& wait) {

@@ -33,7 +33,8 @@ std::string call_words(const RankWait& wait) {
   const dist::CollectiveRecord& call = wait.call;
   std::string text = fmt::format("{} #{}", call.op, call.seq);
   if (call.point_to_point && call.root >= 0)
-    text += fmt::format(" {} rank {}", call.op == "recv" ? "from" : "to", call.root);
+    text += fmt::format(" {} rank {}", dist::is_recv(call) ? "from" : "to", call.root);
+  if (call.point_to_point && call.tag != 0) text += fmt::format(" with tag {}", call.tag);
   if (call.group != "default" && !call.group.empty()) text += " of " + call.group;
   return text + in_brackets(wait.where);
 }

@@ -12,7 +12,7 @@ std::string plural(std::string words, size_t count);
 std::string said_of(const std::string& sentence, size_t count);
 /// " (cell 7, line 4)"; nothing for nothing.
 std::string in_brackets(const std::string& place);
-/// "all_reduce #12 of group_1 (cell 7, line 4)", "recv #1 from rank 2 (…)".
+/// "all_reduce #12 of group_1 (cell 7, line 4)", "recv #1 from rank 2 with tag 5 (…)".
 std::string call_words(const RankWait& wait);
 /// "12.3 s".
 std::string seconds_words(double seconds);

@@ -32,6 +32,67 @@ void expect_nothing(const MadeUp& ranks) {
   for (const auto& hang : analyse_hang(ranks.picture).proven) ADD_FAILURE() << hang.finding.message;
 }
 
+// ---- Messages and their tags -----------------------------------------------------------------------------------------
+
+TEST(Hang, TagsThatNeverMatch) {
+  MadeUp ranks(2);
+  ranks.enters(0, "send", {.root = 1, .tag = 1, .line = 3});
+  ranks.enters(1, "recv", {.root = 0, .tag = 2, .line = 5});
+  const Finding finding = only(ranks);
+  EXPECT_EQ(finding.kind, "tag");
+  EXPECT_EQ(finding.ranks, (RankSet{0, 1}));
+  EXPECT_EQ(
+      finding.message,
+      "rank 0 waits in send #1 to rank 1 with tag 1 (cell 7, line 3) for rank 1, and rank 1 waits in recv #1 from "
+      "rank 0 with tag 2 (cell 7, line 5) for rank 0: the tags 1 and 2 do not match, so that the message is never "
+      "received. A recv gets what was sent with its tag only");
+}
+
+TEST(Hang, TagsThatNeverMatchAfterManyThatDid) {
+  MadeUp ranks(2);
+  for (int tag = 0; tag < 20; ++tag) {
+    ranks.done(0, "send", {.root = 1, .tag = tag});
+    ranks.done(1, "recv", {.root = 0, .tag = tag});
+  }
+  ranks.enters(0, "send", {.root = 1, .tag = 5});
+  ranks.enters(1, "recv", {.root = 0, .tag = 6});
+  EXPECT_EQ(only(ranks).kind, "tag");
+}
+
+TEST(Hang, MessagesInAnotherOrderOfTagsAreNoHang) {
+  MadeUp ranks(2);
+  ranks.enters(0, "send", {.root = 1, .tag = 1, .async = true});
+  ranks.enters(0, "send", {.root = 1, .tag = 2});
+  ranks.done(1, "recv", {.root = 0, .tag = 2});
+  ranks.enters(1, "recv", {.root = 0, .tag = 1});
+  expect_nothing(ranks);
+}
+
+TEST(Hang, ARecvFromAnyRankMayTakeAnyMessage) {
+  MadeUp ranks(3);
+  ranks.enters(0, "send", {.root = 1, .tag = 4});
+  ranks.enters(1, "recv", {.tag = 4});
+  expect_nothing(ranks);
+}
+
+TEST(Hang, ListsOfObjectsAreMessages) {
+  MadeUp ranks(2);
+  ranks.enters(0, "send_object_list", {.root = 1});
+  ranks.finishes(1);
+  EXPECT_THAT(only(ranks).message, HasSubstr("rank 0 waits in send_object_list #1 to rank 1 (cell 7, line 4)"));
+}
+
+TEST(Hang, AGatherOfObjectsNeedsEveryRank) {
+  MadeUp ranks(3);
+  ranks.enters(1, "gather_object", {.root = 0});
+  ranks.enters(2, "gather_object", {.root = 0});
+  ranks.enters(0, "gather_object", {.root = 0});
+  ranks.at(2).waits.clear();
+  --ranks.group(2, "default").entered;
+  ranks.finishes(2);
+  EXPECT_EQ(only(ranks).reference_ranks, (RankSet{0, 1}));
+}
+
 // ---- A rank that has gone --------------------------------------------------------------------------------------------
 
 TEST(Hang, ARankThatFinishedIsWaitedForInVain) {

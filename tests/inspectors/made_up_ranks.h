@@ -1,7 +1,9 @@
 // Pictures of ranks that do not exist, for tests of what is said about them.
 #pragma once
 #include <algorithm>
+#include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -50,6 +52,7 @@ class MadeUp {
   struct Options {
     std::string group = "default";
     int root = -1;
+    int tag = 0;
     bool async = false;
     std::string reduce_op = "SUM";
     std::string dtype = "float32";
@@ -119,15 +122,18 @@ class MadeUp {
     dist::CollectiveRecord call;
     call.group = options.group;
     call.op = op;
-    call.point_to_point = op == "send" || op == "recv";
+    call.point_to_point = op.starts_with("send") || op.starts_with("recv");
     call.root = options.root;
-    if (call.point_to_point)
-      call.seq = call.root < 0 ? 0 : ++(op == "send" ? group.sent : group.received)[options.root];
-    else
-      call.seq = ++group.entered;
+    call.tag = options.tag;
+    if (call.point_to_point && call.root < 0) ++group.received_from_any;
+    if (call.point_to_point) {
+      call.tag_seq = ++tags_[{rank, op, call.root, call.tag}];
+      call.seq = call.root < 0 ? 0 : ++(op.starts_with("send") ? group.sent : group.received)[options.root];
+    }
+    if (!call.point_to_point) call.seq = ++group.entered;
     if (op == "new_group") {
       call.shape = options.shape;  // its ranks
-    } else if (op != "barrier") {
+    } else if (op != "barrier" && op.find("object") == std::string::npos) {
       call.dtype = options.dtype;
       call.shape = options.shape;
       call.tensor_count = 1;
@@ -148,6 +154,7 @@ class MadeUp {
   }
 
   int size_;
+  std::map<std::tuple<int, std::string, int, int>, int64_t> tags_;  // calls of a rank by operation, peer and tag
 };
 
 }  // namespace lockstep::inspect

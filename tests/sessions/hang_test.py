@@ -70,6 +70,39 @@ if (rank == 0) dist::recv(t, 1);
     check(finding["ranks"] == [1] and finding["kind"] == "finished", f"{finding}")
 
 
+def test_tags_that_never_match():
+    finding, _, statuses = finding_of("""auto t = torch::ones({2});
+for (int i = 0; i < 3; ++i) {
+  if (rank == 0) dist::send(t, 1, {}, i);
+  else dist::recv(t, 0, {}, i);
+}
+if (rank == 0) dist::send(t, 1, {}, 7);
+else dist::recv(t, 0, {}, 8);
+""", 2)
+    check(finding["kind"] == "tag" and finding["ranks"] == [0, 1], f"{finding}")
+    for part in ("send #4 to rank 1 with tag 7 (cell 1, line 6)", "recv #4 from rank 0 with tag 8 (cell 1, line 7)",
+                 "the tags 7 and 8 do not match"):
+        check(part in finding["message"], f"{finding['message']}")
+    check(statuses == ["aborted", "ok"], f"{statuses}")
+
+
+def test_objects_go_by_the_name_of_the_call():
+    finding, _, _ = finding_of("""auto values = dist::all_gather_object(rank);
+if (rank == 0) values = dist::all_gather_object(int(values.size()));
+""", 2)
+    check("rank 0 waits in all_gather_object #2 (cell 1, line 2)" in finding["message"], f"{finding['message']}")
+    check("all_gather_object #1 (cell 1, line 1)" in finding["message"], f"{finding['message']}")
+
+
+def test_objects_that_do_not_fit_together():
+    finding, _, _ = finding_of("""if (rank == 0) dist::all_gather_object(std::string("x"));
+else dist::barrier();
+""", 2)
+    check(finding["inspector"] == "collectives" and finding["verdict"] == "op_mismatch", f"{finding}")
+    check("rank 0 called all_gather_object as #1 of group default (cell 1, line 1), rank 1 barrier (cell 1, line 2)"
+          in finding["message"], f"{finding['message']}")
+
+
 def test_an_asynchronous_collective_that_is_waited_for_late():
     finding, _, _ = finding_of("""#include <thread>
 auto a = dist::new_group({0, 1});

@@ -1,0 +1,39 @@
+// Work of a transport that can only be waited for (Gloo's send and recv): a thread of its own waits, so that others can ask whether
+// it is done, wait with a limit, and be called when it is.
+#pragma once
+#include <ATen/core/ivalue.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace lockstep::dist {
+
+class Completion {
+ public:
+  /// Nobody else may wait for `work` from now on. `limit`: of the wait. The thread keeps what it needs, also beyond this object.
+  Completion(c10::intrusive_ptr<c10d::Work> work, std::chrono::milliseconds limit);
+
+  bool done() const;
+  /// False when it is not done after `limit`; zero: none.
+  bool wait(std::chrono::milliseconds limit) const;
+  /// What went wrong; null while it is not done, and where nothing did.
+  std::exception_ptr error() const;
+  /// Of an empty list of tensors; has the error, where there is one.
+  const c10::intrusive_ptr<c10::ivalue::Future>& future() const { return state_->future; }
+
+ private:
+  struct State {
+    mutable std::mutex mutex;
+    mutable std::condition_variable changed;
+    bool done = false;
+    std::exception_ptr error;
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+}  // namespace lockstep::dist

@@ -1,0 +1,61 @@
+// Tensors as a transport takes them: dense, contiguous, of a dtype that it knows. Where a caller's tensor is not so, a view of it
+// stands for it, or else a copy, and results are copied back when the transport is done.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace lockstep::dist {
+
+/// Whether Gloo has that dtype; it has no complex ones, which stand as pairs of real numbers.
+bool transport_knows(at::ScalarType type);
+
+/// Tensors of one collective. They must have been checked (check_tensor), and gradient mode must be off.
+class TransportTensors {
+ public:
+  /// What the transport reads in place of `tensor`. Shapes: as the caller's, but complex numbers have one dimension more, and
+  /// dtypes that the transport does not know are bytes along the last dimension.
+  at::Tensor read(const at::Tensor& tensor);
+  /// What it writes to; what was in it does not count.
+  at::Tensor write(const at::Tensor& tensor);
+  /// What it reads and writes to.
+  at::Tensor update(const at::Tensor& tensor);
+  std::vector<at::Tensor> read(const std::vector<at::Tensor>& tensors);
+  std::vector<at::Tensor> write(const std::vector<at::Tensor>& tensors);
+  std::vector<at::Tensor> update(const std::vector<at::Tensor>& tensors);
+
+  /// The transport writes `from`, a part of one buffer for several results, which belongs into `to`, one of write() or update().
+  void unpack(const at::Tensor& to, const at::Tensor& from) { parts_.emplace_back(to, from); }
+  /// Unpacks and copies back; once, after the transport is done. Empty where there is nothing to do.
+  std::function<void()> finish() const;
+
+ private:
+  using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;  // to, from
+  Copies parts_, copies_;
+};
+
+/// Inference mode where `tensor` is one of it, which may be written to there only.
+class WritableGuard {
+ public:
+  explicit WritableGuard(const at::Tensor& tensor) {
+    if (tensor.is_inference()) mode_.emplace();
+  }
+
+ private:
+  const at::NoGradGuard no_grad_;
+  std::optional<c10::InferenceMode> mode_;  // with `false` it would turn gradients on
+};
+
+/// In one dimension. `tensor`: contiguous.
+at::Tensor flat(const at::Tensor& tensor);
+/// All elements one after the other, in a tensor of its own. Of one dtype; at least one tensor.
+at::Tensor packed(const std::vector<at::Tensor>& tensors);
+/// Whether bytes of one are bytes of the other, as far as that can be told from where they begin and end.
+bool may_share_memory(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace lockstep::dist
