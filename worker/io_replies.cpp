@@ -68,6 +68,8 @@ nlohmann::json to_json(const dist::CollectiveRecord& record, Symbols& symbols) {
           {"tensors", record.tensor_count},
           {"root", record.root >= 0 ? nlohmann::json(record.root) : nlohmann::json()},
           {"reduce_op", record.reduce_op.empty() ? nlohmann::json() : nlohmann::json(record.reduce_op)},
+          {"tag", record.point_to_point ? nlohmann::json(record.tag) : nlohmann::json()},
+          {"tag_seq", record.point_to_point ? nlohmann::json(record.tag_seq) : nlohmann::json()},
           {"bytes", record.bytes},
           {"cell", record.cell},
           {"where", place.empty() ? nlohmann::json() : nlohmann::json(place)},

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
 #include <map>
 
 #include "protocol/error.h"
@@ -15,6 +16,16 @@ namespace {
 
 const char* const kUsage = "%collectives [SPEC] [-n K]";
 
+/// Of messages between two ranks.
+bool is_message(const nlohmann::json& record) { return record.value("tag", nlohmann::json()).is_number(); }
+bool is_sent(const nlohmann::json& record) { return record.value("op", "").starts_with("send"); }
+
+/// "1", or "any" where a recv takes a message of any rank.
+std::string peer_of(const nlohmann::json& record) {
+  const auto root = record.value("root", nlohmann::json());
+  return root.is_number() ? root.dump() : "any";
+}
+
 /// "all_reduce [256, 64] float32", and what became of it where that is not "done".
 std::string cell_text(const nlohmann::json& record) {
   std::string shape;
@@ -22,6 +33,10 @@ std::string cell_text(const nlohmann::json& record) {
   std::string text = record.value("op", "?");
   const std::string dtype = record.value("dtype", "");
   if (!dtype.empty()) text += " [" + shape + "] " + dtype;
+  if (is_message(record)) {
+    text += (is_sent(record) ? " to " : " from ") + peer_of(record);
+    if (const int tag = record["tag"]; tag != 0) text += " tag " + std::to_string(tag);
+  }
   const std::string state = record.value("state", "");
   if (state == "done")
     text += "  " + duration_text(record.value("took_us", 0.0) / 1000);
@@ -30,7 +45,22 @@ std::string cell_text(const nlohmann::json& record) {
   return text;
 }
 
-using Numbered = std::map<std::pair<std::string, int64_t>, std::map<int, nlohmann::json>>;
+/// What ranks enter together: a collective of a group, by its number, or a message, by its ranks, its tag and its number among such.
+struct Key {
+  std::string group, message;
+  int64_t number = 0;
+  auto operator<=>(const Key&) const = default;
+};
+Key key_of(int rank, const nlohmann::json& record) {
+  Key key{record.value("group", ""), "", record.value("seq", int64_t{0})};
+  if (!is_message(record)) return key;
+  const std::string own = std::to_string(rank), peer = peer_of(record);
+  key.message = (is_sent(record) ? own + " " + peer : peer + " " + own) + " " + record["tag"].dump();
+  key.number = record.value("tag_seq", int64_t{0});
+  return key;
+}
+
+using Numbered = std::map<Key, std::map<int, nlohmann::json>>;
 
 /// The last `count` over all groups, in the order in which they were entered.
 std::vector<Numbered::value_type> newest(const Numbered& by_number, size_t count) {
@@ -41,7 +71,8 @@ std::vector<Numbered::value_type> newest(const Numbered& by_number, size_t count
   std::vector<Row> rows;
   for (auto each = by_number.rbegin(); each != by_number.rend(); ++each) {
     // A rank that has more of them to tell leaves this one out, though it was there.
-    const bool same_group = !rows.empty() && rows.back().records->first.first == each->first.first;
+    const bool same_group = !rows.empty() && rows.back().records->first.group == each->first.group &&
+                            rows.back().records->first.message == each->first.message;
     double age = same_group ? rows.back().age : 0;
     for (const auto& [rank, record] : each->second) age = std::max(age, record.value("entered_s_ago", 0.0));
     rows.push_back({age, &*each});
@@ -62,11 +93,11 @@ CellOutcome collectives(MagicCall& call) {
   const RankSet ranks = spec ? call.session.parse_ranks(*spec) : call.session.live_ranks();
   const auto answers = call.session.query(ranks, "collectives", {{"last", count}});
 
-  // A row per group and sequence number: the same collective on every rank, if all is well.
+  // A row for each collective, the same on every rank if all is well, and for each message.
   Numbered by_number;
   for (const auto& [rank, body] : answers)
     for (const auto& record : body.value("collectives", nlohmann::json::array()))
-      by_number[{record.value("group", ""), record.value("seq", int64_t{0})}][rank] = record;
+      by_number[key_of(rank, record)][rank] = record;
   if (by_number.empty()) {
     call.session.message("no collectives yet", {{"ranks", ranks}, {"collectives", nlohmann::json::array()}});
     return {};
@@ -76,7 +107,7 @@ CellOutcome collectives(MagicCall& call) {
   nlohmann::json data = nlohmann::json::array();
   for (const auto& [key, records] : newest(by_number, static_cast<size_t>(count))) {
     const auto where = records.begin()->second.value("where", nlohmann::json());
-    std::vector<std::string> row = {key.first, std::to_string(key.second),
+    std::vector<std::string> row = {key.group, std::to_string(key.number),
                                     where.is_string() ? where.get<std::string>() : "-"};
     nlohmann::json by_rank = nlohmann::json::object();
     for (const auto& [rank, body] : answers) {
@@ -85,7 +116,7 @@ CellOutcome collectives(MagicCall& call) {
       if (record != records.end()) by_rank[std::to_string(rank)] = record->second;
     }
     rows.push_back(std::move(row));
-    data.push_back({{"group", key.first}, {"seq", key.second}, {"ranks", std::move(by_rank)}});
+    data.push_back({{"group", key.group}, {"seq", key.number}, {"ranks", std::move(by_rank)}});
   }
   call.session.message(table(rows), {{"ranks", ranks}, {"collectives", std::move(data)}});
   return {};

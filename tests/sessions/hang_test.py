@@ -97,7 +97,7 @@ if (rank == 0) values = dist::all_gather_object(int(values.size()));
 def test_objects_that_do_not_fit_together():
     finding, _, _ = finding_of("""if (rank == 0) dist::all_gather_object(std::string("x"));
 else dist::barrier();
-""", 2)
+""", 2, code=1)
     check(finding["inspector"] == "collectives" and finding["verdict"] == "op_mismatch", f"{finding}")
     check("rank 0 called all_gather_object as #1 of group default (cell 1, line 1), rank 1 barrier (cell 1, line 2)"
           in finding["message"], f"{finding['message']}")
