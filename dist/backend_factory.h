@@ -2,6 +2,7 @@
 // it is loaded.
 #pragma once
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,6 +39,12 @@ class BackendConnector {
 
   /// Whether something was sent into a closed connection and counted as sent: what the backend calls done may not be.
   virtual bool lost_writes() const noexcept { return false; }
+
+  // What an exception of the backend means is said by its type and by the connections, never by its text. From any thread.
+  /// Whether `error` comes of sending, receiving or waiting for a peer; otherwise the backend refuses what it was given.
+  virtual bool is_transport_error(const std::exception_ptr& error) const noexcept = 0;
+  /// Whether a connection to a peer has ended, by either side.
+  virtual bool lost_connection() const noexcept = 0;
 };
 
 using BackendFactory = std::function<std::unique_ptr<BackendConnector>(const GroupDescription&)>;

@@ -1,6 +1,8 @@
 #include "dist/environment.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 
 #include <charconv>
 #include <cstdlib>
@@ -37,38 +39,75 @@ std::pair<std::string, int> split_address(const std::string& text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0)
     throw ArgumentError(fmt::format("init_method 'tcp://{}' needs a host and a port: tcp://127.0.0.1:29500", text));
-  return {text.substr(0, colon), parse_int("the port of init_method", text.substr(colon + 1), 1, 65535)};
+  std::string host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);  // an IPv6 address
+  return {host, parse_int("the port of init_method", text.substr(colon + 1), 1, 65535)};
+}
+
+/// A number that the call gives, or else the environment.
+struct Number {
+  std::optional<int> value;
+  const char* variable;
+  const char* option;
+  bool from_call;
+  std::string name() const { return from_call ? option : variable; }
+};
+Number find_number(const char* variable, const char* option, int given, int low, int high) {
+  if (given < 0) return {int_variable(variable, low, high), variable, option, false};
+  return {parse_int(option, std::to_string(given), low, high), variable, option, true};
+}
+
+[[noreturn]] void throw_incomplete(const InitOptions& options, const Number& rank, const Number& world_size) {
+  const std::string way = options.store ? "a store" : fmt::format("init_method '{}'", options.init_method);
+  if (!rank.value && !world_size.value)
+    throw ArgumentError(
+        fmt::format("{} needs to know which rank this is, and of how many: give InitOptions::rank and "
+                    "InitOptions::world_size, or set RANK and WORLD_SIZE",
+                    way));
+  const Number& known = rank.value ? rank : world_size;
+  const Number& missing = rank.value ? world_size : rank;
+  throw ArgumentError(
+      fmt::format("{} is set, but {} is not (nor {}). A launcher (torchrun, srun with a wrapper, mpirun) "
+                  "sets RANK and WORLD_SIZE; alone, set neither",
+                  known.name(), missing.variable, missing.option));
 }
 }  // namespace
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+bool is_loopback(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1)
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+  return host == "localhost";
+}
 
 Meeting find_meeting(const InitOptions& options) {
   const bool from_environment = options.init_method == "env://";
   Meeting meeting;
-  const auto rank = options.rank >= 0 ? std::optional(options.rank) : int_variable("RANK", 0, kMostRanks - 1);
-  const auto world_size =
-      options.world_size >= 0 ? std::optional(options.world_size) : int_variable("WORLD_SIZE", 1, kMostRanks);
-  if (!rank && !world_size && from_environment && !options.store) {
+  const Number rank = find_number("RANK", "InitOptions::rank", options.rank, 0, kMostRanks - 1);
+  const Number world_size = find_number("WORLD_SIZE", "InitOptions::world_size", options.world_size, 1, kMostRanks);
+  if (!rank.value && !world_size.value && from_environment && !options.store) {
     meeting.store = c10::make_intrusive<c10d::HashStore>();
     return meeting;
   }
-  if (!rank || !world_size)
-    throw ArgumentError(
-        fmt::format("{} is set, but {} is not. A launcher (torchrun, srun with a wrapper, mpirun) sets both; alone, "
-                    "set neither",
-                    rank ? "RANK" : "WORLD_SIZE", rank ? "WORLD_SIZE" : "RANK"));
-  if (*rank >= *world_size)
-    throw ArgumentError(
-        fmt::format("RANK is {}, but WORLD_SIZE is {}; ranks go from 0 to {}", *rank, *world_size, *world_size - 1));
-  meeting.rank = *rank;
-  meeting.world_size = *world_size;
+  if (!rank.value || !world_size.value) throw_incomplete(options, rank, world_size);
+  if (*rank.value >= *world_size.value)
+    throw ArgumentError(fmt::format("{} is {}, but {} is {}; ranks go from 0 to {}", rank.name(), *rank.value,
+                                    world_size.name(), *world_size.value, *world_size.value - 1));
+  meeting.rank = *rank.value;
+  meeting.world_size = *world_size.value;
+  const bool one_machine = int_variable("LOCAL_WORLD_SIZE", 1, kMostRanks).value_or(0) == meeting.world_size;
+  const auto known = [](bool on_this_machine) { return on_this_machine ? std::optional(true) : std::nullopt; };
+  meeting.loopback = known(one_machine);
   if (options.store) {
     meeting.store = options.store;
     return meeting;
   }
+  const auto patience = std::min(options.timeout, options.connect_timeout);
   if (options.init_method.starts_with("file://")) {
-    meeting.store = c10::make_intrusive<c10d::FileStore>(options.init_method.substr(7), *world_size);
+    meeting.store = c10::make_intrusive<c10d::FileStore>(options.init_method.substr(7), meeting.world_size);
+    meeting.store->setTimeout(patience);
     return meeting;
   }
 
@@ -90,10 +129,8 @@ Meeting find_meeting(const InitOptions& options) {
     throw ArgumentError(fmt::format("init_method '{}' is unknown; there are env://, file:///path and tcp://host:port",
                                     options.init_method));
   }
-  const bool one_machine = int_variable("LOCAL_WORLD_SIZE", 1, kMostRanks).value_or(0) == meeting.world_size;
-  meeting.loopback = is_loopback(host) || one_machine;
-  const auto patience = std::min(options.timeout, std::chrono::milliseconds(std::chrono::minutes(5)));
-  meeting.store = serves ? serve_store(host, port, patience) : connect_store(host, port, patience);
+  meeting.loopback = known(one_machine || is_loopback(host));
+  meeting.store = serves ? serve_store(host, port, patience, one_machine) : connect_store(host, port, patience);
   if (const auto restart = variable("TORCHELASTIC_RESTART_COUNT"))
     meeting.store = c10::make_intrusive<c10d::PrefixStore>("attempt-" + *restart, meeting.store);
   return meeting;

@@ -1,5 +1,8 @@
 #include "dist/gloo_connector.h"
 
+#include <fmt/format.h>
+#include <gloo/common/error.h>
+
 #include <cstdlib>
 #include <mutex>
 #include <set>
@@ -8,14 +11,11 @@
 #include "dist/errors.h"
 #include "dist/group_sockets.h"
 #include "dist/sigpipe.h"
+#include "dist/thread_sockets.h"
 
 namespace lockstep::dist {
 
 namespace {
-
-// Making a device opens its listening socket. Which one that is, is seen by comparing before and after, so two threads must not
-// do it at once.
-std::mutex device_mutex;
 
 std::shared_ptr<gloo::transport::Device> make_device(bool loopback) {
   // Connections are made at once, not on first use: what a group opened is then known when it is connected.
@@ -30,13 +30,11 @@ class GlooConnector : public BackendConnector {
  public:
   explicit GlooConnector(const GroupDescription& group) : group_(group) {
     const SigpipeBlocked quiet;  // the device's thread is started here
-    std::lock_guard lock(device_mutex);
-    std::set<int> before;
-    for (const TcpSocket& socket : open_tcp_sockets())
-      if (socket.listening) before.insert(socket.fd);
+    ThreadSockets sockets;  // making a device opens its listening socket
+    if (group.loopback) sockets.accept_own_user_only();
     device_ = make_device(group.loopback);
-    for (const TcpSocket& socket : open_tcp_sockets())
-      if (socket.listening && !before.contains(socket.fd)) listener_ = socket.local;
+    for (const TcpSocket& socket : sockets.open())
+      if (socket.listening) listener_ = socket.local;
   }
 
   std::string announcement() override { return listener_; }
@@ -58,6 +56,8 @@ class GlooConnector : public BackendConnector {
       std::lock_guard lock(mutex_);
       sockets_.hold_connections(listener_, others);
       if (interrupted_) sockets_.shut_down();
+      // Those that were accepted are this user's. Those that were opened may have met a port that changed hands.
+      if (group_.loopback) sockets_.require_own_peers(fmt::format("a connection of group {}", group_.name));
     }
     // Nobody goes on before all are connected: a rank that is aborted at once would take the others' connecting down.
     c10d::BarrierOptions barrier;
@@ -67,6 +67,19 @@ class GlooConnector : public BackendConnector {
   }
 
   bool lost_writes() const noexcept override { return sockets_.lost_writes(); }
+
+  /// Gloo has one type for a lost connection and for a time limit, and others for what it refuses.
+  bool is_transport_error(const std::exception_ptr& error) const noexcept override {
+    try {
+      std::rethrow_exception(error);
+    } catch (const gloo::IoException&) {
+      return true;
+    } catch (...) {  // an argument, most likely
+      return false;
+    }
+  }
+
+  bool lost_connection() const noexcept override { return sockets_.lost_writes() || sockets_.any_ended(); }
 
   void interrupt() noexcept override {
     std::lock_guard lock(mutex_);

@@ -5,10 +5,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
+
+#include "dist/socket_owner.h"
 
 namespace lockstep::dist {
 
@@ -41,6 +44,14 @@ std::string local_address(int fd) {
   return getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 ? format_address(address) : "";
 }
 
+TcpSocket describe_tcp_socket(int fd) {
+  TcpSocket socket{.fd = fd, .local = local_address(fd), .listening = socket_option(fd, SO_ACCEPTCONN) == 1};
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0) socket.remote = format_address(address);
+  return socket;
+}
+
 std::vector<TcpSocket> open_tcp_sockets() {
   std::vector<TcpSocket> sockets;
   DIR* directory = opendir("/proc/self/fd");
@@ -48,13 +59,8 @@ std::vector<TcpSocket> open_tcp_sockets() {
   while (const dirent* item = readdir(directory)) {
     const int fd = std::atoi(item->d_name);
     if (item->d_name[0] == '.' || fd == dirfd(directory) || socket_option(fd, SO_PROTOCOL) != IPPROTO_TCP) continue;
-    sockaddr_storage address{};
-    socklen_t length = sizeof address;
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) continue;
-    TcpSocket socket{.fd = fd, .local = format_address(address), .listening = socket_option(fd, SO_ACCEPTCONN) == 1};
-    length = sizeof address;
-    if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0) socket.remote = format_address(address);
-    sockets.push_back(std::move(socket));
+    TcpSocket socket = describe_tcp_socket(fd);
+    if (!socket.local.empty()) sockets.push_back(std::move(socket));
   }
   closedir(directory);
   return sockets;
@@ -69,6 +75,16 @@ void HeldSockets::hold(const TcpSocket& socket) {
   fcntl(socket.fd, F_SETFD, FD_CLOEXEC);
   const int duplicate = fcntl(socket.fd, F_DUPFD_CLOEXEC, 3);
   if (duplicate >= 0) fds_.push_back(duplicate);
+}
+
+bool HeldSockets::any_ended() const {
+  std::vector<pollfd> watched;
+  for (int fd : fds_) watched.push_back({.fd = fd, .events = POLLRDHUP, .revents = 0});
+  return !watched.empty() && poll(watched.data(), watched.size(), 0) > 0;
+}
+
+void HeldSockets::require_own_peers(const std::string& what) const {
+  for (int fd : fds_) require_own_peer(fd, what);
 }
 
 void HeldSockets::hold_connections(const std::string& listener, const std::set<std::string>& peer_listeners) {

@@ -18,6 +18,9 @@ struct TcpSocket {
 /// Every TCP socket that is open in this process now.
 std::vector<TcpSocket> open_tcp_sockets();
 
+/// What is known of one TCP socket.
+TcpSocket describe_tcp_socket(int fd);
+
 /// The address that the socket `fd` has here; empty where it has none.
 std::string local_address(int fd);
 
@@ -37,6 +40,11 @@ class HeldSockets {
   void hold(const TcpSocket& socket);
   /// Whether a write into one of the connections of hold_connections was taken for done although it was closed (group_writes.cpp).
   bool lost_writes() const { return lost_writes_->load(); }
+
+  /// Whether one of the connections has ended: its peer closed it or died, the network failed, or it was shut down here.
+  bool any_ended() const;
+  /// Throws Error unless each connection ends in a process of this user; `what` names it (require_own_peer).
+  void require_own_peers(const std::string& what) const;
 
   /// Ends the connections: reads and writes on both sides fail from now on.
   void shut_down() noexcept;

@@ -24,12 +24,17 @@ std::optional<uint64_t> process_start_time(pid_t pid) {
   return std::nullopt;
 }
 
-std::string machine_identity() {
+namespace {
+std::string kernel_and(const char* name_space) {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   char space[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space);
+  const ssize_t length = readlink(name_space, space, sizeof space);
   return boot + "/" + std::string(space, length > 0 ? length : 0);
 }
+}  // namespace
+
+std::string machine_identity() { return kernel_and("/proc/self/ns/pid"); }
+std::string network_identity() { return kernel_and("/proc/self/ns/net"); }
 
 }  // namespace lockstep::dist

@@ -14,4 +14,7 @@ std::optional<uint64_t> process_start_time(pid_t pid);
 /// The same for two processes exactly when they share a kernel and a pid namespace, so that pids and /proc paths mean the same.
 std::string machine_identity();
 
+/// The same for two processes exactly when they share a kernel and a network namespace, so that 127.0.0.1 is the same place.
+std::string network_identity();
+
 }  // namespace lockstep::dist

@@ -42,28 +42,38 @@ void throw_if_aborted_since(AbortFlag& flag, int64_t count) {
 
 // The meeting of some ranks in the store, in which abort() frees this rank.
 struct RankContext::Connection {
-  Connection(RankContext& context, int64_t abort_count)
-      : context(context), own(std::make_shared<StoreConnection>(context.options_.store)), store(own->store()) {
+  Connection(RankContext& context, int64_t abort_count, std::chrono::milliseconds timeout)
+      : context(context), own(context.new_store_connection()) {
     {
       std::lock_guard lock(context.mutex_);
       context.rendezvous_ = own;
     }
-    throw_if_aborted_since(*context.abort_flag_, abort_count);
+    try {
+      throw_if_aborted_since(*context.abort_flag_, abort_count);
+      own->connect(timeout);
+      own->store()->setTimeout(timeout);
+    } catch (const std::exception&) {  // the destructor does not run for what is half made
+      leave();
+      throw_if_aborted_since(*context.abort_flag_, abort_count);
+      throw;
+    }
   }
-  ~Connection() {
+  ~Connection() { leave(); }
+  void leave() {
     std::lock_guard lock(context.mutex_);
     context.rendezvous_.reset();
   }
+  const Store& store() const { return own->store(); }
 
   RankContext& context;
   std::shared_ptr<StoreConnection> own;
-  Store store;
 };
 
 RankContext::RankContext(ContextOptions options)
     : options_(std::move(options)),
       log_(std::make_shared<CollectiveLog>(options_.log_path, options_.rank, options_.world_size)),
       watch_(std::make_shared<HangWatch>(log_->mapping())),
+      loopback_(options_.loopback.value_or(true)),
       live_ranks_(RankSet::all(options_.world_size)) {
   const GroupEntry entry = make_entry({.name = "default",
                                        .number = 0,
@@ -88,8 +98,30 @@ RankContext::RankContext(ContextOptions options)
     generation_ = options_.generation - 1;  // joins ranks that are there already: with their next regroup
     return;
   }
-  static thread_local int starts = 0;  // a process may initialise again on the same store
-  connect({entry}, fmt::format("start-{}", starts++), live_ranks_, options_.connect_timeout, 0, 0);
+  start(entry);
+}
+
+void RankContext::start(const GroupEntry& entry) {
+  claim_ = std::make_unique<StartClaim>(options_.store, options_.rank, live_ranks_);
+  try {
+    if (!options_.loopback) loopback_ = ranks_share_network(claim_->key());
+    connect({entry}, claim_->key(), live_ranks_, options_.connect_timeout, 0, 0);
+  } catch (...) {  // another try may come
+    claim_->withdraw(options_.store);
+    throw;
+  }
+}
+
+bool RankContext::ranks_share_network(const std::string& key) {
+  const Connection meeting(*this, 0, options_.connect_timeout);
+  const auto networks = exchange(meeting.store(), key + "/network", options_.rank, live_ranks_, network_identity(),
+                                 options_.connect_timeout);
+  const json& own = networks.at(options_.rank);
+  return std::all_of(networks.begin(), networks.end(), [&](const auto& each) { return each.second == own; });
+}
+
+std::shared_ptr<StoreConnection> RankContext::new_store_connection() const {
+  return std::make_shared<StoreConnection>(options_.store, options_.own_user_only);
 }
 
 RankContext::~RankContext() {
@@ -144,6 +176,7 @@ int64_t RankContext::abort_count() const {
 json RankContext::announcement(const std::vector<GroupEntry>& groups) const {
   json result = {{"world_size", options_.world_size},
                  {"machine", machine_identity()},
+                 {"network", network_identity()},
                  {"pid", getpid()},
                  {"start", process_start_time(getpid()).value_or(0)},
                  {"log", log_->mapping().shared_path()},
@@ -163,21 +196,21 @@ void RankContext::connect(const std::vector<GroupEntry>& groups, const std::stri
                           std::chrono::milliseconds timeout, int64_t generation, int64_t abort_count) {
   for (const GroupEntry& entry : groups) {
     const auto& identity = entry.group->identity();
-    const GroupDescription description{identity.name, identity.group_rank, identity.ranks, identity.timeout,
-                                       options_.loopback};
+    const GroupDescription description{identity.name, identity.group_rank, identity.ranks, identity.timeout, loopback_};
     entry.group->prepare(find_backend(identity.backend).factory(description));
   }
-  Connection meeting(*this, abort_count);
+  Connection meeting(*this, abort_count, timeout);
   std::map<int, json> everyone;
   try {
-    everyone = exchange(meeting.store, key, options_.rank, ranks, announcement(groups), timeout);
+    everyone = exchange(meeting.store(), key, options_.rank, ranks, announcement(groups), timeout);
   } catch (const std::exception&) {
     throw_if_aborted_since(*abort_flag_, abort_count);
     throw Error(fmt::format("the ranks did not come together: {}", transport_text(std::current_exception())));
   }
 
   std::map<int, Peer> peers;
-  const std::string machine = everyone.at(options_.rank).at("machine");
+  const std::string machine = everyone.at(options_.rank).at("machine"),
+                    network = everyone.at(options_.rank).at("network");
   for (const auto& [rank, theirs] : everyone) {
     if (theirs.contains("mismatch")) find({}).group->raise_mismatch(theirs.at("mismatch"));
     if (theirs.at("world_size") != options_.world_size)
@@ -188,10 +221,10 @@ void RankContext::connect(const std::vector<GroupEntry>& groups, const std::stri
               .same_machine = theirs.at("machine") == machine,
               .pid = theirs.at("pid"),
               .process_start = theirs.at("start")};
-    if (options_.loopback && !peer.same_machine)
+    if (loopback_ && theirs.at("network") != network)
       throw Error(
-          fmt::format("rank {} is on another machine, but the groups were to connect over the loopback interface. Set "
-                      "MASTER_ADDR to an address that all machines reach, or GLOO_SOCKET_IFNAME to the interface",
+          fmt::format("rank {} is on another machine, or in another network namespace of this one, but the groups were "
+                      "to connect over the loopback interface. Set MASTER_ADDR to an address that all machines reach",
                       rank));
     if (peer.same_machine && rank != options_.rank)
       peer.log = std::make_shared<const LogMapping>(LogMapping::open(theirs.at("log").get<std::string>()));
@@ -226,7 +259,8 @@ void RankContext::connect(const std::vector<GroupEntry>& groups, const std::stri
                       identity.name, strangers.words()));
       continue;
     }
-    const auto store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", key, identity.name), meeting.store);
+    const auto store =
+        c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", key, identity.name), meeting.store());
     try {
       entry.backend->set_transport(entry.group->connector()->connect(store, addresses, timeout));
     } catch (const std::exception&) {

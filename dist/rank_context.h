@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dist/dist.h"
+#include "dist/start_claim.h"
 #include "dist/store_connection.h"
 #include "dist/watched_backend.h"
 #include "dist/watched_group.h"
@@ -28,7 +29,9 @@ struct ContextOptions {
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(1);
   std::string log_path;
   bool check_collectives = true;
-  bool loopback = true;
+  std::optional<bool> loopback =
+      true;  // whether groups connect over the loopback interface; nothing: the ranks find out
+  bool own_user_only = false;           // the store's process is this user's
   int64_t generation = 0;  // above 0: joins a session that is running, at its regroup of this generation
 };
 
@@ -53,7 +56,11 @@ class RankContext {
   const std::shared_ptr<CollectiveLog>& log() const { return log_; }
   HangWatch& watch() const { return *watch_; }
   const Store& store() const { return options_.store; }
-  bool loopback() const { return options_.loopback; }
+  /// Whether all ranks are on this machine.
+  bool loopback() const { return loopback_; }
+  /// A connection to the store that is not connected yet, for waits of its own.
+  std::shared_ptr<StoreConnection> new_store_connection() const;
+  std::chrono::milliseconds connect_timeout() const { return options_.connect_timeout; }
   /// Of the last regroup: how often, and with whom. By the rank's own thread.
   int64_t generation() const { return generation_; }
   const RankSet& live_ranks() const { return live_ranks_; }
@@ -90,6 +97,8 @@ class RankContext {
   /// Throws Aborted, and leaves the groups broken off, when abort() was called since `abort_count` calls.
   void connect(const std::vector<GroupEntry>& groups, const std::string& key, const RankSet& ranks,
                std::chrono::milliseconds timeout, int64_t generation, int64_t abort_count);
+  void start(const GroupEntry& entry);
+  bool ranks_share_network(const std::string& key);
   nlohmann::json announcement(const std::vector<GroupEntry>& groups) const;
   std::vector<GroupEntry> entries() const;
   void forget(const GroupEntry& entry);
@@ -100,6 +109,8 @@ class RankContext {
   const std::shared_ptr<CollectiveLog> log_;
   const std::shared_ptr<HangWatch> watch_;
   const std::shared_ptr<AbortFlag> abort_flag_ = std::make_shared<AbortFlag>();
+  std::unique_ptr<StartClaim> claim_;  // none for a rank that joins a session
+  bool loopback_ = true;
   int64_t generation_ = 0;
   int next_group_number_ = 1;
   RankSet live_ranks_;  // that took part in the last regroup

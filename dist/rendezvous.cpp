@@ -4,23 +4,21 @@
 
 namespace lockstep::dist {
 
+std::string rank_key(const std::string& key, int rank) { return fmt::format("{}/rank-{}", key, rank); }
+
 std::map<int, nlohmann::json> exchange(const Store& store, const std::string& key, int rank, const RankSet& ranks,
                                        const nlohmann::json& mine, std::chrono::milliseconds timeout) {
-  const auto key_of = [&](int each) { return fmt::format("{}/rank-{}", key, each); };
-  if (store->add(key_of(rank) + "/claims", 1) > 1)
-    throw Error(fmt::format(
-        "two processes came as rank {}. Every rank needs a RANK of its own, from 0 to WORLD_SIZE - 1", rank));
-  store->set(key_of(rank), mine.dump());
+  store->set(rank_key(key, rank), mine.dump());
 
   std::vector<std::string> keys;
-  for (int each : ranks) keys.push_back(key_of(each));
+  for (int each : ranks) keys.push_back(rank_key(key, each));
   try {
     store->wait(keys, timeout);
   } catch (const std::exception& error) {
     RankSet missing;
     for (int each : ranks) {
       try {
-        if (!store->check({key_of(each)})) missing.insert(each);
+        if (!store->check({rank_key(key, each)})) missing.insert(each);
       } catch (const std::exception&) {  // the store itself is gone: that is the error to show
         throw Error(fmt::format("the store is gone: {}", error.what()));
       }
@@ -35,7 +33,7 @@ std::map<int, nlohmann::json> exchange(const Store& store, const std::string& ke
     const auto values = store->multiGet(keys);
     for (size_t i = 0; i < keys.size(); ++i) everyone[ranks.ranks()[i]] = nlohmann::json::parse(values[i]);
   } else {
-    for (int each : ranks) everyone[each] = nlohmann::json::parse(store->get(key_of(each)));
+    for (int each : ranks) everyone[each] = nlohmann::json::parse(store->get(rank_key(key, each)));
   }
   return everyone;
 }

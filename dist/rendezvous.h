@@ -10,8 +10,11 @@
 
 namespace lockstep::dist {
 
+/// Where rank `rank` writes its part under `key`.
+std::string rank_key(const std::string& key, int rank);
+
 /// Writes `mine` as rank `rank`'s and returns everyone's, by rank. Collective over `ranks`. `key` must be fresh. Throws Error
-/// naming the ranks that did not come within `timeout`, or that two processes came as the same rank.
+/// naming the ranks that did not come within `timeout`.
 std::map<int, nlohmann::json> exchange(const Store& store, const std::string& key, int rank, const RankSet& ranks,
                                        const nlohmann::json& mine, std::chrono::milliseconds timeout);
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <deque>
 #include <mutex>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <unordered_map>
 
 #include "dist/environment.h"
@@ -55,17 +56,22 @@ void start_session_group(const SessionGroupOptions& options) {
   const std::string host = options.store_address.substr(0, colon);
   const std::string backend = choose_backend(options);
   find_backend(backend);
-  const auto context = std::make_shared<RankContext>(
-      ContextOptions{.rank = options.rank,
-                     .world_size = options.world_size,
-                     .store = connect_store(host, port, milliseconds(options.connect_timeout_s)),
-                     .backend = backend,
-                     .timeout = milliseconds(options.timeout_s),
-                     .connect_timeout = milliseconds(options.connect_timeout_s),
-                     .log_path = options.log_path,
-                     .check_collectives = options.check_collectives,
-                     .loopback = is_loopback(host),
-                     .generation = options.generation});
+  // On the loopback interface the store is a process of this user, as everything of the session is.
+  const bool own_user_only = is_loopback(host);
+  Store store = connect_store(host, port, milliseconds(options.connect_timeout_s), own_user_only);
+  if (!options.store_key.empty()) store = c10::make_intrusive<c10d::PrefixStore>(options.store_key, store);
+  const auto context =
+      std::make_shared<RankContext>(ContextOptions{.rank = options.rank,
+                                                   .world_size = options.world_size,
+                                                   .store = store,
+                                                   .backend = backend,
+                                                   .timeout = milliseconds(options.timeout_s),
+                                                   .connect_timeout = milliseconds(options.connect_timeout_s),
+                                                   .log_path = options.log_path,
+                                                   .check_collectives = options.check_collectives,
+                                                   .loopback = is_loopback(host),
+                                                   .own_user_only = own_user_only,
+                                                   .generation = options.generation});
   {
     std::lock_guard lock(waiting_callback().mutex);
     context->watch().set_callback(waiting_callback().callback);

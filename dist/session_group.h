@@ -23,6 +23,7 @@ struct SessionGroupOptions {
   int rank = 0;
   int world_size = 1;
   std::string store_address;     // "127.0.0.1:PORT" of the session's TCPStore
+  std::string store_key;         // under which the session's keys stand in it
   std::string backend = "gloo";  // "auto", "gloo", "nccl"
   std::string device = "cpu";    // "cpu", "cuda:0"
   std::string log_path;          // "<session>/rank-R/log"; empty: anonymous memory

@@ -1,42 +1,70 @@
 #include "dist/store_connection.h"
 
-#include <mutex>
-#include <set>
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "dist/abortable_store.h"
+#include "dist/transport_text.h"
 
 namespace lockstep::dist {
 namespace {
 
-bool is_tcp(const Store& store) {
+const c10d::TCPStore* tcp_store(const Store& store) {
   c10d::Store* inner = store.get();
   while (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(inner)) inner = prefixed->getUnderlyingStore().get();
   return dynamic_cast<c10d::TCPStore*>(inner);
 }
 
-std::mutex clone_mutex;  // which socket a clone opened is seen by comparing before and after
-
 }  // namespace
 
-StoreConnection::StoreConnection(const Store& store) {
-  if (!is_tcp(store)) {
-    store_ = c10::make_intrusive<AbortableStore>(store->clone(), [interrupted = interrupted_] {
-      if (*interrupted) throw Error("the wait in the store was interrupted");
-    });
-    return;
+StoreConnection::StoreConnection(Store store, bool own_user_only)
+    : origin_(std::move(store)), own_user_only_(own_user_only) {}
+
+void StoreConnection::connect(std::chrono::milliseconds at_most) {
+  if (tcp_store(origin_)) return connect_tcp(at_most);
+  store_ = c10::make_intrusive<AbortableStore>(origin_->clone(), [interrupted = interrupted_] {
+    if (*interrupted) throw Error("the wait in the store was interrupted");
+  });
+}
+
+void StoreConnection::connect_tcp(std::chrono::milliseconds at_most) {
+  const c10d::TCPStore& server = *tcp_store(origin_);
+  const std::string place = fmt::format("the store at {}:{}", server.getHost(), server.getPort());
+  const MutedWarnings quiet;  // c10d logs a refused connection with its own stack
+  ThreadSockets sockets;
+  in6_addr ignored;
+  const char* host = server.getHost().c_str();
+  const bool numeric = inet_pton(AF_INET, host, &ignored) == 1 || inet_pton(AF_INET6, host, &ignored) == 1;
+  sockets.connect_once(std::chrono::steady_clock::now() + at_most, /*one_address=*/numeric);
+  const auto set_connecting = [&](ThreadSockets* value) {
+    std::lock_guard lock(mutex_);
+    connecting_ = value;
+    if (value && *interrupted_) value->interrupt();
+  };
+  set_connecting(&sockets);
+  try {
+    store_ = origin_->clone();
+  } catch (const std::exception&) {
+    set_connecting(nullptr);
+    if (*interrupted_) throw Error(fmt::format("connecting to {} was interrupted", place));
+    throw Error(
+        fmt::format("{} can't be reached any more: {}. Did the process that holds it (rank 0, or the launcher) end?",
+                    place, transport_text(std::current_exception())));
   }
-  const std::lock_guard lock(clone_mutex);
-  std::set<int> before;
-  for (const TcpSocket& socket : open_tcp_sockets()) before.insert(socket.fd);
-  store_ = store->clone();
-  for (const TcpSocket& socket : open_tcp_sockets())
-    if (!before.contains(socket.fd) && !socket.remote.empty()) sockets_.hold(socket);
+  set_connecting(nullptr);
+  std::lock_guard lock(mutex_);
+  for (const TcpSocket& socket : sockets.open()) sockets_.hold(socket);
+  if (*interrupted_) sockets_.shut_down();
+  if (own_user_only_) sockets_.require_own_peers(place);
 }
 
 void StoreConnection::interrupt() noexcept {
+  std::lock_guard lock(mutex_);
   if (!interrupted_->exchange(true)) muted_.emplace();
+  if (connecting_) connecting_->interrupt();
   sockets_.shut_down();
 }
 

@@ -5,10 +5,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "dist/environment.h"
 #include "dist/errors.h"
+#include "dist/own_accepts.h"
+#include "dist/socket_owner.h"
+#include "dist/thread_sockets.h"
 
 namespace lockstep::dist {
 namespace {
@@ -71,18 +76,29 @@ std::pair<std::string, int> place_of(int listener) {
 
 }  // namespace
 
-TcpStore serve_store(int listener, std::chrono::milliseconds timeout) {
+TcpStore serve_store(int listener, std::chrono::milliseconds timeout, bool own_user_only) {
   const auto [host, port] = place_of(listener);
+  // Nobody has been accepted yet: that is for the store's thread, which does not run.
+  if (own_user_only || is_loopback(host)) accept_own_user_only(listener);
   return make_store(host, port, listener, timeout);
 }
 
-TcpStore serve_store(const std::string& host, int port, std::chrono::milliseconds timeout) {
-  return serve_store(listen_on(host, port), timeout);
+TcpStore serve_store(const std::string& host, int port, std::chrono::milliseconds timeout, bool own_user_only) {
+  return serve_store(listen_on(host, port), timeout, own_user_only);
 }
 
-TcpStore connect_store(const std::string& host, int port, std::chrono::milliseconds timeout) {
+TcpStore connect_store(const std::string& host, int port, std::chrono::milliseconds timeout, bool own_user_only) {
   try {
-    return make_store(host, port, -1, timeout);
+    ThreadSockets sockets;
+    // c10d counts whole seconds while it connects, and would take less than one for none.
+    const auto limit =
+        std::max<std::chrono::milliseconds>(std::chrono::ceil<std::chrono::seconds>(timeout), std::chrono::seconds(1));
+    TcpStore store = make_store(host, port, -1, limit);
+    store->setTimeout(timeout);
+    if (own_user_only)
+      for (const TcpSocket& socket : sockets.open())
+        require_own_peer(socket.fd, fmt::format("the store at {}:{}", host, port));
+    return store;
   } catch (const c10::Error& error) {
     throw Error(fmt::format(
         "the store at {}:{} can't be reached: {}. Is rank 0 running, and are MASTER_ADDR and MASTER_PORT the "

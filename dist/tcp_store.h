@@ -9,13 +9,18 @@ namespace lockstep::dist {
 using TcpStore = c10::intrusive_ptr<c10d::TCPStore>;
 
 /// Holds the store, and is a client of it, too. Listens on the address of `host` only; `port` 0: the kernel chooses one
-/// (getPort() tells). Throws ArgumentError where that can't be.
-TcpStore serve_store(const std::string& host, int port, std::chrono::milliseconds timeout = std::chrono::minutes(5));
+/// (getPort() tells). On a loopback address, and with `own_user_only` on any, connections are taken from processes of this
+/// machine and this user only: c10d's protocol has no secret. Throws ArgumentError where it can't listen.
+TcpStore serve_store(const std::string& host, int port, std::chrono::milliseconds timeout = std::chrono::minutes(5),
+                     bool own_user_only = false);
 
 /// The same on a socket that listens already; takes it over.
-TcpStore serve_store(int listener, std::chrono::milliseconds timeout = std::chrono::minutes(5));
+TcpStore serve_store(int listener, std::chrono::milliseconds timeout = std::chrono::minutes(5),
+                     bool own_user_only = false);
 
-/// Throws Error when nobody serves one there.
-TcpStore connect_store(const std::string& host, int port, std::chrono::milliseconds timeout = std::chrono::minutes(5));
+/// Tries until `timeout` has passed (in whole seconds, at least one), since the store may not be there yet; waits in the store
+/// have the same limit. Throws Error when nobody serves one there, and with `own_user_only` when another user does.
+TcpStore connect_store(const std::string& host, int port, std::chrono::milliseconds timeout = std::chrono::minutes(5),
+                       bool own_user_only = false);
 
 }  // namespace lockstep::dist

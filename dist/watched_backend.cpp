@@ -165,7 +165,8 @@ void WatchedBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool 
   try {
     transport->monitoredBarrier(options, wait_all_ranks);
   } catch (...) {  // becomes what it means
-    group_->fail(entered, std::current_exception());
+    const bool has_limit = options.timeout > std::chrono::milliseconds::zero();
+    group_->fail(entered, std::current_exception(), has_limit ? options.timeout : group_->identity().timeout);
   }
   group_->finish(entered, EntryState::done);
 }

@@ -31,12 +31,6 @@ void wait_for_change(Atomic<uint32_t>& word, uint32_t seen, std::chrono::nanosec
   timespec timeout{.tv_sec = at_most.count() / 1'000'000'000, .tv_nsec = at_most.count() % 1'000'000'000};
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
 }
-
-bool contains(const std::string& text, std::initializer_list<const char*> words) {
-  for (const char* word : words)
-    if (text.find(word) != std::string::npos) return true;
-  return false;
-}
 }  // namespace
 
 WatchedGroup::WatchedGroup(Identity identity, std::shared_ptr<CollectiveLog> log, std::shared_ptr<HangWatch> watch,
@@ -298,9 +292,9 @@ void WatchedGroup::raise_mismatch(int64_t seq) {
   throw mismatch;
 }
 
-void WatchedGroup::fail(const Entered& entered, std::exception_ptr error) {
+void WatchedGroup::fail(const Entered& entered, const std::exception_ptr& error,
+                        std::optional<std::chrono::milliseconds> own_limit) {
   finish(entered, EntryState::failed);
-  const std::string text = transport_text(error);
   const auto record = CollectiveLogReader(log_->mapping()).record(entered.entry);
   const std::string what =
       fmt::format("{}, #{} of group {}", record ? describe(*record) : "a collective", entered.seq, identity_.name);
@@ -310,23 +304,28 @@ void WatchedGroup::fail(const Entered& entered, std::exception_ptr error) {
   };
   throw_if_aborted();
   throw_if_mismatched();
-  if (contains(text, {"Timed out", "timed out", "timeout caused"})) {
+  // An error of the transport is a connection that ended, or else a time limit. Past its limit a call has timed out, too: a
+  // peer with the same limit may have closed its connections by now.
+  const auto transport = connector();
+  const bool io = !error || own_limit || (transport && transport->is_transport_error(error));
+  const bool lost = io && (!error || (transport && transport->lost_connection()));
+  const std::chrono::nanoseconds limit = own_limit.value_or(identity_.timeout);
+  const bool late = record && monotonic_ns() - record->entered_ns >= limit.count();
+  if (error && io && (late || !lost)) {
     RankSet missing;
     for (const PeerInGroup& peer : peers_)
       if (peer.peer.log && !(record && record->point_to_point) &&
           peer.peer.log->group(peer.slot).last_entered < entered.seq)
         missing.insert(peer.peer.rank);
-    const std::string message =
-        fmt::format("{} did not end within its time limit of {} s{}. {}", what, identity_.timeout.count() / 1000.0,
-                    missing.empty() ? "" : fmt::format(": {} never called it", missing.words()), kRebuild);
+    const std::string message = fmt::format(
+        "{} did not end within its time limit of {} s{}. {}", what, static_cast<double>(limit.count()) / 1e9,
+        missing.empty() ? "" : fmt::format(": {} never called it", missing.words()), kRebuild);
     break_off(BreakCause::failed, message);
     throw TimedOut(message, missing);
   }
-  if (contains(text, {"closed by peer", "reset by peer", "pair closure", "Broken pipe", "ocket", "onnection"})) {
-    throw_peer_left(what);
-  }
+  if (lost) throw_peer_left(what);
   // Something this rank did that the transport refuses. The others wait for it: let them go.
-  const std::string message = fmt::format("{} failed: {}. {}", what, text, kRebuild);
+  const std::string message = fmt::format("{} failed: {}. {}", what, transport_text(error), kRebuild);
   break_off(BreakCause::failed, message);
   throw Error(message);
 }

@@ -82,8 +82,10 @@ class WatchedGroup {
   void finish(const Entered& entered, log_layout::EntryState state) { log_->finish(entered.entry, state); }
 
   /// The transport threw `error` in that collective: shuts this rank's side of the group, so that nobody waits for it, and
-  /// throws what it means: Aborted, CollectiveMismatch, PeerLeft, TimedOut.
-  [[noreturn]] void fail(const Entered& entered, std::exception_ptr error);
+  /// throws what it means: Aborted, CollectiveMismatch, PeerLeft, TimedOut. Null: the transport says that it succeeded, but
+  /// a write was lost. `own_limit`: the call does nothing but wait for peers, this long instead of the group's limit.
+  [[noreturn]] void fail(const Entered& entered, const std::exception_ptr& error,
+                         std::optional<std::chrono::milliseconds> own_limit = std::nullopt);
 
   /// Whether the transport may call something done that never reached a peer; then fail() says what became of it.
   bool lost_writes() const;

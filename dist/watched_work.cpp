@@ -25,7 +25,7 @@ WatchedWork::WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c
 }
 
 void WatchedWork::complete() {
-  if (!completed_ && group_->lost_writes()) fail(std::make_exception_ptr(Error("Connection closed by peer")));
+  if (!completed_ && group_->lost_writes()) fail(nullptr);
   if (finally_) std::call_once(finally_once_, finally_);
   group_->finish(entered_, EntryState::done);
   completed_ = true;

@@ -40,6 +40,7 @@ void Channel::disturb() {
   const std::lock_guard lock(mutex_);
   disturbed_ = true;
   if (waiting_ && connection_) connection_->interrupt();
+  if (connecting_ && context_.abort_reason()) connecting_->interrupt();
   if (!transferring_) return;
   // Not for a rank that has left the cell: it may have done its part. Where it has not, it has closed its connections.
   const bool lost = !(dead_ & transferring_among_).empty();
@@ -47,14 +48,27 @@ void Channel::disturb() {
 }
 
 void Channel::connect_to_store() {
+  const auto fresh = context_.new_store_connection();
   {
     const std::lock_guard lock(mutex_);
     if (connection_) return;
+    connecting_ = fresh;
   }
   // Without the lock: connecting may take a while, and who disturbs must not wait.
-  auto fresh = std::make_shared<dist::StoreConnection>(context_.store());
-  const std::lock_guard lock(mutex_);
-  connection_ = std::move(fresh);
+  std::exception_ptr failure;
+  try {
+    fresh->connect(context_.connect_timeout());
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    connecting_.reset();
+    if (!failure) connection_ = fresh;
+  }
+  if (!failure) return;
+  if (const auto reason = context_.abort_reason()) throw_aborted(*reason);
+  std::rethrow_exception(failure);
 }
 
 void Channel::begin_waiting() {

@@ -85,6 +85,7 @@ class Channel {
 
   mutable std::mutex mutex_;  // what follows
   std::shared_ptr<dist::StoreConnection> connection_;  // its own: a wait in it holds up nobody else
+  std::shared_ptr<dist::StoreConnection> connecting_;  // while it is not connected yet
   bool waiting_ = false, disturbed_ = false;
   std::shared_ptr<dist::BackendConnector> transferring_;
   RankSet transferring_among_;

@@ -1,4 +1,4 @@
-// A connection of its own to the store: a wait in it ends when it is interrupted, and nothing is printed of it.
+// A connection of its own to the store: connecting and waiting in it end when it is interrupted, and nothing is printed of it.
 #include "dist/store_connection.h"
 
 #include <arpa/inet.h>
@@ -6,21 +6,37 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <future>
+#include <thread>
 
 #include "dist/tcp_store.h"
 
 namespace lockstep {
 namespace {
 
+using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::internal::CaptureStderr;
 using ::testing::internal::GetCapturedStderr;
+using Clock = std::chrono::steady_clock;
+
+template <typename Call>
+std::string error_of(Call&& call) {
+  try {
+    call();
+  } catch (const dist::Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
 
 TEST(StoreConnection, InterruptEndsAWaitWithoutAWarningOfC10d) {
   const dist::Store store = dist::serve_store("127.0.0.1", 0);
   auto connection = std::make_unique<dist::StoreConnection>(store);
+  connection->connect(seconds(20));
   CaptureStderr();
   std::promise<void> begins;
   auto wait = std::async(std::launch::async, [&] {
@@ -40,6 +56,112 @@ TEST(StoreConnection, InterruptEndsAWaitWithoutAWarningOfC10d) {
   EXPECT_THAT(GetCapturedStderr(), HasSubstr("of the program"));
   store->set("key", "value");
   EXPECT_EQ(store->get_to_str("key"), "value");
+}
+
+TEST(StoreConnection, InterruptLeavesConnectionsOfOtherThreadsAlone) {
+  const dist::TcpStore store = dist::serve_store("127.0.0.1", 0);
+  // Another thread connects all the time, to the same port and while ours does.
+  std::atomic<bool> stop = false;
+  std::vector<dist::Store> others;
+  std::promise<void> connects;
+  std::thread other([&] {
+    for (int i = 0; !stop || i < 20; ++i) {
+      if (i == 5) connects.set_value();
+      if (others.size() < 200) others.push_back(dist::connect_store("127.0.0.1", store->getPort()));
+    }
+  });
+  connects.get_future().wait();
+  std::vector<std::unique_ptr<dist::StoreConnection>> ours;
+  for (int i = 0; i < 20; ++i) {
+    ours.push_back(std::make_unique<dist::StoreConnection>(store));
+    ours.back()->connect(seconds(20));
+  }
+  stop = true;
+  other.join();
+  for (const auto& connection : ours) connection->interrupt();
+  for (const auto& connection : ours) EXPECT_ANY_THROW(connection->store()->check({"key"}));
+  for (const dist::Store& each : others) EXPECT_NO_THROW(each->check({"key"}));
+}
+
+TEST(StoreConnection, ToAStoreThatIsGoneFailsAtOnce) {
+  dist::TcpStore server = dist::serve_store("127.0.0.1", 0);
+  const dist::Store client = dist::connect_store("127.0.0.1", server->getPort());
+  server.reset();
+  CaptureStderr();
+  dist::StoreConnection connection(client);
+  const auto start = Clock::now();
+  const std::string error = error_of([&] { connection.connect(std::chrono::minutes(5)); });
+  EXPECT_LT(Clock::now() - start, seconds(20));
+  EXPECT_THAT(error, HasSubstr("can't be reached any more: Connection refused"));
+  EXPECT_EQ(GetCapturedStderr(), "");
+}
+
+/// Listens, and takes no connection: further ones stay without an answer, as those to a machine that is gone do.
+struct FullListener {
+  FullListener() {
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    bind(fd, reinterpret_cast<sockaddr*>(&address), size);
+    listen(fd, 0);
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+    port = ntohs(address.sin_port);
+  }
+  ~FullListener() { close(fd); }
+  int fd = -1, port = 0;
+};
+
+TEST(StoreConnection, InterruptEndsConnecting) {
+  // The store's process is stopped, in effect: it takes the connection and never answers.
+  dist::TcpStore server = dist::serve_store("127.0.0.1", 0);
+  const int port = server->getPort();
+  const dist::Store client = dist::connect_store("127.0.0.1", port);
+  server.reset();
+  const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  setsockopt(silent, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(silent, 8), 0);
+
+  dist::StoreConnection connection(client);
+  std::promise<void> begins;
+  auto connecting = std::async(std::launch::async, [&] {
+    begins.set_value();
+    return error_of([&] { connection.connect(std::chrono::minutes(5)); });
+  });
+  begins.get_future().wait();
+  const int taken = accept(silent, nullptr, nullptr);  // it is there
+  const auto start = Clock::now();
+  connection.interrupt();
+  EXPECT_THAT(connecting.get(), HasSubstr("was interrupted"));
+  EXPECT_LT(Clock::now() - start, seconds(20));
+  EXPECT_THAT(error_of([&] { connection.connect(std::chrono::minutes(5)); }), HasSubstr("was interrupted"));
+  close(taken);
+  close(silent);
+}
+
+TEST(StoreConnection, ConnectingHasALimit) {
+  FullListener full;
+  std::vector<int> waiting;  // fills the queue of those that are not accepted
+  for (int i = 0; i < 4; ++i) {
+    waiting.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(full.port));
+    connect(waiting.back(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+  }
+  const auto start = Clock::now();
+  EXPECT_THAT(error_of([&] { dist::connect_store("127.0.0.1", full.port, seconds(1)); }),
+              HasSubstr("can't be reached"));
+  EXPECT_LT(Clock::now() - start, seconds(20));
+  for (const int fd : waiting) close(fd);
 }
 
 TEST(StoreConnection, AnAddressOfIpv4IsItsOwnName) {
