@@ -47,6 +47,7 @@ constexpr std::array kOfItsOwn = {string_view("CUDA_VISIBLE_DEVICES"),
                                   string_view("LOCKSTEP_OUTPUT_FDS"),
                                   string_view("LOCKSTEP_LIFELINE_FD"),
                                   string_view("LOCKSTEP_STORE"),
+                                  string_view("LOCKSTEP_STORE_KEY"),
                                   string_view("LOCKSTEP_ARGUMENTS")};
 constexpr std::array kDecisive = {string_view("MKL_CBWR"),
                                   string_view("MKL_ENABLE_INSTRUCTIONS"),

@@ -185,7 +185,7 @@ void CellRunner::store_ended(const std::string& how) {
   end_new_groups();
 }
 
-/// A new group connects to the store, which is tried for minutes where nobody answers. Abort does not reach that wait.
+/// A new group connects through the store: ranks that wait there for others are sent out, with the reason.
 void CellRunner::end_new_groups() {
   for (Open& cell : cells_) {
     const RankSet inside = cell.run.active() & in_new_group_;

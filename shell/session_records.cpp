@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "dist/marked_processes.h"
 #include "dist/process_identity.h"
 #include "shell/launcher.h"
 
@@ -119,6 +120,7 @@ Cleaned clean_sessions(const std::vector<std::string>& folders) {
     if (record.is_alive) continue;
     for (const WorkerRecord& worker : record.workers)
       if (worker.is_alive && end_worker(worker)) ++cleaned.workers;
+    dist::end_marked_processes({"LOCKSTEP_SESSION_DIR=" + record.path});
     std::error_code error;
     fs::remove_all(record.path, error);
     if (error)

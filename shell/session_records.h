@@ -39,8 +39,8 @@ struct Cleaned {
   int workers = 0;  // that outlived their shell and were ended
 };
 
-/// Removes what dead sessions left: their folders, and workers of theirs that still run (known by pid and start time; nothing else is
-/// ever signalled).
+/// Removes what dead sessions left: their folders, workers of theirs that still run (known by pid and start time), and processes that
+/// these have started (known by their environment). Nothing else is ever signalled.
 Cleaned clean_sessions(const std::vector<std::string>& folders);
 
 }  // namespace lockstep::shell

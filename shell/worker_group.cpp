@@ -3,14 +3,17 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "dist/marked_processes.h"
 #include "protocol/error.h"
 
 namespace lockstep::shell {
@@ -68,6 +71,19 @@ Descriptor listen_on_loopback(int& port) {
   return fd;
 }
 
+/// 128 bits from the kernel, in hexadecimal.
+std::string random_key() {
+  std::array<unsigned char, 16> bytes;
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw StartError(std::string("the kernel gives no random numbers: ") + std::strerror(errno));
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
 std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
@@ -77,6 +93,7 @@ WorkerGroup::WorkerGroup(EventLoop& loop, const SessionPlan& plan, const Session
     : loop_(loop), plan_(plan), directory_(directory), listener_(std::move(listener)) {
   hub_ = std::make_unique<Hub>(directory_.hub_endpoint());
   lifeline_ = make_pipe();
+  store_key_ = random_key();
   for (int rank = 0; rank < plan_.world_size; ++rank) ranks_.push_back(std::make_unique<Rank>());
   try {
     start_store();
@@ -111,6 +128,7 @@ WorkerGroup::~WorkerGroup() {
     if (rank->tail) loop_.forget(rank->tail->fd());
   }
   ranks_.clear();
+  if (store_) dist::end_marked_processes({mark_of_session()}, {store_->pid()});
   if (store_tail_) loop_.forget(store_tail_->fd());
   if (store_) loop_.forget(store_->pidfd());
   store_.reset();
@@ -145,10 +163,11 @@ void WorkerGroup::start_store() {
     if (!end) return;
     loop_.forget(store_->pidfd());
     store_has_ended_ = true;
+    const std::string quoted = store_tail_->last_lines(kQuotedLines);
     if (starting_)
-      start_error_ = "the store's process " + end->str() + "\n" + store_tail_->last_lines(kQuotedLines);
+      start_error_ = "the store's process " + end->str() + "\n" + quoted;
     else if (!ending_)
-      listener_.store_ended(end->str());
+      listener_.store_ended(end->str() + (quoted.empty() ? "" : " (" + quoted.substr(2) + ")"));
   });
 }
 
@@ -170,6 +189,7 @@ void WorkerGroup::start_rank(int number, const SessionOptions& options) {
                         {"LOCKSTEP_SESSION_DIR", directory_.path()},
                         {"LOCKSTEP_HUB", directory_.hub_endpoint()},
                         {"LOCKSTEP_STORE", store_address_},
+                        {"LOCKSTEP_STORE_KEY", store_key_},
                         {"LOCKSTEP_BACKEND", plan_.backend},
                         {"LOCKSTEP_DEVICE", plan_.devices[static_cast<size_t>(number)]},
                         {"LOCKSTEP_THREADS", std::to_string(plan_.threads)},
@@ -254,6 +274,8 @@ void WorkerGroup::process_ended(int number) {
   if (!end) return;
   loop_.forget(rank.process->pidfd());
   rank.end = end;
+  // Its group is gone with it. What left the group goes, too; at the session's end all of them at once.
+  if (!ending_) dist::end_marked_processes({mark_of_session(), "LOCKSTEP_RANK=" + std::to_string(number)});
   const std::string line = "-" + std::to_string(rank.info.pid) + "\n";
   (void)!::write(keeper_line_.write.get(), line.data(), line.size());
   if (!hub_->was_connected(number) || hub_->connection_ended(number)) {

@@ -84,6 +84,8 @@ class WorkerGroup {
     std::string refusal;  // of NotReady
   };
   void start_store();
+  /// In the environment of every process that ranks start.
+  std::string mark_of_session() const { return "LOCKSTEP_SESSION_DIR=" + directory_.path(); }
   void start_rank(int rank, const SessionOptions& options);
   bool receive_one();
   void handle(FromWorker& from);
@@ -103,7 +105,7 @@ class WorkerGroup {
   std::unique_ptr<Child> store_;
   bool store_has_ended_ = false;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::string store_address_;
+  std::string store_address_, store_key_;
   std::string start_error_;  // ends the start
   bool starting_ = true;
   bool ending_ = false;

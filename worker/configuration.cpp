@@ -89,6 +89,7 @@ void read_store(Reader& read, Configuration& c) {
     if (error != std::errc() || rest != end) port = 0;
   }
   if (port < 1 || port > 65535) read.problem("LOCKSTEP_STORE", "is '" + c.store + "': it has to be HOST:PORT");
+  c.store_key = read.required("LOCKSTEP_STORE_KEY", "what the session's keys in the store begin with");
 }
 
 void read_arguments(Reader& read, Configuration& c) {

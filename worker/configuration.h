@@ -21,6 +21,7 @@ struct Configuration {
   std::string hub;  // LOCKSTEP_HUB: a ZeroMQ endpoint
   std::string identity;  // LOCKSTEP_IDENTITY: by which the hub knows this connection
   std::string store;  // LOCKSTEP_STORE: "127.0.0.1:port"
+  std::string store_key;  // LOCKSTEP_STORE_KEY: before every key of this session, so that nobody else can name one
   std::string backend = "gloo";  // LOCKSTEP_BACKEND: auto, gloo, nccl
   std::string device = "cpu";  // LOCKSTEP_DEVICE: cpu, cuda:N
   int gpu_id = -1;  // N of cuda:N

@@ -125,6 +125,7 @@ bool RunThread::start() {
     group.rank = configuration_.rank;
     group.world_size = configuration_.world_size;
     group.store_address = configuration_.store;
+    group.store_key = configuration_.store_key;
     group.backend = configuration_.backend;
     group.device = configuration_.device;
     group.log_path = configuration_.rank_dir() + "/log";

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,14 +14,20 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <fstream>
 #include <string>
+#include <string_view>
 
+#include "dist/marked_processes.h"
 #include "dist/tcp_store.h"
 #include "protocol/error.h"
 #include "worker/process_group_keeper.h"
 
 namespace lockstep::worker {
 namespace {
+
+constexpr rlim_t kMostBytes = rlim_t{256} << 20;  // a session's own keys are a few kilobytes
 
 [[noreturn]] void fail(const std::string& what) { throw StartError(what + ": " + std::strerror(errno)); }
 
@@ -81,6 +88,28 @@ void keep_until_the_end(int lifeline, int keeper_fd) {
   while (watched[1].fd >= 0 && ::poll(&watched[1], 1, 0) > 0 && keeper_lines.read(take)) {
   }
   keeper.kill_all();
+  // What left the groups. A session that was started in another one's cell has a folder of its own.
+  if (const char* folder = std::getenv("LOCKSTEP_SESSION_DIR"); folder && *folder)
+    dist::end_marked_processes({std::string("LOCKSTEP_SESSION_DIR=") + folder});
+}
+
+/// Keys that nobody deletes would grow without end, whoever of this user writes them. Past the limit memory runs out in the store's
+/// thread, and the session goes on without a store.
+void limit_size() {
+  std::ifstream status("/proc/self/status");
+  long data_kb = 0;
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmData:")) data_kb = std::atol(line.c_str() + std::strlen("VmData:"));
+  if (data_kb <= 0) return;
+  rlimit limit = {};
+  limit.rlim_cur = limit.rlim_max = static_cast<rlim_t>(data_kb) * 1024 + kMostBytes;
+  ::setrlimit(RLIMIT_DATA, &limit);
+  std::set_terminate([] {
+    constexpr std::string_view kText =
+        "lockstep-worker --store: the store is full: it holds more than 256 MB of keys and values\n";
+    (void)!::write(STDERR_FILENO, kText.data(), kText.size());
+    ::_exit(4);
+  });
 }
 
 }  // namespace
@@ -97,6 +126,7 @@ int run_store() {
     const auto store = listener >= 0 ? dist::serve_store(listener) : dist::serve_store("127.0.0.1", 0);
     std::printf("{\"port\":%d}\n", static_cast<int>(store->getPort()));
     std::fflush(stdout);
+    limit_size();
     keep_until_the_end(lifeline, keeper);
     return 0;
   } catch (const std::exception& error) {

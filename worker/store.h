@@ -6,6 +6,11 @@
 // "PID", gives a process group (of that number) into its keeping, and "-PID" takes it back. The end of the pipe is the
 // end of the session. LOCKSTEP_KEEPER_FD may name another pipe for the lines.
 //
+// Processes that ranks started and that left these groups are known by LOCKSTEP_SESSION_DIR in their environment, which it
+// has, too: they are killed at the end of the session as well.
+//
+// It takes connections of processes of its own user only, and holds 256 MB at most: beyond that it ends with code 4.
+//
 // LOCKSTEP_LISTEN_FD, when it is set, names a listening socket on 127.0.0.1 that the shell has made: the store takes
 // connections there (masterListenFd), so that workers can start at the same moment as the store and know its port.
 #pragma once

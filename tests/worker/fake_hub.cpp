@@ -123,11 +123,12 @@ bool eventually(const std::function<bool()>& done) {
   return true;
 }
 
-StoreProcess::StoreProcess() {
+StoreProcess::StoreProcess(const std::string& session_directory) {
   Fd child_output, lifeline_read = cloexec_pipe(lifeline_);
   output_ = cloexec_pipe(child_output);
   process_.emplace(std::vector<std::string>{"--store"},
-                   Environment{{"LOCKSTEP_LIFELINE_FD", std::to_string(lifeline_read.get())}},
+                   Environment{{"LOCKSTEP_LIFELINE_FD", std::to_string(lifeline_read.get())},
+                               {"LOCKSTEP_SESSION_DIR", session_directory}},
                    std::vector<int>{lifeline_read.get()}, child_output.get());
   child_output.reset();
   const auto line = read_line(output_.get());
@@ -150,7 +151,7 @@ FakeHub::FakeHub(int world_size) : world_size_(world_size) {
   router_.set(zmq::sockopt::sndhwm, 0);
   router_.set(zmq::sockopt::rcvhwm, 0);
   router_.bind("ipc://" + directory_ + "/hub");
-  store_.emplace();
+  store_.emplace(directory_);
 }
 
 FakeHub::~FakeHub() {
@@ -169,6 +170,7 @@ void FakeHub::start(int rank, const Environment& changes) {
                              {"LOCKSTEP_HUB", "ipc://" + directory_ + "/hub"},
                              {"LOCKSTEP_IDENTITY", "rank-" + std::to_string(rank)},
                              {"LOCKSTEP_STORE", store_->address()},
+                             {"LOCKSTEP_STORE_KEY", "0123456789abcdef"},
                              {"LOCKSTEP_BACKEND", "gloo"},
                              {"LOCKSTEP_DEVICE", "cpu"},
                              {"LOCKSTEP_THREADS", "1"},

@@ -66,7 +66,8 @@ bool eventually(const std::function<bool()>& done);
 /// A TCPStore in a process of its own.
 class StoreProcess {
  public:
-  StoreProcess();
+  /// Of the session whose folder this is.
+  explicit StoreProcess(const std::string& session_directory);
   const std::string& address() const { return address_; }
   pid_t pid() const { return process_->pid(); }
   /// Writes a line for the keeper.

@@ -1,10 +1,14 @@
 // How a worker comes and goes: what it says at the start, what it refuses, and that nothing of it is left.
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -138,6 +142,68 @@ TEST(Store, KeepsGroupsAndEndsThemWithTheSession) {
   hub.store().end_lifeline();
   EXPECT_EQ(hub.store().wait().code, 0);
   EXPECT_TRUE(eventually([&] { return !alive(grandchild); }));
+}
+
+TEST(Store, EndsWhatLeftTheGroupsWithTheSession) {
+  FakeHub hub(2);
+  hub.start_ready();
+  const int64_t cell = hub.load("output", "daemon_grandchild");
+  hub.run(cell);
+  for (const int rank : {0, 1}) hub.expect<Done>(rank);
+  std::vector<pid_t> daemons;
+  for (const int rank : {0, 1}) daemons.push_back(std::stoi(hub.output(cell, "stdout", rank)));
+  for (const pid_t daemon : daemons) {
+    ASSERT_TRUE(alive(daemon));
+    EXPECT_EQ(::getsid(daemon) == ::getsid(hub.process().pid()), false) << "it has left the rank's group";
+  }
+  // Of another session: it stays.
+  Process other({"--store"}, {{"LOCKSTEP_LIFELINE_FD", "0"}, {"LOCKSTEP_SESSION_DIR", hub.directory() + "x"}});
+  ::kill(hub.process(0).pid(), SIGKILL);
+  hub.process(0).wait();
+  hub.store().end_lifeline();
+  EXPECT_EQ(hub.store().wait().code, 0);
+  for (const pid_t daemon : daemons) EXPECT_FALSE(alive(daemon)) << "the store waits for the end of what it kills";
+  EXPECT_FALSE(hub.process(1).running()) << "it is the session's, too";
+  EXPECT_TRUE(other.running());
+}
+
+TEST(Store, HoldsSoMuchAndNoMore) {
+  FakeHub hub;  // starts the store alone
+  const std::string address = hub.store().address();
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+  const auto append = [](std::string& bytes, auto value) {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  // As c10d's client does: validate, then set, a megabyte each time. Some 2 GB at most.
+  std::string hello;
+  append(hello, uint8_t{0});
+  append(hello, uint32_t{0x3C85F7CE});
+  bool refused = ::send(fd, hello.data(), hello.size(), MSG_NOSIGNAL) < 0;
+  const std::string value(1 << 20, 'x');
+  int sent = 0;
+  for (; sent < 2000 && !refused; ++sent) {
+    const std::string key = "/key-" + std::to_string(sent);
+    std::string bytes;
+    append(bytes, uint8_t{1});
+    append(bytes, uint64_t{key.size()});
+    bytes += key;
+    append(bytes, uint64_t{value.size()});
+    bytes += value;
+    for (size_t at = 0; at < bytes.size() && !refused;) {
+      const ssize_t n = ::send(fd, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+      if (n < 0) refused = true;
+      at += static_cast<size_t>(std::max<ssize_t>(n, 0));
+    }
+  }
+  ::close(fd);
+  EXPECT_TRUE(refused);
+  EXPECT_GT(sent, 100) << "what a session needs fits";
+  EXPECT_LT(sent, 600);
 }
 
 TEST(Store, WithoutALifelineSaysSo) {

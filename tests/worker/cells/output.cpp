@@ -88,3 +88,25 @@ static void grandchild() {
   printf("%d", child);
 }
 CELL(grandchild, grandchild);
+
+// As a daemon does: a session of its own, and no parent.
+static void daemon_grandchild() {
+  int pids[2];
+  if (pipe(pids) != 0) return;
+  const pid_t child = fork();
+  if (child == 0) {
+    setsid();
+    const pid_t daemon = fork();
+    if (daemon == 0) {
+      execlp("sleep", "sleep", "1000", nullptr);
+      _exit(1);
+    }
+    (void)!write(pids[1], &daemon, sizeof daemon);
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  pid_t daemon = 0;
+  (void)!read(pids[0], &daemon, sizeof daemon);
+  printf("%d", daemon);
+}
+CELL(daemon_grandchild, daemon_grandchild);
