@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 
 from faults_test import Session, check, check_gone, run_tests, start_time
 
@@ -170,6 +171,32 @@ std::cout << "connected" << std::endl;
     finally:
         session.process.terminate()
         session.finish()
+
+
+def test_a_new_group_without_a_store_fails_at_once():
+    with tempfile.TemporaryDirectory() as folder:
+        script = f"""// %% wait
+#include <unistd.h>
+std::cout << "waiting" << std::endl;
+while (access("{folder}/go", F_OK) != 0) usleep(1000);
+// %% group
+dist::new_group();
+// %% next
+at::Tensor ones = at::ones({{3}});
+dist::all_reduce(ones);
+std::cout << "sum " << ones[0].item<int>() << std::endl;
+"""
+        session = Session(script, "-n", "2", "--keep-going", "--cell-timeout", "60")
+        check(session.until_text("waiting"), "the cell did not run")
+        ((store, born),) = session.processes("--store")
+        os.kill(store, signal.SIGKILL)
+        check_gone({(store, born): "store"})
+        pathlib.Path(folder, "go").touch()
+        code = session.finish()
+        check(code == 1, f"exit code {code}: {session.of('error')}")
+        cells = [e["status"] for e in session.of("cell")]
+        check("timeout" not in cells and "error" in cells, f"{cells}")
+        check(any("can't be reached any more" in e["message"] for e in session.of("error")), f"{session.of('error')}")
 
 
 def test_keys_of_a_session_can_not_be_guessed():
