@@ -1,33 +1,13 @@
 #include "shell/hub.h"
 
-#include <sys/random.h>
-
-#include <array>
-#include <cerrno>
 #include <cstring>
+
+#include "shell/random_key.h"
 
 namespace lockstep::shell {
 namespace {
 
 constexpr const char* kMonitor = "inproc://hub-monitor";
-
-/// 128 bits that nobody can guess, in hexadecimal digits. Throws StartError.
-std::string random_token() {
-  std::array<unsigned char, 16> bytes;
-  size_t filled = 0;
-  while (filled < bytes.size()) {
-    const ssize_t n = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw StartError(std::string("the kernel gives no random numbers: ") + std::strerror(errno));
-    filled += static_cast<size_t>(n);
-  }
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    text += {kDigits[byte >> 4], kDigits[byte & 15]};
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -60,7 +40,7 @@ const std::string& Hub::expect(int rank) {
   std::string& identity = identities_[rank];
   ranks_.erase(identity);
   sources_.erase(rank);
-  identity = "rank-" + std::to_string(rank) + "-" + random_token();
+  identity = "rank-" + std::to_string(rank) + "-" + random_key();
   ranks_[identity] = rank;
   return identity;
 }

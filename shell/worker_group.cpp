@@ -3,18 +3,17 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "dist/marked_processes.h"
 #include "protocol/error.h"
+#include "shell/random_key.h"
 
 namespace lockstep::shell {
 namespace {
@@ -69,19 +68,6 @@ Descriptor listen_on_loopback(int& port) {
   check_loopback(fd, address);
   port = ntohs(address.sin_port);
   return fd;
-}
-
-/// 128 bits from the kernel, in hexadecimal.
-std::string random_key() {
-  std::array<unsigned char, 16> bytes;
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    throw StartError(std::string("the kernel gives no random numbers: ") + std::strerror(errno));
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
 }
 
 std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
