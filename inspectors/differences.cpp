@@ -1,11 +1,13 @@
 #include "inspectors/differences.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "inspectors/fingerprint_kernels.h"
 #include "inspectors/strided.h"
@@ -123,6 +125,52 @@ void vote(const RankSet& ranks, const std::vector<Hash>& votes, ItemDifference& 
   difference.source = difference.reference.empty() ? ranks.ranks().front() : difference.reference.ranks().front();
 }
 
+std::vector<RankSet> classes_of(const std::vector<const ItemDifference*>& items, const RankSet& ranks) {
+  std::map<std::vector<Hash>, RankSet> parties;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    std::vector<Hash> seen;
+    for (const ItemDifference* item : items) {
+      if (item->hash.size() != ranks.size()) return {};
+      seen.push_back(item->hash[i]);
+    }
+    parties[seen].insert(ranks.ranks()[i]);
+  }
+  std::vector<RankSet> classes;
+  for (const auto& [seen, party] : parties) classes.push_back(party);
+  std::sort(classes.begin(), classes.end());
+  if (classes.size() == ranks.size()) classes.clear();
+  return classes;
+}
+
+std::string classes_text(const std::vector<RankSet>& classes) {
+  std::string text;
+  RankSet alone;
+  for (const RankSet& each : classes)
+    if (each.size() == 1)
+      alone.insert(each.ranks().front());
+    else
+      text += fmt::format("{}{} agree", text.empty() ? "" : ", ", each.words());
+  if (!alone.empty()) text += fmt::format(", {} {} with none", alone.words(), alone.size() == 1 ? "agrees" : "agree");
+  return text;
+}
+
+std::string values_text(const std::vector<std::string>& values, const RankSet& ranks) {
+  constexpr size_t kLongest = 60;
+  std::vector<std::pair<std::string, RankSet>> parties;
+  for (size_t i = 0; i < values.size(); ++i) {
+    auto party =
+        std::find_if(parties.begin(), parties.end(), [&](const auto& each) { return each.first == values[i]; });
+    if (party == parties.end()) party = parties.insert(parties.end(), {values[i], RankSet{}});
+    party->second.insert(ranks.ranks()[i]);
+  }
+  std::string text;
+  for (const auto& [value, party] : parties) {
+    const std::string shown = value.size() > kLongest ? value.substr(0, kLongest - 3) + "..." : value;
+    text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", shown, party.words());
+  }
+  return text;
+}
+
 std::vector<ItemDifference> find_differences(Talk& talk, const Subject& subject, const std::vector<Hash>& hashes,
                                              const Comparison& comparison) {
   std::vector<std::vector<Hash>> by_rank;
@@ -183,6 +231,7 @@ void look_closer(Talk& talk, const Subject& subject, const std::vector<Hash>& ha
                      {"not_finite", mark.nan_count + mark.inf_count},
                      {"hash", mark.hash},
                      {"elements", hash_of_elements(tensors[d])}});
+    if (const Item& of = subject.items[item.item]; of.kind == "rng") facts.back()["seed"] = std::stoull(of.value);
   }
   for (const json& of_rank : talk.exchange_json(facts)) {
     for (size_t d = 0; d < differences.size(); ++d) {
@@ -196,6 +245,7 @@ void look_closer(Talk& talk, const Subject& subject, const std::vector<Hash>& ha
       differences[d].norm.push_back(fact.at("norm"));
       differences[d].not_finite.push_back(fact.at("not_finite"));
       differences[d].elements_hash.push_back(fact.at("elements"));
+      if (fact.contains("seed")) differences[d].seed.push_back(fact.at("seed"));
     }
   }
 }

@@ -25,6 +25,7 @@ struct ItemDifference {
   std::vector<int64_t> not_finite;  // by place: NaN and Inf
   std::vector<std::string> value;  // by place; of items that are no tensors
   std::vector<Hash> hash;  // by place
+  std::vector<uint64_t> seed;  // by place; of generators: what they were seeded with
   std::vector<uint64_t> elements_hash;  // by place; the same where the elements are, in whatever order
 
   /// Only the signs of zeros or the bits of NaN differ.
@@ -43,6 +44,14 @@ std::vector<ItemDifference> find_differences(Talk& talk, const Subject& subject,
 /// The rest of it for items that are known to differ, with votes taken already.
 void look_closer(Talk& talk, const Subject& subject, const std::vector<Hash>& hashes, const Comparison& comparison,
                  std::vector<ItemDifference>& differences);
+
+/// `ranks`, split into those that agree with one another in all of `items`, bit by bit; by their lowest ranks. Nothing where no
+/// two agree, or where that is not known.
+std::vector<RankSet> classes_of(const std::vector<const ItemDifference*>& items, const RankSet& ranks);
+/// "ranks 0-1 agree, ranks 2-3 agree, rank 4 agrees with none".
+std::string classes_text(const std::vector<RankSet>& classes);
+/// Each value with the ranks that have it: "0.1 on ranks 0-1, 0.01 on rank 2".
+std::string values_text(const std::vector<std::string>& values, const RankSet& ranks);
 
 /// Splits ranks by `votes` (equal votes agree): the majority is the reference.
 void vote(const RankSet& ranks, const std::vector<Hash>& votes, ItemDifference& difference);

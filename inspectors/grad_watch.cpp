@@ -29,6 +29,7 @@ class GradObserver : public std::enable_shared_from_this<GradObserver> {
 
   void attach();
   void detach();
+  void comes(size_t place);
   void saw(size_t place);
   GradWatch::Cost cost() const {
     const std::lock_guard lock(mutex_);
@@ -43,6 +44,8 @@ class GradObserver : public std::enable_shared_from_this<GradObserver> {
     uint64_t trace = 0;  // of the parameter then
     uint64_t collectives = 0;  // that had begun then
     GradientSeen last;
+    unsigned hook = 0;  // of the tensor, before it is added up
+    bool adds_to_used = false;
     std::vector<Hash> hashes, hashes_before;  // of each micro-batch of this step and of the one before
     bool same = false;  // all of this step's are those of the one before
     int64_t same_before = 0;
@@ -97,6 +100,14 @@ Observers& observers() {
 /// Signs that do not go with any pattern of the data, so that sums do not vanish where rows or columns add up to zero.
 double sign(int64_t index) { return kernels::mix(static_cast<uint64_t>(index) + 1) & 1 ? 1.0 : -1.0; }
 
+/// Exactly zero in every element. Most that are not show it in a few.
+bool is_zero(const at::Tensor& gradient) {
+  const Sketch sketch = sketch_of(gradient);
+  if (std::any_of(sketch.begin(), sketch.end(), [](double each) { return each != 0; })) return false;
+  const Fingerprint mark = gradient_fingerprints({gradient})[0];
+  return mark.abs_max == 0 && mark.nan_count + mark.inf_count == 0;
+}
+
 }  // namespace
 
 Sketch sketch_of(const at::Tensor& tensor) {
@@ -136,6 +147,9 @@ Sketch sketch_of(const at::Tensor& tensor) {
 
 void GradObserver::attach() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].hook = parameters_[i].tensor.register_hook([weak = weak_from_this(), i](const at::Tensor&) {
+      if (const auto observer = weak.lock()) observer->comes(i);
+    });
     auto& slot = torch::autograd::impl::post_acc_grad_hooks(parameters_[i].tensor);
     torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i].tensor,
                                                    std::make_unique<Hook>(weak_from_this(), i, std::move(slot)));
@@ -144,6 +158,10 @@ void GradObserver::attach() {
 
 void GradObserver::detach() {
   for (const Observed& each : parameters_) {
+    try {
+      each.tensor.remove_hook(each.hook);
+    } catch (const c10::Error&) {  // gone already, with the graph of a parameter that was made anew
+    }
     auto& slot = torch::autograd::impl::post_acc_grad_hooks(each.tensor);
     // One that was set later stands before this one, which then stays and finds nobody to tell.
     if (auto* hook = dynamic_cast<Hook*>(slot.get()); hook && hook->belongs_to(*this)) slot = hook->take_next();
@@ -165,6 +183,17 @@ void GradObserver::pass_begins() {
   if (wrapper_) sync_wanted_ = wrapper_->require_backward_grad_sync();
 }
 
+/// Before backward adds to the gradient that is there, if one is.
+void GradObserver::comes(size_t place) {
+  const auto start = Clock::now();
+  const std::lock_guard lock(mutex_);
+  Observed& observed = parameters_[place];
+  const at::Tensor& gradient = observed.tensor.grad();
+  observed.adds_to_used =
+      gradient.defined() && observed.step > 0 && trace_of(observed.tensor) != observed.trace && !is_zero(gradient);
+  cost_.seconds += std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 void GradObserver::saw(size_t place) {
   const auto start = Clock::now();
   const std::lock_guard lock(mutex_);
@@ -179,6 +208,7 @@ void GradObserver::saw(size_t place) {
     observed.hashes_before = std::exchange(observed.hashes, {});
     if (observed.step != step_ - 1) observed.hashes_before.clear();
     observed.step = step_;
+    observed.last.on_used = observed.adds_to_used;
   }
   observed.trace = trace_of(observed.tensor);
   observed.collectives = collectives_so_far();

@@ -29,6 +29,8 @@ struct GradientSeen {
   Fingerprint mark;
   Sketch sketch{};
   int64_t same_for = 0;  // steps in a row in which it was, bit for bit, what it had been in the step before
+  bool on_used =
+      false;  // there was one already, left over from a step in which an optimizer had used it, and this was added to it
   bool stepped = false;  // the parameter has been changed since: an optimizer has used the gradient
   bool collective_since = false;  // this rank has begun a collective since: what is there now may be reduced
 };
@@ -43,7 +45,8 @@ struct GradientsSeen {
 
 class GradObserver;
 
-/// Observes while it lives. What it costs is one read of each gradient in backward.
+/// Observes while it lives. What it costs is one read of each gradient in backward, and one more of gradients that were zeroed in
+/// place.
 class [[nodiscard]] GradWatch {
  public:
   explicit GradWatch(const GradientSubject& subject);

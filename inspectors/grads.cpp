@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -217,6 +218,9 @@ Report grads_of(const GradientSubject& subject, const GradsOptions& options) {
   if (!(options.threshold() > 1))
     throw std::invalid_argument(
         fmt::format("inspect::grads: a threshold of {}? It takes a number above 1", options.threshold()));
+  if (options.factor() && (!std::isfinite(*options.factor()) || *options.factor() == 0))
+    throw std::invalid_argument(
+        fmt::format("inspect::grads: a factor of {}? It takes a finite number other than zero", *options.factor()));
   const auto context = dist::current_context();
   const RankSet alive = context ? context->live_ranks() : RankSet{0};
   const int rank = context ? context->rank() : 0;

@@ -24,6 +24,9 @@ struct GradsOptions {
   /// deviation of the logarithms of the norms, at least a quarter) it is from the median. Fewer: how many times larger or smaller
   /// its norm is than the middle one; of two, than the other one.
   TORCH_ARG(double, threshold) = 10;
+  /// How many times the mean of the ranks' own the reduced gradients are meant to be, where the program scales them since the
+  /// reduction. Unset: once. What clip_grad_norm_ leaves is known by its norm, where that has one or two digits.
+  TORCH_ARG(std::optional<double>, factor) = std::nullopt;
   /// The ranks that compare, each of which must call. Unset: those of the wrapper's group, or all that are alive.
   TORCH_ARG(std::optional<RankSet>, ranks) = std::nullopt;
   /// How long to wait for ranks that do not call.
@@ -38,7 +41,7 @@ struct GradsOptions {
 
 /// Collective over the options' ranks, over connections of its own. The report is the same on every rank that took part (times
 /// apart; a rank that is out of data in join() gets a note alone). Changes no gradient. Throws std::invalid_argument for a
-/// threshold that is not above 1, dist::Error when a rank is lost meanwhile.
+/// threshold that is not above 1 and a factor that is no finite number but zero, dist::Error when a rank is lost meanwhile.
 Report grads_of(const GradientSubject& subject, const GradsOptions& options);
 
 template <typename T>

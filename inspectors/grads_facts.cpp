@@ -54,6 +54,7 @@ RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& pl
       each.before = {.present = true, .mark = last.mark, .sketch = last.sketch};
       each.same_for = last.same_for;
       each.stepped = last.stepped;
+      each.on_used = last.on_used;
       // Unscaled, clipped or spoilt by hand: that is what a reduction would begin with. Zeros after a step are cleared ones.
       each.changed = each.now.present && each.now.mark.hash != last.mark.hash && !last.collective_since &&
                      !(last.stepped && each.now.zero());
@@ -67,7 +68,8 @@ RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& pl
 void to_json(json& value, const RankFacts& facts) {
   json parameters = json::array();
   for (const ParameterFacts& each : facts.parameters)
-    parameters.push_back({packed(each.now), packed(each.before), each.same_for, each.stepped, each.changed});
+    parameters.push_back(
+        {packed(each.now), packed(each.before), each.same_for, each.stepped, each.changed, each.on_used});
   value = {{"watched", facts.watched},
            {"steps", facts.steps},
            {"sync_wanted", facts.sync_wanted},
@@ -83,6 +85,7 @@ void from_json(const json& value, RankFacts& facts) {
                                 .before = unpacked(each.at(1)),
                                 .same_for = each.at(2),
                                 .stepped = each.at(3),
+                                .on_used = each.at(5),
                                 .changed = each.at(4)});
 }
 

@@ -25,6 +25,7 @@ struct ParameterFacts {
   GradFacts before;  // the reduction: as an observer saw it in the last step, or what the program has made of it since
   int64_t same_for = 0;
   bool stepped = false;
+  bool on_used = false;  // backward added it to a gradient that an optimizer had used
   bool changed = false;  // since backward, and before any collective: `before` is what is there now
 };
 

@@ -1,6 +1,7 @@
 #include "inspectors/grads_findings.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -109,8 +110,10 @@ void GradsFindings::reduced() {
   if (none_at_all(false)) return;
   presence(false);
   not_finite(false);
-  scale();
+  added_to_used();
+  if (!zero_everywhere(false)) scale();
   stale();
+  if (compares_before()) unchecked_.emplace_back("by what the ranks' losses are divided");
 }
 
 void GradsFindings::local() {
@@ -118,6 +121,9 @@ void GradsFindings::local() {
   if (none_at_all(before)) return;
   presence(before);
   not_finite(before);
+  const RankSet unlike = added_to_used();
+  if (zero_everywhere(before)) return;
+  unchecked_.emplace_back("what the reduction makes of them");
   bool equal = ranks_.size() > 1;
   for (size_t p = 0; p < parameters_.size() && equal; ++p)
     for (size_t r = 1; r < ranks_.size(); ++r)
@@ -136,7 +142,8 @@ void GradsFindings::local() {
     return;
   }
   zeros();
-  outliers();
+  // Such a gradient is larger than the others' because of that.
+  if (unlike.empty() || unlike == ranks_) outliers();
 }
 
 std::vector<Finding> GradsFindings::take(const Report& report) {
@@ -152,6 +159,10 @@ std::vector<Finding> GradsFindings::take(const Report& report) {
       }
       norm = least == most ? fmt::format(", norm {:.4g}", most) : fmt::format(", norms {:.4g} to {:.4g}", least, most);
     }
+    const auto frozen = std::ranges::count_if(
+        subject_.parameters, [](const GradientOwner& each) { return !each.parameter.requires_grad(); });
+    if (frozen > 0) unchecked_.push_back(counted(frozen, "frozen parameter"));
+    if (!unchecked_.empty()) remark_ += fmt::format("; not checked: {}", fmt::join(unchecked_, ", "));
     found.message = fmt::format(
         "{} on {}: {}, {}{}, {:.1f} ms{}",
         options_.local() ? "gradients not yet reduced are sane" : "gradients are equal and finite", ranks_.words(),

@@ -55,15 +55,37 @@ class GradsFindings {
   std::string how_many(size_t count, const char* what) const;
   std::string in_how_many(size_t count) const;  // gradients
 
+  /// "fc1.weight, fc1.bias and 3 more".
+  std::string names_of(const std::vector<size_t>& parameters) const;
+
+  /// How many times the mean of the ranks' own a gradient is.
+  struct Factor {
+    double value = 1;
+    double tolerance = 0;  // relative: how exactly that is known
+    bool multiple = true;  // false: it is none, and `value` is but the nearest
+  };
+  std::optional<Factor> factor_of_mean(size_t parameter) const;
+
   bool none_at_all(bool before);
   void presence(bool before);
   void not_finite(bool before);
   void scale();
   void scope();
   void stale();
+  /// Ranks whose backward added to gradients that an optimizer had used.
+  RankSet added_to_used();
+  /// Parameters whose gradient is exactly zero on every rank; whether all are.
+  bool zero_everywhere(bool before);
   void zeros();
   void outliers();
+  /// Most of what makes the gradients of `odd` unlike those of the others at `places`: the parameters, by how much.
+  std::vector<size_t> heaviest(const RankSet& odd, const std::vector<size_t>& places) const;
   std::string cause(const Subject& compared, const std::vector<const ItemDifference*>& items) const;
+  /// Where ranks have what is a multiple of another's: "exactly 2 times rank 0's on rank 1".
+  std::string multiples(const Subject& compared, const std::vector<const ItemDifference*>& items) const;
+  /// Whether ranks agree in classes, and what they agree in was made of what each class had.
+  enum class SubGroups { kNone, kLikely, kProven };
+  SubGroups sub_groups(const Subject& compared, const std::vector<const ItemDifference*>& items) const;
   double total_norm(size_t rank, bool before) const;
 
   const GradientSubject& subject_;
@@ -74,6 +96,7 @@ class GradsFindings {
   const std::vector<RankFacts> facts_;
   std::string object_;
   std::string remark_;  // to be said with ok
+  std::vector<std::string> unchecked_;  // what ok does not say
   std::vector<Finding> findings_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "inspectors/gathered_parameters.h"
 #include "inspectors/grads_findings.h"
@@ -61,6 +62,37 @@ void GradsFindings::zeros() {
   findings_.push_back(std::move(found));
 }
 
+std::vector<size_t> GradsFindings::heaviest(const RankSet& odd, const std::vector<size_t>& places) const {
+  // Of the difference in squares, of which norms are sums.
+  constexpr double kMost = 0.9;
+  const bool before = compares_before();
+  std::vector<std::pair<double, size_t>> excess;
+  double whole = 0;
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    double squares = 0;
+    for (const size_t r : places) {
+      if (!odd.contains(ranks_.ranks()[r])) continue;
+      std::vector<double> others;
+      for (const size_t other : places)
+        if (other != r) others.push_back(of(other, p, before).mark.norm);
+      squares += std::abs(std::pow(of(r, p, before).mark.norm, 2) - std::pow(median(others), 2));
+    }
+    excess.emplace_back(squares, p);
+    whole += squares;
+  }
+  std::ranges::stable_sort(excess, std::greater<>(), &std::pair<double, size_t>::first);
+  std::vector<size_t> most;
+  double covered = 0;
+  for (const auto& [squares, p] : excess) {
+    if (covered >= kMost * whole) break;
+    covered += squares;
+    most.push_back(p);
+  }
+  // Where it is in most of them, none of them is the cause.
+  if (most.size() * 2 > parameters_.size() && parameters_.size() > 1) most.clear();
+  return most;
+}
+
 void GradsFindings::outliers() {
   const bool before = compares_before();
   std::vector<double> totals;
@@ -117,6 +149,16 @@ void GradsFindings::outliers() {
     Finding found = finding(Severity::note, "outlier", "gradient", odd);
     found.message =
         fmt::format("the gradient of {} is unlike the others': norm {}{}", odd.words(), list_norms(norms), scale);
+    if (const std::vector<size_t> most = heaviest(odd, places); scale.empty() && !most.empty()) {
+      for (const size_t p : most) {
+        found.tensors.push_back(tensor(p));
+        for (const size_t r : places) found.tensors.back().norms[ranks_.ranks()[r]] = of(r, p, before).mark.norm;
+      }
+      std::vector<double> values;
+      for (const size_t r : places) values.push_back(of(r, most[0], before).mark.norm);
+      found.message += fmt::format("; because of {} (norm {}{})", names_of(most), list_norms(values),
+                                   most.size() == 1 ? "" : " in " + found.tensors[0].name);
+    }
     findings_.push_back(std::move(found));
     return;
   }

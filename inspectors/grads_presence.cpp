@@ -67,6 +67,42 @@ void GradsFindings::presence(bool before) {
   findings_.push_back(std::move(found));
 }
 
+bool GradsFindings::zero_everywhere(bool before) {
+  std::vector<size_t> zero, never;  // never: on no rank in what backward left
+  size_t present = 0;
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    bool all = true, own = false;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      all = all && of(r, p, before).zero();
+      own = own || (compares_before() && of(r, p, true).present && !of(r, p, true).zero());
+    }
+    present += of(0, p, before).present;
+    if (!all) continue;
+    zero.push_back(p);
+    if (!own) never.push_back(p);
+  }
+  const bool whole = !zero.empty() && zero.size() == present, cleared = never.size() < zero.size();
+  // What the reduction made zero of another is told as a factor of the mean.
+  if (!whole && !stepped()) zero = never;
+  if (zero.empty()) return false;
+  if (wrapper_.skips_unused && !whole) {
+    remark_ += fmt::format("; {} exactly zero on every rank", in_how_many(zero.size()));
+    return false;
+  }
+  Finding found = finding(Severity::note, whole && cleared ? "missing" : "unused", "gradient", ranks_);
+  for (const size_t p : zero) found.tensors.push_back(tensor(p));
+  if (whole)
+    found.message = fmt::format("every gradient is exactly zero on {}: {}", ranks_.words(),
+                                cleared ? "cleared since backward; look between backward and zero_grad"
+                                        : "cleared already, or the loss depends on no parameter");
+  else
+    found.message = fmt::format(
+        "the {} of {} {} exactly zero on {}: cut off from the loss (detached, times zero, a dead activation)?",
+        zero.size() == 1 ? "gradient" : "gradients", names_of(zero), zero.size() == 1 ? "is" : "are", ranks_.words());
+  findings_.push_back(std::move(found));
+  return whole;
+}
+
 void GradsFindings::not_finite(bool before) {
   for (const bool nan : {true, false}) {
     const auto bad = [&](const GradFacts& facts) {

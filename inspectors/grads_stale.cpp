@@ -1,4 +1,4 @@
-// Gradients that backward left as they were in the step before.
+// Gradients that are, or have in them, what they were in the step before.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +14,33 @@ namespace {
 constexpr int64_t kNeverChanges = 10;
 
 }  // namespace
+
+RankSet GradsFindings::added_to_used() {
+  if (!compares_before()) return {};
+  Gathered gathered;
+  RankSet all;
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    std::vector<bool> added;
+    for (const RankFacts& rank : facts_) added.push_back(rank.parameters[p].on_used);
+    if (const RankSet ranks = ranks_where(added); !ranks.empty()) {
+      gathered.add(ranks, p);
+      all = all | ranks;
+    }
+  }
+  for (const auto& [list, parameters] : gathered.by_ranks) {
+    const RankSet ranks(list), others = ranks_ - ranks;
+    // The same everywhere is as it would be on one rank: a loop of two optimizers may clear a gradient later.
+    Finding found = others.empty() ? finding(Severity::note, "stale", "gradient", ranks)
+                                   : finding(Severity::fault, "mismatch", "gradient", ranks);
+    for (const size_t p : parameters) found.tensors.push_back(tensor(p));
+    found.message = fmt::format(
+        "backward on {} added to gradients that an optimizer had used already ({}): no zero_grad() there since that "
+        "step{}",
+        ranks.words(), in_how_many(parameters.size()), others.empty() ? "" : fmt::format(", as on {}", others.words()));
+    findings_.push_back(std::move(found));
+  }
+  return all;
+}
 
 void GradsFindings::stale() {
   if (!compares_before()) return;

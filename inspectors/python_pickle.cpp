@@ -29,8 +29,12 @@ class PickleReader {
   Pickled run() {
     while (true) {
       const auto opcode = static_cast<uint8_t>(take(1)[0]);
-      if (opcode == '.') return pop();
-      step(opcode);
+      if (opcode != '.') {
+        step(opcode);
+        continue;
+      }
+      if (!left_.empty()) throw std::runtime_error(fmt::format("{} bytes stand behind its pickle", left_.size()));
+      return pop();
     }
   }
 
@@ -154,7 +158,7 @@ class PickleReader {
         return push_long(take(number<uint32_t>()));
       case 'G': {  // big-endian
         const auto bits = __builtin_bswap64(number<uint64_t>());
-        return push(Kind::kPlain, fmt::format("{}", std::bit_cast<double>(bits)));
+        return push(Kind::kPlain, text_of(std::bit_cast<double>(bits)));
       }
 
       case 'X':
@@ -269,6 +273,16 @@ class PickleReader {
   std::map<uint32_t, Pickled> memo_;
 };
 
+/// So that two strings never look like one: 'it''s' has an end in the middle.
+std::string in_quotes(const std::string& text) {
+  std::string result = "'";
+  for (const char each : text) {
+    if (each == '\'' || each == '\\') result += '\\';
+    result += each;
+  }
+  return result + "'";
+}
+
 /// Before protocol 4 a set is a call with a list.
 bool is_set(const Pickled& value) {
   for (const char* name : {"__builtin__.set", "__builtin__.frozenset", "builtins.set", "builtins.frozenset"})
@@ -292,7 +306,7 @@ std::string text_at(const Pickled& value, int depth, int64_t& parts_left) {
     case Kind::kName:
       return value->text;
     case Kind::kText:
-      return "'" + value->text + "'";
+      return in_quotes(value->text);
     case Kind::kBytes:
       for (const char byte : value->text) parts.push_back(fmt::format("{:02x}", static_cast<uint8_t>(byte)));
       return fmt::format("b'{}'", fmt::join(parts, ""));
@@ -333,6 +347,11 @@ int64_t integer_of(const Pickled& value) {
   if (value->kind != Kind::kPlain || std::from_chars(value->text.data(), end, result).ptr != end || value->text.empty())
     throw std::runtime_error("its pickle has " + text_of(value) + " where a number should be");
   return result;
+}
+
+std::string text_of(double value) {
+  std::string text = fmt::format("{}", value);
+  return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
 }
 
 std::string text_of(const Pickled& value) {

@@ -62,5 +62,7 @@ int64_t integer_of(const Pickled& value);
 /// As Python would nearly write it: the same text for the same value. Sets in order. Throws std::runtime_error for values that
 /// contain one another too deeply, or in too many places.
 std::string text_of(const Pickled& value);
+/// Shortest text of this number and of no other; of a whole one with its point, so that 1.0 is not 1.
+std::string text_of(double value);
 
 }  // namespace lockstep::inspect

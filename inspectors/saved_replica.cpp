@@ -2,17 +2,26 @@
 
 #include <caffe2/serialize/inline_container.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/serialize.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
+#include <ranges>
+#include <regex>
 #include <stdexcept>
 #include <string_view>
 
 #include "dist/errors.h"
+#include "inspectors/checkpoint_names.h"
+#include "inspectors/fingerprint.h"
+#include "inspectors/mapped_file.h"
 #include "inspectors/python_file.h"
+#include "inspectors/python_pickle.h"
+#include "inspectors/zip_archives.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -21,24 +30,85 @@ void add(Subject& subject, const std::string& name, const char* kind, const at::
   subject.items.push_back({.name = name, .kind = kind, .tensor = tensor, .value = {}});
 }
 
+// Lists within lists.
+constexpr int kDeepest = 100;
+
+/// A value that an archive of LibTorch holds: containers by their elements, so that tensors in them are compared by their bytes.
+void add(Subject& subject, const std::string& name, const c10::IValue& value, int depth = 0) {
+  if (depth > kDeepest) throw std::runtime_error(fmt::format("'{}…' in it is nested too deeply", name.substr(0, 40)));
+  const auto add_text = [&](std::string text) {
+    subject.items.push_back({.name = name, .kind = "value", .tensor = {}, .value = std::move(text)});
+  };
+  const auto add_all = [&](const auto& elements) {
+    size_t index = 0;
+    for (const auto& each : elements) add(subject, fmt::format("{}[{}]", name, index++), each, depth + 1);
+    if (index == 0) add_text("[]");
+  };
+  if (value.isTensor() && value.toTensor().defined()) {
+    const at::Tensor tensor = value.toTensor().detach();
+    add(subject, name, "parameter", tensor);
+    // A view of some of a storage is saved with all of it.
+    if (tensor.has_storage() && tensor.storage().nbytes() != tensor.nbytes())
+      subject.unseen.push_back({.name = detail::joined(name, "storage()"),
+                                .kind = "storage",
+                                .tensor = at::empty({0}, at::kByte).set_(tensor.storage()),
+                                .value = {}});
+    return;
+  }
+  if (value.isString()) return add_text(value.toStringRef());
+  if (value.isDouble()) return add_text(text_of(value.toDouble()));
+  if (value.isList()) return add_all(value.toListRef());
+  if (value.isTuple()) return add_all(value.toTupleRef().elements());
+  if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict())
+      add(subject, detail::joined(name, entry.key().isString() ? entry.key().toStringRef() : c10::str(entry.key())),
+          entry.value(), depth + 1);
+    if (value.toGenericDict().empty()) add_text("{}");
+    return;
+  }
+  if (value.isObject()) {
+    const auto object = value.toObject();
+    for (size_t i = 0; i < object->type()->numAttributes(); ++i)
+      add(subject, detail::joined(name, object->type()->getAttributeName(i)), object->getSlot(i), depth + 1);
+    if (object->type()->numAttributes() == 0) add_text("()");
+    return;
+  }
+  add_text(c10::str(value));
+}
+
 /// LibTorch's archives: a tree of keys.
 void add(Subject& subject, const std::string& prefix, torch::serialize::InputArchive& archive) {
   for (const std::string& key : archive.keys()) {
     const std::string name = detail::joined(prefix, key);
     torch::serialize::InputArchive inner;
-    at::Tensor tensor;
     c10::IValue value;
     if (archive.try_read(key, inner))
       add(subject, name, inner);
-    else if (archive.try_read(key, tensor, /*is_buffer=*/false))
-      add(subject, name, "parameter", tensor.detach());
-    else if (archive.try_read(key, tensor, /*is_buffer=*/true))
-      add(subject, name, "buffer", tensor.detach());
     else if (archive.try_read(key, value))
-      subject.items.push_back({.name = name,
-                               .kind = "value",
-                               .tensor = {},
-                               .value = value.isString() ? value.toStringRef() : c10::str(value)});
+      add(subject, name, value);
+    else
+      throw std::runtime_error(fmt::format("'{}' in it is of a kind that is not read", name));
+  }
+}
+
+/// Of TorchScript's models, which are saved as LibTorch's archives are: code and constants. What LibTorch saves has no code but
+/// lists of attributes, and these are the keys.
+void add_records(Subject& subject, const std::string& prefix, caffe2::serialize::PyTorchStreamReader& records) {
+  static const std::regex kMangled(
+      R"(\.?___torch_mangle_\d+)");  // numbered as they came in the process that saved them
+  for (const std::string& name : records.getAllRecords()) {
+    const bool code = name.starts_with("code/") && name.ends_with(".py");
+    if (!code && !name.starts_with("constants/") && !name.starts_with("extra/") && name != "constants.pkl") continue;
+    const auto [data, size] = records.getRecord(name);
+    Item item{.name = detail::joined(prefix, "record " + name), .kind = "record", .tensor = {}, .value = {}};
+    if (code) {
+      const std::string text(static_cast<const char*>(data.get()), size);
+      if (text.find("def ") == std::string::npos) continue;
+      item.value = std::regex_replace(text, kMangled, "");
+    } else {
+      item.tensor = at::from_blob(data.get(), {static_cast<int64_t>(size)}, at::kByte).clone();
+    }
+    subject.items.push_back(std::move(item));
   }
 }
 
@@ -97,18 +167,29 @@ Subject saved_replica(const std::string& path) {
   subject.type = "file";
   try {
     check_beginning(path);
-    const bool archive = [&] {
-      caffe2::serialize::PyTorchStreamReader reader(path);
-      return reader.hasRecord("constants.pkl");  // as TorchScript has it, which LibTorch's archives are
-    }();
-    if (archive) {
-      torch::serialize::InputArchive input;
-      input.load_from(path);
-      add(subject, "", input);
-      name_by_place(subject);
-    } else {
-      add_python_file(subject, path);
+    const auto file = std::make_shared<MappedFile>(path);
+    const std::vector<ZipArchive> archives = zip_archives(file->bytes());
+    const std::map<uint64_t, std::string> names =
+        archives.size() > 1 ? checkpoint_names(path) : std::map<uint64_t, std::string>();
+    for (size_t i = 0; i < archives.size(); ++i) {
+      const auto named = names.find(archives[i].begin);
+      const std::string name = named != names.end() ? named->second : archives.size() > 1 ? fmt::format("[{}]", i) : "";
+      const auto reader = std::make_shared<ZipArchiveReader>(file, archives[i]);
+      caffe2::serialize::PyTorchStreamReader records(reader);
+      // As TorchScript has it, which LibTorch's archives are.
+      if (records.hasRecord("constants.pkl")) {
+        torch::serialize::InputArchive input;
+        input.load_from([&](uint64_t place, void* into, size_t count) { return reader->read(place, into, count); },
+                        [&] { return reader->size(); });
+        add(subject, name, input);
+        add_records(subject, name, records);
+      } else {
+        add_python_archive(subject, name, file, archives[i]);
+      }
     }
+    name_by_place(subject);
+    number_equal_names(subject.items);
+    number_equal_names(subject.unseen);
   } catch (const std::exception& error) {
     std::string text = error.what();
     if (text.find("central directory") != std::string::npos)  // which stands at a zip file's end
@@ -121,6 +202,45 @@ Subject saved_replica(const std::string& path) {
   return subject;
 }
 
+namespace {
+
+/// A note where files differ in what none of their tensors and values shows. It takes the place of an ok: they are not equal.
+void compare_unseen(const std::vector<Subject>& subjects, Report& report) {
+  constexpr size_t kNamed = 3;
+  std::map<std::string, std::vector<std::optional<Hash>>> seen;
+  for (size_t i = 0; i < subjects.size(); ++i)
+    for (const Item& each : subjects[i].unseen) {
+      auto& hashes = seen[each.name];
+      hashes.resize(subjects.size());
+      hashes[i] = each.tensor.defined() ? fingerprint(each.tensor).hash : hash_of(each.value);
+    }
+  std::erase_if(seen, [](const auto& each) {
+    return std::ranges::all_of(each.second, [&](const auto& hash) { return hash == each.second[0]; });
+  });
+  if (seen.empty()) return;
+  std::vector<std::string> names;
+  for (const auto& [name, hashes] : seen) names.push_back(name);
+  const size_t more = names.size() - std::min(kNamed, names.size());
+  names.resize(names.size() - more);
+  const auto ok = std::ranges::find(report.findings, "ok", &Finding::verdict);
+  Finding found = report.findings.front();
+  found.severity = Severity::note;
+  found.verdict = "mismatch";
+  found.kind = "storage";
+  found.ranks = RankSet::all(static_cast<int>(subjects.size()));
+  found.reference_ranks = {};
+  found.tensors.clear();
+  found.message = fmt::format("{} differ in what no tensor and no value of them shows: {}{}{}", found.ranks.words(),
+                              fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "",
+                              ok != report.findings.end() ? "; tensors and values are equal" : "");
+  if (ok != report.findings.end())
+    *ok = std::move(found);
+  else
+    report.findings.push_back(std::move(found));
+}
+
+}  // namespace
+
 Report verify_files(const std::vector<std::string>& paths, const VerifyOptions& options) {
   if (paths.size() < 2) throw dist::ArgumentError("inspect::verify_files: needs two files or more");
   std::vector<Subject> subjects;
@@ -128,7 +248,11 @@ Report verify_files(const std::vector<std::string>& paths, const VerifyOptions& 
     subjects.push_back(saved_replica(path));
     subjects.back().name = options.name().empty() ? paths.front() + ", …" : options.name();
   }
-  return verify_here(subjects, RankSet::all(static_cast<int>(paths.size())), options);
+  Report report =
+      verify_here(subjects, RankSet::all(static_cast<int>(paths.size())), VerifyOptions(options).publish(false));
+  compare_unseen(subjects, report);
+  if (options.publish()) publish(report);
+  return report;
 }
 
 }  // namespace lockstep::inspect

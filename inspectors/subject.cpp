@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <mutex>
+#include <set>
+#include <string_view>
 
 #include "ddp/options.h"
 #include "dist/dist.h"
@@ -17,13 +19,23 @@ void set_type(Subject& subject, const std::string& prefix, const char* type) {
   if (prefix.empty()) subject.type = type;
 }
 
-/// JSON's text, but with NaN, Inf and both zeros told apart.
+/// JSON's text, but with NaN, Inf and both zeros told apart, and strings that are no UTF-8.
 std::string text_of(const nlohmann::json& value) {
   if (value.is_number_float()) return fmt::format("{}", value.get<double>());
-  if (!value.is_array()) return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  std::string text;
-  for (const auto& each : value) text += (text.empty() ? "" : ", ") + text_of(each);
-  return "[" + text + "]";
+  if (value.is_array() || value.is_object()) {
+    std::string text;
+    for (const auto& [key, each] : value.items())
+      text += (text.empty() ? "" : ", ") + (value.is_object() ? text_of(key) + ": " : "") + text_of(each);
+    return value.is_array() ? "[" + text + "]" : "{" + text + "}";
+  }
+  try {
+    return value.dump();
+  } catch (const nlohmann::json::type_error&) {  // other bytes: one for one
+    std::string text;
+    for (const char each : value.get_ref<const std::string&>())
+      text += fmt::format("\\x{:02x}", static_cast<uint8_t>(each));
+    return "\"" + text + "\"";
+  }
 }
 
 void add_value(Subject& subject, std::string name, const char* kind, const nlohmann::json& value) {
@@ -107,6 +119,7 @@ bool write_state(const OptimizerParamState& state, const StateWriter& write) {
     list("old_dirs", lbfgs->old_dirs());
     list("old_stps", lbfgs->old_stps());
     list("ro", lbfgs->ro());
+    if (lbfgs->al()) list("al", {lbfgs->al()->begin(), lbfgs->al()->end()});
     return true;
   }
   return false;
@@ -150,6 +163,8 @@ bool write_options(const OptimizerOptions& options, const StateWriter& write) {
   }
   if (const auto* lbfgs = dynamic_cast<const LBFGSOptions*>(&options)) {
     write("max_iter", nlohmann::json(lbfgs->max_iter()));
+    write("max_eval", lbfgs->max_eval() ? nlohmann::json(*lbfgs->max_eval()) : nlohmann::json());
+    write("line_search_fn", lbfgs->line_search_fn() ? nlohmann::json(*lbfgs->line_search_fn()) : nlohmann::json());
     write("history_size", nlohmann::json(lbfgs->history_size()));
     write("tolerance_grad", nlohmann::json(lbfgs->tolerance_grad()));
     write("tolerance_change", nlohmann::json(lbfgs->tolerance_change()));
@@ -162,7 +177,20 @@ bool write_options(const OptimizerOptions& options, const StateWriter& write) {
 
 namespace {
 
-void describe_tensors(Subject& subject, const std::string& prefix, const torch::nn::Module& module) {
+/// "train(), norm eval()": the module's mode, and that of each submodule whose parent has the other one.
+std::string modes_of(const torch::nn::Module& module, const std::string& name = "") {
+  const auto mode = [](const torch::nn::Module& each) { return each.is_training() ? "train()" : "eval()"; };
+  std::string text = name.empty() ? mode(module) : "";
+  for (const auto& child : module.named_children()) {
+    const std::string path = joined(name, child.key());
+    if (child.value()->is_training() != module.is_training())
+      text += fmt::format(", {} {}", path, mode(*child.value()));
+    text += modes_of(*child.value(), path);
+  }
+  return text;
+}
+
+void describe_module(Subject& subject, const std::string& prefix, const torch::nn::Module& module) {
   set_type(subject, prefix, "module");
   for (const auto& each : module.named_parameters()) {
     add_tensor(subject, joined(prefix, each.key()), "parameter", each.value());
@@ -170,19 +198,37 @@ void describe_tensors(Subject& subject, const std::string& prefix, const torch::
   }
   for (const auto& each : module.named_buffers())
     add_tensor(subject, joined(prefix, each.key()), "buffer", each.value());
+  subject.items.push_back(
+      {.name = joined(prefix, "training"), .kind = "mode", .tensor = {}, .value = modes_of(module)});
 }
 
 }  // namespace
+
+void number_equal_names(std::vector<Item>& items) {
+  std::map<std::string_view, int> times;
+  for (const Item& each : items) times[each.name] = 0;
+  if (times.size() == items.size()) return;
+  std::set<std::string> taken;
+  for (const Item& each : items) taken.insert(each.name);
+  std::map<std::string, int> seen;
+  for (Item& each : items) {
+    int& number = seen[each.name];
+    if (++number == 1) continue;
+    std::string name = fmt::format("{}#{}", each.name, number);
+    while (!taken.insert(name).second) name = fmt::format("{}#{}", each.name, ++number);
+    each.name = std::move(name);
+  }
+}
 
 void describe(Subject& subject, const std::string& prefix, const torch::nn::Module& module) {
   if (const auto wrapper = ddp::DistributedModule::around(module))
     describe(subject, prefix, *wrapper);
   else
-    describe_tensors(subject, prefix, module);
+    describe_module(subject, prefix, module);
 }
 
 void describe(Subject& subject, const std::string& prefix, const ddp::DistributedModule& wrapper) {
-  describe_tensors(subject, prefix, *wrapper.module());
+  describe_module(subject, prefix, *wrapper.module());
   subject.buffers_are_local = !wrapper.options().broadcast_buffers();
   subject.buffers_are_written = wrapper.buffers_may_differ();
   subject.step = wrapper.steps();
@@ -230,6 +276,7 @@ void describe(Subject& subject, const std::string& prefix, const at::Generator& 
   at::Generator handle = generator;
   const std::lock_guard lock(handle.mutex());
   add_tensor(subject, prefix.empty() ? "state" : prefix, "rng", handle.get_state());
+  subject.items.back().value = fmt::format("{}", handle.current_seed());
 }
 
 void describe(Subject& subject, const std::string& prefix, Rng) {

@@ -23,9 +23,10 @@ namespace lockstep::inspect {
 
 struct Item {
   std::string name;
-  std::string kind;  // "parameter", "buffer", "state", "hyperparameter", "tensor", "rng", "value"
+  std::string kind;  // "parameter", "buffer", "mode", "state", "hyperparameter", "tensor", "rng", "value"
   at::Tensor tensor;  // undefined: `value` is what counts
-  std::string value;  // as text that is different where the value is
+  std::string
+      value;  // as text that is different where the value is; of a generator's state the seed, which is not compared
   bool trainable = false;  // a parameter's requires_grad
 };
 
@@ -37,6 +38,7 @@ struct Subject {
   bool buffers_are_written = false;  // a wrapper's, by a forward since it made them equal
   std::optional<int64_t> step;
   std::optional<ddp::DistributedModule> wrapper;  // that lives around the module
+  std::vector<Item> unseen;  // of a saved file: bytes and attributes that belong to no tensor and to no value of it
   std::vector<at::Tensor> stepped;  // what an optimizer's step changes: parameters, or the tensors themselves
 };
 
@@ -44,7 +46,8 @@ struct Subject {
 struct Rng {};
 inline Rng rng() { return {}; }
 
-/// A bare module that a wrapper lives around is taken for the wrapper.
+/// Parameters and buffers, and whether it and its submodules are in train() or in eval(). A bare module that a wrapper lives
+/// around is taken for the wrapper.
 void describe(Subject& subject, const std::string& prefix, const torch::nn::Module& module);
 void describe(Subject& subject, const std::string& prefix, const ddp::DistributedModule& module);
 /// State by parameter: `0.exp_avg` is that of the first parameter of the first group, `1.0.exp_avg` that of the second
@@ -55,6 +58,10 @@ void describe(Subject& subject, const std::string& prefix, const at::Tensor& ten
 void describe(Subject& subject, const std::string& prefix, const at::Generator& generator);
 void describe(Subject& subject, const std::string& prefix, Rng);
 void describe_value(Subject& subject, const std::string& prefix, const nlohmann::json& value);
+
+/// Names that come a second time get a number, "a.b#2": keys with dots can read like keys within keys, and items of one name
+/// would be taken for one another.
+void number_equal_names(std::vector<Item>& items);
 
 namespace detail {
 
@@ -132,10 +139,12 @@ void describe_any(Subject& subject, const std::string& prefix, const T& object) 
   } else if constexpr (detail::OrderedDictionary<T>) {
     for (const auto& item : object)
       describe_any(subject, detail::joined(prefix, detail::key_text(item.key())), item.value());
+    if (object.begin() == object.end()) describe_value(subject, prefix, nlohmann::json::object());
   } else if constexpr (detail::Dictionary<T>) {
     std::map<std::string, const typename T::mapped_type*> sorted;
     for (const auto& [key, value] : object) sorted[detail::key_text(key)] = &value;
     for (const auto& [key, value] : sorted) describe_any(subject, detail::joined(prefix, key), *value);
+    if (sorted.empty()) describe_value(subject, prefix, nlohmann::json::object());
   } else if constexpr (std::ranges::range<T>) {
     using Element = std::ranges::range_value_t<T>;
     if constexpr (std::is_arithmetic_v<Element>) {
@@ -170,6 +179,7 @@ Subject subject_of(const T& object, std::string name) {
   Subject subject;
   subject.name = std::move(name);
   describe_any(subject, "", object);
+  number_equal_names(subject.items);
   return subject;
 }
 

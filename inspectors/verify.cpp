@@ -127,7 +127,8 @@ std::vector<ItemDifference> by_moving(Talk& talk, const Subject& subject, const 
 Report verify_over(Talk& talk, const Subject& subject, const VerifyOptions& options, RankSet* behind = nullptr) {
   const auto start = Clock::now();
   Report report;
-  report.tensors = static_cast<int64_t>(subject.items.size());
+  report.tensors = std::ranges::count_if(
+      subject.items, [](const Item& each) { return each.kind != "mode" && each.kind != "unsupported"; });
   report.bytes = bytes_of(subject);
   const bool by_hash = options.method() == Method::kFingerprint;
   const std::vector<Hash> hashes = by_hash ? hashes_of(subject) : std::vector<Hash>{};

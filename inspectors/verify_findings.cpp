@@ -58,6 +58,12 @@ struct Party {
   std::string kind;
   RankSet faulty, reference;
   std::vector<const ItemDifference*> items;
+  std::vector<RankSet> classes;  // of the faulty ranks, where some of them agree
+
+  /// No rank is alone.
+  bool in_groups() const {
+    return classes.size() > 1 && std::ranges::all_of(classes, [](const RankSet& each) { return each.size() > 1; });
+  }
 };
 
 bool swapped(const ItemDifference& a, const ItemDifference& b, const RankSet& ranks) {
@@ -87,20 +93,34 @@ bool same_elements(const ItemDifference& item) {
                                                     [&](uint64_t each) { return each == item.elements_hash[0]; });
 }
 
+/// "100 + rank" where generators were seeded so, each by its rank's number; empty otherwise.
+std::string seeds_by_rank(const ItemDifference& item, const RankSet& ranks) {
+  // Of two ranks any two seeds lie so. Seeds that nobody has chosen lie further apart.
+  constexpr int64_t kFurthest = 1'000'000;
+  if (item.seed.size() != ranks.size() || ranks.size() < 2) return "";
+  const auto& list = ranks.ranks();
+  const auto apart = static_cast<int64_t>(item.seed[1] - item.seed[0]);
+  const int64_t step = apart / (list[1] - list[0]);
+  if (step == 0 || std::abs(step) > kFurthest) return "";
+  for (size_t i = 0; i < list.size(); ++i)
+    if (item.seed[i] != item.seed[0] + static_cast<uint64_t>(step * (list[i] - list[0]))) return "";
+  const auto first = static_cast<int64_t>(item.seed[0] - static_cast<uint64_t>(step * list[0]));
+  const std::string number = step == 1 ? "rank" : fmt::format("{} * rank", step);
+  return first == 0 ? number : fmt::format("{} + {}", first, number);
+}
+
 /// What a reader asks next, of the first tensor: how far apart, which norms, or which values.
 std::string details(const Party& party, const Subject& subject, const RankSet& ranks) {
   const ItemDifference& item = *party.items.front();
-  if (party.kind == "rng") return "each draws its own numbers";
-  const std::string name = subject.items[item.item].name;
-  std::string text;
-  if (!item.value.empty()) {
-    for (size_t i = 0; i < item.value.size(); ++i) {
-      std::string value = item.value[i];
-      if (value.size() > 60) value = value.substr(0, 57) + "...";
-      text += fmt::format("{}{} on rank {}", text.empty() ? "" : ", ", value, ranks.ranks()[i]);
-    }
-    return name.empty() ? text : name + ": " + text;
+  if (party.kind == "rng") {
+    const std::string seeds = seeds_by_rank(item, ranks);
+    return seeds.empty() ? "each draws its own numbers"
+                         : fmt::format("each rank seeds by its number ({}), and draws its own numbers", seeds);
   }
+  const std::string name = subject.items[item.item].name;
+  if (!item.value.empty())
+    return (name.empty() || party.kind == "mode" ? "" : name + ": ") + values_text(item.value, ranks);
+  std::string text;
   if (const std::string pairs = swaps(party, subject, ranks); !pairs.empty())
     return "looks like " + pairs + " are swapped";
   if (same_elements(item))
@@ -140,6 +160,8 @@ std::string likely_cause(const Party& party, const RankSet& ranks) {
     }
   }
   if (unrelated + near == 0) return "were they initialised from different seeds, or loaded on some ranks only?";
+  if (near > unrelated && party.in_groups())
+    return "close to one another, so they began alike and were trained apart: are gradients reduced over a sub-group?";
   if (near > unrelated)
     return "close to one another, so they began alike and were trained apart: are gradients reduced in every step, and "
            "does "
@@ -209,16 +231,20 @@ void VerifyFindings::differences(const Subject& subject, const std::vector<ItemD
   std::vector<Party> parties;
   for (const ItemDifference& each : items) {
     const Item& item = subject.items[each.item];
-    const bool note =
-        each.representation_only() || (item.kind == "buffer" && (subject.buffers_are_local || buffers_written_));
+    const bool note = each.representation_only() ||
+                      (item.kind == "buffer" && (subject.buffers_are_local || buffers_written_)) ||
+                      (item.kind == "rng" && !seeds_by_rank(each, ranks_).empty());
     const auto found = std::find_if(parties.begin(), parties.end(), [&](const Party& party) {
       return party.note == note && party.kind == item.kind && party.faulty == each.faulty;
     });
-    Party& party =
-        found != parties.end() ? *found : parties.emplace_back(Party{note, item.kind, each.faulty, each.reference, {}});
+    Party& party = found != parties.end()
+                       ? *found
+                       : parties.emplace_back(Party{note, item.kind, each.faulty, each.reference, {}, {}});
     party.items.push_back(&each);
   }
-  for (const Party& party : parties) {
+  for (Party& party : parties) {
+    for (const RankSet& each : classes_of(party.items, ranks_))
+      if (!(each & party.faulty).empty()) party.classes.push_back(each);
     const auto total = std::count_if(subject.items.begin(), subject.items.end(),
                                      [&](const Item& item) { return item.kind == party.kind; });
     const auto count = static_cast<std::ptrdiff_t>(party.items.size());
@@ -237,10 +263,13 @@ void VerifyFindings::differences(const Subject& subject, const std::vector<ItemD
       found.tensors.push_back(std::move(tensor));
     }
     const std::string who = party.reference.empty()
-                                ? party.faulty.words() + " differ"
+                                ? (party.classes.empty() ? party.faulty.words() + " differ"
+                                                         : classes_text(party.classes) + ", and they differ")
                                 : fmt::format("{} differ{} from {}", party.faulty.words(),
                                               party.faulty.size() == 1 ? "s" : "", party.reference.words());
-    if (total > 1)
+    if (party.kind == "mode")
+      found.message = who + " in train() and eval()";
+    else if (total > 1)
       found.message = count == total ? fmt::format("{} in all {} {}", who, total, plural(party.kind))
                                      : fmt::format("{} in {} of {} {}", who, count, total, plural(party.kind));
     else
@@ -249,44 +278,80 @@ void VerifyFindings::differences(const Subject& subject, const std::vector<ItemD
       found.message += "; the wrapper does not broadcast them, so each rank has its own";
     else if (local)
       found.message += "; forward has written them since the wrapper made them equal, and the next one takes rank 0's";
-    else if (party.note)
+    else if (party.note && party.kind != "rng")
       found.message += " only in the signs of zeros or the bits of NaN; the values are the same";
     else if (party.kind == "parameter" && count == total && total > 1)
       found.message += ": " + likely_cause(party, ranks_);
-    if (const std::string more = details(party, subject, ranks_); !more.empty() && !local && !party.note)
-      found.message += "; " + more;
+    const std::string more = details(party, subject, ranks_);
+    if (!more.empty() && !local && (!party.note || party.kind == "rng"))
+      found.message += (party.kind == "mode" ? ": " : "; ") + more;
+    if (!party.reference.empty() && party.faulty.size() > 1 && !party.note && party.kind != "mode" &&
+        party.classes.size() < party.faulty.size())
+      found.message += "; among them " + classes_text(party.classes);
     findings_.push_back(std::move(found));
   }
 }
 
-void VerifyFindings::not_looked_into() {
-  constexpr size_t kNamed = 3;
+std::vector<std::string> VerifyFindings::not_compared() const {
   std::vector<std::string> names;
   for (const Item& each : subject_.items)
     if (each.kind == "unsupported") names.push_back(each.name);
-  if (names.empty()) return;
-  Finding found = finding(Severity::note, "unsupported");
-  found.ranks = ranks_;
-  found.message = fmt::format("not compared, since of types that LibTorch does not have: {}{}",
-                              fmt::join(names.begin(), names.begin() + std::min(kNamed, names.size()), ", "),
-                              names.size() > kNamed ? fmt::format(" and {} more", names.size() - kNamed) : "");
-  findings_.push_back(std::move(found));
+  return names;
+}
+
+std::string VerifyFindings::unchecked() const {
+  const auto has = [&](const std::string& kind) {
+    return std::ranges::any_of(subject_.items, [&](const Item& each) { return each.kind == kind; });
+  };
+  const bool tensors = std::ranges::any_of(subject_.items, [](const Item& each) { return each.tensor.defined(); });
+  std::vector<std::string> parts;
+  if (options_.method() == Method::kAllGather && tensors)
+    parts.push_back(fmt::format("differences within rtol {} and atol {}", options_.rtol(), options_.atol()));
+  if (subject_.type == "file") {
+    parts.emplace_back("devices and strides");
+  } else if (has("mode")) {
+    parts.emplace_back("gradients");
+    parts.emplace_back("what is not registered");
+  } else if (has("state") || has("hyperparameter")) {
+    parts.emplace_back("the parameters themselves");
+  } else if (has("rng")) {
+    if (subject_.type == "rng" && subject_.items.size() > 1) parts.emplace_back("other devices' generators");
+    parts.emplace_back("generators of the program's own");
+  } else if (tensors) {
+    parts.emplace_back("strides");
+  }
+  return parts.empty() ? "" : fmt::format("; not checked: {}", fmt::join(parts, ", "));
 }
 
 std::vector<Finding> VerifyFindings::take(const Report& report) {
-  if (findings_.empty()) {
+  constexpr size_t kNamed = 3;
+  const bool equal = findings_.empty();
+  const std::vector<std::string> left_out = not_compared();
+  const bool called = std::ranges::none_of(findings_, [](const Finding& each) { return each.kind == "call"; });
+  std::string what;
+  if (equal) {
+    const bool tensors = std::ranges::any_of(subject_.items, [](const Item& item) { return item.tensor.defined(); });
+    what = fmt::format("{}{}, {:.1f} ms", counted(report.tensors, tensors ? "tensor" : "value"),
+                       tensors ? ", " + bytes_text(report.bytes) : "", report.seconds * 1e3);
+  }
+  if (equal && left_out.empty()) {
     Finding found = finding(Severity::note, "ok");
     found.ranks = ranks_;
-    const bool tensors = std::any_of(subject_.items.begin(), subject_.items.end(),
-                                     [](const Item& item) { return item.tensor.defined(); });
-    const char* what = tensors ? "tensor" : "value";
-    found.message = fmt::format("equal on {}: {} {}{}{}, {:.1f} ms", ranks_.words(), report.tensors, what,
-                                report.tensors == 1 ? "" : "s", tensors ? ", " + bytes_text(report.bytes) : "",
-                                report.seconds * 1e3);
+    found.message = fmt::format("equal on {}: {}", ranks_.words(), what);
     findings_.push_back(std::move(found));
   }
-  if (std::none_of(findings_.begin(), findings_.end(), [](const Finding& each) { return each.kind == "call"; }))
-    not_looked_into();
+  for (Finding& each : findings_)
+    if (each.verdict == "ok") each.message += unchecked();
+  if (called && !left_out.empty()) {
+    Finding found = finding(Severity::note, "unsupported");
+    found.ranks = ranks_;
+    found.message = fmt::format("not compared, since of types that are not known: {}{}",
+                                fmt::join(left_out.begin(), left_out.begin() + std::min(kNamed, left_out.size()), ", "),
+                                left_out.size() > kNamed ? fmt::format(" and {} more", left_out.size() - kNamed) : "");
+    // No ok: that would be said of all.
+    if (equal) found.message += fmt::format("; the rest is equal on {}: {}", ranks_.words(), what);
+    findings_.push_back(std::move(found));
+  }
   return std::move(findings_);
 }
 

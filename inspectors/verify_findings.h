@@ -30,8 +30,10 @@ class VerifyFindings {
   std::vector<Finding> take(const Report& report);
 
  private:
-  /// A note of what verify has no eyes for.
-  void not_looked_into();
+  /// Names of what verify has no eyes for.
+  std::vector<std::string> not_compared() const;
+  /// What an ok has to add: what could differ all the same.
+  std::string unchecked() const;
   Finding finding(Severity severity, const char* verdict) const;
 
   const Subject& subject_;

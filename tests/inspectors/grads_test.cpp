@@ -11,6 +11,7 @@
 #include "ddp/ddp.h"
 #include "inspectors/fingerprint.h"
 #include "inspectors/grad_watch.h"
+#include "tests/inspectors/gradients.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {
@@ -20,62 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::spawn_ranks;
-
-struct Net : torch::nn::Module {
-  Net() {
-    first = register_module("first", torch::nn::Linear(6, 10));
-    second = register_module("second", torch::nn::Linear(10, 3));
-    spare = register_module("spare", torch::nn::Linear(10, 3));
-    torch::NoGradGuard guard;
-    double next = 0.5;
-    for (auto& parameter : parameters())
-      parameter.copy_(torch::arange(parameter.numel()).reshape(parameter.sizes()).mul(0.7).add(next++).sin().mul(0.3));
-  }
-  torch::Tensor forward(const torch::Tensor& x, bool with_spare = true) {
-    const torch::Tensor hidden = torch::tanh(first(x));
-    return with_spare ? second(hidden) + spare(hidden) : second(hidden);
-  }
-  torch::nn::Linear first{nullptr}, second{nullptr}, spare{nullptr};
-};
-
-/// Of this rank and step, without the generator, which threads share.
-torch::Tensor batch(int rank, int step = 0) {
-  return torch::arange(24.0).reshape({4, 6}).mul(0.37).add(rank * 1.3 + step * 2.1).sin();
-}
-torch::Tensor loss_of(const torch::Tensor& output) { return (output - 0.25).pow(2).mean(); }
-
-GradsOptions quickly() { return GradsOptions().name("net").deadline(std::chrono::minutes(5)).publish(false); }
-
-void all_reduce_gradients(torch::nn::Module& net, double divisor) {
-  for (auto& parameter : net.parameters()) {
-    if (!parameter.grad().defined()) parameter.mutable_grad() = torch::zeros_like(parameter);
-    dist::all_reduce(parameter.grad());
-    parameter.mutable_grad() /= divisor;
-  }
-}
-
-std::vector<std::string> names(const Finding& finding) {
-  std::vector<std::string> result;
-  for (const FindingTensor& each : finding.tensors) result.push_back(each.name);
-  return result;
-}
-
-/// No other finding than ok.
-void expect_fine(const Report& report) {
-  ASSERT_EQ(report.findings.size(), 1U) << report;
-  EXPECT_EQ(report.findings[0].verdict, "ok") << report;
-  EXPECT_EQ(report.findings[0].severity, Severity::note);
-  EXPECT_EQ(report.findings[0].inspector, "grads");
-}
-
-void expect_one(const Report& report, const std::string& verdict, const RankSet& ranks, const std::string& text,
-                Severity severity = Severity::fault) {
-  ASSERT_EQ(report.findings.size(), 1U) << report;
-  EXPECT_EQ(report.findings[0].verdict, verdict) << report;
-  EXPECT_EQ(report.findings[0].ranks, ranks) << report;
-  EXPECT_EQ(report.findings[0].severity, severity) << report;
-  EXPECT_THAT(report.findings[0].message, HasSubstr(text));
-}
+using namespace gradients;
 
 // ---- what is right ---------------------------------------------------------------------------------------------------
 
@@ -122,9 +68,13 @@ TEST(Grads, ClippedGradientsAreFine) {
     torch::nn::utils::clip_grad_norm_(net.parameters(), 0.013);
     const Report report = grads(net, quickly());
     expect_fine(report);
-    EXPECT_THAT(report.findings[0].message, HasSubstr("clipped or scaled"));
+    EXPECT_THAT(report.findings[0].message, HasSubstr("clipped to a norm of 0.013"));
     for (auto& parameter : net.parameters()) parameter.mutable_grad().clamp_(-1e-4, 1e-4);
-    expect_fine(grads(net, quickly()));
+    const Report by_value = grads(net, quickly());
+    expect_fine(by_value);
+    EXPECT_THAT(by_value.findings[0].message,
+                HasSubstr("and 3 more against the mean of the ranks' own, of which they are "
+                          "no multiple"));
   });
 }
 
@@ -325,8 +275,11 @@ TEST(Grads, SomeThatAreSummedWhileOthersAreTheMeanAreToldOf) {
     const auto parameters = net.parameters();
     for (size_t p = 2; p < parameters.size(); ++p) parameters[p].mutable_grad().div_(2);
     const Report report = grads(net, quickly());
-    expect_one(report, "mismatch", RankSet::all(2), "summed and not averaged, while others are the mean",
-               Severity::note);
+    expect_one(
+        report, "mismatch", RankSet::all(2),
+        "first.weight, first.bias: exactly 2 times the mean of the ranks' own, summed and not averaged; the other 4 "
+        "are the mean",
+        Severity::note);
     EXPECT_EQ(report.findings[0].tensors.size(), 2U);
   });
 }
@@ -574,6 +527,21 @@ TEST(GradsLocal, OneParameterOfOneRankIsAnOutlier) {
     expect_one(report, "outlier", RankSet{3}, "1 of 6 gradients", Severity::note);
     EXPECT_THAT(names(report.findings[0]), ElementsAre("second.weight"));
   });
+}
+
+TEST(GradsLocal, TheParameterThatMakesARankAnOutlierIsNamed) {
+  for (const int ranks : {2, 3, 5}) {
+    spawn_ranks(ranks, [ranks](int rank, int) {
+      Net net;
+      loss_of(net.forward(batch(rank))).backward();
+      if (rank == 1) net.spare->weight.mutable_grad() *= 1e6;
+      const Report report = grads(net, quickly().local(true));
+      expect_one(report, "outlier", ranks == 2 ? RankSet::all(2) : RankSet{1}, "because of spare.weight (norm",
+                 Severity::note);
+      EXPECT_THAT(names(report.findings[0]), ElementsAre("spare.weight"));
+      EXPECT_EQ(report.findings[0].tensors[0].norms.size(), static_cast<size_t>(ranks));
+    });
+  }
 }
 
 TEST(GradsLocal, ZeroOnOneRankAndInfOnAnother) {

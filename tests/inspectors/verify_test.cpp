@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "ddp/ddp.h"
@@ -294,6 +295,31 @@ TEST(Verify, OptimizersStateStepsAndHyperParameters) {
   });
 }
 
+TEST(Verify, EveryOptionOfLbfgsIsCompared) {
+  spawn_ranks(2, [](int rank, int) {
+    const torch::Tensor parameter = torch::ones({2}).requires_grad_();
+    const auto compared = [&](const torch::optim::LBFGSOptions& options) {
+      return names(only_finding(verify(torch::optim::LBFGS({parameter}, options), quickly())));
+    };
+    torch::optim::LBFGSOptions options(0.1);
+    EXPECT_THAT(compared(options), ElementsAre());
+    if (rank == 1) options.line_search_fn("strong_wolfe");
+    EXPECT_THAT(compared(options), ElementsAre("line_search_fn"));
+    options = torch::optim::LBFGSOptions(0.1).max_eval(25 + rank);
+    EXPECT_THAT(compared(options), ElementsAre("max_eval"));
+  });
+}
+
+TEST(Verify, StringsThatAreNoTextAndNumbersThatAreNoneAreToldApart) {
+  spawn_ranks(2, [](int rank, int) {
+    EXPECT_FALSE(verify(std::string(rank ? "\xff" : "\xfe"), quickly()).ok());
+    EXPECT_TRUE(verify(std::string("\xff"), quickly()).ok());
+    EXPECT_FALSE(verify(nlohmann::json{{"loss", rank ? std::nan("") : INFINITY}}, quickly()).ok());
+    EXPECT_THAT(verify(nlohmann::json{{"a", rank}, {"b", {1.5, "x"}}}, quickly()).findings[0].message,
+                HasSubstr("{\"a\": 0, \"b\": [1.5, \"x\"]} on rank 0"));
+  });
+}
+
 struct StateOfItsOwn : torch::optim::OptimizerCloneableParamState<StateOfItsOwn> {};
 
 TEST(Verify, StateOfAnotherTypeIsNamedAsNotCompared) {
@@ -302,11 +328,10 @@ TEST(Verify, StateOfAnotherTypeIsNamedAsNotCompared) {
     torch::optim::SGD sgd({parameter}, 0.1);
     sgd.state()[parameter.unsafeGetTensorImpl()] = std::make_unique<StateOfItsOwn>();
     const Report report = verify(sgd, quickly());
-    ASSERT_EQ(report.findings.size(), 2U) << report;
-    EXPECT_EQ(report.findings[0].verdict, "ok");
-    EXPECT_EQ(report.findings[1].verdict, "unsupported");
-    EXPECT_EQ(report.findings[1].severity, Severity::note);
-    EXPECT_THAT(report.findings[1].message, HasSubstr("0.state"));
+    const Finding finding = only_finding(report);  // and no ok, which would be said of all
+    EXPECT_EQ(finding.verdict, "unsupported");
+    EXPECT_EQ(finding.severity, Severity::note);
+    EXPECT_THAT(finding.message, HasSubstr("0.state; the rest is equal on ranks 0-1: 6 values"));
   });
 }
 
@@ -316,6 +341,108 @@ TEST(Verify, Generators) {
     const Report report = verify(at::make_generator<at::CPUGeneratorImpl>(rank), quickly());
     EXPECT_EQ(report.findings[0].verdict, "diverged_seed");
     EXPECT_TRUE(verify(rng(), quickly()).ok());  // threads share theirs
+  });
+}
+
+TEST(Verify, GeneratorsThatEachRankSeedsByItsNumberAreANote) {
+  spawn_ranks(4, [](int rank, int) {
+    const auto seeded = [&](uint64_t seed, int draws = 0) {
+      const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+      for (int i = 0; i < draws; ++i) torch::rand({1}, generator);
+      return only_finding(verify(generator, quickly()));
+    };
+    const auto number = static_cast<uint64_t>(rank);
+    const Finding by_number = seeded(100 + number, rank);
+    EXPECT_EQ(by_number.verdict, "diverged_seed");
+    EXPECT_EQ(by_number.severity, Severity::note);
+    EXPECT_THAT(by_number.message, HasSubstr("each rank seeds by its number (100 + rank), and draws its own numbers"));
+    EXPECT_THAT(seeded(7 + 1000 * number).message, HasSubstr("(7 + 1000 * rank)"));
+    EXPECT_THAT(seeded(10 - number).message, HasSubstr("(10 + -1 * rank)"));
+    // One that has drawn more, one that was seeded otherwise, and seeds that nobody has chosen.
+    EXPECT_EQ(seeded(5, rank == 2).severity, Severity::fault);
+    EXPECT_EQ(seeded(rank == 2 ? 7 : 100 + number).severity, Severity::fault);
+    EXPECT_EQ(seeded(number << 40).severity, Severity::fault);
+  });
+}
+
+TEST(Verify, AModuleInEvalOnOneRankIsAFault) {
+  spawn_ranks(3, [](int rank, int) {
+    const auto net = equal_net();
+    EXPECT_EQ(verify(net, quickly()).tensors, 9);
+    if (rank == 1) net->eval();
+    const Finding whole = only_finding(verify(net, quickly()));
+    EXPECT_EQ(whole.severity, Severity::fault);
+    EXPECT_EQ(whole.verdict, "mismatch");
+    EXPECT_EQ(whole.kind, "mode");
+    EXPECT_EQ(whole.ranks, RankSet{1});
+    EXPECT_THAT(
+        whole.message,
+        HasSubstr("rank 1 differs from ranks 0,2 in train() and eval(): train() on ranks 0,2, eval() on rank 1"));
+    // A part of it, and the same on all ranks.
+    net->train();
+    if (rank == 1) net->norm->eval();
+    const ddp::DistributedDataParallel wrapped(net, ddp::Options());
+    EXPECT_THAT(only_finding(verify(wrapped, quickly())).message, HasSubstr("train(), norm eval() on rank 1"));
+    net->norm->eval();
+    EXPECT_EQ(only_finding(verify(net, quickly())).verdict, "ok");
+  });
+}
+
+TEST(Verify, RanksThatAgreeAreShownAsClasses) {
+  spawn_ranks(5, [](int rank, int) {
+    const auto message = [&](double value) { return only_finding(verify(torch::full({4}, value), quickly())).message; };
+    const std::vector<double> pairs = {1, 1, 2, 2, 3}, minority = {1, 1, 1, 2, 2}, all = {1, 2, 3, 4, 5};
+    const auto place = static_cast<size_t>(rank);
+    EXPECT_THAT(message(pairs[place]),
+                HasSubstr("ranks 0-1 agree, ranks 2-3 agree, rank 4 agrees with none, and they differ"));
+    EXPECT_THAT(message(minority[place]), HasSubstr("ranks 3-4 differ from ranks 0-2"));
+    EXPECT_THAT(message(minority[place]), HasSubstr("among them ranks 3-4 agree"));
+    EXPECT_THAT(message(all[place]), ::testing::Not(HasSubstr("agree")));
+    for (const Method method : {Method::kBroadcast, Method::kAllGather})
+      EXPECT_THAT(only_finding(verify(torch::full({4}, pairs[place]), quickly().method(method))).message,
+                  HasSubstr("ranks 2-3 agree"));
+    EXPECT_THAT(only_finding(verify(pairs[place], quickly())).message, HasSubstr("1 on ranks 0-1, 2 on ranks 2-3"));
+  });
+}
+
+TEST(Verify, ReplicasThatWereTrainedInGroupsAreToldSo) {
+  spawn_ranks(4, [](int rank, int) {
+    torch::nn::Module module;
+    for (int i = 0; i < 3; ++i)
+      module.register_parameter("p" + std::to_string(i), (torch::arange(500.0) * 1.7 + i).sin() + 0.01 * (rank / 2));
+    EXPECT_THAT(only_finding(verify(module, quickly())).message,
+                HasSubstr("trained apart: are gradients reduced over a sub-group?"));
+  });
+}
+
+TEST(Verify, EveryOkSaysWhatItHasNotChecked) {
+  spawn_ranks(2, [](int, int) {
+    const auto net = equal_net();
+    torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(0.1));
+    const auto message = [](const auto& object, VerifyOptions options) {
+      return only_finding(verify(object, options)).message;
+    };
+    EXPECT_THAT(message(net, quickly()), HasSubstr("; not checked: gradients, what is not registered"));
+    EXPECT_THAT(message(adam, quickly()), HasSubstr("; not checked: the parameters themselves"));
+    EXPECT_THAT(message(torch::ones({2}), quickly()), HasSubstr("; not checked: strides"));
+    EXPECT_THAT(message(rng(), quickly()), HasSubstr("; not checked: generators of the program's own"));
+    EXPECT_THAT(message(torch::ones({2}), quickly().method(Method::kAllGather)), HasSubstr("within rtol 1e-05"));
+    EXPECT_THAT(message(3, quickly()), ::testing::Not(HasSubstr("not checked")));
+  });
+}
+
+TEST(Verify, KeysThatReadAlikeAndEmptyContainersAreToldApart) {
+  spawn_ranks(2, [](int rank, int) {
+    using Map = std::map<std::string, torch::Tensor>;
+    const auto tensor = [](double value) { return torch::full({2}, value); };
+    const auto same =
+        std::make_tuple(std::map<std::string, Map>{{"a", {{"b.c", tensor(1)}}}, {"a.b", {{"c", tensor(rank)}}}},
+                        rank ? Map{{"more", tensor(1)}} : Map{{"other", tensor(1)}});
+    const Report report = verify(same, quickly());
+    EXPECT_TRUE(std::ranges::any_of(report.findings, [](const Finding& each) { return each.verdict == "mismatch"; }))
+        << report;
+    using Maps = std::map<std::string, Map>;
+    EXPECT_FALSE(verify(rank ? Maps{{"state", {}}} : Maps{}, quickly()).ok());
   });
 }
 

@@ -2,8 +2,10 @@
 """Writes the files beside it, as a job in Python saves its replicas (PyTorch 2.11). Tests read them; run this to change them."""
 
 import os
+import warnings
 
 import torch
+import torch.distributed.checkpoint
 
 os.chdir(os.path.dirname(os.path.abspath(__file__)))
 
@@ -51,3 +53,10 @@ for rank in range(2):
     )
 torch.save(model(), "module.pt")
 torch.save(model().state_dict(), "old-format.pt", _use_new_zipfile_serialization=False)
+
+# Of torch.distributed.checkpoint: a folder, with one archive for each tensor and value in one file. They differ in the last.
+warnings.filterwarnings("ignore", "torch.distributed is")
+for rank in range(2):
+    tensors = {"bias": torch.arange(2.0), "weight": torch.arange(6.0).reshape(2, 3)}
+    tensors["weight"][1, 2] += rank
+    torch.distributed.checkpoint.save({"model": tensors, "epoch": 3}, checkpoint_id=f"distributed-{rank}")
