@@ -257,7 +257,8 @@ void VerifyFindings::differences(const Subject& subject, const std::vector<ItemD
     found.reference_ranks = party.reference;
     for (const ItemDifference* each : party.items) {
       const Item& item = subject.items[each->item];
-      if (!item.tensor.defined() && item.name.empty()) continue;  // a plain value: the message has it
+      // A plain value, or the mode of the one module that there is: the message has it.
+      if (!item.tensor.defined() && (item.name.empty() || (party.kind == "mode" && item.name == "training"))) continue;
       FindingTensor tensor = tensor_of(item, *each, ranks_);
       if (tensor.name.empty()) tensor.name = object_;
       found.tensors.push_back(std::move(tensor));

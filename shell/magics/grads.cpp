@@ -8,25 +8,29 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%grads EXPR... [--local] [--threshold Z] [--ranks SPEC] [--watch on|off]";
+const char* const kUsage = "%grads EXPR... [--local] [--threshold Z] [--factor F] [--ranks SPEC] [--watch on|off]";
 
 CellOutcome grads(MagicCall& call) {
   MagicArguments arguments(call.arguments, kUsage);
   const bool local = arguments.take_flag("", "--local");
   const auto threshold = arguments.take_value("", "--threshold");
+  const auto factor = arguments.take_value("", "--factor");
   const auto spec = arguments.take_value("", "--ranks");
   const auto watch = arguments.take_value("", "--watch");
   const std::vector<std::string> words = arguments.rest();
   if (watch && *watch != "on" && *watch != "off") throw UsageError("--watch takes on or off, not '" + *watch + "'");
   if (words.empty() && watch != "off")
     throw UsageError(std::string("%grads needs whose gradients: %grads net; usage: ") + kUsage);
-  if (watch && (local || threshold))
+  if (watch && (local || threshold || factor))
     throw UsageError("--watch turns the observer on or off; compare in a line of its own: %grads EXPR");
   if (threshold && !local) throw UsageError("--threshold is for outliers, which --local looks for");
+  if (factor && local)
+    throw UsageError("--factor is of what the reduction made of gradients, which --local does not look at");
 
   std::string options;
   if (local) options += ".local(true)";
   if (threshold) options += ".threshold(" + cxx_number(*threshold, "--threshold", 1.001, "a number above 1") + ")";
+  if (factor) options += ".factor(" + cxx_number(*factor, "--factor", 1e-300, "a number above 0") + ")";
   CellSettings settings = inspector_settings(call, spec);
   if (spec && !watch) options += ".ranks(" + cxx_ranks(*settings.ranks) + ")";
   std::string code;
@@ -51,15 +55,17 @@ const RegisterMagic kGrads(
     {.name = "grads",
      .usage = kUsage,
      .summary = "are the gradients right? Equal on all ranks, finite, the mean of the ranks' own; --local: before that",
-     .help = "Of modules, wrappers, optimizers, tensors; on all live ranks, between backward and zero_grad.\n"
-             "--local        what each rank's backward left, not yet reduced: missing, NaN, Inf, zero, outliers\n"
-             "--threshold Z  how unlike the others an outlier is: deviations from the median with four ranks or more,\n"
-             "               else how many times larger or smaller (10)\n"
-             "--watch on     see what backward leaves from now on, before it is reduced: then %grads knows whether "
-             "gradients\n"
-             "               are the mean, who brought a NaN in, what was not reduced, what does not change\n"
-             "--watch off    ends that, and tells its cost\n"
-             "--ranks SPEC   these ranks only",
+     .help =
+         "Of modules, wrappers, optimizers, tensors; on all live ranks, between backward and zero_grad.\n"
+         "--local        what each rank's backward left, not yet reduced: missing, NaN, Inf, zero, outliers\n"
+         "--threshold Z  how unlike the others an outlier is: deviations from the median with four ranks or more,\n"
+         "               else how many times larger or smaller (10)\n"
+         "--factor F     gradients are meant to be F times the mean of the ranks' own: the program scales them since\n"
+         "--watch on     see what backward leaves from now on, before it is reduced: then %grads knows whether "
+         "gradients\n"
+         "               are the mean, who brought a NaN in, what was not reduced, what does not change\n"
+         "--watch off    ends that, and tells its cost\n"
+         "--ranks SPEC   these ranks only",
      .line = grads,
      .cell = {}});
 

@@ -86,7 +86,8 @@ const RegisterMagic kVerify(
              "its\n"
              "                       cost; --every off without names ends all\n"
              "--ranks SPEC           these ranks only\n"
-             "--files rank0.pt ...   saved replicas: of torch::save, or of Python's torch.save",
+             "--files rank0.pt ...   saved replicas: of torch::save, Python's torch.save or "
+             "torch.distributed.checkpoint (.distcp)",
      .line = verify,
      .cell = {}});
 
