@@ -163,9 +163,24 @@ std::string values_text(const std::vector<std::string>& values, const RankSet& r
     if (party == parties.end()) party = parties.insert(parties.end(), {values[i], RankSet{}});
     party->second.insert(ranks.ranks()[i]);
   }
+  // Of long ones that begin alike, from a little before they part.
+  size_t alike = parties.empty() ? 0 : parties.front().first.size();
+  for (const auto& [value, party] : parties) {
+    const auto part =
+        std::mismatch(value.begin(), value.end(), parties.front().first.begin(), parties.front().first.end());
+    alike = std::min(alike, static_cast<size_t>(part.first - value.begin()));
+  }
   std::string text;
   for (const auto& [value, party] : parties) {
-    const std::string shown = value.size() > kLongest ? value.substr(0, kLongest - 3) + "..." : value;
+    // Not within a character of UTF-8.
+    const auto whole = [&](size_t place) {
+      while (place > 0 && place < value.size() && (static_cast<uint8_t>(value[place]) & 0xC0) == 0x80) --place;
+      return place;
+    };
+    const size_t from = value.size() > kLongest && alike > kLongest / 2 ? whole(alike - kLongest / 6) : 0;
+    const size_t to = value.size() - from > kLongest ? whole(from + kLongest - 3) : value.size();
+    const std::string shown =
+        (from > 0 ? "..." : "") + value.substr(from, to - from) + (to < value.size() ? "..." : "");
     text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", shown, party.words());
   }
   return text;

@@ -388,6 +388,18 @@ TEST(Verify, AModuleInEvalOnOneRankIsAFault) {
   });
 }
 
+TEST(Verify, LongValuesAreShownWhereTheyPart) {
+  spawn_ranks(2, [](int rank, int) {
+    const std::string value = std::string(100, 'x') + (rank ? "this" : "that") + std::string(100, 'y');
+    const std::string message = only_finding(verify(value, quickly())).message;
+    EXPECT_THAT(message, HasSubstr("; ...xx"));
+    EXPECT_THAT(message, HasSubstr("xxthatyy"));
+    EXPECT_THAT(message, HasSubstr("yy... on rank 0, ...xx"));
+    EXPECT_THAT(message, HasSubstr("xxthisyy"));
+    EXPECT_LT(message.size(), 200U);
+  });
+}
+
 TEST(Verify, RanksThatAgreeAreShownAsClasses) {
   spawn_ranks(5, [](int rank, int) {
     const auto message = [&](double value) { return only_finding(verify(torch::full({4}, value), quickly())).message; };
