@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "dist/errors.h"
 #include "worker/cell.h"
@@ -17,18 +18,32 @@ namespace {
 
 std::string text_of(const std::exception& error) {
   // LibTorch appends a stack of its own to what().
-  if (const auto* torch_error = dynamic_cast<const c10::Error*>(&error)) return torch_error->what_without_backtrace();
-  return error.what();
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  const char* text = torch_error ? torch_error->what_without_backtrace() : error.what();
+  return text ? text : "";  // a what() of the user's may return nullptr
+}
+
+/// The exception that was being handled when std::throw_with_nested threw `error`. None outside of a handler, where
+/// std::rethrow_if_nested would end the process.
+std::exception_ptr nested_in(const std::exception& error) {
+  const auto* nested = dynamic_cast<const std::nested_exception*>(&error);
+  return nested ? nested->nested_ptr() : nullptr;
 }
 
 /// "outer: inner" for std::throw_with_nested.
 std::string full_text(const std::exception& error) {
+  constexpr int kMostNested = 50;
   std::string text = text_of(error);
-  try {
-    std::rethrow_if_nested(error);
-  } catch (const std::exception& inner) {
-    text += ": " + full_text(inner);
-  } catch (...) {  // a nested exception of a type without a text adds none
+  std::exception_ptr inner = nested_in(error);
+  for (int depth = 0; inner; ++depth) {
+    if (depth == kMostNested) return text + ": ...";
+    try {
+      std::rethrow_exception(std::exchange(inner, nullptr));
+    } catch (const std::exception& next) {
+      text += ": " + text_of(next);
+      inner = nested_in(next);
+    } catch (...) {  // a nested exception of a type without a text adds none
+    }
   }
   return text;
 }

@@ -1,10 +1,12 @@
 #include "worker/throw_trace.h"
 
+#include <cxxabi.h>
 #include <dlfcn.h>
 
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <stdexcept>
 #include <typeinfo>
 
 namespace lockstep::worker {
@@ -63,10 +65,19 @@ namespace {
 
 using Throw = void(void*, std::type_info*, void (*)(void*));
 using Rethrow = void(std::exception_ptr*);  // a class that is not trivial to copy is passed by its address
+using ThrowAgain = void();
 
 template <typename Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+/// Is this thread in a handler?
+bool handles_exception() {
+  // The first field of __cxa_eh_globals (Itanium C++ ABI, exception handling, 2.2.2): the exceptions that are being handled.
+  const void* caught;
+  std::memcpy(&caught, static_cast<const void*>(abi::__cxa_get_globals()), sizeof caught);
+  return caught != nullptr;
 }
 
 }  // namespace
@@ -85,8 +96,19 @@ __attribute__((noreturn)) void lockstep_rethrow_exception(std::exception_ptr* ex
 
 void lockstep_rethrow_exception(std::exception_ptr* exception) {
   static auto* const real = next<Rethrow>("_ZSt17rethrow_exceptionNSt15__exception_ptr13exception_ptrE");
+  if (!*exception)
+    throw std::logic_error("std::rethrow_exception was given a null std::exception_ptr: nothing to throw");
   lockstep::worker::remember_rethrow(*reinterpret_cast<void**>(exception));
   real(exception);
+  __builtin_unreachable();
+}
+
+/// `throw;`. Without an exception to throw again libstdc++ would end the process.
+__attribute__((noreturn)) void __cxa_rethrow() {
+  static auto* const real = next<ThrowAgain>("__cxa_rethrow");
+  if (!handles_exception())
+    throw std::logic_error("`throw;` outside of a handler: there is no exception to throw again");
+  real();
   __builtin_unreachable();
 }
 }

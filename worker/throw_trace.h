@@ -1,6 +1,7 @@
 // Where exceptions were thrown. The worker's __cxa_throw stands in front of libstdc++'s and notes the stack of each
 // throw in a small ring, so that an exception that leaves a cell can be told with its line, even after it travelled
-// between threads (std::async, autograd) and was thrown again.
+// between threads (std::async, autograd) and was thrown again. Throwing again what is not there (`throw;` outside of a
+// handler, a null std::exception_ptr), which ends any other process, throws a std::logic_error here.
 #pragma once
 #include <exception>
 

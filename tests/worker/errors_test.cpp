@@ -75,6 +75,38 @@ TEST(Error, TellsNestedOnesToo) {
   EXPECT_EQ(done.error->message, "outer: inner");
 }
 
+// Each of these ends a process.
+TEST(Error, ThrowingAgainWhatIsNotThereEndsTheCellAndNotTheRank) {
+  FakeHub hub;
+  hub.start_ready();
+  auto done = hub.run_cell("errors", "nested_in_nothing");
+  ASSERT_TRUE(done.error);
+  EXPECT_EQ(done.error->message, "outer");
+  EXPECT_EQ(done.error->where, "cell 7, line 24");
+  done = hub.run_cell("errors", "again");
+  ASSERT_TRUE(done.error);
+  EXPECT_EQ(done.error->type, "std::logic_error");
+  EXPECT_THAT(done.error->message, HasSubstr("there is no exception to throw again"));
+  EXPECT_EQ(done.error->where, "cell 7, line 25");
+  done = hub.run_cell("errors", "null_pointer");
+  ASSERT_TRUE(done.error);
+  EXPECT_THAT(done.error->message, HasSubstr("std::rethrow_exception was given a null std::exception_ptr"));
+  EXPECT_EQ(done.error->where, "cell 7, line 26");
+  done = hub.run_cell("errors", "in_handler");
+  ASSERT_TRUE(done.error);
+  EXPECT_EQ(done.error->message, "first") << "in a handler `throw;` is what it always was";
+  EXPECT_EQ(done.error->where, "cell 7, line 28");
+  done = hub.run_cell("errors", "silent");
+  ASSERT_TRUE(done.error);
+  EXPECT_EQ(done.error->type, "Silent");
+  EXPECT_EQ(done.error->message, "");
+  done = hub.run_cell("errors", "deep");
+  ASSERT_TRUE(done.error);
+  EXPECT_THAT(done.error->message, ::testing::StartsWith("m: m: m: "));
+  EXPECT_THAT(done.error->message, ::testing::EndsWith(": m: ..."));
+  EXPECT_EQ(hub.run_cell("output", "nothing").status, "ok") << "the rank goes on";
+}
+
 TEST(Load, ThatFailsSaysWhyAndTheRankGoesOn) {
   FakeHub hub;
   hub.start_ready();

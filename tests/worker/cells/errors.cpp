@@ -1,5 +1,6 @@
 // Cells that throw.
 #include <cstdio>
+#include <exception>
 #include <future>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,25 @@ static void nested() {
   try { throw std::runtime_error("inner"); }
   catch (...) { std::throw_with_nested(Mishap("outer")); }
 }
+static void nested_in_nothing() { std::throw_with_nested(Mishap("outer")); }
+static void again() { throw; }
+static void null_pointer() { std::rethrow_exception(nullptr); }
+static void in_handler() {
+  try { throw Mishap("first"); }
+  catch (...) { throw; }
+}
+struct Silent : std::exception { const char* what() const noexcept override { return nullptr; } };
+static void silent() { throw Silent(); }
+static void deep() {
+  for (std::exception_ptr last;;) {
+    static int depth = 0;
+    try {
+      if (last) try { std::rethrow_exception(last); } catch (...) { std::throw_with_nested(Mishap("m")); }
+      throw Mishap("m");
+    } catch (...) { last = std::current_exception(); }
+    if (++depth == 3000) std::rethrow_exception(last);
+  }
+}
 CELL(second_of_three, fine, loop, never);
 CELL(library, library);
 CELL(odd, odd);
@@ -38,3 +58,9 @@ CELL(text, text);
 CELL(number, number);
 CELL(task, task);
 CELL(nested, nested);
+CELL(nested_in_nothing, nested_in_nothing);
+CELL(again, again);
+CELL(null_pointer, null_pointer);
+CELL(in_handler, in_handler);
+CELL(silent, silent);
+CELL(deep, deep);
