@@ -92,8 +92,9 @@ std::optional<MagicUse> find_question(std::string_view raw, int line) {
   return MagicUse{"?", std::string(text), line};
 }
 
-/// Whether there is anything to compile: other than blanks and comments.
-bool has_tokens(const std::vector<std::string_view>& lines, size_t begin, size_t end) {
+/// Whether there is anything to compile: other than blanks and comments, of which the last may be open (`open_is_code`: then
+/// the compiler says so).
+bool has_tokens(const std::vector<std::string_view>& lines, size_t begin, size_t end, bool open_is_code) {
   bool in_comment = false;
   for (size_t k = begin; k < end; ++k) {
     std::string_view line = lines[k];
@@ -115,7 +116,7 @@ bool has_tokens(const std::vector<std::string_view>& lines, size_t begin, size_t
       }
     }
   }
-  return false;
+  return in_comment && open_is_code;
 }
 
 std::string on_its_lines(const std::vector<std::string_view>& lines, size_t begin, size_t end) {
@@ -139,7 +140,7 @@ size_t take_cell_magics(const std::vector<std::string_view>& lines, const MagicR
         body = k + 1;
         continue;
       }
-    if (has_tokens(lines, k, k + 1) && scanner.at_statement()) break;
+    if (has_tokens(lines, k, k + 1, /*open_is_code=*/false) && scanner.at_statement()) break;
     scanner.take(lines[k]);
   }
   return body;
@@ -164,7 +165,7 @@ ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry) {
   CodeScanner scanner;
   size_t code_begin = body;
   const auto end_code = [&](size_t end) {
-    if (has_tokens(lines, code_begin, end))
+    if (has_tokens(lines, code_begin, end, /*open_is_code=*/true))
       cell.parts.push_back({.is_code = true, .code = on_its_lines(lines, code_begin, end), .magic = {}});
   };
   for (size_t k = body; k < lines.size(); ++k) {

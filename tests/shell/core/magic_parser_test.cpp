@@ -97,6 +97,10 @@ TEST(MagicParser, NothingToCompile) {
   EXPECT_FALSE(parse("%sync\n").has_code());
   EXPECT_FALSE(parse("// words\n/* more\n */\n\n").has_code());
   EXPECT_TRUE(parse("").parts.empty());
+  EXPECT_TRUE(parse("/* never closed\nint a;\n").has_code()) << "the compiler says what is wrong";
+  EXPECT_TRUE(parse("// words\n/* one */ /* another").has_code());
+  EXPECT_FALSE(parse("%sync\n/* more */\n%sync\n").has_code());
+  EXPECT_EQ(parse("/* what\n   follows */\n%%rank 0\n").cell_magics.size(), 1u);
 }
 
 }  // namespace
