@@ -6,11 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <vector>
 
 #include "compiler/completeness.h"
 #include "compiler/process.h"
@@ -43,6 +45,11 @@ class State {
   ~State() { end(); }
 
   int fd() const { return link_.get(); }
+  /// Its process has ended. One that waits for work says nothing by itself: there is something to read only then.
+  bool is_gone() const {
+    pollfd link = {link_.get(), POLLIN, 0};
+    return ::poll(&link, 1, 0) > 0;
+  }
   void send(const json& header) { send_message(link_.get(), {header, {}}); }
   std::optional<PipeMessage> receive() { return receive_message(link_.get()); }
 
@@ -89,7 +96,7 @@ class Supervisor {
       std::optional<PipeMessage> message = next_request();
       if (!message) return 0;
       handle(decode_request(message->header), message->header);
-      refill();
+      replace_lost();
     }
   }
 
@@ -124,7 +131,7 @@ class Supervisor {
         ready.versions.compiler = header.at("ready").at("compiler").get<std::string>();
         ready.ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
         reply(ready);
-        refill();
+        replace_lost();
         return true;
       }
     }
@@ -145,19 +152,52 @@ class Supervisor {
 
   void reply(const CompilerResponse& response) { send_message(channel_, {encode(response), {}}); }
 
+  /// Waits for the session, and sees meanwhile that states which are killed while they wait (for lack of memory, by a person)
+  /// are replaced: no cell is to be the one that finds out.
   std::optional<PipeMessage> next_request() {
-    if (!waiting_.empty()) {
-      auto message = std::move(waiting_.front());
-      waiting_.pop_front();
-      return message;
+    for (;;) {
+      replace_lost();
+      if (!waiting_.empty()) {
+        auto message = std::move(waiting_.front());
+        waiting_.pop_front();
+        return message;
+      }
+      std::vector<pollfd> fds = {{channel_, POLLIN, 0}};
+      for (const State* state : everything_new()) fds.push_back({state->fd(), POLLIN, 0});
+      if (::poll(fds.data(), fds.size(), -1) < 0) {
+        if (errno != EINTR) throw StartError(std::string("poll failed: ") + std::strerror(errno));
+        continue;
+      }
+      const bool lost = std::any_of(fds.begin() + 1, fds.end(), [](const pollfd& fd) { return fd.revents != 0; });
+      if (!lost && fds.front().revents != 0) return receive_message(channel_);
     }
-    return receive_message(channel_);
   }
 
   State& newest() { return candidate_ ? *candidate_ : *current_; }
 
-  void refill() {
-    while (spares_.size() < kSpares) spares_.push_back(newest().copy());
+  /// All spares are there, and the state that they are copies of. Where that one has ended, a copy takes its place; where all have,
+  /// so does this process, and the session, which knows all cells, starts it again.
+  void replace_lost() {
+    std::erase_if(spares_, [](const State& spare) { return spare.is_gone(); });
+    while (spares_.size() < kSpares || newest().is_gone()) {
+      if (newest().is_gone()) {
+        if (spares_.empty())
+          throw StartError("lockstep-compiler was left without its state: its processes were killed");
+        newest() = std::move(spares_.front());
+        spares_.pop_front();
+      } else {
+        try {
+          spares_.push_back(newest().copy());
+        } catch (const ChannelError&) {
+          continue;  // it ended just now
+        }
+      }
+    }
+  }
+
+  bool session_is_gone() const {
+    pollfd channel = {channel_, POLLRDHUP, 0};
+    return ::poll(&channel, 1, 0) > 0;
   }
 
   State take_spare() {
@@ -171,6 +211,7 @@ class Supervisor {
     if (!candidate_) return;
     candidate_.reset();
     spares_.clear();  // copies of it
+    replace_lost();
   }
 
   void handle(const CompilerRequest& request, const json& header) {
@@ -181,17 +222,22 @@ class Supervisor {
       if (!settle->loaded) {
         drop_candidate();
       } else if (candidate_) {
-        for (State* state : everything_new()) ask(*state, "settle", header);
+        tell_all("settle", header);
         current_ = std::move(candidate_);
         candidate_.reset();
       }
       reply(Settled{});
     } else if (std::holds_alternative<Forget>(request)) {
       drop_candidate();
-      for (State* state : everything_new()) ask(*state, "forget", header);
+      tell_all("forget", header);
       reply(Settled{});
     } else if (std::holds_alternative<ListNames>(request)) {
-      send_message(channel_, {ask(newest(), "names", header)->header.at("answer"), {}});
+      auto answer = ask(newest(), "names", header);
+      if (!answer) {  // it has just been killed
+        replace_lost();
+        answer = ask(newest(), "names", header);
+      }
+      reply(answer ? decode_response(answer->header.at("answer")) : CompilerResponse(Names()));
     } else if (const auto* is_complete = std::get_if<IsComplete>(&request)) {
       reply(completeness(is_complete->text));
     } else if (std::holds_alternative<Complete>(request)) {
@@ -204,7 +250,11 @@ class Supervisor {
   /// Has a copy answer, which is ended then. `otherwise`: what is said when it crashes, or takes too long.
   void answer_in_copy(const json& header, const CompilerResponse& otherwise) {
     State state = take_spare();
-    state.send({{"do", "question"}, {"request", header}});
+    try {
+      state.send({{"do", "question"}, {"request", header}});
+    } catch (const ChannelError&) {
+      // It has just been killed: nothing will come.
+    }
     pollfd fd = {state.fd(), POLLIN, 0};
     int ready;
     do ready = ::poll(&fd, 1, kQuestionLimitMs);
@@ -223,11 +273,20 @@ class Supervisor {
     return states;
   }
 
+  /// Nothing where the state's process has ended.
   std::optional<PipeMessage> ask(State& state, const char* what, const json& header) {
-    state.send({{"do", what}, {"request", header}});
-    auto answer = state.receive();
-    if (!answer) throw StartError("the compiler has lost its state");
-    return answer;
+    try {
+      state.send({{"do", what}, {"request", header}});
+      return state.receive();
+    } catch (const ChannelError&) {
+      return std::nullopt;
+    }
+  }
+
+  /// One that has ended does not hear of it; it is replaced by one that has.
+  void tell_all(const char* what, const json& header) {
+    for (State* state : everything_new()) ask(*state, what, header);
+    replace_lost();
   }
 
   void compile(const Compile& request, const json& header) {
@@ -235,12 +294,25 @@ class Supervisor {
     const auto deadline = begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
                                       request.time_limit_s > 0 ? request.time_limit_s : 60));
     Attempt attempt;
+    size_t killed = 0;
     for (;;) {
       State state = take_spare();
-      state.send({{"do", "compile"}, {"request", header}, {"attempt", attempt}});
       Compiled failed;
       failed.cell = request.cell;
-      auto answer = wait_compiled(state, deadline, request, failed);
+      int signal = SIGKILL;
+      std::optional<PipeMessage> answer;
+      try {
+        state.send({{"do", "compile"}, {"request", header}, {"attempt", attempt}});
+        answer = wait_compiled(state, deadline, request, failed, signal);
+      } catch (const ChannelError&) {
+        if (session_is_gone()) throw;
+        failed.status = "crash";
+        failed.diagnostics.push_back({"error", 0, 0, "", "the process that was to compile the cell has ended"});
+      }
+      if (!answer && failed.status == "crash" && signal == SIGKILL && killed++ < kSpares) {
+        replace_lost();
+        continue;  // it was killed from outside, perhaps before the cell came: no fault of the cell's
+      }
       if (!answer) {
         failed.ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
         failed.rendered = "error: " + failed.diagnostics.front().message + "\n";
@@ -264,8 +336,9 @@ class Supervisor {
   }
 
   /// The answer of a compile; nothing when it took too long, was given up, or the process died: `failed` says which.
+  /// `signal`: what ended it, if one did.
   std::optional<PipeMessage> wait_compiled(State& state, Clock::time_point deadline, const Compile& request,
-                                           Compiled& failed) {
+                                           Compiled& failed, int& signal) {
     const auto fail = [&](const char* status, std::string message) {
       failed.status = status;
       failed.diagnostics.push_back({"error", 0, 0, "", std::move(message)});
@@ -288,7 +361,7 @@ class Supervisor {
       if (fds[0].revents != 0) {
         auto answer = state.receive();
         if (answer) return answer;
-        const int signal = state.ended();
+        signal = state.ended();
         return fail("crash", "the compiler crashed on this cell" +
                                  (signal != 0 ? std::string(" (") + ::strsignal(signal) + ")" : std::string()) +
                                  "; nothing of it is kept, and the session goes on");
