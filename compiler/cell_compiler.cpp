@@ -35,7 +35,8 @@ struct CellCompiler::Impl {
     auto& sema = instance->getSema();
     names = std::make_unique<NameTable>(sema);
     headers = UserHeaders::watch(*instance, versions, options.include_dirs);
-    parser = std::make_unique<CellParser>(*instance, *consumer, *names, diagnostics);
+    own = find_own_names(instance->getASTContext());
+    parser = std::make_unique<CellParser>(*instance, *consumer, *names, diagnostics, own);
     resident = new ResidentSymbols(instance->getASTContext());
     auto* reader = instance->getASTContext().getExternalSource();
     resident->attach(sema);
@@ -47,17 +48,22 @@ struct CellCompiler::Impl {
 
   bool look_in_used_namespaces(LookupResult& result) {
     if (result.isForRedeclaration()) return false;
+    bool found = false;
     switch (result.getLookupKind()) {
-      case Sema::LookupOrdinaryName:
-      case Sema::LookupTagName:
       case Sema::LookupNestedNameSpecifierName:
       case Sema::LookupNamespaceName:
+        if (auto* space = names->namespace_behind(result.getLookupName().getAsString(), view_rank)) {
+          result.addDecl(space);
+          found = true;
+        }
+        break;
+      case Sema::LookupOrdinaryName:
+      case Sema::LookupTagName:
       case Sema::LookupOperatorName:
         break;
       default:
         return false;
     }
-    bool found = false;
     for (const auto& used : names->used_namespaces()) {
       if (used.ranks.contains(view_rank)) {
         LookupResult inner(instance->getSema(), result.getLookupNameInfo(), result.getLookupKind());
@@ -94,6 +100,7 @@ struct CellCompiler::Impl {
   std::shared_ptr<FileVersions> versions;
   std::unique_ptr<CompilerInstance> instance;
   EventConsumer* consumer = nullptr;
+  OwnNames own;
   UserHeaders* headers = nullptr;  // owned by the preprocessor
   std::unique_ptr<NameTable> names;
   std::unique_ptr<CellParser> parser;
@@ -132,7 +139,7 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
     return {};
   }
   only_statements = std::all_of(read.items.begin(), read.items.end(), [](const Item& item) { return item.statement; });
-  insert_polls(read, instance->getSema());
+  insert_polls(read, instance->getSema(), own);
   CellDeclarations declared = declare(read, tag, diagnostics, instance->getSema());
   for (const VarDecl* variable : declared.variables) resident->add_variable(variable);
 
@@ -141,8 +148,8 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
   object.name = "cell_" + id + (version == 0 ? "" : "." + std::to_string(version + 1)) + ".so";
   object.entry = "lockstep_cell_" + id + (version == 0 ? "" : "_" + std::to_string(version + 1));
   object.source = request.text;
-  GeneratedObject made = code->generate(read, declared.variables, "cell_" + std::to_string(number_of(request)), tag,
-                                        object.entry, {request.optimize, request.debug});
+  GeneratedObject made = code->generate(read, declared, "cell_" + std::to_string(number_of(request)), tag, object.entry,
+                                        {request.optimize, request.debug});
   frames.push_back(link_shared(made.object, object.name));
   object.frame = static_cast<int64_t>(frames.size()) - 1;
 

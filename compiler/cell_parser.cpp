@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compiler/file_pragmas.h"
+#include "compiler/functional_cast.h"
 #include "compiler/parser_access.h"
 
 namespace lockstep::compiler {
@@ -17,16 +19,18 @@ bool EventConsumer::HandleTopLevelDecl(DeclGroupRef group) {
 }
 
 CellParser::CellParser(CompilerInstance& instance, EventConsumer& consumer, NameTable& names,
-                       CellDiagnostics& diagnostics)
+                       CellDiagnostics& diagnostics, const OwnNames& own)
     : instance_(instance),
       sema_(instance.getSema()),
       preprocessor_(instance.getPreprocessor()),
       consumer_(consumer),
       names_(names),
       diagnostics_(diagnostics),
+      own_(own),
       parser_(std::make_unique<Parser>(preprocessor_, sema_, /*SkipFunctionBodies=*/false)) {
   preprocessor_.EnterMainSourceFile();
   parser_->Initialize();
+  ignore_file_pragmas_in_cells(preprocessor_);
 }
 
 Tokens CellParser::lex(const std::string& text, const std::string& file) {
@@ -78,7 +82,11 @@ void CellParser::step_back(const Declared& declared, ReadCell& read) {
     });
     if (of_this_cell || llvm::isa<NamespaceDecl>(earlier)) continue;
     if (diagnostics_.is_of_this_cell(earlier->getLocation(), instance_.getSourceManager())) continue;
+    const auto of_header = [&](const auto* decl) {
+      return instance_.getSourceManager().isLoadedSourceLocation(decl->getFirstDecl()->getLocation());
+    };
     const auto* function = earlier->getAsFunction();
+    const bool of_c_library = function && function->isExternC() && of_header(function);
     switch (declared.form) {
       case Declared::type_definition:
         if (const auto* tag = llvm::dyn_cast<TagDecl>(earlier); tag && !tag->getDefinition() && !tag->isBeingDefined())
@@ -89,18 +97,17 @@ void CellParser::step_back(const Declared& declared, ReadCell& read) {
         break;
       case Declared::variable:
         if (const auto* variable = llvm::dyn_cast<VarDecl>(earlier);
-            variable && variable->hasDefinition() == VarDecl::DeclarationOnly)
+            variable && variable->hasDefinition() == VarDecl::DeclarationOnly && !of_header(variable))
           continue;
         break;
       case Declared::function_declaration:
-        if (function) continue;
+        // A prototype of what is defined further down is none of the library's function.
+        if (function && !(of_c_library && read.functions.contains(declared.name))) continue;
         break;
       case Declared::function_definition:
-        if (function) {
-          const bool from_header = instance_.getSourceManager().isLoadedSourceLocation(earlier->getLocation());
-          if (from_header && !function->isExternC()) continue;
-          if (!from_header && (!function->isDefined() || names_.parameters_of(earlier) != declared.parameters))
-            continue;
+        if (function && !of_c_library) {
+          if (instance_.getSourceManager().isLoadedSourceLocation(earlier->getLocation())) continue;
+          if ((!function->isDefined() || names_.parameters_of(earlier) != declared.parameters)) continue;
         }
         break;
       case Declared::alias:
@@ -130,30 +137,31 @@ static bool is_shown_alike(QualType type) {
   return record && record->getName() == "Tensor" && record->getQualifiedNameAsString() == "at::Tensor";
 }
 
+/// lockstep::show_value<CELL>(EXPRESSION), where the expression has a value. The function is called directly: no overload of
+/// the user's takes part.
 ExprResult CellParser::with_show(ExprResult expression, int64_t cell) {
-  // (EXPRESSION), lockstep::ShowLast<CELL>{}: the comma is overloaded for whatever has a value.
-  // A bit-field binds to no reference: its value does.
-  if (expression.get()->refersToBitField()) expression = sema_.DefaultLvalueConversion(expression.get());
-  if (expression.isInvalid()) return expression;
+  if (!own_.show_value || expression.get()->getType()->isVoidType()) return expression;
+  expression = sema_.CheckPlaceholderExpr(expression.get());
+  // A bit-field binds to no reference, and `static const int n = 3;` of a class may have no place in memory: their values do.
+  if (expression.isUsable() &&
+      (expression.get()->refersToBitField() || expression.get()->getType()->isArithmeticType()))
+    expression = sema_.DefaultLvalueConversion(expression.get());
+  if (!expression.isUsable() || expression.get()->getType()->isVoidType()) return expression;
   if (is_shown_alike(expression.get()->getType())) cell = 0;
   auto& context = sema_.Context;
   const SourceLocation place = expression.get()->getEndLoc();
-  ClassTemplateDecl* show = nullptr;
-  for (NamedDecl* space : context.getTranslationUnitDecl()->lookup(&context.Idents.get("lockstep")))
-    if (auto* found = llvm::dyn_cast<NamespaceDecl>(space))
-      for (NamedDecl* one : found->lookup(&context.Idents.get("ShowLast")))
-        if (auto* of_class = llvm::dyn_cast<ClassTemplateDecl>(one)) show = of_class;
-  if (!show) return expression;
   auto* number = IntegerLiteral::Create(
       context, llvm::APInt(context.getIntWidth(context.IntTy), static_cast<uint64_t>(cell)), context.IntTy, place);
   TemplateArgumentListInfo arguments(place, place);
   arguments.addArgument(TemplateArgumentLoc(TemplateArgument(number), number));
-  const QualType type = sema_.CheckTemplateIdType(TemplateName(show), place, arguments);
-  if (type.isNull()) return expression;
-  const ExprResult object = sema_.BuildCXXTypeConstructExpr(context.getTrivialTypeSourceInfo(type, place), place, {},
-                                                            place, /*ListInitialization=*/false);
-  if (object.isInvalid()) return expression;
-  return sema_.BuildBinOp(parser_->getCurScope(), place, BO_Comma, expression.get(), object.get());
+  UnresolvedSet<1> functions;
+  functions.addDecl(own_.show_value);
+  auto* function = UnresolvedLookupExpr::Create(context, nullptr, NestedNameSpecifierLoc(), SourceLocation(),
+                                                DeclarationNameInfo(own_.show_value->getDeclName(), place),
+                                                /*RequiresADL=*/false, &arguments, functions.begin(), functions.end(),
+                                                /*KnownDependent=*/false, /*KnownInstantiationDependent=*/false);
+  Expr* value[] = {expression.get()};
+  return sema_.BuildCallExpr(parser_->getCurScope(), function, place, value, place);
 }
 
 FunctionDecl* CellParser::make_step(SourceLocation place, int64_t number, const std::string& tag) {
@@ -256,7 +264,50 @@ bool is_statement_pragma(const Token& token) {
   return token.isOneOf(tok::annot_pragma_loop_hint, tok::annot_pragma_openmp, tok::annot_pragma_fp_contract);
 }
 
+/// Is the item at `position` the last one of a cell whose last semicolon was left out?
+bool reaches_end(const Tokens& tokens, size_t position) {
+  while (position + 2 < tokens.size() && !tokens[position].is(tok::semi))
+    position = tokens[position].isOneOf(tok::l_paren, tok::l_square, tok::l_brace) ? behind_bracket(tokens, position)
+                                                                                   : position + 1;
+  return position + 2 >= tokens.size();
+}
+
 }  // namespace
+
+/// Is the identifier at `name` one that stands for a value just now, or did until this cell began to define it again?
+bool CellParser::is_value(size_t name, const ReadCell& read) const {
+  if (!is_at(tokens_, name, tok::identifier)) return false;
+  const DeclarationName declared(tokens_[name].getIdentifierInfo());
+  const auto holds_value = [](const NamedDecl* decl) {
+    return llvm::isa<ValueDecl, FunctionTemplateDecl>(decl->getUnderlyingDecl());
+  };
+  LookupResult found(sema_, declared, tokens_[name].getLocation(), Sema::LookupOrdinaryName);
+  found.suppressDiagnostics();
+  sema_.LookupName(found, sema_.TUScope);
+  return std::any_of(found.begin(), found.end(), holds_value) ||
+         std::any_of(read.hidden.begin(), read.hidden.end(),
+                     [&](const NamedDecl* decl) { return decl->getDeclName() == declared && holds_value(decl); });
+}
+
+void CellParser::warn_of_lost_value(size_t name) {
+  auto& engine = sema_.getDiagnostics();
+  const auto warning = engine.getCustomDiagID(DiagnosticsEngine::Warning,
+                                              "'%0' is declared again, and its value is gone: with a ';' this is a "
+                                              "declaration. To convert %0, leave out the ';' or write (TYPE)%0");
+  engine.Report(tokens_[name].getLocation(), warning) << identifier(tokens_, name);
+}
+
+/// Decides as clang does in a function's body, but for `T(x)` where x has a value: without a semicolon (`shown`) it is an
+/// expression, since nobody means to empty x by asking for its value in another type.
+bool CellParser::declaration_comes_next(size_t position, bool shown, const ReadCell& read) {
+  if (!next_is_declaration(*parser_, /*in_namespace=*/true)) return false;
+  const auto cast = functional_cast(tokens_, position);
+  if (!cast || cast->guide_or_constructor) return true;
+  if (cast->bare && !next_is_declaration(*parser_, /*in_namespace=*/false)) return false;
+  if (declares_more(tokens_, *cast) || !(cast->qualified ? shown : is_value(cast->name, read))) return true;
+  if (!shown) warn_of_lost_value(cast->name);
+  return !shown;
+}
 
 ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std::string& tag, const ReadPlan& plan) {
   auto& sources = instance_.getSourceManager();
@@ -264,6 +315,7 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
   tokens_ = std::move(tokens);
   for (const Token& token : tokens_)
     if (token.is(tok::identifier)) read.mentioned.insert(token.getIdentifierInfo()->getName().str());
+  read.functions = defined_functions(tokens_, preprocessor_);
   edit_tokens(tokens_, preprocessor_,
               {plan.capture_defaults, [&](const Token& token) {
                  const auto place =
@@ -308,11 +360,14 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
           if (earlier->getLocation().getRawEncoding() == clash.earlier) hide(name, earlier, read);
     }
     consumer_.target = &read.items.back().events;
+    // The last one, if it is an expression that lacks its semicolon, is shown.
+    const bool shown = semicolon_missing && may_begin_expression(first) && reaches_end(tokens_, position);
     const bool attributes =
         position + 1 < tokens_.size() && first.is(tok::l_square) && tokens_[position + 1].is(tok::l_square);
-    const bool declaration = attributes ? !attributes_of_statement(tokens_, position)
-                                        : !is_statement_pragma(first) && !first.is(tok::kw_asm) &&
-                                              (begins_declaration(first) || next_is_declaration(*parser_));
+    const bool declaration = attributes
+                                 ? !attributes_of_statement(tokens_, position)
+                                 : !is_statement_pragma(first) && !first.is(tok::kw_asm) &&
+                                       (begins_declaration(first) || declaration_comes_next(position, shown, read));
     if (declaration) {
       std::vector<Declared> declared;
       const bool of_library = sources.isInSystemHeader(sources.getExpansionLoc(first.getLocation()));
@@ -330,19 +385,7 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
                 function->getLocation().getRawEncoding() >= first.getLocation().getRawEncoding())
               names_.remember_parameters(function, one.parameters);
     } else {
-      // The last one, if it is an expression that lacks its semicolon, is shown.
-      bool last = semicolon_missing && may_begin_expression(first) && position < tokens_.size();
-      if (last) {
-        size_t k = position;
-        while (k + 2 < tokens_.size() && !tokens_[k].is(tok::semi)) {
-          if (tokens_[k].isOneOf(tok::l_paren, tok::l_square, tok::l_brace))
-            k = behind_bracket(tokens_, k);
-          else
-            ++k;
-        }
-        last = k + 2 >= tokens_.size();
-      }
-      FunctionDecl* function = read_statement(cell, number, tag, statements++, last);
+      FunctionDecl* function = read_statement(cell, number, tag, statements++, shown);
       read.items[item_index].statement = function;
       consumer_.target = &read.items[item_index].events;
       consumer_.HandleTopLevelDecl(DeclGroupRef(function));

@@ -10,6 +10,7 @@
 #include "compiler/declared_names.h"
 #include "compiler/diagnostics.h"
 #include "compiler/names.h"
+#include "compiler/own_names.h"
 #include "compiler/token_edits.h"
 
 namespace lockstep::compiler {
@@ -79,13 +80,14 @@ struct ReadCell {
   std::vector<Item> items;
   std::vector<Event> tail;  // templates that the cell has instantiated
   std::set<std::string> mentioned;  // identifiers
+  std::set<std::string> functions;  // that its tokens define
   std::vector<clang::NamedDecl*> hidden;  // earlier definitions that stepped back
 };
 
 class CellParser {
  public:
-  CellParser(clang::CompilerInstance& instance, EventConsumer& consumer, NameTable& names,
-             CellDiagnostics& diagnostics);
+  CellParser(clang::CompilerInstance& instance, EventConsumer& consumer, NameTable& names, CellDiagnostics& diagnostics,
+             const OwnNames& own);
 
   /// The tokens of `text`, which is shown as the file `file`.
   Tokens lex(const std::string& text, const std::string& file);
@@ -106,6 +108,9 @@ class CellParser {
   void take_using_directives(const Item& item, int64_t cell, const RankSet& ranks);
   clang::FunctionDecl* read_statement(int64_t cell, int64_t number, const std::string& tag, size_t index, bool show);
   clang::ExprResult with_show(clang::ExprResult expression, int64_t cell);
+  bool declaration_comes_next(size_t position, bool shown, const ReadCell& read);
+  bool is_value(size_t name, const ReadCell& read) const;
+  void warn_of_lost_value(size_t name);
 
   clang::CompilerInstance& instance_;
   clang::Sema& sema_;
@@ -113,6 +118,7 @@ class CellParser {
   EventConsumer& consumer_;
   NameTable& names_;
   CellDiagnostics& diagnostics_;
+  OwnNames own_;
   std::unique_ptr<clang::Parser> parser_;
   Tokens tokens_;  // the parser reads from here
 };

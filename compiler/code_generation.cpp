@@ -164,6 +164,25 @@ void make_global(llvm::Module& module, llvm::StringRef name) {
   variable->setDSOLocal(false);
 }
 
+/// Later cells are other objects: what one defines has to be found by them, `visibility("hidden")` or not. Not so the
+/// function of the compiler's own by which a noexcept function ends the process: it is looked for by its address.
+void show_all(llvm::Module& module) {
+  for (llvm::GlobalValue& value : module.global_values()) {
+    if (value.hasLocalLinkage() || value.hasDefaultVisibility()) continue;
+    if (value.getName() == "__clang_call_terminate" || value.getName() == "__dso_handle") continue;
+    value.setVisibility(llvm::GlobalValue::DefaultVisibility);
+    value.setDSOLocal(false);
+  }
+}
+
+/// `name` for what the cell calls `symbol`. Where the cell itself uses a library's `name`, it goes without.
+void add_alias(llvm::Module& module, llvm::StringRef symbol, llvm::StringRef name) {
+  auto* value = module.getNamedValue(symbol);
+  if (!value || value->isDeclaration() || value->isThreadLocal() || module.getNamedValue(name)) return;
+  auto* object = llvm::dyn_cast<llvm::GlobalObject>(value);
+  if (object) llvm::GlobalAlias::create(llvm::GlobalValue::ExternalLinkage, name, object);
+}
+
 /// Destructors are registered with the object's own handle, which the linker's start files define elsewhere.
 void define_handle(llvm::Module& module) {
   auto* handle = module.getGlobalVariable("__dso_handle", /*AllowInternal=*/true);
@@ -175,7 +194,20 @@ void define_handle(llvm::Module& module) {
 
 }  // namespace
 
-GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::vector<VarDecl*>& variables,
+/// What came before: earlier cells (their code is loaded, none is made of it here), and the header's parts. A virtual table
+/// is made when something needs it.
+void CodeGeneration::catch_up(Generator& generator) {
+  resident_.set_catching_up(true);
+  for (; generator.known < history_.size(); ++generator.known) {
+    const Event event = history_[generator.known];
+    const bool of_header = static_cast<const Decl*>(event.decl)->isFromASTFile();
+    if (event.kind != Event::vtable || of_header) tell(*generator.code, event);
+  }
+  resident_.set_catching_up(false);
+  for (FunctionDecl* function : generator.not_made) generator.code->HandleTopLevelDecl(DeclGroupRef(function));
+}
+
+GeneratedObject CodeGeneration::generate(const ReadCell& cell, const CellDeclarations& declared,
                                          const std::string& cell_name, const std::string& tag, const std::string& entry,
                                          const CodeMode& mode) {
   resident_.set_generating(true);
@@ -184,12 +216,7 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::vector
   llvm::Module& module = *code.GetModule();
   module.setModuleIdentifier(cell_name);
 
-  // What came before: earlier cells (their code is loaded, none is made of it here), and the header's parts.
-  for (; generator.known < history_.size(); ++generator.known) {
-    const Event event = history_[generator.known];
-    tell(code, event);
-  }
-  for (FunctionDecl* function : generator.not_made) code.HandleTopLevelDecl(DeclGroupRef(function));
+  catch_up(generator);
   active_ = &code;
   GeneratedObject made;
   std::vector<llvm::Function*> functions;
@@ -245,7 +272,9 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const std::vector
   }
   for (size_t i = 0; i < functions.size(); ++i)
     if (functions[i]->getName().starts_with(kInitializer)) name_initializer(*functions[i], cell_name, tag, i);
-  for (const VarDecl* variable : variables) make_global(module, code.GetMangledName(GlobalDecl(variable)));
+  for (const VarDecl* variable : declared.variables) make_global(module, code.GetMangledName(GlobalDecl(variable)));
+  show_all(module);
+  for (const auto& [symbol, name] : declared.c_names) add_alias(module, symbol, name);
   add_entry(module, entry, functions);
   define_handle(module);
   made.object = emit(module, mode, *generator.options);

@@ -7,6 +7,7 @@
 
 #include "compiler/cell_parser.h"
 #include "compiler/clang_headers.h"
+#include "compiler/declarations.h"
 #include "compiler/resident_symbols.h"
 
 namespace lockstep::compiler {
@@ -40,11 +41,10 @@ class CodeGeneration {
   /// Lets a generator hear of the header, and throws away what it makes of it.
   void warm_up();
 
-  /// `cell_name`: how its functions are called; `variables`: those that it defines. Throws std::runtime_error when clang could not make code, for a reason
-  /// that is in the diagnostics.
-  GeneratedObject generate(const ReadCell& cell, const std::vector<clang::VarDecl*>& variables,
-                           const std::string& cell_name, const std::string& tag, const std::string& entry,
-                           const CodeMode& mode);
+  /// `cell_name`: how its functions are called; `declared`: what it defines. Throws std::runtime_error when clang could not make code,
+  /// for a reason that is in the diagnostics.
+  GeneratedObject generate(const ReadCell& cell, const CellDeclarations& declared, const std::string& cell_name,
+                           const std::string& tag, const std::string& entry, const CodeMode& mode);
 
  private:
   struct Generator {
@@ -55,6 +55,7 @@ class CodeGeneration {
   };
   Generator& generator(const CodeMode& mode);
   void tell(clang::CodeGenerator& code, const Event& event);
+  void catch_up(Generator& generator);
   std::string emit(llvm::Module& module, const CodeMode& mode, const clang::CodeGenOptions& options);
 
   clang::CompilerInstance& instance_;

@@ -38,7 +38,13 @@ class Collector {
     if (auto* bindings = llvm::dyn_cast<DecompositionDecl>(decl)) {
       tag(bindings);
       out_.variables.push_back(bindings);
-      for (auto* binding : bindings->bindings()) add(binding, path, "variable", item, true, false);
+      for (auto* binding : bindings->bindings()) {
+        add(binding, path, "variable", item, true, false);
+        if (auto* held = binding->getHoldingVar()) {  // of a tuple's element: a variable of its own, by that name
+          tag(held);
+          out_.variables.push_back(held);
+        }
+      }
       return;
     }
     if (auto* variable = llvm::dyn_cast<VarDecl>(decl)) {
@@ -94,32 +100,42 @@ class Collector {
   }
 
   void tag(NamedDecl* decl) {
-    if (decl->getCanonicalDecl() != decl &&
-        !diagnostics_.is_of_this_cell(decl->getCanonicalDecl()->getLocation(), sema_.getSourceManager()))
-      return;  // it goes on with what an earlier cell, or a header, has declared
+    const auto* function = llvm::dyn_cast<FunctionDecl>(decl);
+    const auto* variable = llvm::dyn_cast<VarDecl>(decl);
+    const bool of_c = (function && function->isExternC()) || (variable && variable->isExternC());
     auto* first = llvm::cast<NamedDecl>(decl->getCanonicalDecl());
-    if (first->hasAttr<AbiTagAttr>()) return;
-    if (const auto* function = llvm::dyn_cast<FunctionDecl>(first)) {
-      if (function->isReplaceableGlobalAllocationFunction()) return;
-      if (function->isExternC()) return label_again(first);
-    } else if (const auto* variable = llvm::dyn_cast<VarDecl>(first)) {
-      if (variable->isExternC()) return label_again(first);
+    if (first != decl && !diagnostics_.is_of_this_cell(first->getLocation(), sema_.getSourceManager())) {
+      if (of_c && !is_referred_to(first)) label(decl);
+      return;  // it goes on with what was declared before
     }
+    if (of_c) return label(decl);
+    if (first->hasAttr<AbiTagAttr>() || (function && function->isReplaceableGlobalAllocationFunction())) return;
     llvm::StringRef tags[] = {tag_};
     first->addAttr(AbiTagAttr::CreateImplicit(context_, tags, 1));
   }
 
-  /// extern "C" leaves a name as it is. The first definition has it; one that an earlier cell has defined would be
-  /// taken for it, so the later one gets a symbol of its own.
-  void label_again(NamedDecl* decl) {
-    if (decl->hasAttr<AsmLabelAttr>()) return;
-    static std::set<std::string> defined;
+  /// Code that an earlier cell has, or the header, may look for the symbol that it was declared with.
+  bool is_referred_to(const NamedDecl* first) const {
+    if (sema_.getSourceManager().isLoadedSourceLocation(first->getLocation())) return true;
+    for (const Decl* decl : first->redecls())
+      if (decl->isReferenced() && !diagnostics_.is_of_this_cell(decl->getLocation(), sema_.getSourceManager()))
+        return true;
+    return false;
+  }
+
+  /// A symbol of its own for an extern "C" definition.
+  void label(NamedDecl* decl) {
     const auto* function = llvm::dyn_cast<FunctionDecl>(decl);
     const auto* variable = llvm::dyn_cast<VarDecl>(decl);
     const bool definition = (function && function->isDefined()) || (variable && variable->hasDefinition());
-    if (!definition) return;
-    if (!defined.insert(decl->getNameAsString()).second)
-      decl->addAttr(AsmLabelAttr::CreateImplicit(context_, decl->getNameAsString() + "." + tag_, /*IsLiteral=*/true));
+    if (!definition || decl->hasAttr<AsmLabelAttr>()) return;
+    const std::string name = decl->getNameAsString();
+    const std::string symbol = name + "." + tag_;
+    for (Decl* each : decl->redecls())
+      if (!each->hasAttr<AsmLabelAttr>())
+        each->addAttr(AsmLabelAttr::CreateImplicit(context_, symbol, /*IsLiteral=*/true));
+    static std::set<std::string> defined;
+    if (defined.insert(name).second) out_.c_names[symbol] = name;
   }
 
   /// Friends that a class defines are found by their arguments only, but their symbols are as global as any.

@@ -5,6 +5,7 @@
 // class that two cells define has two symbols for everything that belongs to it, a global called `index` does not meet
 // libc's, and neither messages nor debuggers show a generated name. Demanglers write it as `Net[abi:__cell_7]`.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct DeclaredName {
 struct CellDeclarations {
   std::vector<DeclaredName> names;
   std::vector<clang::VarDecl*> variables;            // at namespace scope, defined here
+  std::map<std::string, std::string> c_names;  // of extern "C" definitions, by their symbol: what others may look for
 };
 
 /// Names and tags what `cell` declares.

@@ -191,6 +191,14 @@ std::vector<Declared> declared_names(const Tokens& tokens, size_t begin, Preproc
   return collector.take();
 }
 
+std::set<std::string> defined_functions(const Tokens& tokens, Preprocessor& preprocessor) {
+  std::set<std::string> defined;
+  for (size_t i = 0; i < tokens.size(); i = std::max(behind_item(tokens, i), i + 1))
+    for (const auto& one : declared_names(tokens, i, preprocessor))
+      if (one.path.empty() && one.form == Declared::function_definition) defined.insert(one.name);
+  return defined;
+}
+
 std::set<std::string> referred_names(const Tokens& tokens, Preprocessor& preprocessor) {
   std::set<std::string> referred, declared;
   for (size_t i = 0; i < tokens.size();) {

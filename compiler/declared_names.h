@@ -22,6 +22,9 @@ struct Declared {
 /// Of the declaration that begins at `begin`.
 std::vector<Declared> declared_names(const Tokens& tokens, size_t begin, clang::Preprocessor& preprocessor);
 
+/// Functions that a cell defines outside of any namespace.
+std::set<std::string> defined_functions(const Tokens& tokens, clang::Preprocessor& preprocessor);
+
 /// Identifiers of the cell, less those that it declares before it says them otherwise: what it may refer to.
 std::set<std::string> referred_names(const Tokens& tokens, clang::Preprocessor& preprocessor);
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
@@ -54,6 +55,18 @@ class MemoryFile {
   int fd_;
 };
 
+/// What lld said, less its name and that of the object file.
+std::string in_words(std::string text, const std::string& file) {
+  const auto take_out = [&text](const std::string& part) {
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at)) text.erase(at, part.size());
+  };
+  take_out("ld.lld: error: ");
+  take_out(file + ":");
+  take_out(file);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
+  return text;
+}
+
 }  // namespace
 
 std::string link_shared(std::string_view object, const std::string& name) {
@@ -83,6 +96,7 @@ std::string link_shared(std::string_view object, const std::string& name) {
                              "--hash-style=gnu",
                              "--build-id=none",
                              "--compress-debug-sections=zlib",
+                             "--no-dependent-libraries",
                              input_path.c_str()};
   std::string words;
   llvm::raw_string_ostream stream(words);
@@ -93,7 +107,8 @@ std::string link_shared(std::string_view object, const std::string& name) {
     ::dup2(saved, STDOUT_FILENO);
     ::close(saved);
   }
-  if (result.retCode != 0) throw std::runtime_error("linking failed: " + words);
+  if (result.retCode != 0)
+    throw std::runtime_error("the cell's code can't be linked: " + in_words(std::move(words), input_path));
   std::string object_file = output.read();
   keep_definitions(object_file);
   return object_file;

@@ -23,8 +23,6 @@ void remove_from(DeclContext* context, NamedDecl* decl) {
 
 void NameTable::hide(const std::string& name, NamedDecl* decl) {
   take_out(decl);
-  for (Decl* again : decl->redecls())  // declared and defined in one cell: lookups find the one, by_decl_ the other
-    if (auto* other = llvm::cast<NamedDecl>(again); !by_decl_.contains(other)) take_out(other);
   const auto known = by_decl_.find(decl);
   if (known != by_decl_.end()) {
     definitions_[known->second].exposed = false;
@@ -38,7 +36,16 @@ void NameTable::hide(const std::string& name, NamedDecl* decl) {
   define(std::move(of_header));
 }
 
+/// An entity may be declared many times, and lookups find one of its declarations: the definition behind a declaration of
+/// the same cell, the last of the places where a namespace was opened. Those that are definitions of their own in the
+/// table are left.
 void NameTable::take_out(NamedDecl* decl) {
+  take_out_one(decl);
+  for (Decl* again : decl->redecls())
+    if (auto* other = llvm::cast<NamedDecl>(again); !by_decl_.contains(other)) take_out_one(other);
+}
+
+void NameTable::take_out_one(NamedDecl* decl) {
   auto& resolver = sema_.IdResolver;
   for (auto it = resolver.begin(decl->getDeclName()), end = resolver.end(); it != end; ++it)
     if (*it == decl) {
@@ -66,6 +73,12 @@ void NameTable::put_back(NamedDecl* decl) {
     sema_.TUScope->AddDecl(decl);
   }
   decl->getDeclContext()->makeDeclVisibleInContext(decl);
+}
+
+bool NameTable::is_found(NamedDecl* decl) const {
+  for (const NamedDecl* one : decl->getDeclContext()->getRedeclContext()->lookup(decl->getDeclName()))
+    if (one->getCanonicalDecl() == decl->getCanonicalDecl()) return true;
+  return false;
 }
 
 bool NameTable::replaces(const Definition& later, const Definition& earlier) const {
@@ -109,16 +122,25 @@ bool NameTable::sees(const Definition& definition, int rank) const {
 }
 
 void NameTable::show_view(int rank) {
+  std::set<const Decl*> gone;
   for (auto& definition : definitions_) {
     if (!definition.decl) continue;
     const bool seen = sees(definition, rank);
     if (seen == definition.exposed) continue;
-    if (seen)
+    if (seen) {
       put_back(definition.decl);
-    else
+    } else {
       take_out(definition.decl);
+      gone.insert(definition.decl->getCanonicalDecl());
+    }
     definition.exposed = seen;
   }
+  // A definition that went may have stood in for a declaration that this rank has.
+  if (gone.empty()) return;
+  for (auto& definition : definitions_)
+    if (definition.decl && definition.exposed && gone.contains(definition.decl->getCanonicalDecl()) &&
+        !is_found(definition.decl))
+      put_back(definition.decl);
 }
 
 std::vector<RankSet> NameTable::group(const RankSet& ranks, const std::set<std::string>& mentioned) const {
@@ -233,6 +255,23 @@ std::vector<std::pair<std::string, NamedDecl*>> NameTable::at_place(unsigned pla
     if (definition.decl && definition.exposed && stands_at(definition.decl, place))
       found.emplace_back(definition.name, definition.decl);
   return found;
+}
+
+NamedDecl* NameTable::namespace_behind(const std::string& name, int rank) const {
+  const auto indices = by_name_.find(name);
+  if (indices == by_name_.end()) return nullptr;
+  const auto is_value = [&](size_t later) {
+    const Definition& definition = definitions_[later];
+    return definition.forgotten || !definition.ranks.contains(rank) ||
+           (definition.decl && llvm::isa<ValueDecl, FunctionTemplateDecl, VarTemplateDecl>(definition.decl));
+  };
+  for (auto it = indices->second.rbegin(); it != indices->second.rend(); ++it) {
+    const Definition& definition = definitions_[*it];
+    if (!llvm::isa_and_nonnull<NamespaceDecl, NamespaceAliasDecl>(definition.decl) || definition.forgotten) continue;
+    if (!definition.everywhere && !definition.ranks.contains(rank)) continue;
+    if (std::all_of(replaced_by_[*it].begin(), replaced_by_[*it].end(), is_value)) return definition.decl;
+  }
+  return nullptr;
 }
 
 std::vector<NamedDecl*> NameTable::lookup(const std::string& path, const std::string& name) const {

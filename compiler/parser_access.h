@@ -6,14 +6,16 @@
 
 namespace lockstep::compiler {
 
-bool next_is_declaration(clang::Parser& parser);
+/// Does a declaration come next? `in_namespace`: one that stands in no function's body, where `A::A(` begins a constructor's
+/// definition, and a template's name and a parenthesis are taken for a deduction guide.
+bool next_is_declaration(clang::Parser& parser, bool in_namespace);
 clang::StmtResult parse_statement(clang::Parser& parser, clang::SmallVectorImpl<clang::Stmt*>& statements);
 
 namespace detail {
 
 template <typename Class>
-bool call(Class& parser, bool (Class::*member)(bool)) {
-  return (parser.*member)(/*DisambiguatingWithExpression=*/true);
+bool call(Class& parser, bool (Class::*member)(bool), bool in_namespace) {
+  return (parser.*member)(/*DisambiguatingWithExpression=*/in_namespace);
 }
 
 template <typename Class, typename Statements, typename Context>
@@ -29,7 +31,9 @@ clang::StmtResult call(Class& parser, clang::StmtResult (Class::*member)(Stateme
 
 template <auto Member>
 struct DeclarationAccess {
-  friend bool next_is_declaration(clang::Parser& parser) { return detail::call(parser, Member); }
+  friend bool next_is_declaration(clang::Parser& parser, bool in_namespace) {
+    return detail::call(parser, Member, in_namespace);
+  }
 };
 
 template <auto Member>

@@ -11,13 +11,8 @@ namespace {
 
 class Inserter : public RecursiveASTVisitor<Inserter> {
  public:
-  explicit Inserter(Sema& sema) : sema_(sema), context_(sema.Context) {
-    auto* unit = context_.getTranslationUnitDecl();
-    for (NamedDecl* one : unit->lookup(&context_.Idents.get("lockstep_poll_requested")))
-      if (auto* variable = llvm::dyn_cast<VarDecl>(one)) flag_ = variable;
-    for (NamedDecl* one : unit->lookup(&context_.Idents.get("lockstep_poll")))
-      if (auto* function = llvm::dyn_cast<FunctionDecl>(one)) poll_ = function;
-  }
+  Inserter(Sema& sema, const OwnNames& own)
+      : sema_(sema), context_(sema.Context), flag_(own.poll_requested), poll_(own.poll) {}
 
   bool ready() const { return flag_ && poll_; }
   bool shouldVisitTemplateInstantiations() const { return false; }  // they come by themselves
@@ -54,6 +49,18 @@ class Inserter : public RecursiveASTVisitor<Inserter> {
   bool VisitDoStmt(DoStmt* loop) { return extend(loop); }
   bool VisitCXXForRangeStmt(CXXForRangeStmt* loop) { return extend(loop); }
 
+  /// Whatever holds a `goto` gets a block with the look and the `goto` in its place.
+  bool VisitStmt(Stmt* parent) {
+    if (!allowed_) return true;
+    for (Stmt*& child : parent->children()) {
+      if (!child || !goes_back(child) || !done_.insert(child).second) continue;
+      const SourceLocation place = child->getBeginLoc();
+      Stmt* statements[] = {look(place), child};
+      child = CompoundStmt::Create(context_, statements, FPOptionsOverride(), place, child->getEndLoc());
+    }
+    return true;
+  }
+
  private:
   template <typename Action>
   bool with_allowed(bool allowed, Action action) {
@@ -67,6 +74,15 @@ class Inserter : public RecursiveASTVisitor<Inserter> {
     if (llvm::isa<CXXDestructorDecl>(function) || function->isConsteval()) return false;
     const auto* type = function->getType()->getAs<FunctionProtoType>();
     return type && !isUnresolvedExceptionSpec(type->getExceptionSpecType()) && !type->isNothrow();
+  }
+
+  /// Is this a jump to a label in front of it, or to one that only run time knows?
+  bool goes_back(const Stmt* statement) const {
+    if (llvm::isa<IndirectGotoStmt>(statement)) return true;
+    const auto* jump = llvm::dyn_cast<GotoStmt>(statement);
+    if (!jump || !jump->getLabel()->getStmt()) return false;
+    return sema_.getSourceManager().isBeforeInTranslationUnit(jump->getLabel()->getStmt()->getIdentLoc(),
+                                                              jump->getGotoLoc());
   }
 
   template <typename Loop>
@@ -108,15 +124,16 @@ class Inserter : public RecursiveASTVisitor<Inserter> {
 
   Sema& sema_;
   ASTContext& context_;
-  VarDecl* flag_ = nullptr;
-  FunctionDecl* poll_ = nullptr;
+  VarDecl* flag_;
+  FunctionDecl* poll_;
+  std::set<const Stmt*> done_;  // jumps that have their look
   bool allowed_ = true;
 };
 
 }  // namespace
 
-void insert_polls(const ReadCell& cell, Sema& sema) {
-  Inserter inserter(sema);
+void insert_polls(const ReadCell& cell, Sema& sema, const OwnNames& own) {
+  Inserter inserter(sema, own);
   if (!inserter.ready()) return;
   const auto& sources = sema.getSourceManager();
   std::set<Decl*> done;

@@ -106,6 +106,7 @@ const std::vector<ResidentSymbols::Symbol*>& ResidentSymbols::symbols_of(const F
 
 ExternalASTSource::ExtKind ResidentSymbols::hasExternalDefinitions(const Decl* decl) {
   if (!generating_) return EK_ReplyHazy;
+  if (catching_up_ && !decl->isFromASTFile()) return EK_Always;
   if (const auto* variable = llvm::dyn_cast<VarDecl>(decl)) {
     const auto found = variables_.find(variable->getCanonicalDecl());
     if (found != variables_.end()) return found->second == cell_ ? EK_Never : EK_Always;

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 namespace lockstep::compiler {
 
@@ -71,15 +72,51 @@ std::optional<std::pair<size_t, size_t>> find_unnamed_type(const Tokens& tokens,
   return std::pair(brace, name);
 }
 
+/// Where the body of the main() whose name is at `name` ends, and the bodies of its handlers, if it is one that returns
+/// something: in front of these braces.
+std::set<size_t> ends_of_main(const Tokens& tokens, size_t name) {
+  if (name == 0 || identifier(tokens, name) != "main" || !is_at(tokens, name + 1, tok::l_paren)) return {};
+  const Token& before = tokens[name - 1];
+  if (before.is(tok::kw_void) || !before.isOneOf(tok::identifier, tok::kw_int, tok::kw_auto, tok::kw_signed)) return {};
+  bool returns = !before.is(tok::kw_auto);
+  size_t i = behind_bracket(tokens, name + 1);
+  for (; i < tokens.size() && !tokens[i].isOneOf(tok::l_brace, tok::kw_try); ++i) {
+    if (tokens[i].isOneOf(tok::semi, tok::equal, tok::eof)) return {};
+    returns |= tokens[i].is(tok::arrow);
+  }
+  if (!returns) return {};
+  std::set<size_t> ends;
+  if (is_at(tokens, i, tok::kw_try)) ++i;
+  while (is_at(tokens, i, tok::l_brace)) {
+    i = behind_bracket(tokens, i);
+    if (!is_at(tokens, i - 1, tok::r_brace)) return {};  // it is never closed
+    ends.insert(i - 1);
+    if (is_at(tokens, i, tok::kw_catch)) i = behind_bracket(tokens, i + 1);
+  }
+  return ends;
+}
+
+/// A token that stands in no text.
+Token made_token(const Token& place, tok::TokenKind kind, IdentifierInfo* name = nullptr) {
+  Token token;
+  token.startToken();
+  token.setKind(kind);
+  token.setIdentifierInfo(name);
+  token.setLocation(place.getLocation());
+  return token;
+}
+
 }  // namespace
 
 void edit_tokens(Tokens& tokens, Preprocessor& preprocessor, const TokenEdits& edits) {
   Marks dropped(tokens.size(), false), made_inline(tokens.size(), false);
   std::map<size_t, size_t> named;  // brace of a type without a name → the name that it gets
+  std::set<size_t> ends_of_mains;
   ScopeTracker scope;
   bool item_begins = true;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (scope.at_namespace_scope()) {
+      if (scope.namespaces.empty()) ends_of_mains.merge(ends_of_main(tokens, i));
       if (tokens[i].is(tok::kw_namespace)) {
         const size_t brace = behind_attributes(tokens, i + 1);
         if (is_at(tokens, brace, tok::l_brace)) {
@@ -126,13 +163,12 @@ void edit_tokens(Tokens& tokens, Preprocessor& preprocessor, const TokenEdits& e
       }
       continue;
     }
-    if (made_inline[i]) {
-      Token token = tokens[i];
-      token.setKind(tok::kw_inline);
-      token.setIdentifierInfo(preprocessor.getIdentifierInfo("inline"));
-      token.setLength(0);
-      edited.push_back(token);
-    }
+    if (made_inline[i])
+      edited.push_back(made_token(tokens[i], tok::kw_inline, preprocessor.getIdentifierInfo("inline")));
+    if (ends_of_mains.contains(i))
+      edited.insert(edited.end(), {made_token(tokens[i], tok::kw_return, preprocessor.getIdentifierInfo("return")),
+                                   made_token(tokens[i], tok::l_brace), made_token(tokens[i], tok::r_brace),
+                                   made_token(tokens[i], tok::semi)});
     if (const auto name = named.find(i); name != named.end()) {
       edited.push_back(tokens[name->second]);
       edited.back().setLocation(tokens[i].getLocation());

@@ -229,8 +229,8 @@ inline void values() {
   show(vt);
   // As last expressions: a name, and a value.
   const auto show_both = [](auto& name) {
-    (name), ShowLast<0>{};
-    (std::remove_cvref_t<decltype(name)>(name)), ShowLast<0>{};
+    show_value<0>(name);
+    show_value<0>(std::remove_cvref_t<decltype(name)>(name));
   };
   show_both(i);
   show_both(l);

@@ -31,7 +31,7 @@ std::string cxx_string(const std::string& text) { return nlohmann::json(text).du
 std::string cxx_ranks(const RankSet& ranks) {
   std::string text;
   for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return "lockstep::RankSet{" + text + "}";
+  return "__lockstep::RankSet{" + text + "}";
 }
 
 std::string cxx_number(const std::string& word, const char* option, double least, const char* what) {

@@ -24,6 +24,11 @@
 namespace dist = lockstep::dist;
 namespace ddp = lockstep::ddp;
 namespace inspect = lockstep::inspect;
+/// What magics write instead of lockstep:: and inspect::, which are names like any: `bool lockstep = true;` takes one over.
+namespace __lockstep {
+using namespace lockstep::inspect;
+using lockstep::RankSet;
+}  // namespace __lockstep
 
 // Symbols have names of their own, so that no library's `rank` or `device` is taken for ours.
 extern const int rank __asm__("lockstep_cell_rank");  // 0 to world_size - 1

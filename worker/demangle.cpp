@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +18,8 @@ Demangle* real_demangle() {
   static auto* const real = reinterpret_cast<Demangle*>(::dlsym(RTLD_NEXT, "__cxa_demangle"));
   return real;
 }
+
+constexpr std::string_view kCTag = ".__cell_";
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
@@ -64,6 +67,8 @@ std::string demangle(const char* symbol) {
   int status = 0;
   char* text = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
   std::string result = status == 0 && text ? clean_name(std::string(text)) : symbol;
+  // What is extern "C" has the cell's tag behind its name.
+  if (status != 0 || !text) result.resize(std::min(result.find(kCTag), result.size()));
   std::free(text);
   return result;
 }

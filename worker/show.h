@@ -230,7 +230,8 @@ void write(ValueWriter& out, T& value) {
 
 }  // namespace detail
 
-/// Shows `value` as a value of the running cell. Local; from any thread.
+/// Shows `value` as a value of the running cell. Local; from any thread. The compiler calls it for the last expression of a
+/// cell, if it has a value.
 /// Fresh is the number of the cell: an operator<< that a later cell defines is seen by later cells.
 template <int Fresh = 0, typename T>
 void show_value(T&& value) {
@@ -240,16 +241,6 @@ void show_value(T&& value) {
     detail::write<Fresh>(out, value);
     out.send();
   }
-}
-
-/// Marks the last expression of a cell, whatever its type: the compiler writes `(EXPRESSION),
-/// lockstep::ShowLast<N>{};`. Where the expression is void, the comma is the language's own, and nothing is shown.
-template <int Fresh = 0>
-struct ShowLast {};
-
-template <typename T, int Fresh>
-void operator,(T&& value, ShowLast<Fresh>) {
-  show_value<Fresh>(value);
 }
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@ CellOutcome buckets(MagicCall& call) {
   const auto expression = MagicArguments(call.arguments, kUsage).rest_word();
   if (!expression)
     throw UsageError(std::string("%buckets needs a DistributedDataParallel: %buckets net; usage: ") + kUsage);
-  return run_inspector(call, fmt::format("inspect::buckets({}, {})", *expression, cxx_string(*expression)),
+  return run_inspector(call, fmt::format("__lockstep::buckets({}, {})", *expression, cxx_string(*expression)),
                        inspector_settings(call, std::nullopt), /*shows=*/true);
 }
 

@@ -28,7 +28,7 @@ CellOutcome data(MagicCall& call) {
   if (epoch) options += fmt::format(".epoch({})", parse_count(*epoch, "--epoch", 0));
   if (join) options += ".join(true)";
   if (spec) options += ".ranks(" + cxx_ranks(*settings.ranks) + ")";
-  return run_inspector(call, fmt::format("inspect::data({}, inspect::DataOptions(){})", *expression, options),
+  return run_inspector(call, fmt::format("__lockstep::data({}, __lockstep::DataOptions(){})", *expression, options),
                        settings);
 }
 

@@ -36,14 +36,14 @@ CellOutcome grads(MagicCall& call) {
   std::string code;
   for (const std::string& word : words) {
     if (watch == "on")
-      code += fmt::format("inspect::keep_grad_watch({1}, inspect::watch_grads({0})); ", word, cxx_string(word));
+      code += fmt::format("__lockstep::keep_grad_watch({1}, __lockstep::watch_grads({0})); ", word, cxx_string(word));
     else if (watch == "off")
-      code += fmt::format("inspect::end_grad_watch({}); ", cxx_string(word));
+      code += fmt::format("__lockstep::end_grad_watch({}); ", cxx_string(word));
     else
-      code +=
-          fmt::format("inspect::grads({0}, inspect::GradsOptions().name({1}){2}); ", word, cxx_string(word), options);
+      code += fmt::format("__lockstep::grads({0}, __lockstep::GradsOptions().name({1}){2}); ", word, cxx_string(word),
+                          options);
   }
-  if (words.empty()) code = "inspect::end_grad_watch(\"\");";
+  if (words.empty()) code = "__lockstep::end_grad_watch(\"\");";
   const CodeResult result = call.session.run_code(code, settings, call.line);
   if (watch == "on" && result.status == "ok")
     call.session.message(fmt::format("what backward leaves in {} is seen before it is reduced; --watch off ends that",

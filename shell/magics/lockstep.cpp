@@ -15,15 +15,15 @@ namespace {
 const char* const kUsage = "%%lockstep [--self]";
 
 std::string options_of(const RankSet& ranks) {
-  return fmt::format("inspect::LockstepOptions().ranks({})", cxx_ranks(ranks));
+  return fmt::format("__lockstep::LockstepOptions().ranks({})", cxx_ranks(ranks));
 }
 
 /// The body as a step that runs twice. Its lines stay where they are.
 void run_twice(Session::Impl& session, std::string body, int line, CellSettings settings) {
   settings.run = nullptr;
   if (!settings.ranks) settings.ranks = session.target_ranks();
-  body.replace(static_cast<size_t>(line - 1), 0, "inspect::lockstep_self([&] {");
-  body += fmt::format("}}, {}, {});\n", object_list(session, *settings.ranks, "inspect::StateList"),
+  body.replace(static_cast<size_t>(line - 1), 0, "__lockstep::lockstep_self([&] {");
+  body += fmt::format("}}, {}, {});\n", object_list(session, *settings.ranks, "__lockstep::StateList"),
                       options_of(*settings.ranks));
   session.run_code(body, settings, 1);
 }
@@ -39,14 +39,14 @@ void lockstep_cell(MagicCall& call, CellSettings& settings) {
     };
     return;
   }
-  settings.before = "inspect::begin_lockstep();";
+  settings.before = "__lockstep::begin_lockstep();";
   settings.behind = [&session = call.session](const CellSettings& ran, const CellEnd& end) {
-    if (!end.began) return std::string("inspect::drop_lockstep();");
+    if (!end.began) return std::string("__lockstep::drop_lockstep();");
     // Ranks that threw or were freed would only be said to lack what they did not come to. Where hardly any came to the end,
     // all are compared as far as they came.
     const RankSet whole = *ran.ranks & end.whole;
     const bool cut_short = whole.size() < std::min<size_t>(ran.ranks->size(), 2);
-    return fmt::format("inspect::end_lockstep({}, {}{});", object_list(session, *ran.ranks, "inspect::NameList"),
+    return fmt::format("__lockstep::end_lockstep({}, {}{});", object_list(session, *ran.ranks, "__lockstep::NameList"),
                        options_of(cut_short ? *ran.ranks : whole), cut_short ? ".cut_short(true)" : "");
   };
 }

@@ -26,12 +26,12 @@ CellOutcome memory(MagicCall& call) {
   std::vector<std::string> words = MagicArguments(call.arguments, kUsage).rest();
   const CellSettings settings = inspector_settings(call, std::nullopt);
   if (words.size() == 1 && (words[0] == "on" || words[0] == "off"))
-    return run_inspector(call, fmt::format("inspect::set_memory_watch({})", words[0] == "on"), settings);
+    return run_inspector(call, fmt::format("__lockstep::set_memory_watch({})", words[0] == "on"), settings);
   if (words.empty()) words = variables(call, *settings.ranks);
   std::string named;
   for (const std::string& word : words)
-    named += fmt::format("{}inspect::named_memory({}, {})", named.empty() ? "" : ", ", cxx_string(word), word);
-  return run_inspector(call, "inspect::memory({" + named + "})", settings, /*shows=*/true);
+    named += fmt::format("{}__lockstep::named_memory({}, {})", named.empty() ? "" : ", ", cxx_string(word), word);
+  return run_inspector(call, "__lockstep::memory({" + named + "})", settings, /*shows=*/true);
 }
 
 const RegisterMagic kMemory(

@@ -22,16 +22,16 @@ CellOutcome nan_line(MagicCall& call) {
   settings.ranks = call.session.live_ranks();
   std::string code;
   if (*word == "on") {
-    code = "inspect::nan_on(" + object_list(call.session, *settings.ranks, "inspect::NameList") + ");";
+    code = "__lockstep::nan_on(" + object_list(call.session, *settings.ranks, "__lockstep::NameList") + ");";
     // Cells define modules after that, and give names other ones.
     call.session.before_each_cell = [&session = call.session](const RankSet& ranks) {
-      return "inspect::nan_names(" + object_list(session, ranks, "inspect::NameList") + ");";
+      return "__lockstep::nan_names(" + object_list(session, ranks, "__lockstep::NameList") + ");";
     };
   } else if (*word == "off") {
     call.session.before_each_cell = nullptr;
-    code = "inspect::nan_off();";
+    code = "__lockstep::nan_off();";
   } else {
-    code = "std::cout << inspect::nan_status() << '\\n';";
+    code = "std::cout << __lockstep::nan_status() << '\\n';";
   }
   const CodeResult result = call.session.run_code(code, settings, call.line);
   return {.status = result.status, .findings = {}};
@@ -39,11 +39,11 @@ CellOutcome nan_line(MagicCall& call) {
 
 void nan_cell(MagicCall& call, CellSettings& settings) {
   if (!call.arguments.empty()) throw UsageError("%%nan takes nothing: it is for the lines below");
-  settings.before = "inspect::begin_nan_trace();";
+  settings.before = "__lockstep::begin_nan_trace();";
   settings.behind = [&session = call.session](const CellSettings& ran, const CellEnd& end) {
-    if (!end.began) return std::string("inspect::drop_nan_trace();");
-    return fmt::format("inspect::end_nan_trace({}, inspect::NanOptions().ranks({}));",
-                       object_list(session, *ran.ranks, "inspect::NameList"), cxx_ranks(*ran.ranks));
+    if (!end.began) return std::string("__lockstep::drop_nan_trace();");
+    return fmt::format("__lockstep::end_nan_trace({}, __lockstep::NanOptions().ranks({}));",
+                       object_list(session, *ran.ranks, "__lockstep::NameList"), cxx_ranks(*ran.ranks));
   };
 }
 

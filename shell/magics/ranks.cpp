@@ -13,8 +13,8 @@ CellOutcome ranks(MagicCall& call) {
   const auto spec = arguments.take_value("", "--ranks");
   if (!arguments.rest().empty()) throw UsageError(std::string("%ranks takes no words; usage: ") + kUsage);
   const CellSettings settings = inspector_settings(call, spec);
-  const std::string options = spec ? "inspect::RanksOptions().ranks(" + cxx_ranks(*settings.ranks) + ")" : "";
-  return run_inspector(call, "inspect::ranks(" + options + ")", settings, /*shows=*/true);
+  const std::string options = spec ? "__lockstep::RanksOptions().ranks(" + cxx_ranks(*settings.ranks) + ")" : "";
+  return run_inspector(call, "__lockstep::ranks(" + options + ")", settings, /*shows=*/true);
 }
 
 const RegisterMagic kRanks({.name = "ranks",

@@ -22,8 +22,8 @@ CellOutcome time_sync(MagicCall& call) {
   if (warm_up) options += fmt::format(".warm_up({})", parse_count(*warm_up, "--warm-up", 0));
   const CellSettings settings = inspector_settings(call, std::nullopt);
   // Without a word on what the step changes: all that cells have defined.
-  std::string code = words.size() > 1 ? "inspect::time_sync(" : "inspect::time_sync_among(";
-  code += "inspect::TimeSyncOptions()" + options;
+  std::string code = words.size() > 1 ? "__lockstep::time_sync(" : "__lockstep::time_sync_among(";
+  code += "__lockstep::TimeSyncOptions()" + options;
   for (const std::string& word : words) code += ", " + word;
   if (words.size() == 1)
     for (const std::string& name : object_names(call.session, *settings.ranks))

@@ -17,11 +17,11 @@ CellOutcome timeline(MagicCall& call) {
   if (!word) throw UsageError(std::string("%timeline needs a file to write: %timeline step.json; usage: ") + kUsage);
   const CellSettings settings = inspector_settings(call, std::nullopt);
   if (*word == "on" || *word == "off")
-    return run_inspector(call, fmt::format("inspect::set_operator_recording({})", *word == "on"), settings);
+    return run_inspector(call, fmt::format("__lockstep::set_operator_recording({})", *word == "on"), settings);
   // A rank may have another working directory.
   const auto folder =
       call.session.directory.empty() ? std::filesystem::current_path() : std::filesystem::path(call.session.directory);
-  return run_inspector(call, "inspect::timeline(" + cxx_string((folder / *word).string()) + ")", settings,
+  return run_inspector(call, "__lockstep::timeline(" + cxx_string((folder / *word).string()) + ")", settings,
                        /*shows=*/true);
 }
 

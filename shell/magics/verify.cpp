@@ -12,9 +12,9 @@ const char* const kUsage =
     "%verify EXPR... [--method fingerprint|broadcast|all_gather] [--rtol R] [--atol A] [--every K] [--ranks SPEC]";
 
 std::string method_of(const std::string& word) {
-  if (word == "fingerprint") return "inspect::Method::kFingerprint";
-  if (word == "broadcast") return "inspect::Method::kBroadcast";
-  if (word == "all_gather") return "inspect::Method::kAllGather";
+  if (word == "fingerprint") return "__lockstep::Method::kFingerprint";
+  if (word == "broadcast") return "__lockstep::Method::kBroadcast";
+  if (word == "all_gather") return "__lockstep::Method::kAllGather";
   throw UsageError("'" + word + "' is no method; methods are fingerprint, broadcast and all_gather");
 }
 
@@ -46,23 +46,23 @@ CellOutcome verify(MagicCall& call) {
     // One rank reads them all.
     settings.ranks = RankSet{settings.ranks->ranks().front()};
     for (const std::string& word : words) code += (code.empty() ? "" : ", ") + cxx_string(word);
-    code = "inspect::verify_files({" + code + "}, inspect::VerifyOptions()" + options + ");";
+    code = "__lockstep::verify_files({" + code + "}, __lockstep::VerifyOptions()" + options + ");";
   } else if (ends) {
-    if (words.empty()) code = "inspect::end_watch(\"\");";
-    for (const std::string& word : words) code += "inspect::end_watch(" + cxx_string(word) + "); ";
+    if (words.empty()) code = "__lockstep::end_watch(\"\");";
+    for (const std::string& word : words) code += "__lockstep::end_watch(" + cxx_string(word) + "); ";
   } else if (every) {
     const int64_t steps = parse_count(*every, "--every");
     if (spec) options += ".ranks(" + cxx_ranks(*settings.ranks) + ")";
     for (const std::string& word : words)
       code += fmt::format(
-          "inspect::keep_watch({1}, {2}, [] {{ return inspect::subject_of({0}, {1}); }}, "
-          "inspect::VerifyOptions().name({1}){3}); ",
-          word == "rng" ? "inspect::rng()" : word, cxx_string(word), steps, options);
+          "__lockstep::keep_watch({1}, {2}, [] {{ return __lockstep::subject_of({0}, {1}); }}, "
+          "__lockstep::VerifyOptions().name({1}){3}); ",
+          word == "rng" ? "__lockstep::rng()" : word, cxx_string(word), steps, options);
   } else {
     if (spec) options += ".ranks(" + cxx_ranks(*settings.ranks) + ")";
     for (const std::string& word : words)
-      code += fmt::format("inspect::verify({}, inspect::VerifyOptions().name({}){}); ",
-                          word == "rng" ? "inspect::rng()" : word, cxx_string(word), options);
+      code += fmt::format("__lockstep::verify({}, __lockstep::VerifyOptions().name({}){}); ",
+                          word == "rng" ? "__lockstep::rng()" : word, cxx_string(word), options);
   }
   const CodeResult result = call.session.run_code(code, settings, call.line);
   if (every && !ends && result.status == "ok")

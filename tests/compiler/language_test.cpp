@@ -62,6 +62,36 @@ TEST(Language, Captures) {
   });
 }
 
+// Programs and headers that are pasted into a cell.
+TEST(Language, APastedMainReturnsZero) {
+  check_transcript({
+      {"int main() { printf(\"hello\\n\"); }\nmain()", "hello\n=> 0\n"},
+      {"int main(int argc, char** argv) { if (argc > 1) return 3; }\nmain(1, nullptr) * 10 + main(2, nullptr)",
+       "=> 3\n"},
+      {"auto main() -> int { while (true) break; }\nmain()", "=> 0\n"},
+      {"int main() try { throw 1; } catch (int) { printf(\"caught \"); } catch (...) { return 5; }\nmain()",
+       "caught => 0\n"},
+      {"static int main() noexcept { }\nmain()", "=> 0\n"},
+      {"void main() { printf(\"void\\n\"); }\nmain()", "void\n"},
+      {"auto main() { printf(\"auto\\n\"); }\nmain()", "auto\n"},
+      {"int main();\nint main() { return 4; }\nint code = main();\ncode", "=> 4\n"},
+  });
+  CellSession session;
+  EXPECT_EQ(session.run("int main() { }").compiled.rendered, "") << "no warning of a missing return either";
+  EXPECT_NE(session.run("int other() { }").compiled.rendered.find("does not return a value"), std::string::npos);
+}
+
+TEST(Language, PragmasOfAPastedHeader) {
+  check_transcript({
+      {"#pragma once\nint once = 1; once", "=> 1\n"},
+      {"#pragma once\nonce + 1", "=> 2\n"},
+      {"_Pragma(\"once\") once", "=> 1\n"},
+      {"#pragma GCC system_header\nint q = 2; q", "=> 2\n"},
+      {"#pragma clang system_header\nq", "=> 2\n"},
+      {"once + q", "=> 3\n"},
+  });
+}
+
 TEST(Language, StateBetweenCells) {
   check_transcript({
       {"static int sv = 7; namespace { int av = 9; int g() { return av; } }", ""},

@@ -1,5 +1,11 @@
 // What must not take the session along: endless work, crashes, a cell given up, one that is never settled.
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "tests/compiler/transcript.h"
@@ -27,6 +33,77 @@ TEST(Limits, EndlessTemplateIsGivenUp) {
   EXPECT_EQ(slow.compiled.status, "timeout") << slow.compiled.rendered;
   EXPECT_NE(slow.compiled.rendered.find("took longer than 1 s"), std::string::npos);
   EXPECT_EQ(session.run("x").text(), "=> 1\n");
+}
+
+// Each of these ends in a crash on the 8 MB that a stack has.
+TEST(Limits, WhatNestsDeeplyMeetsClangsLimitsAndNoCrash) {
+  CellSession session;
+  ASSERT_EQ(session.run("int x = 1;").text(), "");
+  for (const char* endless : {
+           "template <int N> auto deep() { return deep<N + 1>(); }\ndeep<0>()",
+           "template <class T> struct W { template <class U> static auto go(U u) { return W<W<T>>::go(u); } "
+           "};\nW<int>::go(1)",
+           "template <int N> constexpr int down() { return down<N - 1>() + down<N - 2>(); }\ndown<3>()",
+       }) {
+    SCOPED_TRACE(endless);
+    const auto outcome = session.run(endless);
+    EXPECT_EQ(outcome.compiled.status, "error");
+    EXPECT_NE(outcome.compiled.rendered.find("recursive template instantiation exceeded"), std::string::npos)
+        << outcome.compiled.rendered.substr(0, 400);
+  }
+  std::string text = "std::string s; s", output = "std::cout";
+  for (int i = 0; i < 3000; ++i) text += ".append(\"a\")", output += " << 1";
+  EXPECT_EQ(session.run(text + ".size()").text(), "=> 3000\n");
+  EXPECT_EQ(session.run(output + ";").text(), std::string(3000, '1'));
+  EXPECT_EQ(session.run("x").text(), "=> 1\n");
+}
+
+/// The newest state and its two spares.
+std::vector<pid_t> states_of(CellSession& session) {
+  session.ask(protocol::IsComplete{});  // what comes after an answer has been done then, too
+  const std::string process = std::to_string(session.compiler().pid());
+  std::ifstream file("/proc/" + process + "/task/" + process + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child = 0; file >> child;) children.push_back(child);
+  return children;
+}
+
+/// Kills a process and waits for its end.
+void kill_and_wait(pid_t pid) {
+  const int process = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+  ASSERT_GE(process, 0);
+  ASSERT_EQ(::kill(pid, SIGKILL), 0);
+  pollfd end = {process, POLLIN, 0};
+  EXPECT_EQ(::poll(&end, 1, 10'000), 1);
+  ::close(process);
+}
+
+TEST(Limits, AProcessThatIsKilledWhileItWaitsCostsNoCell) {
+  CellSession session;
+  ASSERT_EQ(session.run("int x = 1;").text(), "");
+  for (size_t which = 0; which < 3; ++which) {
+    SCOPED_TRACE(which);
+    const auto states = states_of(session);
+    ASSERT_EQ(states.size(), 3u);
+    kill_and_wait(states[which]);
+    EXPECT_EQ(session.run("x += 1; x").text(), "=> " + std::to_string(which + 2) + "\n");
+  }
+  // A moment before the cell comes, too.
+  for (size_t which = 0; which < 3; ++which) {
+    SCOPED_TRACE(which);
+    const auto states = states_of(session);
+    ASSERT_EQ(states.size(), 3u);
+    ASSERT_EQ(::kill(states[which], SIGKILL), 0);
+    EXPECT_EQ(session.run("int y = x + " + std::to_string(which) + "; y").text(),
+              "=> " + std::to_string(which + 4) + "\n");
+  }
+  // With all of them its state is gone: the session sees that it ends, and starts it again.
+  for (const pid_t state : states_of(session)) ASSERT_EQ(::kill(state, SIGKILL), 0);
+  const auto last = session.receive().first;
+  const auto* failed = std::get_if<protocol::CompilerFailed>(&last);
+  ASSERT_TRUE(failed);
+  EXPECT_NE(failed->message.find("without its state"), std::string::npos) << failed->message;
+  EXPECT_EQ(session.compiler().wait(), 1);
 }
 
 TEST(Limits, ACrashOfTheCompilerIsContained) {
@@ -80,6 +157,24 @@ TEST(Limits, PollsEndLoopsButNotWhereNothingMayBeThrown) {
   EXPECT_EQ(interrupted("auto spin = [] { for (;;) {} }; spin();"), "! lockstep::Interrupted: interrupted\n");
   EXPECT_EQ(interrupted("template <class T> void turn(T n) { for (T i = 0; i >= 0; i = 0) {} }\nturn(1);"),
             "! lockstep::Interrupted: interrupted\n");
+  // Loops made of goto, in whatever a jump back may stand.
+  EXPECT_EQ(interrupted("{ again: ++turns; goto again; }"), "! lockstep::Interrupted: interrupted\n");
+  EXPECT_EQ(session.run("turns").text(), "=> 5\n");
+  EXPECT_EQ(interrupted("void spin(int n) { again: if (n >= 0) goto again; else return; }\nspin(1);"),
+            "! lockstep::Interrupted: interrupted\n");
+  EXPECT_EQ(interrupted("void turn_round(int n) { first: switch (n) { case 1: goto first; default: { goto first; } } "
+                        "}\nturn_round(2);"),
+            "! lockstep::Interrupted: interrupted\n");
+  EXPECT_EQ(interrupted("void jump() { void* to = &&here; here: goto *to; }\njump();"),
+            "! lockstep::Interrupted: interrupted\n");
+  EXPECT_EQ(
+      interrupted("template <class T> void back(T n) { T m = n; up: T k = m; m = k; if (k == n) goto up; }\nback(3);"),
+      "! lockstep::Interrupted: interrupted\n");
+  EXPECT_EQ(interrupted("int ahead() { int n = 0; for (int i = 0; n == 0; ) { n = 4; goto out; } out: return n; }\n1"),
+            "=> 1\n");
+  EXPECT_EQ(session.run("ahead()").text(), "=> 4\n");
+  EXPECT_EQ(interrupted("int quiet_jump() noexcept { int n = 0; up: if (++n < 10) goto up; return n; }\nquiet_jump()"),
+            "=> 10\n");
   // Neither in noexcept functions and destructors, nor at compile time.
   EXPECT_EQ(interrupted("int quiet() noexcept { int n = 0; for (int i = 0; i < 1000; ++i) ++n; return n; }\nquiet()"),
             "=> 1000\n");

@@ -107,5 +107,63 @@ TEST(Ranks, DifferentVersionsOfACellGoOnSeparately) {
   EXPECT_EQ(session.run("T half(Pair q) { return q.sum() / 2; }\nhalf(p)").text(), "[0] => 1\n[1] => 1\n[2] => 1.5\n");
 }
 
+TEST(Ranks, ANamespaceThatRanksHaveForThemselvesIsOpenedAgainOnAll) {
+  CellSession session(three());
+  EXPECT_EQ(session.run("namespace util { int a = 1; }", RankSet{0}).text(), "");
+  EXPECT_EQ(session.run("namespace util { int b = 2; }", RankSet{1}).text(), "");
+  EXPECT_EQ(session.run("namespace util { int c = 3; namespace deep { int d = 4; } }").text(), "");
+  EXPECT_EQ(session.run("util::c + util::deep::d").text(), "=> 7\n");
+  EXPECT_EQ(session.run("util::a + util::c", RankSet{0}).text(), "=> 4\n");
+  EXPECT_EQ(session.run("util::b + util::c", RankSet{1}).text(), "=> 5\n");
+  EXPECT_EQ(session.run("namespace util::deep { int e = d + c; }").text(), "");
+  EXPECT_EQ(session.run("using namespace util; deep::e + c").text(), "=> 10\n");
+  EXPECT_EQ(session.run("util::a", RankSet{1}).compiled.status, "error");
+  EXPECT_EQ(session.run("namespace in { inline namespace v1 { int a = 1; } }", RankSet{0}).text(), "");
+  EXPECT_EQ(session.run("namespace in { inline namespace v1 { int a = 2; } }", RankSet{1, 2}).text(), "");
+  EXPECT_EQ(session.run("namespace in { inline namespace v1 { int b = 10 * a; } }").text(), "");
+  EXPECT_EQ(session.run("in::a + in::v1::b").text(), "[0] => 11\n[1] => 22\n[2] => 22\n");
+}
+
+TEST(Ranks, ADefinitionOnOneRankLeavesTheDeclarationToTheOthers) {
+  CellSession session(three());
+  EXPECT_EQ(session.run("struct Later; int later(int); template <class T> struct Of;").text(), "");
+  EXPECT_EQ(
+      session
+          .run("struct Later { int a = 1; }; int later(int a) { return a; } template <class T> struct Of { T t; };",
+               RankSet{0})
+          .text(),
+      "");
+  EXPECT_EQ(session.run("Later* none = nullptr; int (*function)(int) = nullptr; Of<int>* of = nullptr;").text(), "");
+  EXPECT_EQ(session.run("Later().a + later(1)", RankSet{0}).text(), "=> 2\n");
+  EXPECT_EQ(session.run("none == nullptr && !of").text(), "=> true\n");
+}
+
+// A mode that is used for the first time hears of all cells before it.
+TEST(Ranks, OptimisedAndDebuggableCellsAfterRanksDefinedTypesDifferently) {
+  CellSession session(three());
+  const std::string net =
+      "struct Net { T v = 1; virtual ~Net() = default; virtual T get(); static T made; }; T Net::get() { return v + "
+      "made; } "
+      "T Net::made = [] { return T(0.5); }();\n"
+      "Net net; T only = net.get(); template <class T> T half(T a) { return a / 2; }\n"
+      "inline T twice(T a) { return 2 * a + only - only; } only += twice(half(net.get()));";
+  EXPECT_EQ(session.run("using T = int; " + net, RankSet{0}).text(), "");
+  EXPECT_EQ(session.run("using T = double; int more = 3; more += 1; " + net, RankSet{1, 2}).text(), "");
+  protocol::Compile request;
+  request.ranks = RankSet{0, 1, 2};
+  for (const int optimize : {2, 1, 0, 0}) {
+    for (const bool debug : {false, true}) {
+      SCOPED_TRACE("-O" + std::to_string(optimize) + (debug ? " -g" : ""));
+      request.optimize = optimize;
+      request.debug = debug;
+      EXPECT_EQ(session.run("1 + 1", request).text(), "=> 2\n");
+      EXPECT_EQ(session.run("net.get() + twice(half(T(3)))", request).text(), "[0] => 3\n[1] => 4.5\n[2] => 4.5\n");
+    }
+  }
+  session.ask(protocol::Forget{});
+  request.optimize = 3;
+  EXPECT_EQ(session.run("2 + 2", request).text(), "=> 4\n");
+}
+
 }  // namespace
 }  // namespace lockstep::compiler_test

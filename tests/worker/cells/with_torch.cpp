@@ -29,9 +29,8 @@ inline std::ostream& operator<<(std::ostream& stream, const Point& p) {
 
 template <typename T>
 static void last(T&& value) {
-  (value), lockstep::ShowLast<3>{};
+  lockstep::show_value<3>(value);
 }
-static void returns_nothing() {}
 
 static void numbers() {
   last(42);
@@ -77,7 +76,6 @@ static void classes() {
   last(std::chrono::milliseconds(1500));
 }
 static void nothings() {
-  (returns_nothing()), lockstep::ShowLast<3>{};
   last(std::cout << "streamed");
 }
 static void in_between() {

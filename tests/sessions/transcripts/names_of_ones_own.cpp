@@ -1,0 +1,28 @@
+// run: -n 2
+// Whatever a cell names, values are shown and magics find their functions.
+
+// %%
+bool lockstep = true; auto dist = 0.5; auto t = torch::ones({2});
+
+// %%
+lockstep
+
+// %%
+%verify t
+dist::get_world_size() * dist
+
+// %%
+struct inspect { int verify = 1; };
+namespace lockstep { struct RankSet {}; struct VerifyOptions {}; }
+
+// %%
+%verify t --ranks 0-1
+
+// %%
+%grads t --local
+
+// %%
+1 + inspect().verify
+
+// %%
+while (true) { static int turns = 0; if (++turns == 3) break; }
