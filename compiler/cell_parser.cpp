@@ -36,6 +36,7 @@ CellParser::CellParser(CompilerInstance& instance, EventConsumer& consumer, Name
 Tokens CellParser::lex(const std::string& text, const std::string& file) {
   auto& sources = instance_.getSourceManager();
   const FileID id = sources.createFileID(llvm::MemoryBuffer::getMemBufferCopy(text, file));
+  const WithoutMacros own(preprocessor_, text);
   return lex_file(id);
 }
 
@@ -81,6 +82,7 @@ void CellParser::step_back(const Declared& declared, ReadCell& read) {
                          [&](const Event& event) { return event.kind == Event::top_level && event.decl == earlier; });
     });
     if (of_this_cell || llvm::isa<NamespaceDecl>(earlier)) continue;
+    if (llvm::isa<TagDecl>(earlier) && !declared.is_type()) continue;  // `int stat;` and `struct stat` go together
     if (diagnostics_.is_of_this_cell(earlier->getLocation(), instance_.getSourceManager())) continue;
     const auto of_header = [&](const auto* decl) {
       return instance_.getSourceManager().isLoadedSourceLocation(decl->getFirstDecl()->getLocation());

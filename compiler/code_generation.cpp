@@ -194,8 +194,8 @@ void define_handle(llvm::Module& module) {
 
 }  // namespace
 
-/// What came before: earlier cells (their code is loaded, none is made of it here), and the header's parts. A virtual table
-/// is made when something needs it.
+/// What came before: earlier cells (their code is loaded, none is made of it here), the header's parts, and what the last
+/// module went without. A virtual table is made when something needs it.
 void CodeGeneration::catch_up(Generator& generator) {
   resident_.set_catching_up(true);
   for (; generator.known < history_.size(); ++generator.known) {
@@ -203,8 +203,8 @@ void CodeGeneration::catch_up(Generator& generator) {
     const bool of_header = static_cast<const Decl*>(event.decl)->isFromASTFile();
     if (event.kind != Event::vtable || of_header) tell(*generator.code, event);
   }
-  resident_.set_catching_up(false);
   for (FunctionDecl* function : generator.not_made) generator.code->HandleTopLevelDecl(DeclGroupRef(function));
+  resident_.set_catching_up(false);
 }
 
 GeneratedObject CodeGeneration::generate(const ReadCell& cell, const CellDeclarations& declared,

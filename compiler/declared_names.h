@@ -17,6 +17,8 @@ struct Declared {
   Form form;
   std::string parameters;  // spelled, of functions
   bool replaces = true;  // `extern int x;` does not
+
+  bool is_type() const { return form == type_definition || form == alias; }
 };
 
 /// Of the declaration that begins at `begin`.

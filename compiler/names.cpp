@@ -83,6 +83,7 @@ bool NameTable::is_found(NamedDecl* decl) const {
 
 bool NameTable::replaces(const Definition& later, const Definition& earlier) const {
   if (!later.decl || !earlier.decl) return !later.decl == !earlier.decl;
+  if (llvm::isa<TagDecl>(earlier.decl) && llvm::isa<VarDecl, BindingDecl, FunctionDecl>(later.decl)) return false;
   const auto* new_function = later.decl->getAsFunction();
   const auto* old_function = earlier.decl->getAsFunction();
   if (!new_function || !old_function) return true;

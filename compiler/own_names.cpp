@@ -1,5 +1,7 @@
 #include "compiler/own_names.h"
 
+#include "compiler/cell_tokens.h"
+
 namespace lockstep::compiler {
 
 using namespace clang;
@@ -13,7 +15,42 @@ Declaration* find(ASTContext& context, DeclContext& inside, const char* name) {
   return nullptr;
 }
 
+/// The tokens of a text as they are, which is all that a raw lexer can tell.
+Tokens raw_tokens(llvm::StringRef text, const LangOptions& language) {
+  Lexer lexer(SourceLocation(), language, text.begin(), text.begin(), text.end());
+  Tokens tokens;
+  for (Token token;;) {
+    lexer.LexFromRawLexer(token);
+    if (token.is(tok::eof)) return tokens;
+    tokens.push_back(token);
+  }
+}
+
+bool is_name(const Tokens& tokens, size_t i) { return is_at(tokens, i, tok::raw_identifier); }
+
 }  // namespace
+
+WithoutMacros::WithoutMacros(Preprocessor& preprocessor, llvm::StringRef text) {
+  constexpr llvm::StringRef kOwn = "__lockstep";
+  if (!text.contains(kOwn)) return;
+  const Tokens tokens = raw_tokens(text, preprocessor.getLangOpts());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!is_name(tokens, i) || tokens[i].getRawIdentifier() != kOwn) continue;
+    // What is reached from there: a::b(...).c(...)
+    for (size_t k = i + 1;
+         (is_at(tokens, k, tok::coloncolon) || is_at(tokens, k, tok::period)) && is_name(tokens, k + 1);) {
+      auto* name = preprocessor.getIdentifierInfo(tokens[k + 1].getRawIdentifier());
+      if (auto* macro = preprocessor.getMacroInfo(name); macro && macro->isEnabled() && disabled_.insert(macro).second)
+        macro->DisableMacro();
+      k += 2;
+      while (k < tokens.size() && tokens[k].isOneOf(tok::l_paren, tok::l_brace)) k = behind_bracket(tokens, k);
+    }
+  }
+}
+
+WithoutMacros::~WithoutMacros() {
+  for (auto* macro : disabled_) macro->EnableMacro();
+}
 
 OwnNames find_own_names(ASTContext& context) {
   OwnNames names;

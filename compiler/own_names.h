@@ -12,6 +12,18 @@ struct OwnNames {
   clang::FunctionDecl* poll = nullptr;                // lockstep_poll
 };
 
+/// Takes the user's macros off the names by which a magic reaches what is ours, until its end: `verify`, `VerifyOptions` and `rtol`
+/// in `__lockstep::verify(net, __lockstep::VerifyOptions().rtol(1e-3))`.
+class WithoutMacros {
+ public:
+  WithoutMacros(clang::Preprocessor& preprocessor, llvm::StringRef text);
+  ~WithoutMacros();
+  WithoutMacros(const WithoutMacros&) = delete;
+
+ private:
+  std::set<clang::MacroInfo*> disabled_;
+};
+
 /// Looks them up. Call when the header has been read, before any cell is. A name that the header lacks stays nullptr.
 OwnNames find_own_names(clang::ASTContext& context);
 

@@ -35,6 +35,9 @@ TEST(OwnNames, MagicsHaveANamespaceThatNobodyTypes) {
       {"struct inspect {}; namespace lockstep { struct RankSet {}; }", ""},
       {"__lockstep::RankSet{0, 1}.words()", "=> \"ranks 0-1\"\n"},
       {"sizeof(__lockstep::VerifyOptions) > 0", "=> true\n"},
+      {"#define RankSet 1\n#define words bad(\n#define one 0\n1 + RankSet", "=> 2\n"},
+      {"__lockstep::RankSet{one, 1}.words()", "=> \"ranks 0-1\"\n"},
+      {"RankSet + one", "=> 1\n"},
   });
 }
 

@@ -160,6 +160,18 @@ TEST(Ranks, OptimisedAndDebuggableCellsAfterRanksDefinedTypesDifferently) {
       EXPECT_EQ(session.run("net.get() + twice(half(T(3)))", request).text(), "[0] => 3\n[1] => 4.5\n[2] => 4.5\n");
     }
   }
+  // A function that only some ranks have, called in this mode on them; then the mode again on all.
+  request.optimize = 2;
+  EXPECT_EQ(
+      session
+          .run("int of_one = 4; int use() { return of_one; }\nstruct P { virtual int v() { return use(); } }; P p;",
+               RankSet{1})
+          .text(),
+      "");
+  protocol::Compile on_one = request;
+  on_one.ranks = RankSet{1};
+  EXPECT_EQ(session.run("p.v() + use()", on_one).text(), "=> 8\n");
+  EXPECT_EQ(session.run("3 + 3", request).text(), "=> 6\n");
   session.ask(protocol::Forget{});
   request.optimize = 3;
   EXPECT_EQ(session.run("2 + 2", request).text(), "=> 4\n");

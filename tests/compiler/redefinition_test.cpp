@@ -7,6 +7,17 @@
 namespace lockstep::compiler_test {
 namespace {
 
+TEST(Redefinition, AVariableAndAStructOfOneNameGoTogether) {
+  check_transcript({
+      {"struct box { int a = 3; }; int stat = 8;", ""},
+      {"struct stat status; sizeof(status) > 0 && stat == 8", "=> true\n"},
+      {"int box = 4;", ""},
+      {"struct box full; full.a + box", "=> 7\n"},
+      {"struct box { int b = 5; }; box().b", "=> 5\n"},
+      {"double box() { return 1.5; }\nstruct box other; other.b + box()", "=> 6.5\n"},
+  });
+}
+
 TEST(Redefinition, VariablesFunctionsTypes) {
   check_transcript({
       {"int y = 1; struct Net { int a = 1; int f() { return a; } }; Net n1; int twice(int a) { return 2 * a; }", ""},

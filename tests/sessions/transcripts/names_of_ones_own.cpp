@@ -22,6 +22,12 @@ namespace lockstep { struct RankSet {}; struct VerifyOptions {}; }
 %grads t --local
 
 // %%
+#define verify nothing like it (
+#define VerifyOptions 0
+%verify t
+
+// %%
+#undef verify
 1 + inspect().verify
 
 // %%
