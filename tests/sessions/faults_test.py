@@ -225,6 +225,25 @@ def test_kill_a_worker_while_a_cell_compiles():
     check_gone(everything)
 
 
+def test_kill_states_of_the_compiler():
+    """One of the processes that wait for the next cell, or all of them but the one that watches over them: no cell fails."""
+    expected = 4  # before the cell and after it, and two copies
+    for count in (1, 2, 3, 4):
+        session = Session(LOOP, "-n", "1", "--keep-going", "--cell-timeout", "3")
+        check(session.until_text("looping"), "the cell did not run")
+        states = []
+        end = time.monotonic() + 10
+        while len(states) < expected and time.monotonic() < end:
+            states = sorted(pid for pid, _ in session.processes("lockstep-compiler"))[1:]  # the first one watches over the others
+        check(len(states) == expected, f"{session.processes('lockstep-compiler')}")
+        for pid in states[-count:]:
+            os.kill(pid, signal.SIGKILL)
+        everything = session.processes()
+        session.finish()
+        check([cell["status"] for cell in session.of("cell")] == ["timeout", "ok"], f"{count} killed: {session.events}")
+        check_gone(everything)
+
+
 def test_interrupt():
     session = Session(LOOP, "-n", "2")
     check(session.until_text("looping"), "the cell did not run")
