@@ -75,7 +75,7 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
 /// needs up to 100 KB for one level; for the rest (an expression of 10,000 operators) it has none. What `ulimit -s` allows, 8 MB
 /// as a rule, ends in a crash. Memory that is not touched costs nothing.
 [[noreturn]] void run_on_large_stack(std::function<void()> work) {
-  constexpr size_t kStackSize = size_t{512} << 20, kLeastSize = size_t{8} << 20;
+  constexpr size_t kStackSize = size_t{256} << 20, kLeastSize = size_t{8} << 20;
   static std::function<void()> on_stack;
   on_stack = std::move(work);
   for (size_t size = kStackSize; size >= kLeastSize; size /= 2) {

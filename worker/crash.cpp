@@ -178,7 +178,9 @@ std::string describe(const DeathReport& report) {
     case SIGFPE:
       return report.code == FPE_INTDIV ? "an integer was divided by zero" : "arithmetic failed";
     case SIGILL:
-      return "an instruction that this processor does not have, or undefined behaviour that ends so";
+      return "an instruction that this processor does not have, or undefined behaviour that ends so, such as a "
+             "function "
+             "that reaches its end without the return that it needs";
     default:
       return "the process was ended by " + signal_name(report.signal);
   }
