@@ -4,6 +4,7 @@
 
 #include "compiler/code_generation.h"
 #include "compiler/declarations.h"
+#include "compiler/file_pragmas.h"
 #include "compiler/front_end.h"
 #include "compiler/link.h"
 #include "compiler/poll_insertion.h"
@@ -194,6 +195,7 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
   impl.instance->getDiagnostics().Reset(/*soft=*/true);
   const std::string file = impl.options.cells_dir() + "/cell_" + std::to_string(number_of(request)) + ".cpp";
   try {
+    refuse_directives_of_files(request.text, impl.instance->getLangOpts());
     impl.headers->start_cell(request.directory);
     const Tokens tokens = impl.parser->lex(request.text, file);
     const auto referred = referred_names(tokens, impl.instance->getPreprocessor());

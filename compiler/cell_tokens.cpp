@@ -49,6 +49,16 @@ bool may_end_type(const Token& token) {
 
 }  // namespace
 
+Tokens raw_tokens(llvm::StringRef text, const LangOptions& language) {
+  Lexer lexer(SourceLocation(), language, text.begin(), text.begin(), text.end());
+  Tokens tokens;
+  for (Token token;;) {
+    lexer.LexFromRawLexer(token);
+    if (token.is(tok::eof)) return tokens;
+    tokens.push_back(token);
+  }
+}
+
 std::string identifier(const Tokens& tokens, size_t i) {
   if (!is_at(tokens, i, tok::identifier)) return "";
   return tokens[i].getIdentifierInfo()->getName().str();

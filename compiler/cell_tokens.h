@@ -24,6 +24,8 @@ struct ScopeTracker {
 inline bool is_at(const Tokens& tokens, size_t i, clang::tok::TokenKind kind) {
   return i < tokens.size() && tokens[i].is(kind);
 }
+/// The tokens of a text as they stand there: no macro is expanded, no directive followed, no name known as a keyword.
+Tokens raw_tokens(llvm::StringRef text, const clang::LangOptions& language);
 /// `struct`, `class`, `union`, `enum`.
 bool is_class_key(const clang::Token& token);
 /// The identifier at `i`; empty where there is none.

@@ -2,6 +2,10 @@
 
 #include <clang/Lex/Pragma.h>
 
+#include <stdexcept>
+
+#include "compiler/cell_tokens.h"
+
 namespace lockstep::compiler {
 
 using namespace clang;
@@ -35,6 +39,23 @@ void ignore_file_pragmas_in_cells(Preprocessor& preprocessor) {
   for (const char* space : {"GCC", "clang"})
     replace(preprocessor, space,
             std::make_unique<FilePragma>("system_header", &Preprocessor::HandlePragmaSystemHeader));
+}
+
+void refuse_directives_of_files(const std::string& text, const LangOptions& language) {
+  const Tokens tokens = raw_tokens(text, language);
+  const auto is_word = [&](size_t i, llvm::StringRef word) {
+    return is_at(tokens, i, tok::raw_identifier) && tokens[i].getRawIdentifier() == word;
+  };
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!tokens[i].isAtStartOfLine()) continue;
+    if (tokens[i].is(tok::hash) && is_word(i + 1, "embed"))
+      throw std::runtime_error(
+          "#embed looks beside the file that it stands in, and a cell is no file: read the data at run time");
+    const size_t module = is_word(i, "export") ? i + 1 : i;
+    if (is_word(module, "module") && is_at(tokens, module + 1, tok::raw_identifier) && module + 2 < tokens.size() &&
+        tokens[module + 2].isOneOf(tok::semi, tok::period, tok::colon, tok::l_square))
+      throw std::runtime_error("a cell is no module: leave the module declaration out");
+  }
 }
 
 }  // namespace lockstep::compiler

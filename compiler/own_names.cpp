@@ -15,17 +15,6 @@ Declaration* find(ASTContext& context, DeclContext& inside, const char* name) {
   return nullptr;
 }
 
-/// The tokens of a text as they are, which is all that a raw lexer can tell.
-Tokens raw_tokens(llvm::StringRef text, const LangOptions& language) {
-  Lexer lexer(SourceLocation(), language, text.begin(), text.begin(), text.end());
-  Tokens tokens;
-  for (Token token;;) {
-    lexer.LexFromRawLexer(token);
-    if (token.is(tok::eof)) return tokens;
-    tokens.push_back(token);
-  }
-}
-
 bool is_name(const Tokens& tokens, size_t i) { return is_at(tokens, i, tok::raw_identifier); }
 
 }  // namespace
