@@ -139,14 +139,22 @@ static bool is_shown_alike(QualType type) {
   return record && record->getName() == "Tensor" && record->getQualifiedNameAsString() == "at::Tensor";
 }
 
+/// Something that no reference can be bound to, though its value can be had: a bit-field, and a class's `static const int n = 3;`
+/// that is defined nowhere.
+static bool has_no_address(const Expr* expression) {
+  if (expression->refersToBitField()) return true;
+  const Decl* decl = expression->getReferencedDeclOfCallee();
+  const auto* variable = llvm::dyn_cast_or_null<VarDecl>(decl);
+  return variable && variable->isStaticDataMember() && !variable->getDefinition() &&
+         variable->getType()->isIntegralOrEnumerationType();
+}
+
 /// lockstep::show_value<CELL>(EXPRESSION), where the expression has a value. The function is called directly: no overload of
 /// the user's takes part.
 ExprResult CellParser::with_show(ExprResult expression, int64_t cell) {
   if (!own_.show_value || expression.get()->getType()->isVoidType()) return expression;
   expression = sema_.CheckPlaceholderExpr(expression.get());
-  // A bit-field binds to no reference, and `static const int n = 3;` of a class may have no place in memory: their values do.
-  if (expression.isUsable() &&
-      (expression.get()->refersToBitField() || expression.get()->getType()->isArithmeticType()))
+  if (expression.isUsable() && has_no_address(expression.get()))
     expression = sema_.DefaultLvalueConversion(expression.get());
   if (!expression.isUsable() || expression.get()->getType()->isVoidType()) return expression;
   if (is_shown_alike(expression.get()->getType())) cell = 0;
