@@ -14,9 +14,9 @@ CellOutcome diagnose(MagicCall& call) {
   const auto spec = arguments.take_value("", "--ranks");
   const std::vector<std::string> words = arguments.rest();
   const CellSettings settings = inspector_settings(call, spec);
-  std::string code = "inspect::Examination()";
+  std::string code = "__lockstep::Examination()";
   for (const std::string& word : words) code += ".add(" + cxx_string(word) + ", " + word + ")";
-  const std::string options = spec ? "inspect::DiagnoseOptions().ranks(" + cxx_ranks(*settings.ranks) + ")" : "";
+  const std::string options = spec ? "__lockstep::DiagnoseOptions().ranks(" + cxx_ranks(*settings.ranks) + ")" : "";
   return run_inspector(call, code + ".run(" + options + ")", settings, /*shows=*/true);
 }
 
