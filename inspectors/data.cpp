@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 
@@ -76,7 +77,9 @@ Repeats find_repeats(const SampleOrder& order, const DataOptions& options) {
   return result;
 }
 
-void judge_repeats(const std::vector<nlohmann::json>& all, const DataOptions& options, Round& round) {
+std::vector<Finding> judge_repeats(const std::vector<nlohmann::json>& all, const DataOptions& options,
+                                   const Round& round) {
+  std::vector<Finding> findings;
   std::map<int64_t, RankSet> proven;
   RankSet perhaps;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -93,9 +96,9 @@ void judge_repeats(const std::vector<nlohmann::json>& all, const DataOptions& op
         "before "
         "the epoch begins (a DataLoader keeps a copy of the sampler that it is made with)",
         options.epoch().value_or(0), ranks.words(), ranks.size() == 1 ? "s" : "", epoch, options.epoch().value_or(0));
-    round.add(std::move(found));
+    findings.push_back(std::move(found));
   }
-  if (perhaps.empty()) return;
+  if (perhaps.empty()) return findings;
   Finding found = round.finding(Severity::note, "ok");
   found.kind = "epoch";
   found.ranks = perhaps;
@@ -103,7 +106,18 @@ void judge_repeats(const std::vector<nlohmann::json>& all, const DataOptions& op
       "{} read{} in the same order as at the last call. If an epoch lies between, set_epoch was forgotten (--epoch K "
       "says which one it is)",
       perhaps.words(), perhaps.size() == 1 ? "s" : "");
-  round.add(std::move(found));
+  findings.push_back(std::move(found));
+  return findings;
+}
+
+nlohmann::json number(const std::optional<int64_t>& value) { return value ? nlohmann::json(*value) : nlohmann::json(); }
+
+/// What each rank says of it.
+std::vector<std::optional<int64_t>> numbers(const std::vector<nlohmann::json>& all, const char* name) {
+  std::vector<std::optional<int64_t>> result;
+  for (const nlohmann::json& each : all)
+    result.push_back(each.at(name).is_null() ? std::nullopt : std::optional(each.at(name).get<int64_t>()));
+  return result;
 }
 
 void check(const DataOptions& options) {
@@ -126,16 +140,24 @@ DataReport data_of(const SampleOrder& order, const DataOptions& options) {
       {.inspector = "data", .object = options.name(), .ranks = options.ranks(), .deadline = options.deadline()});
   if (!round.takes_part()) return report;
   const Repeats repeats = find_repeats(order, options);
-  const auto all = round.open({{"repeats", repeats.epoch ? nlohmann::json(*repeats.epoch) : nlohmann::json()},
+  const auto all = round.open({{"repeats", number(repeats.epoch)},
                                {"perhaps", repeats.perhaps},
-                               {"batches", order.batches.has_value()}});
+                               {"batches", order.batches.has_value()},
+                               {"size", number(options.size())},
+                               {"batch_size", number(options.batch_size())},
+                               {"told_epoch", number(order.told_epoch)},
+                               {"join", options.join()}});
   if (all) {
     SampleOrders orders;
     orders.samples = round.gather(order.samples);
     const bool batches = std::all_of(all->begin(), all->end(), [](const auto& each) { return each.at("batches"); });
     if (batches) orders.batches = round.gather(*order.batches);
-    judge_repeats(*all, options, round);
-    judge(orders, options, report, round);
+    orders.size = numbers(*all, "size");
+    orders.batch_size = numbers(*all, "batch_size");
+    orders.told_epoch = numbers(*all, "told_epoch");
+    orders.join = std::ranges::any_of(*all, [](const auto& each) { return each.at("join").template get<bool>(); });
+    orders.repeats = judge_repeats(*all, options, round);
+    judge(orders, report, round);
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   round.close(report, options.publish());

@@ -6,7 +6,6 @@
 // thread: pytorch/pytorch#11324
 // ranks: 2
 // expect: data:duplicate_data kind=sample ranks=0-1 object=indices
-// expect: data:missing kind=sample ranks=0-1 object=indices
 
 // %% indices
 set_seed(42 + rank);

@@ -5,7 +5,6 @@
 // mend: `dist::get_rank()`
 // ranks: 3
 // expect: data:duplicate_data kind=order ranks=1-2 object=indices
-// expect: data:missing kind=sample ranks=0-2 object=indices
 
 // %% shares
 const int configured_rank = rank == 2 ? 1 : rank;

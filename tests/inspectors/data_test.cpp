@@ -126,9 +126,10 @@ TEST(Data, TheSameShuffleOnAllRanksIsOneFinding) {
 TEST(Data, TwoOfThreeRanksWithTheSameShareAreNamed) {
   spawn_ranks(3, [](int rank, int world_size) {
     const DataReport report = data(range(rank == 2 ? 1 : rank, 300, world_size), quickly().size(300));
-    EXPECT_THAT(verdicts(report), ElementsAre("duplicate_data order", "missing sample")) << report;
+    EXPECT_THAT(verdicts(report), ElementsAre("duplicate_data order")) << report;
     EXPECT_EQ(report.findings[0].ranks, (RankSet{1, 2}));
-    EXPECT_THAT(report.findings[1].message, HasSubstr("100 of 300 samples are read by no rank: 2, 5, 8"));
+    EXPECT_THAT(report.findings[0].message,
+                HasSubstr("; because of that 100 of 300 samples are read by no rank: 2, 5, 8"));
     EXPECT_EQ(report.omitted, 100);
   });
 }
@@ -136,9 +137,10 @@ TEST(Data, TwoOfThreeRanksWithTheSameShareAreNamed) {
 TEST(Data, SharesOfDifferentShufflesOverlap) {
   spawn_ranks(2, [](int rank, int world_size) {
     const DataReport report = data(dealt(1000, rank, world_size, rank), quickly().size(1000));
-    EXPECT_THAT(verdicts(report), ElementsAre("duplicate_data sample", "missing sample")) << report;
+    EXPECT_THAT(verdicts(report), ElementsAre("duplicate_data sample")) << report;
     EXPECT_EQ(report.findings[0].ranks, RankSet::all(2));
     EXPECT_THAT(report.findings[0].message, HasSubstr("different seeds"));
+    EXPECT_THAT(report.findings[0].message, HasSubstr("because of that"));
     EXPECT_EQ(report.shared, report.omitted);
   });
 }
@@ -163,6 +165,131 @@ TEST(Data, UnequalNumbersOfBatchesAreAFaultAndASmallerLastBatchIsNot) {
     EXPECT_TRUE(data(mine, quickly().batch_size(64)).ok());
     EXPECT_TRUE(data(mine, quickly().batch_size(10).join(true)).ok());
     EXPECT_EQ(only_fault(data(mine, quickly())).kind, "sample");
+  });
+}
+
+std::vector<std::vector<int64_t>> in_batches(const std::vector<int64_t>& samples, size_t size) {
+  std::vector<std::vector<int64_t>> batches;
+  for (size_t i = 0; i < samples.size(); i += size)
+    batches.emplace_back(samples.begin() + static_cast<std::ptrdiff_t>(i),
+                         samples.begin() + static_cast<std::ptrdiff_t>(std::min(i + size, samples.size())));
+  return batches;
+}
+
+TEST(Data, ARankWithAnotherBatchSizeIsAtFaultAndNotTheOthers) {
+  spawn_ranks(3, [](int rank, int world_size) {
+    const std::vector<int64_t> mine = range(rank, 192, world_size);
+    const auto told = [&](const DataReport& report) {
+      const Finding found = only_fault(report);
+      EXPECT_EQ(found.verdict, "uneven_data");
+      EXPECT_EQ(found.kind, "batch");
+      EXPECT_EQ(found.ranks, RankSet{1});
+      EXPECT_EQ(found.reference_ranks, (RankSet{0, 2}));
+      EXPECT_THAT(found.message,
+                  HasSubstr("batches: 16 on rank 1, 8 on ranks 0,2; samples in a batch: 8 on ranks 0,2, 4 "
+                            "on rank 1; in batch 9"));
+      EXPECT_THAT(found.message, HasSubstr("Give all ranks one batch size"));
+      EXPECT_THAT(found.message, ::testing::Not(HasSubstr("join()")));
+    };
+    told(data(in_batches(mine, rank == 1 ? 4 : 8), quickly()));
+    told(data(mine, quickly().batch_size(rank == 1 ? 4 : 8)));  // as the ranks say, whoever judges
+    EXPECT_TRUE(data(mine, quickly().batch_size(rank == 1 ? 4 : 8).join(true)).ok());
+  });
+}
+
+TEST(Data, MostRanksAreRightAboutTheNumberOfBatches) {
+  spawn_ranks(3, [](int rank, int) {
+    const Finding longer =
+        only_fault(data(range(rank * 100, rank * 100 + (rank == 1 ? 96 : 80)), quickly().batch_size(8)));
+    EXPECT_EQ(longer.ranks, RankSet{1});
+    EXPECT_EQ(longer.reference_ranks, (RankSet{0, 2}));
+    EXPECT_THAT(longer.message, HasSubstr("join()"));
+    const Finding all_unlike = only_fault(data(range(rank * 100, rank * 100 + 80 + 8 * rank), quickly().batch_size(8)));
+    EXPECT_EQ(all_unlike.ranks, (RankSet{0, 1}));  // those for which rank 2 waits
+  });
+}
+
+TEST(Data, WhatFollowsFromAFaultIsSaidWithIt) {
+  spawn_ranks(3, [](int rank, int world_size) {
+    // The first share on every rank: the others are read by nobody.
+    const Finding alike = only_fault(data(range(0, 300, world_size), quickly().size(300)));
+    EXPECT_EQ(alike.kind, "order");
+    EXPECT_THAT(alike.message, HasSubstr("; because of that 200 of 300 samples are read by no rank: 1, 2, 4"));
+
+    // Everything on one rank: it reads what the others read, and has more batches.
+    const Finding undivided =
+        only_fault(data(rank == 1 ? range(0, 300) : range(rank, 300, world_size), quickly().size(300).batch_size(10)));
+    EXPECT_EQ(undivided.verdict, "duplicate_data");
+    EXPECT_EQ(undivided.ranks, RankSet{1});
+    EXPECT_EQ(undivided.reference_ranks, (RankSet{0, 2}));
+    EXPECT_THAT(undivided.message, HasSubstr("rank 1 reads all 300 samples, those of ranks 0,2 among them"));
+    EXPECT_THAT(undivided.message,
+                HasSubstr("because of that numbers of batches differ: 30 on rank 1, 10 on ranks 0,2"));
+
+    // A share that is cut off: fewer batches there.
+    const Finding cut =
+        only_fault(data(range(rank * 100, rank == 2 ? 260 : rank * 100 + 100), quickly().size(300).batch_size(10)));
+    EXPECT_EQ(cut.verdict, "missing");
+    EXPECT_EQ(cut.ranks, RankSet{2});
+    EXPECT_THAT(cut.message, HasSubstr("40 of 300 samples are read by no rank: 260, 261"));
+    EXPECT_THAT(cut.message, HasSubstr("because of that numbers of batches differ: 10 on ranks 0-1, 6 on rank 2"));
+
+    // Indices that begin with 1.
+    const Finding shifted = only_fault(data(range(rank * 100 + 1, rank * 100 + 101), quickly().size(300)));
+    EXPECT_EQ(shifted.kind, "index");
+    EXPECT_EQ(shifted.ranks, RankSet{2});
+    EXPECT_THAT(shifted.message, HasSubstr("1 of 300 samples is read by no rank: 0. Is every index 1 too high?"));
+  });
+}
+
+TEST(Data, AnOmissionThatDoubleReadsDoNotExplainIsASecondFault) {
+  spawn_ranks(2, [](int, int) {
+    const DataReport report = data(range(0, 25), quickly().size(100));
+    EXPECT_THAT(verdicts(report), ElementsAre("duplicate_data order", "missing sample")) << report;
+  });
+}
+
+TEST(Data, ARankThatShufflesAsInAnotherEpochExplainsWhatIsReadTwice) {
+  spawn_ranks(3, [](int rank, int world_size) {
+    samplers::DistributedRandomSampler sampler(300, static_cast<size_t>(world_size), static_cast<size_t>(rank));
+    if (rank != 1) sampler.set_epoch(2);
+    for (const auto& options : {quickly().name("with").size(300).epoch(2), quickly().name("without").size(300)}) {
+      const Finding found = only_fault(data(sampler, options));
+      EXPECT_EQ(found.verdict, "duplicate_data");
+      EXPECT_EQ(found.kind, "epoch");
+      EXPECT_EQ(found.ranks, RankSet{1});
+      EXPECT_THAT(found.message, HasSubstr("samples in common"));
+      EXPECT_THAT(found.message, HasSubstr("samples are read by no rank"));
+    }
+  });
+}
+
+TEST(Data, DatasetsOfUnequalSizesExplainWhatFollows) {
+  spawn_ranks(3, [](int rank, int world_size) {
+    const int64_t size = rank == 1 ? 240 : 300;
+    const Finding found = only_fault(data(dealt(size, rank, world_size, 7), quickly().size(size).batch_size(10)));
+    EXPECT_EQ(found.verdict, "mismatch");
+    EXPECT_EQ(found.kind, "size");
+    EXPECT_EQ(found.ranks, RankSet{1});
+    EXPECT_THAT(found.message, HasSubstr("size of the dataset: 300 on ranks 0,2, 240 on rank 1"));
+    EXPECT_THAT(found.message, HasSubstr("because of that numbers of batches differ: 10 on ranks 0,2, 8 on rank 1"));
+  });
+}
+
+TEST(Data, BatchesOfUnequalSizesAreANoteOnTheMeanOfMeans) {
+  spawn_ranks(3, [](int rank, int) {
+    const DataReport last = data(range(rank * 100, rank * 100 + (rank == 1 ? 58 : 60)), quickly().batch_size(8));
+    EXPECT_TRUE(last.ok());
+    EXPECT_THAT(last.findings[0].message, HasSubstr("of which the last is smaller on rank 1; a loss that is the mean"));
+    const DataReport all =
+        data(in_batches(range(rank * 100, rank * 100 + (rank == 1 ? 32 : 64)), rank == 1 ? 4 : 8), quickly());
+    EXPECT_TRUE(all.ok());
+    EXPECT_EQ(all.findings[0].ranks, RankSet{1});
+    EXPECT_THAT(all.findings[0].message,
+                HasSubstr("samples in a batch: 8 on ranks 0,2, 4 on rank 1; every rank has 8 batches"));
+    EXPECT_THAT(all.findings[0].message, ::testing::Not(HasSubstr("of which the last")));
+    const DataReport equal = data(range(rank * 100, rank * 100 + 60), quickly().batch_size(8));
+    EXPECT_EQ(equal.findings.size(), 1U) << equal;
   });
 }
 
