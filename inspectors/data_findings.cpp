@@ -11,6 +11,7 @@ namespace lockstep::inspect {
 namespace {
 
 constexpr size_t kShown = 5;
+constexpr const char* kFollows = "; because of that ";
 
 std::string some(const std::vector<int64_t>& indices) {
   std::string text;
@@ -127,7 +128,10 @@ class Judge {
   }
 
   /// Says with a finding what follows from it.
-  void follows(size_t cause, const std::string& text) { findings_[cause].message += "; because of that " + text; }
+  void follows(size_t cause, const std::string& text) {
+    std::string& message = findings_[cause].message;
+    message += (message.find(kFollows) == std::string::npos ? kFollows : ", and ") + text;
+  }
 
   void take(Finding& found, const Vote& vote) {
     found.ranks = vote.at_fault;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "inspectors/lockstep_overflow.h"
 #include "inspectors/op_words.h"
 
 namespace lockstep::inspect {
@@ -46,7 +48,28 @@ class RankComparison {
   RankComparison(Talk& talk, const Recording& run, const TensorNames& names, const LockstepOptions& options)
       : talk_(talk), run_(run), names_(names), options_(options), ranks_(talk.ranks()), matters_(run.matters) {}
 
-  /// `sequences`: every rank's, or a single one where they are equal.
+  /// `sequences`: every rank's, or a single one where they are equal. `backwards`: how many each rank ran; `early`: ranks that
+  /// read what was still to be reduced.
+  std::vector<Finding> findings(std::vector<OpSequence> sequences, const std::vector<int64_t>& backwards,
+                                RankSet early) {
+    early_ = std::move(early);
+    std::vector<Finding> all = {finding(std::move(sequences))};
+    if (all[0].verdict == "op_mismatch" &&
+        std::ranges::any_of(backwards, [&](int64_t n) { return n != backwards[0]; })) {
+      std::vector<std::string> texts;
+      for (const int64_t count : std::set<int64_t>(backwards.begin(), backwards.end())) {
+        RankSet ranks;
+        for (size_t i = 0; i < backwards.size(); ++i)
+          if (backwards[i] == count) ranks.insert(ranks_.ranks()[i]);
+        texts.push_back(fmt::format("{} on {}", count, ranks.words()));
+      }
+      all[0].message += fmt::format("; backward passes in all: {}", fmt::join(texts, ", "));
+    }
+    for (Finding& each : notes_) all.push_back(std::move(each));
+    return all;
+  }
+
+ private:
   Finding finding(std::vector<OpSequence> sequences) {
     const CommonEffects effects = common_effects(sequences);
     if (options_.cut_short() && effects.count == 0) return nothing_to_compare();
@@ -70,7 +93,6 @@ class RankComparison {
     return in_step(partings, sequences);
   }
 
- private:
   std::vector<json> places(size_t place) {
     return talk_.exchange_json(describe_place(*run_.record, matters_, place, names_, differs_));
   }
@@ -169,15 +191,44 @@ class RankComparison {
       else if (all[0].at("source") == "gradient")
         reason = fmt::format("the gradient behind it differs ({}): it has not been reduced, or not on every rank",
                              values_text(all, "inputs", index, ranks_, "on rank"));
+      else if (const std::string early = read_too_early(all); !early.empty())
+        reason = fmt::format("{} differs ({}): {}", mark_text(*input),
+                             values_text(all, "inputs", index, ranks_, "on rank"), early);
+      else if (all[0].at("source") == "collective")
+        reason = fmt::format("{} differs ({}): it comes out of {}, over other ranks than these, or not for all of them",
+                             mark_text(*input), values_text(all, "inputs", index, ranks_, "on rank"),
+                             collective_text(all[0]));
       else
         reason = fmt::format("{} differs ({}): state of the optimizer, or data", mark_text(*input),
                              values_text(all, "inputs", index, ranks_, "on rank"));
+    } else if (const std::string early = read_too_early(all); !early.empty()) {
+      reason = early;
     } else {
       reason = "everything that it reads is equal";
     }
     finding.message =
         fmt::format("{} was equal, and is no longer once {} has written it: {}", name, op_text(all[0]), reason);
     return finding;
+  }
+
+  static std::string collective_text(const json& place) {
+    const std::string name = place.at("collective"), where = place.at("collective_where");
+    return (name.empty() ? "a collective" : name) + (where.empty() ? "" : " (" + where + ")");
+  }
+
+  /// What was read while a collective was still to write it, and on which ranks; empty where that is not so.
+  std::string read_too_early(const std::vector<json>& all) const {
+    RankSet early;
+    const json* known = nullptr;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i].is_null() || !all[i].at("in_flight").get<bool>()) continue;
+      early.insert(ranks_.ranks()[i]);
+      if (!known) known = &all[i];
+    }
+    if (!known) return {};
+    return fmt::format(
+        "{} was still under way on {} when it was read. Wait for it (work.wait()) before anything reads what it writes",
+        collective_text(*known), early.words());
   }
 
   Finding other_results(size_t place) {
@@ -187,6 +238,11 @@ class RankComparison {
     if (const json* mark = differing(all, "outputs", index)) {
       finding.tensors.push_back(tensor_of(*mark, "output"));
       values = "; " + values_text(all, "outputs", index, ranks_, "on rank");
+    }
+    if (const std::string early = read_too_early(all); !early.empty()) {
+      finding.message =
+          fmt::format("{} other results of {}: {}{}", has_or_differ(vote, "has"), op_text(all[0]), early, values);
+      return std::move(finding);
     }
     finding.message = fmt::format(
         "{} other results of {} from equal inputs: a kernel that is not deterministic, random numbers of its "
@@ -204,25 +260,83 @@ class RankComparison {
     finding.message = fmt::format("{} run in step{}: {} operators", ranks_.words(),
                                   options_.cut_short() ? " as far as all of them came" : "", sequences[0].ops.size());
     if (partings.input) {
-      const std::vector<json> all = places(*partings.input);
-      size_t index = 0;
-      const json* mark = differing(all, "inputs", index);
-      finding.message += fmt::format("; parameters are equal, data differs, as it may, from {} on{}", op_text(all[0]),
-                                     mark ? " (" + mark_text(*mark) + ")" : "");
-      const std::string where = all[0].at("where");
-      if (!where.empty()) finding.message += " at " + where;
+      finding.message += "; parameters are equal, data differs, as it may, from " + input_text(places(*partings.input));
+      // A number explains what is computed with it. What else differs?
+      const bool number = std::ranges::find(partings.numbers, *partings.input) != partings.numbers.end();
+      if (number && partings.outside && *partings.outside != *partings.input)
+        finding.message += "; data comes in that differs in " + input_text(places(*partings.outside), /*outside=*/true);
     } else if (!partings.drawn) {
       finding.message += ", all inputs and outputs equal bit by bit";
     }
+    constexpr size_t kMostNumbers = 3;
+    size_t told = 0;
+    for (const size_t place : partings.numbers)
+      if (place != partings.divisor && place != partings.input && told++ < kMostNumbers)
+        finding.message += "; a number differs in " + input_text(places(place));
+    if (told > kMostNumbers) finding.message += fmt::format(", and in {} operators more", told - kMostNumbers);
     if (partings.drawn) {
       const std::vector<json> all = places(*partings.drawn);
       finding.message += fmt::format("; each rank draws its own random numbers, first in {}", op_text(all[0]));
     }
+    if (partings.divisor && has_collective(sequences)) notes_.push_back(local_counts(places(*partings.divisor)));
+    if (early_ != RankSet()) notes_.push_back(early_reads());
     int64_t left_out = 0;
     for (const OpSequence& each : sequences) left_out = std::max(left_out, each.left_out);
     if (left_out > 0)
       finding.message += fmt::format("; {} operators beyond the first {} were not compared (max_operators)", left_out,
                                      options_.max_operators());
+    return finding;
+  }
+
+  /// "mul (operator 7, forward) on (argument 1, value 1 on rank 0, 2 on rank 1) at cell 1, line 3": plain numbers with their values,
+  /// otherwise the first input that differs; `outside`: that no operator wrote.
+  std::string input_text(const std::vector<json>& all, bool outside = false) const {
+    std::vector<std::string> what;
+    const json& inputs = all[0].at("inputs");
+    for (size_t i = 0; i < inputs.size() && !outside; ++i)
+      if (inputs[i].at("kind") == static_cast<int>(OpMark::Kind::kNumber) && inputs[i].at("scalar").get<bool>() &&
+          differs_between(all, "inputs", i))
+        what.push_back(mark_text(inputs[i]) + ", " + values_text(all, "inputs", i, ranks_, "on rank"));
+    for (size_t i = 0; i < inputs.size() && what.empty(); ++i)
+      if ((!outside || inputs[i].at("outside").get<bool>()) && differs_between(all, "inputs", i))
+        what.push_back(mark_text(inputs[i]));
+    const std::string where = all[0].at("where");
+    return op_text(all[0]) + " on" + (what.empty() ? "" : fmt::format(" ({})", fmt::join(what, "; "))) +
+           (where.empty() ? "" : " at " + where);
+  }
+
+  static bool has_collective(const std::vector<OpSequence>& sequences) {
+    return std::ranges::any_of(sequences[0].ops,
+                               [](const OpSequence::Op& op) { return op.flags & OpSequence::kCollective; });
+  }
+
+  /// Ranks are equal, and yet what was read was not what the reduction makes.
+  Finding early_reads() {
+    const int32_t mine = run_.record->read_too_early();
+    const std::vector<uint32_t> own = mine < 0 ? std::vector<uint32_t>() : std::vector{static_cast<uint32_t>(mine)};
+    const std::vector<json> all = talk_.exchange_json(describe_place(*run_.record, own, 0, names_, {true}));
+    const json& first = *std::ranges::find_if(all, [](const json& each) { return !each.is_null(); });
+    Finding finding = finding_at(first, "mismatch", "in_flight", options_);
+    finding.severity = Severity::note;
+    finding.ranks = early_;
+    finding.message = fmt::format("{}: {}", op_text(first), read_too_early(all));
+    return finding;
+  }
+
+  /// The mean of means: each rank divides its loss by its own count, and then ranks are averaged.
+  Finding local_counts(const std::vector<json>& all) const {
+    Finding finding = finding_at(all[0], "uneven_data", "count", options_);
+    finding.severity = Severity::note;
+    finding.ranks = ranks_;
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < all.size(); ++i)
+      texts.push_back(fmt::format("{:.9g} on rank {}", all[i].at("divisor").get<double>(), ranks_.ranks()[i]));
+    const std::string where = all[0].at("where");
+    finding.message = fmt::format(
+        "{}{} divides by a number of each rank's own ({}): the average over ranks of such means is not the mean over "
+        "all samples. All-reduce the number, divide by it, and multiply by the number of ranks where gradients are "
+        "averaged",
+        op_text(all[0]), where.empty() ? "" : " at " + where, fmt::join(texts, ", "));
     return finding;
   }
 
@@ -267,6 +381,8 @@ class RankComparison {
   const RankSet ranks_;
   std::vector<uint32_t> matters_;
   std::vector<bool> differs_;
+  RankSet early_;
+  std::vector<Finding> notes_;  // beside the first
 };
 
 }  // namespace
@@ -277,14 +393,30 @@ Report compare_ranks(const Recording& run, const TensorNames& names, const Locks
   for (const OpSequence::Op& op : run.sequence.ops)
     digest = combine(combine(digest, {op.name, op.inputs}), {op.outputs, op.generator});
   const json mine = {{"digest", digest}, {"operators", run.sequence.ops.size()}, {"left_out", run.sequence.left_out}};
-  return conclude(run, options, call, json::to_cbor(mine), [&](Talk& talk, const std::vector<Bytes>& digests) {
+  const json beside = {{"backwards", run.record->backwards()},
+                       {"early", run.record->read_too_early() >= 0},
+                       {"may_run_over", calls_that_may_run_over(run.record->integer_reductions())}};
+  return conclude(run, options, call, json::to_cbor({mine, beside}), [&](Talk& talk, const std::vector<Bytes>& told) {
     RankComparison comparison(talk, run, names, options);
+    std::vector<json> all;
+    std::vector<int64_t> backwards;
+    RankSet early;
+    for (const Bytes& each : told) {
+      all.push_back(json::from_cbor(each));
+      backwards.push_back(all.back().at(1).at("backwards"));
+      if (all.back().at(1).at("early").get<bool>()) early.insert(talk.ranks().ranks()[all.size() - 1]);
+    }
     std::vector<OpSequence> sequences;
-    if (std::all_of(digests.begin(), digests.end(), [&](const Bytes& each) { return each == digests[0]; }))
+    if (std::ranges::all_of(all, [&](const json& each) { return each.at(0) == all[0].at(0); }))
       sequences.assign(1, run.sequence);
     else
       for (const Bytes& each : talk.exchange(run.sequence.bytes())) sequences.push_back(OpSequence::from_bytes(each));
-    return std::vector<Finding>{comparison.finding(std::move(sequences))};
+    std::vector<Finding> findings = comparison.findings(std::move(sequences), backwards, early);
+    std::vector<CalledBy> calls;
+    for (const json& each : all) calls.push_back(each.at(1).at("may_run_over").get<CalledBy>());
+    for (Finding& each : reductions_that_ran_over(talk, run.record->integer_reductions(), calls, options))
+      findings.push_back(std::move(each));
+    return findings;
   });
 }
 

@@ -22,6 +22,7 @@ struct Recording {
         trace(std::make_unique<OpTrace>(record, OpTraceOptions{})) {}
   void end() {
     trace.reset();
+    record->end();
     matters = record->that_matter();
     sequence = sequence_of(*record, matters);
   }

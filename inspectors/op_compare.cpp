@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -33,6 +34,8 @@ json describe_mark(const OpRecord& record, const OpMark& mark, const TensorNames
                  {"argument", mark.argument},
                  {"hash", mark.hash},
                  {"norm", mark.norm},
+                 {"scalar", mark.scalar},
+                 {"outside", mark.kind == OpMark::Kind::kTensor && mark.from < 0},
                  {"shape", record.text(mark.shape)},
                  {"dtype", dist::dtype_name(mark.dtype)},
                  {"name", nullptr}};
@@ -82,6 +85,8 @@ OpSequence sequence_of(const OpRecord& record, const std::vector<uint32_t>& matt
       const uint64_t seen = add(mark.hash, text_hash(record.text(mark.shape)));
       op.inputs = add(op.inputs, seen);
       if (mark.kind == OpMark::Kind::kParameter) op.parameters_read = add(op.parameters_read, seen);
+      if (mark.kind == OpMark::Kind::kNumber && mark.scalar) op.numbers = add(op.numbers, seen);
+      if (mark.kind == OpMark::Kind::kTensor && mark.from < 0) op.outside = add(op.outside, seen);
     }
     for (size_t i = 0; i < entry.outputs; ++i) {
       const OpMark& mark = record.outputs(entry)[i];
@@ -89,6 +94,7 @@ OpSequence sequence_of(const OpRecord& record, const std::vector<uint32_t>& matt
       op.outputs = add(op.outputs, seen);
       if (mark.kind == OpMark::Kind::kParameter) op.parameters_written = add(op.parameters_written, seen);
     }
+    op.divisor = entry.divisor;
     op.flags = (entry.grad ? OpSequence::kGrad : 0) | (entry.engine ? OpSequence::kEngine : 0) |
                (entry.random ? OpSequence::kRandom : 0) | (entry.collective ? OpSequence::kCollective : 0) |
                (entry.writes_parameter ? OpSequence::kWritesParameter : 0) | (entry.unread ? OpSequence::kUnread : 0) |
@@ -142,6 +148,7 @@ Partings find_partings(const std::vector<OpSequence>& runs) {
     if (!place) place = here;
   };
   size_t i = 0;
+  std::vector<double> divided(runs.size(), 1.0);  // by all that divides losses, over the whole step
   for (; i < shortest && all_equal(runs, i, [](const Op& op) { return op.name; }); ++i) {
     const uint64_t flags = runs[0].ops[i].flags;
     if (flags & OpSequence::kCollective) continue;  // made for different values, and done later
@@ -149,6 +156,14 @@ Partings find_partings(const std::vector<OpSequence>& runs) {
     const bool same_outputs = all_equal(runs, i, [](const Op& op) { return op.outputs; });
     const bool same_generator = all_equal(runs, i, [](const Op& op) { return op.generator; });
     if (!same_inputs) first(partings.input, i);
+    if (!(flags & OpSequence::kEngine)) {
+      if (!all_equal(runs, i, [](const Op& op) { return op.outside; })) first(partings.outside, i);
+      const bool divides = std::all_of(runs.begin(), runs.end(), [&](const auto& run) { return run.ops[i].divisor; });
+      const bool same_numbers = all_equal(runs, i, [](const Op& op) { return op.numbers; });
+      if (!same_numbers) partings.numbers.push_back(i);
+      if (divides && !all_equal(runs, i, [](const Op& op) { return op.divisor; })) first(partings.divisor, i);
+      for (size_t r = 0; divides && r < runs.size(); ++r) divided[r] *= runs[r].ops[i].divisor;
+    }
     const bool random = flags & OpSequence::kRandom;
     const bool all_read = std::none_of(runs.begin(), runs.end(),
                                        [&](const OpSequence& run) { return run.ops[i].flags & OpSequence::kUnread; });
@@ -163,6 +178,14 @@ Partings find_partings(const std::vector<OpSequence>& runs) {
   }
   partings.common = i;
   if (i < longest) partings.order = i;
+  // Multiplied by the count again, or gradients weighted by it later: then the counts are meant.
+  constexpr double kRounding = 1e-6;
+  const bool made_up_for = std::all_of(divided.begin(), divided.end(), [&](double each) {
+    return std::abs(each - divided[0]) <= kRounding * std::abs(divided[0]);
+  });
+  if (partings.divisor && (made_up_for || std::any_of(partings.numbers.begin(), partings.numbers.end(),
+                                                      [&](size_t place) { return place > *partings.divisor; })))
+    partings.divisor.reset();
   return partings;
 }
 
@@ -191,7 +214,11 @@ json describe_place(const OpRecord& record, const std::vector<uint32_t>& matters
                  {"after", entry.after_parameter},
                  {"inputs", json::array()},
                  {"outputs", json::array()},
-                 {"source", ""}};
+                 {"divisor", entry.divisor},
+                 {"source", ""},
+                 {"collective", ""},
+                 {"collective_where", ""},
+                 {"in_flight", false}};
   if (const TensorName* name = names.find(entry.parameter)) {
     result["module"] = name->module();
     result["object"] = name->object;
@@ -206,8 +233,21 @@ json describe_place(const OpRecord& record, const std::vector<uint32_t>& matters
   for (size_t i = 0; i < matters.size(); ++i) place_of[matters[i]] = static_cast<int64_t>(i);
   const OpEntry* at = &entry;
   std::string source = "outside";
+  const auto came_from = [&](int32_t collective) {
+    const OpEntry& writer = record.entries()[static_cast<size_t>(collective)];
+    result["collective"] = record.collective_of(collective);
+    result["collective_where"] = describe_call_site(record.site(writer.site));
+    source = "collective";
+  };
   for (size_t steps = 0; steps < differs.size(); ++steps) {
     const OpEntry* before = nullptr;
+    for (size_t i = 0; i < at->inputs; ++i) {
+      if (!record.inputs(*at)[i].in_flight) continue;
+      came_from(record.inputs(*at)[i].from);
+      result["in_flight"] = true;
+    }
+    if (result["in_flight"].get<bool>()) break;
+    int32_t last = -1;
     for (size_t i = 0; i < at->inputs && !before; ++i) {
       const int32_t from = record.inputs(*at)[i].from;
       if (from < 0 || &record.entries()[static_cast<size_t>(from)] >= at) continue;
@@ -215,7 +255,7 @@ json describe_place(const OpRecord& record, const std::vector<uint32_t>& matters
       const OpEntry& writer = record.entries()[static_cast<size_t>(from)];
       if (writer.hook || writer.collective ||
           (there >= 0 && static_cast<size_t>(there) < differs.size() && differs[static_cast<size_t>(there)]))
-        before = &writer;
+        before = &writer, last = from;
     }
     if (!before) break;
     if (before->engine) {
@@ -223,7 +263,7 @@ json describe_place(const OpRecord& record, const std::vector<uint32_t>& matters
       break;
     }
     if (before->collective) {
-      source = "collective";
+      came_from(last);
       break;
     }
     at = before;

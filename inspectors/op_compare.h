@@ -17,6 +17,9 @@ struct OpSequence {
     uint64_t inputs = 0, outputs = 0;  // generators not among the inputs
     uint64_t parameters_read = 0, parameters_written = 0;
     uint64_t generator = 0;
+    uint64_t numbers = 0;  // plain ones among the inputs: neither lists nor texts
+    uint64_t outside = 0;  // inputs that no operator wrote, parameters left out: data as it comes in
+    double divisor = 0;  // OpEntry
     uint64_t flags = 0;  // kGrad, …
     bool operator==(const Op&) const = default;
   };
@@ -46,6 +49,9 @@ struct Partings {
   std::optional<size_t> order;  // other operators
   std::optional<size_t> input;  // other inputs
   std::optional<size_t> drawn;  // other random numbers, from generators in other states
+  std::optional<size_t> outside;  // other data from outside
+  std::vector<size_t> numbers;  // all at which plain numbers differ that the program gave
+  std::optional<size_t> divisor;  // a loss is divided by other numbers, and nothing makes up for that
 
   /// The first that a fault can be made of.
   std::optional<size_t> first_fault() const;

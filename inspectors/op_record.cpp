@@ -7,6 +7,7 @@
 #include <ATen/core/function_schema.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <c10/util/SmallVector.h>
 
@@ -17,6 +18,11 @@
 #include <mutex>
 #include <optional>
 #include <set>
+
+#include "dist/collective_log.h"
+#include "dist/rank_context.h"
+#include "inspectors/op_divisor.h"
+#include "inspectors/step_reductions.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -57,6 +63,11 @@ bool overwrites(const std::string& name) {
   return names.contains(name);
 }
 
+/// Whether it writes its fourth and fifth argument, which its schema does not say.
+bool keeps_statistics(const std::string& name) {
+  return name.ends_with("batch_norm") || name.ends_with("instance_norm");
+}
+
 /// Whether the operator draws random numbers: its schema has a generator, or the dispatcher says so.
 bool draws_numbers(const at::RecordFunction& record) {
   const auto name = record.operator_name();
@@ -69,6 +80,15 @@ uint64_t state_of(const at::Generator& generator) {
   at::Generator handle = generator;
   const std::lock_guard lock(handle.mutex());
   return folded(fingerprint(handle.get_state()).hash);
+}
+
+bool is_scalar(const c10::IValue& value) {
+  return value.isBool() || value.isInt() || value.isDouble() || value.isComplexDouble();
+}
+
+std::optional<dist::CollectiveRecord> logged(uint64_t entry) {
+  const auto context = dist::current_context();
+  return context ? dist::CollectiveLogReader(context->log()->mapping()).record(entry) : std::nullopt;
 }
 
 /// A plain argument, as bits and as a number to show.
@@ -103,6 +123,7 @@ struct OpRecord::Notes : OpNotes {
   OpEntry entry;
   std::vector<OpMark> inputs;
   std::vector<at::Tensor> tensors;  // of the inputs, held until it has run
+  uint64_t collectives = 0;  // that had begun before
 };
 
 OpRecord::OpRecord(size_t most) : most_(most) {}
@@ -125,7 +146,33 @@ uint32_t OpRecord::number_of(const CallSite& site) {
   return place->second;
 }
 
-OpMark OpRecord::mark(const at::Tensor& tensor, size_t argument) const {
+std::string OpRecord::collective_of(int32_t entry) const {
+  const auto found = flights_.find(entry);
+  return found == flights_.end() ? std::string() : fmt::format("{} #{}", found->second.call.op, found->second.call.seq);
+}
+
+int32_t OpRecord::read_too_early() const {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const OpEntry& entry = entries_[i];
+    if (entry.engine || entry.collective) continue;
+    for (size_t k = 0; k < entry.inputs; ++k) {
+      const OpMark& mark = inputs(entry)[k];
+      if (mark.in_flight && text(entries_[static_cast<size_t>(mark.from)].name) == "c10d::allreduce_")
+        return static_cast<int32_t>(i);
+    }
+  }
+  return -1;
+}
+
+bool OpRecord::in_flight(int32_t entry) {
+  const auto found = flights_.find(entry);
+  if (found == flights_.end() || found->second.landed) return false;
+  const auto now = logged(found->second.call.entry);
+  found->second.landed = !now || now->state != dist::CollectiveState::entered;
+  return !found->second.landed;
+}
+
+OpMark OpRecord::mark(const at::Tensor& tensor, size_t argument) {
   OpMark mark;
   mark.argument = static_cast<uint16_t>(argument);
   mark.dtype = static_cast<uint8_t>(tensor.scalar_type());
@@ -139,6 +186,9 @@ OpMark OpRecord::mark(const at::Tensor& tensor, size_t argument) const {
     if (writer != writers_.end()) {
       mark.from = std::max(mark.from, writer->second.entry);
       if (writer->second.unset) return mark;  // whatever lies there
+      // Asked before the memory is read. On a GPU the stream waits, and not this thread.
+      mark.in_flight = mark.in_flight || (part.device().is_cpu() && in_flight(writer->second.entry));
+      integer_reductions_.look(writer->second.entry);
     }
     const Fingerprint found = fingerprint(part);
     mark.hash = first ? folded(found.hash) : combine({mark.hash, mark.hash}, found.hash)[0];
@@ -162,6 +212,11 @@ void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
   entry.grad = op.grad;
   entry.collective = op.collective();
   entry.random = draws_numbers(*op.record);
+  if (op.grad && !op.engine) entry.divisor = divisor_of(op, inputs);
+  if (const int task = torch::autograd::get_current_graph_task_id(); op.engine && task != graph_task_) {
+    graph_task_ = task;
+    ++backwards_;
+  }
   CallSite site = op.site;
   if (const RunningOp* node = op.backward_node()) {
     entry.node = number_of(node->name);
@@ -182,6 +237,7 @@ void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
       mark.argument = static_cast<uint16_t>(argument);
       mark.hash = number->first;
       mark.norm = number->second;
+      mark.scalar = is_scalar(value);
       notes->inputs.push_back(mark);
     } else if (!value.isGenerator()) {
       for_each_tensor(value, [&](const at::Tensor& tensor) {
@@ -195,6 +251,11 @@ void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
       });
     }
     ++argument;
+  }
+  if (entry.collective) {
+    notes->collectives = collectives_so_far();
+    if (notes->tensors.size() == 1)
+      integer_reductions_.begins(static_cast<int32_t>(entries_.size()), op.name, notes->tensors[0], site);
   }
   if (entry.random) {
     // What it draws hangs on the generator, which is an input like others.
@@ -228,8 +289,18 @@ void OpRecord::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
   entry.first = static_cast<uint32_t>(marks_.size());
   entry.inputs = static_cast<uint16_t>(std::min<size_t>(notes->inputs.size(), std::numeric_limits<uint16_t>::max()));
   marks_.insert(marks_.end(), notes->inputs.begin(), notes->inputs.begin() + entry.inputs);
+  if (keeps_statistics(op.name)) {
+    // Running statistics: written, and no output.
+    size_t next = 0;
+    for (const OpMark& input : notes->inputs)
+      if (input.kind == OpMark::Kind::kTensor || input.kind == OpMark::Kind::kParameter) {
+        if (input.argument == 3 || input.argument == 4) write(notes->tensors[next], number, false);
+        ++next;
+      }
+  }
   const bool unset = leaves_memory_unset(op.name);
   size_t written = 0;
+  bool one_number = false;  // a loss, maybe
   const auto is_view = [&](const at::Tensor& tensor) {
     return !op.name.ends_with("_") &&
            std::any_of(notes->tensors.begin(), notes->tensors.end(),
@@ -239,6 +310,7 @@ void OpRecord::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
     // A view writes nothing: its memory has been written by whoever wrote what it is a view of.
     if (!is_view(tensor)) write(tensor, number, unset);
     if (entry.collective || written == std::numeric_limits<uint16_t>::max()) return;
+    one_number = written == 0 && tensor.numel() == 1;
     OpMark mark = this->mark(tensor, written++);
     mark.shape = number_of(fmt::format("[{}]", fmt::join(tensor.sizes().vec(), ", ")));
     if (mark.kind == OpMark::Kind::kParameter && op.name.ends_with("_") && !op.engine) entry.writes_parameter = true;
@@ -250,6 +322,12 @@ void OpRecord::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
   else if (entry.collective)
     for (const at::Tensor& tensor : notes->tensors) write(tensor, number, false);
   entry.outputs = static_cast<uint16_t>(written);
+  if (!one_number) entry.divisor = 0;
+  if (entry.collective) {
+    const auto call = collectives_so_far() > notes->collectives ? logged(notes->collectives) : std::nullopt;
+    if (call) flights_[number].call = *call;
+    integer_reductions_.began(number, call);
+  }
   entries_.push_back(entry);
   forward_.add(op, entry.parameter, number);
 }

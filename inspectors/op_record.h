@@ -9,6 +9,7 @@
 
 #include "inspectors/fingerprint.h"
 #include "inspectors/forward_ops.h"
+#include "inspectors/integer_reductions.h"
 #include "inspectors/op_trace.h"
 
 namespace lockstep::inspect {
@@ -23,6 +24,8 @@ struct OpMark {
   uint64_t hash = 0;
   double norm = 0;  // a number: itself
   int32_t from = -1;  // the operator that wrote it; -1: none that was seen
+  bool in_flight = false;  // that is a collective, which was still under way
+  bool scalar = false;  // one number, not a list of them or a text
   const void* identity = nullptr;  // of a parameter
 };
 
@@ -33,6 +36,7 @@ struct OpEntry {
   uint16_t inputs = 0, outputs = 0;
   int32_t forward = -1;  // in backward: the operator of forward that the node belongs to
   const void* parameter = nullptr;  // by whose module it is named
+  double divisor = 0;  // divisor_of()
   bool after_parameter = false, engine = false, grad = false, random = false, collective = false, hook = false;
   bool writes_parameter = false;
   bool unread = false;  // it reads what has no memory to look at: sparse rows, another library's layout
@@ -54,6 +58,15 @@ class OpRecord : public OpObserver {
   const CallSite& site(uint32_t number) const { return sites_[number]; }
   int64_t operators() const { return count_; }
   int64_t bytes_kept() const;
+  /// The first operator of the program's own that read what an all_reduce was still to write; -1: none did.
+  int32_t read_too_early() const;
+  /// Backward passes that were seen.
+  int64_t backwards() const { return backwards_; }
+  /// The collective that an operator called, as "all_reduce #2"; empty where it called none.
+  std::string collective_of(int32_t entry) const;
+  const std::vector<IntegerReduction>& integer_reductions() const { return integer_reductions_.all(); }
+  /// What ran is complete: looks at what reductions of integers left.
+  void end() { integer_reductions_.end(); }
   /// Operators beyond those that are kept.
   int64_t left_out() const { return count_ - static_cast<int64_t>(entries_.size()); }
 
@@ -68,13 +81,20 @@ class OpRecord : public OpObserver {
   struct Notes;
   uint32_t number_of(const std::string& text);
   uint32_t number_of(const CallSite& site);
-  OpMark mark(const at::Tensor& tensor, size_t argument) const;
+  OpMark mark(const at::Tensor& tensor, size_t argument);
+  bool in_flight(int32_t entry);
   void write(const at::Tensor& tensor, int32_t entry, bool unset);
 
   struct Writer {
     WeakStorage storage;
     int32_t entry;
     bool unset;  // the memory has been handed out and not written
+  };
+
+  /// The collective that an operator called, as the collective log has it.
+  struct Flight {
+    dist::CollectiveRecord call;
+    bool landed = false;
   };
 
   const size_t most_;
@@ -88,7 +108,11 @@ class OpRecord : public OpObserver {
   std::unordered_map<const void*, Writer> writers_;  // by storage
   ForwardOps forward_;
   SeenParameters parameters_;
+  std::unordered_map<int32_t, Flight> flights_;  // by operator
+  IntegerReductions integer_reductions_;
   const void* last_parameter_ = nullptr;
+  int64_t backwards_ = 0;
+  int graph_task_ = -1;  // the backward that was seen last
 };
 
 }  // namespace lockstep::inspect

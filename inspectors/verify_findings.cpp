@@ -357,9 +357,10 @@ std::vector<Finding> VerifyFindings::take(const Report& report) {
 }
 
 int speaker(const RankSet& ranks, const Report& report) {
-  for (const Finding& each : report.findings)
-    if ((each.kind == "call" && each.verdict == "missing") || each.verdict == "uneven_data")
-      return (ranks - each.ranks).ranks().front();
+  for (const Finding& each : report.findings) {
+    const bool absent = (each.kind == "call" && each.verdict == "missing") || each.verdict == "uneven_data";
+    if (const RankSet there = ranks - each.ranks; absent && !there.empty()) return there.ranks().front();
+  }
   return ranks.ranks().front();
 }
 

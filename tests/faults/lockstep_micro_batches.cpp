@@ -1,0 +1,25 @@
+// One rank accumulates over a micro-batch more than the others before the reduction.
+// symptom: gradients of one rank count more than those of the others
+// ask: `%%lockstep` over the step
+// cause: the number of micro-batches comes from what a rank has (its memory, its share of the data)
+// mend: as many micro-batches everywhere, or losses divided by the samples of all ranks
+// ranks: 3
+// expect: lockstep:op_mismatch kind=order ranks=1 reference=0,2
+
+// %% model
+struct Net : torch::nn::Module {
+  torch::nn::Linear fc1{register_module("fc1", torch::nn::Linear(4, 8))};
+  torch::nn::Linear fc2{register_module("fc2", torch::nn::Linear(8, 2))};
+  torch::Tensor forward(const torch::Tensor& x) { return fc2(torch::relu(fc1(x))); }
+};
+set_seed(1);
+auto net = ddp::DistributedDataParallel(std::make_shared<Net>());
+set_seed(100 + rank);
+auto x = torch::randn({4, 4});
+// %% a step
+%%lockstep
+{
+  const auto scope = net.no_sync();
+  for (int i = 0; i < (rank == 1 ? 3 : 2); ++i) net(x).square().mean().backward();
+}
+net(x).square().mean().backward();
