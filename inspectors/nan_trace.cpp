@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace lockstep::inspect {
 namespace {
@@ -40,6 +41,17 @@ bool is_bad_number(const c10::IValue& value) {
   return false;
 }
 
+/// The class that a loss leaves out of its mean.
+std::optional<int64_t> ignored_class(const RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
+  if (op.name.find("nll_loss") == std::string::npos && op.name.find("cross_entropy") == std::string::npos)
+    return std::nullopt;
+  const auto schema = op.record->operator_schema();
+  const auto index = schema ? schema->argumentIndexWithName("ignore_index") : std::nullopt;
+  if (!index || static_cast<size_t>(*index) >= inputs.size() || !inputs[static_cast<size_t>(*index)].isInt())
+    return std::nullopt;
+  return inputs[static_cast<size_t>(*index)].toInt();
+}
+
 /// "_log_softmax" within "log_softmax" is log_softmax.
 std::string plain(const std::string& name) {
   const size_t start = name.find_first_not_of('_');
@@ -59,6 +71,7 @@ struct NanTrace::Notes : OpNotes {
   std::vector<Input> inputs;
   uint64_t serial = 0;  // when it began
   bool bad_number = false;  // a NaN or Inf was asked for
+  std::optional<int64_t> ignored;  // ignore_index of a loss
   const void* parameter = nullptr;  // that it reads
 };
 
@@ -178,6 +191,7 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
     op.notes = std::move(notes);
     return;
   }
+  notes->ignored = ignored_class(op, inputs);
   size_t argument = 0;
   for (const c10::IValue& value : inputs) {
     notes->bad_number = notes->bad_number || is_bad_number(value);
@@ -185,7 +199,16 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
       if (is_parameter(tensor)) parameters_.add(tensor);
       if (!notes->parameter && is_parameter(tensor)) notes->parameter = tensor.unsafeGetTensorImpl();
       const at::Tensor values = float_values(tensor);
-      if (!values.defined()) return;
+      if (!values.defined()) {
+        // Never bad themselves: targets, indices and masks, which may explain what is.
+        if (!op.collective() && has_integer_values(tensor))
+          notes->inputs.push_back({.tensor = tensor,
+                                   .argument = argument,
+                                   .bad = {},
+                                   .origin = 0,
+                                   .range = in_place(op.name) ? range_text(tensor) : std::string()});
+        return;
+      }
       if (op.collective()) {
         // What arrives is there when the collective is done, which nobody says here.
         if (!taint_of(values) || !bad_values(values).any()) {
@@ -295,6 +318,10 @@ void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor&
                              : fmt::format("argument {}", input.argument);
     described.text =
         fmt::format("{} in {}", shape_text(input.tensor), input.range.empty() ? range_text(input.tensor) : input.range);
+    if (notes.ignored && described.argument == "target" && has_integer_values(input.tensor))
+      described.text += fmt::format(", {} of {} ignored (ignore_index {})",
+                                    input.tensor.detach().eq(*notes.ignored).sum().item<int64_t>(),
+                                    input.tensor.numel(), *notes.ignored);
     described.identity = input.tensor.unsafeGetTensorImpl();
     origin.inputs.push_back(std::move(described));
   }

@@ -39,7 +39,28 @@ BadValues bad_values(const at::Tensor& tensor) {
   return {.nan = mark.nan_count, .inf = mark.inf_count};
 }
 
+bool has_integer_values(const at::Tensor& tensor) {
+  return tensor.defined() && !tensor.is_meta() && !tensor.is_quantized() && tensor.layout() == at::kStrided &&
+         tensor.has_storage() && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+}
+
+namespace {
+
+/// Whole numbers as they are: an index or a class is looked up by them.
+std::string integer_range_text(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.detach().cpu().to(at::kLong).reshape({-1});
+  if (values.numel() == 0) return "[]";
+  const auto [least, greatest] = values.aminmax();
+  const auto first = least.item<int64_t>(), last = greatest.item<int64_t>();
+  if (tensor.scalar_type() == at::kBool)
+    return fmt::format("{} of {} true", values.sum().item<int64_t>(), values.numel());
+  return fmt::format("[{}, {}]", first, last);
+}
+
+}  // namespace
+
 std::string range_text(const at::Tensor& tensor) {
+  if (has_integer_values(tensor)) return integer_range_text(tensor);
   const at::Tensor values = as_doubles(tensor);
   if (!values.defined() || values.numel() == 0) return "[]";
   double least = std::numeric_limits<double>::infinity(), greatest = -least;

@@ -7,6 +7,57 @@
 #include "shell/suggest.h"
 
 namespace lockstep::shell {
+namespace {
+
+bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+/// Behind the brackets that a lambda begins with, as `word` has it so far; npos where it begins with none. A set of ranks, `[0, 2-4]`,
+/// names nothing.
+size_t behind_captures(std::string_view word) {
+  if (!word.starts_with('[')) return std::string_view::npos;
+  int depth = 0;
+  for (size_t i = 0; i < word.size(); ++i) {
+    if (word[i] == '[') ++depth;
+    if (word[i] == ']' && --depth == 0) {
+      const bool captures = i == 1 || word[1] == '&' || word[1] == '=' || word[1] == '*' ||
+                            (is_name(word[1]) && !std::isdigit(static_cast<unsigned char>(word[1])));
+      return captures ? i + 1 : std::string_view::npos;
+    }
+  }
+  return std::string_view::npos;
+}
+
+/// Whether `word` is a lambda whose body is still to come, and `rest` goes on with it: `[&](bool sync) mutable -> int {…}`.
+bool goes_on_with_lambda(std::string_view word, std::string_view rest) {
+  const size_t behind = behind_captures(word);
+  if (behind == std::string_view::npos || word.find('{', behind) != std::string_view::npos) return false;
+  if (word.find("->", behind) != std::string_view::npos) return rest.find('{') != std::string_view::npos;
+  for (const std::string_view next : {"(", "{", "<", "->"})
+    if (rest.starts_with(next)) return true;
+  for (const std::string_view next : {"mutable", "noexcept", "constexpr", "consteval", "static", "requires"})
+    if (rest.starts_with(next) && (rest.size() == next.size() || !is_name(rest[next.size()]))) return true;
+  return false;
+}
+
+/// Of template arguments that begin at `text[at]`, a `<`: behind their `>`, where a call, a brace or a scope follows. npos for what may
+/// be a comparison.
+size_t behind_template_arguments(std::string_view text, size_t at) {
+  if (at == 0 || !(is_name(text[at - 1]) || text[at - 1] == ']')) return std::string_view::npos;
+  int depth = 0;
+  for (size_t i = at; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '<') ++depth;
+    if (c == '>' && --depth == 0) {
+      const std::string_view rest = text.substr(i + 1);
+      const bool used = rest.starts_with("(") || rest.starts_with("{") || rest.starts_with("::");
+      return used ? i + 1 : std::string_view::npos;
+    }
+    if (!is_name(c) && std::string_view("<>:,*& .").find(c) == std::string_view::npos) break;
+  }
+  return std::string_view::npos;
+}
+
+}  // namespace
 
 std::vector<std::string> split_arguments(std::string_view text) {
   std::vector<std::string> words;
@@ -24,12 +75,24 @@ std::vector<std::string> split_arguments(std::string_view text) {
       continue;
     }
     if ((c == ' ' || c == '\t' || c == '\n' || c == '\r') && closing.empty()) {
+      const size_t next = text.find_first_not_of(" \t\n\r", i);
+      if (in_word && next != std::string_view::npos && goes_on_with_lambda(word, text.substr(next))) {
+        word += text.substr(i, next - i);
+        i = next - 1;
+        continue;
+      }
       if (in_word) words.push_back(std::move(word));
       word.clear();
       in_word = false;
       continue;
     }
     in_word = true;
+    if (const size_t end = c == '<' ? behind_template_arguments(text, i) : std::string_view::npos;
+        end != std::string_view::npos) {
+      word += text.substr(i, end - i);
+      i = end - 1;
+      continue;
+    }
     word += c;
     if (c == '"' ||
         (c == '\'' && (word.size() == 1 || !std::isalnum(static_cast<unsigned char>(word[word.size() - 2])))))

@@ -1,4 +1,5 @@
-// The words behind a magic's name: cut at blanks outside (), [], {} and quotes, and options taken out of them.
+// The words behind a magic's name: cut at blanks outside (), [], {}, quotes, template arguments that are used, and between a lambda's
+// brackets and its body; and options taken out of them.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -20,6 +20,35 @@ TEST(MagicArguments, WordsAreCutOutsideBracketsAndQuotes) {
   EXPECT_THAT(split_arguments("don't stop"), ElementsAre("don't", "stop"));
 }
 
+TEST(MagicArguments, ALambdaIsOneWord) {
+  const auto first = [](const std::string& word) {
+    EXPECT_THAT(split_arguments(word + " net optimizer"), ElementsAre(word, "net", "optimizer"));
+    EXPECT_THAT(split_arguments(word), ElementsAre(word));
+    EXPECT_THAT(split_arguments("net " + word), ElementsAre("net", word));
+  };
+  first("[&](bool s) { step(s); }");
+  first("[&] { step(true); }");
+  first("[=, &net] (bool s) mutable noexcept { step(s); }");
+  first("[] () -> std::vector<int> { return {1}; }");
+  first("[&]<typename T>(T s) { step(s); }");
+  first("[this, x = y[0]](int) {}");
+  first("[&](bool s) {step(s);}");
+  first("[] { return indices; }()");
+  EXPECT_THAT(split_arguments("[&](bool s) {a b} [&] {c}"), ElementsAre("[&](bool s) {a b}", "[&] {c}"));
+  // Sets of ranks, and elements, are none.
+  EXPECT_THAT(split_arguments("[0, 2-4] {x}"), ElementsAre("[0, 2-4]", "{x}"));
+  EXPECT_THAT(split_arguments("nets[i] {x}"), ElementsAre("nets[i]", "{x}"));
+  EXPECT_THAT(split_arguments("[&] net"), ElementsAre("[&]", "net"));
+}
+
+TEST(MagicArguments, TemplateArgumentsAreNotCut) {
+  EXPECT_THAT(split_arguments("make<int, 2>(a) net"), ElementsAre("make<int, 2>(a)", "net"));
+  EXPECT_THAT(split_arguments("std::array<std::pair<int, long>, 2>{x} net"),
+              ElementsAre("std::array<std::pair<int, long>, 2>{x}", "net"));
+  EXPECT_THAT(split_arguments("Table<int, 2>::rows net"), ElementsAre("Table<int, 2>::rows", "net"));
+  EXPECT_THAT(split_arguments("a<b c>d"), ElementsAre("a<b", "c>d"));
+}
+
 TEST(MagicArguments, WhatIsNotClosedIsNamed) {
   EXPECT_THAT([] { split_arguments("f(a"); }, ThrowsMessage<UsageError>(HasSubstr("')' is missing")));
   EXPECT_THAT([] { split_arguments("\"a"); }, ThrowsMessage<UsageError>(HasSubstr("not closed")));
