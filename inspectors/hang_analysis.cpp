@@ -130,6 +130,10 @@ ProvenHang gone_hang(const HangPicture& picture, const Meeting& meeting, const s
                   [&](int number) { return picture.rank(number)->place == RankPicture::Place::dead; }))
     finding.verdict = "dead";
   finding.message = waits_in(meeting) + ", and " + lost_words(picture, meeting) + consequences;
+  // Of a rank that came to the end all the same: since then its calls need not be those that the others make.
+  for (const int number : meeting.lost)
+    if (const RankPicture& peer = *picture.rank(number); peer.place == RankPicture::Place::left && peer.how == "ok")
+      finding.message += caught_words(peer, meeting.wait->call);
   if (const RankPicture* rank = outsider(picture, meeting.wait->call)) {
     const LoggedGroup* group = group_of(*meeting.first, meeting.wait->call.group);
     finding.kind = "outside_group";

@@ -22,6 +22,13 @@ struct RankWait {
   bool broken = false;
 };
 
+/// An exception that a rank's own code threw in the cell, and that did not end it: somebody caught it.
+struct CaughtThrow {
+  std::string type;  // "std::runtime_error"
+  std::string where;  // "cell 7, line 4"
+  int64_t time_ns = 0;  // CLOCK_MONOTONIC
+};
+
 struct RankPicture {
   enum class Place {
     in_cell,
@@ -45,6 +52,7 @@ struct RankPicture {
   std::vector<dist::LoggedGroup> groups;
   std::vector<dist::CollectiveRecord> recent;  // oldest first
   std::string last_where;  // line of the newest record
+  std::vector<CaughtThrow> caught;  // oldest first; of many the newest
 
   bool gone() const { return place != Place::in_cell; }
 };

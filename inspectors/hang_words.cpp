@@ -66,6 +66,28 @@ std::string left_words(const RankPicture& rank) {
   return text;
 }
 
+std::string caught_words(const RankPicture& rank, const dist::CollectiveRecord& call) {
+  if (rank.caught.empty()) return {};
+  const CaughtThrow& first = rank.caught.front();
+  const dist::CollectiveRecord* before = nullptr;
+  int64_t last = 0;
+  for (const dist::CollectiveRecord& each : rank.recent) {
+    if (each.group != call.group || each.point_to_point) continue;
+    last = std::max(last, each.seq);
+    if (each.entered_ns <= first.time_ns && (!before || each.seq > before->seq)) before = &each;
+  }
+  std::string text = fmt::format("; rank {} threw {}{}{}", rank.rank, first.type, in_brackets(first.where),
+                                 before ? fmt::format(" behind {} #{}", before->op, before->seq) : std::string());
+  if (rank.caught.size() > 1) text += fmt::format(", and {} more,", rank.caught.size() - 1);
+  text += " and caught it";
+  const int64_t next = before ? before->seq + 1 : 1;
+  if (last < next) return text + ": it has made no call since";
+  const std::string calls = last == next ? fmt::format("its call since, #{}, has", next)
+                                         : fmt::format("its calls since, #{} to #{}, have", next, last);
+  return text + fmt::format(": if it left out a call then, {} met {} of other steps on the others", calls,
+                            last == next ? "one" : "those");
+}
+
 std::string line_of(const RankPicture& rank, const dist::CollectiveRecord& record) {
   for (const RankWait& wait : rank.waits)
     if (wait.call.group == record.group && wait.call.seq == record.seq) return wait.where;

@@ -49,7 +49,12 @@ std::vector<inspect::StackFrame> frames_of(const nlohmann::json& answer) {
   return frames;
 }
 
-void take_answer(RankPicture& rank, const nlohmann::json& answer) {
+void take_answer(RankPicture& rank, int64_t cell, const nlohmann::json& answer) {
+  for (const auto& each : answer.value("throws", nlohmann::json::array()))
+    if (each.value("cell", int64_t{0}) == cell)
+      rank.caught.push_back({.type = each.value("type", ""),
+                             .where = each.value("where", ""),
+                             .time_ns = each.value("time_ns", int64_t{0})});
   for (inspect::RankWait& wait : rank.waits)
     if (const auto waits = answer.find("waits"); waits != answer.end() && wait.where.empty())
       wait.where = waits->value(std::to_string(wait.call.entry), "");
@@ -340,7 +345,8 @@ HangPicture HangReporter::picture(const CellRun* run, const std::map<int, nlohma
       rank.where = error->second.where;
     }
     inspect::read_log(rank, log_path(number), recent);
-    if (const auto answer = answers.find(number); answer != answers.end()) take_answer(rank, answer->second);
+    if (const auto answer = answers.find(number); answer != answers.end())
+      take_answer(rank, picture.cell, answer->second);
     if (const auto line = lines_of_dead.find(number); line != lines_of_dead.end() && rank.gone())
       rank.last_where = line->second;
     if (rank.recent.empty() || rank.recent.back().cell != picture.cell) rank.last_where.clear();

@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "dist/session_group.h"
 #include "worker/cell_objects.h"
 #include "worker/rank_state.h"
+#include "worker/throw_trace.h"
 
 namespace lockstep::worker {
 namespace {
@@ -119,6 +121,25 @@ bool run_thread_held() {
   return name_end != std::string::npos && line.compare(name_end + 2, 1, "R") != 0;
 }
 
+/// Of the cell that runs, or ran last. The lines of a throw stay what they are, and are asked for again and again.
+static nlohmann::json throws_reply(Symbols& symbols) {
+  static thread_local std::map<int64_t, std::string> places;
+  constexpr size_t kKnown = 256;
+  if (places.size() > kKnown) places.clear();
+  nlohmann::json list = nlohmann::json::array();
+  for (const PastThrow& each : past_throws(rank_state().cell.load())) {
+    const auto [place, fresh] = places.emplace(each.time_ns, std::string());
+    if (fresh) {
+      const auto frames = symbols.resolve(each.stack);
+      if (const Frame* frame = innermost_cell_frame(frames)) place->second = where(frame->cell, frame->line);
+    }
+    // Thrown by no code of the user's, and caught there, too.
+    if (!place->second.empty())
+      list.push_back({{"cell", each.cell}, {"type", each.type}, {"where", place->second}, {"time_ns", each.time_ns}});
+  }
+  return list;
+}
+
 nlohmann::json hang_reply(const nlohmann::json& arguments, bool held, Symbols& symbols) {
   const auto& state = rank_state();
   nlohmann::json waits = nlohmann::json::object(), sites = nlohmann::json::array();
@@ -137,6 +158,7 @@ nlohmann::json hang_reply(const nlohmann::json& arguments, bool held, Symbols& s
           {"held", held},
           {"asleep", state.asleep.load()},
           {"waits", std::move(waits)},
+          {"throws", throws_reply(symbols)},
           {"last", last},
           {"sites", std::move(sites)}};
 }

@@ -12,6 +12,7 @@
 #include "worker/cell_objects.h"
 #include "worker/demangle.h"
 #include "worker/line_table.h"
+#include "worker/plain_types.h"
 
 namespace lockstep::worker {
 namespace {
@@ -102,7 +103,7 @@ const Frame* innermost_cell_frame(const std::vector<Frame>& frames) {
 
 /// As people wrote it; empty where the C++ library does not know how to say it (templates with constraints).
 static std::string name_of(const std::string& symbol) {
-  std::string name = shortened(demangle(symbol.c_str()));
+  std::string name = shortened(plain_types(demangle(symbol.c_str())));
   return name.starts_with("_Z") ? std::string() : name;
 }
 

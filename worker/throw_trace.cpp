@@ -2,18 +2,26 @@
 
 #include <cxxabi.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
 #include <stdexcept>
 #include <typeinfo>
 
+#include "worker/demangle.h"
+#include "worker/rank_state.h"
+
 namespace lockstep::worker {
 namespace {
 
 struct Thrown {
   std::atomic<const void*> object{nullptr};
+  const std::type_info* type = nullptr;
+  int64_t cell = 0;  // 0: not thrown by the run thread
+  int64_t time_ns = 0;
   Stack stack;
 };
 
@@ -22,9 +30,12 @@ std::array<Thrown, kRemembered> g_thrown;
 std::atomic<size_t> g_next{0};
 thread_local Thrown t_rethrown;
 
-void remember(Thrown& slot, const void* object) {
+void remember(Thrown& slot, const void* object, const std::type_info* type) {
   slot.object.store(nullptr, std::memory_order_release);
   capture_stack(slot.stack, 2);
+  slot.type = type;
+  slot.cell = ::gettid() == ::getpid() ? rank_state().cell.load() : 0;
+  slot.time_ns = RankState::now_ns();
   slot.object.store(object, std::memory_order_release);
 }
 
@@ -56,8 +67,24 @@ bool rethrown_at(const std::exception_ptr& exception, Stack& stack) {
   return true;
 }
 
-void remember_throw(const void* object) { remember(g_thrown[g_next.fetch_add(1) % kRemembered], object); }
-void remember_rethrow(const void* object) { remember(t_rethrown, object); }
+void remember_throw(const void* object, const std::type_info* type) {
+  remember(g_thrown[g_next.fetch_add(1) % kRemembered], object, type);
+}
+void remember_rethrow(const void* object) { remember(t_rethrown, object, nullptr); }
+
+std::vector<PastThrow> past_throws(int64_t cell) {
+  std::vector<PastThrow> result;
+  for (const Thrown& slot : g_thrown) {
+    const void* object = slot.object.load(std::memory_order_acquire);
+    if (!object || slot.cell != cell || cell == 0 || !slot.type) continue;
+    PastThrow copy{.cell = slot.cell, .time_ns = slot.time_ns, .type = demangle(*slot.type), .stack = slot.stack};
+    // Another throw may have taken the place meanwhile.
+    if (slot.object.load(std::memory_order_acquire) == object && slot.time_ns == copy.time_ns)
+      result.push_back(std::move(copy));
+  }
+  std::ranges::sort(result, {}, &PastThrow::time_ns);
+  return result;
+}
 
 }  // namespace lockstep::worker
 
@@ -86,7 +113,7 @@ extern "C" {
 
 __attribute__((noreturn)) void __cxa_throw(void* object, std::type_info* type, void (*destroy)(void*)) {
   static auto* const real = next<Throw>("__cxa_throw");
-  lockstep::worker::remember_throw(object);
+  lockstep::worker::remember_throw(object, type);
   real(object, type, destroy);
   __builtin_unreachable();
 }

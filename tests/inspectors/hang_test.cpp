@@ -114,6 +114,29 @@ TEST(Hang, ARankThatFinishedIsWaitedForInVain) {
             "being broadcast #1 (cell 7, line 2)");
 }
 
+TEST(Hang, AnExceptionThatWasCaughtIsSaidWithTheHangThatFollows) {
+  MadeUp ranks(2);
+  for (int step = 0; step < 5; ++step) ranks.done(0, "all_reduce");
+  for (int step = 0; step < 2; ++step) ranks.done(1, "all_reduce");
+  const int64_t thrown = ranks.at(1).recent.back().entered_ns + 1;
+  for (int step = 0; step < 3; ++step) {
+    ranks.done(1, "all_reduce");
+    ranks.at(1).recent.back().entered_ns = thrown + 1 + step;
+  }
+  ranks.enters(0, "all_reduce");
+  ranks.at(1).caught.push_back({.type = "std::runtime_error", .where = "cell 7, line 2", .time_ns = thrown});
+  ranks.finishes(1);
+  const Finding finding = only(ranks);
+  EXPECT_EQ(finding.kind, "finished");
+  EXPECT_THAT(
+      finding.message,
+      HasSubstr("; rank 1 threw std::runtime_error (cell 7, line 2) behind all_reduce #2 and caught it: if it left "
+                "out a call then, its calls since, #3 to #5, have met those of other steps on the others"));
+  // Whoever threw and did not catch it is told of as ever.
+  ranks.at(1).how = "error";
+  EXPECT_THAT(only(ranks).message, Not(HasSubstr("caught")));
+}
+
 TEST(Hang, ARankThatThrewIsTheCause) {
   MadeUp ranks(2);
   ranks.enters(0, "barrier");
