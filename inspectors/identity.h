@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "inspectors/cell_code.h"
+
 namespace lockstep::inspect {
 
 using Texts = std::map<std::string, std::string>;
@@ -25,6 +27,7 @@ struct RankIdentity {
   Texts environment;  // variables that change what a rank computes or how it connects
   Texts versions;  // "LibTorch": "2.11.0", "libgomp.so.1": build id, ...
   Texts code;  // "program", "liblockstep", "cell 3": build id or hash
+  std::map<std::string, CellCode> cells;  // of those cells whose code is not the same everywhere: by name, as in `code`
   Texts settings;  // "deterministic algorithms": "on"
 };
 

@@ -50,8 +50,67 @@ class Disagreements {
     for (const auto& [text, ranks] : camps)
       if (2 * ranks.size() > all_.size()) reference = ranks;
     const RankSet faulty = reference.empty() ? all_ : all_ - reference;
-    parties_[{severity, kind, faulty}].push_back(name + ": " + describe(camps));
+    parties_[{severity, kind, faulty}].push_back({name, name + ": " + describe(camps)});
     references_[faulty] = reference;
+  }
+
+  /// `effect` follows from a variable of the environment that the same ranks do not agree on: it is said there.
+  void explain(const std::string& effect, const std::vector<std::string>& variables) {
+    for (auto& [party, lines] : parties_) {
+      const auto line = std::ranges::find(lines, effect, &Line::name);
+      if (line == lines.end()) continue;
+      Line* cause = nullptr;
+      for (auto& [other, others] : parties_)
+        if (std::get<1>(other) == "environment" && std::get<2>(other) == std::get<2>(party))
+          for (Line& each : others)
+            if (!cause && std::ranges::find(variables, each.name) != variables.end()) cause = &each;
+      if (!cause) continue;
+      cause->text += "; because of that " + line->text;
+      lines.erase(line);
+      return;
+    }
+  }
+
+  /// Whether that cell has been named as the one in which a rank has a function of its own.
+  bool has_told_of(const std::string& cell) const { return told_cells_.contains(cell); }
+  /// What the code of a cell is made of, where ranks have different ones; false where that is not known.
+  bool compare_cell(const std::string& cell) {
+    const auto code = [&](const RankIdentity& each) {
+      const auto found = each.cells.find(cell);
+      return found == each.cells.end() ? CellCode() : found->second;
+    };
+    std::map<std::string, std::set<std::string>> sizes, marks;
+    std::set<std::string> used;
+    for (const RankIdentity& each : identities_) {
+      for (const auto& [name, from] : code(each).uses) used.insert(name);
+      for (const auto& [name, mark] : code(each).functions) {
+        sizes[name].insert(mark.substr(0, mark.find(' ')));
+        marks[name].insert(mark);
+      }
+    }
+    bool told = false;
+    for (const std::string& name : used) {
+      const auto from = [&](const RankIdentity& each) { return value_of(code(each).uses, name); };
+      std::set<std::string> cells;
+      for (const RankIdentity& each : identities_)
+        if (!value_of(each.code, cell).empty()) cells.insert(from(each));
+      if (cells.size() < 2) continue;
+      compare(Severity::fault, "code", fmt::format("{} as {} calls it", name, cell), from);
+      told_cells_.insert(cells.begin(), cells.end());
+      told = true;
+    }
+    if (told) return true;
+    // A function that has grown moves those behind it, whose calls then differ, too.
+    for (const auto& values : {sizes, marks}) {
+      std::vector<std::string> names;
+      for (const auto& [name, all] : values)
+        if (all.size() > 1) names.push_back(name);
+      if (names.empty()) continue;
+      compare(Severity::fault, "code", fmt::format("{} ({})", cell, fmt::join(names, ", ")),
+              [&](const RankIdentity& each) { return value_of(each.code, cell); });
+      return true;
+    }
+    return false;
   }
 
   void compare(Severity severity, const char* kind, Texts RankIdentity::* texts) {
@@ -73,6 +132,7 @@ class Disagreements {
 
   void take(std::vector<Finding>& findings) const {
     for (const auto& [party, lines] : parties_) {
+      if (lines.empty()) continue;
       const auto& [severity, kind, faulty] = party;
       Finding found{.severity = severity, .inspector = "ranks", .verdict = "mismatch", .ranks = faulty};
       found.kind = kind;
@@ -81,15 +141,22 @@ class Disagreements {
                                   ? faulty.words() + " disagree"
                                   : fmt::format("{} differ{} from {}", faulty.words(), faulty.size() == 1 ? "s" : "",
                                                 found.reference_ranks.words());
-      found.message = fmt::format("{} in {}", who, fmt::join(lines, "; "));
+      std::vector<std::string> texts;
+      for (const Line& line : lines) texts.push_back(line.text);
+      found.message = fmt::format("{} in {}", who, fmt::join(texts, "; "));
       findings.push_back(std::move(found));
     }
   }
 
  private:
+  struct Line {
+    std::string name, text;
+  };
+
   const std::vector<RankIdentity>& identities_;
   RankSet all_;
-  std::map<std::tuple<Severity, std::string, RankSet>, std::vector<std::string>> parties_;
+  std::set<std::string> told_cells_;
+  std::map<std::tuple<Severity, std::string, RankSet>, std::vector<Line>> parties_;
   std::map<RankSet, RankSet> references_;
 };
 
@@ -185,14 +252,22 @@ std::vector<Finding> compare_identities(const std::vector<RankIdentity>& identit
     all.compare(weight_of_variable(name) == Weight::kFault ? Severity::fault : Severity::note, "environment", name,
                 [&](const RankIdentity& each) { return Disagreements::value_of(each.environment, name); });
   all.compare(Severity::fault, "version", &RankIdentity::versions);
+  std::vector<std::string> alike_where_there;
   for (const std::string& name : all.names(&RankIdentity::code)) {
-    // A cell that only some ranks have run is how %%rank is meant; the same cell with other code is not.
-    const auto value = [&](const RankIdentity& each) { return Disagreements::value_of(each.code, name); };
     std::set<std::string> codes;
     for (const RankIdentity& each : identities)
-      if (const std::string code = value(each); !code.empty()) codes.insert(code);
-    all.compare(codes.size() > 1 ? Severity::fault : Severity::note, "code", name, value);
+      if (const std::string code = Disagreements::value_of(each.code, name); !code.empty()) codes.insert(code);
+    const auto value = [&](const RankIdentity& each) { return Disagreements::value_of(each.code, name); };
+    if (codes.size() < 2)
+      alike_where_there.push_back(name);
+    else if (!all.compare_cell(name))
+      all.compare(Severity::fault, "code", name, value);
   }
+  // A cell that only some ranks have run is how %%rank is meant.
+  for (const std::string& name : alike_where_there)
+    if (!all.has_told_of(name))
+      all.compare(Severity::note, "code", name,
+                  [&](const RankIdentity& each) { return Disagreements::value_of(each.code, name); });
   all.compare(Severity::fault, "setting", &RankIdentity::settings);
   all.compare(Severity::note, "setting", "threads of an operator",
               [](const RankIdentity& each) { return std::to_string(each.threads); });
@@ -201,11 +276,38 @@ std::vector<Finding> compare_identities(const std::vector<RankIdentity>& identit
       std::all_of(identities.begin(), identities.end(), [](const RankIdentity& each) { return each.device == "cpu"; });
   all.compare(on_cpu ? Severity::fault : Severity::note, "setting", "instruction set of LibTorch's kernels",
               [](const RankIdentity& each) { return each.cpu; });
+  all.explain("world size", {"WORLD_SIZE", "LOCKSTEP_WORLD_SIZE"});
+  all.explain("backend", {"LOCKSTEP_BACKEND"});
+  all.explain("threads of an operator", {"OMP_NUM_THREADS", "MKL_NUM_THREADS"});
+  all.explain("instruction set of LibTorch's kernels", {"ATEN_CPU_CAPABILITY"});
   all.take(findings);
   return findings;
 }
 
 namespace {
+
+/// The cells whose code ranks have in more than one form.
+std::vector<std::string> cells_that_differ(const std::vector<RankIdentity>& identities) {
+  std::map<std::string, std::set<std::string>> codes;
+  for (const RankIdentity& each : identities)
+    for (const auto& [name, code] : each.code)
+      if (name.starts_with("cell ")) codes[name].insert(code);
+  std::vector<std::string> result;
+  for (const auto& [name, all] : codes)
+    if (all.size() > 1) result.push_back(name);
+  return result;
+}
+
+/// What these cells consist of, on every rank. Collective.
+void look_into_cells(RanksReport& report, Round& round) {
+  const std::vector<std::string> cells = cells_that_differ(report.identities);
+  if (cells.empty()) return;
+  json mine = json::object();
+  for (const std::string& cell : cells) mine[cell] = code_of_cell(std::stoll(cell.substr(5)));
+  const std::vector<std::string> all = round.gather_text(mine.dump(-1, ' ', false, json::error_handler_t::replace));
+  for (size_t i = 0; i < all.size(); ++i)
+    report.identities[i].cells = json::parse(all[i]).get<std::map<std::string, CellCode>>();
+}
 
 void judge(const RanksReport& report, Round& round) {
   for (Finding& each : compare_identities(report.identities, round.ranks())) round.add(std::move(each));
@@ -233,6 +335,7 @@ RanksReport ranks(const RanksOptions& options) {
   if (!round.takes_part()) return report;
   if (const auto all = round.open(own_identity())) {
     for (const json& each : *all) report.identities.push_back(each.get<RankIdentity>());
+    look_into_cells(report, round);
     judge(report, round);
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -75,6 +75,56 @@ TEST(Ranks, OneThatIsDoubledLeavesAnotherMissing) {
   EXPECT_EQ(findings[1].ranks, RankSet{2});
 }
 
+TEST(Ranks, WhatFollowsFromAVariableIsSaidWithIt) {
+  const Finding set = only(compare([](auto& all) {
+                             for (auto& each : all) each.device = "cpu", each.device_id = "";
+                             all[2].environment["ATEN_CPU_CAPABILITY"] = "avx2";
+                             all[2].cpu = "AVX2";
+                           }),
+                           Severity::fault);
+  EXPECT_EQ(set.kind, "environment");
+  EXPECT_EQ(set.ranks, RankSet{2});
+  EXPECT_THAT(set.message,
+              HasSubstr("ATEN_CPU_CAPABILITY: not set on ranks 0-1,3, avx2 on rank 2; because of that instruction "
+                        "set of LibTorch's kernels: AVX2 on rank 2, AVX512 on ranks 0-1,3"));
+  const Finding threads = only(compare([](auto& all) {
+                                 all[1].environment["OMP_NUM_THREADS"] = "2";
+                                 all[1].threads = 2;
+                               }),
+                               Severity::note);
+  EXPECT_THAT(threads.message, HasSubstr("because of that threads of an operator: 2 on rank 1"));
+  // Of another rank: no consequence.
+  EXPECT_EQ(compare([](auto& all) {
+              all[1].environment["OMP_NUM_THREADS"] = "2";
+              all[3].threads = 2;
+            }).size(),
+            2U);
+}
+
+TEST(Ranks, TheFunctionWhoseCodeDiffersIsNamed) {
+  const Finding used = only(compare([](auto& all) {
+                              for (auto& each : all)
+                                each.cells["cell 1"] = {.uses = {{"scale(double)", "cell 0"}, {"x", "cell 0"}},
+                                                        .functions = {{"train()", "16 aa"}}};
+                              all[3].code["cell 1"] = "cc";
+                              all[3].cells["cell 1"].uses["scale(double)"] = "cell 7";
+                              all[3].cells["cell 1"].functions["train()"] = "16 bb";
+                            }),
+                            Severity::fault);
+  EXPECT_EQ(used.ranks, RankSet{3});
+  EXPECT_THAT(used.message, HasSubstr("scale(double) as cell 1 calls it: cell 0 on ranks 0-2, cell 7 on rank 3"));
+  const Finding own = only(
+      compare([](auto& all) {
+        for (auto& each : all)
+          each.cells["cell 1"] = {.uses = {}, .functions = {{"train()", "16 aa"}, {"test()", "16 aa"}, {"f()", "4 a"}}};
+        all[3].code["cell 1"] = "cc";
+        all[3].cells["cell 1"].functions["train()"] = "24 bb";
+        all[3].cells["cell 1"].functions["test()"] = "16 bb";  // a call in it has moved
+      }),
+      Severity::fault);
+  EXPECT_THAT(own.message, HasSubstr("cell 1 (train()): bb on ranks 0-2, cc on rank 3"));
+}
+
 TEST(Ranks, ADeviceThatTwoRanksUseIsAFaultForNcclAndANoteForGloo) {
   const auto same = [](auto& all) { all[1].device_id = all[0].device_id; };
   const Finding found = only(compare(same), Severity::fault);

@@ -1,0 +1,19 @@
+// One rank has another definition of a function, which a cell of all ranks calls.
+// symptom: replicas part, or losses differ, in code that is the same to the eye
+// ask: `%ranks`
+// cause: a function that was defined again on some ranks only
+// mend: define it again on all ranks
+// ranks: 3
+// expect: ranks:mismatch kind=code ranks=1 reference=0,2
+// severity: fault
+
+// %% a function
+double scale(double x) { return x * 2; }
+double other(double x) { return x + 1; }
+// %% another on one rank, and what that one calls
+%%rank [1]
+double scale(double x) { return x * 3; }
+// %% a cell of all
+double scaled = scale(1) + other(1);
+// %% who are the ranks?
+%ranks
