@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "dist/rank_context.h"
@@ -72,16 +73,23 @@ std::string name_of(const char* symbol) {
   return name;
 }
 
-/// The cell that a symbol's mark names.
+/// The cell that a symbol's mark names: "_Z3netB8__cell_3" is of cell 3. The functions that run a cell have a mark of another form.
 std::optional<int64_t> cell_of(std::string_view symbol) {
   constexpr std::string_view kMark = "__cell_";
   const size_t at = symbol.find(kMark);
-  if (at == std::string_view::npos) return std::nullopt;
+  if (!symbol.starts_with("_Z") || at == std::string_view::npos) return std::nullopt;
+  // Its length stands before it, behind a B.
+  size_t length_begin = at;
+  while (length_begin > 0 && std::isdigit(static_cast<unsigned char>(symbol[length_begin - 1]))) --length_begin;
+  size_t length = 0;
+  for (size_t i = length_begin; i < at; ++i) length = length * 10 + static_cast<size_t>(symbol[i] - '0');
+  if (length_begin == at || length_begin == 0 || symbol[length_begin - 1] != 'B' || length <= kMark.size())
+    return std::nullopt;
   int64_t cell = 0;
-  size_t digits = at + kMark.size();
-  if (digits >= symbol.size() || !std::isdigit(static_cast<unsigned char>(symbol[digits]))) return std::nullopt;
-  for (; digits < symbol.size() && std::isdigit(static_cast<unsigned char>(symbol[digits])); ++digits)
-    cell = cell * 10 + (symbol[digits] - '0');
+  for (const char digit : symbol.substr(at, length).substr(kMark.size())) {
+    if (!std::isdigit(static_cast<unsigned char>(digit))) return std::nullopt;
+    cell = cell * 10 + (digit - '0');
+  }
   return cell;
 }
 
@@ -121,13 +129,91 @@ CellCode code_of_cell(int64_t cell) {
     const char* name = search.found.names + symbol.st_name;
     if (symbol.st_shndx == SHN_UNDEF) {
       if (const auto from = cell_of(name)) code.uses[name_of(name)] = fmt::format("cell {}", *from);
-    } else if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_size > 0 &&
-               std::string_view(name).starts_with("_Z")) {
+      continue;
+    }
+    if (const auto from = cell_of(name)) code.defines[name_of(name)] = fmt::format("cell {}", *from);
+    if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_size > 0 && std::string_view(name).starts_with("_Z")) {
       const std::string bytes(reinterpret_cast<const char*>(search.found.base + symbol.st_value), symbol.st_size);
       code.functions[name_of(name)] = fmt::format("{} {:x}", symbol.st_size, hash_of(bytes)[0]);
     }
   }
   return code;
+}
+
+namespace {
+
+/// What a user calls it: "train(int)" is train, and "step::{lambda()#1}::operator()() const" belongs to step.
+std::string plain_name(const std::string& symbol) {
+  const std::string name = symbol.substr(0, std::min(symbol.find('('), symbol.find("::")));
+  const bool plain = !name.empty() && std::ranges::all_of(name, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+  });
+  return plain ? name : std::string();
+}
+
+std::string listed(const std::set<std::string>& names) {
+  constexpr size_t kMost = 5;
+  std::string text;
+  size_t count = 0;
+  for (const std::string& each : names) {
+    if (count++ == kMost) return text + ", …";
+    text += (text.empty() ? "" : ", ") + each;
+  }
+  return text;
+}
+
+/// Names → the cells whose they are.
+using NamesOfCell = std::map<std::string, int64_t>;
+
+NamesOfCell plain_names(const std::map<std::string, std::string>& symbols) {
+  NamesOfCell names;
+  for (const auto& [symbol, cell] : symbols)
+    if (const std::string plain = plain_name(symbol); !plain.empty())
+      names[plain] = std::max(names[plain], static_cast<int64_t>(std::stoll(cell.substr(5))));
+  return names;
+}
+
+}  // namespace
+
+std::string older_definitions(const std::string& name, bool itself) {
+  const auto context = dist::current_context();
+  if (!context) return {};
+  const dist::LogMapping& log = context->log()->mapping();
+  std::map<int64_t, std::pair<NamesOfCell, NamesOfCell>> cells;  // what each uses, and what it has
+  NamesOfCell newest;
+  for (uint32_t i = 0; i < log.header().code_range_count.load(std::memory_order_acquire); ++i) {
+    const int64_t number = log.code_range(i).cell;
+    if (cells.contains(number)) continue;
+    const CellCode code = code_of_cell(number);
+    const auto& [uses, defines] = cells[number] = {plain_names(code.uses), plain_names(code.defines)};
+    for (const auto& [each, cell] : defines) newest[each] = std::max(newest[each], cell);
+  }
+  if (!newest.contains(name)) return {};
+  std::set<std::string> renewed, holders;
+  int64_t old = 0, again = 0;
+  for (const auto& [number, names] : cells) {
+    const auto& [uses, defines] = names;
+    NamesOfCell held = defines;
+    for (const auto& [each, cell] : uses)
+      held[each] = cell;  // an older one that is used beside a new one of the cell's own
+    for (const auto& [what, cell] : held) {
+      if (!newest.contains(what) || newest.at(what) == cell || (!itself && what != name)) continue;
+      for (const auto& [holder, of] : defines) {
+        // What came with, or after, the new one has that.
+        if (newest.at(holder) != of || of >= newest.at(what) || holder == what || (itself && holder != name)) continue;
+        holders.insert(holder);
+        renewed.insert(what);
+        old = cell;
+        again = newest.at(what);
+      }
+    }
+  }
+  if (holders.empty()) return {};
+  const bool one = holders.size() == 1;
+  return fmt::format(
+      "{} {} defined again in cell {}; {} {} older, and {} that of cell {} wherever {}: define {} again, too",
+      listed(renewed), renewed.size() == 1 ? "was" : "were", again, listed(holders), one ? "is" : "are",
+      one ? "holds" : "hold", old, one ? "it uses it" : "they use it", one ? "it" : "those");
 }
 
 }  // namespace lockstep::inspect

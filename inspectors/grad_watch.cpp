@@ -60,6 +60,7 @@ class GradObserver : public std::enable_shared_from_this<GradObserver> {
   int64_t step_ = 0;
   bool in_pass_ = false;
   bool sync_wanted_ = true;
+  int64_t passes_ = 0;  // in this step
   GradWatch::Cost cost_;
 };
 
@@ -179,7 +180,8 @@ void GradObserver::pass_begins() {
   const bool changed = std::any_of(parameters_.begin(), parameters_.end(), [&](const Observed& each) {
     return each.step == step_ && trace_of(each.tensor) != each.trace;
   });
-  if (step_ == 0 || changed) ++step_;
+  if (step_ == 0 || changed) ++step_, passes_ = 0;
+  ++passes_;
   if (wrapper_) sync_wanted_ = wrapper_->require_backward_grad_sync();
 }
 
@@ -231,6 +233,7 @@ void GradObserver::tell(const GradientSubject& subject, GradientsSeen& seen, std
     known[i] = true;
     seen.steps = step_;
     seen.sync_wanted = sync_wanted_;
+    seen.passes = passes_;
     const Observed& observed = parameters_[found->second];
     if (observed.step != step_ || step_ == 0) continue;
     GradientSeen last = observed.last;

@@ -39,6 +39,7 @@ struct GradientSeen {
 struct GradientsSeen {
   int64_t steps = 0;  // in which there was a backward: what lies between two changes of the parameters
   bool sync_wanted = true;  // of a wrapper: false where the last backward ran within no_sync
+  int64_t passes = 0;  // backward passes of the last step: its micro-batches
   std::vector<std::optional<GradientSeen>>
       gradients;  // by place in the subject; nothing where the last step brought none
 };

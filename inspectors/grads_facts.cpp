@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "inspectors/cell_code.h"
+
 namespace lockstep::inspect {
 
 using nlohmann::json;
@@ -36,6 +38,13 @@ RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& pl
   if (seen) {
     facts.steps = seen->steps;
     facts.sync_wanted = seen->sync_wanted;
+    facts.passes = seen->passes;
+  }
+  for (const size_t place : places) {
+    const at::Tensor& parameter = subject.parameters[place].parameter;
+    if (!parameter.requires_grad() || parameter.grad().defined()) continue;
+    facts.older = older_definitions(subject.name, /*itself=*/subject.type == "optimizer");
+    break;
   }
   std::vector<at::Tensor> gradients;
   for (const size_t place : places)
@@ -70,16 +79,16 @@ void to_json(json& value, const RankFacts& facts) {
   for (const ParameterFacts& each : facts.parameters)
     parameters.push_back(
         {packed(each.now), packed(each.before), each.same_for, each.stepped, each.changed, each.on_used});
-  value = {{"watched", facts.watched},
-           {"steps", facts.steps},
-           {"sync_wanted", facts.sync_wanted},
-           {"parameters", std::move(parameters)}};
+  value = {{"watched", facts.watched}, {"steps", facts.steps}, {"sync_wanted", facts.sync_wanted},
+           {"passes", facts.passes},   {"older", facts.older}, {"parameters", std::move(parameters)}};
 }
 
 void from_json(const json& value, RankFacts& facts) {
   value.at("watched").get_to(facts.watched);
   value.at("steps").get_to(facts.steps);
   value.at("sync_wanted").get_to(facts.sync_wanted);
+  value.at("passes").get_to(facts.passes);
+  value.at("older").get_to(facts.older);
   for (const json& each : value.at("parameters"))
     facts.parameters.push_back({.now = unpacked(each.at(0)),
                                 .before = unpacked(each.at(1)),

@@ -34,6 +34,8 @@ struct RankFacts {
   bool watched = false;
   int64_t steps = 0;  // that the observer saw
   bool sync_wanted = true;
+  int64_t passes = 0;  // backward passes of the last step, where it is watched
+  std::string older;  // older_definitions() of the subject, where it lacks gradients
   std::vector<ParameterFacts> parameters;  // those that ranks have in common
 };
 

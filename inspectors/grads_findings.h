@@ -76,6 +76,9 @@ class GradsFindings {
   RankSet added_to_used();
   /// Parameters whose gradient is exactly zero on every rank; whether all are.
   bool zero_everywhere(bool before);
+  void micro_batches();
+  /// Code that holds another object under the subject's name, as a sentence that ends one; empty where none does.
+  std::string older_objects() const;
   void zeros();
   void outliers();
   /// Most of what makes the gradients of `odd` unlike those of the others at `places`: the parameters, by how much.

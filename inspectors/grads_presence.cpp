@@ -17,6 +17,7 @@ bool GradsFindings::none_at_all(bool before) {
   found.message = parameters_.empty()
                       ? "has no parameter"
                       : fmt::format("no gradient on {}: look between backward and zero_grad", ranks_.words());
+  if (const std::string older = older_objects(); !older.empty()) found.message += "; " + older;
   findings_.push_back(std::move(found));
   return true;
 }
@@ -62,8 +63,10 @@ void GradsFindings::presence(bool before) {
   }
   Finding found = finding(Severity::note, "unused", "gradient", ranks_);
   for (const size_t p : unused) found.tensors.push_back(tensor(p));
-  found.message = fmt::format("no rank has a gradient for {}. Unused in forward?",
-                              unused.size() == 1 ? found.tensors[0].name : how_many(unused.size(), "parameter"));
+  const std::string older = subject_.type == "optimizer" ? older_objects() : std::string();
+  found.message = fmt::format("no rank has a gradient for {}{}",
+                              unused.size() == 1 ? found.tensors[0].name : how_many(unused.size(), "parameter"),
+                              older.empty() ? ". Unused in forward?" : ": " + older);
   findings_.push_back(std::move(found));
 }
 

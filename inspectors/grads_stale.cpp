@@ -44,6 +44,7 @@ RankSet GradsFindings::added_to_used() {
 
 void GradsFindings::stale() {
   if (!compares_before()) return;
+  micro_batches();
   const auto changes = [&](const ParameterFacts& each) {
     return each.before.present && !each.before.zero() && each.same_for == 0;
   };
