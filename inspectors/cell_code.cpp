@@ -73,24 +73,32 @@ std::string name_of(const char* symbol) {
   return name;
 }
 
-/// The cell that a symbol's mark names: "_Z3netB8__cell_3" is of cell 3. The functions that run a cell have a mark of another form.
+/// The cell that a symbol's mark names: "_Z3netB8__cell_3" is of cell 3. A name has the marks of its types, too, which are older:
+/// "_Z3netB8__cell_1B8__cell_3". The functions that run a cell have a mark of another form.
 std::optional<int64_t> cell_of(std::string_view symbol) {
   constexpr std::string_view kMark = "__cell_";
-  const size_t at = symbol.find(kMark);
-  if (!symbol.starts_with("_Z") || at == std::string_view::npos) return std::nullopt;
-  // Its length stands before it, behind a B.
-  size_t length_begin = at;
-  while (length_begin > 0 && std::isdigit(static_cast<unsigned char>(symbol[length_begin - 1]))) --length_begin;
-  size_t length = 0;
-  for (size_t i = length_begin; i < at; ++i) length = length * 10 + static_cast<size_t>(symbol[i] - '0');
-  if (length_begin == at || length_begin == 0 || symbol[length_begin - 1] != 'B' || length <= kMark.size())
-    return std::nullopt;
-  int64_t cell = 0;
-  for (const char digit : symbol.substr(at, length).substr(kMark.size())) {
-    if (!std::isdigit(static_cast<unsigned char>(digit))) return std::nullopt;
-    cell = cell * 10 + (digit - '0');
+  const size_t first = symbol.find(kMark);
+  if (!symbol.starts_with("_Z") || first == std::string_view::npos) return std::nullopt;
+  // The length of a mark stands before it, behind a B.
+  size_t at = first;
+  while (at > 0 && std::isdigit(static_cast<unsigned char>(symbol[at - 1]))) --at;
+  if (at == first || at == 0) return std::nullopt;
+  std::optional<int64_t> newest;
+  for (--at; at < symbol.size() && symbol[at] == 'B';) {
+    size_t length = 0;
+    for (++at; at < symbol.size() && std::isdigit(static_cast<unsigned char>(symbol[at])); ++at)
+      length = length * 10 + static_cast<size_t>(symbol[at] - '0');
+    const std::string_view mark = symbol.substr(at, length);
+    if (mark.size() <= kMark.size() || !mark.starts_with(kMark)) break;
+    int64_t cell = 0;
+    for (const char digit : mark.substr(kMark.size())) {
+      if (!std::isdigit(static_cast<unsigned char>(digit))) return std::nullopt;
+      cell = cell * 10 + (digit - '0');
+    }
+    newest = std::max(newest.value_or(0), cell);
+    at += length;
   }
-  return cell;
+  return newest;
 }
 
 }  // namespace
@@ -144,7 +152,10 @@ namespace {
 
 /// What a user calls it: "train(int)" is train, and "step::{lambda()#1}::operator()() const" belongs to step.
 std::string plain_name(const std::string& symbol) {
-  const std::string name = symbol.substr(0, std::min(symbol.find('('), symbol.find("::")));
+  const size_t scope = symbol.find("::");
+  const std::string name = symbol.substr(0, std::min(symbol.find('('), scope));
+  // Members of classes and namespaces are what those are.
+  if (name.size() == scope && symbol.find("lambda", scope) != scope + 3) return {};
   const bool plain = !name.empty() && std::ranges::all_of(name, [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
   });
