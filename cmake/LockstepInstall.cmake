@@ -15,7 +15,8 @@ install(EXPORT LockstepTargets NAMESPACE Lockstep:: DESTINATION ${LOCKSTEP_PACKA
 foreach(room protocol dist ddp inspectors)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${room} DESTINATION ${LOCKSTEP_HEADER_DIR} FILES_MATCHING PATTERN "*.h")
 endforeach()
-foreach(header worker/cell.h worker/openmp/omp.h worker/show.h compiler/warm_prelude.h)
+foreach(header worker/cell.h worker/kept_values.h worker/openmp/omp.h worker/show.h worker/show_fields.h worker/show_kinds.h
+        compiler/warm_prelude.h)
   get_filename_component(room ${header} DIRECTORY)
   install(FILES ${CMAKE_SOURCE_DIR}/${header} DESTINATION ${LOCKSTEP_HEADER_DIR}/${room})
 endforeach()

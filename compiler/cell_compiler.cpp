@@ -6,6 +6,7 @@
 #include "compiler/declarations.h"
 #include "compiler/file_pragmas.h"
 #include "compiler/front_end.h"
+#include "compiler/kept_values.h"
 #include "compiler/link.h"
 #include "compiler/poll_insertion.h"
 #include "compiler/questions.h"
@@ -19,6 +20,15 @@ using namespace clang;
 namespace {
 
 int64_t number_of(const protocol::Compile& request) { return request.number != 0 ? request.number : request.cell; }
+
+/// Is it what KeptValues::declarations() has declared?
+bool is_kept_value(const NamedDecl* decl) {
+  const auto* variable = llvm::dyn_cast<VarDecl>(decl);
+  const auto* value = variable ? variable->getInit() : nullptr;
+  const auto* call = value ? llvm::dyn_cast<CallExpr>(value->IgnoreImplicit()) : nullptr;
+  const auto* function = call ? call->getDirectCallee() : nullptr;
+  return function && function->getName() == "__lockstep_kept_value";
+}
 
 }  // namespace
 
@@ -35,6 +45,7 @@ struct CellCompiler::Impl {
     instance->createSema(TU_Incremental, nullptr);
     auto& sema = instance->getSema();
     names = std::make_unique<NameTable>(sema);
+    kept = std::make_unique<KeptValues>(sema);
     headers = UserHeaders::watch(*instance, versions, options.include_dirs);
     own = find_own_names(instance->getASTContext());
     parser = std::make_unique<CellParser>(*instance, *consumer, *names, diagnostics, own);
@@ -78,9 +89,17 @@ struct CellCompiler::Impl {
     return found;
   }
 
+  std::string file_of(const protocol::Compile& request) const {
+    return options.cells_dir() + "/cell_" + std::to_string(number_of(request)) + ".cpp";
+  }
+
   /// A name that clang does not find may be one that other ranks have: says which, and since which cell.
   void explain_missing_names() {
     for (const auto& name : diagnostics.names_in_errors()) {
+      if (const auto number = kept_number(name); number && names->find(name).empty())
+        diagnostics.add("note", *number == 0 ? "'_' is the value that was shown last: no cell has shown one yet"
+                                             : "'" + name + "' is the value that cell " + std::to_string(*number) +
+                                                   " has shown: there is none");
       const auto definitions = names->find(name);
       for (auto it = definitions.rbegin(); it != definitions.rend(); ++it) {
         const Definition& definition = **it;
@@ -91,6 +110,19 @@ struct CellCompiler::Impl {
         break;
       }
     }
+  }
+
+  /// The cell with declarations of the kept values that it mentions in front.
+  Tokens with_kept_values(Tokens tokens, const std::string& file) {
+    const auto referred = referred_names(tokens, instance->getPreprocessor());
+    const std::string text = kept->declarations(referred, tokens, *names, view_rank);
+    if (text.empty()) return tokens;
+    const SourceLocation first_place = diagnostics.first_place();
+    Tokens declared = parser->lex(text, file);
+    diagnostics.set_first_place(first_place);
+    declared.pop_back();
+    declared.insert(declared.end(), tokens.begin(), tokens.end());
+    return declared;
   }
 
   protocol::CompiledObject compile_for(const protocol::Compile& request, const Attempt& attempt, const RankSet& ranks,
@@ -104,6 +136,8 @@ struct CellCompiler::Impl {
   OwnNames own;
   UserHeaders* headers = nullptr;  // owned by the preprocessor
   std::unique_ptr<NameTable> names;
+  std::unique_ptr<KeptValues> kept;
+  std::map<int64_t, int64_t> numbers;  // id of a cell → its number for people
   std::unique_ptr<CellParser> parser;
   ResidentSymbols* resident = nullptr;
   std::unique_ptr<CodeGeneration> code;
@@ -133,7 +167,9 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
   names->show_view(view_rank);
   resident->start_cell(ranks, request.optimize > 0);
   ReadPlan plan{ranks, attempt.predict, attempt.capture_defaults, {}, attempt.captures};
+  plan.showing = attempt.showing;
   for (const auto& [item, place] : attempt.clashes) plan.clashes.push_back({item, place});
+  tokens = with_kept_values(std::move(tokens), file_of(request));
   ReadCell read = parser->read(std::move(tokens), request.cell, number_of(request), tag, plan);
   if (diagnostics.failed()) {
     hid_something |= !read.hidden.empty();
@@ -174,7 +210,7 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
   for (const auto& name : declared.names) {
     Definition definition;
     definition.name = name.name;
-    definition.kind = name.kind;
+    definition.kind = kept_number(name.name) && is_kept_value(name.decl) ? kKeptValue : name.kind;
     definition.decl = name.decl;
     definition.cell = request.cell;
     definition.number = number_of(request);
@@ -182,6 +218,8 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
     definition.ranks = ranks;
     names->define(std::move(definition));
   }
+  if (!read.shown.isNull())
+    kept->remember(number_of(request), ranks, read.shown, tag, static_cast<int64_t>(made.steps.size()));
   pending_symbols.emplace_back(ranks, std::move(made.symbols));
   return object;
 }
@@ -193,7 +231,9 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
   result.compiled.cell = request.cell;
   impl.diagnostics.start_cell();
   impl.instance->getDiagnostics().Reset(/*soft=*/true);
-  const std::string file = impl.options.cells_dir() + "/cell_" + std::to_string(number_of(request)) + ".cpp";
+  const std::string file = impl.file_of(request);
+  impl.numbers[request.cell] = number_of(request);
+  for (const auto& [number, of] : request.repeats) impl.kept->repeat(number, of);
   try {
     refuse_directives_of_files(request.text, impl.instance->getLangOpts());
     impl.headers->start_cell(request.directory);
@@ -203,6 +243,11 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
     for (size_t i = 0; i < groups.size() && !impl.diagnostics.failed(); ++i)
       result.compiled.objects.push_back(impl.compile_for(request, attempt, groups[i], i, tokens, result.frames));
     if (!impl.diagnostics.failed()) result.compiled.status = "ok";
+    if (!impl.diagnostics.failed() && attempt.showing != ReadPlan::whole_value)
+      impl.diagnostics.add("note",
+                           std::string("the value is ") +
+                               (attempt.showing == ReadPlan::type_alone ? "shown by its type alone" : "not shown") +
+                               ": what shows it does not compile (" + attempt.show_problem + ")");
     // A directive, or a macro of the preprocessor's own (__COUNTER__), may make something else of it the next time.
     const bool same_again = request.text.find('#') == std::string::npos && request.text.find("__") == std::string::npos;
     result.compiled.repeatable = groups.size() == 1 && same_again && impl.only_statements && !keeps_state(tokens);
@@ -232,9 +277,15 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
     const bool new_capture = next.captures.size() > attempt.captures.size();
     const bool predicted_wrong = !new_clash && !new_capture && attempt.predict && impl.hid_something;
     const bool lambda = impl.diagnostics.capture_default_trouble() && attempt.capture_defaults;
+    const bool less_shown = impl.diagnostics.show_trouble() && attempt.showing != ReadPlan::nothing;
+    if (less_shown) {  // it may be all that is wrong
+      ++next.showing;
+      if (next.show_problem.empty()) next.show_problem = impl.diagnostics.first_error();
+      if (next.number < 6) result.again = next;
+    }
     if (predicted_wrong) next.predict = false;
     if (lambda) next.capture_defaults = false;
-    if ((new_clash || new_capture || predicted_wrong || lambda) && next.number < 6) result.again = next;
+    if (!less_shown && (new_clash || new_capture || predicted_wrong || lambda) && next.number < 6) result.again = next;
   }
   result.compiled.diagnostics = impl.diagnostics.diagnostics();
   DiagnosticText text = impl.diagnostics.rendered();
@@ -248,9 +299,16 @@ void CellCompiler::settle(const protocol::Settle& request) {
   for (auto& [ranks, symbols] : impl_->pending_symbols) impl_->resident->add(symbols, ranks);
   impl_->pending_symbols.clear();
   impl_->names->settle(request.cell, request.steps_done);
+  impl_->kept->settle(request.steps_done);
 }
 
-void CellCompiler::forget(const protocol::Forget& request) { impl_->names->forget(request.names); }
+void CellCompiler::forget(const protocol::Forget& request) {
+  if (request.undo == 0) return impl_->names->forget(request.names);
+  std::set<int64_t> parts;  // of the cell
+  for (const auto& [id, number] : impl_->numbers)
+    if (number == request.undo) parts.insert(id);
+  impl_->names->undo(parts);
+}
 
 protocol::Names CellCompiler::list_names() {
   PrintingPolicy policy(impl_->instance->getLangOpts());

@@ -19,8 +19,10 @@ struct Attempt {
   std::vector<std::pair<unsigned, unsigned>> clashes;  // item, raw place of the earlier definition
   std::vector<unsigned> captures;  // that can't be, at these places of the text
   int number = 0;
+  int showing = 0;  // of the last value: as a ReadPlan has it
+  std::string show_problem;  // why it is less than all
 };
-LOCKSTEP_JSON(Attempt, predict, capture_defaults, clashes, captures, number)
+LOCKSTEP_JSON(Attempt, predict, capture_defaults, clashes, captures, number, showing, show_problem)
 
 struct CellResult {
   protocol::Compiled compiled;

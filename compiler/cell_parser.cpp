@@ -13,6 +13,9 @@ template struct StatementAccess<&clang::Parser::ParseStatementOrDeclaration>;
 
 using namespace clang;
 
+/// As lockstep::kTypeAlone in worker/show.h.
+static constexpr int64_t kTypeAlone = -1;
+
 bool EventConsumer::HandleTopLevelDecl(DeclGroupRef group) {
   for (Decl* decl : group) put(Event::top_level, decl);
   return true;
@@ -131,12 +134,24 @@ void CellParser::take_using_directives(const Item& item, int64_t cell, const Ran
   }
 }
 
-/// Numbers and tensors: no later cell can have them shown in another way. What shows them is compiled once for all cells.
+/// Numbers, tensors, and what the standard library makes of them: no later cell can have them shown in another way. What
+/// shows them is compiled once for all cells.
 static bool is_shown_alike(QualType type) {
   const QualType plain = type.getNonReferenceType().getCanonicalType().getUnqualifiedType();
   if (plain->isBuiltinType()) return plain->isArithmeticType();
   const CXXRecordDecl* record = plain->getAsCXXRecordDecl();
-  return record && record->getName() == "Tensor" && record->getQualifiedNameAsString() == "at::Tensor";
+  if (!record || record->isLambda()) return false;
+  if (record->getName() == "Tensor" && record->getQualifiedNameAsString() == "at::Tensor") return true;
+  const auto* instance = llvm::dyn_cast<ClassTemplateSpecializationDecl>(record);
+  if (!instance || !record->isInStdNamespace()) return false;
+  const auto is_alike = [](const TemplateArgument& argument, const auto& again) -> bool {
+    if (argument.getKind() == TemplateArgument::Pack)
+      return llvm::all_of(argument.pack_elements(), [&](const auto& one) { return again(one, again); });
+    return argument.getKind() == TemplateArgument::Integral ||
+           (argument.getKind() == TemplateArgument::Type && is_shown_alike(argument.getAsType()));
+  };
+  return llvm::all_of(instance->getTemplateArgs().asArray(),
+                      [&](const auto& argument) { return is_alike(argument, is_alike); });
 }
 
 /// Something that no reference can be bound to, though its value can be had: a bit-field, and a class's `static const int n = 3;`
@@ -217,7 +232,10 @@ FunctionDecl* CellParser::read_statement(int64_t cell, int64_t number, const std
     StmtResult result;
     if (show) {
       ExprResult expression = sema_.CorrectDelayedTyposInExpr(parser_->ParseExpression());
-      if (expression.isUsable()) expression = with_show(expression, cell);
+      if (expression.isUsable() && showing_ != ReadPlan::nothing) {
+        shown_ = expression.get()->getType();
+        expression = with_show(expression, showing_ == ReadPlan::type_alone ? kTypeAlone : cell);
+      }
       result = expression.isUsable() ? sema_.ActOnExprStmt(expression) : StmtError();
       if (parser_->getCurToken().is(tok::semi)) {
         parser_->ConsumeToken();
@@ -323,6 +341,8 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
   auto& sources = instance_.getSourceManager();
   ReadCell read;
   tokens_ = std::move(tokens);
+  showing_ = plan.showing;
+  shown_ = QualType();
   for (const Token& token : tokens_)
     if (token.is(tok::identifier)) read.mentioned.insert(token.getIdentifierInfo()->getName().str());
   read.functions = defined_functions(tokens_, preprocessor_);
@@ -409,6 +429,8 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
   global.perform();
   local.perform();
   consumer_.target = nullptr;
+  if (!shown_.isNull() && !shown_->isVoidType() && !shown_->isPlaceholderType())
+    read.shown = shown_.getNonReferenceType();
   return read;
 }
 

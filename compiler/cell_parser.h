@@ -74,6 +74,8 @@ struct ReadPlan {
   bool capture_defaults = true;  // take them out of lambdas at namespace scope
   std::vector<Clash> clashes;  // hide these, because clang said so
   std::vector<unsigned> captures;  // places in the text of captures that clang did not take
+  enum Showing { whole_value, type_alone, nothing };
+  int showing = whole_value;  // what of the last expression's value; less where the code that shows it does not compile
 };
 
 struct ReadCell {
@@ -82,6 +84,7 @@ struct ReadCell {
   std::set<std::string> mentioned;  // identifiers
   std::set<std::string> functions;  // that its tokens define
   std::vector<clang::NamedDecl*> hidden;  // earlier definitions that stepped back
+  clang::QualType shown;  // type of the last expression, if it has a value that is shown
 };
 
 class CellParser {
@@ -121,6 +124,8 @@ class CellParser {
   OwnNames own_;
   std::unique_ptr<clang::Parser> parser_;
   Tokens tokens_;  // the parser reads from here
+  int showing_ = ReadPlan::whole_value;
+  clang::QualType shown_;
 };
 
 }  // namespace lockstep::compiler

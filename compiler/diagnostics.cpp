@@ -58,6 +58,11 @@ std::string without_the_function(std::string message) {
   return message.replace(begin, end + 1 - begin, "of this cell");
 }
 
+bool shows_values(llvm::StringRef file) {
+  return file.ends_with("worker/show.h") || file.ends_with("worker/show_kinds.h") ||
+         file.ends_with("worker/show_fields.h") || file.ends_with("worker/kept_values.h");
+}
+
 /// Tells by way of which headers a place was reached, as Clang does, where a cell included them: how the precompiled header came
 /// by its own is of no use to anybody.
 class CellText : public TextDiagnostic {
@@ -86,6 +91,7 @@ void CellDiagnostics::start_cell() {
   capture_default_trouble_ = false;
   refused_captures_.clear();
   specialization_again_ = false;
+  show_trouble_ = false;
   repeated_ = false;
   said_.clear();
 }
@@ -97,6 +103,12 @@ DiagnosticText CellDiagnostics::rendered() const {
     for (auto& note : group.notes) note.text = name_cells(std::move(note.text), cells_dir_);
   }
   return compose(groups);
+}
+
+std::string CellDiagnostics::first_error() const {
+  for (const auto& diagnostic : diagnostics_)
+    if (diagnostic.severity == "error") return diagnostic.message;
+  return "";
 }
 
 void CellDiagnostics::replace(const std::vector<std::pair<std::string, std::string>>& paths) {
@@ -174,6 +186,7 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
       if (is_of_this_cell(info.getLocation(), sources) && diagnostic.file.starts_with(cells_dir_))
         diagnostic.file.clear();
     }
+    if (place.isValid() && errors_ > 0) show_trouble_ |= shows_values(place.getFilename());
     // An error in this cell whose note points at something earlier: an earlier definition is in the way.
     here = is_of_this_cell(info.getLocation(), sources);
     if (level == DiagnosticsEngine::Note && last_was_error_here_ && !here) {

@@ -46,6 +46,11 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   const std::vector<unsigned>& refused_captures() const { return refused_captures_; }
   /// A lambda lacks the capture default that it needs.
   bool capture_default_trouble() const { return capture_default_trouble_; }
+  /// What does not compile is the code that shows a value: an error is in Lockstep's headers for that, or came about from there.
+  bool show_trouble() const { return show_trouble_; }
+  /// The first error, without its place.
+  std::string first_error() const;
+  clang::SourceLocation first_place() const { return first_place_; }
   /// A specialisation was defined that is defined already.
   bool specialization_again() const { return specialization_again_; }
   /// Shows paths as people know them: (from, to), in all that was said so far.
@@ -78,6 +83,7 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   bool capture_default_trouble_ = false;
   std::vector<unsigned> refused_captures_;
   bool specialization_again_ = false;
+  bool show_trouble_ = false;
   bool repeated_ = false;  // the last one had been said before; so have its notes
   std::set<std::pair<unsigned, std::string>> said_;
   clang::SourceLocation first_place_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compiler/kept_values.h"
+
 namespace lockstep::compiler {
 
 using namespace clang;
@@ -195,6 +197,12 @@ void NameTable::forget(const std::vector<std::string>& names) {
   if (names.empty()) used_.clear();
 }
 
+void NameTable::undo(const std::set<int64_t>& cells) {
+  for (auto& definition : definitions_)
+    if (cells.contains(definition.cell)) definition.forgotten = true;
+  std::erase_if(used_, [&](const UsedNamespace& used) { return cells.contains(used.cell); });
+}
+
 std::vector<const Definition*> NameTable::find(const std::string& name) const {
   std::vector<const Definition*> found;
   const auto indices = by_name_.find(name);
@@ -215,7 +223,7 @@ std::vector<protocol::Name> NameTable::list(const PrintingPolicy& policy) const 
     RankSet ranks;
     for (int rank : definition.ranks)
       if (sees(definition, rank)) ranks.insert(rank);
-    if (ranks.empty() || definition.everywhere) continue;
+    if (ranks.empty() || definition.everywhere || definition.kind == kKeptValue) continue;
     protocol::Name name{definition.name, definition.kind, "", definition.number, ranks};
     if (const auto* value = llvm::dyn_cast_or_null<ValueDecl>(definition.decl))
       name.type = value->getType().getAsString(policy);

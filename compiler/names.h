@@ -60,6 +60,9 @@ class NameTable {
   /// Later cells don't see these names; with none, no name at all.
   void forget(const std::vector<std::string>& names);
 
+  /// What these cells have defined steps back, and what it had replaced is seen again.
+  void undo(const std::set<int64_t>& cells);
+
   bool sees(const Definition& definition, int rank) const;
   const std::vector<Definition>& all() const { return definitions_; }
   std::vector<const Definition*> find(const std::string& name) const;

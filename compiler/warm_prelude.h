@@ -238,6 +238,10 @@ inline void values() {
   show_both(f);
   show_both(b);
   show_both(t);
+  show_both(s);
+  show_both(v);
+  show_both(vd);
+  show_both(vt);
 }
 
 }  // namespace lockstep::warm

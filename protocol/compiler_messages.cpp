@@ -14,10 +14,10 @@ namespace lockstep::protocol {
   static void to_json(nlohmann::json& json, const STRUCT&) { json = nlohmann::json::object(); } \
   static void from_json(const nlohmann::json&, STRUCT&) {}
 
-LOCKSTEP_JSON(Compile, cell, text, ranks, optimize, debug, time_limit_s, directory, number)
+LOCKSTEP_JSON(Compile, cell, text, ranks, optimize, debug, time_limit_s, directory, number, repeats)
 LOCKSTEP_JSON(Cancel, cell)
 LOCKSTEP_JSON(Settle, cell, loaded, steps_done)
-LOCKSTEP_JSON(Forget, names)
+LOCKSTEP_JSON(Forget, names, undo)
 LOCKSTEP_EMPTY_JSON(ListNames)
 LOCKSTEP_JSON(Complete, text, offset, ranks)
 LOCKSTEP_JSON(Inspect, expression, ranks)

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -31,6 +32,8 @@ struct Compile {
   std::string directory;  // for #include "..." : what %cd says
   int64_t number = 0;  // what people call the cell: in messages, file names and line tables. The parts of a cell that
       // a line magic splits are compiled one by one and share a number. 0: the same as `cell`
+  std::vector<std::pair<int64_t, int64_t>>
+      repeats;  // numbers of cells that have run the code of an earlier one: (7, 5)
 };
 
 /// Sent while a Compile is under way: give it up. The Compile is answered by Compiled with status "cancelled"; Cancel
@@ -46,9 +49,11 @@ struct Settle {
   std::map<int, int64_t> steps_done;  // rank → how many of the cell's steps were completed
 };
 
-/// Names that later cells shall not see any more (%reset NAME...); empty: all names of all cells.
+/// Names that later cells shall not see any more (%reset NAME...); empty: all names of all cells. With `undo`, the number of a
+/// cell: what it defined steps back, and what it had replaced is seen again (%undo).
 struct Forget {
   std::vector<std::string> names;
+  int64_t undo = 0;
 };
 
 /// The names that cells have defined: for %who and messages.

@@ -103,6 +103,7 @@ bool CellRunner::compile(const CellRequest& request, int64_t id, CodeResult& res
   compile.time_limit_s = options_.compile_timeout_s;
   compile.directory = request.directory;
   compile.number = request.number;
+  compile.repeats = repeats_;
   compiling_ = true;
   answer = compiler_.ask(compile);
   compiling_ = false;

@@ -11,6 +11,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr size_t kMostRepeats = 1000;
+
 }  // namespace
 
 CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& workers, SessionDirectory& directory,
@@ -95,6 +97,8 @@ std::optional<CellRunner::OpenCell> CellRunner::open_again(const CellRequest& re
   const auto known = repeatable_.find(request, compiler_.definitions());
   if (!known) return std::nullopt;
   object = *known;
+  repeats_.emplace_back(request.number, object.number);
+  if (repeats_.size() > kMostRepeats) repeats_.erase(repeats_.begin());
   directory_.write_cell(request.number, !request.whole_text.empty() ? request.whole_text : request.text);
   const OpenCell cell = open(request, false);
   current_ = cell;
@@ -151,6 +155,7 @@ void CellRunner::serve_cell(OpenCell cell) {
 
 void CellRunner::settle(Open& cell, bool loaded) {
   if (!std::exchange(cell.settles, false)) return;
+  if (loaded) repeats_.clear();
   compiler_.settle({.cell = cell.run.id(),
                     .loaded = loaded,
                     .steps_done = loaded ? cell.run.steps_done() : std::map<int, int64_t>{}});

@@ -148,6 +148,8 @@ class CellRunner {
   int64_t last_id_ = 0;
   std::map<int64_t, int64_t> numbers_;  // id → number, where they differ
   RepeatableObjects repeatable_;
+  std::vector<std::pair<int64_t, int64_t>>
+      repeats_;  // cells that ran the code of an earlier one, of which the compiler has not heard
 
   RankSet new_deaths_;  // since advise_after_deaths()
   bool needs_regroup_ = false;

@@ -136,8 +136,21 @@ class ScriptCheck {
       MagicArguments arguments(magic.arguments, "%reset");
       const bool all = arguments.take_flag("-a", "--all") || arguments.take_flag("-f", "");
       const std::vector<std::string> names = arguments.rest();
-      if (all || !names.empty()) compiler_.ask(protocol::Forget{names});
+      if (all || !names.empty()) compiler_.ask(protocol::Forget{.names = names, .undo = 0});
+    } else if (magic.name == "undo") {
+      const std::optional<std::string> cell = MagicArguments(magic.arguments, "%undo [CELL]").rest_word();
+      if (const int64_t undone = cell ? parse_count(*cell, "a cell") : last_definition())
+        compiler_.ask(protocol::Forget{.names = {}, .undo = undone});
     }
+  }
+
+  /// The newest cell that has defined a name; 0: none has.
+  int64_t last_definition() {
+    const FromCompiler answer = compiler_.ask(protocol::ListNames{});
+    int64_t newest = 0;
+    if (const auto* list = std::get_if<protocol::Names>(&answer.response))
+      for (const protocol::Name& name : list->names) newest = std::max(newest, name.cell);
+    return newest;
   }
 
   static size_t end_of_spec(const std::string& text) {

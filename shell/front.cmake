@@ -35,6 +35,8 @@ set(LOCKSTEP_SHELL_FRONT
   magics/quiet.cpp
   magics/reset.cpp
   magics/save.cpp
-  magics/who.cpp)
+  magics/undo.cpp
+  magics/who.cpp
+  magics/writefile.cpp)
 pkg_check_modules(LibEdit REQUIRED IMPORTED_TARGET libedit)
 set(LOCKSTEP_SHELL_FRONT_LIBRARIES PkgConfig::LibEdit)

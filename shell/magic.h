@@ -48,6 +48,7 @@ struct Magic {
   std::function<CellOutcome(MagicCall&)> line;  // empty: it is a cell magic only
   std::function<void(MagicCall&, CellSettings&)> cell;  // empty: it is a line magic only
   bool at_any_time = false;  // typed while a cell runs, it is done at once
+  bool takes_text = false;  // a cell magic: what follows is text of any kind, without magics in it
 };
 
 /// The table of all magics. Names that are unknown throw UsageError with the nearest name.

@@ -79,6 +79,31 @@ std::optional<Found> find_magic(std::string_view raw, int line, const MagicRegis
   return found;
 }
 
+bool has_word(std::string_view text, std::string_view word) {
+  for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if ((at == 0 || !is_name(text[at - 1])) && (end == text.size() || !is_name(text[end]))) return true;
+  }
+  return false;
+}
+
+/// `!ls -l`, for the shell. C++ negates names and brackets: a name that a cell has defined, or the text in front (`before`).
+std::optional<MagicUse> find_command(std::string_view raw, int line, std::string_view before,
+                                     const std::function<bool(const std::string&)>& is_name_of_cell) {
+  std::string_view text = trim(raw);
+  if (!text.starts_with('!')) return std::nullopt;
+  text = trim(text.substr(1));
+  if (text.empty() || !(is_name(text.front()) || std::string_view("./~$").find(text.front()) != std::string_view::npos))
+    return std::nullopt;
+  if (text.ends_with("&&") || text.ends_with("||") || text.ends_with(',')) return std::nullopt;
+  const std::string word(text.begin(), std::find_if_not(text.begin(), text.end(), is_name));
+  for (const char* known : {"rank", "world_size", "local_rank", "node_rank", "gpu_id", "device", "get", "arg", "std",
+                            "torch", "at", "c10", "dist", "ddp", "inspect", "true", "false", "this", "sizeof"})
+    if (word == known) return std::nullopt;
+  if (!word.empty() && (has_word(before, word) || (is_name_of_cell && is_name_of_cell(word)))) return std::nullopt;
+  return MagicUse{"!", std::string(text), line};
+}
+
 /// `expression?`: a name, with members, scopes, calls and subscripts, and nothing else on the line.
 std::optional<MagicUse> find_question(std::string_view raw, int line) {
   std::string_view text = trim(raw);
@@ -135,9 +160,10 @@ size_t take_cell_magics(const std::vector<std::string_view>& lines, const MagicR
     if (scanner.at_statement())
       if (const auto found = find_magic(lines[k], static_cast<int>(k) + 1, registry)) {
         if (!found->cell_magic) break;
-        (void)registry.find(found->use.name, true);
+        const Magic& magic = registry.find(found->use.name, true);
         cell.cell_magics.push_back(found->use);
         body = k + 1;
+        if (magic.takes_text) break;
         continue;
       }
     if (has_tokens(lines, k, k + 1, /*open_is_code=*/false) && scanner.at_statement()) break;
@@ -152,7 +178,8 @@ bool ParsedCell::has_code() const {
   return std::any_of(parts.begin(), parts.end(), [](const CellPart& part) { return part.is_code; });
 }
 
-ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry) {
+ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry,
+                      const std::function<bool(const std::string&)>& is_name) {
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
     throw UsageError(
         at_line(static_cast<int>(std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(zero), '\n')) + 1,
@@ -161,6 +188,10 @@ ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry) {
   const auto lines = split_lines(text);
   const size_t body = take_cell_magics(lines, registry, cell);
   cell.body = on_its_lines(lines, body, lines.size());
+  if (!cell.cell_magics.empty() && registry.find(cell.cell_magics.back().name, true).takes_text) {
+    cell.body.erase(0, body);  // of text every line counts
+    return cell;
+  }
 
   CodeScanner scanner;
   size_t code_begin = body;
@@ -179,8 +210,11 @@ ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry) {
               line, "%%" + found->use.name + " is for the whole cell: it has to come before anything else in it"));
         }
         use = found->use;
-      } else if (registry.knows("?")) {
-        use = find_question(lines[k], line);
+      } else if (const auto question = find_question(lines[k], line); question && registry.knows("?")) {
+        use = question;
+      } else if (registry.knows("!")) {
+        const auto before = text.substr(0, static_cast<size_t>(lines[k].data() - text.data()));
+        use = find_command(lines[k], line, before, is_name);
       }
       if (use) {
         try {

@@ -1,7 +1,11 @@
 // How a session runs a cell: its magics, its C++, and what is typed meanwhile.
 #include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <utility>
 
 #include "protocol/error.h"
 #include "shell/magic_parser.h"
@@ -81,7 +85,7 @@ CellOutcome Session::Impl::run(const std::string& text, const std::string& title
 
 void Session::Impl::run_parts(RunningCell& cell, CellOutcome& outcome) {
   const auto& registry = MagicRegistry::instance();
-  const ParsedCell parsed = parse_cell(cell.text, registry);
+  const ParsedCell parsed = parse_cell(cell.text, registry, [this](const std::string& name) { return is_name(name); });
   for (const auto& use : parsed.cell_magics) {
     MagicCall call{*this, use.arguments, parsed.body, use.line};
     registry.find(use.name, true).cell(call, cell.settings);
@@ -114,6 +118,66 @@ void Session::Impl::run_parts(RunningCell& cell, CellOutcome& outcome) {
     throw;
   }
   run_behind(cell);
+}
+
+/// Has a cell defined it? A session that has not started has no names.
+bool Session::Impl::is_name(const std::string& name) {
+  if (!started()) return false;
+  const auto response = ask(protocol::ListNames{});
+  const auto* list = std::get_if<protocol::Names>(&response);
+  return list && std::any_of(list->names.begin(), list->names.end(),
+                             [&](const protocol::Name& known) { return known.name == name; });
+}
+
+ProcessEnd Session::Impl::run_command(const std::string& command) {
+  Pipe output = make_pipe();
+  Launch launch;
+  launch.program = "/bin/sh";
+  launch.arguments = {"-c", "cd -- \"$1\" && shift; " + command, "sh", directory};
+  launch.environment = configuration().environment;
+  launch.output = output.write.get();
+  Child child(launch);
+  output.write.reset();
+  std::string text;
+  const auto show = [&](size_t length) {
+    if (length > 0) message(text.substr(0, length));
+    text.erase(0, length);
+  };
+  bool ended = false, interrupted = false;
+  EventLoop& loop = state_->loop;
+  const auto read_output = [&] {
+    char bytes[64 * 1024];
+    const ssize_t n = ::read(output.read.get(), bytes, sizeof bytes);
+    if (n < 0 && errno == EINTR) return true;
+    if (n <= 0) return false;
+    text.append(bytes, static_cast<size_t>(n));
+    const size_t end = text.rfind('\n');
+    if (end != std::string::npos) show(end + 1);
+    return true;
+  };
+  bool open = true;
+  loop.watch(output.read.get(), [&] {
+    if (read_output()) return;
+    open = false;
+    loop.forget(output.read.get());
+  });
+  loop.watch(child.pidfd(), [&] {
+    ended = true;
+    loop.forget(child.pidfd());
+  });
+  state_->interrupt_command = [&] {
+    if (std::exchange(interrupted, true))
+      child.kill();
+    else
+      ::kill(-child.pid(), SIGINT);
+  };
+  // Until the command has ended; what it left in the background may hold the pipe open for ever, and is ended with it.
+  loop.run_until([&] { return ended; });
+  const ProcessEnd end = child.finish();
+  loop.run_until([&] { return !open; });
+  state_->interrupt_command = nullptr;
+  show(text.size());
+  return end;
 }
 
 /// What a cell magic has to do at the end, on the ranks that are still there.

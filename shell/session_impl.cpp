@@ -37,6 +37,7 @@ void Session::Impl::take_asked(Asked what) {
   const State& s = *state_;
   if (s.runner && what == Asked::leave) s.runner->leave();
   if (s.runner && what == Asked::interrupt) s.runner->user_interrupt();
+  if (s.interrupt_command) s.interrupt_command();
   if (s.compiler) s.compiler->cancel();
   if (s.starting && s.workers) s.workers->cancel_start("interrupted");
 }
@@ -162,6 +163,8 @@ RankSet Session::Impl::parse_ranks(std::string_view spec) {
 }
 
 int64_t Session::Impl::next_number() const { return state_->last_number + 1; }
+
+int64_t Session::Impl::current_number() const { return state_->cell ? state_->cell->number : 0; }
 
 // ---- What magics can have done --------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@
 #include "protocol/compiler_messages.h"
 #include "protocol/worker_messages.h"
 #include "shell/event.h"
+#include "shell/launcher.h"
 #include "shell/magic.h"
 #include "shell/session.h"
 
@@ -30,6 +31,7 @@ struct HistoryEntry {
   std::string text;
   RankSet ranks;
   std::string status;
+  bool undone = false;  // %undo
 };
 
 /// How C++ that a magic had run ended: what %time prints. The outcome of the cell around it has it already.
@@ -88,6 +90,7 @@ struct Session::Impl {
   /// Parses a rank set of this session (started if needed). Throws UsageError.
   RankSet parse_ranks(std::string_view spec);
   int64_t next_number() const;
+  int64_t current_number() const;  // of the cell that runs; 0 where no C++ of it has run
 
   // ---- What magics can have done -----------------------------------------------------------------------------------
   /// Emits a MessageEvent under the running cell.
@@ -97,6 +100,9 @@ struct Session::Impl {
   /// `over` is asked after each run of the object, with the time each rank took; true ends. Without it the code runs once.
   CodeResult run_code(std::string_view code, const CellSettings& settings, int line,
                       const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
+  /// Runs a command of the shell's here, once, with the ranks' environment and directory, and shows what it writes. Ctrl-C interrupts
+  /// it. Throws StartError.
+  ProcessEnd run_command(const std::string& command);
   /// Runs a function of the worker's own (barrier) on the run threads of `ranks`.
   CodeResult run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks);
   /// Throws UsageError that says what can be done where one of `ranks` is dead, or none is named.
@@ -135,6 +141,7 @@ struct Session::Impl {
   std::function<void()> input;
 
  private:
+  bool is_name(const std::string& name);
   void run_parts(RunningCell& cell, CellOutcome& outcome);
   void run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome);
   void run_behind(RunningCell& cell);

@@ -1,6 +1,7 @@
 // What a session holds while it is started, and the cell that it is at. For the session's own files only.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -35,6 +36,7 @@ struct Session::Impl::State {
   int64_t last_number = 0;
   RunningCell* cell = nullptr;
   bool starting = false;
+  std::function<void()> interrupt_command;  // while one runs
 
   ~State() {
     runner.reset();

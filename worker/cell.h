@@ -77,13 +77,16 @@ bool boolean_argument(std::string_view name);
 /// all ranks). Throws std::invalid_argument for another name.
 lockstep::Got get(std::string_view name);
 
+/// What %lib calls: loads a shared library, whose symbols later cells see. Throws std::runtime_error with the loader's words.
+extern "C" void __lockstep_load_library(const char* library) __asm__("lockstep_cell_load_library");
+
 /// Seeds LibTorch's generators of every device and std::rand. Local: other ranks keep theirs.
 void set_seed(uint64_t seed);
 
 /// Shows a value where it stands, as the last expression of a cell is shown.
 template <typename T>
 void show(T&& value) {
-  lockstep::show_value(value);
+  lockstep::show_here(value);
 }
 
 /// What `--arg NAME=VALUE` gave. Throws std::out_of_range where it was not given.

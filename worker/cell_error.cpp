@@ -76,6 +76,15 @@ std::vector<Frame> where_thrown(const std::exception_ptr& exception, Symbols& sy
   return innermost_cell_frame(again) ? again : frames;
 }
 
+/// Functions that the compiler of cells has put in: they show the value of a last expression, or find a kept one.
+bool shows_values(const std::string& function) {
+  for (const char* ours :
+       {"lockstep::show_value<", "lockstep::show_here<", "lockstep::detail::write",
+        "lockstep::ValueWriter::", "__lockstep_kept_value<", "lockstep::detail::kept_value("})
+    if (function.find(ours) != std::string::npos) return true;
+  return false;
+}
+
 void set_place(protocol::CellError& error, std::vector<Frame> frames, Symbols& symbols) {
   if (!innermost_cell_frame(frames)) {
     // The stack says nothing of the cell (a library's thread threw, the stack is damaged): the step that runs has to do.
@@ -87,7 +96,8 @@ void set_place(protocol::CellError& error, std::vector<Frame> frames, Symbols& s
       }
     }
   }
-  for (const auto& frame : frames) error.stack.push_back(frame.str());
+  for (const auto& frame : frames)
+    if (!shows_values(frame.function)) error.stack.push_back(frame.str());
   if (const Frame* frame = innermost_cell_frame(frames)) {
     error.where = where(frame->cell, frame->line);
     error.where_cell = frame->cell;

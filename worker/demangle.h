@@ -10,7 +10,8 @@ namespace lockstep::worker {
 
 /// Takes the tags of cells (`[abi:__cell_7]`) out of a demangled name, in place. Returns the new length.
 size_t clean_name(char* name, size_t length);
-/// The same; types without a name, too, lose the number that clang gives them: `{lambda}`, `{unnamed}`.
+/// The same; types without a name, too, lose the number that clang gives them: `{lambda}`, `{unnamed}`. The standard library's
+/// types are named as people write them: `std::string`, `std::vector<int>`, without inline namespaces and default arguments.
 std::string clean_name(std::string name);
 
 /// The clean demangled form; `symbol` itself where it is not mangled.

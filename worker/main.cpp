@@ -24,6 +24,7 @@
 #include "worker/run_queue.h"
 #include "worker/run_thread.h"
 #include "worker/stack.h"
+#include "worker/standard_input.h"
 #include "worker/store.h"
 #include "worker/values.h"
 
@@ -51,6 +52,7 @@ int run_rank() {
   // All of this lives as long as the process: other threads use it to the last moment.
   const int event_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   auto* pipes = new OutputPipes(settings.output ? *settings.output : protocol::make_output_channels());
+  install_standard_input();
   auto* outbox = new Outbox(*pipes, event_fd);
   auto* queue = new RunQueue;
   become_run_thread();

@@ -19,6 +19,7 @@
 #include "worker/interrupt.h"
 #include "worker/libtorch.h"
 #include "worker/rank_state.h"
+#include "worker/standard_input.h"
 
 namespace lockstep::worker {
 namespace {
@@ -187,6 +188,7 @@ void RunThread::begin_cell(int64_t cell, int64_t number) {
   rank_state().step = 0;
   rank_state().enter(Phase::running);
   dist::name_cell(cell, rank_state().number);
+  reset_standard_input();
   outbox_.begin_cell(cell);
 }
 

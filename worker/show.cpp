@@ -5,10 +5,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <sstream>
 
 #include "inspectors/shown.h"
 #include "worker/demangle.h"
+#include "worker/show_text.h"
 #include "worker/values.h"
 
 namespace lockstep {
@@ -18,74 +20,12 @@ using nlohmann::json;
 
 constexpr size_t kLongestText = 1 << 20;  // of one value; the rest is counted
 constexpr int64_t kSmallTensor = 64;      // elements that go into the JSON form
+constexpr size_t kDeepest = 10;           // objects in one another; more is taken for an object that holds itself
 
 json number(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   return value;
-}
-
-std::string hexadecimal(const char* prefix, uintptr_t value) {
-  char digits[32];
-  std::snprintf(digits, sizeof digits, "%s%02zx", prefix, value);
-  return digits;
-}
-
-std::string escaped(std::string_view value, char quote) {
-  std::string text(1, quote);
-  for (const char c : value) {
-    switch (c) {
-      case '\n':
-        text += "\\n";
-        break;
-      case '\t':
-        text += "\\t";
-        break;
-      case '\r':
-        text += "\\r";
-        break;
-      case '\\':
-        text += "\\\\";
-        break;
-      default:
-        if (c == quote)
-          text += {'\\', c};
-        else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-          text += hexadecimal("\\x", static_cast<unsigned char>(c));
-        else
-          text += c;
-    }
-  }
-  return text += quote;
-}
-
-std::string utf8(uint32_t code) {
-  std::string text;
-  const auto byte = [&text](uint32_t value) { text += static_cast<char>(value); };
-  if (code < 0x80) {
-    byte(code);
-  } else if (code < 0x800) {
-    byte(0xc0 | code >> 6);
-    byte(0x80 | (code & 0x3f));
-  } else if (code < 0x10000) {
-    byte(0xe0 | code >> 12);
-    byte(0x80 | (code >> 6 & 0x3f));
-    byte(0x80 | (code & 0x3f));
-  } else {
-    byte(0xf0 | (code >> 18 & 0x07));
-    byte(0x80 | (code >> 12 & 0x3f));
-    byte(0x80 | (code >> 6 & 0x3f));
-    byte(0x80 | (code & 0x3f));
-  }
-  return text;
-}
-
-/// Shortest text that reads back as the same number.
-std::string shortest(double value, int digits = 17) {
-  char text[64];
-  const auto end = digits <= 9 ? std::to_chars(text, text + sizeof text, static_cast<float>(value)).ptr
-                               : std::to_chars(text, text + sizeof text, value).ptr;
-  return {text, end};
 }
 
 json nested(const at::Tensor& flat, at::IntArrayRef shape, int64_t& next) {
@@ -111,12 +51,13 @@ json tensor_data(const at::Tensor& tensor) {
 
 /// A list, map or tuple that is being written.
 struct Open {
-  char kind = 'l';  // l, m, t
+  char kind = 'l';  // l, m, t, f
   size_t items = 0;
   json data;
   bool has_data = true;   // false once a member had no JSON form
   bool key_next = false, value_next = false;
   json key;
+  std::vector<std::string> fields;  // names of the members
 };
 
 }  // namespace
@@ -141,7 +82,9 @@ struct ValueWriter::Impl {
     }
     Open& top = open.back();
     if (!has_form) top.has_data = false;
-    if (top.kind != 'm') {
+    if (!top.fields.empty()) {
+      top.data[top.fields.at(top.items - 1)] = std::move(form);
+    } else if (top.kind != 'm') {
       top.data.push_back(std::move(form));
     } else if (top.key_next) {
       top.key_next = false;
@@ -185,14 +128,22 @@ void ValueWriter::string(std::string_view value) {
 }
 void ValueWriter::null(std::string_view text) { impl_->value(text, nullptr); }
 
+void ValueWriter::long_real(long double value) { impl_->value(shortest(value), number(static_cast<double>(value))); }
+void ValueWriter::big_integer(unsigned __int128 value, bool is_negative) {
+  const std::string text = decimal(value, is_negative);
+  impl_->value(text, text);
+}
+void ValueWriter::wide_string(const void* units, size_t count, size_t bytes_each) {
+  const std::string text = utf8(units, std::min(count, kLongestText), bytes_each);
+  impl_->value(escaped(text, '"'), text);
+}
+
 void ValueWriter::tensor(const at::Tensor& value) {
   inspect::note_shown(value);
   const at::RecordFunctionGuard unseen(false);  // what printing calls is nothing that the cell has called
-  std::ostringstream stream;
-  stream << value;
   auto data = tensor_data(value);
   const bool has_data = !data.is_null();
-  impl_->value(stream.str(), std::move(data), has_data);
+  impl_->value(text_of_tensor(value), std::move(data), has_data);
 }
 
 void ValueWriter::pointer(const void* value, const std::type_info& pointee) {
@@ -200,7 +151,11 @@ void ValueWriter::pointer(const void* value, const std::type_info& pointee) {
                false);
 }
 
-void ValueWriter::enumerator(int64_t value, const std::type_info& type) {
+void ValueWriter::enumerator(int64_t value, const std::type_info& type, const char* names) {
+  const auto arguments = template_arguments(names);
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (detail::enumerator_tried(i) == value && !arguments[i].starts_with('('))
+      return impl_->value(arguments[i], value);
   impl_->value(worker::demangle(type) + "(" + std::to_string(value) + ")", value);
 }
 
@@ -214,6 +169,48 @@ void ValueWriter::duration(double count, int64_t numerator, int64_t denominator)
   impl_->value(text, number(seconds));
 }
 
+void ValueWriter::time(double seconds, bool is_of_day) {
+  if (!is_of_day) return duration(seconds, 1, 1);
+  const auto whole = static_cast<std::time_t>(std::floor(seconds));
+  std::tm parts = {};
+  char text[64];
+  if (!::gmtime_r(&whole, &parts) || std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts) == 0)
+    return duration(seconds, 1, 1);
+  char fraction[16];
+  std::snprintf(fraction, sizeof fraction, ".%03d UTC", static_cast<int>((seconds - std::floor(seconds)) * 1000));
+  impl_->value(std::string(text) + fraction, number(seconds));
+}
+
+void ValueWriter::exception(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);  // which appends a stack to what()
+  const std::string text = of_torch ? of_torch->what_without_backtrace() : error.what();
+  impl_->value("<" + worker::demangle(typeid(error)) + ": " + text + ">", text);
+}
+
+void ValueWriter::exception(const std::exception_ptr& error) {
+  if (!error) return null("nullptr");
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    exception(known);
+  } catch (...) {  // of a type that only the cell knows
+    impl_->value("<" + worker::demangle(*error.__cxa_exception_type()) + ">", nullptr, false);
+  }
+}
+
+void ValueWriter::lambda(const char* text_of_type) {
+  impl_->value("<" + place_of_lambda(text_of_type) + ">", nullptr, false);
+}
+
+void ValueWriter::iterator(const std::type_info& element) {
+  impl_->value("<iterator to " + worker::demangle(element) + ">", nullptr, false);
+}
+
+void ValueWriter::holder(const char* name, const std::type_info& held) {
+  impl_->value("<" + std::string(name) + (held == typeid(void) ? ", empty>" : " of " + worker::demangle(held) + ">"),
+               nullptr, false);
+}
+
 void ValueWriter::streamed(const void* value, void (*print)(std::ostream&, const void*)) {
   std::ostringstream stream;
   print(stream, value);
@@ -225,22 +222,39 @@ void ValueWriter::name_of(const std::type_info& type) {
 }
 
 void ValueWriter::begin_list() {
-  impl_->open.push_back({'l', 0, json::array(), true, false, false, {}});
+  impl_->open.push_back({.kind = 'l', .data = json::array()});
   impl_->text += '{';
 }
 void ValueWriter::begin_map() {
-  impl_->open.push_back({'m', 0, json::object(), true, false, false, {}});
+  impl_->open.push_back({.kind = 'm', .data = json::object()});
   impl_->text += '{';
 }
 void ValueWriter::begin_tuple() {
-  impl_->open.push_back({'t', 0, json::array(), true, false, false, {}});
+  impl_->open.push_back({.kind = 't', .data = json::array()});
   impl_->text += '(';
+}
+
+bool ValueWriter::begin_fields(const std::type_info& type, const char* names) {
+  const std::string name = worker::demangle(type);
+  if (impl_->open.size() >= kDeepest) {
+    impl_->value(name + "{...}", nullptr, false);
+    return false;
+  }
+  Open fields{.kind = 'f', .data = json::array()};
+  for (const auto argument : template_arguments(names))
+    fields.fields.emplace_back(argument.substr(argument.rfind('.') + 1));
+  if (!fields.fields.empty()) fields.data = json::object();
+  impl_->open.push_back(std::move(fields));
+  impl_->text += name + "{";
+  return true;
 }
 
 bool ValueWriter::item() {
   Open& top = impl_->open.back();
-  if (top.items >= kMaxElements || impl_->text.size() > kLongestText) return false;
+  const bool enough = top.items >= kMaxElements || impl_->text.size() > kLongestText;
+  if (enough && top.kind != 'f' && top.kind != 't') return false;
   if (top.items++ > 0) impl_->text += ", ";
+  if (!top.fields.empty()) impl_->text += "." + top.fields.at(top.items - 1) + " = ";
   return true;
 }
 

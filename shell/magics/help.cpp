@@ -13,6 +13,7 @@ const char* const kUsage = "%help [NAME]";
 
 std::string name_of(const Magic& magic) {
   if (magic.name == "?") return "EXPR?";
+  if (magic.name == "!") return "!COMMAND";
   if (!magic.cell) return "%" + magic.name;
   return magic.line ? "%" + magic.name + ", %%" + magic.name : "%%" + magic.name;
 }

@@ -26,7 +26,7 @@ CellOutcome reset(MagicCall& call) {
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw UsageError("no cell has defined '" + name + "'" + did_you_mean(name, known) +
                        "; %who lists the names. Nothing was forgotten");
-  call.session.ask(protocol::Forget{names});
+  call.session.ask(protocol::Forget{.names = names, .undo = 0});
   const size_t count = all ? known.size() : names.size();
   call.session.message("forgot " + std::to_string(count) + (count == 1 ? " name" : " names"));
   return {};

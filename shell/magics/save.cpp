@@ -18,8 +18,8 @@ const char* const kUsage = "%save FILE [FIRST-LAST] [--all] [-f]";
 
 /// Cells that only look, which would say something else when the script runs; and %load, whose cells stand behind it.
 bool is_left_out(const std::string& text) {
-  for (const char* name : {"%save", "%history", "%help", "%who", "%load", "%load_ext", "%dist_status", "%collectives",
-                           "%abort", "%interrupt"}) {
+  for (const char* name : {"%save", "%history", "%help", "%who", "%load", "%load_ext", "%undo", "%dist_status",
+                           "%collectives", "%abort", "%interrupt"}) {
     const size_t length = std::strlen(name);
     if (text.compare(0, length, name) == 0 && text.find('\n') == std::string::npos &&
         (text.size() == length || !std::isalnum(static_cast<unsigned char>(text[length]))))
@@ -45,7 +45,8 @@ CellOutcome save(MagicCall& call) {
   std::vector<ScriptCell> cells;
   for (const HistoryEntry* entry :
        select_history(call.session.history, words.size() > 1 ? std::optional(words[1]) : std::nullopt, std::nullopt)) {
-    if (is_left_out(entry->text) || (!all && !entry->status.empty() && entry->status != "ok")) continue;
+    if (is_left_out(entry->text) || entry->undone || (!all && !entry->status.empty() && entry->status != "ok"))
+      continue;
     ScriptCell cell{.title = entry->title, .text = entry->text};
     if (!entry->status.empty() && entry->status != "ok") cell.tags.push_back({"raises-exception", ""});
     cells.push_back(std::move(cell));

@@ -40,6 +40,14 @@ const char* Interrupted::what() const noexcept { return "interrupted"; }
 
 Got::operator int() const { return number_; }
 
+/// Without the tags of cells, which the worker takes out.
+static std::string name(const std::type_info& type) {
+  std::string text = c10::demangle(type.name());
+  for (size_t at = text.find("[abi:"); at != std::string::npos; at = text.find("[abi:"))
+    text.erase(at, text.find(']', at) + 1 - at);
+  return text;
+}
+
 struct ValueWriter::Impl {
   std::ostringstream text;
   std::vector<std::pair<char, int>> open;
@@ -59,13 +67,26 @@ void ValueWriter::string(std::string_view value) { impl_->text << '"' << value <
 void ValueWriter::null(std::string_view text) { impl_->text << text; }
 void ValueWriter::tensor(const at::Tensor& value) { impl_->text << "tensor" << value.sizes(); }
 void ValueWriter::pointer(const void* value, const std::type_info&) { impl_->text << (value ? "pointer" : "nullptr"); }
-void ValueWriter::enumerator(int64_t value, const std::type_info&) { impl_->text << value; }
+void ValueWriter::long_real(long double value) { impl_->text << value; }
+void ValueWriter::big_integer(unsigned __int128 value, bool) { impl_->text << static_cast<uint64_t>(value); }
+void ValueWriter::wide_string(const void*, size_t count, size_t) { impl_->text << "wide string of " << count; }
+void ValueWriter::enumerator(int64_t value, const std::type_info&, const char*) { impl_->text << value; }
+void ValueWriter::time(double seconds, bool) { impl_->text << seconds; }
+void ValueWriter::exception(const std::exception& error) { impl_->text << '<' << error.what() << '>'; }
+void ValueWriter::exception(const std::exception_ptr&) { impl_->text << "<exception>"; }
+void ValueWriter::lambda(const char*) { impl_->text << "<lambda>"; }
+void ValueWriter::iterator(const std::type_info& element) { impl_->text << "<iterator to " << name(element) << '>'; }
+void ValueWriter::holder(const char* name, const std::type_info&) { impl_->text << '<' << name << '>'; }
 void ValueWriter::duration(double count, int64_t, int64_t) { impl_->text << count; }
 void ValueWriter::streamed(const void* value, void (*print)(std::ostream&, const void*)) { print(impl_->text, value); }
-void ValueWriter::name_of(const std::type_info& type) { impl_->text << c10::demangle(type.name()); }
+void ValueWriter::name_of(const std::type_info& type) { impl_->text << '<' << name(type) << '>'; }
 void ValueWriter::begin_list() { impl_->text << '{', impl_->open.emplace_back('}', 0); }
 void ValueWriter::begin_map() { impl_->text << '{', impl_->open.emplace_back('}', 0); }
 void ValueWriter::begin_tuple() { impl_->text << '(', impl_->open.emplace_back(')', 0); }
+bool ValueWriter::begin_fields(const std::type_info& type, const char*) {
+  impl_->text << name(type) << '{', impl_->open.emplace_back('}', 0);
+  return true;
+}
 bool ValueWriter::item() {
   if (impl_->open.back().second++ > 0) impl_->text << ", ";
   return true;
@@ -78,6 +99,9 @@ void ValueWriter::end(size_t) {
 void ValueWriter::send() { std::cout << "=> " << impl_->text.str() << std::endl; }
 
 namespace detail {
+void keep_object(void* object, const std::type_info&, bool, void (*destroy)(void*)) { destroy(object); }
+void keep_place(void*, const std::type_info&) {}
+void* kept_value(int64_t, const std::type_info&) { throw std::out_of_range("nothing is kept"); }
 std::string argument(std::string_view name) { return std::string(name); }
 bool has_argument(std::string_view) { return false; }
 int64_t integer_argument(std::string_view) { return 0; }

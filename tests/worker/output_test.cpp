@@ -70,6 +70,17 @@ TEST(Output, StandardInputIsEmpty) {
   EXPECT_EQ(hub.output(hub.run_cell("output", "stdin_is_empty").cell), "-1");
 }
 
+TEST(Output, AStreamOfInputThatIsReadSaysThatThereIsNone) {
+  FakeHub hub;
+  hub.start_ready();
+  for (int again = 0; again < 2; ++again) {  // what the first left behind does not hide the second
+    const auto done = hub.run_cell("output", "reads_cin");
+    ASSERT_TRUE(done.error);
+    EXPECT_NE(done.error->message.find("--arg NAME=VALUE"), std::string::npos) << done.error->message;
+    EXPECT_EQ(hub.output(done.cell), "");
+  }
+}
+
 TEST(Output, OfAHundredMegabytesArrivesInOrder) {
   FakeHub hub;
   hub.start_ready();

@@ -54,6 +54,34 @@ TEST(MagicParser, PercentElsewhereIsCpp) {
   }
 }
 
+TEST(MagicParser, CommandsOfTheShell) {
+  const auto cell = parse("int a;\n!ls -l *.cpp | wc\n!./run.sh\n! make\n");
+  ASSERT_EQ(cell.parts.size(), 4u);
+  EXPECT_EQ(cell.parts[1].magic.name, "!");
+  EXPECT_EQ(cell.parts[1].magic.arguments, "ls -l *.cpp | wc");
+  EXPECT_EQ(cell.parts[1].magic.line, 2);
+  EXPECT_EQ(cell.parts[3].magic.arguments, "make");
+}
+
+TEST(MagicParser, NegationIsCpp) {
+  for (const char* text : {"bool done = false;\n!done\n", "!(a || b)\n", "!!ready\n", "!rank\n",
+                           "!torch::cuda::is_available()\n", "!known_before &&\n true\n"}) {
+    const auto cell = parse(text);
+    for (const auto& part : cell.parts) EXPECT_TRUE(part.is_code) << text;
+  }
+  const auto is_name = [](const std::string& name) { return name == "of_a_cell"; };
+  EXPECT_TRUE(parse_cell("!of_a_cell.empty()", MagicRegistry::instance(), is_name).parts.at(0).is_code);
+  EXPECT_FALSE(parse_cell("!of_a_shell", MagicRegistry::instance(), is_name).parts.at(0).is_code);
+}
+
+TEST(MagicParser, TextIsNotLookedInto) {
+  const auto cell = parse("// why\n%%writefile notes.txt\n%%no_magic\n\n  %sync\n!ls\n");
+  ASSERT_EQ(cell.cell_magics.size(), 1u);
+  EXPECT_EQ(cell.cell_magics[0].arguments, "notes.txt");
+  EXPECT_TRUE(cell.parts.empty());
+  EXPECT_EQ(cell.body, "%%no_magic\n\n  %sync\n!ls\n");
+}
+
 TEST(MagicParser, BehindACommentWhereTheNameIsKnown) {
   const auto cell = parse("// %%rank 0\n// %sync\n// 100 %sure\n// %surely not\nint k;\n");
   EXPECT_EQ(cell.cell_magics.size(), 1u);

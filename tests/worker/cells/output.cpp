@@ -69,6 +69,13 @@ CELL(nothing, nothing);
 static void ignores_stdin() { printf("%d", getchar()); }
 CELL(stdin_is_empty, ignores_stdin);
 
+static void reads_cin() {
+  int number = 7;
+  std::cin >> number;
+  printf("%d", number);
+}
+CELL(reads_cin, reads_cin);
+
 static void fork_and_leave() {
   if (fork() == 0) {
     printf("child ");

@@ -1,0 +1,74 @@
+// %undo: takes back what a cell has defined.
+#include <algorithm>
+#include <map>
+
+#include "protocol/error.h"
+#include "shell/magic_arguments.h"
+#include "shell/session_impl.h"
+
+namespace lockstep::shell {
+namespace {
+
+const char* const kUsage = "%undo [CELL]";
+
+/// Names → the newest cell that has defined each.
+std::map<std::string, int64_t> cells_of_names(Session::Impl& session) {
+  std::map<std::string, int64_t> cells;
+  const auto response = session.ask(protocol::ListNames{});
+  if (const auto* list = std::get_if<protocol::Names>(&response))
+    for (const protocol::Name& name : list->names) cells[name.name] = std::max(cells[name.name], name.cell);
+  return cells;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+CellOutcome undo(MagicCall& call) {
+  const std::optional<std::string> word = MagicArguments(call.arguments, kUsage).rest_word();
+  const auto before = cells_of_names(call.session);
+  int64_t cell = word ? parse_count(*word, "the number of a cell") : 0;
+  for (const auto& [name, defined_in] : before)
+    if (!word) cell = std::max(cell, defined_in);
+  std::vector<std::string> undone;
+  for (const auto& [name, defined_in] : before)
+    if (cell > 0 && defined_in == cell) undone.push_back(name);
+  if (undone.empty())
+    throw UsageError(word ? "cell " + *word + " has defined no name that is still there; %who lists the names"
+                          : "no cell has defined a name that could be taken back");
+  call.session.ask(protocol::Forget{.names = {}, .undo = cell});
+  for (HistoryEntry& entry : call.session.history)
+    if (entry.number == cell) entry.undone = true;
+
+  const auto after = cells_of_names(call.session);
+  std::vector<std::string> gone, back;
+  nlohmann::json data = {{"cell", cell}, {"names", nlohmann::json::object()}};
+  for (const auto& name : undone) {
+    const auto known = after.find(name);
+    data["names"][name] = known == after.end() ? nlohmann::json() : nlohmann::json(known->second);
+    if (known == after.end())
+      gone.push_back(name);
+    else
+      back.push_back(name + " is that of cell " + std::to_string(known->second) + " again");
+  }
+  std::string text = "undid cell " + std::to_string(cell) + ": " + joined(back);
+  if (!gone.empty())
+    text += (back.empty() ? "" : "; ") + joined(gone) + (gone.size() == 1 ? " is" : " are") + " not defined any more";
+  call.session.message(text, std::move(data));
+  return {};
+}
+
+const RegisterMagic kUndo(
+    {.name = "undo",
+     .usage = kUsage,
+     .summary = "takes back what the last cell that defined names, or cell CELL, has defined",
+     .help =
+         "The cell's names step back on all ranks, and what they had replaced is there again. Again: the cell before.\n"
+         "What the cell's statements have done stays done, and so do macros; %save leaves the cell out.",
+     .line = undo,
+     .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,55 @@
+// %%writefile: the rest of the cell as a file.
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "protocol/error.h"
+#include "shell/magic_arguments.h"
+#include "shell/session_impl.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* const kUsage = "%%writefile [-a] FILE";
+
+void writefile(MagicCall& call, CellSettings& settings) {
+  MagicArguments arguments(call.arguments, kUsage);
+  const bool append = arguments.take_flag("-a", "--append");
+  const std::optional<std::string> name = arguments.rest_word();
+  if (!name) throw UsageError("name the file; usage: " + std::string(kUsage));
+  const fs::path path = (fs::path(call.session.directory) / *name).lexically_normal();
+  settings.run = [&session = call.session, path, append, text = call.body](const CellSettings&) {
+    std::error_code error;
+    if (fs::is_directory(path, error)) throw UsageError(path.string() + " is a folder; name a file");
+    const bool existed = fs::exists(path, error);
+    errno = 0;
+    std::ofstream file(path, std::ios::binary | (append ? std::ios::app : std::ios::trunc));
+    file << text;
+    file.close();
+    if (!file)
+      throw UsageError(path.string() + " can't be written (" + std::strerror(errno) +
+                       "); choose another folder, or make room");
+    session.message((append && existed ? "appended to "
+                     : existed         ? "wrote over "
+                                       : "wrote ") +
+                        path.string(),
+                    {{"file", path.string()}, {"bytes", text.size()}});
+  };
+}
+
+const RegisterMagic kWritefile(
+    {.name = "writefile",
+     .usage = kUsage,
+     .summary = "writes the rest of the cell to a file, as it stands; -a appends",
+     .help =
+         "FILE is relative to the working directory (%cd). The text may be of any kind: magics in it are text, too.\n"
+         "A header that has been written so is read afresh by the next #include of it.",
+     .line = {},
+     .cell = writefile,
+     .takes_text = true});
+
+}  // namespace
+}  // namespace lockstep::shell
