@@ -453,5 +453,38 @@ TEST_F(SessionTest, ShutdownAndStartAgain) {
   EXPECT_EQ(run("%dist_init -n 0").status, "usage_error");
 }
 
+TEST_F(SessionTest, CommandsOfTheShellShowWhatTheyWrite) {
+  start(1);
+  EXPECT_EQ(run("!echo one; echo two >&2; printf three").status, "ok");
+  std::string text;
+  for (const auto& message : recorder_.all<MessageEvent>()) text += message.text;
+  EXPECT_EQ(text, "one\ntwo\nthree");
+  EXPECT_EQ(run("!exit 3").status, "error");
+  const auto errors = recorder_.all<ErrorEvent>();
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors[0].type, "command_error");
+  EXPECT_EQ(errors[0].message, "'exit 3' exited with code 3");
+  EXPECT_EQ(run("!cat").status, "ok") << "there is no input to wait for";
+  EXPECT_EQ(run("!sleep 1000 & echo started").status, "ok") << "what is left in the background ends";
+}
+
+TEST_F(SessionTest, CommandsOfTheShellAreInterrupted) {
+  start(1);
+  interrupt_on<MessageEvent>();
+  EXPECT_EQ(run("!echo begun; exec sleep 1000").status, "interrupted");
+  interrupt_on<MessageEvent>(2);
+  EXPECT_EQ(run("!trap '' INT; echo stubborn; sleep 1000; sleep 1000").status, "interrupted");
+}
+
+TEST_F(SessionTest, TextBecomesAFile) {
+  start(1);
+  const std::string file = (runtime_ / "notes.txt").string();
+  EXPECT_EQ(run("%%writefile " + file + "\n%no_magic\n\n!no command\n").status, "ok");
+  EXPECT_EQ(run("%%writefile -a " + file + "\nmore\n").status, "ok");
+  std::ifstream stream(file);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), "%no_magic\n\n!no command\nmore\n");
+  EXPECT_EQ(run("%%writefile " + runtime_.string() + "\nx\n").status, "usage_error");
+}
+
 }  // namespace
 }  // namespace lockstep::shell
