@@ -239,7 +239,7 @@ struct Opened : V {
 template <int Fresh, typename V, typename T>
 void write_other(ValueWriter& out, T& value);
 
-template <typename V>
+template <int Fresh, typename V>
 void write_streamed(ValueWriter& out, const V& value) {
   out.streamed(std::addressof(value),
                [](std::ostream& stream, const void* object) { stream << *static_cast<const V*>(object); });
@@ -313,7 +313,7 @@ void write_object(ValueWriter& out, T& value) {
 template <int Fresh, typename V, typename T>
 void write_other(ValueWriter& out, T& value) {
   if constexpr (Streamable<V, Fresh>) {
-    write_streamed<V>(out, value);
+    write_streamed<Fresh, V>(out, value);
   } else if constexpr (std::ranges::range<T>) {
     write_range<Fresh>(out, value);
   } else if constexpr (TupleLike<V>) {
@@ -356,7 +356,7 @@ void write(ValueWriter& out, T& value) {
     write_pointer<Fresh, V>(out, value);
   } else if constexpr (std::is_enum_v<V>) {
     if constexpr (StreamableByItself<V, Fresh>)
-      write_streamed<V>(out, value);
+      write_streamed<Fresh, V>(out, value);
     else
       write_enumerator<Fresh, V>(out, value);
   } else {

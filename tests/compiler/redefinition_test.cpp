@@ -121,7 +121,7 @@ TEST(Redefinition, DefaultArguments) {
 
 TEST(Redefinition, HowAValueIsShown) {
   check_transcript({
-      {"struct Q { int v = 3; };\nQ q;\nq", "=> Q[abi:__cell_1]\n"},
+      {"struct Q { int v = 3; };\nQ q;\nq", "=> Q{3}\n"},
       {"std::ostream& operator<<(std::ostream& out, const Q& q) { return out << \"Q(\" << q.v << \")\"; }", ""},
       {"q", "=> Q(3)\n"},
       {"std::ostream& operator<<(std::ostream& out, const Q& q) { return out << \"New(\" << q.v << \")\"; }", ""},
