@@ -15,28 +15,14 @@ namespace lockstep::compiler {
 using namespace clang;
 
 std::vector<std::string> compile_flags(const Options& options) {
-  return {"-std=c++20",
-          "-O0",
-          "-fPIC",
-          "-gline-tables-only",
-          "-D_GLIBCXX_USE_CXX11_ABI=1",
-          "-DUSE_DISTRIBUTED",
-          "-I" + options.include_root,
-          "-isystem" + options.libtorch + "/include",
-          "-isystem" + options.libtorch + "/include/torch/csrc/api/include",
-          "-resource-dir=" + options.resource_dir,
-          "-Wno-unused-value",
-          "-Wunused-result",
-          "-fparse-all-comments",
-          "-Xclang",
-          "-fincremental-extensions",
+  return {"-std=c++20", "-O0", "-fPIC", "-gline-tables-only", "-D_GLIBCXX_USE_CXX11_ABI=1", "-DUSE_DISTRIBUTED",
+          "-I" + options.include_root, "-isystem" + options.libtorch + "/include",
+          "-isystem" + options.libtorch + "/include/torch/csrc/api/include", "-resource-dir=" + options.resource_dir,
+          "-Wno-unused-value", "-Wunused-result", "-fparse-all-comments", "-Xclang", "-fincremental-extensions",
           // OpenMP on LibTorch's own runtime: worker/openmp.cpp. From version 5.0 on, and with thread-local storage for
           // thread-private variables, clang holds back every variable of a cell in case that a later directive is
           // about it, and the code that initialises it comes too late for the cell.
-          "-fopenmp",
-          "-fopenmp-version=45",
-          "-Xclang",
-          "-fnoopenmp-use-tls",
+          "-fopenmp", "-fopenmp-version=45", "-Xclang", "-fnoopenmp-use-tls",
           "-isystem" + options.include_root + "/worker/openmp"};
 }
 

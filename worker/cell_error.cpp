@@ -78,9 +78,8 @@ std::vector<Frame> where_thrown(const std::exception_ptr& exception, Symbols& sy
 
 /// Functions that the compiler of cells has put in: they show the value of a last expression, or find a kept one.
 bool shows_values(const std::string& function) {
-  for (const char* ours :
-       {"lockstep::show_value<", "lockstep::show_here<", "lockstep::detail::write",
-        "lockstep::ValueWriter::", "__lockstep_kept_value<", "lockstep::detail::kept_value("})
+  for (const char* ours : {"lockstep::show_value<", "lockstep::show_here<", "lockstep::detail::write",
+                           "lockstep::ValueWriter::", "__lockstep_kept_value<", "lockstep::detail::kept_value("})
     if (function.find(ours) != std::string::npos) return true;
   return false;
 }
