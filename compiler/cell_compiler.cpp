@@ -8,6 +8,7 @@
 #include "compiler/front_end.h"
 #include "compiler/kept_values.h"
 #include "compiler/link.h"
+#include "compiler/openmp.h"
 #include "compiler/poll_insertion.h"
 #include "compiler/questions.h"
 #include "compiler/user_headers.h"
@@ -37,7 +38,8 @@ struct CellCompiler::Impl {
       : options(options),
         diagnostics(options.cells_dir(), options.include_root + "/worker/"),
         versions(std::make_shared<FileVersions>()),
-        instance(read_header(options, header, &diagnostics, versions)) {
+        instance(read_header(options, header, &diagnostics, versions)),
+        openmp(instance->getLangOpts()) {
     instance->getLangOpts().Freestanding = true;  // main is a name like others
     auto owned_consumer = std::make_unique<EventConsumer>();
     consumer = owned_consumer.get();
@@ -48,7 +50,9 @@ struct CellCompiler::Impl {
     kept = std::make_unique<KeptValues>(sema);
     headers = UserHeaders::watch(*instance, versions, options.include_dirs);
     own = find_own_names(instance->getASTContext());
+    openmp.while_the_parser_is_made(true);
     parser = std::make_unique<CellParser>(*instance, *consumer, *names, diagnostics, own);
+    openmp.while_the_parser_is_made(false);
     resident = new ResidentSymbols(instance->getASTContext());
     auto* reader = instance->getASTContext().getExternalSource();
     resident->attach(sema);
@@ -132,6 +136,7 @@ struct CellCompiler::Impl {
   CellDiagnostics diagnostics;
   std::shared_ptr<FileVersions> versions;
   std::unique_ptr<CompilerInstance> instance;
+  OpenMp openmp;
   EventConsumer* consumer = nullptr;
   OwnNames own;
   UserHeaders* headers = nullptr;  // owned by the preprocessor
@@ -239,6 +244,7 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
     impl.headers->start_cell(request.directory);
     const Tokens tokens = impl.parser->lex(request.text, file);
     const auto referred = referred_names(tokens, impl.instance->getPreprocessor());
+    impl.openmp.start_cell(tokens, referred, *impl.names);
     const auto groups = impl.names->group(request.ranks, referred);
     for (size_t i = 0; i < groups.size() && !impl.diagnostics.failed(); ++i)
       result.compiled.objects.push_back(impl.compile_for(request, attempt, groups[i], i, tokens, result.frames));

@@ -19,14 +19,14 @@ std::vector<std::string> compile_flags(const Options& options) {
           "-I" + options.include_root, "-isystem" + options.libtorch + "/include",
           "-isystem" + options.libtorch + "/include/torch/csrc/api/include", "-resource-dir=" + options.resource_dir,
           "-Wno-unused-value", "-Wunused-result", "-fparse-all-comments", "-Xclang", "-fincremental-extensions",
-          // OpenMP on LibTorch's own runtime: worker/openmp.cpp. From version 5.0 on, and with thread-local storage for
-          // thread-private variables, clang holds back every variable of a cell in case that a later directive is
-          // about it, and the code that initialises it comes too late for the cell.
-          "-fopenmp", "-fopenmp-version=45", "-Xclang", "-fnoopenmp-use-tls",
+          // <omp.h>; directives are for the cells that use them (compiler/openmp.h).
           "-isystem" + options.include_root + "/worker/openmp"};
 }
 
-std::string header_text() { return "#include \"worker/cell.h\"\n#include \"compiler/warm_prelude.h\"\n"; }
+std::string header_text() {
+  // Cells may ask whether there is OpenMP; LibTorch's headers are read without, as code that every cell shares.
+  return "#include \"worker/cell.h\"\n#include \"compiler/warm_prelude.h\"\n#define _OPENMP 201511\n";
+}
 
 namespace {
 

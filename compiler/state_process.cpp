@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <new>
 #include <optional>
 
 #include "compiler/front_end.h"
@@ -97,6 +98,13 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
 
 [[noreturn]] void prepare_and_serve(const Options& options, Descriptor link, pid_t supervisor) {
   const auto say = [&](json header) { protocol::send_message(link.get(), {std::move(header), {}}); };
+  const auto fail = [&](const std::string& why) {
+    try {
+      say({{"failed", why}});
+    } catch (const ChannelError&) {
+      // Nobody is left to hear it.
+    }
+  };
   try {
     const auto progress = [&](const std::string& text) { say({{"progress", text}}); };
     static std::optional<CellCompiler> compiler;
@@ -116,14 +124,12 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
     say({{"ready",
           {{"prelude", header.prelude}, {"libtorch", LOCKSTEP_LIBTORCH_VERSION}, {"compiler", compiler_version()}}}});
     serve(*compiler, std::move(link), supervisor);
+  } catch (const std::bad_alloc&) {
+    fail("the compiler has too little memory (ulimit -v)");
   } catch (const std::exception& error) {
-    try {
-      say({{"failed", error.what()}});
-    } catch (const ChannelError&) {
-      // Nobody is left to hear it.
-    }
-    ::_exit(1);
+    fail(error.what());
   }
+  ::_exit(1);
 }
 
 }  // namespace

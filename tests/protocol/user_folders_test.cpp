@@ -1,6 +1,7 @@
 #include "protocol/user_folders.h"
 
 #include <gtest/gtest.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -45,7 +46,8 @@ TEST(UserFolder, WithoutHomeIsThatOfTheUserDatabaseAndNeverShared) {
   const Variable home("HOME", nullptr), named("XDG_CACHE_HOME", nullptr);
   const std::string folder = user_folder("XDG_CACHE_HOME", ".cache");
   EXPECT_FALSE(folder.starts_with("/tmp")) << folder;
-  if (::geteuid() == 0) EXPECT_EQ(folder, "/root/.cache");
+  if (const passwd* user = ::getpwuid(::geteuid()); user && fs::is_directory(user->pw_dir))
+    EXPECT_EQ(folder, std::string(user->pw_dir) + "/.cache");
 }
 
 class WritableByOthers : public testing::Test {

@@ -226,5 +226,28 @@ void ordered() {
 }
 ordered();
 
+// %% structured bindings of cells and directives keep out of each other's way
+auto [first, second] = std::pair(20, 22);
+// %% a cell without a directive uses them, also after one that had some
+EXPECT(first + second == 42);
+EXPECT(sum_below(10) == 45);
+// %% one with a directive says what to do instead tags=["raises-exception"]
+long with_binding = 0;
+#pragma omp parallel for reduction(+ : with_binding)
+for (int i = 0; i < first; ++i) with_binding += i;
+// %% a template with a directive, instantiated by a later cell
+template <typename T>
+T parallel_sum(const std::vector<T>& values) {
+  T sum = 0;
+#pragma omp parallel for reduction(+ : sum)
+  for (size_t i = 0; i < values.size(); ++i) sum += values[i];
+  return sum;
+}
+// %% without one of its own
+EXPECT(parallel_sum(std::vector<double>(100, 0.5)) == 50);
+#ifndef _OPENMP
+#error "cells have OpenMP"
+#endif
+
 // %% the end
 std::cout << "parallel\n";
