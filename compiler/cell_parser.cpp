@@ -154,7 +154,7 @@ static bool is_shown_alike(QualType type) {
                       [&](const auto& argument) { return is_alike(argument, is_alike); });
 }
 
-/// Something that no reference can be bound to, though its value can be had: a bit-field, and a class's `static const int n = 3;`
+/// Something that no reference can be bound to, though it has a value: a bit-field, and a class's `static const int n = 3;`
 /// that is defined nowhere.
 static bool has_no_address(const Expr* expression) {
   if (expression->refersToBitField()) return true;

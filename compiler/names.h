@@ -79,7 +79,7 @@ class NameTable {
   /// What cells have declared at a place (its raw encoding) and is found just now, with its name.
   std::vector<std::pair<std::string, clang::NamedDecl*>> at_place(unsigned place) const;
   /// The namespace that `name` stands for on `rank`, if a value has taken the name over: before `::` C++ looks for no values,
-  /// so `int dist = 5;` leaves `dist::barrier()` as it is. nullptr where there is none.
+  /// so `int dist = 5;` does not change `dist::barrier()`. nullptr where there is none.
   clang::NamedDecl* namespace_behind(const std::string& name, int rank) const;
   /// What the name stands for just now; `path` as in "outer::inner".
   std::vector<clang::NamedDecl*> lookup(const std::string& path, const std::string& name) const;

@@ -49,7 +49,7 @@ class Inserter : public RecursiveASTVisitor<Inserter> {
   bool VisitDoStmt(DoStmt* loop) { return extend(loop); }
   bool VisitCXXForRangeStmt(CXXForRangeStmt* loop) { return extend(loop); }
 
-  /// Whatever holds a `goto` gets a block with the look and the `goto` in its place.
+  /// A statement that holds a `goto` gets a block with the look and the `goto` in its place.
   bool VisitStmt(Stmt* parent) {
     if (!allowed_) return true;
     for (Stmt*& child : parent->children()) {

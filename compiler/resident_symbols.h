@@ -27,7 +27,7 @@ class ResidentSymbols : public clang::ExternalSemaSource {
   void start_cell(const RankSet& ranks, bool inline_bodies);
   /// Before this, while a cell is being read, nothing has a definition elsewhere.
   void set_generating(bool generating) { generating_ = generating; }
-  /// While a code generator that was not there is told of earlier cells: no code of theirs is made for its own sake, on whichever
+  /// While a new code generator receives the declarations of earlier cells: no code of theirs is made for its own sake, on whichever
   /// ranks it is loaded. What the cell under way refers to is asked about again when it comes to that.
   void set_catching_up(bool catching_up) { catching_up_ = catching_up; }
 

@@ -30,7 +30,7 @@ class CallContext {
   uint64_t site_;
   const bool waits_;
   const CallContext* outer_;
-  const at::NoGradGuard no_grad_;  // a collective is no operator of autograd's, whatever its tensors are
+  const at::NoGradGuard no_grad_;  // autograd records no collective
 };
 
 }  // namespace lockstep::dist

@@ -42,7 +42,7 @@ bool takes_own_user_only(int listener) {
   return cookie && listeners().cookies.contains(*cookie);
 }
 
-/// Calls `take` until it gives a connection that may be had, or fails.
+/// Calls `take` until it gives a connection of this user, or fails.
 template <typename Take>
 int accept_from(int listener, const Take& take) {
   const bool checked = takes_own_user_only(listener);

@@ -11,7 +11,7 @@
 namespace lockstep::dist {
 
 namespace {
-/// Whatever is wrong with any of them is found before the first is made, so that no rank is left in the middle.
+/// All of them are checked before the first is made, so that no rank is left in the middle.
 void check_lists(const char* function, const char* name, const std::vector<std::vector<int>>& lists, int size,
                  const std::string& of_what) {
   if (lists.empty()) throw ArgumentError(fmt::format("dist::{}: {} is empty", function, name));

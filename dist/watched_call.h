@@ -93,7 +93,7 @@ struct WatchedBackend::Call {
   Tensors averaged;
   int divisor = 1;
   Tensors results;  // the caller's
-  const at::NoGradGuard no_grad;  // a collective is no operator of autograd's, whatever its tensors are
+  const at::NoGradGuard no_grad;  // autograd records no collective
 };
 
 template <typename Issue>

@@ -85,7 +85,7 @@ bool GradsFindings::zero_everywhere(bool before) {
     if (!own) never.push_back(p);
   }
   const bool whole = !zero.empty() && zero.size() == present, cleared = never.size() < zero.size();
-  // What the reduction made zero of another is told as a factor of the mean.
+  // A gradient that the reduction made zero is reported as a factor of the mean.
   if (!whole && !stepped()) zero = never;
   if (zero.empty()) return false;
   if (wrapper_.skips_unused && !whole) {

@@ -151,7 +151,7 @@ void GradsFindings::scale() {
   });
   std::ranges::sort(groups.begin() + 1, groups.end(), {}, [](const FactorGroup& each) { return each.parameters[0]; });
   // A wrapper promises the mean. In a loop by hand a sum of all gradients is right where the loss is divided by the batch of all
-  // ranks, and no gradient shows by what it was divided: it is told, and not judged.
+  // ranks, and no gradient shows by what it was divided: it is a note, and no fault.
   const bool promised = wrapper_.there || subject_.averages_in_a_loop;
   const auto is_mean = [](const FactorGroup& each) { return near(each.factor, 1, std::max(each.tolerance, 1e-4)); };
   const auto is_sum = [&](const FactorGroup& each) { return near(each.factor, n, each.tolerance); };

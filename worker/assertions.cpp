@@ -1,5 +1,5 @@
-// assert() of cells: __assert_fail in front of the C library's. A cell's assertion is told as all that ends a rank, by
-// cell and line, and not by the file and the function that the compiler made of the cell.
+// assert() of cells: __assert_fail in front of the C library's. The error of a cell's
+// assertion names cell and line, and not the file and the function that the compiler makes of the cell.
 #include <dlfcn.h>
 
 #include <cctype>

@@ -157,7 +157,7 @@ TEST(Limits, PollsEndLoopsButNotWhereNothingMayBeThrown) {
   EXPECT_EQ(interrupted("auto spin = [] { for (;;) {} }; spin();"), "! lockstep::Interrupted: interrupted\n");
   EXPECT_EQ(interrupted("template <class T> void turn(T n) { for (T i = 0; i >= 0; i = 0) {} }\nturn(1);"),
             "! lockstep::Interrupted: interrupted\n");
-  // Loops made of goto, in whatever a jump back may stand.
+  // Loops made of goto, in each statement that can hold a jump back.
   EXPECT_EQ(interrupted("{ again: ++turns; goto again; }"), "! lockstep::Interrupted: interrupted\n");
   EXPECT_EQ(session.run("turns").text(), "=> 5\n");
   EXPECT_EQ(interrupted("void spin(int n) { again: if (n >= 0) goto again; else return; }\nspin(1);"),

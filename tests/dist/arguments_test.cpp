@@ -1,4 +1,4 @@
-// Whatever a user gives to a collective either works or is an ArgumentError on the rank that gave it, and the group lives: every kind
+// Each argument of a collective either works or is an ArgumentError on the rank that gave it, and the group lives: every kind
 // of tensor to every collective, through dist:: and through c10d's own ProcessGroup.
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>

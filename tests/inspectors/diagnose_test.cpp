@@ -47,7 +47,7 @@ std::vector<std::string> faults(const Diagnosis& diagnosis) {
   return texts;
 }
 
-/// What rank 0 is told.
+/// The diagnosis that rank 0 gets.
 template <typename Function>
 Diagnosis on_ranks(int ranks, const Function& function) {
   Diagnosis told;

@@ -198,7 +198,7 @@ TEST(GradsReduced, MultiplesOfAnotherRanksGradientsHaveTheirFactorsForAnyNumberO
     const Report report = grads(net, quickly());
     expect_one(report, "mismatch", RankSet{1, 4}, "0.3333 times the others' on rank 1, -2 times that on rank 4");
   });
-  // One of them is no multiple: the others' factors are told all the same.
+  // One of them is no multiple: the finding gives the others' factors nevertheless.
   spawn_ranks(3, [](int rank, int) {
     Net net;
     loss_of(net.forward(batch(rank))).backward();

@@ -132,7 +132,7 @@ TEST(Hang, AnExceptionThatWasCaughtIsSaidWithTheHangThatFollows) {
       finding.message,
       HasSubstr("; rank 1 threw std::runtime_error (cell 7, line 2) behind all_reduce #2 and caught it: if it left "
                 "out a call then, its calls since, #3 to #5, have met those of other steps on the others"));
-  // Whoever threw and did not catch it is told of as ever.
+  // An exception that was not caught is reported as before.
   ranks.at(1).how = "error";
   EXPECT_THAT(only(ranks).message, Not(HasSubstr("caught")));
 }

@@ -1,5 +1,5 @@
 // run: -n 2
-// Whatever a cell names, values are shown and magics find their functions.
+// No name of a cell disturbs the showing of values or the functions of magics.
 
 // %%
 bool lockstep = true; auto dist = 0.5; auto t = torch::ones({2});
