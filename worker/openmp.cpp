@@ -413,9 +413,9 @@ Task* __kmpc_omp_task_alloc(void*, int32_t, int32_t, size_t size, size_t shareds
   return one;
 }
 int32_t __kmpc_omp_task(void*, int32_t, Task* one) {
-  task(run_task, static_cast<void*>(&one), static_cast<void (*)(void*, void*)>(nullptr), static_cast<long>(sizeof one),
-       static_cast<long>(alignof(Task*)), t_serialized == 0, 0u, static_cast<void**>(nullptr), 0,
-       static_cast<void*>(nullptr));
+  task(run_task, static_cast<void*>(&one), static_cast<void (*)(void*, void*)>(nullptr),
+       static_cast<long>(sizeof(Task*)), static_cast<long>(alignof(Task*)), t_serialized == 0, 0u,
+       static_cast<void**>(nullptr), 0, static_cast<void*>(nullptr));
   return 0;
 }
 // What a task depends on was made before it by the same thread: those are waited for, and it runs at once.
