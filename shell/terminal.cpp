@@ -181,7 +181,10 @@ class Terminal {
     const std::string text = prompt(screen);
     at_prompt_ = true;
     output_.resume();
-    const LineReader::Input input = reader_->read(text);
+    // From here on a signal wakes the reader. One that came before, behind the end of the cell, has only left its mark.
+    const bool is_over = leaving_ || (interrupted_ && !interactive_);
+    const LineReader::Input input =
+        is_over ? LineReader::Input{.end = LineReader::End::cancelled} : reader_->read(text);
     at_prompt_ = false;
     renderer_.set_live(interactive_);
     return input;
@@ -189,7 +192,7 @@ class Terminal {
 
   int run_cell(const std::string& text) {
     const std::optional<NoEcho> no_echo = quiet_terminal();
-    interrupted_ = false;
+    if (interactive_) interrupted_ = false;  // otherwise Ctrl-C ends the session, also between two cells
     if (interactive_) session_.watch_typing(STDIN_FILENO, [this] { take_typed(); });
     try {
       const CellOutcome outcome = session_.run(text);
