@@ -38,7 +38,9 @@ void StoreConnection::connect_tcp(std::chrono::milliseconds at_most) {
   in6_addr ignored;
   const char* host = server.getHost().c_str();
   const bool numeric = inet_pton(AF_INET, host, &ignored) == 1 || inet_pton(AF_INET6, host, &ignored) == 1;
-  sockets.connect_once(std::chrono::steady_clock::now() + at_most, /*one_address=*/numeric);
+  const auto deadline = std::chrono::steady_clock::now() + at_most;
+  sockets.connect_once(deadline, /*one_address=*/numeric);
+  sockets.limit_receives(deadline);
   const auto set_connecting = [&](ThreadSockets* value) {
     std::lock_guard lock(mutex_);
     connecting_ = value;

@@ -93,6 +93,7 @@ TcpStore connect_store(const std::string& host, int port, std::chrono::milliseco
     // c10d counts whole seconds while it connects, and would take less than one for none.
     const auto limit =
         std::max<std::chrono::milliseconds>(std::chrono::ceil<std::chrono::seconds>(timeout), std::chrono::seconds(1));
+    sockets.limit_receives(std::chrono::steady_clock::now() + limit);
     TcpStore store = make_store(host, port, -1, limit);
     store->setTimeout(timeout);
     if (own_user_only)

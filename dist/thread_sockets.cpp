@@ -25,6 +25,11 @@ uint64_t cookie_of(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
 }
 
+void set_receive_limit(int fd, std::chrono::microseconds limit) {  // zero: none
+  const timeval value{.tv_sec = limit.count() / 1'000'000, .tv_usec = limit.count() % 1'000'000};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &value, sizeof value);
+}
+
 bool is_tcp(int fd) {
   int protocol = 0;
   socklen_t size = sizeof protocol;
@@ -36,6 +41,9 @@ ThreadSockets::ThreadSockets() : interrupt_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONB
 
 ThreadSockets::~ThreadSockets() {
   noting = nullptr;
+  if (receive_deadline_)
+    for (const Noted& noted : noted_)
+      if (cookie_of(noted.fd) == noted.cookie) set_receive_limit(noted.fd, {});
   if (interrupt_fd_ >= 0) close(interrupt_fd_);
 }
 
@@ -56,6 +64,16 @@ void ThreadSockets::connect_once(std::chrono::steady_clock::time_point deadline,
   std::lock_guard lock(mutex_);
   deadline_ = deadline;
   one_address_ = one_address;
+}
+
+void ThreadSockets::limit_receives(std::chrono::steady_clock::time_point deadline) {
+  std::lock_guard lock(mutex_);
+  receive_deadline_ = deadline;
+}
+
+void ThreadSockets::limit_receives_of(int fd) {
+  const auto left = std::chrono::ceil<std::chrono::microseconds>(*receive_deadline_ - std::chrono::steady_clock::now());
+  set_receive_limit(fd, std::max(left, std::chrono::microseconds(1)));
 }
 
 void ThreadSockets::interrupt() noexcept {
@@ -108,6 +126,7 @@ int ThreadSockets::connect(int fd, const std::string& address, const std::functi
     if (deadline_ && !tried_.insert(address).second)
       throw Error(failure_.empty() ? "the connection was closed at once" : failure_);
     note(fd);
+    if (receive_deadline_) limit_receives_of(fd);
   }
   const int result = real();
   if (result == 0 || !deadline_ || errno == EINTR) return result;

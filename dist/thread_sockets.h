@@ -32,6 +32,9 @@ class ThreadSockets {
   /// connect() and through the library that called it: an error of the system c10d takes for one that passes, since its
   /// server may not have started yet, and tries again until its own limit. `one_address`: there is no other to try.
   void connect_once(std::chrono::steady_clock::time_point deadline, bool one_address);
+  /// What the thread connects from now on has to answer by `deadline`: a receive that waits longer fails with EAGAIN. c10d says
+  /// hello on a new connection and waits for the answer without a limit of its own. Ends with this object.
+  void limit_receives(std::chrono::steady_clock::time_point deadline);
   /// From any thread, at once: ends connecting, now and later, and shuts what is connected.
   void interrupt() noexcept;
 
@@ -46,6 +49,7 @@ class ThreadSockets {
     uint64_t cookie = 0;
   };
   void note(int fd);
+  void limit_receives_of(int fd);
   int fail(const std::string& why);
   int wait_for(int fd);
 
@@ -53,7 +57,8 @@ class ThreadSockets {
   std::vector<Noted> noted_;
   std::set<std::string> tried_;  // addresses, since connect_once()
   std::string failure_;  // the first
-  std::optional<std::chrono::steady_clock::time_point> deadline_;
+  std::optional<std::chrono::steady_clock::time_point> deadline_;  // of connecting
+  std::optional<std::chrono::steady_clock::time_point> receive_deadline_;
   bool one_address_ = false;
   bool own_user_only_ = false, interrupted_ = false;
   const int interrupt_fd_;

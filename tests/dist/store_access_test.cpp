@@ -140,9 +140,11 @@ TEST(StoreAccess, AStoreOfAnotherUserIsRefused) {
     (void)!write(ready[1], &port, sizeof port);
     while (true) {
       const int fd = accept(listener, nullptr, nullptr);
-      char bytes[64];
-      for (ssize_t n; (n = recv(fd, bytes, sizeof bytes, 0)) > 0;)
-        if (n >= 9) (void)!send(fd, bytes + n - 4, 4, MSG_NOSIGNAL);  // the nonce of a ping, sent back
+      char hello[10];  // validate and its magic number, ping and its nonce
+      if (recv(fd, hello, sizeof hello, MSG_WAITALL) == static_cast<ssize_t>(sizeof hello))
+        (void)!send(fd, hello + 6, 4, MSG_NOSIGNAL);  // the nonce, sent back
+      while (recv(fd, hello, sizeof hello, 0) > 0) {
+      }
       close(fd);
     }
   }

@@ -164,6 +164,29 @@ TEST(StoreConnection, ConnectingHasALimit) {
   for (const int fd : waiting) close(fd);
 }
 
+TEST(StoreConnection, AStoreThatTakesTheConnectionAndNeverAnswersIsLeftAtTheLimit) {
+  // Its process is stopped: the kernel completes the connection.
+  dist::TcpStore server = dist::serve_store("127.0.0.1", 0);
+  const dist::Store client = dist::connect_store("127.0.0.1", server->getPort());
+  const int port = server->getPort();
+  server.reset();
+  const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  setsockopt(silent, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(silent, 8), 0);
+  const auto start = Clock::now();
+  EXPECT_THAT(error_of([&] { dist::connect_store("127.0.0.1", port, seconds(1)); }), HasSubstr("can't be reached"));
+  dist::StoreConnection connection(client);
+  EXPECT_THAT(error_of([&] { connection.connect(seconds(1)); }), HasSubstr("can't be reached any more"));
+  EXPECT_LT(Clock::now() - start, seconds(20));
+  close(silent);
+}
+
 TEST(StoreConnection, AnAddressOfIpv4IsItsOwnName) {
   Dl_info where{};
   ASSERT_NE(dladdr(reinterpret_cast<void*>(&getnameinfo), &where), 0);
