@@ -5,18 +5,18 @@ include(CMakePackageConfigHelpers)
 set(LOCKSTEP_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 set(LOCKSTEP_HEADER_DIR ${CMAKE_INSTALL_INCLUDEDIR}/lockstep)
 
-# Sources include headers by room ("dist/dist.h"); a user of the package may write <lockstep/dist/dist.h> as well.
+# Sources include headers by room ("collectives/dist.h"); a user of the package may write <lockstep/collectives/dist.h> as well.
 install(TARGETS lockstep EXPORT LockstepTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${LOCKSTEP_HEADER_DIR} ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT LockstepTargets NAMESPACE Lockstep:: DESTINATION ${LOCKSTEP_PACKAGE_DIR})
 
 # What plain programs include, and what the cells' precompiled header is made of.
-foreach(room protocol dist ddp inspectors)
+foreach(room protocol collectives ddp inspectors)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${room} DESTINATION ${LOCKSTEP_HEADER_DIR} FILES_MATCHING PATTERN "*.h")
 endforeach()
-foreach(header worker/cell.h worker/kept_values.h worker/openmp/omp.h worker/show.h worker/show_fields.h worker/show_kinds.h
-        compiler/warm_prelude.h)
+foreach(header worker/cell/cell.h worker/cell/kept_values.h worker/cell/openmp/omp.h worker/cell/show.h worker/cell/show_fields.h worker/cell/show_kinds.h
+        worker/cell/warm_prelude.h)
   get_filename_component(room ${header} DIRECTORY)
   install(FILES ${CMAKE_SOURCE_DIR}/${header} DESTINATION ${LOCKSTEP_HEADER_DIR}/${room})
 endforeach()

@@ -71,5 +71,5 @@ endfunction()
 # presets choose Clang.
 function(lockstep_torch_target name)
   lockstep_target(${name})
-  lockstep_share_header(${name} dist/torch_pch.h lockstep_torch_pch LibTorch::torch)
+  lockstep_share_header(${name} collectives/torch_pch.h lockstep_torch_pch LibTorch::torch)
 endfunction()

@@ -13,7 +13,7 @@ template struct StatementAccess<&clang::Parser::ParseStatementOrDeclaration>;
 
 using namespace clang;
 
-/// As lockstep::kTypeAlone in worker/show.h.
+/// As lockstep::kTypeAlone in worker/cell/show.h.
 static constexpr int64_t kTypeAlone = -1;
 
 bool EventConsumer::HandleTopLevelDecl(DeclGroupRef group) {

@@ -59,8 +59,8 @@ std::string without_the_function(std::string message) {
 }
 
 bool shows_values(llvm::StringRef file) {
-  return file.ends_with("worker/show.h") || file.ends_with("worker/show_kinds.h") ||
-         file.ends_with("worker/show_fields.h") || file.ends_with("worker/kept_values.h");
+  return file.ends_with("worker/cell/show.h") || file.ends_with("worker/cell/show_kinds.h") ||
+         file.ends_with("worker/cell/show_fields.h") || file.ends_with("worker/cell/kept_values.h");
 }
 
 /// Tells by way of which headers a place was reached, as Clang does, where a cell included them: how the precompiled header came

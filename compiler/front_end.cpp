@@ -20,12 +20,12 @@ std::vector<std::string> compile_flags(const Options& options) {
           "-isystem" + options.libtorch + "/include/torch/csrc/api/include", "-resource-dir=" + options.resource_dir,
           "-Wno-unused-value", "-Wunused-result", "-fparse-all-comments", "-Xclang", "-fincremental-extensions",
           // <omp.h>; directives are for the cells that use them (compiler/openmp.h).
-          "-isystem" + options.include_root + "/worker/openmp"};
+          "-isystem" + options.include_root + "/worker/cell/openmp"};
 }
 
 std::string header_text() {
   // Cells may ask whether there is OpenMP; LibTorch's headers are read without, as code that every cell shares.
-  return "#include \"worker/cell.h\"\n#include \"compiler/warm_prelude.h\"\n#define _OPENMP 201511\n";
+  return "#include \"worker/cell/cell.h\"\n#include \"worker/cell/warm_prelude.h\"\n#define _OPENMP 201511\n";
 }
 
 namespace {

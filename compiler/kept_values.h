@@ -1,5 +1,5 @@
 // `_7` is the value that cell 7 has shown, `_` the one that was shown last. The worker keeps the values
-// (worker/kept_values.h); the compiler knows their types, and declares the names in each cell that mentions them.
+// (worker/cell/kept_values.h); the compiler knows their types, and declares the names in each cell that mentions them.
 #pragma once
 #include <map>
 #include <optional>

@@ -1,4 +1,4 @@
-// When clang has OpenMP on. Its directives become code for LibTorch's own runtime (worker/openmp.cpp).
+// When clang has OpenMP on. Its directives become code for LibTorch's own runtime (worker/interpose/openmp.cpp).
 //
 // Not always: with OpenMP, clang 19 crashes where a function mentions a structured binding of namespace scope, which is
 // what bindings of cells are. So it is on from the first cell with a directive, since templates of that cell may be

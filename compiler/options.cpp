@@ -102,7 +102,7 @@ std::string installation_problem(const Options& options) {
            "), and this Lockstep was built against " LOCKSTEP_LIBTORCH_VERSION
            ": unset LOCKSTEP_LIBTORCH, or build Lockstep against that LibTorch (tools/test --libtorch " +
            version + ")";
-  if (!fs::exists(options.include_root + "/worker/cell.h", error))
+  if (!fs::exists(options.include_root + "/worker/cell/cell.h", error))
     return "the headers of Lockstep are not at " + options.include_root + ": install it again";
   if (!fs::exists(options.resource_dir + "/include/stddef.h", error))
     return "clang 19's own headers are not at " + options.resource_dir +

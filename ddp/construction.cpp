@@ -8,15 +8,15 @@
 #include <stdexcept>
 #include <unordered_map>
 
-#include "ddp/comm_hooks.h"
+#include "collectives/dist.h"
 #include "ddp/default_group.h"
 #include "ddp/delayed_all_reduce.h"
+#include "ddp/hooks/comm_hooks.h"
 #include "ddp/low_precision.h"
 #include "ddp/reducer_factory.h"
 #include "ddp/state.h"
 #include "ddp/sync_batch_norm.h"
 #include "ddp/wrappers.h"
-#include "dist/dist.h"
 
 namespace lockstep::ddp::detail {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "dist/dist.h"
+#include "collectives/dist.h"
 
 namespace lockstep::ddp {
 

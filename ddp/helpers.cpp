@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "dist/dist.h"
+#include "collectives/dist.h"
 
 namespace lockstep::ddp {
 namespace {

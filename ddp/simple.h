@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "dist/dist.h"
+#include "collectives/dist.h"
 
 namespace lockstep::ddp {
 

@@ -14,7 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "ddp/comm_hook.h"
+#include "ddp/hooks/comm_hook.h"
 #include "ddp/options.h"
 #include "ddp/parameter_check.h"
 #include "ddp/tensor_tree.h"

@@ -5,8 +5,8 @@
 #include <map>
 #include <memory>
 
-#include "dist/rank_context.h"
-#include "inspectors/text.h"
+#include "collectives/rank_context.h"
+#include "inspectors/findings/text.h"
 
 namespace lockstep::inspect {
 namespace {

@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "inspectors/grad_watch.h"
-#include "inspectors/watch.h"
+#include "inspectors/grads/grad_watch.h"
+#include "inspectors/verify/watch.h"
 
 namespace lockstep::inspect {
 

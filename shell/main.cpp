@@ -7,9 +7,9 @@
 
 #include "protocol/error.h"
 #include "protocol/version.h"
-#include "shell/command.h"
-#include "shell/stack_limit.h"
-#include "shell/suggest.h"
+#include "shell/commands/command.h"
+#include "shell/processes/stack_limit.h"
+#include "shell/text/suggest.h"
 
 namespace lockstep::shell {
 

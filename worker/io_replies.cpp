@@ -6,10 +6,10 @@
 #include <map>
 #include <sstream>
 
-#include "dist/session_group.h"
-#include "worker/cell_objects.h"
-#include "worker/rank_state.h"
-#include "worker/throw_trace.h"
+#include "collectives/session_group.h"
+#include "worker/cell/cell_objects.h"
+#include "worker/interpose/throw_trace.h"
+#include "worker/process/rank_state.h"
 
 namespace lockstep::worker {
 namespace {

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "protocol/worker_messages.h"
-#include "worker/configuration.h"
+#include "worker/cell/symbols.h"
 #include "worker/device.h"
-#include "worker/outbox.h"
-#include "worker/symbols.h"
+#include "worker/process/configuration.h"
+#include "worker/process/outbox.h"
 
 namespace lockstep::worker {
 

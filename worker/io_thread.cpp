@@ -10,14 +10,14 @@
 #include <array>
 #include <cerrno>
 
-#include "dist/session_group.h"
+#include "collectives/session_group.h"
 #include "protocol/error.h"
-#include "worker/cell_error.h"
-#include "worker/crash.h"
-#include "worker/interrupt.h"
+#include "worker/cell/cell_error.h"
+#include "worker/interpose/crash.h"
 #include "worker/io_replies.h"
-#include "worker/rank_state.h"
-#include "worker/stack.h"
+#include "worker/process/interrupt.h"
+#include "worker/process/rank_state.h"
+#include "worker/process/stack.h"
 
 namespace lockstep::worker {
 namespace {

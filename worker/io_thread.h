@@ -13,12 +13,12 @@
 #include <zmq.hpp>
 
 #include "protocol/worker_messages.h"
-#include "worker/configuration.h"
+#include "worker/cell/symbols.h"
 #include "worker/device.h"
-#include "worker/outbox.h"
-#include "worker/output_pipes.h"
+#include "worker/process/configuration.h"
+#include "worker/process/outbox.h"
+#include "worker/process/output_pipes.h"
 #include "worker/run_queue.h"
-#include "worker/symbols.h"
 
 namespace lockstep::worker {
 

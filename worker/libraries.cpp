@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-/// As worker/cell.h declares it.
+/// As worker/cell/cell.h declares it.
 extern "C" void __lockstep_load_library(const char* library) __asm__("lockstep_cell_load_library");
 
 void __lockstep_load_library(const char* library) {

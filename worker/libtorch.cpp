@@ -4,8 +4,8 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/headeronly/version.h>
 
-#include "dist/dist.h"
-#include "worker/parallel.h"
+#include "collectives/dist.h"
+#include "worker/process/parallel.h"
 
 namespace lockstep::worker {
 

@@ -1,5 +1,5 @@
 // lockstep-worker: one rank of a session, or with --store the process that holds the session's store. Both are started
-// by `lockstep`, which tells them all they need by their environment (worker/configuration.h, worker/store.h).
+// by `lockstep`, which tells them all they need by their environment (worker/process/configuration.h, worker/store.h).
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -12,21 +12,21 @@
 #include <string_view>
 
 #include "protocol/version.h"
-#include "worker/cell_objects.h"
-#include "worker/configuration.h"
-#include "worker/crash.h"
-#include "worker/exits.h"
-#include "worker/interrupt.h"
+#include "worker/cell/cell_objects.h"
+#include "worker/cell/values.h"
+#include "worker/interpose/crash.h"
+#include "worker/interpose/exits.h"
 #include "worker/io_thread.h"
 #include "worker/libtorch.h"
-#include "worker/outbox.h"
-#include "worker/output_pipes.h"
+#include "worker/process/configuration.h"
+#include "worker/process/interrupt.h"
+#include "worker/process/outbox.h"
+#include "worker/process/output_pipes.h"
+#include "worker/process/stack.h"
 #include "worker/run_queue.h"
 #include "worker/run_thread.h"
-#include "worker/stack.h"
 #include "worker/standard_input.h"
 #include "worker/store.h"
-#include "worker/values.h"
 
 namespace lockstep::worker {
 namespace {

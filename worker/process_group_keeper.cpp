@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "dist/process_identity.h"
+#include "collectives/log/process_identity.h"
 
 namespace lockstep::worker {
 

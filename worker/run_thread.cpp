@@ -10,15 +10,15 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "dist/session_group.h"
-#include "inspectors/report.h"
+#include "collectives/session_group.h"
+#include "inspectors/exchange/report.h"
 #include "protocol/error.h"
-#include "worker/call_sites.h"
-#include "worker/cell_error.h"
-#include "worker/exits.h"
-#include "worker/interrupt.h"
+#include "worker/cell/call_sites.h"
+#include "worker/cell/cell_error.h"
+#include "worker/interpose/exits.h"
 #include "worker/libtorch.h"
-#include "worker/rank_state.h"
+#include "worker/process/interrupt.h"
+#include "worker/process/rank_state.h"
 #include "worker/standard_input.h"
 
 namespace lockstep::worker {

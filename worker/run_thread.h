@@ -5,13 +5,13 @@
 #include <memory>
 #include <string>
 
-#include "worker/cell_objects.h"
-#include "worker/configuration.h"
+#include "worker/cell/cell_objects.h"
+#include "worker/cell/symbols.h"
 #include "worker/device.h"
 #include "worker/io_thread.h"
-#include "worker/outbox.h"
+#include "worker/process/configuration.h"
+#include "worker/process/outbox.h"
 #include "worker/run_queue.h"
-#include "worker/symbols.h"
 
 namespace lockstep::worker {
 

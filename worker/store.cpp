@@ -19,8 +19,8 @@
 #include <string>
 #include <string_view>
 
-#include "dist/marked_processes.h"
-#include "dist/tcp_store.h"
+#include "collectives/log/marked_processes.h"
+#include "collectives/transport/tcp_store.h"
 #include "protocol/error.h"
 #include "worker/process_group_keeper.h"
 

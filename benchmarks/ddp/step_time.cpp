@@ -25,8 +25,8 @@
 #include <sstream>
 
 #include "benchmarks/ddp/models.h"
+#include "collectives/dist.h"
 #include "ddp/ddp.h"
-#include "dist/dist.h"
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "benchmarks/inspectors/plain_sum.h"
-#include "inspectors/fingerprint.h"
+#include "inspectors/fingerprint/fingerprint.h"
 
 using namespace lockstep;
 using benchmark::plain_sum;

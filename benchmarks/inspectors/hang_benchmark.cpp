@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "dist/collective_log.h"
-#include "inspectors/hang_analysis.h"
+#include "collectives/log/collective_log.h"
+#include "inspectors/hang/hang_analysis.h"
 
 namespace lockstep {
 namespace {

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "dist/dist.h"
-#include "dist/tcp_store.h"
+#include "collectives/dist.h"
+#include "collectives/transport/tcp_store.h"
 
 extern char** environ;
 

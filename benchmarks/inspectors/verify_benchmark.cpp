@@ -16,8 +16,8 @@
 
 #include "benchmarks/inspectors/plain_sum.h"
 #include "benchmarks/inspectors/ranks_in_turns.h"
-#include "dist/dist.h"
-#include "inspectors/fingerprint.h"
+#include "collectives/dist.h"
+#include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/inspect.h"
 
 namespace {

@@ -13,7 +13,7 @@
 #include "benchmarks/session/measurement.h"
 #include "benchmarks/session/processes.h"
 #include "benchmarks/session/recorder.h"
-#include "shell/session_directory.h"
+#include "shell/processes/session_directory.h"
 
 namespace lockstep::benchmark {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "shell/event.h"
-#include "shell/session.h"
+#include "shell/events/event.h"
+#include "shell/session/session.h"
 
 namespace lockstep::benchmark {
 

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "ddp/ddp.h"
-#include "dist/dist.h"
+#include "collectives/dist.h"
 
 namespace dist = lockstep::dist;
 namespace ddp = lockstep::ddp;

@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include "protocol/error.h"
-#include "shell/magic_arguments.h"
-#include "shell/session_impl.h"
-#include "shell/suggest.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/session/session_impl.h"
+#include "shell/text/suggest.h"
 
 namespace lockstep::shell {
 namespace {

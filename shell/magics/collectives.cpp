@@ -6,10 +6,10 @@
 #include <map>
 
 #include "protocol/error.h"
-#include "shell/magic_arguments.h"
-#include "shell/session_impl.h"
-#include "shell/table.h"
-#include "shell/timing.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/session/session_impl.h"
+#include "shell/session/timing.h"
+#include "shell/text/table.h"
 
 namespace lockstep::shell {
 namespace {

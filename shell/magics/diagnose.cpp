@@ -1,8 +1,8 @@
 // %diagnose: everything that applies, for someone who does not know where to look. A cell that runs an
 // inspect::Examination on all live ranks.
 #include "protocol/error.h"
-#include "shell/inspector_magic.h"
-#include "shell/magic_arguments.h"
+#include "shell/magics/inspector_magic.h"
+#include "shell/scripts/magic_arguments.h"
 
 namespace lockstep::shell {
 namespace {

@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include "protocol/error.h"
-#include "shell/magic_arguments.h"
-#include "shell/session_impl.h"
-#include "shell/session_plan.h"
+#include "shell/processes/session_plan.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/session/session_impl.h"
 
 namespace lockstep::shell {
 namespace {

@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include "protocol/error.h"
-#include "shell/session_impl.h"
-#include "shell/table.h"
-#include "shell/timing.h"
+#include "shell/session/session_impl.h"
+#include "shell/session/timing.h"
+#include "shell/text/table.h"
 
 namespace lockstep::shell {
 namespace {

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
-#include "shell/session_impl.h"
-#include "shell/table.h"
+#include "shell/session/session_impl.h"
+#include "shell/text/table.h"
 
 namespace lockstep::shell {
 namespace {

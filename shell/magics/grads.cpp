@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "protocol/error.h"
-#include "shell/inspector_magic.h"
-#include "shell/magic_arguments.h"
+#include "shell/magics/inspector_magic.h"
+#include "shell/scripts/magic_arguments.h"
 
 namespace lockstep::shell {
 namespace {

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include "inspectors/hang_analysis.h"
-#include "inspectors/hang_needs.h"
-#include "inspectors/hang_state.h"
-#include "inspectors/hang_words.h"
+#include "inspectors/hang/hang_analysis.h"
+#include "inspectors/hang/hang_needs.h"
+#include "inspectors/hang/hang_state.h"
+#include "inspectors/hang/hang_words.h"
 #include "protocol/error.h"
-#include "shell/session_impl.h"
+#include "shell/session/session_impl.h"
 
 namespace lockstep::shell {
 namespace {

@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
-#include "shell/magic_arguments.h"
-#include "shell/session_impl.h"
-#include "shell/table.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/session/session_impl.h"
+#include "shell/text/table.h"
 
 namespace lockstep::shell {
 namespace {

@@ -1,10 +1,10 @@
 // %history: the cells of this session as they were typed.
 #include <nlohmann/json.hpp>
 
-#include "shell/history_selection.h"
-#include "shell/magic_arguments.h"
-#include "shell/session_impl.h"
-#include "shell/text.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/session/history_selection.h"
+#include "shell/session/session_impl.h"
+#include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {

@@ -2,10 +2,10 @@
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
-#include "shell/session_impl.h"
-#include "shell/suggest.h"
-#include "shell/table.h"
-#include "shell/text.h"
+#include "shell/session/session_impl.h"
+#include "shell/text/suggest.h"
+#include "shell/text/table.h"
+#include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {

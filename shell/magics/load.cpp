@@ -2,9 +2,9 @@
 #include <filesystem>
 
 #include "protocol/error.h"
-#include "shell/magic_arguments.h"
-#include "shell/script.h"
-#include "shell/session_impl.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/scripts/script.h"
+#include "shell/session/session_impl.h"
 
 namespace lockstep::shell {
 namespace {

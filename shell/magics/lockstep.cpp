@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "protocol/error.h"
-#include "shell/inspector_magic.h"
-#include "shell/magic_arguments.h"
-#include "shell/object_list.h"
-#include "shell/session_impl.h"
+#include "shell/magics/inspector_magic.h"
+#include "shell/magics/object_list.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/session/session_impl.h"
 
 namespace lockstep::shell {
 namespace {

@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
-#include "shell/magic_arguments.h"
-#include "shell/session_impl.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/session/session_impl.h"
 
 namespace lockstep::shell {
 namespace {

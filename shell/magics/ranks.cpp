@@ -1,7 +1,7 @@
 // %ranks: do the ranks agree on who they are? A cell that calls inspect::ranks on all live ranks.
 #include "protocol/error.h"
-#include "shell/inspector_magic.h"
-#include "shell/magic_arguments.h"
+#include "shell/magics/inspector_magic.h"
+#include "shell/scripts/magic_arguments.h"
 
 namespace lockstep::shell {
 namespace {

@@ -6,10 +6,10 @@
 #include <fstream>
 
 #include "protocol/error.h"
-#include "shell/history_selection.h"
-#include "shell/magic_arguments.h"
-#include "shell/script.h"
-#include "shell/session_impl.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/scripts/script.h"
+#include "shell/session/history_selection.h"
+#include "shell/session/session_impl.h"
 
 namespace lockstep::shell {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "protocol/error.h"
-#include "shell/magic_arguments.h"
-#include "shell/session_impl.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/session/session_impl.h"
 
 namespace lockstep::shell {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "protocol/error.h"
-#include "shell/session_impl.h"
-#include "shell/timing.h"
+#include "shell/session/session_impl.h"
+#include "shell/session/timing.h"
 
 namespace lockstep::shell {
 namespace {

@@ -1,7 +1,7 @@
 // %time, %%time and %%timeit: how long a cell takes to compile and to run, per rank.
 #include "protocol/error.h"
-#include "shell/session_impl.h"
-#include "shell/timing.h"
+#include "shell/session/session_impl.h"
+#include "shell/session/timing.h"
 
 namespace lockstep::shell {
 namespace {

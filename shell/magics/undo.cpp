@@ -3,8 +3,8 @@
 #include <map>
 
 #include "protocol/error.h"
-#include "shell/magic_arguments.h"
-#include "shell/session_impl.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/session/session_impl.h"
 
 namespace lockstep::shell {
 namespace {

@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
-#include "shell/magic_arguments.h"
-#include "shell/session_impl.h"
-#include "shell/suggest.h"
-#include "shell/table.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/session/session_impl.h"
+#include "shell/text/suggest.h"
+#include "shell/text/table.h"
 
 namespace lockstep::shell {
 namespace {

@@ -15,7 +15,7 @@
 #include "protocol/cell_abi.h"
 #include "protocol/error.h"
 #include "protocol/pipe_channel.h"
-#include "worker/cell.h"
+#include "worker/cell/cell.h"
 
 int32_t lockstep_poll_requested = 0;
 static int polls = 0;

@@ -2,8 +2,8 @@
 // mixed precision, micro-steps under no_sync, joins with uneven batches and what follows them, and every way to clear gradients.
 #include <fmt/format.h>
 
-#include "ddp/comm_hooks.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/hooks/comm_hooks.h"
 #include "ddp/join.h"
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "ddp/distributed_data_parallel.h"
-#include "inspectors/data.h"
+#include "inspectors/data/data.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::test {

@@ -1,8 +1,8 @@
 // What goes wrong is said with names and ranks, on every rank that it concerns, and nobody waits for ever.
 #include <gmock/gmock.h>
 
-#include "ddp/comm_hooks.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/hooks/comm_hooks.h"
 #include "ddp/parameter_check.h"
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"

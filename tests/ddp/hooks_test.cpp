@@ -4,10 +4,10 @@
 #include <cmath>
 #include <limits>
 
-#include "ddp/comm_hooks.h"
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/post_local_sgd.h"
-#include "ddp/power_sgd.h"
+#include "ddp/hooks/comm_hooks.h"
+#include "ddp/hooks/post_local_sgd.h"
+#include "ddp/hooks/power_sgd.h"
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
 

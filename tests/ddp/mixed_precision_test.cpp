@@ -1,8 +1,8 @@
 // Option mixed_precision: forward and backward in a low precision, gradients and optimizer in the full one.
 #include <sstream>
 
-#include "ddp/comm_hooks.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/hooks/comm_hooks.h"
 #include "ddp/join.h"
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"

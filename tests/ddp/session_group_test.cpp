@@ -5,9 +5,9 @@
 
 #include <optional>
 
+#include "collectives/dist.h"
+#include "collectives/session_group.h"
 #include "ddp/ddp.h"
-#include "dist/dist.h"
-#include "dist/session_group.h"
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
 #include "tests/support/spawn_ranks.h"

@@ -1,5 +1,5 @@
 // What a thread is at, read off stacks as they are seen.
-#include "inspectors/activity.h"
+#include "inspectors/hang/activity.h"
 
 #include <gtest/gtest.h>
 

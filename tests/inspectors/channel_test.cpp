@@ -1,14 +1,14 @@
 // Waits of inspectors end when they have to: at once, and not with their deadlines, which are far longer here than a test may take.
-#include "inspectors/channel.h"
+#include "inspectors/exchange/channel.h"
 
 #include <gmock/gmock.h>
 #include <signal.h>
 
 #include <thread>
 
-#include "dist/death_watch.h"
-#include "dist/session_group.h"
-#include "inspectors/verify.h"
+#include "collectives/session_group.h"
+#include "collectives/watch/death_watch.h"
+#include "inspectors/verify/verify.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {

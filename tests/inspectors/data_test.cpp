@@ -1,5 +1,5 @@
 // data on ranks that are threads: which ways of dividing samples are right, and what is found in those that are not.
-#include "inspectors/data.h"
+#include "inspectors/data/data.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

@@ -1,5 +1,5 @@
 // diagnose: which checks apply to which object, and what comes first.
-#include "inspectors/diagnose.h"
+#include "inspectors/diagnose/diagnose.h"
 #include "ddp/ddp.h"
 
 #include <gmock/gmock.h>

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "inspectors/fingerprint_kernels.h"
+#include "inspectors/fingerprint/fingerprint_kernels.h"
 
 namespace lockstep::inspect::kernels {
 namespace {

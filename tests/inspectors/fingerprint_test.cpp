@@ -1,6 +1,6 @@
 // Fingerprints of tensors: the same for equal elements in equal places, other for anything else; statistics against
 // LibTorch's own.
-#include "inspectors/fingerprint.h"
+#include "inspectors/fingerprint/fingerprint.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

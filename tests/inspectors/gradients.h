@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "dist/dist.h"
-#include "inspectors/grads.h"
+#include "collectives/dist.h"
+#include "inspectors/grads/grads.h"
 
 namespace lockstep::inspect::gradients {
 

@@ -1,5 +1,5 @@
 // grads on ranks that are threads: what is wrong with gradients is named, and healthy training is left in peace.
-#include "inspectors/grads.h"
+#include "inspectors/grads/grads.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "ddp/ddp.h"
-#include "inspectors/fingerprint.h"
-#include "inspectors/grad_watch.h"
+#include "inspectors/fingerprint/fingerprint.h"
+#include "inspectors/grads/grad_watch.h"
 #include "tests/inspectors/gradients.h"
 #include "tests/support/spawn_ranks.h"
 

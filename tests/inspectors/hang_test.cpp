@@ -1,5 +1,5 @@
 // Who waits for whom, in pictures that are made up: each verdict, and what looks like one and is none.
-#include "inspectors/hang.h"
+#include "inspectors/hang/hang.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,10 +7,10 @@
 
 #include <filesystem>
 
-#include "dist/errors.h"
-#include "inspectors/hang_analysis.h"
-#include "inspectors/hang_needs.h"
-#include "inspectors/hang_state.h"
+#include "collectives/errors.h"
+#include "inspectors/hang/hang_analysis.h"
+#include "inspectors/hang/hang_needs.h"
+#include "inspectors/hang/hang_state.h"
 #include "tests/inspectors/made_up_ranks.h"
 
 namespace lockstep::inspect {

@@ -5,9 +5,9 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "collectives/dist.h"
 #include "ddp/ddp.h"
-#include "dist/dist.h"
-#include "inspectors/lockstep.h"
+#include "inspectors/lockstep/lockstep.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {

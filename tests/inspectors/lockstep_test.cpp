@@ -1,5 +1,5 @@
 // lockstep: where ranks part, where a step does not repeat itself, and what may differ.
-#include "inspectors/lockstep.h"
+#include "inspectors/lockstep/lockstep.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
@@ -7,8 +7,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "collectives/dist.h"
 #include "ddp/ddp.h"
-#include "dist/dist.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {

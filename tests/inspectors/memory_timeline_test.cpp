@@ -8,12 +8,12 @@
 #include <set>
 #include <sstream>
 
+#include "collectives/session_group.h"
 #include "ddp/ddp.h"
-#include "dist/session_group.h"
-#include "inspectors/clock_offset.h"
-#include "inspectors/memory.h"
-#include "inspectors/timeline.h"
-#include "inspectors/watch.h"
+#include "inspectors/exchange/clock_offset.h"
+#include "inspectors/memory/memory.h"
+#include "inspectors/timing/timeline.h"
+#include "inspectors/verify/watch.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {

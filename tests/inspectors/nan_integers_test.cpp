@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include "inspectors/nan.h"
-#include "inspectors/tensor_values.h"
+#include "inspectors/nan/nan.h"
+#include "inspectors/trace/tensor_values.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {

@@ -1,5 +1,5 @@
 // nan: which operator made the first bad value, and what is no finding.
-#include "inspectors/nan.h"
+#include "inspectors/nan/nan.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/CPUAllocator.h>
@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "ddp/ddp.h"
-#include "inspectors/shown.h"
+#include "inspectors/exchange/shown.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {

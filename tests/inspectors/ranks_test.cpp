@@ -1,5 +1,5 @@
 // ranks: what identities say about one another, and the two ways of gathering them.
-#include "inspectors/ranks.h"
+#include "inspectors/ranks/ranks.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "inspectors/report.h"
-#include "inspectors/verify.h"
+#include "inspectors/exchange/report.h"
+#include "inspectors/verify/verify.h"
 
 namespace lockstep::inspect {
 

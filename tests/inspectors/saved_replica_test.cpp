@@ -1,5 +1,5 @@
 // Saved replicas: LibTorch's files and Python's are compared as ranks are, and files that are neither are told why.
-#include "inspectors/saved_replica.h"
+#include "inspectors/verify/saved_replica.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
@@ -11,8 +11,8 @@
 #include <iterator>
 #include <map>
 
-#include "dist/errors.h"
-#include "inspectors/python_pickle.h"
+#include "collectives/errors.h"
+#include "inspectors/verify/python_pickle.h"
 #include "tests/inspectors/replicas.h"
 
 namespace lockstep::inspect {

@@ -10,10 +10,10 @@
 #include <iterator>
 #include <map>
 
-#include "dist/errors.h"
-#include "inspectors/python_pickle.h"
-#include "inspectors/saved_replica.h"
-#include "inspectors/zip_archives.h"
+#include "collectives/errors.h"
+#include "inspectors/verify/python_pickle.h"
+#include "inspectors/verify/saved_replica.h"
+#include "inspectors/verify/zip_archives.h"
 #include "tests/inspectors/replicas.h"
 
 namespace lockstep::inspect {

@@ -1,5 +1,5 @@
 // SavedState: after restore(), training goes on bit by bit as if nothing had been run.
-#include "inspectors/saved_state.h"
+#include "inspectors/subject/saved_state.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,5 +1,5 @@
 // A rank that always comes last, and ranks that only seem to.
-#include "inspectors/straggler.h"
+#include "inspectors/hang/straggler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // time_sync and buckets: what is timed and what is left behind. No time is asserted, only what must hold of any.
-#include "inspectors/time_sync.h"
+#include "inspectors/timing/time_sync.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "ddp/ddp.h"
-#include "inspectors/buckets.h"
-#include "inspectors/step_reductions.h"
-#include "inspectors/watch.h"
+#include "inspectors/timing/buckets.h"
+#include "inspectors/trace/step_reductions.h"
+#include "inspectors/verify/watch.h"
 #include "tests/ddp/models.h"
 #include "tests/support/spawn_ranks.h"
 

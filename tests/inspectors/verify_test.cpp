@@ -1,5 +1,5 @@
 // verify on ranks that are threads: what is equal, what is not, and who is at fault.
-#include "inspectors/verify.h"
+#include "inspectors/verify/verify.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "ddp/ddp.h"
-#include "inspectors/fingerprint.h"
-#include "inspectors/saved_state.h"
+#include "inspectors/fingerprint/fingerprint.h"
+#include "inspectors/subject/saved_state.h"
 #include "tests/inspectors/replicas.h"
 #include "tests/support/spawn_ranks.h"
 

@@ -1,5 +1,5 @@
 // watch on ranks that are threads: how steps are counted, and between which of them replicas part.
-#include "inspectors/watch.h"
+#include "inspectors/verify/watch.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

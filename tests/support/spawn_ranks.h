@@ -28,9 +28,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <vector>
 
-#include "dist/dist.h"
-#include "dist/rank_context.h"
-#include "dist/tcp_store.h"
+#include "collectives/dist.h"
+#include "collectives/rank_context.h"
+#include "collectives/transport/tcp_store.h"
 
 extern char** environ;
 

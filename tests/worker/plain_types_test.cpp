@@ -1,5 +1,5 @@
 // Names of functions in stacks, with types as people write them.
-#include "worker/plain_types.h"
+#include "worker/cell/plain_types.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // A cell's states without processes.
 #include <gtest/gtest.h>
 
-#include "shell/cell_run.h"
+#include "shell/cells/cell_run.h"
 
 namespace lockstep::shell {
 namespace {

@@ -1,7 +1,7 @@
 // Where a statement may begin.
 #include <gtest/gtest.h>
 
-#include "shell/code_scanner.h"
+#include "shell/scripts/code_scanner.h"
 
 namespace lockstep::shell {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "protocol/error.h"
 #include "session_fixture.h"
-#include "shell/launcher.h"
-#include "shell/outcome.h"
+#include "shell/processes/launcher.h"
+#include "shell/session/outcome.h"
 
 namespace lockstep::shell {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "shell/base64.h"
-#include "shell/event.h"
+#include "shell/events/base64.h"
+#include "shell/events/event.h"
 
 namespace lockstep::shell {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "shell/folding.h"
+#include "shell/events/folding.h"
 
 namespace lockstep::shell {
 namespace {

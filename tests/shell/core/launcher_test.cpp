@@ -5,10 +5,10 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "dist/process_identity.h"
+#include "collectives/log/process_identity.h"
 #include "protocol/error.h"
-#include "shell/launcher.h"
-#include "shell/output_tail.h"
+#include "shell/processes/launcher.h"
+#include "shell/processes/output_tail.h"
 
 namespace lockstep::shell {
 namespace {

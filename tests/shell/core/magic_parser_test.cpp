@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "protocol/error.h"
-#include "shell/magic_parser.h"
+#include "shell/scripts/magic_parser.h"
 
 namespace lockstep::shell {
 namespace {

@@ -1,7 +1,7 @@
 // Exit codes, and what was expected.
 #include <gtest/gtest.h>
 
-#include "shell/outcome.h"
+#include "shell/session/outcome.h"
 
 namespace lockstep::shell {
 namespace {

@@ -13,7 +13,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "shell/session.h"
+#include "shell/session/session.h"
 
 namespace lockstep::shell {
 

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "protocol/error.h"
-#include "shell/gpus.h"
-#include "shell/session_plan.h"
+#include "shell/processes/gpus.h"
+#include "shell/processes/session_plan.h"
 
 namespace lockstep::shell {
 namespace {

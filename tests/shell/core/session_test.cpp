@@ -4,7 +4,7 @@
 
 #include "protocol/error.h"
 #include "session_fixture.h"
-#include "shell/launcher.h"
+#include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
 namespace {

@@ -6,8 +6,8 @@
 #include <regex>
 #include <set>
 
-#include "shell/command.h"
-#include "shell/magic.h"
+#include "shell/commands/command.h"
+#include "shell/scripts/magic.h"
 
 using namespace lockstep::shell;
 

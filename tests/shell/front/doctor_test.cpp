@@ -1,4 +1,4 @@
-#include "shell/doctor.h"
+#include "shell/commands/doctor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "shell/history_file.h"
+#include "shell/terminal/history_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

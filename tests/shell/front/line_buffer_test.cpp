@@ -1,4 +1,4 @@
-#include "shell/line_buffer.h"
+#include "shell/terminal/line_buffer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

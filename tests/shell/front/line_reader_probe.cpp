@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "shell/edit_line_reader.h"
-#include "shell/plain_line_reader.h"
+#include "shell/terminal/edit_line_reader.h"
+#include "shell/terminal/plain_line_reader.h"
 
 using namespace lockstep;
 using namespace lockstep::shell;

@@ -1,4 +1,4 @@
-#include "shell/magic_arguments.h"
+#include "shell/scripts/magic_arguments.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "shell/renderer.h"
+#include "shell/terminal/renderer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "shell/script.h"
+#include "shell/scripts/script.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-#include "shell/session_records.h"
-#include "dist/process_identity.h"
+#include "shell/processes/session_records.h"
+#include "collectives/log/process_identity.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "shell/launcher.h"
+#include "shell/processes/launcher.h"
 
 using namespace lockstep::shell;
 using testing::ElementsAre;

@@ -1,4 +1,4 @@
-#include "shell/suggest.h"
+#include "shell/text/suggest.h"
 
 #include <gtest/gtest.h>
 

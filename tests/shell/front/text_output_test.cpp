@@ -1,5 +1,5 @@
 // Readers that are slow, stop reading, or go away.
-#include "shell/text_output.h"
+#include "shell/text/text_output.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "shell/json_writer.h"
-#include "shell/launcher.h"
+#include "shell/events/json_writer.h"
+#include "shell/processes/launcher.h"
 
 using namespace lockstep;
 using namespace lockstep::shell;

@@ -1,4 +1,4 @@
-#include "shell/text.h"
+#include "shell/text/text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

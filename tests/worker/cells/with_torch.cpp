@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "tests/worker/cells/fixture.h"
-#include "worker/cell.h"
+#include "worker/cell/cell.h"
 
 inline namespace __cell_3 {
 struct Plain {

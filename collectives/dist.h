@@ -1,0 +1,239 @@
+// Process groups and collectives for C++ programs on LibTorch, under the names and with the argument order of
+// torch.distributed. In a cell this is `dist::`; a plain program says lockstep::dist.
+//
+// `group`: an empty Group is the default group. Ranks in arguments (`src`, `dst`) are ranks of the default group, as in
+// torch.distributed; dist::group_src(r) and dist::group_dst(r) are ranks of `group`. Everything here is collective over the group
+// (every rank of it must make the same calls in the same order), except where a comment says local. Tensors are changed in place;
+// they must be defined and dense (all_reduce takes sparse ones, too). Those that are not contiguous are copied there and back.
+//
+// With async_op = true a call returns at once and the tensors must not be touched before wait(). Without it, the call
+// returns when this rank's part is done, and the Work it returns is complete.
+//
+// Throws (collectives/errors.h): ArgumentError before anything is sent; CollectiveMismatch, PeerLeft, Aborted, TimedOut from
+// the call or from wait().
+#pragma once
+#include <ATen/ATen.h>
+
+#include <torch/csrc/distributed/c10d/debug.h>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
+
+#include "collectives/errors.h"
+#include "collectives/objects.h"
+#include "collectives/rank_argument.h"
+#include "collectives/work.h"
+
+namespace lockstep::dist {
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+/// SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR. PREMUL_SUM has a factor, so that its name alone is an ArgumentError:
+/// c10d::makeNCCLPreMulSum(factor) makes it, for the backend nccl.
+struct ReduceOp : c10d::ReduceOp {
+  ReduceOp(RedOpType op = SUM) : c10d::ReduceOp(checked(op)) {}
+  ReduceOp(const c10d::ReduceOp& op) : c10d::ReduceOp(op) {}
+
+ private:
+  static RedOpType checked(RedOpType op);
+};
+
+inline constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(30);
+
+// ---- groups ------------------------------------------------------------------------------------------------------
+
+struct InitOptions {
+  std::string backend;  // "gloo", "nccl"; empty: nccl where a plug-in for the device is loaded, else gloo
+  std::string init_method =
+      "env://";  // env:// (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), file:///path, tcp://host:port
+  std::chrono::milliseconds timeout = kDefaultTimeout;  // of each collective
+  std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);  // for the ranks to come together
+  int world_size = -1;  // -1: from the environment
+  int rank = -1;
+  Store store = {};  // given: init_method is not used
+  bool check_collectives = true;
+  std::string log_path;  // file of the collective log; empty: anonymous memory
+};
+
+/// Makes the default group. Alone (RANK and WORLD_SIZE unset): a group of one. Throws Error when the ranks did not come
+/// together, naming those that are missing.
+void init_process_group(const InitOptions& options);
+void init_process_group(const std::string& backend = "", const std::string& init_method = "env://",
+                        std::chrono::milliseconds timeout = kDefaultTimeout, int world_size = -1, int rank = -1,
+                        Store store = {});
+
+/// Local. Ends `group`, or everything when it is empty.
+void destroy_process_group(const Group& group = {});
+
+/// A group of `ranks` (sorted; no rank twice). Collective over all ranks of the default group: those outside get a
+/// Group too, whose get_rank is -1 and which no collective accepts.
+Group new_group(std::vector<int> ranks = {}, std::chrono::milliseconds timeout = kDefaultTimeout,
+                const std::string& backend = "");
+
+/// Groups of `group_size` ranks each, in the order of the ranks of `group`, whose size it must divide: this rank's, which is outside
+/// of all where it is not in `group`, and all of them. Collective over all ranks of the default group.
+std::pair<Group, std::vector<Group>> new_subgroups(int group_size, const Group& group = {},
+                                                   std::chrono::milliseconds timeout = kDefaultTimeout,
+                                                   const std::string& backend = "");
+/// A group for each list of ranks of the default group; no rank in two of them. Collective over all ranks of the default group.
+std::pair<Group, std::vector<Group>> new_subgroups_by_enumeration(
+    const std::vector<std::vector<int>>& ranks_per_subgroup_list, std::chrono::milliseconds timeout = kDefaultTimeout,
+    const std::string& backend = "");
+/// A group for each list of ranks of `parent`, counted in it; no rank in two of them. Gives this rank's, which is outside of all
+/// where no list has it. Collective over all ranks of the default group, not of `parent` only.
+Group split_group(const Group& parent, const std::vector<std::vector<int>>& split_ranks,
+                  std::chrono::milliseconds timeout = kDefaultTimeout);
+
+// Local questions. get_rank and get_world_size are -1 for a group that this rank is not in.
+bool is_available();
+bool is_initialized();
+bool is_backend_available(const std::string& backend);
+bool is_gloo_available();
+bool is_nccl_available();
+bool is_mpi_available();
+bool is_ucc_available();
+bool is_xccl_available();
+/// Whether torchrun started this process.
+bool is_torchelastic_launched();
+/// "gloo" for "cpu", "nccl" for "cuda" and "cuda:0"; ArgumentError for devices that no backend here takes.
+std::string get_default_backend_for_device(const std::string& device);
+int get_rank(const Group& group = {});
+int get_world_size(const Group& group = {});
+/// The rank among those of this machine: LOCAL_RANK, `fallback_rank` where that is not set, or else by the ranks of the default group.
+/// Throws Error where there is none of them.
+int get_node_local_rank(std::optional<int> fallback_rank = std::nullopt);
+std::string get_backend(const Group& group = {});
+std::string get_backend_config(const Group& group = {});  // "cpu:gloo"
+std::string get_group_name(const Group& group = {});  // "default", "group_1"
+std::vector<int> get_process_group_ranks(const Group& group = {});
+int get_global_rank(const Group& group, int group_rank);
+int get_group_rank(const Group& group, int global_rank);
+/// Groups that this process knows, the default group included.
+int get_pg_count();
+/// Whether complex numbers can be reduced so: SUM, AVG, PREMUL_SUM.
+bool supports_complex(const c10d::ReduceOp& op);
+/// TORCH_DISTRIBUTED_DEBUG, which c10d's Reducer looks at.
+using DebugLevel = c10d::DebugLevel;  // Off, Info, Detail
+DebugLevel get_debug_level();
+void set_debug_level(DebugLevel level);
+void set_debug_level_from_env();
+/// The default group as an object that c10d (a Reducer, say) takes.
+Group default_group();
+
+/// Shuts the connections of all groups of this rank: collectives in flight, and those to come, throw Aborted with
+/// `reason`. Tensors that no collective was working on keep their values. Local, from any thread, returns at once.
+void abort(const std::string& reason);
+
+/// After abort(), a mismatch or a lost peer: connects all groups again. Collective over `ranks`; `generation` must be
+/// the same on all of them and greater than at the last call. The groups keep their objects, so modules that hold one
+/// keep working. Groups with members outside `ranks` stay unusable and say so. Throws Error naming the ranks that did
+/// not come.
+void regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout = std::chrono::seconds(30));
+
+/// The generation of the regroup that connected `group` last, 0 when none has. What was begun under another one will not
+/// end. Local; 0 for a group that dist did not make.
+int64_t get_generation(const Group& group = {});
+
+// ---- collectives -------------------------------------------------------------------------------------------------
+
+/// `tensor` becomes the reduction over all ranks. AVG is the sum divided by the group's size (integers: towards zero); SUM of bools is
+/// whether any is true. Gloo reduces uint8, int8, int32, int64, float16, bfloat16, float32, float64, bool, complex64 and complex128, and
+/// sums sparse float32, float64, int32 and int64.
+Work all_reduce(const at::Tensor& tensor, const ReduceOp& op = ReduceOp::SUM, const Group& group = {},
+                bool async_op = false);
+/// Rank `src`'s values on every rank.
+Work broadcast(const at::Tensor& tensor, const Rank& src, const Group& group = {}, bool async_op = false);
+/// The reduction in `tensor` of rank `dst`; on other ranks its contents are undefined afterwards.
+Work reduce(const at::Tensor& tensor, const Rank& dst, const ReduceOp& op = ReduceOp::SUM, const Group& group = {},
+            bool async_op = false);
+
+/// tensor_list[i] becomes group rank i's `tensor`, whose dtype and shape it has. Undefined elements of the list are allocated.
+Work all_gather(std::vector<at::Tensor>& tensor_list, const at::Tensor& tensor, const Group& group = {},
+                bool async_op = false);
+/// The list, newly allocated.
+std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group = {});
+/// `output`: the tensors of all ranks one after the other (`input` [5, 3]: [world size · 5, 3]) or stacked ([world size, 5, 3]); any shape
+/// with so many elements. An `input` without dimensions gives one element of each rank.
+Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, const Group& group = {},
+                            bool async_op = false);
+
+/// `output` becomes the reduction of all ranks' input_list[this rank].
+Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& input_list,
+                    const ReduceOp& op = ReduceOp::SUM, const Group& group = {}, bool async_op = false);
+/// `input`: what the ranks get one after the other, or stacked, as for all_gather_into_tensor.
+Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, const ReduceOp& op = ReduceOp::SUM,
+                           const Group& group = {}, bool async_op = false);
+
+/// On `dst` gather_list[i] becomes group rank i's `tensor`; elsewhere the list must be empty.
+Work gather(const at::Tensor& tensor, std::vector<at::Tensor>& gather_list, const Rank& dst = 0,
+            const Group& group = {}, bool async_op = false);
+/// The list on `dst`, newly allocated; empty elsewhere.
+std::vector<at::Tensor> gather(const at::Tensor& tensor, const Rank& dst = 0, const Group& group = {});
+/// `tensor` becomes scatter_list[group rank] of rank `src`; elsewhere the list must be empty.
+Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& scatter_list = {}, const Rank& src = 0,
+             const Group& group = {}, bool async_op = false);
+
+/// output_list[i] becomes group rank i's input_list[this rank]. Sizes may differ, pairwise equal.
+Work all_to_all(const std::vector<at::Tensor>& output_list, const std::vector<at::Tensor>& input_list,
+                const Group& group = {}, bool async_op = false);
+/// Splits along dimension 0; empty split sizes: even parts. `output` may be `input`.
+Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, std::vector<int64_t> output_split_sizes = {},
+                       std::vector<int64_t> input_split_sizes = {}, const Group& group = {}, bool async_op = false);
+
+// Several tensors of one dtype in one operation: one message where there would be many.
+
+/// all_reduce of each.
+Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const ReduceOp& op = ReduceOp::SUM,
+                          const Group& group = {}, bool async_op = false);
+/// output_tensor_lists[r][i] becomes group rank r's input_tensor_list[i], whose shape it has.
+Work all_gather_coalesced(const std::vector<std::vector<at::Tensor>>& output_tensor_lists,
+                          const std::vector<at::Tensor>& input_tensor_list, const Group& group = {},
+                          bool async_op = false);
+/// all_gather_into_tensor of each.
+Work all_gather_into_tensor_coalesced(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                                      const Group& group = {}, bool async_op = false);
+/// reduce_scatter_tensor of each.
+Work reduce_scatter_tensor_coalesced(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                                     const ReduceOp& op = ReduceOp::SUM, const Group& group = {},
+                                     bool async_op = false);
+
+Work barrier(const Group& group = {}, bool async_op = false);
+/// A barrier that throws within `timeout`, naming the ranks that did not come. Gloo only.
+void monitored_barrier(const Group& group = {}, std::chrono::milliseconds timeout = std::chrono::minutes(5),
+                       bool wait_all_ranks = false);
+
+// ---- point to point: collective over the two ranks only ----------------------------------------------------------
+
+// A message goes to the recv of the same tag (from 0), in the order of the calls. The log has the tag.
+void send(const at::Tensor& tensor, const Rank& dst, const Group& group = {}, int tag = 0);
+/// Returns the sender's rank of the default group. Without `src`: from any rank.
+int recv(const at::Tensor& tensor, const std::optional<Rank>& src = std::nullopt, const Group& group = {}, int tag = 0);
+Work isend(const at::Tensor& tensor, const Rank& dst, const Group& group = {}, int tag = 0);
+Work irecv(const at::Tensor& tensor, const std::optional<Rank>& src = std::nullopt, const Group& group = {},
+           int tag = 0);
+
+/// One of the operations of batch_isend_irecv: P2POp(dist::isend, tensor, 1), P2POp(dist::irecv, tensor, dist::group_peer(0), group).
+struct P2POp {
+  using Send = decltype(&isend);
+  using Receive = decltype(&irecv);
+  P2POp(Send op, at::Tensor tensor, Rank peer, Group group = {}, int tag = 0)
+      : sends(op != nullptr), tensor(std::move(tensor)), peer(peer), group(std::move(group)), tag(tag) {}
+  P2POp(Receive, at::Tensor tensor, std::optional<Rank> peer, Group group = {}, int tag = 0)
+      : sends(false), tensor(std::move(tensor)), peer(peer), group(std::move(group)), tag(tag) {}
+
+  bool sends;
+  at::Tensor tensor;
+  std::optional<Rank> peer;  // empty: from any rank
+  Group group;
+  int tag;
+};
+/// Begins all of them, of one group, in the order of the list; one work for each. Every argument is checked before the first begins.
+std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& p2p_op_list);
+
+}  // namespace lockstep::dist

@@ -1,0 +1,139 @@
+#include "collectives/environment.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "collectives/transport/tcp_store.h"
+
+namespace lockstep::dist {
+
+namespace {
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value && *value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+int parse_int(const std::string& what, const std::string& text, int low, int high) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high)
+    throw ArgumentError(fmt::format("{} is '{}'; it must be a whole number from {} to {}", what, text, low, high));
+  return value;
+}
+
+std::optional<int> int_variable(const char* name, int low, int high) {
+  const auto text = variable(name);
+  return text ? std::optional<int>(parse_int(name, *text, low, high)) : std::nullopt;
+}
+
+constexpr int kMostRanks = 1 << 20;
+
+std::pair<std::string, int> split_address(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0)
+    throw ArgumentError(fmt::format("init_method 'tcp://{}' needs a host and a port: tcp://127.0.0.1:29500", text));
+  std::string host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);  // an IPv6 address
+  return {host, parse_int("the port of init_method", text.substr(colon + 1), 1, 65535)};
+}
+
+/// A number that the call gives, or else the environment.
+struct Number {
+  std::optional<int> value;
+  const char* variable;
+  const char* option;
+  bool from_call;
+  std::string name() const { return from_call ? option : variable; }
+};
+Number find_number(const char* variable, const char* option, int given, int low, int high) {
+  if (given < 0) return {int_variable(variable, low, high), variable, option, false};
+  return {parse_int(option, std::to_string(given), low, high), variable, option, true};
+}
+
+[[noreturn]] void throw_incomplete(const InitOptions& options, const Number& rank, const Number& world_size) {
+  const std::string way = options.store ? "a store" : fmt::format("init_method '{}'", options.init_method);
+  if (!rank.value && !world_size.value)
+    throw ArgumentError(
+        fmt::format("{} needs to know which rank this is, and of how many: give InitOptions::rank and "
+                    "InitOptions::world_size, or set RANK and WORLD_SIZE",
+                    way));
+  const Number& known = rank.value ? rank : world_size;
+  const Number& missing = rank.value ? world_size : rank;
+  throw ArgumentError(
+      fmt::format("{} is set, but {} is not (nor {}). A launcher (torchrun, srun with a wrapper, mpirun) "
+                  "sets RANK and WORLD_SIZE; alone, set neither",
+                  known.name(), missing.variable, missing.option));
+}
+}  // namespace
+
+bool is_loopback(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1)
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+  return host == "localhost";
+}
+
+Meeting find_meeting(const InitOptions& options) {
+  const bool from_environment = options.init_method == "env://";
+  Meeting meeting;
+  const Number rank = find_number("RANK", "InitOptions::rank", options.rank, 0, kMostRanks - 1);
+  const Number world_size = find_number("WORLD_SIZE", "InitOptions::world_size", options.world_size, 1, kMostRanks);
+  if (!rank.value && !world_size.value && from_environment && !options.store) {
+    meeting.store = c10::make_intrusive<c10d::HashStore>();
+    return meeting;
+  }
+  if (!rank.value || !world_size.value) throw_incomplete(options, rank, world_size);
+  if (*rank.value >= *world_size.value)
+    throw ArgumentError(fmt::format("{} is {}, but {} is {}; ranks go from 0 to {}", rank.name(), *rank.value,
+                                    world_size.name(), *world_size.value, *world_size.value - 1));
+  meeting.rank = *rank.value;
+  meeting.world_size = *world_size.value;
+  const bool one_machine = int_variable("LOCAL_WORLD_SIZE", 1, kMostRanks).value_or(0) == meeting.world_size;
+  const auto known = [](bool on_this_machine) { return on_this_machine ? std::optional(true) : std::nullopt; };
+  meeting.loopback = known(one_machine);
+  if (options.store) {
+    meeting.store = options.store;
+    return meeting;
+  }
+  const auto patience = std::min(options.timeout, options.connect_timeout);
+  if (options.init_method.starts_with("file://")) {
+    meeting.store = c10::make_intrusive<c10d::FileStore>(options.init_method.substr(7), meeting.world_size);
+    meeting.store->setTimeout(patience);
+    return meeting;
+  }
+
+  std::string host;
+  int port = 0;
+  bool serves = meeting.rank == 0;
+  if (from_environment) {
+    const auto address = variable("MASTER_ADDR");
+    if (!address || !variable("MASTER_PORT"))
+      throw ArgumentError(fmt::format(
+          "RANK and WORLD_SIZE are set, but {} is not; set it to {}", address ? "MASTER_PORT" : "MASTER_ADDR",
+          address ? "a free port of rank 0's machine" : "the machine of rank 0 (127.0.0.1 for one machine)"));
+    host = *address;
+    port = *int_variable("MASTER_PORT", 1, 65535);
+    if (variable("TORCHELASTIC_USE_AGENT_STORE") == "True") serves = false;  // torchrun's agent serves it
+  } else if (options.init_method.starts_with("tcp://")) {
+    std::tie(host, port) = split_address(options.init_method.substr(6));
+  } else {
+    throw ArgumentError(fmt::format("init_method '{}' is unknown; there are env://, file:///path and tcp://host:port",
+                                    options.init_method));
+  }
+  meeting.loopback = known(one_machine || is_loopback(host));
+  meeting.store = serves ? serve_store(host, port, patience, one_machine) : connect_store(host, port, patience);
+  if (const auto restart = variable("TORCHELASTIC_RESTART_COUNT"))
+    meeting.store = c10::make_intrusive<c10d::PrefixStore>("attempt-" + *restart, meeting.store);
+  return meeting;
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,345 @@
+#include "collectives/log/collective_log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "collectives/errors.h"
+#include "collectives/log/process_identity.h"
+
+namespace lockstep::dist {
+
+using namespace log_layout;
+
+int64_t monotonic_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+namespace {
+int64_t realtime_minus_monotonic() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec - monotonic_ns();
+}
+
+int32_t this_thread() {
+  static thread_local const int32_t number = static_cast<int32_t>(gettid());
+  return number;
+}
+
+std::string group_name(const Group& group) { return {group.name, strnlen(group.name, sizeof group.name)}; }
+
+std::byte* map_file(int fd, const std::string& what) {
+  void* base = mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) {
+    const int error = errno;
+    close(fd);
+    throw Error(fmt::format("the collective log {} can't be mapped: {}", what, strerror(error)));
+  }
+  return static_cast<std::byte*>(base);
+}
+}  // namespace
+
+LogMapping LogMapping::create(const std::string& path, int rank, int world_size) {
+  const std::string what = path.empty() ? "in anonymous memory" : path;
+  int fd = -1;
+  if (path.empty()) {
+    fd = memfd_create("lockstep-collectives", MFD_CLOEXEC);
+  } else {
+    unlink(path.c_str());  // a reader of the old one keeps its mapping
+    fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  }
+  if (fd < 0) throw Error(fmt::format("the collective log {} can't be made: {}", what, strerror(errno)));
+  if (const int error = posix_fallocate(fd, 0, kFileBytes)) {
+    close(fd);
+    throw Error(fmt::format("the collective log {} can't be made: {} ({} MB are needed there)", what, strerror(error),
+                            kFileBytes / 1'000'000 + 1));
+  }
+  LogMapping mapping(fd, map_file(fd, what), path);
+  madvise(mapping.base_ + kEntriesAt, sizeof(Entry) * kEntryCapacity, MADV_POPULATE_WRITE);  // no page faults later
+  Header& header = mapping.header();
+  header.version = kVersion;
+  header.header_bytes = kHeaderBytes;
+  header.group_bytes = sizeof(Group);
+  header.signature_bytes = sizeof(Signature);
+  header.entry_bytes = sizeof(Entry);
+  header.code_range_bytes = sizeof(CodeRange);
+  header.group_capacity = kGroupCapacity;
+  header.signature_capacity = kSignatureCapacity;
+  header.entry_capacity = kEntryCapacity;
+  header.word_capacity = kWordCapacity;
+  header.code_range_capacity = kCodeRangeCapacity;
+  header.rank = rank;
+  header.world_size = world_size;
+  header.pid = getpid();
+  header.process_start = process_start_time(getpid()).value_or(0);
+  header.realtime_minus_monotonic = realtime_minus_monotonic();
+  std::atomic_thread_fence(std::memory_order_release);
+  std::memcpy(header.magic, kMagic, sizeof kMagic);  // last: a file with it is whole
+  return mapping;
+}
+
+LogMapping LogMapping::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) throw Error(fmt::format("the collective log {} can't be opened: {}", path, strerror(errno)));
+  struct stat status;
+  if (fstat(fd, &status) != 0 || static_cast<size_t>(status.st_size) < kFileBytes) {
+    close(fd);
+    throw Error(fmt::format("{} is no collective log of this version: it is too short", path));
+  }
+  LogMapping mapping(fd, map_file(fd, path), path);
+  const Header& header = mapping.header();
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) throw Error(fmt::format("{} is no collective log", path));
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (header.version != kVersion || header.entry_bytes != sizeof(Entry) || header.entry_capacity != kEntryCapacity)
+    throw Error(fmt::format("{} is a collective log of version {}, this program reads version {}", path, header.version,
+                            kVersion));
+  return mapping;
+}
+
+LogMapping::LogMapping(LogMapping&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), base_(std::exchange(other.base_, nullptr)), path_(std::move(other.path_)) {}
+
+LogMapping::~LogMapping() {
+  if (base_) munmap(base_, kFileBytes);
+  if (fd_ >= 0) close(fd_);
+}
+
+Header& LogMapping::header() const { return *reinterpret_cast<Header*>(base_); }
+Group& LogMapping::group(uint32_t slot) const { return reinterpret_cast<Group*>(base_ + kGroupsAt)[slot]; }
+Signature& LogMapping::signature(uint32_t slot, int64_t seq) const {
+  return reinterpret_cast<Signature*>(
+      base_ + kSignaturesAt)[slot * kSignatureCapacity + static_cast<uint64_t>(seq) % kSignatureCapacity];
+}
+Entry& LogMapping::entry(uint64_t number) const {
+  return reinterpret_cast<Entry*>(base_ + kEntriesAt)[number % kEntryCapacity];
+}
+CodeRange& LogMapping::code_range(uint32_t index) const {
+  return reinterpret_cast<CodeRange*>(base_ + kCodeRangesAt)[index];
+}
+std::atomic<int64_t>& LogMapping::word(uint64_t number) const {
+  return reinterpret_cast<std::atomic<int64_t>*>(base_ + kWordsAt)[number % kWordCapacity];
+}
+std::string LogMapping::shared_path() const {
+  return path_.empty() ? fmt::format("/proc/{}/fd/{}", getpid(), fd_) : path_;
+}
+
+uint32_t CollectiveLog::add_group(const std::string& name, const std::vector<int>& ranks, int group_rank,
+                                  int64_t first_seq) {
+  uint32_t slot = 0;
+  while (slot < kGroupCapacity) {
+    if (mapping_.group(slot).state.load() == GroupState::unused) break;
+    ++slot;
+  }
+  if (slot == kGroupCapacity)
+    throw Error(fmt::format(
+        "{} process groups are in use, which is the limit; end some with dist::destroy_process_group(group)",
+        kGroupCapacity));
+  Group& group = mapping_.group(slot);
+  std::memset(group.name, 0, sizeof group.name);
+  std::strncpy(group.name, name.c_str(), sizeof group.name - 1);
+  group.size = static_cast<int32_t>(ranks.size());
+  group.group_rank = group_rank;
+  std::copy_n(ranks.begin(), std::min<size_t>(ranks.size(), kRanksPerGroup), group.ranks);
+  for (uint32_t i = 0; i < kRanksPerGroup; ++i) {
+    group.sent[i] = 0;
+    group.received[i] = 0;
+  }
+  group.received_from_any = 0;
+  for (uint32_t i = 0; i < kSignatureCapacity; ++i) mapping_.signature(slot, i).seq = 0;
+  group.last_entered = first_seq;
+  group.mismatch_seq = 0;
+  group.cause = BreakCause::none;
+  group.state = GroupState::live;
+  Header& header = mapping_.header();
+  header.group_count = std::max<uint32_t>(header.group_count, slot + 1);
+  return slot;
+}
+
+void CollectiveLog::remove_group(uint32_t slot) { mapping_.group(slot).state = GroupState::unused; }
+
+uint64_t CollectiveLog::begin(uint32_t group, int64_t seq, const EntryFields& fields) {
+  Header& header = mapping_.header();
+  // seq_cst: LongWaits sees this entry, or entered() below sees that it has stopped looking.
+  const uint64_t number = header.next_entry.fetch_add(1, std::memory_order_seq_cst);
+  Entry& entry = mapping_.entry(number);
+  entry.sequence.store(2 * number + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  entry.state.store(number * 4, std::memory_order_relaxed);
+  entry.done_ns.store(0, std::memory_order_relaxed);
+  entry.entered_ns = monotonic_ns();
+  entry.seq = seq;
+  entry.call_site = fields.call_site;
+  entry.cell = header.cell.load(std::memory_order_relaxed);
+  entry.step = header.step.load(std::memory_order_relaxed);
+  entry.bytes = fields.bytes;
+  entry.signature = fields.signature;
+  entry.group = group;
+  entry.root = fields.root;
+  entry.tensor_count = fields.tensor_count;
+  entry.op = static_cast<uint8_t>(fields.op);
+  entry.dtype = fields.dtype;
+  entry.reduce_op = fields.reduce_op;
+  entry.dimensions = static_cast<uint8_t>(std::min<size_t>(fields.dimensions, 255));
+  entry.flags = fields.flags;
+  entry.tag = fields.tag;
+  entry.tag_seq = fields.tag_seq;
+  entry.thread = this_thread();
+  entry.word_count = 0;
+  if (fields.words) {
+    const uint64_t first = header.next_word.fetch_add(fields.words->size(), std::memory_order_relaxed);
+    for (size_t i = 0; i < fields.words->size(); ++i)
+      mapping_.word(first + i).store((*fields.words)[i], std::memory_order_relaxed);
+    entry.word_begin = first;
+    entry.word_count = static_cast<uint32_t>(fields.words->size());
+  }
+  const size_t kept = std::min<size_t>(fields.dimensions, kShapeCapacity);
+  for (size_t i = 0; i < kept; ++i) entry.shape[i] = fields.shape[i];
+  std::memcpy(entry.group_name, mapping_.group(group).name, sizeof entry.group_name);
+  entry.sequence.store(2 * number + 2, std::memory_order_release);
+  if (long_waits_) long_waits_->entered();
+  return number;
+}
+
+void CollectiveLog::finish(uint64_t number, EntryState state) {
+  Entry& entry = mapping_.entry(number);
+  uint64_t expected = number * 4;
+  const int64_t now = monotonic_ns();
+  if (entry.state.compare_exchange_strong(expected, number * 4 + static_cast<uint64_t>(state),
+                                          std::memory_order_acq_rel))
+    entry.done_ns.store(now, std::memory_order_release);
+}
+
+void CollectiveLog::watch_long_waits(int64_t limit_ns, std::function<void()> wake) {
+  long_waits_ = std::make_unique<LongWaits>(mapping_, limit_ns, std::move(wake));
+}
+
+void CollectiveLog::set_context(int64_t cell, int64_t step) {
+  mapping_.header().cell = cell;
+  mapping_.header().step = step;
+}
+
+bool CollectiveLog::add_code_range(int64_t cell, uint64_t begin, uint64_t size) {
+  Header& header = mapping_.header();
+  const uint32_t index = header.code_range_count;
+  if (index == kCodeRangeCapacity) return false;
+  mapping_.code_range(index) = {begin, size, cell};
+  header.code_range_count.store(index + 1, std::memory_order_release);
+  return true;
+}
+
+std::optional<CollectiveRecord> CollectiveLogReader::record(uint64_t number) const {
+  const Entry& entry = mapping_->entry(number);
+  const uint64_t before = entry.sequence.load(std::memory_order_acquire);
+  if (before != 2 * number + 2) return std::nullopt;
+  CollectiveRecord record;
+  record.seq = entry.seq;
+  record.op = op_name(static_cast<CollectiveOp>(entry.op));
+  record.dtype = dtype_name(entry.dtype);
+  record.reduce_op = reduce_op_name(entry.reduce_op);
+  record.shape.assign(entry.shape, entry.shape + std::min<size_t>(entry.dimensions, kShapeCapacity));
+  record.tensor_count = entry.tensor_count;
+  record.root = entry.root;
+  record.tag = entry.tag;
+  record.tag_seq = entry.tag_seq;
+  record.bytes = entry.bytes;
+  record.call_site = entry.call_site;
+  record.cell = entry.cell;
+  record.step = entry.step;
+  record.entered_ns = entry.entered_ns;
+  record.point_to_point = entry.flags & kPointToPoint;
+  record.async = entry.flags & kAsync;
+  record.through_c10d = entry.flags & kThroughC10d;
+  record.thread = entry.thread;
+  record.entry = number;
+  record.group.assign(entry.group_name, strnlen(entry.group_name, sizeof entry.group_name));
+  record.done_ns = entry.done_ns.load(std::memory_order_acquire);
+  const uint64_t state = entry.state.load(std::memory_order_acquire);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (entry.sequence.load(std::memory_order_relaxed) != before || state / 4 != number) return std::nullopt;
+  record.state = static_cast<CollectiveState>(state % 4);
+
+  const Header& header = mapping_->header();
+  for (uint32_t i = header.code_range_count.load(std::memory_order_acquire); record.call_site && i-- > 0;) {
+    const CodeRange& range = mapping_->code_range(i);
+    if (record.call_site - range.begin >= range.size) continue;
+    record.site_cell = range.cell;
+    record.site_offset = record.call_site - range.begin;
+    break;
+  }
+  return record;
+}
+
+std::vector<CollectiveRecord> CollectiveLogReader::last(size_t count) const {
+  const uint64_t end = mapping_->header().next_entry.load(std::memory_order_acquire);
+  const uint64_t available = std::min<uint64_t>(end, kEntryCapacity);
+  std::vector<CollectiveRecord> records;
+  for (uint64_t i = end - std::min<uint64_t>(count, available); i < end; ++i)
+    if (auto one = record(i)) records.push_back(std::move(*one));
+  return records;
+}
+
+std::vector<CollectiveRecord> CollectiveLogReader::in_flight() const {
+  const uint64_t end = mapping_->header().next_entry.load(std::memory_order_acquire);
+  std::vector<CollectiveRecord> records;
+  for (uint64_t i = end - std::min<uint64_t>(end, kEntryCapacity); i < end; ++i) {
+    if (mapping_->entry(i).state.load(std::memory_order_acquire) != i * 4) continue;
+    if (auto one = record(i); one && one->state == CollectiveState::entered) records.push_back(std::move(*one));
+  }
+  return records;
+}
+
+std::map<std::string, int64_t> CollectiveLogReader::progress() const {
+  std::map<std::string, int64_t> result;
+  const uint32_t count = mapping_->header().group_count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < std::min(count, kGroupCapacity); ++i) {
+    const Group& group = mapping_->group(i);
+    const GroupState state = group.state.load(std::memory_order_acquire);
+    if (group.group_rank < 0 || state == GroupState::unused || state == GroupState::closed) continue;
+    result[group_name(group)] = group.last_entered;
+  }
+  return result;
+}
+
+std::vector<LoggedGroup> CollectiveLogReader::groups() const {
+  std::vector<LoggedGroup> result;
+  const uint32_t count = mapping_->header().group_count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < std::min(count, kGroupCapacity); ++i) {
+    const Group& group = mapping_->group(i);
+    const GroupState state = group.state.load(std::memory_order_acquire);
+    if (state == GroupState::unused || state == GroupState::closed) continue;
+    LoggedGroup view;
+    view.name = group_name(group);
+    const auto known = std::clamp<int64_t>(group.size, 0, kRanksPerGroup);
+    view.ranks.assign(group.ranks, group.ranks + known);
+    view.member = group.group_rank >= 0;
+    view.entered = group.last_entered;
+    view.received_from_any = group.received_from_any;
+    for (int64_t k = 0; k < known; ++k) {
+      if (const int64_t sent = group.sent[k]) view.sent[group.ranks[k]] = sent;
+      if (const int64_t received = group.received[k]) view.received[group.ranks[k]] = received;
+    }
+    result.push_back(std::move(view));
+  }
+  return result;
+}
+
+uint64_t CollectiveLogReader::code_address(int64_t cell, uint64_t offset) const {
+  const Header& header = mapping_->header();
+  for (uint32_t i = header.code_range_count.load(std::memory_order_acquire); i-- > 0;) {
+    const CodeRange& range = mapping_->code_range(i);
+    if (range.cell == cell) return offset < range.size ? range.begin + offset : 0;
+  }
+  return 0;
+}
+
+}  // namespace lockstep::dist

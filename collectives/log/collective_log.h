@@ -1,0 +1,135 @@
+// The collective log: what a rank's collectives were and how far each got, in memory that stays readable while the rank is
+// stuck and after it was killed. CollectiveLog writes a rank's own; CollectiveLogReader reads any.
+// No LibTorch: a shell reads the log of a dead worker with it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/log/collective_log_layout.h"
+#include "collectives/log/collective_op.h"
+#include "collectives/log/collective_record.h"
+#include "collectives/log/long_waits.h"
+
+namespace lockstep::dist {
+
+/// CLOCK_MONOTONIC in nanoseconds.
+int64_t monotonic_ns();
+
+/// Shared memory with a log in it; owns the mapping and the descriptor.
+class LogMapping {
+ public:
+  /// A new log: a file at `path` (replaced), or anonymous memory when it is empty. All of it is reserved at once, so that a
+  /// full disk is an error here and never a SIGBUS later. Throws Error.
+  static LogMapping create(const std::string& path, int rank, int world_size);
+  /// Another rank's. Throws Error when the file is missing, no log, or of another version.
+  static LogMapping open(const std::string& path);
+  LogMapping(LogMapping&& other) noexcept;
+  LogMapping& operator=(LogMapping&&) = delete;
+  ~LogMapping();
+
+  log_layout::Header& header() const;
+  log_layout::Group& group(uint32_t slot) const;
+  log_layout::Signature& signature(uint32_t slot, int64_t seq) const;
+  log_layout::Entry& entry(uint64_t number) const;
+  log_layout::CodeRange& code_range(uint32_t index) const;
+  std::atomic<int64_t>& word(uint64_t number) const;
+  /// A path under which any process of this user can open it while this one lives.
+  std::string shared_path() const;
+
+ private:
+  LogMapping(int fd, std::byte* base, std::string path) : fd_(fd), base_(base), path_(std::move(path)) {}
+  int fd_ = -1;
+  std::byte* base_ = nullptr;
+  std::string path_;
+};
+
+/// What begin() writes. `shape` is borrowed.
+struct EntryFields {
+  CollectiveOp op{};
+  uint8_t dtype = 255, reduce_op = 255, flags = 0;
+  int root = -1;
+  int tensor_count = 0;
+  int64_t bytes = 0;
+  const int64_t* shape = nullptr;
+  size_t dimensions = 0;
+  int tag = 0;
+  int64_t tag_seq = 0;
+  uint64_t signature = 0;
+  uint64_t call_site = 0;
+  const std::vector<int64_t>* words = nullptr;
+};
+
+/// Writer of a rank's own log. begin() from any thread, but for one group from one thread at a time; finish() from any.
+class CollectiveLog {
+ public:
+  CollectiveLog(const std::string& path, int rank, int world_size)
+      : mapping_(LogMapping::create(path, rank, world_size)) {}
+
+  /// Throws Error when kGroupCapacity groups are in use.
+  uint32_t add_group(const std::string& name, const std::vector<int>& ranks, int group_rank, int64_t first_seq);
+  void remove_group(uint32_t slot);
+
+  /// Returns the entry's number.
+  uint64_t begin(uint32_t group, int64_t seq, const EntryFields& fields);
+  void finish(uint64_t entry, log_layout::EntryState state);
+
+  void set_context(int64_t cell, int64_t step);
+  /// False when the table is full.
+  bool add_code_range(int64_t cell, uint64_t begin, uint64_t size);
+
+  /// Once, before others use the log. See LongWaits.
+  void watch_long_waits(int64_t limit_ns, std::function<void()> wake);
+  LongWaits* long_waits() const { return long_waits_.get(); }
+
+  const LogMapping& mapping() const { return mapping_; }
+
+ private:
+  LogMapping mapping_;
+  std::unique_ptr<LongWaits> long_waits_;
+};
+
+/// A group that a rank knows, as its log has it. Of more than 64 ranks the first 64 are named.
+struct LoggedGroup {
+  std::string name;
+  std::vector<int> ranks;  // of the default group
+  bool member = false;  // this rank is in it
+  int64_t entered = 0;  // number of the last collective
+  std::map<int, int64_t> sent, received;  // point to point: peer → how many sends to it, receives from it were begun
+  int64_t received_from_any = 0;  // recv without a source that were begun
+};
+
+/// Reads a log, its own or another rank's, without stopping the writer.
+class CollectiveLogReader {
+ public:
+  /// Opens `path` ("<session>/rank-1/log"). Throws Error.
+  explicit CollectiveLogReader(const std::string& path) : owned_(LogMapping::open(path)), mapping_(&*owned_) {}
+  explicit CollectiveLogReader(const LogMapping& mapping) : mapping_(&mapping) {}
+
+  int rank() const { return mapping_->header().rank; }
+  int64_t pid() const { return mapping_->header().pid; }
+  uint64_t process_start() const { return mapping_->header().process_start; }  // field 22 of /proc/PID/stat
+  /// The newest `count` records, oldest first. An entry that was being written is left out.
+  std::vector<CollectiveRecord> last(size_t count) const;
+  /// Entered and not done, oldest first.
+  std::vector<CollectiveRecord> in_flight() const;
+  std::optional<CollectiveRecord> record(uint64_t entry) const;
+  /// Group → sequence number of the last collective entered, of the groups that the rank is in.
+  std::map<std::string, int64_t> progress() const;
+  /// Groups that are neither closed nor forgotten, others' too.
+  std::vector<LoggedGroup> groups() const;
+  /// Where this rank has the code of a cell; 0 where it has not loaded it.
+  uint64_t code_address(int64_t cell, uint64_t offset) const;
+  uint64_t entries() const { return mapping_->header().next_entry.load(std::memory_order_acquire); }  // ever begun
+
+ private:
+  std::optional<LogMapping> owned_;
+  const LogMapping* mapping_;
+};
+
+}  // namespace lockstep::dist

@@ -1,0 +1,145 @@
+// One rank: its store, its log, its groups. A process has one; a test may give each of its threads one of its own.
+//
+// Threads: start, new_group, regroup and close by the rank's own thread; abort and the questions by any.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/dist.h"
+#include "collectives/start_claim.h"
+#include "collectives/transport/store_connection.h"
+#include "collectives/watch/watched_backend.h"
+#include "collectives/watch/watched_group.h"
+
+namespace lockstep::dist {
+
+struct ContextOptions {
+  int rank = 0;
+  int world_size = 1;
+  Store store;
+  std::string backend = "gloo";
+  std::chrono::milliseconds timeout = kDefaultTimeout;
+  std::chrono::milliseconds connect_timeout = std::chrono::minutes(1);
+  std::string log_path;
+  bool check_collectives = true;
+  std::optional<bool> loopback =
+      true;  // whether groups connect over the loopback interface; nothing: the ranks find out
+  bool own_user_only = false;           // the store's process is this user's
+  int64_t generation = 0;  // above 0: joins a session that is running, at its regroup of this generation
+};
+
+/// A group as users hold it and what stands behind it.
+struct GroupEntry {
+  Group handle;
+  c10::intrusive_ptr<WatchedBackend> backend;
+  std::shared_ptr<WatchedGroup> group;
+};
+
+class RankContext {
+ public:
+  /// Collective over all ranks: connects the default group. Throws Error naming the ranks that did not come.
+  explicit RankContext(ContextOptions options);
+  ~RankContext();
+  RankContext(const RankContext&) = delete;
+  RankContext& operator=(const RankContext&) = delete;
+
+  int rank() const { return options_.rank; }
+  int world_size() const { return options_.world_size; }
+  const std::string& backend() const { return options_.backend; }
+  const std::shared_ptr<CollectiveLog>& log() const { return log_; }
+  HangWatch& watch() const { return *watch_; }
+  const Store& store() const { return options_.store; }
+  /// Whether all ranks are on this machine.
+  bool loopback() const { return loopback_; }
+  /// A connection to the store that is not connected yet, for waits of its own.
+  std::shared_ptr<StoreConnection> new_store_connection() const;
+  std::chrono::milliseconds connect_timeout() const { return options_.connect_timeout; }
+  /// Of the last regroup: how often, and with whom. By the rank's own thread.
+  int64_t generation() const { return generation_; }
+  const RankSet& live_ranks() const { return live_ranks_; }
+  /// The other ranks, as they were at the last connect. By the rank's own thread.
+  const std::map<int, Peer>& peers() const { return peers_; }
+  /// Calls `listener`, on the thread that said so, after abort() and rank_left(). One at a time; it must not wait for anything.
+  void set_disturbance_listener(std::function<void()> listener);
+  /// Why collectives of this rank are aborted; nothing where they are not. From any thread.
+  std::optional<std::string> abort_reason() const;
+  /// The session says that `rank` is in `cell` no more: it will not come to a meeting there. From any thread.
+  void rank_left(int64_t cell, int rank);
+  /// Ranks that have left the cell that this one is in. From any thread.
+  RankSet left_ranks() const;
+
+  /// What an inspector keeps with this rank: its own connections, which dist/ does not know.
+  std::shared_ptr<void>& companion() { return companion_; }
+
+  /// The default group's entry for an empty handle. Throws ArgumentError for a group that is not of this rank's making.
+  GroupEntry find(const Group& handle) const;
+  int group_count() const { return static_cast<int>(entries().size()); }
+
+  Group new_group(std::vector<int> ranks, std::chrono::milliseconds timeout, const std::string& backend,
+                  uint64_t call_site);
+  void destroy_group(const Group& handle);
+
+  void abort(const std::string& reason);
+  void regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout);
+  bool needs_regroup() const;
+
+ private:
+  struct Connection;  // one rendezvous of ranks
+
+  GroupEntry make_entry(WatchedGroup::Identity identity);
+  /// Throws Aborted, and leaves the groups broken off, when abort() was called since `abort_count` calls.
+  void connect(const std::vector<GroupEntry>& groups, const std::string& key, const RankSet& ranks,
+               std::chrono::milliseconds timeout, int64_t generation, int64_t abort_count);
+  void start(const GroupEntry& entry);
+  bool ranks_share_network(const std::string& key);
+  nlohmann::json announcement(const std::vector<GroupEntry>& groups) const;
+  std::vector<GroupEntry> entries() const;
+  void forget(const GroupEntry& entry);
+  void disturb() const;
+  int64_t abort_count() const;  // calls of abort() so far
+
+  const ContextOptions options_;
+  const std::shared_ptr<CollectiveLog> log_;
+  const std::shared_ptr<HangWatch> watch_;
+  const std::shared_ptr<AbortFlag> abort_flag_ = std::make_shared<AbortFlag>();
+  std::unique_ptr<StartClaim> claim_;  // none for a rank that joins a session
+  bool loopback_ = true;
+  int64_t generation_ = 0;
+  int next_group_number_ = 1;
+  RankSet live_ranks_;  // that took part in the last regroup
+
+  std::map<int, Peer> peers_;
+
+  mutable std::mutex mutex_;  // groups_, rendezvous_, disturbance_, departures_
+  std::function<void()> disturbance_;
+  std::map<int, int64_t> departures_;  // rank → the last cell that it left
+  std::vector<GroupEntry> groups_;  // by creation; the default group first
+  std::shared_ptr<void> companion_;
+  std::shared_ptr<StoreConnection> rendezvous_;  // while this rank waits in it for others
+};
+
+/// The calling thread's rank if it has one of its own, else the process's; null where neither is initialised.
+std::shared_ptr<RankContext> current_context();
+/// The same, or an Error that says to call init_process_group.
+std::shared_ptr<RankContext> require_context(const char* function);
+/// Sets the thread's or the process's. Throws Error when there is one already and `context` is not null.
+void set_current_context(std::shared_ptr<RankContext> context);
+
+/// While it lives, the thread that made it is a rank of its own: init_process_group on it makes that thread's groups. For
+/// several ranks in one process.
+class ThreadRank {
+ public:
+  ThreadRank();
+  ~ThreadRank();
+  ThreadRank(const ThreadRank&) = delete;
+  ThreadRank& operator=(const ThreadRank&) = delete;
+};
+
+}  // namespace lockstep::dist

@@ -1,0 +1,193 @@
+#include "collectives/session_group.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <deque>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <unordered_map>
+
+#include "collectives/environment.h"
+#include "collectives/rank_context.h"
+#include "collectives/transport/tcp_store.h"
+
+namespace lockstep::dist {
+
+namespace {
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+// Given before or after the group is there.
+struct WaitingCallback {
+  std::mutex mutex;
+  HangWatch::Callback callback;
+};
+WaitingCallback& waiting_callback() {
+  static WaitingCallback callback;
+  return callback;
+}
+
+// Asked for before there is a log.
+struct LongWaitWatch {
+  double limit_s = 0;
+  std::function<void()> wake;
+};
+LongWaitWatch& long_wait_watch() {
+  static LongWaitWatch watch;
+  return watch;
+}
+
+std::string choose_backend(const SessionGroupOptions& options) {
+  if (options.backend != "auto" && !options.backend.empty()) return options.backend;
+  return options.device.starts_with("cuda") && has_backend("nccl") ? "nccl" : "gloo";
+}
+}  // namespace
+
+void start_session_group(const SessionGroupOptions& options) {
+  const size_t colon = options.store_address.rfind(':');
+  int port = 0;
+  if (colon != std::string::npos)
+    std::from_chars(options.store_address.data() + colon + 1,
+                    options.store_address.data() + options.store_address.size(), port);
+  if (port <= 0 || port > 65535)
+    throw ArgumentError(fmt::format("LOCKSTEP_STORE is '{}'; it must be HOST:PORT", options.store_address));
+  const std::string host = options.store_address.substr(0, colon);
+  const std::string backend = choose_backend(options);
+  find_backend(backend);
+  // On the loopback interface the store is a process of this user, as everything of the session is.
+  const bool own_user_only = is_loopback(host);
+  Store store = connect_store(host, port, milliseconds(options.connect_timeout_s), own_user_only);
+  if (!options.store_key.empty()) store = c10::make_intrusive<c10d::PrefixStore>(options.store_key, store);
+  const auto context =
+      std::make_shared<RankContext>(ContextOptions{.rank = options.rank,
+                                                   .world_size = options.world_size,
+                                                   .store = store,
+                                                   .backend = backend,
+                                                   .timeout = milliseconds(options.timeout_s),
+                                                   .connect_timeout = milliseconds(options.connect_timeout_s),
+                                                   .log_path = options.log_path,
+                                                   .check_collectives = options.check_collectives,
+                                                   .loopback = is_loopback(host),
+                                                   .own_user_only = own_user_only,
+                                                   .generation = options.generation});
+  {
+    std::lock_guard lock(waiting_callback().mutex);
+    context->watch().set_callback(waiting_callback().callback);
+  }
+  if (const LongWaitWatch& long_ones = long_wait_watch(); long_ones.wake) {
+    context->log()->watch_long_waits(static_cast<int64_t>(long_ones.limit_s * 1e9), long_ones.wake);
+  }
+  set_current_context(context);
+}
+
+void end_session_group() { set_current_context({}); }
+
+void regroup_session(int64_t generation, const RankSet& ranks, double timeout_s) {
+  require_context("regroup")->regroup(generation, ranks, milliseconds(timeout_s));
+}
+
+bool needs_regroup() {
+  const auto context = current_context();
+  return context && context->needs_regroup();
+}
+
+namespace {
+constexpr size_t kSpans = 1000;
+std::mutex spans_mutex;
+std::deque<CellSpan> spans;
+std::unordered_map<int64_t, int64_t> numbers;  // of cells that people call otherwise
+
+void note_cell(int64_t cell) {
+  const std::lock_guard lock(spans_mutex);
+  const bool runs = !spans.empty() && spans.back().end_ns == 0;
+  if (runs && spans.back().cell == cell) return;  // another step of it
+  const int64_t now = monotonic_ns();
+  if (runs) spans.back().end_ns = now;
+  if (cell == 0) return;
+  if (spans.size() == kSpans) spans.pop_front();
+  spans.push_back({.cell = cell, .begin_ns = now});
+}
+}  // namespace
+
+void set_thread_context(int64_t cell, int64_t step) {
+  note_cell(cell);
+  if (const auto context = current_context()) context->log()->set_context(cell, step);
+}
+
+void name_cell(int64_t cell, int64_t number) {
+  if (number == cell) return;
+  const std::lock_guard lock(spans_mutex);
+  numbers[cell] = number;
+}
+
+int64_t cell_number(int64_t cell) {
+  const std::lock_guard lock(spans_mutex);
+  const auto found = numbers.find(cell);
+  return found == numbers.end() ? cell : found->second;
+}
+
+std::vector<CellSpan> cell_spans() {
+  const std::lock_guard lock(spans_mutex);
+  return {spans.begin(), spans.end()};
+}
+
+bool register_code_range(int64_t cell, const void* begin, size_t size) {
+  const auto context = current_context();
+  return context && context->log()->add_code_range(cell, reinterpret_cast<uint64_t>(begin), size);
+}
+
+std::map<std::string, int64_t> progress() {
+  const auto context = current_context();
+  return context ? CollectiveLogReader(context->log()->mapping()).progress() : std::map<std::string, int64_t>{};
+}
+
+std::optional<CollectiveRecord> current_collective() {
+  const auto context = current_context();
+  if (!context) return std::nullopt;
+  auto in_flight = CollectiveLogReader(context->log()->mapping()).in_flight();
+  if (in_flight.empty()) return std::nullopt;
+  return in_flight.front();
+}
+
+std::vector<CollectiveRecord> collectives_in_flight() {
+  const auto context = current_context();
+  return context ? CollectiveLogReader(context->log()->mapping()).in_flight() : std::vector<CollectiveRecord>{};
+}
+
+std::vector<CollectiveRecord> last_collectives(size_t count) {
+  const auto context = current_context();
+  return context ? CollectiveLogReader(context->log()->mapping()).last(count) : std::vector<CollectiveRecord>{};
+}
+
+void watch_long_waits(double limit_s, std::function<void()> wake) {
+  long_wait_watch().limit_s = limit_s;
+  long_wait_watch().wake = std::move(wake);
+}
+
+LongWaits::Look long_waits() {
+  const auto context = current_context();  // keeps the log while it is read
+  LongWaits* const watch = context ? context->log()->long_waits() : nullptr;
+  return watch ? watch->look(monotonic_ns()) : LongWaits::Look{};
+}
+
+uint64_t code_address(int64_t cell, uint64_t offset) {
+  const auto context = current_context();
+  return context ? CollectiveLogReader(context->log()->mapping()).code_address(cell, offset) : 0;
+}
+
+void peer_left(int64_t cell, int rank, const std::string& how, const std::map<std::string, int64_t>& progress) {
+  const auto context = current_context();
+  if (!context) return;
+  context->watch().peer_left(cell, rank, progress);
+  context->rank_left(cell, rank);
+}
+
+void set_waiting_callback(std::function<void(const CollectiveRecord& record, const RankSet& missing)> callback) {
+  std::lock_guard lock(waiting_callback().mutex);
+  waiting_callback().callback = callback;
+  if (const auto context = current_context()) context->watch().set_callback(std::move(callback));
+}
+
+}  // namespace lockstep::dist

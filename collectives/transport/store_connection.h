@@ -1,0 +1,45 @@
+// A connection of one's own to the store, in which a wait can be ended from another thread.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "collectives/dist.h"
+#include "collectives/transport/group_sockets.h"
+#include "collectives/transport/muted_warnings.h"
+#include "collectives/transport/thread_sockets.h"
+
+namespace lockstep::dist {
+
+class StoreConnection {
+ public:
+  /// To where `store` is. Nothing is connected yet.
+  explicit StoreConnection(Store store, bool own_user_only = false);
+  StoreConnection(const StoreConnection&) = delete;
+  StoreConnection& operator=(const StoreConnection&) = delete;
+
+  /// Connects; ends within `at_most`, and at once when the store is gone or interrupt() is called. Throws Error saying which.
+  /// With `own_user_only`: also where a process of another user has the store's port.
+  void connect(std::chrono::milliseconds at_most);
+  /// After connect().
+  const Store& store() const { return store_; }
+  /// The call that is under way on store(), or in connect(), throws, and so do all that follow. From any thread, returns at once.
+  void interrupt() noexcept;
+
+ private:
+  void connect_tcp(std::chrono::milliseconds at_most);
+
+  const Store origin_;
+  const bool own_user_only_;
+  Store store_;
+  std::mutex mutex_;  // all of the following
+  HeldSockets sockets_;
+  ThreadSockets* connecting_ = nullptr;  // while connect() is under way
+  std::optional<MutedWarnings> muted_;  // from interrupt() on
+  // For a store without connections (a file, the process's memory), whose waits ask.
+  const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+}  // namespace lockstep::dist

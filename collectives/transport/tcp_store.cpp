@@ -1,0 +1,111 @@
+#include "collectives/transport/tcp_store.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "collectives/environment.h"
+#include "collectives/errors.h"
+#include "collectives/transport/own_accepts.h"
+#include "collectives/transport/socket_owner.h"
+#include "collectives/transport/thread_sockets.h"
+
+namespace lockstep::dist {
+namespace {
+
+struct AddressList {
+  addrinfo* first = nullptr;
+  ~AddressList() {
+    if (first) freeaddrinfo(first);
+  }
+};
+
+AddressList resolve(const std::string& host, int port) {
+  AddressList list;
+  const addrinfo hints{.ai_flags = AI_NUMERICSERV, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list.first);
+  if (error) throw ArgumentError(fmt::format("the address '{}' can't be resolved: {}", host, gai_strerror(error)));
+  return list;
+}
+
+int listen_on(const std::string& host, int port) {
+  const AddressList list = resolve(host, port);
+  int last_error = 0;
+  for (const addrinfo* each = list.first; each; each = each->ai_next) {
+    const int fd = socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int yes = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (fd >= 0 && bind(fd, each->ai_addr, each->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
+    last_error = errno;
+    if (fd >= 0) close(fd);
+  }
+  if (last_error == EADDRNOTAVAIL)
+    throw ArgumentError(
+        fmt::format("MASTER_ADDR is {}, which is no address of this machine; it must be the machine of rank 0", host));
+  if (last_error == EADDRINUSE)
+    throw ArgumentError(fmt::format("port {} of {} is in use; choose another MASTER_PORT", port, host));
+  throw ArgumentError(fmt::format("rank 0 can't listen on {}:{}: {}", host, port, strerror(last_error)));
+}
+
+TcpStore make_store(const std::string& host, int port, int listener, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(port);
+  options.isServer = listener >= 0;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  if (listener >= 0) options.masterListenFd = listener;
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+/// Where a listening socket can be reached: its address as text, and its port.
+std::pair<std::string, int> place_of(int listener) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  if (getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    throw ArgumentError(fmt::format("descriptor {} is no socket that a store can listen on", listener));
+  return {host, std::stoi(port)};
+}
+
+}  // namespace
+
+TcpStore serve_store(int listener, std::chrono::milliseconds timeout, bool own_user_only) {
+  const auto [host, port] = place_of(listener);
+  // Nobody has been accepted yet: that is for the store's thread, which does not run.
+  if (own_user_only || is_loopback(host)) accept_own_user_only(listener);
+  return make_store(host, port, listener, timeout);
+}
+
+TcpStore serve_store(const std::string& host, int port, std::chrono::milliseconds timeout, bool own_user_only) {
+  return serve_store(listen_on(host, port), timeout, own_user_only);
+}
+
+TcpStore connect_store(const std::string& host, int port, std::chrono::milliseconds timeout, bool own_user_only) {
+  try {
+    ThreadSockets sockets;
+    // c10d counts whole seconds while it connects, and would take less than one for none.
+    const auto limit =
+        std::max<std::chrono::milliseconds>(std::chrono::ceil<std::chrono::seconds>(timeout), std::chrono::seconds(1));
+    sockets.limit_receives(std::chrono::steady_clock::now() + limit);
+    TcpStore store = make_store(host, port, -1, limit);
+    store->setTimeout(timeout);
+    if (own_user_only)
+      for (const TcpSocket& socket : sockets.open())
+        require_own_peer(socket.fd, fmt::format("the store at {}:{}", host, port));
+    return store;
+  } catch (const c10::Error& error) {
+    throw Error(fmt::format(
+        "the store at {}:{} can't be reached: {}. Is rank 0 running, and are MASTER_ADDR and MASTER_PORT the "
+        "same on all ranks?",
+        host, port, error.what_without_backtrace()));
+  }
+}
+
+}  // namespace lockstep::dist

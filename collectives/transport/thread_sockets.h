@@ -1,0 +1,67 @@
+// Which sockets a library opened for one call. c10d and Gloo give out no descriptors; comparing all open sockets before and after
+// the call would take another thread's for theirs.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "collectives/transport/group_sockets.h"
+
+namespace lockstep::dist {
+
+/// While one lives, the TCP sockets that its thread connects and listens on are noted. Not nested.
+class ThreadSockets {
+ public:
+  ThreadSockets();
+  ~ThreadSockets();
+  ThreadSockets(const ThreadSockets&) = delete;
+  ThreadSockets& operator=(const ThreadSockets&) = delete;
+
+  /// Those noted so far that are still open and connected, or listening.
+  std::vector<TcpSocket> open() const;
+
+  /// What the thread lets listen from now on takes connections of this user only (own_accepts.h).
+  void accept_own_user_only() { own_user_only_ = true; }
+
+  /// Each address is tried once from now on, until `deadline` or interrupt(). What fails then throws Error with the reason, out of
+  /// connect() and through the library that called it: an error of the system c10d takes for one that passes, since its
+  /// server may not have started yet, and tries again until its own limit. `one_address`: there is no other to try.
+  void connect_once(std::chrono::steady_clock::time_point deadline, bool one_address);
+  /// What the thread connects from now on has to answer by `deadline`: a receive that waits longer fails with EAGAIN. c10d says
+  /// hello on a new connection and waits for the answer without a limit of its own. Ends with this object.
+  void limit_receives(std::chrono::steady_clock::time_point deadline);
+  /// From any thread, at once: ends connecting, now and later, and shuts what is connected.
+  void interrupt() noexcept;
+
+  // For the functions that stand in front of the C library's.
+  static ThreadSockets* of_this_thread();
+  int connect(int fd, const std::string& address, const std::function<int()>& real);
+  int listen(int fd, const std::function<int()>& real);
+
+ private:
+  struct Noted {
+    int fd = -1;
+    uint64_t cookie = 0;
+  };
+  void note(int fd);
+  void limit_receives_of(int fd);
+  int fail(const std::string& why);
+  int wait_for(int fd);
+
+  mutable std::mutex mutex_;  // all of the following
+  std::vector<Noted> noted_;
+  std::set<std::string> tried_;  // addresses, since connect_once()
+  std::string failure_;  // the first
+  std::optional<std::chrono::steady_clock::time_point> deadline_;  // of connecting
+  std::optional<std::chrono::steady_clock::time_point> receive_deadline_;
+  bool one_address_ = false;
+  bool own_user_only_ = false, interrupted_ = false;
+  const int interrupt_fd_;
+};
+
+}  // namespace lockstep::dist

@@ -1,0 +1,254 @@
+#include "collectives/watch/arguments.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "collectives/transport/transport_tensors.h"
+
+namespace lockstep::dist {
+
+namespace {
+std::string dtype_of(const at::Tensor& tensor) { return dtype_name(static_cast<uint8_t>(tensor.scalar_type())); }
+
+std::string shape_of(const at::Tensor& tensor) { return fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")); }
+
+bool bitwise(const c10d::ReduceOp& op) {
+  return op.op_ == c10d::ReduceOp::BAND || op.op_ == c10d::ReduceOp::BOR || op.op_ == c10d::ReduceOp::BXOR;
+}
+
+[[noreturn]] void complain(const char* function, const std::string& what) {
+  throw ArgumentError(fmt::format("dist::{}: {}", function, what));
+}
+
+/// A tensor can outlive its memory: storage().resize_(0), as sharded training does it.
+bool has_memory(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return false;
+  if (tensor.numel() == 0) return true;
+  const size_t needed = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size(),
+                                                         static_cast<size_t>(tensor.storage_offset()));
+  return tensor.storage().nbytes() >= needed && tensor.storage().data() != nullptr;
+}
+}  // namespace
+
+GroupEntry require_member(const char* function, const Group& group) {
+  const auto context = require_context(function);
+  GroupEntry entry = context->find(group);
+  if (!entry.group->member())
+    throw ArgumentError(fmt::format(
+        "dist::{}: rank {} is not in group {} (ranks {}). Call it on those ranks only: "
+        "if (dist::get_rank(group) >= 0)",
+        function, context->rank(), entry.group->identity().name, RankSet(entry.group->identity().ranks).str()));
+  return entry;
+}
+
+int require_rank(const char* function, const char* name, int rank, const GroupEntry& entry) {
+  const auto& identity = entry.group->identity();
+  const auto found = std::find(identity.ranks.begin(), identity.ranks.end(), rank);
+  if (found != identity.ranks.end()) return static_cast<int>(found - identity.ranks.begin());
+  throw ArgumentError(
+      fmt::format("dist::{}: {} = {}, but group {} has ranks {} ({} counts in the default group; dist::group_{}(r) "
+                  "counts in this one)",
+                  function, name, rank, identity.name, RankSet(identity.ranks).str(), name,
+                  std::string_view(name) == "dst" ? "dst" : "src"));
+}
+
+int require_rank(const char* function, const char* name, const Rank& rank, const GroupEntry& entry) {
+  if (!rank.in_group()) return require_rank(function, name, rank.value(), entry);
+  const auto& identity = entry.group->identity();
+  if (rank.value() >= 0 && rank.value() < static_cast<int>(identity.ranks.size())) return rank.value();
+  throw ArgumentError(fmt::format("dist::{}: group_{} = {}, but the ranks of group {} go from 0 to {}", function, name,
+                                  rank.value(), identity.name, identity.ranks.size() - 1));
+}
+
+void check_tensor(const char* function, const std::string& name, const at::Tensor& tensor,
+                  const WatchedGroup::Identity& group, Use use) {
+  const auto complain = [&](const std::string& what) {
+    throw ArgumentError(fmt::format("dist::{}: {} {}", function, name, what));
+  };
+  if (!tensor.defined())
+    complain(
+        "is undefined (the gradient of a parameter that took no part in backward, perhaps). Every rank has to give a "
+        "tensor of the same shape: torch::zeros_like where there is none");
+  if (tensor.is_meta())
+    complain("is a meta tensor, which has no data. Materialise it first: torch::empty_like(t, device)");
+  if (tensor.is_sparse())
+    complain(
+        "is sparse, which this operation does not take. Use t.to_dense(), or dist::all_reduce, which takes sparse "
+        "tensors");
+  if (tensor.layout() != at::kStrided || tensor.is_nested())
+    complain(fmt::format("has the layout {}, which no collective takes. Use {}",
+                         tensor.is_nested() ? "nested" : c10::str(tensor.layout()),
+                         tensor.is_nested() ? "t.values() and the offsets" : "t.to_dense()"));
+  if (tensor.has_names()) complain("has named dimensions, which no collective takes. Use t.rename(std::nullopt)");
+  if (tensor.is_quantized())
+    complain("is quantized, which no collective takes. Send t.int_repr(), the scale and the zero point");
+  const c10::DeviceType device = find_backend(group.backend).device;
+  if (tensor.device().type() != device)
+    complain(fmt::format("is on {}, but backend {} of group {} takes {} tensors. Move it: t.{}", tensor.device().str(),
+                         group.backend, group.name, c10::DeviceTypeName(device, true),
+                         tensor.device().is_cpu() ? "to(device)" : "cpu(), or choose the backend nccl"));
+  if (tensor._is_zerotensor() || !has_memory(tensor))
+    complain(
+        "has a shape but no memory behind it (its storage was released, or never there). Give it memory: t.clone()"
+        " where that works, or torch::empty_like(t)");
+  // c10's dispatcher gives the operations of c10d a copy, so that the result would be lost.
+  if (use != Use::read && (tensor.is_conj() || tensor.is_neg()))
+    complain(
+        fmt::format("is a {} view, which is only computed when it is read, and is written to. Give a tensor of its "
+                    "own: t.{}()",
+                    tensor.is_conj() ? "conjugate" : "negative", tensor.is_conj() ? "resolve_conj" : "resolve_neg"));
+  if (use != Use::read && at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+    complain(
+        fmt::format("has one element in several places (shape {}, strides [{}]: expand() makes such), and is written "
+                    "to. Give a tensor of its own: t.clone()",
+                    shape_of(tensor), fmt::join(tensor.strides(), ", ")));
+}
+
+void check_sparse(const char* function, const std::string& name, const at::Tensor& tensor, const ReduceOp& op,
+                  const WatchedGroup::Identity& group) {
+  const auto complain = [&](const std::string& what) {
+    throw ArgumentError(fmt::format("dist::{}: {} {}", function, name, what));
+  };
+  if (op.op_ != c10d::ReduceOp::SUM)
+    throw ArgumentError(fmt::format("dist::{}: sparse tensors can be summed only; {} of {} needs t.to_dense()",
+                                    function, reduce_op_name(static_cast<uint8_t>(op.op_)), name));
+  const c10::DeviceType device = find_backend(group.backend).device;
+  if (tensor.device().type() != device)
+    complain(fmt::format("is on {}, but backend {} of group {} takes {} tensors", tensor.device().str(), group.backend,
+                         group.name, c10::DeviceTypeName(device, true)));
+  if (group.backend != "gloo") return;
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+    case at::kDouble:
+    case at::kInt:
+    case at::kLong:
+      break;
+    default:
+      complain(
+          fmt::format("is sparse and {}, which the backend gloo can't sum: it sums sparse float32, float64, int32 "
+                      "and int64. Convert first: t.to(torch::kFloat32), or use t.to_dense()",
+                      dtype_of(tensor)));
+  }
+  if (tensor.sparse_dim() < 1 || tensor.sparse_dim() > 4 || tensor.dense_dim() > 4)
+    complain(
+        fmt::format("has {} sparse and {} dense dimensions; the backend gloo takes 1 to 4 sparse and up to 4 dense "
+                    "ones. Use t.to_dense()",
+                    tensor.sparse_dim(), tensor.dense_dim()));
+  if (tensor.numel() == 0)
+    complain(fmt::format("is sparse with the shape {}, which has no elements. Leave the call out on every rank",
+                         shape_of(tensor)));
+}
+
+void check_like(const char* function, const std::string& name, const at::Tensor& tensor, const std::string& like_name,
+                const at::Tensor& like) {
+  if (tensor.scalar_type() == like.scalar_type() && tensor.sizes() == like.sizes()) return;
+  throw ArgumentError(fmt::format("dist::{}: {} is {} {}, but {} is {} {}; they must have the same dtype and shape",
+                                  function, name, dtype_of(tensor), shape_of(tensor), like_name, dtype_of(like),
+                                  shape_of(like)));
+}
+
+void check_dtype(const char* function, const std::string& name, const at::Tensor& tensor, const std::string& like_name,
+                 const at::Tensor& like) {
+  if (tensor.scalar_type() == like.scalar_type()) return;
+  throw ArgumentError(fmt::format("dist::{}: {} is {}, but {} is {}; all must have one dtype", function, name,
+                                  dtype_of(tensor), like_name, dtype_of(like)));
+}
+
+void check_stacked(const char* function, const std::string& name, const at::Tensor& stacked,
+                   const std::string& part_name, const at::Tensor& part, const WatchedGroup::Identity& group) {
+  const int64_t size = static_cast<int64_t>(group.ranks.size());
+  if (stacked.numel() == part.numel() * size && stacked.scalar_type() == part.scalar_type()) return;
+  throw ArgumentError(fmt::format("dist::{}: {} has {} elements of {}; it needs {} of {} (group size × those of {})",
+                                  function, name, stacked.numel(), dtype_of(stacked), part.numel() * size,
+                                  dtype_of(part), part_name));
+}
+
+void check_list_size(const char* function, const std::string& name, size_t size, size_t expected, const char* meaning) {
+  if (size == expected) return;
+  throw ArgumentError(
+      fmt::format("dist::{}: {} has {} elements; it needs {}{}", function, name, size, expected, meaning));
+}
+
+void check_distinct(const char* function, const std::string& name, const std::vector<at::Tensor>& list) {
+  struct Span {
+    const char *begin, *end;
+    size_t index;
+  };
+  std::vector<Span> spans;
+  for (size_t i = 0; i < list.size(); ++i) {
+    // Tensors with gaps may lie between one another.
+    if (!list[i].is_contiguous() || list[i].numel() == 0) continue;
+    const char* begin = static_cast<const char*>(list[i].const_data_ptr());
+    spans.push_back({begin, begin + list[i].nbytes(), i});
+  }
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < spans.size(); ++i) {
+    if (spans[i].begin >= spans[i - 1].end) continue;
+    const auto [first, second] = std::minmax(spans[i - 1].index, spans[i].index);
+    throw ArgumentError(
+        fmt::format("dist::{}: {} and {} share memory, so that one result would overwrite the other. Each needs a "
+                    "tensor of its own: std::vector<torch::Tensor>(n, t) holds one tensor n times",
+                    function, element(name, first), element(name, second)));
+  }
+}
+
+void check_reduction(const char* function, const at::Tensor& tensor, const c10d::ReduceOp& op,
+                     const WatchedGroup::Identity& group) {
+  const char* op_text = reduce_op_name(static_cast<uint8_t>(op.op_));
+  if (op.op_ == c10d::ReduceOp::UNUSED) complain(function, "the reduce operation is UNUSED, which is none");
+  if (tensor.is_complex() && op.op_ != c10d::ReduceOp::SUM && op.op_ != c10d::ReduceOp::AVG)
+    complain(function,
+             fmt::format("{} of complex numbers is not defined element by element; SUM and AVG are", op_text));
+  if (group.backend != "gloo") return;
+  if (op.op_ == c10d::ReduceOp::PREMUL_SUM)
+    complain(function, "PREMUL_SUM needs the backend nccl; multiply before (t.mul_(factor)) and use SUM");
+  const at::ScalarType type = c10::toRealValueType(tensor.scalar_type());
+  if (!transport_knows(type) || tensor.scalar_type() == at::kComplexHalf)
+    complain(function, fmt::format("the backend gloo can't reduce {}. Convert first: t.to({})", dtype_of(tensor),
+                                   tensor.is_complex()                        ? "torch::kComplexFloat"
+                                   : at::isFloatingType(tensor.scalar_type()) ? "torch::kFloat32"
+                                                                              : "torch::kInt64"));
+  if (op.op_ == c10d::ReduceOp::AVG && type == at::kBool)
+    complain(function, "AVG of bool is not defined; convert first: t.to(torch::kFloat32)");
+  if (bitwise(op) && at::isFloatingType(type))
+    complain(function, fmt::format("{} works on integers and bool, not on {}", op_text, dtype_of(tensor)));
+}
+
+void check_splits(const char* function, const std::string& name, const at::Tensor& tensor,
+                  const std::vector<int64_t>& splits, size_t size) {
+  if (tensor.dim() == 0)
+    complain(function, fmt::format("{} has no dimension that could be split; reshape it: t.view({{1}})", name));
+  const int64_t rows = tensor.size(0);
+  if (splits.empty()) {
+    if (rows % static_cast<int64_t>(size) == 0) return;
+    complain(function,
+             fmt::format("{} has {} rows, which {} ranks can't share evenly; give the split sizes", name, rows, size));
+  }
+  check_list_size(function, fmt::format("the split sizes of {}", name), splits.size(), size,
+                  ", one for each rank of the group");
+  int64_t sum = 0;
+  for (const int64_t split : splits) {
+    if (split < 0 || split > rows)
+      complain(function, fmt::format("the split sizes of {} hold {}, but it has {} rows", name, split, rows));
+    sum += split;
+  }
+  if (sum != rows)
+    complain(function, fmt::format("the split sizes of {} add up to {}, but it has {} rows", name, sum, rows));
+}
+
+void check_tag(const char* function, int tag) {
+  if (tag < 0) complain(function, fmt::format("tag = {}; tags go from 0", tag));
+}
+
+void check_limit(const char* function, const char* name, std::chrono::milliseconds limit) {
+  if (limit.count() <= 0)
+    complain(function, fmt::format("{} = {} ms; a time limit is more than nothing", name, limit.count()));
+}
+
+std::string element(const std::string& list, size_t index) { return fmt::format("{}[{}]", list, index); }
+
+}  // namespace lockstep::dist

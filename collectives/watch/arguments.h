@@ -1,0 +1,66 @@
+// What is checked before anything is sent, by dist:: under the names of its arguments and by the watched backend for who calls c10d
+// itself. Every error names the function, the argument, and what to do.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "collectives/rank_context.h"
+
+namespace lockstep::dist {
+
+/// What a collective does with a tensor.
+enum class Use { read, write, update };
+
+/// The group of a collective: this rank must be in it.
+GroupEntry require_member(const char* function, const Group& group);
+
+/// Group rank of `rank` (of the default group). `name`: "src" or "dst".
+int require_rank(const char* function, const char* name, int rank, const GroupEntry& entry);
+/// The same for a rank that may count in the group itself (dist::group_src).
+int require_rank(const char* function, const char* name, const Rank& rank, const GroupEntry& entry);
+
+/// Defined, dense, with memory, on a device that the group's backend takes. What is written to must not have one element in several
+/// places (expand).
+void check_tensor(const char* function, const std::string& name, const at::Tensor& tensor,
+                  const WatchedGroup::Identity& group, Use use);
+
+/// A sparse tensor that the backend can sum.
+void check_sparse(const char* function, const std::string& name, const at::Tensor& tensor, const ReduceOp& op,
+                  const WatchedGroup::Identity& group);
+
+/// The same dtype and shape as `like`.
+void check_like(const char* function, const std::string& name, const at::Tensor& tensor, const std::string& like_name,
+                const at::Tensor& like);
+/// The same dtype as `like`.
+void check_dtype(const char* function, const std::string& name, const at::Tensor& tensor, const std::string& like_name,
+                 const at::Tensor& like);
+
+/// `stacked` holds one tensor like `part` for each rank: so many elements, of the same dtype.
+void check_stacked(const char* function, const std::string& name, const at::Tensor& stacked,
+                   const std::string& part_name, const at::Tensor& part, const WatchedGroup::Identity& group);
+
+void check_list_size(const char* function, const std::string& name, size_t size, size_t expected, const char* meaning);
+
+/// What is written to must not share memory: std::vector<Tensor>(n, t) holds one tensor n times.
+void check_distinct(const char* function, const std::string& name, const std::vector<at::Tensor>& list);
+
+/// That the backend can reduce tensors of this dtype so. Throws ArgumentError.
+void check_reduction(const char* function, const at::Tensor& tensor, const c10d::ReduceOp& op,
+                     const WatchedGroup::Identity& group);
+
+/// Split sizes of all_to_all_single: one for each rank, which add up to the rows; or none, and rows that ranks can share.
+void check_splits(const char* function, const std::string& name, const at::Tensor& tensor,
+                  const std::vector<int64_t>& splits, size_t size);
+
+/// Send and recv tell messages apart by tags from 0.
+void check_tag(const char* function, int tag);
+
+/// A time limit that is to pass.
+void check_limit(const char* function, const char* name, std::chrono::milliseconds limit);
+
+/// "tensor_list[1]"
+std::string element(const std::string& list, size_t index);
+
+}  // namespace lockstep::dist

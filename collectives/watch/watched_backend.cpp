@@ -1,0 +1,209 @@
+#include "collectives/watch/watched_backend.h"
+
+#include <fmt/format.h>
+
+#include "collectives/transport/sigpipe.h"
+#include "collectives/watch/watched_call.h"
+
+namespace lockstep::dist {
+
+using c10d::OpType;
+using log_layout::EntryState;
+
+thread_local const CallContext* CallContext::current_ = nullptr;
+
+WatchedBackend::WatchedBackend(std::shared_ptr<WatchedGroup> group)
+    : c10d::Backend(group->identity().group_rank, static_cast<int>(group->identity().ranks.size())),
+      group_(std::move(group)) {
+  init();
+}
+
+c10::intrusive_ptr<c10d::Backend> WatchedBackend::transport() const {
+  std::lock_guard lock(order_);
+  if (!transport_) throw Error(fmt::format("group {} is not connected", group_->identity().name));
+  return transport_;
+}
+
+void WatchedBackend::set_transport(c10::intrusive_ptr<c10d::Backend> transport) {
+  if (transport) {
+    transport->setGroupUid(getGroupUid());
+    transport->setGroupDesc(getGroupDesc());
+    transport->setBoundDeviceId(getBoundDeviceId());
+  }
+  std::unique_lock lock(order_);
+  std::swap(transport_, transport);
+  lock.unlock();  // the old transport joins its threads when it goes
+}
+
+void WatchedBackend::setGroupUid(const std::string& uid) {
+  c10d::Backend::setGroupUid(uid);
+  std::lock_guard lock(order_);
+  if (transport_) transport_->setGroupUid(uid);
+}
+
+Entered WatchedBackend::enter_new_group(const std::vector<int64_t>& ranks, uint64_t call_site) {
+  Call call(CollectiveOp::new_group, {});
+  call.fields.call_site = call_site;
+  call.fields.shape = ranks.data();
+  call.fields.dimensions = ranks.size();
+  for (const int64_t rank : ranks) call.fields.signature = mix(call.fields.signature, static_cast<uint64_t>(rank));
+  std::lock_guard lock(order_);
+  return group_->enter(call.fields);
+}
+
+template <typename Issue>
+WatchedBackend::WorkPtr WatchedBackend::run_point_to_point(Call& call, OpType type, int peer, int tag, Issue&& issue) {
+  call.fields.flags |= log_layout::kPointToPoint;
+  if (const CallContext* context = CallContext::current(); !context || !context->waits())
+    call.fields.flags |= log_layout::kAsync;
+  call.fields.tag = tag;
+  const SigpipeBlocked quiet;  // point to point, Gloo writes on this thread
+  std::unique_lock lock(order_);
+  const Entered entered = group_->enter_point_to_point(call.fields, peer, type == OpType::SEND);
+  WorkPtr inner;
+  try {
+    inner = issue(*transport_);
+  } catch (...) {  // becomes what it means
+    lock.unlock();
+    group_->fail(entered, std::current_exception());
+  }
+  lock.unlock();
+  return c10::make_intrusive<WatchedWork>(group_, entered, type, std::move(inner), call.finish(),
+                                          std::move(call.results), false);
+}
+
+void WatchedBackend::check_message(const char* function, const Tensors& tensors, int peer, int tag, Use use) const {
+  check_list_size(function, "tensors", tensors.size(), 1, "");
+  check_tensor(function, "tensors[0]", tensors[0], group_->identity(), use);
+  check_tag(function, tag);
+  if (peer == getRank())
+    throw ArgumentError(fmt::format("dist::{}: rank {} is this rank itself", function, group_->global_rank(peer)));
+}
+
+namespace {
+/// Gloo can't receive messages of no bytes from any rank; so those have one.
+WatchedBackend::Tensors sendable(WatchedBackend::Tensors tensors) {
+  if (tensors[0].numel() == 0) tensors[0] = at::zeros({1}, tensors[0].options().dtype(at::kByte));
+  return tensors;
+}
+}  // namespace
+
+WatchedBackend::WorkPtr WatchedBackend::send(Tensors& tensors, int destination, int tag) {
+  const int root = global_root(destination, "send");
+  if (unchecked()) check_message("send", tensors, destination, tag, Use::read);
+  Call call(CollectiveOp::send, tensors, root);
+  call.results = tensors;
+  Tensors read = sendable(call.tensors.read(tensors));
+  return run_point_to_point(call, OpType::SEND, destination, tag,
+                            [&](Backend& b) { return b.send(read, destination, tag); });
+}
+
+WatchedBackend::WorkPtr WatchedBackend::recv(Tensors& tensors, int source, int tag) {
+  const int root = global_root(source, "recv");
+  if (unchecked()) check_message("recv", tensors, source, tag, Use::write);
+  Call call(CollectiveOp::recv, tensors, root);
+  call.results = tensors;
+  Tensors written = sendable(call.tensors.write(tensors));
+  return run_point_to_point(call, OpType::RECV, source, tag, [&](Backend& b) { return b.recv(written, source, tag); });
+}
+
+WatchedBackend::WorkPtr WatchedBackend::recvAnysource(Tensors& tensors, int tag) {
+  if (unchecked()) check_message("recv", tensors, -1, tag, Use::write);
+  Call call(CollectiveOp::recv, tensors);
+  call.results = tensors;
+  Tensors written = sendable(call.tensors.write(tensors));
+  return run_point_to_point(call, OpType::RECVANYSOURCE, -1, tag,
+                            [&](Backend& b) { return b.recvAnysource(written, tag); });
+}
+
+void WatchedBackend::run_steps(CollectiveOp op, int group_root, int64_t bytes, const Steps& steps) {
+  Call call(op, {}, group_root < 0 ? -1 : global_root(group_root, op_name(op)));
+  call.fields.bytes = bytes;
+  tell_collective_listener();
+  std::unique_lock lock(order_);
+  const Entered entered = group_->enter(call.fields);
+  const auto transport = transport_;
+  lock.unlock();  // it waits
+  run_entered(entered, *transport, steps);
+}
+
+void WatchedBackend::run_steps_with(CollectiveOp op, int peer, int64_t bytes, const Steps& steps) {
+  Call call(op, {}, peer < 0 ? -1 : global_root(peer, op_name(op)));
+  call.fields.bytes = bytes;
+  call.fields.flags |= log_layout::kPointToPoint;
+  std::unique_lock lock(order_);
+  const Entered entered = group_->enter_point_to_point(call.fields, peer, op == CollectiveOp::send_object_list);
+  const auto transport = transport_;
+  lock.unlock();  // it waits
+  run_entered(entered, *transport, steps);
+}
+
+void WatchedBackend::run_entered(const Entered& entered, Backend& transport, const Steps& steps) {
+  const SigpipeBlocked quiet;  // some operations write on this thread
+  try {
+    steps(transport);
+    if (group_->lost_writes()) throw Error("Connection closed by peer");
+  } catch (...) {  // becomes what it means
+    group_->fail(entered, std::current_exception());
+  }
+  group_->finish(entered, EntryState::done);
+}
+
+WatchedBackend::WorkPtr WatchedBackend::barrier(const c10d::BarrierOptions& options) {
+  Call call(CollectiveOp::barrier, {});
+  return run(call, OpType::BARRIER, options.asyncOp, [&](Backend& b) { return b.barrier(options); });
+}
+
+void WatchedBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  if (options.timeout != c10d::kUnsetTimeout) check_limit("monitored_barrier", "timeout", options.timeout);
+  Call call(CollectiveOp::monitored_barrier, {});
+  std::unique_lock lock(order_);
+  const Entered entered = group_->enter(call.fields);
+  const auto transport = transport_;
+  lock.unlock();  // it waits
+  const SigpipeBlocked quiet;  // and writes on this thread
+  try {
+    transport->monitoredBarrier(options, wait_all_ranks);
+  } catch (...) {  // becomes what it means
+    const bool has_limit = options.timeout > std::chrono::milliseconds::zero();
+    group_->fail(entered, std::current_exception(), has_limit ? options.timeout : group_->identity().timeout);
+  }
+  group_->finish(entered, EntryState::done);
+}
+
+WatchedBackend::WorkPtr WatchedBackend::endCoalescing() {
+  Call call(CollectiveOp::coalesced, {});
+  return run(call, OpType::COALESCED, true, [&](Backend& b) { return b.endCoalescing(); });
+}
+
+void WatchedBackend::abort() {
+  group_->break_off(log_layout::BreakCause::aborted, fmt::format("group {} was aborted", group_->identity().name));
+}
+
+void WatchedBackend::shutdown() {
+  group_->break_off(log_layout::BreakCause::excluded, fmt::format("group {} was shut down", group_->identity().name));
+}
+
+namespace {
+[[noreturn]] void throw_not_watched(const char* what) {
+  throw Error(
+      fmt::format("{} of a process group of Lockstep is not there: the new group would be neither logged nor freed by "
+                  "abort. Use dist::new_group(ranks), and dist::regroup after a rank is lost",
+                  what));
+}
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> WatchedBackend::shrink(const std::vector<int64_t>&, int,
+                                                         const c10::intrusive_ptr<Options>&) {
+  throw_not_watched("shrink");
+}
+c10::intrusive_ptr<c10d::Backend> WatchedBackend::split(const c10::intrusive_ptr<c10d::Store>&, const std::vector<int>&,
+                                                        const c10::intrusive_ptr<Options>&) {
+  throw_not_watched("split");
+}
+c10::intrusive_ptr<c10d::Backend> WatchedBackend::merge(const c10::intrusive_ptr<c10d::Store>&,
+                                                        const c10::intrusive_ptr<Options>&, const int&, const int&) {
+  throw_not_watched("merge");
+}
+
+}  // namespace lockstep::dist

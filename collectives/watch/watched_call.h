@@ -1,0 +1,120 @@
+// One call of the watched backend: what is logged and compared, the tensors that the transport gets, and what is left to do when
+// it is done. Included by the sources of the backend alone.
+#pragma once
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "collectives/transport/transport_tensors.h"
+#include "collectives/watch/arguments.h"
+#include "collectives/watch/call_context.h"
+#include "collectives/watch/caller.h"
+#include "collectives/watch/collective_listener.h"
+#include "collectives/watch/watched_backend.h"
+#include "collectives/watch/watched_work.h"
+
+namespace lockstep::dist {
+
+inline uint64_t mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
+  return hash ^ (hash >> 29);
+}
+
+struct WatchedBackend::Call {
+  /// `described`: the caller's tensors that are compared between ranks.
+  Call(CollectiveOp op, c10::ArrayRef<at::Tensor> described, int root = -1,
+       std::optional<c10d::ReduceOp::RedOpType> reduce_op = {}) {
+    const CallContext* context = CallContext::current();
+    fields.op = op;
+    fields.root = root;
+    fields.tensor_count = static_cast<int>(described.size());
+    if (reduce_op) fields.reduce_op = static_cast<uint8_t>(*reduce_op);
+    fields.call_site = context ? context->site() : find_caller();
+    if (!context) fields.flags |= log_layout::kThroughC10d;
+    uint64_t hash = mix(static_cast<uint64_t>(op) << 16 | fields.reduce_op, static_cast<uint64_t>(root) + 2);
+    bool first = true;
+    for (const at::Tensor& tensor : described) {
+      const at::IntArrayRef sizes = tensor.sizes();
+      if (first) {
+        fields.dtype = static_cast<uint8_t>(tensor.scalar_type());
+        fields.shape = sizes.data();
+        fields.dimensions = sizes.size();
+      }
+      hash = mix(hash, static_cast<uint64_t>(tensor.scalar_type()) << 32 | sizes.size());
+      for (const int64_t size : sizes) hash = mix(hash, static_cast<uint64_t>(size));
+      if (tensor.is_sparse())
+        hash = mix(hash, static_cast<uint64_t>(tensor.sparse_dim()));
+      else
+        fields.bytes += tensor.numel() * static_cast<int64_t>(tensor.element_size());
+      first = false;
+    }
+    fields.signature = mix(hash, described.size());
+  }
+
+  /// Operations whose shapes may differ between ranks: only operation and dtype are compared, and the splits pair by pair.
+  void compare_splits(const std::vector<int64_t>& inputs, const std::vector<int64_t>& outputs) {
+    splits = inputs;
+    splits.insert(splits.end(), outputs.begin(), outputs.end());
+    fields.words = &splits;
+    fields.signature = mix(static_cast<uint64_t>(fields.op), fields.dtype);
+  }
+
+  /// For Gloo, which has no AVG and takes bools for bytes: AVG is SUM and a division of `reduced` by the group's size at the end
+  /// (integers: towards zero), SUM of bools is MAX, and PRODUCT of bools MIN. Changes `op`.
+  void adapt(c10d::ReduceOp& op, const Tensors& reduced, int size) {
+    if (op.op_ == c10d::ReduceOp::AVG) {
+      op = c10d::ReduceOp(c10d::ReduceOp::SUM);
+      averaged = reduced;
+      divisor = size;
+    } else if (!reduced.empty() && reduced[0].scalar_type() == at::kBool) {
+      if (op.op_ == c10d::ReduceOp::SUM) op = c10d::ReduceOp(c10d::ReduceOp::MAX);
+      if (op.op_ == c10d::ReduceOp::PRODUCT) op = c10d::ReduceOp(c10d::ReduceOp::MIN);
+    }
+  }
+
+  std::function<void()> finish() const {
+    auto copies = tensors.finish();
+    if (averaged.empty()) return copies;
+    return [averaged = averaged, divisor = divisor, copies = std::move(copies)] {
+      for (at::Tensor tensor : averaged) {
+        const WritableGuard writable(tensor);
+        if (tensor.is_floating_point() || tensor.is_complex())
+          tensor.div_(divisor);
+        else
+          tensor.div_(divisor, "trunc");
+      }
+      if (copies) copies();
+    };
+  }
+
+  EntryFields fields;
+  std::vector<int64_t> splits;
+  TransportTensors tensors;
+  Tensors averaged;
+  int divisor = 1;
+  Tensors results;  // the caller's
+  const at::NoGradGuard no_grad;  // autograd records no collective
+};
+
+template <typename Issue>
+WatchedBackend::WorkPtr WatchedBackend::run(Call& call, c10d::OpType type, bool async, Issue&& issue) {
+  tell_collective_listener();
+  if (async) call.fields.flags |= log_layout::kAsync;
+  std::unique_lock lock(order_);
+  const Entered entered = group_->enter(call.fields);
+  WorkPtr inner;
+  try {
+    inner = issue(*transport_);
+  } catch (...) {  // becomes what it means
+    lock.unlock();
+    group_->fail(entered, std::current_exception());
+  }
+  lock.unlock();
+  return c10::make_intrusive<WatchedWork>(group_, entered, type, std::move(inner), call.finish(),
+                                          std::move(call.results), async);
+}
+
+/// Who calls c10d itself has not been checked.
+inline bool unchecked() { return CallContext::current() == nullptr; }
+
+}  // namespace lockstep::dist

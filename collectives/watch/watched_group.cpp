@@ -1,0 +1,373 @@
+#include "collectives/watch/watched_group.h"
+
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+
+#include "collectives/transport/transport_text.h"
+#include "collectives/watch/collective_mismatch.h"
+
+namespace lockstep::dist {
+
+using namespace log_layout;
+
+namespace {
+// How long the rank that saw a mismatch waits for the others to come to the same place, so that everyone's message can name
+// all of them; and how long a rank whose connection closed looks for the death that closed it.
+constexpr auto kPatience = std::chrono::milliseconds(250);
+constexpr size_t kTagCapacity = 1 << 16;  // of which sends and receives are counted
+constexpr const char* kRebuild =
+    "Collectives of this group need dist::regroup first (a session does it before the next cell)";
+
+void wake(Atomic<uint32_t>& word) {
+  word.fetch_add(1);
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void wait_for_change(Atomic<uint32_t>& word, uint32_t seen, std::chrono::nanoseconds at_most) {
+  timespec timeout{.tv_sec = at_most.count() / 1'000'000'000, .tv_nsec = at_most.count() % 1'000'000'000};
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
+}
+}  // namespace
+
+WatchedGroup::WatchedGroup(Identity identity, std::shared_ptr<CollectiveLog> log, std::shared_ptr<HangWatch> watch,
+                           std::shared_ptr<AbortFlag> abort, bool check)
+    : identity_(std::move(identity)),
+      log_(std::move(log)),
+      watch_(std::move(watch)),
+      abort_(std::move(abort)),
+      check_(check),
+      slot_(log_->add_group(identity_.name, identity_.ranks, identity_.group_rank, 0)),
+      message_(fmt::format("group {} is not connected yet. {}", identity_.name, kRebuild)) {}
+
+WatchedGroup::~WatchedGroup() { log_->remove_group(slot_); }
+
+std::shared_ptr<BackendConnector> WatchedGroup::connector() const {
+  std::lock_guard lock(mutex_);
+  return connector_;
+}
+
+bool WatchedGroup::lost_writes() const {
+  std::lock_guard lock(mutex_);
+  return connector_ && connector_->lost_writes();
+}
+
+void WatchedGroup::prepare(std::shared_ptr<BackendConnector> connector) {
+  std::lock_guard lock(mutex_);
+  live_ = false;
+  connector_ = std::move(connector);
+  peers_.clear();
+  if (!connector_) return;  // closed: what the peers may want to read stays
+  // Before the peers hear of this generation: what they find in the log from now on is of it. A mismatch stays, since a
+  // peer may not have looked yet; it bears its generation.
+  slot_in_log().cause = BreakCause::none;
+}
+
+void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation) {
+  peers_ = std::move(peers);
+  generation_ = generation;
+  slot_in_log().generation = generation;
+  slot_in_log().last_entered = seq;
+  for (uint32_t i = 0; i < kRanksPerGroup; ++i) {  // what was sent before and never received is lost
+    slot_in_log().sent[i] = 0;
+    slot_in_log().received[i] = 0;
+  }
+  slot_in_log().received_from_any = 0;
+  tag_counts_.clear();
+  std::lock_guard lock(mutex_);
+  message_.clear();
+  slot_in_log().state = GroupState::live;
+  live_ = true;
+}
+
+void WatchedGroup::break_off(BreakCause cause, const std::string& message) noexcept {
+  std::shared_ptr<BackendConnector> connector;
+  {
+    std::lock_guard lock(mutex_);
+    // What broke it first is what to say, until somebody ends it on purpose.
+    if (live_.exchange(false) || cause == BreakCause::aborted || cause == BreakCause::excluded || message_.empty())
+      message_ = message;
+    Group& group = slot_in_log();
+    BreakCause none = BreakCause::none;
+    group.cause.compare_exchange_strong(none, cause);
+    group.state = GroupState::broken;
+    connector = connector_;
+  }
+  if (connector) connector->interrupt();  // after the cause is there for the peers to read
+}
+
+void WatchedGroup::close() noexcept {
+  // Peers may still be reading what this rank has sent: the connections are let go, not cut, unless a collective of this rank
+  // is stuck, which the transport would wait for.
+  bool stuck = false;
+  for (const CollectiveRecord& record : CollectiveLogReader(log_->mapping()).in_flight())
+    stuck |= record.group == std::string_view(slot_in_log().name);
+  if (stuck) {
+    break_off(BreakCause::excluded, fmt::format("group {} was destroyed", identity_.name));
+  } else {
+    std::lock_guard lock(mutex_);
+    live_ = false;
+    message_ = fmt::format("group {} was destroyed", identity_.name);
+  }
+  slot_in_log().state = GroupState::closed;
+}
+
+void WatchedGroup::throw_unusable() const {
+  {
+    std::lock_guard lock(abort_->mutex);
+    if (abort_->set)
+      throw Aborted(fmt::format("the collectives of this rank were aborted: {}. {}", abort_->reason, kRebuild),
+                    abort_->reason);
+  }
+  std::lock_guard lock(mutex_);
+  throw Error(message_.empty() ? fmt::format("group {} is not connected. {}", identity_.name, kRebuild) : message_);
+}
+
+Entered WatchedGroup::enter(const EntryFields& fields) {
+  if (!live_.load(std::memory_order_acquire)) throw_unusable();
+  Group& group = slot_in_log();
+  const int64_t seq = group.last_entered.load(std::memory_order_relaxed) + 1;
+  const Entered entered{log_->begin(slot_, seq, fields), seq};
+  publish(entered, fields.signature);
+  group.last_entered.store(seq,
+                           std::memory_order_seq_cst);  // seq_cst: what follows reads the peers' after this is visible
+  if (watch_->active()) watch_->entered(entered.entry);
+  if (!check_) return entered;
+
+  bool agree = true;
+  for (const PeerInGroup& peer : peers_)
+    if (peer.peer.log && !agrees(peer, entered, fields.signature)) agree = false;
+  if (agree) return entered;
+
+  // Nothing was sent. Those that have entered wait for this rank and are freed by closing the connections, but first give the
+  // others the time to come, so that all are named.
+  log_->mapping().signature(slot_, seq).mismatch.store(1, std::memory_order_seq_cst);
+  finish(entered, EntryState::failed);
+  wait_for_arrivals(seq);
+  group.mismatch_generation = generation_;
+  group.mismatch_seq = seq;
+  raise_mismatch(seq);
+}
+
+Entered WatchedGroup::enter_point_to_point(EntryFields fields, int peer_group_rank, bool sends) {
+  if (!live_.load(std::memory_order_acquire)) throw_unusable();
+  Group& group = slot_in_log();
+  int64_t seq = 0;
+  if (peer_group_rank < 0) {
+    group.received_from_any.fetch_add(1);
+  } else if (peer_group_rank < static_cast<int>(kRanksPerGroup)) {
+    seq = (sends ? group.sent : group.received)[peer_group_rank].fetch_add(1) + 1;
+  }
+  // A tag of its own for every message must not fill the memory.
+  const std::tuple key{peer_group_rank, sends, fields.tag};
+  if (tag_counts_.size() < kTagCapacity || tag_counts_.contains(key)) fields.tag_seq = ++tag_counts_[key];
+  return {log_->begin(slot_, seq, fields), seq};
+}
+
+void WatchedGroup::publish(const Entered& entered, uint64_t signature) {
+  Signature& own = log_->mapping().signature(slot_, entered.seq);
+  own.seq.store(0, std::memory_order_relaxed);
+  own.signature.store(signature, std::memory_order_release);
+  own.entry.store(entered.entry, std::memory_order_relaxed);
+  own.mismatch.store(0, std::memory_order_relaxed);
+  own.seq.store(entered.seq, std::memory_order_release);
+}
+
+std::optional<uint64_t> WatchedGroup::entry_of_peer(const PeerInGroup& peer, int64_t seq) const {
+  const LogMapping& log = *peer.peer.log;
+  const Signature& theirs = log.signature(peer.slot, seq);
+  if (theirs.seq.load(std::memory_order_seq_cst) == seq) return theirs.entry.load(std::memory_order_acquire);
+  // Far ahead of this rank (it can be in broadcasts that it sends): its signature is overwritten, the entry may still be there.
+  if (log.group(peer.slot).last_entered.load() < seq) return std::nullopt;
+  const uint64_t end = log.header().next_entry.load();
+  for (uint64_t i = end - std::min<uint64_t>(end, kEntryCapacity); i < end; ++i) {
+    const Entry& entry = log.entry(i);
+    if (entry.sequence.load(std::memory_order_acquire) == 2 * i + 2 && entry.group == peer.slot && entry.seq == seq &&
+        !(entry.flags & kPointToPoint))
+      return i;
+  }
+  return std::nullopt;
+}
+
+bool WatchedGroup::agrees(const PeerInGroup& peer, const Entered& entered, uint64_t signature) const {
+  const LogMapping& log = *peer.peer.log;
+  const Signature& theirs = log.signature(peer.slot, entered.seq);
+  const int64_t seq = theirs.seq.load(std::memory_order_seq_cst);
+  if (seq < entered.seq) return true;  // has not come yet: it will look at ours
+  if (seq > entered.seq) {
+    const auto entry = entry_of_peer(peer, entered.seq);
+    return !entry || (log.entry(*entry).signature == signature && splits_agree(peer, entered, *entry));
+  }
+  const uint64_t their_signature = theirs.signature.load(std::memory_order_acquire);
+  const uint64_t their_entry = theirs.entry.load(std::memory_order_acquire);
+  if (theirs.mismatch.load(std::memory_order_seq_cst)) {
+    wake(const_cast<Header&>(log.header()).arrivals);
+    return false;
+  }
+  return their_signature == signature && splits_agree(peer, entered, their_entry);
+}
+
+bool WatchedGroup::splits_agree(const PeerInGroup& peer, const Entered& entered, uint64_t peer_entry) const {
+  const LogMapping& own_log = log_->mapping();
+  const LogMapping& peer_log = *peer.peer.log;
+  const Entry& own = own_log.entry(entered.entry);
+  const Entry& theirs = peer_log.entry(peer_entry);
+  const uint32_t size = static_cast<uint32_t>(identity_.ranks.size());
+  if (own.word_count != 2 * size || theirs.word_count != 2 * size) return own.word_count == theirs.word_count;
+  const auto word = [](const LogMapping& log, const Entry& entry, uint32_t index) {
+    return log.word(entry.word_begin + index).load(std::memory_order_relaxed);
+  };
+  const uint32_t me = static_cast<uint32_t>(identity_.group_rank), them = static_cast<uint32_t>(peer.group_rank);
+  return word(own_log, own, them) == word(peer_log, theirs, size + me) &&
+         word(own_log, own, size + them) == word(peer_log, theirs, me);
+}
+
+void WatchedGroup::wait_for_arrivals(int64_t seq) const {
+  Atomic<uint32_t>& arrivals = log_->mapping().header().arrivals;
+  const int64_t deadline = monotonic_ns() + std::chrono::nanoseconds(kPatience).count();
+  while (live_) {
+    const uint32_t seen = arrivals.load();
+    bool all = true;
+    for (const PeerInGroup& peer : peers_)
+      if (peer.peer.log && peer.peer.log->group(peer.slot).last_entered.load(std::memory_order_seq_cst) < seq)
+        all = false;
+    const int64_t left = deadline - monotonic_ns();
+    if (all || left <= 0) return;
+    wait_for_change(arrivals, seen, std::chrono::nanoseconds(left));
+  }
+}
+
+int64_t WatchedGroup::mismatch_seen_by_anyone() const {
+  const auto seen_in = [&](const Group& group) {
+    const int64_t seq = group.mismatch_seq.load();
+    return group.mismatch_generation.load() == generation_ ? seq : 0;
+  };
+  if (const int64_t seq = seen_in(slot_in_log())) return seq;
+  for (const PeerInGroup& peer : peers_)
+    if (peer.peer.log)
+      if (const int64_t seq = seen_in(peer.peer.log->group(peer.slot))) return seq;
+  return 0;
+}
+
+std::set<int64_t> WatchedGroup::where_ranks_are() const {
+  std::set<int64_t> calls{slot_in_log().last_entered.load(std::memory_order_seq_cst)};
+  for (const PeerInGroup& peer : peers_)
+    if (peer.peer.log) calls.insert(peer.peer.log->group(peer.slot).last_entered.load(std::memory_order_seq_cst));
+  return calls;
+}
+
+void WatchedGroup::throw_if_mismatched() {
+  if (const int64_t seq = mismatch_seen_by_anyone()) raise_mismatch(seq);
+}
+
+void WatchedGroup::raise_mismatch(int64_t seq) {
+  constexpr size_t kRecent = 200;  // entries in which the usual order of the calls is looked for
+  std::map<int, CalledHere> called;
+  RankSet missing;
+  const CollectiveLogReader reader(log_->mapping());
+  const Signature& own = log_->mapping().signature(slot_, seq);
+  if (own.seq.load() == seq) {
+    if (auto record = reader.record(own.entry))
+      called[global_rank(identity_.group_rank)] = {*record, reader.last(kRecent)};
+  } else {
+    missing.insert(global_rank(identity_.group_rank));
+  }
+  for (const PeerInGroup& peer : peers_) {
+    if (!peer.peer.log) continue;
+    const auto entry = entry_of_peer(peer, seq);
+    const CollectiveLogReader theirs(*peer.peer.log);
+    const auto record = entry ? theirs.record(*entry) : std::nullopt;
+    if (record)
+      called[peer.peer.rank] = {*record, theirs.last(kRecent)};
+    else
+      missing.insert(peer.peer.rank);
+  }
+  const CollectiveMismatch mismatch = make_mismatch(identity_.name, seq, called, missing, reader);
+  if (mismatch_hook_) mismatch_hook_(seq, where_ranks_are());
+  break_off(BreakCause::mismatch,
+            fmt::format("group {} was shut down because {}. {}", identity_.name, mismatch.what(), kRebuild));
+  throw mismatch;
+}
+
+void WatchedGroup::fail(const Entered& entered, const std::exception_ptr& error,
+                        std::optional<std::chrono::milliseconds> own_limit) {
+  finish(entered, EntryState::failed);
+  const auto record = CollectiveLogReader(log_->mapping()).record(entered.entry);
+  const std::string what =
+      fmt::format("{}, #{} of group {}", record ? describe(*record) : "a collective", entered.seq, identity_.name);
+  const auto throw_if_aborted = [&] {
+    std::lock_guard lock(abort_->mutex);
+    if (abort_->set) throw Aborted(fmt::format("{} was aborted: {}", what, abort_->reason), abort_->reason);
+  };
+  throw_if_aborted();
+  throw_if_mismatched();
+  // An error of the transport is a connection that ended, or else a time limit. Past its limit a call has timed out, too: a
+  // peer with the same limit may have closed its connections by now.
+  const auto transport = connector();
+  const bool io = !error || own_limit || (transport && transport->is_transport_error(error));
+  const bool lost = io && (!error || (transport && transport->lost_connection()));
+  const std::chrono::nanoseconds limit = own_limit.value_or(identity_.timeout);
+  const bool late = record && monotonic_ns() - record->entered_ns >= limit.count();
+  if (error && io && (late || !lost)) {
+    RankSet missing;
+    for (const PeerInGroup& peer : peers_)
+      if (peer.peer.log && !(record && record->point_to_point) &&
+          peer.peer.log->group(peer.slot).last_entered < entered.seq)
+        missing.insert(peer.peer.rank);
+    const std::string message = fmt::format(
+        "{} did not end within its time limit of {} s{}. {}", what, static_cast<double>(limit.count()) / 1e9,
+        missing.empty() ? "" : fmt::format(": {} never called it", missing.words()), kRebuild);
+    break_off(BreakCause::failed, message);
+    throw TimedOut(message, missing);
+  }
+  if (lost) throw_peer_left(what);
+  // Something this rank did that the transport refuses. The others wait for it: let them go.
+  const std::string message = fmt::format("{} failed: {}. {}", what, transport_text(error), kRebuild);
+  break_off(BreakCause::failed, message);
+  throw Error(message);
+}
+
+void WatchedGroup::throw_peer_left(const std::string& what) {
+  RankSet dead, aborted, closed, failed;
+  std::string reason;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    if (attempt == 1) {
+      std::vector<Peer> processes;
+      for (const PeerInGroup& peer : peers_) processes.push_back(peer.peer);
+      wait_for_death(processes, kPatience);
+    }
+    for (const PeerInGroup& peer : peers_) {
+      if (!peer.peer.log) continue;
+      const Group& theirs = peer.peer.log->group(peer.slot);
+      const GroupState state = theirs.state.load();
+      if (!peer.peer.alive()) {
+        dead.insert(peer.peer.rank);
+      } else if (state == GroupState::closed || std::string_view(theirs.name) != identity_.name) {
+        closed.insert(peer.peer.rank);
+      } else if (theirs.cause.load() == BreakCause::aborted) {
+        aborted.insert(peer.peer.rank);
+        reason.assign(peer.peer.log->header().reason, strnlen(peer.peer.log->header().reason, sizeof(Header::reason)));
+      } else if (state == GroupState::broken) {
+        failed.insert(peer.peer.rank);
+      }
+    }
+    if (!dead.empty() || !aborted.empty() || !closed.empty()) break;
+  }
+  throw_if_mismatched();
+
+  RankSet left = dead;
+  std::string why = "the process has died";
+  if (left.empty() && !aborted.empty()) left = aborted, why = fmt::format("aborted ({})", reason);
+  if (left.empty() && !closed.empty()) left = closed, why = "it has closed the group";
+  if (left.empty() && !failed.empty()) left = failed, why = "its part failed";
+  const std::string message = left.empty()
+                                  ? fmt::format("a rank left {}: its connection closed. {}", what, kRebuild)
+                                  : fmt::format("{} left the collective {}: {}. {}", left.words(), what, why, kRebuild);
+  break_off(BreakCause::failed, message);
+  throw PeerLeft(message, left);
+}
+
+}  // namespace lockstep::dist

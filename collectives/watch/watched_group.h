@@ -1,0 +1,141 @@
+// One process group of one rank: its place in the collective log, its connections, and what is done when ranks disagree or
+// leave. The watched backend, the work it hands out and the context of the rank share it.
+//
+// Threads: enter() by one thread at a time (the backend's order mutex sees to it); interrupt(), break_off() and fail() by any.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "collectives/errors.h"
+#include "collectives/log/collective_log.h"
+#include "collectives/transport/backend_factory.h"
+#include "collectives/watch/hang_watch.h"
+#include "collectives/watch/peer.h"
+
+namespace lockstep::dist {
+
+/// Shared by all groups of a rank: dist::abort was called.
+struct AbortFlag {
+  std::mutex mutex;
+  std::string reason;
+  int64_t count = 0;  // calls so far
+  bool set = false;
+};
+
+struct PeerInGroup {
+  Peer peer;
+  int group_rank = 0;
+  uint32_t slot = 0;  // of this group in the peer's log
+};
+
+/// A collective that was entered: its number in the log and in the group's sequence.
+struct Entered {
+  uint64_t entry = 0;
+  int64_t seq = 0;
+};
+
+class WatchedGroup {
+ public:
+  struct Identity {
+    std::string name;
+    int number = 0;  // in the order of creation, equal on all ranks
+    std::vector<int> ranks;
+    int group_rank = -1;
+    std::string backend;
+    std::chrono::milliseconds timeout{};
+  };
+
+  WatchedGroup(Identity identity, std::shared_ptr<CollectiveLog> log, std::shared_ptr<HangWatch> watch,
+               std::shared_ptr<AbortFlag> abort, bool check);
+  ~WatchedGroup();
+
+  const Identity& identity() const { return identity_; }
+  bool member() const { return identity_.group_rank >= 0; }
+  uint32_t slot() const { return slot_; }
+  int64_t seq() const { return slot_in_log().last_entered; }
+  /// Under which any process of this user can read the log.
+  std::string log_path() const { return log_->mapping().shared_path(); }
+  bool live() const { return live_; }
+  /// Of the connections: that of the regroup which made them.
+  int64_t generation() const { return slot_in_log().generation; }
+  /// A member is lost: regroup leaves the group out until all are there.
+  bool excluded() const { return excluded_; }
+  void set_excluded(bool excluded) { excluded_ = excluded; }
+  /// Rank of the default group.
+  int global_rank(int group_rank) const { return identity_.ranks.at(static_cast<size_t>(group_rank)); }
+
+  /// Logs the collective and compares it with what the peers called. Throws when the group is unusable, and
+  /// CollectiveMismatch.
+  Entered enter(const EntryFields& fields);
+  /// The same for send (`sends`) and recv (peer -1: from any rank), which are counted per peer and tag and not compared.
+  Entered enter_point_to_point(EntryFields fields, int peer_group_rank, bool sends);
+  void finish(const Entered& entered, log_layout::EntryState state) { log_->finish(entered.entry, state); }
+
+  /// The transport threw `error` in that collective: shuts this rank's side of the group, so that nobody waits for it, and
+  /// throws what it means: Aborted, CollectiveMismatch, PeerLeft, TimedOut. Null: the transport says that it succeeded, but
+  /// a write was lost. `own_limit`: the call does nothing but wait for peers, this long instead of the group's limit.
+  [[noreturn]] void fail(const Entered& entered, const std::exception_ptr& error,
+                         std::optional<std::chrono::milliseconds> own_limit = std::nullopt);
+
+  /// Whether the transport may call something done that never reached a peer; then fail() says what became of it.
+  bool lost_writes() const;
+
+  /// Shuts the connections; the group is unusable until connected again.
+  void break_off(log_layout::BreakCause cause, const std::string& message) noexcept;
+
+  /// Throws CollectiveMismatch for number `seq`, where this rank or another saw one, and shuts the connections.
+  [[noreturn]] void raise_mismatch(int64_t seq);
+  /// The same where a mismatch was seen before by whomever; for calls that wait elsewhere than in this group's connections.
+  void throw_if_mismatched();
+  /// Called before a mismatch at number `seq` is thrown; `calls`: where ranks are by now. Set before the group is used.
+  using MismatchHook = std::function<void(int64_t seq, const std::set<int64_t>& calls)>;
+  void set_mismatch_hook(MismatchHook hook) { mismatch_hook_ = std::move(hook); }
+
+  /// For good: the peers' waits say that this rank has closed the group.
+  void close() noexcept;
+
+  /// A new generation: nothing of the old one is left. Numbers go on after `seq`.
+  void prepare(std::shared_ptr<BackendConnector> connector);
+  void connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation);
+  std::shared_ptr<BackendConnector> connector() const;
+
+ private:
+  log_layout::Group& slot_in_log() const { return log_->mapping().group(slot_); }
+  [[noreturn]] void throw_unusable() const;
+  void publish(const Entered& entered, uint64_t signature);
+  bool agrees(const PeerInGroup& peer, const Entered& entered, uint64_t signature) const;
+  bool splits_agree(const PeerInGroup& peer, const Entered& entered, uint64_t peer_entry) const;
+  std::optional<uint64_t> entry_of_peer(const PeerInGroup& peer, int64_t seq) const;
+  void wait_for_arrivals(int64_t seq) const;
+  int64_t mismatch_seen_by_anyone() const;
+  std::set<int64_t> where_ranks_are() const;
+  [[noreturn]] void throw_peer_left(const std::string& what);
+
+  const Identity identity_;
+  const std::shared_ptr<CollectiveLog> log_;
+  const std::shared_ptr<HangWatch> watch_;
+  const std::shared_ptr<AbortFlag> abort_;
+  const bool check_;
+  const uint32_t slot_;
+  int64_t generation_ = 0;
+  std::map<std::tuple<int, bool, int>, int64_t>
+      tag_counts_;  // peer, sends, tag → how many, under the backend's order mutex
+  std::vector<PeerInGroup> peers_;  // without this rank; changed between generations only
+  std::atomic<bool> live_ = false, excluded_ = false;
+  mutable std::mutex mutex_;  // connector_, message_
+  std::shared_ptr<BackendConnector> connector_;
+  std::string message_;  // why it is unusable
+  MismatchHook mismatch_hook_;
+};
+
+}  // namespace lockstep::dist

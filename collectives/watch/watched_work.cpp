@@ -1,0 +1,178 @@
+#include "collectives/watch/watched_work.h"
+
+#include "collectives/errors.h"
+
+namespace lockstep::dist {
+
+using log_layout::EntryState;
+
+WatchedWork::WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c10d::OpType type,
+                         c10::intrusive_ptr<c10d::Work> inner, std::function<void()> finally,
+                         std::vector<at::Tensor> results, bool reports)
+    : c10d::Work(-1, type),
+      group_(std::move(group)),
+      entered_(entered),
+      point_to_point_(type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE),
+      inner_(std::move(inner)),
+      finally_(std::move(finally)),
+      results_(std::move(results)) {
+  if (!reports) return;
+  inner_->getFuture()->addCallback(
+      [group = group_, entered](c10::ivalue::Future& future) {
+        group->finish(entered, future.hasError() ? EntryState::failed : EntryState::done);
+      },
+      /*uses_future=*/false);
+}
+
+void WatchedWork::complete() {
+  if (!completed_ && group_->lost_writes()) fail(nullptr);
+  if (finally_) std::call_once(finally_once_, finally_);
+  group_->finish(entered_, EntryState::done);
+  completed_ = true;
+}
+
+void WatchedWork::fail(std::exception_ptr error) {
+  std::lock_guard lock(failure_mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  try {
+    group_->fail(entered_, error);
+  } catch (...) {  // kept for whoever asks next
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
+void WatchedWork::not_done(std::chrono::milliseconds limit) const {
+  throw TimedOut("the work is not done after " + std::to_string(limit.count()) +
+                     " ms. It goes on: wait again, or give wait() more time",
+                 {});
+}
+
+bool WatchedWork::failed() const {
+  std::lock_guard lock(failure_mutex_);
+  return failure_ != nullptr;
+}
+
+bool WatchedWork::wait(std::chrono::milliseconds timeout) {
+  if (timeout.count() < 0)
+    throw ArgumentError("wait(" + std::to_string(timeout.count()) +
+                        " ms): a time limit is not negative; 0 is the group's");
+  if (point_to_point_) return wait_point_to_point(timeout);
+  bool result = false;
+  try {
+    result = inner_->wait(timeout);
+  } catch (...) {  // becomes what it means
+    if (timeout != kNoTimeout && !inner_->isCompleted()) not_done(timeout);
+    fail(std::current_exception());
+  }
+  complete();
+  return result;
+}
+
+// Gloo's send and recv can be waited for once, by one thread. They know no limit of the group's, and one that passes ends every
+// connection of the group.
+bool WatchedWork::wait_point_to_point(std::chrono::milliseconds limit) {
+  std::shared_ptr<Completion> known = limit == kNoTimeout ? nullptr : completion();
+  if (!known) {
+    std::lock_guard lock(waiting_mutex_);
+    known = completion_;
+    if (!known && !completed_) {
+      if (failed()) fail(nullptr);
+      try {
+        inner_->wait(group_->identity().timeout);
+      } catch (...) {  // becomes what it means
+        fail(std::current_exception());
+      }
+      complete();
+    }
+  }
+  if (!known) return true;
+  if (!known->wait(limit)) not_done(limit);
+  if (const auto error = known->error()) fail(error);
+  complete();
+  return true;
+}
+
+std::shared_ptr<Completion> WatchedWork::completion() const {
+  std::unique_lock lock(waiting_mutex_, std::try_to_lock);
+  if (!lock || completed_ || failed()) return nullptr;
+  if (!completion_) completion_ = std::make_shared<Completion>(inner_, group_->identity().timeout);
+  return completion_;
+}
+
+bool WatchedWork::isCompleted() {
+  if (completed_ || failed()) return true;
+  if (point_to_point_) {
+    const auto known = completion();
+    if (!known) return completed_ || failed();
+    if (!known->done()) return false;
+    if (!known->error() && !group_->lost_writes()) complete();
+    return true;
+  }
+  if (!inner_->isCompleted()) return false;
+  if (inner_->isSuccess() && !group_->lost_writes()) complete();
+  return true;
+}
+
+bool WatchedWork::isSuccess() const {
+  if (failed()) return false;
+  if (!point_to_point_) return inner_->isSuccess();
+  if (completed_) return true;
+  const auto known = completion();
+  return known && known->done() && !known->error();
+}
+
+std::exception_ptr WatchedWork::exception() const {
+  std::exception_ptr error;
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (failure_) return failure_;
+  }
+  if (!point_to_point_) {
+    error = inner_->exception();
+  } else if (const auto known = completion()) {
+    error = known->error();
+  }
+  if (!error) return error;
+  try {
+    const_cast<WatchedWork*>(this)->fail(error);  // translating is remembered, nothing else changes
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+std::vector<at::Tensor> WatchedWork::result() {
+  if (!isCompleted()) throw Error("the work is not done, so that it has no result yet; call wait() first");
+  if (const auto error = exception()) std::rethrow_exception(error);
+  return results_;
+}
+
+void WatchedWork::synchronize() {
+  inner_->synchronize();
+  if (inner_->isCompleted() && inner_->isSuccess()) complete();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WatchedWork::getFuture() {
+  c10::intrusive_ptr<c10::ivalue::Future> inner;
+  if (!point_to_point_) {
+    inner = inner_->getFuture();
+  } else if (const auto known = completion()) {
+    inner = known->future();
+  } else {  // somebody waits for it, or has
+    std::lock_guard lock(waiting_mutex_);
+    inner = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    if (completed_)
+      inner->markCompleted(std::vector<at::Tensor>());
+    else
+      inner->setError(exception());
+  }
+  return inner->then(
+      [self = c10::intrusive_ptr<WatchedWork>::reclaim_copy(this)](c10::ivalue::Future& future) -> c10::IValue {
+        if (future.hasError()) self->fail(future.exception_ptr());
+        self->complete();
+        return self->results_.empty() ? future.constValue() : c10::IValue(self->results_);
+      },
+      results_.empty() ? inner->elementType() : c10::TypePtr(c10::ListType::create(c10::TensorType::get())));
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,70 @@
+// The work that the watched backend hands out: what the transport gave, with errors that say what happened, the time it was done
+// in the log, and the last step of operations that the transport has not got (dividing for AVG, unpacking for all_to_all).
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "collectives/transport/libtorch_version.h"
+#include "collectives/watch/completion.h"
+#include "collectives/watch/watched_group.h"
+
+namespace lockstep::dist {
+
+class WatchedWork : public c10d::Work {
+ public:
+  /// `finally` (may be empty) runs once, after the transport is done and before anyone learns of it. `results`: the caller's tensors.
+  /// `reports`: the transport's future is asked to log the completion, also when nobody waits.
+  WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c10d::OpType type,
+              c10::intrusive_ptr<c10d::Work> inner, std::function<void()> finally, std::vector<at::Tensor> results,
+              bool reports);
+
+  const std::shared_ptr<WatchedGroup>& group() const { return group_; }
+
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override { return inner_->sourceRank(); }
+  /// Once it is done.
+  std::vector<at::Tensor> result() override;
+  void synchronize() override;
+  void blockCurrentStream() override { inner_->blockCurrentStream(); }
+  void abort() override { inner_->abort(); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override { return inner_->getFutureResult(); }
+  float getDuration() const override { return inner_->getDuration(); }
+  uint64_t getSequencenumber() const override { return static_cast<uint64_t>(entered_.seq); }
+#if LOCKSTEP_C10D_HAS_WINDOW
+  std::chrono::milliseconds getTimeout() const override { return inner_->getTimeout(); }
+#endif
+#if LOCKSTEP_C10D_HAS_COMPLETION_HOOKS
+  uint64_t getCompletionKey() const override { return inner_->getCompletionKey(); }
+#endif
+
+ private:
+  void complete();
+  [[noreturn]] void fail(std::exception_ptr error);
+  [[noreturn]] void not_done(std::chrono::milliseconds limit) const;
+  bool failed() const;
+  bool wait_point_to_point(std::chrono::milliseconds limit);
+  /// Null while somebody waits for the transport's work, or has.
+  std::shared_ptr<Completion> completion() const;
+
+  const std::shared_ptr<WatchedGroup> group_;
+  const Entered entered_;
+  const bool point_to_point_;
+  const c10::intrusive_ptr<c10d::Work> inner_;
+  std::function<void()> finally_;
+  std::once_flag finally_once_;
+  const std::vector<at::Tensor> results_;
+  mutable std::mutex waiting_mutex_;  // held while somebody waits for a send or recv of the transport
+  mutable std::shared_ptr<Completion> completion_;
+  std::atomic<bool> completed_ = false;
+  mutable std::mutex failure_mutex_;
+  std::exception_ptr failure_;  // the first translation is everyone's
+};
+
+}  // namespace lockstep::dist

@@ -1,0 +1,186 @@
+// data: do the ranks divide the samples among themselves as data-parallel training needs it? From the indices that each rank
+// reads in an epoch: samples that two ranks read, samples that none reads, unequal numbers of batches (a rank that has one
+// more waits for ever in its all_reduce), the same order everywhere, and a sampler that was not told of the new epoch.
+//
+//   auto report = inspect::data(sampler, inspect::DataOptions().size(dataset_size).batch_size(64));      // on every rank
+//   inspect::data(indices, "indices");          // a tensor or vector of indices, or a vector of them for each batch
+#pragma once
+#include <torch/torch.h>
+
+#include <chrono>
+#include <concepts>
+#include <functional>
+#include <optional>
+#include <ranges>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "inspectors/exchange/report.h"
+
+namespace lockstep::inspect {
+
+struct DataOptions {
+  /// What findings call it.
+  TORCH_ARG(std::string, name) = {};
+  /// Samples in the dataset. Only with it are samples found that no rank reads, and indices beyond the end.
+  TORCH_ARG(std::optional<int64_t>, size) = std::nullopt;
+  /// Samples in a batch: then batches are counted, and a last batch that is smaller on some ranks is no fault.
+  TORCH_ARG(std::optional<int64_t>, batch_size) = std::nullopt;
+  /// Which epoch this is, from 0. Two epochs in the same shuffled order mean that set_epoch was forgotten.
+  TORCH_ARG(std::optional<int64_t>, epoch) = std::nullopt;
+  /// The loop runs under join(), where ranks may have different numbers of batches.
+  TORCH_ARG(bool, join) = false;
+  /// The ranks that compare, each of which must call. Unset: all that are alive.
+  TORCH_ARG(std::optional<RankSet>, ranks) = std::nullopt;
+  /// How long to wait for ranks that do not call.
+  TORCH_ARG(std::chrono::milliseconds, deadline) = std::chrono::seconds(10);
+  /// Whether findings go to the sink (the session), too.
+  TORCH_ARG(bool, publish) = true;
+};
+
+/// What a rank reads in an epoch.
+struct SampleOrder {
+  std::vector<int64_t> samples;
+  std::optional<std::vector<int64_t>> batches;  // their sizes, where the object has batches
+  std::optional<int64_t> told_epoch;  // of a sampler with set_epoch
+  /// The order of another epoch, of a sampler with set_epoch. Draws nothing.
+  std::function<std::vector<int64_t>(int64_t epoch)> of_epoch;
+};
+
+struct DataReport : Report {
+  std::vector<int64_t> samples;  // that each rank reads, by place among the ranks
+  std::vector<int64_t> batches;  // the same; empty where they are not known
+  int64_t distinct = 0;  // over all ranks
+  int64_t shared = 0;  // samples that more than one rank reads
+  int64_t padding = 0;  // reads that make the ranks' counts equal, as a distributed sampler repeats some
+  std::optional<int64_t> omitted;  // of the dataset, read by no rank; unset without its size
+};
+
+namespace detail {
+
+template <typename T>
+concept Sampler = requires(T& sampler) {
+  sampler.reset(std::nullopt);
+  { *sampler.next(size_t{1}) } -> std::ranges::range;
+};
+template <typename T>
+concept WithEpoch = requires(T& sampler) {
+  sampler.set_epoch(size_t{0});
+  { sampler.epoch() } -> std::convertible_to<int64_t>;
+};
+/// Characters and bool are integers to C++, and a text or a mask is no list of indices.
+template <typename T>
+concept Index = std::integral<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
+                !std::same_as<T, char16_t> && !std::same_as<T, char32_t> && !std::same_as<T, bool>;
+template <typename T>
+concept Integers = std::ranges::range<T> && Index<std::ranges::range_value_t<T>>;
+template <typename T>
+concept TextOrMask = std::ranges::range<T> && std::integral<std::ranges::range_value_t<T>> && !Integers<T>;
+template <typename T>
+concept PointsToSampler = requires(T& pointer) {
+  { *pointer } -> Sampler;
+};
+template <typename T>
+inline constexpr bool kNoSamples = false;
+
+/// While it lives, random numbers that are drawn are drawn from a copy: afterwards the generators are as they were.
+class UndrawnNumbers {
+ public:
+  UndrawnNumbers();
+  ~UndrawnNumbers();
+  UndrawnNumbers(const UndrawnNumbers&) = delete;
+  UndrawnNumbers& operator=(const UndrawnNumbers&) = delete;
+
+ private:
+  std::shared_ptr<void> kept_;
+};
+
+/// Afterwards the sampler is in the epoch in which it was.
+template <WithEpoch T>
+class EpochKept {
+ public:
+  explicit EpochKept(T& sampler) : sampler_(sampler), before_(static_cast<size_t>(sampler.epoch())) {}
+  ~EpochKept() { sampler_.set_epoch(before_); }
+  EpochKept(const EpochKept&) = delete;
+  EpochKept& operator=(const EpochKept&) = delete;
+
+ private:
+  T& sampler_;
+  size_t before_;
+};
+
+[[noreturn]] void throw_endless(size_t samples);
+void append(SampleOrder& order, const at::Tensor& indices);
+std::vector<int64_t> numbers_of(const at::Tensor& indices);
+
+/// All of a copy, from its beginning.
+template <Sampler T>
+std::vector<int64_t> read_all(T copy) {
+  constexpr size_t kMost = size_t{1} << 30;
+  const UndrawnNumbers guard;
+  copy.reset(std::nullopt);
+  std::vector<int64_t> samples;
+  while (const auto batch = copy.next(1024)) {
+    for (const auto index : *batch) samples.push_back(static_cast<int64_t>(index));
+    if (samples.size() > kMost) throw_endless(samples.size());
+  }
+  return samples;
+}
+
+}  // namespace detail
+
+/// Reads the order out of a sampler (a copy of it is what is read), a tensor of indices (one dimension, or batches of one size in
+/// two), or a range of indices, or of ranges or tensors of them, one for each batch. Local.
+template <typename T>
+SampleOrder samples_of(const T& object) {
+  SampleOrder order;
+  if constexpr (detail::Sampler<T>) {
+    static_assert(std::copy_constructible<T>, "inspect::data reads a copy of a sampler, and this one can't be copied");
+    order.samples = detail::read_all(object);
+    if constexpr (detail::WithEpoch<T>) {
+      order.told_epoch = static_cast<int64_t>(object.epoch());
+      order.of_epoch = [copy = object](int64_t epoch) mutable {
+        const detail::EpochKept<T> kept(copy);  // copies may share their epoch
+        copy.set_epoch(static_cast<size_t>(epoch));
+        return detail::read_all(copy);
+      };
+    }
+  } else if constexpr (std::derived_from<T, at::Tensor>) {
+    detail::append(order, object);
+  } else if constexpr (detail::Integers<T>) {
+    for (const auto index : object) order.samples.push_back(static_cast<int64_t>(index));
+  } else if constexpr (detail::TextOrMask<T>) {
+    static_assert(detail::kNoSamples<T>,
+                  "inspect::data takes the indices that a rank reads, as integers; this is text, or a mask of bools");
+  } else if constexpr (std::ranges::range<T>) {
+    order.batches.emplace();
+    for (const auto& batch : object) {
+      const std::vector<int64_t> samples = samples_of(batch).samples;
+      order.samples.insert(order.samples.end(), samples.begin(), samples.end());
+      order.batches->push_back(static_cast<int64_t>(samples.size()));
+    }
+  } else if constexpr (detail::PointsToSampler<const T>) {
+    return samples_of(*object);
+  } else {
+    static_assert(detail::kNoSamples<T>,
+                  "inspect::data takes the indices that a rank reads: a tensor, a range of integers (or of batches of "
+                  "them), or a sampler whose next() gives indices");
+  }
+  return order;
+}
+
+/// Collective over the options' ranks, over connections of its own. The report is the same on every rank that took part. A
+/// sampler is not moved on, and no random number is drawn. Throws dist::ArgumentError for indices that are no integers.
+DataReport data_of(const SampleOrder& order, const DataOptions& options);
+
+template <typename T>
+DataReport data(const T& object, const DataOptions& options = {}) {
+  return data_of(samples_of(object), options);
+}
+template <typename T>
+DataReport data(const T& object, std::string name) {
+  return data(object, DataOptions().name(std::move(name)));
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,165 @@
+#include "inspectors/hang/activity.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace lockstep::inspect {
+namespace {
+
+struct Sign {
+  Activity activity;
+  std::string_view function;  // a whole name without its arguments
+};
+
+// What the C library calls the functions in which threads wait.
+constexpr Sign kSigns[] = {
+    {Activity::lock, "pthread_mutex_lock"},
+    {Activity::lock, "pthread_mutex_timedlock"},
+    {Activity::lock, "pthread_mutex_clocklock"},
+    {Activity::lock, "pthread_rwlock_rdlock"},
+    {Activity::lock, "pthread_rwlock_wrlock"},
+    {Activity::lock, "sem_wait"},
+    {Activity::lock, "flock"},
+    {Activity::lock, "lockf"},
+    {Activity::condition, "pthread_cond_wait"},
+    {Activity::condition, "pthread_cond_timedwait"},
+    {Activity::condition, "pthread_cond_clockwait"},
+    {Activity::condition, "pthread_join"},
+    {Activity::condition, "pthread_barrier_wait"},
+    {Activity::condition, "std::condition_variable::wait"},
+    {Activity::condition, "std::thread::join"},
+    {Activity::condition, "std::__atomic_futex_unsigned_base::_M_futex_wait_until"},
+    {Activity::sleeping, "nanosleep"},
+    {Activity::sleeping, "clock_nanosleep"},
+    {Activity::sleeping, "pause"},
+    {Activity::sleeping, "sigsuspend"},
+    {Activity::sleeping, "sigwait"},
+    {Activity::reading, "read"},
+    {Activity::reading, "readv"},
+    {Activity::reading, "pread64"},
+    {Activity::reading, "preadv64"},
+    {Activity::reading, "open64"},
+    {Activity::reading, "open"},
+    {Activity::reading, "openat64"},
+    {Activity::reading, "fread"},
+    {Activity::reading, "getc"},
+    {Activity::reading, "getline"},
+    {Activity::polling, "recv"},
+    {Activity::polling, "recvfrom"},
+    {Activity::polling, "recvmsg"},
+    {Activity::polling, "send"},
+    {Activity::polling, "sendmsg"},
+    {Activity::polling, "write"},
+    {Activity::polling, "accept"},
+    {Activity::polling, "accept4"},
+    {Activity::polling, "connect"},
+    {Activity::polling, "poll"},
+    {Activity::polling, "ppoll"},
+    {Activity::polling, "select"},
+    {Activity::polling, "pselect"},
+    {Activity::polling, "epoll_wait"},
+    {Activity::polling, "epoll_pwait"},
+    {Activity::child, "wait4"},
+    {Activity::child, "waitpid"},
+    {Activity::child, "waitid"},
+};
+
+/// Without arguments, template arguments of the last part, and the leading underscores of the C library's own names.
+std::string_view bare(std::string_view name) {
+  name = name.substr(0, name.find('('));
+  if (!name.starts_with("__atomic") && name.find("::") == std::string_view::npos)
+    name.remove_prefix(std::min(name.find_first_not_of('_'), name.size()));
+  return name.substr(0, name.find('@'));
+}
+
+bool any_of_parts(std::string_view name, std::initializer_list<std::string_view> parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
+}
+
+bool is_collective(std::string_view name) { return any_of_parts(name, {"lockstep::dist::", "c10d::", "gloo::"}); }
+
+/// A future is what collectives of the Reducer are waited for with, and cells use it, too.
+bool is_future(std::string_view name) { return any_of_parts(name, {"c10::ivalue::Future::wait"}); }
+
+bool is_data_loader(std::string_view name) {
+  return any_of_parts(name,
+                      {"torch::data::DataLoader", "torch::data::StatelessDataLoader", "torch::data::StatefulDataLoader",
+                       "torch::data::detail::DataShuttle", "torch::data::detail::Queue", "torch::data::Iterator"});
+}
+
+}  // namespace
+
+Activity activity_of(const std::vector<StackFrame>& frames, bool asleep, bool held) {
+  Activity waits = asleep ? Activity::sleeping : Activity::unknown;
+  bool collective = false, loader = false, users = false;
+  for (const StackFrame& frame : frames) {
+    loader = loader || is_data_loader(frame.function);
+    users = users || frame.cell > 0;
+    if (users) continue;  // beyond the user's own code stands who called it: a hook waits for what the hook waits for
+    collective = collective || is_collective(frame.function) || is_future(frame.function);
+    if (waits != Activity::unknown) continue;
+    const std::string_view name = bare(frame.function);
+    const auto sign =
+        std::find_if(std::begin(kSigns), std::end(kSigns), [&](const Sign& each) { return each.function == name; });
+    if (sign != std::end(kSigns)) waits = sign->activity;
+  }
+  if (frames.empty() && !asleep) return Activity::unknown;
+  const bool waiting = held || waits != Activity::unknown;
+  if (waiting && collective) return Activity::collective;
+  if (waiting && loader) return Activity::loading_data;
+  if (waits != Activity::unknown) return waits;
+  return held ? Activity::blocked : Activity::computing;
+}
+
+const char* activity_words(Activity activity) {
+  switch (activity) {
+    case Activity::unknown:
+      return "does something that is not known";
+    case Activity::idle:
+      return "is idle";
+    case Activity::computing:
+      return "computes";
+    case Activity::collective:
+      return "sits in a collective";
+    case Activity::sleeping:
+      return "sleeps";
+    case Activity::lock:
+      return "waits for a lock";
+    case Activity::condition:
+      return "waits for another thread";
+    case Activity::loading_data:
+      return "waits for its data loader";
+    case Activity::reading:
+      return "reads";
+    case Activity::polling:
+      return "waits for a connection";
+    case Activity::child:
+      return "waits for another process";
+    case Activity::blocked:
+      return "is held by the system";
+  }
+  return "";
+}
+
+const char* activity_name(Activity activity) {
+  constexpr std::array kNames = {"unknown",   "idle",         "computing", "collective", "sleeping", "lock",
+                                 "condition", "loading_data", "reading",   "polling",    "child",    "blocked"};
+  return kNames[static_cast<size_t>(activity)];
+}
+
+std::string code_line(const std::vector<StackFrame>& frames) {
+  for (const StackFrame& frame : frames)
+    if (frame.cell > 0)
+      return "cell " + std::to_string(frame.cell) + (frame.line > 0 ? ", line " + std::to_string(frame.line) : "");
+  return {};
+}
+
+std::string code_place(const std::vector<StackFrame>& frames) {
+  for (const StackFrame& frame : frames)
+    if (frame.cell > 0) return (frame.function.empty() ? "" : frame.function + " at ") + code_line(frames);
+  return {};
+}
+
+}  // namespace lockstep::inspect

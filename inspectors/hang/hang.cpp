@@ -1,0 +1,54 @@
+#include "inspectors/hang/hang.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/log/process_identity.h"
+#include "inspectors/hang/hang_analysis.h"
+#include "inspectors/hang/hang_state.h"
+#include "inspectors/hang/straggler.h"
+
+namespace lockstep::inspect {
+namespace {
+
+bool process_runs(const dist::CollectiveLogReader& log) {
+  return dist::process_start_time(static_cast<pid_t>(log.pid())) == log.process_start();
+}
+
+}  // namespace
+
+std::vector<Finding> hang(const std::vector<std::string>& logs, double seconds) {
+  HangPicture picture;
+  picture.now_ns = dist::monotonic_ns();
+  RankSet seen;
+  for (const std::string& path : logs) {
+    const dist::CollectiveLogReader log(path);
+    RankPicture rank;
+    rank.rank = log.rank();
+    if (!process_runs(log)) rank.place = RankPicture::Place::dead;
+    read_log(rank, path);
+    // Calls that have only just been made say nothing.
+    std::erase_if(rank.waits, [&](const RankWait& wait) {
+      return static_cast<double>(picture.now_ns - wait.call.entered_ns) < seconds * 1e9;
+    });
+    seen.insert(rank.rank);
+    picture.ranks.push_back(std::move(rank));
+  }
+  std::sort(picture.ranks.begin(), picture.ranks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+
+  std::vector<Finding> findings;
+  for (auto& proven : analyse_hang(picture).proven) findings.push_back(std::move(proven.finding));
+  if (auto late = find_straggler(picture)) findings.push_back(std::move(*late));
+  if (!findings.empty()) return findings;
+  Finding ok;
+  ok.inspector = "hang";
+  ok.verdict = "ok";
+  ok.ranks = seen;
+  for (const RankPicture& rank : picture.ranks)
+    ok.message += fmt::format("{}rank {} {}", ok.message.empty() ? "no hang is proven: " : "; ", rank.rank,
+                              rank.waits.empty() ? std::string("sits in no collective") : rank_sentence(picture, rank));
+  return {ok};
+}
+
+}  // namespace lockstep::inspect

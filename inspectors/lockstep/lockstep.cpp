@@ -1,0 +1,74 @@
+#include "inspectors/lockstep/lockstep.h"
+
+#include "inspectors/lockstep/lockstep_ranks.h"
+#include "inspectors/lockstep/lockstep_recording.h"
+#include "inspectors/lockstep/lockstep_self.h"
+#include "inspectors/verify/watch.h"
+
+namespace lockstep::inspect {
+namespace {
+
+constexpr int kMostRunsBefore = 2;
+
+thread_local std::unique_ptr<Recording> recording;
+
+}  // namespace
+
+Report detail::lockstep_once(const std::function<void()>& step, const TensorNames& names,
+                             const LockstepOptions& options) {
+  Recording run(options);
+  step();
+  run.end();
+  return compare_ranks(run, names, options, "inspect::lockstep_ranks");
+}
+
+Report detail::lockstep_twice(const std::function<void()>& step, const SavedState& saved, const TensorNames& names,
+                              const LockstepOptions& options) {
+  const UncountedSteps uncounted;
+  const auto run_and_put_back = [&](Recording* recording) {
+    const auto stop = [&] {
+      if (recording) recording->trace.reset();
+    };
+    try {
+      step();
+    } catch (...) {  // thrown on: the state is to be as it was all the same
+      stop();
+      saved.restore();
+      throw;
+    }
+    stop();
+    saved.restore();
+  };
+  const auto recorded = [&] {
+    Recording run(options);
+    run_and_put_back(&run);
+    run.end();
+    return run;
+  };
+  // Both runs begin with the wrappers as they were: one that has not run begins with a new Reducer twice. What an older one
+  // learns once can't be taken back: it does so in a run that is not looked at. (A step without a backward teaches it nothing.)
+  for (int i = 0; i < kMostRunsBefore && saved.buckets_are_unsettled(); ++i) run_and_put_back(nullptr);
+  const Recording first = recorded();
+  const Recording second = recorded();
+  return compare_runs(first, second, names, options, "inspect::lockstep");
+}
+
+void begin_lockstep(const LockstepOptions& options) {
+  recording.reset();
+  recording = std::make_unique<Recording>(options);
+}
+
+Report end_lockstep(const TensorNames& names, const LockstepOptions& options) {
+  const std::unique_ptr<Recording> run = std::move(recording);
+  if (!run) return {};
+  run->end();
+  return compare_ranks(*run, names, options, "inspect::end_lockstep");
+}
+
+void drop_lockstep() { recording.reset(); }
+
+Report lockstep_self(const std::function<void()>& step, const StateList& state, const LockstepOptions& options) {
+  return detail::lockstep_twice(step, state.saved(), state.names(), options);
+}
+
+}  // namespace lockstep::inspect

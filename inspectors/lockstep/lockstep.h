@@ -1,0 +1,96 @@
+// lockstep: the first operator at which replicas part, or at which a step does not repeat itself.
+//
+//   inspect::lockstep([&] { net(x).sum().backward(); optimizer.step(); }, net, optimizer);   // twice, from the same state
+//   inspect::lockstep_ranks([&] { train_step(); }, net);                                     // once, ranks compared
+//
+// Every operator's inputs and outputs are fingerprinted while it runs, forward and backward; what ran is compared
+// afterwards. No tensor is kept, and nothing is exchanged while the step runs.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "inspectors/exchange/report.h"
+#include "inspectors/nan/nan.h"
+#include "inspectors/subject/saved_state.h"
+#include "protocol/rank_set.h"
+
+namespace lockstep::inspect {
+
+struct LockstepOptions {
+  /// The ranks that take part, each of which must call. Unset: all that are alive.
+  TORCH_ARG(std::optional<RankSet>, ranks) = std::nullopt;
+  /// How long to wait for ranks that do not call.
+  TORCH_ARG(std::chrono::milliseconds, deadline) = std::chrono::seconds(10);
+  /// The training step that findings name.
+  TORCH_ARG(std::optional<int64_t>, step) = std::nullopt;
+  /// Whether ranks may not have come to the end of the step: what one lacks of what others did after it is no finding then.
+  TORCH_ARG(bool, cut_short) = false;
+  /// Operators that are kept for the comparison, some 300 bytes each (30 MB). Those behind are not compared, and the
+  /// report says how many they are.
+  TORCH_ARG(int64_t, max_operators) = 100'000;
+  /// Whether findings go to the sink (the session), too.
+  TORCH_ARG(bool, publish) = true;
+};
+
+namespace detail {
+
+Report lockstep_twice(const std::function<void()>& step, const SavedState& saved, const TensorNames& names,
+                      const LockstepOptions& options);
+Report lockstep_once(const std::function<void()>& step, const TensorNames& names, const LockstepOptions& options);
+
+}  // namespace detail
+
+/// Runs `step` twice, from the same `state` (as for replay(): modules, holders, wrappers, optimizers, tensors; the
+/// generators always), and puts that back. An operator that gives other outputs from equal inputs is a fault; a step that
+/// reads something else the second time, which is not in the state, is a note. Collective over the options' ranks (a
+/// LockstepOptions anywhere among `state`): each compares its own two runs, and the report is the same on all.
+template <typename Step, typename... State>
+Report lockstep(Step&& step, State&&... state) {
+  TensorNames names;
+  detail::name_all<LockstepOptions>(names, state...);
+  SavedState saved;
+  detail::save_all<LockstepOptions>(saved, state...);
+  return detail::lockstep_twice([&] { step(); }, saved, names, detail::options_among<LockstepOptions>(state...));
+}
+
+/// Runs `step` once, and compares what ran between ranks; `objects` give parameters their names. Collective, as above. The
+/// step's effects stay.
+template <typename Step, typename... Objects>
+Report lockstep_ranks(Step&& step, const Objects&... objects) {
+  TensorNames names;
+  detail::name_all<LockstepOptions>(names, objects...);
+  return detail::lockstep_once([&] { step(); }, names, detail::options_among<LockstepOptions>(objects...));
+}
+
+/// A cell between these two is recorded, on the thread that runs it.
+void begin_lockstep(const LockstepOptions& options = {});
+Report end_lockstep(const TensorNames& names, const LockstepOptions& options = {});
+/// Ends the recording without a comparison. Local.
+void drop_lockstep();
+
+/// What a session's cells have defined and a step may change: saved where it can be, named where it has names.
+class StateList {
+ public:
+  template <typename T>
+  StateList& add(const std::string& name, T& object) {
+    detail::learn_names(names_, name, object);
+    if constexpr (detail::restorable<std::remove_cv_t<T>>()) saved_.save_any(object);
+    return *this;
+  }
+  const TensorNames& names() const { return names_; }
+  const SavedState& saved() const { return saved_; }
+
+ private:
+  TensorNames names_;
+  SavedState saved_;
+};
+
+/// As lockstep(), for `%%lockstep --self`.
+Report lockstep_self(const std::function<void()>& step, const StateList& state, const LockstepOptions& options = {});
+
+}  // namespace lockstep::inspect

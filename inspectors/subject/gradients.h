@@ -1,0 +1,103 @@
+// Whose gradients are looked at: the parameters of a module, a wrapper, an optimizer or a container of tensors, by name, each
+// once. Local.
+#pragma once
+#include <torch/torch.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp/distributed_module.h"
+#include "inspectors/fingerprint/fingerprint.h"
+#include "inspectors/subject/subject.h"
+
+namespace lockstep::inspect {
+
+struct GradientOwner {
+  std::string name;  // of the parameter
+  at::Tensor parameter;
+};
+
+struct GradientSubject {
+  std::string name;  // as the user calls it; may be empty
+  std::string type;  // "module", "optimizer", …
+  std::vector<GradientOwner> parameters;
+  std::optional<ddp::DistributedModule> wrapper;  // that reduces them
+  bool averages_in_a_loop = false;  // has sync_gradients(), as the simple class: every gradient becomes the mean
+};
+
+/// Parameters that the wrapper leaves alone are left out: nothing reduces them. A bare module that a wrapper lives around is
+/// taken for the wrapper.
+void collect(GradientSubject& subject, const std::string& prefix, const ddp::DistributedModule& wrapper);
+void collect(GradientSubject& subject, const std::string& prefix, const torch::nn::Module& module);
+void collect(GradientSubject& subject, const std::string& prefix, const torch::optim::Optimizer& optimizer);
+void collect(GradientSubject& subject, const std::string& prefix, const at::Tensor& parameter);
+
+namespace detail {
+
+template <typename T>
+concept PointsToModule = requires(T& wrapper) {
+  { *wrapper.operator->() } -> std::convertible_to<const torch::nn::Module&>;
+};
+template <typename T>
+concept WithParameters = requires(T& object) {
+  { object.parameters() } -> std::convertible_to<std::vector<at::Tensor>>;
+};
+
+}  // namespace detail
+
+template <typename T>
+void collect_any(GradientSubject& subject, const std::string& prefix, const T& object) {
+  T& changeable = const_cast<T&>(object);  // accessors of users' classes need not be const; nothing is changed
+  if constexpr (detail::SyncsGradients<T>) subject.averages_in_a_loop = true;
+  if constexpr (std::derived_from<T, ddp::DistributedModule>) {
+    collect(subject, prefix, static_cast<const ddp::DistributedModule&>(object));
+  } else if constexpr (std::derived_from<T, torch::nn::Module>) {
+    collect(subject, prefix, static_cast<const torch::nn::Module&>(object));
+  } else if constexpr (std::derived_from<T, torch::optim::Optimizer>) {
+    collect(subject, prefix, static_cast<const torch::optim::Optimizer&>(object));
+  } else if constexpr (std::same_as<T, torch::nn::AnyModule> || detail::Holder<T>) {
+    collect(subject, prefix, static_cast<const torch::nn::Module&>(*object.ptr()));
+  } else if constexpr (detail::WithModule<T>) {
+    collect(subject, prefix, static_cast<const torch::nn::Module&>(*object.module()));
+  } else if constexpr (std::derived_from<T, at::Tensor>) {
+    collect(subject, prefix, static_cast<const at::Tensor&>(object));
+  } else if constexpr (detail::OrderedDictionary<T>) {
+    for (const auto& item : object)
+      collect_any(subject, detail::joined(prefix, detail::key_text(item.key())), item.value());
+  } else if constexpr (detail::Dictionary<T>) {
+    std::map<std::string, const typename T::mapped_type*> sorted;
+    for (const auto& [key, value] : object) sorted[detail::key_text(key)] = &value;
+    for (const auto& [key, value] : sorted) collect_any(subject, detail::joined(prefix, key), *value);
+  } else if constexpr (std::ranges::range<T>) {
+    size_t index = 0;
+    for (const auto& each : object) collect_any(subject, prefix + "[" + std::to_string(index++) + "]", each);
+  } else if constexpr (detail::PointsToModule<T>) {
+    if (auto* module = changeable.operator->())
+      collect(subject, prefix, static_cast<const torch::nn::Module&>(*module));
+  } else if constexpr (detail::Pointer<T>) {
+    if (object) collect_any(subject, prefix, *object);
+  } else if constexpr (detail::WithParameters<T>) {
+    size_t index = 0;
+    for (const at::Tensor& each : changeable.parameters()) collect(subject, std::to_string(index++), each);
+  } else {
+    static_assert(
+        detail::kNotSupported<T>,
+        "inspect can't find parameters in this type: pass a module, a wrapper of one, an optimizer, or tensors");
+  }
+}
+
+template <typename T>
+GradientSubject gradients_of(const T& object, std::string name) {
+  GradientSubject subject;
+  subject.name = std::move(name);
+  collect_any(subject, "", object);
+  return subject;
+}
+
+/// A gradient as tensors with bytes in rows: a sparse one as its values and, behind them, the places that they belong to.
+std::vector<at::Tensor> strided_parts(const at::Tensor& gradient);
+/// Of each gradient; of a sparse one the hash is of values and places, the rest of the values.
+std::vector<Fingerprint> gradient_fingerprints(const std::vector<at::Tensor>& gradients);
+
+}  // namespace lockstep::inspect

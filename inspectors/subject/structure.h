@@ -1,0 +1,25 @@
+// Whether ranks have the same things to compare: names, kinds, dtypes, shapes, order, requires_grad, device types. No strides:
+// they change no value.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "inspectors/exchange/talk.h"
+#include "inspectors/fingerprint/fingerprint.h"
+#include "inspectors/subject/subject.h"
+#include "protocol/finding.h"
+
+namespace lockstep::inspect {
+
+/// Equal where the structures are.
+Hash structure_hash(const Subject& subject);
+
+struct StructureDifference {
+  std::vector<Finding> findings;  // without object and step
+  std::vector<std::string> comparable;  // names that every rank has with the same kind, dtype and shape
+};
+
+/// Collective over `talk`'s ranks, whose structures are not all equal.
+StructureDifference structure_difference(Talk& talk, const Subject& subject);
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,223 @@
+#include "inspectors/timing/buckets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "collectives/dist.h"
+#include "collectives/rank_context.h"
+#include "inspectors/exchange/round.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using nlohmann::json;
+
+std::vector<int64_t> element_counts(const ddp::DistributedModule& net, const std::vector<ddp::Bucket>& buckets) {
+  std::map<std::string, int64_t> count_of;
+  for (const auto& each : net.named_parameters()) count_of[each.key()] = each.value().numel();
+  std::vector<int64_t> counts;
+  for (const ddp::Bucket& bucket : buckets) {
+    counts.push_back(0);
+    for (const std::string& name : bucket.parameters) counts.back() += count_of[name];
+  }
+  return counts;
+}
+
+int64_t element_count(const dist::CollectiveRecord& record) {
+  int64_t count = 1;
+  for (const int64_t size : record.shape) count *= size;
+  return count;
+}
+
+/// The last reductions in the log that have the buckets' sizes, one after the other, and that no program called: c10d makes them
+/// itself. Empty where there are none.
+std::vector<dist::CollectiveRecord> reductions_of(const std::vector<int64_t>& sizes, const std::string& group) {
+  constexpr size_t kAll = dist::log_layout::kEntryCapacity;
+  const auto context = dist::current_context();
+  if (!context || sizes.empty()) return {};
+  std::vector<dist::CollectiveRecord> records;
+  for (auto& each : dist::CollectiveLogReader(context->log()->mapping()).last(kAll))
+    if (each.group == group && each.op == "all_reduce" && each.through_c10d) records.push_back(std::move(each));
+  for (size_t end = records.size(); end >= sizes.size(); --end) {
+    const size_t begin = end - sizes.size();
+    bool match = true;
+    for (size_t i = 0; i < sizes.size() && match; ++i)
+      match = element_count(records[begin + i]) == sizes[i] && records[begin + i].done_ns > 0;
+    if (match)
+      return {records.begin() + static_cast<std::ptrdiff_t>(begin), records.begin() + static_cast<std::ptrdiff_t>(end)};
+  }
+  return {};
+}
+
+/// The time in which at least one of the spans runs, and of that the time before `limit`.
+std::pair<double, double> covered(std::vector<std::pair<double, double>> spans, double limit) {
+  std::sort(spans.begin(), spans.end());
+  double all = 0, before = 0, reached = 0;
+  for (auto [begin, end] : spans) {
+    begin = std::max(begin, reached);
+    if (end <= begin) continue;
+    all += end - begin;
+    before += std::max(0.0, std::min(end, limit) - begin);
+    reached = end;
+  }
+  return {all, before};
+}
+
+RankBuckets times_of(const ddp::DistributedModule& net, const std::vector<ddp::Bucket>& buckets, int rank) {
+  RankBuckets result{.rank = rank};
+  const auto reducer = net.reducer();
+  if (!reducer || net.steps() == 0) return result;
+  const std::vector<int64_t> ready_ns = reducer->get_backward_stats();
+  for (const ddp::Bucket& bucket : buckets) {
+    BucketTimes times;
+    for (const size_t i : bucket.parameter_indices)
+      times.ready = std::max(times.ready, static_cast<double>(ready_ns.at(i)) * 1e-9);
+    result.backward_end = std::max(result.backward_end, times.ready);
+    result.buckets.push_back(times);
+  }
+  const auto reductions = reductions_of(element_counts(net, buckets), dist::get_group_name(net.process_group()));
+  if (reductions.empty()) return result;
+  // The Reducer counts from the moment at which forward announced the backward, by another clock than the log's. No bucket is
+  // reduced before it is ready, and the one that was reduced soonest after that tells best where the one clock begins on the other.
+  std::vector<int64_t> waited;
+  for (size_t i = 0; i < reductions.size(); ++i) {
+    int64_t ready = 0;
+    for (const size_t parameter : buckets[i].parameter_indices) ready = std::max(ready, ready_ns.at(parameter));
+    waited.push_back(reductions[i].entered_ns - ready);
+  }
+  const int64_t origin = *std::min_element(waited.begin(), waited.end());
+  std::vector<std::pair<double, double>> spans;
+  for (size_t i = 0; i < reductions.size(); ++i) {
+    BucketTimes& times = result.buckets[i];
+    times.start = static_cast<double>(reductions[i].entered_ns - origin) * 1e-9;
+    times.end = static_cast<double>(reductions[i].done_ns - origin) * 1e-9;
+    spans.emplace_back(*times.start, *times.end);
+    result.exposed = std::max(result.exposed, *times.end - result.backward_end);
+  }
+  // The Reducer begins with the first bucket as soon as that is ready, or as it gets the processor. Where that does not seem so, the
+  // reductions are of another step than the statistics: then nothing is said.
+  constexpr int64_t kSoonNs = 50'000'000;
+  if (waited[0] - origin > kSoonNs) {
+    for (BucketTimes& each : result.buckets) each.start = each.end = std::nullopt;
+    result.exposed = 0;
+    return result;
+  }
+  const auto [all, before] = covered(std::move(spans), result.backward_end);
+  if (all > 0) result.hidden = before / all;
+  return result;
+}
+
+json to_json(const std::optional<double>& value) { return value ? json(*value) : json(); }
+std::optional<double> to_optional(const json& value) {
+  return value.is_null() ? std::nullopt : std::optional(value.get<double>());
+}
+
+json to_json(const RankBuckets& rank) {
+  json buckets = json::array();
+  for (const BucketTimes& each : rank.buckets) buckets.push_back({each.ready, to_json(each.start), to_json(each.end)});
+  return {{"buckets", buckets},
+          {"backward_end", rank.backward_end},
+          {"hidden", to_json(rank.hidden)},
+          {"exposed", rank.exposed}};
+}
+
+RankBuckets to_rank(const json& value, int rank) {
+  RankBuckets result{.rank = rank};
+  for (const json& each : value.at("buckets"))
+    result.buckets.push_back({each.at(0), to_optional(each.at(1)), to_optional(each.at(2))});
+  result.backward_end = value.at("backward_end");
+  result.hidden = to_optional(value.at("hidden"));
+  result.exposed = value.at("exposed");
+  return result;
+}
+
+// ---- the chart ------------------------------------------------------------------------------------------------------------
+
+constexpr size_t kColumns = 50;
+
+double end_of(const RankBuckets& rank) {
+  double end = rank.backward_end;
+  for (const BucketTimes& each : rank.buckets) end = std::max(end, each.end.value_or(0));
+  return end;
+}
+
+/// '.' until the gradients are there, '=' a reduction that backward hides, '#' one that it does not, '|' where backward ends.
+std::string bar(const BucketTimes& times, double backward_end, double end) {
+  const auto column = [&](double time) {
+    return std::min(kColumns - 1, static_cast<size_t>(std::max(0.0, time) / end * kColumns));
+  };
+  std::string text(kColumns, ' ');
+  for (size_t i = 0; i < column(times.ready); ++i) text[i] = '.';
+  if (times.start && times.end)
+    for (size_t i = column(*times.start); i <= column(*times.end); ++i) text[i] = i < column(backward_end) ? '=' : '#';
+  text[column(backward_end)] = '|';
+  return text;
+}
+
+std::string names_of(const ddp::Bucket& bucket) {
+  if (bucket.parameters.empty()) return "";
+  if (bucket.parameters.size() == 1) return bucket.parameters[0];
+  return fmt::format("{} … {} ({})", bucket.parameters.front(), bucket.parameters.back(), bucket.parameters.size());
+}
+
+std::string percent(const std::optional<double>& part) {
+  return part ? fmt::format("{:.0f}%", *part * 100) : "unknown";
+}
+
+}  // namespace
+
+BucketsReport buckets(const ddp::DistributedModule& net, const BucketsOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  BucketsReport report;
+  const std::optional<RankSet> ranks = dist::is_initialized()
+                                           ? std::optional(RankSet(dist::get_process_group_ranks(net.process_group())))
+                                           : std::nullopt;
+  Round round({.inspector = "buckets", .object = options.name(), .ranks = ranks, .deadline = options.deadline()});
+  if (!round.takes_part()) return report;
+  report.buckets = net.buckets();
+  if (net.steps() > 0) report.step = net.steps();
+  if (const auto all = round.open(to_json(times_of(net, report.buckets, round.rank()))))
+    for (size_t i = 0; i < all->size(); ++i) report.ranks.push_back(to_rank((*all)[i], round.ranks().ranks()[i]));
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  round.close(report, options.publish());
+  return report;
+}
+
+std::ostream& operator<<(std::ostream& out, const BucketsReport& report) {
+  int64_t bytes = 0;
+  for (const ddp::Bucket& each : report.buckets) bytes += each.bytes;
+  out << counted(static_cast<int64_t>(report.buckets.size()), "bucket") << ", "
+      << bytes_text(static_cast<double>(bytes));
+  const auto last = std::max_element(report.ranks.begin(), report.ranks.end(),
+                                     [](const auto& a, const auto& b) { return end_of(a) < end_of(b); });
+  const bool timed = last != report.ranks.end() && !last->buckets.empty();
+  if (timed)
+    out << fmt::format("; times of step {} on rank {}, from the end of forward to {}\n", report.step.value_or(0),
+                       last->rank, time_text(end_of(*last)));
+  else
+    out << "; no synchronised step yet, so there are no times\n";
+  std::vector<std::vector<std::string>> rows = {{"#", "bytes", "ready", "reduced from", "to", "", "parameters"}};
+  for (size_t i = 0; i < report.buckets.size(); ++i) {
+    const ddp::Bucket& bucket = report.buckets[i];
+    const BucketTimes times = timed && i < last->buckets.size() ? last->buckets[i] : BucketTimes{};
+    rows.push_back({std::to_string(bucket.index), bytes_text(static_cast<double>(bucket.bytes)),
+                    timed ? time_text(times.ready) : "-", times.start ? time_text(*times.start) : "-",
+                    times.end ? time_text(*times.end) : "-", timed ? bar(times, last->backward_end, end_of(*last)) : "",
+                    names_of(bucket)});
+  }
+  out << table_text(rows);
+  if (!timed) return out;
+  out << ". gradients not there yet   = reduction behind backward   # reduction that backward does not hide   | end of "
+         "backward\n";
+  for (const RankBuckets& each : report.ranks)
+    out << fmt::format("rank {}: backward {}, then {} of reductions; {} of their time hidden\n", each.rank,
+                       time_text(each.backward_end), time_text(each.exposed), percent(each.hidden));
+  return out;
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,216 @@
+#include "inspectors/trace/op_trace.h"
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <mutex>
+#include <stdexcept>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+namespace lockstep::inspect {
+namespace {
+
+// Callbacks are plain functions without a word of their own, and go with autograd to its threads: so each trace has
+// functions of its own, by number.
+constexpr size_t kSlots = 64;
+
+struct Slot {
+  std::mutex mutex;  // held while the observer is called
+  std::shared_ptr<OpObserver> observer;
+  OpTraceOptions options;
+  std::thread::id thread;  // that is traced
+};
+
+std::array<Slot, kSlots> slots;
+std::mutex slots_mutex;
+std::array<bool, kSlots> taken{};
+size_t next_slot = 0;
+
+thread_local std::array<RunningOp*, kSlots> innermost{};
+
+std::shared_ptr<OpObserver> observer_of(Slot& slot) {
+  const std::lock_guard lock(slot.mutex);
+  return slot.observer;
+}
+
+/// While the observer looks: no operator of its own is told of, and none makes a graph.
+struct Looking {
+  at::RecordFunctionGuard unrecorded{false};
+  c10::AutoGradMode no_grad{false};
+};
+
+template <size_t N>
+std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& record) {
+  Slot& slot = slots[N];
+  const auto observer = observer_of(slot);
+  if (!observer) return nullptr;
+  // The engine records each turn that it takes; what it does in it comes by itself.
+  if (std::string_view(record.name()).starts_with("autograd::engine::")) return nullptr;
+  auto op = std::make_unique<RunningOp>();
+  op->record = &record;
+  op->name = record.name();
+  if (op->name.starts_with("aten::")) op->name.erase(0, 6);
+  op->node = record.scope() == at::RecordScope::BACKWARD_FUNCTION;
+  op->engine = torch::autograd::get_current_graph_task_id() >= 0;
+  // A group's threads have the callbacks, too, and call operators to reduce what is sparse. When they do is their own affair.
+  if (!op->node && !op->engine && std::this_thread::get_id() != slot.thread) return nullptr;
+  op->grad = c10::GradMode::is_enabled();
+  op->sequence = record.seqNr();
+  op->thread = op->node ? record.forwardThreadId() : record.threadId();
+  op->outer = innermost[N];
+  if (op->outer)
+    op->site = op->outer->site;
+  else if (slot.options.sites && !op->node)
+    op->site = capture_call_site();
+  {
+    const Looking looking;
+    const std::lock_guard lock(slot.mutex);
+    observer->before(*op, record.inputs());
+  }
+  innermost[N] = op.get();
+  return op;
+}
+
+template <size_t N>
+void after(const at::RecordFunction& record, at::ObserverContext* context) {
+  auto* op = static_cast<RunningOp*>(context);
+  if (!op) return;
+  Slot& slot = slots[N];
+  innermost[N] = op->outer;
+  const auto observer = observer_of(slot);
+  if (!observer) return;
+  const Looking looking;
+  const std::lock_guard lock(slot.mutex);
+  observer->after(*op, record.outputs());
+}
+
+struct Callbacks {
+  at::RecordFunctionCallback::StartCallback before;
+  at::RecordFunctionCallback::EndCallback after;
+};
+
+template <size_t... N>
+constexpr std::array<Callbacks, sizeof...(N)> callbacks_of(std::index_sequence<N...>) {
+  return {Callbacks{&before<N>, &after<N>}...};
+}
+
+const std::array<Callbacks, kSlots> callbacks = callbacks_of(std::make_index_sequence<kSlots>());
+
+std::string letters_of(std::string_view name) {
+  std::string letters;
+  for (const char c : name)
+    if (c != '_') letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return letters;
+}
+
+}  // namespace
+
+const RunningOp* RunningOp::backward_node() const {
+  for (const RunningOp* op = this; op; op = op->outer)
+    if (op->node) return op;
+  return nullptr;
+}
+
+const RunningOp& RunningOp::outermost() const {
+  const RunningOp* op = this;
+  while (op->outer && !op->outer->node) op = op->outer;
+  return *op;
+}
+
+OpTrace::OpTrace(std::shared_ptr<OpObserver> observer, OpTraceOptions options) {
+  {
+    const std::lock_guard lock(slots_mutex);
+    // In turn, since a graph that is kept may know the functions of a trace that is over.
+    size_t tried = 0;
+    while (taken[next_slot % kSlots] && ++tried < kSlots) ++next_slot;
+    if (taken[next_slot % kSlots])
+      throw std::runtime_error("inspect: 64 traces of operators run already in this process");
+    slot_ = next_slot++ % kSlots;
+    taken[slot_] = true;
+  }
+  {
+    const std::lock_guard lock(slots[slot_].mutex);
+    slots[slot_].observer = std::move(observer);
+    slots[slot_].options = options;
+    slots[slot_].thread = std::this_thread::get_id();
+  }
+  innermost[slot_] = nullptr;
+  const Callbacks& mine = callbacks[slot_];
+  const auto add = [&](at::RecordScope scope, bool inputs, bool outputs) {
+    handles_.push_back(at::addThreadLocalCallback(
+        at::RecordFunctionCallback(mine.before, mine.after).needsInputs(inputs).needsOutputs(outputs).scopes({scope})));
+  };
+  if (options.operators) add(at::RecordScope::FUNCTION, options.inputs, options.outputs);
+  if (options.nodes) add(at::RecordScope::BACKWARD_FUNCTION, true, false);
+}
+
+OpTrace::~OpTrace() {
+  for (const at::CallbackHandle handle : handles_) at::removeCallback(handle);
+  std::shared_ptr<OpObserver> last;  // goes when no lock is held
+  {
+    const std::lock_guard lock(slots[slot_].mutex);
+    last = std::move(slots[slot_].observer);
+    slots[slot_].observer = nullptr;
+  }
+  const std::lock_guard lock(slots_mutex);
+  taken[slot_] = false;
+}
+
+void for_each_tensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& call) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) call(value.toTensor());
+  } else if (value.isList()) {
+    for (const c10::IValue& each : value.toListRef()) for_each_tensor(each, call);
+  } else if (value.isTuple()) {
+    for (const c10::IValue& each : value.toTupleRef().elements()) for_each_tensor(each, call);
+  }
+}
+
+bool is_parameter(const at::Tensor& tensor) {
+  return tensor.defined() && !tensor.is_inference() && tensor.is_leaf() && tensor.requires_grad();
+}
+
+void SeenParameters::add(const at::Tensor& parameter) {
+  if (parameter.has_storage())
+    by_storage_.insert_or_assign(
+        parameter.storage().unsafeGetStorageImpl(),
+        c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>(parameter.getIntrusivePtr()));
+}
+
+at::Tensor SeenParameters::find(const at::Tensor& tensor) const {
+  if (is_parameter(tensor)) return tensor;
+  if (!tensor.defined() || !tensor.has_storage()) return {};
+  const auto found = by_storage_.find(tensor.storage().unsafeGetStorageImpl());
+  if (found == by_storage_.end()) return {};
+  auto held = found->second.lock();
+  if (!held) return {};
+  const at::Tensor parameter(std::move(held));
+  const bool whole = parameter.defined() && parameter.has_storage() &&
+                     parameter.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl() &&
+                     parameter.sizes() == tensor.sizes() && parameter.storage_offset() == tensor.storage_offset();
+  return whole ? parameter : at::Tensor();
+}
+
+at::Tensor accumulated_parameter() {
+  const auto node = torch::autograd::get_current_node();
+  const auto* accumulator = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get());
+  return accumulator ? accumulator->variable : at::Tensor();
+}
+
+bool is_backward_of(const std::string& node, const std::string& op) {
+  const size_t end = node.find("Backward");
+  const std::string left = letters_of(std::string_view(node).substr(0, end));
+  const std::string right = letters_of(std::string_view(op).substr(0, op.find('.')));
+  if (left.empty() || right.empty()) return false;
+  return left.starts_with(right) || right.starts_with(left);
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,79 @@
+// What the user calls a tensor: names of parameters and buffers by identity, of the modules that were named.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "inspectors/subject/subject.h"
+
+namespace lockstep::inspect {
+
+struct TensorName {
+  std::string object;  // "net"
+  std::string name;  // "layer0.up.weight"
+  std::string kind;  // "parameter", "buffer", "tensor"
+  std::weak_ptr<const torch::nn::Module> wrapped;  // the module that a wrapper lives around, where one does
+
+  /// Of the wrapper; nothing without one.
+  std::optional<int64_t> steps() const;
+
+  /// "layer0.up": the module that it belongs to; the object itself for a parameter of its own; empty for a bare tensor.
+  std::string module() const;
+};
+
+class TensorNames {
+ public:
+  /// Parameters and buffers of a module. What is known already keeps its name, and learns of its wrapper.
+  void learn(const std::string& object, const torch::nn::Module& module);
+  void learn(const std::string& name, const at::Tensor& tensor);
+  /// By identity (at::Tensor::unsafeGetTensorImpl); null where it has no name.
+  const TensorName* find(const void* tensor) const;
+  const TensorName* find(const at::Tensor& tensor) const { return find(tensor.unsafeGetTensorImpl()); }
+  bool empty() const { return names_.empty(); }
+  void merge(const TensorNames& other) { names_.insert(other.names_.begin(), other.names_.end()); }
+
+ private:
+  std::map<const void*, TensorName> names_;
+};
+
+namespace detail {
+
+template <typename T>
+concept HasParameters = std::derived_from<T, torch::nn::Module> || std::derived_from<T, ddp::DistributedModule> ||
+                        Holder<T> || WithModule<T>;
+
+/// Parameters of what holds any, under `name`; of anything else nothing. Null pointers and empty holders, too.
+template <typename T>
+void learn_names(TensorNames& names, const std::string& name, const T& object) {
+  if constexpr (requires {
+                  object.is_empty();
+                  object.ptr();
+                }) {
+    if (object.is_empty()) return;
+  }
+  if constexpr (std::derived_from<T, torch::nn::Module>) {
+    names.learn(name, object);
+  } else if constexpr (std::derived_from<T, at::Tensor>) {
+    names.learn(name, static_cast<const at::Tensor&>(object));
+  } else if constexpr (std::derived_from<T, ddp::DistributedModule> || WithModule<T>) {
+    names.learn(name, *object.module());
+  } else if constexpr (Holder<T>) {
+    names.learn(name, *object.ptr());
+  } else if constexpr (requires {
+                         typename T::element_type;
+                         *object;
+                         static_cast<bool>(object);
+                       }) {
+    if constexpr (HasParameters<std::remove_cv_t<typename T::element_type>>) {
+      if (object) learn_names(names, name, *object);
+    }
+  }
+}
+
+}  // namespace detail
+}  // namespace lockstep::inspect

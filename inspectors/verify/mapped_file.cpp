@@ -1,0 +1,36 @@
+#include "inspectors/verify/mapped_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+namespace lockstep::inspect {
+
+MappedFile::MappedFile(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status{};
+  if (file >= 0 && ::fstat(file, &status) == 0 && status.st_size > 0) {
+    size_ = static_cast<size_t>(status.st_size);
+    // Private: a tensor of it may be written to like any other.
+    void* mapped = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
+    if (mapped != MAP_FAILED) data_ = static_cast<char*>(mapped);
+  }
+  const int reason = errno;
+  if (file >= 0) ::close(file);
+  if (!data_) throw std::runtime_error(fmt::format("it can't be mapped ({})", std::strerror(reason)));
+}
+
+MappedFile::~MappedFile() { ::munmap(data_, size_); }
+
+char* MappedFile::at(uint64_t offset, uint64_t count) const {
+  if (offset > size_ || count > size_ - offset) throw std::runtime_error("it ends early");
+  return data_ + offset;
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,362 @@
+#include "inspectors/verify/python_pickle.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+
+namespace lockstep::inspect {
+namespace {
+
+using Kind = PickledValue::Kind;
+
+// Values that contain one another, or themselves.
+constexpr int kDeepest = 200;
+// Parts of a text: a few values that contain one another twice make more of them than there are atoms.
+constexpr int64_t kMostParts = 1'000'000;
+
+/// A machine that runs a pickle's opcodes, without those parts of the language that would run code.
+class PickleReader {
+ public:
+  /// Each value that there is goes into `all`.
+  PickleReader(std::string_view bytes, std::vector<Pickled>& all) : left_(bytes), all_(all) {}
+
+  Pickled run() {
+    while (true) {
+      const auto opcode = static_cast<uint8_t>(take(1)[0]);
+      if (opcode != '.') {
+        step(opcode);
+        continue;
+      }
+      if (!left_.empty()) throw std::runtime_error(fmt::format("{} bytes stand behind its pickle", left_.size()));
+      return pop();
+    }
+  }
+
+ private:
+  std::string_view take(uint64_t count) {
+    if (count > left_.size()) throw std::runtime_error("its pickle ends early");
+    const std::string_view taken = left_.substr(0, count);
+    left_.remove_prefix(count);
+    return taken;
+  }
+  template <typename Number>
+  Number number() {
+    Number value;  // little-endian, as this machine is
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  std::string line() {
+    const size_t end = left_.find('\n');
+    if (end == std::string_view::npos) throw std::runtime_error("its pickle ends early");
+    std::string text(take(end));
+    take(1);
+    return text;
+  }
+
+  void push(Pickled value) { stack_.push_back(std::move(value)); }
+  void push(Kind kind, std::string text = {}, std::vector<Pickled> items = {}) {
+    auto value = std::make_shared<PickledValue>();
+    value->kind = kind;
+    value->text = std::move(text);
+    value->items = std::move(items);
+    all_.push_back(value);
+    push(std::move(value));
+  }
+  const Pickled& top() {
+    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) throw std::runtime_error("its pickle is damaged");
+    return stack_.back();
+  }
+  Pickled pop() {
+    Pickled value = top();
+    stack_.pop_back();
+    return value;
+  }
+  /// What has been pushed since the last mark.
+  std::vector<Pickled> pop_to_mark() {
+    if (marks_.empty()) throw std::runtime_error("its pickle is damaged");
+    const auto begin = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
+    std::vector<Pickled> values(std::make_move_iterator(begin), std::make_move_iterator(stack_.end()));
+    stack_.erase(begin, stack_.end());
+    marks_.pop_back();
+    return values;
+  }
+  std::vector<Pickled> pop(size_t count) {
+    std::vector<Pickled> values(count);
+    for (size_t i = count; i-- > 0;) values[i] = pop();
+    return values;
+  }
+
+  void put_entries(const Pickled& into, const std::vector<Pickled>& values) {
+    if (values.size() % 2) throw std::runtime_error("its pickle is damaged");
+    for (size_t i = 0; i < values.size(); i += 2) into->entries.emplace_back(values[i], values[i + 1]);
+  }
+  static void put_items(const Pickled& into, const std::vector<Pickled>& values) {
+    into->items.insert(into->items.end(), values.begin(), values.end());
+  }
+  void call() {
+    std::vector<Pickled> values = pop(2);
+    push(Kind::kCall, {}, std::move(values));
+  }
+  Pickled remembered(uint32_t place) const {
+    const auto found = memo_.find(place);
+    if (found == memo_.end()) throw std::runtime_error("its pickle is damaged");
+    return found->second;
+  }
+
+  /// Any number of bytes, two's complement.
+  void push_long(std::string_view bytes) {
+    if (bytes.size() > sizeof(int64_t)) {
+      std::string digits;
+      for (const char byte : bytes) digits = fmt::format("{:02x}", static_cast<uint8_t>(byte)) + digits;
+      return push(Kind::kPlain, "0x" + digits);
+    }
+    int64_t value = !bytes.empty() && (bytes.back() & 0x80) ? -1 : 0;
+    std::memcpy(&value, bytes.data(), bytes.size());
+    push(Kind::kPlain, std::to_string(value));
+  }
+
+  void step(uint8_t opcode) {
+    switch (opcode) {
+      case 0x80:  // PROTO
+        take(1);
+        return;
+      case 0x95:  // FRAME
+        take(8);
+        return;
+      case '(':
+        return marks_.push_back(stack_.size());
+      case '0':
+        pop();
+        return;
+      case '1':
+        pop_to_mark();
+        return;
+      case '2':
+        return push(Pickled(top()));
+
+      case 'N':
+        return push(Kind::kPlain, "None");
+      case 0x88:
+        return push(Kind::kPlain, "True");
+      case 0x89:
+        return push(Kind::kPlain, "False");
+      case 'J':
+        return push(Kind::kPlain, std::to_string(number<int32_t>()));
+      case 'K':
+        return push(Kind::kPlain, std::to_string(number<uint8_t>()));
+      case 'M':
+        return push(Kind::kPlain, std::to_string(number<uint16_t>()));
+      case 0x8a:
+        return push_long(take(number<uint8_t>()));
+      case 0x8b:
+        return push_long(take(number<uint32_t>()));
+      case 'G': {  // big-endian
+        const auto bits = __builtin_bswap64(number<uint64_t>());
+        return push(Kind::kPlain, text_of(std::bit_cast<double>(bits)));
+      }
+
+      case 'X':
+      case 'T':
+        return push(Kind::kText, std::string(take(number<uint32_t>())));
+      case 0x8c:
+      case 'U':
+        return push(Kind::kText, std::string(take(number<uint8_t>())));
+      case 0x8d:
+        return push(Kind::kText, std::string(take(number<uint64_t>())));
+      case 'B':
+        return push(Kind::kBytes, std::string(take(number<uint32_t>())));
+      case 'C':
+        return push(Kind::kBytes, std::string(take(number<uint8_t>())));
+      case 0x8e:
+      case 0x96:
+        return push(Kind::kBytes, std::string(take(number<uint64_t>())));
+
+      case ']':
+      case ')':
+        return push(Kind::kList);
+      case '}':
+        return push(Kind::kDictionary);
+      case 0x8f:
+        return push(Kind::kSet);
+      case 'l':
+      case 't': {
+        std::vector<Pickled> items = pop_to_mark();
+        return push(Kind::kList, {}, std::move(items));
+      }
+      case 0x91: {
+        std::vector<Pickled> items = pop_to_mark();
+        return push(Kind::kSet, {}, std::move(items));
+      }
+      case 0x85:
+      case 0x86:
+      case 0x87: {
+        std::vector<Pickled> items = pop(opcode - 0x84U);
+        return push(Kind::kList, {}, std::move(items));
+      }
+      case 'd': {
+        const std::vector<Pickled> values = pop_to_mark();
+        push(Kind::kDictionary);
+        return put_entries(top(), values);
+      }
+      case 'a': {
+        const std::vector<Pickled> item = pop(1);
+        return put_items(top(), item);
+      }
+      case 'e':
+      case 0x90: {
+        const std::vector<Pickled> items = pop_to_mark();
+        return put_items(top(), items);
+      }
+      case 's': {
+        const std::vector<Pickled> entry = pop(2);
+        return put_entries(top(), entry);
+      }
+      case 'u': {
+        const std::vector<Pickled> values = pop_to_mark();
+        return put_entries(top(), values);
+      }
+
+      case 'c': {
+        const std::string module = line();
+        return push(Kind::kName, module + "." + line());
+      }
+      case 0x93: {
+        const std::vector<Pickled> name = pop(2);
+        return push(Kind::kName, name[0]->text + "." + name[1]->text);
+      }
+      case 'R':
+      case 0x81:
+        return call();
+      case 0x92: {  // with keyword arguments, which are but told apart from others
+        const Pickled keywords = pop();
+        call();
+        return put_items(top(), {keywords});
+      }
+      case 'b': {
+        const Pickled state = pop();
+        top()->state = state;
+        return;
+      }
+      case 'Q': {
+        std::vector<Pickled> id = pop(1);
+        return push(Kind::kPersistent, {}, std::move(id));
+      }
+
+      case 'q':
+        memo_[number<uint8_t>()] = top();
+        return;
+      case 'r':
+        memo_[number<uint32_t>()] = top();
+        return;
+      case 0x94:
+        memo_[static_cast<uint32_t>(memo_.size())] = top();
+        return;
+      case 'h':
+        return push(remembered(number<uint8_t>()));
+      case 'j':
+        return push(remembered(number<uint32_t>()));
+      default:
+        throw std::runtime_error(fmt::format("its pickle is damaged, or of another kind (opcode {:#04x})", opcode));
+    }
+  }
+
+  std::string_view left_;
+  std::vector<Pickled>& all_;
+  std::vector<Pickled> stack_;
+  std::vector<size_t> marks_;
+  std::map<uint32_t, Pickled> memo_;
+};
+
+/// So that two strings never look like one: 'it''s' has an end in the middle.
+std::string in_quotes(const std::string& text) {
+  std::string result = "'";
+  for (const char each : text) {
+    if (each == '\'' || each == '\\') result += '\\';
+    result += each;
+  }
+  return result + "'";
+}
+
+/// Before protocol 4 a set is a call with a list.
+bool is_set(const Pickled& value) {
+  for (const char* name : {"__builtin__.set", "__builtin__.frozenset", "builtins.set", "builtins.frozenset"})
+    if (value->is_call_of(name)) return true;
+  return value->kind == Kind::kSet;
+}
+
+std::string text_at(const Pickled& value, int depth, int64_t& parts_left) {
+  if (depth > kDeepest) throw std::runtime_error("values contain one another too deeply");
+  if (--parts_left < 0) throw std::runtime_error("values contain one another in too many places");
+  std::vector<std::string> parts;
+  if (is_set(value)) {
+    Pickled list = value;
+    if (value->kind == Kind::kCall) list = value->items[1]->items.empty() ? value->items[1] : value->items[1]->items[0];
+    for (const Pickled& item : list->items) parts.push_back(text_at(item, depth + 1, parts_left));
+    std::sort(parts.begin(), parts.end());
+    return fmt::format("{{{}}}", fmt::join(parts, ", "));
+  }
+  switch (value->kind) {
+    case Kind::kPlain:
+    case Kind::kName:
+      return value->text;
+    case Kind::kText:
+      return in_quotes(value->text);
+    case Kind::kBytes:
+      for (const char byte : value->text) parts.push_back(fmt::format("{:02x}", static_cast<uint8_t>(byte)));
+      return fmt::format("b'{}'", fmt::join(parts, ""));
+    case Kind::kList:
+      for (const Pickled& item : value->items) parts.push_back(text_at(item, depth + 1, parts_left));
+      return fmt::format("[{}]", fmt::join(parts, ", "));
+    case Kind::kPersistent:
+      return text_at(value->items.at(0), depth + 1, parts_left);
+    case Kind::kSet:
+    case Kind::kDictionary:
+    case Kind::kCall:
+      break;
+  }
+  std::string text;
+  for (const Pickled& item : value->items) text += text_at(item, depth + 1, parts_left);
+  for (const auto& [key, entry] : value->entries)
+    parts.push_back(text_at(key, depth + 1, parts_left) + ": " + text_at(entry, depth + 1, parts_left));
+  if (!parts.empty() || value->kind == Kind::kDictionary) text += fmt::format("{{{}}}", fmt::join(parts, ", "));
+  if (value->state) text += text_at(value->state, depth + 1, parts_left);
+  return text;
+}
+
+}  // namespace
+
+Pickle::Pickle(std::string_view bytes) : value_(PickleReader(bytes, all_).run()) {}
+
+PickledValues::~PickledValues() {
+  for (const Pickled& each : *this) {
+    each->items.clear();
+    each->entries.clear();
+    each->state.reset();
+  }
+}
+
+int64_t integer_of(const Pickled& value) {
+  int64_t result = 0;
+  const char* end = value->text.data() + value->text.size();
+  if (value->kind != Kind::kPlain || std::from_chars(value->text.data(), end, result).ptr != end || value->text.empty())
+    throw std::runtime_error("its pickle has " + text_of(value) + " where a number should be");
+  return result;
+}
+
+std::string text_of(double value) {
+  std::string text = fmt::format("{}", value);
+  return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
+}
+
+std::string text_of(const Pickled& value) {
+  int64_t parts_left = kMostParts;
+  return text_at(value, 0, parts_left);
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,192 @@
+#include "inspectors/verify/watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+#include "collectives/rank_context.h"
+#include "collectives/watch/collective_listener.h"
+#include "inspectors/trace/parameter_trace.h"
+
+namespace lockstep::inspect {
+
+namespace {
+using Clock = std::chrono::steady_clock;
+constexpr size_t kStandFor = 4;  // parameters that are looked at
+}  // namespace
+
+/// What a thread has counted, and the watches on it. Watches share it: one at namespace scope outlives the thread's own.
+struct Watch::Steps : std::enable_shared_from_this<Steps> {
+  int64_t count = 0;
+  int uncounted = 0;  // scopes that are open
+  std::vector<std::weak_ptr<State>> watches;  // that do not count by a wrapper
+
+  static const std::shared_ptr<Steps>& here() {
+    static thread_local const std::shared_ptr<Steps> steps = std::make_shared<Steps>();
+    return steps;
+  }
+  std::vector<std::shared_ptr<State>> all();
+  void add(const std::shared_ptr<State>& state);
+  void remove(const State& state);
+};
+
+struct Watch::State {
+  std::shared_ptr<Steps> steps = Steps::here();
+  std::function<Subject()> subject;
+  int64_t every = 1;
+  VerifyOptions options;
+  Clock::time_point begun = Clock::now();
+
+  // Where steps are counted.
+  std::optional<ddp::DistributedModule> wrapper;
+  std::shared_ptr<const void> listener;  // with the wrapper
+  bool counted_by_hand = false;  // inspect::step was called: changes count no more
+  std::vector<at::Tensor> stepped;  // whose changes count
+  uint64_t trace = 0;
+
+  int64_t step = 0;  // the last one
+  int64_t since = 0;  // steps since the watch began, or ranks were connected anew
+  int64_t generation = 0;
+  int64_t equal_at = 0;  // the last step at which the replicas were
+  bool told = false;
+  WatchCost cost;
+
+  uint64_t trace_now() const {
+    uint64_t sum = 0;
+    for (const at::Tensor& each : stepped) sum += trace_of(each);
+    return sum;
+  }
+
+  /// Ranks that failed at different places of a cell have counted differently; from the regroup on they count alike again.
+  void follow_regroup() {
+    const auto context = dist::current_context();
+    const int64_t now = context ? context->generation() : 0;
+    if (now == generation) return;
+    generation = now;
+    since = 0;
+    trace = trace_now();
+  }
+
+  void step_is_over(int64_t number) {
+    if (steps->uncounted > 0) return;  // a step that a tool runs, and takes back
+    follow_regroup();
+    step = number;
+    ++cost.steps;
+    if (++since % every == 0) check();
+  }
+
+  void collective_begins() {
+    if (counted_by_hand || steps->uncounted > 0) return;
+    follow_regroup();
+    const uint64_t now = trace_now();
+    if (now == trace) return;
+    trace = now;
+    step_is_over(step + 1);
+  }
+
+  void check() {
+    Report report = verify_subject(subject(), VerifyOptions(options).publish(false).step(step));
+    ++cost.checks;
+    cost.seconds += report.seconds;
+    if (report.ok()) {
+      equal_at = step;
+      told = false;
+      return;
+    }
+    if (told) return;
+    told = true;
+    for (Finding& each : report.findings) {
+      if (each.severity != Severity::fault) continue;
+      each.step = step;
+      if (each.kind != "call") each.message += fmt::format("; equal at step {}, not at step {}", equal_at, step);
+    }
+    publish_as_speaker(VerifyOptions(options).publish_ok(false), report);
+  }
+};
+
+std::vector<std::shared_ptr<Watch::State>> Watch::Steps::all() {
+  std::vector<std::shared_ptr<State>> result;
+  for (const auto& each : watches)
+    if (auto state = each.lock()) result.push_back(std::move(state));
+  return result;
+}
+
+void Watch::Steps::add(const std::shared_ptr<State>& state) {
+  watches.push_back(state);
+  dist::set_collective_listener([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    for (const auto& each : self->all()) each->collective_begins();
+  });
+}
+
+void Watch::Steps::remove(const State& state) {
+  std::erase_if(watches, [&](const auto& each) {
+    const auto kept = each.lock();
+    return !kept || kept.get() == &state;
+  });
+  if (watches.empty() && here().get() == this) dist::set_collective_listener({});
+}
+
+Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options)
+    : state_(std::make_shared<State>()) {
+  if (every < 1) throw std::invalid_argument(fmt::format("inspect::watch: every {} steps? It takes 1 or more", every));
+  const Subject now = subject();
+  state_->subject = std::move(subject);
+  state_->every = every;
+  state_->options = std::move(options);
+  const auto context = dist::current_context();
+  if (context) state_->generation = context->generation();
+  // A wrapper without a Reducer (one rank) has no synchronised backward to count.
+  if (now.wrapper && now.wrapper->reducer()) {
+    state_->wrapper = now.wrapper;
+    state_->step = now.wrapper->steps();
+    if (!state_->options.ranks() && context) state_->options.ranks(ranks_of(*now.wrapper, context->live_ranks()));
+    state_->listener = now.wrapper->on_step([weak = std::weak_ptr(state_)] {
+      if (const auto state = weak.lock()) state->step_is_over(state->wrapper->steps());
+    });
+  } else {
+    state_->step = state_->steps->count;
+    // A few stand for all: this is looked at where each collective begins.
+    std::vector<at::Tensor> trained;
+    for (const at::Tensor& each : now.stepped)
+      if (each.requires_grad()) trained.push_back(each);
+    if (trained.empty()) trained = now.stepped;
+    for (size_t i = 0; i < std::min(kStandFor, trained.size()); ++i)
+      state_->stepped.push_back(trained[i * trained.size() / std::min(kStandFor, trained.size())]);
+    state_->trace = state_->trace_now();
+    state_->steps->add(state_);
+  }
+  state_->equal_at = state_->step;
+}
+
+Watch::Watch(Watch&& other) noexcept = default;
+
+Watch::~Watch() {
+  if (state_ && !state_->wrapper) state_->steps->remove(*state_);
+}
+
+WatchCost Watch::cost() const {
+  WatchCost cost = state_->cost;
+  cost.of_seconds = std::chrono::duration<double>(Clock::now() - state_->begun).count();
+  return cost;
+}
+
+void count_step() {
+  Watch::Steps& steps = *Watch::Steps::here();
+  if (steps.uncounted > 0) return;
+  const int64_t step = ++steps.count;
+  for (const auto& each : steps.all()) {
+    each->counted_by_hand = true;
+    each->step_is_over(step);
+  }
+}
+
+UncountedSteps::UncountedSteps() { ++Watch::Steps::here()->uncounted; }
+UncountedSteps::~UncountedSteps() { --Watch::Steps::here()->uncounted; }
+
+int64_t counted_steps() { return Watch::Steps::here()->count; }
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,83 @@
+#include "inspectors/verify/zip_archives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+
+namespace lockstep::inspect {
+namespace {
+
+constexpr std::string_view kEntry("PK\3\4", 4), kDirectory("PK\1\2", 4), kEnd("PK\5\6", 4), kEnd64("PK\6\6", 4),
+    kLocator64("PK\6\7", 4);
+constexpr uint64_t kEndSize = 22, kLocator64Size = 20, kEnd64Size = 56;
+
+template <typename Number>
+uint64_t number_at(std::string_view bytes, uint64_t place) {
+  Number value;  // little-endian, as this machine is
+  std::memcpy(&value, bytes.data() + place, sizeof value);
+  return value;
+}
+
+bool stands_at(std::string_view bytes, uint64_t place, std::string_view signature) {
+  return place <= bytes.size() && bytes.substr(place).starts_with(signature);
+}
+
+/// How long the archive is whose end may stand at `end`, both counted from where the archive begins; nothing where the record
+/// at `end` is not its end: bytes of a tensor can look like one, and an archive may hold archives.
+std::optional<uint64_t> size_of(std::string_view bytes, uint64_t end) {
+  if (bytes.size() - end < kEndSize) return std::nullopt;
+  uint64_t directory_end = end, size = number_at<uint32_t>(bytes, end + 12),
+           begin = number_at<uint32_t>(bytes, end + 16);
+  if (end >= kLocator64Size && stands_at(bytes, end - kLocator64Size, kLocator64)) {
+    directory_end = number_at<uint64_t>(bytes, end - kLocator64Size + 8);
+    // Right before the locator: in a file of archives that are alike, another one's end stands where this one's would.
+    if (directory_end > end || end - directory_end < kEnd64Size + kLocator64Size ||
+        !stands_at(bytes, directory_end, kEnd64) ||
+        number_at<uint64_t>(bytes, directory_end + 4) != end - kLocator64Size - directory_end - 12)
+      return std::nullopt;
+    size = number_at<uint64_t>(bytes, directory_end + 40);
+    begin = number_at<uint64_t>(bytes, directory_end + 48);
+  }
+  if (begin > directory_end || directory_end - begin != size) return std::nullopt;
+  if (size > 0 && !stands_at(bytes, begin, kDirectory)) return std::nullopt;
+  const uint64_t whole = end + kEndSize + number_at<uint16_t>(bytes, end + 20);
+  return whole <= bytes.size() ? std::optional(whole) : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<ZipArchive> zip_archives(std::string_view file) {
+  std::vector<ZipArchive> archives;
+  uint64_t begin = 0;
+  while (begin < file.size()) {
+    const std::string_view rest = file.substr(begin);
+    std::optional<uint64_t> size;
+    // One archive alone, as most files are, needs no search.
+    if (const size_t end = rest.rfind(kEnd); rest.starts_with(kEntry) && end != std::string_view::npos)
+      if (size = size_of(rest, end); size != rest.size()) size.reset();
+    if (rest.starts_with(kEntry) && !size)
+      for (size_t end = rest.find(kEnd); end != std::string_view::npos && !size; end = rest.find(kEnd, end + 1))
+        size = size_of(rest, end);
+    if (!size && archives.empty())
+      throw std::runtime_error("its end is missing, as when the job that wrote it, or a copy of it, was cut off");
+    if (!size)
+      throw std::runtime_error(fmt::format(
+          "{} of its bytes, from byte {} on, belong to no archive: it was cut off, or something was put behind it",
+          rest.size(), begin));
+    archives.push_back({.begin = begin, .size = *size});
+    begin += *size;
+  }
+  return archives;
+}
+
+size_t ZipArchiveReader::read(uint64_t position, void* into, size_t count, const char*) const {
+  if (position >= archive_.size) return 0;
+  const size_t there = std::min<uint64_t>(count, archive_.size - position);
+  std::memcpy(into, file_->at(archive_.begin + position, there), there);
+  return there;
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,50 @@
+#include "shell/cells/cell_findings.h"
+
+namespace lockstep::shell {
+
+using Clock = EventLoop::Clock;
+
+CellFindings::CellFindings(EventLoop& loop, std::function<void(Event)> emit)
+    : loop_(loop), folder_([this, emit = std::move(emit)](Finding finding) {
+        told_.push_back(finding);
+        emit(FindingEvent{std::move(finding)});
+      }) {}
+
+CellFindings::~CellFindings() {
+  if (timer_) loop_.cancel(*timer_);
+}
+
+void CellFindings::add(Finding finding, int from, const RankSet& may_follow) {
+  if (from >= 0) {
+    nlohmann::json alike = finding;
+    if (finding.inspector == "collectives" && finding.op) {  // not every rank has loaded the cells of all calls
+      alike.erase("message");
+      alike.erase("where");
+    }
+    RankSet& sources = sources_[alike.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)];
+    const bool told_by_others = !sources.empty() && !sources.contains(from);
+    if (!told_by_others) sources = {};
+    sources.insert(from);
+    if (told_by_others) return;
+  }
+  folder_.add(std::move(finding), from, may_follow, Clock::now());
+  arm();
+}
+
+void CellFindings::clear() {
+  told_.clear();
+  sources_.clear();
+}
+
+void CellFindings::arm() {
+  if (timer_) return;
+  const auto deadline = folder_.deadline();
+  if (!deadline) return;
+  timer_ = loop_.at(*deadline, [this] {
+    timer_.reset();
+    folder_.due(Clock::now());
+    arm();
+  });
+}
+
+}  // namespace lockstep::shell

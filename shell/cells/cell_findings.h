@@ -1,0 +1,43 @@
+// What is found while a cell runs, by its ranks and by the session: told once, whoever found it, and joined where several ranks find
+// the same about themselves (finding_folding.h).
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shell/events/event.h"
+#include "shell/events/finding_folding.h"
+#include "shell/processes/event_loop.h"
+
+namespace lockstep::shell {
+
+class CellFindings {
+ public:
+  CellFindings(EventLoop& loop, std::function<void(Event)> emit);
+  ~CellFindings();
+  CellFindings(const CellFindings&) = delete;
+  CellFindings& operator=(const CellFindings&) = delete;
+
+  /// `from`: the rank that found it, -1 for the session itself; `may_follow`: ranks that may find the same yet.
+  void add(Finding finding, int from, const RankSet& may_follow);
+  /// `rank` finds nothing more in this cell.
+  void left(int rank) { folder_.left(rank); }
+  /// Tells what is held back.
+  void flush() { folder_.flush(); }
+
+  const std::vector<Finding>& all() const { return told_; }  // since the last clear()
+  void clear();
+
+ private:
+  void arm();
+
+  EventLoop& loop_;
+  std::vector<Finding> told_;
+  std::map<std::string, RankSet> sources_;  // a finding as text → the ranks that it came from
+  FindingFolder folder_;
+  std::optional<EventLoop::Timer> timer_;
+};
+
+}  // namespace lockstep::shell

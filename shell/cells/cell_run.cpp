@@ -1,0 +1,114 @@
+#include "shell/cells/cell_run.h"
+
+namespace lockstep::shell {
+
+CellRun::CellRun(int64_t id, int64_t number, const RankSet& ranks, bool has_objects)
+    : id_(id), number_(number), ranks_(ranks) {
+  for (int rank : ranks) states_[rank].phase = has_objects ? Phase::loading : Phase::loaded;
+}
+
+void CellRun::loaded(int rank, const protocol::Loaded& message) {
+  if (at(rank).phase != Phase::loading) return;
+  at(rank).phase = message.ok ? Phase::loaded : Phase::refused;
+  at(rank).refusal = message.message;
+}
+
+void CellRun::started() {
+  for (auto& [rank, state] : states_)
+    if (state.phase == Phase::loaded) state.phase = Phase::running;
+}
+
+void CellRun::waiting(int rank, const protocol::Waiting& message) {
+  if (at(rank).phase != Phase::running && at(rank).phase != Phase::waiting) return;
+  at(rank).phase = Phase::waiting;
+  waits_[rank] = message;
+}
+
+void CellRun::done(int rank, const protocol::Done& message) {
+  Rank& state = at(rank);
+  if (state.phase == Phase::dead) return;
+  state.phase = Phase::left;
+  state.run_ms = message.run_ms;
+  state.steps_done = message.steps_done;
+  state.status = message.status;
+  state.error = message.error;
+  waits_.erase(rank);
+  if (timed_out_ && (message.status == "interrupted" || message.status == "aborted")) {
+    state.status = "timeout";
+    state.error.reset();
+  }
+  if (state.status == "interrupted") {
+    state.error.reset();
+    if (stalled_) state.status = "aborted";
+  }
+  const bool consequence = state.status == "aborted" || (state.error && !state.error->root_cause);
+  if (state.status != "ok" && !consequence) note_cause(state.status);
+}
+
+void CellRun::dead(int rank, const protocol::CellError& error) {
+  Rank& state = at(rank);
+  state.phase = Phase::dead;
+  state.status = "dead";
+  state.error = error;
+  waits_.erase(rank);
+  note_cause(timed_out_ ? "timeout" : stalled_ ? "aborted" : "dead");  // it was ended because of that
+}
+
+void CellRun::note_cause(const std::string& status) {
+  if (first_cause_.empty()) first_cause_ = status;
+}
+
+RankSet CellRun::in(Phase phase) const {
+  RankSet result;
+  for (const auto& [rank, state] : states_)
+    if (state.phase == phase) result.insert(rank);
+  return result;
+}
+
+RankSet CellRun::active() const { return in(Phase::loading) | in(Phase::running) | in(Phase::waiting); }
+
+std::string CellRun::status() const {
+  if (!first_cause_.empty()) return first_cause_;
+  // Consequences alone: ranks that were freed say that it hung, whatever the others ran into.
+  std::string status = "ok";
+  for (const auto& [rank, state] : states_)
+    if (status != "aborted" && !state.status.empty() && state.status != "ok") status = state.status;
+  return status;
+}
+
+std::map<int, std::string> CellRun::rank_status() const {
+  std::map<int, std::string> result;
+  for (const auto& [rank, state] : states_)
+    if (!state.status.empty()) result[rank] = state.status;
+  return result;
+}
+
+std::map<int, double> CellRun::run_ms() const {
+  std::map<int, double> result;
+  for (const auto& [rank, state] : states_)
+    if (state.phase == Phase::left) result[rank] = state.run_ms;
+  return result;
+}
+
+std::map<int, int64_t> CellRun::steps_done() const {
+  std::map<int, int64_t> result;
+  for (const auto& [rank, state] : states_)
+    if (state.phase != Phase::dead) result[rank] = state.steps_done;
+  return result;
+}
+
+std::map<int, protocol::CellError> CellRun::errors() const {
+  std::map<int, protocol::CellError> result;
+  for (const auto& [rank, state] : states_)
+    if (state.error) result[rank] = *state.error;
+  return result;
+}
+
+std::map<std::string, RankSet> CellRun::refusals() const {
+  std::map<std::string, RankSet> result;
+  for (const auto& [rank, state] : states_)
+    if (state.phase == Phase::refused) result[state.refusal].insert(rank);
+  return result;
+}
+
+}  // namespace lockstep::shell

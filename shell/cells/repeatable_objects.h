@@ -1,0 +1,38 @@
+// The same text again needs no compiler where nothing has been defined since: what was compiled for it is loaded already, and runs
+// once more.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "shell/cells/cell_request.h"
+
+namespace lockstep::shell {
+
+/// What there is to run for a text.
+struct CellObject {
+  int64_t id = 0;  // of the cell that it was compiled for
+  int64_t number = 0;  // and what people call that one
+  bool empty = false;  // comments only
+};
+
+class RepeatableObjects {
+ public:
+  /// `object` is loaded on the request's ranks, and may run again.
+  void remember(const CellRequest& request, const CellObject& object);
+  /// `definitions`: how many there have been in the session; one more, and what is known is forgotten.
+  std::optional<CellObject> find(const CellRequest& request, int64_t definitions);
+  void forget() { objects_.clear(); }
+
+ private:
+  /// What decides what a text compiles to, besides the definitions so far.
+  using Source = std::tuple<std::string, RankSet, int, bool, std::string>;
+  static Source source_of(const CellRequest& request);
+
+  std::map<Source, CellObject> objects_;
+  int64_t definitions_ = 0;
+};
+
+}  // namespace lockstep::shell

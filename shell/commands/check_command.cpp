@@ -1,0 +1,249 @@
+#include "shell/commands/check_command.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+
+#include "protocol/error.h"
+#include "shell/commands/command.h"
+#include "shell/processes/compiler_service.h"
+#include "shell/processes/session_directory.h"
+#include "shell/processes/signal_scope.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/scripts/magic_parser.h"
+#include "shell/scripts/script.h"
+#include "shell/session/outcome.h"
+#include "shell/terminal/renderer.h"
+#include "shell/text/text_output.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What a signal asks the command to do: the compiler ends, the session's folder goes, and then the command.
+class Stop {
+ public:
+  int fd() const { return wake_.get(); }
+  int signal() const { return signal_; }
+  void take() {
+    uint64_t count;
+    [[maybe_unused]] const ssize_t taken = ::read(wake_.get(), &count, sizeof count);
+  }
+  void ask(int signal) noexcept {
+    signal_ = signal;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+  }
+
+ private:
+  Descriptor wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  std::atomic<int> signal_{0};
+};
+Stop stop;
+
+/// One script on its way through a compiler of its own.
+class ScriptCheck {
+ public:
+  ScriptCheck(std::string name, const CheckOptions& options, Renderer& renderer)
+      : name_(std::move(name)),
+        options_(options),
+        renderer_(renderer),
+        ranks_(RankSet::all(options.ranks)),
+        directory_(working_directory()),
+        compiler_(loop_, CompilerOptions{folder_.path(), options.include_dirs},
+                  [&](const std::string& text) { renderer_.take(MessageEvent{0, text, nullptr}); }) {
+    loop_.watch(stop.fd(), [this] {
+      stop.take();
+      compiler_.cancel();
+    });
+  }
+  ~ScriptCheck() { loop_.forget(stop.fd()); }
+  ScriptCheck(const ScriptCheck&) = delete;
+  ScriptCheck& operator=(const ScriptCheck&) = delete;
+
+  /// How many cells do not compile.
+  int run(const std::vector<ScriptCell>& cells) {
+    int failed = 0;
+    for (const ScriptCell& cell : cells) {
+      if (cell.markdown) continue;
+      const bool may_fail = std::any_of(cell.tags.begin(), cell.tags.end(),
+                                        [](const Tag& tag) { return tag.name == "raises-exception"; });
+      where_ = cell.line > 0 ? fmt::format("{}:{}", name_, cell.line) : name_;
+      if (stop.signal() != 0) break;
+      ++number_;
+      std::vector<Event> problems;
+      try {
+        check(cell, problems);
+      } catch (const UsageError& error) {
+        problems.push_back(ErrorEvent{.cell = number_, .ranks = {}, .type = "usage_error", .message = error.what()});
+      }
+      if (problems.empty() || may_fail || stop.signal() != 0) continue;
+      ++failed;
+      renderer_.take(MessageEvent{
+          0, fmt::format("{}: cell {}{}", where_, number_, cell.title.empty() ? "" : " (" + cell.title + ")"),
+          nullptr});
+      for (const Event& problem : problems) renderer_.take(problem);
+    }
+    return failed;
+  }
+
+ private:
+  void check(const ScriptCell& cell, std::vector<Event>& problems) {
+    const ParsedCell parsed = parse_cell(cell.text, MagicRegistry::instance());
+    RankSet ranks = target_;
+    if (ranks.empty()) ranks = ranks_;
+    int optimize = 0;
+    for (const MagicUse& magic : parsed.cell_magics) {
+      if (magic.name == "rank") ranks = parse_rank_set(magic.arguments, static_cast<int>(ranks_.size()));
+      if (magic.name == "distributed") ranks = ranks_;
+      if (magic.name.size() == 2 && magic.name[0] == 'O') optimize = magic.name[1] - '0';
+    }
+    for (const CellPart& part : parsed.parts) {
+      if (part.is_code)
+        compile(part.code, ranks, optimize, problems);
+      else
+        follow(part.magic, ranks, problems);
+      if (!problems.empty()) return;
+    }
+  }
+
+  /// Line magics that change what later cells are compiled for, and those that have C++ behind them.
+  void follow(const MagicUse& magic, const RankSet& ranks, std::vector<Event>& problems) {
+    const int size = static_cast<int>(ranks_.size());
+    if (magic.name == "rank") {
+      const size_t code = end_of_spec(magic.arguments);
+      const RankSet set = parse_rank_set(magic.arguments.substr(0, code), size);
+      const size_t begin = magic.arguments.find_first_not_of(" \t", code);
+      if (begin == std::string::npos)
+        target_ = set;
+      else
+        compile(std::string(static_cast<size_t>(magic.line - 1), '\n') + magic.arguments.substr(begin), set, 0,
+                problems);
+    } else if (magic.name == "time") {
+      compile(std::string(static_cast<size_t>(magic.line - 1), '\n') + magic.arguments, ranks, 0, problems);
+    } else if (magic.name == "dist_init") {
+      MagicArguments arguments(magic.arguments, "%dist_init");
+      if (const auto count = arguments.take_value("-n", "--num-processes"))
+        ranks_ = RankSet::all(static_cast<int>(std::min<int64_t>(parse_count(*count, "-n"), 4096)));
+    } else if (magic.name == "cd") {
+      directory_ = (directory_ / magic.arguments).lexically_normal();
+    } else if (magic.name == "reset") {
+      MagicArguments arguments(magic.arguments, "%reset");
+      const bool all = arguments.take_flag("-a", "--all") || arguments.take_flag("-f", "");
+      const std::vector<std::string> names = arguments.rest();
+      if (all || !names.empty()) compiler_.ask(protocol::Forget{.names = names, .undo = 0});
+    } else if (magic.name == "undo") {
+      const std::optional<std::string> cell = MagicArguments(magic.arguments, "%undo [CELL]").rest_word();
+      if (const int64_t undone = cell ? parse_count(*cell, "a cell") : last_definition())
+        compiler_.ask(protocol::Forget{.names = {}, .undo = undone});
+    }
+  }
+
+  /// The newest cell that has defined a name; 0: none has.
+  int64_t last_definition() {
+    const FromCompiler answer = compiler_.ask(protocol::ListNames{});
+    int64_t newest = 0;
+    if (const auto* list = std::get_if<protocol::Names>(&answer.response))
+      for (const protocol::Name& name : list->names) newest = std::max(newest, name.cell);
+    return newest;
+  }
+
+  static size_t end_of_spec(const std::string& text) {
+    int depth = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (text[i] == '[') ++depth;
+      if (text[i] == ']') --depth;
+      if (depth <= 0 && (text[i] == ' ' || text[i] == '\t')) return i;
+    }
+    return text.size();
+  }
+
+  void compile(const std::string& code, const RankSet& ranks, int optimize, std::vector<Event>& problems) {
+    protocol::Compile request;
+    request.cell = ++compiled_;
+    request.text = code;
+    request.ranks = ranks;
+    request.optimize = optimize;
+    request.time_limit_s = options_.compile_timeout_s;
+    request.directory = directory_.string();
+    const FromCompiler answer = compiler_.ask(request);
+    const auto* compiled = std::get_if<protocol::Compiled>(&answer.response);
+    if (!compiled || compiled->status != "ok") {
+      problems.push_back(ErrorEvent{.cell = number_,
+                                    .ranks = ranks,
+                                    .type = "compile_error",
+                                    .message = compiled ? compiled->rendered : "the compiler gave no answer\n"});
+      return;
+    }
+    // As if it had run to its end everywhere: later cells see its names.
+    protocol::Settle settle{.cell = request.cell, .loaded = true, .steps_done = {}};
+    for (const protocol::CompiledObject& object : compiled->objects)
+      for (const int rank : object.ranks) settle.steps_done[rank] = static_cast<int64_t>(object.steps.size());
+    compiler_.settle(settle);
+  }
+
+  std::string name_, where_;
+  const CheckOptions& options_;
+  Renderer& renderer_;
+  RankSet ranks_, target_;
+  fs::path directory_;
+  int64_t number_ = 0, compiled_ = 0;
+  SessionDirectory folder_;
+  EventLoop loop_;
+  CompilerService compiler_;
+};
+
+std::function<int()> set_up(CLI::App& app) {
+  auto options = std::make_shared<CheckOptions>();
+  app.add_option("file", options->files, "Session scripts (.cpp in percent format, .ipynb); - is the standard input")
+      ->required();
+  app.add_option("-n,--num-processes", options->ranks, "As if the session had that many ranks")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--compile-timeout", options->compile_timeout_s, "Seconds that compiling a cell may take")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("-I,--include-dir", options->include_dirs, "Folder of headers that cells include; may be repeated")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  app.footer(
+      "Exit codes: 0 all cells compile; 1 some do not; 2 bad usage or unreadable file; 3 the compiler can't work; 130\n"
+      "interrupted.");
+  return [options] { return check_command(*options); };
+}
+
+const RegisterCommand kCheck({"check", "Compile every cell of session scripts and run none", set_up});
+
+}  // namespace
+
+int check_command(const CheckOptions& options) {
+  std::vector<std::vector<ScriptCell>> scripts;
+  for (const std::string& file : options.files) scripts.push_back(read_script(file));
+  const Screen screen = detect_screen(STDOUT_FILENO);
+  TextOutput output(STDOUT_FILENO);
+  Renderer renderer(screen, [&output](std::string_view bytes) { output.write(bytes); });
+  const SignalScope signals([](int signal) { stop.ask(signal); });
+  int failed = 0;
+  size_t cells = 0;
+  for (size_t i = 0; i < scripts.size(); ++i) {
+    failed += ScriptCheck(options.files[i], options, renderer).run(scripts[i]);
+    cells += static_cast<size_t>(
+        std::count_if(scripts[i].begin(), scripts[i].end(), [](const ScriptCell& cell) { return !cell.markdown; }));
+  }
+  if (stop.signal() != 0) return kExitInterrupted;
+  const auto plural = [](auto n, const char* word) { return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s"); };
+  const std::string verdict = failed == 0 ? paint(screen, Style::good, signs(screen).good) + " " +
+                                                plural(cells, "cell") + " compile" + (cells == 1 ? "s" : "")
+                                          : paint(screen, Style::fault, signs(screen).fault) +
+                                                fmt::format(" {} of {} do{} not compile", failed, plural(cells, "cell"),
+                                                            failed == 1 ? "es" : "");
+  output.write(verdict + "\n");
+  return failed == 0 && !output.lost() ? kExitOk : kExitFailed;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,10 @@
+#include "shell/commands/command.h"
+
+namespace lockstep::shell {
+
+std::vector<Command>& commands() {
+  static std::vector<Command> table;
+  return table;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,179 @@
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+#include "protocol/error.h"
+#include "protocol/version.h"
+#include "shell/commands/doctor.h"
+#include "shell/processes/launcher.h"
+
+namespace lockstep::shell {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kOldestLibTorch = 2 * 100 + 11, kNewestLibTorch = 2 * 100 + 15;
+const char* const kRange = "2.11 to 2.15";
+const char* const kRebuild =
+    "build again (cmake --build --preset release), or run tools/setup first if a library is missing";
+
+std::string first_lines(const std::string& text, size_t most) {
+  size_t end = 0;
+  for (size_t line = 0; line < most && end < text.size(); ++line)
+    end = std::min(text.find('\n', end), text.size() - 1) + 1;
+  std::string result = text.substr(0, end);
+  while (!result.empty() && result.back() == '\n') result.pop_back();
+  return result;
+}
+
+/// The JSON object that `PROGRAM --version` prints, or the check that says why there is none.
+std::optional<json> ask_version(const std::string& program, std::vector<Check>& checks) {
+  Check check{.name = program};
+  try {
+    const std::string path = find_program(program);
+    const ProgramOutput output = output_of(path, {"--version"}, 20);
+    const json versions = json::parse(output.text, nullptr, false);
+    if (output.exit_code == 0 && versions.is_object()) {
+      check.found = path;
+      check.data = versions;
+      checks.push_back(check);
+      return versions;
+    }
+    check.found = path + " does not run: " + (output.text.empty() ? "it says nothing" : first_lines(output.text, 4));
+    check.mend = kRebuild;
+  } catch (const StartError& error) {
+    check.found = error.what();
+    check.mend = kRebuild;
+  }
+  check.state = CheckState::missing;
+  checks.push_back(check);
+  return std::nullopt;
+}
+
+std::string text_of(const json& object, const char* key) {
+  return object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
+}
+
+Check check_libtorch(const json& worker) {
+  Check check{.name = "libtorch"};
+  const std::string version = text_of(worker, "libtorch"), built_with = text_of(worker, "libtorch_built_with");
+  check.data = {{"version", version}, {"built_with", built_with}, {"supported", kRange}};
+  check.found = "LibTorch " + version + " (supported: " + kRange + ")";
+  int major = 0, minor = 0;
+  if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) != 2 || major * 100 + minor < kOldestLibTorch ||
+      major * 100 + minor > kNewestLibTorch) {
+    check.state = CheckState::missing;
+    check.mend =
+        "point LOCKSTEP_LIBTORCH at one of the supported versions, or run tools/setup to get 2.11.0, and build again";
+  } else if (!built_with.empty() && version != built_with) {
+    check.state = CheckState::missing;
+    check.found = "LibTorch " + version + " is loaded, and this build was made with " + built_with;
+    check.mend =
+        "build again with the LibTorch that is there, or take LD_LIBRARY_PATH out of the environment if it names "
+        "another";
+  }
+  return check;
+}
+
+Check check_compiler(const json& compiler) {
+  Check check{.name = "compiler"};
+  check.found = text_of(compiler, "compiler");
+  check.data = {{"version", check.found}};
+  if (const std::string problem = text_of(compiler, "problem"); !problem.empty()) {
+    check.state = CheckState::missing;
+    check.found = problem;
+    check.mend = "its packages are in tools/debian-packages.txt: tools/setup installs them, and LibTorch";
+  }
+  return check;
+}
+
+Check check_header(const json& compiler) {
+  Check check{.name = "precompiled header"};
+  const std::string state = text_of(compiler, "header_state"), path = text_of(compiler, "header");
+  check.data = {{"state", state}, {"path", path}};
+  check.found = path;
+  if (state == "ready") return check;
+  check.state = CheckState::note;
+  if (state == "damaged") {
+    check.found = "damaged: " + path;
+    check.mend = "nothing to do: the next session builds it again (about 20 s); rm -r " + path + " if that fails";
+  } else {
+    check.found = "not built yet for this compiler, LibTorch and build";
+    check.mend = "nothing to do: the first session builds it, once (about 20 s)";
+  }
+  return check;
+}
+
+Check check_versions(const json& worker, const json& compiler) {
+  Check check{.name = "versions"};
+  check.found = std::string("lockstep ") + kVersion + ", protocol " + std::to_string(kProtocolVersion);
+  for (const auto& [name, versions] :
+       {std::pair("lockstep-worker", worker), std::pair("lockstep-compiler", compiler)}) {
+    if (text_of(versions, "lockstep") == kVersion && versions.value("protocol", -1) == kProtocolVersion) continue;
+    check.state = CheckState::missing;
+    check.found += "; " + std::string(name) + " is " + text_of(versions, "lockstep") + ", protocol " +
+                   std::to_string(versions.value("protocol", -1));
+    check.mend =
+        "the programs are of different builds: build or install all of them again, and see that LOCKSTEP_BIN names "
+        "their folder";
+  }
+  const std::string ours = text_of(worker, "libtorch_built_with"), theirs = text_of(compiler, "libtorch");
+  if (!ours.empty() && !theirs.empty() && ours != theirs) {
+    check.state = CheckState::missing;
+    check.found += "; cells are compiled for LibTorch " + theirs + ", and the worker is built with " + ours;
+    check.mend = "let LOCKSTEP_LIBTORCH name the LibTorch of the build, or build again";
+  }
+  return check;
+}
+
+}  // namespace
+
+ProgramOutput output_of(const std::string& program, const std::vector<std::string>& arguments, double limit_s) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limit_s));
+  Pipe pipe = make_pipe();
+  Launch launch;
+  launch.program = program;
+  launch.arguments = arguments;
+  launch.output = pipe.write.get();
+  Child child(launch);
+  pipe.write.reset();
+  ProgramOutput result;
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd poll{pipe.read.get(), POLLIN, 0};
+    const int ready = left > 0 ? ::poll(&poll, 1, static_cast<int>(left)) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return result;  // the child's owner ends it
+    char bytes[4096];
+    const ssize_t count = ::read(pipe.read.get(), bytes, sizeof bytes);
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (count <= 0) break;
+    result.text.append(bytes, static_cast<size_t>(count));
+  }
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  pollfd poll{child.pidfd(), POLLIN, 0};
+  ::poll(&poll, 1, static_cast<int>(std::max<int64_t>(0, left)));
+  if (const auto end = child.ended(); end && end->signal == 0) result.exit_code = end->code;
+  return result;
+}
+
+std::vector<Check> check_installation() {
+  std::vector<Check> checks;
+  const std::optional<json> worker = ask_version("lockstep-worker", checks);
+  const std::optional<json> compiler = ask_version("lockstep-compiler", checks);
+  if (worker) checks.push_back(check_libtorch(*worker));
+  if (compiler) checks.push_back(check_compiler(*compiler));
+  if (compiler && compiler->contains("header_state")) checks.push_back(check_header(*compiler));
+  if (worker && compiler) checks.push_back(check_versions(*worker, *compiler));
+  return checks;
+}
+
+}  // namespace lockstep::shell

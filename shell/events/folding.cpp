@@ -1,0 +1,219 @@
+#include "shell/events/folding.h"
+
+#include <algorithm>
+
+#include "shell/events/base64.h"
+
+namespace lockstep::shell {
+namespace {
+
+size_t common_prefix(std::string_view a, std::string_view b) {
+  const size_t n = std::min(a.size(), b.size());
+  return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(n), b.begin()).first -
+                             a.begin());
+}
+
+/// Length of the whole lines at the front of `text`; a carriage return ends a line of a progress bar.
+size_t whole_lines(std::string_view text) {
+  const auto last = text.find_last_of("\n\r");
+  return last == std::string_view::npos ? 0 : last + 1;
+}
+
+}  // namespace
+
+Folder::Folder(std::function<void(Event)> emit, std::function<void(int, int64_t)> consumed)
+    : emit_(std::move(emit)), consumed_(std::move(consumed)) {}
+
+Folder::Queue& Folder::queue(int rank) { return queues_[rank]; }
+
+void Folder::expect(const RankSet& ranks) {
+  for (auto& [rank, q] : queues_) q.expected = false;
+  for (int rank : ranks) {
+    Queue& q = queue(rank);
+    q.expected = true;
+    q.lines = q.bytes = 0;
+  }
+}
+
+void Folder::left(int rank, Clock::time_point now) {
+  queue(rank).expected = false;
+  // Others may have waited for it alone.
+  for (auto& [other, q] : queues_)
+    if (!q.items.empty()) {
+      advance(other, now);
+      break;
+    }
+}
+
+void Folder::output(int rank, int64_t cell, const std::string& stream, std::string bytes, Clock::time_point now) {
+  if (bytes.empty()) return;
+  auto& items = queue(rank).items;
+  if (!items.empty() && !items.back().is_value && items.back().cell == cell && items.back().stream == stream) {
+    Item& last = items.back();
+    if (last.begin > last.bytes.size() / 2) last.bytes.erase(0, std::exchange(last.begin, 0));
+    last.bytes += bytes;
+  } else {
+    items.push_back({.cell = cell, .stream = stream, .bytes = std::move(bytes), .data = nullptr, .since = now});
+  }
+  advance(rank, now);
+}
+
+void Folder::value(int rank, int64_t cell, std::string text, nlohmann::json data, Clock::time_point now) {
+  queue(rank).items.push_back(
+      {.is_value = true, .cell = cell, .stream = {}, .bytes = std::move(text), .data = std::move(data), .since = now});
+  advance(rank, now);
+}
+
+std::vector<int> Folder::in_step_with(int rank) const {
+  std::vector<int> result;
+  const auto progress = queues_.at(rank).progress();
+  for (const auto& [other, q] : queues_)
+    if ((q.expected || !q.items.empty()) && (other == rank || q.progress() == progress)) result.push_back(other);
+  return result;
+}
+
+void Folder::advance(int rank, Clock::time_point now) {
+  while (!queues_.at(rank).items.empty()) {
+    const auto ranks = in_step_with(rank);
+    if (ranks.size() == 1 && queues_.at(rank).expected) {
+      emit_front(ranks, queues_.at(rank).items.front().rest().size());
+      continue;
+    }
+    if (!fold_common(ranks)) {
+      const bool all_differ =
+          std::all_of(ranks.begin(), ranks.end(), [&](int r) { return !queues_.at(r).items.empty(); });
+      const bool is_long = std::any_of(ranks.begin(), ranks.end(), [&](int r) {
+        const auto& items = queues_.at(r).items;
+        return !items.empty() && items.front().rest().size() > kLongDifference;
+      });
+      if (all_differ && is_long) emit_expired(now, false);
+      return;
+    }
+  }
+}
+
+/// Emits what all of `ranks` have at their fronts; false when they have nothing in common that is whole.
+bool Folder::fold_common(const std::vector<int>& ranks) {
+  const Queue& first = queues_.at(ranks.front());
+  if (first.items.empty()) return false;
+  const Item& head = first.items.front();
+  size_t length = head.rest().size();
+  bool complete = true;                        // nothing can be added to any of the fronts
+  for (int rank : ranks) {
+    const Queue& q = queues_.at(rank);
+    if (q.items.empty() || !q.items.front().same_kind(head)) return false;
+    const Item& other = q.items.front();
+    if (head.is_value && (other.bytes != head.bytes || other.data != head.data)) return false;
+    length = std::min(length, common_prefix(head.rest(), other.rest()));
+    complete = complete && (q.items.size() > 1 || !q.expected) && other.rest().size() == length;
+  }
+  for (int rank : ranks) complete = complete && queues_.at(rank).items.front().rest().size() == length;
+  if (!head.is_value && !complete) length = whole_lines(head.rest().substr(0, length));
+  if (!head.is_value && length == 0) return false;
+  emit_front(ranks, length);
+  return true;
+}
+
+std::optional<Folder::Clock::time_point> Folder::deadline() const {
+  std::optional<Clock::time_point> first;
+  for (const auto& [rank, q] : queues_)
+    if (!q.items.empty() && (!first || q.items.front().since + kHold < *first)) first = q.items.front().since + kHold;
+  return first;
+}
+
+void Folder::due(Clock::time_point now) { emit_expired(now - kHold, false); }
+
+void Folder::flush() { emit_expired(Clock::time_point::max(), true); }
+
+/// Emits what has been held since `limit` or longer, rank by rank, together with what others have that is equal.
+void Folder::emit_expired(Clock::time_point limit, bool final) {
+  for (auto& [rank, q] : queues_) {
+    while (!q.items.empty() && q.items.front().since <= limit) {
+      Item& head = q.items.front();
+      size_t length = 0;
+      const auto ranks = alike(rank, length);
+      if (!head.is_value && !final && q.items.size() == 1 && length == head.rest().size()) {
+        // A character that is cut in two would be no text.
+        const size_t unfinished = unfinished_utf8(head.rest());
+        if (unfinished > 0 && q.expected) {
+          if (length > unfinished) emit_front(ranks, length - unfinished);
+          for (int r : ranks) queues_.at(r).items.front().since = std::max(limit, head.since) + kHold;
+          break;
+        }
+      }
+      emit_front(ranks, length);
+    }
+  }
+}
+
+/// The ranks that have at their fronts what `rank` has, and how much of it they share: all of it, or whole lines.
+std::vector<int> Folder::alike(int rank, size_t& length) const {
+  const Item& head = queues_.at(rank).items.front();
+  length = head.rest().size();
+  std::vector<int> result = {rank};
+  for (const auto& [other, q] : queues_) {
+    if (other <= rank || q.items.empty() || !q.items.front().same_kind(head)) continue;
+    const Item& item = q.items.front();
+    if (head.is_value) {
+      if (item.bytes == head.bytes && item.data == head.data) result.push_back(other);
+      continue;
+    }
+    const size_t common = common_prefix(head.rest().substr(0, length), item.rest());
+    const size_t shared =
+        common == length && item.rest().size() == length ? length : whole_lines(head.rest().substr(0, common));
+    if (shared == 0) continue;
+    length = shared;
+    result.push_back(other);
+  }
+  return result;
+}
+
+/// Takes `length` bytes (of a value: all) from the front of each of `ranks`, which have them in common, and emits them.
+void Folder::emit_front(const std::vector<int>& ranks, size_t length) {
+  Item& head = queues_.at(ranks.front()).items.front();
+  Event event;
+  if (head.is_value) {
+    event = ValueEvent{head.cell, RankSet(ranks), head.bytes, head.data};
+  } else if (head.begin == 0 && length == head.bytes.size()) {
+    event = OutputEvent{head.cell, RankSet(ranks), head.stream, head.bytes};
+  } else {
+    event = OutputEvent{head.cell, RankSet(ranks), head.stream, std::string(head.rest().substr(0, length))};
+  }
+  const bool is_value = head.is_value;
+  const auto text = head.rest().substr(0, length);
+  const uint64_t lines = is_value ? 1 : static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n'));
+  for (int rank : ranks) {
+    Queue& q = queues_.at(rank);
+    Item& item = q.items.front();
+    item.begin += length;
+    q.lines += lines;
+    q.bytes += length;
+    if (is_value || item.begin == item.bytes.size()) q.items.pop_front();
+  }
+  emit_(std::move(event));
+  if (!is_value)
+    for (int rank : ranks) consumed_(rank, static_cast<int64_t>(length));
+}
+
+std::vector<ErrorEvent> fold_errors(int64_t cell, const std::map<int, protocol::CellError>& errors) {
+  std::vector<ErrorEvent> events;
+  for (const auto& [rank, error] : errors) {
+    const auto same = std::find_if(events.begin(), events.end(), [&](const ErrorEvent& e) {
+      return e.type == error.type && e.message == error.message && e.where.value_or("") == error.where &&
+             e.root_cause == error.root_cause;
+    });
+    if (same != events.end()) {
+      same->ranks.insert(rank);
+      continue;
+    }
+    ErrorEvent event{.cell = cell, .ranks = {rank}, .type = error.type, .message = error.message};
+    if (!error.where.empty()) event.where = error.where;
+    event.root_cause = error.root_cause;
+    event.stack = error.stack;
+    events.push_back(std::move(event));
+  }
+  std::stable_partition(events.begin(), events.end(), [](const ErrorEvent& e) { return !e.root_cause; });
+  return events;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,86 @@
+// What several ranks say alike becomes one event with their rank set. Pure: no clock, no socket; times come in as arguments.
+//
+// Ranks are in step while as many lines of each have been shown. What a rank says is held until the ranks in step with it have said
+// something as well: what is equal goes out at once, folded; what is not goes out per rank, in rank order, after kHold at most.
+// A rank that got ahead is out of step and not held any more until the others have caught up. The order of what one rank says never changes,
+// and putting the events of one rank and stream together gives its bytes.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "protocol/rank_set.h"
+#include "protocol/worker_messages.h"
+#include "shell/events/event.h"
+
+namespace lockstep::shell {
+
+class Folder {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kHold{200};
+  /// Of one rank: more than this is not held where there is no hope that all of it is equal.
+  static constexpr size_t kLongDifference = 64 << 10;
+
+  /// `emit` gets OutputEvent and ValueEvent; `consumed` the bytes of a rank's output that are out of the Folder's hands.
+  Folder(std::function<void(Event)> emit, std::function<void(int rank, int64_t bytes)> consumed);
+
+  /// The ranks that are expected to speak from now on, all in step.
+  void expect(const RankSet& ranks);
+  /// Nothing more comes from `rank` until the next expect(): nobody waits for it.
+  void left(int rank, Clock::time_point now);
+
+  void output(int rank, int64_t cell, const std::string& stream, std::string bytes, Clock::time_point now);
+  void value(int rank, int64_t cell, std::string text, nlohmann::json data, Clock::time_point now);
+
+  /// When due() has something to do; nothing while nothing is held.
+  std::optional<Clock::time_point> deadline() const;
+  /// Emits what has been held long enough.
+  void due(Clock::time_point now);
+  /// Emits all.
+  void flush();
+
+ private:
+  struct Item {
+    bool is_value = false;
+    int64_t cell = 0;
+    std::string stream, bytes;  // of a value: its text
+    size_t begin = 0;  // bytes before it are out
+    nlohmann::json data;
+    Clock::time_point since;
+    std::string_view rest() const { return std::string_view(bytes).substr(begin); }
+    bool same_kind(const Item& other) const {
+      return is_value == other.is_value && cell == other.cell && stream == other.stream;
+    }
+  };
+  struct Queue {
+    std::deque<Item> items;
+    bool expected = false;
+    uint64_t lines = 0, bytes = 0;  // that are out, since expect()
+    std::pair<uint64_t, uint64_t> progress() const { return {lines, bytes / kLongDifference}; }
+  };
+
+  Queue& queue(int rank);
+  std::vector<int> in_step_with(int rank) const;
+  void advance(int rank, Clock::time_point now);
+  bool fold_common(const std::vector<int>& ranks);
+  void emit_expired(Clock::time_point limit, bool final);
+  std::vector<int> alike(int rank, size_t& length) const;
+  void emit_front(const std::vector<int>& ranks, size_t length);
+
+  std::function<void(Event)> emit_;
+  std::function<void(int, int64_t)> consumed_;
+  std::map<int, Queue> queues_;
+};
+
+/// Errors of a cell's ranks as events: equal ones once; those that follow from others first, root causes last.
+std::vector<ErrorEvent> fold_errors(int64_t cell, const std::map<int, protocol::CellError>& errors);
+
+}  // namespace lockstep::shell

@@ -1,0 +1,81 @@
+#include "shell/processes/compiler_client.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "protocol/error.h"
+#include "protocol/pipe_channel.h"
+
+namespace lockstep::shell {
+
+CompilerClient::CompilerClient(const CompilerOptions& options) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    throw StartError(std::string("the compiler's channel could not be made: ") + std::strerror(errno));
+  channel_ = Descriptor(ends[0]);
+  const Descriptor theirs(ends[1]);
+  Launch launch;
+  launch.program = find_program("lockstep-compiler");
+  launch.arguments = {"--channel-fd", std::to_string(theirs.get()), "--session-dir", options.session_directory};
+  for (const auto& folder : options.include_dirs) launch.arguments.insert(launch.arguments.end(), {"-I", folder});
+  launch.inherit = {theirs.get()};
+  launch.output = output_.write_end();
+  process_ = std::make_unique<Child>(launch);
+  output_.close_write_end();
+}
+
+void CompilerClient::send(const protocol::CompilerRequest& request) {
+  unsent_ += protocol::wire_bytes({protocol::encode(request), {}});
+  flush();
+}
+
+void CompilerClient::flush() {
+  size_t sent = 0;
+  while (sent < unsent_.size()) {
+    const ssize_t n = ::send(channel_.get(), unsent_.data() + sent, unsent_.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) sent = unsent_.size();  // it is gone: take() will notice
+    if (n <= 0) break;
+    sent += static_cast<size_t>(n);
+  }
+  unsent_.erase(0, sent);
+}
+
+bool CompilerClient::take() {
+  char bytes[1 << 16];
+  for (;;) {
+    const ssize_t n = ::recv(channel_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+    if (n > 0) {
+      arriving_.append({bytes, static_cast<size_t>(n)});
+      continue;
+    }
+    return false;
+  }
+}
+
+std::optional<FromCompiler> CompilerClient::next() {
+  auto message = arriving_.next();
+  if (!message) return std::nullopt;
+  return FromCompiler{protocol::decode_response(message->header), std::move(message->frames)};
+}
+
+std::string CompilerClient::last_words() {
+  // Its channel closes a moment before the process is gone.
+  constexpr int kMoment_ms = 200;
+  pollfd gone{process_->pidfd(), POLLIN, 0};
+  ::poll(&gone, 1, kMoment_ms);
+  const auto end = process_->ended();
+  std::string words = end ? end->str() : "closed its channel";
+  process_->finish();
+  const std::string tail = output_.last_lines(5);
+  if (!tail.empty()) words += "; it wrote:\n" + tail;
+  return words;
+}
+
+}  // namespace lockstep::shell

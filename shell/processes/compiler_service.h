@@ -1,0 +1,77 @@
+// lockstep-compiler as the session uses it: one request at a time, ranks served meanwhile, and a compiler that was killed is started again and
+// told all cells anew, so that its death costs a moment and no names.
+//
+// No wait for the compiler depends on the compiler: cancel() and a time limit end each, also where its process has been stopped. A compiler
+// that does not answer by then is ended by force, and the next request starts another.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shell/processes/compiler_client.h"
+#include "shell/processes/event_loop.h"
+
+namespace lockstep::shell {
+
+class CompilerService {
+ public:
+  /// Starts the compiler; returns at once. `progress` gets messages for people. Throws StartError.
+  CompilerService(EventLoop& loop, CompilerOptions options, std::function<void(const std::string&)> progress);
+  ~CompilerService();
+
+  /// Serves until it is ready. Throws StartError with the compiler's reason.
+  const protocol::CompilerReady& wait_ready();
+
+  /// Serves until the answer is there. Where a Compile got none, the answer has the status "crash" (the compiler ended over it and has been
+  /// started again), "timeout" or "cancelled", with the reason in `rendered` and no diagnostics. Throws StartError when the compiler
+  /// can't be started again, ChannelError when it gave no answer to another request.
+  FromCompiler ask(const protocol::CompilerRequest& request);
+
+  /// Sends Settle without waiting: the next request goes out when it is answered.
+  void settle(const protocol::Settle& settle);
+
+  /// Changes whenever what a text means may have: a cell that defines something, %reset.
+  int64_t definitions() const { return definitions_; }
+
+  /// Ends the wait that is under way, from a callback: a compile, a question, a start. Nothing where none is.
+  void cancel();
+
+ private:
+  class NotSent;
+  class Waiting;
+  void start();
+  void receive();
+  void take(FromCompiler from);
+  void send(const protocol::CompilerRequest& request);
+  void restart(const std::string& why);
+  void give_up(const std::string& why);
+  std::string no_answer(std::chrono::milliseconds limit) const;
+  FromCompiler exchange(const protocol::CompilerRequest& request);
+  FromCompiler ask_running(const protocol::CompilerRequest& request);
+  FromCompiler unanswered(const protocol::Compile& compile, const std::string& reason);
+
+  EventLoop& loop_;
+  CompilerOptions options_;
+  std::function<void(const std::string&)> progress_;
+  std::unique_ptr<CompilerClient> client_;
+  std::optional<protocol::CompilerReady> ready_;
+  bool was_ready_ = false;  // once: a start that fails is tried again from then on
+  std::string failure_;  // of the start, or why the compiler is gone
+  bool gone_ = false;
+  bool outstanding_ = false;  // a request has not been answered
+  bool sending_ = false;  // the compiler has not taken all of it yet
+  bool waiting_ = false;
+  bool cancelled_ = false, late_ = false;  // what ended the wait
+  bool changes_ = false;  // the request that is under way does: see changes_names()
+  int64_t compiling_ = 0;  // cell of the Compile that is under way
+  std::optional<EventLoop::Timer> patience_;  // after cancel()
+  std::optional<FromCompiler> answer_;
+  std::vector<protocol::CompilerRequest> journal_;  // what a compiler started afresh has to be told
+  std::optional<protocol::Compile> unsettled_;
+  int64_t definitions_ = 0;
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,93 @@
+#include "shell/scripts/code_scanner.h"
+
+#include <cctype>
+
+namespace lockstep::shell {
+namespace {
+
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+/// The word that ends right before `end`.
+std::string_view word_before(std::string_view line, size_t end) {
+  size_t begin = end;
+  while (begin > 0 && is_word(line[begin - 1])) --begin;
+  return line.substr(begin, end - begin);
+}
+
+bool is_raw_prefix(std::string_view word) {
+  return word == "R" || word == "LR" || word == "uR" || word == "UR" || word == "u8R";
+}
+
+/// 'x' after a digit of a number is a separator, 1'000; after a word such as u8 or L it begins a character.
+bool is_digit_separator(std::string_view line, size_t quote) {
+  const auto word = word_before(line, quote);
+  return !word.empty() && std::isdigit(static_cast<unsigned char>(word.front()));
+}
+
+/// Past the string or character that begins with the quote at `i`; the end of the line ends it, too.
+size_t past_quoted(std::string_view line, size_t i) {
+  const char quote = line[i++];
+  while (i < line.size() && line[i] != quote) i += line[i] == '\\' ? 2 : 1;
+  return std::min(i + 1, line.size());
+}
+
+}  // namespace
+
+void CodeScanner::take(std::string_view line) {
+  const bool goes_on = continued_;
+  const bool was_directive = directive_, was_comment = line_comment_;
+  const auto first = line.find_first_not_of(" \t\r");
+  directive_ =
+      state_ == State::code && (goes_on ? was_directive : first != std::string_view::npos && line[first] == '#');
+  line_comment_ = goes_on && was_comment;
+  if (!directive_ && !line_comment_)
+    for (size_t i = 0; i < line.size();) {
+      if (state_ == State::block_comment) {
+        const auto end = line.find("*/", i);
+        if (end == std::string_view::npos) break;
+        state_ = State::code;
+        i = end + 2;
+      } else if (state_ == State::raw_string) {
+        const auto end = line.find(raw_end_, i);
+        if (end == std::string_view::npos) break;
+        state_ = State::code;
+        i = end + raw_end_.size();
+      } else {
+        take_code(line, i);
+        if (line_comment_) break;
+      }
+    }
+  continued_ = state_ == State::code && !line.empty() && line.back() == '\\';
+}
+
+void CodeScanner::take_code(std::string_view line, size_t& i) {
+  const char c = line[i];
+  if (c == ' ' || c == '\t' || c == '\r' || c == '\\') {
+    ++i;
+  } else if (line.substr(i, 2) == "//") {
+    line_comment_ = true;
+  } else if (line.substr(i, 2) == "/*") {
+    state_ = State::block_comment;
+    i += 2;
+  } else if (c == '"' && is_raw_prefix(word_before(line, i))) {
+    const auto open = line.find('(', i);
+    last_ = '"';
+    if (open == std::string_view::npos) {
+      i = line.size();
+      return;
+    }
+    raw_end_ = ")" + std::string(line.substr(i + 1, open - i - 1)) + "\"";
+    state_ = State::raw_string;
+    i = open + 1;
+  } else if (c == '"' || (c == '\'' && !is_digit_separator(line, i))) {
+    last_ = c;
+    i = past_quoted(line, i);
+  } else {
+    if (c == '(' || c == '[' || c == '{') ++depth_;
+    if (c == ')' || c == ']' || c == '}') --depth_;
+    last_ = c;
+    ++i;
+  }
+}
+
+}  // namespace lockstep::shell

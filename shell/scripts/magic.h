@@ -1,0 +1,72 @@
+// A magic is one file under shell/magics/ that registers itself and carries its help. How to add one: docs/magics.md.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shell/session/session.h"
+
+namespace lockstep::shell {
+
+/// What a magic gets to work with.
+struct MagicCall {
+  Session::Impl& session;
+  std::string arguments;                      // of the magic's line, trimmed
+  std::string body;                           // of a cell magic: the rest of the cell
+  int line = 1;                               // where the magic stands in the cell
+};
+
+/// How far a cell came, for what runs behind it.
+struct CellEnd {
+  bool began = false;  // whether C++ of it ran on any rank
+  RankSet whole;  // ranks that ran all of it
+};
+
+/// How a cell magic changes the way in which the rest of its cell is run.
+struct CellSettings {
+  std::optional<RankSet> ranks;
+  std::optional<int> optimize;
+  bool debug = false;
+  bool time = false;
+  bool timeit = false;
+  /// C++ that runs on the cell's ranks before the cell, and behind it whatever came of it: the second is asked for then, so
+  /// that it can speak of names that the cell has defined.
+  std::string before;
+  std::function<std::string(const CellSettings&, const CellEnd&)> behind;
+  /// Runs the cell's body in its own way, instead of all that.
+  std::function<void(const CellSettings&)> run;
+};
+
+struct Magic {
+  std::string name;  // without %
+  std::string usage;  // "%rank SPEC [CODE]"
+  std::string summary;  // one line for %help
+  std::string help;  // what `%NAME?` shows
+  std::function<CellOutcome(MagicCall&)> line;  // empty: it is a cell magic only
+  std::function<void(MagicCall&, CellSettings&)> cell;  // empty: it is a line magic only
+  bool at_any_time = false;  // typed while a cell runs, it is done at once
+  bool takes_text = false;  // a cell magic: what follows is text of any kind, without magics in it
+};
+
+/// The table of all magics. Names that are unknown throw UsageError with the nearest name.
+class MagicRegistry {
+ public:
+  static MagicRegistry& instance();
+  void add(Magic magic);
+  const Magic& find(std::string_view name, bool cell_magic) const;
+  bool knows(std::string_view name) const;
+  std::vector<const Magic*> all() const;
+
+ private:
+  std::map<std::string, Magic, std::less<>> magics_;
+};
+
+/// `static const RegisterMagic kSync({...});` at file scope.
+struct RegisterMagic {
+  explicit RegisterMagic(Magic magic) { MagicRegistry::instance().add(std::move(magic)); }
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,112 @@
+// Jupyter notebooks (nbformat 4) as session scripts.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "protocol/error.h"
+#include "shell/scripts/script.h"
+
+namespace lockstep::shell {
+namespace {
+
+using nlohmann::json;
+
+json parse_json(std::string_view text, const std::string& name) {
+  try {
+    return json::parse(text);
+  } catch (const json::parse_error& error) {
+    const size_t at = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n');
+    const size_t line_begin = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
+    const size_t column = line_begin == std::string_view::npos ? at + 1 : at - line_begin;
+    throw UsageError(name + ":" + std::to_string(line) + ": the notebook is broken: its JSON ends or errs at column " +
+                     std::to_string(column) +
+                     "; restore it from a copy or from .ipynb_checkpoints/, or save it again in Jupyter");
+  }
+}
+
+std::string text_at(const json& object, const char* key) {
+  return object.is_object() && object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
+}
+
+/// A notebook of another kernel holds another language; one that names none is taken as ours.
+void check_kernel(const json& notebook, const std::string& name) {
+  const json metadata = notebook.value("metadata", json::object());
+  if (!metadata.is_object()) return;
+  const json spec = metadata.value("kernelspec", json::object());
+  const std::string kernel = text_at(spec, "name");
+  std::string language = text_at(spec, "language");
+  if (language.empty()) language = text_at(metadata.value("language_info", json::object()), "name");
+  std::string folded = language;
+  std::transform(folded.begin(), folded.end(), folded.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const bool is_cpp = folded.starts_with("c++") || folded.starts_with("cpp");
+  if (kernel.starts_with("lockstep") || is_cpp || (kernel.empty() && language.empty())) return;
+  throw UsageError(name + ": the notebook belongs to the kernel '" + (kernel.empty() ? language : kernel) + "'" +
+                   (language.empty() ? "" : " (" + language + ")") +
+                   ", and Lockstep runs C++; open it in Jupyter and choose the kernel Lockstep (Kernel, Change "
+                   "Kernel), or give a C++ notebook");
+}
+
+std::string source_of(const json& cell, const std::string& where) {
+  if (!cell.contains("source")) throw UsageError(where + ": has no \"source\"; save the notebook again in Jupyter");
+  const json& source = cell["source"];
+  if (source.is_string()) return source.get<std::string>();
+  std::string text;
+  bool good = source.is_array();
+  if (good)
+    for (const json& line : source) {
+      good = good && line.is_string();
+      if (good) text += line.get<std::string>();
+    }
+  if (!good)
+    throw UsageError(where +
+                     ": its \"source\" is neither text nor a list of lines; save the notebook again in Jupyter");
+  return text;
+}
+
+}  // namespace
+
+std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string& name) {
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
+    throw UsageError(name + ": is empty; a notebook holds at least one code cell");
+  const json notebook = parse_json(text, name);
+  if (!notebook.is_object() || !notebook.contains("nbformat") || !notebook["nbformat"].is_number_integer())
+    throw UsageError(name +
+                     ": is JSON but no notebook (it has no \"nbformat\"); give a notebook that Jupyter has saved");
+  if (notebook["nbformat"].get<int>() != 4)
+    throw UsageError(
+        name + ": has notebook format " + notebook["nbformat"].dump() +
+        ", and format 4 is read; open it in Jupyter and save it, or run `jupyter nbconvert --to notebook`");
+  if (!notebook.contains("cells") || !notebook["cells"].is_array())
+    throw UsageError(name + ": has no list of \"cells\"; restore it from a copy, or save it again in Jupyter");
+  check_kernel(notebook, name);
+
+  std::vector<ScriptCell> cells;
+  int number = 0;
+  for (const json& cell : notebook["cells"]) {
+    const std::string where = name + ": cell " + std::to_string(++number) + " of the notebook";
+    const std::string type = text_at(cell, "cell_type");
+    if (type.empty()) throw UsageError(where + ": has no \"cell_type\"; save the notebook again in Jupyter");
+    if (type != "code" && type != "markdown") continue;
+    ScriptCell result;
+    result.markdown = type == "markdown";
+    result.text = source_of(cell, where);
+    const json metadata = cell.value("metadata", json::object());
+    result.title = text_at(metadata, "title");
+    if (metadata.is_object() && metadata.contains("tags")) {
+      if (!metadata["tags"].is_array())
+        throw UsageError(where + ": its tags are not a list; mend them in Jupyter's property inspector");
+      for (const json& tag : metadata["tags"]) {
+        if (!tag.is_string())
+          throw UsageError(where + ": the tag " + tag.dump() +
+                           " is not a word; mend it in Jupyter's property inspector");
+        result.tags.push_back(parse_tag(tag.get<std::string>(), where));
+      }
+    }
+    if (result.text.find_first_not_of(" \t\r\n") != std::string::npos) cells.push_back(std::move(result));
+  }
+  if (cells.empty()) throw UsageError(name + ": has no cell with text in it; write one in Jupyter first");
+  return cells;
+}
+
+}  // namespace lockstep::shell

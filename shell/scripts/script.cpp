@@ -1,0 +1,314 @@
+#include "shell/scripts/script.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "protocol/error.h"
+#include "shell/text/suggest.h"
+#include "shell/text/text.h"
+
+namespace lockstep::shell {
+namespace {
+
+const std::string_view kBlanks = " \t\r\f\v";
+
+bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\f\v") == std::string_view::npos; }
+
+std::string_view strip(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+bool is_key_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+}
+
+/// Where `KEY=` begins at or after `from`, at the beginning of a word; npos if nowhere.
+size_t find_key(std::string_view text, size_t from) {
+  for (size_t i = from; i < text.size(); ++i) {
+    if (i > 0 && kBlanks.find(text[i - 1]) == std::string_view::npos) continue;
+    size_t end = i;
+    while (end < text.size() && is_key_character(text[end])) ++end;
+    if (end > i && end < text.size() && text[end] == '=' && text.substr(end, 2) != "==") return i;
+  }
+  return std::string_view::npos;
+}
+
+/// The end of a value that begins at `begin`: the first blank outside quotes and brackets.
+size_t find_value_end(std::string_view text, size_t begin) {
+  int depth = 0;
+  bool quoted = false;
+  size_t i = begin;
+  for (; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (depth <= 0 && kBlanks.find(c) != std::string_view::npos) {
+      break;
+    }
+  }
+  return std::min(i, text.size());
+}
+
+enum class Kind { code, markdown, raw };
+
+struct Marker {
+  Kind kind = Kind::code;
+  ScriptCell cell;
+};
+
+void read_pair(std::string_view key, std::string_view value, const std::string& where, Marker& marker) {
+  const nlohmann::json json = nlohmann::json::parse(value, nullptr, false);
+  if (key == "tags") {
+    const std::string mend = "; write tags as a list of words in quotes, such as tags=[\"raises-exception\"]";
+    if (json.is_discarded()) throw UsageError(where + ": tags=" + std::string(value) + " is not a list" + mend);
+    if (!json.is_array()) throw UsageError(where + ": tags=" + std::string(value) + " is not a list" + mend);
+    for (const nlohmann::json& tag : json) {
+      if (!tag.is_string()) throw UsageError(where + ": the tag " + tag.dump() + " is not a word in quotes" + mend);
+      marker.cell.tags.push_back(parse_tag(tag.get<std::string>(), where));
+    }
+    return;
+  }
+  if (json.is_discarded())
+    throw UsageError(where + ": " + std::string(key) + "=" + std::string(value) +
+                     " has no JSON value; write text in quotes, such as " + std::string(key) + "=\"...\"");
+  marker.cell.metadata[std::string(key)] = json.is_string() ? json.get<std::string>() : json.dump();
+}
+
+/// `rest`: what follows `// %%`.
+Marker parse_marker(std::string_view rest, const std::string& where) {
+  Marker marker;
+  rest = strip(rest);
+  size_t title_end = find_key(rest, 0);
+  size_t metadata = title_end == std::string_view::npos ? rest.size() : title_end;
+  for (const auto& [word, kind] :
+       {std::pair{"[markdown]", Kind::markdown}, {"[md]", Kind::markdown}, {"[raw]", Kind::raw}}) {
+    const size_t at = rest.find(word);
+    if (at == std::string_view::npos || at >= metadata) continue;
+    marker.kind = kind;
+    marker.cell.title = strip(rest.substr(0, at));
+    metadata = at + std::strlen(word);
+    title_end = std::string_view::npos;
+    break;
+  }
+  marker.cell.markdown = marker.kind == Kind::markdown;
+  if (marker.kind == Kind::code) marker.cell.title = strip(rest.substr(0, metadata));
+
+  for (size_t at = rest.find_first_not_of(kBlanks, metadata); at < rest.size();
+       at = rest.find_first_not_of(kBlanks, at)) {
+    if (find_key(rest, at) != at)
+      throw UsageError(where + ": '" + std::string(rest.substr(at, find_value_end(rest, at) - at)) +
+                       "' after the metadata of the cell is no KEY=VALUE; put a title before them, and each value in "
+                       "one word or in quotes");
+    const size_t equals = rest.find('=', at);
+    const size_t end = find_value_end(rest, equals + 1);
+    read_pair(rest.substr(at, equals - at), rest.substr(equals + 1, end - equals - 1), where, marker);
+    at = end;
+  }
+  return marker;
+}
+
+/// What follows `// %%` where `line` is a marker.
+std::optional<std::string_view> marker_of(std::string_view line) {
+  const std::string_view marker = "// %%";
+  if (line.substr(0, marker.size()) != marker) return std::nullopt;
+  line.remove_prefix(marker.size());
+  if (!line.empty() && kBlanks.find(line.front()) == std::string_view::npos) return std::nullopt;
+  return line;
+}
+
+/// The text of a markdown cell: comment signs taken away, `// ` of each line or one `/* */` around all of them.
+std::string uncomment_markdown(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) {
+    std::string_view view = line;
+    if (view.substr(0, 3) == "// ")
+      view.remove_prefix(3);
+    else if (view.substr(0, 2) == "//")
+      view.remove_prefix(2);
+    text.append(view).push_back('\n');
+  }
+  const std::string_view all = strip(text);
+  if (all.substr(0, 2) == "/*" && all.size() >= 4 && all.substr(all.size() - 2) == "*/")
+    return std::string(all.substr(2, all.size() - 4));
+  return text;
+}
+
+/// Are these lines nothing but blanks and comments? (A header that no cell needs.)
+bool only_comments(const std::vector<std::string>& lines) {
+  bool in_block = false;
+  for (const std::string& line : lines) {
+    std::string_view rest = strip(line);
+    while (!rest.empty()) {
+      if (in_block) {
+        const size_t end = rest.find("*/");
+        if (end == std::string_view::npos) break;
+        in_block = false;
+        rest = strip(rest.substr(end + 2));
+      } else if (rest.substr(0, 2) == "//") {
+        break;
+      } else if (rest.substr(0, 2) == "/*") {
+        in_block = true;
+        rest.remove_prefix(2);
+      } else {
+        return false;
+      }
+    }
+  }
+  return !in_block;  // one that is never closed is for the compiler to tell
+}
+
+/// Fills in text and line of `cell` from the lines that follow its marker; the first of them is line `line` of the
+/// file.
+void finish(ScriptCell& cell, std::vector<std::string> lines, int line) {
+  while (!lines.empty() && is_blank(lines.back())) lines.pop_back();
+  while (!lines.empty() && is_blank(lines.front())) {
+    lines.erase(lines.begin());
+    ++line;
+  }
+  cell.line = line;
+  if (cell.markdown) {
+    cell.text = uncomment_markdown(lines);
+    while (!cell.text.empty() && std::isspace(static_cast<unsigned char>(cell.text.back()))) cell.text.pop_back();
+    return;
+  }
+  for (size_t i = 0; i < lines.size(); ++i) cell.text += (i ? "\n" : "") + lines[i];
+}
+
+/// The text of a file, with Unix line ends and without a byte order mark. Throws UsageError for what is no text.
+std::string read_text(const std::string& path) {
+  std::string text;
+  if (path == "-") {
+    text.assign(std::istreambuf_iterator<char>(std::cin), {});
+  } else {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    if (fs::is_directory(path, error))
+      throw UsageError(path + ": is a folder; name the session scripts (.cpp) or notebooks (.ipynb) in it");
+    if (!fs::exists(path, error)) {
+      std::vector<std::string> names;
+      const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
+      for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+        if (entry->path().extension() == ".cpp" || entry->path().extension() == ".ipynb")
+          names.push_back(entry->path().filename());
+      const std::string hint =
+          did_you_mean(fs::path(path).filename().string(), names, folder == "." ? "" : folder.string() + "/");
+      throw UsageError(path + ": there is no such file" +
+                       (hint.empty() ? "; check the path, seen from " + fs::current_path().string() : hint));
+    }
+    errno = 0;
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw UsageError(path + ": can't be read (" + std::strerror(errno) + "); check its permissions");
+    text.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  if (const size_t zero = text.find('\0'); zero != std::string::npos)
+    throw UsageError(path + ": is not text (a zero byte at offset " + std::to_string(zero) +
+                     "); give a session script (C++ with `// %%` lines) or a notebook (.ipynb)");
+  if (const std::optional<size_t> bad = find_invalid_utf8(text)) {
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(*bad), '\n');
+    throw UsageError(path + ":" + std::to_string(line) + ": is not UTF-8 text (offset " + std::to_string(*bad) +
+                     "); save it as UTF-8, or give another file if it is not a script");
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  std::erase(text, '\r');
+  return text;
+}
+
+}  // namespace
+
+Tag parse_tag(const std::string& text, const std::string& where) {
+  const size_t equals = text.find('=');
+  Tag tag{text.substr(0, equals), equals == std::string::npos ? "" : text.substr(equals + 1)};
+  const std::vector<std::string> known = {"raises-exception", "expects-finding"};
+  if (std::find(known.begin(), known.end(), tag.name) == known.end()) {
+    // Any word is a fine tag for other tools, but a slip of one of ours would silently not do what it says.
+    if (const auto meant = nearest(tag.name, known); meant && edit_distance(tag.name, *meant) <= 3)
+      throw UsageError(where + ": unknown tag '" + tag.name + "'; did you mean " + *meant + "?");
+    return tag;
+  }
+  if (tag.name == "raises-exception" && equals != std::string::npos)
+    throw UsageError(where + ": the tag raises-exception takes no value; write \"raises-exception\"");
+  const size_t colon = tag.value.find(':');
+  if (tag.name == "expects-finding" && equals != std::string::npos &&
+      (colon == std::string::npos || colon == 0 || colon + 1 == tag.value.size()))
+    throw UsageError(where + ": the tag '" + text + "' names no finding; write \"expects-finding\" for any, or " +
+                     "\"expects-finding=INSPECTOR:VERDICT\" such as \"expects-finding=verify:mismatch\"");
+  return tag;
+}
+
+std::vector<ScriptCell> parse_script(std::string_view text, const std::string& name) {
+  std::vector<ScriptCell> cells;
+  Marker current;
+  std::vector<std::string> lines;
+  bool before_first_marker = true;
+  int first_line = 1, number = 0;
+  const auto close = [&] {
+    if (before_first_marker && only_comments(lines)) return;
+    if (current.kind == Kind::raw) return;
+    finish(current.cell, std::move(lines), first_line);
+    if (!is_blank(current.cell.text)) cells.push_back(std::move(current.cell));
+  };
+  std::istringstream stream{std::string(text)};
+  for (std::string line; std::getline(stream, line);) {
+    ++number;
+    const std::optional<std::string_view> marker = marker_of(line);
+    if (!marker) {
+      lines.push_back(std::move(line));
+      continue;
+    }
+    close();
+    current = parse_marker(*marker, name + ":" + std::to_string(number));
+    lines.clear();
+    before_first_marker = false;
+    first_line = number + 1;
+  }
+  close();
+  if (cells.empty())
+    throw UsageError(name + ": " + (is_blank(text) ? "is empty" : "has no cell") +
+                     "; a session script holds C++ in cells that begin with a line `// %%`");
+  return cells;
+}
+
+std::vector<ScriptCell> read_script(const std::string& path) {
+  const std::string text = read_text(path);
+  const std::string name = path == "-" ? "<stdin>" : path;
+  return path.ends_with(".ipynb") ? parse_notebook(text, name) : parse_script(text, name);
+}
+
+std::string format_script(const std::vector<ScriptCell>& cells) {
+  std::string text;
+  for (const ScriptCell& cell : cells) {
+    text += (text.empty() ? "// %%" : "\n// %%") + (cell.title.empty() ? "" : " " + cell.title);
+    if (cell.markdown) text += " [markdown]";
+    nlohmann::json tags = nlohmann::json::array();
+    for (const Tag& tag : cell.tags) tags.push_back(tag.value.empty() ? tag.name : tag.name + "=" + tag.value);
+    if (!tags.empty()) text += " tags=" + tags.dump();
+    for (const auto& [key, value] : cell.metadata) {
+      const nlohmann::json json = nlohmann::json::parse(value, nullptr, false);
+      text += " " + key + "=" + (json.is_discarded() ? nlohmann::json(value).dump() : value);
+    }
+    text += "\n";
+    std::istringstream stream{cell.text};
+    for (std::string line; std::getline(stream, line);)
+      text += (cell.markdown ? (line.empty() ? "//" : "// ") : "") + line + "\n";
+  }
+  return text;
+}
+
+}  // namespace lockstep::shell

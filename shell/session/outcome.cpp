@@ -1,0 +1,92 @@
+#include "shell/session/outcome.h"
+
+#include <algorithm>
+
+namespace lockstep::shell {
+namespace {
+
+bool matches(const Tag& tag, const Finding& finding) {
+  return tag.value.empty() ? finding.severity == Severity::fault
+                           : tag.value == finding.inspector + ":" + finding.verdict;
+}
+
+bool is_hang(const Finding& finding) { return finding.inspector == "hang"; }
+
+int code_of_status(const std::string& status) {
+  if (status == "ok") return kExitOk;
+  if (status == "usage_error") return kExitUsage;
+  if (status == "timeout" || status == "waiting") return kExitHang;
+  if (status == "dead") return kExitDeath;
+  if (status == "interrupted") return kExitInterrupted;
+  return kExitFailed;
+}
+
+}  // namespace
+
+Verdict judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const RankSet& lost_ranks) {
+  Verdict verdict;
+  bool may_fail = false, wants_hang = false, has_hang = false;
+  std::vector<Tag> wanted;
+  for (const auto& tag : tags) {
+    if (tag.name == "raises-exception") may_fail = true;
+    if (tag.name == "expects-finding") wanted.push_back(tag);
+  }
+  for (const auto& finding : outcome.findings) {
+    has_hang = has_hang || (is_hang(finding) && finding.severity == Severity::fault);
+    const bool expected =
+        std::any_of(wanted.begin(), wanted.end(), [&](const Tag& tag) { return matches(tag, finding); });
+    if (expected && is_hang(finding)) wants_hang = true;
+    if (!expected && finding.severity == Severity::fault) ++verdict.faults;
+  }
+
+  // A hang ends its cell as aborted, a death as dead: who expects the one, expects the other. The interrupt of a person is nobody's expectation.
+  const bool wants_death = std::any_of(wanted.begin(), wanted.end(), [](const Tag& tag) {
+    return tag.value == "hang:dead" || tag.value == "ranks:dead";
+  });
+  const bool ended_by_hang =
+      outcome.status == "aborted" || outcome.status == "waiting" || (outcome.status == "timeout" && has_hang);
+  const bool status_expected = outcome.status == "ok" ||
+                               (outcome.status != "interrupted" && outcome.status != "usage_error" && may_fail) ||
+                               (ended_by_hang && wants_hang) || (outcome.status == "dead" && wants_death);
+  if (!status_expected) {
+    verdict.failed = true;
+    verdict.exit_code = ended_by_hang && has_hang ? kExitHang : code_of_status(outcome.status);
+  }
+  if (verdict.exit_code == kExitOk && !lost_ranks.empty() && !may_fail && !wants_death) {
+    verdict.failed = true;
+    verdict.exit_code = kExitDeath;
+  }
+  if (verdict.exit_code == kExitOk && verdict.faults > 0)
+    verdict.exit_code =
+        std::any_of(outcome.findings.begin(), outcome.findings.end(),
+                    [&](const Finding& f) {
+                      return is_hang(f) && f.severity == Severity::fault &&
+                             std::none_of(wanted.begin(), wanted.end(), [&](const Tag& t) { return matches(t, f); });
+                    }) &&
+                !may_fail
+            ? kExitHang
+            : kExitFailed;
+
+  if (may_fail && outcome.status == "ok")
+    verdict.complaints.push_back("an exception was expected (tag raises-exception), and the cell succeeded");
+  for (const auto& tag : wanted)
+    if (std::none_of(outcome.findings.begin(), outcome.findings.end(),
+                     [&](const Finding& f) { return matches(tag, f); }))
+      verdict.complaints.push_back("a finding was expected (tag expects-finding" +
+                                   (tag.value.empty() ? "" : "=" + tag.value) + "), and none came");
+  if (!verdict.complaints.empty()) {
+    verdict.failed = true;
+    if (verdict.exit_code == kExitOk) verdict.exit_code = kExitFailed;
+  }
+  return verdict;
+}
+
+int code_before_interrupt(const std::vector<Tag>& tags, const BeforeInterrupt& at, const RankSet& before) {
+  CellOutcome outcome;
+  outcome.status = at.status;
+  outcome.findings = at.findings;
+  const Verdict verdict = judge(tags, outcome, before - at.live);
+  return verdict.complaints.empty() ? verdict.exit_code : kExitOk;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,32 @@
+// How a script ends: what was expected of a cell and did not come, and the exit code that follows from the first thing that went wrong.
+// Pure. Codes: docs/events.md, and `lockstep run --help`.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "protocol/finding.h"
+#include "shell/scripts/script.h"
+#include "shell/session/session.h"
+
+namespace lockstep::shell {
+
+inline constexpr int kExitOk = 0, kExitFailed = 1, kExitUsage = 2, kExitNoStart = 3, kExitHang = 4, kExitDeath = 5,
+                     kExitInterrupted = 130;
+
+/// What a cell's tags and its outcome come to.
+struct Verdict {
+  bool failed = false;  // the cell's status is other than ok and was not expected, or it should have been other
+  int exit_code = kExitOk;
+  int faults = 0;  // that were not expected
+  std::vector<std::string> complaints;  // expected and not come, for people
+};
+
+/// `lost_ranks`: ranks that died in this cell, or since the one before.
+Verdict judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const RankSet& lost_ranks);
+
+/// The exit code of what had gone wrong when the cell was interrupted; kExitOk: nothing. What is expected may still have come.
+/// `before`: the ranks that lived when the cell began.
+int code_before_interrupt(const std::vector<Tag>& tags, const BeforeInterrupt& at, const RankSet& before);
+
+}  // namespace lockstep::shell

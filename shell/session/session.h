@@ -1,0 +1,102 @@
+// A session: N workers, a compiler, and the cells that ran. Front ends (terminal, `run`, a notebook) hand it text and draw its events.
+//
+// One thread owns it: every public function is called on that thread, and events come on it. While a cell runs, run() serves the ranks and
+// returns when the cell is over. A front end that waits for a person calls serve() with the descriptor it waits for.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "protocol/compiler_messages.h"
+#include "protocol/rank_set.h"
+#include "shell/events/event.h"
+#include "shell/scripts/script.h"
+
+namespace lockstep::shell {
+
+struct SessionOptions {
+  std::optional<int> num_processes;  // none: one per visible GPU, two CPU ranks where there is none
+  std::vector<int> gpu_ids;
+  std::string backend = "auto";  // auto, gloo, nccl
+  double cell_timeout_s = 0;  // 0: none
+  double hang_timeout_s = 0;  // 0: only proven hangs
+  double compile_timeout_s = 60;
+  bool check_collectives = true;
+  bool debug_cells = false;
+  bool abort_hangs = false;  // `run`: a proven hang is aborted; a terminal leaves it to %abort
+  std::vector<std::string> include_dirs;  // -I
+  std::map<std::string, std::string> arguments;  // --arg NAME=VALUE: what cells read with arg("NAME")
+};
+
+/// What had gone wrong with a cell, or before it, when the user interrupted it.
+struct BeforeInterrupt {
+  std::string status = "ok";  // of the cell
+  std::vector<Finding> findings;
+  RankSet live;  // ranks
+};
+
+/// How a cell ended, for exit codes and for `run` to decide whether to go on.
+struct CellOutcome {
+  int64_t cell = 0;  // 0 for a cell of magics alone, and for markdown
+  std::string status = "ok";  // as CellEvent::status, or usage_error
+  std::vector<Finding> findings;
+  bool exit_requested = false;  // a magic or Ctrl-D asked to leave
+  std::optional<BeforeInterrupt> before_interrupt;  // where it was interrupted
+};
+
+class Session {
+ public:
+  /// Starts nothing yet: workers start with start() or the first cell.
+  Session(SessionOptions options, EventSink& events);
+  ~Session();  // ends everything that it started
+
+  const SessionOptions& options() const;
+  SessionOptions& options();  // before start()
+  void start();  // idempotent. Throws StartError, UsageError
+  void shutdown();  // ends workers; the next cell starts them afresh
+  bool started() const;
+  int world_size() const;  // 0 before start()
+  RankSet live_ranks() const;
+  RankSet target_ranks() const;  // of a cell that names none: for prompts; empty before start()
+  /// The same for people: "ranks 0-1"; says so where those ranks, or all, are dead.
+  std::string target_words() const;
+  int64_t next_cell() const;  // the number that the next cell with C++ in it gets
+
+  /// Runs one cell as typed: magics, C++ or a mix. Never throws for what the user wrote: it becomes an ErrorEvent and a status.
+  /// Throws StartError when the session could not be started for it. Status `waiting`: the prompt is back, ranks are stuck.
+  CellOutcome run(const std::string& text, const std::string& title = "");
+
+  /// Serves the ranks until `fd` is readable, or the time is over. For front ends that wait for typing.
+  void serve(int fd, std::optional<std::chrono::milliseconds> limit = std::nullopt);
+
+  /// For front ends that are typed at: `typed` is called while run() is at a cell and `fd` is readable. -1: not any more.
+  void watch_typing(int fd, std::function<void()> typed);
+  /// Does what works while a cell runs (%hang, %stack, %abort, …) at once. False where the line is no such magic, or nothing runs.
+  bool run_now(const std::string& line);
+
+  /// At a prompt: interrupts the ranks that are still in a cell, and returns when they are back, or after 2 s. False where none is in one.
+  bool interrupt_busy_ranks();
+
+  /// From a signal handler: asks the running cell to stop; a second time makes run() offer to end ranks that did not come back, a third ends them.
+  void interrupt() noexcept;
+  /// From a signal handler: the program is to end. As interrupt(), and ranks that do not come back within seconds are ended, unasked.
+  void leave() noexcept;
+  /// From a signal handler, at a prompt: is_complete(), complete() or inspect() that waits for the compiler gives up.
+  void give_up_question() noexcept;
+
+  protocol::Completeness is_complete(const std::string& text);
+  protocol::Completions complete(const std::string& text, int64_t offset);
+  protocol::Inspection inspect(const std::string& expression);
+
+  struct Impl;  // magics work on it: shell/session/session_impl.h
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::shell

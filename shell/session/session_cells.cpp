@@ -1,0 +1,255 @@
+// How a session runs a cell: its magics, its C++, and what is typed meanwhile.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "protocol/error.h"
+#include "shell/scripts/magic_parser.h"
+#include "shell/session/session_state.h"
+#include "shell/session/timing.h"
+
+namespace lockstep::shell {
+namespace {
+
+/// Watches a descriptor while a cell runs.
+class Watched {
+ public:
+  Watched(EventLoop& loop, int fd, const std::function<void()>& ready) : loop_(loop), fd_(ready ? fd : -1) {
+    if (fd_ >= 0) loop_.watch(fd_, ready);
+  }
+  ~Watched() {
+    if (fd_ >= 0) loop_.forget(fd_);
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ private:
+  EventLoop& loop_;
+  int fd_;
+};
+
+/// Takes in what came of a part of a cell.
+void note_end(CellEnd& end, const CodeResult& part) {
+  RankSet whole;
+  for (const auto& [rank, status] : part.rank_status)
+    if (status == "ok") whole.insert(rank);
+  end.whole = end.began ? end.whole & whole : whole;
+  end.began = end.began || !part.rank_status.empty();
+}
+
+}  // namespace
+
+CellOutcome Session::Impl::run(const std::string& text, const std::string& title) {
+  RunningCell cell;
+  cell.title = title;
+  cell.text = text;
+  state_->cell = &cell;
+  const Watched typing(state_->loop, input_fd, input);  // a copy: the callback may end the watching
+  if (state_->runner) state_->runner->begin_cell();
+  CellOutcome outcome;
+  const auto fail = [&](const char* status, const char* type, const std::string& what) {
+    cell.status = status;
+    events.take(ErrorEvent{.cell = cell.number, .ranks = {}, .type = type, .message = what});
+  };
+  try {
+    run_parts(cell, outcome);
+  } catch (const UsageError& error) {
+    fail("usage_error", "usage_error", error.what());
+  } catch (const StartError&) {
+    state_->cell = nullptr;
+    throw;
+  } catch (const std::exception& error) {
+    fail("error", "session_error", error.what());
+  }
+  outcome.cell = cell.number;
+  outcome.status = cell.status;
+  if (state_->runner) {
+    outcome.findings = state_->runner->findings();
+    outcome.before_interrupt = state_->runner->before_interrupt();
+  }
+  if (cell.number > 0 && cell.status != "waiting") {
+    cell.event.cell = cell.number;
+    cell.event.title = title;
+    cell.event.status = cell.status;
+    events.take(cell.event);
+  }
+  if (state_->runner) state_->runner->advise_after_deaths();
+  history.push_back({cell.number, title, text, cell.event.ranks, cell.status});
+  state_->cell = nullptr;
+  return outcome;
+}
+
+void Session::Impl::run_parts(RunningCell& cell, CellOutcome& outcome) {
+  const auto& registry = MagicRegistry::instance();
+  const ParsedCell parsed = parse_cell(cell.text, registry, [this](const std::string& name) { return is_name(name); });
+  for (const auto& use : parsed.cell_magics) {
+    MagicCall call{*this, use.arguments, parsed.body, use.line};
+    registry.find(use.name, true).cell(call, cell.settings);
+  }
+  if (before_each_cell && parsed.has_code()) {
+    CellSettings settings;
+    settings.ranks = cell.settings.ranks ? *cell.settings.ranks : target_ranks();
+    if (const CodeResult result = run_code(before_each_cell(*settings.ranks), settings, 1);
+        result.status == "compile_error" || (result.status == "timeout" && result.rank_status.empty()))
+      before_each_cell = nullptr;
+    if (cell.status != "ok") return;
+  }
+  if (cell.settings.timeit) {
+    timeit(*this, parsed.body, cell.settings, parsed.cell_magics.back().line);
+    return;
+  }
+  if (cell.settings.run) {
+    cell.settings.run(cell.settings);
+    return;
+  }
+  if (!cell.settings.before.empty()) {
+    run_code(cell.settings.before, cell.settings, 1);
+    if (cell.status != "ok") return;
+  }
+  try {
+    run_parts_between(cell, parsed, outcome);
+  } catch (const UsageError&) {
+    cell.end.whole = {};
+    run_behind(cell);
+    throw;
+  }
+  run_behind(cell);
+}
+
+/// Has a cell defined it? A session that has not started has no names.
+bool Session::Impl::is_name(const std::string& name) {
+  if (!started()) return false;
+  const auto response = ask(protocol::ListNames{});
+  const auto* list = std::get_if<protocol::Names>(&response);
+  return list && std::any_of(list->names.begin(), list->names.end(),
+                             [&](const protocol::Name& known) { return known.name == name; });
+}
+
+ProcessEnd Session::Impl::run_command(const std::string& command) {
+  Pipe output = make_pipe();
+  Launch launch;
+  launch.program = "/bin/sh";
+  launch.arguments = {"-c", "cd -- \"$1\" && shift; " + command, "sh", directory};
+  launch.environment = configuration().environment;
+  launch.output = output.write.get();
+  Child child(launch);
+  output.write.reset();
+  std::string text;
+  const auto show = [&](size_t length) {
+    if (length > 0) message(text.substr(0, length));
+    text.erase(0, length);
+  };
+  bool ended = false, interrupted = false;
+  EventLoop& loop = state_->loop;
+  const auto read_output = [&] {
+    char bytes[64 * 1024];
+    const ssize_t n = ::read(output.read.get(), bytes, sizeof bytes);
+    if (n < 0 && errno == EINTR) return true;
+    if (n <= 0) return false;
+    text.append(bytes, static_cast<size_t>(n));
+    const size_t end = text.rfind('\n');
+    if (end != std::string::npos) show(end + 1);
+    return true;
+  };
+  bool open = true;
+  loop.watch(output.read.get(), [&] {
+    if (read_output()) return;
+    open = false;
+    loop.forget(output.read.get());
+  });
+  loop.watch(child.pidfd(), [&] {
+    ended = true;
+    loop.forget(child.pidfd());
+  });
+  state_->interrupt_command = [&] {
+    if (std::exchange(interrupted, true))
+      child.kill();
+    else
+      ::kill(-child.pid(), SIGINT);
+  };
+  // Until the command has ended; what it left in the background may hold the pipe open for ever, and is ended with it.
+  loop.run_until([&] { return ended; });
+  const ProcessEnd end = child.finish();
+  loop.run_until([&] { return !open; });
+  state_->interrupt_command = nullptr;
+  show(text.size());
+  return end;
+}
+
+/// What a cell magic has to do at the end, on the ranks that are still there.
+void Session::Impl::run_behind(RunningCell& cell) {
+  if (!cell.settings.behind || cell.status == "waiting") return;
+  CellSettings settings = cell.settings;
+  settings.ranks = settings.ranks.value_or(target_ranks()) & (live_ranks() - busy_ranks());
+  if (!settings.ranks->empty()) run_code(cell.settings.behind(settings, cell.end), settings, 1);
+}
+
+void Session::Impl::run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome) {
+  const auto& registry = MagicRegistry::instance();
+  CodeResult total;
+  for (const auto& part : parsed.parts) {
+    if (part.is_code) {
+      const CodeResult result = run_code(part.code, cell.settings, 1);
+      total.compile_ms += result.compile_ms;
+      for (const auto& [rank, ms] : result.run_ms) total.run_ms[rank] += ms;
+      note_end(cell.end, result);
+    } else {
+      MagicCall call{*this, part.magic.arguments, {}, part.magic.line};
+      const CellOutcome told = registry.find(part.magic.name, false).line(call);
+      if (cell.status == "ok") cell.status = told.status;
+      outcome.exit_requested = outcome.exit_requested || told.exit_requested;
+    }
+    if (cell.status == "ok" && !outcome.exit_requested) continue;
+    if (&part != &parsed.parts.back()) cell.end.whole = {};
+    break;
+  }
+  if (cell.settings.time && parsed.has_code()) {
+    TimeReport report = time_report(total);
+    message(std::move(report.text), std::move(report.data));
+  }
+}
+
+void Session::Impl::serve(int fd, std::optional<std::chrono::milliseconds> limit) {
+  State& s = *state_;
+  bool readable = false;
+  if (fd >= 0) s.loop.watch(fd, [&] { readable = true; });
+  std::optional<EventLoop::Clock::time_point> deadline;
+  if (limit) deadline = EventLoop::Clock::now() + *limit;
+  try {
+    s.loop.run_until([&] { return readable; }, deadline);
+  } catch (const ChannelError& error) {
+    events.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "session_error", .message = error.what()});
+  }
+  if (fd >= 0) s.loop.forget(fd);
+}
+
+void Session::Impl::stop_watching_typing() {
+  if (input_fd >= 0) state_->loop.forget(input_fd);
+}
+
+/// A magic that works at any time; false where the line is none.
+bool Session::Impl::run_now(const std::string& line) {
+  const size_t begin = line.find_first_not_of(" \t");
+  if (!started() || begin == std::string::npos || line[begin] != '%' || line.compare(begin, 2, "%%") == 0) return false;
+  const size_t end = std::min(line.find_first_of(" \t", begin), line.size());
+  const std::string name = line.substr(begin + 1, end - begin - 1);
+  const auto magics = MagicRegistry::instance().all();
+  const auto magic = std::find_if(magics.begin(), magics.end(),
+                                  [&](const Magic* each) { return each->name == name && each->at_any_time; });
+  if (magic == magics.end()) return false;
+  message(line.substr(begin));  // it was typed without an echo
+  try {
+    MagicCall call{*this, parse_cell(line, MagicRegistry::instance()).parts.at(0).magic.arguments, {}, 1};
+    (*magic)->line(call);
+  } catch (const UsageError& error) {
+    events.take(ErrorEvent{
+        .cell = state_->cell ? state_->cell->number : 0, .ranks = {}, .type = "usage_error", .message = error.what()});
+  }
+  return true;
+}
+
+}  // namespace lockstep::shell

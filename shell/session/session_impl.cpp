@@ -1,0 +1,302 @@
+#include "shell/session/session_impl.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+
+#include "protocol/error.h"
+#include "shell/processes/session_plan.h"
+#include "shell/processes/stack_limit.h"
+#include "shell/session/session_state.h"
+
+namespace lockstep::shell {
+namespace {
+
+constexpr std::chrono::seconds kInterruptLimit{2};
+
+}  // namespace
+
+Session::Impl::Impl(SessionOptions session_options, EventSink& sink)
+    : options(std::move(session_options)), events(sink), state_(std::make_unique<State>()) {
+  ::fcntl(state_->signals.read.get(), F_SETFL, O_NONBLOCK);
+  ::fcntl(state_->signals.write.get(), F_SETFL, O_NONBLOCK);
+  std::error_code error;
+  directory = std::filesystem::current_path(error).string();
+  state_->loop.watch(state_->signals.read.get(), [this] {
+    char bytes[16];
+    const auto n = ::read(state_->signals.read.get(), bytes, sizeof bytes);
+    for (int i = 0; i < n; ++i) take_asked(static_cast<Asked>(bytes[i]));
+  });
+}
+
+void Session::Impl::take_asked(Asked what) {
+  const State& s = *state_;
+  if (s.runner && what == Asked::leave) s.runner->leave();
+  if (s.runner && what == Asked::interrupt) s.runner->user_interrupt();
+  if (s.interrupt_command) s.interrupt_command();
+  if (s.compiler) s.compiler->cancel();
+  if (s.starting && s.workers) s.workers->cancel_start("interrupted");
+}
+
+Session::Impl::~Impl() { shutdown(); }
+
+void Session::Impl::ask_from_signal(Asked what) noexcept {
+  const char byte = static_cast<char>(what);
+  (void)!::write(state_->signals.write.get(), &byte, 1);
+}
+
+// ---- Start and end ------------------------------------------------------------------------------------------------------------
+
+void Session::Impl::start() {
+  if (started()) return;
+  const SessionPlan plan = plan_session(options);
+  (void)working_directory();
+  State& s = *state_;
+  s.starting = true;
+  try {
+    s.directory = std::make_unique<SessionDirectory>();
+    s.compiler = std::make_unique<CompilerService>(s.loop, CompilerOptions{s.directory->path(), options.include_dirs},
+                                                   [this](const std::string& text) { message(text); });
+    WorkerGroup::Listener listener{.message =
+                                       [&s](FromWorker& from) {
+                                         if (s.runner) s.runner->message(from);
+                                       },
+                                   .last_output =
+                                       [&s](int rank, const std::string& stream, std::string bytes) {
+                                         if (s.runner) s.runner->last_output(rank, stream, std::move(bytes));
+                                       },
+                                   .warning = [this](const std::string& text) { message(text); },
+                                   .died =
+                                       [&s](int rank, const protocol::CellError& error) {
+                                         if (s.runner) s.runner->died(rank, error);
+                                       },
+                                   .store_ended =
+                                       [&s](const std::string& how) {
+                                         if (s.runner) s.runner->store_ended(how);
+                                       }};
+    s.workers = std::make_unique<WorkerGroup>(s.loop, plan, options, *s.directory, std::move(listener));
+    const auto& ready = s.compiler->wait_ready();
+    s.workers->wait_connected();
+    s.workers->make_ready(ready.prelude, ready.versions);
+    s.runner = std::make_unique<CellRunner>(s.loop, *s.compiler, *s.workers, *s.directory, options,
+                                            [this](Event event) { events.take(event); });
+    SessionEvent event;
+    event.id = s.directory->id();
+    event.ranks = s.workers->live();
+    event.backend = plan.backend;
+    for (int rank : event.ranks) event.devices[rank] = s.workers->rank(rank).device;
+    event.versions = {{"lockstep", kVersion},
+                      {"protocol", std::to_string(kProtocolVersion)},
+                      {"libtorch", ready.versions.libtorch},
+                      {"compiler", ready.versions.compiler}};
+    s.directory->describe({{"started", std::time(nullptr)},
+                           {"ranks", plan.world_size},
+                           {"backend", plan.backend},
+                           {"versions", event.versions},
+                           {"workers", s.workers->describe()}});
+    if (!s.configuration.environment.empty() || s.configuration.directory)
+      s.workers->hub().send(event.ranks, s.configuration);
+    events.take(event);
+    if (const std::string shortage = stack_shortage(); !shortage.empty()) message(shortage);
+    s.starting = false;
+  } catch (const StartError& error) {
+    undo_start();
+    const std::string shortage = stack_shortage();
+    if (shortage.empty()) throw;
+    throw StartError(error.what() + ("\n" + shortage));
+  } catch (...) {
+    undo_start();
+    throw;
+  }
+}
+
+/// A start that went wrong: nothing that was started stays.
+void Session::Impl::undo_start() {
+  State& s = *state_;
+  s.starting = false;
+  s.runner.reset();
+  s.workers.reset();
+  s.compiler.reset();
+  s.directory.reset();
+}
+
+void Session::Impl::shutdown() {
+  State& s = *state_;
+  if (s.workers) s.workers->shutdown();
+  before_each_cell = nullptr;
+  s.runner.reset();
+  s.workers.reset();
+  s.compiler.reset();
+  s.directory.reset();
+}
+
+bool Session::Impl::started() const { return state_->runner != nullptr; }
+
+int Session::Impl::world_size() const { return state_->workers ? state_->workers->world_size() : 0; }
+
+RankSet Session::Impl::live_ranks() const { return state_->workers ? state_->workers->live() : RankSet(); }
+
+RankSet Session::Impl::dead_ranks() const { return RankSet::all(world_size()) - live_ranks(); }
+
+RankSet Session::Impl::target_ranks() {
+  start();
+  const RankSet live = live_ranks();
+  if (target) return *target & live;
+  if (distributed || live.empty()) return live;
+  return RankSet{live.ranks().front()};
+}
+
+std::string Session::Impl::target_words() {
+  if (!started()) return "";
+  if (live_ranks().empty()) return "all ranks dead";
+  const RankSet ranks = target_ranks();
+  return ranks.empty() ? target->words() + " dead" : ranks.words();
+}
+
+RankSet Session::Impl::parse_ranks(std::string_view spec) {
+  start();
+  return parse_rank_set(spec, world_size());
+}
+
+int64_t Session::Impl::next_number() const { return state_->last_number + 1; }
+
+int64_t Session::Impl::current_number() const { return state_->cell ? state_->cell->number : 0; }
+
+// ---- What magics can have done --------------------------------------------------------------------------------------------------
+
+void Session::Impl::message(std::string text, nlohmann::json data) {
+  events.take(MessageEvent{state_->cell ? state_->cell->number : 0, std::move(text), std::move(data)});
+}
+
+void Session::Impl::check_alive(const RankSet& ranks) const {
+  if (live_ranks().empty()) throw UsageError("all ranks are dead: %dist_reset starts the session afresh");
+  if (const RankSet dead = ranks & dead_ranks(); !dead.empty())
+    throw UsageError(dead.words() + (dead.size() == 1 ? " is" : " are") + " dead: name other ranks (" +
+                     live_ranks().str() + " live), or start afresh with %dist_reset");
+  if (ranks.empty()) throw UsageError("no live rank is meant: " + live_ranks().words() + " can be named");
+}
+
+void Session::Impl::check_ranks(const RankSet& ranks) const {
+  check_alive(ranks);
+  const RankSet busy = ranks & state_->runner->busy();
+  if (busy.empty()) return;
+  const int first = busy.ranks().front();
+  const std::string wait = state_->runner->wait_of(first);
+  throw UsageError(
+      fmt::format("rank {} is still in cell {}{}: %abort frees it, or a cell on other ranks ({}) may join it", first,
+                  state_->runner->cell_of(first), wait.empty() ? "" : ", waiting in " + wait,
+                  (live_ranks() - state_->runner->busy()).str()));
+}
+
+CodeResult Session::Impl::run_code(std::string_view code, const CellSettings& settings, int line,
+                                   const std::function<bool(const std::map<int, double>&)>& over) {
+  start();
+  CellRequest request;
+  request.ranks = settings.ranks ? *settings.ranks : target_ranks();
+  check_ranks(request.ranks);
+  RunningCell* cell = state_->cell;
+  if (cell && cell->number == 0) cell->number = ++state_->last_number;
+  request.number = cell ? cell->number : ++state_->last_number;
+  request.text = std::string(static_cast<size_t>(std::max(0, line - 1)), '\n') + std::string(code);
+  request.optimize = settings.optimize.value_or(0);
+  request.debug = settings.debug || options.debug_cells;
+  request.directory = directory;
+  if (cell) {
+    request.title = cell->title;
+    request.whole_text = cell->text;
+  }
+  CodeResult result = state_->runner->run(request, over);
+  compiler_messages = result.compiler_messages;
+  if (cell) note_result(result);
+  return result;
+}
+
+CodeResult Session::Impl::run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks) {
+  start();
+  check_ranks(ranks);
+  RunningCell* cell = state_->cell;
+  CodeResult result = state_->runner->run_builtin(name, arguments, ranks, cell ? cell->number : 0);
+  if (cell && cell->status == "ok") cell->status = result.status;
+  return result;
+}
+
+/// Adds what a part of the running cell did to the cell's event.
+void Session::Impl::note_result(const CodeResult& result) {
+  RunningCell& cell = *state_->cell;
+  cell.event.ranks = cell.event.ranks | result.ranks;
+  cell.event.compile_ms += result.compile_ms;
+  for (const auto& [rank, ms] : result.run_ms) cell.event.run_ms[rank] += ms;
+  for (const auto& [rank, status] : result.rank_status) {
+    std::string& known = cell.event.rank_status[rank];
+    if (known.empty() || known == "ok") known = status;
+  }
+  if (cell.status == "ok") cell.status = result.status;
+}
+
+std::map<int, nlohmann::json> Session::Impl::query(const RankSet& ranks, const std::string& what,
+                                                   const nlohmann::json& arguments, std::chrono::milliseconds limit) {
+  if (!started()) return {};
+  return state_->runner->query(ranks, what, arguments, limit);
+}
+
+protocol::CompilerResponse Session::Impl::ask(const protocol::CompilerRequest& request) {
+  start();
+  return state_->compiler->ask(request).response;
+}
+
+void Session::Impl::configure(const protocol::Configure& change) {
+  protocol::Configure& known = state_->configuration;
+  for (const auto& [name, value] : change.environment) known.environment[name] = value;
+  if (change.directory) {
+    known.directory = change.directory;
+    directory = *change.directory;
+  }
+  if (started()) state_->workers->hub().send(live_ranks(), change);
+}
+
+const protocol::Configure& Session::Impl::configuration() const { return state_->configuration; }
+
+void Session::Impl::interrupt(const RankSet& ranks) {
+  if (!started()) return;
+  state_->runner->interrupt(ranks);
+  state_->loop.run_until([&] { return (state_->runner->busy() & ranks).empty(); },
+                         EventLoop::Clock::now() + kInterruptLimit);
+}
+
+bool Session::Impl::interrupt_busy_ranks() {
+  const RankSet ranks = busy_ranks();
+  if (ranks.empty()) return false;
+  interrupt(ranks);
+  if (const RankSet left = busy_ranks() & ranks; !left.empty())
+    message(left.words() + " did not come back; %hang and %stack say where", {{"ranks", left}});
+  return true;
+}
+
+std::vector<inspect::HangPicture> Session::Impl::hang_pictures() {
+  return started() ? state_->runner->hang_pictures() : std::vector<inspect::HangPicture>();
+}
+
+void Session::Impl::abort(const RankSet& ranks, const std::string& reason) {
+  if (started()) state_->runner->abort(ranks, reason);
+}
+
+RankSet Session::Impl::busy_ranks() const { return started() ? state_->runner->busy() : RankSet(); }
+
+RankDescription Session::Impl::describe_rank(int rank) const {
+  const RankInfo& info = state_->workers->rank(rank);
+  RankDescription result;
+  result.pid = info.pid;
+  result.host = info.host;
+  result.device = info.device;
+  result.threads = info.threads;
+  result.dead = !live_ranks().contains(rank);
+  result.cell = state_->runner->cell_of(rank);
+  result.waits_in = state_->runner->wait_of(rank);
+  return result;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,157 @@
+// What a session is made of: the state that magics read and set, and what they can have done. Not for front ends.
+//
+// Everything here happens on the session's thread. Functions that wait (run_code, query, ask) serve the ranks
+// meanwhile.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "inspectors/hang/hang_picture.h"
+#include "protocol/compiler_messages.h"
+#include "protocol/worker_messages.h"
+#include "shell/events/event.h"
+#include "shell/processes/launcher.h"
+#include "shell/scripts/magic.h"
+#include "shell/session/session.h"
+
+namespace lockstep::shell {
+
+/// A cell as it was typed, for %history and %save. Cells of magics alone have the number 0.
+struct HistoryEntry {
+  int64_t number = 0;
+  std::string title;
+  std::string text;
+  RankSet ranks;
+  std::string status;
+  bool undone = false;  // %undo
+};
+
+/// How C++ that a magic had run ended: what %time prints. The outcome of the cell around it has it already.
+struct CodeResult {
+  std::string status = "ok";  // as CellEvent::status
+  RankSet ranks;
+  double compile_ms = 0;
+  std::map<int, double> run_ms;  // per rank that ran it
+  std::map<int, std::string> rank_status;
+  std::string compiler_messages;  // all of them
+};
+
+/// A rank, as %dist_status shows it.
+struct RankDescription {
+  bool dead = false;
+  int64_t pid = 0;
+  std::string host, device;
+  int threads = 0;
+  int64_t cell = 0;      // that it sits in, 0: none
+  std::string waits_in;  // "all_reduce #3 of cell 7, line 4", for ranks that will not come
+};
+
+struct ParsedCell;
+struct RunningCell;
+
+struct Session::Impl {
+  Impl(SessionOptions options, EventSink& events);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  // ---- State that magics read and set ------------------------------------------------------------------------------
+  SessionOptions options;  // %dist_init changes it before start()
+  EventSink& events;
+  std::optional<RankSet> target;  // %rank: ranks of the cells from now on; none: by distributed
+  bool distributed = true;  // %dist_mode: cells without a target go to all ranks, or to rank 0
+  bool quiet = false;  // %quiet
+  std::string directory;  // %cd: where #include "..." and the workers look; set with configure()
+  /// C++ that runs on a cell's ranks before each cell with code, asked for then; none where it is empty. It ends with the workers,
+  /// and when it does not compile.
+  std::function<std::string(const RankSet&)> before_each_cell;
+  std::vector<HistoryEntry> history;
+  std::string compiler_messages;  // about the last cell, whole: %errors
+  std::vector<ScriptCell> queued;  // %load: Session::run() runs them after the cell at hand, up to the first that fails
+
+  // ---- The session -------------------------------------------------------------------------------------------------
+  void start();  // idempotent; throws StartError, UsageError
+  void shutdown();  // ends workers and compiler; names are gone, numbers go on
+  bool started() const;
+  int world_size() const;  // 0 before start()
+  RankSet live_ranks() const;
+  RankSet dead_ranks() const;
+  /// The ranks of a cell that names none: target, or all (distributed) or rank 0; dead ranks taken out. Starts the
+  /// session if needed.
+  RankSet target_ranks();
+  /// Parses a rank set of this session (started if needed). Throws UsageError.
+  RankSet parse_ranks(std::string_view spec);
+  int64_t next_number() const;
+  int64_t current_number() const;  // of the cell that runs; 0 where no C++ of it has run
+
+  // ---- What magics can have done -----------------------------------------------------------------------------------
+  /// Emits a MessageEvent under the running cell.
+  void message(std::string text, nlohmann::json data = nullptr);
+  /// Compiles and runs C++ as a part of the running cell. Lines are counted from `line` of the cell. What goes wrong is
+  /// told by events and is in the result's status; throws UsageError for ranks that can't run it.
+  /// `over` is asked after each run of the object, with the time each rank took; true ends. Without it the code runs once.
+  CodeResult run_code(std::string_view code, const CellSettings& settings, int line,
+                      const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
+  /// Runs a command of the shell's here, once, with the ranks' environment and directory, and shows what it writes. Ctrl-C interrupts
+  /// it. Throws StartError.
+  ProcessEnd run_command(const std::string& command);
+  /// Runs a function of the worker's own (barrier) on the run threads of `ranks`.
+  CodeResult run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks);
+  /// Throws UsageError that says what can be done where one of `ranks` is dead, or none is named.
+  void check_alive(const RankSet& ranks) const;
+  /// What is known of a rank without asking it.
+  RankDescription describe_rank(int rank) const;
+  /// Ranks that sit in a cell that is not over, though the prompt is back.
+  RankSet busy_ranks() const;
+  /// Asks the I/O threads of live ranks; ranks that did not answer in time are missing from the result.
+  std::map<int, nlohmann::json> query(const RankSet& ranks, const std::string& what,
+                                      const nlohmann::json& arguments = nlohmann::json::object(),
+                                      std::chrono::milliseconds limit = std::chrono::milliseconds(1000));
+  /// One request to the compiler (started if needed). Throws ChannelError when it ended and could not be started again.
+  protocol::CompilerResponse ask(const protocol::CompilerRequest& request);
+  /// Environment and working directory of all ranks, those that start later too.
+  void configure(const protocol::Configure& change);
+  const protocol::Configure& configuration() const;
+  /// Ends the running cells of `ranks` with "interrupted". Returns when they are back, or after 2 s.
+  void interrupt(const RankSet& ranks);
+  /// Frees `ranks` from the collectives they sit in; their cells end as aborted. Returns when they are back, or after 5
+  /// s. Others go on, until they call a collective.
+  void abort(const RankSet& ranks, const std::string& reason);
+  /// What every rank does now and whom it waits for, seen from each cell that is open; one picture where none is.
+  std::vector<inspect::HangPicture> hang_pictures();
+
+  // ---- For Session --------------------------------------------------------------------------------------------------
+  CellOutcome run(const std::string& text, const std::string& title);
+  void serve(int fd, std::optional<std::chrono::milliseconds> limit);
+  enum class Asked : char { interrupt = 1, leave, give_up_question };
+  void ask_from_signal(Asked what) noexcept;
+  bool interrupt_busy_ranks();
+  std::string target_words();
+  bool run_now(const std::string& line);
+  void stop_watching_typing();
+  int input_fd = -1;  // what is typed while a cell runs
+  std::function<void()> input;
+
+ private:
+  bool is_name(const std::string& name);
+  void run_parts(RunningCell& cell, CellOutcome& outcome);
+  void run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome);
+  void run_behind(RunningCell& cell);
+  void note_result(const CodeResult& result);
+  void check_ranks(const RankSet& ranks) const;
+  void take_asked(Asked what);
+  void undo_start();
+
+  struct State;  // session_state.h
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,86 @@
+#include "shell/session/session_options.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "protocol/error.h"
+#include "shell/processes/session_plan.h"
+#include "shell/text/suggest.h"
+
+namespace lockstep::shell {
+namespace {
+
+void add_argument(SessionOptions& options, const std::string& text) {
+  const auto equals = text.find('=');
+  if (equals == std::string::npos || equals == 0)
+    throw UsageError("--arg " + text + ": write --arg NAME=VALUE; cells read it with arg(\"NAME\")");
+  options.arguments[text.substr(0, equals)] = text.substr(equals + 1);
+}
+
+/// Of an option that takes seconds; 0 is a time, too, where `zero` has a meaning.
+CLI::Validator seconds(bool zero) {
+  return {[zero](const std::string& text) -> std::string {
+            double value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error == std::errc() && end == text.data() + text.size() && std::isfinite(value) &&
+                (zero ? value >= 0 : value > 0))
+              return "";
+            return "'" + text + "' is no time: give seconds" + (zero ? ", or 0 for none" : ", more than 0");
+          },
+          ""};
+}
+
+}  // namespace
+
+void add_session_options(CLI::App& app, SessionOptions& options) {
+  app.add_option("-n,--num-processes", options.num_processes,
+                 "How many ranks; default: one per visible GPU, two on the CPU where there is none")
+      ->type_name("N");
+  app.add_option_function<std::string>(
+         "--gpu-ids", [&options](const std::string& list) { options.gpu_ids = parse_gpu_ids(list); },
+         "GPUs of the ranks, in order: 0,1")
+      ->type_name("LIST");
+  app.add_option_function<std::string>(
+         "--backend",
+         [&options](const std::string& name) {
+           if (name != "auto" && name != "gloo" && name != "nccl")
+             throw UsageError("--backend " + name + ": it is one of auto, gloo and nccl" +
+                              did_you_mean(name, {"auto", "gloo", "nccl"}));
+           options.backend = name;
+         },
+         "Library for collectives: auto (the default), gloo or nccl")
+      ->type_name("NAME");
+  app.add_option("--cell-timeout", options.cell_timeout_s, "Seconds after which a cell is stopped; 0: never")
+      ->type_name("S")
+      ->check(seconds(/*zero=*/true));
+  app.add_option("--hang-timeout", options.hang_timeout_s,
+                 "Seconds without progress that count as a hang; 0: only hangs that are proven")
+      ->type_name("S")
+      ->check(seconds(/*zero=*/true));
+  app.add_option("--compile-timeout", options.compile_timeout_s,
+                 "Seconds after which compiling a cell is given up (60)")
+      ->type_name("S")
+      ->check(seconds(/*zero=*/false));
+  app.add_option_function<std::string>(
+         "--check-collectives",
+         [&options](const std::string& word) {
+           if (word != "on" && word != "off") throw UsageError("--check-collectives " + word + ": say on or off");
+           options.check_collectives = word == "on";
+         },
+         "Compare collectives across ranks before data moves: on (the default) or off")
+      ->type_name("on|off");
+  app.add_flag("--debug-cells", options.debug_cells, "Compile all cells with full debug information, for gdb");
+  app.add_option("-I,--include-dir", options.include_dirs, "Folder of headers that cells include; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("DIR");
+  app.add_option_function<std::vector<std::string>>(
+         "--arg",
+         [&options](const std::vector<std::string>& all) {
+           for (const auto& text : all) add_argument(options, text);
+         },
+         "What cells read with arg(\"NAME\"); may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("NAME=VALUE");
+}
+
+}  // namespace lockstep::shell

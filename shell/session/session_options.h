@@ -1,0 +1,13 @@
+// The options that every command which starts a session has: -n, --gpu-ids, --backend, limits, arguments of cells.
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include "shell/session/session.h"
+
+namespace lockstep::shell {
+
+/// Adds them to `app`; parsing fills `options`, which must live as long as `app`. What only the machine can tell (ids of GPUs, memory for
+/// that many ranks) is checked by plan_session.
+void add_session_options(CLI::App& app, SessionOptions& options);
+
+}  // namespace lockstep::shell

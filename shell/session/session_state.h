@@ -1,0 +1,49 @@
+// What a session holds while it is started, and the cell that it is at. For the session's own files only.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "shell/cells/cell_runner.h"
+#include "shell/processes/compiler_service.h"
+#include "shell/processes/event_loop.h"
+#include "shell/processes/session_directory.h"
+#include "shell/processes/worker_group.h"
+#include "shell/scripts/magic.h"
+#include "shell/session/session_impl.h"
+
+namespace lockstep::shell {
+
+/// The cell that run() is at.
+struct RunningCell {
+  std::string title, text;
+  int64_t number = 0;                          // 0 until C++ of it runs
+  CellSettings settings;
+  CellEnd end;
+  CellEvent event;
+  std::string status = "ok";
+};
+
+struct Session::Impl::State {
+  EventLoop loop;
+  Pipe signals = make_pipe();
+  std::unique_ptr<SessionDirectory> directory;
+  std::unique_ptr<CompilerService> compiler;
+  std::unique_ptr<WorkerGroup> workers;
+  std::unique_ptr<CellRunner> runner;
+  protocol::Configure configuration;
+  int64_t last_number = 0;
+  RunningCell* cell = nullptr;
+  bool starting = false;
+  std::function<void()> interrupt_command;  // while one runs
+
+  ~State() {
+    runner.reset();
+    workers.reset();
+    compiler.reset();
+    loop.forget(signals.read.get());
+  }
+};
+
+}  // namespace lockstep::shell

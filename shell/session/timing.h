@@ -1,0 +1,24 @@
+// How long a cell took, per rank, with the spread: what %time and %%time print.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "shell/session/session_impl.h"
+
+namespace lockstep::shell {
+
+/// "850 µs", "1.23 s": three digits and the unit that suits.
+std::string duration_text(double ms);
+
+struct TimeReport {
+  std::string text;                            // for people, several lines
+  nlohmann::json data;                         // {"compile_ms","run_ms":{rank: ms},"min_ms","max_ms","spread_ms"}
+};
+
+TimeReport time_report(const CodeResult& result);
+
+/// Runs `body`, as a block, as often as it takes to say how long it runs, equally often on all ranks, and prints that.
+/// `line`: of the %%timeit, where the block's brace goes.
+void timeit(Session::Impl& session, const std::string& body, const CellSettings& settings, int line);
+
+}  // namespace lockstep::shell

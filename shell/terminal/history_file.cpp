@@ -1,0 +1,103 @@
+#include "shell/terminal/history_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "protocol/user_folders.h"
+
+namespace lockstep::shell {
+namespace {
+
+/// An open file under a lock, both given up at the end of the scope.
+class LockedFile {
+ public:
+  LockedFile(const std::string& path, int flags, int lock) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {
+    if (fd_ < 0) return;
+    while (::flock(fd_, lock) != 0)
+      if (errno != EINTR) return;
+  }
+  ~LockedFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  LockedFile(const LockedFile&) = delete;
+  LockedFile& operator=(const LockedFile&) = delete;
+
+  bool is_open() const { return fd_ >= 0; }
+
+  std::string read_all() const {
+    std::string text;
+    char buffer[1 << 16];
+    for (;;) {
+      const ssize_t count = ::read(fd_, buffer, sizeof buffer);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return text;
+      text.append(buffer, static_cast<size_t>(count));
+    }
+  }
+
+  bool write_all(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t count = ::write(fd_, text.data(), text.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return false;
+      text.remove_prefix(static_cast<size_t>(count));
+    }
+    return true;
+  }
+
+  bool clear() const { return ::ftruncate(fd_, 0) == 0 && ::lseek(fd_, 0, SEEK_SET) == 0; }
+
+ private:
+  int fd_;
+};
+
+std::string line_of(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+std::string default_history_path() {
+  const auto folder = protocol::user_folder("XDG_STATE_HOME", ".local/state");
+  return folder.empty() ? "" : folder / "lockstep/history";
+}
+
+std::vector<std::string> HistoryFile::load(size_t most) const {
+  const LockedFile file(path_, O_RDWR, LOCK_EX);
+  if (!file.is_open()) return {};
+  std::vector<std::string> cells;
+  std::istringstream stream(file.read_all());
+  size_t lines = 0;
+  for (std::string line; std::getline(stream, line); ++lines) {
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_string()) cells.push_back(json.get<std::string>());
+  }
+  if (cells.size() > most) cells.erase(cells.begin(), cells.end() - static_cast<ptrdiff_t>(most));
+  if (lines > 2 * most && file.clear()) {
+    std::string text;
+    for (const std::string& cell : cells) text += line_of(cell);
+    file.write_all(text);
+  }
+  return cells;
+}
+
+bool HistoryFile::add(const std::string& text) const {
+  if (path_.empty()) {
+    errno = ENOENT;
+    return false;
+  }
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path folder = fs::path(path_).parent_path();
+  if (fs::create_directories(folder, error)) fs::permissions(folder, fs::perms::owner_all, error);
+  const LockedFile file(path_, O_WRONLY | O_APPEND | O_CREAT, LOCK_EX);
+  return file.is_open() && file.write_all(line_of(text));
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,125 @@
+#include "shell/terminal/line_buffer.h"
+
+#include <algorithm>
+
+#include "shell/text/text.h"
+
+namespace lockstep::shell {
+namespace {
+
+constexpr size_t kLongestEscape = 64;
+
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+/// Is `text` the beginning of a character whose other bytes are still to come?
+bool is_cut_character(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+  return text.size() < length && std::all_of(text.begin() + 1, text.end(), is_continuation);
+}
+
+/// Does an escape sequence begin `text` that goes on beyond it?
+bool is_cut_escape(std::string_view text) {
+  if (text.size() > kLongestEscape) return false;
+  if (text.size() == 1) return true;
+  if (text[1] == '[') return text.size() == 2 || static_cast<unsigned char>(text[escape_length(text) - 1]) < 0x40;
+  if (text[1] == ']')
+    return text.find('\a') == std::string_view::npos && text.find('\033', 1) == std::string_view::npos;
+  return false;
+}
+
+}  // namespace
+
+void LineBuffer::append(std::string_view bytes, const TakeLine& line) {
+  std::string joined;
+  if (!carry_.empty()) {
+    joined = carry_ + std::string(bytes);
+    carry_.clear();
+    bytes = joined;
+  }
+  while (!bytes.empty()) {
+    const char c = bytes.front();
+    if (c == '\n') {
+      line(text_);
+      text_.clear();
+      cursor_ = 0;
+      bytes.remove_prefix(1);
+    } else if (c == '\r') {
+      cursor_ = 0;
+      bytes.remove_prefix(1);
+    } else if (c == '\b') {
+      if (cursor_ > 0) --cursor_;
+      while (cursor_ > 0 && is_continuation(text_[cursor_])) --cursor_;
+      bytes.remove_prefix(1);
+    } else if (c == '\033') {
+      if (is_cut_escape(bytes)) {
+        carry_ = bytes;
+        return;
+      }
+      const size_t length = escape_length(bytes);
+      control(bytes.substr(0, length));
+      bytes.remove_prefix(length);
+    } else if (cursor_ == text_.size()) {
+      const size_t run = std::min(bytes.find_first_of("\n\r\b\033"), bytes.size());
+      text_ += bytes.substr(0, run);
+      cursor_ = text_.size();
+      bytes.remove_prefix(run);
+      if (text_.size() > kLongest) {
+        line(text_);
+        text_.clear();
+        cursor_ = 0;
+      }
+    } else {
+      if (is_cut_character(bytes)) {
+        carry_ = bytes;
+        return;
+      }
+      const size_t length = first_character(bytes).bytes;
+      put(bytes.substr(0, length));
+      bytes.remove_prefix(length);
+    }
+  }
+}
+
+/// Writes one character over what stands at the cursor, its colours and accents included.
+void LineBuffer::put(std::string_view piece) {
+  size_t end = skip_escapes(cursor_);
+  if (end < text_.size()) end += first_character(std::string_view(text_).substr(end)).bytes;
+  while (end < text_.size()) {
+    const Character next = first_character(std::string_view(text_).substr(end));
+    if (next.code < 0x300 || character_width(next.code) != 0) break;
+    end += next.bytes;
+  }
+  text_.replace(cursor_, end - cursor_, piece);
+  cursor_ += piece.size();
+}
+
+/// Colours are kept, erasing is done, whatever else would move about the screen is left out.
+void LineBuffer::control(std::string_view sequence) {
+  if (sequence.size() < 3 || sequence[1] != '[') return;
+  if (sequence.back() == 'm') {
+    text_.insert(cursor_, sequence);
+    cursor_ += sequence.size();
+  } else if (sequence.back() == 'K') {
+    if (sequence[2] == '2')
+      text_.clear();
+    else if (sequence[2] != '1')
+      text_.resize(cursor_);
+    cursor_ = std::min(cursor_, text_.size());
+  }
+}
+
+size_t LineBuffer::skip_escapes(size_t at) const {
+  while (at < text_.size() && text_[at] == '\033') at += escape_length(std::string_view(text_).substr(at));
+  return at;
+}
+
+std::string LineBuffer::take() {
+  std::string line = std::move(text_) + carry_;
+  text_.clear();
+  carry_.clear();
+  cursor_ = 0;
+  return line;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,169 @@
+#include "shell/terminal/plain_line_reader.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+
+#include "shell/scripts/script.h"
+
+namespace lockstep::shell {
+namespace {
+
+const char* const kContinued = "... ";
+
+std::string_view strip(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
+}
+
+bool begins_with_word(std::string_view line, std::string_view word) {
+  return line.starts_with(word) &&
+         (line.size() == word.size() ||
+          !(std::isalnum(static_cast<unsigned char>(line[word.size()])) || line[word.size()] == '_'));
+}
+
+bool is_marker(std::string_view line) {
+  return line.starts_with("// %%") && (line.size() == 5 || line[5] == ' ' || line[5] == '\t');
+}
+
+/// A head of a definition whose body stands on the next line: "struct Net", "template <typename T>".
+bool awaits_body(std::string_view text) {
+  const size_t last = text.rfind('\n');
+  const std::string_view line = strip(last == std::string_view::npos ? text : text.substr(last + 1));
+  if (line.empty() || line.back() == ';' || line.back() == '}') return false;
+  for (const char* word : {"struct", "class", "union", "enum", "namespace", "template"})
+    if (begins_with_word(line, word)) return true;
+  return false;
+}
+
+}  // namespace
+
+bool continues_statement(std::string_view line) {
+  line = strip(line);
+  for (const char* word : {"else", "catch"})
+    if (begins_with_word(line, word)) return true;
+  for (const char* sign : {"{", ".", "->", "<<", ">>", "&&", "||", "?", ":", "=", "+", ",", ")", "}"})
+    if (line.starts_with(sign)) return !line.starts_with("++") && !line.starts_with("::") && !line.starts_with("...");
+  return false;
+}
+
+PlainLineReader::PlainLineReader(int fd, LineReaderServices services,
+                                 std::function<void(const std::string&)> write_prompt)
+    : fd_(fd),
+      services_(std::move(services)),
+      write_prompt_(std::move(write_prompt)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wait_(::epoll_create1(EPOLL_CLOEXEC)) {
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  if (::epoll_ctl(wait_.get(), EPOLL_CTL_ADD, fd_, &event) != 0 ||
+      ::epoll_ctl(wait_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0)
+    wait_.reset();
+}
+
+void PlainLineReader::interrupt() noexcept {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+bool PlainLineReader::was_interrupted() {
+  uint64_t count;
+  return ::read(wake_.get(), &count, sizeof count) == sizeof count;
+}
+
+/// Takes what comes next. False at the end of the input, and where an interrupt came first.
+bool PlainLineReader::fill() {
+  if (wait_) services_.wait(wait_.get());
+  if (was_interrupted()) {
+    interrupted_ = true;
+    return false;
+  }
+  char bytes[1 << 16];
+  ssize_t count;
+  do count = ::read(fd_, bytes, sizeof bytes);
+  while (count < 0 && errno == EINTR);
+  if (count <= 0) {
+    at_end_ = true;
+    return false;
+  }
+  buffer_.append(bytes, static_cast<size_t>(count));
+  return true;
+}
+
+bool PlainLineReader::next_line(std::string& line) {
+  size_t end;
+  while ((end = buffer_.find('\n', searched_)) == std::string::npos && !at_end_ && !interrupted_) {
+    searched_ = buffer_.size();
+    fill();
+  }
+  searched_ = 0;
+  if (interrupted_ || (end == std::string::npos && buffer_.empty())) return false;
+  line = buffer_.substr(0, end);
+  buffer_.erase(0, end == std::string::npos ? end : end + 1);
+  if (!line.empty() && line.back() == '\r') line.pop_back();
+  return true;
+}
+
+/// Is the next line there already? Somebody who waits for answers has not sent it yet, and must not be kept waiting.
+bool PlainLineReader::has_line_at_hand() {
+  size_t searched = 0;
+  while (buffer_.find('\n', searched) == std::string::npos) {
+    searched = buffer_.size();
+    pollfd poll{fd_, POLLIN, 0};
+    if (at_end_ || interrupted_ || ::poll(&poll, 1, 0) <= 0 || !fill()) return !buffer_.empty();
+  }
+  return true;
+}
+
+void PlainLineReader::hide() {
+  if (write_prompt_ && reading_) write_prompt_("\n");
+}
+
+void PlainLineReader::show() {
+  if (write_prompt_ && reading_) write_prompt_(prompt_);
+}
+
+LineReader::Input PlainLineReader::read(const std::string& prompt) {
+  std::string text, line;
+  prompt_ = prompt;
+  interrupted_ = false;
+  was_interrupted();  // signals that came after the last cell was taken
+  const auto read_line = [&] {
+    if (write_prompt_) write_prompt_(text.empty() ? prompt_ : kContinued);
+    reading_ = true;
+    const bool is_there = next_line(line);
+    reading_ = false;
+    return is_there;
+  };
+  while (read_line()) {
+    if (is_marker(line) && !write_prompt_) {
+      // The marker's own text is a script's: its errors are told as a script's are.
+      const std::vector<ScriptCell> cells = parse_script(line + "\nx\n", "<stdin>");
+      const bool had_text = strip(text).size() > 0 && !skipping_;
+      in_script_ = true;
+      skipping_ = cells.empty() || cells.front().markdown;
+      if (had_text) return {End::cell, std::move(text)};
+      text.clear();
+      continue;
+    }
+    if (skipping_) continue;
+    if (text.empty() && strip(line).empty()) continue;
+    if (write_prompt_ && strip(line).empty()) return {End::cell, std::move(text)};
+    text += (text.empty() ? "" : "\n") + line;
+    if (in_script_ || awaits_body(text)) continue;
+    if (has_line_at_hand() && continues_statement(std::string_view(buffer_).substr(0, buffer_.find('\n')))) continue;
+    if (services_.completeness(text).status != "incomplete") return {End::cell, std::move(text)};
+  }
+  if (interrupted_) {
+    if (write_prompt_) write_prompt_("\n");
+    return {End::cancelled, std::move(text)};
+  }
+  if (strip(text).empty() || skipping_) return {End::end_of_input, ""};
+  return {End::cell, std::move(text)};
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,58 @@
+// The ranks' output as people read it: whole lines, each behind the ranks that wrote it, `0-2 │ loss 0.5`. What several
+// ranks write alike is one line. On a terminal the lines that are not finished yet stay at the bottom and are drawn
+// again as they grow, so that the progress bars of several ranks move in place; elsewhere a line is written once it is
+// complete.
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "protocol/rank_set.h"
+#include "shell/terminal/line_buffer.h"
+#include "shell/text/screen.h"
+
+namespace lockstep::shell {
+
+class RankOutput {
+ public:
+  explicit RankOutput(const Screen& screen) : screen_(screen) {}
+
+  void set_screen(const Screen& screen) { screen_ = screen; }
+  /// Ranks of the session: the gutter is left out where there is only one, and made wide enough for all of them.
+  void set_ranks(const RankSet& ranks);
+
+  /// Adds to `drawn` the lines that `bytes` complete.
+  void append(const RankSet& ranks, const std::string& stream, std::string_view bytes, std::string& drawn);
+  /// Adds all unfinished lines as if they had ended: the cell is over.
+  void finish(std::string& drawn);
+
+  /// Forgets all unfinished lines.
+  void clear() { lines_.clear(); }
+
+  /// Unfinished lines, each cut to one row of the screen, in rank order.
+  std::vector<std::string> unfinished() const;
+
+  /// What goes before a line of these ranks. Stream: stdout `0-2 │ `, stderr `0-2 ┊ `, value `0-2 = `. A session of one
+  /// rank needs none but for values.
+  std::string gutter(const RankSet& ranks, const std::string& stream) const;
+
+ private:
+  /// Ranks whose unfinished lines are the same so far. Those may be long: it is that of the first of them.
+  struct Group {
+    RankSet ranks;
+    std::string stream;
+    const LineBuffer* line;
+  };
+  static void add(std::vector<Group>& groups, const std::string& stream, int rank, const LineBuffer& line);
+  void draw(const RankSet& ranks, const std::string& stream, std::string_view line, std::string& drawn) const;
+  std::string printable(std::string_view line) const;
+
+  Screen screen_;
+  RankSet all_;
+  size_t gutter_width_ = 1;
+  std::map<std::string, std::map<int, LineBuffer>> lines_;  // stream → rank → its unfinished line
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,85 @@
+// Draws a session's events for people: on a terminal with colours and progress in place, in a file or a pipe as plain
+// lines.
+//
+// What several ranks say alike is there once, behind its ranks; what differs is in rank order. The errors of a cell
+// come at its end, those that follow from another first and the cause last, where the eye is; until then a terminal
+// shows them in a row at the bottom.
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shell/events/event.h"
+#include "shell/terminal/rank_output.h"
+#include "shell/text/screen.h"
+
+namespace lockstep::shell {
+
+class Renderer : public EventSink {
+ public:
+  using Write = std::function<void(std::string_view)>;
+
+  /// `write` gets whole pieces of what is drawn, at least one for each event that shows.
+  Renderer(const Screen& screen, Write write);
+
+  void take(const Event& event) override;
+
+  /// The line that a cell begins with in a transcript, as a prompt shows it: `In [7] ranks 0-3 ▸ title, or first line`.
+  void begin_cell(int64_t cell, const RankSet& ranks, const std::string& title, const std::string& text);
+
+  /// Ends unfinished lines and draws the errors that are held: the cell is over, or a prompt comes next.
+  void flush();
+
+  /// Off while a prompt is on the screen: nothing is drawn in place, unfinished lines wait for their ends.
+  void set_live(bool live);
+  /// The terminal has got another size.
+  void set_screen(const Screen& screen);
+  /// Whether what is being written is output of ranks, which a display that is behind may drop after an interrupt.
+  bool draws_output() const { return draws_output_; }
+  /// The display has dropped `bytes` of output: it says so at once, shows no more of the ranks' output until the cell is over, and how
+  /// much that was then.
+  void drop_output(size_t bytes);
+  /// Leaves out notes, states of ranks and the start of the session; output, values, errors and faults stay.
+  void set_quiet(bool quiet) { quiet_ = quiet; }
+
+ private:
+  void draw(const SessionEvent& event);
+  void draw(const CellEvent& event);
+  void draw(const OutputEvent& event);
+  void draw(const ValueEvent& event);
+  void draw(const ErrorEvent& event);
+  void draw(const FindingEvent& event);
+  void draw(const RankEvent& event);
+  void draw(const MessageEvent& event);
+  void draw(const MarkdownEvent& event);
+  void draw(const EndEvent& event);
+  void draw_errors();
+  void draw_deaths();
+  void draw_dropped();
+  void draw_error(const ErrorEvent& error);
+  std::string head_of(const ErrorEvent& error) const;
+  void put();
+  std::string bottom_rows(size_t& rows) const;
+
+  Screen screen_;
+  Write write_;
+  RankOutput output_;
+  std::vector<ErrorEvent> errors_;  // of the running cell
+  std::vector<RankEvent> deaths_;  // of which no error has told yet
+  std::vector<std::string> told_deaths_;  // while others ran on: the heads of their errors
+  std::string drawn_;  // what the event at hand adds above the bottom rows
+  std::string bottom_;  // bottom rows that stand on the screen
+  size_t bottom_rows_ = 0;
+  bool draws_output_ = false, dropping_ = false;
+  size_t dropped_ = 0;  // bytes
+  bool live_ = true;
+  bool quiet_ = false;
+};
+
+/// `In [7] ranks 0-3 ▸ `, coloured as the screen allows.
+std::string prompt_text(int64_t cell, const RankSet& ranks, const Screen& screen);
+/// `In [7] label ▸ `; without a label: `In [7] ▸ `.
+std::string prompt_text(int64_t cell, const std::string& label, const Screen& screen);
+
+}  // namespace lockstep::shell

@@ -1,0 +1,340 @@
+#include "shell/terminal/terminal.h"
+
+#include <fmt/format.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <clocale>
+#include <csignal>
+
+#include "protocol/error.h"
+#include "protocol/version.h"
+#include "shell/commands/command.h"
+#include "shell/processes/session_plan.h"
+#include "shell/scripts/code_scanner.h"
+#include "shell/session/outcome.h"
+#include "shell/session/session_options.h"
+#include "shell/terminal/edit_line_reader.h"
+#include "shell/terminal/plain_line_reader.h"
+#include "shell/terminal/renderer.h"
+#include "shell/text/text.h"
+#include "shell/text/text_output.h"
+
+namespace lockstep::shell {
+namespace {
+
+/// What is typed while a cell runs is kept for the prompt, but not written into the cell's output.
+class NoEcho {
+ public:
+  NoEcho() : works_(::tcgetattr(STDIN_FILENO, &before_) == 0) {
+    if (!works_) return;
+    termios quiet = before_;
+    quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+    // At Ctrl-C the kernel would throw away what the terminal has not shown yet, and with it what we say about the interrupt.
+    quiet.c_lflag |= NOFLSH;
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &quiet);  // not when all is shown: a terminal may have been stopped (Ctrl-S)
+  }
+  ~NoEcho() {
+    if (works_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  }
+  NoEcho(const NoEcho&) = delete;
+  NoEcho& operator=(const NoEcho&) = delete;
+
+ private:
+  termios before_{};
+  bool works_;
+};
+
+protocol::Completeness scan(const std::string& text) {
+  CodeScanner scanner;
+  for (const std::string_view line : lines_of(text)) scanner.take(line);
+  return {scanner.unfinished() ? "incomplete" : "complete", scanner.depth()};
+}
+
+enum class CellMagics { none, alone, with_body };
+
+/// Does the cell begin with `%%` lines, and is there anything behind them yet?
+CellMagics cell_magics_of(std::string_view text) {
+  CellMagics found = CellMagics::none;
+  for (std::string_view line : lines_of(text)) {
+    const size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string_view::npos || line.substr(begin).starts_with("//")) continue;
+    if (!line.substr(begin).starts_with("%%"))
+      return found == CellMagics::none ? CellMagics::none : CellMagics::with_body;
+    found = CellMagics::alone;
+  }
+  return found;
+}
+
+bool asks_to_leave(std::string_view text) {
+  for (const char* word : {"exit", "quit", "exit()", "quit()", "exit;", "quit;"})
+    if (text == word) return true;
+  return false;
+}
+
+/// While it lives, Ctrl-C at the prompt has a question to the compiler given up.
+class Asking {
+ public:
+  explicit Asking(std::atomic<bool>& asking) : asking_(asking) { asking_ = true; }
+  ~Asking() { asking_ = false; }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+
+ private:
+  std::atomic<bool>& asking_;
+};
+
+class Terminal {
+ public:
+  /// `can_edit`: the terminal can move its cursor.
+  Terminal(const SessionOptions& options, bool is_interactive, bool can_edit)
+      : interactive_(is_interactive),
+        output_(STDOUT_FILENO, "the output", [this](size_t dropped) { renderer_.drop_output(dropped); }),
+        renderer_(detect_screen(STDOUT_FILENO), [this](std::string_view bytes) { draw(bytes); }),
+        session_(options, renderer_) {
+    renderer_.set_live(interactive_);
+    const LineReaderServices services{
+        [this](int fd) { session_.serve(fd); }, [this](const std::string& text) { return completeness(text); },
+        [this](const std::string& text, int64_t offset) { return complete(text, offset); }};
+    if (interactive_ && can_edit) {
+      auto reader = std::make_unique<EditLineReader>(services, HistoryFile(default_history_path()));
+      editing_ = reader.get();
+      reader_ = std::move(reader);
+    } else {
+      std::function<void(const std::string&)> write_prompt;
+      if (interactive_) write_prompt = [this](const std::string& text) { output_.write(text); };
+      reader_ = std::make_unique<PlainLineReader>(STDIN_FILENO, services, write_prompt);
+    }
+    plan_session(options);  // throws where they ask for what can't be
+    current_ = this;
+  }
+  ~Terminal() { current_ = nullptr; }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  int run(bool start_now) {
+    install_signals();
+    try {
+      return run_cells(start_now);
+    } catch (const StartError&) {
+      if (leaving_) return 128 + leaving_;
+      if (interrupted_) return kExitInterrupted;
+      throw;
+    }
+  }
+
+ private:
+  static constexpr int kLeave = -1;
+
+  int run_cells(bool start_now) {
+    if (interactive_)
+      draw(fmt::format("Lockstep {}: C++ with LibTorch on every rank. %help lists the magics, Ctrl-D leaves.\n",
+                       kVersion));
+    if (start_now) {
+      const std::optional<NoEcho> no_echo = quiet_terminal();
+      session_.start();
+    }
+    int exit_code = 0;
+    while (!leaving_) {
+      const LineReader::Input input = read();
+      if (input.end == LineReader::End::end_of_input) break;
+      const bool is_blank = input.text.find_first_not_of(" \t\n") == std::string::npos;
+      if (input.end == LineReader::End::cancelled) {
+        if (!interactive_) break;
+        if (is_blank && !leaving_) session_.interrupt_busy_ranks();
+        continue;
+      }
+      if (is_blank) continue;
+      if (interactive_) reader_->remember(input.text);
+      if (asks_to_leave(input.text)) break;
+      const int code = run_cell(input.text);
+      if (code != 0 && exit_code == 0) exit_code = code;
+      if (code == kLeave || output_.closed() || (interrupted_ && !interactive_)) break;
+    }
+    if (leaving_) return 128 + leaving_;
+    if (interactive_) return 0;
+    if (exit_code == kLeave) exit_code = 0;
+    if (exit_code == 0 && output_.lost()) return kExitFailed;
+    return exit_code == 0 && interrupted_ ? kExitInterrupted : exit_code;
+  }
+
+  std::optional<NoEcho> quiet_terminal() const {
+    if (!interactive_) return std::nullopt;
+    return std::optional<NoEcho>(std::in_place);
+  }
+
+  /// What the session will be: %dist_init may have changed what the command line said.
+  RankSet planned_ranks() const { return RankSet::all(plan_session(session_.options()).world_size); }
+
+  std::string prompt(const Screen& screen) const {
+    const std::string label = session_.started() ? session_.target_words() : planned_ranks().words();
+    return prompt_text(session_.next_cell(), label, screen);
+  }
+
+  LineReader::Input read() {
+    const Screen screen = detect_screen(STDOUT_FILENO);
+    renderer_.set_screen(screen);
+    renderer_.flush();
+    renderer_.set_live(false);
+    const std::string text = prompt(screen);
+    at_prompt_ = true;
+    output_.resume();
+    // From here on a signal wakes the reader. One that came before, behind the end of the cell, has only left its mark.
+    const bool is_over = leaving_ || (interrupted_ && !interactive_);
+    const LineReader::Input input =
+        is_over ? LineReader::Input{.end = LineReader::End::cancelled} : reader_->read(text);
+    at_prompt_ = false;
+    renderer_.set_live(interactive_);
+    return input;
+  }
+
+  int run_cell(const std::string& text) {
+    const std::optional<NoEcho> no_echo = quiet_terminal();
+    if (interactive_) interrupted_ = false;  // otherwise Ctrl-C ends the session, also between two cells
+    if (interactive_) session_.watch_typing(STDIN_FILENO, [this] { take_typed(); });
+    try {
+      const CellOutcome outcome = session_.run(text);
+      return outcome.exit_requested ? kLeave : judge({}, outcome, {}).exit_code;
+    } catch (const StartError& error) {
+      if (!interactive_) throw;
+      renderer_.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "session_error", .message = error.what()});
+      return 3;
+    }
+  }
+
+  /// A line was typed while a cell runs: %hang, %stack, %abort and their like are done now, anything else is kept for the prompt.
+  void take_typed() {
+    char bytes[4096];
+    const ssize_t count = ::read(STDIN_FILENO, bytes, sizeof bytes);  // whole lines: the terminal is not in raw mode
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (count <= 0) {  // Ctrl-D, or the terminal is gone
+      if (editing_) editing_->type_ahead("\x04");
+      session_.watch_typing(-1, {});
+      return;
+    }
+    const std::string_view typed(bytes, static_cast<size_t>(count));
+    for (std::string_view line : lines_of(typed)) {
+      const bool whole = line.data() + line.size() < typed.data() + typed.size();
+      if (!whole || !session_.run_now(std::string(line))) reader_->type_ahead(std::string(line) + (whole ? "\n" : ""));
+    }
+  }
+
+  /// Before the session runs, the shell's own scanner knows enough: nobody should wait for a start to get a new line.
+  /// A cell magic waits for its cell, which on a terminal ends with an empty line, as in IPython.
+  protocol::Completeness completeness(const std::string& text) {
+    const CellMagics magics = cell_magics_of(text);
+    if (magics == CellMagics::alone || (magics == CellMagics::with_body && interactive_))
+      return {"incomplete", scan(text).indent};
+    if (!session_.started() || !interactive_) return scan(text);
+    gave_up_ = false;
+    const Asking asking(asking_);
+    try {
+      return session_.is_complete(text);
+    } catch (const std::exception&) {
+      if (gave_up_) return {"incomplete", 0};  // Ctrl-C: it comes next, and throws the text away
+      return scan(text);  // the compiler has just ended: running the cell will tell
+    }
+  }
+
+  protocol::Completions complete(const std::string& text, int64_t offset) {
+    const Asking asking(asking_);
+    try {
+      return session_.complete(text, offset);
+    } catch (const std::exception&) {  // as above; there is only nothing to offer
+      return {offset, offset, {}};
+    }
+  }
+
+  void draw(std::string_view bytes) {
+    if (reader_) reader_->hide();
+    output_.write(bytes, renderer_.draws_output());
+    if (reader_ && at_prompt_) reader_->set_prompt(prompt(detect_screen(STDOUT_FILENO)));  // a rank may have died
+    if (reader_) reader_->show();
+    if (output_.closed()) session_.leave();
+  }
+
+  void install_signals() {
+    const auto install = [](int signal, void (*handler)(int)) {
+      struct sigaction action{};
+      action.sa_handler = handler;
+      action.sa_flags = SA_RESTART;
+      ::sigaction(signal, &action, nullptr);
+    };
+    install(SIGINT, [](int) {
+      Terminal* terminal = current_;
+      if (!terminal) return;
+      terminal->interrupted_ = true;
+      if (terminal->interactive_ && !terminal->at_prompt_ && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp())
+        ::tcflush(STDIN_FILENO, TCIFLUSH);  // a line that was begun: NoEcho has taken that from the kernel
+      terminal->interrupt(&Session::interrupt);
+    });
+    if (editing_) {
+      install(SIGWINCH, [](int) {
+        if (Terminal* terminal = current_; terminal && terminal->at_prompt_) terminal->editing_->resized();
+      });
+      install(SIGCONT, [](int) {
+        if (Terminal* terminal = current_; terminal && terminal->at_prompt_) terminal->editing_->resumed();
+      });
+    }
+    for (const int signal : {SIGTERM, SIGHUP, SIGQUIT})
+      install(signal, [](int number) {
+        Terminal* terminal = current_;
+        if (!terminal) return;
+        terminal->leaving_ = number;
+        terminal->interrupt(&Session::leave);
+      });
+  }
+
+  void interrupt(void (Session::*stop)() noexcept) noexcept {
+    if (at_prompt_) {
+      reader_->interrupt();
+      if (leaving_) output_.interrupt();
+      if (!asking_) return;
+      gave_up_ = true;
+      session_.give_up_question();
+    } else {
+      output_.interrupt();
+      (session_.*stop)();
+    }
+  }
+
+  static inline std::atomic<Terminal*> current_{nullptr};
+
+  const bool interactive_;
+  std::unique_ptr<LineReader> reader_;
+  EditLineReader* editing_ = nullptr;  // reader_, where it edits
+  TextOutput output_;
+  Renderer renderer_;
+  Session session_;
+  std::atomic<bool> at_prompt_{false};
+  std::atomic<bool> asking_{false}, gave_up_{false};  // the prompt waits for the compiler; Ctrl-C has ended that
+  std::atomic<int> leaving_{0};  // the signal that asked to
+  std::atomic<bool> interrupted_{false};  // by Ctrl-C, in this cell or at the start
+};
+
+/// Whether the user said what the session shall be: then it starts before the first prompt, and not with the first cell.
+bool asks_for_ranks(const SessionOptions& options) {
+  return options.num_processes || !options.gpu_ids.empty() || options.backend != "auto";
+}
+
+std::function<int()> set_up(CLI::App& app) {
+  auto options = std::make_shared<SessionOptions>();
+  add_session_options(app, *options);
+  return [options] { return run_terminal(*options, asks_for_ranks(*options)); };
+}
+
+const RegisterCommand kTerminal({.name = "", .summary = "interactive terminal", .set_up = set_up});
+
+}  // namespace
+
+int run_terminal(const SessionOptions& options, bool start_now) {
+  std::setlocale(LC_CTYPE, "");
+  const Screen screen = detect_screen(STDOUT_FILENO);
+  const bool is_interactive = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
+  Terminal terminal(options, is_interactive, screen.terminal);
+  return terminal.run(start_now);
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,92 @@
+#include "shell/text/screen.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace lockstep::shell {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+bool locale_is_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    std::string value = variable(name);
+    if (value.empty()) continue;
+    std::transform(value.begin(), value.end(), value.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return value.find("utf-8") != std::string::npos || value.find("utf8") != std::string::npos;
+  }
+  return false;
+}
+
+}  // namespace
+
+Screen detect_screen(int fd) {
+  Screen screen;
+  const std::string type = variable("TERM");
+  const bool is_terminal = ::isatty(fd) == 1;
+  screen.terminal = is_terminal && !type.empty() && type != "dumb";
+  screen.unicode = locale_is_utf8();
+  const std::string forced = variable("CLICOLOR_FORCE");
+  if (!forced.empty() && forced != "0")
+    screen.colour = true;
+  else
+    screen.colour = screen.terminal && variable("CLICOLOR") != "0";
+  if (!variable("NO_COLOR").empty()) screen.colour = false;
+  if (is_terminal) {
+    winsize size{};
+    if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+      screen.width = size.ws_col;
+      if (size.ws_row > 0) screen.height = size.ws_row;
+    } else {
+      const int columns = std::atoi(variable("COLUMNS").c_str());
+      screen.width = columns > 0 ? columns : 80;
+    }
+  }
+  return screen;
+}
+
+std::string paint(const Screen& screen, Style style, std::string_view text) {
+  if (!screen.colour || style == Style::plain || text.empty()) return std::string(text);
+  const char* code = "";
+  switch (style) {
+    case Style::plain:
+      break;
+    case Style::dim:
+      code = "2";
+      break;
+    case Style::bold:
+      code = "1";
+      break;
+    case Style::good:
+      code = "32";
+      break;
+    case Style::note:
+      code = "33";
+      break;
+    case Style::fault:
+      code = "1;31";
+      break;
+    case Style::prompt:
+      code = "36";
+      break;
+    case Style::standard_error:
+      code = "31";
+      break;
+  }
+  return "\033[" + std::string(code) + "m" + std::string(text) + "\033[0m";
+}
+
+const Signs& signs(const Screen& screen) {
+  static const Signs unicode{"✓", "✗", "•", "■", "▸", "│", "┊", "…", "|Δ|"};
+  static const Signs ascii{"ok", "x", "-", "*", ">", "|", "!", "...", "|diff|"};
+  return screen.unicode ? unicode : ascii;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,107 @@
+// What a cell sees without an #include: LibTorch, who this rank is, dist::, ddp::, inspect::, show(), get(), set_seed(),
+// arg().
+// The compiler builds its precompiled header from this file; the worker defines what is declared here.
+#pragma once
+#include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <iosfwd>
+#include <iostream>
+#include <map>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "collectives/dist.h"
+#include "ddp/ddp.h"
+#include "inspectors/inspect.h"
+#include "protocol/cell_abi.h"
+#include "worker/cell/show.h"
+
+namespace dist = lockstep::dist;
+namespace ddp = lockstep::ddp;
+namespace inspect = lockstep::inspect;
+/// What magics write instead of lockstep:: and inspect::, which are names like any: `bool lockstep = true;` takes one over.
+namespace __lockstep {
+using namespace lockstep::inspect;
+using lockstep::RankSet;
+}  // namespace __lockstep
+
+// Symbols have names of their own, so that no library's `rank` or `device` is taken for ours.
+extern const int rank __asm__("lockstep_cell_rank");  // 0 to world_size - 1
+extern const int world_size __asm__("lockstep_cell_world_size");  // ranks of the session
+extern const int local_rank __asm__("lockstep_cell_local_rank");  // among the ranks of this machine
+extern const int node_rank __asm__("lockstep_cell_node_rank");  // of this machine among the session's
+extern const int gpu_id __asm__("lockstep_cell_gpu_id");  // -1 on a CPU
+extern const torch::Device device __asm__("lockstep_cell_device");
+
+namespace lockstep {
+
+/// Ends a cell that was interrupted; its state is kept. An exception like others, so that LibTorch hands it through;
+/// who catches it and goes on meets it again at the next turn of the loop.
+class Interrupted : public std::exception {
+ public:
+  const char* what() const noexcept override;
+};
+
+/// What get() returns: a number or the process group, whichever is asked of it.
+class Got {
+ public:
+  explicit Got(int number) : number_(number) {}
+  explicit Got(c10::intrusive_ptr<c10d::ProcessGroup> group) : group_(std::move(group)) {}
+
+  operator int() const;  // throws std::logic_error for "pg"
+  operator c10::intrusive_ptr<c10d::ProcessGroup>() const;
+  c10d::ProcessGroup* operator->() const;
+  friend std::ostream& operator<<(std::ostream& stream, const Got& got);
+
+ private:
+  int number_ = 0;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+};
+
+namespace detail {
+std::string argument(std::string_view name);  // throws std::out_of_range that says how to pass it
+bool has_argument(std::string_view name);
+int64_t integer_argument(std::string_view name);
+double real_argument(std::string_view name);
+bool boolean_argument(std::string_view name);
+}  // namespace detail
+
+}  // namespace lockstep
+
+/// "ws" (world size), "rank", "grank" (rank in the session), "lrank" (rank on this machine), "pg" (the process group of
+/// all ranks). Throws std::invalid_argument for another name.
+lockstep::Got get(std::string_view name);
+
+/// What %lib calls: loads a shared library, whose symbols later cells see. Throws std::runtime_error with the loader's words.
+extern "C" void __lockstep_load_library(const char* library) __asm__("lockstep_cell_load_library");
+
+/// Seeds LibTorch's generators of every device and std::rand. Local: other ranks keep theirs.
+void set_seed(uint64_t seed);
+
+/// Shows a value where it stands, as the last expression of a cell is shown.
+template <typename T>
+void show(T&& value) {
+  lockstep::show_here(value);
+}
+
+/// What `--arg NAME=VALUE` gave. Throws std::out_of_range where it was not given.
+inline std::string arg(std::string_view name) { return lockstep::detail::argument(name); }
+
+/// The same with a value for when it was not given, which also says how to read it: arg("epochs", 3) is an int.
+template <typename T>
+auto arg(std::string_view name, T fallback) {
+  namespace detail = lockstep::detail;
+  if constexpr (std::is_same_v<T, bool>)
+    return detail::has_argument(name) ? detail::boolean_argument(name) : fallback;
+  else if constexpr (std::is_integral_v<T>)
+    return detail::has_argument(name) ? static_cast<T>(detail::integer_argument(name)) : fallback;
+  else if constexpr (std::is_floating_point_v<T>)
+    return detail::has_argument(name) ? static_cast<T>(detail::real_argument(name)) : fallback;
+  else
+    return detail::has_argument(name) ? detail::argument(name) : std::string(fallback);
+}

@@ -1,0 +1,107 @@
+// The definitions behind worker/cell/cell.h, but for show().
+#include <c10/util/Exception.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "worker/cell/cell.h"
+#include "worker/cell/throw_guard.h"
+#include "worker/process/configuration.h"
+#include "worker/process/interrupt.h"
+
+using lockstep::worker::configuration;
+
+const int rank = configuration().rank;
+const int world_size = configuration().world_size;
+const int local_rank = configuration().local_rank;
+const int node_rank = configuration().node_rank;
+const int gpu_id = configuration().gpu_id;
+const torch::Device device = configuration().device;
+
+lockstep::Got get(std::string_view name) {
+  using lockstep::Got;
+  if (name == "ws") return Got(world_size);
+  if (name == "rank" || name == "grank") return Got(rank);
+  if (name == "lrank") return Got(local_rank);
+  if (name == "pg") return Got(lockstep::dist::default_group());
+  throw std::invalid_argument("get(\"" + std::string(name) +
+                              "\"): there are \"ws\", \"rank\", \"grank\", \"lrank\" and \"pg\"");
+}
+
+void set_seed(uint64_t seed) {
+  torch::manual_seed(seed);
+  std::srand(static_cast<unsigned>(seed));
+}
+
+namespace lockstep {
+
+const char* Interrupted::what() const noexcept { return "interrupted"; }
+
+Got::operator int() const {
+  if (group_) throw std::logic_error("get(\"pg\") is the process group and no number");
+  return number_;
+}
+
+Got::operator c10::intrusive_ptr<c10d::ProcessGroup>() const {
+  if (!group_) throw std::logic_error("only get(\"pg\") is a process group");
+  return group_;
+}
+
+c10d::ProcessGroup* Got::operator->() const {
+  if (!group_) throw std::logic_error("only get(\"pg\") is a process group");
+  return group_.get();
+}
+
+std::ostream& operator<<(std::ostream& stream, const Got& got) {
+  if (!got.group_) return stream << got.number_;
+  return stream << "process group " << dist::get_group_name(got.group_) << " (" << dist::get_backend(got.group_) << ", "
+                << got.group_->getSize() << " ranks)";
+}
+
+namespace detail {
+namespace {
+
+template <typename Number>
+Number parse(std::string_view name, const char* kind) {
+  const std::string text = argument(name);
+  Number number{};
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || rest != end)
+    throw std::invalid_argument("--arg " + std::string(name) + "=" + text + ": it has to be " + kind);
+  return number;
+}
+
+}  // namespace
+
+bool has_argument(std::string_view name) { return configuration().arguments.contains(std::string(name)); }
+
+std::string argument(std::string_view name) {
+  const auto& arguments = configuration().arguments;
+  const auto found = arguments.find(std::string(name));
+  if (found == arguments.end())
+    throw std::out_of_range("no argument '" + std::string(name) + "' was given: pass --arg " + std::string(name) +
+                            "=VALUE, or say arg(\"" + std::string(name) + "\", DEFAULT)");
+  return found->second;
+}
+
+int64_t integer_argument(std::string_view name) { return parse<int64_t>(name, "a whole number"); }
+double real_argument(std::string_view name) { return parse<double>(name, "a number"); }
+
+bool boolean_argument(std::string_view name) {
+  const std::string text = argument(name);
+  if (text == "1" || text == "true" || text == "on" || text == "yes") return true;
+  if (text == "0" || text == "false" || text == "off" || text == "no") return false;
+  throw std::invalid_argument("--arg " + std::string(name) + "=" + text + ": it has to be true or false");
+}
+
+}  // namespace detail
+}  // namespace lockstep
+
+extern "C" void lockstep_poll() {
+  namespace worker = lockstep::worker;
+  if (worker::stop_requests().pending() == worker::StopReason::interrupt && worker::may_throw_here() &&
+      !worker::throwing_would_terminate())
+    throw lockstep::Interrupted();
+}

@@ -1,0 +1,190 @@
+#include "worker/cell/symbols.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <link.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <map>
+
+#include "worker/cell/cell_objects.h"
+#include "worker/cell/line_table.h"
+#include "worker/cell/plain_types.h"
+#include "worker/process/demangle.h"
+
+namespace lockstep::worker {
+namespace {
+
+constexpr size_t kLongestName = 240;
+
+std::string shortened(std::string name) {
+  if (name.size() > kLongestName) name = name.substr(0, kLongestName) + "...";
+  return name;
+}
+
+/// The exported symbols of a loaded library, straight from its dynamic section.
+class DynamicSymbols {
+ public:
+  explicit DynamicSymbols(const link_map* map) : base_(map->l_addr) {
+    for (const ElfW(Dyn)* entry = map->l_ld; entry && entry->d_tag != DT_NULL; ++entry) {
+      if (entry->d_tag == DT_SYMTAB) symbols_ = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_STRTAB) strings_ = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_GNU_HASH) count_ = count(reinterpret_cast<const uint32_t*>(entry->d_un.d_ptr));
+    }
+    // The vdso keeps offsets here rather than addresses; its names are of no use in a stack.
+    if (reinterpret_cast<uintptr_t>(symbols_) < base_) count_ = 0;
+  }
+
+  /// Sets names[i] to the symbol that covers addresses[i]; one pass for all.
+  void name(const std::vector<uintptr_t>& addresses, std::vector<std::string>& names) const {
+    for (uint32_t i = 0; i < count_; ++i) {
+      const auto& symbol = symbols_[i];
+      const auto type = ELF64_ST_TYPE(symbol.st_info);
+      if ((type != STT_FUNC && type != STT_GNU_IFUNC) || symbol.st_shndx == SHN_UNDEF) continue;
+      const uintptr_t start = base_ + symbol.st_value;
+      for (size_t k = 0; k < addresses.size(); ++k)
+        if (addresses[k] >= start && addresses[k] < start + symbol.st_size) names[k] = strings_ + symbol.st_name;
+    }
+  }
+
+ private:
+  /// The hash table says how many symbols there are: the last chain of the highest bucket ends them.
+  static uint32_t count(const uint32_t* hash) {
+    const uint32_t buckets = hash[0], first = hash[1], bloom = hash[2];
+    const uint32_t* bucket = hash + 4 + bloom * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+    const uint32_t* chain = bucket + buckets;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < buckets; ++i) last = std::max(last, bucket[i]);
+    if (last < first) return first;
+    while ((chain[last - first] & 1) == 0) ++last;
+    return last + 1;
+  }
+
+  uintptr_t base_;
+  const ElfW(Sym) * symbols_ = nullptr;
+  const char* strings_ = nullptr;
+  uint32_t count_ = 0;
+};
+
+std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+}  // namespace
+
+std::string where(int64_t cell, int line) {
+  std::string text = "cell " + std::to_string(cell);
+  if (line > 0) text += ", line " + std::to_string(line);
+  return text;
+}
+
+int64_t cell_of_source(std::string_view path) {
+  std::string_view name = file_name(path);
+  constexpr std::string_view kPrefix = "cell_";
+  if (!name.starts_with(kPrefix) || !name.ends_with(".cpp")) return 0;
+  name = name.substr(kPrefix.size(), name.size() - kPrefix.size() - 4);
+  int64_t number = 0;
+  const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  return error == std::errc() && rest == name.data() + name.size() ? number : 0;
+}
+
+std::string Frame::str() const {
+  if (cell > 0) return function.empty() ? where(cell, line) : function + " at " + where(cell, line);
+  std::string text = function.empty() ? "??" : function;
+  if (!object.empty()) text += " in " + object;
+  return text;
+}
+
+const Frame* innermost_cell_frame(const std::vector<Frame>& frames) {
+  for (const auto& frame : frames)
+    if (frame.cell > 0) return &frame;
+  return nullptr;
+}
+
+/// As people wrote it; empty where the C++ library does not know how to say it (templates with constraints).
+static std::string name_of(const std::string& symbol) {
+  std::string name = shortened(plain_types(demangle(symbol.c_str())));
+  return name.starts_with("_Z") ? std::string() : name;
+}
+
+struct Symbols::Impl {
+  std::map<const CellObject*, std::unique_ptr<LineTable>> tables;
+
+  const LineTable& table(const CellObject& object) {
+    auto& table = tables[&object];
+    if (!table) table = std::make_unique<LineTable>(object.path);
+    return *table;
+  }
+
+  /// The steps of a cell are its top level: they have no name of the user's.
+  static bool is_step(const CellObject& object, uintptr_t function) {
+    for (uint32_t i = 0; i < object.entry->step_count; ++i)
+      if (reinterpret_cast<uintptr_t>(object.entry->steps[i]) == function) return true;
+    return false;
+  }
+
+  void resolve_in_cell(const CellObject& object, uintptr_t address, std::vector<Frame>& frames) {
+    dl_find_object found;
+    if (_dl_find_object(reinterpret_cast<void*>(address), &found) != 0) return;
+    const uintptr_t base = found.dlfo_link_map->l_addr;
+    const auto& lines = table(object);
+    const auto symbol = lines.symbol(address - base);
+    auto places = lines.lookup(address - base);
+    if (places.empty()) places.emplace_back();
+    for (auto& place : places) {
+      Frame frame;
+      const auto& name = place.inlined ? place.function : symbol;
+      const bool step = !place.inlined && is_step(object, base + lines.symbol_start(address - base));
+      if (!step && !name.empty()) frame.function = name_of(name);
+      frame.cell = cell_of_source(place.file);
+      if (frame.cell > 0 && frame.cell == object.number) frame.cell = object.shown_as;
+      if (frame.cell > 0)
+        frame.line = place.line;
+      else if (step)
+        frame.cell = object.cell;
+      if (frame.cell > 0 || !frame.function.empty()) frames.push_back(std::move(frame));
+    }
+  }
+};
+
+Symbols::Symbols() : impl_(std::make_unique<Impl>()) {}
+Symbols::~Symbols() = default;
+
+std::vector<Frame> Symbols::resolve(std::span<const uintptr_t> addresses) {
+  // Libraries first: one pass over the symbols of each, for all the addresses in it.
+  std::vector<Frame> outside(addresses.size());
+  std::map<const link_map*, std::vector<size_t>> by_library;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    dl_find_object found;
+    if (find_cell_object(addresses[i])) continue;
+    if (_dl_find_object(reinterpret_cast<void*>(addresses[i]), &found) != 0) continue;
+    by_library[found.dlfo_link_map].push_back(i);
+  }
+  for (const auto& [map, members] : by_library) {
+    std::vector<uintptr_t> inside;
+    for (const size_t i : members) inside.push_back(addresses[i]);
+    std::vector<std::string> names(inside.size());
+    const bool is_worker = !map->l_name || !*map->l_name;
+    if (!is_worker) DynamicSymbols(map).name(inside, names);
+    for (size_t k = 0; k < members.size(); ++k) {
+      Frame& frame = outside[members[k]];
+      frame.worker = is_worker;
+      frame.object = is_worker ? "lockstep-worker" : std::string(file_name(map->l_name));
+      if (!names[k].empty()) frame.function = name_of(names[k]);
+    }
+  }
+  std::vector<Frame> frames;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    if (const auto* object = find_cell_object(addresses[i]))
+      impl_->resolve_in_cell(*object, addresses[i], frames);
+    else
+      frames.push_back(std::move(outside[i]));
+  }
+  // What lies below the worker's own frames (the start of the thread) says nothing about the user's code.
+  const auto last = std::find_if(frames.rbegin(), frames.rend(), [](const Frame& frame) { return frame.cell > 0; });
+  if (last != frames.rend()) frames.erase(last.base(), frames.end());
+  std::erase_if(frames, [](const Frame& frame) { return frame.worker; });
+  return frames;
+}
+
+}  // namespace lockstep::worker

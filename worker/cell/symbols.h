@@ -1,0 +1,48 @@
+// Addresses become frames that a user recognises: "train() at cell 7, line 4", "at::matmul(...) in libtorch_cpu.so".
+// No lock of the dynamic loader is taken, so this works while another thread is stuck in dlopen.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "worker/process/stack.h"
+
+namespace lockstep::worker {
+
+struct Frame {
+  std::string function;  // demangled and clean; empty where unknown, and for a cell's own level
+  int64_t cell = 0;      // 0: not code of a cell
+  int line = 0;
+  std::string object;    // "libtorch_cpu.so"; empty for code of cells
+  bool worker = false;   // code of the worker itself
+
+  std::string str() const;
+};
+
+/// One per thread that resolves: it keeps the line tables of the cells that it has met.
+class Symbols {
+ public:
+  Symbols();
+  ~Symbols();
+
+  /// Innermost first; a call that was inlined is a frame of its own. Frames of the worker are left out.
+  std::vector<Frame> resolve(std::span<const uintptr_t> addresses);
+  std::vector<Frame> resolve(const Stack& stack) { return resolve({stack.pc, static_cast<size_t>(stack.size)}); }
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The innermost frame in a cell's own text; nullptr where there is none.
+const Frame* innermost_cell_frame(const std::vector<Frame>& frames);
+
+/// "cell 7, line 4".
+std::string where(int64_t cell, int line);
+
+/// The number in ".../cell_7.cpp"; 0 for another file. Line tables name the files of cells so.
+int64_t cell_of_source(std::string_view path);
+
+}  // namespace lockstep::worker

@@ -1,0 +1,43 @@
+// assert() of cells: __assert_fail in front of the C library's. The error of a cell's
+// assertion names cell and line, and not the file and the function that the compiler makes of the cell.
+#include <dlfcn.h>
+
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "worker/interpose/crash.h"
+#include "worker/process/configuration.h"
+
+namespace {
+
+bool is_file_of_a_cell(std::string_view file) {
+  return file.starts_with(lockstep::worker::configuration().session_dir + "/cells/cell_");
+}
+
+/// "void cell_7()": the code of a cell outside of functions.
+bool is_cell_itself(std::string_view function) {
+  constexpr std::string_view kBegin = "void cell_";
+  if (!function.starts_with(kBegin)) return false;
+  function.remove_prefix(kBegin.size());
+  while (!function.empty() && std::isdigit(static_cast<unsigned char>(function.front()))) function.remove_prefix(1);
+  return function == "()";
+}
+
+}  // namespace
+
+extern "C" [[noreturn]] void __assert_fail(const char* assertion, const char* file, unsigned line,
+                                           const char* function) noexcept {
+  if (file && is_file_of_a_cell(file)) {
+    std::string text = std::string("the assertion `") + (assertion ? assertion : "") + "` failed";
+    if (function && !is_cell_itself(function)) text += std::string(", in ") + function;
+    lockstep::worker::set_abort_message(text.c_str());
+    std::abort();
+  }
+  using Function = void (*)(const char*, const char*, unsigned, const char*);
+  if (auto* const real = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "__assert_fail")))
+    real(assertion, file, line, function);
+  std::abort();
+}

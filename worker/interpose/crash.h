@@ -1,0 +1,42 @@
+// The last words of a rank. A fatal signal, or a cell that calls exit, leaves a report here and wakes the I/O thread,
+// which tells the hub which cell, which line and why; then the process ends as it would have ended. The dying thread
+// waits for that with a limit, so that nothing holds up the end for long.
+#pragma once
+#include <signal.h>
+
+#include <cstdint>
+#include <string>
+
+#include "worker/process/stack.h"
+
+namespace lockstep::worker {
+
+struct DeathReport {
+  int signal = 0;          // 0: a call of exit and its like
+  int code = 0;            // si_code, or the exit code
+  uintptr_t address = 0;   // that a memory access missed
+  bool stack_overflow = false;
+  char how[32] = {};       // "exit", "_exit", "quick_exit"
+  char message[512] = {};  // what std::terminate was called for
+  Stack stack;
+};
+
+/// Installs the handlers, and a stack of their own for the calling thread. `event_fd` is written to for each report.
+void install_crash_handlers(int event_fd);
+
+/// The I/O thread's end: the report, once; nullptr while there is none.
+const DeathReport* take_death_report();
+/// What the next SIGABRT is about, for its report.
+void set_abort_message(const char* text);
+/// Lets the dying thread go on.
+void death_reported();
+
+/// "SIGSEGV".
+std::string signal_name(int signal);
+/// One sentence for people: "reads or writes address 0x10, where there is nothing".
+std::string describe(const DeathReport& report);
+
+/// The exit that has been reported already, or that the worker itself wants, needs no report.
+void expect_exit();
+
+}  // namespace lockstep::worker

@@ -1,0 +1,39 @@
+#include "worker/process/outbox.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace lockstep::worker {
+
+void Outbox::put(Outgoing message) {
+  {
+    const std::lock_guard lock(mutex_);
+    messages_.push_back({std::move(message), pipes_.written()});
+  }
+  const uint64_t one = 1;
+  (void)!::write(event_fd_, &one, sizeof one);
+}
+
+std::optional<Outgoing> Outbox::next() {
+  const std::lock_guard lock(mutex_);
+  if (messages_.empty()) return std::nullopt;
+  const auto& mark = messages_.front().mark;
+  if (pipes_.bytes_read(kStdout) < mark[kStdout] || pipes_.bytes_read(kStderr) < mark[kStderr]) return std::nullopt;
+  Outgoing message = std::move(messages_.front().message);
+  messages_.pop_front();
+  return message;
+}
+
+size_t Outbox::read(Stream stream, size_t limit, std::string& bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!messages_.empty()) limit = std::min<size_t>(limit, messages_.front().mark[stream] - pipes_.bytes_read(stream));
+  return limit == 0 ? 0 : pipes_.read(stream, limit, bytes);
+}
+
+bool Outbox::waiting_for_bytes() {
+  const std::lock_guard lock(mutex_);
+  return !messages_.empty();
+}
+
+}  // namespace lockstep::worker

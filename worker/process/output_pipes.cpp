@@ -1,0 +1,114 @@
+#include "worker/process/output_pipes.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <iostream>
+#include <system_error>
+
+namespace lockstep::worker {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+[[noreturn]] void fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
+
+}  // namespace
+
+OutputPipes::OutputPipes(const protocol::OutputChannels& channels) : channels_(channels) {
+  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null < 0 || ::dup2(null, STDIN_FILENO) < 0) fail("/dev/null could not become the standard input");
+  ::close(null);
+  std::fflush(nullptr);
+  for (const int stream : {kStdout, kStderr}) {
+    auto& channel = channels_[stream];
+    if (::dup2(channel.write, stream == kStdout ? STDOUT_FILENO : STDERR_FILENO) < 0)
+      fail("the output of cells could not be captured");
+    ::close(std::exchange(channel.write, -1));
+    // Inherited descriptors are open across exec: programs that cells start have no use for them.
+    for (const int fd : {channel.read, channel.log}) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  }
+  std::setvbuf(stdout, nullptr, _IONBF, 0);
+  std::setvbuf(stderr, nullptr, _IONBF, 0);
+}
+
+OutputPipes::Mark OutputPipes::written() const {
+  Mark mark;
+  for (const int stream : {kStdout, kStderr}) {
+    int waiting = 0;
+    if (::ioctl(channels_[stream].read, FIONREAD, &waiting) != 0) waiting = 0;
+    mark[stream] = bytes_read_[stream] + waiting;
+  }
+  return mark;
+}
+
+/// -1 where the log takes nothing more (ulimit -f, no memory): nothing has left the pipe then.
+ssize_t OutputPipes::move_to_log(Stream stream, size_t limit, std::string& bytes) {
+  const auto& channel = channels_[stream];
+  loff_t end = bytes_read_[stream];
+  ssize_t moved;
+  do moved = ::splice(channel.read, nullptr, channel.log, &end, limit, SPLICE_F_NONBLOCK);
+  while (moved < 0 && errno == EINTR);
+  if (moved < 0) return errno == EAGAIN ? 0 : -1;
+  const size_t before = bytes.size();
+  bytes.resize(before + static_cast<size_t>(moved));
+  for (ssize_t done = 0; done < moved;) {
+    const ssize_t n = ::pread(channel.log, bytes.data() + before + done, static_cast<size_t>(moved - done),
+                              bytes_read_[stream] + done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail("the log of the output could not be read");
+    done += n;
+  }
+  return moved;
+}
+
+size_t OutputPipes::read(Stream stream, size_t limit, std::string& bytes) {
+  auto& channel = channels_[stream];
+  ssize_t n = channel.log >= 0 ? move_to_log(stream, limit, bytes) : -1;
+  if (n < 0) {
+    // From here on without a log: a death may lose what is on its way.
+    if (channel.log >= 0) ::close(std::exchange(channel.log, -1));
+    const size_t before = bytes.size();
+    bytes.resize(before + limit);
+    do n = ::read(channel.read, bytes.data() + before, limit);
+    while (n < 0 && errno == EINTR);
+    n = std::max<ssize_t>(n, 0);
+    bytes.resize(before + static_cast<size_t>(n));
+  }
+  if (n == 0) return 0;
+  bytes_read_[stream] += n;
+  unconfirmed_.emplace_back(stream, n);
+  return static_cast<size_t>(n);
+}
+
+void OutputPipes::confirm(int64_t count) {
+  while (count > 0 && !unconfirmed_.empty()) {
+    auto& [stream, bytes] = unconfirmed_.front();
+    const int64_t now = std::min(count, bytes);
+    count -= now;
+    bytes -= now;
+    confirmed_[stream] += now;
+    if (bytes == 0) unconfirmed_.pop_front();
+  }
+  for (const int stream : {kStdout, kStderr}) {
+    const int64_t end = confirmed_[stream] / kPage * kPage;
+    if (end <= cut_[stream] || channels_[stream].log < 0) continue;
+    (void)::fallocate(channels_[stream].log, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, cut_[stream],
+                      end - cut_[stream]);
+    cut_[stream] = end;
+  }
+}
+
+void flush_standard_streams() {
+  std::cout.flush();
+  std::cerr.flush();
+  std::clog.flush();
+  std::fflush(stdout);
+  std::fflush(stderr);
+}
+
+}  // namespace lockstep::worker
