@@ -1,6 +1,7 @@
 // The collectives of dist::: arguments checked under the names that the caller knows, then c10d's ProcessGroup, whose backend is the
 // watched one.
 #include "collectives/dist.h"
+#include "collectives/group_arguments.h"
 #include "collectives/transport/libtorch_version.h"
 #include "collectives/watch/arguments.h"
 #include "collectives/watch/call_context.h"

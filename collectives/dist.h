@@ -9,7 +9,7 @@
 // With async_op = true a call returns at once and the tensors must not be touched before wait(). Without it, the call
 // returns when this rank's part is done, and the Work it returns is complete.
 //
-// Throws (collectives/errors.h): ArgumentError before anything is sent; CollectiveMismatch, PeerLeft, Aborted, TimedOut from
+// Throws (protocol/dist_error.h): ArgumentError before anything is sent; CollectiveMismatch, PeerLeft, Aborted, TimedOut from
 // the call or from wait().
 #pragma once
 #include <ATen/ATen.h>
@@ -25,10 +25,10 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/errors.h"
 #include "collectives/objects.h"
 #include "collectives/rank_argument.h"
 #include "collectives/work.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 

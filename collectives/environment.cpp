@@ -1,8 +1,6 @@
 #include "collectives/environment.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 
 #include <charconv>
 #include <cstdlib>
@@ -72,15 +70,6 @@ Number find_number(const char* variable, const char* option, int given, int low,
                   known.name(), missing.variable, missing.option));
 }
 }  // namespace
-
-bool is_loopback(const std::string& host) {
-  in_addr v4{};
-  in6_addr v6{};
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
-  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1)
-    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-  return host == "localhost";
-}
 
 Meeting find_meeting(const InitOptions& options) {
   const bool from_environment = options.init_method == "env://";

@@ -19,7 +19,4 @@ struct Meeting {
 /// WORLD_SIZE: alone. Throws ArgumentError naming the variable and its value.
 Meeting find_meeting(const InitOptions& options);
 
-/// Whether `host` is "localhost" or an address of the loopback interface.
-bool is_loopback(const std::string& host);
-
 }  // namespace lockstep::dist

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/errors.h"
 #include "collectives/rank_argument.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "collectives/dist.h"
+#include "collectives/group_arguments.h"
 #include "collectives/watch/arguments.h"
 #include "collectives/watch/call_context.h"
 

@@ -8,6 +8,7 @@
 
 #include "collectives/dist.h"
 #include "collectives/environment.h"
+#include "collectives/group_arguments.h"
 #include "collectives/rank_context.h"
 #include "collectives/transport/backend_factory.h"
 #include "collectives/watch/arguments.h"

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "collectives/errors.h"
 #include "collectives/log/collective_record.h"
 #include "collectives/log/long_waits.h"
+#include "protocol/dist_error.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::dist {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "collectives/errors.h"
 #include "collectives/watch/watched_work.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 

@@ -9,9 +9,9 @@
 #include <unordered_map>
 
 #include "collectives/dist.h"
-#include "ddp/default_group.h"
 #include "ddp/delayed_all_reduce.h"
 #include "ddp/hooks/comm_hooks.h"
+#include "ddp/hooks/default_group.h"
 #include "ddp/low_precision.h"
 #include "ddp/reducer_factory.h"
 #include "ddp/state.h"

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <unordered_map>
 
-#include "ddp/default_group.h"
+#include "ddp/hooks/default_group.h"
 
 namespace lockstep::ddp {
 namespace {

@@ -1,23 +1,28 @@
-// The exceptions that carry what happened and the mend. Programs turn them into one line and an exit code.
+// The exceptions of Lockstep: all derive from lockstep::Error. A text says what happened, where, and how to fix it; programs turn it into
+// one line and an exit code. What dist:: throws is in protocol/dist_error.h.
 #pragma once
 #include <stdexcept>
 #include <string>
 
 namespace lockstep {
 
-/// What the user typed is wrong (a rank set, an option, a path). Nothing has run. `run` exits with 2.
-struct UsageError : std::runtime_error {
+struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
+};
+
+/// What the user typed is wrong (a rank set, an option, a path). Nothing has run. `run` exits with 2.
+struct UsageError : Error {
+  using Error::Error;
 };
 
 /// The session could not start, or can't go on: a program or a library is missing or of another version. Exit code 3.
-struct StartError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct StartError : Error {
+  using Error::Error;
 };
 
 /// The other end of a channel is gone or sent what no version of the protocol has.
-struct ChannelError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct ChannelError : Error {
+  using Error::Error;
 };
 
 }  // namespace lockstep

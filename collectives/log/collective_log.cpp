@@ -11,8 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "collectives/errors.h"
 #include "collectives/log/process_identity.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <mutex>
 
-#include "collectives/errors.h"
 #include "collectives/transport/gloo_connector.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 

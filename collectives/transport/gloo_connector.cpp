@@ -8,10 +8,10 @@
 #include <set>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "collectives/errors.h"
 #include "collectives/transport/group_sockets.h"
 #include "collectives/transport/sigpipe.h"
 #include "collectives/transport/thread_sockets.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 

@@ -17,7 +17,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "collectives/errors.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 

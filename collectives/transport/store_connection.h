@@ -5,13 +5,15 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "collectives/dist.h"
 #include "collectives/transport/group_sockets.h"
 #include "collectives/transport/muted_warnings.h"
 #include "collectives/transport/thread_sockets.h"
 
 namespace lockstep::dist {
+
+using Store = c10::intrusive_ptr<c10d::Store>;
 
 class StoreConnection {
  public:

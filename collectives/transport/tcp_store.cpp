@@ -1,7 +1,9 @@
 #include "collectives/transport/tcp_store.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,11 +11,10 @@
 #include <cerrno>
 #include <cstring>
 
-#include "collectives/environment.h"
-#include "collectives/errors.h"
 #include "collectives/transport/own_accepts.h"
 #include "collectives/transport/socket_owner.h"
 #include "collectives/transport/thread_sockets.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 namespace {
@@ -75,6 +76,15 @@ std::pair<std::string, int> place_of(int listener) {
 }
 
 }  // namespace
+
+bool is_loopback(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1)
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+  return host == "localhost";
+}
 
 TcpStore serve_store(int listener, std::chrono::milliseconds timeout, bool own_user_only) {
   const auto [host, port] = place_of(listener);

@@ -8,6 +8,9 @@ namespace lockstep::dist {
 
 using TcpStore = c10::intrusive_ptr<c10d::TCPStore>;
 
+/// Whether `host` is "localhost" or an address of the loopback interface.
+bool is_loopback(const std::string& host);
+
 /// Holds the store, and is a client of it, too. Listens on the address of `host` only; `port` 0: the kernel chooses one
 /// (getPort() tells). On a loopback address, and with `own_user_only` on any, connections are taken from processes of this
 /// machine and this user only: c10d's protocol has no secret. Throws ArgumentError where it can't listen.

@@ -11,8 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "collectives/errors.h"
 #include "collectives/transport/own_accepts.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 

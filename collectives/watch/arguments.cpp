@@ -34,36 +34,6 @@ bool has_memory(const at::Tensor& tensor) {
 }
 }  // namespace
 
-GroupEntry require_member(const char* function, const Group& group) {
-  const auto context = require_context(function);
-  GroupEntry entry = context->find(group);
-  if (!entry.group->member())
-    throw ArgumentError(fmt::format(
-        "dist::{}: rank {} is not in group {} (ranks {}). Call it on those ranks only: "
-        "if (dist::get_rank(group) >= 0)",
-        function, context->rank(), entry.group->identity().name, RankSet(entry.group->identity().ranks).str()));
-  return entry;
-}
-
-int require_rank(const char* function, const char* name, int rank, const GroupEntry& entry) {
-  const auto& identity = entry.group->identity();
-  const auto found = std::find(identity.ranks.begin(), identity.ranks.end(), rank);
-  if (found != identity.ranks.end()) return static_cast<int>(found - identity.ranks.begin());
-  throw ArgumentError(
-      fmt::format("dist::{}: {} = {}, but group {} has ranks {} ({} counts in the default group; dist::group_{}(r) "
-                  "counts in this one)",
-                  function, name, rank, identity.name, RankSet(identity.ranks).str(), name,
-                  std::string_view(name) == "dst" ? "dst" : "src"));
-}
-
-int require_rank(const char* function, const char* name, const Rank& rank, const GroupEntry& entry) {
-  if (!rank.in_group()) return require_rank(function, name, rank.value(), entry);
-  const auto& identity = entry.group->identity();
-  if (rank.value() >= 0 && rank.value() < static_cast<int>(identity.ranks.size())) return rank.value();
-  throw ArgumentError(fmt::format("dist::{}: group_{} = {}, but the ranks of group {} go from 0 to {}", function, name,
-                                  rank.value(), identity.name, identity.ranks.size() - 1));
-}
-
 void check_tensor(const char* function, const std::string& name, const at::Tensor& tensor,
                   const WatchedGroup::Identity& group, Use use) {
   const auto complain = [&](const std::string& what) {
@@ -108,7 +78,7 @@ void check_tensor(const char* function, const std::string& name, const at::Tenso
                     shape_of(tensor), fmt::join(tensor.strides(), ", ")));
 }
 
-void check_sparse(const char* function, const std::string& name, const at::Tensor& tensor, const ReduceOp& op,
+void check_sparse(const char* function, const std::string& name, const at::Tensor& tensor, const c10d::ReduceOp& op,
                   const WatchedGroup::Identity& group) {
   const auto complain = [&](const std::string& what) {
     throw ArgumentError(fmt::format("dist::{}: {} {}", function, name, what));

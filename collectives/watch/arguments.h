@@ -6,20 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "collectives/rank_context.h"
+#include "collectives/watch/watched_group.h"
 
 namespace lockstep::dist {
 
 /// What a collective does with a tensor.
 enum class Use { read, write, update };
-
-/// The group of a collective: this rank must be in it.
-GroupEntry require_member(const char* function, const Group& group);
-
-/// Group rank of `rank` (of the default group). `name`: "src" or "dst".
-int require_rank(const char* function, const char* name, int rank, const GroupEntry& entry);
-/// The same for a rank that may count in the group itself (dist::group_src).
-int require_rank(const char* function, const char* name, const Rank& rank, const GroupEntry& entry);
 
 /// Defined, dense, with memory, on a device that the group's backend takes. What is written to must not have one element in several
 /// places (expand).
@@ -27,7 +19,7 @@ void check_tensor(const char* function, const std::string& name, const at::Tenso
                   const WatchedGroup::Identity& group, Use use);
 
 /// A sparse tensor that the backend can sum.
-void check_sparse(const char* function, const std::string& name, const at::Tensor& tensor, const ReduceOp& op,
+void check_sparse(const char* function, const std::string& name, const at::Tensor& tensor, const c10d::ReduceOp& op,
                   const WatchedGroup::Identity& group);
 
 /// The same dtype and shape as `like`.

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/errors.h"
 #include "collectives/log/collective_log.h"
+#include "protocol/dist_error.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::dist {

@@ -16,11 +16,11 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/errors.h"
 #include "collectives/log/collective_log.h"
 #include "collectives/transport/backend_factory.h"
 #include "collectives/watch/hang_watch.h"
 #include "collectives/watch/peer.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 

@@ -1,6 +1,6 @@
 #include "collectives/watch/watched_work.h"
 
-#include "collectives/errors.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 

@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-#include "ddp/default_group.h"
+#include "ddp/hooks/default_group.h"
 
 namespace lockstep::ddp {
 namespace detail {

@@ -7,10 +7,10 @@
 #include <chrono>
 #include <map>
 
-#include "collectives/errors.h"
 #include "collectives/log/collective_op.h"
 #include "inspectors/data/data_findings.h"
 #include "inspectors/subject/saved_state.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::inspect {
 namespace detail {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "collectives/errors.h"
 #include "collectives/rank_context.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::inspect {
 

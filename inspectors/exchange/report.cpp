@@ -57,4 +57,12 @@ bool session_shows_findings() {
   return static_cast<bool>(sink());
 }
 
+int reporting_rank(const RankSet& ranks, const Report& report) {
+  for (const Finding& each : report.findings) {
+    const bool absent = (each.kind == "call" && each.verdict == "missing") || each.verdict == "uneven_data";
+    if (const RankSet there = ranks - each.ranks; absent && !there.empty()) return there.ranks().front();
+  }
+  return ranks.ranks().front();
+}
+
 }  // namespace lockstep::inspect

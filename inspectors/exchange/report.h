@@ -23,8 +23,11 @@ struct Report {
 /// A line for each finding, and one for each tensor of it.
 std::ostream& operator<<(std::ostream& out, const Report& report);
 
-/// Where findings go besides to the caller: in a session the worker hands them to the shell. Called by the rank that speaks
-/// for all, the lowest of those that took part. None in a plain program unless it sets one. From any thread.
+/// The rank that publishes the findings of `ranks`: the lowest of those that took part.
+int reporting_rank(const RankSet& ranks, const Report& report);
+
+/// Where findings go besides to the caller: in a session the worker hands them to the shell. Called by the
+/// reporting rank. None in a plain program unless it sets one. From any thread.
 void set_finding_sink(std::function<void(const Finding&)> sink);
 void publish(const Report& report);
 

@@ -1,6 +1,6 @@
 #include "inspectors/hang/hang_picture.h"
 
-#include "collectives/errors.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::inspect {
 

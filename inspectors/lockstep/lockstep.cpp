@@ -3,7 +3,7 @@
 #include "inspectors/lockstep/lockstep_ranks.h"
 #include "inspectors/lockstep/lockstep_recording.h"
 #include "inspectors/lockstep/lockstep_self.h"
-#include "inspectors/verify/watch.h"
+#include "inspectors/trace/steps.h"
 
 namespace lockstep::inspect {
 namespace {

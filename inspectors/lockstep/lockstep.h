@@ -15,8 +15,8 @@
 #include <type_traits>
 
 #include "inspectors/exchange/report.h"
-#include "inspectors/nan/nan.h"
 #include "inspectors/subject/saved_state.h"
+#include "inspectors/trace/step_state.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::inspect {

@@ -1,7 +1,5 @@
 #include "inspectors/lockstep/lockstep_recording.h"
 
-#include "inspectors/verify/verify_findings.h"
-
 namespace lockstep::inspect {
 
 using Clock = std::chrono::steady_clock;
@@ -21,7 +19,7 @@ Report conclude(const Recording& run, const LockstepOptions& options, const char
   report.tensors = run.record->operators();
   report.bytes = run.record->bytes_kept();
   report.seconds = std::chrono::duration<double>(Clock::now() - run.start).count();
-  if (options.publish() && own_rank() == speaker(ranks, report)) publish(report);
+  if (options.publish() && own_rank() == reporting_rank(ranks, report)) publish(report);
   return report;
 }
 

@@ -22,7 +22,7 @@
 #include "collectives/session_group.h"
 #include "inspectors/exchange/round.h"
 #include "inspectors/findings/median.h"
-#include "inspectors/verify/watch.h"
+#include "inspectors/trace/steps.h"
 
 namespace lockstep::inspect {
 

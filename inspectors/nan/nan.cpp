@@ -10,8 +10,7 @@
 #include "inspectors/exchange/gathering.h"
 #include "inspectors/exchange/shown.h"
 #include "inspectors/nan/nan_trace.h"
-#include "inspectors/verify/verify_findings.h"
-#include "inspectors/verify/watch.h"
+#include "inspectors/trace/steps.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -195,7 +194,7 @@ Report finish(const Running& run, const TensorNames& names, const NanOptions& op
   });
   report.tensors = run.trace->operators();
   report.seconds = std::chrono::duration<double>(Clock::now() - run.start).count();
-  if (options.publish() && own_rank() == speaker(ranks, report)) publish(report);
+  if (options.publish() && own_rank() == reporting_rank(ranks, report)) publish(report);
   return report;
 }
 

@@ -19,6 +19,7 @@
 
 #include "inspectors/exchange/report.h"
 #include "inspectors/subject/saved_state.h"
+#include "inspectors/trace/step_state.h"
 #include "inspectors/trace/tensor_names.h"
 #include "protocol/rank_set.h"
 
@@ -49,33 +50,6 @@ std::vector<at::Tensor> run_step(Step& step) {
     step();
     return {};
   }
-}
-
-/// Options among the state are taken out of it.
-template <typename Options, typename... State>
-Options options_among(const State&... state) {
-  Options options;
-  const auto take = [&]<typename T>(const T& each) {
-    if constexpr (std::is_same_v<T, Options>) options = each;
-  };
-  (take(state), ...);
-  return options;
-}
-
-template <typename Options, typename... State>
-void name_all(TensorNames& names, const State&... state) {
-  const auto take = [&]<typename T>(const T& each) {
-    if constexpr (!std::is_same_v<T, Options>) learn_names(names, "", each);
-  };
-  (take(state), ...);
-}
-
-template <typename Options, typename... State>
-void save_all(SavedState& saved, State&... state) {
-  const auto take = [&]<typename T>(T& each) {
-    if constexpr (!std::is_same_v<std::remove_cv_t<T>, Options>) saved.save_any(each);
-  };
-  (take(state), ...);
 }
 
 Report replay_traced(const std::function<std::vector<at::Tensor>()>& step, const SavedState& saved,

@@ -15,8 +15,8 @@
 #include "inspectors/findings/text.h"
 #include "inspectors/nan/nan.h"
 #include "inspectors/trace/op_trace.h"
+#include "inspectors/trace/steps.h"
 #include "inspectors/trace/tensor_values.h"
-#include "inspectors/verify/watch.h"
 
 namespace lockstep::inspect {
 namespace {

@@ -14,7 +14,7 @@
 #include "inspectors/findings/median.h"
 #include "inspectors/trace/backward_clock.h"
 #include "inspectors/trace/step_reductions.h"
-#include "inspectors/verify/watch.h"
+#include "inspectors/trace/steps.h"
 
 namespace lockstep::inspect {
 namespace {

@@ -14,7 +14,7 @@
 #include "collectives/session_group.h"
 #include "inspectors/exchange/clock_offset.h"
 #include "inspectors/exchange/round.h"
-#include "inspectors/trace/operator_events.h"
+#include "inspectors/timing/operator_events.h"
 
 namespace lockstep::inspect {
 namespace {

@@ -15,13 +15,13 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "collectives/errors.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/verify/checkpoint_names.h"
 #include "inspectors/verify/mapped_file.h"
 #include "inspectors/verify/python_file.h"
 #include "inspectors/verify/python_pickle.h"
 #include "inspectors/verify/zip_archives.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::inspect {
 namespace {

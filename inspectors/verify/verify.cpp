@@ -227,14 +227,14 @@ Report verify_subject(const Subject& subject, const VerifyOptions& options) {
     if (!behind.contains(rank)) report = compare(ranks - behind, nullptr);
     report.findings.push_back(left_behind(subject, options, behind));
   }
-  if (options.publish()) publish_as_speaker(options, report);
+  if (options.publish()) publish_as_reporting_rank(options, report);
   return report;
 }
 
-void publish_as_speaker(const VerifyOptions& options, const Report& report) {
+void publish_as_reporting_rank(const VerifyOptions& options, const Report& report) {
   const auto context = dist::current_context();
   const RankSet ranks = options.ranks().value_or(context ? context->live_ranks() : RankSet{0});
-  if ((context ? context->rank() : 0) != speaker(ranks, report)) return;
+  if ((context ? context->rank() : 0) != reporting_rank(ranks, report)) return;
   Report told = report;
   if (!options.publish_ok()) std::erase_if(told.findings, [](const Finding& each) { return each.verdict == "ok"; });
   publish(told);

@@ -59,7 +59,7 @@ Report verify(const T& object, std::string name) {
 }
 
 /// Hands a report to the session, by the rank that speaks for all.
-void publish_as_speaker(const VerifyOptions& options, const Report& report);
+void publish_as_reporting_rank(const VerifyOptions& options, const Report& report);
 
 /// Compares `subjects`, one for each of `ranks` in order, that are all in this process (saved replicas, say). Local.
 Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, const VerifyOptions& options);

@@ -356,12 +356,4 @@ std::vector<Finding> VerifyFindings::take(const Report& report) {
   return std::move(findings_);
 }
 
-int speaker(const RankSet& ranks, const Report& report) {
-  for (const Finding& each : report.findings) {
-    const bool absent = (each.kind == "call" && each.verdict == "missing") || each.verdict == "uneven_data";
-    if (const RankSet there = ranks - each.ranks; absent && !there.empty()) return there.ranks().front();
-  }
-  return ranks.ranks().front();
-}
-
 }  // namespace lockstep::inspect

@@ -45,7 +45,4 @@ class VerifyFindings {
   std::vector<Finding> findings_;
 };
 
-/// The rank whose findings are told: the lowest of those that took part.
-int speaker(const RankSet& ranks, const Report& report);
-
 }  // namespace lockstep::inspect

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collectives/rank_context.h"
-#include "collectives/watch/collective_listener.h"
 #include "inspectors/trace/parameter_trace.h"
+#include "inspectors/trace/step_counter.h"
 
 namespace lockstep::inspect {
 
@@ -17,23 +17,8 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kStandFor = 4;  // parameters that are looked at
 }  // namespace
 
-/// What a thread has counted, and the watches on it. Watches share it: one at namespace scope outlives the thread's own.
-struct Watch::Steps : std::enable_shared_from_this<Steps> {
-  int64_t count = 0;
-  int uncounted = 0;  // scopes that are open
-  std::vector<std::weak_ptr<State>> watches;  // that do not count by a wrapper
-
-  static const std::shared_ptr<Steps>& here() {
-    static thread_local const std::shared_ptr<Steps> steps = std::make_shared<Steps>();
-    return steps;
-  }
-  std::vector<std::shared_ptr<State>> all();
-  void add(const std::shared_ptr<State>& state);
-  void remove(const State& state);
-};
-
-struct Watch::State {
-  std::shared_ptr<Steps> steps = Steps::here();
+struct Watch::State : StepObserver {
+  std::shared_ptr<StepCounter> steps = StepCounter::of_this_thread();
   std::function<Subject()> subject;
   int64_t every = 1;
   VerifyOptions options;
@@ -70,15 +55,20 @@ struct Watch::State {
   }
 
   void step_is_over(int64_t number) {
-    if (steps->uncounted > 0) return;  // a step that a tool runs, and takes back
+    if (steps->paused()) return;  // a step that a tool runs, and takes back
     follow_regroup();
     step = number;
     ++cost.steps;
     if (++since % every == 0) check();
   }
 
-  void collective_begins() {
-    if (counted_by_hand || steps->uncounted > 0) return;
+  void step_counted(int64_t number) override {
+    counted_by_hand = true;
+    step_is_over(number);
+  }
+
+  void collective_begins() override {
+    if (counted_by_hand || steps->paused()) return;
     follow_regroup();
     const uint64_t now = trace_now();
     if (now == trace) return;
@@ -102,33 +92,9 @@ struct Watch::State {
       each.step = step;
       if (each.kind != "call") each.message += fmt::format("; equal at step {}, not at step {}", equal_at, step);
     }
-    publish_as_speaker(VerifyOptions(options).publish_ok(false), report);
+    publish_as_reporting_rank(VerifyOptions(options).publish_ok(false), report);
   }
 };
-
-std::vector<std::shared_ptr<Watch::State>> Watch::Steps::all() {
-  std::vector<std::shared_ptr<State>> result;
-  for (const auto& each : watches)
-    if (auto state = each.lock()) result.push_back(std::move(state));
-  return result;
-}
-
-void Watch::Steps::add(const std::shared_ptr<State>& state) {
-  watches.push_back(state);
-  dist::set_collective_listener([weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self) return;
-    for (const auto& each : self->all()) each->collective_begins();
-  });
-}
-
-void Watch::Steps::remove(const State& state) {
-  std::erase_if(watches, [&](const auto& each) {
-    const auto kept = each.lock();
-    return !kept || kept.get() == &state;
-  });
-  if (watches.empty() && here().get() == this) dist::set_collective_listener({});
-}
 
 Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options)
     : state_(std::make_shared<State>()) {
@@ -148,7 +114,7 @@ Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions opti
       if (const auto state = weak.lock()) state->step_is_over(state->wrapper->steps());
     });
   } else {
-    state_->step = state_->steps->count;
+    state_->step = state_->steps->count();
     // A few stand for all: this is looked at where each collective begins.
     std::vector<at::Tensor> trained;
     for (const at::Tensor& each : now.stepped)
@@ -173,20 +139,5 @@ WatchCost Watch::cost() const {
   cost.of_seconds = std::chrono::duration<double>(Clock::now() - state_->begun).count();
   return cost;
 }
-
-void count_step() {
-  Watch::Steps& steps = *Watch::Steps::here();
-  if (steps.uncounted > 0) return;
-  const int64_t step = ++steps.count;
-  for (const auto& each : steps.all()) {
-    each->counted_by_hand = true;
-    each->step_is_over(step);
-  }
-}
-
-UncountedSteps::UncountedSteps() { ++Watch::Steps::here()->uncounted; }
-UncountedSteps::~UncountedSteps() { --Watch::Steps::here()->uncounted; }
-
-int64_t counted_steps() { return Watch::Steps::here()->count; }
 
 }  // namespace lockstep::inspect

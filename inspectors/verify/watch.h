@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "inspectors/trace/steps.h"
 #include "inspectors/verify/verify.h"
 
 namespace lockstep::inspect {
@@ -36,12 +37,8 @@ class [[nodiscard]] Watch {
   WatchCost cost() const;
 
  private:
-  struct Steps;
   struct State;
   std::shared_ptr<State> state_;
-  friend void count_step();
-  friend int64_t counted_steps();
-  friend class UncountedSteps;
 };
 
 /// Every rank watches, and steps equally often; ranks are the wrapper's where the options name none. A difference is told once,
@@ -50,33 +47,6 @@ class [[nodiscard]] Watch {
 template <typename T>
 Watch watch(const T& object, int64_t every, VerifyOptions options = {}) {
   return Watch([&object, name = options.name()] { return subject_of(object, name); }, every, std::move(options));
-}
-
-/// One training step is done: watches that are due check. Collective over their ranks when one is due.
-void count_step();
-/// Steps counted so far on this thread.
-int64_t counted_steps();
-
-/// While it lives, the steps of this thread are not counted and no watch checks: for a tool that runs a step and takes it back.
-class [[nodiscard]] UncountedSteps {
- public:
-  UncountedSteps();
-  ~UncountedSteps();
-  UncountedSteps(const UncountedSteps&) = delete;
-  UncountedSteps& operator=(const UncountedSteps&) = delete;
-};
-
-/// optimizer.step(), counted.
-template <typename Optimizer, typename... Arguments>
-auto step(Optimizer& optimizer, Arguments&&... arguments) {
-  if constexpr (std::is_void_v<decltype(optimizer.step(std::forward<Arguments>(arguments)...))>) {
-    optimizer.step(std::forward<Arguments>(arguments)...);
-    count_step();
-  } else {
-    auto loss = optimizer.step(std::forward<Arguments>(arguments)...);
-    count_step();
-    return loss;
-  }
 }
 
 }  // namespace lockstep::inspect

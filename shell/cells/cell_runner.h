@@ -17,14 +17,16 @@
 
 #include "shell/cells/cell_findings.h"
 #include "shell/cells/cell_request.h"
+#include "shell/cells/cell_result.h"
 #include "shell/cells/cell_run.h"
 #include "shell/cells/hang_reporter.h"
 #include "shell/cells/repeatable_objects.h"
 #include "shell/events/folding.h"
 #include "shell/processes/compiler_service.h"
 #include "shell/processes/event_loop.h"
+#include "shell/processes/session_directory.h"
+#include "shell/processes/session_options.h"
 #include "shell/processes/worker_group.h"
-#include "shell/session/session_impl.h"
 
 namespace lockstep::shell {
 

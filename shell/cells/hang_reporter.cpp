@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <bit>
 
-#include "collectives/errors.h"
 #include "inspectors/hang/hang_analysis.h"
 #include "inspectors/hang/hang_needs.h"
 #include "inspectors/hang/hang_state.h"
 #include "inspectors/hang/hang_words.h"
 #include "inspectors/hang/straggler.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::shell {
 

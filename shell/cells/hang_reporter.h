@@ -21,8 +21,8 @@
 #include "shell/events/event.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/session_directory.h"
+#include "shell/processes/session_options.h"
 #include "shell/processes/worker_group.h"
-#include "shell/session/session.h"
 
 namespace lockstep::shell {
 

@@ -8,13 +8,13 @@
 
 #include "protocol/error.h"
 #include "shell/commands/command.h"
+#include "shell/commands/session_flags.h"
 #include "shell/events/json_writer.h"
 #include "shell/processes/session_plan.h"
 #include "shell/processes/signal_scope.h"
 #include "shell/scripts/script.h"
 #include "shell/session/outcome.h"
 #include "shell/session/session.h"
-#include "shell/session/session_options.h"
 #include "shell/terminal/renderer.h"
 #include "shell/text/text_output.h"
 

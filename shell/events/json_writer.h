@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "shell/events/event.h"
-#include "shell/processes/launcher.h"
+#include "shell/text/descriptor.h"
 #include "shell/text/text_output.h"
 
 namespace lockstep::shell {

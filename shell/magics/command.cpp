@@ -1,6 +1,6 @@
 // !COMMAND: a command of the shell's, run once, where `lockstep` runs.
 #include "protocol/error.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {

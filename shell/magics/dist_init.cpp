@@ -4,7 +4,7 @@
 #include "protocol/error.h"
 #include "shell/processes/session_plan.h"
 #include "shell/scripts/magic_arguments.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {

@@ -1,7 +1,7 @@
 // %dist_mode: whether cells that name no ranks go to all of them.
 #include "protocol/error.h"
 #include "shell/scripts/magic_arguments.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {

@@ -1,7 +1,7 @@
 // %dist_shutdown and %dist_reset: end the ranks; end them and start afresh.
 #include "protocol/error.h"
 #include "shell/scripts/magic_arguments.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "protocol/error.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 #include "shell/session/timing.h"
 #include "shell/text/table.h"
 

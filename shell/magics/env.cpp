@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 #include "shell/text/table.h"
 
 namespace lockstep::shell {
@@ -17,7 +17,7 @@ bool is_name(const std::string& name) {
          std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
 
-void list(Session::Impl& session) {
+void list(SessionCore& session) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, value] : session.configuration().environment) rows.push_back({name, value});
   session.message(rows.empty()
@@ -26,7 +26,7 @@ void list(Session::Impl& session) {
                   session.configuration().environment);
 }
 
-void show(Session::Impl& session, const std::string& name) {
+void show(SessionCore& session, const std::string& name) {
   const auto& changes = session.configuration().environment;
   const auto change = changes.find(name);
   const char* own = std::getenv(name.c_str());

@@ -8,7 +8,7 @@
 #include "inspectors/hang/hang_state.h"
 #include "inspectors/hang/hang_words.h"
 #include "protocol/error.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "shell/scripts/magic_arguments.h"
 #include "shell/session/history_selection.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell {

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 #include "shell/text/suggest.h"
 #include "shell/text/table.h"
 #include "shell/text/text.h"
@@ -10,7 +10,7 @@
 namespace lockstep::shell {
 namespace {
 
-std::vector<std::string> known_names(Session::Impl& session) {
+std::vector<std::string> known_names(SessionCore& session) {
   std::vector<std::string> names;
   const auto response = session.ask(protocol::ListNames{});
   if (const auto* list = std::get_if<protocol::Names>(&response))

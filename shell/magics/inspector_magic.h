@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 

@@ -1,6 +1,6 @@
 // %interrupt and %abort: end what ranks are at, and keep their state.
 #include "protocol/error.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {

@@ -1,5 +1,5 @@
 // %load_ext: notebooks for other tools begin with it.
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {

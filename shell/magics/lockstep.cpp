@@ -7,7 +7,7 @@
 #include "shell/magics/inspector_magic.h"
 #include "shell/magics/object_list.h"
 #include "shell/scripts/magic_arguments.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {
@@ -19,7 +19,7 @@ std::string options_of(const RankSet& ranks) {
 }
 
 /// The body as a step that runs twice. Its lines stay where they are.
-void run_twice(Session::Impl& session, std::string body, int line, CellSettings settings) {
+void run_twice(SessionCore& session, std::string body, int line, CellSettings settings) {
   settings.run = nullptr;
   if (!settings.ranks) settings.ranks = session.target_ranks();
   body.replace(static_cast<size_t>(line - 1), 0, "__lockstep::lockstep_self([&] {");

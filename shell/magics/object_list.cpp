@@ -20,7 +20,7 @@ bool is_plain(std::string_view type) {
 
 }  // namespace
 
-std::vector<std::string> object_names(Session::Impl& session, const RankSet& ranks) {
+std::vector<std::string> object_names(SessionCore& session, const RankSet& ranks) {
   std::vector<std::string> found;
   const auto response = session.ask(protocol::ListNames{});
   const auto* names = std::get_if<protocol::Names>(&response);
@@ -30,7 +30,7 @@ std::vector<std::string> object_names(Session::Impl& session, const RankSet& ran
   return found;
 }
 
-std::string object_list(Session::Impl& session, const RankSet& ranks, const std::string& type) {
+std::string object_list(SessionCore& session, const RankSet& ranks, const std::string& type) {
   std::string code = type + "()";
   for (const std::string& name : object_names(session, ranks)) code += ".add(\"" + name + "\", " + name + ")";
   return code;

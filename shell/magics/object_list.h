@@ -5,15 +5,15 @@
 #include <vector>
 
 #include "protocol/rank_set.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 
 /// Every variable that all of `ranks` see and that may be a module, an optimizer or a tensor.
-std::vector<std::string> object_names(Session::Impl& session, const RankSet& ranks);
+std::vector<std::string> object_names(SessionCore& session, const RankSet& ranks);
 
 /// Them as `TYPE().add("net", net).add("optimizer", optimizer)`; `type` (inspect::NameList, inspect::StateList) leaves out what is
 /// none of these.
-std::string object_list(Session::Impl& session, const RankSet& ranks, const std::string& type);
+std::string object_list(SessionCore& session, const RankSet& ranks, const std::string& type);
 
 }  // namespace lockstep::shell

@@ -1,6 +1,6 @@
 // %%O1, %%O2, %%O3 and %%debug: how this cell is compiled.
 #include "protocol/error.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {

@@ -1,6 +1,6 @@
 // %rank, %%rank and %%distributed: on which ranks cells run.
 #include "protocol/error.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {

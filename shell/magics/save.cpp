@@ -9,7 +9,7 @@
 #include "shell/scripts/magic_arguments.h"
 #include "shell/scripts/script.h"
 #include "shell/session/history_selection.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "protocol/error.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 #include "shell/session/timing.h"
 
 namespace lockstep::shell {

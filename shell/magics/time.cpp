@@ -1,6 +1,6 @@
 // %time, %%time and %%timeit: how long a cell takes to compile and to run, per rank.
 #include "protocol/error.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 #include "shell/session/timing.h"
 
 namespace lockstep::shell {

@@ -4,7 +4,7 @@
 
 #include "protocol/error.h"
 #include "shell/scripts/magic_arguments.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 const char* const kUsage = "%undo [CELL]";
 
 /// Names → the newest cell that has defined each.
-std::map<std::string, int64_t> cells_of_names(Session::Impl& session) {
+std::map<std::string, int64_t> cells_of_names(SessionCore& session) {
   std::map<std::string, int64_t> cells;
   const auto response = session.ask(protocol::ListNames{});
   if (const auto* list = std::get_if<protocol::Names>(&response))

@@ -11,29 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "shell/text/descriptor.h"
+
 namespace lockstep::shell {
-
-/// A descriptor that is closed with its owner.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor() { reset(); }
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
-
-/// A pipe, both ends close-on-exec. Throws StartError.
-struct Pipe {
-  Descriptor read, write;
-};
-Pipe make_pipe();
 
 struct Launch {
   std::string program;                             // a path

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "shell/session/session.h"
+#include "shell/processes/session_options.h"
 
 namespace lockstep::shell {
 

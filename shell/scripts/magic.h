@@ -7,13 +7,15 @@
 #include <string_view>
 #include <vector>
 
-#include "shell/session/session.h"
+#include "protocol/rank_set.h"
 
 namespace lockstep::shell {
 
+struct SessionCore;  // shell/session/session_core.h
+
 /// What a magic gets to work with.
 struct MagicCall {
-  Session::Impl& session;
+  SessionCore& session;
   std::string arguments;                      // of the magic's line, trimmed
   std::string body;                           // of a cell magic: the rest of the cell
   int line = 1;                               // where the magic stands in the cell

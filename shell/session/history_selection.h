@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 

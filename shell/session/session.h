@@ -14,31 +14,14 @@
 
 #include "protocol/compiler_messages.h"
 #include "protocol/rank_set.h"
+#include "shell/cells/cell_result.h"
 #include "shell/events/event.h"
+#include "shell/processes/session_options.h"
 #include "shell/scripts/script.h"
 
 namespace lockstep::shell {
 
-struct SessionOptions {
-  std::optional<int> num_processes;  // none: one per visible GPU, two CPU ranks where there is none
-  std::vector<int> gpu_ids;
-  std::string backend = "auto";  // auto, gloo, nccl
-  double cell_timeout_s = 0;  // 0: none
-  double hang_timeout_s = 0;  // 0: only proven hangs
-  double compile_timeout_s = 60;
-  bool check_collectives = true;
-  bool debug_cells = false;
-  bool abort_hangs = false;  // `run`: a proven hang is aborted; a terminal leaves it to %abort
-  std::vector<std::string> include_dirs;  // -I
-  std::map<std::string, std::string> arguments;  // --arg NAME=VALUE: what cells read with arg("NAME")
-};
-
-/// What had gone wrong with a cell, or before it, when the user interrupted it.
-struct BeforeInterrupt {
-  std::string status = "ok";  // of the cell
-  std::vector<Finding> findings;
-  RankSet live;  // ranks
-};
+struct SessionCore;  // magics work on it: shell/session/session_core.h
 
 /// How a cell ended, for exit codes and for `run` to decide whether to go on.
 struct CellOutcome {
@@ -93,10 +76,8 @@ class Session {
   protocol::Completions complete(const std::string& text, int64_t offset);
   protocol::Inspection inspect(const std::string& expression);
 
-  struct Impl;  // magics work on it: shell/session/session_impl.h
-
  private:
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<SessionCore> core_;
 };
 
 }  // namespace lockstep::shell

@@ -43,7 +43,7 @@ void note_end(CellEnd& end, const CodeResult& part) {
 
 }  // namespace
 
-CellOutcome Session::Impl::run(const std::string& text, const std::string& title) {
+CellOutcome SessionCore::run(const std::string& text, const std::string& title) {
   RunningCell cell;
   cell.title = title;
   cell.text = text;
@@ -83,7 +83,7 @@ CellOutcome Session::Impl::run(const std::string& text, const std::string& title
   return outcome;
 }
 
-void Session::Impl::run_parts(RunningCell& cell, CellOutcome& outcome) {
+void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
   const auto& registry = MagicRegistry::instance();
   const ParsedCell parsed = parse_cell(cell.text, registry, [this](const std::string& name) { return is_name(name); });
   for (const auto& use : parsed.cell_magics) {
@@ -121,7 +121,7 @@ void Session::Impl::run_parts(RunningCell& cell, CellOutcome& outcome) {
 }
 
 /// Has a cell defined it? A session that has not started has no names.
-bool Session::Impl::is_name(const std::string& name) {
+bool SessionCore::is_name(const std::string& name) {
   if (!started()) return false;
   const auto response = ask(protocol::ListNames{});
   const auto* list = std::get_if<protocol::Names>(&response);
@@ -129,7 +129,7 @@ bool Session::Impl::is_name(const std::string& name) {
                              [&](const protocol::Name& known) { return known.name == name; });
 }
 
-ProcessEnd Session::Impl::run_command(const std::string& command) {
+ProcessEnd SessionCore::run_command(const std::string& command) {
   Pipe output = make_pipe();
   Launch launch;
   launch.program = "/bin/sh";
@@ -181,14 +181,14 @@ ProcessEnd Session::Impl::run_command(const std::string& command) {
 }
 
 /// What a cell magic has to do at the end, on the ranks that are still there.
-void Session::Impl::run_behind(RunningCell& cell) {
+void SessionCore::run_behind(RunningCell& cell) {
   if (!cell.settings.behind || cell.status == "waiting") return;
   CellSettings settings = cell.settings;
   settings.ranks = settings.ranks.value_or(target_ranks()) & (live_ranks() - busy_ranks());
   if (!settings.ranks->empty()) run_code(cell.settings.behind(settings, cell.end), settings, 1);
 }
 
-void Session::Impl::run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome) {
+void SessionCore::run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome) {
   const auto& registry = MagicRegistry::instance();
   CodeResult total;
   for (const auto& part : parsed.parts) {
@@ -213,7 +213,7 @@ void Session::Impl::run_parts_between(RunningCell& cell, const ParsedCell& parse
   }
 }
 
-void Session::Impl::serve(int fd, std::optional<std::chrono::milliseconds> limit) {
+void SessionCore::serve(int fd, std::optional<std::chrono::milliseconds> limit) {
   State& s = *state_;
   bool readable = false;
   if (fd >= 0) s.loop.watch(fd, [&] { readable = true; });
@@ -227,12 +227,12 @@ void Session::Impl::serve(int fd, std::optional<std::chrono::milliseconds> limit
   if (fd >= 0) s.loop.forget(fd);
 }
 
-void Session::Impl::stop_watching_typing() {
+void SessionCore::stop_watching_typing() {
   if (input_fd >= 0) state_->loop.forget(input_fd);
 }
 
 /// A magic that works at any time; false where the line is none.
-bool Session::Impl::run_now(const std::string& line) {
+bool SessionCore::run_now(const std::string& line) {
   const size_t begin = line.find_first_not_of(" \t");
   if (!started() || begin == std::string::npos || line[begin] != '%' || line.compare(begin, 2, "%%") == 0) return false;
   const size_t end = std::min(line.find_first_of(" \t", begin), line.size());

@@ -11,7 +11,7 @@
 #include "shell/processes/session_directory.h"
 #include "shell/processes/worker_group.h"
 #include "shell/scripts/magic.h"
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 
@@ -25,7 +25,7 @@ struct RunningCell {
   std::string status = "ok";
 };
 
-struct Session::Impl::State {
+struct SessionCore::State {
   EventLoop loop;
   Pipe signals = make_pipe();
   std::unique_ptr<SessionDirectory> directory;

@@ -50,7 +50,7 @@ constexpr int64_t kMostLoops = 10'000'000;
 using Samples = std::map<int, std::vector<double>>;   // rank → ms of each run
 
 /// Runs `head` { body } until there are runs enough. Empty when it went wrong (which has been told).
-Samples measure(Session::Impl& session, const std::string& head, const std::string& body, const CellSettings& settings,
+Samples measure(SessionCore& session, const std::string& head, const std::string& body, const CellSettings& settings,
                 int line, size_t fewest, double whole_ms) {
   // The brace stands on the magic's line, so that the body's lines and columns hold.
   std::string code = body;
@@ -74,7 +74,7 @@ Samples measure(Session::Impl& session, const std::string& head, const std::stri
 
 }  // namespace
 
-void timeit(Session::Impl& session, const std::string& body, const CellSettings& settings, int line) {
+void timeit(SessionCore& session, const std::string& body, const CellSettings& settings, int line) {
   // The first run pays for caches and lazy set-up, and is left out.
   const Samples trial = measure(session, "", body, settings, line, 3, 0);
   if (trial.empty()) return;

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 
@@ -19,6 +19,6 @@ TimeReport time_report(const CodeResult& result);
 
 /// Runs `body`, as a block, as often as it takes to say how long it runs, equally often on all ranks, and prints that.
 /// `line`: of the %%timeit, where the block's brace goes.
-void timeit(Session::Impl& session, const std::string& body, const CellSettings& settings, int line);
+void timeit(SessionCore& session, const std::string& body, const CellSettings& settings, int line);
 
 }  // namespace lockstep::shell

@@ -5,8 +5,8 @@
 #pragma once
 #include <string>
 
-#include "shell/processes/launcher.h"
 #include "shell/terminal/line_reader.h"
+#include "shell/text/descriptor.h"
 
 namespace lockstep::shell {
 

@@ -11,11 +11,9 @@
 
 #include "protocol/error.h"
 #include "protocol/version.h"
-#include "shell/commands/command.h"
 #include "shell/processes/session_plan.h"
 #include "shell/scripts/code_scanner.h"
 #include "shell/session/outcome.h"
-#include "shell/session/session_options.h"
 #include "shell/terminal/edit_line_reader.h"
 #include "shell/terminal/plain_line_reader.h"
 #include "shell/terminal/renderer.h"
@@ -313,19 +311,6 @@ class Terminal {
   std::atomic<int> leaving_{0};  // the signal that asked to
   std::atomic<bool> interrupted_{false};  // by Ctrl-C, in this cell or at the start
 };
-
-/// Whether the user said what the session shall be: then it starts before the first prompt, and not with the first cell.
-bool asks_for_ranks(const SessionOptions& options) {
-  return options.num_processes || !options.gpu_ids.empty() || options.backend != "auto";
-}
-
-std::function<int()> set_up(CLI::App& app) {
-  auto options = std::make_shared<SessionOptions>();
-  add_session_options(app, *options);
-  return [options] { return run_terminal(*options, asks_for_ranks(*options)); };
-}
-
-const RegisterCommand kTerminal({.name = "", .summary = "interactive terminal", .set_up = set_up});
 
 }  // namespace
 

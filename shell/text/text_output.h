@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "shell/processes/launcher.h"
+#include "shell/text/descriptor.h"
 
 namespace lockstep::shell {
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include "collectives/errors.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 namespace {

@@ -7,10 +7,10 @@
 
 #include <filesystem>
 
-#include "collectives/errors.h"
 #include "inspectors/hang/hang_analysis.h"
 #include "inspectors/hang/hang_needs.h"
 #include "inspectors/hang/hang_state.h"
+#include "protocol/dist_error.h"
 #include "tests/inspectors/made_up_ranks.h"
 
 namespace lockstep::inspect {

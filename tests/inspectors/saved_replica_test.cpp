@@ -11,8 +11,8 @@
 #include <iterator>
 #include <map>
 
-#include "collectives/errors.h"
 #include "inspectors/verify/python_pickle.h"
+#include "protocol/dist_error.h"
 #include "tests/inspectors/replicas.h"
 
 namespace lockstep::inspect {

@@ -10,10 +10,10 @@
 #include <iterator>
 #include <map>
 
-#include "collectives/errors.h"
 #include "inspectors/verify/python_pickle.h"
 #include "inspectors/verify/saved_replica.h"
 #include "inspectors/verify/zip_archives.h"
+#include "protocol/dist_error.h"
 #include "tests/inspectors/replicas.h"
 
 namespace lockstep::inspect {

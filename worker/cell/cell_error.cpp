@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "collectives/errors.h"
+#include "protocol/dist_error.h"
 #include "worker/cell/cell.h"
 #include "worker/interpose/throw_trace.h"
 #include "worker/process/demangle.h"

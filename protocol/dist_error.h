@@ -1,17 +1,17 @@
 // What dist:: throws. Every text says what happened, in which operation and where, and what to do about it; the types
 // tell a cause from a consequence.
 #pragma once
-#include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "protocol/error.h"
 #include "protocol/finding.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::dist {
 
-struct Error : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct Error : lockstep::Error {
+  using lockstep::Error::Error;
 };
 
 /// An argument that no rank could have meant: an undefined tensor, a list of the wrong size, a root outside the group,

@@ -1,4 +1,4 @@
-#include "inspectors/trace/operator_events.h"
+#include "inspectors/timing/operator_events.h"
 
 #include <ATen/record_function.h>
 

@@ -17,6 +17,7 @@
 #include "inspectors/hang/hang_picture.h"
 #include "protocol/compiler_messages.h"
 #include "protocol/worker_messages.h"
+#include "shell/cells/cell_result.h"
 #include "shell/events/event.h"
 #include "shell/processes/launcher.h"
 #include "shell/scripts/magic.h"
@@ -34,16 +35,6 @@ struct HistoryEntry {
   bool undone = false;  // %undo
 };
 
-/// How C++ that a magic had run ended: what %time prints. The outcome of the cell around it has it already.
-struct CodeResult {
-  std::string status = "ok";  // as CellEvent::status
-  RankSet ranks;
-  double compile_ms = 0;
-  std::map<int, double> run_ms;  // per rank that ran it
-  std::map<int, std::string> rank_status;
-  std::string compiler_messages;  // all of them
-};
-
 /// A rank, as %dist_status shows it.
 struct RankDescription {
   bool dead = false;
@@ -57,11 +48,11 @@ struct RankDescription {
 struct ParsedCell;
 struct RunningCell;
 
-struct Session::Impl {
-  Impl(SessionOptions options, EventSink& events);
-  ~Impl();
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
+struct SessionCore {
+  SessionCore(SessionOptions options, EventSink& events);
+  ~SessionCore();
+  SessionCore(const SessionCore&) = delete;
+  SessionCore& operator=(const SessionCore&) = delete;
 
   // ---- State that magics read and set ------------------------------------------------------------------------------
   SessionOptions options;  // %dist_init changes it before start()

@@ -1,4 +1,4 @@
-#include "shell/session/session_options.h"
+#include "shell/commands/session_flags.h"
 
 #include <charconv>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "ddp/default_group.h"
+#include "ddp/hooks/default_group.h"
 
 #include <stdexcept>
 

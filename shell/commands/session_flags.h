@@ -2,7 +2,7 @@
 #pragma once
 #include <CLI/CLI.hpp>
 
-#include "shell/session/session.h"
+#include "shell/processes/session_options.h"
 
 namespace lockstep::shell {
 

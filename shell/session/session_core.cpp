@@ -1,4 +1,4 @@
-#include "shell/session/session_impl.h"
+#include "shell/session/session_core.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kInterruptLimit{2};
 
 }  // namespace
 
-Session::Impl::Impl(SessionOptions session_options, EventSink& sink)
+SessionCore::SessionCore(SessionOptions session_options, EventSink& sink)
     : options(std::move(session_options)), events(sink), state_(std::make_unique<State>()) {
   ::fcntl(state_->signals.read.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(state_->signals.write.get(), F_SETFL, O_NONBLOCK);
@@ -33,7 +33,7 @@ Session::Impl::Impl(SessionOptions session_options, EventSink& sink)
   });
 }
 
-void Session::Impl::take_asked(Asked what) {
+void SessionCore::take_asked(Asked what) {
   const State& s = *state_;
   if (s.runner && what == Asked::leave) s.runner->leave();
   if (s.runner && what == Asked::interrupt) s.runner->user_interrupt();
@@ -42,16 +42,16 @@ void Session::Impl::take_asked(Asked what) {
   if (s.starting && s.workers) s.workers->cancel_start("interrupted");
 }
 
-Session::Impl::~Impl() { shutdown(); }
+SessionCore::~SessionCore() { shutdown(); }
 
-void Session::Impl::ask_from_signal(Asked what) noexcept {
+void SessionCore::ask_from_signal(Asked what) noexcept {
   const char byte = static_cast<char>(what);
   (void)!::write(state_->signals.write.get(), &byte, 1);
 }
 
 // ---- Start and end ------------------------------------------------------------------------------------------------------------
 
-void Session::Impl::start() {
+void SessionCore::start() {
   if (started()) return;
   const SessionPlan plan = plan_session(options);
   (void)working_directory();
@@ -115,7 +115,7 @@ void Session::Impl::start() {
 }
 
 /// A start that went wrong: nothing that was started stays.
-void Session::Impl::undo_start() {
+void SessionCore::undo_start() {
   State& s = *state_;
   s.starting = false;
   s.runner.reset();
@@ -124,7 +124,7 @@ void Session::Impl::undo_start() {
   s.directory.reset();
 }
 
-void Session::Impl::shutdown() {
+void SessionCore::shutdown() {
   State& s = *state_;
   if (s.workers) s.workers->shutdown();
   before_each_cell = nullptr;
@@ -134,15 +134,15 @@ void Session::Impl::shutdown() {
   s.directory.reset();
 }
 
-bool Session::Impl::started() const { return state_->runner != nullptr; }
+bool SessionCore::started() const { return state_->runner != nullptr; }
 
-int Session::Impl::world_size() const { return state_->workers ? state_->workers->world_size() : 0; }
+int SessionCore::world_size() const { return state_->workers ? state_->workers->world_size() : 0; }
 
-RankSet Session::Impl::live_ranks() const { return state_->workers ? state_->workers->live() : RankSet(); }
+RankSet SessionCore::live_ranks() const { return state_->workers ? state_->workers->live() : RankSet(); }
 
-RankSet Session::Impl::dead_ranks() const { return RankSet::all(world_size()) - live_ranks(); }
+RankSet SessionCore::dead_ranks() const { return RankSet::all(world_size()) - live_ranks(); }
 
-RankSet Session::Impl::target_ranks() {
+RankSet SessionCore::target_ranks() {
   start();
   const RankSet live = live_ranks();
   if (target) return *target & live;
@@ -150,29 +150,29 @@ RankSet Session::Impl::target_ranks() {
   return RankSet{live.ranks().front()};
 }
 
-std::string Session::Impl::target_words() {
+std::string SessionCore::target_words() {
   if (!started()) return "";
   if (live_ranks().empty()) return "all ranks dead";
   const RankSet ranks = target_ranks();
   return ranks.empty() ? target->words() + " dead" : ranks.words();
 }
 
-RankSet Session::Impl::parse_ranks(std::string_view spec) {
+RankSet SessionCore::parse_ranks(std::string_view spec) {
   start();
   return parse_rank_set(spec, world_size());
 }
 
-int64_t Session::Impl::next_number() const { return state_->last_number + 1; }
+int64_t SessionCore::next_number() const { return state_->last_number + 1; }
 
-int64_t Session::Impl::current_number() const { return state_->cell ? state_->cell->number : 0; }
+int64_t SessionCore::current_number() const { return state_->cell ? state_->cell->number : 0; }
 
 // ---- What magics can have done --------------------------------------------------------------------------------------------------
 
-void Session::Impl::message(std::string text, nlohmann::json data) {
+void SessionCore::message(std::string text, nlohmann::json data) {
   events.take(MessageEvent{state_->cell ? state_->cell->number : 0, std::move(text), std::move(data)});
 }
 
-void Session::Impl::check_alive(const RankSet& ranks) const {
+void SessionCore::check_alive(const RankSet& ranks) const {
   if (live_ranks().empty()) throw UsageError("all ranks are dead: %dist_reset starts the session afresh");
   if (const RankSet dead = ranks & dead_ranks(); !dead.empty())
     throw UsageError(dead.words() + (dead.size() == 1 ? " is" : " are") + " dead: name other ranks (" +
@@ -180,7 +180,7 @@ void Session::Impl::check_alive(const RankSet& ranks) const {
   if (ranks.empty()) throw UsageError("no live rank is meant: " + live_ranks().words() + " can be named");
 }
 
-void Session::Impl::check_ranks(const RankSet& ranks) const {
+void SessionCore::check_ranks(const RankSet& ranks) const {
   check_alive(ranks);
   const RankSet busy = ranks & state_->runner->busy();
   if (busy.empty()) return;
@@ -192,8 +192,8 @@ void Session::Impl::check_ranks(const RankSet& ranks) const {
                   (live_ranks() - state_->runner->busy()).str()));
 }
 
-CodeResult Session::Impl::run_code(std::string_view code, const CellSettings& settings, int line,
-                                   const std::function<bool(const std::map<int, double>&)>& over) {
+CodeResult SessionCore::run_code(std::string_view code, const CellSettings& settings, int line,
+                                 const std::function<bool(const std::map<int, double>&)>& over) {
   start();
   CellRequest request;
   request.ranks = settings.ranks ? *settings.ranks : target_ranks();
@@ -215,7 +215,7 @@ CodeResult Session::Impl::run_code(std::string_view code, const CellSettings& se
   return result;
 }
 
-CodeResult Session::Impl::run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks) {
+CodeResult SessionCore::run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks) {
   start();
   check_ranks(ranks);
   RunningCell* cell = state_->cell;
@@ -225,7 +225,7 @@ CodeResult Session::Impl::run_builtin(const std::string& name, const nlohmann::j
 }
 
 /// Adds what a part of the running cell did to the cell's event.
-void Session::Impl::note_result(const CodeResult& result) {
+void SessionCore::note_result(const CodeResult& result) {
   RunningCell& cell = *state_->cell;
   cell.event.ranks = cell.event.ranks | result.ranks;
   cell.event.compile_ms += result.compile_ms;
@@ -237,18 +237,18 @@ void Session::Impl::note_result(const CodeResult& result) {
   if (cell.status == "ok") cell.status = result.status;
 }
 
-std::map<int, nlohmann::json> Session::Impl::query(const RankSet& ranks, const std::string& what,
-                                                   const nlohmann::json& arguments, std::chrono::milliseconds limit) {
+std::map<int, nlohmann::json> SessionCore::query(const RankSet& ranks, const std::string& what,
+                                                 const nlohmann::json& arguments, std::chrono::milliseconds limit) {
   if (!started()) return {};
   return state_->runner->query(ranks, what, arguments, limit);
 }
 
-protocol::CompilerResponse Session::Impl::ask(const protocol::CompilerRequest& request) {
+protocol::CompilerResponse SessionCore::ask(const protocol::CompilerRequest& request) {
   start();
   return state_->compiler->ask(request).response;
 }
 
-void Session::Impl::configure(const protocol::Configure& change) {
+void SessionCore::configure(const protocol::Configure& change) {
   protocol::Configure& known = state_->configuration;
   for (const auto& [name, value] : change.environment) known.environment[name] = value;
   if (change.directory) {
@@ -258,16 +258,16 @@ void Session::Impl::configure(const protocol::Configure& change) {
   if (started()) state_->workers->hub().send(live_ranks(), change);
 }
 
-const protocol::Configure& Session::Impl::configuration() const { return state_->configuration; }
+const protocol::Configure& SessionCore::configuration() const { return state_->configuration; }
 
-void Session::Impl::interrupt(const RankSet& ranks) {
+void SessionCore::interrupt(const RankSet& ranks) {
   if (!started()) return;
   state_->runner->interrupt(ranks);
   state_->loop.run_until([&] { return (state_->runner->busy() & ranks).empty(); },
                          EventLoop::Clock::now() + kInterruptLimit);
 }
 
-bool Session::Impl::interrupt_busy_ranks() {
+bool SessionCore::interrupt_busy_ranks() {
   const RankSet ranks = busy_ranks();
   if (ranks.empty()) return false;
   interrupt(ranks);
@@ -276,17 +276,17 @@ bool Session::Impl::interrupt_busy_ranks() {
   return true;
 }
 
-std::vector<inspect::HangPicture> Session::Impl::hang_pictures() {
+std::vector<inspect::HangPicture> SessionCore::hang_pictures() {
   return started() ? state_->runner->hang_pictures() : std::vector<inspect::HangPicture>();
 }
 
-void Session::Impl::abort(const RankSet& ranks, const std::string& reason) {
+void SessionCore::abort(const RankSet& ranks, const std::string& reason) {
   if (started()) state_->runner->abort(ranks, reason);
 }
 
-RankSet Session::Impl::busy_ranks() const { return started() ? state_->runner->busy() : RankSet(); }
+RankSet SessionCore::busy_ranks() const { return started() ? state_->runner->busy() : RankSet(); }
 
-RankDescription Session::Impl::describe_rank(int rank) const {
+RankDescription SessionCore::describe_rank(int rank) const {
   const RankInfo& info = state_->workers->rank(rank);
   RankDescription result;
   result.pid = info.pid;

@@ -1,0 +1,43 @@
+// What a thread has counted with inspect::step, and who observes it.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace lockstep::inspect {
+
+/// Looks at the steps of the thread that it was added on.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  /// inspect::step was called: step `number` is over.
+  virtual void step_counted(int64_t number) = 0;
+  /// A collective is about to begin.
+  virtual void collective_begins() = 0;
+};
+
+/// Observers share it: one at namespace scope outlives the thread's own.
+class StepCounter : public std::enable_shared_from_this<StepCounter> {
+ public:
+  static const std::shared_ptr<StepCounter>& of_this_thread();
+
+  int64_t count() const { return count_; }
+  /// A tool runs a step that it takes back (UncountedSteps).
+  bool paused() const { return pauses_ > 0; }
+  void pause() { ++pauses_; }
+  void resume() { --pauses_; }
+  void count_one();
+
+  /// Until remove(), or the observer's end.
+  void add(const std::shared_ptr<StepObserver>& observer);
+  void remove(const StepObserver& observer);
+
+ private:
+  std::vector<std::shared_ptr<StepObserver>> observers() const;
+
+  int64_t count_ = 0;
+  int pauses_ = 0;  // nested
+  std::vector<std::weak_ptr<StepObserver>> observers_;
+};
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,36 @@
+// Counting the steps of a training loop that has no wrapper to count them: inspect::step(optimizer).
+#pragma once
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace lockstep::inspect {
+
+/// One training step of this thread is over: watches that are due check. Collective over their ranks when one is due.
+void count_step();
+/// Steps counted so far on this thread.
+int64_t counted_steps();
+
+/// While it lives, the steps of this thread are not counted and no watch checks: for a tool that runs a step and restores the state.
+class [[nodiscard]] UncountedSteps {
+ public:
+  UncountedSteps();
+  ~UncountedSteps();
+  UncountedSteps(const UncountedSteps&) = delete;
+  UncountedSteps& operator=(const UncountedSteps&) = delete;
+};
+
+/// optimizer.step(), counted.
+template <typename Optimizer, typename... Arguments>
+auto step(Optimizer& optimizer, Arguments&&... arguments) {
+  if constexpr (std::is_void_v<decltype(optimizer.step(std::forward<Arguments>(arguments)...))>) {
+    optimizer.step(std::forward<Arguments>(arguments)...);
+    count_step();
+  } else {
+    auto loss = optimizer.step(std::forward<Arguments>(arguments)...);
+    count_step();
+    return loss;
+  }
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,30 @@
+// How the C++ of a cell ended.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "protocol/finding.h"
+#include "protocol/rank_set.h"
+
+namespace lockstep::shell {
+
+/// How C++ that a magic had run ended: what %time prints. The outcome of the cell around it includes it.
+struct CodeResult {
+  std::string status = "ok";  // as CellEvent::status
+  RankSet ranks;
+  double compile_ms = 0;
+  std::map<int, double> run_ms;  // per rank that ran it
+  std::map<int, std::string> rank_status;
+  std::string compiler_messages;  // all of them
+};
+
+/// What had gone wrong with a cell, or before it, when the user interrupted it.
+struct BeforeInterrupt {
+  std::string status = "ok";  // of the cell
+  std::vector<Finding> findings;
+  RankSet live;  // ranks
+};
+
+}  // namespace lockstep::shell

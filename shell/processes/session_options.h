@@ -1,0 +1,24 @@
+// What a user asks of a session: on the command line, or with %dist_init.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::shell {
+
+struct SessionOptions {
+  std::optional<int> num_processes;  // none: one per visible GPU, two CPU ranks where there is none
+  std::vector<int> gpu_ids;
+  std::string backend = "auto";  // auto, gloo, nccl
+  double cell_timeout_s = 0;  // 0: none
+  double hang_timeout_s = 0;  // 0: only proven hangs
+  double compile_timeout_s = 60;
+  bool check_collectives = true;
+  bool debug_cells = false;
+  bool abort_hangs = false;  // `run`: a proven hang is aborted; a terminal leaves it to %abort
+  std::vector<std::string> include_dirs;  // -I
+  std::map<std::string, std::string> arguments;  // --arg NAME=VALUE: what cells read with arg("NAME")
+};
+
+}  // namespace lockstep::shell
