@@ -5,6 +5,7 @@
 #include <map>
 
 #include "collectives/dist.h"
+#include "collectives/rank_context.h"
 #include "collectives/watch/arguments.h"
 #include "collectives/watch/call_context.h"
 

@@ -8,6 +8,7 @@
 
 #include "collectives/transport/abortable_store.h"
 #include "collectives/transport/transport_text.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 namespace {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 
 namespace lockstep::shell {
 
+struct CellOutcome;  // shell/session/session.h
 struct SessionCore;  // shell/session/session_core.h
 
 /// What a magic gets to work with.

@@ -16,6 +16,7 @@
 #include "collectives/transport/socket_owner.h"
 #include "collectives/transport/store_connection.h"
 #include "collectives/transport/tcp_store.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep {
 namespace {

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "collectives/transport/tcp_store.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep {
 namespace {
