@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
 from terminal_screen import Program  # noqa: E402
 
 PROBE = sys.argv.pop(1) if len(sys.argv) > 1 else ""
