@@ -23,7 +23,8 @@ struct Files : torch::data::datasets::Dataset<Files, int> {
   }
   torch::optional<size_t> size() const override { return 8; }
 };
-auto loader = torch::data::make_data_loader(Files(), torch::data::DataLoaderOptions().batch_size(2).workers(1));
+auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+    Files(), torch::data::DataLoaderOptions().batch_size(2).workers(1));
 for (auto& batch : *loader) {
   auto sum = torch::full({1}, batch[0]);
   dist::all_reduce(sum);

@@ -3,6 +3,7 @@
 // ask: `%%lockstep` over the step
 // cause: `work.wait()` stands behind `optimizer.step()`
 // mend: wait for the work before anything reads the gradients
+// varies: how much of the reduction the update has read depends on when it came
 // ranks: 2
 // expect: lockstep:mismatch kind=update ranks=0-1 tensor=fc1.weight
 

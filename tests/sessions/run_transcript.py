@@ -4,26 +4,16 @@
     run_transcript.py LOCKSTEP SCRIPT [--update]
 
 Comments at the top of the script say how: `// run: -n 3 --keep-going` and `// exit: 1`. Times, pids, versions and addresses are
-replaced by T, PID, VERSION and ADDR before the texts are compared, since no run has those of another.
+replaced by T, PID, VERSION and ADDR before the texts are compared (tests/support/transcript.py), since no run has those of another.
 """
 import difflib
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
-
-def header(text, name, default):
-    found = re.search(rf"^// {name}: (.*)$", text, re.M)
-    return found.group(1).strip() if found else default
-
-
-def same_in_all_runs(text):
-    text = re.sub(r"\b\d+(\.\d+)?(e[+-]?\d+)? (ns|µs|ms|s|min)\b", "T", text)
-    text = re.sub(r"\bpid \d+", "pid PID", text)
-    text = re.sub(r"\b(LibTorch|clang) \d+(\.\d+)+", r"\1 VERSION", text)
-    return re.sub(r"0x[0-9a-f]{6,}", "ADDR", text)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from transcript import header, same_in_all_runs  # noqa: E402
 
 
 def main():
