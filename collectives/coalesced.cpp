@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "collectives/dist.h"
+#include "collectives/finish.h"
 #include "collectives/group_arguments.h"
 #include "collectives/watch/arguments.h"
 #include "collectives/watch/call_context.h"
@@ -11,11 +12,6 @@ namespace lockstep::dist {
 namespace {
 using Tensors = std::vector<at::Tensor>;
 using TensorLists = std::vector<Tensors>;
-
-Work finish(c10::intrusive_ptr<c10d::Work> work, bool async_op, const char* label) {
-  if (!async_op) work->wait();
-  return Work(std::move(work), label);
-}
 
 /// One tensor or more, of one dtype.
 void check_tensors(const char* function, const std::string& name, const Tensors& tensors, const GroupEntry& entry,

@@ -1,6 +1,7 @@
 // The collectives of dist::: arguments checked under the names that the caller knows, then c10d's ProcessGroup, whose backend is the
 // watched one.
 #include "collectives/dist.h"
+#include "collectives/finish.h"
 #include "collectives/group_arguments.h"
 #include "collectives/transport/libtorch_version.h"
 #include "collectives/watch/arguments.h"
@@ -15,11 +16,6 @@ namespace lockstep::dist {
 namespace {
 using Tensors = std::vector<at::Tensor>;
 using TensorLists = std::vector<Tensors>;
-
-Work finish(c10::intrusive_ptr<c10d::Work> work, bool async_op, const char* label) {
-  if (!async_op) work->wait();
-  return Work(std::move(work), label);
-}
 
 size_t size_of(const GroupEntry& entry) { return entry.group->identity().ranks.size(); }
 

@@ -28,7 +28,7 @@ Listeners& listeners() {
   return *all;
 }
 
-std::optional<uint64_t> cookie_of(int fd) {
+std::optional<uint64_t> listener_cookie(int fd) {
   uint64_t cookie = 0;
   socklen_t size = sizeof cookie;
   if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<uint64_t> cookie_of(int fd) {
 
 bool takes_own_user_only(int listener) {
   if (!any_listener) return false;
-  const auto cookie = cookie_of(listener);
+  const auto cookie = listener_cookie(listener);
   std::lock_guard lock(listeners().mutex);
   return cookie && listeners().cookies.contains(*cookie);
 }
@@ -56,7 +56,7 @@ int accept_from(int listener, const Take& take) {
 }  // namespace
 
 void accept_own_user_only(int listener) {
-  const auto cookie = cookie_of(listener);
+  const auto cookie = listener_cookie(listener);
   if (!cookie) return;
   std::lock_guard lock(listeners().mutex);
   listeners().cookies.insert(*cookie);

@@ -1,5 +1,6 @@
 // grads' findings, from what the ranks have told one another. Every rank comes to the same ones.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,6 +21,9 @@ struct WrapperFacts {
   bool uneven =
       false;  // ranks are out of data: the divisor of the mean may be that of all ranks, or of those that train
 };
+
+/// Whether `value` is `wanted` within the relative `tolerance`.
+inline bool is_near(double value, double wanted, double tolerance) { return std::abs(value / wanted - 1) <= tolerance; }
 
 class GradsFindings {
  public:

@@ -23,8 +23,6 @@ double factor_of(const ItemDifference& item, size_t place, size_t source) {
   return 0;
 }
 
-bool near(double value, double wanted, double tolerance) { return std::abs(value / wanted - 1) <= tolerance; }
-
 }  // namespace
 
 void GradsFindings::scope() {
@@ -112,7 +110,7 @@ std::string GradsFindings::multiples(const Subject& compared, const std::vector<
     for (const ItemDifference* item : items) {
       if (item->difference.size() != ranks_.size() || item->source != source_rank) return "";
       const double each = factor_of(*item, r, source);
-      const bool same = item == items.front() || near(each, factors[r], 1e-3);
+      const bool same = item == items.front() || is_near(each, factors[r], 1e-3);
       factors[r] = each == 0 || each == 1 || !same ? 0 : each;
       if (factors[r] == 0) break;
     }
@@ -125,7 +123,7 @@ std::string GradsFindings::multiples(const Subject& compared, const std::vector<
       others.insert(list[r]);
       continue;
     }
-    auto group = std::ranges::find_if(groups, [&](const auto& each) { return near(factors[r], each.first, 1e-4); });
+    auto group = std::ranges::find_if(groups, [&](const auto& each) { return is_near(factors[r], each.first, 1e-4); });
     if (group == groups.end()) group = groups.insert(groups.end(), {factors[r], RankSet{}});
     group->second.insert(list[r]);
   }
@@ -134,15 +132,15 @@ std::string GradsFindings::multiples(const Subject& compared, const std::vector<
   const bool majority = !items.front()->reference.empty();
   const std::string whose = majority ? "the others'" : fmt::format("rank {}'s", source_rank);
   const auto multiple = [&](double factor) {
-    if (near(factor, n, 1e-4)) return fmt::format("exactly {} times", ranks_.size());
-    if (near(factor, 1 / n, 1e-4)) return fmt::format("exactly 1/{} of", ranks_.size());
+    if (is_near(factor, n, 1e-4)) return fmt::format("exactly {} times", ranks_.size());
+    if (is_near(factor, 1 / n, 1e-4)) return fmt::format("exactly 1/{} of", ranks_.size());
     return fmt::format("{:.4g} times", factor);
   };
   if (groups.size() == 1 && others.empty()) {
     const double factor = groups[0].first;
     const std::string text = fmt::format("{} {}", multiple(factor), whose);
-    if (near(factor, n, 1e-4)) return text + ": summed and not averaged?";
-    if (near(factor, 1 / n, 1e-4))
+    if (is_near(factor, n, 1e-4)) return text + ": summed and not averaged?";
+    if (is_near(factor, 1 / n, 1e-4))
       return text + (ranks_.size() == 2 ? ": averaged twice, or the other one not averaged?" : ": averaged twice?");
     return text + " in every element: another loss scale, or clipped on some ranks only?";
   }

@@ -20,8 +20,6 @@ double length(const Sketch& sketch) {
   return std::sqrt(squares);
 }
 
-bool near(double value, double wanted, double tolerance) { return std::abs(value / wanted - 1) <= tolerance; }
-
 /// Gradients that are the same multiple of the mean.
 struct FactorGroup {
   double factor = 0;
@@ -37,7 +35,7 @@ double clipped_to(double now, double factor) {
   const double bound = now * (before + 1e-6) / before;  // as clip_grad_norm_ divides
   const double unit = std::pow(10, std::floor(std::log10(bound)) - 1);
   const double rounded = std::round(bound / unit) * unit;
-  return near(bound, rounded, 5e-5) ? rounded : 0;
+  return is_near(bound, rounded, 5e-5) ? rounded : 0;
 }
 
 }  // namespace
@@ -111,7 +109,7 @@ void GradsFindings::scale() {
     const double tolerance = std::max(factor->tolerance, 1e-4);
     auto group = std::ranges::find_if(groups, [&](const FactorGroup& each) {
       return each.factor == factor->value ||
-             (each.factor != 0 && near(factor->value, each.factor, std::max(tolerance, each.tolerance)));
+             (each.factor != 0 && is_near(factor->value, each.factor, std::max(tolerance, each.tolerance)));
     });
     if (group == groups.end()) group = groups.insert(groups.end(), {factor->value, factor->tolerance, {}});
     // Rounding is smallest in the one that is furthest from zero to begin with.
@@ -123,7 +121,7 @@ void GradsFindings::scale() {
     constexpr int64_t kFew = 16;
     std::erase_if(groups, [&](const FactorGroup& each) {
       const bool chance =
-          !near(each.factor, 1, std::max(each.tolerance, 1e-4)) &&
+          !is_near(each.factor, 1, std::max(each.tolerance, 1e-4)) &&
           std::ranges::all_of(each.parameters, [&](size_t p) { return parameters_[p].parameter.numel() < kFew; });
       if (chance) unlike.insert(unlike.end(), each.parameters.begin(), each.parameters.end());
       return chance;
@@ -153,11 +151,11 @@ void GradsFindings::scale() {
   // A wrapper promises the mean. In a loop by hand a sum of all gradients is right where the loss is divided by the batch of all
   // ranks, and no gradient shows by what it was divided: it is a note, and no fault.
   const bool promised = wrapper_.there || subject_.averages_in_a_loop;
-  const auto is_mean = [](const FactorGroup& each) { return near(each.factor, 1, std::max(each.tolerance, 1e-4)); };
-  const auto is_sum = [&](const FactorGroup& each) { return near(each.factor, n, each.tolerance); };
-  const auto is_twice = [&](const FactorGroup& each) { return near(each.factor, 1 / n, each.tolerance); };
+  const auto is_mean = [](const FactorGroup& each) { return is_near(each.factor, 1, std::max(each.tolerance, 1e-4)); };
+  const auto is_sum = [&](const FactorGroup& each) { return is_near(each.factor, n, each.tolerance); };
+  const auto is_twice = [&](const FactorGroup& each) { return is_near(each.factor, 1 / n, each.tolerance); };
   const auto is_meant = [&](const FactorGroup& each) {
-    return options_.factor() && near(each.factor, *options_.factor(), std::max(each.tolerance, 1e-3));
+    return options_.factor() && is_near(each.factor, *options_.factor(), std::max(each.tolerance, 1e-3));
   };
   const auto text_of = [&](const FactorGroup& each) {
     if (is_mean(each)) return std::string("the mean of the ranks' own");
@@ -212,7 +210,7 @@ void GradsFindings::scale() {
     found.message += fmt::format("{}{}: {}", g > 1 ? "; " : "", names_of(each.parameters), text_of(each));
     if (is_sum(each)) found.message += ", summed and not averaged";
     if (is_twice(each)) found.message += ", averaged twice";
-    if (base.factor != 0 && !is_mean(base) && near(each.factor / base.factor, n, each.tolerance + base.tolerance))
+    if (base.factor != 0 && !is_mean(base) && is_near(each.factor / base.factor, n, each.tolerance + base.tolerance))
       found.message += ", reduced once more than the others";
     for (const size_t p : each.parameters) found.tensors.push_back(tensor(p));
   }

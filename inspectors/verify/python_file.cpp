@@ -18,7 +18,7 @@ namespace {
 using Kind = PickledValue::Kind;
 
 // Dictionaries within dictionaries, and what they hold in all.
-constexpr int kDeepest = 100;
+constexpr int kDeepestEntry = 100;
 constexpr int64_t kMostValues = 10'000'000;
 
 /// By Python's name, without what stands before the last dot; Undefined for others.
@@ -266,7 +266,7 @@ class PythonFile {
   }
 
   void add(Subject& subject, const std::string& name, const char* kind, const Pickled& value, int depth) {
-    if (depth > kDeepest) throw std::runtime_error(fmt::format("'{}…' in it is nested too deeply", name.substr(0, 40)));
+    if (depth > kDeepestEntry) throw std::runtime_error(fmt::format("'{}…' in it is nested too deeply", name.substr(0, 40)));
     if (++values_ > kMostValues) throw std::runtime_error("it holds too many values");
     const bool has_class = value->is_call_of("collections.OrderedDict") || value->is_call_of("collections.defaultdict");
     if ((value->kind == Kind::kDictionary || has_class) && !value->entries.empty()) {

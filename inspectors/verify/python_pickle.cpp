@@ -16,7 +16,7 @@ namespace {
 using Kind = PickledValue::Kind;
 
 // Values that contain one another, or themselves.
-constexpr int kDeepest = 200;
+constexpr int kDeepestValue = 200;
 // Parts of a text: a few values that contain one another twice make more of them than there are atoms.
 constexpr int64_t kMostParts = 1'000'000;
 
@@ -291,7 +291,7 @@ bool is_set(const Pickled& value) {
 }
 
 std::string text_at(const Pickled& value, int depth, int64_t& parts_left) {
-  if (depth > kDeepest) throw std::runtime_error("values contain one another too deeply");
+  if (depth > kDeepestValue) throw std::runtime_error("values contain one another too deeply");
   if (--parts_left < 0) throw std::runtime_error("values contain one another in too many places");
   std::vector<std::string> parts;
   if (is_set(value)) {

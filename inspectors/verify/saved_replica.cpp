@@ -31,11 +31,11 @@ void add(Subject& subject, const std::string& name, const char* kind, const at::
 }
 
 // Lists within lists.
-constexpr int kDeepest = 100;
+constexpr int kDeepestObject = 100;
 
 /// A value that an archive of LibTorch holds: containers by their elements, so that tensors in them are compared by their bytes.
 void add(Subject& subject, const std::string& name, const c10::IValue& value, int depth = 0) {
-  if (depth > kDeepest) throw std::runtime_error(fmt::format("'{}…' in it is nested too deeply", name.substr(0, 40)));
+  if (depth > kDeepestObject) throw std::runtime_error(fmt::format("'{}…' in it is nested too deeply", name.substr(0, 40)));
   const auto add_text = [&](std::string text) {
     subject.items.push_back({.name = name, .kind = "value", .tensor = {}, .value = std::move(text)});
   };
