@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/backend/backend.h"
 #include "collectives/objects.h"
 #include "collectives/rank_argument.h"
 #include "collectives/work.h"
@@ -99,6 +100,9 @@ bool is_nccl_available();
 bool is_mpi_available();
 bool is_ucc_available();
 bool is_xccl_available();
+/// Whether liblockstep_interpose (CMake: Lockstep::interpose) replaces functions of the C library in this process, as it does in a
+/// session. docs/dist.md says what a program without it does not get.
+bool is_interposer_active();
 /// Whether torchrun started this process.
 bool is_torchelastic_launched();
 /// "gloo" for "cpu", "nccl" for "cuda" and "cuda:0"; ArgumentError for devices that no backend here takes.

@@ -11,6 +11,7 @@
 #include "collectives/group_arguments.h"
 #include "collectives/rank_context.h"
 #include "collectives/transport/backend_factory.h"
+#include "collectives/transport/interposed.h"
 #include "collectives/watch/arguments.h"
 
 namespace lockstep::dist {
@@ -67,6 +68,7 @@ bool is_nccl_available() { return has_backend("nccl"); }
 bool is_mpi_available() { return has_backend("mpi"); }
 bool is_ucc_available() { return has_backend("ucc"); }
 bool is_xccl_available() { return has_backend("xccl"); }
+bool is_interposer_active() { return interposed(); }
 bool is_torchelastic_launched() { return std::getenv("TORCHELASTIC_RUN_ID") != nullptr; }
 
 std::string get_default_backend_for_device(const std::string& device) {

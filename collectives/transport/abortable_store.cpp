@@ -15,10 +15,14 @@ c10::intrusive_ptr<c10d::Store> AbortableStore::clone() {
   return c10::make_intrusive<AbortableStore>(store_->clone(), check_);
 }
 
-void AbortableStore::set(const std::string& key, const std::vector<uint8_t>& value) { store_->set(key, value); }
+void AbortableStore::set(const std::string& key, const std::vector<uint8_t>& value) {
+  check_();
+  store_->set(key, value);
+}
 
 std::vector<uint8_t> AbortableStore::compareSet(const std::string& key, const std::vector<uint8_t>& expected,
                                                 const std::vector<uint8_t>& desired) {
+  check_();
   return store_->compareSet(key, expected, desired);
 }
 
@@ -27,10 +31,26 @@ std::vector<uint8_t> AbortableStore::get(const std::string& key) {
   return store_->get(key);
 }
 
-int64_t AbortableStore::add(const std::string& key, int64_t value) { return store_->add(key, value); }
-bool AbortableStore::deleteKey(const std::string& key) { return store_->deleteKey(key); }
-bool AbortableStore::check(const std::vector<std::string>& keys) { return store_->check(keys); }
-int64_t AbortableStore::getNumKeys() { return store_->getNumKeys(); }
+int64_t AbortableStore::add(const std::string& key, int64_t value) {
+  check_();
+  return store_->add(key, value);
+}
+
+bool AbortableStore::deleteKey(const std::string& key) {
+  check_();
+  return store_->deleteKey(key);
+}
+
+bool AbortableStore::check(const std::vector<std::string>& keys) {
+  check_();
+  return store_->check(keys);
+}
+
+int64_t AbortableStore::getNumKeys() {
+  check_();
+  return store_->getNumKeys();
+}
+
 void AbortableStore::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
 
 void AbortableStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {

@@ -4,11 +4,13 @@
 #include <gloo/common/error.h>
 
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <set>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "collectives/transport/group_sockets.h"
+#include "collectives/transport/interposed.h"
 #include "collectives/transport/sigpipe.h"
 #include "collectives/transport/thread_sockets.h"
 #include "protocol/dist_error.h"
@@ -26,15 +28,59 @@ std::shared_ptr<gloo::transport::Device> make_device(bool loopback) {
   return c10d::ProcessGroupGloo::createDefaultDevice(kLazy);
 }
 
+/// A device and the address that it listens on, which Gloo does not give out.
+struct ListeningDevice {
+  std::shared_ptr<gloo::transport::Device> device;
+  std::string address;
+};
+
+ListeningDevice make_listening_device(bool loopback) {
+  ThreadSockets sockets;
+  if (loopback) sockets.accept_own_user_only();
+  ListeningDevice made{make_device(loopback), ""};
+  for (const TcpSocket& socket : sockets.open())
+    if (socket.listening) made.address = socket.local;
+  return made;
+}
+
+std::map<uint64_t, std::string> listening_sockets() {
+  std::map<uint64_t, std::string> addresses;
+  for (const TcpSocket& socket : open_tcp_sockets())
+    if (socket.listening) addresses[socket_cookie(socket.fd)] = socket.local;
+  return addresses;
+}
+
+/// The same without the interposer: the one socket that listens afterwards and did not before. Where another thread of the program
+/// has opened one as well, a new device is made.
+ListeningDevice make_listening_device_by_comparison(bool loopback) {
+  constexpr int kAttempts = 20;
+  static std::mutex one_at_a_time;  // ranks that are threads of this process
+  const std::lock_guard lock(one_at_a_time);
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const auto before = listening_sockets();
+    ListeningDevice made{make_device(loopback), ""};
+    int opened = 0;
+    for (const auto& [cookie, address] : listening_sockets()) {
+      if (before.contains(cookie)) continue;
+      made.address = address;
+      ++opened;
+    }
+    if (opened == 1) return made;
+  }
+  throw Error(
+      "the socket that Gloo listens on can't be told from those that other threads of this program open all the time. "
+      "Link "
+      "Lockstep::interpose, or make process groups while no other thread listens on new sockets");
+}
+
 class GlooConnector : public BackendConnector {
  public:
   explicit GlooConnector(const GroupDescription& group) : group_(group) {
     const SigpipeBlocked quiet;  // the device's thread is started here
-    ThreadSockets sockets;  // making a device opens its listening socket
-    if (group.loopback) sockets.accept_own_user_only();
-    device_ = make_device(group.loopback);
-    for (const TcpSocket& socket : sockets.open())
-      if (socket.listening) listener_ = socket.local;
+    const ListeningDevice made =
+        interposed() ? make_listening_device(group.loopback) : make_listening_device_by_comparison(group.loopback);
+    device_ = made.device;
+    listener_ = made.address;
   }
 
   std::string announcement() override { return listener_; }
@@ -56,7 +102,8 @@ class GlooConnector : public BackendConnector {
       std::lock_guard lock(mutex_);
       sockets_.hold_connections(listener_, others);
       if (interrupted_) sockets_.shut_down();
-      // Those that were accepted are this user's. Those that were opened may have met a port that changed hands.
+      // A port may have changed hands before it was connected to. Those that were accepted are this user's where the interposer checks
+      // them before; here they are checked in any case.
       if (group_.loopback) sockets_.require_own_peers(fmt::format("a connection of group {}", group_.name));
     }
     // Nobody goes on before all are connected: a rank that is aborted at once would take the others' connecting down.

@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "collectives/transport/backend_factory.h"
+#include "collectives/backend/backend.h"
 
 namespace lockstep::dist {
 

@@ -44,6 +44,12 @@ std::string local_address(int fd) {
   return getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 ? format_address(address) : "";
 }
 
+uint64_t socket_cookie(int fd) {
+  uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
 TcpSocket describe_tcp_socket(int fd) {
   TcpSocket socket{.fd = fd, .local = local_address(fd), .listening = socket_option(fd, SO_ACCEPTCONN) == 1};
   sockaddr_storage address{};

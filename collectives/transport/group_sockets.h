@@ -1,6 +1,7 @@
 // The TCP sockets of one process group: found by their addresses, held so that they can be shut down from any thread.
 #pragma once
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
@@ -23,6 +24,10 @@ TcpSocket describe_tcp_socket(int fd);
 
 /// The address that the socket `fd` has here; empty where it has none.
 std::string local_address(int fd);
+
+/// The kernel's number for the socket `fd`, which no other socket ever gets; 0 where `fd` is no socket. A descriptor's number is used
+/// again once it is closed.
+uint64_t socket_cookie(int fd);
 
 /// Duplicates of sockets. The owner of the originals may close them at any time: a descriptor number that is used again for
 /// something else is never touched.
@@ -59,5 +64,7 @@ class HeldSockets {
 /// From now on, and until forget_writes, a write into a closed connection from `local` sets `lost` and counts as done.
 void watch_writes(const std::string& local, const std::shared_ptr<std::atomic<bool>>& lost);
 void forget_writes(const std::string& local, const std::shared_ptr<std::atomic<bool>>& lost);
+/// The hook of writev(), after a write into `fd` failed because the connection is closed: true where that counts as done.
+bool count_write_as_done(int fd);
 
 }  // namespace lockstep::dist

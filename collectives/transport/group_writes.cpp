@@ -3,10 +3,6 @@
 // connection is closed puts its send there. Who waits for such a send would do so until the group's time limit, and could not be
 // aborted. So a write into a closed connection of a group counts as done: the queue empties, and what comes next, the end of the
 // connection that Gloo reads, is an error that it does tell.
-#include <dlfcn.h>
-#include <sys/uio.h>
-
-#include <cerrno>
 #include <map>
 #include <mutex>
 
@@ -25,15 +21,15 @@ Watched& watched() {
   static Watched* all = new Watched;
   return *all;
 }
+}  // namespace
 
-bool counts_as_done(int fd) {
+bool count_write_as_done(int fd) {
   const std::string local = local_address(fd);
   std::lock_guard lock(watched().mutex);
   const auto [begin, end] = watched().flags.equal_range(local);
   for (auto each = begin; each != end; ++each) each->second->store(true);
   return begin != end;
 }
-}  // namespace
 
 void watch_writes(const std::string& local, const Flag& lost) {
   std::lock_guard lock(watched().mutex);
@@ -51,19 +47,3 @@ void forget_writes(const std::string& local, const Flag& lost) {
 }
 
 }  // namespace lockstep::dist
-
-/// Stands in front of the C library's, which Gloo writes with.
-extern "C" ssize_t writev(int fd, const iovec* parts, int count) {
-  using Function = ssize_t(int, const iovec*, int);
-  static auto* const real = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, "writev"));
-  const ssize_t written = real(fd, parts, count);
-  if (written >= 0 || (errno != EPIPE && errno != ECONNRESET)) return written;
-  const int error = errno;
-  if (!lockstep::dist::counts_as_done(fd)) {
-    errno = error;
-    return written;
-  }
-  ssize_t size = 0;
-  for (int i = 0; i < count; ++i) size += static_cast<ssize_t>(parts[i].iov_len);
-  return size;
-}

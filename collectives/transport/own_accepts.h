@@ -2,13 +2,17 @@
 // user of the machine reaches a port of the loopback interface.
 #pragma once
 #include <cstdint>
+#include <functional>
 
 namespace lockstep::dist {
 
-/// From now on accept() gives out connections of this machine whose other end is a socket of this process's user; others are
-/// closed at once, and the caller never sees them. For as long as the socket lives. To be
-/// called before anyone calls accept().
+/// From now on, and for as long as the socket lives, accept() returns only connections of this machine whose other end is a socket
+/// of this process's user. Others are closed at once, and the caller never sees them. Must be called before the first accept().
+/// Without effect where the interposer is absent (interposed.h).
 void accept_own_user_only(int listener);
+
+/// The hook of accept(): calls `take` until it returns a connection that `listener` may have, or fails.
+int accept_checked(int listener, const std::function<int()>& take);
 
 /// How many connections were closed so far, in this process.
 int64_t refused_connections();

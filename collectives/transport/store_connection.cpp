@@ -7,6 +7,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "collectives/transport/abortable_store.h"
+#include "collectives/transport/interposed.h"
+#include "collectives/transport/tcp_store.h"
 #include "collectives/transport/transport_text.h"
 #include "protocol/dist_error.h"
 
@@ -24,11 +26,15 @@ const c10d::TCPStore* tcp_store(const Store& store) {
 StoreConnection::StoreConnection(Store store, bool own_user_only)
     : origin_(std::move(store)), own_user_only_(own_user_only) {}
 
-void StoreConnection::connect(std::chrono::milliseconds at_most) {
-  if (tcp_store(origin_)) return connect_tcp(at_most);
-  store_ = c10::make_intrusive<AbortableStore>(origin_->clone(), [interrupted = interrupted_] {
+Store StoreConnection::abortable(Store store) const {
+  return c10::make_intrusive<AbortableStore>(std::move(store), [interrupted = interrupted_] {
     if (*interrupted) throw Error("the wait in the store was interrupted");
   });
+}
+
+void StoreConnection::connect(std::chrono::milliseconds at_most) {
+  if (tcp_store(origin_)) return connect_tcp(at_most);
+  store_ = abortable(origin_->clone());
 }
 
 void StoreConnection::connect_tcp(std::chrono::milliseconds at_most) {
@@ -36,6 +42,7 @@ void StoreConnection::connect_tcp(std::chrono::milliseconds at_most) {
   const std::string place = fmt::format("the store at {}:{}", server.getHost(), server.getPort());
   const MutedWarnings quiet;  // c10d logs a refused connection with its own stack
   ThreadSockets sockets;
+  HeldSockets probe;
   in6_addr ignored;
   const char* host = server.getHost().c_str();
   const bool numeric = inet_pton(AF_INET, host, &ignored) == 1 || inet_pton(AF_INET6, host, &ignored) == 1;
@@ -49,7 +56,9 @@ void StoreConnection::connect_tcp(std::chrono::milliseconds at_most) {
   };
   set_connecting(&sockets);
   try {
-    store_ = origin_->clone();
+    // Without the interposer c10d would try for minutes to reach a store that is gone, and can't be interrupted.
+    if (!interposed()) probe_store(sockets, server.getHost(), server.getPort(), probe);
+    store_ = interposed() ? origin_->clone() : abortable(origin_->clone());
   } catch (const std::exception&) {
     set_connecting(nullptr);
     if (*interrupted_) throw Error(fmt::format("connecting to {} was interrupted", place));
@@ -59,9 +68,10 @@ void StoreConnection::connect_tcp(std::chrono::milliseconds at_most) {
   }
   set_connecting(nullptr);
   std::lock_guard lock(mutex_);
-  for (const TcpSocket& socket : sockets.open()) sockets_.hold(socket);
+  if (interposed())
+    for (const TcpSocket& socket : sockets.open()) sockets_.hold(socket);
   if (*interrupted_) sockets_.shut_down();
-  if (own_user_only_) sockets_.require_own_peers(place);
+  if (own_user_only_) (interposed() ? sockets_ : probe).require_own_peers(place);
 }
 
 void StoreConnection::interrupt() noexcept {

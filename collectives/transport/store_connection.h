@@ -32,6 +32,7 @@ class StoreConnection {
 
  private:
   void connect_tcp(std::chrono::milliseconds at_most);
+  Store abortable(Store store) const;
 
   const Store origin_;
   const bool own_user_only_;
@@ -40,7 +41,7 @@ class StoreConnection {
   HeldSockets sockets_;
   ThreadSockets* connecting_ = nullptr;  // while connect() is under way
   std::optional<MutedWarnings> muted_;  // from interrupt() on
-  // For a store without connections (a file, the process's memory), whose waits ask.
+  // Read by the waits of an AbortableStore.
   const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
 };
 

@@ -11,9 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "collectives/transport/interposed.h"
 #include "collectives/transport/own_accepts.h"
-#include "collectives/transport/socket_owner.h"
-#include "collectives/transport/thread_sockets.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::dist {
@@ -23,6 +22,13 @@ struct AddressList {
   addrinfo* first = nullptr;
   ~AddressList() {
     if (first) freeaddrinfo(first);
+  }
+};
+
+struct ClosedAtEnd {
+  const int fd;
+  ~ClosedAtEnd() {
+    if (fd >= 0) close(fd);
   }
 };
 
@@ -97,18 +103,37 @@ TcpStore serve_store(const std::string& host, int port, std::chrono::millisecond
   return serve_store(listen_on(host, port), timeout, own_user_only);
 }
 
+void probe_store(ThreadSockets& sockets, const std::string& host, int port, HeldSockets& held) {
+  const AddressList list = resolve(host, port);
+  for (const addrinfo* each = list.first; each; each = each->ai_next) {
+    const ClosedAtEnd socket{::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    if (socket.fd < 0) throw Error(std::strerror(errno));
+    const std::string address(reinterpret_cast<const char*>(each->ai_addr), each->ai_addrlen);
+    const auto connect_it = [&] { return ::connect(socket.fd, each->ai_addr, each->ai_addrlen); };
+    if (sockets.connect(socket.fd, address, connect_it) == 0) return held.hold({.fd = socket.fd});
+  }
+  throw Error(sockets.failure());
+}
+
 TcpStore connect_store(const std::string& host, int port, std::chrono::milliseconds timeout, bool own_user_only) {
   try {
     ThreadSockets sockets;
+    HeldSockets checked;
     // c10d counts whole seconds while it connects, and would take less than one for none.
     const auto limit =
         std::max<std::chrono::milliseconds>(std::chrono::ceil<std::chrono::seconds>(timeout), std::chrono::seconds(1));
-    sockets.limit_receives(std::chrono::steady_clock::now() + limit);
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    sockets.limit_receives(deadline);
     TcpStore store = make_store(host, port, -1, limit);
     store->setTimeout(timeout);
-    if (own_user_only)
-      for (const TcpSocket& socket : sockets.open())
-        require_own_peer(socket.fd, fmt::format("the store at {}:{}", host, port));
+    if (!own_user_only) return store;
+    if (interposed()) {
+      for (const TcpSocket& socket : sockets.open()) checked.hold(socket);
+    } else {  // the store's own connection is not known
+      sockets.connect_once(deadline, /*one_address=*/false);
+      probe_store(sockets, host, port, checked);
+    }
+    checked.require_own_peers(fmt::format("the store at {}:{}", host, port));
     return store;
   } catch (const c10::Error& error) {
     throw Error(fmt::format(

@@ -4,6 +4,8 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "collectives/transport/thread_sockets.h"
+
 namespace lockstep::dist {
 
 using TcpStore = c10::intrusive_ptr<c10d::TCPStore>;
@@ -25,5 +27,9 @@ TcpStore serve_store(int listener, std::chrono::milliseconds timeout = std::chro
 /// have the same limit. Throws Error when nobody serves one there, and with `own_user_only` when another user does.
 TcpStore connect_store(const std::string& host, int port, std::chrono::milliseconds timeout = std::chrono::minutes(5),
                        bool own_user_only = false);
+
+/// Connects to host:port and lets `held` hold the connection, on which nothing is sent. `sockets`, after its connect_once(), ends
+/// this and notes why it failed. Throws Error where nobody listens there.
+void probe_store(ThreadSockets& sockets, const std::string& host, int port, HeldSockets& held);
 
 }  // namespace lockstep::dist

@@ -1,6 +1,5 @@
 #include "collectives/transport/thread_sockets.h"
 
-#include <dlfcn.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -18,12 +17,6 @@ namespace lockstep::dist {
 
 namespace {
 thread_local ThreadSockets* noting = nullptr;
-
-uint64_t cookie_of(int fd) {
-  uint64_t cookie = 0;
-  socklen_t size = sizeof cookie;
-  return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
-}
 
 void set_receive_limit(int fd, std::chrono::microseconds limit) {  // zero: none
   const timeval value{.tv_sec = limit.count() / 1'000'000, .tv_usec = limit.count() % 1'000'000};
@@ -43,7 +36,7 @@ ThreadSockets::~ThreadSockets() {
   noting = nullptr;
   if (receive_deadline_)
     for (const Noted& noted : noted_)
-      if (cookie_of(noted.fd) == noted.cookie) set_receive_limit(noted.fd, {});
+      if (socket_cookie(noted.fd) == noted.cookie) set_receive_limit(noted.fd, {});
   if (interrupt_fd_ >= 0) close(interrupt_fd_);
 }
 
@@ -53,7 +46,7 @@ std::vector<TcpSocket> ThreadSockets::open() const {
   std::lock_guard lock(mutex_);
   std::vector<TcpSocket> found;
   for (const Noted& noted : noted_) {
-    if (cookie_of(noted.fd) != noted.cookie) continue;  // closed; the number may be another's by now
+    if (socket_cookie(noted.fd) != noted.cookie) continue;  // closed; the number may be another's by now
     TcpSocket socket = describe_tcp_socket(noted.fd);
     if (socket.listening || !socket.remote.empty()) found.push_back(std::move(socket));
   }
@@ -82,14 +75,19 @@ void ThreadSockets::interrupt() noexcept {
   const uint64_t one = 1;
   (void)!write(interrupt_fd_, &one, sizeof one);
   for (const Noted& noted : noted_)
-    if (cookie_of(noted.fd) == noted.cookie) shutdown(noted.fd, SHUT_RDWR);
+    if (socket_cookie(noted.fd) == noted.cookie) shutdown(noted.fd, SHUT_RDWR);
 }
 
 void ThreadSockets::note(int fd) {
-  const uint64_t cookie = cookie_of(fd);
+  const uint64_t cookie = socket_cookie(fd);
   const bool known =
       std::any_of(noted_.begin(), noted_.end(), [&](const Noted& each) { return each.cookie == cookie; });
   if (cookie != 0 && !known) noted_.push_back({fd, cookie});
+}
+
+std::string ThreadSockets::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 int ThreadSockets::fail(const std::string& why) {
@@ -143,21 +141,3 @@ int ThreadSockets::listen(int fd, const std::function<int()>& real) {
 }
 
 }  // namespace lockstep::dist
-
-/// Both stand in front of the C library's, for threads that have a ThreadSockets.
-extern "C" int connect(int fd, const sockaddr* address, socklen_t size) {
-  using Function = int(int, const sockaddr*, socklen_t);
-  static auto* const real = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, "connect"));
-  if (auto* noting = lockstep::dist::ThreadSockets::of_this_thread())
-    return noting->connect(fd, std::string(reinterpret_cast<const char*>(address), size),
-                           [&] { return real(fd, address, size); });
-  return real(fd, address, size);
-}
-
-extern "C" int listen(int fd, int backlog) noexcept {
-  using Function = int(int, int);
-  static auto* const real = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, "listen"));
-  if (auto* noting = lockstep::dist::ThreadSockets::of_this_thread())
-    return noting->listen(fd, [&] { return real(fd, backlog); });
-  return real(fd, backlog);
-}

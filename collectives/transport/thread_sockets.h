@@ -35,10 +35,12 @@ class ThreadSockets {
   /// What the thread connects from now on has to answer by `deadline`: a receive that waits longer fails with EAGAIN. c10d says
   /// hello on a new connection and waits for the answer without a limit of its own. Ends with this object.
   void limit_receives(std::chrono::steady_clock::time_point deadline);
+  /// Why the first connection failed since connect_once(); empty where none has.
+  std::string failure() const;
   /// From any thread, at once: ends connecting, now and later, and shuts what is connected.
   void interrupt() noexcept;
 
-  // For the functions that stand in front of the C library's.
+  // What stands in front of the C library's functions (interposed.cpp). `real` calls the C library's.
   static ThreadSockets* of_this_thread();
   int connect(int fd, const std::string& address, const std::function<int()>& real);
   int listen(int fd, const std::function<int()>& real);

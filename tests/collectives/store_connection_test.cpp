@@ -191,7 +191,7 @@ TEST(StoreConnection, AStoreThatTakesTheConnectionAndNeverAnswersIsLeftAtTheLimi
 TEST(StoreConnection, AnAddressOfIpv4IsItsOwnName) {
   Dl_info where{};
   ASSERT_NE(dladdr(reinterpret_cast<void*>(&getnameinfo), &where), 0);
-  EXPECT_THAT(where.dli_fname, HasSubstr("liblockstep")) << "the C library's would ask a name server";
+  EXPECT_THAT(where.dli_fname, HasSubstr("liblockstep_interpose")) << "the C library's would ask a name server";
 
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;

@@ -1,7 +1,7 @@
-// LibTorch asks for the name of every address that its store connects to, only to have it for a log line. It gives an IPv4 address
-// in the form that IPv6 has for it, which /etc/hosts does not know, so that even 127.0.0.1 is asked of the name server. Where an
-// answer of that is lost, connecting stands still for the resolver's time limit, 5 s for each attempt. So such an address is
-// its own name.
+// c10d's store looks up the name of every address that it connects to, only for a line of its log. It passes an IPv4 address in
+// its IPv6 form (::ffff:127.0.0.1), which is not in /etc/hosts, so that the resolver asks the name server even for 127.0.0.1. If
+// that answer is lost, connecting waits for the resolver's time limit, 5 s for each attempt. Such an address is therefore shown as
+// a number.
 #include <dlfcn.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -9,8 +9,7 @@
 /// Stands in front of the C library's.
 extern "C" int getnameinfo(const sockaddr* address, socklen_t size, char* host, socklen_t host_size, char* service,
                            socklen_t service_size, int flags) {
-  using Function = int(const sockaddr*, socklen_t, char*, socklen_t, char*, socklen_t, int);
-  static auto* const real = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, "getnameinfo"));
+  static auto* const real = reinterpret_cast<decltype(&getnameinfo)>(dlsym(RTLD_NEXT, "getnameinfo"));
   if (address && address->sa_family == AF_INET6 && size >= sizeof(sockaddr_in6) && !(flags & NI_NAMEREQD) &&
       IN6_IS_ADDR_V4MAPPED(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr))
     flags |= NI_NUMERICHOST;
