@@ -27,7 +27,7 @@ std::string find_include_root() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   const fs::path installed = program.parent_path().parent_path() / "include" / "lockstep";
-  if (!error && fs::exists(installed / "worker" / "cell.h", error)) return installed;
+  if (!error && fs::exists(installed / "worker" / "cell" / "cell.h", error)) return installed;
   return LOCKSTEP_SOURCE_ROOT;
 }
 

@@ -11,8 +11,8 @@
 #include <sstream>
 #include <string>
 
-#include "ddp/ddp.h"
-#include "collectives/dist.h"
+#include <lockstep/ddp.h>
+#include <lockstep/dist.h>
 
 namespace dist = lockstep::dist;
 namespace ddp = lockstep::ddp;

@@ -1,5 +1,5 @@
 // A plain LibTorch program on liblockstep: makes the group, sums over the ranks, writes what came out.
-#include <lockstep/collectives/dist.h>
+#include <lockstep/dist.h>
 #include <torch/torch.h>
 
 #include <fstream>
