@@ -76,6 +76,14 @@ std::vector<at::Tensor> TransportTensors::update(const std::vector<at::Tensor>& 
   return for_each(tensors, [&](const at::Tensor& each) { return update(each); });
 }
 
+void TransportTensors::unpack_all(const std::vector<at::Tensor>& to, const at::Tensor& buffer) {
+  int64_t at = 0;
+  for (const at::Tensor& each : to) {
+    unpack(each, buffer.narrow(0, at, each.numel()));
+    at += each.numel();
+  }
+}
+
 std::function<void()> TransportTensors::finish() const {
   if (parts_.empty() && copies_.empty()) return {};
   return [parts = parts_, copies = copies_] {

@@ -31,6 +31,8 @@ class TransportTensors {
 
   /// The transport writes `from`, a part of one buffer for several results, which belongs into `to`, one of write() or update().
   void unpack(const at::Tensor& to, const at::Tensor& from) { parts_.emplace_back(to, from); }
+  /// The same for all of `to`, which lie in `buffer` one after the other.
+  void unpack_all(const std::vector<at::Tensor>& to, const at::Tensor& buffer);
   /// Unpacks and copies back; once, after the transport is done. Empty where there is nothing to do.
   std::function<void()> finish() const;
 
