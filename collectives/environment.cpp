@@ -71,38 +71,38 @@ Number find_number(const char* variable, const char* option, int given, int low,
 }
 }  // namespace
 
-Meeting find_meeting(const InitOptions& options) {
+RendezvousInfo find_rendezvous(const InitOptions& options) {
   const bool from_environment = options.init_method == "env://";
-  Meeting meeting;
+  RendezvousInfo found;
   const Number rank = find_number("RANK", "InitOptions::rank", options.rank, 0, kMostRanks - 1);
   const Number world_size = find_number("WORLD_SIZE", "InitOptions::world_size", options.world_size, 1, kMostRanks);
   if (!rank.value && !world_size.value && from_environment && !options.store) {
-    meeting.store = c10::make_intrusive<c10d::HashStore>();
-    return meeting;
+    found.store = c10::make_intrusive<c10d::HashStore>();
+    return found;
   }
   if (!rank.value || !world_size.value) throw_incomplete(options, rank, world_size);
   if (*rank.value >= *world_size.value)
     throw ArgumentError(fmt::format("{} is {}, but {} is {}; ranks go from 0 to {}", rank.name(), *rank.value,
                                     world_size.name(), *world_size.value, *world_size.value - 1));
-  meeting.rank = *rank.value;
-  meeting.world_size = *world_size.value;
-  const bool one_machine = int_variable("LOCAL_WORLD_SIZE", 1, kMostRanks).value_or(0) == meeting.world_size;
+  found.rank = *rank.value;
+  found.world_size = *world_size.value;
+  const bool one_machine = int_variable("LOCAL_WORLD_SIZE", 1, kMostRanks).value_or(0) == found.world_size;
   const auto known = [](bool on_this_machine) { return on_this_machine ? std::optional(true) : std::nullopt; };
-  meeting.loopback = known(one_machine);
+  found.loopback = known(one_machine);
   if (options.store) {
-    meeting.store = options.store;
-    return meeting;
+    found.store = options.store;
+    return found;
   }
   const auto patience = std::min(options.timeout, options.connect_timeout);
   if (options.init_method.starts_with("file://")) {
-    meeting.store = c10::make_intrusive<c10d::FileStore>(options.init_method.substr(7), meeting.world_size);
-    meeting.store->setTimeout(patience);
-    return meeting;
+    found.store = c10::make_intrusive<c10d::FileStore>(options.init_method.substr(7), found.world_size);
+    found.store->setTimeout(patience);
+    return found;
   }
 
   std::string host;
   int port = 0;
-  bool serves = meeting.rank == 0;
+  bool serves = found.rank == 0;
   if (from_environment) {
     const auto address = variable("MASTER_ADDR");
     if (!address || !variable("MASTER_PORT"))
@@ -118,11 +118,11 @@ Meeting find_meeting(const InitOptions& options) {
     throw ArgumentError(fmt::format("init_method '{}' is unknown; there are env://, file:///path and tcp://host:port",
                                     options.init_method));
   }
-  meeting.loopback = known(one_machine || is_loopback(host));
-  meeting.store = serves ? serve_store(host, port, patience, one_machine) : connect_store(host, port, patience);
+  found.loopback = known(one_machine || is_loopback(host));
+  found.store = serves ? serve_store(host, port, patience, one_machine) : connect_store(host, port, patience);
   if (const auto restart = variable("TORCHELASTIC_RESTART_COUNT"))
-    meeting.store = c10::make_intrusive<c10d::PrefixStore>("attempt-" + *restart, meeting.store);
-  return meeting;
+    found.store = c10::make_intrusive<c10d::PrefixStore>("attempt-" + *restart, found.store);
+  return found;
 }
 
 }  // namespace lockstep::dist

@@ -1,5 +1,5 @@
-// How a program that is no session finds its ranks: the variables that torchrun, Slurm's srun and mpirun wrappers set, a file, or
-// an address.
+// How the ranks of a program outside of a session find each other: by the environment variables that torchrun and
+// wrappers of Slurm's srun and of mpirun set, by a file, or by an address.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,15 +8,16 @@
 
 namespace lockstep::dist {
 
-struct Meeting {
+/// Which rank this process is, of how many, and the store in which they meet.
+struct RendezvousInfo {
   int rank = 0;
   int world_size = 1;
   Store store;
-  std::optional<bool> loopback = true;  // all ranks are on this machine; nothing: only the ranks together can tell
+  std::optional<bool> loopback = true;  // all ranks are on this machine; empty: the ranks have to compare
 };
 
-/// For `options.init_method`, with `rank` and `world_size` of the options before those of the environment. With neither RANK nor
-/// WORLD_SIZE: alone. Throws ArgumentError naming the variable and its value.
-Meeting find_meeting(const InitOptions& options);
+/// For `options.init_method`, with `rank` and `world_size` of the options before those of the environment. With neither
+/// RANK nor WORLD_SIZE: alone. Throws ArgumentError naming the variable and its value.
+RendezvousInfo find_rendezvous(const InitOptions& options);
 
 }  // namespace lockstep::dist

@@ -23,17 +23,17 @@ void init_process_group(const InitOptions& options) {
         "is)");
   const std::string backend = options.backend.empty() ? (has_backend("nccl") ? "nccl" : "gloo") : options.backend;
   find_backend(backend);  // before anyone waits
-  const Meeting meeting = find_meeting(options);
+  const RendezvousInfo rendezvous = find_rendezvous(options);
   set_current_context(std::make_shared<RankContext>(
-      ContextOptions{.rank = meeting.rank,
-                     .world_size = meeting.world_size,
-                     .store = meeting.store,
+      ContextOptions{.rank = rendezvous.rank,
+                     .world_size = rendezvous.world_size,
+                     .store = rendezvous.store,
                      .backend = backend,
                      .timeout = options.timeout,
                      .connect_timeout = std::min(options.timeout, options.connect_timeout),
                      .log_path = options.log_path,
                      .check_collectives = options.check_collectives,
-                     .loopback = meeting.loopback}));
+                     .loopback = rendezvous.loopback}));
 }
 
 void init_process_group(const std::string& backend, const std::string& init_method, std::chrono::milliseconds timeout,

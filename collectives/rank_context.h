@@ -1,4 +1,5 @@
-// One rank: its store, its log, its groups. A process has one; a test may give each of its threads one of its own.
+// One rank: its store, its log, its groups. A process has one; in a test each thread may be a rank, with a context for
+// itself.
 //
 // Threads: start, new_group, regroup and close by the rank's own thread; abort and the questions by any.
 #pragma once
@@ -30,12 +31,12 @@ struct ContextOptions {
   std::string log_path;
   bool check_collectives = true;
   std::optional<bool> loopback =
-      true;  // whether groups connect over the loopback interface; nothing: the ranks find out
-  bool own_user_only = false;           // the store's process is this user's
+      true;  // groups connect over the loopback interface; empty: the ranks compare where they are
+  bool own_user_only = false;  // the store's process is this user's
   int64_t generation = 0;  // above 0: joins a session that is running, at its regroup of this generation
 };
 
-/// A group as users hold it and what stands behind it.
+/// A group as users hold it, and the objects of dist:: that make it work.
 struct GroupEntry {
   Group handle;
   c10::intrusive_ptr<WatchedBackend> backend;
@@ -58,7 +59,7 @@ class RankContext {
   const Store& store() const { return options_.store; }
   /// Whether all ranks are on this machine.
   bool loopback() const { return loopback_; }
-  /// A connection to the store that is not connected yet, for waits of its own.
+  /// A connection to the store that is not connected yet, for waits that can be interrupted.
   std::shared_ptr<StoreConnection> new_store_connection() const;
   std::chrono::milliseconds connect_timeout() const { return options_.connect_timeout; }
   /// Of the last regroup: how often, and with whom. By the rank's own thread.
@@ -66,17 +67,18 @@ class RankContext {
   const RankSet& live_ranks() const { return live_ranks_; }
   /// The other ranks, as they were at the last connect. By the rank's own thread.
   const std::map<int, Peer>& peers() const { return peers_; }
-  /// Calls `listener`, on the thread that said so, after abort() and rank_left(). One at a time; it must not wait for anything.
-  void set_disturbance_listener(std::function<void()> listener);
+  /// Calls `listener` after abort() and rank_left(), on the thread that called these. One at a time; it must not wait
+  /// for anything.
+  void set_abort_listener(std::function<void()> listener);
   /// Why collectives of this rank are aborted; nothing where they are not. From any thread.
   std::optional<std::string> abort_reason() const;
-  /// The session says that `rank` is in `cell` no more: it will not come to a meeting there. From any thread.
+  /// The session reports that `rank` has left `cell`: it will not come to an exchange there. From any thread.
   void rank_left(int64_t cell, int rank);
   /// Ranks that have left the cell that this one is in. From any thread.
   RankSet left_ranks() const;
 
-  /// What an inspector keeps with this rank: its own connections, which dist/ does not know.
-  std::shared_ptr<void>& companion() { return companion_; }
+  /// What inspectors attach to this rank: their own connections, whose type is not known here.
+  std::shared_ptr<void>& attachment() { return attachment_; }
 
   /// The default group's entry for an empty handle. Throws ArgumentError for a group that is not of this rank's making.
   GroupEntry find(const Group& handle) const;
@@ -91,18 +93,30 @@ class RankContext {
   bool needs_regroup() const;
 
  private:
-  struct Connection;  // one rendezvous of ranks
+  struct Rendezvous;
+  /// One try of some ranks to connect groups.
+  struct Attempt {
+    std::string key;  // of the store, under which the ranks of this attempt meet
+    RankSet ranks;
+    std::chrono::milliseconds timeout{};
+    int64_t generation = 0;
+    int64_t abort_count = 0;  // as it was before: a later abort() ends the attempt
+  };
 
   GroupEntry make_entry(WatchedGroup::Identity identity);
-  /// Throws Aborted, and leaves the groups broken off, when abort() was called since `abort_count` calls.
-  void connect(const std::vector<GroupEntry>& groups, const std::string& key, const RankSet& ranks,
-               std::chrono::milliseconds timeout, int64_t generation, int64_t abort_count);
   void start(const GroupEntry& entry);
-  bool ranks_share_network(const std::string& key);
-  nlohmann::json announcement(const std::vector<GroupEntry>& groups) const;
   std::vector<GroupEntry> entries() const;
   void forget(const GroupEntry& entry);
-  void disturb() const;
+  void call_abort_listener() const;
+
+  // In connect_groups.cpp.
+  /// Throws Aborted, and leaves the groups broken off, when abort() was called since the attempt began.
+  void connect(const std::vector<GroupEntry>& groups, const Attempt& attempt);
+  bool ranks_share_network(const std::string& key);
+  nlohmann::json announcement(const std::vector<GroupEntry>& groups) const;
+  std::map<int, Peer> read_peers(const std::map<int, nlohmann::json>& announcements);
+  void connect_group(const GroupEntry& entry, const std::map<int, nlohmann::json>& announcements,
+                     const Attempt& attempt, const Store& store);
   int64_t abort_count() const;  // calls of abort() so far
 
   const ContextOptions options_;
@@ -117,11 +131,11 @@ class RankContext {
 
   std::map<int, Peer> peers_;
 
-  mutable std::mutex mutex_;  // groups_, rendezvous_, disturbance_, departures_
-  std::function<void()> disturbance_;
+  mutable std::mutex mutex_;  // groups_, rendezvous_, abort_listener_, departures_
+  std::function<void()> abort_listener_;
   std::map<int, int64_t> departures_;  // rank → the last cell that it left
   std::vector<GroupEntry> groups_;  // by creation; the default group first
-  std::shared_ptr<void> companion_;
+  std::shared_ptr<void> attachment_;
   std::shared_ptr<StoreConnection> rendezvous_;  // while this rank waits in it for others
 };
 
@@ -132,8 +146,8 @@ std::shared_ptr<RankContext> require_context(const char* function);
 /// Sets the thread's or the process's. Throws Error when there is one already and `context` is not null.
 void set_current_context(std::shared_ptr<RankContext> context);
 
-/// While it lives, the thread that made it is a rank of its own: init_process_group on it makes that thread's groups. For
-/// several ranks in one process.
+/// While it lives, the thread that made it is a rank of its own: init_process_group on it makes that thread's groups.
+/// For several ranks in one process.
 class ThreadRank {
  public:
   ThreadRank();

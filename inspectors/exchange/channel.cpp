@@ -25,15 +25,15 @@ Channel::Channel(dist::RankContext& context)
     : rank_(context.rank()), loopback_(context.loopback()), context_(context), generation_(-1) {}
 
 std::shared_ptr<Channel> Channel::of(dist::RankContext& context) {
-  std::shared_ptr<void>& companion = context.companion();
-  if (!companion) {
+  std::shared_ptr<void>& attachment = context.attachment();
+  if (!attachment) {
     const std::shared_ptr<Channel> channel(new Channel(context));
-    companion = channel;
-    context.set_disturbance_listener([weak = std::weak_ptr(channel)] {
+    attachment = channel;
+    context.set_abort_listener([weak = std::weak_ptr(channel)] {
       if (const auto self = weak.lock()) self->disturb();
     });
   }
-  return std::static_pointer_cast<Channel>(companion);
+  return std::static_pointer_cast<Channel>(attachment);
 }
 
 void Channel::disturb() {

@@ -1,0 +1,54 @@
+// Whose groups a call of dist:: means: those of the calling thread's rank, or else the process's (rank_context.h).
+#include <fmt/format.h>
+
+#include <mutex>
+#include <utility>
+
+#include "collectives/rank_context.h"
+
+namespace lockstep::dist {
+
+namespace {
+struct ContextHolder {
+  std::mutex mutex;
+  std::shared_ptr<RankContext> context;
+};
+// Never destroyed: a program that ends without destroy_process_group must not wait for the transport's threads.
+ContextHolder& process_holder() {
+  static ContextHolder* holder = new ContextHolder;
+  return *holder;
+}
+thread_local ContextHolder* thread_holder = nullptr;
+ContextHolder& holder() { return thread_holder ? *thread_holder : process_holder(); }
+}  // namespace
+
+std::shared_ptr<RankContext> current_context() {
+  ContextHolder& held = holder();
+  std::lock_guard lock(held.mutex);
+  return held.context;
+}
+
+std::shared_ptr<RankContext> require_context(const char* function) {
+  auto context = current_context();
+  if (!context)
+    throw Error(
+        fmt::format("dist::{}: there is no process group yet; call dist::init_process_group() first", function));
+  return context;
+}
+
+void set_current_context(std::shared_ptr<RankContext> context) {
+  ContextHolder& held = holder();
+  std::unique_lock lock(held.mutex);
+  if (context && held.context)
+    throw Error("the process group is initialised already; call dist::destroy_process_group() first");
+  std::swap(held.context, context);
+  lock.unlock();  // the old one closes its groups when it goes
+}
+
+ThreadRank::ThreadRank() { thread_holder = new ContextHolder; }
+ThreadRank::~ThreadRank() {
+  set_current_context({});
+  delete std::exchange(thread_holder, nullptr);
+}
+
+}  // namespace lockstep::dist
