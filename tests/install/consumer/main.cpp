@@ -1,4 +1,4 @@
-// A plain LibTorch program on liblockstep: makes the group, sums over the ranks, writes what came out.
+// A plain LibTorch program on liblockstep: makes the group, sums over the ranks, writes the result.
 #include <lockstep/dist.h>
 #include <torch/torch.h>
 
@@ -11,6 +11,6 @@ int main(int argc, char** argv) {
   auto sum = torch::full({4}, dist::get_rank() + 1.0);
   dist::all_reduce(sum);
   std::ofstream(argv[2]) << "rank " << dist::get_rank() << " of " << dist::get_world_size() << ": sum "
-                         << sum[3].item<double>() << '\n';
+                         << sum[3].item<double>() << ", interposer: " << dist::is_interposer_active() << '\n';
   dist::destroy_process_group();
 }
