@@ -1,5 +1,5 @@
-// The collectives of dist::: arguments checked under the names that the caller knows, then c10d's ProcessGroup, whose backend is the
-// watched one.
+// The collectives of dist::: arguments checked under the names that the caller knows, then c10d's ProcessGroup, whose
+// backend is the watched one.
 #include "collectives/dist.h"
 #include "collectives/finish.h"
 #include "collectives/group_arguments.h"
@@ -254,8 +254,8 @@ Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, std::v
       async_op, "all_to_all_single");
 }
 
-// The two barriers go to the backend itself: ProcessGroup::barrier keeps a tensor in a static variable, which ranks that are
-// threads of one process would share.
+// The two barriers go to the backend itself: ProcessGroup::barrier keeps a tensor in a static variable, which ranks
+// that are threads of one process would share.
 Work barrier(const Group& group, bool async_op) {
   const GroupEntry entry = require_member("barrier", group);
   c10d::BarrierOptions options;

@@ -1,16 +1,17 @@
 // Process groups and collectives for C++ programs on LibTorch, under the names and with the argument order of
-// torch.distributed. In a cell this is `dist::`; a plain program says lockstep::dist.
+// torch.distributed. A cell has it as `dist::`, a plain program as lockstep::dist.
 //
 // `group`: an empty Group is the default group. Ranks in arguments (`src`, `dst`) are ranks of the default group, as in
-// torch.distributed; dist::group_src(r) and dist::group_dst(r) are ranks of `group`. Everything here is collective over the group
-// (every rank of it must make the same calls in the same order), except where a comment says local. Tensors are changed in place;
-// they must be defined and dense (all_reduce takes sparse ones, too). Those that are not contiguous are copied there and back.
+// torch.distributed; dist::group_src(r) and dist::group_dst(r) are ranks of `group`. Everything here is collective over
+// the group (every rank of it must make the same calls in the same order), except where a comment says "local". Tensors
+// are changed in place; they must be defined and dense (all_reduce takes sparse ones, too). Those that are not
+// contiguous are copied, and copied back.
 //
 // With async_op = true a call returns at once and the tensors must not be touched before wait(). Without it, the call
 // returns when this rank's part is done, and the Work it returns is complete.
 //
-// Throws (protocol/dist_error.h): ArgumentError before anything is sent; CollectiveMismatch, PeerLeft, Aborted, TimedOut from
-// the call or from wait().
+// Throws (protocol/dist_error.h): ArgumentError before anything is sent; CollectiveMismatch, PeerLeft, Aborted,
+// TimedOut from the call or from wait().
 #pragma once
 #include <ATen/ATen.h>
 
@@ -35,8 +36,8 @@ namespace lockstep::dist {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-/// SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR. PREMUL_SUM has a factor, so that its name alone is an ArgumentError:
-/// c10d::makeNCCLPreMulSum(factor) makes it, for the backend nccl.
+/// SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR. PREMUL_SUM needs a factor, so its name alone is an ArgumentError; for
+/// the backend nccl, c10d::makeNCCLPreMulSum(factor) makes it.
 struct ReduceOp : c10d::ReduceOp {
   ReduceOp(RedOpType op = SUM) : c10d::ReduceOp(checked(op)) {}
   ReduceOp(const c10d::ReduceOp& op) : c10d::ReduceOp(op) {}
@@ -57,13 +58,13 @@ struct InitOptions {
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);  // for the ranks to come together
   int world_size = -1;  // -1: from the environment
   int rank = -1;
-  Store store = {};  // given: init_method is not used
+  Store store = {};  // where it is given, init_method is not used
   bool check_collectives = true;
   std::string log_path;  // file of the collective log; empty: anonymous memory
 };
 
-/// Makes the default group. Alone (RANK and WORLD_SIZE unset): a group of one. Throws Error when the ranks did not come
-/// together, naming those that are missing.
+/// Makes the default group. Where RANK and WORLD_SIZE are unset, that is a group of one. Throws Error when ranks do not
+/// come within the limit, naming them.
 void init_process_group(const InitOptions& options);
 void init_process_group(const std::string& backend = "", const std::string& init_method = "env://",
                         std::chrono::milliseconds timeout = kDefaultTimeout, int world_size = -1, int rank = -1,
@@ -77,17 +78,20 @@ void destroy_process_group(const Group& group = {});
 Group new_group(std::vector<int> ranks = {}, std::chrono::milliseconds timeout = kDefaultTimeout,
                 const std::string& backend = "");
 
-/// Groups of `group_size` ranks each, in the order of the ranks of `group`, whose size it must divide: this rank's, which is outside
-/// of all where it is not in `group`, and all of them. Collective over all ranks of the default group.
+/// Groups of `group_size` ranks each, in the order of the ranks of `group`, whose size it must divide. Returns this
+/// rank's group, and all of them; a rank outside of `group` gets a group that it is not in. Collective over all ranks
+/// of the default group.
 std::pair<Group, std::vector<Group>> new_subgroups(int group_size, const Group& group = {},
                                                    std::chrono::milliseconds timeout = kDefaultTimeout,
                                                    const std::string& backend = "");
-/// A group for each list of ranks of the default group; no rank in two of them. Collective over all ranks of the default group.
+/// A group for each list of ranks of the default group; no rank in two of them. Collective over all ranks of the
+/// default group.
 std::pair<Group, std::vector<Group>> new_subgroups_by_enumeration(
     const std::vector<std::vector<int>>& ranks_per_subgroup_list, std::chrono::milliseconds timeout = kDefaultTimeout,
     const std::string& backend = "");
-/// A group for each list of ranks of `parent`, counted in it; no rank in two of them. Gives this rank's, which is outside of all
-/// where no list has it. Collective over all ranks of the default group, not of `parent` only.
+/// A group for each list of ranks of `parent`, counted in `parent`; no rank in two of them. Returns this rank's group;
+/// a rank of no list gets a group that it is not in. Collective over all ranks of the default group, not of `parent`
+/// only.
 Group split_group(const Group& parent, const std::vector<std::vector<int>>& split_ranks,
                   std::chrono::milliseconds timeout = kDefaultTimeout);
 
@@ -100,8 +104,8 @@ bool is_nccl_available();
 bool is_mpi_available();
 bool is_ucc_available();
 bool is_xccl_available();
-/// Whether liblockstep_interpose (CMake: Lockstep::interpose) replaces functions of the C library in this process, as it does in a
-/// session. docs/dist.md says what a program without it does not get.
+/// Whether liblockstep_interpose (CMake: Lockstep::interpose) replaces functions of the C library in this process, as
+/// it does in a session. docs/dist.md says what a program without it does not get.
 bool is_interposer_active();
 /// Whether torchrun started this process.
 bool is_torchelastic_launched();
@@ -109,8 +113,8 @@ bool is_torchelastic_launched();
 std::string get_default_backend_for_device(const std::string& device);
 int get_rank(const Group& group = {});
 int get_world_size(const Group& group = {});
-/// The rank among those of this machine: LOCAL_RANK, `fallback_rank` where that is not set, or else by the ranks of the default group.
-/// Throws Error where there is none of them.
+/// The rank among those of this machine: LOCAL_RANK; where that is not set, `fallback_rank`; without it, the number of
+/// lower ranks of the default group on this machine. Throws Error where none of these is there.
 int get_node_local_rank(std::optional<int> fallback_rank = std::nullopt);
 std::string get_backend(const Group& group = {});
 std::string get_backend_config(const Group& group = {});  // "cpu:gloo"
@@ -120,35 +124,35 @@ int get_global_rank(const Group& group, int group_rank);
 int get_group_rank(const Group& group, int global_rank);
 /// Groups that this process knows, the default group included.
 int get_pg_count();
-/// Whether complex numbers can be reduced so: SUM, AVG, PREMUL_SUM.
+/// Whether `op` reduces complex numbers: SUM, AVG and PREMUL_SUM do.
 bool supports_complex(const c10d::ReduceOp& op);
-/// TORCH_DISTRIBUTED_DEBUG, which c10d's Reducer looks at.
+/// TORCH_DISTRIBUTED_DEBUG, which c10d's Reducer reads.
 using DebugLevel = c10d::DebugLevel;  // Off, Info, Detail
 DebugLevel get_debug_level();
 void set_debug_level(DebugLevel level);
 void set_debug_level_from_env();
-/// The default group as an object that c10d (a Reducer, say) takes.
+/// The default group as an object, for a c10d::Reducer for example.
 Group default_group();
 
-/// Shuts the connections of all groups of this rank: collectives in flight, and those to come, throw Aborted with
+/// Shuts the connections of all groups of this rank down: collectives in flight, and later ones, throw Aborted with
 /// `reason`. Tensors that no collective was working on keep their values. Local, from any thread, returns at once.
 void abort(const std::string& reason);
 
 /// After abort(), a mismatch or a lost peer: connects all groups again. Collective over `ranks`; `generation` must be
 /// the same on all of them and greater than at the last call. The groups keep their objects, so modules that hold one
-/// keep working. Groups with members outside `ranks` stay unusable and say so. Throws Error naming the ranks that did
-/// not come.
+/// keep working. Groups with members outside `ranks` stay unusable, and their calls throw Error. Throws Error naming
+/// the ranks that did not come.
 void regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
-/// The generation of the regroup that connected `group` last, 0 when none has. What was begun under another one will not
-/// end. Local; 0 for a group that dist did not make.
+/// The generation of the regroup that connected `group` last, 0 when none has. A collective of an earlier generation
+/// never completes. Local; 0 for a group that dist did not make.
 int64_t get_generation(const Group& group = {});
 
 // ---- collectives -------------------------------------------------------------------------------------------------
 
-/// `tensor` becomes the reduction over all ranks. AVG is the sum divided by the group's size (integers: towards zero); SUM of bools is
-/// whether any is true. Gloo reduces uint8, int8, int32, int64, float16, bfloat16, float32, float64, bool, complex64 and complex128, and
-/// sums sparse float32, float64, int32 and int64.
+/// `tensor` becomes the reduction over all ranks. AVG is the sum divided by the group's size (integers: towards zero);
+/// SUM of bools is whether any is true. Gloo reduces uint8, int8, int32, int64, float16, bfloat16, float32, float64,
+/// bool, complex64 and complex128, and sums sparse float32, float64, int32 and int64.
 Work all_reduce(const at::Tensor& tensor, const ReduceOp& op = ReduceOp::SUM, const Group& group = {},
                 bool async_op = false);
 /// Rank `src`'s values on every rank.
@@ -157,20 +161,23 @@ Work broadcast(const at::Tensor& tensor, const Rank& src, const Group& group = {
 Work reduce(const at::Tensor& tensor, const Rank& dst, const ReduceOp& op = ReduceOp::SUM, const Group& group = {},
             bool async_op = false);
 
-/// tensor_list[i] becomes group rank i's `tensor`, whose dtype and shape it has. Undefined elements of the list are allocated.
+/// tensor_list[i] becomes group rank i's `tensor`, whose dtype and shape it has. Undefined elements of the list are
+/// allocated.
 Work all_gather(std::vector<at::Tensor>& tensor_list, const at::Tensor& tensor, const Group& group = {},
                 bool async_op = false);
 /// The list, newly allocated.
 std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group = {});
-/// `output`: the tensors of all ranks one after the other (`input` [5, 3]: [world size · 5, 3]) or stacked ([world size, 5, 3]); any shape
-/// with so many elements. An `input` without dimensions gives one element of each rank.
+/// `output` becomes the tensors of all ranks, one after the other (`input` [5, 3]: [world size · 5, 3]) or stacked
+/// ([world size, 5, 3]); any shape with that many elements. An `input` without dimensions gives one element of each
+/// rank.
 Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, const Group& group = {},
                             bool async_op = false);
 
 /// `output` becomes the reduction of all ranks' input_list[this rank].
 Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& input_list,
                     const ReduceOp& op = ReduceOp::SUM, const Group& group = {}, bool async_op = false);
-/// `input`: what the ranks get one after the other, or stacked, as for all_gather_into_tensor.
+/// `output` becomes the reduction of this rank's part of `input`, which has the parts of all ranks one after the other,
+/// or stacked, as for all_gather_into_tensor.
 Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, const ReduceOp& op = ReduceOp::SUM,
                            const Group& group = {}, bool async_op = false);
 
@@ -222,7 +229,8 @@ Work isend(const at::Tensor& tensor, const Rank& dst, const Group& group = {}, i
 Work irecv(const at::Tensor& tensor, const std::optional<Rank>& src = std::nullopt, const Group& group = {},
            int tag = 0);
 
-/// One of the operations of batch_isend_irecv: P2POp(dist::isend, tensor, 1), P2POp(dist::irecv, tensor, dist::group_peer(0), group).
+/// One of the operations of batch_isend_irecv: P2POp(dist::isend, tensor, 1), P2POp(dist::irecv, tensor,
+/// dist::group_peer(0), group).
 struct P2POp {
   using Send = decltype(&isend);
   using Receive = decltype(&irecv);
@@ -237,7 +245,8 @@ struct P2POp {
   Group group;
   int tag;
 };
-/// Begins all of them, of one group, in the order of the list; one work for each. Every argument is checked before the first begins.
+/// Begins all operations, which must be of one group, in the order of the list, and returns a work for each. Every
+/// argument is checked before the first begins.
 std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& p2p_op_list);
 
 }  // namespace lockstep::dist

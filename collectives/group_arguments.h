@@ -1,4 +1,5 @@
-// Which group and which rank the arguments of a collective mean. Every error names the function, the argument, and what to do.
+// Which group and which rank the arguments of a collective mean. Every error names the function, the argument, and what
+// to do.
 #pragma once
 #include "collectives/rank_context.h"
 

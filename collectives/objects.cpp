@@ -1,4 +1,5 @@
-// Values that are no tensors, as bytes: their sizes first, then the bytes, padded to the longest. One entry of the log for both.
+// Values that are no tensors, as bytes: their sizes first, then the bytes, padded to the longest. One entry of the log
+// for both.
 #include "collectives/objects.h"
 #include "collectives/group_arguments.h"
 

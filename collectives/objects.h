@@ -1,8 +1,10 @@
-// Collectives of values that are no tensors: anything that nlohmann::json can hold. Part of dist.h, which says what holds for all.
+// Collectives of values that are not tensors: anything that nlohmann::json can hold. Part of dist.h, whose first lines
+// apply here, too.
 //
-// Every rank gives values of one type T; they travel as CBOR, so that every double comes back as it was. A value that can't be written
-// as JSON is an ArgumentError before anything is sent, one that is no T where it arrives an Error; the group goes on. Each call is one
-// entry of the collective log, under its own name. Collective over the group; they return when this rank's part is done.
+// Every rank passes values of one type T. They travel as CBOR, so that every double arrives with the same bits. A value
+// that can't be written as JSON is an ArgumentError before anything is sent; one that can't be read as a T where it
+// arrives is an Error. The group stays usable. Each call is one entry of the collective log, under its name. Collective
+// over the group; returns when this rank's part is done.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -66,7 +68,7 @@ template <typename T>
   return detail::from_bytes_list<T>(
       "all_gather_object", detail::all_gather_bytes(site, detail::to_bytes("all_gather_object", object), group));
 }
-/// The same into a list of as many elements as the group has ranks.
+/// The same, into a list with one element for each rank of the group.
 template <typename T>
 [[gnu::noinline]] void all_gather_object(std::vector<T>& object_list, const T& object, const Group& group = {}) {
   const void* site = __builtin_return_address(0);
@@ -83,7 +85,7 @@ template <typename T>
   return detail::from_bytes_list<T>("gather_object",
                                     detail::gather_bytes(site, detail::to_bytes("gather_object", object), dst, group));
 }
-/// The same into a list: on `dst` of as many elements as the group has ranks, elsewhere empty.
+/// The same, into a list: on `dst` with one element for each rank of the group, elsewhere empty.
 template <typename T>
 [[gnu::noinline]] void gather_object(const T& object, std::vector<T>& object_gather_list, const Rank& dst = 0,
                                      const Group& group = {}) {
@@ -95,7 +97,7 @@ template <typename T>
       "gather_object", detail::gather_bytes(site, detail::to_bytes("gather_object", object), dst, group));
 }
 
-/// Every rank's list becomes rank `src`'s, which must be as long.
+/// Every rank's list becomes that of rank `src`, which has the same length.
 template <typename T>
 [[gnu::noinline]] void broadcast_object_list(std::vector<T>& object_list, const Rank& src = 0,
                                              const Group& group = {}) {
@@ -107,7 +109,7 @@ template <typename T>
 }
 
 /// The first element of `scatter_object_output_list` (of one or more) becomes element [group rank] of rank `src`'s
-/// `scatter_object_input_list`, which has one for each rank of the group; elsewhere it is not looked at.
+/// `scatter_object_input_list`, which has one for each rank of the group; elsewhere it is not read.
 template <typename T>
 [[gnu::noinline]] void scatter_object_list(std::vector<T>& scatter_object_output_list,
                                            const std::vector<T>& scatter_object_input_list = {}, const Rank& src = 0,
@@ -125,14 +127,14 @@ template <typename T>
       detail::from_bytes<T>("scatter_object_list", detail::scatter_bytes(site, parts, src, group));
 }
 
-/// To one rank, which calls recv_object_list; nobody else takes part.
+/// To one rank, which calls recv_object_list; no other rank takes part.
 template <typename T>
 [[gnu::noinline]] void send_object_list(const std::vector<T>& object_list, const Rank& dst, const Group& group = {}) {
   const void* site = __builtin_return_address(0);
   detail::send_bytes(site, detail::to_bytes("send_object_list", object_list), dst, group);
 }
-/// `object_list`, as long as the sender's, becomes the sender's. Returns the sender's rank of the default group. Without `src`: from
-/// any rank.
+/// `object_list`, as long as the sender's, becomes the sender's. Returns the sender's rank of the default group.
+/// Without `src`: from any rank.
 template <typename T>
 [[gnu::noinline]] int recv_object_list(std::vector<T>& object_list, const std::optional<Rank>& src = std::nullopt,
                                        const Group& group = {}) {

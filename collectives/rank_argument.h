@@ -6,8 +6,9 @@ namespace lockstep::dist {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-/// A plain int is a rank of the default group, as in torch.distributed; group_src(r), group_dst(r) and group_peer(r) are ranks of the
-/// group of the call, as its arguments of these names are: dist::broadcast(t, dist::group_src(0), group).
+/// A plain int is a rank of the default group, as in torch.distributed; group_src(r), group_dst(r) and group_peer(r)
+/// are ranks of the group of the call, as its arguments of these names are: dist::broadcast(t, dist::group_src(0),
+/// group).
 class Rank {
  public:
   Rank(int rank) : value_(rank) {}

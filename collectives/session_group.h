@@ -1,8 +1,8 @@
-// What the worker of a session calls: bring the groups up, say which cell runs, free the run thread from a collective,
-// ask how far it got. No LibTorch in here.
+// What the worker of a session calls: to make the groups, to set the current cell, to free the run thread from a
+// collective, and to ask for the progress. No LibTorch in this header.
 //
-// Threads: start_session_group, regroup_session and end_session_group on the run thread; everything else from any
-// thread, at once, whatever the run thread does.
+// Threads: start_session_group, regroup_session and end_session_group on the run thread. Everything else from any
+// thread; it returns at once, also while the run thread is stuck.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,21 +22,20 @@ namespace lockstep::dist {
 struct SessionGroupOptions {
   int rank = 0;
   int world_size = 1;
-  std::string store_address;     // "127.0.0.1:PORT" of the session's TCPStore
-  std::string store_key;         // under which the session's keys stand in it
+  std::string store_address;  // "127.0.0.1:PORT" of the session's TCPStore
+  std::string store_key;  // under which the session's keys stand in it
   std::string backend = "gloo";  // "auto", "gloo", "nccl"
-  std::string device = "cpu";    // "cpu", "cuda:0"
-  std::string log_path;          // "<session>/rank-R/log"; empty: anonymous memory
+  std::string device = "cpu";  // "cpu", "cuda:0"
+  std::string log_path;  // "<session>/rank-R/log"; empty: anonymous memory
   bool check_collectives = true;
   double timeout_s = 1800;  // of each collective
   double connect_timeout_s = 60;
-  int64_t generation =
-      0;  // above 0: this process replaces a lost rank; it connects with regroup_session(generation, …)
+  int64_t generation = 0;  // above 0: this process replaces a lost rank, and connects by regroup_session(generation, …)
 };
 
 /// Makes the default group. Collective over all ranks. Throws Error naming the ranks that did not come.
 void start_session_group(const SessionGroupOptions& options);
-/// Local: closes every group. Nothing of it waits for a peer.
+/// Local: closes every group, without waiting for a peer.
 void end_session_group();
 
 /// dist::regroup without LibTorch's types, for protocol::Regroup.
@@ -48,7 +47,8 @@ bool needs_regroup();
 /// The cell (0: none) and step that collectives entered from now on are logged with.
 void set_thread_context(int64_t cell, int64_t step = 0);
 
-/// What people call a cell, which a session may run in pieces; a piece that nobody has named is called as it is numbered.
+/// The number that the user sees for `cell`. A session may run a cell in pieces, each with an id; without a name the id
+/// is the number.
 void name_cell(int64_t cell, int64_t number);
 int64_t cell_number(int64_t cell);
 
@@ -56,10 +56,10 @@ int64_t cell_number(int64_t cell);
 struct CellSpan {
   int64_t cell = 0, begin_ns = 0, end_ns = 0;
 };
-/// The last 1,000, oldest first, as set_thread_context was told of them.
+/// The last 1,000, oldest first, as set_thread_context got them.
 std::vector<CellSpan> cell_spans();
 
-/// Code of a loaded cell, so that a reader of the log can say cell and offset of a call site.
+/// Registers the code of a loaded cell, so that a reader of the log can turn a call site into a cell and an offset.
 /// False when the table is full: the call sites of this cell stay addresses.
 bool register_code_range(int64_t cell, const void* begin, size_t size);
 
@@ -69,27 +69,28 @@ void abort(const std::string& reason);
 /// Group → sequence number of the last collective entered, for protocol::Done::collectives.
 std::map<std::string, int64_t> progress();
 
-/// The collective that this rank sits in now: the oldest one entered and not done of those that threads wait in, else
-/// of all.
+/// The collective that this rank is in now: the oldest that is entered and not done, of those that threads wait in if
+/// there are any.
 std::optional<CollectiveRecord> current_collective();
 /// All that were entered and are not done, oldest first.
 std::vector<CollectiveRecord> collectives_in_flight();
 /// The newest `count` records, oldest first.
 std::vector<CollectiveRecord> last_collectives(size_t count);
 
-/// Another rank has left `cell` having entered that many collectives per group (protocol::PeerDone). When this rank
-/// sits in a later one, or enters one while `cell` is still its current cell, the waiting callback is called.
+/// Another rank has left `cell`, after it entered that many collectives of each group (protocol::PeerDone). The waiting
+/// callback is called when this rank is in a later one, or enters one while `cell` is still its current cell.
 void peer_left(int64_t cell, int rank, const std::string& how, const std::map<std::string, int64_t>& progress);
 
-/// A rank that sits in collectives for long says so once for each: long_waits() gives those that are new, and when to ask
-/// again. `wake` is called from a thread that enters a collective when it is time to ask afresh; while none is entered
-/// nobody asks. Before start_session_group.
+/// Collectives that this rank has been in for `limit_s` seconds: long_waits() returns each once, and when to call it
+/// again. `wake` is called, by a thread that enters a collective, when long_waits() must be called although it gave no
+/// time. To be called before start_session_group.
 void watch_long_waits(double limit_s, std::function<void()> wake);
 LongWaits::Look long_waits();
 
-/// Names lines of cells in what is said of collectives that do not match: code address → "cell 7, line 4". Once, at start.
+/// Names lines of cells in the errors of collectives that do not match: code address → "cell 7, line 4". Once, at
+/// start.
 void set_place_of(std::function<std::string(uint64_t code_address)> place_of);
-/// Where this rank has the code at `offset` of a cell; 0 where it has not loaded it.
+/// The address in this process of the code at `offset` of a cell; 0 where the cell is not loaded.
 uint64_t code_address(int64_t cell, uint64_t offset);
 
 /// Called (from the thread that noticed, at most once per collective and set of ranks) with the collective and the

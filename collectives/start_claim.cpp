@@ -70,8 +70,7 @@ StartClaim::StartClaim(const Store& store, int rank, const RankSet& ranks)
         if (claimant != Claimant::gone)
           throw Error(fmt::format(
               "two processes came as rank {}: this one, and process {}{}. Every rank needs a RANK of its own, from 0 "
-              "to "
-              "WORLD_SIZE - 1{}",
+              "to WORLD_SIZE - 1{}",
               rank, claim.at("pid").get<int>(), claimant == Claimant::here ? "" : " of another machine",
               claimant == Claimant::here ? "" : ". If that process has ended: start all ranks again on a new store"));
         const std::string before = holder;
@@ -79,7 +78,7 @@ StartClaim::StartClaim(const Store& store, int rank, const RankSet& ranks)
       }
       if (holder == mine_) key_ = key;
     }
-  } catch (...) {  // the destructor does not run for what is half made
+  } catch (...) {  // the destructor does not run
     std::lock_guard lock(instances_mutex);
     instances.erase(instance_);
     throw;
@@ -102,7 +101,7 @@ void StartClaim::withdraw(const Store& store) noexcept {
     if (has_all(store, key_)) return;
     store->deleteKey(rank_key(key_, rank_));
     exchange_value(store, claim_key(key_, rank_), mine_, "");
-  } catch (const std::exception&) {  // the store is gone, and the start with it
+  } catch (const std::exception&) {  // the store is gone: nothing to withdraw
   }
 }
 

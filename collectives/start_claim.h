@@ -1,6 +1,6 @@
-// Which start of the default group a rank takes part in. Ranks initialise more often than once on one store: a program ends its
-// groups and makes new ones, an initialisation fails and is tried again, the process of a rank is replaced. So the store counts
-// the starts, not the process.
+// Which start of the default group a rank takes part in. Ranks may initialise several times on one store: a program
+// destroys its groups and makes new ones, an initialisation fails and is tried again, the process of a rank is
+// replaced. The starts are therefore counted in the store, not in the process.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace lockstep::dist {
 
-/// The place of one rank in the first start that is not over: one where not all ranks have come yet, and where this rank has
-/// no place or its place is that of a process that is gone.
+/// The claim of one rank to its part in a start: the first start to which not all ranks have come yet, and in which the
+/// rank has no claim, or one of a process that is gone.
 ///
 ///   StartClaim claim(store, rank, ranks);
 ///   everyone = exchange(store, claim.key(), rank, ranks, mine, timeout);   // claim.withdraw() where that fails
@@ -23,9 +23,9 @@ class StartClaim {
   StartClaim(const StartClaim&) = delete;
   StartClaim& operator=(const StartClaim&) = delete;
 
-  /// Under which the ranks of this start exchange what they need to know: "start-0".
+  /// The key under which the ranks of this start exchange what they need to know: "start-0".
   const std::string& key() const { return key_; }
-  /// The start has failed here. Where ranks are missing from it, this one may come to it again.
+  /// The start has failed on this rank. While ranks are missing from the start, this one may come to it again.
   void withdraw(const Store& store) noexcept;
 
  private:
@@ -33,7 +33,7 @@ class StartClaim {
 
   const int rank_;
   const RankSet ranks_;
-  const uint64_t instance_;  // tells starts of this process apart
+  const uint64_t instance_;  // distinguishes the starts of this process
   const std::string mine_;
   std::string key_;
 };

@@ -1,4 +1,4 @@
-// What a collective gives back: torch.distributed's Work.
+// What a collective returns: the Work of torch.distributed.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -13,15 +13,15 @@
 
 namespace lockstep::dist {
 
-/// A collective in flight, or one that is done. Cheap to copy. Letting go of it does not cancel anything. All functions are local,
-/// from any thread; on a default-constructed one they throw ArgumentError.
+/// A collective in flight, or one that is done. Cheap to copy. Destroying it does not cancel the collective. All
+/// functions are local, from any thread; on a default-constructed object they throw ArgumentError.
 class Work {
  public:
   Work() = default;
   Work(c10::intrusive_ptr<c10d::Work> work, std::string label) : work_(std::move(work)), label_(std::move(label)) {}
 
-  /// Returns when the result is in the tensors; throws what went wrong. `timeout` zero: the group's. When another limit passes,
-  /// TimedOut, and the work goes on.
+  /// Returns when the result is in the tensors; throws what went wrong. `timeout` zero: the group's. When another limit
+  /// passes, TimedOut, and the work goes on.
   bool wait(std::chrono::milliseconds timeout = std::chrono::milliseconds::zero()) const;
   /// Whether wait() would return (or throw) at once.
   bool is_completed() const;
@@ -29,15 +29,15 @@ class Work {
   bool is_success() const;
   /// What wait() would throw; null while it is not done, and where nothing went wrong.
   std::exception_ptr exception() const;
-  /// The tensors that the result is in: one, those of a list one after the other, or none (barrier; gather on other ranks than dst).
-  /// Throws Error while it is not done, and what went wrong.
+  /// The tensors that the result is in: one, those of a list one after the other, or none (barrier; gather on other
+  /// ranks than dst). Throws Error while it is not done, and what went wrong.
   std::vector<at::Tensor> result() const;
-  /// Completes when the work is done, with the tensors of result() as its value, or with what went wrong. Callbacks (then) run on
-  /// the transport's thread, or at once on this one.
+  /// Completes when the work is done, with the tensors of result() as its value, or with what went wrong. Callbacks
+  /// (then) run on the transport's thread, or at once on this one.
   c10::intrusive_ptr<c10::ivalue::Future> get_future() const;
   /// The rank (of the default group) that a recv without a source got its data from.
   int source_rank() const;
-  /// Has the current stream of a device wait for the result; with CPU tensors nothing.
+  /// Makes the current stream of a device wait for the result; does nothing with CPU tensors.
   void synchronize() const;
   void block_current_stream() const;
 

@@ -1,3 +1,4 @@
-// Process groups, collectives and the errors they throw, under the names of torch.distributed: lockstep::dist. docs/dist.md.
+// Process groups, collectives and the errors they throw, under the names of torch.distributed: lockstep::dist.
+// docs/dist.md.
 #pragma once
 #include "collectives/dist.h"

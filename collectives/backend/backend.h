@@ -1,5 +1,5 @@
-// A transport of dist::: what a program implements, and registers by a name, so that process groups can be made on it. Gloo is built
-// in; the CUDA plug-in registers "nccl" when it is loaded.
+// A transport of dist::: what a program implements, and registers by a name, so that process groups can be made on it.
+// Gloo is built in; the CUDA plug-in registers "nccl" when it is loaded.
 #pragma once
 #include <chrono>
 #include <exception>
@@ -20,8 +20,8 @@ struct GroupDescription {
   bool loopback = true;  // all ranks are on this machine: nothing may listen on other interfaces than the loopback one
 };
 
-/// The connections of one group, for one generation of the group: announced to the peers, connected, and shut down from any thread
-/// when a rank is stuck.
+/// The connections of one group, for one generation of the group: announced to the peers, connected, and shut down from
+/// any thread when a rank is stuck.
 class BackendConnector {
  public:
   virtual ~BackendConnector() = default;
@@ -34,15 +34,16 @@ class BackendConnector {
                                                     const std::vector<std::string>& peers,
                                                     std::chrono::milliseconds connect_timeout) = 0;
 
-  /// Makes every wait in the backend throw, here and at the peers. From any thread, returns at once, may be called twice.
+  /// Makes every wait in the backend throw, here and at the peers. From any thread, returns at once, may be called
+  /// twice.
   virtual void interrupt() noexcept = 0;
 
-  /// Whether something was sent into a closed connection and counted as sent: an operation that the backend reports as done may not
-  /// be.
+  /// Whether something was sent into a closed connection and counted as sent: an operation that the backend reports as
+  /// done may not be.
   virtual bool lost_writes() const noexcept { return false; }
 
-  // The type of the backend's exception and the state of the connections say what the exception means; its text is not read. From
-  // any thread.
+  // The type of the backend's exception and the state of the connections say what the exception means; its text is not
+  // read. From any thread.
   /// Whether `error` comes from sending, receiving or waiting for a peer. If not, the backend rejects its arguments.
   virtual bool is_transport_error(const std::exception_ptr& error) const noexcept = 0;
   /// Whether a connection to a peer has ended, by either side.
@@ -51,8 +52,9 @@ class BackendConnector {
 
 using BackendFactory = std::function<std::unique_ptr<BackendConnector>(const GroupDescription&)>;
 
-/// From now on `name` can be given as the backend of init_process_group and new_group. `device`: the type of the tensors that it takes.
-/// `factory` is called once for each group and generation. Local, from any thread; a name that is registered already is replaced.
+/// From now on `name` can be given as the backend of init_process_group and new_group. `device`: the type of the
+/// tensors that it takes. `factory` is called once for each group and generation. Local, from any thread; a name that
+/// is registered already is replaced.
 void register_backend(const std::string& name, c10::DeviceType device, BackendFactory factory);
 
 }  // namespace lockstep::dist

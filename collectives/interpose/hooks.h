@@ -1,7 +1,8 @@
-// liblockstep_interpose: functions of the C library that LibTorch and Gloo call, replaced by functions that ask liblockstep first.
-// It is a library apart, because a function that it replaces is replaced in the whole program: lockstep-worker links it, and a
-// program that uses liblockstep gets it only when it asks (Lockstep::interpose in CMake, or LD_PRELOAD). docs/dist.md has a table
-// of what each function is for, and of what a program without it does not get.
+// liblockstep_interpose: functions of the C library that LibTorch and Gloo call, replaced by functions that ask
+// liblockstep first. It is a library apart, because a function that it replaces is replaced in the whole program:
+// lockstep-worker links it, and a program that uses liblockstep gets it only when it asks (Lockstep::interpose in
+// CMake, or LD_PRELOAD). docs/dist.md has a table of what each function is for, and of what a program without it does
+// not get.
 #pragma once
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -19,6 +20,6 @@ struct Hooks {
 
 }  // namespace lockstep::interpose
 
-/// From now on the replaced functions call `hooks`, which must live as long as the process. Until then they are the C library's.
-/// getnameinfo needs no hook. liblockstep calls this when it is loaded, if the library is in the process.
+/// From now on the replaced functions call `hooks`, which must live as long as the process. Until then they are the C
+/// library's. getnameinfo needs no hook. liblockstep calls this when it is loaded, if the library is in the process.
 extern "C" void lockstep_interpose_set_hooks(const lockstep::interpose::Hooks* hooks) noexcept;

@@ -1,7 +1,7 @@
-// c10d's store looks up the name of every address that it connects to, only for a line of its log. It passes an IPv4 address in
-// its IPv6 form (::ffff:127.0.0.1), which is not in /etc/hosts, so that the resolver asks the name server even for 127.0.0.1. If
-// that answer is lost, connecting waits for the resolver's time limit, 5 s for each attempt. Such an address is therefore shown as
-// a number.
+// c10d's store looks up the name of every address that it connects to, only for a line of its log. It passes an IPv4
+// address in its IPv6 form (::ffff:127.0.0.1), which is not in /etc/hosts, so that the resolver asks the name server
+// even for 127.0.0.1. If that answer is lost, connecting waits for the resolver's time limit, 5 s for each attempt.
+// Such an address is therefore shown as a number.
 #include <dlfcn.h>
 #include <netdb.h>
 #include <netinet/in.h>

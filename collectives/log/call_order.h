@@ -1,4 +1,4 @@
-// Two ranks called different collectives at the same place: are they the same ones in another order?
+// Two ranks called different collectives as the same number of a group: did they make the same calls in another order?
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,19 +9,20 @@
 
 namespace lockstep::dist {
 
-/// How it is known that rank B's call at a place is out of order.
+/// How it is known that rank B's call is out of order.
 struct OrderMismatch {
-  bool swapped = false;  // each called what the other called, one place later
+  bool swapped = false;  // each called as its next what the other called here
   int64_t before = 0;    // else: number at which both ranks called A's call, and B's call right after it
 };
 
 enum class OrderProof {
-  turns,  // two earlier turns of a loop, or the calls after this place
+  turns,  // two earlier turns of a loop, or the calls after this one
   lines,  // one earlier turn, in which the two calls came from two lines; it may be either that is early
 };
 
-/// `a`, `b`: records of two ranks, oldest first, with their different calls as number `seq` of `group` among them. Nothing
-/// where the records do not show it. Calls of one line (a loop over tensors) need `turns`: a tensor may have another shape.
+/// `a`, `b`: records of two ranks, oldest first, with their different calls as number `seq` of `group` among them.
+/// Nothing where the records do not show it. Calls of one line (a loop over tensors) need `turns`: a tensor may have
+/// another shape.
 std::optional<OrderMismatch> order_mismatch(const std::vector<CollectiveRecord>& a,
                                             const std::vector<CollectiveRecord>& b, const std::string& group,
                                             int64_t seq, OrderProof proof = OrderProof::turns);

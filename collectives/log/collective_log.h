@@ -1,6 +1,6 @@
-// The collective log: what a rank's collectives were and how far each got, in memory that stays readable while the rank is
-// stuck and after it was killed. CollectiveLog writes a rank's own; CollectiveLogReader reads any.
-// No LibTorch: a shell reads the log of a dead worker with it.
+// The collective log: what a rank's collectives were and how far each got, in memory that stays readable while the rank
+// is stuck and after it was killed. CollectiveLog writes a rank's own; CollectiveLogReader reads any. No LibTorch: a
+// shell reads the log of a dead worker with it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,8 +24,8 @@ int64_t monotonic_ns();
 /// Shared memory with a log in it; owns the mapping and the descriptor.
 class LogMapping {
  public:
-  /// A new log: a file at `path` (replaced), or anonymous memory when it is empty. All of it is reserved at once, so that a
-  /// full disk is an error here and never a SIGBUS later. Throws Error.
+  /// A new log: a file at `path` (replaced), or anonymous memory when it is empty. All of it is reserved at once, so
+  /// that a full disk is an error here and never a SIGBUS later. Throws Error.
   static LogMapping create(const std::string& path, int rank, int world_size);
   /// Another rank's. Throws Error when the file is missing, no log, or of another version.
   static LogMapping open(const std::string& path);

@@ -1,11 +1,14 @@
-// The collective log in memory: one file (or anonymous memory) per rank, written by that rank, read by any thread and any
-// process of the same user at any time, also after the rank was killed. Layout version 2; docs/dist.md describes it in prose.
+// The collective log in memory: one file (or anonymous memory) per rank, written by that rank, read by any thread and
+// any process of the same user at any time, also after the rank was killed. Layout version 2; docs/dist.md describes it
+// in prose.
 //
-// Regions, in order: Header, groups, signatures (kSignatureCapacity per group), entries (a ring), words (a ring), code ranges.
-// All numbers are of the machine's byte order. Plain C layout; fields that change while others read are atomics.
+// Regions, in order: Header, groups, signatures (kSignatureCapacity per group), entries (a ring), words (a ring), code
+// ranges. All numbers are of the machine's byte order. Plain C layout; fields that change while others read are
+// atomics.
 //
-// Reading an entry without a lock: `sequence` is 2i+1 while entry number i is being written and 2i+2 when it stands; copy, then
-// look again. An odd value that stays is the entry that a killed rank was writing.
+// Reading an entry without a lock: `sequence` is 2i+1 while entry number i is being written and 2i+2 when it is
+// complete; copy the entry, then read `sequence` again. An odd value that stays is the entry that a killed rank was
+// writing.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -35,13 +38,13 @@ struct Header {
   int32_t rank, world_size;
   int32_t reserved;
   int64_t pid;
-  uint64_t process_start;  // field 22 of /proc/PID/stat: tells the process from a later one with its pid
+  uint64_t process_start;  // field 22 of /proc/PID/stat: a later process with the same pid has another
   int64_t realtime_minus_monotonic;  // ns, at start
   Atomic<uint64_t> next_entry;  // entries ever begun; entry i lives in slot i % entry_capacity
   Atomic<uint64_t> next_word;
   Atomic<int64_t> cell, step;  // current ones
   Atomic<uint32_t> group_count, code_range_count;
-  Atomic<uint32_t> aborted;  // 1: dist::abort was called, `reason` says why; 0 after a regroup
+  Atomic<uint32_t> aborted;  // 1: dist::abort was called, why is in `reason`; 0 after a regroup
   Atomic<uint32_t> arrivals;  // futex: counts peers that came to a collective that this rank has seen a mismatch in
   char reason[256];
 };
@@ -72,7 +75,8 @@ struct Signature {
   uint32_t reserved;
 };
 
-// kAsync: the call returned at once. kThroughC10d: not called through dist::, but by c10d itself (a Reducer) or by who uses c10d.
+// kAsync: the call returned at once. kThroughC10d: not called through dist::, but by c10d itself (a Reducer) or by who
+// uses c10d.
 enum EntryFlags : uint8_t { kPointToPoint = 1, kAsync = 2, kThroughC10d = 4 };
 enum class EntryState : uint8_t { entered = 0, done = 1, failed = 2 };
 

@@ -24,17 +24,17 @@ LongWaits::Look LongWaits::look(int64_t now_ns) {
     const auto record = stands ? CollectiveLogReader(log_).record(i) : std::nullopt;
     if (!record) {  // it is being written
       again(now_ns + limit_ns_);
-    } else if (record->state == CollectiveState::entered && !told_.contains(i)) {
+    } else if (record->state == CollectiveState::entered && !reported_.contains(i)) {
       if (now_ns - record->entered_ns < limit_ns_) {
         again(record->entered_ns + limit_ns_);
       } else {
-        told_.insert(i);
+        reported_.insert(i);
         look.waits.push_back(*record);
       }
     }
   }
   oldest_ = oldest.value_or(end);
-  told_.erase(told_.begin(), told_.lower_bound(oldest_));
+  reported_.erase(reported_.begin(), reported_.lower_bound(oldest_));
   // Where collectives come one after the other, the next one need not wake anybody.
   if (seen_ != end) again(now_ns + limit_ns_);
   seen_ = end;

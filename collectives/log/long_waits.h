@@ -1,6 +1,6 @@
-// Notices that a rank sits in a collective for long, without a look at the clock by those who enter and leave collectives. Whoever
-// enters one sees that somebody looks, or wakes him; he looks once a limit later, and again while collectives are entered.
-// While a rank enters none, nobody looks.
+// Notices that a rank has been in a collective for long. The threads that enter and leave collectives do not read the
+// clock: a thread that enters one wakes the watcher if no look is due. The watcher looks after the time limit, and
+// again as long as collectives are in flight. While the rank is in none, the watcher sleeps.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,7 +17,7 @@ class LogMapping;
 
 class LongWaits {
  public:
-  /// `wake` is called on a thread that enters a collective, and has look() called soon on the thread that looks.
+  /// `wake` is called on a thread that enters a collective, and must make the watcher's thread call look() soon.
   LongWaits(const LogMapping& log, int64_t limit_ns, std::function<void()> wake);
 
   /// A collective has just been entered.
@@ -26,10 +26,10 @@ class LongWaits {
   }
 
   struct Look {
-    std::vector<CollectiveRecord> waits;  // that have lasted for the limit by now; each is told once
-    std::optional<int64_t> next_ns;  // when to look again (CLOCK_MONOTONIC); nothing: when wake() was called
+    std::vector<CollectiveRecord> waits;  // that have lasted for the limit by now; each is returned once
+    std::optional<int64_t> next_ns;  // when to look again (CLOCK_MONOTONIC); empty: after wake() is called
   };
-  /// On one thread. `now_ns`: CLOCK_MONOTONIC.
+  /// By the watcher, always on the same thread. `now_ns`: CLOCK_MONOTONIC.
   Look look(int64_t now_ns);
 
  private:
@@ -39,7 +39,7 @@ class LongWaits {
   std::atomic<bool> looking_{false};
   uint64_t oldest_ = 0;  // all entries before it are done
   uint64_t seen_ = 0;  // entries at the last look
-  std::set<uint64_t> told_;
+  std::set<uint64_t> reported_;
 };
 
 }  // namespace lockstep::dist

@@ -65,7 +65,7 @@ void AbortableStore::wait(const std::vector<std::string>& keys, const std::chron
     try {
       store_->wait(keys, last ? std::max(left, std::chrono::milliseconds(1)) : kSlice);
       return;
-    } catch (const c10::Error&) {  // each store has a type of its own for "not yet": told by the time that has passed
+    } catch (const c10::Error&) {  // stores have different types for "not yet": the time that has passed shows it
       if (last || Clock::now() - slice_start < kSlice) throw;
     }
   }

@@ -1,5 +1,5 @@
-// A store whose connection can't be shut down from here, as one whose waits dist::abort ends: a store without connections (a file,
-// the process's memory), and a TCPStore where the interposer is absent (interposed.h).
+// A store whose connection can't be shut down from here, as one whose waits dist::abort ends: a store without
+// connections (a file, the process's memory), and a TCPStore where the interposer is absent (interposed.h).
 #pragma once
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -10,7 +10,8 @@
 
 namespace lockstep::dist {
 
-/// Forwards to `store`. Every call runs `check` first, and one that waits runs it every 50 ms; what `check` throws ends the call.
+/// Forwards to `store`. Every call runs `check` first, and one that waits runs it every 50 ms; what `check` throws ends
+/// the call.
 class AbortableStore : public c10d::Store {
  public:
   AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check);

@@ -1,4 +1,5 @@
-// Gloo over TCP, with what LibTorch's own Gloo lacks: a stuck collective can be freed (ProcessGroupGloo::abort does nothing).
+// Gloo over TCP, with what LibTorch's own Gloo lacks: a stuck collective can be freed (ProcessGroupGloo::abort does
+// nothing).
 #pragma once
 #include <memory>
 

@@ -25,12 +25,12 @@ TcpSocket describe_tcp_socket(int fd);
 /// The address that the socket `fd` has here; empty where it has none.
 std::string local_address(int fd);
 
-/// The kernel's number for the socket `fd`, which no other socket ever gets; 0 where `fd` is no socket. A descriptor's number is used
-/// again once it is closed.
+/// The kernel's number for the socket `fd`, which no other socket ever gets; 0 where `fd` is no socket. A descriptor's
+/// number is used again once it is closed.
 uint64_t socket_cookie(int fd);
 
-/// Duplicates of sockets. The owner of the originals may close them at any time: a descriptor number that is used again for
-/// something else is never touched.
+/// Duplicates of sockets. The owner of the originals may close them at any time: a descriptor number that is used again
+/// for something else is never touched.
 class HeldSockets {
  public:
   HeldSockets() = default;
@@ -38,15 +38,18 @@ class HeldSockets {
   HeldSockets& operator=(const HeldSockets&) = delete;
   ~HeldSockets();
 
-  /// Holds each open socket that is connected from `listener` (accepted there) or to one of `peer_listeners`.
-  /// The originals are set close-on-exec, so that a child process does not keep a connection alive. Where ranks are threads of
-  /// one process, connections between the others of the group can't be told apart and are held, too: shut all, or none.
+  /// Holds each open socket that is connected from `listener` (accepted there) or to one of `peer_listeners`. The
+  /// originals are set close-on-exec, so that a child process does not keep a connection alive. Where ranks are threads
+  /// of one process, connections between other ranks of the group can't be distinguished and are held, too: shut down
+  /// all, or none.
   void hold_connections(const std::string& listener, const std::set<std::string>& peer_listeners);
   void hold(const TcpSocket& socket);
-  /// Whether a write into one of the connections of hold_connections was taken for done although it was closed (group_writes.cpp).
+  /// Whether a write into one of the connections of hold_connections was counted as done although it was closed
+  /// (group_writes.cpp).
   bool lost_writes() const { return lost_writes_->load(); }
 
-  /// Whether one of the connections has ended: its peer closed it or died, the network failed, or it was shut down here.
+  /// Whether one of the connections has ended: its peer closed it or died, the network failed, or it was shut down
+  /// here.
   bool any_ended() const;
   /// Throws Error unless each connection ends in a process of this user; `what` names it (require_own_peer).
   void require_own_peers(const std::string& what) const;
@@ -64,7 +67,8 @@ class HeldSockets {
 /// From now on, and until forget_writes, a write into a closed connection from `local` sets `lost` and counts as done.
 void watch_writes(const std::string& local, const std::shared_ptr<std::atomic<bool>>& lost);
 void forget_writes(const std::string& local, const std::shared_ptr<std::atomic<bool>>& lost);
-/// The hook of writev(), after a write into `fd` failed because the connection is closed: true where that counts as done.
+/// The hook of writev(), after a write into `fd` failed because the connection is closed: true where that counts as
+/// done.
 bool count_write_as_done(int fd);
 
 }  // namespace lockstep::dist

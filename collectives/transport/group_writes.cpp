@@ -1,8 +1,8 @@
-// Gloo forgets a send that it could not write at once when the connection ends: Pair::signalException wakes those who wait for
-// sends that have not begun, and for receives, but not for sends in its transmit queue, and a write that fails because the
-// connection is closed puts its send there. Who waits for such a send would do so until the group's time limit, and could not be
-// aborted. So a write into a closed connection of a group counts as done: the queue empties, and what comes next, the end of the
-// connection that Gloo reads, is an error that it does tell.
+// When a connection ends, Gloo forgets sends that it could not write at once: Pair::signalException wakes the waits for
+// receives and for sends that have not begun, but not those for sends in its transmit queue, and a write that fails
+// because the connection is closed puts its send there. A wait for such a send would last until the group's time limit,
+// and could not be aborted. So a write into a closed connection of a group counts as done: the queue empties, Gloo
+// reads the end of the connection next, and reports that as an error.
 #include <map>
 #include <mutex>
 

@@ -1,5 +1,5 @@
-// What differs between the LibTorch versions 2.11 to 2.15, in one place: which virtual functions a decorator of c10d::Backend and
-// c10d::Work has to forward, and names that have changed.
+// What differs between the LibTorch versions 2.11 to 2.15, in one place: which virtual functions a decorator of
+// c10d::Backend and c10d::Work has to forward, and names that have changed.
 #pragma once
 #include <torch/headeronly/version.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>

@@ -1,6 +1,6 @@
-// Gloo writes to its sockets without MSG_NOSIGNAL: writing to a connection that was shut would end the process with SIGPIPE.
-// While one of these lives, the calling thread and the threads that it starts get EPIPE instead; the signal's disposition, which
-// belongs to the program, stays as it is.
+// Gloo writes to its sockets without MSG_NOSIGNAL: writing to a connection that was shut would end the process with
+// SIGPIPE. While one of these exists, the calling thread and the threads that it starts get EPIPE instead. The signal's
+// disposition belongs to the program, and is not changed.
 #pragma once
 #include <signal.h>
 

@@ -110,14 +110,14 @@ class Netlink {
   int fd_;
 };
 
-/// The socket whose own end is `local`: the one connected to `remote`, and where no program has accepted it, the listener.
-/// False where the kernel can't be asked.
+/// The socket whose own end is `local`: the one connected to `remote`, and where no program has accepted it, the
+/// listener. False where the kernel can't be asked.
 bool ask_kernel(const End& local, const End& remote, std::optional<uid_t>& owner) {
   const Netlink netlink;
   std::optional<inet_diag_msg> connection;
   if (!netlink.find(local, remote, connection)) return false;
-  // Where there is no such connection the kernel gives a listener of that port; and a socket that its program has closed lives
-  // on for a while without an owner.
+  // Where there is no such connection the kernel gives a listener of that port; and a socket that its program has
+  // closed lives on for a while without an owner.
   if (!connection || connection->id.idiag_sport != local.port || connection->id.idiag_dport != remote.port) return true;
   if (connection->idiag_state != TCP_ESTABLISHED && connection->idiag_state != TCP_CLOSE_WAIT) return true;
   if (connection->idiag_inode != 0) {

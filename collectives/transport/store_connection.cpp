@@ -39,7 +39,7 @@ void StoreConnection::connect(std::chrono::milliseconds at_most) {
 
 void StoreConnection::connect_tcp(std::chrono::milliseconds at_most) {
   const c10d::TCPStore& server = *tcp_store(origin_);
-  const std::string place = fmt::format("the store at {}:{}", server.getHost(), server.getPort());
+  const std::string name = fmt::format("the store at {}:{}", server.getHost(), server.getPort());
   const MutedWarnings quiet;  // c10d logs a refused connection with its own stack
   ThreadSockets sockets;
   HeldSockets probe;
@@ -61,17 +61,17 @@ void StoreConnection::connect_tcp(std::chrono::milliseconds at_most) {
     store_ = interposed() ? origin_->clone() : abortable(origin_->clone());
   } catch (const std::exception&) {
     set_connecting(nullptr);
-    if (*interrupted_) throw Error(fmt::format("connecting to {} was interrupted", place));
+    if (*interrupted_) throw Error(fmt::format("connecting to {} was interrupted", name));
     throw Error(
         fmt::format("{} can't be reached any more: {}. Did the process that holds it (rank 0, or the launcher) end?",
-                    place, transport_text(std::current_exception())));
+                    name, transport_text(std::current_exception())));
   }
   set_connecting(nullptr);
   std::lock_guard lock(mutex_);
   if (interposed())
     for (const TcpSocket& socket : sockets.open()) sockets_.hold(socket);
   if (*interrupted_) sockets_.shut_down();
-  if (own_user_only_) (interposed() ? sockets_ : probe).require_own_peers(place);
+  if (own_user_only_) (interposed() ? sockets_ : probe).require_own_peers(name);
 }
 
 void StoreConnection::interrupt() noexcept {

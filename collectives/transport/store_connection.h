@@ -1,4 +1,4 @@
-// A connection of one's own to the store, in which a wait can be ended from another thread.
+// A separate connection to the store, in which another thread can end a wait.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -22,12 +22,13 @@ class StoreConnection {
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
 
-  /// Connects; ends within `at_most`, and at once when the store is gone or interrupt() is called. Throws Error saying which.
-  /// With `own_user_only`: also where a process of another user has the store's port.
+  /// Connects; ends within `at_most`, and at once when the store is gone or interrupt() is called. Throws Error saying
+  /// which. With `own_user_only`: also where a process of another user has the store's port.
   void connect(std::chrono::milliseconds at_most);
   /// After connect().
   const Store& store() const { return store_; }
-  /// The call that is under way on store(), or in connect(), throws, and so do all that follow. From any thread, returns at once.
+  /// The call that is under way on store(), or in connect(), throws, and so do all that follow. From any thread,
+  /// returns at once.
   void interrupt() noexcept;
 
  private:

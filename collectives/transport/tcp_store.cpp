@@ -69,8 +69,8 @@ TcpStore make_store(const std::string& host, int port, int listener, std::chrono
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
-/// Where a listening socket can be reached: its address as text, and its port.
-std::pair<std::string, int> place_of(int listener) {
+/// The address of a listening socket, as text, and its port.
+std::pair<std::string, int> address_of(int listener) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   char host[NI_MAXHOST], port[NI_MAXSERV];
@@ -93,7 +93,7 @@ bool is_loopback(const std::string& host) {
 }
 
 TcpStore serve_store(int listener, std::chrono::milliseconds timeout, bool own_user_only) {
-  const auto [host, port] = place_of(listener);
+  const auto [host, port] = address_of(listener);
   // Nobody has been accepted yet: that is for the store's thread, which does not run.
   if (own_user_only || is_loopback(host)) accept_own_user_only(listener);
   return make_store(host, port, listener, timeout);
@@ -119,7 +119,7 @@ TcpStore connect_store(const std::string& host, int port, std::chrono::milliseco
   try {
     ThreadSockets sockets;
     HeldSockets checked;
-    // c10d counts whole seconds while it connects, and would take less than one for none.
+    // c10d counts whole seconds while it connects; less than one would be none.
     const auto limit =
         std::max<std::chrono::milliseconds>(std::chrono::ceil<std::chrono::seconds>(timeout), std::chrono::seconds(1));
     const auto deadline = std::chrono::steady_clock::now() + limit;

@@ -1,4 +1,4 @@
-// A TCPStore by its address. c10d's own server listens on every interface of the machine; these listen where they are told.
+// A TCPStore by its address. c10d's own server listens on every interface of the machine; these listen on one address.
 #pragma once
 #include <chrono>
 #include <string>
@@ -14,8 +14,9 @@ using TcpStore = c10::intrusive_ptr<c10d::TCPStore>;
 bool is_loopback(const std::string& host);
 
 /// Holds the store, and is a client of it, too. Listens on the address of `host` only; `port` 0: the kernel chooses one
-/// (getPort() tells). On a loopback address, and with `own_user_only` on any, connections are taken from processes of this
-/// machine and this user only: c10d's protocol has no secret. Throws ArgumentError where it can't listen.
+/// (getPort() returns it). On a loopback address, and with `own_user_only` on any, connections are accepted from
+/// processes of this machine and this user only (own_accepts.h): c10d's protocol has no secret. Throws ArgumentError
+/// where it can't listen.
 TcpStore serve_store(const std::string& host, int port, std::chrono::milliseconds timeout = std::chrono::minutes(5),
                      bool own_user_only = false);
 
@@ -23,13 +24,14 @@ TcpStore serve_store(const std::string& host, int port, std::chrono::millisecond
 TcpStore serve_store(int listener, std::chrono::milliseconds timeout = std::chrono::minutes(5),
                      bool own_user_only = false);
 
-/// Tries until `timeout` has passed (in whole seconds, at least one), since the store may not be there yet; waits in the store
-/// have the same limit. Throws Error when nobody serves one there, and with `own_user_only` when another user does.
+/// Tries until `timeout` has passed (in whole seconds, at least one), since the store may not be there yet; waits in
+/// the store have the same limit. Throws Error when nobody serves one there, and with `own_user_only` when another user
+/// does.
 TcpStore connect_store(const std::string& host, int port, std::chrono::milliseconds timeout = std::chrono::minutes(5),
                        bool own_user_only = false);
 
-/// Connects to host:port and lets `held` hold the connection, on which nothing is sent. `sockets`, after its connect_once(), ends
-/// this and notes why it failed. Throws Error where nobody listens there.
+/// Connects to host:port and lets `held` hold the connection, on which nothing is sent. `sockets`, after its
+/// connect_once(), ends this and notes why it failed. Throws Error where nobody listens there.
 void probe_store(ThreadSockets& sockets, const std::string& host, int port, HeldSockets& held);
 
 }  // namespace lockstep::dist

@@ -1,5 +1,5 @@
-// Which sockets a library opened for one call. c10d and Gloo give out no descriptors; comparing all open sockets before and after
-// the call would take another thread's for theirs.
+// Which sockets a library opened for one call. c10d and Gloo give out no descriptors; comparing all open sockets before
+// and after the call would include those of other threads.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -25,15 +25,15 @@ class ThreadSockets {
   /// Those noted so far that are still open and connected, or listening.
   std::vector<TcpSocket> open() const;
 
-  /// What the thread lets listen from now on takes connections of this user only (own_accepts.h).
+  /// Sockets on which the thread listens from now on accept connections of this user only (own_accepts.h).
   void accept_own_user_only() { own_user_only_ = true; }
 
-  /// Each address is tried once from now on, until `deadline` or interrupt(). What fails then throws Error with the reason, out of
-  /// connect() and through the library that called it: an error of the system c10d takes for one that passes, since its
-  /// server may not have started yet, and tries again until its own limit. `one_address`: there is no other to try.
+  /// Each address is tried once from now on, until `deadline` or interrupt(). A failure throws Error with the reason,
+  /// out of connect() and through the library that called it: after an error of the system c10d tries again until its
+  /// own limit, since its server may not have started yet. `one_address`: there is no other to try.
   void connect_once(std::chrono::steady_clock::time_point deadline, bool one_address);
-  /// What the thread connects from now on has to answer by `deadline`: a receive that waits longer fails with EAGAIN. c10d says
-  /// hello on a new connection and waits for the answer without a limit of its own. Ends with this object.
+  /// What the thread connects from now on has to answer by `deadline`: a receive that waits longer fails with EAGAIN.
+  /// c10d sends a first message on a new connection and waits for the answer without a limit. Ends with this object.
   void limit_receives(std::chrono::steady_clock::time_point deadline);
   /// Why the first connection failed since connect_once(); empty where none has.
   std::string failure() const;

@@ -1,5 +1,5 @@
-// Tensors as a transport takes them: dense, contiguous, of a dtype that it knows. Where a caller's tensor is not so, a view of it
-// stands for it, or else a copy, and results are copied back when the transport is done.
+// Tensors as a transport takes them: dense, contiguous, of a dtype that it knows. A caller's tensor that is not is
+// replaced by a view of it, or by a copy; results are copied back when the transport is done.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -12,16 +12,16 @@
 
 namespace lockstep::dist {
 
-/// Whether Gloo has that dtype; it has no complex ones, which stand as pairs of real numbers.
+/// Whether Gloo has that dtype; it has no complex ones, which are passed as pairs of real numbers.
 bool transport_knows(at::ScalarType type);
 
 /// Tensors of one collective. They must have been checked (check_tensor), and gradient mode must be off.
 class TransportTensors {
  public:
-  /// What the transport reads in place of `tensor`. Shapes: as the caller's, but complex numbers have one dimension more, and
-  /// dtypes that the transport does not know are bytes along the last dimension.
+  /// What the transport reads in place of `tensor`. Shapes: as the caller's, but complex numbers have one dimension
+  /// more, and dtypes that the transport does not know are bytes along the last dimension.
   at::Tensor read(const at::Tensor& tensor);
-  /// What it writes to; what was in it does not count.
+  /// What it writes to, without reading it.
   at::Tensor write(const at::Tensor& tensor);
   /// What it reads and writes to.
   at::Tensor update(const at::Tensor& tensor);
@@ -29,7 +29,8 @@ class TransportTensors {
   std::vector<at::Tensor> write(const std::vector<at::Tensor>& tensors);
   std::vector<at::Tensor> update(const std::vector<at::Tensor>& tensors);
 
-  /// The transport writes `from`, a part of one buffer for several results, which belongs into `to`, one of write() or update().
+  /// The transport writes `from`, a part of one buffer for several results, which belongs into `to`, one of write() or
+  /// update().
   void unpack(const at::Tensor& to, const at::Tensor& from) { parts_.emplace_back(to, from); }
   /// The same for all of `to`, which lie in `buffer` one after the other.
   void unpack_all(const std::vector<at::Tensor>& to, const at::Tensor& buffer);
@@ -55,9 +56,9 @@ class WritableGuard {
 
 /// In one dimension. `tensor`: contiguous.
 at::Tensor flat(const at::Tensor& tensor);
-/// All elements one after the other, in a tensor of its own. Of one dtype; at least one tensor.
+/// All elements one after the other, in a new tensor. At least one tensor; all of one dtype.
 at::Tensor packed(const std::vector<at::Tensor>& tensors);
-/// Whether bytes of one are bytes of the other, as far as that can be told from where they begin and end.
+/// Whether the two may have bytes in common: whether the ranges from their first to their last byte overlap.
 bool may_share_memory(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace lockstep::dist

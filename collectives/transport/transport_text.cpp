@@ -14,7 +14,7 @@ std::string transport_text(const std::exception_ptr& error) {
     text = e.what_without_backtrace();
   } catch (const std::exception& e) {
     text = e.what();
-  } catch (...) {  // whatever a plug-in throws still has to become a text
+  } catch (...) {  // a plug-in may throw anything
     text = "an unknown error";
   }
   static const std::regex source(R"(\[[^\]\s]*\.(cc|cpp|h|hpp):\d+\] ?)");

@@ -1,4 +1,4 @@
-// What a transport's exception says, without the stack trace and the source paths that LibTorch and Gloo put into it.
+// The text of a transport's exception, without the stack trace and the source paths that LibTorch and Gloo put into it.
 #pragma once
 #include <exception>
 #include <string>

@@ -1,5 +1,5 @@
-// The arguments of a collective that a program calls on c10d itself: checked here under c10d's names for them. Calls through dist::
-// have been checked before, under the names that dist:: gives them.
+// The arguments of a collective that a program calls on c10d itself: checked here under c10d's names for them. Calls
+// through dist:: have been checked before, under the names that dist:: gives them.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,5 +1,6 @@
-// Who is calling: set by the functions of dist:: (and by DistributedDataParallel) around a call into c10d, read by the watched
-// backend when it logs the collective: with a context the arguments have been checked. Per thread, nests.
+// The caller of a collective: set by the functions of dist:: (and by DistributedDataParallel) around a call into c10d,
+// and read by the watched backend when it logs the collective. Where there is one, the arguments have been checked. One
+// per thread; nests.
 #pragma once
 #include <ATen/core/grad_mode.h>
 
@@ -9,8 +10,8 @@ namespace lockstep::dist {
 
 class CallContext {
  public:
-  /// `site`: return address in the caller's code; the outermost context's counts. `waits`: the caller waits for a send or recv at
-  /// once, which c10d does not tell.
+  /// `site`: return address in the caller's code; the outermost context's counts. `waits`: the caller waits for a send
+  /// or recv at once, which c10d does not pass on.
   explicit CallContext(const void* site, bool waits = false)
       : site_(current_ && current_->site_ ? current_->site_ : reinterpret_cast<uint64_t>(site)),
         waits_(waits),

@@ -1,14 +1,15 @@
-// Calls that nobody made through dist:: (the all_reduce of a Reducer, a user's own use of c10d) bring no place in the user's code.
-// Whoever knows the user's code finds it on the stack.
+// Where in the user's code a collective was called that did not come through dist:: (the all_reduce of a Reducer, a
+// user's own use of c10d): found on the stack, by a function that knows which code is the user's.
 #pragma once
 #include <cstdint>
 
 namespace lockstep::dist {
 
-/// `find` gives the return address in the user's code that the calling thread is in, 0 where it is in none. Asked at each such
-/// call, so it has to be quick. Once, at start; without it the place of such calls is not known.
+/// `find` returns the return address in the user's code that the calling thread is in, 0 where it is in none. It is
+/// called at each such collective, so it has to be quick. Set once, at start; without it the call site of such calls is
+/// unknown.
 void set_caller_finder(uint64_t (*find)());
-/// By the backend.
+/// Called by the watched backend.
 uint64_t find_caller();
 
 }  // namespace lockstep::dist

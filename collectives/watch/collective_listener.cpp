@@ -12,7 +12,7 @@ void set_collective_listener(std::function<void()> listener) {
   collective_listener = listener ? std::make_shared<const std::function<void()>>(std::move(listener)) : nullptr;
 }
 
-void tell_collective_listener() {
+void call_collective_listener() {
   if (!collective_listener) return;
   const auto kept = collective_listener;  // it may set another one
   (*kept)();

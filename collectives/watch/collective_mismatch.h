@@ -1,4 +1,4 @@
-// Turns "ranks called different things at the same place" into the text and the finding that everyone gets.
+// The error and the finding that every rank gets when ranks called different collectives as the same number of a group.
 #pragma once
 #include <functional>
 #include <map>
@@ -20,8 +20,8 @@ struct CalledHere {
 using PlaceOf = std::function<std::string(uint64_t code_address)>;
 void set_place_of(PlaceOf place_of);
 
-/// `called`: what each rank that has come to number `seq` of `group` called; `missing`: the others. `here` knows where this
-/// process has the code of cells. Deterministic, so that every rank that knows the same says the same.
+/// `called`: the call of each rank that has come to number `seq` of `group`; `missing`: the other ranks. `here` has the
+/// addresses of the code of cells in this process. Deterministic: ranks that know the same make the same error.
 CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const std::map<int, CalledHere>& called,
                                  const RankSet& missing, const CollectiveLogReader& here);
 

@@ -1,5 +1,5 @@
-// Work of a transport that can only be waited for (Gloo's send and recv): a thread of its own waits, so that others can ask whether
-// it is done, wait with a limit, and be called when it is.
+// Work of a transport that can only be waited for (Gloo's send and recv). A thread waits for it, so that other threads
+// can ask whether it is done, wait with a limit, and be called when it is done.
 #pragma once
 #include <ATen/core/ivalue.h>
 
@@ -14,7 +14,7 @@ namespace lockstep::dist {
 
 class Completion {
  public:
-  /// Nobody else may wait for `work` from now on. `limit`: of the wait. The thread keeps what it needs, also beyond this object.
+  /// Nobody else may wait for `work` from now on. `limit`: of the wait. The thread may outlive this object.
   Completion(c10::intrusive_ptr<c10d::Work> work, std::chrono::milliseconds limit);
 
   bool done() const;

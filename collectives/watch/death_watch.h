@@ -1,4 +1,5 @@
-// Tells when a peer's process on this machine ends, at once and without asking again and again: the kernel does.
+// Calls a function when a peer's process on this machine ends: at once and without polling, since the kernel reports
+// it.
 #pragma once
 #include <functional>
 #include <thread>
@@ -10,8 +11,8 @@ namespace lockstep::dist {
 
 class DeathWatch {
  public:
-  /// `died` is called with the rank, on the watch's own thread, once for each. Peers on other machines, and such that are threads of
-  /// this process, are not watched; one that is dead already is told of, too.
+  /// `died` is called with the rank, on the watch's own thread, once for each peer, also for one that is dead already.
+  /// Peers on other machines, and peers that are threads of this process, are not watched.
   DeathWatch(std::vector<Peer> peers, std::function<void(int rank)> died);
   ~DeathWatch();
   DeathWatch(const DeathWatch&) = delete;
@@ -22,7 +23,7 @@ class DeathWatch {
 
   const std::function<void(int)> died_;
   int end_fd_ = -1;
-  std::thread thread_;  // none where there is nobody to watch
+  std::thread thread_;  // none where there is no process to watch
 };
 
 }  // namespace lockstep::dist

@@ -22,7 +22,7 @@ class HangWatch {
   void set_callback(Callback callback);
   void peer_left(int64_t cell, int rank, const std::map<std::string, int64_t>& progress);
 
-  /// Whether entered() has anything to look at: one load, so that every collective can ask.
+  /// Whether entered() has to be called: one load, so that it can be asked for every collective.
   bool active() const { return active_.load(std::memory_order_seq_cst); }
   /// This rank has just entered that collective.
   void entered(uint64_t entry);

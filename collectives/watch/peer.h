@@ -23,8 +23,8 @@ struct Peer {
   bool alive() const;
 };
 
-/// Waits until one of the peers' processes ends, or the time is up. The kernel closes a dying process's connections a moment
-/// before it reports the death.
+/// Waits until one of the peers' processes ends, or `at_most` has passed. The kernel closes a dying process's
+/// connections a moment before it reports the death.
 void wait_for_death(const std::vector<Peer>& peers, std::chrono::milliseconds at_most);
 
 }  // namespace lockstep::dist

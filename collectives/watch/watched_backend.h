@@ -1,6 +1,6 @@
-// The backend that every process group of Lockstep has: it logs each collective, compares it with what the other ranks called,
-// and passes it to the transport (Gloo, NCCL). dist::, c10d::Reducer and anything else on the ProcessGroup go through it, and
-// it stays the same object when the transport is replaced by regroup.
+// The backend that every process group of Lockstep has: it logs each collective, compares it with what the other ranks
+// called, and passes it to the transport (Gloo, NCCL). dist::, c10d::Reducer and anything else on the ProcessGroup go
+// through it, and it stays the same object when the transport is replaced by regroup.
 #pragma once
 #include <functional>
 #include <memory>
@@ -31,8 +31,9 @@ class WatchedBackend : public c10d::Backend {
   /// dist::new_group as a collective of the log: compared with what the peers call, nothing is sent.
   Entered enter_new_group(const std::vector<int64_t>& ranks, uint64_t call_site);
 
-  /// Several operations of the transport that are one collective to the caller, the log and the other ranks. `steps` runs on the
-  /// calling thread and waits for each; what it throws is taken for the transport's. `bytes`: that this rank gives.
+  /// Several operations of the transport that are one collective to the caller, the log and the other ranks. `steps`
+  /// runs on the calling thread and waits for each; what it throws counts as the transport's error. `bytes`: that this
+  /// rank sends.
   using Steps = std::function<void(c10d::Backend& transport)>;
   void run_steps(CollectiveOp op, int group_root, int64_t bytes, const Steps& steps);
   /// The same between two ranks; `peer` -1: any.
@@ -92,7 +93,8 @@ class WatchedBackend : public c10d::Backend {
   void abort() override;
   void shutdown() override;
 
-  // A group made by the transport itself would not be watched, nor freed by abort: these say to use dist::new_group.
+  // A group made by the transport itself would not be watched, nor freed by abort: these throw, and name
+  // dist::new_group instead.
   bool supportsSplitting() const override { return false; }
   bool supportsShrinking() const override { return false; }
   c10::intrusive_ptr<Backend> shrink(const std::vector<int64_t>& ranks_to_exclude, int flags,

@@ -1,5 +1,5 @@
-// One call of the watched backend: what is logged and compared, the tensors that the transport gets, and what is left to do when
-// it is done. Included by the sources of the backend alone.
+// One call of the watched backend: what is logged and compared, the tensors that the transport gets, and what remains
+// to do when the transport is done. Only the sources of the backend include it.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -51,7 +51,8 @@ struct WatchedBackend::Call {
     fields.signature = mix(hash, described.size());
   }
 
-  /// Operations whose shapes may differ between ranks: only operation and dtype are compared, and the splits pair by pair.
+  /// Operations whose shapes may differ between ranks: only operation and dtype are compared, and the splits pair by
+  /// pair.
   void compare_splits(const std::vector<int64_t>& inputs, const std::vector<int64_t>& outputs) {
     splits = inputs;
     splits.insert(splits.end(), outputs.begin(), outputs.end());
@@ -59,8 +60,8 @@ struct WatchedBackend::Call {
     fields.signature = mix(static_cast<uint64_t>(fields.op), fields.dtype);
   }
 
-  /// For Gloo, which has no AVG and takes bools for bytes: AVG is SUM and a division of `reduced` by the group's size at the end
-  /// (integers: towards zero), SUM of bools is MAX, and PRODUCT of bools MIN. Changes `op`.
+  /// For Gloo, which has no AVG and reduces bools as bytes: AVG is SUM and a division of `reduced` by the group's size
+  /// at the end (integers: towards zero), SUM of bools is MAX, and PRODUCT of bools MIN. Changes `op`.
   void adapt(c10d::ReduceOp& op, const Tensors& reduced, int size) {
     if (op.op_ == c10d::ReduceOp::AVG) {
       op = c10d::ReduceOp(c10d::ReduceOp::SUM);
@@ -98,14 +99,14 @@ struct WatchedBackend::Call {
 
 template <typename Issue>
 WatchedBackend::WorkPtr WatchedBackend::run(Call& call, c10d::OpType type, bool async, Issue&& issue) {
-  tell_collective_listener();
+  call_collective_listener();
   if (async) call.fields.flags |= log_layout::kAsync;
   std::unique_lock lock(order_);
   const Entered entered = group_->enter(call.fields);
   WorkPtr inner;
   try {
     inner = issue(*transport_);
-  } catch (...) {  // becomes what it means
+  } catch (...) {  // fail() throws what it means
     lock.unlock();
     group_->fail(entered, std::current_exception());
   }
@@ -114,7 +115,7 @@ WatchedBackend::WorkPtr WatchedBackend::run(Call& call, c10d::OpType type, bool 
                                           std::move(call.results), async);
 }
 
-/// Who calls c10d itself has not been checked.
+/// Whether c10d was called without dist::, so that the arguments have not been checked.
 inline bool unchecked() { return CallContext::current() == nullptr; }
 
 }  // namespace lockstep::dist

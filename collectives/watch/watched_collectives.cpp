@@ -1,5 +1,6 @@
-// The collectives of the watched backend that move data. Gloo's own that move parts of tensors have conditions on shapes, lists and
-// dtypes that they find out about when other ranks wait already. On Gloo they are therefore made of all_gather of one buffer.
+// The collectives of the watched backend that move data. Gloo's own that move parts of tensors have conditions on
+// shapes, lists and dtypes that they find out about when other ranks wait already. On Gloo they are therefore made of
+// all_gather of one buffer.
 #include <fmt/format.h>
 
 #include "collectives/watch/call_checks.h"

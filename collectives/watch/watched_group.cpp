@@ -15,8 +15,8 @@ namespace lockstep::dist {
 using namespace log_layout;
 
 namespace {
-// How long the rank that saw a mismatch waits for the others to come to the same place, so that everyone's message can name
-// all of them; and how long a rank whose connection closed looks for the death that closed it.
+// How long the rank that saw a mismatch waits for the others to come to the same number, so that every rank's message
+// can name all calls; and how long a rank whose connection was closed waits for the death of a peer as its cause.
 constexpr auto kPatience = std::chrono::milliseconds(250);
 constexpr size_t kTagCapacity = 1 << 16;  // of which sends and receives are counted
 constexpr const char* kRebuild =
@@ -60,9 +60,9 @@ void WatchedGroup::prepare(std::shared_ptr<BackendConnector> connector) {
   live_ = false;
   connector_ = std::move(connector);
   peers_.clear();
-  if (!connector_) return;  // closed: what the peers may want to read stays
-  // Before the peers hear of this generation: what they find in the log from now on is of it. A mismatch stays, since a
-  // peer may not have looked yet; it bears its generation.
+  if (!connector_) return;  // closed: peers may still read the log
+  // Before the peers know of this generation: what they read in the log from now on belongs to it. A mismatch stays,
+  // since a peer may not have read it yet; its generation stands beside it.
   slot_in_log().cause = BreakCause::none;
 }
 
@@ -87,7 +87,7 @@ void WatchedGroup::break_off(BreakCause cause, const std::string& message) noexc
   std::shared_ptr<BackendConnector> connector;
   {
     std::lock_guard lock(mutex_);
-    // What broke it first is what to say, until somebody ends it on purpose.
+    // The first cause is the one that errors name, until the group is aborted or excluded on purpose.
     if (live_.exchange(false) || cause == BreakCause::aborted || cause == BreakCause::excluded || message_.empty())
       message_ = message;
     Group& group = slot_in_log();
@@ -96,12 +96,12 @@ void WatchedGroup::break_off(BreakCause cause, const std::string& message) noexc
     group.state = GroupState::broken;
     connector = connector_;
   }
-  if (connector) connector->interrupt();  // after the cause is there for the peers to read
+  if (connector) connector->interrupt();  // after the cause is written, which the peers read
 }
 
 void WatchedGroup::close() noexcept {
-  // Peers may still be reading what this rank has sent: the connections are let go, not cut, unless a collective of this rank
-  // is stuck, which the transport would wait for.
+  // Peers may still be reading what this rank has sent, so its connections are not shut down here, unless a collective
+  // of this rank is stuck: the transport would wait for it.
   bool stuck = false;
   for (const CollectiveRecord& record : CollectiveLogReader(log_->mapping()).in_flight())
     stuck |= record.group == std::string_view(slot_in_log().name);
@@ -142,8 +142,8 @@ Entered WatchedGroup::enter(const EntryFields& fields) {
     if (peer.peer.log && !agrees(peer, entered, fields.signature)) agree = false;
   if (agree) return entered;
 
-  // Nothing was sent. Those that have entered wait for this rank and are freed by closing the connections, but first give the
-  // others the time to come, so that all are named.
+  // Nothing was sent. The ranks that have entered wait for this one and are freed when the connections close. Before
+  // that, the others get time to come, so that all calls are named.
   log_->mapping().signature(slot_, seq).mismatch.store(1, std::memory_order_seq_cst);
   finish(entered, EntryState::failed);
   wait_for_arrivals(seq);
@@ -161,7 +161,7 @@ Entered WatchedGroup::enter_point_to_point(EntryFields fields, int peer_group_ra
   } else if (peer_group_rank < static_cast<int>(kRanksPerGroup)) {
     seq = (sends ? group.sent : group.received)[peer_group_rank].fetch_add(1) + 1;
   }
-  // A tag of its own for every message must not fill the memory.
+  // A program that gives every message another tag must not fill the memory.
   const std::tuple key{peer_group_rank, sends, fields.tag};
   if (tag_counts_.size() < kTagCapacity || tag_counts_.contains(key)) fields.tag_seq = ++tag_counts_[key];
   return {log_->begin(slot_, seq, fields), seq};
@@ -180,7 +180,8 @@ std::optional<uint64_t> WatchedGroup::entry_of_peer(const PeerInGroup& peer, int
   const LogMapping& log = *peer.peer.log;
   const Signature& theirs = log.signature(peer.slot, seq);
   if (theirs.seq.load(std::memory_order_seq_cst) == seq) return theirs.entry.load(std::memory_order_acquire);
-  // Far ahead of this rank (it can be in broadcasts that it sends): its signature is overwritten, the entry may still be there.
+  // Far ahead of this rank (it can be in broadcasts that it sends): its signature is overwritten, the entry may still
+  // be there.
   if (log.group(peer.slot).last_entered.load() < seq) return std::nullopt;
   const uint64_t end = log.header().next_entry.load();
   for (uint64_t i = end - std::min<uint64_t>(end, kEntryCapacity); i < end; ++i) {
@@ -304,8 +305,8 @@ void WatchedGroup::fail(const Entered& entered, const std::exception_ptr& error,
   };
   throw_if_aborted();
   throw_if_mismatched();
-  // An error of the transport is a connection that ended, or else a time limit. Past its limit a call has timed out, too: a
-  // peer with the same limit may have closed its connections by now.
+  // An error of the transport is a connection that ended, or else a time limit. Past its limit a call has timed out,
+  // too: a peer with the same limit may have closed its connections by now.
   const auto transport = connector();
   const bool io = !error || own_limit || (transport && transport->is_transport_error(error));
   const bool lost = io && (!error || (transport && transport->lost_connection()));
@@ -324,7 +325,7 @@ void WatchedGroup::fail(const Entered& entered, const std::exception_ptr& error,
     throw TimedOut(message, missing);
   }
   if (lost) throw_peer_left(what);
-  // Something this rank did that the transport refuses. The others wait for it: let them go.
+  // The transport rejects what this rank did. The other ranks wait for it: breaking off frees them.
   const std::string message = fmt::format("{} failed: {}. {}", what, transport_text(error), kRebuild);
   break_off(BreakCause::failed, message);
   throw Error(message);

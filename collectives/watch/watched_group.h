@@ -1,7 +1,8 @@
-// One process group of one rank: its place in the collective log, its connections, and what is done when ranks disagree or
-// leave. The watched backend, the work it hands out and the context of the rank share it.
+// One process group of one rank: its place in the collective log, its connections, and what is done when ranks disagree
+// or leave. The watched backend, the work it hands out and the context of the rank share it.
 //
-// Threads: enter() by one thread at a time (the backend's order mutex sees to it); interrupt(), break_off() and fail() by any.
+// Threads: enter() by one thread at a time (the backend's order mutex sees to it); interrupt(), break_off() and fail()
+// by any.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -63,10 +64,10 @@ class WatchedGroup {
   bool member() const { return identity_.group_rank >= 0; }
   uint32_t slot() const { return slot_; }
   int64_t seq() const { return slot_in_log().last_entered; }
-  /// Under which any process of this user can read the log.
+  /// A path at which any process of this user can read the log.
   std::string log_path() const { return log_->mapping().shared_path(); }
   bool live() const { return live_; }
-  /// Of the connections: that of the regroup which made them.
+  /// That of the regroup which made the connections.
   int64_t generation() const { return slot_in_log().generation; }
   /// A member is lost: regroup leaves the group out until all are there.
   bool excluded() const { return excluded_; }
@@ -77,34 +78,37 @@ class WatchedGroup {
   /// Logs the collective and compares it with what the peers called. Throws when the group is unusable, and
   /// CollectiveMismatch.
   Entered enter(const EntryFields& fields);
-  /// The same for send (`sends`) and recv (peer -1: from any rank), which are counted per peer and tag and not compared.
+  /// The same for send (`sends`) and recv (peer -1: from any rank), which are counted per peer and tag and not
+  /// compared.
   Entered enter_point_to_point(EntryFields fields, int peer_group_rank, bool sends);
   void finish(const Entered& entered, log_layout::EntryState state) { log_->finish(entered.entry, state); }
 
-  /// The transport threw `error` in that collective: shuts this rank's side of the group, so that nobody waits for it, and
-  /// throws what it means: Aborted, CollectiveMismatch, PeerLeft, TimedOut. Null: the transport says that it succeeded, but
-  /// a write was lost. `own_limit`: the call does nothing but wait for peers, this long instead of the group's limit.
+  /// The transport threw `error` in that collective: shuts this rank's side of the group, so that nobody waits for it,
+  /// and throws what it means: Aborted, CollectiveMismatch, PeerLeft, TimedOut. Null: the transport reports success,
+  /// but a write was lost. `own_limit`: the call does nothing but wait for peers, this long instead of the group's
+  /// limit.
   [[noreturn]] void fail(const Entered& entered, const std::exception_ptr& error,
                          std::optional<std::chrono::milliseconds> own_limit = std::nullopt);
 
-  /// Whether the transport may call something done that never reached a peer; then fail() says what became of it.
+  /// Whether an operation that the transport reports as done may never have reached a peer; then fail() throws why.
   bool lost_writes() const;
 
   /// Shuts the connections; the group is unusable until connected again.
   void break_off(log_layout::BreakCause cause, const std::string& message) noexcept;
 
-  /// Throws CollectiveMismatch for number `seq`, where this rank or another saw one, and shuts the connections.
+  /// Throws CollectiveMismatch for number `seq`, where this rank or another saw one, and shuts the connections down.
   [[noreturn]] void raise_mismatch(int64_t seq);
-  /// The same where a mismatch was seen before by whomever; for calls that wait elsewhere than in this group's connections.
+  /// The same where any rank has seen a mismatch before; for calls that do not wait in this group's connections.
   void throw_if_mismatched();
-  /// Called before a mismatch at number `seq` is thrown; `calls`: where ranks are by now. Set before the group is used.
+  /// Called before a mismatch at number `seq` is thrown; `calls`: the numbers that ranks are at by now. Set before the
+  /// group is used.
   using MismatchHook = std::function<void(int64_t seq, const std::set<int64_t>& calls)>;
   void set_mismatch_hook(MismatchHook hook) { mismatch_hook_ = std::move(hook); }
 
-  /// For good: the peers' waits say that this rank has closed the group.
+  /// Final: the waits of peers throw that this rank has closed the group.
   void close() noexcept;
 
-  /// A new generation: nothing of the old one is left. Numbers go on after `seq`.
+  /// A new generation of connections, which replaces the old one. Sequence numbers continue after `seq`.
   void prepare(std::shared_ptr<BackendConnector> connector);
   void connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation);
   std::shared_ptr<BackendConnector> connector() const;
@@ -129,7 +133,7 @@ class WatchedGroup {
   const uint32_t slot_;
   int64_t generation_ = 0;
   std::map<std::tuple<int, bool, int>, int64_t>
-      tag_counts_;  // peer, sends, tag → how many, under the backend's order mutex
+      tag_counts_;  // (peer, sends, tag) → messages; under the backend's order mutex
   std::vector<PeerInGroup> peers_;  // without this rank; changed between generations only
   std::atomic<bool> live_ = false, excluded_ = false;
   mutable std::mutex mutex_;  // connector_, message_

@@ -1,5 +1,5 @@
-// The collectives of the watched backend that reduce. On Gloo each is an all_reduce, or a reduce, of one buffer, for which shapes
-// do not matter; what Gloo can't reduce is adapted (Call::adapt).
+// The collectives of the watched backend that reduce. On Gloo each is an all_reduce, or a reduce, of one buffer, for
+// which shapes do not matter; what Gloo can't reduce is adapted (Call::adapt).
 #include <fmt/format.h>
 
 #include "collectives/watch/call_checks.h"

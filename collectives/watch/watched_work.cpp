@@ -69,8 +69,8 @@ bool WatchedWork::wait(std::chrono::milliseconds timeout) {
   return result;
 }
 
-// Gloo's send and recv can be waited for once, by one thread. They know no limit of the group's, and one that passes ends every
-// connection of the group.
+// Gloo's send and recv can be waited for once, by one thread. They know no limit of the group's, and one that passes
+// ends every connection of the group.
 bool WatchedWork::wait_point_to_point(std::chrono::milliseconds limit) {
   std::shared_ptr<Completion> known = limit == kNoTimeout ? nullptr : completion();
   if (!known) {

@@ -1,5 +1,6 @@
-// The work that the watched backend hands out: what the transport gave, with errors that say what happened, the time it was done
-// in the log, and the last step of operations that the transport has not got (dividing for AVG, unpacking for all_to_all).
+// The work that the watched backend returns: the transport's work, with errors that name what happened, the time at
+// which it was done in the log, and the last step of operations that the transport has not got (dividing for AVG,
+// unpacking for all_to_all).
 #pragma once
 #include <atomic>
 #include <functional>
@@ -15,8 +16,8 @@ namespace lockstep::dist {
 
 class WatchedWork : public c10d::Work {
  public:
-  /// `finally` (may be empty) runs once, after the transport is done and before anyone learns of it. `results`: the caller's tensors.
-  /// `reports`: the transport's future is asked to log the completion, also when nobody waits.
+  /// `finally` (may be empty) runs once, after the transport is done and before anyone learns of it. `results`: the
+  /// caller's tensors. `reports`: the transport's future is asked to log the completion, also when nobody waits.
   WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c10d::OpType type,
               c10::intrusive_ptr<c10d::Work> inner, std::function<void()> finally, std::vector<at::Tensor> results,
               bool reports);

@@ -1,5 +1,5 @@
-// Each argument of a collective either works or is an ArgumentError on the rank that gave it, and the group lives: every kind
-// of tensor to every collective, through dist:: and through c10d's own ProcessGroup.
+// Each argument of a collective either works or is an ArgumentError on the rank that gave it, and the group lives:
+// every kind of tensor to every collective, through dist:: and through c10d's own ProcessGroup.
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
-// Bad arguments are errors that name what, where and the mend, before anything is sent; calls that do not fit together are
-// caught before data moves, on every rank, with everyone's call in the text.
+// Bad arguments are errors that name what, where and the mend, before anything is sent; calls that do not fit together
+// are caught before data moves, on every rank, with everyone's call in the text.
 #include <gmock/gmock.h>
 
 #include "collectives/dist.h"
@@ -213,8 +213,8 @@ class Mismatches : public ::testing::TestWithParam<Mismatch> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, Mismatches, ::testing::ValuesIn(kMismatches),
                          [](const auto& info) { return info.param.name; });
 
-// In each: #1 works, #2 (or later) does not fit, everyone gets the same finding, the state of each rank stays, and after a
-// regroup the groups work again.
+// In each: #1 works, #2 (or later) does not fit, everyone gets the same finding, the state of each rank stays, and
+// after a regroup the groups work again.
 void run_mismatch(const Mismatch& mismatch, int rank, int size) {
   at::Tensor state = at::full({5}, static_cast<double>(rank));
   dist::barrier();
@@ -259,7 +259,8 @@ TEST(Mismatches, AreNotLookedForWhenSwitchedOff) {
 }
 
 TEST(Mismatches, ARankFarAheadIsStillCompared) {
-  // Rank 0 sends broadcasts that rank 1 has not come to; the one that differs is long overwritten in the ring of signatures.
+  // Rank 0 sends broadcasts that rank 1 has not come to; the one that differs is long overwritten in the ring of
+  // signatures.
   const auto outcomes = run_as_threads(2, [](int rank, int) {
     std::vector<at::Tensor> tensors;
     std::vector<dist::Work> works;

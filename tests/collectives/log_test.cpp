@@ -1,5 +1,5 @@
-// The collective log by itself: what is written is read back, by other threads while it is written, and from files that are not
-// what they should be.
+// The collective log by itself: what is written is read back, by other threads while it is written, and from files that
+// are not what they should be.
 #include "collectives/log/collective_log.h"
 
 #include <c10/core/ScalarType.h>

@@ -1,5 +1,5 @@
-// The names that a port of a Python program uses besides the collectives: what a Work can be asked, messages in batches, lists of
-// objects, groups in numbers, tensors in one operation, and the questions.
+// The names that a port of a Python program uses besides the collectives: what a Work can be asked, messages in
+// batches, lists of objects, groups in numbers, tensors in one operation, and the questions.
 #include <gmock/gmock.h>
 
 #include <cstdlib>

@@ -1,5 +1,6 @@
-// A program that links Lockstep::lockstep alone, without the functions of the C library that liblockstep_interpose replaces. The
-// tests of this program's other files, all of which also run with the interposer, show what works without it as well.
+// A program that links Lockstep::lockstep alone, without the functions of the C library that liblockstep_interpose
+// replaces. The tests of this program's other files, all of which also run with the interposer, show what works without
+// it as well.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

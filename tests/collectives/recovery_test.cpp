@@ -1,4 +1,5 @@
-// Ranks that are stuck, die, or are aborted: the others get out with their state, hear who left, and go on after a regroup.
+// Ranks that are stuck, die, or are aborted: the others get out with their state, hear who left, and go on after a
+// regroup.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -72,8 +73,8 @@ TEST(Abort, FreesARankThatWaitsForAnother) {
     const dist::Group pair = dist::new_group({0, 2});
     const dist::Group before = dist::default_group();
     at::Tensor state = at::full({3}, static_cast<double>(rank));
-    // Rank 1 never comes. The others are aborted one after the other, rank 0 when both sit in the collective: rank 2 may hear
-    // of that before its own abort.
+    // Rank 1 never comes. The others are aborted one after the other, rank 0 when both sit in the collective: rank 2
+    // may hear of that before its own abort.
     const dist::Store store = dist::default_group()->getStore()->clone();
     const auto context = dist::current_context();
     if (rank == 2) {

@@ -1,5 +1,5 @@
-// c10d's own Reducer, broadcast_coalesced and the like work over the watched backend: replicas stay bit-equal, and what they
-// send is in the log.
+// c10d's own Reducer, broadcast_coalesced and the like work over the watched backend: replicas stay bit-equal, and what
+// they send is in the log.
 #include <torch/torch.h>
 
 #include <torch/csrc/distributed/c10d/reducer.hpp>

@@ -1,5 +1,5 @@
-// How ranks come together: again on the same store, after a rank was replaced, on several machines, within the time they are
-// given; and what becomes of them when the store is gone.
+// How ranks come together: again on the same store, after a rank was replaced, on several machines, within the time
+// they are given; and what becomes of them when the store is gone.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <net/if.h>

@@ -25,8 +25,8 @@ using ::testing::HasSubstr;
 
 constexpr uid_t kOtherUser = 65534;  // "nobody" by convention; any number will do
 
-/// Runs `call` in a child process as another user, or as this one. What it returns (0 to 125), or 126 where the user can't be
-/// changed. Only system calls: this process has other threads.
+/// Runs `call` in a child process as another user, or as this one. What it returns (0 to 125), or 126 where the user
+/// can't be changed. Only system calls: this process has other threads.
 int in_child(uid_t user, const std::function<int()>& call) {
   const pid_t pid = fork();
   if (pid == 0) {

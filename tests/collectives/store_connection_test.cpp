@@ -1,4 +1,5 @@
-// A connection of its own to the store: connecting and waiting in it end when it is interrupted, and nothing is printed of it.
+// A connection of its own to the store: connecting and waiting in it end when it is interrupted, and nothing is printed
+// of it.
 #include "collectives/transport/store_connection.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
-// What an exception of the transport means is known from its type, the connections and the clock: its text may say anything.
+// What an exception of the transport means is known from its type, the connections and the clock: its text may say
+// anything.
 #include <gmock/gmock.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
