@@ -119,7 +119,7 @@ WatchedBackend::WorkPtr WatchedBackend::recvAnysource(Tensors& tensors, int tag)
 void WatchedBackend::run_steps(CollectiveOp op, int group_root, int64_t bytes, const Steps& steps) {
   Call call(op, {}, group_root < 0 ? -1 : global_root(group_root, op_name(op)));
   call.fields.bytes = bytes;
-  tell_collective_listener();
+  call_collective_listener();
   std::unique_lock lock(order_);
   const Entered entered = group_->enter(call.fields);
   const auto transport = transport_;
