@@ -1,5 +1,5 @@
 // What is found while a cell runs, by its ranks and by the session: told once, whoever found it, and joined where several ranks find
-// the same about themselves (finding_folding.h).
+// the same about themselves (finding_merger.h).
 #pragma once
 #include <functional>
 #include <map>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "shell/events/event.h"
-#include "shell/events/finding_folding.h"
+#include "shell/events/finding_merger.h"
 #include "shell/processes/event_loop.h"
 
 namespace lockstep::shell {

@@ -21,7 +21,7 @@
 #include "shell/cells/cell_run.h"
 #include "shell/cells/hang_reporter.h"
 #include "shell/cells/repeatable_objects.h"
-#include "shell/events/folding.h"
+#include "shell/events/output_merger.h"
 #include "shell/processes/compiler_service.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/session_directory.h"

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "shell/events/folding.h"
+#include "shell/events/output_merger.h"
 
 namespace lockstep::shell {
 namespace {

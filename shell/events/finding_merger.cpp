@@ -1,4 +1,4 @@
-#include "shell/events/finding_folding.h"
+#include "shell/events/finding_merger.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,5 +1,5 @@
 // Findings of several ranks as one, with times as numbers: what is one, and that nobody waits for a rank that is stuck.
-#include "shell/events/finding_folding.h"
+#include "shell/events/finding_merger.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "shell/events/folding.h"
+#include "shell/events/output_merger.h"
 
 #include <algorithm>
 
