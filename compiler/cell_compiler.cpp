@@ -68,7 +68,7 @@ struct CellCompiler::Impl {
     switch (result.getLookupKind()) {
       case Sema::LookupNestedNameSpecifierName:
       case Sema::LookupNamespaceName:
-        if (auto* space = names->namespace_behind(result.getLookupName().getAsString(), view_rank)) {
+        if (auto* space = names->hidden_namespace(result.getLookupName().getAsString(), view_rank)) {
           result.addDecl(space);
           found = true;
         }
@@ -101,16 +101,18 @@ struct CellCompiler::Impl {
   void explain_missing_names() {
     for (const auto& name : diagnostics.names_in_errors()) {
       if (const auto number = kept_number(name); number && names->find(name).empty())
-        diagnostics.add("note", *number == 0 ? "'_' is the value that was shown last: no cell has shown one yet"
-                                             : "'" + name + "' is the value that cell " + std::to_string(*number) +
-                                                   " has shown: there is none");
+        diagnostics.add(DiagnosticSeverity::note,
+                        *number == 0 ? "'_' is the value that was shown last: no cell has shown one yet"
+                                     : "'" + name + "' is the value that cell " + std::to_string(*number) +
+                                           " has shown: there is none");
       const auto definitions = names->find(name);
       for (auto it = definitions.rbegin(); it != definitions.rend(); ++it) {
         const Definition& definition = **it;
         if (definition.forgotten || definition.ranks.empty()) continue;
         if (names->sees(definition, view_rank)) break;
-        diagnostics.add("note", "'" + name + "' is not defined on " + view_ranks.words() + ": it was defined in cell " +
-                                    std::to_string(definition.number) + ", on " + definition.ranks.words());
+        diagnostics.add(DiagnosticSeverity::note, "'" + name + "' is not defined on " + view_ranks.words() +
+                                                      ": it was defined in cell " + std::to_string(definition.number) +
+                                                      ", on " + definition.ranks.words());
         break;
       }
     }
@@ -248,9 +250,9 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
     const auto groups = impl.names->group(request.ranks, referred);
     for (size_t i = 0; i < groups.size() && !impl.diagnostics.failed(); ++i)
       result.compiled.objects.push_back(impl.compile_for(request, attempt, groups[i], i, tokens, result.frames));
-    if (!impl.diagnostics.failed()) result.compiled.status = "ok";
+    if (!impl.diagnostics.failed()) result.compiled.status = CompileStatus::ok;
     if (!impl.diagnostics.failed() && attempt.showing != ReadPlan::whole_value)
-      impl.diagnostics.add("note",
+      impl.diagnostics.add(DiagnosticSeverity::note,
                            std::string("the value is ") +
                                (attempt.showing == ReadPlan::type_alone ? "shown by its type alone" : "not shown") +
                                ": what shows it does not compile (" + attempt.show_problem + ")");
@@ -258,16 +260,16 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
     const bool same_again = request.text.find('#') == std::string::npos && request.text.find("__") == std::string::npos;
     result.compiled.repeatable = groups.size() == 1 && same_again && impl.only_statements && !keeps_state(tokens);
   } catch (const std::runtime_error& error) {
-    impl.diagnostics.add("error", error.what());
+    impl.diagnostics.add(DiagnosticSeverity::error, error.what());
   }
   impl.diagnostics.replace(impl.headers->spelled_paths());
   if (impl.diagnostics.failed()) {
     impl.explain_missing_names();
     if (impl.diagnostics.specialization_again())
-      impl.diagnostics.add("note",
+      impl.diagnostics.add(DiagnosticSeverity::note,
                            "a specialisation stays as long as its template. To change it, define the template again "
                            "in the same cell, before it");
-    result.compiled.status = "error";
+    result.compiled.status = CompileStatus::error;
     result.compiled.objects.clear();
     result.frames.clear();
     Attempt next = attempt;
@@ -342,7 +344,7 @@ std::string CellCompiler::make_prelude() {
   request.text = "namespace lockstep::warm { void* const keep[] = {LOCKSTEP_WARM_FUNCTIONS}; }";
   request.ranks = RankSet{0};
   auto result = compile(request, {});
-  if (result.compiled.status != "ok")
+  if (result.compiled.status != CompileStatus::ok)
     throw StartError("the prelude of cells could not be compiled:\n" + result.compiled.rendered);
   return std::move(result.frames.at(0));
 }

@@ -277,15 +277,15 @@ bool begins_declaration(const Token& token) {
 /// Do attributes at `position` stand before a statement? They may stand before a declaration as well, which clang's own
 /// test leaves open.
 bool attributes_of_statement(const Tokens& tokens, size_t position) {
-  for (size_t i = position; i + 2 < behind_bracket(tokens, position); ++i)
+  for (size_t i = position; i + 2 < after_bracket(tokens, position); ++i)
     if (tokens[i].is(tok::identifier)) {
       const auto name = tokens[i].getIdentifierInfo()->getName();
       if (name == "likely" || name == "unlikely" || name == "fallthrough" || name == "assume") return true;
     }
-  const size_t behind = behind_attributes(tokens, position);
-  return behind >= tokens.size() ||
-         tokens[behind].isOneOf(tok::kw_if, tok::kw_for, tok::kw_while, tok::kw_do, tok::kw_switch, tok::kw_return,
-                                tok::kw_try, tok::l_brace, tok::semi);
+  const size_t after = after_attributes(tokens, position);
+  return after >= tokens.size() ||
+         tokens[after].isOneOf(tok::kw_if, tok::kw_for, tok::kw_while, tok::kw_do, tok::kw_switch, tok::kw_return,
+                               tok::kw_try, tok::l_brace, tok::semi);
 }
 
 bool is_statement_pragma(const Token& token) {
@@ -295,7 +295,7 @@ bool is_statement_pragma(const Token& token) {
 /// Is the item at `position` the last one of a cell whose last semicolon was left out?
 bool reaches_end(const Tokens& tokens, size_t position) {
   while (position + 2 < tokens.size() && !tokens[position].is(tok::semi))
-    position = tokens[position].isOneOf(tok::l_paren, tok::l_square, tok::l_brace) ? behind_bracket(tokens, position)
+    position = tokens[position].isOneOf(tok::l_paren, tok::l_square, tok::l_brace) ? after_bracket(tokens, position)
                                                                                    : position + 1;
   return position + 2 >= tokens.size();
 }

@@ -78,7 +78,7 @@ std::string spelling(const Tokens& tokens, size_t begin, size_t end, Preprocesso
   return text;
 }
 
-size_t behind_bracket(const Tokens& tokens, size_t i) {
+size_t after_bracket(const Tokens& tokens, size_t i) {
   int depth = 0;
   for (; i < tokens.size(); ++i) {
     if (tokens[i].isOneOf(tok::l_paren, tok::l_square, tok::l_brace)) ++depth;
@@ -87,19 +87,19 @@ size_t behind_bracket(const Tokens& tokens, size_t i) {
   return i;
 }
 
-size_t behind_attributes(const Tokens& tokens, size_t i) {
+size_t after_attributes(const Tokens& tokens, size_t i) {
   for (;;) {
     if (is_at(tokens, i, tok::l_square) && is_at(tokens, i + 1, tok::l_square))
-      i = behind_bracket(tokens, i);
+      i = after_bracket(tokens, i);
     else if ((is_at(tokens, i, tok::kw___attribute) || is_at(tokens, i, tok::kw_alignas)) &&
              is_at(tokens, i + 1, tok::l_paren))
-      i = behind_bracket(tokens, i + 1);
+      i = after_bracket(tokens, i + 1);
     else
       return i;
   }
 }
 
-size_t behind_angle(const Tokens& tokens, size_t i) {
+size_t after_angle(const Tokens& tokens, size_t i) {
   int depth = 0;
   for (size_t k = i; k < tokens.size(); ++k) {
     switch (tokens[k].getKind()) {
@@ -115,7 +115,7 @@ size_t behind_angle(const Tokens& tokens, size_t i) {
       case tok::l_paren:
       case tok::l_square:
       case tok::l_brace:
-        k = behind_bracket(tokens, k) - 1;
+        k = after_bracket(tokens, k) - 1;
         break;
       case tok::semi:
       case tok::r_paren:
@@ -129,13 +129,13 @@ size_t behind_angle(const Tokens& tokens, size_t i) {
   return i;
 }
 
-size_t behind_item(const Tokens& tokens, size_t begin) {
+size_t after_item(const Tokens& tokens, size_t begin) {
   for (size_t i = begin; i < tokens.size();) {
     if (tokens[i].is(tok::semi)) return i + 1;
     if (tokens[i].isOneOf(tok::l_paren, tok::l_square, tok::l_brace)) {
       const bool brace = tokens[i].is(tok::l_brace);
       const bool initializer = brace && i > begin && tokens[i - 1].isOneOf(tok::equal, tok::comma, tok::l_paren);
-      i = behind_bracket(tokens, i);
+      i = after_bracket(tokens, i);
       const bool goes_on = i < tokens.size() && tokens[i].isOneOf(tok::semi, tok::comma, tok::period, tok::l_paren,
                                                                   tok::equal, tok::identifier, tok::star, tok::amp);
       if (brace && !initializer && !goes_on) return i;
@@ -151,9 +151,9 @@ size_t find_declarator(const Tokens& tokens, size_t begin) {
     const Token& token = tokens[i];
     if (token.is(tok::identifier)) {
       if (is_at(tokens, i + 1, tok::less)) {
-        const size_t behind = behind_angle(tokens, i + 1);
-        if (behind == i + 1) return tokens.size();
-        i = behind;
+        const size_t after = after_angle(tokens, i + 1);
+        if (after == i + 1) return tokens.size();
+        i = after;
         continue;
       }
       if (is_at(tokens, i + 1, tok::coloncolon)) {
@@ -172,9 +172,9 @@ size_t find_declarator(const Tokens& tokens, size_t begin) {
       ++i;
     } else if (token.isOneOf(tok::kw_decltype, tok::kw_alignas, tok::kw___attribute) &&
                is_at(tokens, i + 1, tok::l_paren)) {
-      i = behind_bracket(tokens, i + 1);
+      i = after_bracket(tokens, i + 1);
     } else if (token.is(tok::l_square) && is_at(tokens, i + 1, tok::l_square)) {
-      i = behind_bracket(tokens, i);
+      i = after_bracket(tokens, i);
     } else {
       return tokens.size();
     }

@@ -35,14 +35,14 @@ std::string spelling(const Tokens& tokens, size_t begin, size_t end, clang::Prep
 
 // Positions; tokens.size() where what they look for is not there.
 
-/// Behind the bracket that closes the one at `i`.
-size_t behind_bracket(const Tokens& tokens, size_t i);
-/// Behind the attributes at `i`: [[...]], __attribute__((...)), alignas(...).
-size_t behind_attributes(const Tokens& tokens, size_t i);
-/// Behind `<...>` at `i`, or `i` itself where the bracket does not look like one of template arguments.
-size_t behind_angle(const Tokens& tokens, size_t i);
-/// End of the declaration or statement that begins at `begin`: behind its `;`, or behind the `}` of a definition.
-size_t behind_item(const Tokens& tokens, size_t begin);
+/// After the bracket that closes the one at `i`.
+size_t after_bracket(const Tokens& tokens, size_t i);
+/// After the attributes at `i`: [[...]], __attribute__((...)), alignas(...).
+size_t after_attributes(const Tokens& tokens, size_t i);
+/// After `<...>` at `i`, or `i` itself where the bracket does not look like one of template arguments.
+size_t after_angle(const Tokens& tokens, size_t i);
+/// End of the declaration or statement that begins at `begin`: after its `;`, or after the `}` of a definition.
+size_t after_item(const Tokens& tokens, size_t begin);
 /// The name that the declaration from `begin` declares: TYPE name followed by one of = ; { ( , [ or the end. None for a
 /// qualified name, an expression, what is not understood.
 size_t find_declarator(const Tokens& tokens, size_t begin);

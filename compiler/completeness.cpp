@@ -30,15 +30,15 @@ class Scanner {
       } else {
         line_begins = false;
         if (!token()) return incomplete();
-        if (invalid_) return {"invalid", 0};
+        if (invalid_) return {TextStatus::invalid, 0};
       }
     }
     if (!brackets_.empty() || conditions_ > 0) return incomplete();
-    return {"complete", 0};
+    return {TextStatus::complete, 0};
   }
 
  private:
-  protocol::Completeness incomplete() const { return {"incomplete", static_cast<int>(brackets_.size())}; }
+  protocol::Completeness incomplete() const { return {TextStatus::incomplete, static_cast<int>(brackets_.size())}; }
 
   bool starts(std::string_view word) const { return text_.substr(at_).starts_with(word); }
   bool rest_is_blank(size_t from) const {

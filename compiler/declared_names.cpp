@@ -37,19 +37,19 @@ class Collector {
   std::vector<Declared> found_;
 };
 
-/// Behind `template <...>` at `i`, however many.
-size_t behind_template_head(const Tokens& tokens, size_t i, bool& specialization) {
+/// After `template <...>` at `i`, however many.
+size_t after_template_head(const Tokens& tokens, size_t i, bool& specialization) {
   while (is_at(tokens, i, tok::kw_template) && is_at(tokens, i + 1, tok::less)) {
     if (is_at(tokens, i + 2, tok::greater)) specialization = true;
-    const size_t behind = behind_angle(tokens, i + 1);
-    if (behind == i + 1) break;
-    i = behind;
+    const size_t after = after_angle(tokens, i + 1);
+    if (after == i + 1) break;
+    i = after;
   }
   return i;
 }
 
 void Collector::item(size_t begin, const std::string& path) {
-  size_t i = behind_attributes(tokens_, begin);
+  size_t i = after_attributes(tokens_, begin);
   if (at(i, tok::kw_inline) && at(i + 1, tok::kw_namespace)) ++i;
   if (at(i, tok::kw_namespace)) return name_space(i, path);
   if (at(i, tok::kw_extern) && at(i + 1, tok::string_literal)) {
@@ -58,7 +58,7 @@ void Collector::item(size_t begin, const std::string& path) {
   }
   const bool is_template = at(i, tok::kw_template);
   bool specialization = false;
-  i = behind_template_head(tokens_, i, specialization);
+  i = after_template_head(tokens_, i, specialization);
   if (specialization) return;
   if (at(i, tok::kw_concept)) return add(path, i + 1, Declared::type_definition);
   if (at(i, tok::kw_using)) {
@@ -66,7 +66,7 @@ void Collector::item(size_t begin, const std::string& path) {
     return;
   }
   if (at(i, tok::kw_typedef)) {
-    const size_t end = behind_item(tokens_, i);
+    const size_t end = after_item(tokens_, i);
     if (end >= 2 && at(end - 2, tok::identifier)) add(path, end - 2, Declared::alias);
     ++i;
   }
@@ -82,10 +82,10 @@ void Collector::item(size_t begin, const std::string& path) {
 
 /// Those between the brace at `brace` and its partner.
 void Collector::items(size_t brace, const std::string& path) {
-  const size_t end = behind_bracket(tokens_, brace) - 1;
+  const size_t end = after_bracket(tokens_, brace) - 1;
   for (size_t i = brace + 1; i < end;) {
     item(i, path);
-    const size_t next = behind_item(tokens_, i);
+    const size_t next = after_item(tokens_, i);
     if (next <= i) return;
     i = next;
   }
@@ -102,13 +102,13 @@ void Collector::name_space(size_t i, const std::string& path) {
   if (i < tokens_.size()) items(i, inner);
 }
 
-/// The definition of a class, a union or an enumeration at `i`, and the variable behind it.
+/// The definition of a class, a union or an enumeration at `i`, and the variable after it.
 bool Collector::type(size_t i, const std::string& path) {
   if (i >= tokens_.size() || !is_class_key(tokens_[i])) return false;
   const bool enumeration = at(i, tok::kw_enum);
   size_t name = i + 1;
   if (enumeration && (at(name, tok::kw_class) || at(name, tok::kw_struct))) ++name;
-  name = behind_attributes(tokens_, name);
+  name = after_attributes(tokens_, name);
   if (!at(name, tok::identifier)) return false;
   if (!at(name + 1, tok::l_brace) && !at(name + 1, tok::colon) && identifier(tokens_, name + 1) != "final")
     return false;
@@ -117,19 +117,19 @@ bool Collector::type(size_t i, const std::string& path) {
   if (!at(brace, tok::l_brace)) return false;
   add(path, name, Declared::type_definition);
   if (enumeration && at(i + 1, tok::identifier)) enumerators(brace, path);
-  const size_t behind = behind_bracket(tokens_, brace);
-  if (at(behind, tok::identifier)) add(path, behind, Declared::variable);
+  const size_t after = after_bracket(tokens_, brace);
+  if (at(after, tok::identifier)) add(path, after, Declared::variable);
   return true;
 }
 
 /// Of an unscoped enumeration: they are names beside it.
 void Collector::enumerators(size_t brace, const std::string& path) {
-  const size_t end = behind_bracket(tokens_, brace) - 1;
+  const size_t end = after_bracket(tokens_, brace) - 1;
   bool expected = true;
   for (size_t i = brace + 1; i < end; ++i) {
     if (expected && at(i, tok::identifier)) add(path, i, Declared::variable);
     expected = at(i, tok::comma);
-    if (tokens_[i].isOneOf(tok::l_paren, tok::l_square, tok::l_brace)) i = behind_bracket(tokens_, i) - 1;
+    if (tokens_[i].isOneOf(tok::l_paren, tok::l_square, tok::l_brace)) i = after_bracket(tokens_, i) - 1;
   }
 }
 
@@ -146,29 +146,29 @@ bool Collector::bindings(size_t i, const std::string& path) {
 
 /// `T x(1);` and `T f(int);` look alike; both leave functions of the same name alone.
 void Collector::function(size_t name, const std::string& path) {
-  const size_t behind = behind_bracket(tokens_, name + 1);
-  size_t i = behind;
+  const size_t after = after_bracket(tokens_, name + 1);
+  size_t i = after;
   while (i < tokens_.size() && !tokens_[i].isOneOf(tok::l_brace, tok::semi, tok::equal, tok::comma, tok::eof))
-    i = at(i, tok::l_paren) ? behind_bracket(tokens_, i) : i + 1;
+    i = at(i, tok::l_paren) ? after_bracket(tokens_, i) : i + 1;
   const bool definition = at(i, tok::l_brace);
   found_.push_back({path, identifier(tokens_, name),
                     definition ? Declared::function_definition : Declared::function_declaration,
-                    spelling(tokens_, name + 1, behind, preprocessor_), definition});
+                    spelling(tokens_, name + 1, after, preprocessor_), definition});
 }
 
 void Collector::variables(size_t name, bool is_extern, bool is_template, const std::string& path) {
   add(path, name, Declared::variable, !is_extern || at(name + 1, tok::equal));
   if (is_template) return;
-  // Further declarators: behind each comma outside brackets.
+  // Further declarators: after each comma outside brackets.
   for (size_t i = name + 1; i < tokens_.size() && !tokens_[i].isOneOf(tok::semi, tok::eof);) {
     if (tokens_[i].isOneOf(tok::l_paren, tok::l_square, tok::l_brace)) {
-      i = behind_bracket(tokens_, i);
+      i = after_bracket(tokens_, i);
       continue;
     }
     if (at(i, tok::identifier) && at(i + 1, tok::less)) {
-      const size_t behind = behind_angle(tokens_, i + 1);
-      if (behind > i + 1) {
-        i = behind;
+      const size_t after = after_angle(tokens_, i + 1);
+      if (after > i + 1) {
+        i = after;
         continue;
       }
     }
@@ -193,7 +193,7 @@ std::vector<Declared> declared_names(const Tokens& tokens, size_t begin, Preproc
 
 std::set<std::string> defined_functions(const Tokens& tokens, Preprocessor& preprocessor) {
   std::set<std::string> defined;
-  for (size_t i = 0; i < tokens.size(); i = std::max(behind_item(tokens, i), i + 1))
+  for (size_t i = 0; i < tokens.size(); i = std::max(after_item(tokens, i), i + 1))
     for (const auto& one : declared_names(tokens, i, preprocessor))
       if (one.path.empty() && one.form == Declared::function_definition) defined.insert(one.name);
   return defined;
@@ -202,7 +202,7 @@ std::set<std::string> defined_functions(const Tokens& tokens, Preprocessor& prep
 std::set<std::string> referred_names(const Tokens& tokens, Preprocessor& preprocessor) {
   std::set<std::string> referred, declared;
   for (size_t i = 0; i < tokens.size();) {
-    const size_t end = std::max(behind_item(tokens, i), i + 1);
+    const size_t end = std::max(after_item(tokens, i), i + 1);
     std::set<std::string> here;
     for (const auto& one : declared_names(tokens, i, preprocessor))
       if (one.replaces && one.path.empty() && one.form != Declared::function_definition &&

@@ -12,15 +12,15 @@ using namespace clang;
 
 namespace {
 
-const char* severity_name(DiagnosticsEngine::Level level) {
+DiagnosticSeverity severity_of(DiagnosticsEngine::Level level) {
   switch (level) {
     case DiagnosticsEngine::Warning:
-      return "warning";
+      return DiagnosticSeverity::warning;
     case DiagnosticsEngine::Note:
     case DiagnosticsEngine::Remark:
-      return "note";
+      return DiagnosticSeverity::note;
     default:
-      return "error";
+      return DiagnosticSeverity::error;
   }
 }
 
@@ -107,7 +107,7 @@ DiagnosticText CellDiagnostics::rendered() const {
 
 std::string CellDiagnostics::first_error() const {
   for (const auto& diagnostic : diagnostics_)
-    if (diagnostic.severity == "error") return diagnostic.message;
+    if (diagnostic.severity == DiagnosticSeverity::error) return diagnostic.message;
   return "";
 }
 
@@ -127,14 +127,14 @@ void CellDiagnostics::replace(const std::vector<std::pair<std::string, std::stri
   }
 }
 
-void CellDiagnostics::add(const std::string& severity, const std::string& message) {
-  if (severity == "error") ++errors_;
+void CellDiagnostics::add(DiagnosticSeverity severity, const std::string& message) {
+  if (severity == DiagnosticSeverity::error) ++errors_;
   diagnostics_.push_back({severity, 0, 0, "", message});
-  const std::string text = severity + ": " + message + "\n";
-  if (severity == "note" && !groups_.empty())
+  const std::string text = std::string(to_string(severity)) + ": " + message + "\n";
+  if (severity == DiagnosticSeverity::note && !groups_.empty())
     groups_.back().notes.push_back({message, text, true});
   else
-    groups_.push_back({.is_error = severity == "error", .is_here = true, .text = text});
+    groups_.push_back({.is_error = severity == DiagnosticSeverity::error, .is_here = true, .text = text});
 }
 
 std::optional<unsigned> CellDiagnostics::place_in_text(SourceLocation place, const SourceManager& sources) const {
@@ -173,7 +173,7 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
   }
 
   protocol::Diagnostic diagnostic;
-  diagnostic.severity = severity_name(level);
+  diagnostic.severity = severity_of(level);
   diagnostic.message = std::string(message);
   bool here = false;
   if (info.hasSourceManager() && info.getLocation().isValid()) {
@@ -226,12 +226,12 @@ void CellDiagnostics::take_note(const Diagnostic& info, const std::string& messa
       llvm::StringRef(message).ends_with("here")) {
     group.text_here = draw(DiagnosticsEngine::Error, head_message_, info);
     const PresumedLoc place = info.getSourceManager().getPresumedLoc(info.getLocation());
-    protocol::Diagnostic lifted{"error", static_cast<int>(place.getLine()), static_cast<int>(place.getColumn()), "",
-                                head_message_};
+    protocol::Diagnostic lifted{DiagnosticSeverity::error, static_cast<int>(place.getLine()),
+                                static_cast<int>(place.getColumn()), "", head_message_};
     const auto head = std::find_if(diagnostics_.rbegin(), diagnostics_.rend(),
-                                   [](const auto& each) { return each.severity != "note"; });
+                                   [](const auto& each) { return each.severity != DiagnosticSeverity::note; });
     if (head != diagnostics_.rend()) {
-      head->severity = "note";
+      head->severity = DiagnosticSeverity::note;
       diagnostics_.insert(std::prev(head.base()), std::move(lifted));
     }
     // What was drawn as the error is where it lies.
@@ -258,7 +258,7 @@ std::string CellDiagnostics::draw(DiagnosticsEngine::Level level, llvm::StringRe
     text.emitDiagnostic(FullSourceLoc(info.getLocation(), info.getSourceManager()), level, message, info.getRanges(),
                         info.getFixItHints(), &info);
   } else {
-    stream << severity_name(level) << ": " << message << '\n';
+    stream << to_string(severity_of(level)) << ": " << message << '\n';
   }
   return drawn;
 }

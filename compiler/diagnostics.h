@@ -56,7 +56,7 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   /// Shows paths as people know them: (from, to), in all that was said so far.
   void replace(const std::vector<std::pair<std::string, std::string>>& paths);
   /// Says something that clang does not know.
-  void add(const std::string& severity, const std::string& message);
+  void add(DiagnosticSeverity severity, const std::string& message);
 
   void BeginSourceFile(const clang::LangOptions& language, const clang::Preprocessor* preprocessor) override {
     language_ = &language;

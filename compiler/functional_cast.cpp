@@ -14,7 +14,7 @@ bool names_builtin_type(const Token& token) {
 
 /// A type's name, perhaps qualified.
 struct TypeName {
-  size_t behind;     // tokens.size(): there is none
+  size_t after;     // tokens.size(): there is none
   bool bare;         // no template arguments
   bool constructor;  // A::A
 };
@@ -32,19 +32,19 @@ TypeName read_type_name(const Tokens& tokens, size_t i) {
     before = name;
     ++i;
     if (is_at(tokens, i, tok::less)) {
-      const size_t behind = behind_angle(tokens, i);
-      if (behind == i) return none;
-      i = behind;
+      const size_t after = after_angle(tokens, i);
+      if (after == i) return none;
+      i = after;
       type.bare = false;
     }
     if (!is_at(tokens, i, tok::coloncolon)) break;
     ++i;
   }
-  type.behind = i;
+  type.after = i;
   return type;
 }
 
-/// The name that a declarator in parentheses declares: behind `*`, `&`, further parentheses and qualifiers.
+/// The name that a declarator in parentheses declares: after `*`, `&`, further parentheses and qualifiers.
 size_t find_declared(const Tokens& tokens, size_t i) {
   while (i < tokens.size() && tokens[i].isOneOf(tok::star, tok::amp, tok::ampamp, tok::l_paren, tok::kw_const,
                                                 tok::kw_volatile, tok::coloncolon))
@@ -57,7 +57,7 @@ size_t find_declared(const Tokens& tokens, size_t i) {
 bool is_guide(const Tokens& tokens, size_t i) {
   if (!is_at(tokens, i, tok::arrow)) return false;
   const TypeName type = read_type_name(tokens, i + 1);
-  return type.behind < tokens.size() && !type.bare && tokens[type.behind].isOneOf(tok::semi, tok::eof);
+  return type.after < tokens.size() && !type.bare && tokens[type.after].isOneOf(tok::semi, tok::eof);
 }
 
 }  // namespace
@@ -66,31 +66,31 @@ std::optional<FunctionalCast> functional_cast(const Tokens& tokens, size_t begin
   size_t i = begin;
   FunctionalCast cast;
   if (is_at(tokens, i, tok::kw_decltype) && is_at(tokens, i + 1, tok::l_paren)) {
-    i = behind_bracket(tokens, i + 1);
+    i = after_bracket(tokens, i + 1);
   } else if (i < tokens.size() && names_builtin_type(tokens[i])) {
     while (i < tokens.size() && names_builtin_type(tokens[i])) ++i;
   } else {
     const TypeName type = read_type_name(tokens, i);
-    if (type.behind >= tokens.size()) return std::nullopt;
-    i = type.behind;
+    if (type.after >= tokens.size()) return std::nullopt;
+    i = type.after;
     cast.bare = type.bare;
     cast.guide_or_constructor = type.constructor;
   }
   if (!is_at(tokens, i, tok::l_paren)) return std::nullopt;
   cast.name = find_declared(tokens, i + 1);
   cast.qualified = cast.name < tokens.size() && is_at(tokens, cast.name - 1, tok::coloncolon);
-  cast.behind = behind_bracket(tokens, i);
-  cast.guide_or_constructor = cast.guide_or_constructor || (cast.bare && is_guide(tokens, cast.behind));
+  cast.after = after_bracket(tokens, i);
+  cast.guide_or_constructor = cast.guide_or_constructor || (cast.bare && is_guide(tokens, cast.after));
   return cast;
 }
 
 bool declares_more(const Tokens& tokens, const FunctionalCast& cast) {
-  if (cast.behind < tokens.size() && tokens[cast.behind].isOneOf(tok::equal, tok::l_brace)) return true;
-  // A function: behind its parameters comes a body.
-  if (!is_at(tokens, cast.behind, tok::l_paren)) return false;
-  for (size_t i = behind_bracket(tokens, cast.behind); i < tokens.size() && !tokens[i].isOneOf(tok::semi, tok::eof);) {
+  if (cast.after < tokens.size() && tokens[cast.after].isOneOf(tok::equal, tok::l_brace)) return true;
+  // A function: after its parameters comes a body.
+  if (!is_at(tokens, cast.after, tok::l_paren)) return false;
+  for (size_t i = after_bracket(tokens, cast.after); i < tokens.size() && !tokens[i].isOneOf(tok::semi, tok::eof);) {
     if (tokens[i].is(tok::l_brace)) return true;
-    i = tokens[i].isOneOf(tok::l_paren, tok::l_square) ? behind_bracket(tokens, i) : i + 1;
+    i = tokens[i].isOneOf(tok::l_paren, tok::l_square) ? after_bracket(tokens, i) : i + 1;
   }
   return false;
 }

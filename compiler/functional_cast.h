@@ -11,7 +11,7 @@ namespace lockstep::compiler {
 struct FunctionalCast {
   size_t name = 0;    // the identifier in the parentheses, as a declarator would have it; tokens.size(): none
   bool qualified = false;  // `outer::x`
-  size_t behind = 0;  // behind the closing parenthesis
+  size_t after = 0;  // after the closing parenthesis
   bool bare = false;  // the type is one name without template arguments: perhaps that of a template
   bool guide_or_constructor = false;  // `Box(T) -> Box<T>`, `Net::Net(...)`
 };

@@ -38,7 +38,7 @@ void NameTable::hide(const std::string& name, NamedDecl* decl) {
   define(std::move(of_header));
 }
 
-/// An entity may be declared many times, and lookups find one of its declarations: the definition behind a declaration of
+/// An entity may be declared many times, and lookups find one of its declarations: the definition that belongs to a declaration of
 /// the same cell, the last of the places where a namespace was opened. Those that are definitions of their own in the
 /// table are left.
 void NameTable::take_out(NamedDecl* decl) {
@@ -266,7 +266,7 @@ std::vector<std::pair<std::string, NamedDecl*>> NameTable::at_place(unsigned pla
   return found;
 }
 
-NamedDecl* NameTable::namespace_behind(const std::string& name, int rank) const {
+NamedDecl* NameTable::hidden_namespace(const std::string& name, int rank) const {
   const auto indices = by_name_.find(name);
   if (indices == by_name_.end()) return nullptr;
   const auto is_value = [&](size_t later) {

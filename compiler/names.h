@@ -80,7 +80,7 @@ class NameTable {
   std::vector<std::pair<std::string, clang::NamedDecl*>> at_place(unsigned place) const;
   /// The namespace that `name` stands for on `rank`, if a value has taken the name over: before `::` C++ looks for no values,
   /// so `int dist = 5;` does not change `dist::barrier()`. nullptr where there is none.
-  clang::NamedDecl* namespace_behind(const std::string& name, int rank) const;
+  clang::NamedDecl* hidden_namespace(const std::string& name, int rank) const;
   /// What the name stands for just now; `path` as in "outer::inner".
   std::vector<clang::NamedDecl*> lookup(const std::string& path, const std::string& name) const;
 

@@ -23,7 +23,7 @@ struct Options {
 /// should be.
 Options read_options(int argc, char** argv);
 
-/// What is wrong with the installation that `options` names, as a sentence with the mend; empty when nothing is.
+/// What is wrong with the installation that `options` names, as a sentence that says how to fix it; empty when nothing is.
 std::string installation_problem(const Options& options);
 
 /// "clang 19.1.7".

@@ -32,7 +32,7 @@ WithoutMacros::WithoutMacros(Preprocessor& preprocessor, llvm::StringRef text) {
       if (auto* macro = preprocessor.getMacroInfo(name); macro && macro->isEnabled() && disabled_.insert(macro).second)
         macro->DisableMacro();
       k += 2;
-      while (k < tokens.size() && tokens[k].isOneOf(tok::l_paren, tok::l_brace)) k = behind_bracket(tokens, k);
+      while (k < tokens.size() && tokens[k].isOneOf(tok::l_paren, tok::l_brace)) k = after_bracket(tokens, k);
     }
   }
 }

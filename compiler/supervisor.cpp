@@ -306,10 +306,11 @@ class Supervisor {
         answer = wait_compiled(state, deadline, request, failed, signal);
       } catch (const ChannelError&) {
         if (session_is_gone()) throw;
-        failed.status = "crash";
-        failed.diagnostics.push_back({"error", 0, 0, "", "the process that was to compile the cell has ended"});
+        failed.status = CompileStatus::crash;
+        failed.diagnostics.push_back(
+            {DiagnosticSeverity::error, 0, 0, "", "the process that was to compile the cell has ended"});
       }
-      if (!answer && failed.status == "crash" && signal == SIGKILL && killed++ < kSpares) {
+      if (!answer && failed.status == CompileStatus::crash && signal == SIGKILL && killed++ < kSpares) {
         replace_lost();
         continue;  // it was killed from outside, perhaps before the cell came: no fault of the cell's
       }
@@ -325,7 +326,7 @@ class Supervisor {
       }
       json compiled = std::move(answer->header.at("answer"));
       compiled["ms"] = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-      const bool ok = compiled.at("status") == "ok";
+      const bool ok = compiled.at("status").get<CompileStatus>() == CompileStatus::ok;
       send_message(channel_, {std::move(compiled), std::move(answer->frames)});
       if (ok) {
         candidate_.emplace(std::move(state));
@@ -339,9 +340,9 @@ class Supervisor {
   /// `signal`: what ended it, if one did.
   std::optional<PipeMessage> wait_compiled(State& state, Clock::time_point deadline, const Compile& request,
                                            Compiled& failed, int& signal) {
-    const auto fail = [&](const char* status, std::string message) {
+    const auto fail = [&](CompileStatus status, std::string message) {
       failed.status = status;
-      failed.diagnostics.push_back({"error", 0, 0, "", std::move(message)});
+      failed.diagnostics.push_back({DiagnosticSeverity::error, 0, 0, "", std::move(message)});
       return std::nullopt;
     };
     for (;;) {
@@ -353,7 +354,7 @@ class Supervisor {
                       "compiling the cell took longer than %g s and was given up: an endless template? "
                       "(the limit can be set)",
                       request.time_limit_s);
-        return fail("timeout", text);
+        return fail(CompileStatus::timeout, text);
       }
       const int ready = ::poll(fds, waiting_.empty() ? 2 : 1, static_cast<int>(std::min<long>(left, 1 << 30)));
       if (ready < 0 && errno != EINTR) throw StartError(std::string("poll failed: ") + std::strerror(errno));

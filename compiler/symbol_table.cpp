@@ -52,15 +52,15 @@ void keep_definitions(std::string& elf) {
   table.sh_info = static_cast<Elf64_Word>(std::count_if(
       kept.begin(), kept.end(), [](const Elf64_Sym& s) { return ELF64_ST_BIND(s.st_info) == STB_LOCAL; }));
 
-  // What is loaded lies before the table, and stays where it is; what lies behind it moves up.
-  std::vector<Elf64_Shdr*> behind;
+  // What is loaded lies before the table, and stays where it is; what lies after it moves up.
+  std::vector<Elf64_Shdr*> after;
   for (Elf64_Shdr& section : sections)
-    if (section.sh_offset >= table.sh_offset && section.sh_type != SHT_NULL) behind.push_back(&section);
-  std::sort(behind.begin(), behind.end(),
+    if (section.sh_offset >= table.sh_offset && section.sh_type != SHT_NULL) after.push_back(&section);
+  std::sort(after.begin(), after.end(),
             [](const Elf64_Shdr* a, const Elf64_Shdr* b) { return a->sh_offset < b->sh_offset; });
   std::string result = elf.substr(0, table.sh_offset);
   const auto align = [&result](uint64_t to) { result.resize((result.size() + to - 1) / to * to); };
-  for (Elf64_Shdr* section : behind) {
+  for (Elf64_Shdr* section : after) {
     std::string content = section == &table     ? bytes_of(kept)
                           : section == &strings ? names
                                                 : elf.substr(section->sh_offset, section->sh_size);

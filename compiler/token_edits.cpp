@@ -23,16 +23,16 @@ bool starts_lambda(const Tokens& tokens, size_t i) {
                                tok::colon, tok::plus, tok::exclaim, tok::ampamp, tok::pipepipe);
 }
 
-/// Behind the body of the lambda whose `[` is at `i`.
-size_t behind_lambda(const Tokens& tokens, size_t i) {
-  size_t k = behind_bracket(tokens, i);
+/// After the body of the lambda whose `[` is at `i`.
+size_t after_lambda(const Tokens& tokens, size_t i) {
+  size_t k = after_bracket(tokens, i);
   while (k < tokens.size() && !tokens[k].isOneOf(tok::l_brace, tok::semi)) {
     if (tokens[k].isOneOf(tok::l_paren, tok::l_square))
-      k = behind_bracket(tokens, k);
+      k = after_bracket(tokens, k);
     else
       ++k;
   }
-  return is_at(tokens, k, tok::l_brace) ? behind_bracket(tokens, k) : k;
+  return is_at(tokens, k, tok::l_brace) ? after_bracket(tokens, k) : k;
 }
 
 /// Tokens that are marked here are left out.
@@ -52,7 +52,7 @@ bool edit_initializer(const Tokens& tokens, size_t name, size_t end, bool defaul
       dropped[i + 1] = true;
       if (is_at(tokens, i + 2, tok::comma)) dropped[i + 2] = true;
     }
-    i = behind_lambda(tokens, i);
+    i = after_lambda(tokens, i);
   }
   return lambda;
 }
@@ -64,9 +64,9 @@ std::optional<std::pair<size_t, size_t>> find_unnamed_type(const Tokens& tokens,
                                                 tok::kw_static, tok::kw_thread_local, tok::kw_volatile))
     ++i;
   if (i >= tokens.size() || !is_class_key(tokens[i])) return std::nullopt;
-  const size_t brace = behind_attributes(tokens, i + 1);
+  const size_t brace = after_attributes(tokens, i + 1);
   if (!is_at(tokens, brace, tok::l_brace)) return std::nullopt;
-  size_t name = behind_bracket(tokens, brace);
+  size_t name = after_bracket(tokens, brace);
   while (name < tokens.size() && tokens[name].isOneOf(tok::star, tok::amp, tok::kw_const, tok::kw_volatile)) ++name;
   if (!is_at(tokens, name, tok::identifier)) return std::nullopt;
   return std::pair(brace, name);
@@ -79,7 +79,7 @@ std::set<size_t> ends_of_main(const Tokens& tokens, size_t name) {
   const Token& before = tokens[name - 1];
   if (before.is(tok::kw_void) || !before.isOneOf(tok::identifier, tok::kw_int, tok::kw_auto, tok::kw_signed)) return {};
   bool returns = !before.is(tok::kw_auto);
-  size_t i = behind_bracket(tokens, name + 1);
+  size_t i = after_bracket(tokens, name + 1);
   for (; i < tokens.size() && !tokens[i].isOneOf(tok::l_brace, tok::kw_try); ++i) {
     if (tokens[i].isOneOf(tok::semi, tok::equal, tok::eof)) return {};
     returns |= tokens[i].is(tok::arrow);
@@ -88,10 +88,10 @@ std::set<size_t> ends_of_main(const Tokens& tokens, size_t name) {
   std::set<size_t> ends;
   if (is_at(tokens, i, tok::kw_try)) ++i;
   while (is_at(tokens, i, tok::l_brace)) {
-    i = behind_bracket(tokens, i);
+    i = after_bracket(tokens, i);
     if (!is_at(tokens, i - 1, tok::r_brace)) return {};  // it is never closed
     ends.insert(i - 1);
-    if (is_at(tokens, i, tok::kw_catch)) i = behind_bracket(tokens, i + 1);
+    if (is_at(tokens, i, tok::kw_catch)) i = after_bracket(tokens, i + 1);
   }
   return ends;
 }
@@ -118,11 +118,11 @@ void edit_tokens(Tokens& tokens, Preprocessor& preprocessor, const TokenEdits& e
     if (scope.at_namespace_scope()) {
       if (scope.namespaces.empty()) ends_of_mains.merge(ends_of_main(tokens, i));
       if (tokens[i].is(tok::kw_namespace)) {
-        const size_t brace = behind_attributes(tokens, i + 1);
+        const size_t brace = after_attributes(tokens, i + 1);
         if (is_at(tokens, brace, tok::l_brace)) {
-          const size_t behind = behind_bracket(tokens, brace);
+          const size_t after = after_bracket(tokens, brace);
           for (size_t k = i; k <= brace; ++k) dropped[k] = true;
-          if (behind > 0 && is_at(tokens, behind - 1, tok::r_brace)) dropped[behind - 1] = true;
+          if (after > 0 && is_at(tokens, after - 1, tok::r_brace)) dropped[after - 1] = true;
         }
       } else if (tokens[i].is(tok::kw_static) &&
                  !(is_at(tokens, i + 1, tok::kw_union) && is_at(tokens, i + 2, tok::l_brace))) {
@@ -134,8 +134,8 @@ void edit_tokens(Tokens& tokens, Preprocessor& preprocessor, const TokenEdits& e
         const size_t name = find_declarator(tokens, i);
         if (name < tokens.size() && !is_at(tokens, i, tok::kw_extern) &&
             tokens[name + 1].isOneOf(tok::equal, tok::l_brace, tok::l_paren)) {
-          // A function has a body behind its parentheses; a variable has none.
-          const size_t end = behind_item(tokens, i);
+          // A function has a body after its parentheses; a variable has none.
+          const size_t end = after_item(tokens, i);
           const bool function =
               is_at(tokens, name + 1, tok::l_paren) && end > 0 && is_at(tokens, end - 1, tok::r_brace);
           if (!function && edit_initializer(tokens, name, end, edits.capture_defaults, dropped))

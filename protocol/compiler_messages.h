@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "protocol/rank_set.h"
+#include "protocol/status.h"
 #include "protocol/version.h"
 
 namespace lockstep::protocol {
@@ -36,7 +37,7 @@ struct Compile {
       repeats;  // numbers of cells that have run the code of an earlier one: (7, 5)
 };
 
-/// Sent while a Compile is under way: give it up. The Compile is answered by Compiled with status "cancelled"; Cancel
+/// Sent while a Compile is under way: give it up. The Compile is answered by Compiled with status `cancelled`; Cancel
 /// itself has no answer, and means nothing when nothing is being compiled.
 struct Cancel {
   int64_t cell = 0;
@@ -96,7 +97,7 @@ struct CompiledObject {
 };
 
 struct Diagnostic {
-  std::string severity;  // error, warning, note
+  DiagnosticSeverity severity = DiagnosticSeverity::error;
   int line = 0;  // of the cell; 0 where it is not in the cell
   int column = 0;
   std::string file;  // empty: the cell
@@ -105,7 +106,7 @@ struct Diagnostic {
 
 struct Compiled {
   int64_t cell = 0;
-  std::string status;  // ok, error, timeout, crash, cancelled
+  CompileStatus status = CompileStatus::error;
   std::vector<Diagnostic> diagnostics;
   std::string rendered;  // diagnostics as people read them: user's lines, carets, no generated name
   std::string rendered_whole;  // the same with what `rendered` leaves out; empty where it leaves nothing out
@@ -150,7 +151,7 @@ struct Inspection {
 };
 
 struct Completeness {
-  std::string status;  // complete, incomplete, invalid
+  TextStatus status = TextStatus::complete;
   int indent = 0;  // open brackets at the end, for the continuation prompt
 };
 

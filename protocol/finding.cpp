@@ -4,14 +4,12 @@
 
 namespace lockstep {
 
-NLOHMANN_JSON_SERIALIZE_ENUM(Severity, {{Severity::note, "note"}, {Severity::fault, "fault"}})
-
-void say_of_itself(Finding& finding, const std::string& what) {
+void set_message_with_ranks(Finding& finding, const std::string& what) {
   finding.subject = "on " + finding.ranks.words();
   finding.message = finding.subject + " " + what;
 }
 
-std::string said_of_itself(const Finding& finding) { return finding.message.substr(finding.subject.size() + 1); }
+std::string message_without_ranks(const Finding& finding) { return finding.message.substr(finding.subject.size() + 1); }
 
 void to_json(nlohmann::json& json, const FindingTensor& t) {
   json = {{"name", t.name},

@@ -8,11 +8,9 @@
 #include <vector>
 
 #include "protocol/rank_set.h"
+#include "protocol/status.h"
 
 namespace lockstep {
-
-/// Only faults count for exit codes, colour and the rule against false alarms.
-enum class Severity { note, fault };
 
 /// One tensor that a finding is about, in the module's order.
 struct FindingTensor {
@@ -49,15 +47,16 @@ struct Finding {
   std::optional<FindingOp> op;
   std::optional<std::string> where;  // "cell 7, line 4"
   std::string message;
-  // Where a rank speaks of itself alone: the words at the beginning of `message` that name it ("on rank 1"). The same of other
-  // ranks becomes one finding with it, which names them all.
+  // Of a finding that a rank makes about itself alone: the words at the beginning of `message` that name the rank ("on rank 1").
+  // Equal findings of other ranks are merged with it into one that names all of them.
   std::string subject;
 };
 
-/// `finding.message` becomes "on rank 1 " and `what`, or "on ranks 0-1 ": `finding.ranks`, each speaking of itself alone.
-void say_of_itself(Finding& finding, const std::string& what);
+/// `finding.message` becomes `what` after the names of `finding.ranks`: "on rank 1 fc1.weight became NaN". For a finding that
+/// a rank makes about itself alone.
+void set_message_with_ranks(Finding& finding, const std::string& what);
 /// The message without its subject.
-std::string said_of_itself(const Finding& finding);
+std::string message_without_ranks(const Finding& finding);
 
 void to_json(nlohmann::json& json, const FindingOp& op);
 void from_json(const nlohmann::json& json, FindingOp& op);

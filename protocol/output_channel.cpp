@@ -36,7 +36,7 @@ OutputChannels make_output_channels() {
     (void)::fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);
     // Only our end: the writers of a full pipe have to wait.
     if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) fail("the output of cells could not be captured");
-    channels[i].log = ::memfd_create(kStreamNames[i], MFD_CLOEXEC);
+    channels[i].log = ::memfd_create(to_string(kStreams[i]).data(), MFD_CLOEXEC);
     if (channels[i].log < 0) fail("no memory file could be made for the output of cells (ulimit -n)");
   }
   return channels;

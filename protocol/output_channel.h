@@ -12,10 +12,13 @@
 #include <string>
 #include <string_view>
 
+#include "protocol/status.h"
+
 namespace lockstep::protocol {
 
-/// Names of the streams, in the order of OutputChannels.
-inline constexpr std::array<const char*, 2> kStreamNames = {"stdout", "stderr"};
+inline constexpr std::array kStreams = {Stream::standard_output, Stream::standard_error};
+/// The index of a stream in OutputChannels and in counts of bytes.
+constexpr size_t index_of(Stream stream) { return static_cast<size_t>(stream); }
 
 /// Descriptors; their owner closes them.
 struct OutputChannel {

@@ -17,6 +17,7 @@
 #include "protocol/compiler_messages.h"
 #include "protocol/finding.h"
 #include "protocol/rank_set.h"
+#include "protocol/status.h"
 #include "protocol/version.h"
 
 namespace lockstep::protocol {
@@ -68,7 +69,7 @@ struct Regroup {
   double timeout_s = 30;
 };
 
-/// Ends the running cell with "interrupted": loops, sleeps and collectives. Nothing happens when `cell` is not running.
+/// Ends the running cell as `interrupted`: loops, sleeps and collectives. Nothing happens when `cell` is not running.
 struct Interrupt {
   int64_t cell = 0;
 };
@@ -108,12 +109,12 @@ struct Credit {
   int64_t bytes = 0;
 };
 
-/// Another rank has left the running cell (or died: how = "dead"), having entered that many collectives of each group.
+/// Another rank has left the running cell (or died: how = `dead`), having entered that many collectives of each group.
 /// A rank that waits in a later one answers with Waiting.
 struct PeerDone {
   int64_t cell = 0;
   int rank = 0;
-  std::string how;  // ok, error, interrupted, aborted, dead
+  CellStatus how = CellStatus::ok;  // or error, interrupted, aborted, dead
   std::map<std::string, int64_t> collectives;  // group → sequence number of the last one entered
 };
 
@@ -170,7 +171,7 @@ struct CellError {
 
 struct Done {
   int64_t cell = 0;
-  std::string status;  // ok, error, interrupted, aborted
+  CellStatus status = CellStatus::ok;  // or error, interrupted, aborted
   int64_t steps_done = 0;
   std::optional<CellError> error;
   double run_ms = 0;
@@ -187,7 +188,7 @@ struct Regrouped {
 /// Frame 0: bytes as they were written, of one stream and one cell.
 struct Output {
   int64_t cell = 0;
-  std::string stream;  // stdout, stderr
+  Stream stream = Stream::standard_output;
 };
 
 /// A shown value: the last expression's, or show(x).

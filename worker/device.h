@@ -23,7 +23,7 @@ inline constexpr uint32_t kDevicePluginAbi = 1;
 
 class Device {
  public:
-  /// `device`: "cpu" or "cuda:N". Loads the plug-in where it is needed. Throws StartError that names the mend.
+  /// `device`: "cpu" or "cuda:N". Loads the plug-in where it is needed. Throws StartError that says how to fix it.
   explicit Device(const std::string& device);
 
   const std::string& str() const { return device_; }

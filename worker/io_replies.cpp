@@ -9,27 +9,13 @@
 #include "collectives/session_group.h"
 #include "worker/cell/cell_objects.h"
 #include "worker/interpose/throw_trace.h"
-#include "worker/process/rank_state.h"
+#include "worker/process/run_state.h"
 
 namespace lockstep::worker {
 namespace {
 
-const char* state_name(Phase phase, bool in_collective) {
-  switch (phase) {
-    case Phase::starting:
-      return "starting";
-    case Phase::idle:
-      return "idle";
-    case Phase::loading:
-      return "loading";
-    case Phase::running:
-      return in_collective ? "waiting" : "running";
-    case Phase::regrouping:
-      return "regrouping";
-    case Phase::ending:
-      return "ending";
-  }
-  return "unknown";
+RankState shown_state(RankState phase, bool in_collective) {
+  return phase == RankState::running && in_collective ? RankState::waiting : phase;
 }
 
 int64_t resident_bytes() {
@@ -85,14 +71,14 @@ nlohmann::json to_json(const dist::CollectiveRecord& record, Symbols& symbols) {
 }  // namespace
 
 nlohmann::json status_reply(const Device* device, const Configuration& configuration, Symbols& symbols) {
-  const auto& state = rank_state();
-  const auto phase = state.phase.load();
+  const auto& state = run_state();
+  const RankState phase = state.phase();
   const auto collective = dist::current_collective();
   nlohmann::json body = device ? device->status() : nlohmann::json{{"device", configuration.device}};
-  body["state"] = state_name(phase, collective.has_value());
-  body["cell"] = state.cell.load();
-  body["line"] = phase == Phase::running && state.line > 0 ? nlohmann::json(state.line.load()) : nlohmann::json();
-  body["since_s"] = static_cast<double>(RankState::now_ns() - state.since_ns) / 1e9;
+  body["state"] = shown_state(phase, collective.has_value());
+  body["cell"] = state.cell();
+  body["line"] = phase == RankState::running && state.line() > 0 ? nlohmann::json(state.line()) : nlohmann::json();
+  body["since_s"] = static_cast<double>(RunState::now_ns() - state.since_ns()) / 1e9;
   body["collective"] = collective ? to_json(*collective, symbols) : nlohmann::json();
   body["rss_bytes"] = resident_bytes();
   body["threads"] = thread_count();
@@ -127,7 +113,7 @@ static nlohmann::json throws_reply(Symbols& symbols) {
   constexpr size_t kKnown = 256;
   if (places.size() > kKnown) places.clear();
   nlohmann::json list = nlohmann::json::array();
-  for (const PastThrow& each : past_throws(rank_state().cell.load())) {
+  for (const PastThrow& each : past_throws(run_state().cell())) {
     const auto [place, fresh] = places.emplace(each.time_ns, std::string());
     if (fresh) {
       const auto frames = symbols.resolve(each.stack);
@@ -141,7 +127,7 @@ static nlohmann::json throws_reply(Symbols& symbols) {
 }
 
 nlohmann::json hang_reply(const nlohmann::json& arguments, bool held, Symbols& symbols) {
-  const auto& state = rank_state();
+  const auto& state = run_state();
   nlohmann::json waits = nlohmann::json::object(), sites = nlohmann::json::array();
   for (const auto& record : dist::collectives_in_flight())
     if (const auto place = call_place(record, symbols); !place.empty()) waits[std::to_string(record.entry)] = place;
@@ -152,11 +138,11 @@ nlohmann::json hang_reply(const nlohmann::json& arguments, bool held, Symbols& s
     const auto place = address == 0 ? std::string() : place_of(address, symbols);
     sites.push_back(place.empty() ? nlohmann::json() : nlohmann::json(place));
   }
-  return {{"state", state_name(state.phase.load(), !waits.empty())},
-          {"cell", state.cell.load()},
-          {"since_s", static_cast<double>(RankState::now_ns() - state.since_ns) / 1e9},
+  return {{"state", shown_state(state.phase(), !waits.empty())},
+          {"cell", state.cell()},
+          {"since_s", static_cast<double>(RunState::now_ns() - state.since_ns()) / 1e9},
           {"held", held},
-          {"asleep", state.asleep.load()},
+          {"asleep", state.asleep()},
           {"waits", std::move(waits)},
           {"throws", throws_reply(symbols)},
           {"last", last},

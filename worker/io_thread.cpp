@@ -16,7 +16,7 @@
 #include "worker/interpose/crash.h"
 #include "worker/io_replies.h"
 #include "worker/process/interrupt.h"
-#include "worker/process/rank_state.h"
+#include "worker/process/run_state.h"
 #include "worker/process/stack.h"
 
 namespace lockstep::worker {
@@ -90,8 +90,8 @@ void IoThread::run() {
     std::array<zmq::pollitem_t, 5> items = {{{socket_->handle(), 0, ZMQ_POLLIN, 0},
                                              {nullptr, event_fd_, ZMQ_POLLIN, 0},
                                              {nullptr, configuration_.lifeline_fd, ZMQ_POLLIN, 0},
-                                             {nullptr, pipes_.fd(kStdout), ZMQ_POLLIN, 0},
-                                             {nullptr, pipes_.fd(kStderr), ZMQ_POLLIN, 0}}};
+                                             {nullptr, pipes_.fd(Stream::standard_output), ZMQ_POLLIN, 0},
+                                             {nullptr, pipes_.fd(Stream::standard_error), ZMQ_POLLIN, 0}}};
     // Items that are not to be looked at now are moved out of the array.
     size_t count = 2;
     if (configuration_.lifeline_fd >= 0) ++count;
@@ -158,7 +158,7 @@ void IoThread::handle(protocol::HubMessage message, std::string frame) {
           credit_ += m.bytes;
           pipes_.confirm(m.bytes);
         } else if constexpr (std::is_same_v<M, protocol::PeerDone>) {
-          dist::peer_left(m.cell, m.rank, m.how, m.collectives);
+          dist::peer_left(m.cell, m.rank, std::string(to_string(m.how)), m.collectives);
         } else if constexpr (std::is_same_v<M, protocol::Shutdown>) {
           shut_down();
         } else {
@@ -193,7 +193,7 @@ void IoThread::handle_query(protocol::Query query) {
     send(protocol::Reply{query.id, collectives_reply(static_cast<size_t>(std::max(0, last)), symbols_)});
   } else if (query.what == "stack" || query.what == "hang") {
     stack_queries_.push_back(query);
-    if (rank_state().phase == Phase::idle) {
+    if (run_state().phase() == RankState::idle) {
       answer_stack_queries(std::vector<Frame>{});
       return;
     }
@@ -253,7 +253,7 @@ bool IoThread::send_output(Stream stream, bool regardless_of_credit) {
   if (n == 0) return false;
   credit_ -= static_cast<int64_t>(n);
   if (n < kChunk / 2) read_after_ = Clock::now() + kGather;
-  send(protocol::Output{output_cell_, protocol::kStreamNames[stream]}, std::move(bytes));
+  send(protocol::Output{output_cell_, stream}, std::move(bytes));
   return true;
 }
 
@@ -264,8 +264,8 @@ void IoThread::pump(bool regardless_of_credit) {
     while (auto outgoing = outbox_.next()) send_outgoing(std::move(*outgoing));
     const bool now = regardless_of_credit || outbox_.waiting_for_bytes() || Clock::now() >= read_after_;
     if (!now) return;
-    const bool out = send_output(kStdout, regardless_of_credit);
-    const bool err = send_output(kStderr, regardless_of_credit);
+    const bool out = send_output(Stream::standard_output, regardless_of_credit);
+    const bool err = send_output(Stream::standard_error, regardless_of_credit);
     if (!out && !err) return;
   }
 }
@@ -283,7 +283,7 @@ void IoThread::report_death() {
   const DeathReport report = *take_death_report();
   pump(true);
   protocol::Dying dying;
-  dying.cell = rank_state().cell;
+  dying.cell = run_state().cell();
   dying.error = describe_death(report, symbols_);
   send(dying);
   exit_code_ = report.code;

@@ -18,7 +18,7 @@
 #include "worker/interpose/exits.h"
 #include "worker/libtorch.h"
 #include "worker/process/interrupt.h"
-#include "worker/process/rank_state.h"
+#include "worker/process/run_state.h"
 #include "worker/standard_input.h"
 
 namespace lockstep::worker {
@@ -54,8 +54,8 @@ RunThread::RunThread(const Configuration& configuration, Outbox& outbox, RunQueu
 
 int RunThread::run() {
   if (!start()) return 3;
+  run_state().enter(RankState::idle);
   while (!ended_) {
-    rank_state().enter(Phase::idle);
     Task task = queue_.pop();
     std::visit(
         [this, &task](const auto& what) {
@@ -69,7 +69,7 @@ int RunThread::run() {
         },
         task.what);
   }
-  rank_state().enter(Phase::ending);
+  run_state().enter(RankState::ending);
   dist::end_session_group();
   return 0;
 }
@@ -80,7 +80,6 @@ bool RunThread::not_ready(const std::string& message) {
 }
 
 bool RunThread::start() {
-  rank_state().enter(Phase::starting);
   cell_limit_ = cells_left();
   protocol::Hello hello;
   hello.rank = configuration_.rank;
@@ -117,9 +116,9 @@ bool RunThread::start() {
     install_call_sites();
     inspect::set_finding_sink([this](const Finding& found) {
       Finding finding = found;
-      finding.cell = rank_state().cell.load();
-      if (const int line = rank_state().line.load(); line > 0 && !finding.where)
-        finding.where = fmt::format("cell {}, line {}", rank_state().number.load(), line);
+      finding.cell = run_state().cell();
+      if (const int line = run_state().line(); line > 0 && !finding.where)
+        finding.where = fmt::format("cell {}, line {}", run_state().number(), line);
       outbox_.post(protocol::FindingMessage{finding});
     });
     dist::SessionGroupOptions group;
@@ -150,7 +149,7 @@ void RunThread::handle(const protocol::Prelude& prelude) {
 }
 
 void RunThread::handle(const protocol::Load& load, const std::string& bytes) {
-  rank_state().enter(Phase::loading);
+  run_state().enter(RankState::loading);
   protocol::Loaded loaded;
   loaded.cell = load.cell;
   const auto result = load_cell(load.cell, configuration_.rank_dir(), load.name, load.entry, bytes);
@@ -162,6 +161,7 @@ void RunThread::handle(const protocol::Load& load, const std::string& bytes) {
                               result.object->end - result.object->begin);
     loaded.warning = near_limit();
   }
+  run_state().enter(RankState::idle);
   outbox_.post(loaded);
 }
 
@@ -182,19 +182,15 @@ std::optional<std::string> RunThread::near_limit() const {
 }
 
 void RunThread::begin_cell(int64_t cell, int64_t number) {
-  rank_state().cell = cell;
-  rank_state().number = number == 0 ? cell : number;
-  rank_state().line = 0;
-  rank_state().step = 0;
-  rank_state().enter(Phase::running);
-  dist::name_cell(cell, rank_state().number);
+  run_state().begin_cell(cell, number == 0 ? cell : number);
+  dist::name_cell(cell, run_state().number());
   reset_standard_input();
   outbox_.begin_cell(cell);
 }
 
 template <typename Step>
 bool RunThread::run_step(const Step& step, int64_t index, int line, protocol::Done& done) {
-  rank_state().line = line;
+  run_state().begin_step(line);
   dist::set_thread_context(done.cell, index);
   try {
     lockstep_poll();
@@ -213,12 +209,12 @@ bool RunThread::run_step(const Step& step, int64_t index, int line, protocol::Do
     const auto reason = consequence ? stop_requests().pending_within(kPeersInterrupt) : stop_requests().pending();
     done.error = caught.error;
     if (caught.interrupted || reason == StopReason::interrupt)
-      done.status = "interrupted";
+      done.status = CellStatus::interrupted;
     else if (caught.aborted || reason == StopReason::abort)
-      done.status = "aborted";
+      done.status = CellStatus::aborted;
     else
-      done.status = "error";
-    if (done.status != "error") done.error->root_cause = false;
+      done.status = CellStatus::error;
+    if (done.status != CellStatus::error) done.error->root_cause = false;
     if (caught.finding) {
       auto finding = *caught.finding;
       finding.cell = done.cell;
@@ -237,18 +233,18 @@ void RunThread::end_cell(protocol::Done done, double run_ms) {
   done.run_ms = run_ms;
   done.collectives = dist::progress();
   done.regroup = dist::needs_regroup();
-  rank_state().enter(Phase::idle);
+  run_state().enter(RankState::idle);
   outbox_.post(done);
 }
 
 void RunThread::handle(const protocol::Run& run) {
   protocol::Done done;
   done.cell = run.cell;
-  done.status = "ok";
+  done.status = CellStatus::ok;
   const auto found = cells_.find(run.object == 0 ? run.cell : run.object);
   begin_cell(run.cell, run.number);
   if (found == cells_.end()) {
-    done.status = "error";
+    done.status = CellStatus::error;
     done.error = protocol::CellError{};
     done.error->type = "lockstep::ProtocolError";
     done.error->message = "the session asked to run a cell that this rank has not loaded";
@@ -264,7 +260,7 @@ void RunThread::handle(const protocol::Run& run) {
   const auto start = std::chrono::steady_clock::now();
   for (uint32_t i = 0; i < object->entry->step_count; ++i) {
     const int line = i < steps.size() ? steps[i].line : 0;
-    rank_state().step = reinterpret_cast<uintptr_t>(object->entry->steps[i]);
+    run_state().set_code(reinterpret_cast<uintptr_t>(object->entry->steps[i]));
     if (!run_step(object->entry->steps[i], i, line, done)) break;
     ++done.steps_done;
   }
@@ -275,7 +271,7 @@ void RunThread::handle(const protocol::Run& run) {
 void RunThread::handle(const protocol::Builtin& builtin) {
   protocol::Done done;
   done.cell = builtin.cell;
-  done.status = "ok";
+  done.status = CellStatus::ok;
   begin_cell(builtin.cell, 0);
   const auto start = std::chrono::steady_clock::now();
   const auto step = [&builtin] {
@@ -288,7 +284,7 @@ void RunThread::handle(const protocol::Builtin& builtin) {
 }
 
 void RunThread::handle(const protocol::Regroup& regroup) {
-  rank_state().enter(Phase::regrouping);
+  run_state().enter(RankState::regrouping);
   protocol::Regrouped answer;
   answer.generation = regroup.generation;
   try {
@@ -297,7 +293,7 @@ void RunThread::handle(const protocol::Regroup& regroup) {
   } catch (const std::exception& error) {
     answer.message = error.what();
   }
-  rank_state().enter(Phase::idle);  // before the hub hears of it: it may ask what the rank is at
+  run_state().enter(RankState::idle);  // before the hub hears of it: it may ask what the rank is at
   outbox_.post(answer);
 }
 

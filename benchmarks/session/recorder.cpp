@@ -27,7 +27,8 @@ CellTime run_cell(shell::Session& session, Recorder& recorder, const std::string
   const auto start = std::chrono::steady_clock::now();
   const auto outcome = session.run(text);
   const double total = milliseconds_since(start);
-  if (outcome.status != "ok") throw std::runtime_error(text + "\nended as " + outcome.status + ": " + recorder.trouble);
+  if (outcome.status != CellStatus::ok)
+    throw std::runtime_error(text + "\nended as " + std::string(to_string(outcome.status)) + ": " + recorder.trouble);
   return {total, recorder.last_cell.compile_ms};
 }
 

@@ -196,8 +196,8 @@ class Sentinel : public OpObserver {
       if (const TensorName* name = names_.find(parameter); name && !name->object.empty()) finding.object = name->object;
     }
     if (auto where = describe_call_site(capture_call_site()); !where.empty()) finding.where = std::move(where);
-    say_of_itself(finding, fmt::format("{} became {} in step {} ({})", subject, bad.nan > 0 ? "NaN" : "Inf",
-                                       *finding.step, phase));
+    set_message_with_ranks(finding, fmt::format("{} became {} in step {} ({})", subject, bad.nan > 0 ? "NaN" : "Inf",
+                                                *finding.step, phase));
     Report report;
     report.findings.push_back(std::move(finding));
     publish(report);

@@ -5,8 +5,8 @@ namespace lockstep::shell {
 using Clock = EventLoop::Clock;
 
 CellFindings::CellFindings(EventLoop& loop, std::function<void(Event)> emit)
-    : loop_(loop), folder_([this, emit = std::move(emit)](Finding finding) {
-        told_.push_back(finding);
+    : loop_(loop), merger_([this, emit = std::move(emit)](Finding finding) {
+        reported_.push_back(finding);
         emit(FindingEvent{std::move(finding)});
       }) {}
 
@@ -22,27 +22,27 @@ void CellFindings::add(Finding finding, int from, const RankSet& may_follow) {
       alike.erase("where");
     }
     RankSet& sources = sources_[alike.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)];
-    const bool told_by_others = !sources.empty() && !sources.contains(from);
-    if (!told_by_others) sources = {};
+    const bool reported_by_others = !sources.empty() && !sources.contains(from);
+    if (!reported_by_others) sources = {};
     sources.insert(from);
-    if (told_by_others) return;
+    if (reported_by_others) return;
   }
-  folder_.add(std::move(finding), from, may_follow, Clock::now());
+  merger_.add(std::move(finding), from, may_follow, Clock::now());
   arm();
 }
 
 void CellFindings::clear() {
-  told_.clear();
+  reported_.clear();
   sources_.clear();
 }
 
 void CellFindings::arm() {
   if (timer_) return;
-  const auto deadline = folder_.deadline();
+  const auto deadline = merger_.deadline();
   if (!deadline) return;
   timer_ = loop_.at(*deadline, [this] {
     timer_.reset();
-    folder_.due(Clock::now());
+    merger_.due(Clock::now());
     arm();
   });
 }

@@ -23,20 +23,20 @@ class CellFindings {
   /// `from`: the rank that found it, -1 for the session itself; `may_follow`: ranks that may find the same yet.
   void add(Finding finding, int from, const RankSet& may_follow);
   /// `rank` finds nothing more in this cell.
-  void left(int rank) { folder_.left(rank); }
+  void left(int rank) { merger_.left(rank); }
   /// Tells what is held back.
-  void flush() { folder_.flush(); }
+  void flush() { merger_.flush(); }
 
-  const std::vector<Finding>& all() const { return told_; }  // since the last clear()
+  const std::vector<Finding>& all() const { return reported_; }  // since the last clear()
   void clear();
 
  private:
   void arm();
 
   EventLoop& loop_;
-  std::vector<Finding> told_;
+  std::vector<Finding> reported_;
   std::map<std::string, RankSet> sources_;  // a finding as text → the ranks that it came from
-  FindingFolder folder_;
+  FindingMerger merger_;
   std::optional<EventLoop::Timer> timer_;
 };
 

@@ -73,9 +73,9 @@ void CellRunner::abort(const RankSet& ranks, const std::string& reason) {
 void CellRunner::note_interrupt() {
   interrupted_ = true;
   if (before_interrupt_) return;
-  before_interrupt_ = BeforeInterrupt{.status = "ok", .findings = findings_.all(), .live = workers_.live()};
-  if (!lost_.empty()) before_interrupt_->status = "dead";
-  if (current_ && !(*current_)->run.first_cause().empty()) before_interrupt_->status = (*current_)->run.first_cause();
+  before_interrupt_ = BeforeInterrupt{.status = CellStatus::ok, .findings = findings_.all(), .live = workers_.live()};
+  if (!lost_.empty()) before_interrupt_->status = CellStatus::dead;
+  if (current_ && (*current_)->run.first_cause()) before_interrupt_->status = *(*current_)->run.first_cause();
 }
 
 void CellRunner::user_interrupt() {
@@ -86,7 +86,7 @@ void CellRunner::user_interrupt() {
   if (interrupts_ == 1) {
     interrupt(active);
     if (patience_timer_) loop_.cancel(*patience_timer_);
-    patience_timer_ = loop_.at(Clock::now() + kPatience, [this] { tell_of_patience(); });
+    patience_timer_ = loop_.at(Clock::now() + kPatience, [this] { report_patience(); });
   } else if (interrupts_ == 2 && !active.empty()) {
     const bool one = active.size() == 1, others = !(workers_.live() - active).empty();
     say(fmt::format("{} did not come back. Ctrl-C once more ends {}: what {} is lost{}", active.words(),
@@ -97,7 +97,7 @@ void CellRunner::user_interrupt() {
   }
 }
 
-void CellRunner::tell_of_patience() {
+void CellRunner::report_patience() {
   patience_timer_.reset();
   if (!current_ || interrupts_ > 1) return;
   const RankSet active = (*current_)->run.active();

@@ -16,12 +16,12 @@ void CellRunner::message(FromWorker& from) {
         using M = std::remove_cvref_t<decltype(m)>;
         if constexpr (std::is_same_v<M, protocol::Output>) {
           std::string bytes = from.frames.empty() ? std::string() : from.frames[0].to_string();
-          folder_.output(rank, number_of(m.cell), m.stream, std::move(bytes), now);
-          arm_folder();
+          merger_.output(rank, number_of(m.cell), m.stream, std::move(bytes), now);
+          arm_merger();
           hangs_.output_came();
         } else if constexpr (std::is_same_v<M, protocol::Value>) {
-          folder_.value(rank, number_of(m.cell), std::move(m.text), std::move(m.data), now);
-          arm_folder();
+          merger_.value(rank, number_of(m.cell), std::move(m.text), std::move(m.data), now);
+          arm_merger();
         } else if constexpr (std::is_same_v<M, protocol::FindingMessage>) {
           const int64_t number = number_of(m.finding.cell.value_or(0));
           add_finding(std::move(m.finding), number, rank);
@@ -51,11 +51,11 @@ void CellRunner::message(FromWorker& from) {
 }
 
 /// It belongs to the rank's cell, or to the last one that ran on it: messages of the cells before it have come.
-void CellRunner::last_output(int rank, const std::string& stream, std::string bytes) {
+void CellRunner::last_output(int rank, Stream stream, std::string bytes) {
   const auto open = cell_with(rank);
   const int64_t cell = open != cells_.end() ? open->run.id() : last_cell_[rank];
-  folder_.output(rank, number_of(cell), stream, std::move(bytes), Clock::now());
-  arm_folder();
+  merger_.output(rank, number_of(cell), stream, std::move(bytes), Clock::now());
+  arm_merger();
 }
 
 CellRunner::OpenCell CellRunner::cell_with(int rank) {
@@ -76,18 +76,18 @@ void CellRunner::done(int rank, const protocol::Done& message) {
   if (cell == cells_.end() || cell->run.id() != message.cell) return;
   if (message.regroup) needs_regroup_ = true;
   const bool was_waiting =
-      cell->run.in(CellRun::Phase::waiting).contains(rank) || hangs_.has_told(cell->run.id(), rank);
+      cell->run.in(CellRun::Phase::waiting).contains(rank) || hangs_.has_reported(cell->run.id(), rank);
   cell->run.done(rank, message);
   in_new_group_.erase(rank);
-  if (was_waiting) emit_(RankEvent{rank, "idle", ""});
+  if (was_waiting) emit_(RankEvent{rank, RankState::idle, ""});
   left(rank, message.status);
   rank_is_back(cell);
 }
 
-void CellRunner::left(int rank, const std::string& how) {
-  folder_.left(rank, Clock::now());
+void CellRunner::left(int rank, CellStatus how) {
+  merger_.left(rank, Clock::now());
   findings_.left(rank);
-  arm_folder();
+  arm_merger();
   hangs_.left(rank, how);
 }
 
@@ -115,15 +115,15 @@ void CellRunner::died(int rank, const protocol::CellError& error) {
   if (mid_cell) where = fmt::format(" in cell {}", cell->run.number());
   if (prepared) where = fmt::format(" before cell {} was loaded", preparing_number_);
   const bool by_signal = error.type.starts_with("SIG");
-  emit_(RankEvent{rank, "dead",
+  emit_(RankEvent{rank, RankState::dead,
                   (by_signal ? "ended by " + error.type : error.message.substr(0, error.message.find('\n'))) + where});
   if (!mid_cell) {
-    folder_.flush();
+    merger_.flush();
     emit_(ErrorEvent{.cell = 0,
                      .ranks = {rank},
                      .type = error.type,
                      .message = error.message + (prepared ? where : " while no cell ran on it")});
-    folder_.left(rank, Clock::now());
+    merger_.left(rank, Clock::now());
     if (prepared) {  // what one of its ranks can't load, none runs
       lost_.insert(rank);
       if (compiling_) compiler_.cancel();
@@ -139,9 +139,9 @@ void CellRunner::died(int rank, const protocol::CellError& error) {
     end.where = line_known ? wait->second.where : fmt::format("cell {}", cell->run.number());
   }
   cell->run.dead(rank, end);
-  left(rank, "dead");
+  left(rank, CellStatus::dead);
   if (!cell->run.over() && !deaths_timer_)
-    deaths_timer_ = loop_.at(Clock::now() + Folder::kHold, [this] { deaths_timer_.reset(), report_deaths(); });
+    deaths_timer_ = loop_.at(Clock::now() + OutputMerger::kHold, [this] { deaths_timer_.reset(), report_deaths(); });
   rank_is_back(cell);
 }
 
@@ -153,7 +153,7 @@ void CellRunner::report_deaths() {
     auto errors = cell.run.errors();
     std::erase_if(errors, [&](const auto& error) { return !dead.contains(error.first); });
     cell.reported_dead = cell.reported_dead | dead;
-    for (auto& event : fold_errors(cell.run.number(), errors)) {
+    for (auto& event : merge_errors(cell.run.number(), errors)) {
       event.others_run = true;
       emit_(std::move(event));
     }

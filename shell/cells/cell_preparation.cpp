@@ -25,7 +25,7 @@ ErrorEvent compile_failure(const CellRequest& request, const protocol::Compiled&
   ErrorEvent error{
       .cell = request.number, .ranks = request.ranks, .type = "compile_error", .message = compiled.rendered};
   const std::string reason = compiled.diagnostics.empty() ? compiled.rendered : "";
-  if (compiled.status == "timeout") {
+  if (compiled.status == CompileStatus::timeout) {
     error.type = "timeout";
     error.message = fmt::format(
         "the cell was not compiled within {:g} s and has been given up (an endless template?); nothing of it remains. "
@@ -34,11 +34,11 @@ ErrorEvent compile_failure(const CellRequest& request, const protocol::Compiled&
     return error;
   }
   error.diagnostics = compiled.diagnostics;
-  if (compiled.status == "crash" && compiled.diagnostics.empty())
+  if (compiled.status == CompileStatus::crash && compiled.diagnostics.empty())
     error.message =
         "the compiler crashed over this cell: " + reason + "\nNothing of it remains, and the session goes on";
   for (const auto& diagnostic : compiled.diagnostics)
-    if (diagnostic.severity == "error" && diagnostic.line > 0 && diagnostic.file.empty()) {
+    if (diagnostic.severity == DiagnosticSeverity::error && diagnostic.line > 0 && diagnostic.file.empty()) {
       error.where = fmt::format("cell {}, line {}", request.number, diagnostic.line);
       break;
     }
@@ -64,8 +64,8 @@ CellRunner::Preparation::~Preparation() {
 /// Whether the cell that is being prepared can't be run any more; `result` says why.
 bool CellRunner::is_stopped(CodeResult& result) {
   if (!interrupted_ && lost_.empty()) return false;
-  result.status = lost_.empty() ? "interrupted" : "dead";
-  for (int rank : lost_) result.rank_status[rank] = "dead";
+  result.status = lost_.empty() ? CellStatus::interrupted : CellStatus::dead;
+  for (int rank : lost_) result.rank_status[rank] = CellStatus::dead;
   if (!lost_.empty()) say(fmt::format("nothing of the cell has run: {} died before it was loaded", lost_.words()));
   return true;
 }
@@ -112,18 +112,18 @@ bool CellRunner::compile(const CellRequest& request, int64_t id, CodeResult& res
   result.compile_ms = compiled->ms;
   result.compiler_messages = compiled->rendered_whole.empty() ? compiled->rendered : compiled->rendered_whole;
   const bool stopped = is_stopped(result);
-  if (compiled->status == "ok" && !stopped) {
+  if (compiled->status == CompileStatus::ok && !stopped) {
     if (!compiled->rendered.empty()) say(compiled->rendered);
     return true;
   }
-  if (compiled->status == "ok") compiler_.settle({.cell = id, .loaded = false, .steps_done = {}});
+  if (compiled->status == CompileStatus::ok) compiler_.settle({.cell = id, .loaded = false, .steps_done = {}});
   if (stopped) return false;
-  if (compiled->status == "cancelled") {
-    result.status = "interrupted";
+  if (compiled->status == CompileStatus::cancelled) {
+    result.status = CellStatus::interrupted;
     return false;
   }
   emit_(compile_failure(request, *compiled, options_.compile_timeout_s));
-  result.status = compiled->status == "timeout" ? "timeout" : "compile_error";
+  result.status = compiled->status == CompileStatus::timeout ? CellStatus::timeout : CellStatus::compile_error;
   return false;
 }
 
@@ -143,7 +143,7 @@ bool CellRunner::load(OpenCell cell, const protocol::Compiled& compiled, std::ve
     limit_s = std::max(limit_s, static_cast<double>(kLoadPatience.count()));
     deadline = Clock::now() + milliseconds(static_cast<int64_t>(limit_s * 1000));
   }
-  const EventLoop::Timer slow = loop_.at(Clock::now() + kLoadPatience, [this, &run] { tell_of_load(run); });
+  const EventLoop::Timer slow = loop_.at(Clock::now() + kLoadPatience, [this, &run] { report_load(run); });
   loop_.run_until([&] { return run.load_answered() || interrupted_ || !run.in(CellRun::Phase::dead).empty(); },
                   deadline);
   loop_.cancel(slow);
@@ -156,13 +156,13 @@ bool CellRunner::load(OpenCell cell, const protocol::Compiled& compiled, std::ve
     emit_(ErrorEvent{.cell = run.number(), .ranks = ranks, .type = "load_error", .message = message});
   const RankSet dead = run.in(CellRun::Phase::dead);
   if (interrupted_) {
-    cell->event.status = "interrupted";
+    cell->not_loaded = CellStatus::interrupted;
   } else if (!dead.empty()) {
     say(fmt::format("nothing of the cell has run: {} died before it was loaded", dead.words()));
   } else if (!run.refusals().empty()) {
-    cell->event.status = "compile_error";
+    cell->not_loaded = CellStatus::compile_error;
   } else {
-    cell->event.status = "timeout";
+    cell->not_loaded = CellStatus::timeout;
     emit_(ErrorEvent{
         .cell = run.number(),
         .ranks = late,
@@ -176,7 +176,7 @@ bool CellRunner::load(OpenCell cell, const protocol::Compiled& compiled, std::ve
   return false;
 }
 
-void CellRunner::tell_of_load(const CellRun& run) {
+void CellRunner::report_load(const CellRun& run) {
   if (options_.abort_hangs) return;  // `run`: nobody is there to press it
   const RankSet late = run.in(CellRun::Phase::loading);
   say(fmt::format("{} {} not loaded the cell yet; Ctrl-C gives it up", late.words(),
@@ -200,7 +200,7 @@ void CellRunner::regroup_if_needed() {
     }
   }
   if (!workers_.has_store()) {
-    if (!std::exchange(told_no_regroup_, true))
+    if (!std::exchange(reported_no_regroup_, true))
       say("the ranks can't connect to one another again without the store; collectives fail until %dist_reset starts "
           "afresh");
     return;

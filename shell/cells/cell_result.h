@@ -7,22 +7,23 @@
 
 #include "protocol/finding.h"
 #include "protocol/rank_set.h"
+#include "protocol/status.h"
 
 namespace lockstep::shell {
 
 /// How C++ that a magic had run ended: what %time prints. The outcome of the cell around it includes it.
 struct CodeResult {
-  std::string status = "ok";  // as CellEvent::status
+  CellStatus status = CellStatus::ok;
   RankSet ranks;
   double compile_ms = 0;
   std::map<int, double> run_ms;  // per rank that ran it
-  std::map<int, std::string> rank_status;
+  std::map<int, CellStatus> rank_status;
   std::string compiler_messages;  // all of them
 };
 
 /// What had gone wrong with a cell, or before it, when the user interrupted it.
 struct BeforeInterrupt {
-  std::string status = "ok";  // of the cell
+  CellStatus status = CellStatus::ok;  // of the cell
   std::vector<Finding> findings;
   RankSet live;  // ranks
 };

@@ -33,29 +33,30 @@ void CellRun::done(int rank, const protocol::Done& message) {
   state.status = message.status;
   state.error = message.error;
   waits_.erase(rank);
-  if (timed_out_ && (message.status == "interrupted" || message.status == "aborted")) {
-    state.status = "timeout";
+  if (timed_out_ && (message.status == CellStatus::interrupted || message.status == CellStatus::aborted)) {
+    state.status = CellStatus::timeout;
     state.error.reset();
   }
-  if (state.status == "interrupted") {
+  if (state.status == CellStatus::interrupted) {
     state.error.reset();
-    if (stalled_) state.status = "aborted";
+    if (stalled_) state.status = CellStatus::aborted;
   }
-  const bool consequence = state.status == "aborted" || (state.error && !state.error->root_cause);
-  if (state.status != "ok" && !consequence) note_cause(state.status);
+  const bool consequence = state.status == CellStatus::aborted || (state.error && !state.error->root_cause);
+  if (state.status != CellStatus::ok && !consequence) note_cause(*state.status);
 }
 
 void CellRun::dead(int rank, const protocol::CellError& error) {
   Rank& state = at(rank);
   state.phase = Phase::dead;
-  state.status = "dead";
+  state.status = CellStatus::dead;
   state.error = error;
   waits_.erase(rank);
-  note_cause(timed_out_ ? "timeout" : stalled_ ? "aborted" : "dead");  // it was ended because of that
+  // It was ended because of that.
+  note_cause(timed_out_ ? CellStatus::timeout : stalled_ ? CellStatus::aborted : CellStatus::dead);
 }
 
-void CellRun::note_cause(const std::string& status) {
-  if (first_cause_.empty()) first_cause_ = status;
+void CellRun::note_cause(CellStatus status) {
+  if (!first_cause_) first_cause_ = status;
 }
 
 RankSet CellRun::in(Phase phase) const {
@@ -67,19 +68,19 @@ RankSet CellRun::in(Phase phase) const {
 
 RankSet CellRun::active() const { return in(Phase::loading) | in(Phase::running) | in(Phase::waiting); }
 
-std::string CellRun::status() const {
-  if (!first_cause_.empty()) return first_cause_;
+CellStatus CellRun::status() const {
+  if (first_cause_) return *first_cause_;
   // Consequences alone: ranks that were freed say that it hung, whatever the others ran into.
-  std::string status = "ok";
+  CellStatus status = CellStatus::ok;
   for (const auto& [rank, state] : states_)
-    if (status != "aborted" && !state.status.empty() && state.status != "ok") status = state.status;
+    if (status != CellStatus::aborted && state.status && state.status != CellStatus::ok) status = *state.status;
   return status;
 }
 
-std::map<int, std::string> CellRun::rank_status() const {
-  std::map<int, std::string> result;
+std::map<int, CellStatus> CellRun::rank_status() const {
+  std::map<int, CellStatus> result;
   for (const auto& [rank, state] : states_)
-    if (!state.status.empty()) result[rank] = state.status;
+    if (state.status) result[rank] = *state.status;
   return result;
 }
 

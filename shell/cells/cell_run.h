@@ -47,11 +47,11 @@ class CellRun {
   /// Nobody can go on: all that are left in the cell wait for ranks that are not coming.
   bool stuck() const { return !over() && in(Phase::waiting) == active(); }
 
-  /// What has gone wrong first; empty while nothing has.
-  const std::string& first_cause() const { return first_cause_; }
-  /// The root cause's: ok, error, interrupted, aborted, timeout, dead. The first cause that was told of decides.
-  std::string status() const;
-  std::map<int, std::string> rank_status() const;
+  /// What has gone wrong first; none while nothing has.
+  std::optional<CellStatus> first_cause() const { return first_cause_; }
+  /// The root cause's: ok, error, interrupted, aborted, timeout or dead. The first cause that was reported decides.
+  CellStatus status() const;
+  std::map<int, CellStatus> rank_status() const;
   std::map<int, double> run_ms() const;
   std::map<int, int64_t> steps_done() const;
   std::map<int, protocol::CellError> errors() const;
@@ -62,20 +62,20 @@ class CellRun {
  private:
   struct Rank {
     Phase phase = Phase::loading;
-    std::string status;  // once it has left
+    std::optional<CellStatus> status;  // once it has left
     double run_ms = 0;
     int64_t steps_done = 0;
     std::optional<protocol::CellError> error;
     std::string refusal;
   };
   Rank& at(int rank) { return states_.at(rank); }
-  void note_cause(const std::string& status);
+  void note_cause(CellStatus status);
 
   int64_t id_, number_;
   RankSet ranks_;
   std::map<int, Rank> states_;
   std::map<int, protocol::Waiting> waits_;
-  std::string first_cause_;
+  std::optional<CellStatus> first_cause_;
   bool timed_out_ = false, stalled_ = false;
 };
 

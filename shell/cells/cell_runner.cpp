@@ -23,7 +23,7 @@ CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& 
       directory_(directory),
       options_(options),
       emit_(std::move(emit)),
-      folder_([this](Event event) { emit_(std::move(event)); },
+      merger_([this](Event event) { emit_(std::move(event)); },
               [this](int rank, int64_t bytes) {
                 int64_t& owed = owed_credit_[rank];
                 owed += bytes;
@@ -43,14 +43,14 @@ CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& 
               .emit = [this](Event event) { emit_(std::move(event)); },
               .interrupt = [this](const RankSet& ranks) { interrupt(ranks); },
               .end_what_stays = [this] { end_what_stays(); }}) {
-  folder_.expect(workers_.live());
+  merger_.expect(workers_.live());
 }
 
 CellRunner::~CellRunner() {
   cancel_timers();
-  for (auto* timer : {&folder_timer_, &deaths_timer_})
+  for (auto* timer : {&merger_timer_, &deaths_timer_})
     if (*timer) loop_.cancel(**timer);
-  folder_.flush();
+  merger_.flush();
 }
 
 // ---- The way of a cell ------------------------------------------------------------------------------------------------------
@@ -75,9 +75,9 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
     if (!object.empty)
       workers_.hub().send(request.ranks, run);
     else
-      for (int rank : request.ranks) cell->run.done(rank, protocol::Done{.cell = id, .status = "ok"});
+      for (int rank : request.ranks) cell->run.done(rank, protocol::Done{.cell = id, .status = CellStatus::ok});
     serve_cell(cell);
-    if (!over || !cell->run.over() || cell->run.status() != "ok" || over(cell->run.run_ms())) break;
+    if (!over || !cell->run.over() || cell->run.status() != CellStatus::ok || over(cell->run.run_ms())) break;
     cell->run = CellRun(id, request.number, request.ranks, false);
   }
   current_.reset();
@@ -85,10 +85,10 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
 
   // The prompt comes back; the ranks that wait may still be joined.
   settle(*cell, true);
-  result.status = "waiting";
+  result.status = CellStatus::waiting;
   result.rank_status = cell->run.rank_status();
   result.run_ms = cell->run.run_ms();
-  folder_.expect(workers_.live() - busy());
+  merger_.expect(workers_.live() - busy());
   return result;
 }
 
@@ -125,7 +125,7 @@ CodeResult CellRunner::run_builtin(const std::string& name, const nlohmann::json
   if (cell->run.over()) return close(cell);
   CodeResult result;
   result.ranks = ranks;
-  result.status = "waiting";
+  result.status = CellStatus::waiting;
   return result;
 }
 
@@ -136,7 +136,7 @@ CellRunner::OpenCell CellRunner::open(const CellRequest& request, bool has_objec
   event.ranks = request.ranks;
   preparing_ = {};
   cells_.push_back({.run = CellRun(last_id_, request.number, request.ranks, has_objects), .event = std::move(event)});
-  folder_.expect(request.ranks);
+  merger_.expect(request.ranks);
   return std::prev(cells_.end());
 }
 
@@ -163,14 +163,14 @@ void CellRunner::settle(Open& cell, bool loaded) {
 
 CodeResult CellRunner::close(OpenCell cell) {
   const CellRun& run = cell->run;
-  folder_.flush();
-  folder_.expect(workers_.live() - busy());
+  merger_.flush();
+  merger_.expect(workers_.live() - busy());
   emit_errors(*cell);
   note_end(run);
   CodeResult result;
   result.ranks = run.ranks();
   result.compile_ms = cell->event.compile_ms;
-  result.status = !cell->event.status.empty() ? cell->event.status : run.status();
+  result.status = cell->not_loaded.value_or(run.status());
   result.run_ms = run.run_ms();
   result.rank_status = run.rank_status();
   settle(*cell, true);
@@ -183,10 +183,10 @@ void CellRunner::emit_errors(const Open& cell) {
   const CellRun& run = cell.run;
   auto errors = run.errors();
   std::erase_if(errors, [&](const auto& error) { return cell.reported_dead.contains(error.first); });
-  for (auto& event : fold_errors(run.number(), errors)) emit_(std::move(event));
+  for (auto& event : merge_errors(run.number(), errors)) emit_(std::move(event));
   RankSet late;
   for (const auto& [rank, status] : run.rank_status())
-    if (status == "timeout") late.insert(rank);
+    if (status == CellStatus::timeout) late.insert(rank);
   if (!late.empty())
     emit_(ErrorEvent{.cell = run.number(),
                      .ranks = late,
@@ -198,7 +198,7 @@ void CellRunner::emit_errors(const Open& cell) {
 /// What the next cell has to know: whether the ranks' collectives are still in step.
 void CellRunner::note_end(const CellRun& run) {
   for (const auto& [rank, status] : run.rank_status())
-    if (status == "interrupted" || status == "aborted" || status == "timeout") needs_regroup_ = true;
+    if (status == CellStatus::interrupted || status == CellStatus::aborted || status == CellStatus::timeout) needs_regroup_ = true;
   std::map<std::string, int64_t> entered;
   for (int rank : workers_.live() - busy())
     for (const auto& [group, count] : hangs_.entered_by(rank))
@@ -258,14 +258,14 @@ void CellRunner::say(const std::string& text) {
   emit_(MessageEvent{number, text, nullptr});
 }
 
-void CellRunner::arm_folder() {
-  if (folder_timer_) return;
-  const auto deadline = folder_.deadline();
+void CellRunner::arm_merger() {
+  if (merger_timer_) return;
+  const auto deadline = merger_.deadline();
   if (!deadline) return;
-  folder_timer_ = loop_.at(*deadline, [this] {
-    folder_timer_.reset();
-    folder_.due(Clock::now());
-    arm_folder();
+  merger_timer_ = loop_.at(*deadline, [this] {
+    merger_timer_.reset();
+    merger_.due(Clock::now());
+    arm_merger();
   });
 }
 

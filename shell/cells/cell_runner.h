@@ -62,7 +62,7 @@ class CellRunner {
 
   /// From the worker group.
   void message(FromWorker& from);
-  void last_output(int rank, const std::string& stream, std::string bytes);
+  void last_output(int rank, Stream stream, std::string bytes);
   void died(int rank, const protocol::CellError& error);
   void store_ended(const std::string& how);
 
@@ -79,6 +79,7 @@ class CellRunner {
   struct Open {  // a cell that is not over
     CellRun run;
     CellEvent event;  // what is known of it before its end
+    std::optional<CellStatus> not_loaded;  // how it ended where nothing of it has run
     bool settles = false;  // the compiler waits to hear how it ended
     RankSet reported_dead;  // whose deaths have been reported, while the others run on
     bool lacks_store = false;  // it has been told that it makes no new group
@@ -100,7 +101,7 @@ class CellRunner {
   std::optional<OpenCell> open_again(const CellRequest& request, CellObject& object);
   bool compile(const CellRequest& request, int64_t id, CodeResult& result, FromCompiler& answer);
   bool load(OpenCell cell, const protocol::Compiled& compiled, std::vector<std::string>& frames);
-  void tell_of_load(const CellRun& run);
+  void report_load(const CellRun& run);
   bool is_stopped(CodeResult& result);
   void note_interrupt();
   void serve_cell(OpenCell cell);
@@ -116,14 +117,14 @@ class CellRunner {
   void done(int rank, const protocol::Done& message);
   void waiting(int rank, const protocol::Waiting& message);
   void end_new_groups();
-  void left(int rank, const std::string& how);
+  void left(int rank, CellStatus how);
   void rank_is_back(OpenCell cell);
   void add_finding(Finding finding, int64_t number, int from);
   void start_limits(OpenCell cell);
   void cell_timeout();
   void end_what_stays();
-  void tell_of_patience();
-  void arm_folder();
+  void report_patience();
+  void arm_merger();
   void cancel_timers();
   OpenCell cell_with(int rank);
   int64_t number_of(int64_t id) const;
@@ -135,7 +136,7 @@ class CellRunner {
   SessionDirectory& directory_;
   const SessionOptions& options_;
   std::function<void(Event)> emit_;
-  Folder folder_;
+  OutputMerger merger_;
   CellFindings findings_;
 
   std::list<Open> cells_;  // open ones, oldest first
@@ -157,7 +158,7 @@ class CellRunner {
   bool needs_regroup_ = false;
   int64_t generation_ = 0;
   std::map<int, protocol::Regrouped> regrouped_;
-  bool told_no_regroup_ = false;  // that there will be none without the store
+  bool reported_no_regroup_ = false;  // that there will be none without the store
   RankSet in_new_group_;  // ranks that have waited in one for a while
 
   int64_t last_query_ = 0;
@@ -165,7 +166,7 @@ class CellRunner {
   std::map<int, int64_t> owed_credit_;
   std::map<int, int64_t> last_cell_;  // id of the one that ended last on each rank
 
-  std::optional<EventLoop::Timer> folder_timer_, cell_timer_, patience_timer_, deaths_timer_;
+  std::optional<EventLoop::Timer> merger_timer_, cell_timer_, patience_timer_, deaths_timer_;
   int timeout_stage_ = 0;
   HangReporter hangs_;
 };

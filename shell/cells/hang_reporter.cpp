@@ -30,7 +30,7 @@ constexpr milliseconds kAnswerLimit{300};
 // Where nothing moves for seconds, there is time for what a rank is at: on a loaded machine its answer takes longer.
 constexpr milliseconds kPatientLimit{2000};
 // A wait of that length is shown.
-constexpr milliseconds kTellWait{2000};
+constexpr milliseconds kReportWait{2000};
 constexpr milliseconds kFirstAgain{100}, kLastAgain{400};
 constexpr size_t kFewRecords = 8;
 // Long waits, until a straggler is looked for; then twice as many each time, and once more when the cell ends.
@@ -69,7 +69,7 @@ void take_answer(RankPicture& rank, int64_t cell, const nlohmann::json& answer) 
 }
 
 /// What a rank has said itself (Waiting) stands, whatever else it has under way.
-void take_word(RankPicture& rank, const protocol::Waiting& message) {
+void take_waiting(RankPicture& rank, const protocol::Waiting& message) {
   const auto is_meant = [&](const inspect::RankWait& wait) {
     return wait.call.group == message.op.group && wait.call.seq == message.op.seq && !wait.call.point_to_point;
   };
@@ -98,7 +98,7 @@ HangReporter::HangReporter(EventLoop& loop, WorkerGroup& workers, const SessionD
     : loop_(loop), workers_(workers), directory_(directory), options_(options), host_(std::move(host)) {}
 
 HangReporter::~HangReporter() {
-  for (auto* timer : {&peers_, &gather_, &logs_, &tell_, &limit_, &recheck_}) cancel(*timer);
+  for (auto* timer : {&peers_, &gather_, &logs_, &waits_timer_, &limit_, &recheck_}) cancel(*timer);
   if (round_) loop_.cancel(round_->limit);
 }
 
@@ -113,7 +113,7 @@ void HangReporter::cell_is_served() {
   output_came_ = false;
   places_.clear();
   arm_time_limit();
-  if (const CellRun* run = host_.current(); run && workers_.live() != run->ranks()) tell_peers_soon();
+  if (const CellRun* run = host_.current(); run && workers_.live() != run->ranks()) report_peers_soon();
 }
 
 void HangReporter::cell_is_left() {
@@ -121,28 +121,28 @@ void HangReporter::cell_is_left() {
   cancel(gather_);
 }
 
-void HangReporter::left(int rank, const std::string& how) {
+void HangReporter::left(int rank, CellStatus how) {
   ++leavings_[rank];
   how_left_[rank] = how;
   const auto cells = host_.cells();
   for (CellRun* run : cells)
     if (run->over() && run->ranks().contains(rank)) look_back(*run);
-  if (std::any_of(cells.begin(), cells.end(), [](const CellRun* run) { return !run->over(); })) tell_peers_soon();
+  if (std::any_of(cells.begin(), cells.end(), [](const CellRun* run) { return !run->over(); })) report_peers_soon();
 }
 
 void HangReporter::regrouped(const RankSet& ranks) {
   dead_ = {};
-  told_.clear();
+  reported_.clear();
   for (int rank : ranks) entered_[rank].clear();
 }
 
-void HangReporter::tell_peers_soon() {
+void HangReporter::report_peers_soon() {
   if (peers_) return;
-  peers_ = loop_.at(Clock::now() + kPeersLater, [this] { peers_.reset(), tell_peers(); });
+  peers_ = loop_.at(Clock::now() + kPeersLater, [this] { peers_.reset(), report_peers(); });
 }
 
 /// Tells the ranks that are in a cell of those that are not: what they have entered is all that they will enter.
-void HangReporter::tell_peers() {
+void HangReporter::report_peers() {
   RankSet busy;
   for (const CellRun* run : host_.cells()) busy = busy | run->active();
   const RankSet others = (workers_.live() | dead_) - busy;
@@ -150,10 +150,11 @@ void HangReporter::tell_peers() {
     for (int rank : run->active())
       for (int peer : others) {
         const int64_t leaving = leavings_[peer] + 1;
-        if (std::exchange(peers_told_[{run->id(), rank, peer}], leaving) == leaving) continue;
+        if (std::exchange(reported_peers_[{run->id(), rank, peer}], leaving) == leaving) continue;
         const auto how = how_left_.find(peer);
         workers_.hub().send(
-            rank, protocol::PeerDone{run->id(), peer, how == how_left_.end() ? "ok" : how->second, entered_[peer]});
+            rank,
+            protocol::PeerDone{run->id(), peer, how == how_left_.end() ? CellStatus::ok : how->second, entered_[peer]});
       }
   // Waits that no rank can see to be in vain by itself: messages between two ranks, circles that a leaving has closed.
   if (!others.empty() && !logs_) logs_ = loop_.at(Clock::now() + kLogsLater, [this] { logs_.reset(), look_at_logs(); });
@@ -161,7 +162,7 @@ void HangReporter::tell_peers() {
 
 void HangReporter::waiting(CellRun& run, int rank, const protocol::Waiting& message) {
   run.waiting(rank, message);
-  host_.emit(RankEvent{rank, "waiting",
+  host_.emit(RankEvent{rank, RankState::waiting,
                        fmt::format("in {} #{}{} for {}, which {} not come", message.op.name, message.op.seq,
                                    message.where.empty() ? "" : " at " + message.where, message.missing.words(),
                                    message.missing.size() == 1 ? "does" : "do")});
@@ -182,26 +183,26 @@ void HangReporter::long_wait(const CellRun& run, int, const protocol::LongWait&)
   if (count % kFirstStraggler == 0 && std::has_single_bit(static_cast<unsigned>(count / kFirstStraggler)))
     look_at_straggler(run);
   if (!logs_) logs_ = loop_.at(Clock::now() + kLogsLater, [this] { logs_.reset(), look_at_logs(); });
-  tell_waits_later();
+  report_waits_later();
 }
 
-void HangReporter::tell_waits_later() {
-  if (tell_) return;
-  tell_ = loop_.at(Clock::now() + kTellWait, [this] {
-    tell_.reset();
-    const int64_t old = dist::monotonic_ns() - std::chrono::nanoseconds(kTellWait).count();
-    bool untold = false, young = false;
+void HangReporter::report_waits_later() {
+  if (waits_timer_) return;
+  waits_timer_ = loop_.at(Clock::now() + kReportWait, [this] {
+    waits_timer_.reset();
+    const int64_t old = dist::monotonic_ns() - std::chrono::nanoseconds(kReportWait).count();
+    bool unreported = false, young = false;
     for (const CellRun* run : host_.cells()) {
       for (const RankPicture& rank : picture(run, {}, 0).ranks)
         for (const auto& wait : rank.waits) {
           if (rank.gone() || run->in(CellRun::Phase::waiting).contains(rank.rank) || wait.call.cell != run->id())
             continue;
-          if (told_waits_.contains({run->id(), rank.rank, static_cast<int64_t>(wait.call.entry)})) continue;
-          (wait.call.entered_ns <= old ? untold : young) = true;
+          if (reported_waits_.contains({run->id(), rank.rank, static_cast<int64_t>(wait.call.entry)})) continue;
+          (wait.call.entered_ns <= old ? unreported : young) = true;
         }
     }
-    if (untold) look(kTellWaits);
-    if (young) tell_waits_later();
+    if (unreported) look(kReportWaits);
+    if (young) report_waits_later();
   });
 }
 
@@ -222,14 +223,14 @@ void HangReporter::look_back(const CellRun& run) {
   const auto errors = run.errors();
   if (std::all_of(errors.begin(), errors.end(), [](const auto& each) { return each.second.root_cause; })) return;
   for (auto& hang : inspect::analyse_hang(picture(&run, {})).proven)
-    if ((hang.finding.kind == "died" || hang.finding.kind == "left_group") && told_.insert(hang.key).second)
+    if ((hang.finding.kind == "died" || hang.finding.kind == "left_group") && reported_.insert(hang.key).second)
       host_.add_finding(std::move(hang.finding), run.number());
 }
 
 void HangReporter::look_at_straggler(const CellRun& run) {
-  if (stragglers_told_.contains(run.id())) return;
+  if (reported_stragglers_.contains(run.id())) return;
   if (auto finding = inspect::find_straggler(picture(&run, {}))) {
-    stragglers_told_.insert(run.id());
+    reported_stragglers_.insert(run.id());
     host_.add_finding(std::move(*finding), run.number());
   }
 }
@@ -287,10 +288,10 @@ void HangReporter::look(unsigned reasons) {
 }
 
 void HangReporter::cell_is_over(int64_t cell) {
-  std::erase_if(peers_told_, [&](const auto& each) { return std::get<0>(each.first) == cell; });
-  std::erase_if(told_waits_, [&](const auto& each) { return std::get<0>(each) == cell; });
+  std::erase_if(reported_peers_, [&](const auto& each) { return std::get<0>(each.first) == cell; });
+  std::erase_if(reported_waits_, [&](const auto& each) { return std::get<0>(each) == cell; });
   long_waits_.erase(cell);
-  stragglers_told_.erase(cell);
+  reported_stragglers_.erase(cell);
   freed_.erase(cell);
 }
 
@@ -312,7 +313,7 @@ HangPicture HangReporter::picture(const CellRun* run, const std::map<int, nlohma
   picture.number = run ? run->number() : 0;
   picture.calls_compared = options_.check_collectives;
   const auto errors = run ? run->errors() : std::map<int, protocol::CellError>{};
-  const auto statuses = run ? run->rank_status() : std::map<int, std::string>{};
+  const auto statuses = run ? run->rank_status() : std::map<int, CellStatus>{};
   std::map<int, std::string> lines_of_dead;
   if (!answers.empty()) {
     const nlohmann::json sites = question().at("sites");
@@ -337,7 +338,7 @@ HangPicture HangReporter::picture(const CellRun* run, const std::map<int, nlohma
     else
       rank.place = run && run->ranks().contains(number) ? RankPicture::Place::left : RankPicture::Place::elsewhere;
     if (rank.gone()) rank.activity = inspect::Activity::idle;
-    if (const auto status = statuses.find(number); status != statuses.end()) rank.how = status->second;
+    if (const auto status = statuses.find(number); status != statuses.end()) rank.how = to_string(status->second);
     if (const auto error = errors.find(number); error != errors.end()) {
       rank.error_type = error->second.type;
       rank.error_text = error->second.message;
@@ -350,7 +351,7 @@ HangPicture HangReporter::picture(const CellRun* run, const std::map<int, nlohma
     if (const auto line = lines_of_dead.find(number); line != lines_of_dead.end() && rank.gone())
       rank.last_where = line->second;
     if (rank.recent.empty() || rank.recent.back().cell != picture.cell) rank.last_where.clear();
-    if (run && run->in(CellRun::Phase::waiting).contains(number)) take_word(rank, run->waits().at(number));
+    if (run && run->in(CellRun::Phase::waiting).contains(number)) take_waiting(rank, run->waits().at(number));
     picture.ranks.push_back(std::move(rank));
   }
   picture.now_ns = dist::monotonic_ns();
@@ -369,12 +370,12 @@ void HangReporter::conclude() {
       std::set<uint64_t> now;
       for (const auto& wait : rank.waits) now.insert(wait.call.entry);
       const auto then = before.find(rank.rank);
-      const bool told = run->in(CellRun::Phase::waiting).contains(rank.rank);
-      if (!told && rank.has_log && now != (then == before.end() ? std::set<uint64_t>() : then->second))
+      const bool reported = run->in(CellRun::Phase::waiting).contains(rank.rank);
+      if (!reported && rank.has_log && now != (then == before.end() ? std::set<uint64_t>() : then->second))
         rank.activity = inspect::Activity::computing;  // it has moved since its stack was taken
     }
     if (reasons & kTimeLimit && host_.current() == run) report_stall(seen);
-    if (reasons & kTellWaits) tell_waits(*run, seen);
+    if (reasons & kReportWaits) report_waits(*run, seen);
     report(*run, seen);
     suspicious = suspicious || inspect::analyse_hang(seen).suspicious;
   }
@@ -395,14 +396,14 @@ void HangReporter::report(CellRun& run, const HangPicture& picture) {
       const auto& wait = waits.waits.front();
       const RankSet missing = inspect::waited_for(picture, rank);
       run.waiting(rank, {run.id(), dist::to_finding_op(wait.call), missing, wait.where});
-      told_waits_.insert({run.id(), rank, static_cast<int64_t>(wait.call.entry)});
-      host_.emit(RankEvent{rank, "waiting", inspect::rank_sentence(picture, waits) + ", in vain"});
+      reported_waits_.insert({run.id(), rank, static_cast<int64_t>(wait.call.entry)});
+      host_.emit(RankEvent{rank, RankState::waiting, inspect::rank_sentence(picture, waits) + ", in vain"});
     }
     // Whoever waits for a rank that sits in a hang that has been told, or was freed from it, is a part of that.
     RankSet& hung = freed_[run.id()];
     if (hang.consequence || !(hang.missing & hung).empty()) continue;
     hung = hung | hang.waiting;
-    if (told_.insert(hang.key).second) host_.add_finding(std::move(hang.finding), run.number());
+    if (reported_.insert(hang.key).second) host_.add_finding(std::move(hang.finding), run.number());
   }
   const RankSet waiting = run.in(CellRun::Phase::waiting);
   if (!options_.abort_hangs || waiting.empty()) return;
@@ -410,13 +411,13 @@ void HangReporter::report(CellRun& run, const HangPicture& picture) {
   freed_[run.id()] = freed_[run.id()] | (waiting & run.active());
 }
 
-void HangReporter::tell_waits(const CellRun& run, const HangPicture& picture) {
-  const int64_t old = picture.now_ns - std::chrono::nanoseconds(kTellWait).count();
+void HangReporter::report_waits(const CellRun& run, const HangPicture& picture) {
+  const int64_t old = picture.now_ns - std::chrono::nanoseconds(kReportWait).count();
   for (const RankPicture& rank : picture.ranks) {
     if (rank.gone() || rank.waits.empty() || run.in(CellRun::Phase::waiting).contains(rank.rank)) continue;
     const auto& wait = rank.waits.front();
     if (wait.call.entered_ns > old || wait.call.cell != run.id()) continue;
-    if (!told_waits_.insert({run.id(), rank.rank, static_cast<int64_t>(wait.call.entry)}).second) continue;
+    if (!reported_waits_.insert({run.id(), rank.rank, static_cast<int64_t>(wait.call.entry)}).second) continue;
     if (rank.activity != inspect::Activity::collective) continue;  // it has it under way, and does something else
     std::string text = inspect::rank_sentence(picture, rank);
     const RankSet missing = inspect::waited_for(picture, rank.rank);
@@ -426,7 +427,7 @@ void HangReporter::tell_waits(const CellRun& run, const HangPicture& picture) {
       for (int each : missing)
         text += fmt::format("; rank {} {}", each, inspect::rank_sentence(picture, *picture.rank(each)));
     }
-    host_.emit(RankEvent{rank.rank, "waiting", std::move(text)});
+    host_.emit(RankEvent{rank.rank, RankState::waiting, std::move(text)});
   }
 }
 
@@ -460,7 +461,7 @@ void HangReporter::report_stall(const HangPicture& picture) {
   auto finding = inspect::stalled(picture, options_.hang_timeout_s);
   if (!finding) return;
   CellRun& run = *host_.current();
-  if (!told_.insert(fmt::format("stalled in {}", run.id())).second) return;
+  if (!reported_.insert(fmt::format("stalled in {}", run.id())).second) return;
   const RankSet sitting = finding->reference_ranks.empty() ? finding->ranks : finding->reference_ranks;
   host_.add_finding(std::move(*finding), run.number());
   cancel(limit_);

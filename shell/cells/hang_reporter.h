@@ -48,7 +48,7 @@ class HangReporter {
   void cell_is_left();
   void cell_is_over(int64_t cell);
   /// A rank has left its cell (how: as CellRun::rank_status), having entered so many collectives of each group.
-  void left(int rank, const std::string& how);
+  void left(int rank, CellStatus how);
   void entered(int rank, const std::map<std::string, int64_t>& collectives) { entered_[rank] = collectives; }
   void waiting(CellRun& run, int rank, const protocol::Waiting& message);
   void long_wait(const CellRun& run, int rank, const protocol::LongWait& message);
@@ -64,8 +64,8 @@ class HangReporter {
   bool is_busy() const { return gather_.has_value() || round_.has_value(); }
   const std::map<std::string, int64_t>& entered_by(int rank) { return entered_[rank]; }
   /// Whether a RankEvent has said that the rank waits in this cell.
-  bool has_told(int64_t cell, int rank) const {
-    return told_waits_.lower_bound({cell, rank, 0}) != told_waits_.lower_bound({cell, rank + 1, 0});
+  bool has_reported(int64_t cell, int rank) const {
+    return reported_waits_.lower_bound({cell, rank, 0}) != reported_waits_.lower_bound({cell, rank + 1, 0});
   }
   /// Of `ranks`, those whose logs say that they sit in no collective.
   RankSet outside_collectives(const RankSet& ranks) const;
@@ -84,17 +84,17 @@ class HangReporter {
     std::map<int, std::set<uint64_t>> in_flight;  // before: who has moved since was not waiting
     EventLoop::Timer limit;
   };
-  enum Reason : unsigned { kReport = 1, kTellWaits = 2, kTimeLimit = 4 };
+  enum Reason : unsigned { kReport = 1, kReportWaits = 2, kTimeLimit = 4 };
 
-  void tell_peers();
-  void tell_peers_soon();
+  void report_peers();
+  void report_peers_soon();
   void report_soon(bool at_once);
   void look_at_logs();
   void look(unsigned reasons);
   void conclude();
   void report(CellRun& run, const inspect::HangPicture& picture);
-  void tell_waits(const CellRun& run, const inspect::HangPicture& picture);
-  void tell_waits_later();
+  void report_waits(const CellRun& run, const inspect::HangPicture& picture);
+  void report_waits_later();
   void look_back(const CellRun& run);
   void look_at_straggler(const CellRun& run);
   void time_limit();
@@ -112,22 +112,22 @@ class HangReporter {
 
   std::map<int, std::map<std::string, int64_t>> entered_;  // rank → group → collectives entered so far
   std::map<int, int64_t> leavings_;  // rank → how often it has left a cell
-  std::map<int, std::string> how_left_;
+  std::map<int, CellStatus> how_left_;
   RankSet dead_;
   std::map<std::tuple<int64_t, int, int>, int64_t>
-      peers_told_;  // cell, rank, peer → which leaving of the peer it knows of
+      reported_peers_;  // cell, rank, peer → which leaving of the peer it knows of
 
-  std::set<std::string> told_;  // hangs, since the ranks were connected
-  std::set<std::tuple<int64_t, int, int64_t>> told_waits_;  // cell, rank, entry in its log
+  std::set<std::string> reported_;  // hangs, since the ranks were connected
+  std::set<std::tuple<int64_t, int, int64_t>> reported_waits_;  // cell, rank, entry in its log
   std::map<int64_t, int> long_waits_;  // cell → how many
-  std::set<int64_t> stragglers_told_;
+  std::set<int64_t> reported_stragglers_;
   std::map<int64_t, RankSet> freed_;  // cell → ranks that sit in a hang that has been told, or were freed from one
 
   int64_t last_id_ = 0;  // negative: the runner's questions are positive
   std::optional<Round> round_;
   unsigned reasons_ = 0, next_reasons_ = 0;  // of the round, and for the one after it
   std::chrono::milliseconds again_{0};  // how long until a suspicion is looked into again
-  std::optional<EventLoop::Timer> peers_, gather_, logs_, tell_, limit_, recheck_;
+  std::optional<EventLoop::Timer> peers_, gather_, logs_, waits_timer_, limit_, recheck_;
 
   bool output_came_ = false;
   std::map<int, std::pair<uint64_t, std::set<uint64_t>>> places_;  // at the last look of the time limit

@@ -173,7 +173,7 @@ class ScriptCheck {
     request.directory = directory_.string();
     const FromCompiler answer = compiler_.ask(request);
     const auto* compiled = std::get_if<protocol::Compiled>(&answer.response);
-    if (!compiled || compiled->status != "ok") {
+    if (!compiled || compiled->status != CompileStatus::ok) {
       problems.push_back(ErrorEvent{.cell = number_,
                                     .ranks = ranks,
                                     .type = "compile_error",

@@ -1,5 +1,5 @@
 // What a session needs of this machine and this installation, checked one by one: `lockstep doctor`. Each check says what was found and,
-// where something is wrong, the mend. Nothing is changed; no worker and no compiler is started, both are only asked for their versions.
+// where something is wrong, how to fix it. Nothing is changed; no worker and no compiler is started, both are only asked for their versions.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,7 +17,7 @@ struct Check {
   std::string name;  // "libtorch"
   CheckState state = CheckState::ok;
   std::string found;  // for people, one line or more
-  std::string mend;  // empty where nothing is wrong
+  std::string fix;  // empty where nothing is wrong
   nlohmann::json data;  // the same as data: null or an object
 };
 

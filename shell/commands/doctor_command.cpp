@@ -37,7 +37,7 @@ std::string draw(const Check& check, int name_width, const Screen& screen) {
     }
   };
   add(check.found.empty() ? "-" : check.found);
-  if (!check.mend.empty()) add("mend: " + check.mend);
+  if (!check.fix.empty()) add("fix: " + check.fix);
   return text;
 }
 
@@ -52,7 +52,7 @@ int doctor(bool as_json) {
       list.push_back({{"name", check.name},
                       {"state", word_of(check.state)},
                       {"found", check.found},
-                      {"mend", check.mend.empty() ? nlohmann::json(nullptr) : nlohmann::json(check.mend)},
+                      {"mend", check.fix.empty() ? nlohmann::json(nullptr) : nlohmann::json(check.fix)},
                       {"data", check.data}});
     const nlohmann::json report = {{"lockstep", kVersion}, {"can_start", can_start}, {"checks", list}};
     std::puts(report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
@@ -63,7 +63,7 @@ int doctor(bool as_json) {
   for (const Check& check : checks) name_width = std::max(name_width, text_width(check.name));
   for (const Check& check : checks) std::fputs(draw(check, name_width, screen).c_str(), stdout);
   const std::string verdict = can_start ? paint(screen, Style::good, "A session can start.")
-                                        : paint(screen, Style::fault, "No session can start: mend what is marked ") +
+                                        : paint(screen, Style::fault, "No session can start: fix what is marked ") +
                                               paint(screen, Style::fault, signs(screen).fault) + ".";
   std::printf("\n%s\n", verdict.c_str());
   return can_start ? kExitOk : kExitNoStart;
@@ -76,7 +76,7 @@ std::function<int()> set_up(CLI::App& app) {
   return [as_json] { return doctor(*as_json); };
 }
 
-const RegisterCommand kDoctor({"doctor", "What was found on this machine, what is missing, and the mend", set_up});
+const RegisterCommand kDoctor({"doctor", "What was found on this machine, what is missing, and how to fix it", set_up});
 
 }  // namespace
 }  // namespace lockstep::shell

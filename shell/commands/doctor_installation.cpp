@@ -46,10 +46,10 @@ std::optional<json> ask_version(const std::string& program, std::vector<Check>& 
       return versions;
     }
     check.found = path + " does not run: " + (output.text.empty() ? "it says nothing" : first_lines(output.text, 4));
-    check.mend = kRebuild;
+    check.fix = kRebuild;
   } catch (const StartError& error) {
     check.found = error.what();
-    check.mend = kRebuild;
+    check.fix = kRebuild;
   }
   check.state = CheckState::missing;
   checks.push_back(check);
@@ -69,12 +69,12 @@ Check check_libtorch(const json& worker) {
   if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) != 2 || major * 100 + minor < kOldestLibTorch ||
       major * 100 + minor > kNewestLibTorch) {
     check.state = CheckState::missing;
-    check.mend =
+    check.fix =
         "point LOCKSTEP_LIBTORCH at one of the supported versions, or run tools/setup to get 2.11.0, and build again";
   } else if (!built_with.empty() && version != built_with) {
     check.state = CheckState::missing;
     check.found = "LibTorch " + version + " is loaded, and this build was made with " + built_with;
-    check.mend =
+    check.fix =
         "build again with the LibTorch that is there, or take LD_LIBRARY_PATH out of the environment if it names "
         "another";
   }
@@ -88,7 +88,7 @@ Check check_compiler(const json& compiler) {
   if (const std::string problem = text_of(compiler, "problem"); !problem.empty()) {
     check.state = CheckState::missing;
     check.found = problem;
-    check.mend = "its packages are in tools/debian-packages.txt: tools/setup installs them, and LibTorch";
+    check.fix = "its packages are in tools/debian-packages.txt: tools/setup installs them, and LibTorch";
   }
   return check;
 }
@@ -102,10 +102,10 @@ Check check_header(const json& compiler) {
   check.state = CheckState::note;
   if (state == "damaged") {
     check.found = "damaged: " + path;
-    check.mend = "nothing to do: the next session builds it again (about 20 s); rm -r " + path + " if that fails";
+    check.fix = "nothing to do: the next session builds it again (about 20 s); rm -r " + path + " if that fails";
   } else {
     check.found = "not built yet for this compiler, LibTorch and build";
-    check.mend = "nothing to do: the first session builds it, once (about 20 s)";
+    check.fix = "nothing to do: the first session builds it, once (about 20 s)";
   }
   return check;
 }
@@ -119,7 +119,7 @@ Check check_versions(const json& worker, const json& compiler) {
     check.state = CheckState::missing;
     check.found += "; " + std::string(name) + " is " + text_of(versions, "lockstep") + ", protocol " +
                    std::to_string(versions.value("protocol", -1));
-    check.mend =
+    check.fix =
         "the programs are of different builds: build or install all of them again, and see that LOCKSTEP_BIN names "
         "their folder";
   }
@@ -127,7 +127,7 @@ Check check_versions(const json& worker, const json& compiler) {
   if (!ours.empty() && !theirs.empty() && ours != theirs) {
     check.state = CheckState::missing;
     check.found += "; cells are compiled for LibTorch " + theirs + ", and the worker is built with " + ours;
-    check.mend = "let LOCKSTEP_LIBTORCH name the LibTorch of the build, or build again";
+    check.fix = "let LOCKSTEP_LIBTORCH name the LibTorch of the build, or build again";
   }
   return check;
 }

@@ -59,7 +59,7 @@ Check check_gpus() {
   } else {
     check.state = CheckState::note;
     check.found = fmt::format("{} visible, and not usable: ranks run on the CPU", count);
-    check.mend = reason;
+    check.fix = reason;
   }
   return check;
 }
@@ -77,8 +77,8 @@ Check check_memory() {
   check.found = fmt::format("{} free, {} cores", size_text(available), std::thread::hardware_concurrency());
   if (available >= 0 && available < kSessionMemory) {
     check.state = CheckState::note;
-    check.mend = fmt::format("a session of two ranks takes about {}: end other programs, or take one rank (-n 1)",
-                             size_text(kSessionMemory));
+    check.fix = fmt::format("a session of two ranks takes about {}: end other programs, or take one rank (-n 1)",
+                            size_text(kSessionMemory));
   }
   return check;
 }
@@ -89,7 +89,7 @@ Check check_cells() {
   if (!mappings) {
     check.state = CheckState::note;
     check.found = "the limit on mappings (vm.max_map_count) can't be read";
-    check.mend = "mount /proc";
+    check.fix = "mount /proc";
     return check;
   }
   const int64_t cells = std::max<int64_t>(0, (*mappings - kMappingsAtStart) / kMappingsPerCell);
@@ -97,7 +97,7 @@ Check check_cells() {
   check.found = fmt::format("about {} cells in a session (vm.max_map_count is {})", cells, *mappings);
   if (cells < kFewCells) {
     check.state = cells == 0 ? CheckState::missing : CheckState::note;
-    check.mend = "as root: sysctl -w vm.max_map_count=65530 (sessions warn before they come near)";
+    check.fix = "as root: sysctl -w vm.max_map_count=65530 (sessions warn before they come near)";
   }
   return check;
 }
@@ -120,15 +120,15 @@ Check check_limits() {
                 {"address_space", text(memory.rlim_cur)}};
   if (memory.rlim_cur != RLIM_INFINITY && memory.rlim_cur < 8ull * 1024 * kMb) {
     check.state = CheckState::note;
-    check.mend = "LibTorch maps several GB: ulimit -v unlimited";
+    check.fix = "LibTorch maps several GB: ulimit -v unlimited";
   }
   if (const std::string shortage = stack_shortage(); !shortage.empty()) {
     check.state = CheckState::note;
-    check.mend = shortage;
+    check.fix = shortage;
   }
   if (files.rlim_max != RLIM_INFINITY && files.rlim_max < 256) {
     check.state = CheckState::missing;
-    check.mend = "ulimit -n 1024 (or /etc/security/limits.conf)";
+    check.fix = "ulimit -n 1024 (or /etc/security/limits.conf)";
   }
   return check;
 }
@@ -139,7 +139,7 @@ Check check_shared_memory() {
   if (::statvfs("/dev/shm", &info) != 0 || ::access("/dev/shm", W_OK) != 0) {
     check.state = CheckState::note;
     check.found = std::string("/dev/shm can't be written: ") + std::strerror(errno);
-    check.mend =
+    check.fix =
         "mount -t tmpfs tmpfs /dev/shm (containers: --shm-size); data loaders with workers and NCCL need it, sessions "
         "start without";
     return check;
@@ -149,7 +149,7 @@ Check check_shared_memory() {
   check.found = size_text(free) + " free in /dev/shm";
   if (free < 64 * kMb) {
     check.state = CheckState::note;
-    check.mend = "make room in /dev/shm, or give the container more (--shm-size=1g)";
+    check.fix = "make room in /dev/shm, or give the container more (--shm-size=1g)";
   }
   return check;
 }
@@ -176,10 +176,10 @@ Check check_folder(const char* name, const fs::path& path, int64_t space, const 
     check.state = CheckState::missing;
     check.found = fmt::format("{} can't be written ({} : {})", path.string(), there.string(),
                               fs::is_directory(there) ? std::strerror(why) : "not a folder");
-    check.mend = fmt::format("give yourself write permission there, or let {} name another folder", variable);
+    check.fix = fmt::format("give yourself write permission there, or let {} name another folder", variable);
   } else if (has_info && free < space) {
     check.state = CheckState::missing;
-    check.mend =
+    check.fix =
         fmt::format("make room ({} are needed), or let {} name a folder on another disk", size_text(space), variable);
   }
   return check;
@@ -191,13 +191,13 @@ Check check_cache() {
     return {.name = "cache",
             .state = CheckState::missing,
             .found = "neither XDG_CACHE_HOME nor HOME is set, and this user has no home",
-            .mend = "set XDG_CACHE_HOME to a folder of yours",
+            .fix = "set XDG_CACHE_HOME to a folder of yours",
             .data = nullptr};
   Check check = check_folder("cache", folder / "lockstep", kCacheSpace, "XDG_CACHE_HOME");
   if (const std::string problem = protocol::writable_by_others(folder / "lockstep/pch"); !problem.empty()) {
     check.state = CheckState::missing;
     check.found += "; " + problem;
-    check.mend =
+    check.fix =
         "give it to yourself and take the permission away (chown, chmod go-w), or set XDG_CACHE_HOME to a folder of "
         "yours";
   }
@@ -211,7 +211,7 @@ Check check_runtime() {
     return {.name = "runtime folder",
             .state = CheckState::missing,
             .found = error.what(),
-            .mend = "see above",
+            .fix = "see above",
             .data = nullptr};
   }
 }
@@ -240,7 +240,7 @@ Check check_loopback() {
   } else {
     check.state = CheckState::missing;
     check.found = std::string("127.0.0.1 does not work: ") + std::strerror(errno);
-    check.mend = "bring the interface up (ip link set lo up), and let the firewall pass connections to 127.0.0.1";
+    check.fix = "bring the interface up (ip link set lo up), and let the firewall pass connections to 127.0.0.1";
   }
   return check;
 }
@@ -268,7 +268,7 @@ Check check_environment() {
   if (!set.empty()) check.found = set;
   if (!unknown.empty()) {
     check.state = CheckState::note;
-    check.mend = unknown;
+    check.fix = unknown;
   }
   return check;
 }

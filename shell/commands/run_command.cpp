@@ -99,7 +99,7 @@ class ScriptRun : private EventSink {
       }
       note(verdict.exit_code);
       if (stopped_) note(kExitInterrupted);
-      if (outcome.exit_requested || outcome.status == "interrupted" || stopped_) return false;
+      if (outcome.exit_requested || outcome.status == CellStatus::interrupted || stopped_) return false;
       if (verdict.exit_code != kExitOk && !options_.keep_going) return false;
     }
     return true;

@@ -11,6 +11,7 @@
 #include "protocol/compiler_messages.h"
 #include "protocol/finding.h"
 #include "protocol/rank_set.h"
+#include "protocol/status.h"
 #include "protocol/worker_messages.h"
 
 namespace lockstep::shell {
@@ -24,13 +25,13 @@ struct SessionEvent {
   std::map<std::string, std::string> versions;
 };
 
-/// A cell is over on all its ranks. `status` is the root cause's: ok, error, compile_error, interrupted, aborted, timeout, dead.
+/// A cell is over on all its ranks. `status` is the root cause's.
 struct CellEvent {
   int64_t cell = 0;
   std::string title;
   RankSet ranks;
-  std::string status;
-  std::map<int, std::string> rank_status;
+  CellStatus status = CellStatus::ok;
+  std::map<int, CellStatus> rank_status;
   std::map<int, double> run_ms;
   double compile_ms = 0;
 };
@@ -39,7 +40,7 @@ struct CellEvent {
 struct OutputEvent {
   int64_t cell = 0;
   RankSet ranks;
-  std::string stream;  // stdout, stderr
+  Stream stream = Stream::standard_output;
   std::string bytes;
 };
 
@@ -66,10 +67,10 @@ struct FindingEvent {
   Finding finding;
 };
 
-/// A rank's state changed: starting, ready, running, waiting, idle, dead.
+/// A rank's state changed: it waits in a collective, has left it (idle), or has died.
 struct RankEvent {
   int rank = 0;
-  std::string state;
+  RankState state = RankState::idle;
   std::string message;  // "killed by SIGKILL in cell 7"
 };
 

@@ -16,7 +16,7 @@ bool alike(const Finding& a, const Finding& b) {
   return a.severity == b.severity && a.cell == b.cell && a.step == b.step && a.inspector == b.inspector &&
          a.verdict == b.verdict && a.object == b.object && a.kind == b.kind && a.where == b.where &&
          a.op.has_value() == b.op.has_value() && (!a.op || a.op->name == b.op->name) &&
-         std::ranges::equal(a.tensors, b.tensors, same_name) && said_of_itself(a) == said_of_itself(b);
+         std::ranges::equal(a.tensors, b.tensors, same_name) && message_without_ranks(a) == message_without_ranks(b);
 }
 
 /// One finding of both. What it says of the tensors is the lower rank's.
@@ -24,15 +24,15 @@ Finding joined(const Finding& a, const Finding& b) {
   const bool a_first = a.ranks.ranks().front() < b.ranks.ranks().front();
   Finding result = a_first ? a : b;
   result.ranks = a.ranks | b.ranks;
-  say_of_itself(result, said_of_itself(a));
+  set_message_with_ranks(result, message_without_ranks(a));
   return result;
 }
 
 }  // namespace
 
-FindingFolder::FindingFolder(std::function<void(Finding)> emit) : emit_(std::move(emit)) {}
+FindingMerger::FindingMerger(std::function<void(Finding)> emit) : emit_(std::move(emit)) {}
 
-void FindingFolder::add(Finding finding, int from, const RankSet& may_follow, Clock::time_point now) {
+void FindingMerger::add(Finding finding, int from, const RankSet& may_follow, Clock::time_point now) {
   if (finding.subject.empty() || finding.ranks != RankSet{from}) {
     emit_(std::move(finding));
     return;
@@ -50,7 +50,7 @@ void FindingFolder::add(Finding finding, int from, const RankSet& may_follow, Cl
   if (held->awaited.empty()) emit(held);
 }
 
-void FindingFolder::left(int rank) {
+void FindingMerger::left(int rank) {
   for (auto held = held_.begin(); held != held_.end();) {
     const auto next = std::next(held);
     held->awaited.erase(rank);
@@ -59,20 +59,20 @@ void FindingFolder::left(int rank) {
   }
 }
 
-std::optional<FindingFolder::Clock::time_point> FindingFolder::deadline() const {
+std::optional<FindingMerger::Clock::time_point> FindingMerger::deadline() const {
   if (held_.empty()) return std::nullopt;
   return held_.front().since + kHold;
 }
 
-void FindingFolder::due(Clock::time_point now) {
+void FindingMerger::due(Clock::time_point now) {
   while (!held_.empty() && held_.front().since + kHold <= now) emit(held_.begin());
 }
 
-void FindingFolder::flush() {
+void FindingMerger::flush() {
   while (!held_.empty()) emit(held_.begin());
 }
 
-void FindingFolder::emit(std::list<Held>::iterator held) {
+void FindingMerger::emit(std::list<Held>::iterator held) {
   Finding finding = std::move(held->finding);
   held_.erase(held);
   finding.subject.clear();  // nobody joins it any more

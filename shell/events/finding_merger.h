@@ -14,12 +14,12 @@
 
 namespace lockstep::shell {
 
-class FindingFolder {
+class FindingMerger {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kHold{2000};
 
-  explicit FindingFolder(std::function<void(Finding)> emit);
+  explicit FindingMerger(std::function<void(Finding)> emit);
 
   /// `from` has found it (-1: the session); `may_follow` are the ranks that may find something yet.
   void add(Finding finding, int from, const RankSet& may_follow, Clock::time_point now);

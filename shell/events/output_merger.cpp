@@ -21,12 +21,12 @@ size_t whole_lines(std::string_view text) {
 
 }  // namespace
 
-Folder::Folder(std::function<void(Event)> emit, std::function<void(int, int64_t)> consumed)
+OutputMerger::OutputMerger(std::function<void(Event)> emit, std::function<void(int, int64_t)> consumed)
     : emit_(std::move(emit)), consumed_(std::move(consumed)) {}
 
-Folder::Queue& Folder::queue(int rank) { return queues_[rank]; }
+OutputMerger::Queue& OutputMerger::queue(int rank) { return queues_[rank]; }
 
-void Folder::expect(const RankSet& ranks) {
+void OutputMerger::expect(const RankSet& ranks) {
   for (auto& [rank, q] : queues_) q.expected = false;
   for (int rank : ranks) {
     Queue& q = queue(rank);
@@ -35,7 +35,7 @@ void Folder::expect(const RankSet& ranks) {
   }
 }
 
-void Folder::left(int rank, Clock::time_point now) {
+void OutputMerger::left(int rank, Clock::time_point now) {
   queue(rank).expected = false;
   // Others may have waited for it alone.
   for (auto& [other, q] : queues_)
@@ -45,7 +45,7 @@ void Folder::left(int rank, Clock::time_point now) {
     }
 }
 
-void Folder::output(int rank, int64_t cell, const std::string& stream, std::string bytes, Clock::time_point now) {
+void OutputMerger::output(int rank, int64_t cell, Stream stream, std::string bytes, Clock::time_point now) {
   if (bytes.empty()) return;
   auto& items = queue(rank).items;
   if (!items.empty() && !items.back().is_value && items.back().cell == cell && items.back().stream == stream) {
@@ -58,13 +58,13 @@ void Folder::output(int rank, int64_t cell, const std::string& stream, std::stri
   advance(rank, now);
 }
 
-void Folder::value(int rank, int64_t cell, std::string text, nlohmann::json data, Clock::time_point now) {
+void OutputMerger::value(int rank, int64_t cell, std::string text, nlohmann::json data, Clock::time_point now) {
   queue(rank).items.push_back(
       {.is_value = true, .cell = cell, .stream = {}, .bytes = std::move(text), .data = std::move(data), .since = now});
   advance(rank, now);
 }
 
-std::vector<int> Folder::in_step_with(int rank) const {
+std::vector<int> OutputMerger::in_step_with(int rank) const {
   std::vector<int> result;
   const auto progress = queues_.at(rank).progress();
   for (const auto& [other, q] : queues_)
@@ -72,14 +72,14 @@ std::vector<int> Folder::in_step_with(int rank) const {
   return result;
 }
 
-void Folder::advance(int rank, Clock::time_point now) {
+void OutputMerger::advance(int rank, Clock::time_point now) {
   while (!queues_.at(rank).items.empty()) {
     const auto ranks = in_step_with(rank);
     if (ranks.size() == 1 && queues_.at(rank).expected) {
       emit_front(ranks, queues_.at(rank).items.front().rest().size());
       continue;
     }
-    if (!fold_common(ranks)) {
+    if (!merge_common(ranks)) {
       const bool all_differ =
           std::all_of(ranks.begin(), ranks.end(), [&](int r) { return !queues_.at(r).items.empty(); });
       const bool is_long = std::any_of(ranks.begin(), ranks.end(), [&](int r) {
@@ -93,7 +93,7 @@ void Folder::advance(int rank, Clock::time_point now) {
 }
 
 /// Emits what all of `ranks` have at their fronts; false when they have nothing in common that is whole.
-bool Folder::fold_common(const std::vector<int>& ranks) {
+bool OutputMerger::merge_common(const std::vector<int>& ranks) {
   const Queue& first = queues_.at(ranks.front());
   if (first.items.empty()) return false;
   const Item& head = first.items.front();
@@ -114,19 +114,19 @@ bool Folder::fold_common(const std::vector<int>& ranks) {
   return true;
 }
 
-std::optional<Folder::Clock::time_point> Folder::deadline() const {
+std::optional<OutputMerger::Clock::time_point> OutputMerger::deadline() const {
   std::optional<Clock::time_point> first;
   for (const auto& [rank, q] : queues_)
     if (!q.items.empty() && (!first || q.items.front().since + kHold < *first)) first = q.items.front().since + kHold;
   return first;
 }
 
-void Folder::due(Clock::time_point now) { emit_expired(now - kHold, false); }
+void OutputMerger::due(Clock::time_point now) { emit_expired(now - kHold, false); }
 
-void Folder::flush() { emit_expired(Clock::time_point::max(), true); }
+void OutputMerger::flush() { emit_expired(Clock::time_point::max(), true); }
 
 /// Emits what has been held since `limit` or longer, rank by rank, together with what others have that is equal.
-void Folder::emit_expired(Clock::time_point limit, bool final) {
+void OutputMerger::emit_expired(Clock::time_point limit, bool final) {
   for (auto& [rank, q] : queues_) {
     while (!q.items.empty() && q.items.front().since <= limit) {
       Item& head = q.items.front();
@@ -147,7 +147,7 @@ void Folder::emit_expired(Clock::time_point limit, bool final) {
 }
 
 /// The ranks that have at their fronts what `rank` has, and how much of it they share: all of it, or whole lines.
-std::vector<int> Folder::alike(int rank, size_t& length) const {
+std::vector<int> OutputMerger::alike(int rank, size_t& length) const {
   const Item& head = queues_.at(rank).items.front();
   length = head.rest().size();
   std::vector<int> result = {rank};
@@ -169,7 +169,7 @@ std::vector<int> Folder::alike(int rank, size_t& length) const {
 }
 
 /// Takes `length` bytes (of a value: all) from the front of each of `ranks`, which have them in common, and emits them.
-void Folder::emit_front(const std::vector<int>& ranks, size_t length) {
+void OutputMerger::emit_front(const std::vector<int>& ranks, size_t length) {
   Item& head = queues_.at(ranks.front()).items.front();
   Event event;
   if (head.is_value) {
@@ -195,7 +195,7 @@ void Folder::emit_front(const std::vector<int>& ranks, size_t length) {
     for (int rank : ranks) consumed_(rank, static_cast<int64_t>(length));
 }
 
-std::vector<ErrorEvent> fold_errors(int64_t cell, const std::map<int, protocol::CellError>& errors) {
+std::vector<ErrorEvent> merge_errors(int64_t cell, const std::map<int, protocol::CellError>& errors) {
   std::vector<ErrorEvent> events;
   for (const auto& [rank, error] : errors) {
     const auto same = std::find_if(events.begin(), events.end(), [&](const ErrorEvent& e) {

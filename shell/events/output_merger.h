@@ -22,22 +22,22 @@
 
 namespace lockstep::shell {
 
-class Folder {
+class OutputMerger {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kHold{200};
   /// Of one rank: more than this is not held where there is no hope that all of it is equal.
   static constexpr size_t kLongDifference = 64 << 10;
 
-  /// `emit` gets OutputEvent and ValueEvent; `consumed` the bytes of a rank's output that are out of the Folder's hands.
-  Folder(std::function<void(Event)> emit, std::function<void(int rank, int64_t bytes)> consumed);
+  /// `emit` gets OutputEvent and ValueEvent; `consumed` the bytes of a rank's output that are out of the OutputMerger's hands.
+  OutputMerger(std::function<void(Event)> emit, std::function<void(int rank, int64_t bytes)> consumed);
 
   /// The ranks that are expected to speak from now on, all in step.
   void expect(const RankSet& ranks);
   /// Nothing more comes from `rank` until the next expect(): nobody waits for it.
   void left(int rank, Clock::time_point now);
 
-  void output(int rank, int64_t cell, const std::string& stream, std::string bytes, Clock::time_point now);
+  void output(int rank, int64_t cell, Stream stream, std::string bytes, Clock::time_point now);
   void value(int rank, int64_t cell, std::string text, nlohmann::json data, Clock::time_point now);
 
   /// When due() has something to do; nothing while nothing is held.
@@ -51,7 +51,8 @@ class Folder {
   struct Item {
     bool is_value = false;
     int64_t cell = 0;
-    std::string stream, bytes;  // of a value: its text
+    Stream stream = Stream::standard_output;
+    std::string bytes;  // of a value: its text
     size_t begin = 0;  // bytes before it are out
     nlohmann::json data;
     Clock::time_point since;
@@ -70,7 +71,7 @@ class Folder {
   Queue& queue(int rank);
   std::vector<int> in_step_with(int rank) const;
   void advance(int rank, Clock::time_point now);
-  bool fold_common(const std::vector<int>& ranks);
+  bool merge_common(const std::vector<int>& ranks);
   void emit_expired(Clock::time_point limit, bool final);
   std::vector<int> alike(int rank, size_t& length) const;
   void emit_front(const std::vector<int>& ranks, size_t length);
@@ -81,6 +82,6 @@ class Folder {
 };
 
 /// Errors of a cell's ranks as events: equal ones once; those that follow from others first, root causes last.
-std::vector<ErrorEvent> fold_errors(int64_t cell, const std::map<int, protocol::CellError>& errors);
+std::vector<ErrorEvent> merge_errors(int64_t cell, const std::map<int, protocol::CellError>& errors);
 
 }  // namespace lockstep::shell

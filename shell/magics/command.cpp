@@ -15,7 +15,7 @@ CellOutcome command(MagicCall& call) {
     message += ": the shell knows no such command. To negate a value, write `not` for `!`";
   call.session.events.take(
       ErrorEvent{.cell = call.session.current_number(), .ranks = {}, .type = "command_error", .message = message});
-  return {.status = end.signal == 0 ? "error" : "interrupted"};
+  return {.status = end.signal == 0 ? CellStatus::error : CellStatus::interrupted};
 }
 
 const RegisterMagic kCommand(

@@ -35,8 +35,13 @@ CellOutcome dist_status(MagicCall& call) {
     const RankDescription known = call.session.describe_rank(rank);
     const auto answer = answers.find(rank);
     const nlohmann::json status = answer == answers.end() ? nlohmann::json::object() : answer->second;
-    const std::string state = known.dead ? "dead" : status.value("state", "no answer");
-    const bool in_cell = state == "running" || state == "waiting";
+    std::optional<RankState> known_state;
+    if (known.dead)
+      known_state = RankState::dead;
+    else if (status.contains("state"))
+      known_state = status["state"].get<RankState>();
+    const std::string state(known_state ? to_string(*known_state) : "no answer");
+    const bool in_cell = known_state == RankState::running || known_state == RankState::waiting;
     std::string cell = "-";
     if (in_cell) cell = fmt::format("{} since {}", known.cell, duration_text(status.value("since_s", 0.0) * 1000));
     const auto collective = status.value("collective", nlohmann::json());

@@ -45,7 +45,7 @@ CellOutcome grads(MagicCall& call) {
   }
   if (words.empty()) code = "__lockstep::end_grad_watch(\"\");";
   const CodeResult result = call.session.run_code(code, settings, call.line);
-  if (watch == "on" && result.status == "ok")
+  if (watch == "on" && result.status == CellStatus::ok)
     call.session.message(fmt::format("what backward leaves in {} is seen before it is reduced; --watch off ends that",
                                      words.size() == 1 ? words[0] : "these"));
   return {.status = result.status, .findings = {}};

@@ -36,7 +36,7 @@ CellOutcome history(MagicCall& call) {
 const RegisterMagic kHistory({.name = "history",
                               .usage = kUsage,
                               .summary = "the cells of this session as they were typed",
-                              .help = "Shows the cells behind their numbers; cells of magics alone have none ([-]).\n"
+                              .help = "Shows the cells after their numbers; cells of magics alone have none ([-]).\n"
                                       "  3-7     cells 3 to 7;  7: that one\n"
                                       "  -n K    the last K\n"
                                       "  -g TEXT those that hold TEXT",

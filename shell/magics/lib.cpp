@@ -36,7 +36,7 @@ CellOutcome lib(MagicCall& call) {
   settings.ranks = call.session.live_ranks();
   const CodeResult loaded =
       call.session.run_code("__lockstep_load_library(R\"lockstep(" + library + ")lockstep\");", settings, call.line);
-  if (loaded.status != "ok" || words.size() == 1) return {};
+  if (loaded.status != CellStatus::ok || words.size() == 1) return {};
   std::string includes;
   for (size_t i = 1; i < words.size(); ++i) {
     const bool has_brackets = words[i].starts_with('<');

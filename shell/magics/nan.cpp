@@ -40,7 +40,7 @@ CellOutcome nan_line(MagicCall& call) {
 void nan_cell(MagicCall& call, CellSettings& settings) {
   if (!call.arguments.empty()) throw UsageError("%%nan takes nothing: it is for the lines below");
   settings.before = "__lockstep::begin_nan_trace();";
-  settings.behind = [&session = call.session](const CellSettings& ran, const CellEnd& end) {
+  settings.after = [&session = call.session](const CellSettings& ran, const CellEnd& end) {
     if (!end.began) return std::string("__lockstep::drop_nan_trace();");
     return fmt::format("__lockstep::end_nan_trace({}, __lockstep::NanOptions().ranks({}));",
                        object_list(session, *ran.ranks, "__lockstep::NameList"), cxx_ranks(*ran.ranks));

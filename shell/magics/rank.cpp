@@ -34,7 +34,7 @@ CellOutcome rank_line(MagicCall& call) {
   const RankSet ranks = call.session.parse_ranks(spec);
   if (code.starts_with('%')) {
     const std::string magic = code.substr(0, code.find_first_of(" \t"));
-    throw UsageError(magic + " can't stand behind %rank " + spec +
+    throw UsageError(magic + " can't stand after %rank " + spec +
                      ", which takes code: where a magic may concern some ranks only, " + magic + " --ranks " + spec +
                      " says so");
   }

@@ -16,7 +16,7 @@ namespace {
 
 const char* const kUsage = "%save FILE [FIRST-LAST] [--all] [-f]";
 
-/// Cells that only look, which would say something else when the script runs; and %load, whose cells stand behind it.
+/// Cells that only look, which would say something else when the script runs; and %load, whose cells stand after it.
 bool is_left_out(const std::string& text) {
   for (const char* name : {"%save", "%history", "%help", "%who", "%load", "%load_ext", "%undo", "%dist_status",
                            "%collectives", "%abort", "%interrupt"}) {
@@ -45,10 +45,9 @@ CellOutcome save(MagicCall& call) {
   std::vector<ScriptCell> cells;
   for (const HistoryEntry* entry :
        select_history(call.session.history, words.size() > 1 ? std::optional(words[1]) : std::nullopt, std::nullopt)) {
-    if (is_left_out(entry->text) || entry->undone || (!all && !entry->status.empty() && entry->status != "ok"))
-      continue;
+    if (is_left_out(entry->text) || entry->undone || (!all && entry->status != CellStatus::ok)) continue;
     ScriptCell cell{.title = entry->title, .text = entry->text};
-    if (!entry->status.empty() && entry->status != "ok") cell.tags.push_back({"raises-exception", ""});
+    if (entry->status != CellStatus::ok) cell.tags.push_back({"raises-exception", ""});
     cells.push_back(std::move(cell));
   }
   if (cells.empty())

@@ -9,7 +9,7 @@ namespace {
 CellOutcome time_line(MagicCall& call) {
   if (call.arguments.empty()) throw UsageError("%time needs what to run: %time train_step(); usage: %time CODE");
   const CodeResult result = call.session.run_code(call.arguments, {}, call.line);
-  if (result.status != "ok") return {};
+  if (result.status != CellStatus::ok) return {};
   TimeReport report = time_report(result);
   call.session.message(std::move(report.text), std::move(report.data));
   return {};

@@ -65,7 +65,7 @@ CellOutcome verify(MagicCall& call) {
                           word == "rng" ? "__lockstep::rng()" : word, cxx_string(word), options);
   }
   const CodeResult result = call.session.run_code(code, settings, call.line);
-  if (every && !ends && result.status == "ok")
+  if (every && !ends && result.status == CellStatus::ok)
     call.session.message(fmt::format("{} compared each {} from now on; %verify {} --every 0 ends it",
                                      words.size() == 1 ? words[0] + " is" : "these are",
                                      *every == "1" ? "step" : *every + " steps", words[0]));

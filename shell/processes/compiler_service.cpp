@@ -213,7 +213,7 @@ FromCompiler CompilerService::ask_running(const protocol::CompilerRequest& reque
   auto answer = exchange(request);
   if (compile) {
     const auto* compiled = std::get_if<protocol::Compiled>(&answer.response);
-    if (compiled && compiled->status == "ok") {
+    if (compiled && compiled->status == CompileStatus::ok) {
       unsettled_ = *compile;
       if (!compiled->repeatable) ++definitions_;
     }
@@ -227,7 +227,7 @@ FromCompiler CompilerService::ask_running(const protocol::CompilerRequest& reque
 FromCompiler CompilerService::unanswered(const protocol::Compile& compile, const std::string& reason) {
   protocol::Compiled compiled;
   compiled.cell = compile.cell;
-  compiled.status = cancelled_ ? "cancelled" : late_ ? "timeout" : "crash";
+  compiled.status = cancelled_ ? CompileStatus::cancelled : late_ ? CompileStatus::timeout : CompileStatus::crash;
   compiled.rendered = reason;
   return {compiled, {}};
 }

@@ -25,8 +25,8 @@ class CompilerService {
   /// Serves until it is ready. Throws StartError with the compiler's reason.
   const protocol::CompilerReady& wait_ready();
 
-  /// Serves until the answer is there. Where a Compile got none, the answer has the status "crash" (the compiler ended over it and has been
-  /// started again), "timeout" or "cancelled", with the reason in `rendered` and no diagnostics. Throws StartError when the compiler
+  /// Serves until the answer is there. Where a Compile got none, the answer has the status `crash` (the compiler ended over it and has been
+  /// started again), `timeout` or `cancelled`, with the reason in `rendered` and no diagnostics. Throws StartError when the compiler
   /// can't be started again, ChannelError when it gave no answer to another request.
   FromCompiler ask(const protocol::CompilerRequest& request);
 

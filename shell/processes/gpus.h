@@ -10,7 +10,7 @@ int visible_gpus();
 /// Whether the plug-in (liblockstep_cuda.so, beside the programs or in ../lib) that workers load for GPUs is installed.
 bool has_cuda_plugin();
 
-/// Why this session can't use GPUs, with the mend; empty when it can.
+/// Why this session can't use GPUs and how to fix it; empty when it can.
 std::string no_gpu_reason();
 
 }  // namespace lockstep::shell

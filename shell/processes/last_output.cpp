@@ -48,8 +48,8 @@ void LastOutput::close_writing_ends() {
   for (auto& channel : channels_) ::close(std::exchange(channel.write, -1));
 }
 
-void LastOutput::received(const std::string& stream, size_t bytes) {
-  received_[stream == protocol::kStreamNames[0] ? 0 : 1] += static_cast<int64_t>(bytes);
+void LastOutput::received(Stream stream, size_t bytes) {
+  received_[protocol::index_of(stream)] += static_cast<int64_t>(bytes);
 }
 
 std::array<std::string, 2> LastOutput::take() {

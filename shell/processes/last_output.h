@@ -25,7 +25,7 @@ class LastOutput {
   void close_writing_ends();
 
   /// Bytes of `stream` have arrived in a message.
-  void received(const std::string& stream, size_t bytes);
+  void received(Stream stream, size_t bytes);
 
   /// Of stdout and stderr, in this order: what has been written and not received. Once, after the worker's process has
   /// ended and its messages have been received. Does not wait for children of the worker that still write.

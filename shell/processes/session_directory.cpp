@@ -26,9 +26,9 @@ namespace fs = std::filesystem;
 // sockaddr_un holds 107 characters and a zero.
 constexpr size_t kLongestSocketPath = 107;
 
-void make_folder(const std::string& path, const std::string& mend) {
+void make_folder(const std::string& path, const std::string& fix) {
   if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return;
-  throw StartError("the folder " + path + " could not be made: " + std::strerror(errno) + mend);
+  throw StartError("the folder " + path + " could not be made: " + std::strerror(errno) + fix);
 }
 
 /// Why `path` is no private folder of this user; empty when it is one. One that others can only read is closed.

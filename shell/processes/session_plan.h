@@ -15,7 +15,7 @@ struct SessionPlan {
   int threads = 1;  // per rank, intra-op
 };
 
-/// Throws UsageError that names the option or the LOCKSTEP_* variable at fault and the mend.
+/// Throws UsageError that names the option or the LOCKSTEP_* variable at fault and how to fix it.
 SessionPlan plan_session(const SessionOptions& options);
 
 /// "0,1,3" as GPU ids. Throws UsageError naming the part at fault.

@@ -212,7 +212,7 @@ bool WorkerGroup::receive_one() {
     if (!from) return false;
     if (from->rank >= 0)
       handle(*from);
-    else if (!std::exchange(was_disturbed_, true) && listener_.warning)
+    else if (!std::exchange(warned_of_unauthenticated_peer_, true) && listener_.warning)
       listener_.warning("a process that is no rank of this session connects to its socket (" +
                         directory_.hub_endpoint() + "); what it sends is ignored");
   } catch (const BadMessage& error) {
@@ -278,9 +278,9 @@ void WorkerGroup::bury(int number) {
   while (receive_one()) {
   }
   const auto rest = rank.output->take();
-  for (size_t stream = 0; stream < rest.size(); ++stream)
-    if (!rest[stream].empty() && listener_.last_output)
-      listener_.last_output(number, protocol::kStreamNames[stream], rest[stream]);
+  for (const Stream stream : protocol::kStreams)
+    if (const std::string& bytes = rest[protocol::index_of(stream)]; !bytes.empty() && listener_.last_output)
+      listener_.last_output(number, stream, bytes);
   rank.info.state = RankInfo::State::dead;
   if (starting_) {
     if (start_error_.empty()) {

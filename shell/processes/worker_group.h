@@ -37,7 +37,7 @@ class WorkerGroup {
     /// Anything but Hello, Ready, NotReady and Dying.
     std::function<void(FromWorker&)> message;
     /// Bytes that a rank wrote before its death and had not sent. Comes before died().
-    std::function<void(int rank, const std::string& stream, std::string bytes)> last_output;
+    std::function<void(int rank, Stream stream, std::string bytes)> last_output;
     /// Something that does not end the session.
     std::function<void(const std::string& text)> warning;
     /// A rank is gone; `error` says how in words, and where if it could still tell. Not called while the group starts or ends.
@@ -109,7 +109,7 @@ class WorkerGroup {
   std::string start_error_;  // ends the start
   bool starting_ = true;
   bool ending_ = false;
-  bool was_disturbed_ = false;  // by something that is no rank
+  bool warned_of_unauthenticated_peer_ = false;
 };
 
 }  // namespace lockstep::shell

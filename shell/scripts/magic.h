@@ -23,10 +23,10 @@ struct MagicCall {
   int line = 1;                               // where the magic stands in the cell
 };
 
-/// How far a cell came, for what runs behind it.
+/// How far a cell came, for what runs after it.
 struct CellEnd {
   bool began = false;  // whether C++ of it ran on any rank
-  RankSet whole;  // ranks that ran all of it
+  RankSet completed;  // ranks that ran all of it
 };
 
 /// How a cell magic changes the way in which the rest of its cell is run.
@@ -36,11 +36,11 @@ struct CellSettings {
   bool debug = false;
   bool time = false;
   bool timeit = false;
-  /// C++ that runs on the cell's ranks before the cell, and behind it whatever came of it: the second is asked for then, so
-  /// that it can speak of names that the cell has defined.
+  /// C++ that runs on the cell's ranks before the cell, and C++ that runs after it, also where the cell failed. The second is
+  /// asked for when the cell has ended, so that it can use names that the cell has defined.
   std::string before;
-  std::function<std::string(const CellSettings&, const CellEnd&)> behind;
-  /// Runs the cell's body in its own way, instead of all that.
+  std::function<std::string(const CellSettings&, const CellEnd&)> after;
+  /// Replaces all of the above: runs the body of the cell.
   std::function<void(const CellSettings&)> run;
 };
 

@@ -95,11 +95,11 @@ std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string&
     result.title = text_at(metadata, "title");
     if (metadata.is_object() && metadata.contains("tags")) {
       if (!metadata["tags"].is_array())
-        throw UsageError(where + ": its tags are not a list; mend them in Jupyter's property inspector");
+        throw UsageError(where + ": its tags are not a list; fix them in Jupyter's property inspector");
       for (const json& tag : metadata["tags"]) {
         if (!tag.is_string())
           throw UsageError(where + ": the tag " + tag.dump() +
-                           " is not a word; mend it in Jupyter's property inspector");
+                           " is not a word; fix it in Jupyter's property inspector");
         result.tags.push_back(parse_tag(tag.get<std::string>(), where));
       }
     }

@@ -76,11 +76,11 @@ struct Marker {
 void read_pair(std::string_view key, std::string_view value, const std::string& where, Marker& marker) {
   const nlohmann::json json = nlohmann::json::parse(value, nullptr, false);
   if (key == "tags") {
-    const std::string mend = "; write tags as a list of words in quotes, such as tags=[\"raises-exception\"]";
-    if (json.is_discarded()) throw UsageError(where + ": tags=" + std::string(value) + " is not a list" + mend);
-    if (!json.is_array()) throw UsageError(where + ": tags=" + std::string(value) + " is not a list" + mend);
+    const std::string fix = "; write tags as a list of words in quotes, such as tags=[\"raises-exception\"]";
+    if (json.is_discarded()) throw UsageError(where + ": tags=" + std::string(value) + " is not a list" + fix);
+    if (!json.is_array()) throw UsageError(where + ": tags=" + std::string(value) + " is not a list" + fix);
     for (const nlohmann::json& tag : json) {
-      if (!tag.is_string()) throw UsageError(where + ": the tag " + tag.dump() + " is not a word in quotes" + mend);
+      if (!tag.is_string()) throw UsageError(where + ": the tag " + tag.dump() + " is not a word in quotes" + fix);
       marker.cell.tags.push_back(parse_tag(tag.get<std::string>(), where));
     }
     return;

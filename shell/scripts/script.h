@@ -1,7 +1,7 @@
 // Session scripts: Jupytext's percent format for C++, and .ipynb files. Text in, cells out; nothing runs here.
 //
 // A line `// %%` (then white space or its end) begins a cell: `// %% TITLE [markdown] KEY=JSON ...`. What is wrong is a UsageError
-// "FILE:LINE: what; the mend". Magics in cells are no matter here, those behind `// ` neither: magic_parser.h.
+// "FILE:LINE: what; how to fix it". Magics in cells are no matter here, those behind `// ` neither: magic_parser.h.
 #pragma once
 #include <map>
 #include <optional>
@@ -25,7 +25,7 @@ struct ScriptCell {
   int line = 0;  // in the file, of the first line of the text, from 1; 0 in a notebook
 };
 
-/// Reads a .cpp (percent format) or .ipynb file; `-` is the standard input. Throws UsageError naming the file, the line and the mend.
+/// Reads a .cpp (percent format) or .ipynb file; `-` is the standard input. Throws UsageError that names the file and the line and says how to fix it.
 std::vector<ScriptCell> read_script(const std::string& path);
 
 /// The percent format alone. `name` is for messages.

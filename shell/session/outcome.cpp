@@ -12,12 +12,24 @@ bool matches(const Tag& tag, const Finding& finding) {
 
 bool is_hang(const Finding& finding) { return finding.inspector == "hang"; }
 
-int code_of_status(const std::string& status) {
-  if (status == "ok") return kExitOk;
-  if (status == "usage_error") return kExitUsage;
-  if (status == "timeout" || status == "waiting") return kExitHang;
-  if (status == "dead") return kExitDeath;
-  if (status == "interrupted") return kExitInterrupted;
+int code_of_status(CellStatus status) {
+  switch (status) {
+    case CellStatus::ok:
+      return kExitOk;
+    case CellStatus::usage_error:
+      return kExitUsage;
+    case CellStatus::timeout:
+    case CellStatus::waiting:
+      return kExitHang;
+    case CellStatus::dead:
+      return kExitDeath;
+    case CellStatus::interrupted:
+      return kExitInterrupted;
+    case CellStatus::error:
+    case CellStatus::compile_error:
+    case CellStatus::aborted:
+      return kExitFailed;
+  }
   return kExitFailed;
 }
 
@@ -43,11 +55,12 @@ Verdict judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const Ra
   const bool wants_death = std::any_of(wanted.begin(), wanted.end(), [](const Tag& tag) {
     return tag.value == "hang:dead" || tag.value == "ranks:dead";
   });
-  const bool ended_by_hang =
-      outcome.status == "aborted" || outcome.status == "waiting" || (outcome.status == "timeout" && has_hang);
-  const bool status_expected = outcome.status == "ok" ||
-                               (outcome.status != "interrupted" && outcome.status != "usage_error" && may_fail) ||
-                               (ended_by_hang && wants_hang) || (outcome.status == "dead" && wants_death);
+  const bool ended_by_hang = outcome.status == CellStatus::aborted || outcome.status == CellStatus::waiting ||
+                             (outcome.status == CellStatus::timeout && has_hang);
+  const bool status_expected =
+      outcome.status == CellStatus::ok ||
+      (outcome.status != CellStatus::interrupted && outcome.status != CellStatus::usage_error && may_fail) ||
+      (ended_by_hang && wants_hang) || (outcome.status == CellStatus::dead && wants_death);
   if (!status_expected) {
     verdict.failed = true;
     verdict.exit_code = ended_by_hang && has_hang ? kExitHang : code_of_status(outcome.status);
@@ -67,7 +80,7 @@ Verdict judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const Ra
             ? kExitHang
             : kExitFailed;
 
-  if (may_fail && outcome.status == "ok")
+  if (may_fail && outcome.status == CellStatus::ok)
     verdict.complaints.push_back("an exception was expected (tag raises-exception), and the cell succeeded");
   for (const auto& tag : wanted)
     if (std::none_of(outcome.findings.begin(), outcome.findings.end(),

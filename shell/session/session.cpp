@@ -26,7 +26,7 @@ CellOutcome Session::run(const std::string& text, const std::string& title) {
     ~Queue() { cells.clear(); }
   } queued{core_->queued};
   CellOutcome outcome = core_->run(text, title);
-  for (size_t k = 0; k < queued.cells.size() && outcome.status == "ok" && !outcome.exit_requested; ++k) {
+  for (size_t k = 0; k < queued.cells.size() && outcome.status == CellStatus::ok && !outcome.exit_requested; ++k) {
     const ScriptCell cell = queued.cells[k];  // a copy: it may be a %load itself
     if (cell.markdown) {
       core_->events.take(MarkdownEvent{cell.text});
@@ -37,7 +37,7 @@ CellOutcome Session::run(const std::string& text, const std::string& title) {
     outcome.exit_requested = next.exit_requested;
     outcome.before_interrupt = next.before_interrupt;
     if (judge(cell.tags, next, {}).exit_code == kExitOk) continue;
-    outcome.status = next.status == "ok" && next.findings.empty() ? "error" : next.status;
+    outcome.status = next.status == CellStatus::ok && next.findings.empty() ? CellStatus::error : next.status;
     outcome.findings.insert(outcome.findings.end(), next.findings.begin(), next.findings.end());
     if (!next.findings.empty()) break;
   }
@@ -58,7 +58,7 @@ bool Session::run_now(const std::string& line) { return core_->run_now(line); }
 protocol::Completeness Session::is_complete(const std::string& text) {
   const auto response = core_->ask(protocol::IsComplete{text});
   const auto* answer = std::get_if<protocol::Completeness>(&response);
-  return answer ? *answer : protocol::Completeness{.status = "complete"};
+  return answer ? *answer : protocol::Completeness{.status = TextStatus::complete};
 }
 
 protocol::Completions Session::complete(const std::string& text, int64_t offset) {

@@ -26,7 +26,7 @@ struct SessionCore;  // magics work on it: shell/session/session_core.h
 /// How a cell ended, for exit codes and for `run` to decide whether to go on.
 struct CellOutcome {
   int64_t cell = 0;  // 0 for a cell of magics alone, and for markdown
-  std::string status = "ok";  // as CellEvent::status, or usage_error
+  CellStatus status = CellStatus::ok;
   std::vector<Finding> findings;
   bool exit_requested = false;  // a magic or Ctrl-D asked to leave
   std::optional<BeforeInterrupt> before_interrupt;  // where it was interrupted

@@ -34,10 +34,10 @@ class Watched {
 
 /// Takes in what came of a part of a cell.
 void note_end(CellEnd& end, const CodeResult& part) {
-  RankSet whole;
+  RankSet completed;
   for (const auto& [rank, status] : part.rank_status)
-    if (status == "ok") whole.insert(rank);
-  end.whole = end.began ? end.whole & whole : whole;
+    if (status == CellStatus::ok) completed.insert(rank);
+  end.completed = end.began ? end.completed & completed : completed;
   end.began = end.began || !part.rank_status.empty();
 }
 
@@ -51,19 +51,19 @@ CellOutcome SessionCore::run(const std::string& text, const std::string& title) 
   const Watched typing(state_->loop, input_fd, input);  // a copy: the callback may end the watching
   if (state_->runner) state_->runner->begin_cell();
   CellOutcome outcome;
-  const auto fail = [&](const char* status, const char* type, const std::string& what) {
+  const auto fail = [&](CellStatus status, const char* type, const std::string& what) {
     cell.status = status;
     events.take(ErrorEvent{.cell = cell.number, .ranks = {}, .type = type, .message = what});
   };
   try {
     run_parts(cell, outcome);
   } catch (const UsageError& error) {
-    fail("usage_error", "usage_error", error.what());
+    fail(CellStatus::usage_error, "usage_error", error.what());
   } catch (const StartError&) {
     state_->cell = nullptr;
     throw;
   } catch (const std::exception& error) {
-    fail("error", "session_error", error.what());
+    fail(CellStatus::error, "session_error", error.what());
   }
   outcome.cell = cell.number;
   outcome.status = cell.status;
@@ -71,7 +71,7 @@ CellOutcome SessionCore::run(const std::string& text, const std::string& title) 
     outcome.findings = state_->runner->findings();
     outcome.before_interrupt = state_->runner->before_interrupt();
   }
-  if (cell.number > 0 && cell.status != "waiting") {
+  if (cell.number > 0 && cell.status != CellStatus::waiting) {
     cell.event.cell = cell.number;
     cell.event.title = title;
     cell.event.status = cell.status;
@@ -94,9 +94,10 @@ void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
     CellSettings settings;
     settings.ranks = cell.settings.ranks ? *cell.settings.ranks : target_ranks();
     if (const CodeResult result = run_code(before_each_cell(*settings.ranks), settings, 1);
-        result.status == "compile_error" || (result.status == "timeout" && result.rank_status.empty()))
+        result.status == CellStatus::compile_error ||
+        (result.status == CellStatus::timeout && result.rank_status.empty()))
       before_each_cell = nullptr;
-    if (cell.status != "ok") return;
+    if (cell.status != CellStatus::ok) return;
   }
   if (cell.settings.timeit) {
     timeit(*this, parsed.body, cell.settings, parsed.cell_magics.back().line);
@@ -108,16 +109,16 @@ void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
   }
   if (!cell.settings.before.empty()) {
     run_code(cell.settings.before, cell.settings, 1);
-    if (cell.status != "ok") return;
+    if (cell.status != CellStatus::ok) return;
   }
   try {
     run_parts_between(cell, parsed, outcome);
   } catch (const UsageError&) {
-    cell.end.whole = {};
-    run_behind(cell);
+    cell.end.completed = {};
+    run_after(cell);
     throw;
   }
-  run_behind(cell);
+  run_after(cell);
 }
 
 /// Has a cell defined it? A session that has not started has no names.
@@ -181,11 +182,11 @@ ProcessEnd SessionCore::run_command(const std::string& command) {
 }
 
 /// What a cell magic has to do at the end, on the ranks that are still there.
-void SessionCore::run_behind(RunningCell& cell) {
-  if (!cell.settings.behind || cell.status == "waiting") return;
+void SessionCore::run_after(RunningCell& cell) {
+  if (!cell.settings.after || cell.status == CellStatus::waiting) return;
   CellSettings settings = cell.settings;
   settings.ranks = settings.ranks.value_or(target_ranks()) & (live_ranks() - busy_ranks());
-  if (!settings.ranks->empty()) run_code(cell.settings.behind(settings, cell.end), settings, 1);
+  if (!settings.ranks->empty()) run_code(cell.settings.after(settings, cell.end), settings, 1);
 }
 
 void SessionCore::run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome) {
@@ -199,12 +200,12 @@ void SessionCore::run_parts_between(RunningCell& cell, const ParsedCell& parsed,
       note_end(cell.end, result);
     } else {
       MagicCall call{*this, part.magic.arguments, {}, part.magic.line};
-      const CellOutcome told = registry.find(part.magic.name, false).line(call);
-      if (cell.status == "ok") cell.status = told.status;
-      outcome.exit_requested = outcome.exit_requested || told.exit_requested;
+      const CellOutcome result = registry.find(part.magic.name, false).line(call);
+      if (cell.status == CellStatus::ok) cell.status = result.status;
+      outcome.exit_requested = outcome.exit_requested || result.exit_requested;
     }
-    if (cell.status == "ok" && !outcome.exit_requested) continue;
-    if (&part != &parsed.parts.back()) cell.end.whole = {};
+    if (cell.status == CellStatus::ok && !outcome.exit_requested) continue;
+    if (&part != &parsed.parts.back()) cell.end.completed = {};
     break;
   }
   if (cell.settings.time && parsed.has_code()) {

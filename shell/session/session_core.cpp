@@ -66,7 +66,7 @@ void SessionCore::start() {
                                          if (s.runner) s.runner->message(from);
                                        },
                                    .last_output =
-                                       [&s](int rank, const std::string& stream, std::string bytes) {
+                                       [&s](int rank, Stream stream, std::string bytes) {
                                          if (s.runner) s.runner->last_output(rank, stream, std::move(bytes));
                                        },
                                    .warning = [this](const std::string& text) { message(text); },
@@ -220,7 +220,7 @@ CodeResult SessionCore::run_builtin(const std::string& name, const nlohmann::jso
   check_ranks(ranks);
   RunningCell* cell = state_->cell;
   CodeResult result = state_->runner->run_builtin(name, arguments, ranks, cell ? cell->number : 0);
-  if (cell && cell->status == "ok") cell->status = result.status;
+  if (cell && cell->status == CellStatus::ok) cell->status = result.status;
   return result;
 }
 
@@ -231,10 +231,10 @@ void SessionCore::note_result(const CodeResult& result) {
   cell.event.compile_ms += result.compile_ms;
   for (const auto& [rank, ms] : result.run_ms) cell.event.run_ms[rank] += ms;
   for (const auto& [rank, status] : result.rank_status) {
-    std::string& known = cell.event.rank_status[rank];
-    if (known.empty() || known == "ok") known = status;
+    CellStatus& known = cell.event.rank_status[rank];  // a new one is ok
+    if (known == CellStatus::ok) known = status;
   }
-  if (cell.status == "ok") cell.status = result.status;
+  if (cell.status == CellStatus::ok) cell.status = result.status;
 }
 
 std::map<int, nlohmann::json> SessionCore::query(const RankSet& ranks, const std::string& what,

@@ -31,7 +31,7 @@ struct HistoryEntry {
   std::string title;
   std::string text;
   RankSet ranks;
-  std::string status;
+  CellStatus status = CellStatus::ok;
   bool undone = false;  // %undo
 };
 
@@ -111,7 +111,7 @@ struct SessionCore {
   /// Environment and working directory of all ranks, those that start later too.
   void configure(const protocol::Configure& change);
   const protocol::Configure& configuration() const;
-  /// Ends the running cells of `ranks` with "interrupted". Returns when they are back, or after 2 s.
+  /// Ends the running cells of `ranks` as `interrupted`. Returns when they are back, or after 2 s.
   void interrupt(const RankSet& ranks);
   /// Frees `ranks` from the collectives they sit in; their cells end as aborted. Returns when they are back, or after 5
   /// s. Others go on, until they call a collective.
@@ -135,7 +135,7 @@ struct SessionCore {
   bool is_name(const std::string& name);
   void run_parts(RunningCell& cell, CellOutcome& outcome);
   void run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome);
-  void run_behind(RunningCell& cell);
+  void run_after(RunningCell& cell);
   void note_result(const CodeResult& result);
   void check_ranks(const RankSet& ranks) const;
   void take_asked(Asked what);

@@ -22,7 +22,7 @@ struct RunningCell {
   CellSettings settings;
   CellEnd end;
   CellEvent event;
-  std::string status = "ok";
+  CellStatus status = CellStatus::ok;
 };
 
 struct SessionCore::State {

@@ -68,7 +68,7 @@ Samples measure(SessionCore& session, const std::string& head, const std::string
     const size_t runs = samples.begin()->second.size();
     return (runs >= fewest && total >= whole_ms) || runs >= kMostRuns;
   });
-  if (result.status != "ok") samples.clear();
+  if (result.status != CellStatus::ok) samples.clear();
   return samples;
 }
 

@@ -273,7 +273,7 @@ unsigned char EditLineReader::enter(bool force) {
     accept();
     return CC_NORM;
   }
-  if (on_last_line && services_.completeness(whole).status != "incomplete") {
+  if (on_last_line && services_.completeness(whole).status != TextStatus::incomplete) {
     accept();
     return CC_NORM;
   }

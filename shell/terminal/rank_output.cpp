@@ -45,14 +45,25 @@ void RankOutput::set_ranks(const RankSet& ranks) {
   gutter_width_ = ranks.empty() ? 1 : ranks.str().size();
 }
 
-std::string RankOutput::gutter(const RankSet& ranks, const std::string& stream) const {
-  const bool alone = all_.size() == 1 && ranks == all_;
-  if (alone && stream != "value") return "";
-  std::string label = alone ? "" : ranks.str();
-  if (!alone && label.size() < gutter_width_) label.append(gutter_width_ - label.size(), ' ');
-  const char* bar = stream == "stderr" ? signs(screen_).error : stream == "value" ? "=" : signs(screen_).output;
-  return paint(screen_, stream == "stderr" ? Style::standard_error : Style::dim, label + (alone ? "" : " ") + bar) +
+/// The ranks and a blank; nothing where the session has one rank.
+std::string RankOutput::label(const RankSet& ranks) const {
+  if (all_.size() == 1 && ranks == all_) return "";
+  std::string text = ranks.str();
+  if (text.size() < gutter_width_) text.append(gutter_width_ - text.size(), ' ');
+  return text + " ";
+}
+
+std::string RankOutput::gutter(const RankSet& ranks, Stream stream) const {
+  const std::string text = label(ranks);
+  if (text.empty()) return "";
+  const bool is_error = stream == Stream::standard_error;
+  return paint(screen_, is_error ? Style::standard_error : Style::dim,
+               text + (is_error ? signs(screen_).error : signs(screen_).output)) +
          " ";
+}
+
+std::string RankOutput::value_gutter(const RankSet& ranks) const {
+  return paint(screen_, Style::dim, label(ranks) + "=") + " ";
 }
 
 std::string RankOutput::printable(std::string_view line) const {
@@ -81,14 +92,13 @@ std::string RankOutput::printable(std::string_view line) const {
   return result;
 }
 
-void RankOutput::draw(const RankSet& ranks, const std::string& stream, std::string_view line,
-                      std::string& drawn) const {
+void RankOutput::draw(const RankSet& ranks, Stream stream, std::string_view line, std::string& drawn) const {
   drawn += gutter(ranks, stream);
   drawn += printable(line);
   drawn += '\n';
 }
 
-void RankOutput::add(std::vector<Group>& groups, const std::string& stream, int rank, const LineBuffer& line) {
+void RankOutput::add(std::vector<Group>& groups, Stream stream, int rank, const LineBuffer& line) {
   const auto same = std::find_if(groups.begin(), groups.end(),
                                  [&](const Group& group) { return group.stream == stream && *group.line == line; });
   if (same != groups.end())
@@ -97,7 +107,7 @@ void RankOutput::add(std::vector<Group>& groups, const std::string& stream, int 
     groups.push_back({RankSet{rank}, stream, &line});
 }
 
-void RankOutput::append(const RankSet& ranks, const std::string& stream, std::string_view bytes, std::string& drawn) {
+void RankOutput::append(const RankSet& ranks, Stream stream, std::string_view bytes, std::string& drawn) {
   // Ranks whose unfinished lines are the same so far go on together.
   std::map<int, LineBuffer>& lines = lines_[stream];
   std::vector<Group> groups;

@@ -3,6 +3,7 @@
 // again as they grow, so that the progress bars of several ranks move in place; elsewhere a line is written once it is
 // complete.
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "protocol/rank_set.h"
+#include "protocol/status.h"
 #include "shell/terminal/line_buffer.h"
 #include "shell/text/screen.h"
 
@@ -24,7 +26,7 @@ class RankOutput {
   void set_ranks(const RankSet& ranks);
 
   /// Adds to `drawn` the lines that `bytes` complete.
-  void append(const RankSet& ranks, const std::string& stream, std::string_view bytes, std::string& drawn);
+  void append(const RankSet& ranks, Stream stream, std::string_view bytes, std::string& drawn);
   /// Adds all unfinished lines as if they had ended: the cell is over.
   void finish(std::string& drawn);
 
@@ -34,25 +36,27 @@ class RankOutput {
   /// Unfinished lines, each cut to one row of the screen, in rank order.
   std::vector<std::string> unfinished() const;
 
-  /// What goes before a line of these ranks. Stream: stdout `0-2 │ `, stderr `0-2 ┊ `, value `0-2 = `. A session of one
-  /// rank needs none but for values.
-  std::string gutter(const RankSet& ranks, const std::string& stream) const;
+  /// What goes before each line of a value of these ranks: `0-2 = `.
+  std::string value_gutter(const RankSet& ranks) const;
 
  private:
   /// Ranks whose unfinished lines are the same so far. Those may be long: it is that of the first of them.
   struct Group {
     RankSet ranks;
-    std::string stream;
+    Stream stream;
     const LineBuffer* line;
   };
-  static void add(std::vector<Group>& groups, const std::string& stream, int rank, const LineBuffer& line);
-  void draw(const RankSet& ranks, const std::string& stream, std::string_view line, std::string& drawn) const;
+  /// What goes before a line of these ranks: `0-2 │ ` on stdout, `0-2 ┊ ` on stderr, nothing in a session of one rank.
+  std::string gutter(const RankSet& ranks, Stream stream) const;
+  std::string label(const RankSet& ranks) const;
+  static void add(std::vector<Group>& groups, Stream stream, int rank, const LineBuffer& line);
+  void draw(const RankSet& ranks, Stream stream, std::string_view line, std::string& drawn) const;
   std::string printable(std::string_view line) const;
 
   Screen screen_;
   RankSet all_;
   size_t gutter_width_ = 1;
-  std::map<std::string, std::map<int, LineBuffer>> lines_;  // stream → rank → its unfinished line
+  std::map<Stream, std::map<int, LineBuffer>, std::greater<>> lines_;  // stream → rank → its unfinished line
 };
 
 }  // namespace lockstep::shell

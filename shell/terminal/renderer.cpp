@@ -257,7 +257,7 @@ void Renderer::draw(const ValueEvent& event) {
     return;
   }
   output_.finish(drawn_);
-  const std::string gutter = output_.gutter(event.ranks, "value");
+  const std::string gutter = output_.value_gutter(event.ranks);
   for (const std::string_view line : lines_of(event.text.empty() ? std::string_view("\n") : event.text))
     drawn_ += gutter + std::string(line) + "\n";
 }
@@ -266,7 +266,7 @@ void Renderer::draw(const ErrorEvent& event) {
   std::erase_if(deaths_, [&](const RankEvent& death) { return event.ranks.contains(death.rank); });
   if (event.others_run) {
     draw_error(event);
-    told_deaths_.push_back(head_of(event));
+    reported_deaths_.push_back(head_of(event));
     return;
   }
   if (event.type == "compile_error") {
@@ -286,8 +286,8 @@ void Renderer::draw_errors() {
   for (const ErrorEvent& error : errors_) draw_error(error);
   // A cause that was told long ago stands behind its consequences all the same.
   if (!errors_.empty())
-    for (const std::string& head : told_deaths_) drawn_ += paint(screen_, Style::fault, head) + ", see above\n";
-  told_deaths_.clear();
+    for (const std::string& head : reported_deaths_) drawn_ += paint(screen_, Style::fault, head) + ", see above\n";
+  reported_deaths_.clear();
   errors_.clear();
 }
 
@@ -325,9 +325,9 @@ void Renderer::draw(const CellEvent& event) {
   draw_dropped();
   output_.finish(drawn_);
   draw_errors();
-  std::vector<std::pair<std::string, RankSet>> ends;
+  std::vector<std::pair<CellStatus, RankSet>> ends;
   for (const auto& [rank, status] : event.rank_status) {
-    if (status != "interrupted" && status != "aborted" && status != "timeout") continue;
+    if (status != CellStatus::interrupted && status != CellStatus::aborted && status != CellStatus::timeout) continue;
     const auto same =
         std::find_if(ends.begin(), ends.end(), [&, &status = status](const auto& end) { return end.first == status; });
     if (same != ends.end())
@@ -335,11 +335,11 @@ void Renderer::draw(const CellEvent& event) {
     else
       ends.emplace_back(status, RankSet{rank});
   }
-  if (event.status == "interrupted" && event.rank_status.empty())
+  if (event.status == CellStatus::interrupted && event.rank_status.empty())
     drawn_ += paint(screen_, Style::note, fmt::format("{} interrupted", signs(screen_).stopped)) +
               paint(screen_, Style::dim, "; nothing of the cell has run") + "\n";
   for (const auto& [status, ranks] : ends) {
-    const char* words = status == "timeout" ? "ran out of time" : status.c_str();
+    const std::string_view words = status == CellStatus::timeout ? "ran out of time" : to_string(status);
     drawn_ += paint(screen_, Style::note, fmt::format("{} {}: {}", signs(screen_).stopped, ranks.words(), words)) +
               paint(screen_, Style::dim, "; variables are kept") + "\n";
   }
@@ -351,7 +351,7 @@ void Renderer::draw(const FindingEvent& event) {
 }
 
 void Renderer::draw(const RankEvent& event) {
-  if (event.state == "dead") {
+  if (event.state == RankState::dead) {
     deaths_.push_back(event);  // its error follows: at once, soon, or with the end of the cell
   } else if (!event.message.empty() && !quiet_) {
     drawn_ += paint(screen_, Style::note, fmt::format("{} rank {}", signs(screen_).note, event.rank)) + ": " +

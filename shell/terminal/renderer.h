@@ -67,7 +67,7 @@ class Renderer : public EventSink {
   RankOutput output_;
   std::vector<ErrorEvent> errors_;  // of the running cell
   std::vector<RankEvent> deaths_;  // of which no error has told yet
-  std::vector<std::string> told_deaths_;  // while others ran on: the heads of their errors
+  std::vector<std::string> reported_deaths_;  // while others ran on: the heads of their errors
   std::string drawn_;  // what the event at hand adds above the bottom rows
   std::string bottom_;  // bottom rows that stand on the screen
   size_t bottom_rows_ = 0;

@@ -48,7 +48,7 @@ class NoEcho {
 protocol::Completeness scan(const std::string& text) {
   CodeScanner scanner;
   for (const std::string_view line : lines_of(text)) scanner.take(line);
-  return {scanner.unfinished() ? "incomplete" : "complete", scanner.depth()};
+  return {scanner.unfinished() ? TextStatus::incomplete : TextStatus::complete, scanner.depth()};
 }
 
 enum class CellMagics { none, alone, with_body };
@@ -224,14 +224,14 @@ class Terminal {
   protocol::Completeness completeness(const std::string& text) {
     const CellMagics magics = cell_magics_of(text);
     if (magics == CellMagics::alone || (magics == CellMagics::with_body && interactive_))
-      return {"incomplete", scan(text).indent};
+      return {TextStatus::incomplete, scan(text).indent};
     if (!session_.started() || !interactive_) return scan(text);
     gave_up_ = false;
     const Asking asking(asking_);
     try {
       return session_.is_complete(text);
     } catch (const std::exception&) {
-      if (gave_up_) return {"incomplete", 0};  // Ctrl-C: it comes next, and throws the text away
+      if (gave_up_) return {TextStatus::incomplete, 0};  // Ctrl-C: it comes next, and throws the text away
       return scan(text);  // the compiler has just ended: running the cell will tell
     }
   }

@@ -56,7 +56,7 @@ int main() {
     const auto start = Clock::now();
     auto outcome = session.compile(text, std::move(request));
     const double ms = milliseconds(start);
-    if (outcome.compiled.status != "ok") throw std::runtime_error(outcome.compiled.rendered);
+    if (outcome.compiled.status != CompileStatus::ok) throw std::runtime_error(outcome.compiled.rendered);
     protocol::Settle settle{outcome.compiled.cell, true, {}};
     for (int rank : {0, 1}) settle.steps_done[rank] = 1000;
     session.ask(settle);

@@ -38,7 +38,7 @@ namespace lockstep {
 
 const char* Interrupted::what() const noexcept { return "interrupted"; }
 
-Got::operator int() const { return number_; }
+GetResult::operator int() const { return number_; }
 
 /// Without the tags of cells, which the worker takes out.
 static std::string name(const std::type_info& type) {
@@ -111,7 +111,7 @@ bool boolean_argument(std::string_view) { return false; }
 
 }  // namespace lockstep
 
-lockstep::Got get(std::string_view name) { return lockstep::Got(name == "ws" ? world_size : rank); }
+lockstep::GetResult get(std::string_view name) { return lockstep::GetResult(name == "ws" ? world_size : rank); }
 void set_seed(uint64_t seed) { torch::manual_seed(seed); }
 
 namespace {

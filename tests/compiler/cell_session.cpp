@@ -154,7 +154,7 @@ CellOutcome CellSession::compile(const std::string& text, Compile request) {
 
 CellOutcome CellSession::run(const std::string& text, Compile request) {
   CellOutcome outcome = compile(text, std::move(request));
-  if (outcome.compiled.status != "ok") return outcome;
+  if (outcome.compiled.status != CompileStatus::ok) return outcome;
   std::map<int, nlohmann::json> loaded;
   for (const auto& object : outcome.compiled.objects) {
     const std::string cell_file = directory_ + "/cells/cell_" + std::to_string(outcome.compiled.cell) + ".cpp";

@@ -47,7 +47,7 @@ struct CellOutcome {
   std::map<int, int64_t> steps_done;
   std::string problem;                // why an object could not be loaded
 
-  bool ok() const { return compiled.status == "ok" && problem.empty(); }
+  bool ok() const { return compiled.status == CompileStatus::ok && problem.empty(); }
   /// What all ranks printed and threw, when they agree; otherwise each rank's, marked.
   std::string text() const;
 };

@@ -13,7 +13,7 @@ TEST(Diagnostics, WhatThePreludeIncludesIsNoWayToAnError) {
   CellSession session;
   const auto abstract =
       session.run("struct Abstract { virtual void f() = 0; };\nauto made = std::make_unique<Abstract>();").compiled;
-  EXPECT_EQ(abstract.status, "error");
+  EXPECT_EQ(abstract.status, CompileStatus::error);
   EXPECT_NE(abstract.rendered.find("cell 1:2:"), std::string::npos) << abstract.rendered;
   EXPECT_EQ(abstract.rendered.find("In file included"), std::string::npos) << abstract.rendered;
 }
@@ -26,7 +26,7 @@ TEST(Diagnostics, OnesOwnHeadersAre) {
   protocol::Compile request;
   request.directory = session.directory() + "/mine";
   const auto own = session.run("int before = 1;\n#include \"outer.h\"", std::move(request)).compiled;
-  EXPECT_EQ(own.status, "error");
+  EXPECT_EQ(own.status, CompileStatus::error);
   EXPECT_NE(own.rendered.find("In file included from cell 1:2:"), std::string::npos) << own.rendered;
   EXPECT_NE(own.rendered.find("outer.h:1:"), std::string::npos) << own.rendered;
   EXPECT_NE(own.rendered.find("inner.h:1:22: error"), std::string::npos) << own.rendered;
@@ -38,10 +38,10 @@ TEST(Diagnostics, AnErrorInsideOfATemplateIsAtTheLineThatLedThere) {
   session.run("template <typename T> auto twice(T t) {\n  return t.nope();\n}");
   const auto compiled = session.run("int before = 1;\n\ntwice(before);").compiled;
   ASSERT_FALSE(compiled.diagnostics.empty());
-  EXPECT_EQ(compiled.diagnostics[0].severity, "error");
+  EXPECT_EQ(compiled.diagnostics[0].severity, DiagnosticSeverity::error);
   EXPECT_EQ(compiled.diagnostics[0].file, "");
   EXPECT_EQ(compiled.diagnostics[0].line, 3);
-  EXPECT_EQ(compiled.diagnostics[1].severity, "note");
+  EXPECT_EQ(compiled.diagnostics[1].severity, DiagnosticSeverity::note);
   EXPECT_TRUE(compiled.rendered.starts_with("cell 2:3:1: error: ")) << compiled.rendered;
   EXPECT_NE(compiled.rendered.find("cell 1:2:11: note: here: "), std::string::npos) << compiled.rendered;
 }
@@ -80,7 +80,7 @@ TEST(Diagnostics, NameNothingThatTheCompilerMadeUp) {
   CellSession session;
   for (const char* code : {"return 5;", "rank = 5;", "world_size++;", "return rank;"}) {
     const auto compiled = session.run(code).compiled;
-    EXPECT_EQ(compiled.status, "error");
+    EXPECT_EQ(compiled.status, CompileStatus::error);
     for (const char* ours : {"cell_", "worker/", "__asm__", "lockstep"})
       EXPECT_EQ(compiled.rendered.find(ours), std::string::npos) << compiled.rendered;
   }

@@ -25,12 +25,12 @@ TEST(Limits, EndlessTemplateIsGivenUp) {
   ASSERT_EQ(session.run("int x = 1;").text(), "");
   const auto recursion =
       session.run("template <int N> struct Deep { static constexpr int v = Deep<N + 1>::v; };\nint deep = Deep<0>::v;");
-  EXPECT_EQ(recursion.compiled.status, "error");
+  EXPECT_EQ(recursion.compiled.status, CompileStatus::error);
   EXPECT_NE(recursion.compiled.rendered.find("recursive template instantiation"), std::string::npos);
   protocol::Compile request;
   request.time_limit_s = 1;
   const auto slow = session.run(kEndless, request);
-  EXPECT_EQ(slow.compiled.status, "timeout") << slow.compiled.rendered;
+  EXPECT_EQ(slow.compiled.status, CompileStatus::timeout) << slow.compiled.rendered;
   EXPECT_NE(slow.compiled.rendered.find("took longer than 1 s"), std::string::npos);
   EXPECT_EQ(session.run("x").text(), "=> 1\n");
 }
@@ -47,7 +47,7 @@ TEST(Limits, WhatNestsDeeplyMeetsClangsLimitsAndNoCrash) {
        }) {
     SCOPED_TRACE(endless);
     const auto outcome = session.run(endless);
-    EXPECT_EQ(outcome.compiled.status, "error");
+    EXPECT_EQ(outcome.compiled.status, CompileStatus::error);
     EXPECT_NE(outcome.compiled.rendered.find("recursive template instantiation exceeded"), std::string::npos)
         << outcome.compiled.rendered.substr(0, 400);
   }
@@ -110,7 +110,7 @@ TEST(Limits, ACrashOfTheCompilerIsContained) {
   CellSession session;
   ASSERT_EQ(session.run("int x = 1;").text(), "");
   const auto crashed = session.run("#pragma clang __debug crash\n");
-  EXPECT_EQ(crashed.compiled.status, "crash");
+  EXPECT_EQ(crashed.compiled.status, CompileStatus::crash);
   EXPECT_NE(crashed.compiled.rendered.find("crashed on this cell"), std::string::npos) << crashed.compiled.rendered;
   EXPECT_EQ(session.run("x").text(), "=> 1\n");
 }
@@ -124,18 +124,18 @@ TEST(Limits, CancelEndsACompile) {
   session.send(request);
   session.send(protocol::Cancel{1});
   const auto compiled = std::get<protocol::Compiled>(session.receive().first);
-  EXPECT_EQ(compiled.status, "cancelled");
+  EXPECT_EQ(compiled.status, CompileStatus::cancelled);
   session.send(protocol::Cancel{1});  // nothing is being compiled: no answer
   const auto complete = session.ask(protocol::IsComplete{"int x;"});
-  EXPECT_EQ(std::get<protocol::Completeness>(complete).status, "complete");
+  EXPECT_EQ(std::get<protocol::Completeness>(complete).status, TextStatus::complete);
   EXPECT_EQ(session.run("int v = 3; v").text(), "=> 3\n");
 }
 
 TEST(Limits, ACellThatIsNotSettledOrNotLoadedIsRolledBack) {
   CellSession session;
   ASSERT_EQ(session.run("int x = 1;").text(), "");
-  EXPECT_EQ(session.compile("int x = 2; struct Ghost {};").compiled.status, "ok");
-  EXPECT_EQ(session.compile("Ghost g;").compiled.status, "error");
+  EXPECT_EQ(session.compile("int x = 2; struct Ghost {};").compiled.status, CompileStatus::ok);
+  EXPECT_EQ(session.compile("Ghost g;").compiled.status, CompileStatus::error);
   const auto unloadable = session.run("int undefined_elsewhere();\nint x = undefined_elsewhere();");
   EXPECT_NE(unloadable.problem.find("undefined_elsewhere"), std::string::npos);
   EXPECT_EQ(session.run("x").text(), "=> 1\n");

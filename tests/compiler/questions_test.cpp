@@ -37,13 +37,13 @@ TEST(Questions, ForgetNames) {
   session.run("int x = 1; int y = 2;");
   session.run("int x = 3;");
   session.ask(protocol::Forget{{"x"}});
-  EXPECT_EQ(session.run("x").compiled.status, "error");
+  EXPECT_EQ(session.run("x").compiled.status, CompileStatus::error);
   EXPECT_EQ(session.run("y").text(), "=> 2\n");
   EXPECT_FALSE(names(session).contains("x"));
   EXPECT_EQ(session.run("double x = 1.5; x").text(), "=> 1.5\n");
   session.ask(protocol::Forget{});
   EXPECT_TRUE(names(session).empty());
-  EXPECT_EQ(session.run("y").compiled.status, "error");
+  EXPECT_EQ(session.run("y").compiled.status, CompileStatus::error);
   EXPECT_EQ(session.run("std::string y = \"again\"; y").text(), "=> \"again\"\n");
 }
 

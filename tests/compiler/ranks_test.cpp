@@ -44,7 +44,7 @@ TEST(Ranks, AMissingNameSaysWhereItIs) {
   EXPECT_EQ(session.run("int only = 5;", RankSet{0, 2}).text(), "");
   EXPECT_EQ(session.run("only", RankSet{0, 2}).text(), "=> 5\n");
   const auto missing = session.run("only + 1");
-  EXPECT_EQ(missing.compiled.status, "error");
+  EXPECT_EQ(missing.compiled.status, CompileStatus::error);
   EXPECT_NE(missing.compiled.rendered.find("'only' is not defined on rank 1: it was defined in cell 2, on ranks 0,2"),
             std::string::npos)
       << missing.compiled.rendered;
@@ -59,7 +59,7 @@ TEST(Ranks, ACellThatThrewOnOneRank) {
   EXPECT_EQ(session.run("a").text(), "=> 1\n");
   EXPECT_EQ(session.run("b + c", RankSet{0, 2}).text(), "=> 16\n");
   const auto missing = session.run("b");
-  EXPECT_EQ(missing.compiled.status, "error");
+  EXPECT_EQ(missing.compiled.status, CompileStatus::error);
   EXPECT_NE(missing.compiled.rendered.find("on rank 1"), std::string::npos) << missing.compiled.rendered;
   const auto other = session.run("a + 1");
   EXPECT_EQ(other.compiled.objects.size(), 1u);
@@ -117,7 +117,7 @@ TEST(Ranks, ANamespaceThatRanksHaveForThemselvesIsOpenedAgainOnAll) {
   EXPECT_EQ(session.run("util::b + util::c", RankSet{1}).text(), "=> 5\n");
   EXPECT_EQ(session.run("namespace util::deep { int e = d + c; }").text(), "");
   EXPECT_EQ(session.run("using namespace util; deep::e + c").text(), "=> 10\n");
-  EXPECT_EQ(session.run("util::a", RankSet{1}).compiled.status, "error");
+  EXPECT_EQ(session.run("util::a", RankSet{1}).compiled.status, CompileStatus::error);
   EXPECT_EQ(session.run("namespace in { inline namespace v1 { int a = 1; } }", RankSet{0}).text(), "");
   EXPECT_EQ(session.run("namespace in { inline namespace v1 { int a = 2; } }", RankSet{1, 2}).text(), "");
   EXPECT_EQ(session.run("namespace in { inline namespace v1 { int b = 10 * a; } }").text(), "");

@@ -142,7 +142,7 @@ TEST(Redefinition, ThrowingCellHidesOnlyWhatDidNotComeToBe) {
   EXPECT_EQ(session.run("a * 10 + b").text(), "=> 32\n");
   EXPECT_EQ(session.run("helper()").text(), "=> 9\n");
   EXPECT_NE(session.run("c").compiled.rendered.find("'c'"), std::string::npos);
-  EXPECT_EQ(session.run("d").compiled.status, "error");
+  EXPECT_EQ(session.run("d").compiled.status, CompileStatus::error);
 }
 
 TEST(Redefinition, HeadersAreReadAgainWhenTheyChange) {

@@ -71,7 +71,7 @@ TEST(Symbols, WhatCantBeLinkedIsSaidWithoutTheLinkersNames) {
   const auto twice = session.run(
       "asm(\".globl dup\\ndup: ret\\n\");\nextern \"C\" void other();\n"
       "__attribute__((tls_model(\"local-exec\"))) thread_local int t = 3;\nt");
-  EXPECT_EQ(twice.compiled.status, "error") << twice.text();
+  EXPECT_EQ(twice.compiled.status, CompileStatus::error) << twice.text();
   EXPECT_NE(twice.compiled.rendered.find("the cell's code can't be linked: "), std::string::npos)
       << twice.compiled.rendered;
   EXPECT_EQ(twice.compiled.rendered.find("/proc/"), std::string::npos) << twice.compiled.rendered;

@@ -21,7 +21,7 @@ inline void check_transcript(CellSession& session, const std::vector<Line>& line
     SCOPED_TRACE("cell " + std::to_string(session.cells() + 1) + ": " + cell);
     const auto outcome = session.run(cell);
     if (expected.starts_with("error: ")) {
-      EXPECT_EQ(outcome.compiled.status, "error");
+      EXPECT_EQ(outcome.compiled.status, CompileStatus::error);
       EXPECT_NE(outcome.compiled.rendered.find(expected.substr(7)), std::string::npos) << outcome.compiled.rendered;
     } else {
       EXPECT_EQ(outcome.text(), expected);

@@ -33,8 +33,8 @@ TEST(Messages, SettleKeepsRanksAsKeys) {
 }
 
 TEST(Messages, CompiledKeepsObjectsAndDiagnostics) {
-  Compiled sent{.cell = 1, .status = "ok"};
-  sent.diagnostics.push_back({.severity = "warning", .line = 2, .column = 5, .message = "unused"});
+  Compiled sent{.cell = 1, .status = CompileStatus::ok};
+  sent.diagnostics.push_back({.severity = DiagnosticSeverity::warning, .line = 2, .column = 5, .message = "unused"});
   sent.objects.push_back({.ranks = {1}, .name = "cell_1.so", .entry = "e", .steps = {{3, {"a", "b"}}}, .frame = 0});
   const auto m = through_json<Compiled>(decode_response, CompilerResponse(sent));
   EXPECT_EQ(m.objects.at(0).steps.at(0).names, (std::vector<std::string>{"a", "b"}));
@@ -42,13 +42,14 @@ TEST(Messages, CompiledKeepsObjectsAndDiagnostics) {
 }
 
 TEST(Messages, DoneKeepsItsError) {
-  Done sent{.cell = 4, .status = "error", .steps_done = 2, .run_ms = 1.5, .collectives = {{"default", 12}}};
+  Done sent{.cell = 4, .status = CellStatus::error, .steps_done = 2, .run_ms = 1.5, .collectives = {{"default", 12}}};
   sent.error = CellError{.type = "std::runtime_error", .message = "bad", .where = "cell 4, line 2", .where_line = 2};
   const auto m = through_json<Done>(decode_worker_message, WorkerMessage(sent));
   ASSERT_TRUE(m.error);
   EXPECT_EQ(m.error->where_line, 2);
   EXPECT_EQ(m.collectives.at("default"), 12);
-  EXPECT_FALSE((through_json<Done>(decode_worker_message, WorkerMessage(Done{.cell = 4, .status = "ok"})).error));
+  EXPECT_FALSE(
+      (through_json<Done>(decode_worker_message, WorkerMessage(Done{.cell = 4, .status = CellStatus::ok})).error));
 }
 
 TEST(Messages, FindingKeepsAbsentThingsAbsent) {
@@ -64,10 +65,10 @@ TEST(Messages, FindingKeepsAbsentThingsAbsent) {
   EXPECT_EQ(m.finding.tensors.at(0).first, (std::vector<int64_t>{12, 4}));
   EXPECT_FALSE(m.finding.step);
   EXPECT_EQ(m.finding.subject, "");
-  say_of_itself(finding, "fc1.weight became NaN");
+  set_message_with_ranks(finding, "fc1.weight became NaN");
   EXPECT_EQ(finding.message, "on rank 2 fc1.weight became NaN");
   const auto own = through_json<FindingMessage>(decode_worker_message, WorkerMessage(FindingMessage{finding}));
-  EXPECT_EQ(said_of_itself(own.finding), "fc1.weight became NaN");
+  EXPECT_EQ(message_without_ranks(own.finding), "fc1.weight became NaN");
 }
 
 TEST(Messages, LongWaits) {

@@ -32,9 +32,9 @@ struct TwoRanks : ::testing::Test {
 
 TEST_F(TwoRanks, ReduceAndCountTheirCollectives) {
   const auto done = hub.run_cell("with_torch", "sums");
-  EXPECT_EQ(done.status, "ok") << (done.error ? done.error->message : "");
+  EXPECT_EQ(done.status, CellStatus::ok) << (done.error ? done.error->message : "");
   EXPECT_EQ(hub.output(done.cell), "3");
-  EXPECT_EQ(hub.output(done.cell, "stdout", 1), "3");
+  EXPECT_EQ(hub.output(done.cell, Stream::standard_output, 1), "3");
   EXPECT_EQ(done.collectives.at("default"), 1);
   EXPECT_FALSE(done.regroup);
   const auto log = hub.query("collectives", {{"last", 5}})["collectives"];
@@ -47,18 +47,18 @@ TEST_F(TwoRanks, ReduceAndCountTheirCollectives) {
 
 TEST_F(TwoRanks, MeetInABarrierOfTheWorkersOwn) {
   for (const int rank : {0, 1}) hub.send(Builtin{50, "barrier"}, rank);
-  for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, "ok");
+  for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, CellStatus::ok);
   for (const int rank : {0, 1}) hub.send(Builtin{51, "horoscope"}, rank);
-  for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, "error");
+  for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, CellStatus::error);
 }
 
 TEST_F(TwoRanks, WaitForARankThatHasLeftIsToldAndAborted) {
   const auto cell = hub.load("with_torch", "skips");
   hub.run(cell);
   const auto left = hub.expect<Done>(1);
-  EXPECT_EQ(left.status, "ok");
+  EXPECT_EQ(left.status, CellStatus::ok);
   ASSERT_TRUE(waits(0));
-  hub.send(PeerDone{cell, 1, "ok", left.collectives}, 0);
+  hub.send(PeerDone{cell, 1, CellStatus::ok, left.collectives}, 0);
   const auto waiting = hub.expect<Waiting>(0);
   EXPECT_EQ(waiting.cell, cell);
   EXPECT_EQ(waiting.missing, RankSet{1});
@@ -66,13 +66,13 @@ TEST_F(TwoRanks, WaitForARankThatHasLeftIsToldAndAborted) {
   EXPECT_EQ(waiting.where, "cell 7, line 6");
   hub.send(Abort{"rank 1 has left the cell"}, 0);
   const auto done = hub.expect<Done>(0);
-  EXPECT_EQ(done.status, "aborted");
+  EXPECT_EQ(done.status, CellStatus::aborted);
   ASSERT_TRUE(done.error);
   EXPECT_FALSE(done.error->root_cause);
   EXPECT_EQ(done.error->where, "cell 7, line 6");
   EXPECT_TRUE(done.regroup);
   regroup();
-  EXPECT_EQ(hub.run_cell("with_torch", "sums").status, "ok");
+  EXPECT_EQ(hub.run_cell("with_torch", "sums").status, CellStatus::ok);
 }
 
 TEST_F(TwoRanks, SayThatTheyWaitForLongAndWhatTheyAreAt) {
@@ -94,7 +94,7 @@ TEST_F(TwoRanks, SayThatTheyWaitForLongAndWhatTheyAreAt) {
   ASSERT_EQ(looping["sites"].size(), 2u);
   EXPECT_TRUE(looping["sites"][1].is_null()) << "no such cell";
   for (const int rank : {0, 1}) hub.send(Interrupt{cell}, rank);
-  for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, "interrupted");
+  for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, CellStatus::interrupted);
   regroup();
   EXPECT_TRUE(hub.query("hang", nlohmann::json::object(), 0)["stack"].empty()) << "idle";
 }
@@ -105,11 +105,11 @@ TEST_F(TwoRanks, AreInterruptedInACollectiveAndKeepTheirState) {
   hub.run(cell);
   ASSERT_TRUE(waits(0));
   for (const int rank : {0, 1}) hub.send(Interrupt{cell}, rank);
-  for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, "interrupted");
+  for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, CellStatus::interrupted);
   regroup();
   const auto shown = hub.run_cell("with_torch", "shows_kept");
   EXPECT_EQ(hub.output(shown.cell), "3");
-  EXPECT_EQ(hub.run_cell("with_torch", "sums").status, "ok");
+  EXPECT_EQ(hub.run_cell("with_torch", "sums").status, CellStatus::ok);
 }
 
 TEST_F(TwoRanks, GoOnAfterOneHasThrown) {
@@ -117,14 +117,14 @@ TEST_F(TwoRanks, GoOnAfterOneHasThrown) {
   const auto cell = hub.load("with_torch", "throws_on_one");
   hub.run(cell);
   const auto thrown = hub.expect<Done>(1);
-  EXPECT_EQ(thrown.status, "error");
+  EXPECT_EQ(thrown.status, CellStatus::error);
   ASSERT_TRUE(waits(0));
-  hub.send(PeerDone{cell, 1, "error", thrown.collectives}, 0);
+  hub.send(PeerDone{cell, 1, CellStatus::error, thrown.collectives}, 0);
   EXPECT_EQ(hub.expect<Waiting>(0).missing, RankSet{1});
   hub.send(Abort{"rank 1 threw"}, 0);
-  EXPECT_EQ(hub.expect<Done>(0).status, "aborted");
+  EXPECT_EQ(hub.expect<Done>(0).status, CellStatus::aborted);
   regroup();
-  EXPECT_EQ(hub.run_cell("with_torch", "sums").status, "ok");
+  EXPECT_EQ(hub.run_cell("with_torch", "sums").status, CellStatus::ok);
 }
 
 TEST_F(TwoRanks, ReportCollectivesThatDoNotMatch) {
@@ -133,19 +133,19 @@ TEST_F(TwoRanks, ReportCollectivesThatDoNotMatch) {
   const auto finding = hub.expect<FindingMessage>(0).finding;
   EXPECT_EQ(finding.inspector, "collectives");
   EXPECT_EQ(finding.where, "cell 7, line 19");
-  for (const int rank : {0, 1}) EXPECT_NE(hub.expect<Done>(rank).status, "ok");
+  for (const int rank : {0, 1}) EXPECT_NE(hub.expect<Done>(rank).status, CellStatus::ok);
   regroup();
-  EXPECT_EQ(hub.run_cell("with_torch", "sums").status, "ok");
+  EXPECT_EQ(hub.run_cell("with_torch", "sums").status, CellStatus::ok);
 }
 
 TEST_F(TwoRanks, SurviveTheDeathOfOne) {
   const auto cell = hub.load("with_torch", "dies");
   hub.run(cell);
   EXPECT_EQ(hub.process(1).wait().signal, SIGKILL);
-  hub.send(PeerDone{cell, 1, "dead", {}}, 0);
+  hub.send(PeerDone{cell, 1, CellStatus::dead, {}}, 0);
   hub.send(Abort{"rank 1 died"}, 0);
   const auto done = hub.expect<Done>(0);
-  EXPECT_NE(done.status, "ok");
+  EXPECT_NE(done.status, CellStatus::ok);
   ASSERT_TRUE(done.error);
   EXPECT_FALSE(done.error->root_cause);
   hub.send(Regroup{1, RankSet{0}, 30}, 0);

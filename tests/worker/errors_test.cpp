@@ -16,7 +16,7 @@ TEST(Error, NamesTypeTextAndLine) {
   FakeHub hub;
   hub.start_ready();
   const auto done = hub.run_cell("errors", "second_of_three");
-  EXPECT_EQ(done.status, "error");
+  EXPECT_EQ(done.status, CellStatus::error);
   EXPECT_EQ(done.steps_done, 1) << "the step that threw is not done, the next did not run";
   ASSERT_TRUE(done.error);
   EXPECT_EQ(done.error->type, "Mishap") << "without the compiler's namespace";
@@ -28,7 +28,7 @@ TEST(Error, NamesTypeTextAndLine) {
   EXPECT_THAT(done.error->stack, Contains("train(int) at cell 7, line 7"));
   EXPECT_THAT(done.error->stack, Contains("cell 7, line 10")) << "the cell's own level has no name";
   EXPECT_EQ(hub.output(done.cell), "first ");
-  EXPECT_EQ(hub.run_cell("output", "nothing").status, "ok") << "the rank goes on";
+  EXPECT_EQ(hub.run_cell("output", "nothing").status, CellStatus::ok) << "the rank goes on";
 }
 
 TEST(Error, InALibraryIsPlacedWhereTheCellCalledIt) {
@@ -104,7 +104,7 @@ TEST(Error, ThrowingAgainWhatIsNotThereEndsTheCellAndNotTheRank) {
   ASSERT_TRUE(done.error);
   EXPECT_THAT(done.error->message, ::testing::StartsWith("m: m: m: "));
   EXPECT_THAT(done.error->message, ::testing::EndsWith(": m: ..."));
-  EXPECT_EQ(hub.run_cell("output", "nothing").status, "ok") << "the rank goes on";
+  EXPECT_EQ(hub.run_cell("output", "nothing").status, CellStatus::ok) << "the rank goes on";
 }
 
 TEST(Load, ThatFailsSaysWhyAndTheRankGoesOn) {
@@ -140,8 +140,8 @@ TEST(Load, ThatFailsSaysWhyAndTheRankGoesOn) {
 
   hub.run(92);
   const auto done = hub.expect<Done>();
-  EXPECT_EQ(done.status, "error") << "what is not loaded does not run";
-  EXPECT_EQ(hub.run_cell("output", "nothing").status, "ok");
+  EXPECT_EQ(done.status, CellStatus::error) << "what is not loaded does not run";
+  EXPECT_EQ(hub.run_cell("output", "nothing").status, CellStatus::ok);
 }
 
 TEST(Load, RunsNothingUntilItIsTold) {
@@ -150,11 +150,11 @@ TEST(Load, RunsNothingUntilItIsTold) {
   const auto first = hub.load("output", "mixed");
   hub.send(Drop{first});
   const auto done = hub.run_cell("output", "nothing");
-  EXPECT_EQ(done.status, "ok");
+  EXPECT_EQ(done.status, CellStatus::ok);
   EXPECT_EQ(hub.output(first), "");
   EXPECT_EQ(hub.query("status")["cells_loaded"], 1) << "what was dropped is gone";
   hub.run(first);
-  EXPECT_EQ(hub.expect<Done>().status, "error");
+  EXPECT_EQ(hub.expect<Done>().status, CellStatus::error);
 }
 
 TEST(Run, MayComeAgain) {

@@ -268,7 +268,7 @@ protocol::Done FakeHub::run_cell(const std::string& file, const std::string& cel
   return done;
 }
 
-std::string FakeHub::output(int64_t cell, const std::string& stream, int rank) {
+std::string FakeHub::output(int64_t cell, Stream stream, int rank) {
   drain();
   return output_[{rank, cell, stream}];
 }

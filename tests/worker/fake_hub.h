@@ -127,7 +127,7 @@ class FakeHub {
   protocol::Done run_cell(const std::string& file, const std::string& cell);
 
   /// Bytes that came so far, of one cell and of all.
-  std::string output(int64_t cell, const std::string& stream = "stdout", int rank = 0);
+  std::string output(int64_t cell, Stream stream = Stream::standard_output, int rank = 0);
   int64_t total_bytes() const { return total_bytes_; }
   nlohmann::json query(const std::string& what, nlohmann::json arguments = nlohmann::json::object(), int rank = 0);
 
@@ -160,7 +160,7 @@ class FakeHub {
   zmq::socket_t router_{context_, zmq::socket_type::router};
   std::map<int, std::unique_ptr<Process>> processes_;
   std::map<int, std::deque<protocol::WorkerMessage>> inbox_;
-  std::map<std::tuple<int, int64_t, std::string>, std::string> output_;
+  std::map<std::tuple<int, int64_t, Stream>, std::string> output_;
   int64_t total_bytes_ = 0;
   int64_t ungranted_ = 0;
   bool grant_credit_ = true;

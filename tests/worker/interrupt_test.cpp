@@ -19,9 +19,9 @@ TEST_P(Interrupts, EndTheCellAndNotTheRank) {
   hub.run(cell);
   hub.send(Interrupt{cell});
   const auto done = hub.expect<Done>();
-  EXPECT_EQ(done.status, "interrupted");
+  EXPECT_EQ(done.status, CellStatus::interrupted);
   EXPECT_EQ(done.steps_done, 0);
-  EXPECT_EQ(hub.run_cell("output", "nothing").status, "ok") << "and the next cell is not interrupted";
+  EXPECT_EQ(hub.run_cell("output", "nothing").status, CellStatus::ok) << "and the next cell is not interrupted";
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Interrupts,
@@ -37,7 +37,7 @@ TEST(Interrupt, ThatComesWhileTheCellRunsUnwindsIt) {
   ASSERT_TRUE(eventually([&] { return hub.query("status")["state"] == "running"; }));
   hub.send(Interrupt{cell});
   const auto done = hub.expect<Done>();
-  EXPECT_EQ(done.status, "interrupted");
+  EXPECT_EQ(done.status, CellStatus::interrupted);
   ASSERT_TRUE(done.error);
   EXPECT_THAT(done.error->where, HasSubstr("cell 7, line"));
   EXPECT_EQ(hub.output(cell), "unwound ");
@@ -51,7 +51,7 @@ TEST(Interrupt, WaitsWhereAnExceptionWouldEndTheProcess) {
     hub.run(cell);
     ASSERT_TRUE(eventually([&, cell = cell] { return hub.output(cell) == "begun "; }));
     hub.send(Interrupt{cell});
-    EXPECT_EQ(hub.expect<Done>().status, "interrupted");
+    EXPECT_EQ(hub.expect<Done>().status, CellStatus::interrupted);
     EXPECT_EQ(hub.output(cell), printed) << "neither skipped nor ended by std::terminate";
   }
 }
@@ -62,9 +62,9 @@ TEST(Interrupt, OfAnotherCellDoesNothing) {
   hub.send(Interrupt{77});
   const auto cell = hub.load("output", "nothing");
   hub.run(cell);
-  EXPECT_EQ(hub.expect<Done>().status, "ok");
+  EXPECT_EQ(hub.expect<Done>().status, CellStatus::ok);
   hub.send(Interrupt{cell});
-  EXPECT_EQ(hub.run_cell("output", "nothing").status, "ok");
+  EXPECT_EQ(hub.run_cell("output", "nothing").status, CellStatus::ok);
 }
 
 TEST(Control, IsAnsweredWhileACellLoops) {

@@ -45,7 +45,7 @@ TEST(Start, SaysWhoItIs) {
 struct BadVariable {
   const char* name;
   const char* value;
-  const char* mend;
+  const char* fix;
 };
 
 void PrintTo(const BadVariable& variable, std::ostream* stream) { *stream << variable.name << "=" << variable.value; }
@@ -53,11 +53,11 @@ void PrintTo(const BadVariable& variable, std::ostream* stream) { *stream << var
 class BadEnvironment : public ::testing::TestWithParam<BadVariable> {};
 
 TEST_P(BadEnvironment, IsNamed) {
-  const auto& [name, value, mend] = GetParam();
+  const auto& [name, value, fix] = GetParam();
   FakeHub hub;
   hub.start(0, {{name, value}});
   const auto message = hub.expect<NotReady>().message;
-  EXPECT_THAT(message, AllOf(HasSubstr(name), HasSubstr(mend)));
+  EXPECT_THAT(message, AllOf(HasSubstr(name), HasSubstr(fix)));
   EXPECT_EQ(hub.process().wait().code, 3);
 }
 
@@ -133,10 +133,10 @@ TEST(Store, KeepsGroupsAndEndsThemWithTheSession) {
   const auto done = hub.run_cell("output", "grandchild");
   const pid_t grandchild = std::stoi(hub.output(done.cell));
   hub.store().tell(std::to_string(hub.process().pid()));
-  // A stranger that was taken back is left alone.
-  Process stranger({"--store"}, {{"LOCKSTEP_LIFELINE_FD", "0"}});
-  hub.store().tell(std::to_string(stranger.pid()));
-  hub.store().tell("-" + std::to_string(stranger.pid()));
+  // A process that was taken back is left alone.
+  Process other({"--store"}, {{"LOCKSTEP_LIFELINE_FD", "0"}});
+  hub.store().tell(std::to_string(other.pid()));
+  hub.store().tell("-" + std::to_string(other.pid()));
   hub.store().tell("nonsense");
   ::kill(hub.process().pid(), SIGKILL);
   hub.store().end_lifeline();
@@ -151,7 +151,7 @@ TEST(Store, EndsWhatLeftTheGroupsWithTheSession) {
   hub.run(cell);
   for (const int rank : {0, 1}) hub.expect<Done>(rank);
   std::vector<pid_t> daemons;
-  for (const int rank : {0, 1}) daemons.push_back(std::stoi(hub.output(cell, "stdout", rank)));
+  for (const int rank : {0, 1}) daemons.push_back(std::stoi(hub.output(cell, Stream::standard_output, rank)));
   for (const pid_t daemon : daemons) {
     ASSERT_TRUE(alive(daemon));
     EXPECT_EQ(::getsid(daemon) == ::getsid(hub.process().pid()), false) << "it has left the rank's group";
@@ -255,7 +255,7 @@ TEST(Fork, ChildThatLeavesTheCellIsNoSecondRank) {
   hub.start_ready();
   const auto done = hub.run_cell("output", "fork_and_leave");
   EXPECT_EQ(hub.output(done.cell), "child parent");
-  EXPECT_EQ(hub.run_cell("output", "nothing").status, "ok");
+  EXPECT_EQ(hub.run_cell("output", "nothing").status, CellStatus::ok);
   EXPECT_FALSE(hub.has<Done>()) << "one answer for each cell";
 }
 

@@ -17,10 +17,10 @@ TEST(Output, IsCapturedWhateverWritesIt) {
   FakeHub hub;
   hub.start_ready();
   const auto done = hub.run_cell("output", "mixed");
-  EXPECT_EQ(done.status, "ok");
+  EXPECT_EQ(done.status, CellStatus::ok);
   EXPECT_EQ(done.steps_done, 1);
   EXPECT_EQ(hub.output(done.cell), "printf cout write child end");
-  EXPECT_EQ(hub.output(done.cell, "stderr"), "error cerr");
+  EXPECT_EQ(hub.output(done.cell, Stream::standard_error), "error cerr");
 }
 
 TEST(Output, ComesBeforeTheEndOfItsCell) {
@@ -52,7 +52,7 @@ TEST(Output, ComesWhileTheCellRuns) {
   EXPECT_TRUE(eventually([&] { return hub.output(cell) == "partial"; }));
   EXPECT_FALSE(hub.has<Done>());
   std::ofstream(hub.directory() + "/go");
-  EXPECT_EQ(hub.expect<Done>().status, "ok");
+  EXPECT_EQ(hub.expect<Done>().status, CellStatus::ok);
 }
 
 TEST(Output, OfABackgroundThreadGoesToTheLastCell) {
@@ -89,7 +89,7 @@ TEST(Output, OfAHundredMegabytesArrivesInOrder) {
   EXPECT_TRUE(eventually([&] { return hub.query("status")["state"] == "running"; }))
       << "answered while the cell prints";
   const auto done = hub.expect<Done>();
-  EXPECT_EQ(done.status, "ok");
+  EXPECT_EQ(done.status, CellStatus::ok);
   const auto text = hub.output(cell);
   ASSERT_EQ(text.size(), 100'000'000u / 64 * 64);
   int64_t wrong = 0;
@@ -128,7 +128,7 @@ TEST(Output, WaitsForCreditAndControlDoesNot) {
   hub.grant_credit(true);
   hub.send(Credit{hub.ungranted()});
   const auto done = hub.expect<Done>();
-  EXPECT_EQ(done.status, "interrupted");
+  EXPECT_EQ(done.status, CellStatus::interrupted);
 }
 
 }  // namespace

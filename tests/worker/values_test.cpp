@@ -18,7 +18,7 @@ struct Values : ::testing::Test {
   void SetUp() override { hub.start_ready(); }
   void run(const std::string& cell) {
     done = hub.run_cell("with_torch", cell);
-    EXPECT_EQ(done.status, "ok") << (done.error ? done.error->message : "");
+    EXPECT_EQ(done.status, CellStatus::ok) << (done.error ? done.error->message : "");
   }
   Value next() { return hub.expect<Value>(); }
   void expect(const std::string& text, const json& data) {

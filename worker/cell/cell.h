@@ -48,15 +48,15 @@ class Interrupted : public std::exception {
 };
 
 /// What get() returns: a number or the process group, whichever is asked of it.
-class Got {
+class GetResult {
  public:
-  explicit Got(int number) : number_(number) {}
-  explicit Got(c10::intrusive_ptr<c10d::ProcessGroup> group) : group_(std::move(group)) {}
+  explicit GetResult(int number) : number_(number) {}
+  explicit GetResult(c10::intrusive_ptr<c10d::ProcessGroup> group) : group_(std::move(group)) {}
 
   operator int() const;  // throws std::logic_error for "pg"
   operator c10::intrusive_ptr<c10d::ProcessGroup>() const;
   c10d::ProcessGroup* operator->() const;
-  friend std::ostream& operator<<(std::ostream& stream, const Got& got);
+  friend std::ostream& operator<<(std::ostream& stream, const GetResult& got);
 
  private:
   int number_ = 0;
@@ -75,7 +75,7 @@ bool boolean_argument(std::string_view name);
 
 /// "ws" (world size), "rank", "grank" (rank in the session), "lrank" (rank on this machine), "pg" (the process group of
 /// all ranks). Throws std::invalid_argument for another name.
-lockstep::Got get(std::string_view name);
+lockstep::GetResult get(std::string_view name);
 
 /// What %lib calls: loads a shared library, whose symbols later cells see. Throws std::runtime_error with the loader's words.
 extern "C" void __lockstep_load_library(const char* library) __asm__("lockstep_cell_load_library");

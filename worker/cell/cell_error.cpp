@@ -11,7 +11,7 @@
 #include "worker/cell/cell.h"
 #include "worker/interpose/throw_trace.h"
 #include "worker/process/demangle.h"
-#include "worker/process/rank_state.h"
+#include "worker/process/run_state.h"
 
 namespace lockstep::worker {
 namespace {
@@ -87,10 +87,10 @@ bool shows_values(const std::string& function) {
 void set_place(protocol::CellError& error, std::vector<Frame> frames, Symbols& symbols) {
   if (!innermost_cell_frame(frames)) {
     // The stack says nothing of the cell (a library's thread threw, the stack is damaged): the step that runs has to do.
-    const uintptr_t step = rank_state().step;
-    if (step != 0 && rank_state().phase == Phase::running) {
+    const uintptr_t step = run_state().code();
+    if (step != 0 && run_state().phase() == RankState::running) {
       for (auto& frame : symbols.resolve({&step, 1})) {
-        if (frame.cell > 0 && rank_state().line > 0) frame.line = rank_state().line;
+        if (frame.cell > 0 && run_state().line() > 0) frame.line = run_state().line();
         frames.push_back(std::move(frame));
       }
     }

@@ -19,12 +19,12 @@ const int node_rank = configuration().node_rank;
 const int gpu_id = configuration().gpu_id;
 const torch::Device device = configuration().device;
 
-lockstep::Got get(std::string_view name) {
-  using lockstep::Got;
-  if (name == "ws") return Got(world_size);
-  if (name == "rank" || name == "grank") return Got(rank);
-  if (name == "lrank") return Got(local_rank);
-  if (name == "pg") return Got(lockstep::dist::default_group());
+lockstep::GetResult get(std::string_view name) {
+  using lockstep::GetResult;
+  if (name == "ws") return GetResult(world_size);
+  if (name == "rank" || name == "grank") return GetResult(rank);
+  if (name == "lrank") return GetResult(local_rank);
+  if (name == "pg") return GetResult(lockstep::dist::default_group());
   throw std::invalid_argument("get(\"" + std::string(name) +
                               "\"): there are \"ws\", \"rank\", \"grank\", \"lrank\" and \"pg\"");
 }
@@ -38,22 +38,22 @@ namespace lockstep {
 
 const char* Interrupted::what() const noexcept { return "interrupted"; }
 
-Got::operator int() const {
+GetResult::operator int() const {
   if (group_) throw std::logic_error("get(\"pg\") is the process group and no number");
   return number_;
 }
 
-Got::operator c10::intrusive_ptr<c10d::ProcessGroup>() const {
+GetResult::operator c10::intrusive_ptr<c10d::ProcessGroup>() const {
   if (!group_) throw std::logic_error("only get(\"pg\") is a process group");
   return group_;
 }
 
-c10d::ProcessGroup* Got::operator->() const {
+c10d::ProcessGroup* GetResult::operator->() const {
   if (!group_) throw std::logic_error("only get(\"pg\") is a process group");
   return group_.get();
 }
 
-std::ostream& operator<<(std::ostream& stream, const Got& got) {
+std::ostream& operator<<(std::ostream& stream, const GetResult& got) {
   if (!got.group_) return stream << got.number_;
   return stream << "process group " << dist::get_group_name(got.group_) << " (" << dist::get_backend(got.group_) << ", "
                 << got.group_->getSize() << " ranks)";

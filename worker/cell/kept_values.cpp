@@ -7,7 +7,7 @@
 #include <string>
 
 #include "worker/process/demangle.h"
-#include "worker/process/rank_state.h"
+#include "worker/process/run_state.h"
 
 namespace lockstep::detail {
 namespace {
@@ -36,7 +36,7 @@ void drop(std::map<int64_t, Kept>::iterator kept) {
 
 void keep(const Kept& value) {
   auto& all = values();
-  const int64_t cell = worker::rank_state().number;
+  const int64_t cell = worker::run_state().number();
   if (const auto earlier = all.find(cell); earlier != all.end()) drop(earlier);  // of an earlier part of the cell
   all[cell] = value;
   size_t small = 0, others = 0;

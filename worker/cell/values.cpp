@@ -4,7 +4,7 @@
 
 #include "worker/process/outbox.h"
 #include "worker/process/output_pipes.h"
-#include "worker/process/rank_state.h"
+#include "worker/process/run_state.h"
 
 namespace lockstep::worker {
 namespace {
@@ -16,7 +16,7 @@ void send_values_to(Outbox& outbox) { g_outbox = &outbox; }
 void post_value(std::string text, nlohmann::json data) {
   flush_standard_streams();
   Outbox* outbox = g_outbox;
-  if (outbox) outbox->post(protocol::Value{rank_state().cell, std::move(text), std::move(data)});
+  if (outbox) outbox->post(protocol::Value{run_state().cell(), std::move(text), std::move(data)});
 }
 
 }  // namespace lockstep::worker

@@ -9,7 +9,7 @@
 
 #include "protocol/cell_abi.h"
 #include "worker/process/interrupt.h"
-#include "worker/process/rank_state.h"
+#include "worker/process/run_state.h"
 #include "worker/process/stack.h"
 
 namespace lockstep::worker {
@@ -37,8 +37,8 @@ int64_t sleep_until(clockid_t clock, int64_t end) {
   bool throwable = may_throw_here();
   // Frames of the worker are left out of stacks, so who asks what the rank is at is told so.
   struct Asleep {
-    Asleep() { rank_state().asleep = true; }
-    ~Asleep() { rank_state().asleep = false; }
+    Asleep() { run_state().set_asleep(true); }
+    ~Asleep() { run_state().set_asleep(false); }
   } asleep;
   for (;;) {
     const int64_t left = end - now(clock);

@@ -12,7 +12,7 @@
 #include <typeinfo>
 
 #include "worker/process/demangle.h"
-#include "worker/process/rank_state.h"
+#include "worker/process/run_state.h"
 
 namespace lockstep::worker {
 namespace {
@@ -34,7 +34,7 @@ void remember(Thrown& slot, const void* object, const std::type_info* type) {
   slot.object.store(nullptr, std::memory_order_release);
   capture_stack(slot.stack, 2);
   slot.type = type;
-  slot.cell = ::gettid() == ::getpid() ? rank_state().cell.load() : 0;
+  slot.cell = ::gettid() == ::getpid() ? run_state().cell() : 0;
   slot.time_ns = RankState::now_ns();
   slot.object.store(object, std::memory_order_release);
 }

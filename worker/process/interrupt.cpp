@@ -13,7 +13,7 @@
 
 #include "protocol/cell_abi.h"
 #include "worker/process/parallel.h"
-#include "worker/process/rank_state.h"
+#include "worker/process/run_state.h"
 
 int32_t lockstep_poll_requested = 0;
 
@@ -28,11 +28,6 @@ thread_local bool t_is_run_thread = false;
 void set_poll_requested(int32_t value) { __atomic_store_n(&lockstep_poll_requested, value, __ATOMIC_RELAXED); }
 
 }  // namespace
-
-RankState& rank_state() {
-  static RankState state;
-  return state;
-}
 
 StopRequests& stop_requests() {
   static auto* const requests = new StopRequests;  // never destroyed: threads use it until the process is gone
@@ -85,7 +80,7 @@ void become_run_thread() { t_is_run_thread = true; }
 bool on_run_thread() { return t_is_run_thread; }
 
 bool may_throw_here() {
-  return t_is_run_thread && rank_state().phase == Phase::running && std::uncaught_exceptions() == 0 &&
+  return t_is_run_thread && run_state().phase() == RankState::running && std::uncaught_exceptions() == 0 &&
          !in_parallel_region();
 }
 

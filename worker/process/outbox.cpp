@@ -19,7 +19,8 @@ std::optional<Outgoing> Outbox::next() {
   const std::lock_guard lock(mutex_);
   if (messages_.empty()) return std::nullopt;
   const auto& mark = messages_.front().mark;
-  if (pipes_.bytes_read(kStdout) < mark[kStdout] || pipes_.bytes_read(kStderr) < mark[kStderr]) return std::nullopt;
+  for (const Stream stream : protocol::kStreams)
+    if (pipes_.bytes_read(stream) < mark[protocol::index_of(stream)]) return std::nullopt;
   Outgoing message = std::move(messages_.front().message);
   messages_.pop_front();
   return message;
@@ -27,7 +28,8 @@ std::optional<Outgoing> Outbox::next() {
 
 size_t Outbox::read(Stream stream, size_t limit, std::string& bytes) {
   const std::lock_guard lock(mutex_);
-  if (!messages_.empty()) limit = std::min<size_t>(limit, messages_.front().mark[stream] - pipes_.bytes_read(stream));
+  if (!messages_.empty())
+    limit = std::min<size_t>(limit, messages_.front().mark[protocol::index_of(stream)] - pipes_.bytes_read(stream));
   return limit == 0 ? 0 : pipes_.read(stream, limit, bytes);
 }
 

@@ -14,6 +14,8 @@ namespace lockstep::worker {
 namespace {
 
 constexpr int64_t kPage = 4096;
+constexpr std::array kIndices = {protocol::index_of(Stream::standard_output),
+                                 protocol::index_of(Stream::standard_error)};
 
 [[noreturn]] void fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
@@ -24,9 +26,9 @@ OutputPipes::OutputPipes(const protocol::OutputChannels& channels) : channels_(c
   if (null < 0 || ::dup2(null, STDIN_FILENO) < 0) fail("/dev/null could not become the standard input");
   ::close(null);
   std::fflush(nullptr);
-  for (const int stream : {kStdout, kStderr}) {
-    auto& channel = channels_[stream];
-    if (::dup2(channel.write, stream == kStdout ? STDOUT_FILENO : STDERR_FILENO) < 0)
+  for (const Stream stream : protocol::kStreams) {
+    auto& channel = channels_[protocol::index_of(stream)];
+    if (::dup2(channel.write, stream == Stream::standard_output ? STDOUT_FILENO : STDERR_FILENO) < 0)
       fail("the output of cells could not be captured");
     ::close(std::exchange(channel.write, -1));
     // Inherited descriptors are open across exec: programs that cells start have no use for them.
@@ -38,7 +40,7 @@ OutputPipes::OutputPipes(const protocol::OutputChannels& channels) : channels_(c
 
 OutputPipes::Mark OutputPipes::written() const {
   Mark mark;
-  for (const int stream : {kStdout, kStderr}) {
+  for (const size_t stream : kIndices) {
     int waiting = 0;
     if (::ioctl(channels_[stream].read, FIONREAD, &waiting) != 0) waiting = 0;
     mark[stream] = bytes_read_[stream] + waiting;
@@ -48,8 +50,9 @@ OutputPipes::Mark OutputPipes::written() const {
 
 /// -1 where the log takes nothing more (ulimit -f, no memory): nothing has left the pipe then.
 ssize_t OutputPipes::move_to_log(Stream stream, size_t limit, std::string& bytes) {
-  const auto& channel = channels_[stream];
-  loff_t end = bytes_read_[stream];
+  const auto& channel = channels_[protocol::index_of(stream)];
+  const int64_t start = bytes_read(stream);
+  loff_t end = start;
   ssize_t moved;
   do moved = ::splice(channel.read, nullptr, channel.log, &end, limit, SPLICE_F_NONBLOCK);
   while (moved < 0 && errno == EINTR);
@@ -57,8 +60,8 @@ ssize_t OutputPipes::move_to_log(Stream stream, size_t limit, std::string& bytes
   const size_t before = bytes.size();
   bytes.resize(before + static_cast<size_t>(moved));
   for (ssize_t done = 0; done < moved;) {
-    const ssize_t n = ::pread(channel.log, bytes.data() + before + done, static_cast<size_t>(moved - done),
-                              bytes_read_[stream] + done);
+    const ssize_t n =
+        ::pread(channel.log, bytes.data() + before + done, static_cast<size_t>(moved - done), start + done);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) fail("the log of the output could not be read");
     done += n;
@@ -67,7 +70,7 @@ ssize_t OutputPipes::move_to_log(Stream stream, size_t limit, std::string& bytes
 }
 
 size_t OutputPipes::read(Stream stream, size_t limit, std::string& bytes) {
-  auto& channel = channels_[stream];
+  auto& channel = channels_[protocol::index_of(stream)];
   ssize_t n = channel.log >= 0 ? move_to_log(stream, limit, bytes) : -1;
   if (n < 0) {
     // From here on without a log: a death may lose what is on its way.
@@ -80,7 +83,7 @@ size_t OutputPipes::read(Stream stream, size_t limit, std::string& bytes) {
     bytes.resize(before + static_cast<size_t>(n));
   }
   if (n == 0) return 0;
-  bytes_read_[stream] += n;
+  bytes_read_[protocol::index_of(stream)] += n;
   unconfirmed_.emplace_back(stream, n);
   return static_cast<size_t>(n);
 }
@@ -91,10 +94,10 @@ void OutputPipes::confirm(int64_t count) {
     const int64_t now = std::min(count, bytes);
     count -= now;
     bytes -= now;
-    confirmed_[stream] += now;
+    confirmed_[protocol::index_of(stream)] += now;
     if (bytes == 0) unconfirmed_.pop_front();
   }
-  for (const int stream : {kStdout, kStderr}) {
+  for (const size_t stream : kIndices) {
     const int64_t end = confirmed_[stream] / kPage * kPage;
     if (end <= cut_[stream] || channels_[stream].log < 0) continue;
     (void)::fallocate(channels_[stream].log, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, cut_[stream],

@@ -12,8 +12,6 @@
 
 namespace lockstep::worker {
 
-enum Stream : int { kStdout = 0, kStderr = 1 };
-
 /// Not synchronised: Outbox, which puts messages between the bytes, calls it under its lock. read() and confirm() are
 /// called on the I/O thread only.
 class OutputPipes {
@@ -25,11 +23,11 @@ class OutputPipes {
   explicit OutputPipes(const protocol::OutputChannels& channels);
   OutputPipes(const OutputPipes&) = delete;
 
-  int fd(Stream stream) const { return channels_[stream].read; }
+  int fd(Stream stream) const { return channels_[protocol::index_of(stream)].read; }
   /// Bytes written so far: those read and those that wait in the pipes.
   Mark written() const;
   /// Bytes of a stream handed out by read() so far.
-  int64_t bytes_read(Stream stream) const { return bytes_read_[stream]; }
+  int64_t bytes_read(Stream stream) const { return bytes_read_[protocol::index_of(stream)]; }
   /// Appends at most `limit` bytes to `bytes`; never waits. Returns how many.
   size_t read(Stream stream, size_t limit, std::string& bytes);
   /// The hub has the next `count` bytes, counted over both streams in the order of the reads.

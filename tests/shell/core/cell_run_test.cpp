@@ -8,10 +8,10 @@ namespace {
 
 using Phase = CellRun::Phase;
 
-protocol::Done done(const std::string& status, bool root_cause = true) {
+protocol::Done done(CellStatus status, bool root_cause = true) {
   protocol::Done message;
   message.status = status;
-  if (status != "ok" && status != "interrupted")
+  if (status != CellStatus::ok && status != CellStatus::interrupted)
     message.error = protocol::CellError{.type = "e", .root_cause = root_cause};
   return message;
 }
@@ -33,10 +33,10 @@ TEST(CellRun, RunsWhenAllHaveLoaded) {
 TEST(CellRun, WhoeverIsInterruptedForAStallIsAborted) {
   CellRun run = running(2);
   run.stalled();
-  run.done(0, done("aborted", false));
-  run.done(1, done("interrupted"));
-  EXPECT_EQ(run.status(), "aborted");
-  EXPECT_EQ(run.rank_status().at(1), "aborted");
+  run.done(0, done(CellStatus::aborted, false));
+  run.done(1, done(CellStatus::interrupted));
+  EXPECT_EQ(run.status(), CellStatus::aborted);
+  EXPECT_EQ(run.rank_status().at(1), CellStatus::aborted);
 }
 
 TEST(CellRun, ARefusalOrADeathKeepsItFromRunning) {
@@ -52,54 +52,54 @@ TEST(CellRun, ARefusalOrADeathKeepsItFromRunning) {
 
 TEST(CellRun, TheFirstCauseDecides) {
   auto run = running(3);
-  run.done(0, done("aborted", false));
-  run.done(1, done("error"));
+  run.done(0, done(CellStatus::aborted, false));
+  run.done(1, done(CellStatus::error));
   EXPECT_FALSE(run.over());
   run.dead(2, {});
   EXPECT_TRUE(run.over());
-  EXPECT_EQ(run.status(), "error");
+  EXPECT_EQ(run.status(), CellStatus::error);
 }
 
 TEST(CellRun, ConsequencesAloneAreStillNoSuccess) {
   auto run = running(2);
-  run.done(0, done("ok"));
-  run.done(1, done("aborted", false));
-  EXPECT_EQ(run.status(), "aborted");
+  run.done(0, done(CellStatus::ok));
+  run.done(1, done(CellStatus::aborted, false));
+  EXPECT_EQ(run.status(), CellStatus::aborted);
 }
 
 TEST(CellRun, OfConsequencesAnAbortSaysWhatItWas) {
   auto run = running(3);
-  run.done(0, done("error", false));  // another rank closed their group
-  run.done(1, done("aborted", false));
-  run.done(2, done("error", false));
-  EXPECT_EQ(run.status(), "aborted");
+  run.done(0, done(CellStatus::error, false));  // another rank closed their group
+  run.done(1, done(CellStatus::aborted, false));
+  run.done(2, done(CellStatus::error, false));
+  EXPECT_EQ(run.status(), CellStatus::aborted);
 }
 
 TEST(CellRun, StuckWhenAllThatAreLeftWait) {
   auto run = running(3);
   run.waiting(0, {});
-  run.done(1, done("ok"));
+  run.done(1, done(CellStatus::ok));
   EXPECT_FALSE(run.stuck());
   run.waiting(2, {});
   EXPECT_TRUE(run.stuck());
-  run.done(0, done("ok"));
-  run.done(2, done("ok"));
+  run.done(0, done(CellStatus::ok));
+  run.done(2, done(CellStatus::ok));
   EXPECT_FALSE(run.stuck());
-  EXPECT_EQ(run.status(), "ok");
+  EXPECT_EQ(run.status(), CellStatus::ok);
 }
 
 TEST(CellRun, ATimeLimitTurnsInterruptsIntoTimeouts) {
   auto run = running(2);
-  run.done(0, done("ok"));
+  run.done(0, done(CellStatus::ok));
   run.timed_out();
-  run.done(1, done("interrupted"));
-  EXPECT_EQ(run.status(), "timeout");
-  EXPECT_EQ(run.rank_status().at(1), "timeout");
+  run.done(1, done(CellStatus::interrupted));
+  EXPECT_EQ(run.status(), CellStatus::timeout);
+  EXPECT_EQ(run.rank_status().at(1), CellStatus::timeout);
 }
 
 TEST(CellRun, OnlyADeathLeavesNoStepsBehind) {
   auto run = running(2);
-  auto message = done("error");
+  auto message = done(CellStatus::error);
   message.steps_done = 4;
   run.done(0, message);
   run.dead(1, {});

@@ -24,7 +24,7 @@ class CompilerWaits : public SessionTest {
   }
   void expect_names(std::vector<std::string> names) {
     // The fake's names are the texts of its cells.
-    EXPECT_EQ(run("%who").status, "ok");
+    EXPECT_EQ(run("%who").status, CellStatus::ok);
     for (const auto& name : names) EXPECT_THAT(recorder_.all<MessageEvent>().back().text, HasSubstr(name));
   }
 };
@@ -33,16 +33,16 @@ TEST_F(CompilerWaits, ACompileOfAStoppedCompilerEndsByAnInterrupt) {
   auto& session = start(2);
   run("print a");
   std::thread later = once_stopped([&] { session.interrupt(); });
-  EXPECT_EQ(run("stop").status, "interrupted");
+  EXPECT_EQ(run("stop").status, CellStatus::interrupted);
   later.join();
-  EXPECT_EQ(run("print b").status, "ok");
+  EXPECT_EQ(run("print b").status, CellStatus::ok);
   expect_names({"print a", "print b"});
 }
 
 TEST_F(CompilerWaits, ACompileOfAStoppedCompilerEndsByATerminationSignal) {
   auto& session = start(2);
   std::thread later = once_stopped([&] { session.leave(); });
-  EXPECT_EQ(run("stop").status, "interrupted");
+  EXPECT_EQ(run("stop").status, CellStatus::interrupted);
   later.join();
 }
 
@@ -56,12 +56,12 @@ TEST_F(CompilerWaits, ACompileOfAStoppedCompilerEndsByTheLimit) {
   (void)session_->is_complete("int a;");
   ::kill(compiler(), SIGSTOP);
   const auto outcome = run("print b\n" + std::string(2 << 20, ' '));
-  EXPECT_EQ(outcome.status, "timeout");
+  EXPECT_EQ(outcome.status, CellStatus::timeout);
   const auto errors = recorder_.all<ErrorEvent>();
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].type, "timeout");
   EXPECT_THAT(errors[0].message, HasSubstr("did not answer within"));
-  EXPECT_EQ(run("print c").status, "ok");
+  EXPECT_EQ(run("print c").status, CellStatus::ok);
   expect_names({"print a", "print c"});
 }
 
@@ -71,8 +71,9 @@ TEST_F(CompilerWaits, AQuestionToAStoppedCompilerIsGivenUp) {
   session.give_up_question();  // from a signal handler, before the loop waits
   EXPECT_THROW((void)session.is_complete("int a;"), ChannelError);
   ::kill(compiler(), SIGCONT);
-  EXPECT_EQ(session.is_complete("int a;").status, "complete") << "the same compiler: a question changes nothing";
-  EXPECT_EQ(run("print a").status, "ok");
+  EXPECT_EQ(session.is_complete("int a;").status, TextStatus::complete)
+      << "the same compiler: a question changes nothing";
+  EXPECT_EQ(run("print a").status, CellStatus::ok);
 }
 
 TEST_F(CompilerWaits, AStartAfterADeathEndsByAnInterrupt) {
@@ -81,34 +82,34 @@ TEST_F(CompilerWaits, AStartAfterADeathEndsByAnInterrupt) {
   ::kill(compiler(), SIGKILL);
   ::setenv("FAKE_COMPILER", "wait", 1);
   interrupt_on<MessageEvent>();  // "is started again"
-  EXPECT_EQ(run("print b").status, "interrupted");
+  EXPECT_EQ(run("print b").status, CellStatus::interrupted);
   recorder_.also = nullptr;
   ::unsetenv("FAKE_COMPILER");
-  EXPECT_EQ(run("print c").status, "ok");
+  EXPECT_EQ(run("print c").status, CellStatus::ok);
   expect_names({"print a", "print c"});
 }
 
 TEST_F(CompilerWaits, ARankThatDiesWhileACellCompiles) {
   start(2);
   const auto outcome = run("end " + std::to_string(children().back()) + "\nprint x\n");
-  EXPECT_EQ(outcome.status, "dead");
+  EXPECT_EQ(outcome.status, CellStatus::dead);
   EXPECT_EQ(recorder_.bytes(0), "") << "what one of its ranks can't load, none runs";
   EXPECT_EQ(recorder_.all<ErrorEvent>().size(), 1u);
   EXPECT_EQ(recorder_.all<RankEvent>().size(), 1u);
-  EXPECT_EQ(recorder_.all<CellEvent>().at(0).rank_status.at(1), "dead");
-  EXPECT_EQ(run("print y").status, "ok");
+  EXPECT_EQ(recorder_.all<CellEvent>().at(0).rank_status.at(1), CellStatus::dead);
+  EXPECT_EQ(run("print y").status, CellStatus::ok);
   EXPECT_EQ(recorder_.all<OutputEvent>().at(0).ranks, RankSet{0});
 }
 
 TEST_F(CompilerWaits, ADeathGivesUpTheCompile) {
   start(2);
-  EXPECT_EQ(run("end " + std::to_string(children().back()) + "\nslow\n").status, "dead");
-  EXPECT_EQ(run("print y").status, "ok");
+  EXPECT_EQ(run("end " + std::to_string(children().back()) + "\nslow\n").status, CellStatus::dead);
+  EXPECT_EQ(run("print y").status, CellStatus::ok);
 }
 
 TEST_F(CompilerWaits, ATimeoutIsToldOnce) {
   start(2);
-  EXPECT_EQ(run("late").status, "timeout");
+  EXPECT_EQ(run("late").status, CellStatus::timeout);
   const auto errors = recorder_.all<ErrorEvent>();
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_THAT(errors[0].message, HasSubstr("--compile-timeout"));
@@ -118,7 +119,7 @@ TEST_F(CompilerWaits, ATimeoutIsToldOnce) {
 
 TEST_F(CompilerWaits, ACrashOfACompileIsToldOnce) {
   start(2);
-  EXPECT_EQ(run("crash_child").status, "compile_error");
+  EXPECT_EQ(run("crash_child").status, CellStatus::compile_error);
   const auto errors = recorder_.all<ErrorEvent>();
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].message, "error: the compiler crashed on this cell (Segmentation fault)\n");
@@ -127,7 +128,7 @@ TEST_F(CompilerWaits, ACrashOfACompileIsToldOnce) {
 
 TEST_F(CompilerWaits, TheCompilersDeathIsToldOnce) {
   start(2);
-  EXPECT_EQ(run("crash").status, "compile_error");
+  EXPECT_EQ(run("crash").status, CellStatus::compile_error);
   const auto errors = recorder_.all<ErrorEvent>();
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_THAT(errors[0].message, HasSubstr("SIGKILL"));

@@ -16,11 +16,11 @@ class Deaths : public SessionTest {
   /// Ends the last rank and serves until a message says what comes next.
   void end_last_rank() {
     ::kill(children().back(), SIGKILL);
-    Pipe told = make_pipe();
+    Pipe reported = make_pipe();
     recorder_.also = [&](const Event& event) {
-      if (std::holds_alternative<MessageEvent>(event)) told.write.reset();
+      if (std::holds_alternative<MessageEvent>(event)) reported.write.reset();
     };
-    session_->serve(told.read.get(), std::chrono::minutes(1));
+    session_->serve(reported.read.get(), std::chrono::minutes(1));
     recorder_.also = nullptr;
   }
 };
@@ -30,7 +30,7 @@ TEST_F(Deaths, ADeathWhileIdleIsToldWithWhatCanBeDone) {
   end_last_rank();
   const auto states = recorder_.all<RankEvent>();
   ASSERT_EQ(states.size(), 1u);
-  EXPECT_EQ(states[0].state, "dead");
+  EXPECT_EQ(states[0].state, RankState::dead);
   EXPECT_EQ(states[0].rank, 2);
   EXPECT_EQ(recorder_.all<ErrorEvent>().size(), 1u);
   const auto messages = recorder_.all<MessageEvent>();
@@ -68,11 +68,11 @@ TEST_F(Deaths, RunGivesNoAdvice) {
 TEST_F(Deaths, ADeadRankCanNotBeChosen) {
   start(3);
   run("rank 1 kill 9");
-  EXPECT_EQ(run("%rank 1").status, "usage_error");
+  EXPECT_EQ(run("%rank 1").status, CellStatus::usage_error);
   EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("rank 1 is dead"));
   EXPECT_EQ(session_->target_words(), "ranks 0,2") << "as before";
-  EXPECT_EQ(run("%stack 1").status, "usage_error");
-  EXPECT_EQ(run("%rank all").status, "ok");
+  EXPECT_EQ(run("%stack 1").status, CellStatus::usage_error);
+  EXPECT_EQ(run("%rank all").status, CellStatus::ok);
 }
 
 TEST_F(Deaths, AChosenRankThatDiesIsNamedByThePrompt) {
@@ -80,7 +80,7 @@ TEST_F(Deaths, AChosenRankThatDiesIsNamedByThePrompt) {
   run("%rank 2");
   end_last_rank();
   EXPECT_EQ(session_->target_words(), "rank 2 dead");
-  EXPECT_EQ(run("%rank").status, "ok");
+  EXPECT_EQ(run("%rank").status, CellStatus::ok);
   EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("%rank all"));
 }
 
@@ -92,11 +92,11 @@ TEST_F(Deaths, ADeathIsToldWhileOthersRunOn) {
     if (error && error->others_run) session_->interrupt();
   };
   const auto outcome = run("rank 1 kill 11\nloop\n");
-  EXPECT_EQ(outcome.status, "dead");
+  EXPECT_EQ(outcome.status, CellStatus::dead);
   const auto errors = recorder_.all<ErrorEvent>();
   ASSERT_EQ(errors.size(), 1u) << "not again at the end";
   EXPECT_EQ(errors[0].type, "SIGSEGV");
-  EXPECT_EQ(recorder_.all<CellEvent>().at(0).rank_status.at(0), "interrupted");
+  EXPECT_EQ(recorder_.all<CellEvent>().at(0).rank_status.at(0), CellStatus::interrupted);
 }
 
 TEST_F(Deaths, WhatCameBeforeAnInterruptDecides) {
@@ -106,14 +106,14 @@ TEST_F(Deaths, WhatCameBeforeAnInterruptDecides) {
   };
   auto outcome = run("rank 1 kill 9\nloop\n");
   ASSERT_TRUE(outcome.before_interrupt);
-  EXPECT_EQ(outcome.before_interrupt->status, "dead");
+  EXPECT_EQ(outcome.before_interrupt->status, CellStatus::dead);
   EXPECT_EQ(code_before_interrupt({}, *outcome.before_interrupt, {0, 1}), kExitDeath);
   recorder_.also = nullptr;
   interrupt_on<OutputEvent>(3);
   outcome = run("print in\nstubborn\n");
-  EXPECT_EQ(outcome.status, "dead");
+  EXPECT_EQ(outcome.status, CellStatus::dead);
   ASSERT_TRUE(outcome.before_interrupt);
-  EXPECT_EQ(outcome.before_interrupt->status, "ok");
+  EXPECT_EQ(outcome.before_interrupt->status, CellStatus::ok);
   EXPECT_EQ(code_before_interrupt({}, *outcome.before_interrupt, {0}), kExitOk) << "it was ended because of that";
   recorder_.also = nullptr;
 }
@@ -124,7 +124,7 @@ TEST_F(Deaths, AFindingBeforeAnInterruptDecides) {
     if (std::holds_alternative<FindingEvent>(event)) session_->interrupt();
   };
   const auto outcome = run("fault net differs\nloop\n");
-  EXPECT_EQ(outcome.status, "interrupted");
+  EXPECT_EQ(outcome.status, CellStatus::interrupted);
   ASSERT_TRUE(outcome.before_interrupt);
   EXPECT_EQ(code_before_interrupt({}, *outcome.before_interrupt, {0}), kExitFailed);
 }
@@ -136,7 +136,7 @@ TEST_F(Deaths, AFailingStartDuringLoadLeavesNothingQueued) {
   ::setenv("FAKE_WORKER", "die", 1);
   EXPECT_THROW(run("%load " + (runtime_ / "old.cpp").string()), StartError);
   ::unsetenv("FAKE_WORKER");
-  EXPECT_EQ(run("print new").status, "ok");
+  EXPECT_EQ(run("print new").status, CellStatus::ok);
   EXPECT_EQ(recorder_.bytes(0), "new\n");
 }
 
@@ -146,7 +146,7 @@ TEST_F(Deaths, AFailingStartKeepsTheOptionsOfTheLast) {
   ::setenv("FAKE_WORKER", "die", 1);
   EXPECT_THROW(run("%dist_init -n 3"), StartError);
   ::unsetenv("FAKE_WORKER");
-  EXPECT_EQ(run("print x").status, "ok");
+  EXPECT_EQ(run("print x").status, CellStatus::ok);
   EXPECT_EQ(session_->world_size(), 2);
 }
 

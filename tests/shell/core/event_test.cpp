@@ -13,8 +13,8 @@ TEST(EventJson, CellsAreKeyedByRank) {
   const auto json = to_event_json(CellEvent{.cell = 7,
                                             .title = "t",
                                             .ranks = {0, 1},
-                                            .status = "error",
-                                            .rank_status = {{0, "ok"}, {1, "error"}},
+                                            .status = CellStatus::error,
+                                            .rank_status = {{0, CellStatus::ok}, {1, CellStatus::error}},
                                             .run_ms = {{0, 1.5}, {1, 2}},
                                             .compile_ms = 3});
   EXPECT_EQ(json.at("event"), "cell");
@@ -24,8 +24,8 @@ TEST(EventJson, CellsAreKeyedByRank) {
 }
 
 TEST(EventJson, BytesThatAreNoTextAreBase64) {
-  EXPECT_EQ(to_event_json(OutputEvent{1, {0}, "stdout", "grüße\n"}).at("text"), "grüße\n");
-  const auto json = to_event_json(OutputEvent{1, {0}, "stdout", std::string("\xff\x00\x01", 3)});
+  EXPECT_EQ(to_event_json(OutputEvent{1, {0}, Stream::standard_output, "grüße\n"}).at("text"), "grüße\n");
+  const auto json = to_event_json(OutputEvent{1, {0}, Stream::standard_output, std::string("\xff\x00\x01", 3)});
   EXPECT_FALSE(json.contains("text"));
   EXPECT_EQ(json.at("base64"), "/wAB");
 }

@@ -24,62 +24,62 @@ Finding found_by(int rank, int64_t step = 3, const std::string& tensor = "fc1.we
   finding.step = step;
   finding.ranks = {rank};
   finding.tensors.push_back({.name = tensor, .dtype = "float32", .shape = {2, 3}, .count = 10 + rank, .first = {}});
-  say_of_itself(finding, tensor + " became NaN");
+  set_message_with_ranks(finding, tensor + " became NaN");
   return finding;
 }
 
-struct FindingFolderTest : testing::Test {
-  std::vector<Finding> told;
-  FindingFolder folder{[this](Finding finding) { told.push_back(std::move(finding)); }};
-  FindingFolder::Clock::time_point at(int ms) { return FindingFolder::Clock::time_point(milliseconds(ms)); }
+struct FindingMergerTest : testing::Test {
+  std::vector<Finding> reported;
+  FindingMerger merger{[this](Finding finding) { reported.push_back(std::move(finding)); }};
+  FindingMerger::Clock::time_point at(int ms) { return FindingMerger::Clock::time_point(milliseconds(ms)); }
   void add(const Finding& finding, int from, const RankSet& may_follow, int ms = 0) {
-    folder.add(finding, from, may_follow, at(ms));
+    merger.add(finding, from, may_follow, at(ms));
   }
   std::vector<std::string> messages() const {
     std::vector<std::string> result;
-    for (const Finding& each : told) result.push_back(each.message);
+    for (const Finding& each : reported) result.push_back(each.message);
     return result;
   }
 };
 
-TEST_F(FindingFolderTest, WhatAllRanksFindIsOneFinding) {
+TEST_F(FindingMergerTest, WhatAllRanksFindIsOneFinding) {
   add(found_by(2), 2, {0, 1, 2});
   add(found_by(0), 0, {0, 1, 2});
-  EXPECT_THAT(told, IsEmpty());
+  EXPECT_THAT(reported, IsEmpty());
   add(found_by(1), 1, {0, 1, 2});
   ASSERT_THAT(messages(), ElementsAre("on ranks 0-2 fc1.weight became NaN"));
-  EXPECT_EQ(told[0].ranks, (RankSet{0, 1, 2}));
-  EXPECT_EQ(told[0].tensors.at(0).count, 10);  // the lowest rank's
-  EXPECT_EQ(told[0].subject, "");
-  EXPECT_FALSE(folder.deadline());
+  EXPECT_EQ(reported[0].ranks, (RankSet{0, 1, 2}));
+  EXPECT_EQ(reported[0].tensors.at(0).count, 10);  // the lowest rank's
+  EXPECT_EQ(reported[0].subject, "");
+  EXPECT_FALSE(merger.deadline());
 }
 
-TEST_F(FindingFolderTest, WhoHasLeftIsNotWaitedFor) {
+TEST_F(FindingMergerTest, WhoHasLeftIsNotWaitedFor) {
   add(found_by(1), 1, {0, 1, 2});
-  folder.left(0);
-  EXPECT_THAT(told, IsEmpty());
-  folder.left(2);
+  merger.left(0);
+  EXPECT_THAT(reported, IsEmpty());
+  merger.left(2);
   EXPECT_THAT(messages(), ElementsAre("on rank 1 fc1.weight became NaN"));
 }
 
-TEST_F(FindingFolderTest, WhoIsAloneInTheCellIsToldAtOnce) {
+TEST_F(FindingMergerTest, WhoIsAloneInTheCellIsToldAtOnce) {
   add(found_by(1), 1, {1});
   add(found_by(1, 4), 1, {});
-  EXPECT_EQ(told.size(), 2U);
+  EXPECT_EQ(reported.size(), 2U);
 }
 
-TEST_F(FindingFolderTest, NobodyWaitsForLongForARankThatIsStuck) {
+TEST_F(FindingMergerTest, NobodyWaitsForLongForARankThatIsStuck) {
   add(found_by(0), 0, {0, 1}, 100);
-  EXPECT_EQ(folder.deadline(), at(100) + FindingFolder::kHold);
-  folder.due(at(99) + FindingFolder::kHold);
-  EXPECT_THAT(told, IsEmpty());
-  folder.due(at(100) + FindingFolder::kHold);
+  EXPECT_EQ(merger.deadline(), at(100) + FindingMerger::kHold);
+  merger.due(at(99) + FindingMerger::kHold);
+  EXPECT_THAT(reported, IsEmpty());
+  merger.due(at(100) + FindingMerger::kHold);
   EXPECT_THAT(messages(), ElementsAre("on rank 0 fc1.weight became NaN"));
   add(found_by(1), 1, {1}, 9000);
-  EXPECT_EQ(told.size(), 2U);
+  EXPECT_EQ(reported.size(), 2U);
 }
 
-TEST_F(FindingFolderTest, OtherStepsTensorsAndCausesAreOthers) {
+TEST_F(FindingMergerTest, OtherStepsTensorsAndCausesAreOthers) {
   add(found_by(0, 3), 0, {0, 1});
   add(found_by(1, 4), 1, {0, 1});
   add(found_by(1, 3, "fc2.weight"), 1, {0, 1});
@@ -89,22 +89,22 @@ TEST_F(FindingFolderTest, OtherStepsTensorsAndCausesAreOthers) {
   Finding other = found_by(1, 3);
   other.message += " in another way";
   add(other, 1, {0, 1});
-  EXPECT_THAT(told, IsEmpty());
-  folder.flush();
+  EXPECT_THAT(reported, IsEmpty());
+  merger.flush();
   EXPECT_THAT(messages(), ElementsAre("on rank 0 fc1.weight became NaN", "on rank 1 fc1.weight became NaN",
                                       "on rank 1 fc2.weight became NaN", "on rank 1 fc1.weight became NaN",
                                       "on rank 1 fc1.weight became NaN in another way"));
 }
 
-TEST_F(FindingFolderTest, WhatARankFindsTwiceIsTwoFindings) {
+TEST_F(FindingMergerTest, WhatARankFindsTwiceIsTwoFindings) {
   add(found_by(0), 0, {0, 1});
   add(found_by(0), 0, {0, 1});
   add(found_by(1), 1, {0, 1});
-  folder.flush();
+  merger.flush();
   EXPECT_THAT(messages(), ElementsAre("on ranks 0-1 fc1.weight became NaN", "on rank 0 fc1.weight became NaN"));
 }
 
-TEST_F(FindingFolderTest, WhatIsNotAboutTheRankItselfGoesOutAtOnce) {
+TEST_F(FindingMergerTest, WhatIsNotAboutTheRankItselfGoesOutAtOnce) {
   Finding compared = found_by(0);
   compared.subject.clear();
   add(compared, 0, {0, 1});
@@ -113,7 +113,7 @@ TEST_F(FindingFolderTest, WhatIsNotAboutTheRankItselfGoesOutAtOnce) {
   Finding of_all = found_by(0);
   of_all.ranks = {0, 1};
   add(of_all, 0, {0, 1});
-  EXPECT_EQ(told.size(), 4U);
+  EXPECT_EQ(reported.size(), 4U);
 }
 
 }  // namespace

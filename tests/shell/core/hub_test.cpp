@@ -58,11 +58,11 @@ TEST_F(HubTest, IgnoresWhatIsNoRank) {
         message && message->text.find("ignored") != message->text.npos)
       session.interrupt();
   };
-  EXPECT_EQ(session.run("loop").status, "interrupted");
+  EXPECT_EQ(session.run("loop").status, CellStatus::interrupted);
   recorder_.also = nullptr;
   for (const auto& message : recorder_.all<MessageEvent>()) texts.push_back(message.text);
   EXPECT_THAT(texts, testing::Contains(HasSubstr("no rank of this session")));
-  EXPECT_EQ(run("print hello").status, "ok");
+  EXPECT_EQ(run("print hello").status, CellStatus::ok);
   EXPECT_EQ(recorder_.bytes(0), "hello\n");
   EXPECT_EQ(recorder_.bytes(1), "hello\n");
 }
@@ -77,7 +77,7 @@ TEST_F(HubTest, RefusesASecondConnectionOfARank) {
   hello.versions.libtorch = "another";
   connect(identity, {encode(protocol::WorkerMessage(hello)).dump()});
   for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(run("print hello").status, "ok");
+    EXPECT_EQ(run("print hello").status, CellStatus::ok);
     EXPECT_EQ(recorder_.bytes(1), "hello\n");
   }
 }
@@ -89,11 +89,11 @@ TEST_F(HubTest, EndsARankThatSendsWhatCannotBeRead) {
     SCOPED_TRACE(what);
     start(2);
     const auto outcome = run(std::string("rank 1 send ") + what);
-    EXPECT_EQ(outcome.status, "dead");
+    EXPECT_EQ(outcome.status, CellStatus::dead);
     std::vector<std::string> messages;
     for (const auto& error : recorder_.all<ErrorEvent>()) messages.push_back(error.message);
     EXPECT_THAT(messages, testing::Contains(HasSubstr("can't be read")));
-    EXPECT_EQ(run("print on").status, "ok");
+    EXPECT_EQ(run("print on").status, CellStatus::ok);
     EXPECT_EQ(recorder_.bytes(0), "on\n");
   }
 }

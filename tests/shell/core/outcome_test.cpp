@@ -14,7 +14,7 @@ Finding fault(const std::string& inspector, const std::string& verdict) {
   return finding;
 }
 
-CellOutcome outcome(const std::string& status, std::vector<Finding> findings = {}) {
+CellOutcome outcome(CellStatus status, std::vector<Finding> findings = {}) {
   CellOutcome result;
   result.cell = 1;
   result.status = status;
@@ -29,54 +29,54 @@ int code(const CellOutcome& outcome, std::vector<Tag> tags = {}, const RankSet& 
 const Tag kRaises{"raises-exception", ""};
 
 TEST(Outcome, StatusesHaveCodes) {
-  EXPECT_EQ(code(outcome("ok")), 0);
-  EXPECT_EQ(code(outcome("error")), 1);
-  EXPECT_EQ(code(outcome("compile_error")), 1);
-  EXPECT_EQ(code(outcome("usage_error")), 2);
-  EXPECT_EQ(code(outcome("timeout")), 4);
-  EXPECT_EQ(code(outcome("dead")), 5);
-  EXPECT_EQ(code(outcome("interrupted")), 130);
+  EXPECT_EQ(code(outcome(CellStatus::ok)), 0);
+  EXPECT_EQ(code(outcome(CellStatus::error)), 1);
+  EXPECT_EQ(code(outcome(CellStatus::compile_error)), 1);
+  EXPECT_EQ(code(outcome(CellStatus::usage_error)), 2);
+  EXPECT_EQ(code(outcome(CellStatus::timeout)), 4);
+  EXPECT_EQ(code(outcome(CellStatus::dead)), 5);
+  EXPECT_EQ(code(outcome(CellStatus::interrupted)), 130);
 }
 
 TEST(Outcome, FaultsFailNotesDoNot) {
-  EXPECT_EQ(code(outcome("ok", {fault("verify", "mismatch")})), 1);
+  EXPECT_EQ(code(outcome(CellStatus::ok, {fault("verify", "mismatch")})), 1);
   Finding note = fault("verify", "ok");
   note.severity = Severity::note;
-  EXPECT_EQ(code(outcome("ok", {note})), 0);
-  EXPECT_FALSE(judge({}, outcome("ok", {fault("verify", "mismatch")}), {}).failed)
+  EXPECT_EQ(code(outcome(CellStatus::ok, {note})), 0);
+  EXPECT_FALSE(judge({}, outcome(CellStatus::ok, {fault("verify", "mismatch")}), {}).failed)
       << "a fault leaves its cell's status alone";
 }
 
 TEST(Outcome, HangsByTheirCause) {
-  EXPECT_EQ(code(outcome("aborted", {fault("hang", "hang")})), 4);
-  EXPECT_EQ(code(outcome("error", {fault("hang", "hang")})), 1);
-  EXPECT_EQ(code(outcome("dead", {fault("hang", "hang")})), 5);
+  EXPECT_EQ(code(outcome(CellStatus::aborted, {fault("hang", "hang")})), 4);
+  EXPECT_EQ(code(outcome(CellStatus::error, {fault("hang", "hang")})), 1);
+  EXPECT_EQ(code(outcome(CellStatus::dead, {fault("hang", "hang")})), 5);
 }
 
 TEST(Outcome, ExpectedThingsDoNotCount) {
-  EXPECT_EQ(code(outcome("error"), {kRaises}), 0);
-  EXPECT_EQ(code(outcome("dead"), {kRaises}), 0);
-  EXPECT_EQ(code(outcome("ok", {fault("verify", "mismatch")}), {{"expects-finding", "verify:mismatch"}}), 0);
-  EXPECT_EQ(code(outcome("ok", {fault("verify", "mismatch")}), {{"expects-finding", ""}}), 0);
-  EXPECT_EQ(code(outcome("aborted", {fault("hang", "hang")}), {{"expects-finding", "hang:hang"}}), 0);
+  EXPECT_EQ(code(outcome(CellStatus::error), {kRaises}), 0);
+  EXPECT_EQ(code(outcome(CellStatus::dead), {kRaises}), 0);
+  EXPECT_EQ(code(outcome(CellStatus::ok, {fault("verify", "mismatch")}), {{"expects-finding", "verify:mismatch"}}), 0);
+  EXPECT_EQ(code(outcome(CellStatus::ok, {fault("verify", "mismatch")}), {{"expects-finding", ""}}), 0);
+  EXPECT_EQ(code(outcome(CellStatus::aborted, {fault("hang", "hang")}), {{"expects-finding", "hang:hang"}}), 0);
 }
 
 TEST(Outcome, WhatWasExpectedAndDidNotComeIsAFailure) {
-  const auto verdict = judge({kRaises}, outcome("ok"), {});
+  const auto verdict = judge({kRaises}, outcome(CellStatus::ok), {});
   EXPECT_TRUE(verdict.failed);
   EXPECT_EQ(verdict.exit_code, 1);
   EXPECT_EQ(verdict.complaints.size(), 1u);
-  EXPECT_EQ(code(outcome("ok"), {{"expects-finding", "verify:mismatch"}}), 1);
-  EXPECT_EQ(code(outcome("ok", {fault("grads", "mismatch")}), {{"expects-finding", "verify:mismatch"}}), 1);
+  EXPECT_EQ(code(outcome(CellStatus::ok), {{"expects-finding", "verify:mismatch"}}), 1);
+  EXPECT_EQ(code(outcome(CellStatus::ok, {fault("grads", "mismatch")}), {{"expects-finding", "verify:mismatch"}}), 1);
 }
 
 TEST(Outcome, WhatWasNotMeantStaysAFailure) {
-  EXPECT_EQ(code(outcome("interrupted"), {kRaises}), 130);
-  EXPECT_EQ(code(outcome("usage_error"), {kRaises}), 2);
-  EXPECT_EQ(code(outcome("error"), {{"expects-finding", ""}}), 1);
+  EXPECT_EQ(code(outcome(CellStatus::interrupted), {kRaises}), 130);
+  EXPECT_EQ(code(outcome(CellStatus::usage_error), {kRaises}), 2);
+  EXPECT_EQ(code(outcome(CellStatus::error), {{"expects-finding", ""}}), 1);
 }
 
-TEST(Outcome, ADeathBetweenCells) { EXPECT_EQ(code(outcome("ok"), {}, {1}), 5); }
+TEST(Outcome, ADeathBetweenCells) { EXPECT_EQ(code(outcome(CellStatus::ok), {}, {1}), 5); }
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -10,141 +10,144 @@ namespace {
 
 using std::chrono::milliseconds;
 
-struct FolderTest : testing::Test {
-  std::vector<std::string> told;               // "0-1 stdout hello\n"
+struct OutputMergerTest : testing::Test {
+  std::vector<std::string> reported;               // "0-1 stdout hello\n"
   std::map<int, std::string> bytes;
   std::map<int, int64_t> consumed;
-  Folder folder{[this](Event event) {
-                  if (const auto* e = std::get_if<OutputEvent>(&event)) {
-                    told.push_back(e->ranks.str() + " " + e->stream + " " + e->bytes);
-                    for (int rank : e->ranks) bytes[rank] += e->bytes;
-                  } else if (const auto* v = std::get_if<ValueEvent>(&event)) {
-                    told.push_back(v->ranks.str() + " value " + v->text);
-                  }
-                },
-                [this](int rank, int64_t n) { consumed[rank] += n; }};
-  Folder::Clock::time_point at(int ms) { return Folder::Clock::time_point(milliseconds(ms)); }
-  void out(int rank, const std::string& text, int ms = 0) { folder.output(rank, 1, "stdout", text, at(ms)); }
-  using Told = std::vector<std::string>;
+  OutputMerger merger{[this](Event event) {
+                        if (const auto* e = std::get_if<OutputEvent>(&event)) {
+                          reported.push_back(e->ranks.str() + " " + std::string(to_string(e->stream)) + " " + e->bytes);
+                          for (int rank : e->ranks) bytes[rank] += e->bytes;
+                        } else if (const auto* v = std::get_if<ValueEvent>(&event)) {
+                          reported.push_back(v->ranks.str() + " value " + v->text);
+                        }
+                      },
+                      [this](int rank, int64_t n) { consumed[rank] += n; }};
+  OutputMerger::Clock::time_point at(int ms) { return OutputMerger::Clock::time_point(milliseconds(ms)); }
+  void out(int rank, const std::string& text, int ms = 0) {
+    merger.output(rank, 1, Stream::standard_output, text, at(ms));
+  }
+  using Reported = std::vector<std::string>;
 };
 
-TEST_F(FolderTest, EqualLinesGoOutAtOnce) {
-  folder.expect({0, 1});
+TEST_F(OutputMergerTest, EqualLinesGoOutAtOnce) {
+  merger.expect({0, 1});
   out(0, "a\n");
-  EXPECT_TRUE(told.empty());
+  EXPECT_TRUE(reported.empty());
   out(1, "a\n");
-  EXPECT_EQ(told, (Told{"0-1 stdout a\n"}));
-  EXPECT_FALSE(folder.deadline());
+  EXPECT_EQ(reported, (Reported{"0-1 stdout a\n"}));
+  EXPECT_FALSE(merger.deadline());
   EXPECT_EQ(consumed[0], 2);
 }
 
-TEST_F(FolderTest, ChunksNeedNotBeCutAlike) {
-  folder.expect({0, 1});
+TEST_F(OutputMergerTest, ChunksNeedNotBeCutAlike) {
+  merger.expect({0, 1});
   out(0, "one\ntw");
   out(1, "o");
   out(1, "ne\ntwo\n");
-  EXPECT_EQ(told, (Told{"0-1 stdout one\n"}));
+  EXPECT_EQ(reported, (Reported{"0-1 stdout one\n"}));
   out(0, "o\n");
-  EXPECT_EQ(told.back(), "0-1 stdout two\n");
+  EXPECT_EQ(reported.back(), "0-1 stdout two\n");
 }
 
-TEST_F(FolderTest, WhatDiffersIsHeldAndComesInRankOrder) {
-  folder.expect({0, 1, 2});
+TEST_F(OutputMergerTest, WhatDiffersIsHeldAndComesInRankOrder) {
+  merger.expect({0, 1, 2});
   out(2, "z\n", 10);
   out(1, "y\n", 20);
   out(0, "x\n", 30);
-  EXPECT_EQ(folder.deadline(), at(210));
-  folder.due(at(230));
-  EXPECT_EQ(told, (Told{"0 stdout x\n", "1 stdout y\n", "2 stdout z\n"}));
+  EXPECT_EQ(merger.deadline(), at(210));
+  merger.due(at(230));
+  EXPECT_EQ(reported, (Reported{"0 stdout x\n", "1 stdout y\n", "2 stdout z\n"}));
 }
 
-TEST_F(FolderTest, SomeAlikeAmongOthers) {
-  folder.expect({0, 1, 2});
+TEST_F(OutputMergerTest, SomeAlikeAmongOthers) {
+  merger.expect({0, 1, 2});
   out(0, "x\n");
   out(1, "y\n");
   out(2, "x\n");
-  folder.flush();
-  EXPECT_EQ(told, (Told{"0,2 stdout x\n", "1 stdout y\n"}));
+  merger.flush();
+  EXPECT_EQ(reported, (Reported{"0,2 stdout x\n", "1 stdout y\n"}));
 }
 
-TEST_F(FolderTest, ARankThatIsAloneIsNotHeld) {
-  folder.expect({3});
+TEST_F(OutputMergerTest, ARankThatIsAloneIsNotHeld) {
+  merger.expect({3});
   out(3, "progress");
-  EXPECT_EQ(told, (Told{"3 stdout progress"}));
+  EXPECT_EQ(reported, (Reported{"3 stdout progress"}));
 }
 
-TEST_F(FolderTest, ARankThatGotAheadIsNotHeldUntilTheOthersCatchUp) {
-  folder.expect({0, 1});
+TEST_F(OutputMergerTest, ARankThatGotAheadIsNotHeldUntilTheOthersCatchUp) {
+  merger.expect({0, 1});
   out(0, "a\n", 0);
-  folder.due(at(200));
+  merger.due(at(200));
   out(0, "b\n", 250);
-  EXPECT_EQ(told, (Told{"0 stdout a\n", "0 stdout b\n"}));
+  EXPECT_EQ(reported, (Reported{"0 stdout a\n", "0 stdout b\n"}));
   out(1, "a\nb\n", 300);
-  EXPECT_EQ(told.back(), "1 stdout a\nb\n");
+  EXPECT_EQ(reported.back(), "1 stdout a\nb\n");
   out(0, "c\n", 310);
   out(1, "c\n", 320);
-  EXPECT_EQ(told.back(), "0-1 stdout c\n") << "in step again";
+  EXPECT_EQ(reported.back(), "0-1 stdout c\n") << "in step again";
 }
 
-TEST_F(FolderTest, NobodyWaitsForARankThatHasLeft) {
-  folder.expect({0, 1});
+TEST_F(OutputMergerTest, NobodyWaitsForARankThatHasLeft) {
+  merger.expect({0, 1});
   out(0, "a\n");
-  folder.left(1, at(1));
-  EXPECT_EQ(told, (Told{"0 stdout a\n"}));
+  merger.left(1, at(1));
+  EXPECT_EQ(reported, (Reported{"0 stdout a\n"}));
 }
 
-TEST_F(FolderTest, ValuesKeepTheirPlaceBetweenOutput) {
-  folder.expect({0, 1});
+TEST_F(OutputMergerTest, ValuesKeepTheirPlaceBetweenOutput) {
+  merger.expect({0, 1});
   for (int rank : {0, 1}) {
     out(rank, "a\n");
-    folder.value(rank, 1, "7", 7, at(0));
-    folder.value(rank, 1, std::to_string(rank), rank, at(0));
+    merger.value(rank, 1, "7", 7, at(0));
+    merger.value(rank, 1, std::to_string(rank), rank, at(0));
     out(rank, "b\n");
   }
-  folder.flush();
-  EXPECT_EQ(told, (Told{"0-1 stdout a\n", "0-1 value 7", "0 value 0", "0 stdout b\n", "1 value 1", "1 stdout b\n"}));
+  merger.flush();
+  EXPECT_EQ(reported,
+            (Reported{"0-1 stdout a\n", "0-1 value 7", "0 value 0", "0 stdout b\n", "1 value 1", "1 stdout b\n"}));
 }
 
-TEST_F(FolderTest, StreamsAreNotMixed) {
-  folder.expect({0, 1});
-  folder.output(0, 1, "stdout", "x\n", at(0));
-  folder.output(1, 1, "stderr", "x\n", at(0));
-  folder.flush();
-  EXPECT_EQ(told, (Told{"0 stdout x\n", "1 stderr x\n"}));
+TEST_F(OutputMergerTest, StreamsAreNotMixed) {
+  merger.expect({0, 1});
+  merger.output(0, 1, Stream::standard_output, "x\n", at(0));
+  merger.output(1, 1, Stream::standard_error, "x\n", at(0));
+  merger.flush();
+  EXPECT_EQ(reported, (Reported{"0 stdout x\n", "1 stderr x\n"}));
 }
 
-TEST_F(FolderTest, TextWithoutANewlineIsFoldedWhenItsTimeIsOver) {
-  folder.expect({0, 1});
+TEST_F(OutputMergerTest, TextWithoutANewlineIsFoldedWhenItsTimeIsOver) {
+  merger.expect({0, 1});
   out(0, "50%", 0);
   out(1, "50%", 10);
-  folder.due(at(210));
-  EXPECT_EQ(told, (Told{"0-1 stdout 50%"}));
+  merger.due(at(210));
+  EXPECT_EQ(reported, (Reported{"0-1 stdout 50%"}));
 }
 
-TEST_F(FolderTest, CharactersAreNotCutInTwo) {
-  folder.expect({0, 1});
+TEST_F(OutputMergerTest, CharactersAreNotCutInTwo) {
+  merger.expect({0, 1});
   out(0, "\xc3", 0);
-  folder.due(at(200));
-  EXPECT_TRUE(told.empty());
+  merger.due(at(200));
+  EXPECT_TRUE(reported.empty());
   out(0, "\xa9\n", 210);
-  folder.due(at(500));
-  EXPECT_EQ(told, (Told{"0 stdout \xc3\xa9\n"}));
+  merger.due(at(500));
+  EXPECT_EQ(reported, (Reported{"0 stdout \xc3\xa9\n"}));
 }
 
-TEST_F(FolderTest, LongDifferencesDoNotWait) {
-  folder.expect({0, 1});
-  out(0, std::string(Folder::kLongDifference, 'a') + "a\n");
-  EXPECT_TRUE(told.empty());
+TEST_F(OutputMergerTest, LongDifferencesDoNotWait) {
+  merger.expect({0, 1});
+  out(0, std::string(OutputMerger::kLongDifference, 'a') + "a\n");
+  EXPECT_TRUE(reported.empty());
   out(1, "b\n");
-  EXPECT_FALSE(told.empty());
+  EXPECT_FALSE(reported.empty());
 }
 
-TEST_F(FolderTest, Rule5NoByteIsLostOrMisplaced) {
+TEST_F(OutputMergerTest, Rule5NoByteIsLostOrMisplaced) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     bytes.clear();
     consumed.clear();
-    folder.expect({0, 1, 2});
+    merger.expect({0, 1, 2});
     std::string common;
     for (int i = 0; i < 40; ++i) common += "line " + std::to_string(random() % 5) + (random() % 4 ? "\n" : "");
     std::map<int, std::string> sent, left;
@@ -160,13 +163,13 @@ TEST_F(FolderTest, Rule5NoByteIsLostOrMisplaced) {
       out(it->first, it->second.substr(0, n), ms);
       it->second.erase(0, n);
       if (it->second.empty()) {
-        folder.left(it->first, at(ms));
+        merger.left(it->first, at(ms));
         left.erase(it);
       }
       ms += static_cast<int>(random() % 100);
-      if (const auto deadline = folder.deadline(); deadline && *deadline <= at(ms)) folder.due(at(ms));
+      if (const auto deadline = merger.deadline(); deadline && *deadline <= at(ms)) merger.due(at(ms));
     }
-    folder.flush();
+    merger.flush();
     for (int rank : {0, 1, 2}) {
       ASSERT_EQ(bytes[rank], sent[rank]);
       ASSERT_EQ(consumed[rank], static_cast<int64_t>(sent[rank].size()));
@@ -178,7 +181,7 @@ TEST(FoldErrors, EqualOnesOnceAndTheCauseLast) {
   const protocol::CellError cause{.type = "E", .message = "m", .where = "cell 1, line 2"};
   protocol::CellError consequence{.type = "E", .message = "peer"};
   consequence.root_cause = false;
-  const auto events = fold_errors(1, {{0, cause}, {1, consequence}, {2, consequence}});
+  const auto events = merge_errors(1, {{0, cause}, {1, consequence}, {2, consequence}});
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].ranks, (RankSet{1, 2}));
   EXPECT_EQ(events[1].ranks, RankSet{0});

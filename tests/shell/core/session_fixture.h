@@ -1,4 +1,4 @@
-// A session with fake workers and a fake compiler, and the events that it told.
+// A session with fake workers and a fake compiler, and the events that it reported.
 #pragma once
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ struct Recorder : EventSink {
     return result;
   }
   /// The bytes that `rank` wrote to `stream`, put together.
-  std::string bytes(int rank, const std::string& stream = "stdout") const {
+  std::string bytes(int rank, Stream stream = Stream::standard_output) const {
     std::string result;
     for (const auto& e : all<OutputEvent>())
       if (e.stream == stream && e.ranks.contains(rank)) result += e.bytes;

@@ -35,7 +35,7 @@ bool runs(pid_t pid) { return process_state(pid) != 'Z'; }
 TEST_F(SessionTest, EqualOutputAndValuesAreOneEvent) {
   start(3);
   const auto outcome = run("print hello\nvalue 2\n");
-  EXPECT_EQ(outcome.status, "ok");
+  EXPECT_EQ(outcome.status, CellStatus::ok);
   EXPECT_EQ(outcome.cell, 1);
   const auto output = recorder_.all<OutputEvent>();
   ASSERT_EQ(output.size(), 1u);
@@ -44,7 +44,7 @@ TEST_F(SessionTest, EqualOutputAndValuesAreOneEvent) {
   ASSERT_EQ(recorder_.all<ValueEvent>().size(), 1u);
   const auto cells = recorder_.all<CellEvent>();
   ASSERT_EQ(cells.size(), 1u);
-  EXPECT_EQ(cells[0].status, "ok");
+  EXPECT_EQ(cells[0].status, CellStatus::ok);
   EXPECT_EQ(cells[0].run_ms.size(), 3u);
 }
 
@@ -59,15 +59,15 @@ TEST_F(SessionTest, OutputThatDiffersComesInRankOrder) {
 TEST_F(SessionTest, OneRanksErrorIsReportedForItAlone) {
   start(3);
   const auto outcome = run("print one\nrank 1 throw too bad\n");
-  EXPECT_EQ(outcome.status, "error");
+  EXPECT_EQ(outcome.status, CellStatus::error);
   const auto errors = recorder_.all<ErrorEvent>();
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].ranks, RankSet{1});
   EXPECT_EQ(errors[0].where, "cell 1, line 2");
   const auto cell = recorder_.all<CellEvent>().at(0);
-  EXPECT_EQ(cell.rank_status.at(0), "ok");
-  EXPECT_EQ(cell.rank_status.at(1), "error");
-  EXPECT_EQ(run("print two").status, "ok");
+  EXPECT_EQ(cell.rank_status.at(0), CellStatus::ok);
+  EXPECT_EQ(cell.rank_status.at(1), CellStatus::error);
+  EXPECT_EQ(run("print two").status, CellStatus::ok);
   EXPECT_EQ(recorder_.bytes(1), "two\n");
 }
 
@@ -84,16 +84,16 @@ TEST_F(SessionTest, ConsequencesComeBeforeTheRootCause) {
 TEST_F(SessionTest, Rule2WhatOneRankCannotLoadNoneRuns) {
   start(2);
   const auto outcome = run("print x\nrank 1 refuse undefined symbol: f()\n");
-  EXPECT_EQ(outcome.status, "compile_error");
+  EXPECT_EQ(outcome.status, CellStatus::compile_error);
   EXPECT_TRUE(recorder_.all<OutputEvent>().empty());
   EXPECT_EQ(recorder_.all<ErrorEvent>().at(0).ranks, RankSet{1});
-  EXPECT_EQ(run("print y").status, "ok");
+  EXPECT_EQ(run("print y").status, CellStatus::ok);
 }
 
 TEST_F(SessionTest, CompileErrorsRunNothingAndComeOnce) {
   start(2);
   const auto outcome = run("print x\nerror use of undeclared identifier 'y'\n");
-  EXPECT_EQ(outcome.status, "compile_error");
+  EXPECT_EQ(outcome.status, CellStatus::compile_error);
   EXPECT_TRUE(recorder_.all<OutputEvent>().empty());
   const auto errors = recorder_.all<ErrorEvent>();
   ASSERT_EQ(errors.size(), 1u);
@@ -124,7 +124,7 @@ TEST_F(SessionTest, BadRankSetsAndMagicsRunNothing) {
        {"%%rank [7]\nprint x", "%%rank 2-0\nprint x", "%%rank []\nprint x", "%%rank a\nprint x", "%%rnk 0\nprint x",
         "print x;\n%%rank 0\nprint y", "%rank 0 %sync", "%dist_mode --on\nprint x", "%%rank 0 print x"}) {
     const auto outcome = run(text);
-    EXPECT_EQ(outcome.status, "usage_error") << text;
+    EXPECT_EQ(outcome.status, CellStatus::usage_error) << text;
     EXPECT_TRUE(recorder_.all<OutputEvent>().empty()) << text;
     EXPECT_EQ(recorder_.all<ErrorEvent>().size(), 1u) << text;
   }
@@ -163,24 +163,24 @@ TEST_F(SessionTest, TimesAreToldPerRank) {
 TEST_F(SessionTest, Rule7ADeathCostsThatRankOnly) {
   start(3);
   const auto outcome = run("print before\nrank 1 kill 11\nprint after\n");
-  EXPECT_EQ(outcome.status, "dead");
+  EXPECT_EQ(outcome.status, CellStatus::dead);
   EXPECT_EQ(recorder_.bytes(1), "before\n");
   EXPECT_EQ(recorder_.bytes(2), "before\nafter\n");
   const auto error = recorder_.all<ErrorEvent>().at(0);
   EXPECT_EQ(error.type, "SIGSEGV");
   EXPECT_EQ(error.ranks, RankSet{1});
   EXPECT_EQ(session_->live_ranks(), (RankSet{0, 2}));
-  EXPECT_EQ(run("print again").status, "ok");
+  EXPECT_EQ(run("print again").status, CellStatus::ok);
   EXPECT_EQ(recorder_.all<OutputEvent>().at(0).ranks, (RankSet{0, 2}));
-  EXPECT_EQ(run("%%rank 1\nprint x").status, "usage_error");
+  EXPECT_EQ(run("%%rank 1\nprint x").status, CellStatus::usage_error);
   EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("%dist_reset"));
-  EXPECT_EQ(run("%dist_reset").status, "ok");
+  EXPECT_EQ(run("%dist_reset").status, CellStatus::ok);
   EXPECT_EQ(session_->live_ranks(), RankSet::all(3));
 }
 
 TEST_F(SessionTest, ExitIsADeathWithItsCode) {
   start(2);
-  EXPECT_EQ(run("rank 0 exit 3").status, "dead");
+  EXPECT_EQ(run("rank 0 exit 3").status, CellStatus::dead);
   EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("code 3"));
 }
 
@@ -248,10 +248,10 @@ TEST_F(SessionTest, InterruptEndsALoopAndKeepsTheSession) {
   start(2);
   interrupt_on<OutputEvent>();
   const auto outcome = run("print in\nloop");
-  EXPECT_EQ(outcome.status, "interrupted");
+  EXPECT_EQ(outcome.status, CellStatus::interrupted);
   EXPECT_TRUE(recorder_.all<ErrorEvent>().empty());
   recorder_.also = nullptr;
-  EXPECT_EQ(run("print x").status, "ok");
+  EXPECT_EQ(run("print x").status, CellStatus::ok);
 }
 
 TEST_F(SessionTest, InterruptEndsACompile) {
@@ -260,9 +260,9 @@ TEST_F(SessionTest, InterruptEndsACompile) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     session.interrupt();
   });
-  EXPECT_EQ(run("slow").status, "interrupted");
+  EXPECT_EQ(run("slow").status, CellStatus::interrupted);
   later.join();
-  EXPECT_EQ(run("print x").status, "ok");
+  EXPECT_EQ(run("print x").status, CellStatus::ok);
 }
 
 TEST_F(SessionTest, TheThirdInterruptEndsRanksThatDoNotComeBack) {
@@ -270,7 +270,7 @@ TEST_F(SessionTest, TheThirdInterruptEndsRanksThatDoNotComeBack) {
   interrupt_on<OutputEvent>(3);
   // On rank 1 alone: another rank of the cell might not have left it yet when the third interrupt comes.
   const auto outcome = run("%%rank 1\nprint in\nstubborn\n");
-  EXPECT_EQ(outcome.status, "dead");
+  EXPECT_EQ(outcome.status, CellStatus::dead);
   EXPECT_EQ(session_->live_ranks(), RankSet{0});
   bool offered = false;
   for (const auto& message : recorder_.all<MessageEvent>())
@@ -282,34 +282,34 @@ TEST_F(SessionTest, InterruptEndsARegroup) {
   auto& session = start(2);
   run("rank 1 slow_regroup\nrank 0 collective");
   session.interrupt();  // the loop takes it in the wait for the ranks' answers
-  EXPECT_EQ(run("print x").status, "interrupted");
-  EXPECT_EQ(run("print x").status, "ok") << "connected again";
+  EXPECT_EQ(run("print x").status, CellStatus::interrupted);
+  EXPECT_EQ(run("print x").status, CellStatus::ok) << "connected again";
   EXPECT_TRUE(recorder_.all<MessageEvent>().empty());
 }
 
 TEST_F(SessionTest, TheStoresDeathIsToldAtOnce) {
   auto& session = start(2);
   ASSERT_EQ(::kill(store_process(), SIGKILL), 0);
-  Pipe told = make_pipe();
+  Pipe reported = make_pipe();
   recorder_.also = [&](const Event& event) {
-    if (std::holds_alternative<ErrorEvent>(event)) told.write.reset();
+    if (std::holds_alternative<ErrorEvent>(event)) reported.write.reset();
   };
-  session.serve(told.read.get(), std::chrono::minutes(1));
+  session.serve(reported.read.get(), std::chrono::minutes(1));
   const auto errors = recorder_.all<ErrorEvent>();
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_THAT(errors[0].message, HasSubstr("the store's process was killed by SIGKILL"));
   EXPECT_THAT(errors[0].message, HasSubstr("%dist_reset"));
-  EXPECT_EQ(run("rank 0 collective").status, "ok") << "those that are connected stay so";
-  EXPECT_EQ(run("print x").status, "ok");
+  EXPECT_EQ(run("rank 0 collective").status, CellStatus::ok) << "those that are connected stay so";
+  EXPECT_EQ(run("print x").status, CellStatus::ok);
   ASSERT_EQ(recorder_.all<MessageEvent>().size(), 1u);
   EXPECT_THAT(recorder_.all<MessageEvent>()[0].text, HasSubstr("can't connect to one another again"));
-  EXPECT_EQ(run("print x").status, "ok");
-  EXPECT_TRUE(recorder_.all<MessageEvent>().empty()) << "told once";
-  EXPECT_EQ(run("new_group").status, "aborted");
+  EXPECT_EQ(run("print x").status, CellStatus::ok);
+  EXPECT_TRUE(recorder_.all<MessageEvent>().empty()) << "reported once";
+  EXPECT_EQ(run("new_group").status, CellStatus::aborted);
   EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("new_group needs the store"));
-  EXPECT_EQ(run("%dist_reset").status, "ok");
-  EXPECT_EQ(run("rank 0 collective").status, "ok");
-  EXPECT_EQ(run("print x").status, "ok");
+  EXPECT_EQ(run("%dist_reset").status, CellStatus::ok);
+  EXPECT_EQ(run("rank 0 collective").status, CellStatus::ok);
+  EXPECT_EQ(run("print x").status, CellStatus::ok);
   EXPECT_TRUE(recorder_.all<MessageEvent>().empty());
 }
 
@@ -318,7 +318,7 @@ TEST_F(SessionTest, TheStoresDeathFreesRanksInNewGroup) {
   recorder_.also = [&](const Event& event) {
     if (std::holds_alternative<OutputEvent>(event)) ::kill(store_process(), SIGKILL);
   };
-  EXPECT_EQ(run("new_group").status, "aborted");
+  EXPECT_EQ(run("new_group").status, CellStatus::aborted);
 }
 
 TEST_F(SessionTest, TimeLimitOfACell) {
@@ -326,10 +326,10 @@ TEST_F(SessionTest, TimeLimitOfACell) {
   options.cell_timeout_s = 0.1;
   start(2, options);
   const auto outcome = run("rank 1 loop");
-  EXPECT_EQ(outcome.status, "timeout");
+  EXPECT_EQ(outcome.status, CellStatus::timeout);
   const auto cell = recorder_.all<CellEvent>().at(0);
-  EXPECT_EQ(cell.rank_status.at(0), "ok");
-  EXPECT_EQ(cell.rank_status.at(1), "timeout");
+  EXPECT_EQ(cell.rank_status.at(0), CellStatus::ok);
+  EXPECT_EQ(cell.rank_status.at(1), CellStatus::timeout);
   EXPECT_EQ(recorder_.all<ErrorEvent>().at(0).type, "timeout");
 }
 
@@ -338,36 +338,36 @@ TEST_F(SessionTest, AProvenHangIsAbortedInRun) {
   options.abort_hangs = true;
   start(3, options);
   const auto outcome = run("rank 0 join\nrank 2 join\n");
-  EXPECT_EQ(outcome.status, "aborted");
+  EXPECT_EQ(outcome.status, CellStatus::aborted);
   ASSERT_EQ(outcome.findings.size(), 1u);
   const auto& hang = outcome.findings[0];
   EXPECT_EQ(hang.inspector + ":" + hang.verdict, "hang:hang");
   EXPECT_EQ(hang.ranks, RankSet{1});
   EXPECT_EQ(hang.reference_ranks, (RankSet{0, 2}));
   EXPECT_EQ(hang.op->name, "all_reduce");
-  EXPECT_EQ(run("print x").status, "ok") << "connected again";
+  EXPECT_EQ(run("print x").status, CellStatus::ok) << "connected again";
 }
 
 TEST_F(SessionTest, ACollectiveOnSomeRanksOnlyIsAHang) {
   SessionOptions options;
   options.abort_hangs = true;
   start(2, options);
-  EXPECT_EQ(run("%%rank 0\njoin").status, "aborted");
+  EXPECT_EQ(run("%%rank 0\njoin").status, CellStatus::aborted);
 }
 
 TEST_F(SessionTest, InATerminalThePromptComesBackAndAbortFrees) {
   start(2);
-  EXPECT_EQ(run("rank 0 join").status, "waiting");
+  EXPECT_EQ(run("rank 0 join").status, CellStatus::waiting);
   EXPECT_EQ(recorder_.all<FindingEvent>().size(), 1u);
-  EXPECT_EQ(run("print x").status, "usage_error");
+  EXPECT_EQ(run("print x").status, CellStatus::usage_error);
   EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("%abort"));
-  EXPECT_EQ(run("%%rank 1\nprint y").status, "ok");
-  EXPECT_EQ(run("%abort").status, "ok");
+  EXPECT_EQ(run("%%rank 1\nprint y").status, CellStatus::ok);
+  EXPECT_EQ(run("%abort").status, CellStatus::ok);
   const auto cells = recorder_.all<CellEvent>();
   ASSERT_EQ(cells.size(), 1u) << "the cell that was left open is over now";
   EXPECT_EQ(cells[0].cell, 1);
-  EXPECT_EQ(cells[0].status, "aborted");
-  EXPECT_EQ(run("print z").status, "ok");
+  EXPECT_EQ(cells[0].status, CellStatus::aborted);
+  EXPECT_EQ(run("print z").status, CellStatus::ok);
   EXPECT_EQ(recorder_.all<OutputEvent>().at(0).ranks, (RankSet{0, 1}));
 }
 
@@ -388,7 +388,7 @@ TEST_F(SessionTest, Rule5AStormArrivesCompleteAndInOrder) {
       if (std::atoll(partial.c_str() + at) != next) ++wrong;
     partial.erase(0, at);
   };
-  EXPECT_EQ(run("storm " + std::to_string(kBytes)).status, "ok");
+  EXPECT_EQ(run("storm " + std::to_string(kBytes)).status, CellStatus::ok);
   EXPECT_EQ(total, kBytes);
   EXPECT_EQ(wrong, 0u);
   EXPECT_LE(largest, size_t{protocol::kOutputWindow}) << "more than the window was held";
@@ -400,7 +400,7 @@ TEST_F(SessionTest, Rule5AStormOfOneRankOnly) {
   recorder_.also = [&](const Event& event) {
     if (const auto* e = std::get_if<OutputEvent>(&event)) total += e->bytes.size();
   };
-  EXPECT_EQ(run("rank 0 storm 20000000").status, "ok");
+  EXPECT_EQ(run("rank 0 storm 20000000").status, CellStatus::ok);
   EXPECT_EQ(total, 20000000u);
 }
 
@@ -410,9 +410,9 @@ TEST_F(SessionTest, TheCompilersDeathCostsNoNames) {
   run("error x");
   run("print b");
   const auto outcome = run("crash");
-  EXPECT_EQ(outcome.status, "compile_error");
+  EXPECT_EQ(outcome.status, CellStatus::compile_error);
   EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("SIGKILL"));
-  EXPECT_EQ(run("print c").status, "ok");
+  EXPECT_EQ(run("print c").status, CellStatus::ok);
   EXPECT_EQ(recorder_.bytes(0), "c\n");
 }
 
@@ -420,13 +420,13 @@ TEST_F(SessionTest, TheCompilersDeathWhileIdleIsNoticedByTheNextCell) {
   start(2);
   ::kill(children().front(), SIGKILL);
   session_->serve(-1, std::chrono::milliseconds(50));
-  EXPECT_EQ(run("print c").status, "ok");
+  EXPECT_EQ(run("print c").status, CellStatus::ok);
 }
 
 TEST_F(SessionTest, Findings) {
   start(2);
   const auto outcome = run("rank 1 fault net differs");
-  EXPECT_EQ(outcome.status, "ok");
+  EXPECT_EQ(outcome.status, CellStatus::ok);
   ASSERT_EQ(outcome.findings.size(), 1u);
   EXPECT_EQ(outcome.findings[0].cell, 1);
 }
@@ -435,55 +435,55 @@ TEST_F(SessionTest, Findings) {
 TEST_F(SessionTest, RanksOfAFreshSessionDoNotDieOfTheLastOnesEnd) {
   start(2);
   run("rank 1 heir");
-  EXPECT_EQ(run("%dist_reset").status, "ok");
+  EXPECT_EQ(run("%dist_reset").status, CellStatus::ok);
   session_->serve(-1, std::chrono::seconds(1));  // twice as long as they are waited for
   EXPECT_TRUE(recorder_.all<RankEvent>().empty());
   EXPECT_EQ(session_->live_ranks(), (RankSet{0, 1}));
-  EXPECT_EQ(run("print x").status, "ok");
+  EXPECT_EQ(run("print x").status, CellStatus::ok);
 }
 
 TEST_F(SessionTest, ShutdownAndStartAgain) {
   start(2);
   run("print a");
-  EXPECT_EQ(run("%dist_shutdown").status, "ok");
+  EXPECT_EQ(run("%dist_shutdown").status, CellStatus::ok);
   EXPECT_TRUE(children().empty());
-  EXPECT_EQ(run("%dist_init -n 3").status, "ok");
+  EXPECT_EQ(run("%dist_init -n 3").status, CellStatus::ok);
   EXPECT_EQ(session_->world_size(), 3);
   EXPECT_EQ(run("print b").cell, 2);
-  EXPECT_EQ(run("%dist_init -n 0").status, "usage_error");
+  EXPECT_EQ(run("%dist_init -n 0").status, CellStatus::usage_error);
 }
 
 TEST_F(SessionTest, CommandsOfTheShellShowWhatTheyWrite) {
   start(1);
-  EXPECT_EQ(run("!echo one; echo two >&2; printf three").status, "ok");
+  EXPECT_EQ(run("!echo one; echo two >&2; printf three").status, CellStatus::ok);
   std::string text;
   for (const auto& message : recorder_.all<MessageEvent>()) text += message.text;
   EXPECT_EQ(text, "one\ntwo\nthree");
-  EXPECT_EQ(run("!exit 3").status, "error");
+  EXPECT_EQ(run("!exit 3").status, CellStatus::error);
   const auto errors = recorder_.all<ErrorEvent>();
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].type, "command_error");
   EXPECT_EQ(errors[0].message, "'exit 3' exited with code 3");
-  EXPECT_EQ(run("!cat").status, "ok") << "there is no input to wait for";
-  EXPECT_EQ(run("!sleep 1000 & echo started").status, "ok") << "what is left in the background ends";
+  EXPECT_EQ(run("!cat").status, CellStatus::ok) << "there is no input to wait for";
+  EXPECT_EQ(run("!sleep 1000 & echo started").status, CellStatus::ok) << "what is left in the background ends";
 }
 
 TEST_F(SessionTest, CommandsOfTheShellAreInterrupted) {
   start(1);
   interrupt_on<MessageEvent>();
-  EXPECT_EQ(run("!echo begun; exec sleep 1000").status, "interrupted");
+  EXPECT_EQ(run("!echo begun; exec sleep 1000").status, CellStatus::interrupted);
   interrupt_on<MessageEvent>(2);
-  EXPECT_EQ(run("!trap '' INT; echo stubborn; sleep 1000; sleep 1000").status, "interrupted");
+  EXPECT_EQ(run("!trap '' INT; echo stubborn; sleep 1000; sleep 1000").status, CellStatus::interrupted);
 }
 
 TEST_F(SessionTest, TextBecomesAFile) {
   start(1);
   const std::string file = (runtime_ / "notes.txt").string();
-  EXPECT_EQ(run("%%writefile " + file + "\n%no_magic\n\n!no command\n").status, "ok");
-  EXPECT_EQ(run("%%writefile -a " + file + "\nmore\n").status, "ok");
+  EXPECT_EQ(run("%%writefile " + file + "\n%no_magic\n\n!no command\n").status, CellStatus::ok);
+  EXPECT_EQ(run("%%writefile -a " + file + "\nmore\n").status, CellStatus::ok);
   std::ifstream stream(file);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), "%no_magic\n\n!no command\nmore\n");
-  EXPECT_EQ(run("%%writefile " + runtime_.string() + "\nx\n").status, "usage_error");
+  EXPECT_EQ(run("%%writefile " + runtime_.string() + "\nx\n").status, CellStatus::usage_error);
 }
 
 }  // namespace

@@ -57,20 +57,20 @@ TEST_F(Waits, AStartEndsByATerminationSignal) {
 
 TEST_F(Waits, LoadingEndsByADeath) {
   start(2);
-  EXPECT_EQ(run("print x\nrank 1 die_loading\n").status, "dead");
+  EXPECT_EQ(run("print x\nrank 1 die_loading\n").status, CellStatus::dead);
   EXPECT_EQ(recorder_.bytes(0), "");
   EXPECT_EQ(recorder_.all<ErrorEvent>().size(), 1u);
-  EXPECT_EQ(run("print y").status, "ok");
+  EXPECT_EQ(run("print y").status, CellStatus::ok);
   EXPECT_EQ(recorder_.bytes(0), "y\n");
 }
 
 TEST_F(Waits, LoadingEndsByAnInterrupt) {
   start(2);
   interrupt_on<OutputEvent>();
-  EXPECT_EQ(run(loads_for_ever()).status, "interrupted");
+  EXPECT_EQ(run(loads_for_ever()).status, CellStatus::interrupted);
   recorder_.also = nullptr;
   go_on();
-  EXPECT_EQ(run("print y").status, "ok") << "the rank that was late has dropped the cell";
+  EXPECT_EQ(run("print y").status, CellStatus::ok) << "the rank that was late has dropped the cell";
   EXPECT_EQ(recorder_.bytes(0), "y\n");
   EXPECT_THAT(recorder_.bytes(1), testing::EndsWith("y\n"));
 }
@@ -78,10 +78,10 @@ TEST_F(Waits, LoadingEndsByAnInterrupt) {
 TEST_F(Waits, LoadingEndsByATerminationSignal) {
   start(2);
   leave_on_output();
-  EXPECT_EQ(run(loads_for_ever()).status, "interrupted");
+  EXPECT_EQ(run(loads_for_ever()).status, CellStatus::interrupted);
   go_on();
   recorder_.also = nullptr;
-  EXPECT_EQ(run("print y").status, "interrupted") << "nothing is begun any more";
+  EXPECT_EQ(run("print y").status, CellStatus::interrupted) << "nothing is begun any more";
   EXPECT_EQ(recorder_.bytes(0), "");
 }
 
@@ -89,7 +89,7 @@ TEST_F(Waits, LoadingEndsByALimit) {
   SessionOptions options;
   options.cell_timeout_s = 0.1;
   start(2, options);
-  EXPECT_EQ(run(loads_for_ever()).status, "timeout");
+  EXPECT_EQ(run(loads_for_ever()).status, CellStatus::timeout);
   const auto error = recorder_.all<ErrorEvent>().at(0);
   EXPECT_EQ(error.type, "timeout");
   EXPECT_EQ(error.ranks, RankSet{1});
@@ -101,7 +101,7 @@ TEST_F(Waits, LoadingEndsByTheLimitOfHangs) {
   SessionOptions options;
   options.hang_timeout_s = 0.1;
   start(2, options);
-  EXPECT_EQ(run(loads_for_ever()).status, "timeout");
+  EXPECT_EQ(run(loads_for_ever()).status, CellStatus::timeout);
   go_on();
 }
 
@@ -109,22 +109,22 @@ TEST_F(Waits, ConnectingAgainEndsByADeath) {
   start(3);
   run("rank 1 die_regrouping\nrank 0 collective");
   const auto outcome = run("print x");
-  EXPECT_EQ(outcome.status, "dead");
+  EXPECT_EQ(outcome.status, CellStatus::dead);
   EXPECT_EQ(recorder_.bytes(0), "");
-  EXPECT_EQ(run("print y").status, "ok");
+  EXPECT_EQ(run("print y").status, CellStatus::ok);
   EXPECT_EQ(recorder_.all<OutputEvent>().at(0).ranks, (RankSet{0, 2}));
 }
 
 TEST_F(Waits, ACellEndsByATerminationSignal) {
   start(2);
   leave_on_output();
-  EXPECT_EQ(run("print in\nrank 1 stubborn\n").status, "dead");
+  EXPECT_EQ(run("print in\nrank 1 stubborn\n").status, CellStatus::dead);
 }
 
 TEST_F(Waits, AQuestionToAStoppedRankEnds) {
   start(2);
   ::kill(children().back(), SIGSTOP);
-  EXPECT_EQ(run("%dist_status").status, "ok");
+  EXPECT_EQ(run("%dist_status").status, CellStatus::ok);
   EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("no answer"));
 }
 
@@ -137,19 +137,19 @@ TEST_F(Waits, TheEndOfASessionDoesNotWaitForAStoppedRank) {
 
 TEST_F(Waits, AMagicThatWaitsForTheRanksOfACellEnds) {
   start(2);
-  EXPECT_EQ(run("rank 0 join").status, "waiting");
+  EXPECT_EQ(run("rank 0 join").status, CellStatus::waiting);
   ::kill(children()[2], SIGSTOP);
-  EXPECT_EQ(run("%interrupt").status, "ok");
+  EXPECT_EQ(run("%interrupt").status, CellStatus::ok);
   EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("did not come back"));
 }
 
 TEST_F(Waits, BusyRanksAreInterruptedAtThePrompt) {
   auto& session = start(2);
   EXPECT_FALSE(session.interrupt_busy_ranks());
-  EXPECT_EQ(run("rank 0 join").status, "waiting");
+  EXPECT_EQ(run("rank 0 join").status, CellStatus::waiting);
   EXPECT_TRUE(session.interrupt_busy_ranks());
   EXPECT_EQ(recorder_.all<CellEvent>().size(), 1u) << "the cell that was left open is over";
-  EXPECT_EQ(run("print x").status, "ok");
+  EXPECT_EQ(run("print x").status, CellStatus::ok);
   EXPECT_EQ(recorder_.all<OutputEvent>().at(0).ranks, (RankSet{0, 1}));
 }
 

@@ -70,7 +70,7 @@ TEST_F(DoctorTest, AGoodInstallation) {
   const Variable bin("LOCKSTEP_BIN", folder_);
   for (const Check& check : check_installation()) {
     EXPECT_EQ(check.state, CheckState::ok) << check.name << ": " << check.found;
-    EXPECT_EQ(check.mend, "") << check.name;
+    EXPECT_EQ(check.fix, "") << check.name;
   }
   EXPECT_THAT(find(check_installation(), "libtorch").found, HasSubstr("2.11.0"));
 }
@@ -90,7 +90,7 @@ TEST_F(DoctorTest, MissingProgramsNameTheMend) {
   const auto checks = check_installation();
   EXPECT_EQ(find(checks, "lockstep-worker").state, CheckState::missing);
   EXPECT_EQ(find(checks, "lockstep-compiler").state, CheckState::missing);
-  EXPECT_THAT(find(checks, "lockstep-worker").mend, HasSubstr("tools/setup"));
+  EXPECT_THAT(find(checks, "lockstep-worker").fix, HasSubstr("tools/setup"));
 }
 
 TEST_F(DoctorTest, AWorkerWithoutItsLibraries) {
@@ -108,7 +108,7 @@ TEST_F(DoctorTest, LibTorchOutOfRangeOrAnotherThanBuilt) {
   const Variable bin("LOCKSTEP_BIN", folder_);
   program("lockstep-worker",
           R"({"lockstep": "0.1.0", "protocol": 1, "libtorch": "2.16.1", "libtorch_built_with": "2.16.1"})");
-  EXPECT_THAT(find(check_installation(), "libtorch").mend, HasSubstr("LOCKSTEP_LIBTORCH"));
+  EXPECT_THAT(find(check_installation(), "libtorch").fix, HasSubstr("LOCKSTEP_LIBTORCH"));
   program("lockstep-worker",
           R"({"lockstep": "0.1.0", "protocol": 1, "libtorch": "2.12.0", "libtorch_built_with": "2.11.0"})");
   EXPECT_EQ(find(check_installation(), "libtorch").state, CheckState::missing);
@@ -139,14 +139,14 @@ TEST_F(DoctorTest, FoldersThatCantBeWritten) {
   const Variable cache("XDG_CACHE_HOME", folder_ / "file");
   const Check check = find(check_machine(), "cache");
   EXPECT_EQ(check.state, CheckState::missing);
-  EXPECT_THAT(check.mend, HasSubstr("XDG_CACHE_HOME"));
+  EXPECT_THAT(check.fix, HasSubstr("XDG_CACHE_HOME"));
 }
 
 TEST_F(DoctorTest, VariablesThatMeanNothingAreNamed) {
   const Variable slip("LOCKSTEP_LIBTROCH", "/x");
   const Check check = find(check_machine(), "environment");
   EXPECT_EQ(check.state, CheckState::note);
-  EXPECT_THAT(check.mend, HasSubstr("did you mean LOCKSTEP_LIBTORCH?"));
+  EXPECT_THAT(check.fix, HasSubstr("did you mean LOCKSTEP_LIBTORCH?"));
 }
 
 TEST_F(DoctorTest, ThisMachine) {

@@ -22,7 +22,7 @@ EditLineReader* the_reader = nullptr;
 protocol::Completeness completeness(const std::string& text) {
   int depth = 0;
   for (const char c : text) depth += c == '{' || c == '(' ? 1 : c == '}' || c == ')' ? -1 : 0;
-  return {depth > 0 ? "incomplete" : "complete", depth > 0 ? depth : 0};
+  return {depth > 0 ? TextStatus::incomplete : TextStatus::complete, depth > 0 ? depth : 0};
 }
 
 protocol::Completions complete(const std::string& text, int64_t offset) {

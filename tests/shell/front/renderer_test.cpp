@@ -18,10 +18,10 @@ struct Transcript {
     renderer.take(SessionEvent{.id = "1-a", .ranks = RankSet::all(ranks)});
     renderer.set_quiet(false);
   }
-  void output(RankSet ranks, std::string bytes, std::string stream = "stdout") {
-    renderer.take(OutputEvent{1, std::move(ranks), std::move(stream), std::move(bytes)});
+  void output(RankSet ranks, std::string bytes, Stream stream = Stream::standard_output) {
+    renderer.take(OutputEvent{1, std::move(ranks), stream, std::move(bytes)});
   }
-  void end(RankSet ranks, std::string status = "ok") {
+  void end(RankSet ranks, CellStatus status = CellStatus::ok) {
     CellEvent event{.cell = 1, .ranks = ranks, .status = status};
     for (const int rank : ranks) event.rank_status[rank] = status;
     renderer.take(event);
@@ -50,7 +50,7 @@ TEST(Renderer, EqualOutputOnceWithItsRanks) {
   Transcript t;
   t.output({0, 1, 2, 3}, "loss 0.5\n");
   t.output({0}, "zero\n");
-  t.output({1, 2, 3}, "others\n", "stderr");
+  t.output({1, 2, 3}, "others\n", Stream::standard_error);
   t.end({0, 1, 2, 3});
   EXPECT_EQ(t.text,
             "0-3 │ loss 0.5\n"
@@ -189,7 +189,7 @@ TEST(Renderer, TheRootCauseComesLast) {
                              .message = "all_reduce was aborted",
                              .root_cause = false});
   EXPECT_EQ(t.text, "0   │ still here\n");
-  t.end({0, 1, 2, 3}, "error");
+  t.end({0, 1, 2, 3}, CellStatus::error);
   EXPECT_EQ(t.text,
             "0   │ still here\n"
             "• ranks 0,2-3: dist::Aborted\n"
@@ -206,7 +206,7 @@ TEST(Renderer, ARecursionIsShownOnce) {
   stack.push_back("cell 2, line 2");
   t.renderer.take(
       ErrorEvent{.cell = 2, .ranks = {1}, .type = "SIGSEGV", .message = "the stack overflowed", .stack = stack});
-  t.end({0, 1}, "error");
+  t.end({0, 1}, CellStatus::error);
   EXPECT_EQ(t.text,
             "✗ rank 1: SIGSEGV\n"
             "    the stack overflowed\n"
@@ -287,7 +287,7 @@ TEST(Renderer, NotesAndOkAreNoFaults) {
 TEST(Renderer, AsciiWhereTheLocaleHasNoUnicode) {
   Transcript t(4, {});
   t.output({0, 1, 2, 3}, "out\n");
-  t.output({2}, "err\n", "stderr");
+  t.output({2}, "err\n", Stream::standard_error);
   t.renderer.take(FindingEvent{drifted()});
   for (const char c : t.text) ASSERT_LT(static_cast<unsigned char>(c), 0x80) << t.text;
   EXPECT_THAT(t.text, HasSubstr("0-3 | out\n2   ! err\nx net: rank 2"));
@@ -296,19 +296,19 @@ TEST(Renderer, AsciiWhereTheLocaleHasNoUnicode) {
 
 TEST(Renderer, InterruptionsSayThatStateIsKept) {
   Transcript t(2);
-  t.end({0, 1}, "interrupted");
+  t.end({0, 1}, CellStatus::interrupted);
   EXPECT_EQ(t.text, "■ ranks 0-1: interrupted; variables are kept\n");
 }
 
 TEST(Renderer, DeathsAreToldOnce) {
   Transcript t;
-  t.renderer.take(RankEvent{2, "dead", "killed by SIGKILL in cell 1"});
-  t.renderer.take(RankEvent{3, "dead", "exited with code 3"});
-  t.renderer.take(RankEvent{1, "running", ""});
+  t.renderer.take(RankEvent{2, RankState::dead, "killed by SIGKILL in cell 1"});
+  t.renderer.take(RankEvent{3, RankState::dead, "exited with code 3"});
+  t.renderer.take(RankEvent{1, RankState::running, ""});
   t.renderer.take(ErrorEvent{
       .cell = 1, .ranks = {2}, .type = "SIGKILL", .message = "killed by SIGKILL", .where = "cell 1, line 2"});
   EXPECT_EQ(t.text, "");
-  t.end({0, 1, 2, 3}, "dead");
+  t.end({0, 1, 2, 3}, CellStatus::dead);
   EXPECT_EQ(t.text,
             "✗ rank 3: exited with code 3\n"
             "✗ rank 2: SIGKILL in cell 1, line 2\n"
@@ -318,7 +318,7 @@ TEST(Renderer, DeathsAreToldOnce) {
 TEST(Renderer, DeathsAtThePromptAreToldAtOnceAndOnce) {
   Transcript t;
   t.renderer.set_live(false);
-  t.renderer.take(RankEvent{2, "dead", "ended by SIGKILL"});
+  t.renderer.take(RankEvent{2, RankState::dead, "ended by SIGKILL"});
   t.renderer.take(ErrorEvent{.cell = 0, .ranks = {2}, .type = "SIGKILL", .message = "killed while no cell ran on it"});
   EXPECT_EQ(t.text, "✗ rank 2: SIGKILL\n    killed while no cell ran on it\n");
   t.renderer.flush();
@@ -327,13 +327,13 @@ TEST(Renderer, DeathsAtThePromptAreToldAtOnceAndOnce) {
 
 TEST(Renderer, ATerminalShowsADeathAtOnceWhileOthersRun) {
   Transcript t(2, {.terminal = true, .unicode = true, .width = 40});
-  t.renderer.take(RankEvent{1, "dead", "ended by SIGKILL in cell 1"});
+  t.renderer.take(RankEvent{1, RankState::dead, "ended by SIGKILL in cell 1"});
   EXPECT_EQ(t.text, "✗ rank 1: ended by SIGKILL in cell 1");
 }
 
 TEST(Renderer, ADeathIsToldBeforeTheEndOfTheCellAndIsTheLastCauseThere) {
   Transcript t(3);
-  t.renderer.take(RankEvent{1, "dead", "ended by SIGKILL in cell 1"});
+  t.renderer.take(RankEvent{1, RankState::dead, "ended by SIGKILL in cell 1"});
   ErrorEvent death{.cell = 1, .ranks = {1}, .type = "SIGKILL", .message = "killed", .where = "cell 1, line 2"};
   death.others_run = true;
   t.renderer.take(death);
@@ -342,7 +342,7 @@ TEST(Renderer, ADeathIsToldBeforeTheEndOfTheCellAndIsTheLastCauseThere) {
   t.output({0, 2}, "goes on\n");
   t.renderer.take(
       ErrorEvent{.cell = 1, .ranks = {0, 2}, .type = "dist::PeerLost", .message = "rank 1 died", .root_cause = false});
-  t.end({0, 1, 2}, "dead");
+  t.end({0, 1, 2}, CellStatus::dead);
   EXPECT_EQ(t.text,
             "0,2 │ goes on\n"
             "• ranks 0,2: dist::PeerLost\n"
@@ -360,7 +360,7 @@ TEST(Renderer, DroppedOutputIsCountedAndEndsWithTheCell) {
   t.output({0, 1}, std::string(2'000'000, 'x') + "\n");
   t.renderer.take(ValueEvent{1, {0}, "42", nullptr});
   EXPECT_EQ(t.text, "");
-  t.end({0, 1}, "interrupted");
+  t.end({0, 1}, CellStatus::interrupted);
   EXPECT_EQ(t.text, "… 2.0 MB of output not shown\n■ ranks 0-1: interrupted; variables are kept\n");
   t.text.clear();
   t.output({0, 1}, "next\n");
@@ -400,7 +400,7 @@ TEST(Renderer, QuietLeavesOutNotes) {
   Finding ok;
   ok.verdict = "ok";
   t.renderer.take(FindingEvent{ok});
-  t.renderer.take(RankEvent{1, "ready", "2 threads"});
+  t.renderer.take(RankEvent{1, RankState::idle, "2 threads"});
   t.renderer.take(EndEvent{0, {{"cells", 3}}});
   EXPECT_EQ(t.text, "");
   t.renderer.take(FindingEvent{drifted()});

@@ -98,16 +98,16 @@ TEST_F(SessionRecordsTest, OtherFoldersAreLeftAlone) {
 }
 
 TEST_F(SessionRecordsTest, WorkersThatOutlivedTheirShellAreEndedAndStrangersAreNot) {
-  const auto worker = sleeper(), stranger = sleeper();
+  const auto worker = sleeper(), other = sleeper();
   nlohmann::json dead = description(999999999, 1);
   dead["workers"] = {{{"rank", 0}, {"pid", worker->pid()}, {"start_time", worker->start_time()}},
-                     {{"rank", 1}, {"pid", stranger->pid()}, {"start_time", stranger->start_time() + 1}}};
+                     {{"rank", 1}, {"pid", other->pid()}, {"start_time", other->start_time() + 1}}};
   add("999999999-aa", dead);
   EXPECT_EQ(clean_sessions({folder_}).workers, 1);
   const auto end = worker->ended();
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->signal, SIGKILL);
-  EXPECT_FALSE(stranger->ended().has_value());
+  EXPECT_FALSE(other->ended().has_value());
 }
 
 TEST_F(SessionRecordsTest, NoFolderNoSessions) { EXPECT_THAT(read_sessions({folder_ / "none"}), IsEmpty()); }

@@ -24,7 +24,7 @@ void answer(const CompilerResponse& response, std::vector<std::string> frames = 
 void compile(const Compile& request) {
   Compiled compiled;
   compiled.cell = request.cell;
-  compiled.status = "ok";
+  compiled.status = CompileStatus::ok;
   compiled.ms = 1;
   for (const auto& command : fake::commands_of(request.text, -1)) {
     if (command.name == "crash") ::raise(SIGKILL);
@@ -32,25 +32,30 @@ void compile(const Compile& request) {
     if (command.name == "end") ::kill(std::stoi(command.text), SIGKILL);
     if (command.name == "halt") ::kill(std::stoi(command.text), SIGSTOP);
     if (command.name == "late" || command.name == "crash_child") {
-      compiled.status = command.name == "late" ? "timeout" : "crash";
+      compiled.status = command.name == "late" ? CompileStatus::timeout : CompileStatus::crash;
       const std::string words = command.name == "late" ? "compiling the cell took longer than 1 s and was given up"
                                                        : "the compiler crashed on this cell (Segmentation fault)";
-      compiled.diagnostics.push_back({.severity = "error", .line = 0, .column = 0, .file = {}, .message = words});
+      compiled.diagnostics.push_back(
+          {.severity = DiagnosticSeverity::error, .line = 0, .column = 0, .file = {}, .message = words});
       compiled.rendered = "error: " + words + "\n";
     }
     if (command.name == "slow") {
       const auto next = receive_message(channel);
-      if (next && std::holds_alternative<Cancel>(decode_request(next->header))) compiled.status = "cancelled";
+      if (next && std::holds_alternative<Cancel>(decode_request(next->header)))
+        compiled.status = CompileStatus::cancelled;
     }
     if (command.name == "error") {
-      compiled.status = "error";
-      compiled.diagnostics.push_back(
-          {.severity = "error", .line = command.line, .column = 1, .file = {}, .message = command.text});
+      compiled.status = CompileStatus::error;
+      compiled.diagnostics.push_back({.severity = DiagnosticSeverity::error,
+                                      .line = command.line,
+                                      .column = 1,
+                                      .file = {},
+                                      .message = command.text});
       compiled.rendered = "line " + std::to_string(command.line) + ": " + command.text;
     }
   }
   std::vector<std::string> frames;
-  if (compiled.status == "ok") {
+  if (compiled.status == CompileStatus::ok) {
     CompiledObject object;
     object.ranks = request.ranks;
     object.name = "cell_" + std::to_string(request.cell) + ".so";
@@ -102,7 +107,7 @@ int main(int argc, char** argv) {
     } else if (std::holds_alternative<ListNames>(request)) {
       answer(Names{names});
     } else if (std::holds_alternative<IsComplete>(request)) {
-      answer(Completeness{"complete", 0});
+      answer(Completeness{TextStatus::complete, 0});
     }
   }
   return 0;

@@ -88,7 +88,7 @@ class FakeWorker {
       Loaded loaded{.cell = m->cell, .ok = true, .message = {}, .warning = {}};
       for (const auto& command : fake::commands_of(frame, rank_)) {
         if (command.name == "die_loading") ::raise(SIGKILL);
-        if (command.name == "loading") output("stdout", command.text + "\n");
+        if (command.name == "loading") output(Stream::standard_output, command.text + "\n");
         if (command.name == "refuse") loaded.ok = false, loaded.message = command.text;
       }
       send(loaded);
@@ -99,15 +99,15 @@ class FakeWorker {
     } else if (const auto* m = std::get_if<Builtin>(&message)) {
       ++entered_;
       send(Done{.cell = m->cell,
-                .status = "ok",
+                .status = CellStatus::ok,
                 .steps_done = 1,
                 .error = {},
                 .run_ms = 0.5,
                 .collectives = {{"default", entered_}}});
     } else if (const auto* m = std::get_if<Interrupt>(&message)) {
-      if (m->cell == cell_) stop_ = "interrupted";
+      if (m->cell == cell_) stop_ = CellStatus::interrupted;
     } else if (const auto* aborted = std::get_if<Abort>(&message)) {
-      if (cell_ != 0) stop_ = "aborted";
+      if (cell_ != 0) stop_ = CellStatus::aborted;
       if (regroup_) send(Regrouped{std::exchange(regroup_, {}).value(), false, "aborted: " + aborted->reason});
     } else if (const auto* m = std::get_if<PeerDone>(&message)) {
       if (joining_ && m->cell == cell_) {
@@ -135,9 +135,9 @@ class FakeWorker {
     }
   }
 
-  void output(const std::string& stream, const std::string& bytes) {
+  void output(Stream stream, const std::string& bytes) {
     size_t sent = 0;
-    while (sent < bytes.size() && !ended_ && stop_.empty()) {
+    while (sent < bytes.size() && !ended_ && !stop_) {
       if (credit_ <= 0) {
         serve(-1);
         continue;
@@ -151,8 +151,8 @@ class FakeWorker {
 
   void run_cell(int64_t cell) {
     cell_ = cell;
-    stop_.clear();
-    Done done{.cell = cell, .status = "ok"};
+    stop_.reset();
+    Done done{.cell = cell, .status = CellStatus::ok};
     done.run_ms = 1;
     for (const auto& command : fake::commands_of(objects_[cell], rank_)) {
       if (!run_command(command, done)) break;
@@ -166,7 +166,7 @@ class FakeWorker {
   }
 
   bool fail(Done& done, const fake::Command& command, bool root_cause) {
-    done.status = "error";
+    done.status = CellStatus::error;
     done.error = CellError{.type = "std::runtime_error",
                            .message = command.text,
                            .where = "cell " + std::to_string(cell_) + ", line " + std::to_string(command.line),
@@ -180,9 +180,9 @@ class FakeWorker {
   bool run_command(const fake::Command& command, Done& done) {
     const auto& [line, name, text] = command;
     if (name == "print")
-      output("stdout", text + "\n");
+      output(Stream::standard_output, text + "\n");
     else if (name == "print_err")
-      output("stderr", text + "\n");
+      output(Stream::standard_error, text + "\n");
     else if (name == "storm") {
       std::string bytes;
       for (int64_t i = 0; static_cast<int64_t>(bytes.size()) < std::atoll(text.c_str()); ++i) {
@@ -190,16 +190,16 @@ class FakeWorker {
         row.resize(63, '.');
         bytes += row + "\n";
       }
-      output("stdout", bytes);
-      if (!stop_.empty()) {
-        done.status = stop_;
+      output(Stream::standard_output, bytes);
+      if (stop_) {
+        done.status = stop_.value_or(CellStatus::ok);
         return false;
       }
     } else if (name == "raw") {
       std::string bytes;
       for (size_t i = 0; i + 1 < text.size(); i += 2)
         bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
-      output("stdout", bytes);
+      output(Stream::standard_output, bytes);
     } else if (name == "value")
       send(Value{cell_, text, nullptr});
     else if (name == "throw")
@@ -207,8 +207,8 @@ class FakeWorker {
     else if (name == "consequence")
       return fail(done, command, false);
     else if (name == "loop") {
-      while (stop_.empty() && !ended_) serve(-1);
-      done.status = stop_;
+      while (!stop_ && !ended_) serve(-1);
+      done.status = stop_.value_or(CellStatus::ok);
       done.regroup = true;
       return false;
     } else if (name == "stubborn") {
@@ -219,17 +219,18 @@ class FakeWorker {
     else if (name == "join") {
       ++entered_;
       joining_ = true;
-      while (stop_.empty() && !ended_) serve(-1);
+      while (!stop_ && !ended_) serve(-1);
       fail(done, command, false);
-      done.status = stop_;
+      done.status = stop_.value_or(CellStatus::ok);
       done.regroup = true;
       return false;
     } else if (name == "new_group") {
       send(LongWait{cell_, ++entered_,
                     FindingOp{.name = "new_group", .seq = entered_, .shape = {}, .dtype = "", .group = "default"}});
-      output("stdout", "waits\n");
-      while (stop_ != "interrupted" && !ended_) serve(-1);  // an abort does not reach a connection to the store
-      done.status = stop_;
+      output(Stream::standard_output, "waits\n");
+      while (stop_ != CellStatus::interrupted && !ended_)
+        serve(-1);  // an abort does not reach a connection to the store
+      done.status = stop_.value_or(CellStatus::ok);
       return false;
     } else if (name == "slow_regroup") {
       slow_regroup_ = true;
@@ -258,7 +259,7 @@ class FakeWorker {
       if (child == 0) {
         for (;;) ::pause();
       }
-      output("stdout", "child " + std::to_string(child) + "\n");
+      output(Stream::standard_output, "child " + std::to_string(child) + "\n");
     } else if (name == "heir") {
       const pid_t heir = ::fork();
       if (heir != 0) {
@@ -279,7 +280,7 @@ class FakeWorker {
   zmq::socket_t socket_;
   std::map<int64_t, std::string> objects_;
   int64_t cell_ = 0, entered_ = 0, credit_ = kOutputWindow;
-  std::string stop_;
+  std::optional<CellStatus> stop_;
   bool joining_ = false, ended_ = false, refuses_ = false, slow_regroup_ = false, dies_regrouping_ = false;
   std::optional<int64_t> regroup_;  // one that waits: its generation
   RankSet missing_;

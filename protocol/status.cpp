@@ -1,0 +1,86 @@
+#include "protocol/status.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <span>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+// In the order of the enumerators.
+constexpr std::string_view kCellStatus[] = {"ok",      "error",   "compile_error", "usage_error", "interrupted",
+                                            "aborted", "timeout", "dead",          "waiting"};
+constexpr std::string_view kRankState[] = {"starting", "idle",       "loading", "running",
+                                           "waiting",  "regrouping", "ending",  "dead"};
+constexpr std::string_view kStream[] = {"stdout", "stderr"};
+constexpr std::string_view kCompileStatus[] = {"ok", "error", "timeout", "crash", "cancelled"};
+constexpr std::string_view kDiagnosticSeverity[] = {"error", "warning", "note"};
+constexpr std::string_view kTextStatus[] = {"complete", "incomplete", "invalid"};
+constexpr std::string_view kSeverity[] = {"note", "fault"};
+
+constexpr std::span<const std::string_view> words(CellStatus) { return kCellStatus; }
+constexpr std::span<const std::string_view> words(RankState) { return kRankState; }
+constexpr std::span<const std::string_view> words(Stream) { return kStream; }
+constexpr std::span<const std::string_view> words(CompileStatus) { return kCompileStatus; }
+constexpr std::span<const std::string_view> words(DiagnosticSeverity) { return kDiagnosticSeverity; }
+constexpr std::span<const std::string_view> words(TextStatus) { return kTextStatus; }
+constexpr std::span<const std::string_view> words(Severity) { return kSeverity; }
+
+static_assert(words(CellStatus()).size() == static_cast<size_t>(CellStatus::waiting) + 1);
+static_assert(words(RankState()).size() == static_cast<size_t>(RankState::dead) + 1);
+static_assert(words(Stream()).size() == static_cast<size_t>(Stream::standard_error) + 1);
+static_assert(words(CompileStatus()).size() == static_cast<size_t>(CompileStatus::cancelled) + 1);
+static_assert(words(DiagnosticSeverity()).size() == static_cast<size_t>(DiagnosticSeverity::note) + 1);
+static_assert(words(TextStatus()).size() == static_cast<size_t>(TextStatus::invalid) + 1);
+static_assert(words(Severity()).size() == static_cast<size_t>(Severity::fault) + 1);
+
+}  // namespace
+
+template <StatusEnum T>
+std::string_view to_string(T value) {
+  return words(T())[static_cast<size_t>(value)];
+}
+
+template <StatusEnum T>
+T from_string(std::string_view word) {
+  const auto known = words(T());
+  const auto found = std::find(known.begin(), known.end(), word);
+  if (found == known.end())
+    throw nlohmann::json::other_error::create(501, "'" + std::string(word) + "' is not a known status", nullptr);
+  return static_cast<T>(found - known.begin());
+}
+
+template <StatusEnum T>
+void to_json(nlohmann::json& json, T value) {
+  json = std::string(to_string(value));
+}
+
+template <StatusEnum T>
+void from_json(const nlohmann::json& json, T& value) {
+  value = from_string<T>(json.get_ref<const std::string&>());
+}
+
+template <StatusEnum T>
+std::ostream& operator<<(std::ostream& stream, T value) {
+  return stream << to_string(value);
+}
+
+#define LOCKSTEP_STATUS(T)                            \
+  template std::string_view to_string(T);             \
+  template T from_string(std::string_view);           \
+  template void to_json(nlohmann::json&, T);          \
+  template void from_json(const nlohmann::json&, T&); \
+  template std::ostream& operator<<(std::ostream&, T);
+
+LOCKSTEP_STATUS(CellStatus)
+LOCKSTEP_STATUS(RankState)
+LOCKSTEP_STATUS(Stream)
+LOCKSTEP_STATUS(CompileStatus)
+LOCKSTEP_STATUS(DiagnosticSeverity)
+LOCKSTEP_STATUS(TextStatus)
+LOCKSTEP_STATUS(Severity)
+#undef LOCKSTEP_STATUS
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+// The states and kinds that messages and events name. Programs compare enumerators; the words for JSON and for people are in one table
+// (status.cpp).
+#pragma once
+#include <iosfwd>
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+#include <type_traits>
+
+namespace lockstep {
+
+/// How a cell ended, or how one rank left it.
+enum class CellStatus {
+  ok,
+  error,  // an exception
+  compile_error,  // or it could not be loaded; nothing has run
+  usage_error,  // a magic or a rank set; nothing has run
+  interrupted,
+  aborted,  // freed from a collective that other ranks did not enter
+  timeout,
+  dead,
+  waiting  // not over: its last ranks wait for ranks that will not come
+};
+
+/// What a rank does at a moment.
+enum class RankState { starting, idle, loading, running, waiting, regrouping, ending, dead };
+
+/// What a cell writes to. The values are indices into OutputChannels (output_channel.h).
+enum class Stream { standard_output, standard_error };
+
+/// How the compilation of a cell ended.
+enum class CompileStatus { ok, error, timeout, crash, cancelled };
+
+enum class DiagnosticSeverity { error, warning, note };
+
+/// Whether a text is a whole cell.
+enum class TextStatus { complete, incomplete, invalid };
+
+/// Only faults count for exit codes, colour and the rule against false alarms.
+enum class Severity { note, fault };
+
+template <typename T>
+concept StatusEnum = std::is_same_v<T, CellStatus> || std::is_same_v<T, RankState> || std::is_same_v<T, Stream> ||
+                     std::is_same_v<T, CompileStatus> || std::is_same_v<T, DiagnosticSeverity> ||
+                     std::is_same_v<T, TextStatus> || std::is_same_v<T, Severity>;
+
+/// The word that JSON and people have for it: "compile_error". Static storage, terminated by a null character.
+template <StatusEnum T>
+std::string_view to_string(T value);
+
+/// The enumerator that `word` stands for. Throws nlohmann::json::other_error for a word that is none.
+template <StatusEnum T>
+T from_string(std::string_view word);
+
+template <StatusEnum T>
+void to_json(nlohmann::json& json, T value);
+template <StatusEnum T>
+void from_json(const nlohmann::json& json, T& value);
+
+template <StatusEnum T>
+std::ostream& operator<<(std::ostream& stream, T value);
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// What the run thread does at this moment. The run thread writes it; the I/O thread and signal handlers read it at any time.
+//
+//   starting ─→ idle ⇄ loading | running | regrouping
+//      └──────────┴─→ ending
+//
+// `waiting` of RankState is no phase of its own: a rank that runs a cell and sits in a collective is reported so.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+#include "protocol/status.h"
+
+namespace lockstep::worker {
+
+class RunState {
+ public:
+  /// The one place where the phase changes. Throws std::logic_error for a transition that the drawing does not have.
+  void enter(RankState to);
+  /// The rank is running `cell`, which people call `number`, and is in none of its steps yet.
+  void begin_cell(int64_t cell, int64_t number);
+  /// `line`: the first line of the step, 0 where it is unknown.
+  void begin_step(int line) { line_ = line; }
+  /// Code of the step that runs; 0: no code of a cell.
+  void set_code(uintptr_t address) { code_ = address; }
+  /// Whether the thread is in a function of worker/interpose/sleep.cpp.
+  void set_asleep(bool asleep) { asleep_ = asleep; }
+
+  RankState phase() const { return phase_; }
+  int64_t since_ns() const { return since_ns_; }  // CLOCK_MONOTONIC, of the phase
+  int64_t cell() const { return cell_; }  // that runs or was the last to run
+  int64_t number() const { return number_; }  // what people call it
+  int line() const { return line_; }
+  uintptr_t code() const { return code_; }
+  bool asleep() const { return asleep_; }
+
+  static int64_t now_ns();
+
+ private:
+  std::atomic<RankState> phase_{RankState::starting};
+  std::atomic<int64_t> cell_{0}, number_{0};
+  std::atomic<int> line_{0};
+  std::atomic<uintptr_t> code_{0};
+  std::atomic<int64_t> since_ns_{now_ns()};
+  std::atomic<bool> asleep_{false};
+};
+
+/// This process's.
+RunState& run_state();
+
+}  // namespace lockstep::worker
