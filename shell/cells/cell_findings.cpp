@@ -5,14 +5,11 @@ namespace lockstep::shell {
 using Clock = EventLoop::Clock;
 
 CellFindings::CellFindings(EventLoop& loop, std::function<void(Event)> emit)
-    : loop_(loop), merger_([this, emit = std::move(emit)](Finding finding) {
+    : merger_([this, emit = std::move(emit)](Finding finding) {
         reported_.push_back(finding);
         emit(FindingEvent{std::move(finding)});
-      }) {}
-
-CellFindings::~CellFindings() {
-  if (timer_) loop_.cancel(*timer_);
-}
+      }),
+      due_(loop) {}
 
 void CellFindings::add(Finding finding, int from, const RankSet& may_follow) {
   if (from >= 0) {
@@ -37,14 +34,12 @@ void CellFindings::clear() {
 }
 
 void CellFindings::arm() {
-  if (timer_) return;
-  const auto deadline = merger_.deadline();
-  if (!deadline) return;
-  timer_ = loop_.at(*deadline, [this] {
-    timer_.reset();
-    merger_.due(Clock::now());
-    arm();
-  });
+  if (due_.is_set()) return;
+  if (const auto deadline = merger_.deadline())
+    due_.set(*deadline, [this] {
+      merger_.due(Clock::now());
+      arm();
+    });
 }
 
 }  // namespace lockstep::shell

@@ -1,22 +1,20 @@
-// What is found while a cell runs, by its ranks and by the session: told once, whoever found it, and joined where several ranks find
-// the same about themselves (finding_merger.h).
+// What is found while a cell runs, by its ranks and by the session. A finding is reported once, also where several ranks find it; where several
+// ranks find the same about themselves, they become one finding (finding_merger.h).
 #pragma once
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "shell/events/event.h"
 #include "shell/events/finding_merger.h"
-#include "shell/processes/event_loop.h"
+#include "shell/processes/deadline.h"
 
 namespace lockstep::shell {
 
 class CellFindings {
  public:
   CellFindings(EventLoop& loop, std::function<void(Event)> emit);
-  ~CellFindings();
   CellFindings(const CellFindings&) = delete;
   CellFindings& operator=(const CellFindings&) = delete;
 
@@ -24,7 +22,7 @@ class CellFindings {
   void add(Finding finding, int from, const RankSet& may_follow);
   /// `rank` finds nothing more in this cell.
   void left(int rank) { merger_.left(rank); }
-  /// Tells what is held back.
+  /// Reports what is held back.
   void flush() { merger_.flush(); }
 
   const std::vector<Finding>& all() const { return reported_; }  // since the last clear()
@@ -33,11 +31,10 @@ class CellFindings {
  private:
   void arm();
 
-  EventLoop& loop_;
   std::vector<Finding> reported_;
   std::map<std::string, RankSet> sources_;  // a finding as text → the ranks that it came from
   FindingMerger merger_;
-  std::optional<EventLoop::Timer> timer_;
+  Deadline due_;
 };
 
 }  // namespace lockstep::shell

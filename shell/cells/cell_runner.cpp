@@ -3,54 +3,51 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "protocol/error.h"
+#include <utility>
 
 namespace lockstep::shell {
 namespace {
 
+using Clock = EventLoop::Clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kMostRepeats = 1000;
+constexpr milliseconds kAbortLimit{5000};
+constexpr milliseconds kAnswerLimit{1000};
 
 }  // namespace
 
 CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& workers, SessionDirectory& directory,
                        const SessionOptions& options, std::function<void(Event)> emit)
-    : loop_(loop),
-      compiler_(compiler),
-      workers_(workers),
-      directory_(directory),
-      options_(options),
-      emit_(std::move(emit)),
-      merger_([this](Event event) { emit_(std::move(event)); },
-              [this](int rank, int64_t bytes) {
-                int64_t& owed = owed_credit_[rank];
-                owed += bytes;
-                if (owed < protocol::kOutputWindow / 4) return;
-                workers_.hub().send(rank, protocol::Credit{std::exchange(owed, 0)});
-              }),
-      findings_(loop, [this](Event event) { emit_(std::move(event)); }),
-      hangs_(loop, workers, directory, options,
-             {.cells =
-                  [this] {
-                    std::vector<CellRun*> runs;
-                    for (Open& cell : cells_) runs.push_back(&cell.run);
-                    return runs;
-                  },
-              .current = [this] { return current_ ? &(*current_)->run : nullptr; },
-              .add_finding = [this](Finding finding, int64_t number) { add_finding(std::move(finding), number, -1); },
-              .emit = [this](Event event) { emit_(std::move(event)); },
-              .interrupt = [this](const RankSet& ranks) { interrupt(ranks); },
-              .end_what_stays = [this] { end_what_stays(); }}) {
-  merger_.expect(workers_.live());
+    : services_{.loop = loop,
+                .compiler = compiler,
+                .workers = workers,
+                .directory = directory,
+                .options = options,
+                .emit = std::move(emit),
+                .message =
+                    [this](const std::string& text) { services_.emit(MessageEvent{number_at_hand(), text, nullptr}); }},
+      output_(services_),
+      findings_(loop, services_.emit),
+      stopper_(services_, cells_),
+      connections_(services_, cells_),
+      preparation_(services_, cells_, output_, stopper_),
+      deaths_(services_, cells_),
+      queries_(services_),
+      hangs_(services_, cells_,
+             {.add_finding = [this](Finding finding, int64_t number) { add_finding(std::move(finding), number, -1); },
+              .interrupt = [this](const RankSet& ranks) { stopper_.interrupt(ranks); },
+              .end_what_stays = [this] { stopper_.end_what_stays(); }}) {
+  output_.expect(workers.live());
 }
 
-CellRunner::~CellRunner() {
-  cancel_timers();
-  for (auto* timer : {&merger_timer_, &deaths_timer_})
-    if (*timer) loop_.cancel(**timer);
-  merger_.flush();
+CellRunner::~CellRunner() = default;
+
+bool CellRunner::is_idle() const { return !cells_.served() && preparation_.phase() == CellPreparation::Phase::idle; }
+
+/// Of the cell that is prepared or served; 0: none.
+int64_t CellRunner::number_at_hand() const {
+  if (const OpenCell* cell = cells_.served()) return cell->run.number();
+  return is_idle() ? 0 : preparation_.number();
 }
 
 // ---- The way of a cell ------------------------------------------------------------------------------------------------------
@@ -58,215 +55,304 @@ CellRunner::~CellRunner() {
 CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
   CodeResult result;
   result.ranks = request.ranks;
-  const Preparation preparation(*this, request.ranks, request.number);
-  if (is_stopped(result)) return result;
+  stopper_.begin();
+  const CellPreparation::Scope preparing = preparation_.begin(request.ranks, request.number);
+  connect_ranks();
+  if (preparation_.is_stopped(result)) return result;
 
-  const int64_t id = ++last_id_;
-  if (request.number != id) numbers_[id] = request.number;
-  CellObject object;
-  std::optional<OpenCell> opened = open_again(request, object);
-  if (!opened) opened = open_compiled(request, id, result, object);
-  if (!opened) return result;
-  const OpenCell cell = *opened;
-  protocol::Run run{.cell = id, .number = request.number};
-  if (object.id != id) run.object = object.id, run.object_number = object.number;
-  for (;;) {
-    cell->run.started();
-    if (!object.empty)
-      workers_.hub().send(request.ranks, run);
-    else
-      for (int rank : request.ranks) cell->run.done(rank, protocol::Done{.cell = id, .status = CellStatus::ok});
-    serve_cell(cell);
-    if (!over || !cell->run.over() || cell->run.status() != CellStatus::ok || over(cell->run.run_ms())) break;
-    cell->run = CellRun(id, request.number, request.ranks, false);
+  const PreparedCell prepared = preparation_.prepare(request, result);
+  if (!prepared.cell) return result;
+  OpenCell& cell = *prepared.cell;
+  if (!prepared.is_loaded) {
+    stopper_.stop();
+    cells_.stop_serving();
+    CodeResult ended = close(cell);
+    ended.compiler_messages = std::move(result.compiler_messages);
+    return ended;
   }
-  current_.reset();
-  if (cell->run.over()) return close(cell);
-
-  // The prompt comes back; the ranks that wait may still be joined.
-  settle(*cell, true);
-  result.status = CellStatus::waiting;
-  result.rank_status = cell->run.rank_status();
-  result.run_ms = cell->run.run_ms();
-  merger_.expect(workers_.live() - busy());
-  return result;
-}
-
-/// The same text again, and nothing has been defined since: its object is there already.
-std::optional<CellRunner::OpenCell> CellRunner::open_again(const CellRequest& request, CellObject& object) {
-  const auto known = repeatable_.find(request, compiler_.definitions());
-  if (!known) return std::nullopt;
-  object = *known;
-  repeats_.emplace_back(request.number, object.number);
-  if (repeats_.size() > kMostRepeats) repeats_.erase(repeats_.begin());
-  directory_.write_cell(request.number, !request.whole_text.empty() ? request.whole_text : request.text);
-  const OpenCell cell = open(request, false);
-  current_ = cell;
-  return cell;
+  const int64_t id = cell.run.id();
+  protocol::Run run{.cell = id, .number = request.number};
+  if (prepared.object.id != id) run.object = prepared.object.id, run.object_number = prepared.object.number;
+  for (;;) {
+    cell.run.started();
+    if (!prepared.object.empty)
+      services_.workers.hub().send(request.ranks, run);
+    else
+      for (int rank : request.ranks) cell.run.done(rank, protocol::Done{.cell = id, .status = CellStatus::ok});
+    serve(cell);
+    const bool is_ok = cell.run.over() && cell.run.status() == CellStatus::ok;
+    if (!over || !is_ok || over(cell.run.run_ms())) break;
+    cell.run = CellRun(id, request.number, request.ranks, false);
+  }
+  return end_serving(cell, std::move(result.compiler_messages));
 }
 
 CodeResult CellRunner::run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks,
                                    int64_t number) {
   CodeResult stopped;
   stopped.ranks = ranks;
-  const Preparation preparation(*this, ranks, number);
-  if (is_stopped(stopped)) return stopped;
+  stopper_.begin();
+  const CellPreparation::Scope preparing = preparation_.begin(ranks, number);
+  connect_ranks();
+  if (preparation_.is_stopped(stopped)) return stopped;
   CellRequest request;
   request.ranks = ranks;
   request.number = number;
-  ++last_id_;
-  numbers_[last_id_] = number;
-  const OpenCell cell = open(request, false);
-  current_ = cell;
-  cell->run.started();
-  workers_.hub().send(ranks, protocol::Builtin{last_id_, name, arguments});
-  serve_cell(cell);
-  current_.reset();
-  if (cell->run.over()) return close(cell);
-  CodeResult result;
-  result.ranks = ranks;
-  result.status = CellStatus::waiting;
-  return result;
+  OpenCell& cell = preparation_.open(request);
+  cell.run.started();
+  services_.workers.hub().send(ranks, protocol::Builtin{cell.run.id(), name, arguments});
+  serve(cell);
+  return end_serving(cell, {});
 }
 
-CellRunner::OpenCell CellRunner::open(const CellRequest& request, bool has_objects) {
-  CellEvent event;
-  event.cell = request.number;
-  event.title = request.title;
-  event.ranks = request.ranks;
-  preparing_ = {};
-  cells_.push_back({.run = CellRun(last_id_, request.number, request.ranks, has_objects), .event = std::move(event)});
-  merger_.expect(request.ranks);
-  return std::prev(cells_.end());
+void CellRunner::connect_ranks() {
+  if (stopper_.is_interrupted()) return;
+  if (connections_.connect_if_needed([this] { return stopper_.is_interrupted(); }))
+    hangs_.regrouped(services_.workers.live());
 }
 
 /// Serves until the cell is over, or stuck in a session that leaves hangs to the user.
-void CellRunner::serve_cell(OpenCell cell) {
-  start_limits(cell);
+void CellRunner::serve(OpenCell& cell) {
+  stopper_.start();
   hangs_.cell_is_served();
-  if (interrupted_) interrupt(cell->run.ranks());
-  loop_.run_until([&] {
-    return cell->run.over() || (!options_.abort_hangs && !cell_timer_ && cell->run.stuck() && !hangs_.is_busy());
+  services_.loop.run_until([&] {
+    const bool is_left_open =
+        !services_.options.abort_hangs && !stopper_.has_limit() && cell.run.stuck() && !hangs_.is_busy();
+    return cell.run.over() || is_left_open;
   });
   hangs_.cell_is_left();
-  cancel_timers();
+  stopper_.stop();
   findings_.flush();
 }
 
-void CellRunner::settle(Open& cell, bool loaded) {
-  if (!std::exchange(cell.settles, false)) return;
-  if (loaded) repeats_.clear();
-  compiler_.settle({.cell = cell.run.id(),
-                    .loaded = loaded,
-                    .steps_done = loaded ? cell.run.steps_done() : std::map<int, int64_t>{}});
-}
-
-CodeResult CellRunner::close(OpenCell cell) {
-  const CellRun& run = cell->run;
-  merger_.flush();
-  merger_.expect(workers_.live() - busy());
-  emit_errors(*cell);
-  note_end(run);
+/// Closes a cell that is over. Others stay open: the prompt comes back, and the ranks that wait may still be joined.
+CodeResult CellRunner::end_serving(OpenCell& cell, std::string compiler_messages) {
+  cells_.stop_serving();
   CodeResult result;
-  result.ranks = run.ranks();
-  result.compile_ms = cell->event.compile_ms;
-  result.status = cell->not_loaded.value_or(run.status());
-  result.run_ms = run.run_ms();
-  result.rank_status = run.rank_status();
-  settle(*cell, true);
-  hangs_.cell_is_over(run.id());
-  cells_.erase(cell);
+  if (cell.run.over()) {
+    result = close(cell);
+  } else {
+    preparation_.settle(cell, true);
+    output_.expect(services_.workers.live() - busy());
+    result = result_of(cell);
+    result.status = CellStatus::waiting;
+  }
+  result.compiler_messages = std::move(compiler_messages);
   return result;
 }
 
-void CellRunner::emit_errors(const Open& cell) {
+CodeResult CellRunner::result_of(const OpenCell& cell) {
+  CodeResult result;
+  result.status = cell.not_loaded.value_or(cell.run.status());
+  result.ranks = cell.run.ranks();
+  result.compile_ms = cell.event.compile_ms;
+  result.run_ms = cell.run.run_ms();
+  result.rank_status = cell.run.rank_status();
+  return result;
+}
+
+CodeResult CellRunner::close(OpenCell& cell) {
+  output_.flush();
+  output_.expect(services_.workers.live() - busy());
+  emit_errors(cell);
+  compare_progress(cell.run);
+  const CodeResult result = result_of(cell);
+  preparation_.settle(cell, true);
+  hangs_.cell_is_over(cell.run.id());
+  cells_.close(cell);
+  return result;
+}
+
+void CellRunner::emit_errors(const OpenCell& cell) {
   const CellRun& run = cell.run;
   auto errors = run.errors();
   std::erase_if(errors, [&](const auto& error) { return cell.reported_dead.contains(error.first); });
-  for (auto& event : merge_errors(run.number(), errors)) emit_(std::move(event));
+  for (auto& event : merge_errors(run.number(), errors)) services_.emit(std::move(event));
   RankSet late;
   for (const auto& [rank, status] : run.rank_status())
     if (status == CellStatus::timeout) late.insert(rank);
   if (!late.empty())
-    emit_(ErrorEvent{.cell = run.number(),
-                     .ranks = late,
-                     .type = "timeout",
-                     .message = fmt::format("the cell ran longer than {} s and was interrupted (--cell-timeout)",
-                                            options_.cell_timeout_s)});
+    services_.emit(
+        ErrorEvent{.cell = run.number(),
+                   .ranks = late,
+                   .type = "timeout",
+                   .message = fmt::format("the cell ran longer than {} s and was interrupted (--cell-timeout)",
+                                          services_.options.cell_timeout_s)});
 }
 
-/// What the next cell has to know: whether the ranks' collectives are still in step.
-void CellRunner::note_end(const CellRun& run) {
+/// Whether the collectives of the ranks are still in step after the cell.
+void CellRunner::compare_progress(const CellRun& run) {
   for (const auto& [rank, status] : run.rank_status())
-    if (status == CellStatus::interrupted || status == CellStatus::aborted || status == CellStatus::timeout) needs_regroup_ = true;
+    if (status == CellStatus::interrupted || status == CellStatus::aborted || status == CellStatus::timeout)
+      connections_.lose_step();
   std::map<std::string, int64_t> entered;
-  for (int rank : workers_.live() - busy())
+  for (int rank : services_.workers.live() - busy())
     for (const auto& [group, count] : hangs_.entered_by(rank))
       if (const auto [known, fresh] = entered.emplace(group, count); !fresh && known->second != count)
-        needs_regroup_ = true;
+        connections_.lose_step();
 }
 
-// ---- Questions ----------------------------------------------------------------------------------------------------------------
+// ---- Interrupts and questions -----------------------------------------------------------------------------------------------
 
-std::map<int, nlohmann::json> CellRunner::query(const RankSet& ranks, const std::string& what,
-                                                const nlohmann::json& arguments, milliseconds limit) {
-  const RankSet asked = ranks & workers_.live();
-  const int64_t id = ++last_query_;
-  auto& answers = replies_[id];
-  workers_.hub().send(asked, protocol::Query{id, what, arguments});
-  loop_.run_until([&] { return answers.size() >= (asked & workers_.live()).size(); }, Clock::now() + limit);
-  auto result = std::move(answers);
-  replies_.erase(id);
-  return result;
+void CellRunner::abort(const RankSet& ranks, const std::string& reason) {
+  const RankSet meant = busy() & ranks;
+  const RankSet outside = hangs_.pictures().outside_collectives(meant);
+  services_.workers.hub().send(meant, protocol::Abort{reason});
+  services_.loop.run_until([&] { return (busy() & (meant - outside)).empty(); }, Clock::now() + kAbortLimit);
+}
+
+/// What comes after an interrupt is no cause of its own: for who asks what happened first.
+void CellRunner::note_interrupt() {
+  if (before_interrupt_) return;
+  before_interrupt_ =
+      BeforeInterrupt{.status = CellStatus::ok, .findings = findings_.all(), .live = services_.workers.live()};
+  if (preparation_.has_lost_ranks()) before_interrupt_->status = CellStatus::dead;
+  if (const OpenCell* cell = cells_.served())
+    if (const auto cause = cell->run.first_cause()) before_interrupt_->status = *cause;
+}
+
+void CellRunner::user_interrupt() {
+  note_interrupt();
+  stopper_.user_interrupt();
+}
+
+void CellRunner::leave() {
+  note_interrupt();
+  stopper_.leave();
+}
+
+void CellRunner::begin_cell() {
+  findings_.clear();
+  before_interrupt_.reset();
 }
 
 std::vector<inspect::HangPicture> CellRunner::hang_pictures() {
-  const auto answers = query(workers_.live(), "hang", hangs_.question(), milliseconds(1000));
+  const auto answers = query(services_.workers.live(), "hang", hangs_.pictures().question(), kAnswerLimit);
   std::vector<inspect::HangPicture> pictures;
-  for (const Open& cell : cells_) pictures.push_back(hangs_.picture(&cell.run, answers));
-  if (pictures.empty()) pictures.push_back(hangs_.picture(nullptr, answers));
+  for (const OpenCell& cell : cells_.all()) pictures.push_back(hangs_.pictures().picture(&cell.run, answers));
+  if (pictures.empty()) pictures.push_back(hangs_.pictures().picture(nullptr, answers));
   return pictures;
 }
 
-RankSet CellRunner::busy() const {
-  RankSet result;
-  for (const auto& cell : cells_) result = result | cell.run.active();
-  return result;
+// ---- Messages of the ranks --------------------------------------------------------------------------------------------------
+
+void CellRunner::message(FromWorker& from) {
+  std::visit([&](auto& message) { handle(from.rank, from, message); }, from.message);
 }
 
-int64_t CellRunner::cell_of(int rank) const {
-  for (const auto& cell : cells_)
-    if (cell.run.active().contains(rank)) return cell.run.number();
-  return 0;
+void CellRunner::handle(int rank, FromWorker& from, protocol::Output& message) {
+  output_.output(rank, cells_.number_of(message.cell), message.stream,
+                 from.frames.empty() ? std::string() : from.frames[0].to_string());
+  hangs_.output_came();
 }
 
-std::string CellRunner::wait_of(int rank) const {
-  for (const auto& cell : cells_)
-    if (const auto wait = cell.run.waits().find(rank); wait != cell.run.waits().end())
-      return fmt::format("{} #{}{}", wait->second.op.name, wait->second.op.seq,
-                         wait->second.where.empty() ? "" : " of " + wait->second.where);
-  return {};
+void CellRunner::handle(int rank, FromWorker&, protocol::Value& message) {
+  output_.value(rank, cells_.number_of(message.cell), std::move(message.text), std::move(message.data));
 }
 
-int64_t CellRunner::number_of(int64_t id) const {
-  const auto found = numbers_.find(id);
-  return found == numbers_.end() ? id : found->second;
+void CellRunner::handle(int rank, FromWorker&, protocol::FindingMessage& message) {
+  const int64_t number = cells_.number_of(message.finding.cell.value_or(0));
+  add_finding(std::move(message.finding), number, rank);
 }
 
-void CellRunner::say(const std::string& text) {
-  const int64_t number = current_ ? (*current_)->run.number() : preparing_.empty() ? 0 : preparing_number_;
-  emit_(MessageEvent{number, text, nullptr});
+void CellRunner::handle(int rank, FromWorker&, protocol::Loaded& message) {
+  OpenCell* cell = cells_.with(rank, message.cell);
+  if (!cell) return;
+  cell->run.loaded(rank, message);
+  if (message.warning && rank == cell->run.ranks().ranks().front()) services_.message(*message.warning);
 }
 
-void CellRunner::arm_merger() {
-  if (merger_timer_) return;
-  const auto deadline = merger_.deadline();
-  if (!deadline) return;
-  merger_timer_ = loop_.at(*deadline, [this] {
-    merger_timer_.reset();
-    merger_.due(Clock::now());
-    arm_merger();
-  });
+void CellRunner::handle(int rank, FromWorker&, protocol::Done& message) {
+  hangs_.entered(rank, message.collectives);
+  OpenCell* cell = cells_.with(rank, message.cell);
+  cells_.left(rank, message.cell);
+  if (!cell) return;
+  if (message.regroup) connections_.lose_step();
+  const bool was_waiting =
+      cell->run.in(CellRun::Phase::waiting).contains(rank) || hangs_.has_reported(cell->run.id(), rank);
+  cell->run.done(rank, message);
+  connections_.left(rank);
+  if (was_waiting) services_.emit(RankEvent{rank, RankState::idle, ""});
+  left(rank, message.status);
+  close_if_over(*cell);
+}
+
+void CellRunner::handle(int rank, FromWorker&, protocol::Waiting& message) {
+  if (OpenCell* cell = cells_.with(rank, message.cell)) hangs_.waiting(cell->run, rank, message);
+}
+
+void CellRunner::handle(int rank, FromWorker&, protocol::LongWait& message) {
+  const OpenCell* cell = cells_.with(rank, message.cell);
+  if (!cell) return;
+  hangs_.long_wait(cell->run);
+  if (message.op.name == "new_group") connections_.waits_in_new_group(rank);
+}
+
+void CellRunner::handle(int rank, FromWorker&, protocol::Regrouped& message) { connections_.answered(rank, message); }
+
+void CellRunner::handle(int rank, FromWorker&, protocol::Reply& message) {
+  if (!hangs_.reply(rank, message)) queries_.answered(rank, std::move(message));
+}
+
+/// It belongs to the rank's cell, or to the last one that ran on it: messages of the cells before it have come.
+void CellRunner::last_output(int rank, Stream stream, std::string bytes) {
+  output_.output(rank, cells_.number_of(cells_.id_of_output(rank)), stream, std::move(bytes));
+}
+
+// ---- Ends -------------------------------------------------------------------------------------------------------------------
+
+void CellRunner::left(int rank, CellStatus how) {
+  output_.left(rank);
+  findings_.left(rank);
+  hangs_.left(rank, how);
+}
+
+/// A cell that is not served any more is closed when its last rank comes back.
+void CellRunner::close_if_over(OpenCell& cell) {
+  if (!cell.run.over() || cells_.served() == &cell) return;
+  CellEvent event = cell.event;
+  const CodeResult result = close(cell);
+  event.status = result.status;
+  event.rank_status = result.rank_status;
+  event.run_ms = result.run_ms;
+  services_.emit(std::move(event));
+  if (is_idle()) deaths_.advise();
+}
+
+void CellRunner::died(int rank, const protocol::CellError& error) {
+  hangs_.died(rank);
+  connections_.lose_step();
+  preparation_.forget_objects();
+  OpenCell* cell = cells_.with(rank);
+  if (!cell) {
+    const bool was_prepared = preparation_.rank_died(rank);
+    const std::string where =
+        was_prepared ? fmt::format(" before cell {} was loaded", preparation_.number()) : std::string();
+    deaths_.died(rank, error, where);
+    output_.flush();
+    deaths_.explain(rank, error, was_prepared ? where : " while no cell ran on it");
+    output_.left(rank);
+    if (is_idle()) deaths_.advise();
+    return;
+  }
+  deaths_.died(rank, error, fmt::format(" in cell {}", cell->run.number()));
+  protocol::CellError end = error;
+  if (end.where.empty()) {  // killed from outside: what is known is where it waited, or else the cell
+    const auto wait = cell->run.waits().find(rank);
+    const bool line_known = wait != cell->run.waits().end() && !wait->second.where.empty();
+    end.where = line_known ? wait->second.where : fmt::format("cell {}", cell->run.number());
+  }
+  cell->run.dead(rank, end);
+  left(rank, CellStatus::dead);
+  if (!cell->run.over()) deaths_.explain_later();
+  close_if_over(*cell);
+}
+
+/// `from`: the rank that found it; -1 for the session itself.
+void CellRunner::add_finding(Finding finding, int64_t number, int from) {
+  finding.cell = number > 0 ? std::optional(number) : std::nullopt;
+  const OpenCell* cell = cells_.with(from);
+  findings_.add(std::move(finding), from, cell ? cell->run.active() : RankSet());
 }
 
 }  // namespace lockstep::shell

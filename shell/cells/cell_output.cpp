@@ -1,0 +1,47 @@
+#include "shell/cells/cell_output.h"
+
+#include <utility>
+
+namespace lockstep::shell {
+
+using Clock = EventLoop::Clock;
+
+CellOutput::CellOutput(const CellServices& services)
+    : workers_(services.workers),
+      merger_(services.emit, [this](int rank, int64_t bytes) { give_credit(rank, bytes); }),
+      due_(services.loop) {}
+
+CellOutput::~CellOutput() { flush(); }
+
+void CellOutput::left(int rank) {
+  merger_.left(rank, Clock::now());
+  arm();
+}
+
+void CellOutput::output(int rank, int64_t number, Stream stream, std::string bytes) {
+  merger_.output(rank, number, stream, std::move(bytes), Clock::now());
+  arm();
+}
+
+void CellOutput::value(int rank, int64_t number, std::string text, nlohmann::json data) {
+  merger_.value(rank, number, std::move(text), std::move(data), Clock::now());
+  arm();
+}
+
+void CellOutput::give_credit(int rank, int64_t bytes) {
+  int64_t& owed = owed_credit_[rank];
+  owed += bytes;
+  if (owed < protocol::kOutputWindow / 4) return;
+  workers_.hub().send(rank, protocol::Credit{std::exchange(owed, 0)});
+}
+
+void CellOutput::arm() {
+  if (due_.is_set()) return;
+  if (const auto deadline = merger_.deadline())
+    due_.set(*deadline, [this] {
+      merger_.due(Clock::now());
+      arm();
+    });
+}
+
+}  // namespace lockstep::shell

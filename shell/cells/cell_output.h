@@ -1,0 +1,39 @@
+// Output and values of the ranks, on their way from messages to events: merged (output_merger.h), and confirmed to the ranks by credit once
+// the front end has taken them.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "shell/cells/cell_services.h"
+#include "shell/events/output_merger.h"
+#include "shell/processes/deadline.h"
+
+namespace lockstep::shell {
+
+class CellOutput {
+ public:
+  explicit CellOutput(const CellServices& services);
+  /// Emits what is held back.
+  ~CellOutput();
+
+  /// The ranks that write from now on; what they write alike is merged.
+  void expect(const RankSet& ranks) { merger_.expect(ranks); }
+  /// `rank` writes nothing more until the next expect().
+  void left(int rank);
+  void output(int rank, int64_t number, Stream stream, std::string bytes);
+  void value(int rank, int64_t number, std::string text, nlohmann::json data);
+  /// Emits what is held back.
+  void flush() { merger_.flush(); }
+
+ private:
+  void give_credit(int rank, int64_t bytes);
+  void arm();
+
+  WorkerGroup& workers_;
+  OutputMerger merger_;
+  Deadline due_;
+  std::map<int, int64_t> owed_credit_;  // bytes
+};
+
+}  // namespace lockstep::shell

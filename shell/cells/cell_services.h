@@ -1,0 +1,26 @@
+// What the parts of the cell runner work with: the loop, the processes, and the way to the front end.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "shell/events/event.h"
+#include "shell/processes/compiler_service.h"
+#include "shell/processes/event_loop.h"
+#include "shell/processes/session_directory.h"
+#include "shell/processes/session_options.h"
+#include "shell/processes/worker_group.h"
+
+namespace lockstep::shell {
+
+struct CellServices {
+  EventLoop& loop;
+  CompilerService& compiler;
+  WorkerGroup& workers;
+  SessionDirectory& directory;
+  const SessionOptions& options;
+  std::function<void(Event event)> emit;
+  /// Emits a MessageEvent under the cell that is prepared or served.
+  std::function<void(const std::string& text)> message;
+};
+
+}  // namespace lockstep::shell

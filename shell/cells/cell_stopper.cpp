@@ -1,0 +1,100 @@
+#include "shell/cells/cell_stopper.h"
+
+#include <fmt/format.h>
+
+namespace lockstep::shell {
+
+using std::chrono::milliseconds;
+
+CellStopper::CellStopper(const CellServices& services, OpenCells& cells)
+    : services_(services), cells_(cells), user_deadline_(services.loop), limit_deadline_(services.loop) {}
+
+void CellStopper::begin() {
+  is_interrupted_ = is_leaving_;
+  user_.begin();
+}
+
+void CellStopper::start() {
+  limit_.begin();
+  if (const double limit_s = services_.options.cell_timeout_s; limit_s > 0)
+    limit_deadline_.set_after(milliseconds(static_cast<int64_t>(limit_s * 1000)), [this] { limit_step(); });
+  if (is_interrupted_) interrupt(cells_.served()->run.ranks());
+}
+
+void CellStopper::stop() {
+  user_deadline_.cancel();
+  limit_deadline_.cancel();
+}
+
+void CellStopper::interrupt(const RankSet& ranks) {
+  for (const OpenCell& cell : cells_.all())
+    services_.workers.hub().send(cell.run.active() & ranks, protocol::Interrupt{cell.run.id()});
+}
+
+void CellStopper::end(const RankSet& ranks) {
+  for (int rank : ranks) services_.workers.kill(rank);
+}
+
+// ---- The user ---------------------------------------------------------------------------------------------------------------
+
+void CellStopper::user_interrupt() {
+  is_interrupted_ = true;
+  if (cells_.served()) user_step(user_.requested());
+}
+
+void CellStopper::user_step(StopStep step) {
+  if (!cells_.served()) return;
+  const RankSet active = cells_.served()->run.active();
+  const bool one = active.size() == 1;
+  if (step == StopStep::interrupt) {
+    interrupt(active);
+    user_deadline_.set_after(UserStop::kPatience, [this] { user_step(user_.patience_is_over()); });
+  } else if (step == StopStep::remind && !active.empty()) {
+    services_.message(fmt::format("{} not come back yet. Ctrl-C again offers to end {}",
+                                  active.words() + (one ? " has" : " have"), one ? "it" : "them"));
+  } else if (step == StopStep::offer && !active.empty()) {
+    const bool others = !(services_.workers.live() - active).empty();
+    services_.message(fmt::format("{} did not come back. Ctrl-C once more ends {}: what {} is lost{}", active.words(),
+                                  one ? "it" : "them", one ? "it holds" : "they hold",
+                                  others ? ", the others keep theirs" : ""));
+    interrupt(active);
+  } else if (step == StopStep::end) {
+    end(active);
+  }
+}
+
+void CellStopper::leave() {
+  is_leaving_ = true;
+  is_interrupted_ = true;
+  if (!cells_.served()) return;
+  interrupt(cells_.served()->run.active());
+  end_what_stays();
+}
+
+// ---- Limits -----------------------------------------------------------------------------------------------------------------
+
+void CellStopper::limit_step() {
+  if (!cells_.served()) return;
+  CellRun& run = cells_.served()->run;
+  switch (limit_.time_is_over()) {
+    case StopStep::interrupt:
+      run.timed_out();
+      interrupt(run.active());
+      break;
+    case StopStep::abort:
+      services_.workers.hub().send(run.active(), protocol::Abort{"the cell's time is over"});
+      break;
+    default:
+      services_.message(run.active().words() + " could not be interrupted and " +
+                        (run.active().size() == 1 ? "is" : "are") + " ended");
+      end(run.active());
+  }
+  if (const auto patience = limit_.patience()) limit_deadline_.set_after(*patience, [this] { limit_step(); });
+}
+
+void CellStopper::end_what_stays() {
+  limit_.skip_to_end();
+  limit_deadline_.set_after(limit_.patience().value(), [this] { limit_step(); });
+}
+
+}  // namespace lockstep::shell

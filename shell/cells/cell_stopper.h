@@ -1,0 +1,50 @@
+// Gets ranks out of the cell that is served: after Ctrl-C, after a time limit, and when the program ends. Which step comes next is in
+// stop_machines.h; this class sends the messages and keeps the deadlines.
+#pragma once
+#include "shell/cells/cell_services.h"
+#include "shell/cells/open_cells.h"
+#include "shell/cells/stop_machines.h"
+#include "shell/processes/deadline.h"
+
+namespace lockstep::shell {
+
+class CellStopper {
+ public:
+  CellStopper(const CellServices& services, OpenCells& cells);
+
+  /// A new cell is prepared: what the user asked for before does not concern it, unless the program ends.
+  void begin();
+  /// Whether the user has interrupted the cell that is prepared or served.
+  bool is_interrupted() const { return is_interrupted_; }
+
+  /// The served cell runs from now on: --cell-timeout begins, and an interrupt that came while it was prepared is sent.
+  void start();
+  /// The cell is not served any more: nothing of this is done.
+  void stop();
+  /// Whether a time limit will end the served cell.
+  bool has_limit() const { return limit_deadline_.is_set(); }
+
+  /// Interrupts all cells of `ranks`.
+  void interrupt(const RankSet& ranks);
+  /// Ctrl-C: interrupts the served cell; a second one offers to end the ranks that did not come back, a third ends them.
+  void user_interrupt();
+  /// The program ends: interrupts the served cell, and ends ranks that do not come back within seconds.
+  void leave();
+  /// Ends the ranks of the served cell that are still in it after a while: an interrupt and an abort have been sent.
+  void end_what_stays();
+
+ private:
+  void user_step(StopStep step);
+  void limit_step();
+  void end(const RankSet& ranks);
+
+  const CellServices& services_;
+  OpenCells& cells_;
+  UserStop user_;
+  LimitStop limit_;
+  bool is_interrupted_ = false;
+  bool is_leaving_ = false;
+  Deadline user_deadline_, limit_deadline_;
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,56 @@
+#include "shell/cells/death_reports.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "shell/events/output_merger.h"
+
+namespace lockstep::shell {
+
+void DeathReports::died(int rank, const protocol::CellError& error, const std::string& where) {
+  unadvised_.insert(rank);
+  const bool by_signal = error.type.starts_with("SIG");
+  services_.emit(
+      RankEvent{rank, RankState::dead,
+                (by_signal ? "ended by " + error.type : error.message.substr(0, error.message.find('\n'))) + where});
+}
+
+void DeathReports::explain(int rank, const protocol::CellError& error, const std::string& where) {
+  services_.emit(ErrorEvent{.cell = 0, .ranks = {rank}, .type = error.type, .message = error.message + where});
+}
+
+void DeathReports::explain_later() {
+  if (!deadline_.is_set()) deadline_.set_after(OutputMerger::kHold, [this] { explain_now(); });
+}
+
+void DeathReports::explain_now() {
+  for (OpenCell& cell : cells_.all()) {
+    const RankSet dead = cell.run.in(CellRun::Phase::dead)-cell.reported_dead, active = cell.run.active();
+    if (dead.empty() || active.empty()) continue;
+    auto errors = cell.run.errors();
+    std::erase_if(errors, [&](const auto& error) { return !dead.contains(error.first); });
+    cell.reported_dead = cell.reported_dead | dead;
+    for (auto& event : merge_errors(cell.run.number(), errors)) {
+      event.others_run = true;
+      services_.emit(std::move(event));
+    }
+    if (!services_.options.abort_hangs)
+      services_.message(fmt::format("{} run{} on; Ctrl-C interrupts {}", active.words(), active.size() == 1 ? "s" : "",
+                                    active.size() == 1 ? "it" : "them"));
+  }
+}
+
+void DeathReports::advise() {
+  const RankSet dead = std::exchange(unadvised_, {}), live = services_.workers.live();
+  if (dead.empty() || services_.options.abort_hangs) return;  // nobody reads advice in `run`
+  if (live.empty())
+    services_.message("no rank is left: %dist_reset starts them afresh, %history and %save have the cells so far");
+  else
+    services_.message(fmt::format(
+        "what {} held is lost. Cells run on {} from now on, which keep{} what {}; %dist_reset starts all "
+        "ranks afresh",
+        dead.words(), live.words(), live.size() == 1 ? "s" : "", live.size() == 1 ? "it holds" : "they hold"));
+}
+
+}  // namespace lockstep::shell

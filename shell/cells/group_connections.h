@@ -1,0 +1,51 @@
+// The connections among the ranks: whether their collectives are in step, and what connects them again where they are not. The store's process
+// makes all connections, so without it there are no new ones.
+//
+//   in_step ─→ out_of_step ─→ connecting ─→ in_step                          out_of_step: an interrupt, an abort, a death, or
+//                   └────────────┘  failed: the next cell tries again         different numbers of collectives
+#pragma once
+#include <functional>
+#include <map>
+#include <string>
+
+#include "shell/cells/cell_services.h"
+#include "shell/cells/open_cells.h"
+
+namespace lockstep::shell {
+
+class GroupConnections {
+ public:
+  enum class Phase { in_step, out_of_step, connecting };
+
+  GroupConnections(const CellServices& services, OpenCells& cells) : services_(services), cells_(cells) {}
+
+  Phase phase() const { return phase_; }
+  /// The collectives of the ranks are not in step any more.
+  void lose_step();
+  /// Before a cell: connects all live ranks again where they are out of step and none is in a cell. Serves until they have answered, or
+  /// `interrupted` is true. True: they are connected afresh.
+  bool connect_if_needed(const std::function<bool()>& interrupted);
+  void answered(int rank, const protocol::Regrouped& message);
+
+  /// `rank` has waited for others in dist::new_group for a while.
+  void waits_in_new_group(int rank);
+  void left(int rank) { in_new_group_.erase(rank); }
+  /// The store's process is gone; `how` it ended, in words.
+  void store_ended(const std::string& how);
+
+ private:
+  void enter(Phase to);
+  bool conclude(const RankSet& asked);
+  bool all_answered(const RankSet& asked) const;
+  void end_new_groups();
+
+  const CellServices& services_;
+  OpenCells& cells_;
+  Phase phase_ = Phase::in_step;
+  int64_t generation_ = 0;
+  std::map<int, protocol::Regrouped> answers_;  // of this generation
+  bool reported_no_store_ = false;
+  RankSet in_new_group_;
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,167 @@
+#include "shell/cells/hang_pictures.h"
+
+#include <algorithm>
+
+#include "inspectors/hang/hang_state.h"
+
+namespace lockstep::shell {
+
+using inspect::HangPicture;
+using inspect::RankPicture;
+
+namespace {
+
+std::vector<inspect::StackFrame> frames_of(const nlohmann::json& answer) {
+  std::vector<inspect::StackFrame> frames;
+  for (const auto& each : answer.value("frames", nlohmann::json::array())) {
+    inspect::StackFrame frame;
+    frame.function = each.value("function", "");
+    frame.object = each.value("object", "");
+    if (const auto cell = each.find("cell"); cell != each.end() && cell->is_number()) frame.cell = cell->get<long>();
+    if (const auto line = each.find("line"); line != each.end() && line->is_number()) frame.line = line->get<int>();
+    frames.push_back(std::move(frame));
+  }
+  return frames;
+}
+
+void take_answer(RankPicture& rank, int64_t cell, const nlohmann::json& answer) {
+  for (const auto& each : answer.value("throws", nlohmann::json::array()))
+    if (each.value("cell", int64_t{0}) == cell)
+      rank.caught.push_back({.type = each.value("type", ""),
+                             .where = each.value("where", ""),
+                             .time_ns = each.value("time_ns", int64_t{0})});
+  for (inspect::RankWait& wait : rank.waits)
+    if (const auto waits = answer.find("waits"); waits != answer.end() && wait.where.empty())
+      wait.where = waits->value(std::to_string(wait.call.entry), "");
+  if (const auto last = answer.value("last", ""); !last.empty()) rank.last_where = last;
+  if (!answer.contains("frames") || rank.place != RankPicture::Place::in_cell) return;
+  rank.stack = frames_of(answer);
+  rank.activity = inspect::activity_of(rank.stack, answer.value("asleep", false), answer.value("held", false));
+  rank.where = inspect::code_line(rank.stack);
+  // Calls that c10d makes itself (a backward pass) have no line of their own: that of the cell that waits for them.
+  for (inspect::RankWait& wait : rank.waits)
+    if (wait.where.empty() && rank.activity == inspect::Activity::collective) wait.where = rank.where;
+}
+
+/// What a rank has said itself (Waiting) stands, whatever else it has under way.
+void take_waiting(RankPicture& rank, const protocol::Waiting& message) {
+  const auto is_meant = [&](const inspect::RankWait& wait) {
+    return wait.call.group == message.op.group && wait.call.seq == message.op.seq && !wait.call.point_to_point;
+  };
+  if (rank.has_log) {
+    std::erase_if(rank.waits, [&](const auto& wait) { return !is_meant(wait); });
+    if (!rank.waits.empty()) rank.activity = inspect::Activity::collective;
+  } else {
+    rank.waits.assign(1, {});
+    auto& call = rank.waits[0].call;
+    call.group = message.op.group;
+    call.seq = message.op.seq;
+    call.op = message.op.name;
+    call.shape = message.op.shape;
+    call.dtype = message.op.dtype;
+  }
+  for (inspect::RankWait& wait : rank.waits) {
+    wait.missing = message.missing;
+    if (wait.where.empty()) wait.where = message.where;
+  }
+}
+
+}  // namespace
+
+std::string HangPictures::log_path(int rank) const {
+  return services_.directory.path() + "/rank-" + std::to_string(rank) + "/log";
+}
+
+/// Dead ranks can't name the lines of their calls; those that are alive have the same code.
+nlohmann::json HangPictures::question() const {
+  const WorkerGroup& workers = services_.workers;
+  nlohmann::json sites = nlohmann::json::array();
+  for (int rank : RankSet::all(workers.world_size()) - workers.live()) {
+    RankPicture dead;
+    if (!inspect::read_log(dead, log_path(rank), 1) || dead.recent.empty() || !dead.recent.back().site_cell) continue;
+    sites.push_back({*dead.recent.back().site_cell, dead.recent.back().site_offset, rank});
+  }
+  return {{"sites", std::move(sites)}};
+}
+
+/// The line of the last call of each dead rank, as the answers name it.
+std::map<int, std::string> HangPictures::lines_of_dead(const std::map<int, nlohmann::json>& answers) const {
+  std::map<int, std::string> result;
+  if (answers.empty()) return result;
+  const nlohmann::json sites = question().at("sites");
+  for (const auto& [rank, answer] : answers) {
+    const auto lines = answer.value("sites", nlohmann::json::array());
+    for (size_t i = 0; i < std::min(lines.size(), sites.size()); ++i)
+      if (lines[i].is_string()) result[sites[i].at(2)] = lines[i];
+  }
+  return result;
+}
+
+RankPicture::Place HangPictures::place_of(int rank, const CellRun* run) const {
+  if (!services_.workers.live().contains(rank)) return RankPicture::Place::dead;
+  if (cells_.busy().contains(rank)) return RankPicture::Place::in_cell;
+  return run && run->ranks().contains(rank) ? RankPicture::Place::left : RankPicture::Place::elsewhere;
+}
+
+HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohmann::json>& answers,
+                                  size_t recent) const {
+  HangPicture picture;
+  picture.cell = run ? run->id() : 0;
+  picture.number = run ? run->number() : 0;
+  picture.calls_compared = services_.options.check_collectives;
+  const auto errors = run ? run->errors() : std::map<int, protocol::CellError>{};
+  const auto statuses = run ? run->rank_status() : std::map<int, CellStatus>{};
+  const auto lines = lines_of_dead(answers);
+  for (int number = 0; number < services_.workers.world_size(); ++number) {
+    RankPicture rank;
+    rank.rank = number;
+    rank.place = place_of(number, run);
+    if (rank.gone()) rank.activity = inspect::Activity::idle;
+    if (const auto status = statuses.find(number); status != statuses.end()) rank.how = to_string(status->second);
+    if (const auto error = errors.find(number); error != errors.end()) {
+      rank.error_type = error->second.type;
+      rank.error_text = error->second.message;
+      rank.consequence = !error->second.root_cause;
+      rank.where = error->second.where;
+    }
+    inspect::read_log(rank, log_path(number), recent);
+    if (const auto answer = answers.find(number); answer != answers.end())
+      take_answer(rank, picture.cell, answer->second);
+    if (const auto line = lines.find(number); line != lines.end() && rank.gone()) rank.last_where = line->second;
+    if (rank.recent.empty() || rank.recent.back().cell != picture.cell) rank.last_where.clear();
+    if (run && run->in(CellRun::Phase::waiting).contains(number)) take_waiting(rank, run->waits().at(number));
+    picture.ranks.push_back(std::move(rank));
+  }
+  picture.now_ns = dist::monotonic_ns();
+  return picture;
+}
+
+std::map<int, std::set<uint64_t>> HangPictures::entries_in_flight() const {
+  std::map<int, std::set<uint64_t>> result;
+  for (int rank : services_.workers.live()) {
+    RankPicture picture;
+    if (!inspect::read_log(picture, log_path(rank), 0)) continue;
+    for (const auto& wait : picture.waits) result[rank].insert(wait.call.entry);
+  }
+  return result;
+}
+
+RankSet HangPictures::outside_collectives(const RankSet& ranks) const {
+  RankSet result;
+  for (int rank : ranks) {
+    RankPicture picture;
+    if (inspect::read_log(picture, log_path(rank), 0) && picture.waits.empty()) result.insert(rank);
+  }
+  return result;
+}
+
+HangPictures::Progress HangPictures::progress_of(int rank) const {
+  RankPicture picture;
+  inspect::read_log(picture, log_path(rank), 1);
+  Progress progress;
+  if (!picture.recent.empty()) progress.newest = picture.recent.back().entry;
+  for (const auto& wait : picture.waits) progress.in_flight.insert(wait.call.entry);
+  return progress;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,49 @@
+// What all ranks do at a moment, put together for inspectors/hang: from the collective logs, which outlive the ranks; from what is known of the
+// open cells; and from the answers of the ranks' I/O threads, where they were asked for stacks and lines of code.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "inspectors/hang/hang_picture.h"
+#include "shell/cells/cell_services.h"
+#include "shell/cells/open_cells.h"
+
+namespace lockstep::shell {
+
+class HangPictures {
+ public:
+  HangPictures(const CellServices& services, OpenCells& cells) : services_(services), cells_(cells) {}
+
+  /// A question to all live ranks (Query "hang"), for picture().
+  nlohmann::json question() const;
+  /// All ranks at this moment, seen from a cell (null: no cell is open), with the answers to question() by rank. `recent`: how many of the
+  /// newest records of each log are read.
+  inspect::HangPicture picture(const CellRun* run, const std::map<int, nlohmann::json>& answers,
+                               size_t recent = inspect::kRecentRecords) const;
+
+  /// Numbers in the log of the collectives that each live rank is in.
+  std::map<int, std::set<uint64_t>> entries_in_flight() const;
+  /// Of `ranks`, those whose logs say that they are in no collective.
+  RankSet outside_collectives(const RankSet& ranks) const;
+
+  /// How far a rank is in its collectives: the number of the newest, and of those that it is in.
+  struct Progress {
+    uint64_t newest = 0;
+    std::set<uint64_t> in_flight;
+    bool operator==(const Progress&) const = default;
+  };
+  Progress progress_of(int rank) const;
+
+ private:
+  std::string log_path(int rank) const;
+  inspect::RankPicture::Place place_of(int rank, const CellRun* run) const;
+  std::map<int, std::string> lines_of_dead(const std::map<int, nlohmann::json>& answers) const;
+
+  const CellServices& services_;
+  OpenCells& cells_;
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,49 @@
+// Which ranks have left a cell, and having entered which collectives: reported to the ranks that are still in one (PeerDone). What a rank has
+// entered when it leaves is all that it will enter, so a rank that waits for more of it answers with Waiting.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "shell/cells/cell_services.h"
+#include "shell/cells/open_cells.h"
+#include "shell/processes/deadline.h"
+
+namespace lockstep::shell {
+
+class PeerDepartures {
+ public:
+  /// `reported` is called whenever ranks have been reported to others.
+  PeerDepartures(const CellServices& services, OpenCells& cells, std::function<void()> reported)
+      : services_(services), cells_(cells), reported_(std::move(reported)), deadline_(services.loop) {}
+
+  /// `rank` has entered so many collectives of each group.
+  void entered(int rank, const std::map<std::string, int64_t>& collectives) { entered_[rank] = collectives; }
+  const std::map<std::string, int64_t>& entered_by(int rank) { return entered_[rank]; }
+  void left(int rank, CellStatus how);
+  void died(int rank) { dead_.insert(rank); }
+  /// `ranks` are connected afresh: they count from the beginning, and dead ranks are in no group any more.
+  void regrouped(const RankSet& ranks);
+  void cell_is_over(int64_t cell);
+
+  /// Ranks mostly leave a cell together; after a moment those that are still in it hear of the others.
+  void report_soon();
+
+ private:
+  void report();
+
+  const CellServices& services_;
+  OpenCells& cells_;
+  std::function<void()> reported_;
+  std::map<int, std::map<std::string, int64_t>> entered_;  // rank → group → collectives
+  std::map<int, int64_t> departures_;  // rank → how often it has left a cell
+  std::map<int, CellStatus> how_left_;
+  RankSet dead_;
+  std::map<std::tuple<int64_t, int, int>, int64_t>
+      known_;  // cell, rank, peer → the departure of the peer that it knows
+  Deadline deadline_;
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,30 @@
+// Questions to the I/O threads of ranks, and their answers.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "shell/cells/cell_services.h"
+
+namespace lockstep::shell {
+
+class RankQueries {
+ public:
+  explicit RankQueries(const CellServices& services) : services_(services) {}
+
+  /// Asks the live ones among `ranks` (protocol::Query says what there is to ask), and serves until they have answered or `limit` has
+  /// passed. Ranks without an answer are missing from the result.
+  std::map<int, nlohmann::json> ask(const RankSet& ranks, const std::string& what, const nlohmann::json& arguments,
+                                    std::chrono::milliseconds limit);
+  /// An answer to a question of this class, or of nobody any more.
+  void answered(int rank, protocol::Reply reply);
+
+ private:
+  const CellServices& services_;
+  int64_t last_id_ = 0;
+  std::map<int64_t, std::map<int, nlohmann::json>> answers_;  // by question
+};
+
+}  // namespace lockstep::shell

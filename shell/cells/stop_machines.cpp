@@ -1,0 +1,56 @@
+#include "shell/cells/stop_machines.h"
+
+namespace lockstep::shell {
+
+using std::chrono::milliseconds;
+
+StopStep UserStop::requested() {
+  switch (phase_) {
+    case Phase::none:
+      phase_ = Phase::interrupted;
+      return StopStep::interrupt;
+    case Phase::interrupted:
+      phase_ = Phase::offered;
+      return StopStep::offer;
+    case Phase::offered:
+    case Phase::ended:
+      phase_ = Phase::ended;
+      return StopStep::end;
+  }
+  return StopStep::nothing;
+}
+
+StopStep UserStop::patience_is_over() const {
+  return phase_ == Phase::interrupted ? StopStep::remind : StopStep::nothing;
+}
+
+StopStep LimitStop::time_is_over() {
+  switch (phase_) {
+    case Phase::none:
+      phase_ = Phase::interrupted;
+      return StopStep::interrupt;
+    case Phase::interrupted:
+      phase_ = Phase::aborted;
+      return StopStep::abort;
+    case Phase::aborted:
+    case Phase::ended:
+      phase_ = Phase::ended;
+      return StopStep::end;
+  }
+  return StopStep::nothing;
+}
+
+std::optional<milliseconds> LimitStop::patience() const {
+  switch (phase_) {
+    case Phase::interrupted:
+      return milliseconds(2000);
+    case Phase::aborted:
+      return milliseconds(3000);
+    case Phase::none:
+    case Phase::ended:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,59 @@
+// What is done, one step after the other, to get ranks out of a cell: when the user wants it, and when a time limit has passed. Pure: requests
+// and deadlines in, the next step out. cell_stopper.h does what the steps name.
+//
+//   user:   none ──→ interrupted ──→ offered ──→ ended        one Ctrl-C each; people are reminded of the next
+//   limit:  none ──→ interrupted ──→ aborted ──→ ended        a deadline each
+#pragma once
+#include <chrono>
+#include <optional>
+
+namespace lockstep::shell {
+
+enum class StopStep {
+  nothing,
+  interrupt,
+  remind,  // people hear that ranks have not come back, and that Ctrl-C again offers to end them
+  offer,  // interrupt once more; people hear that another Ctrl-C ends the ranks, and what is lost then
+  abort,  // free the ranks from collectives
+  end  // kill the ranks
+};
+
+/// Ctrl-C, pressed again and again.
+class UserStop {
+ public:
+  enum class Phase { none, interrupted, offered, ended };
+  /// How long ranks may take to come back from an interrupt until people are reminded.
+  static constexpr std::chrono::milliseconds kPatience{2000};
+
+  Phase phase() const { return phase_; }
+  /// A new cell begins.
+  void begin() { phase_ = Phase::none; }
+  /// Ctrl-C.
+  StopStep requested();
+  /// kPatience has passed since the interrupt.
+  StopStep patience_is_over() const;
+
+ private:
+  Phase phase_ = Phase::none;
+};
+
+/// A limit on the time of a cell.
+class LimitStop {
+ public:
+  enum class Phase { none, interrupted, aborted, ended };
+
+  Phase phase() const { return phase_; }
+  /// A new cell begins.
+  void begin() { phase_ = Phase::none; }
+  /// The limit, or the time of the step before, has passed.
+  StopStep time_is_over();
+  /// An interrupt and an abort have been sent by others: the step that comes next is the end.
+  void skip_to_end() { phase_ = Phase::aborted; }
+  /// How long ranks may take to leave the cell until the next step; nothing before the first step and after the last.
+  std::optional<std::chrono::milliseconds> patience() const;
+
+ private:
+  Phase phase_ = Phase::none;
+};
+
+}  // namespace lockstep::shell
