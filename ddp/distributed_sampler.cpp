@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "collectives/dist.h"
+#include "protocol/ddp_error.h"
 
 namespace lockstep::ddp {
 
@@ -16,9 +16,8 @@ DistributedSampler::DistributedSampler(size_t size, DistributedSamplerOptions op
   num_replicas_ = options_.num_replicas().value_or(grouped ? static_cast<size_t>(dist::get_world_size()) : 1);
   rank_ = options_.rank().value_or(grouped ? static_cast<size_t>(dist::get_rank()) : 0);
   if (rank_ >= num_replicas_) {
-    throw std::invalid_argument("DistributedSampler: rank " + std::to_string(rank_) + " of " +
-                                std::to_string(num_replicas_) +
-                                " replicas; rank must be less than num_replicas, which is 1 or more");
+    throw ArgumentError("DistributedSampler: rank " + std::to_string(rank_) + " of " + std::to_string(num_replicas_) +
+                        " replicas; rank must be less than num_replicas, which is 1 or more");
   }
   reset();
 }
@@ -37,7 +36,7 @@ void DistributedSampler::reset(std::optional<size_t> new_size) {
   } else {
     std::iota(order.begin(), order.end(), 0);
   }
-  // Beyond its end the order begins anew, as often as it takes to give every rank as many.
+  // After its end the order begins again, as often as needed to give every rank the same number.
   indices_.clear();
   for (size_t i = 0; i < size(); ++i) {
     indices_.push_back(static_cast<size_t>(order[(rank_ + i * num_replicas_) % size_]));

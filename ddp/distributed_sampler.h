@@ -1,5 +1,6 @@
-// torch.utils.data.DistributedSampler of Python, index by index: a program that is ported reads the same batches. LibTorch's own
-// distributed samplers divide and shuffle otherwise (ddp::random_sampler and ddp::sequential_sampler make those).
+// torch.utils.data.DistributedSampler of Python, index by index: a program that is ported reads the same batches.
+// LibTorch's own distributed samplers divide and shuffle otherwise (ddp::random_sampler and ddp::sequential_sampler
+// make those).
 //
 //   ddp::DistributedSampler sampler(*dataset.size(), ddp::DistributedSamplerOptions().seed(1));
 //   auto loader = torch::data::make_data_loader(std::move(dataset), sampler, 64);
@@ -28,16 +29,17 @@ struct DistributedSamplerOptions {
   TORCH_ARG(bool, shuffle) = true;
   /// Of the shuffle: epoch e is shuffled with seed + e. The same on every rank.
   TORCH_ARG(uint64_t, seed) = 0;
-  /// Where the ranks do not divide the samples: leave the last ones of the order out, rather than to read its first ones twice.
+  /// Where the ranks do not divide the samples: leave the last ones of the order out, instead of reading its first ones
+  /// twice.
   TORCH_ARG(bool, drop_last) = false;
 };
 
-/// Rank r of W reads number r, r + W, r + 2·W, … of an order that is the same on all ranks. Every rank reads as many samples as the
-/// others. Local; no rank communicates. A copy reads by itself, but has the same epoch: a DataLoader keeps a copy, and set_epoch of
-/// the sampler that it was made from reaches it when it begins its next epoch.
+/// Rank r of W reads number r, r + W, r + 2·W, … of an order that is the same on all ranks. Every rank reads as many
+/// samples as the others. Local; no rank communicates. A copy reads by itself, but has the same epoch: a DataLoader
+/// keeps a copy, and set_epoch of the sampler that it was made from reaches it when it begins its next epoch.
 class DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
-  /// Of `size` samples. Throws std::invalid_argument for a rank that is not less than num_replicas.
+  /// Of `size` samples. Throws ArgumentError for a rank that is not less than num_replicas.
   explicit DistributedSampler(size_t size, DistributedSamplerOptions options = {});
 
   /// Takes effect at the next reset(), which a DataLoader calls when it begins an epoch. From any thread.

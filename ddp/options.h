@@ -1,5 +1,5 @@
-// What can be said to DistributedDataParallel and to join(): the options of PyTorch's class under PyTorch's names,
-// set as LibTorch's options are. docs/ddp.md compares them one by one.
+// The options of DistributedDataParallel and of join(): those of PyTorch's class under PyTorch's names, set like
+// LibTorch's options. docs/ddp.md compares them one by one.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -12,13 +12,13 @@
 
 namespace lockstep::ddp {
 
-/// Parameters and inputs in a low precision while forward and backward run, full precision for the optimizer.
+/// Parameters and inputs in low precision during forward and backward, and in full precision for the optimizer.
 struct MixedPrecision {
-  /// Type of parameters and of floating-point inputs in forward and backward. Unset: as they are.
+  /// Type of parameters and of floating-point inputs in forward and backward. Unset: unchanged.
   TORCH_ARG(std::optional<torch::ScalarType>, param_dtype) = std::nullopt;
-  /// Type in which gradients travel. Unset: param_dtype.
+  /// Type in which gradients are sent. Unset: param_dtype.
   TORCH_ARG(std::optional<torch::ScalarType>, reduce_dtype) = std::nullopt;
-  /// Type of floating-point buffers from the construction on. Unset: as they are.
+  /// Type of floating-point buffers from the construction on. Unset: unchanged.
   TORCH_ARG(std::optional<torch::ScalarType>, buffer_dtype) = std::nullopt;
 };
 
@@ -27,11 +27,11 @@ using NamedParameters = std::vector<std::pair<std::string, torch::Tensor>>;
 struct Options {
   /// The one device that holds the module; inputs are moved to it. Empty on a CPU or for a module on several devices.
   TORCH_ARG(std::vector<torch::Device>, device_ids) = {};
-  /// Where outputs of a module on one GPU belong. Unset: device_ids[0].
+  /// The device of the outputs of a module on one GPU. Unset: device_ids[0].
   TORCH_ARG(std::optional<torch::Device>, output_device) = std::nullopt;
-  /// The batch's dimension. Only kept: it mattered when one process had several devices.
+  /// The batch's dimension. No effect: it mattered when one process had several devices.
   TORCH_ARG(int64_t, dim) = 0;
-  /// Before each forward that will be synchronised, every rank takes rank 0's buffers (running statistics, say).
+  /// Before each synchronised forward, every rank takes rank 0's buffers (running statistics, for example).
   TORCH_ARG(bool, broadcast_buffers) = true;
   /// On construction: check that the ranks have the same parameters, then all take rank 0's values.
   TORCH_ARG(bool, init_sync) = true;
@@ -39,23 +39,26 @@ struct Options {
   TORCH_ARG(c10::intrusive_ptr<c10d::ProcessGroup>, process_group) = {};
   /// Largest size of a bucket in MiB. Unset: 25, with a first bucket of 1 MiB.
   TORCH_ARG(std::optional<double>, bucket_cap_mb) = std::nullopt;
-  /// Largest sizes of the first, second, … bucket in MiB; the last is for all that follow. Takes the place of bucket_cap_mb.
+  /// Largest sizes of the first, second, … bucket in MiB; the last is for all that follow. Overrides bucket_cap_mb.
   TORCH_ARG(std::vector<double>, bucket_cap_mb_list) = {};
-  /// Search each graph for parameters that take no part in it, so that nobody waits for their gradients.
+  /// Search each graph for parameters that take no part in it, so that no rank waits for their gradients. Costs a walk
+  /// over the graph in each step.
   TORCH_ARG(bool, find_unused_parameters) = false;
-  /// No effect, in PyTorch neither: the Reducer always finishes its reductions.
+  /// No effect, as in PyTorch: the Reducer always finishes its reductions.
   TORCH_ARG(bool, check_reduction) = false;
-  /// Gradients are views into the buckets: one copy of the gradients less, no copying in and out. Not with mixed_precision.
+  /// Gradients are views into the buckets: saves one copy of the gradients, and copying in and out. No effect with
+  /// mixed_precision.
   TORCH_ARG(bool, gradient_as_bucket_view) = false;
-  /// The graph is the same in every step: unused parameters are learnt once, re-entrant backward is allowed.
+  /// The graph is the same in every step: unused parameters are found once, and re-entrant backward is allowed.
   TORCH_ARG(bool, static_graph) = false;
-  /// Parameters whose gradients are reduced together, outside of the buckets, once param_to_hook_all_reduce has its gradient.
+  /// Parameters whose gradients are reduced together, outside of the buckets, once param_to_hook_all_reduce has its
+  /// gradient.
   TORCH_ARG(NamedParameters, delay_all_reduce_named_params) = {};
   TORCH_ARG(torch::Tensor, param_to_hook_all_reduce) = {};
   TORCH_ARG(std::optional<MixedPrecision>, mixed_precision) = std::nullopt;
   /// Do not reduce parameters that find_unused_parameters found unused. They must be the same ones on every rank.
   TORCH_ARG(bool, skip_all_reduce_unused_params) = false;
-  /// Names of parameters and buffers that DistributedDataParallel leaves alone: neither made equal nor reduced.
+  /// Names of parameters and buffers that are neither made equal nor reduced.
   TORCH_ARG(std::vector<std::string>, ignored_parameters) = {};
   /// With LibTorch 2.12 or newer: copy all gradients of a bucket in one go. An error with an older one.
   TORCH_ARG(bool, batched_grad_copy) = false;
@@ -64,11 +67,11 @@ struct Options {
 };
 
 struct JoinOptions {
-  /// Divide gradients by all ranks, also by those out of data; otherwise by those that still have some.
+  /// Divide gradients by the number of all ranks; otherwise by the number of those that still have data.
   TORCH_ARG(bool, divide_by_initial_world_size) = true;
-  /// False: run the loop as it is.
+  /// False: run the loop without answering for others.
   TORCH_ARG(bool, enable) = true;
-  /// Throw on every rank as soon as one is out of data, rather than to go on without it.
+  /// Throw on every rank as soon as one is out of data.
   TORCH_ARG(bool, throw_on_early_termination) = false;
 };
 

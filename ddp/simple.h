@@ -1,5 +1,5 @@
-// Data-parallel training from scratch, as one writes it to understand it: every rank has a replica, and after backward the
-// gradients become their mean over all ranks. No buckets, no overlap: DistributedDataParallel has those.
+// Data-parallel training from scratch, as one writes it to understand it: every rank has a replica, and after backward
+// the gradients become their mean over all ranks. No buckets, no overlap: DistributedDataParallel has those.
 //
 //   auto net = ddp::SimpleDistributedDataParallel(Net());
 //   loss_of(net(x)).backward();
@@ -9,18 +9,19 @@
 #include <torch/torch.h>
 
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "collectives/dist.h"
+#include "protocol/ddp_error.h"
 
 namespace lockstep::ddp {
 
 template <class M>
 class SimpleDistributedDataParallel {
  public:
-  /// Checks that every replica begins with rank 0's values. Throws on the ranks that do not.
+  /// Checks that every replica begins with rank 0's values. Collective. Throws Error on the ranks whose replica does
+  /// not.
   explicit SimpleDistributedDataParallel(std::shared_ptr<M> module) : module_(std::move(module)) {
     std::string different;
     for (const auto& parameter : module_->named_parameters()) {
@@ -28,10 +29,9 @@ class SimpleDistributedDataParallel {
       dist::broadcast(rank0, 0);
       if (different.empty() && !torch::equal(rank0, *parameter)) different = parameter.key();
     }
-    if (different.empty()) return;  // the other ranks are still in the loop, so it had to be run to its end
-    throw std::runtime_error("rank " + std::to_string(dist::get_rank()) + ": parameter " + different +
-                             " differs from rank 0's. " +
-                             "Call set_seed(n) with the same n on every rank before making the model");
+    if (different.empty()) return;  // after the loop: the other ranks need all of its broadcasts
+    throw Error("rank " + std::to_string(dist::get_rank()) + ": parameter " + different + " differs from rank 0's. " +
+                "Call set_seed(n) with the same n on every rank before making the model");
   }
   explicit SimpleDistributedDataParallel(const torch::nn::ModuleHolder<M>& holder)
       : SimpleDistributedDataParallel(holder.ptr()) {}

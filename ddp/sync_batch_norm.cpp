@@ -5,10 +5,10 @@
 #include <atomic>
 #include <mutex>
 #include <ostream>
-#include <stdexcept>
 #include <unordered_map>
 
 #include "ddp/hooks/default_group.h"
+#include "protocol/ddp_error.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -32,7 +32,8 @@ struct Statistics {
   double count;      // elements of a channel, over all ranks
 };
 
-// Chan, Golub, LeVeque: means and sums of squares about the mean of parts give those of the whole, without cancellation.
+// Chan, Golub, LeVeque: means and sums of squares about the mean of parts give those of the whole, without
+// cancellation.
 Statistics statistics_of_all_ranks(const Tensor& input, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   const int64_t channels = input.size(1);
   const double count = static_cast<double>(input.numel()) / static_cast<double>(channels);
@@ -61,8 +62,8 @@ Statistics statistics_of_all_ranks(const Tensor& input, const c10::intrusive_ptr
 }
 
 // Backward of x̂ = (x − mean) / σ, y = w·x̂ + b, where mean and σ depend on every x of every rank:
-//   dx = w/σ · (dy − Σdy/n − x̂ · Σ(dy·x̂)/n), sums over all ranks; dw = Σ dy·x̂ and db = Σ dy of this rank alone, as the Reducer adds
-//   up over ranks.
+//   dx = w/σ · (dy − Σdy/n − x̂ · Σ(dy·x̂)/n), with sums over all ranks;
+//   dw = Σ dy·x̂ and db = Σ dy of this rank alone, since the Reducer sums them over ranks.
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& input,
                         const std::optional<Tensor>& given_weight, const std::optional<Tensor>& given_bias,
@@ -74,7 +75,8 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     context->saved_data["eps"] = eps;
     context->saved_data["group"] = group;
     if (input.numel() == 0) return torch::empty_like(input);
-    // In a module of 16-bit floats weight and bias are such, too, and native_batch_norm wants them to be what the statistics are.
+    // In a module of 16-bit floats weight and bias are 16-bit, too, and native_batch_norm needs them in the type of the
+    // statistics.
     const auto cast = [&](const Tensor& tensor) { return tensor.defined() ? tensor.to(mean.scalar_type()) : tensor; };
     return std::get<0>(
         torch::native_batch_norm(input, cast(weight), cast(bias), mean, var, /*training=*/false, /*momentum=*/0, eps));
@@ -123,8 +125,8 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
   }
 };
 
-// BatchNorms that were converted, by their weight (or their running mean, if they have no weight): what torch::batch_norm is given
-// tells them apart. Weak, so that an address that is used again is not taken for the old one.
+// BatchNorms that were converted, by their weight (or their running mean, if they have no weight): the arguments of
+// torch::batch_norm identify them. Weak, so that a new tensor at an old address is not taken for the old one.
 struct Converted {
   c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
   std::weak_ptr<torch::nn::Module> norm;
@@ -160,9 +162,9 @@ void for_each_batch_norm(const torch::nn::Module& module, const F& visit) {
   }
 }
 
-// torch::nn::BatchNorm2d::forward is not virtual and its holder has a fixed type, so a module inside a user's struct can't be
-// exchanged for another. What it calls can: a dispatch key that nothing else uses is in force within the scope, and brings
-// torch::batch_norm here.
+// torch::nn::BatchNorm2d::forward is not virtual and its holder has a fixed type, so a module inside a user's struct
+// can't be exchanged. The function that it calls can: a dispatch key that nothing else uses is active within the scope,
+// and leads torch::batch_norm here.
 constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 Tensor dispatched_batch_norm(const Tensor& input, const std::optional<Tensor>& weight,
@@ -172,7 +174,7 @@ Tensor dispatched_batch_norm(const Tensor& input, const std::optional<Tensor>& w
   const c10::impl::ExcludeDispatchKeyGuard not_again(kKey);
   const Tensor none;
   if (training) {
-    // Without running statistics `training` is set in evaluation, too, where a rank may be on its own.
+    // Without running statistics `training` is set in evaluation, too, which a rank may run alone.
     const auto converted = find_converted(weight.value_or(none), running_mean.value_or(none));
     const auto norm = converted ? converted->norm.lock() : nullptr;
     if (converted && (!norm || norm->is_training())) {
@@ -193,22 +195,22 @@ Tensor sync_batch_norm(const Tensor& input, const Tensor& weight, const Tensor& 
                        const Tensor& running_var, double momentum, double eps,
                        const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   if (input.dim() < 2) {
-    throw std::invalid_argument("SyncBatchNorm takes [N, C, …], two dimensions at least; this input has " +
-                                std::to_string(input.dim()));
+    throw ArgumentError("SyncBatchNorm takes [N, C, …], two dimensions at least; this input has " +
+                        std::to_string(input.dim()));
   }
   Statistics statistics;
   {
     const torch::NoGradGuard no_grad;
     statistics = statistics_of_all_ranks(input, group);
     if (statistics.count < 2) {
-      throw std::invalid_argument("SyncBatchNorm needs more than one value per channel over all ranks in training");
+      throw ArgumentError("SyncBatchNorm needs more than one value per channel over all ranks in training");
     }
     if (running_mean.defined()) {
       running_mean.mul_(1 - momentum).add_(statistics.mean, momentum);
       running_var.mul_(1 - momentum).add_(statistics.var, momentum * statistics.count / (statistics.count - 1));
     }
   }
-  // An undefined tensor is no input of a function; an optional without a value is.
+  // An undefined tensor can't be the input of a function; an optional without a value can.
   const auto optional = [](const Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
   return SyncBatchNormFunction::apply(input, optional(weight), optional(bias), statistics.mean, statistics.var,
                                       statistics.count, eps, group);
@@ -256,9 +258,9 @@ int convert_sync_batchnorm(torch::nn::Module& module, c10::intrusive_ptr<c10d::P
   for_each_batch_norm(module, [&](const auto& item, const Tensor& weight, const Tensor& running_mean) {
     const Tensor& known_by = weight.defined() ? weight : running_mean;
     if (!known_by.defined()) {
-      throw std::invalid_argument("BatchNorm " + item.key() +
-                                  " has neither weights nor running statistics by which it could be told apart. Use "
-                                  "ddp::SyncBatchNorm in its place");
+      throw ArgumentError(
+          "BatchNorm " + item.key() +
+          " has neither weights nor running statistics to identify it by. Use ddp::SyncBatchNorm instead");
     }
     const std::lock_guard lock(converted_mutex());
     auto& all = converted();

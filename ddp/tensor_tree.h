@@ -1,5 +1,5 @@
-// Finds the tensors in what a module's forward takes and returns: tensors themselves, optionals, pairs, tuples, arrays, vectors,
-// maps and variants of them, and any struct for which a function `tensors_of` names its members:
+// Finds the tensors in what a module's forward takes and returns: tensors themselves, optionals, pairs, tuples, arrays,
+// vectors, maps and variants of them, and any struct for which a function `tensors_of` names its members:
 //
 //   struct Output { torch::Tensor logits, loss; };
 //   auto tensors_of(Output& output) { return std::tie(output.logits, output.loss); }

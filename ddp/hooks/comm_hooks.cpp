@@ -38,7 +38,7 @@ namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-// Once `sent` has arrived, its values are in `buffer`, which has the type that the Reducer expects.
+// After `sent`, its values are in `buffer`, which has the type that the Reducer expects.
 GradFuture then_copy_into(const torch::Tensor& buffer, const GradFuture& sent) {
   return sent->then(
       [buffer](c10::ivalue::Future& done) {
@@ -49,7 +49,8 @@ GradFuture then_copy_into(const torch::Tensor& buffer, const GradFuture& sent) {
       c10::TensorType::get());
 }
 
-// There is no 16-bit arithmetic for all that is sparse, and only rows that were used are sent: they go in full.
+// Sparse gradients go in full: LibTorch lacks some 16-bit arithmetic for them, and only the rows that were used are
+// sent.
 CommHook compress_hook(const char* name, torch::ScalarType type, Group group) {
   return CommHook(name, [type, group = std::move(group)](GradBucket& bucket) {
     const auto buffer = bucket.getBuffer();

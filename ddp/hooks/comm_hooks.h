@@ -11,21 +11,22 @@ namespace lockstep::ddp {
 
 /// The mean over the ranks, as without a hook.
 CommHook allreduce_hook(c10::intrusive_ptr<c10d::ProcessGroup> group = {});
-/// The mean over the ranks, sent and added up as 16-bit floats (sparse gradients in full). Half: 11 significant bits, up to 65504.
+/// The mean over the ranks, sent and added up as 16-bit floats (sparse gradients in full). Half: 11 significant bits,
+/// up to 65504.
 CommHook fp16_compress_hook(c10::intrusive_ptr<c10d::ProcessGroup> group = {});
 /// The same as brain floats: 8 significant bits, the range of float.
 CommHook bf16_compress_hook(c10::intrusive_ptr<c10d::ProcessGroup> group = {});
-/// `hook` sees a bucket of 16-bit floats; its result is cast back. A sparse one goes to it in full.
+/// `hook` gets a bucket of 16-bit floats, and its result is cast back. A sparse bucket goes to it in full.
 CommHook fp16_compress_wrapper(CommHook hook);
 CommHook bf16_compress_wrapper(CommHook hook);
-/// No communication: gradients stay as they are on each rank, so replicas part. To measure what communication costs.
+/// No communication: each rank keeps its gradients, so replicas diverge. To measure the cost of communication.
 CommHook noop_hook();
 
 namespace detail {
 
 /// The group, or the default group where it is empty.
 c10::intrusive_ptr<c10d::ProcessGroup> group_or_default(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
-/// The mean of `tensor` over `group`, in place; divided first, so that sums of 16-bit floats do not overflow.
+/// The mean of `tensor` over `group`, in place. It is divided first, so that sums of 16-bit floats do not overflow.
 GradFuture mean_over_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const torch::Tensor& tensor);
 GradFuture completed(const torch::Tensor& value);
 /// The smallest `mine` of any rank, sent on `device`. Collective; waits.

@@ -1,14 +1,13 @@
 #include "ddp/hooks/default_group.h"
 
-#include <stdexcept>
-
 #include "collectives/dist.h"
+#include "protocol/ddp_error.h"
 
 namespace lockstep::ddp {
 
 c10::intrusive_ptr<c10d::ProcessGroup> default_group() {
   if (!dist::is_initialized()) {
-    throw std::runtime_error(
+    throw Error(
         "there is no default process group: call lockstep::dist::init_process_group() first, or name a group "
         "(Options().process_group(group))");
   }

@@ -1,18 +1,18 @@
 #include "ddp/hooks/post_local_sgd.h"
 
 #include <map>
-#include <stdexcept>
 #include <utility>
 
 #include "collectives/dist.h"
 #include "ddp/hooks/comm_hooks.h"
+#include "protocol/ddp_error.h"
 
 namespace lockstep::ddp {
 
 PostLocalSGDState::PostLocalSGDState(PostLocalSGDOptions options) : options_(std::move(options)) {
   if (options_.post_local_gradient_allreduce() && !options_.subgroup()) {
-    throw std::invalid_argument(
-        "post_localSGD needs a subgroup to reduce over (dist::new_group, the ranks of one node say), or "
+    throw ArgumentError(
+        "post_localSGD needs a subgroup to reduce over (dist::new_group, of the ranks of one node, for example), or "
         "post_local_gradient_allreduce(false)");
   }
 }
@@ -38,8 +38,8 @@ CommHook post_localSGD_hook(const std::shared_ptr<PostLocalSGDState>& state) {
 PeriodicModelAverager::PeriodicModelAverager(int64_t period, int64_t warmup_steps,
                                              c10::intrusive_ptr<c10d::ProcessGroup> group)
     : period_(period), warmup_steps_(warmup_steps), group_(std::move(group)) {
-  if (period < 1) throw std::invalid_argument("the period of model averaging must be 1 or more");
-  if (warmup_steps < 0) throw std::invalid_argument("warmup_steps must not be negative");
+  if (period < 1) throw ArgumentError("the period of model averaging must be 1 or more");
+  if (warmup_steps < 0) throw ArgumentError("warmup_steps must not be negative");
   if (group_ || dist::is_initialized()) generation_ = dist::get_generation(group_);
 }
 

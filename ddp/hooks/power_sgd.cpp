@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "ddp/hooks/comm_hooks.h"
+#include "protocol/ddp_error.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -62,7 +62,7 @@ void orthogonalize(Tensor matrices, double epsilon) {
     matrices.copy_(std::get<0>(torch::linalg_qr(matrices)));
     return;
   }
-  // Gram and Schmidt: QR does not know 16-bit floats, and is slower for one or two columns.
+  // Gram and Schmidt: QR does not take 16-bit floats, and is slower for one or two columns.
   for (int64_t i = 0; i < columns; ++i) {
     auto column = matrices.narrow(2, i, 1);
     const auto length = column.norm(2, {1}, /*keepdim=*/true).add_(epsilon);
@@ -79,13 +79,11 @@ void orthogonalize(Tensor matrices, double epsilon) {
 PowerSGDState::PowerSGDState(PowerSGDOptions options)
     : options_(std::move(options)), first_compressed_(options_.start_powerSGD_iter()) {
   if ((options_.use_error_feedback() || options_.warm_start()) && options_.start_powerSGD_iter() <= 1) {
-    throw std::invalid_argument(
+    throw ArgumentError(
         "start_powerSGD_iter must be 2 or more with error feedback or warm start: DistributedDataParallel rebuilds its "
-        "buckets after "
-        "the first step, and what is remembered of them would not fit");
+        "buckets after the first step, and what PowerSGD keeps of the old ones would not fit");
   }
-  if (options_.matrix_approximation_rank() < 1)
-    throw std::invalid_argument("matrix_approximation_rank must be 1 or more");
+  if (options_.matrix_approximation_rank() < 1) throw ArgumentError("matrix_approximation_rank must be 1 or more");
 }
 
 PowerSGDState::CompressionStats PowerSGDState::compression_stats() const {
@@ -113,8 +111,8 @@ void PowerSGDState::restart() {
   restarted_ = true;
 }
 
-// All communication here is waited for at once: sent off by callbacks, the collectives of two buckets could come in another order
-// on another rank.
+// Each collective here is waited for: started from callbacks, those of two buckets could come in another order on
+// another rank.
 Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
   const torch::NoGradGuard no_grad;
   const auto group = detail::group_or_default(options_.process_group());
@@ -134,7 +132,7 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
     given = work.clone();
   }
 
-  // Matrices worth compressing, and all else.
+  // Matrices worth compressing, and the rest.
   std::vector<Batch> batches;
   std::vector<Tensor> in_full;
   const auto add_matrix = [&](const Tensor& view) {
@@ -183,8 +181,8 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
     memory.q = torch::empty({factor_elements(batches, rows_q)}, work.options());
   }
   const auto p = factors(memory.p, batches, rows_p), q = factors(memory.q, batches, rows_q);
-  // Columns to begin anew with. One of zeros, as a step of zero gradients leaves it behind, would stay so for ever: P = M Q, and the
-  // next Q = Mᵀ P. The same on every rank, since Q is.
+  // Columns to draw again. A column of zeros, which a step of zero gradients leaves, would stay zero: P = M Q, and the
+  // next Q = Mᵀ P. They are the same on every rank, since Q is.
   std::vector<Tensor> lost;
   bool draws = fresh;
   for (const auto& factor : q) {
@@ -194,7 +192,7 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
     draws = draws || lost.back().any().item<bool>();
   }
   if (draws) {
-    // The same numbers on every rank, other ones in every step and bucket.
+    // The same numbers on every rank, different ones in every step and bucket.
     const uint64_t seed = options_.random_seed();
     std::seed_seq numbers{seed, seed >> 32, static_cast<uint64_t>(iter_), static_cast<uint64_t>(bucket.getIndex())};
     auto generator = torch::make_generator<torch::CPUGeneratorImpl>(std::mt19937_64(numbers)());
@@ -203,7 +201,7 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
       fresh ? q[i].copy_(random) : q[i].copy_(torch::where(lost[i], random, q[i]));
     }
   }
-  // The last step's Q, too: its columns are as long as the gradient was, and 16-bit floats would soon not hold P = M Q.
+  // The last step's Q, too: its columns are as long as the gradient was, and P = M Q would soon overflow 16-bit floats.
   for (const auto& factor : q) detail::orthogonalize(factor, options_.orthogonalization_epsilon());
   for (size_t i = 0; i < batches.size(); ++i) p[i].copy_(torch::bmm(stacked(batches[i]), q[i]));
   sum_over_ranks(group, memory.p);
@@ -220,7 +218,7 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
   elements_before_ += length;
   elements_after_ += memory.p.numel() + memory.q.numel();
 
-  // What NaN and Inf leave out is not to come back in every step from now on.
+  // The error of a NaN or Inf would otherwise come back in every later step.
   if (options_.use_error_feedback()) memory.error = given.sub_(work).nan_to_num_(0, 0, 0);
   if (as_one_square_matrix) buffer.copy_(work.narrow(0, 0, length));
   return buffer;

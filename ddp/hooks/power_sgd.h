@@ -1,5 +1,6 @@
-// PowerSGD (Vogels, Karimireddy, Jaggi, NeurIPS 2019, arXiv 1905.13727): a gradient matrix M of n × m is sent as two factors, P of
-// n × r and Q of r × m, found by one step of power iteration; what they leave out is added to the next gradient.
+// PowerSGD (Vogels, Karimireddy, Jaggi, NeurIPS 2019, arXiv 1905.13727): a gradient matrix M of n × m is sent as two
+// factors, P of n × r and Q of r × m, found by one step of power iteration. The difference to M is added to the next
+// gradient.
 #pragma once
 #include <torch/torch.h>
 
@@ -14,17 +15,18 @@ namespace lockstep::ddp {
 struct PowerSGDOptions {
   /// Ranks to reduce over. Empty: the default group.
   TORCH_ARG(c10::intrusive_ptr<c10d::ProcessGroup>, process_group) = {};
-  /// r: rank of the factors. Greater is more exact and sends more.
+  /// r: rank of the factors. A greater one is more exact and sends more.
   TORCH_ARG(int64_t, matrix_approximation_rank) = 1;
-  /// Steps that are reduced in full first. At least 2 with error feedback or warm start: the buckets change after the first.
+  /// Steps that are reduced in full first. At least 2 with error feedback or warm start: the buckets change after the
+  /// first.
   TORCH_ARG(int64_t, start_powerSGD_iter) = 1000;
   /// A matrix is compressed if (n + m) · r · min_compression_rate < n · m; others go in full.
   TORCH_ARG(double, min_compression_rate) = 2;
-  /// Add what the last approximation left out to the gradient.
+  /// Add the error of the last approximation to the gradient.
   TORCH_ARG(bool, use_error_feedback) = true;
   /// Begin the power iteration with the last step's Q.
   TORCH_ARG(bool, warm_start) = true;
-  /// Added to norms, so that a column of zeros is no division by zero.
+  /// Added to norms, so that a column of zeros is not divided by zero.
   TORCH_ARG(double, orthogonalization_epsilon) = 0;
   /// Of Q's first values; must be the same on every rank.
   TORCH_ARG(uint64_t, random_seed) = 0;
@@ -35,13 +37,13 @@ struct PowerSGDOptions {
 /// What PowerSGD keeps from step to step, on one rank. One for each wrapped module.
 class PowerSGDState {
  public:
-  /// Throws std::invalid_argument for options that do not go together.
+  /// Throws ArgumentError for options that do not fit together.
   explicit PowerSGDState(PowerSGDOptions options = {});
 
   const PowerSGDOptions& options() const { return options_; }
-  /// Steps so far. After a restart all ranks go on with the smallest count of any: a step that failed on one is not had.
+  /// Steps so far. After a restart all ranks take the smallest count of any: a step that failed on one is not counted.
   int64_t iter() const { return iter_; }
-  /// Elements that compressed steps had, and that they sent. Sparse gradients are not counted.
+  /// Elements in the gradients of compressed steps, and those that they sent. Sparse gradients are not counted.
   struct CompressionStats {
     double rate;
     int64_t before, after;
@@ -50,8 +52,8 @@ class PowerSGDState {
 
   /// The hook's work on one bucket. Collective.
   GradFuture reduce(GradBucket& bucket, bool as_one_square_matrix);
-  /// The wrapper starts afresh (CommHook::restart): forgets what was kept of its buckets. With error feedback or warm start two
-  /// steps are reduced in full then, as in the beginning. Local.
+  /// The wrapper starts afresh (CommHook::restart): forgets what it kept of the buckets. With error feedback or warm
+  /// start, two steps are reduced in full then, as at the start. Local.
   void restart();
 
  private:
@@ -70,7 +72,7 @@ class PowerSGDState {
 
 /// Each matrix of a bucket is compressed by itself; vectors and sparse gradients go in full.
 CommHook powerSGD_hook(const std::shared_ptr<PowerSGDState>& state);
-/// The bucket as a whole is taken for one square matrix: faster, less exact. Sparse gradients go in full.
+/// The whole bucket counts as one square matrix: faster, less exact. Sparse gradients go in full.
 CommHook batched_powerSGD_hook(const std::shared_ptr<PowerSGDState>& state);
 
 namespace detail {

@@ -116,8 +116,8 @@ TEST(DistributedSampler, TakesItsRankFromTheGroupAndRefusesOneThatIsNone) {
   testing::spawn_ranks(2, [](int rank, int) {
     DistributedSampler sampler(5, DistributedSamplerOptions().shuffle(false));
     EXPECT_EQ(rest_of(sampler), rank == 0 ? (Indices{0, 2, 4}) : (Indices{1, 3, 0}));
-    EXPECT_THROW(DistributedSampler(5, DistributedSamplerOptions().rank(2)), std::invalid_argument);
-    EXPECT_THROW(DistributedSampler(5, DistributedSamplerOptions().num_replicas(0)), std::invalid_argument);
+    EXPECT_THROW(DistributedSampler(5, DistributedSamplerOptions().rank(2)), ddp::ArgumentError);
+    EXPECT_THROW(DistributedSampler(5, DistributedSamplerOptions().num_replicas(0)), ddp::ArgumentError);
   });
   DistributedSampler alone(4, DistributedSamplerOptions().shuffle(false));
   EXPECT_EQ(rest_of(alone), (Indices{0, 1, 2, 3}));

@@ -128,7 +128,7 @@ TEST(Hooks, PowerSGDLearnsWithLessSent) {
       }
     }
   }
-  EXPECT_THROW(ddp::PowerSGDState(ddp::PowerSGDOptions().start_powerSGD_iter(1)), std::invalid_argument);
+  EXPECT_THROW(ddp::PowerSGDState(ddp::PowerSGDOptions().start_powerSGD_iter(1)), ddp::ArgumentError);
 }
 
 TEST(Hooks, PowerSGDOfFullRankIsExact) {
@@ -306,8 +306,8 @@ TEST(Hooks, PostLocalSGDReducesInSubgroupsAndAveragesModels) {
   EXPECT_TRUE(before_averaging[0].equal(before_averaging[1]));
   EXPECT_FALSE(before_averaging[0].equal(before_averaging[2]));
   for (int rank = 1; rank < 4; ++rank) EXPECT_TRUE(last[rank].equal(last[0]));
-  EXPECT_THROW(ddp::PostLocalSGDState{ddp::PostLocalSGDOptions()}, std::invalid_argument);
-  EXPECT_THROW(ddp::PeriodicModelAverager(0), std::invalid_argument);
+  EXPECT_THROW(ddp::PostLocalSGDState{ddp::PostLocalSGDOptions()}, ddp::ArgumentError);
+  EXPECT_THROW(ddp::PeriodicModelAverager(0), ddp::ArgumentError);
 }
 
 TEST(Hooks, SeeTheirGradientsAndAreRegisteredOnce) {

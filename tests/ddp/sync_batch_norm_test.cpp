@@ -61,7 +61,7 @@ TEST(SyncBatchNorm, IsBatchNormInEvaluationAndHasItsArchive) {
     torch::save(plain, archive);
     torch::load(norm, archive);
     EXPECT_TRUE(norm->running_var.equal(plain->running_var));
-    EXPECT_THROW(ddp::sync_batch_norm(torch::ones({3}), {}, {}, {}, {}, 0.1, 1e-5, rank.group), std::invalid_argument);
+    EXPECT_THROW(ddp::sync_batch_norm(torch::ones({3}), {}, {}, {}, {}, 0.1, 1e-5, rank.group), ddp::ArgumentError);
   });
 }
 
