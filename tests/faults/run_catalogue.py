@@ -172,7 +172,7 @@ def page(rows):
         part = [(script, message) for script, message in rows if script.expected[0].startswith(inspector + ":")]
         if not part:
             continue
-        text += f"\n### {title}\n\n| symptom | ask | it says | cause | mend | script |\n|---|---|---|---|---|---|\n"
+        text += f"\n### {title}\n\n| symptom | run | message | cause | fix | script |\n|---|---|---|---|---|---|\n"
         for script, message in part:
             columns = [script.fields["symptom"], script.fields["ask"], message, script.fields["cause"], script.fields["mend"]]
             link = f"[{script.name}](../tests/faults/{script.name}.cpp){thread_link(script.fields.get('thread'))}"
@@ -192,7 +192,7 @@ def row_of(script):
 
 
 def said_on_page(script):
-    """The column "it says" of the script's row."""
+    """The column "message" of the script's row."""
     row = row_of(script)
     return re.split(r"(?<!\\) \| ", row)[2] if row else ""
 
