@@ -2,25 +2,24 @@
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 
-#include <stdexcept>
-
-#include "ddp/state.h"
+#include "protocol/ddp_error.h"
 
 namespace lockstep::ddp::detail {
 
-DelayedAllReduce::DelayedAllReduce(State& state)
-    : hooked_(state.options.param_to_hook_all_reduce()), reduction_(std::make_shared<Reduction>()) {
+DelayedAllReduce::DelayedAllReduce(const Options& options, const TrainingGroup& group)
+    : hooked_(options.param_to_hook_all_reduce()), reduction_(std::make_shared<Reduction>()) {
   auto& parameters = reduction_->parameters;
   int64_t elements = 0;
   std::vector<torch::Tensor> values;
-  for (const auto& [name, parameter] : state.options.delay_all_reduce_named_params()) {
+  for (const auto& [name, parameter] : options.delay_all_reduce_named_params()) {
     parameters.push_back(parameter);
     values.push_back(parameter.detach());
     elements += parameter.numel();
     if (parameter.scalar_type() != parameters[0].scalar_type() || parameter.device() != parameters[0].device()) {
-      throw std::invalid_argument("delay_all_reduce_named_params: " + name +
-                                  " differs in type or device from the first one");
+      throw ArgumentError("delay_all_reduce_named_params: " + name +
+                          " differs in type or device from the first one. Name parameters of one type on one device");
     }
   }
   const torch::NoGradGuard no_grad;
@@ -32,8 +31,8 @@ DelayedAllReduce::DelayedAllReduce(State& state)
         reduction_->buffer.narrow(0, offset, parameter.numel()).view(parameter.sizes()).detach());
     offset += parameter.numel();
   }
-  if (state.options.init_sync() && state.world_size > 1) {
-    c10d::broadcast_coalesced(state.group, values, static_cast<size_t>(elements * values[0].element_size()), 0);
+  if (options.init_sync() && group.size() > 1) {
+    c10d::broadcast_coalesced(group.get(), values, static_cast<size_t>(elements * values[0].element_size()), 0);
   }
 }
 
@@ -41,14 +40,14 @@ DelayedAllReduce::~DelayedAllReduce() {
   if (accumulator_) accumulator_->del_post_hook(hook_);
 }
 
-// Loading, or a change of type, gives the parameter another accumulator.
+// Loading or a change of type gives the parameter another accumulator.
 void DelayedAllReduce::hook_accumulator() {
   auto current = torch::autograd::impl::grad_accumulator(hooked_);
   if (current == accumulator_) return;
   if (accumulator_) accumulator_->del_post_hook(hook_);
   accumulator_ = std::move(current);
   if (!accumulator_) return;  // frozen since
-  // Behind the accumulation, so that the hooked parameter may be one of the delayed.
+  // After the accumulation, so that the hooked parameter may be one of the delayed.
   using torch::autograd::variable_list;
   hook_ = accumulator_->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
       [reduction = reduction_](const variable_list& outputs, const variable_list&) {
@@ -67,7 +66,7 @@ void DelayedAllReduce::Reduction::start() {
   torch::autograd::Engine::get_default_engine().queue_callback([work] { work->wait(); });
 }
 
-// Gradients that were set to none after forward came anew, in memory of their own.
+// Gradients that were set to none after forward are new tensors with memory of their own.
 void DelayedAllReduce::Reduction::gather_gradients() {
   for (size_t i = 0; i < parameters.size(); ++i) {
     auto& gradient = parameters[i].mutable_grad();

@@ -1,5 +1,6 @@
-// Options delay_all_reduce_named_params and param_to_hook_all_reduce: gradients of the named parameters lie in one flat buffer, which
-// is reduced in one piece when the hooked parameter has its gradient, beside the Reducer and its buckets.
+// Options delay_all_reduce_named_params and param_to_hook_all_reduce: the gradients of the named parameters lie in one
+// flat buffer. It is reduced in one piece when the hooked parameter has its gradient, independently of the Reducer and
+// its buckets.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -7,31 +8,34 @@
 #include <memory>
 #include <vector>
 
-#include "ddp/state.h"
+#include "ddp/accumulators.h"
+#include "ddp/options.h"
+#include "ddp/training_group.h"
 
 namespace lockstep::ddp::detail {
 
 class DelayedAllReduce {
  public:
-  /// Broadcasts the delayed parameters from rank 0 when init_sync is on.
-  explicit DelayedAllReduce(State& state);
+  /// Broadcasts the delayed parameters from rank 0 when init_sync is on. Throws ArgumentError if they differ in type or
+  /// device.
+  DelayedAllReduce(const Options& options, const TrainingGroup& group);
   ~DelayedAllReduce();
 
-  /// Makes the gradients views into the buffer, zeros where they had been set to none. `reduces`: whether the backward to come
+  /// Makes the gradients views into the buffer; undefined ones become zeros. `reduces`: whether the next backward
   /// reduces them, over `group`.
   void after_forward(const c10::intrusive_ptr<c10d::ProcessGroup>& group, bool reduces);
   void reset();
 
  private:
-  // What the autograd hook needs. It may outlive the wrapper, within a backward.
+  // What the autograd hook needs. Within a backward it may outlive the wrapper.
   struct Reduction {
     c10::intrusive_ptr<c10d::ProcessGroup> group;
     std::vector<torch::Tensor> parameters;
     torch::Tensor buffer;
-    std::vector<torch::Tensor> views;  // of the buffer, one a parameter
+    std::vector<torch::Tensor> views;  // of the buffer, one for each parameter
     bool reduces = false;
     void start();
-    /// Makes gradients views into the buffer that are none yet.
+    /// Gradients that are not views into the buffer become such.
     void gather_gradients();
   };
   void hook_accumulator();

@@ -1,6 +1,6 @@
-// DistributedDataParallel for modules of the C++ front end: every rank trains a replica on its own share of the batch, and in
-// backward, bucket by bucket, gradients become their mean over all ranks, so that replicas stay bit-equal. Built on
-// c10d::Reducer, as PyTorch's Python class is; the same options (docs/ddp.md).
+// DistributedDataParallel for modules of the C++ front end: every rank trains a replica on its own share of the batch.
+// In backward, gradients become their mean over all ranks, bucket by bucket, so replicas stay bit-equal. Built on
+// c10d::Reducer, as PyTorch's Python class is, with the same options (docs/ddp.md).
 //
 //   auto net = ddp::DistributedDataParallel(Net(), ddp::Options().gradient_as_bucket_view(true));
 //   torch::optim::SGD optimizer(net.parameters(), 0.1);
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "ddp/distributed_module.h"
+#include "protocol/ddp_error.h"
 
 namespace lockstep::ddp {
 
@@ -23,7 +24,7 @@ concept IsModuleHolder = requires(const H& holder) {
 };
 
 /// Wraps a module M. All ranks of the group construct it together (unless init_sync is off) and call forward together.
-/// Throws std::invalid_argument or std::runtime_error, on every rank alike, where options or modules do not fit.
+/// Throws ddp::ArgumentError, on every rank alike, if options or modules do not fit.
 template <class M>
 class DistributedDataParallel : public DistributedModule {
  public:
@@ -38,8 +39,8 @@ class DistributedDataParallel : public DistributedModule {
   DistributedDataParallel(const DistributedDataParallel&) = default;  // no moves, as in DistributedModule
   DistributedDataParallel& operator=(const DistributedDataParallel&) = default;
 
-  /// The module's forward, with what it takes and returns. Outputs are found in tensors, optionals, tuples, vectors, maps,
-  /// variants and structs with a tensors_of (ddp/tensor_tree.h).
+  /// The module's forward, with its arguments and its result. Output tensors are found in optionals, tuples, vectors,
+  /// maps, variants and structs with a function tensors_of (ddp/tensor_tree.h).
   template <class... A>
   auto forward(A&&... inputs) const {
     return detail::forward_through(

@@ -1,9 +1,9 @@
-// What DistributedDataParallel is without the type of its module: everything but forward. Functions that take any wrapped
-// module (inspectors, join, a trainer) take this. A value of it is a handle: copies share one wrapped module.
+// What DistributedDataParallel is without the type of its module: everything but forward. Functions that take any
+// wrapped module (join, a trainer) take this. A value of it is a handle: copies share one wrapped module.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <torch/csrc/distributed/c10d/default_comm_hooks.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -14,31 +14,32 @@
 #include <type_traits>
 #include <vector>
 
+#include "ddp/bucket.h"
 #include "ddp/hooks/comm_hook.h"
 #include "ddp/options.h"
 #include "ddp/tensor_tree.h"
 
+namespace c10d {
+class Reducer;  // complete in <torch/csrc/distributed/c10d/reducer.hpp>
+}
+
 namespace lockstep::ddp {
 
+class DistributedModule;
+
 namespace detail {
-struct State;
-class ForwardPass;
+class State;
 class SyncBatchNormScope;
+/// For ddp/ itself.
+const std::shared_ptr<State>& state_of(const DistributedModule& net);
 }  // namespace detail
 
-/// One bucket of gradients, in the order of reduction.
-struct Bucket {
-  size_t index;
-  /// Names and places of its parameters, in the bucket's order.
-  std::vector<std::string> parameters;
-  std::vector<size_t> parameter_indices;
-  int64_t bytes;
-};
-
-/// While it lives, backward adds up gradients on this rank only. Nests; on its end, also by an exception, what was before is back.
+/// While it lives, backward adds up gradients on this rank only. Scopes nest; the end of one, also by an exception,
+/// restores what was before it. For a scope under a condition:
+/// `std::optional<ddp::NoSync> scope; if (…) scope.emplace(net);`
 class [[nodiscard]] NoSync {
  public:
-  explicit NoSync(std::shared_ptr<detail::State> state);
+  explicit NoSync(const DistributedModule& net);
   ~NoSync();
   NoSync(const NoSync&) = delete;
   NoSync& operator=(const NoSync&) = delete;
@@ -50,9 +51,10 @@ class [[nodiscard]] NoSync {
 
 class DistributedModule {
  public:
-  /// The wrapped module; its parameters and buffers under their own names (no prefix). One that is shared is listed once, under its
-  /// first name. LibTorch's own lists have it under each, and an optimizer made from those steps it twice.
+  /// The wrapped module.
   const std::shared_ptr<torch::nn::Module>& module() const;
+  /// Parameters and buffers under their own names, without a prefix. One that is shared is listed once, under its first
+  /// name. LibTorch's own lists have it under each, and an optimizer made from those steps it twice.
   std::vector<torch::Tensor> parameters() const;
   torch::OrderedDict<std::string, torch::Tensor> named_parameters() const;
   torch::OrderedDict<std::string, torch::Tensor> named_buffers() const;
@@ -60,87 +62,74 @@ class DistributedModule {
   void eval() const { train(false); }
   bool is_training() const;
 
-  /// Forgets the gradients, or writes zeros into them. Works with gradient_as_bucket_view, too. Local.
+  /// Sets the gradients to none, or to zeros. Works with gradient_as_bucket_view, too. Local.
   void zero_grad(bool set_to_none = true) const;
 
-  /// Forward and backward within the scope stay on this rank: `{ auto scope = net.no_sync(); net(x).sum().backward(); }`.
-  /// What counts is where forward runs: a scope around backward alone changes nothing, as in PyTorch.
-  NoSync no_sync() const;
+  /// Gradients of a forward within the scope stay on this rank. A scope around backward alone changes nothing, as in
+  /// PyTorch: `{ auto scope = net.no_sync(); net(x).sum().backward(); }`. Local.
+  NoSync no_sync() const { return NoSync(*this); }
   /// Whether the next forward announces a synchronised backward. For accumulation loops that set it per micro-step.
   bool require_backward_grad_sync() const;
   void require_backward_grad_sync(bool on) const;
 
-  /// Runs `training_loop`, in which ranks may have different numbers of batches: a rank that is through with its own answers
-  /// the collectives of the others until all are, then all take the model of a rank that trained last. Collective. An exception
-  /// out of the loop passes through at once. With throw_on_early_termination, std::runtime_error on every rank.
+  /// Runs `training_loop`, in which ranks may have different numbers of batches. A rank that has finished its own
+  /// answers the collectives of the others until all have finished; then all take the model of a rank that trained
+  /// last. Collective. An exception out of the loop passes through at once. Throws ArgumentError for a module whose
+  /// collectives no rank could answer, StateError for a forward out of turn, and with throw_on_early_termination Error
+  /// on every rank.
   void join(const std::function<void()>& training_loop, const JoinOptions& options = {}) const;
 
-  /// Lets `hook` reduce the gradients. Once per wrapper, before the first backward, on every rank.
+  /// Lets `hook` reduce the gradients. Once per wrapper, before the first backward, on every rank. Throws StateError
+  /// for a second one.
   void register_comm_hook(CommHook hook) const;
-  /// One of c10d's own hooks: ALLREDUCE or FP16_COMPRESS.
+  /// The same with one of c10d's own hooks: ALLREDUCE or FP16_COMPRESS.
   void register_builtin_comm_hook(c10d::BuiltinCommHookType hook) const;
   /// Lets `hook` synchronise the buffers.
   void register_buffer_comm_hook(BufferCommHook hook,
                                  BufferCommHookLocation location = BufferCommHookLocation::kPostForward) const;
 
-  /// Says that the graph is the same in every step (Options::static_graph does it at construction). Before the first forward.
+  /// Declares that the graph is the same in every step, as Options::static_graph does at construction. Throws
+  /// StateError after the first forward.
   void set_static_graph() const;
   /// For find_unused_parameters and static_graph outputs are cloned by default, so that they can be changed in place.
   void set_ddp_sink_clone(bool clone) const;
   /// c10d's own record of this wrapper: construction, buckets, average times of the steps that were sampled.
   at::DDPLoggingData get_ddp_logging_data() const;
   at::DDPLoggingData logging_data() const { return get_ddp_logging_data(); }
-  /// Times are taken in the first 10 steps and in one of `sample_rate` from there on.
+  /// Times are taken in the first 10 steps and in one of `sample_rate` after them. Throws ArgumentError below 1.
   void set_ddp_runtime_logging_sample_rate(int sample_rate) const;
 
   /// The buckets as they are now, in the order of reduction. They change once, before the second synchronised forward.
   std::vector<Bucket> buckets() const;
   /// Names of the parameters that are reduced, by their index in the Reducer.
   const std::vector<std::string>& reduced_parameter_names() const;
-  /// Synchronised forwards so far: the number of the step that is under way or was last. After reset(), or when the ranks were
-  /// connected anew, all go on with the smallest count of any from the end of their next synchronised backward on: a step that
-  /// failed on some ranks is not counted.
+  /// c10d's Reducer. Null for one rank without a hook: there is nothing to reduce.
+  std::shared_ptr<c10d::Reducer> reducer() const;
+  /// Synchronised forwards so far: the number of the step that runs or was last. After reset(), or when the ranks were
+  /// reconnected, the end of the next synchronised backward sets it to the smallest count of any rank: a step that
+  /// failed on one rank is not counted.
   int64_t steps() const;
-  /// For tools that run steps and take them back: the count is `steps` again. Local.
-  void set_steps(int64_t steps) const;
-  /// Calls `listener` after each synchronised backward, on the thread that runs backward, as long as what is returned lives. In
-  /// join() also for each one that this rank answers for others, so that all ranks are told equally often.
-  std::shared_ptr<const void> on_step(std::function<void()> listener) const;
-  /// Whether the last forward that recorded gradients ran under no_sync, so that its gradients stay on this rank.
-  bool last_forward_was_local() const;
-  /// Whether this rank has answered steps of other ranks in join() since its own last forward: its gradients are old.
-  bool is_out_of_data() const;
-  /// The same while join() still runs: its parameters are old, too, until all take the model of a rank that trained last.
-  bool is_behind() const;
-  /// Whether a forward has run since the buffers were made equal. With broadcast_buffers they differ until the next forward then,
-  /// where it writes them: each rank sees batches of its own.
-  bool buffers_may_differ() const;
-  /// The wrapper that lives around `module`, if there is one.
-  static std::optional<DistributedModule> around(const torch::nn::Module& module);
   const Options& options() const;
   const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
   torch::Device device() const;
-  /// Null for one rank without a hook: then there is nothing to reduce.
-  std::shared_ptr<c10d::Reducer> reducer() const;
 
-  /// All ranks take parameters and buffers of rank `src` of the group. Collective. After loading on one rank, say.
+  /// All ranks take parameters and buffers of rank `src` of the group. Collective. For example after loading on one
+  /// rank.
   void sync_module_states(int src = 0) const;
-  /// Throws when the last backward did not reduce every gradient, with the names of those it left out. Local.
+  /// Throws Error if the last backward did not reduce every gradient, with the names of those that it left out. Local.
   void check_reducer_finalized() const;
-  /// Starts afresh after a step that failed (an exception in forward or backward): new Reducer, same hooks. Gradients are left as
-  /// they are: call zero_grad(). Call it on every rank; local. After dist::regroup, which a session does by itself before the cell
-  /// that follows a failed one, the next forward does so.
+  /// Starts afresh after a step that failed (an exception in forward or backward): new Reducer, same hooks. Gradients
+  /// are not changed: call zero_grad(). Call it on every rank; local. After dist::regroup, which a session runs before
+  /// the cell that follows a failed one, the next forward does so.
   void reset() const;
-  /// Goes on with other ranks: the same as reset(), with reductions over `group`. Hooks keep the group they were made with.
+  /// The same as reset(), with reductions over `group` from now on. Hooks keep the group that they were made with.
   void update_process_group(c10::intrusive_ptr<c10d::ProcessGroup> group) const;
 
-  /// With mixed_precision: a forward that no backward followed has left parameters in low precision; this makes them full. Saving,
-  /// loading and synchronising the wrapper, and its next forward, begin with it. Local.
+  /// With mixed_precision: a forward without a backward leaves parameters in low precision; this restores full
+  /// precision. Saving, loading and synchronising the wrapper, and its next forward, begin with it. Local.
   void restore_full_precision() const;
 
-  const std::shared_ptr<detail::State>& state() const { return state_; }
-
-  // A handle: moved from, it is still one.
+  // Copies only: a handle that was moved from stays one.
   DistributedModule(const DistributedModule&) = default;
   DistributedModule& operator=(const DistributedModule&) = default;
 
@@ -148,20 +137,23 @@ class DistributedModule {
   DistributedModule(std::shared_ptr<torch::nn::Module> module, Options options);
 
  private:
-  explicit DistributedModule(std::shared_ptr<detail::State> state) : state_(std::move(state)) {}
+  friend const std::shared_ptr<detail::State>& detail::state_of(const DistributedModule& net);
+  friend class Inspection;  // ddp/inspection.h
+  explicit DistributedModule(std::shared_ptr<detail::State> state);
 
   std::shared_ptr<detail::State> state_;
 };
 
 std::ostream& operator<<(std::ostream& out, const DistributedModule& net);
-/// torch::save(net, file) and torch::load(net, file): the module's own archive, so the bare module reads it and the other way round.
+/// torch::save(net, file) and torch::load(net, file): the module's own archive, so the bare module can read it, and the
+/// wrapper that of the bare module.
 torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive, const DistributedModule& net);
 torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive, const DistributedModule& net);
 
 namespace detail {
 
-/// One forward through the wrapper. The constructor does what comes before the module's forward, `finish` what comes after;
-/// without it (the module threw) the state goes back to what it was.
+/// One forward through the wrapper. The constructor does what comes before the module's forward, `finish` what comes
+/// after. Without `finish` (the module threw), the destructor restores the state of before.
 class ForwardPass {
  public:
   explicit ForwardPass(const DistributedModule& net);

@@ -1,9 +1,9 @@
 #include "ddp/helpers.h"
 
-#include <stdexcept>
 #include <string>
 
 #include "collectives/dist.h"
+#include "protocol/ddp_error.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -18,15 +18,14 @@ bool is_main_rank() { return rank_in_default_group() == 0; }
 int64_t accumulation_steps(int64_t global_batch, int64_t micro_batch, std::optional<int64_t> ranks) {
   const int64_t sharing = ranks.value_or(static_cast<int64_t>(ranks_of_default_group()));
   if (global_batch < 1 || micro_batch < 1 || sharing < 1) {
-    throw std::invalid_argument("accumulation_steps takes positive numbers: global batch " +
-                                std::to_string(global_batch) + ", micro batch " + std::to_string(micro_batch) +
-                                ", ranks " + std::to_string(sharing));
+    throw ArgumentError("accumulation_steps takes positive numbers: global batch " + std::to_string(global_batch) +
+                        ", micro batch " + std::to_string(micro_batch) + ", ranks " + std::to_string(sharing));
   }
   const int64_t at_once = micro_batch * sharing;
   if (global_batch % at_once != 0) {
     const int64_t below = global_batch / at_once * at_once;
-    throw std::invalid_argument(
-        "a global batch of " + std::to_string(global_batch) + " can't be had in whole micro-steps of " +
+    throw ArgumentError(
+        "a global batch of " + std::to_string(global_batch) + " is not a whole number of micro-steps of " +
         std::to_string(micro_batch) + " on each of " + std::to_string(sharing) + " ranks: change the global batch to " +
         (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + at_once) +
         (global_batch % sharing == 0 ? ", or the micro batch to a divisor of " + std::to_string(global_batch / sharing)

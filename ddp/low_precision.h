@@ -1,31 +1,40 @@
-// Option mixed_precision: from forward to the reduction of its bucket a parameter holds a low-precision copy of its values; before
-// and after, it holds the full ones. Gradients are reduced in the reduce type and come out in full precision.
+// Option mixed_precision: from forward to the reduction of its bucket, a parameter holds a low-precision copy of its
+// values; before and after, it holds the full ones. Gradients are reduced in the reduce type and come out in full
+// precision.
 #pragma once
 #include <torch/torch.h>
 
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
-#include "ddp/state.h"
+#include "ddp/accumulators.h"
+#include "ddp/hooks/comm_hook.h"
+#include "ddp/options.h"
 
 namespace lockstep::ddp::detail {
 
+class State;
+
 class LowPrecision : public std::enable_shared_from_this<LowPrecision> {
  public:
-  /// Casts the buffers and registers the hook that reduces in low precision.
+  /// Casts the buffers. `state` owns the result, and has it reduce by hook().
   static std::shared_ptr<LowPrecision> install(State& state);
+  /// Reduces in low precision.
+  CommHook hook();
 
-  /// Before forward: parameters that are not yet low-precision become so, and tell the Reducer of their gradients.
-  void lower();
-  /// Before a forward that a backward follows: gradients that are there become low-precision, too, to be added to.
-  void lower_gradients();
-  bool is_lowered() const { return lowered_; }
+  /// Before forward: parameters become low-precision, and pass their gradients to the Reducer from here. `grad`: a
+  /// backward follows, so gradients that are there become low-precision, too, to be added to.
+  void begin_forward(bool grad);
+  /// After a forward that no backward follows. Parameters that were low before it stay so, for the backward of an
+  /// earlier forward.
+  void leave_forward();
   bool is_low(const torch::Tensor& variable) const;
-  /// What is still low-precision becomes full again. Costs nothing where nothing is.
+  /// What is still low-precision becomes full again. Costs nothing if nothing is.
   void restore();
-  /// Before forward. Throws where a low-precision parameter was given other memory meanwhile: LibTorch reads full-precision files as if
-  /// they held low precision then, so what was loaded can't be kept.
+  /// Before forward. Throws Error if a low-precision parameter got other memory in the meantime: LibTorch reads
+  /// full-precision files as if they held low precision then, so the loaded values are lost.
   void check_not_exchanged();
   torch::Tensor lower_input(const torch::Tensor& input) const;
 
@@ -36,6 +45,8 @@ class LowPrecision : public std::enable_shared_from_this<LowPrecision> {
     std::optional<size_t> reducer_index;
     Accumulator accumulator{};  // while it is low, of the low values
   };
+  void lower();
+  void lower_gradients();
   void restore(Parameter& parameter);
   void gradient_arrived(size_t reducer_index);
   void backward_ended();
@@ -44,10 +55,11 @@ class LowPrecision : public std::enable_shared_from_this<LowPrecision> {
   State* state_ = nullptr;  // owns this
   MixedPrecision precision_;
   std::vector<Parameter> parameters_;
-  std::unordered_map<const void*, size_t> places_;  // TensorImpl → place in parameters_
+  std::unordered_map<const void*, size_t> index_of_;  // in parameters_, by TensorImpl
   bool lowered_ = false;
+  bool was_lowered_ = false;  // when the forward that is under way began
   bool restore_queued_ = false;
-  bool exchanged_ = false;  // a parameter's memory, while it was low
+  bool exchanged_ = false;  // a parameter got other memory while it was low
 };
 
 }  // namespace lockstep::ddp::detail

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <sstream>
-#include <stdexcept>
 
+#include "protocol/ddp_error.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::ddp::detail {
@@ -19,7 +19,8 @@ uint64_t hash_of(const std::string& text, uint64_t seed) {
   return hash;
 }
 
-// The first line is the problem. Then a line for each option (name, value) and for each tensor (its fields), tabs between.
+// The first line is the problem. Then a line for each option (name, value) and for each tensor (its fields), tabs
+// between.
 std::string to_text(const ReplicaDescription& replica, std::string problem) {
   std::replace(problem.begin(), problem.end(), '\n', ' ');
   std::string text = problem + '\n';
@@ -70,24 +71,24 @@ struct Findings {
 
 constexpr const char* kSameModule = "Construct the module with the same sizes on every rank.";
 
-std::string advice_on(const TensorDescription& expected, const TensorDescription& had) {
-  if (expected.shape != had.shape) return kSameModule;
-  if (expected.same_as != had.same_as)
-    return "Share the same tensors on every rank: a parameter under two names is one there, and two where each name "
-           "has "
-           "its own.";
-  if (expected.dtype != had.dtype)
-    return "Convert the module to the same types on every rank before it is wrapped: module->to(torch::kFloat), say.";
-  if (expected.requires_grad != had.requires_grad)
+std::string advice_on(const TensorDescription& expected, const TensorDescription& found) {
+  if (expected.shape != found.shape) return kSameModule;
+  if (expected.same_as != found.same_as)
+    return "Share the same tensors on every rank: a parameter that has two names on one rank is two parameters where "
+           "each name has its own tensor.";
+  if (expected.dtype != found.dtype)
+    return "Convert the module to the same types on every rank before it is wrapped: for example "
+           "module->to(torch::kFloat).";
+  if (expected.requires_grad != found.requires_grad)
     return "Freeze the same parameters on every rank before the module is wrapped (requires_grad_(false)); those that "
            "one rank alone does not train need find_unused_parameters(true) instead.";
-  if (expected.sparse != had.sparse) return "Give embeddings the same option sparse on every rank.";
+  if (expected.sparse != found.sparse) return "Give embeddings the same option sparse on every rank.";
   return "Give the parameters the same memory layout on every rank.";
 }
 
-std::string text_beside(const TensorDescription& had, const TensorDescription& expected) {
-  if (had.shape != expected.shape || had.same_as == expected.same_as) return had.text();
-  return had.same_as.empty() ? "a tensor of its own" : "the same tensor as " + had.same_as;
+std::string text_beside(const TensorDescription& found, const TensorDescription& expected) {
+  if (found.shape != expected.shape || found.same_as == expected.same_as) return found.text();
+  return found.same_as.empty() ? "a tensor of its own" : "the same tensor as " + found.same_as;
 }
 
 // What `other` has that `reference` has not, and where they disagree.
@@ -101,12 +102,12 @@ Findings differences(const ReplicaDescription& reference, const std::string& ref
     findings.add("the option " + name + " is " + match->second + ", and " + value + " on " + reference_ranks,
                  "Wrap the module with the same options on every rank.");
   }
-  std::map<std::string, const TensorDescription*> expected, had;
+  std::map<std::string, const TensorDescription*> expected, present;
   for (const auto& each : reference.tensors) expected[each.name] = &each;
-  for (const auto& each : other.tensors) had[each.name] = &each;
+  for (const auto& each : other.tensors) present[each.name] = &each;
   for (const auto& each : reference.tensors) {
-    const auto match = had.find(each.name);
-    if (match == had.end()) {
+    const auto match = present.find(each.name);
+    if (match == present.end()) {
       findings.add(each.name + " " + each.text() + " is missing", kSameModule);
     } else if (*match->second != each) {
       findings.add(each.name + " is " + text_beside(*match->second, each) + ", and " +
@@ -119,11 +120,11 @@ Findings differences(const ReplicaDescription& reference, const std::string& ref
       findings.add(each.name + " " + each.text() + " does not exist on " + reference_ranks, kSameModule);
   }
   if (findings.found.empty()) {
-    const auto place =
+    const auto mismatch =
         std::mismatch(reference.tensors.begin(), reference.tensors.end(), other.tensors.begin(), other.tensors.end());
-    if (place.first != reference.tensors.end()) {
-      findings.add("the order differs: number " + std::to_string(place.first - reference.tensors.begin()) + " is " +
-                       place.second->name + ", and " + place.first->name + " on " + reference_ranks,
+    if (mismatch.first != reference.tensors.end()) {
+      findings.add("the order differs: number " + std::to_string(mismatch.first - reference.tensors.begin()) + " is " +
+                       mismatch.second->name + ", and " + mismatch.first->name + " on " + reference_ranks,
                    "Register parameters and submodules in the same order on every rank.");
     }
   }
@@ -192,12 +193,12 @@ void check_same_on_all_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group
   std::vector<torch::Tensor> fingerprints;
   for (const auto& fingerprint : all_gather(group, hashed.to(device))) fingerprints.push_back(fingerprint.cpu());
   int64_t longest = 0;
-  bool well = true;
+  bool all_agree = true;
   for (const auto& fingerprint : fingerprints) {
     longest = std::max(longest, fingerprint[2].item<int64_t>());
-    well = well && fingerprint[3].item<int64_t>() == 0 && fingerprint.equal(fingerprints[0]);
+    all_agree = all_agree && fingerprint[3].item<int64_t>() == 0 && fingerprint.equal(fingerprints[0]);
   }
-  if (well) return;
+  if (all_agree) return;
 
   auto padded = torch::zeros({longest}, torch::kByte);
   std::copy(text.begin(), text.end(), padded.data_ptr<uint8_t>());
@@ -212,7 +213,7 @@ void check_same_on_all_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group
     if (!theirs.empty()) problems += (problems.empty() ? "" : "\n") + RankSet{rank}.words() + ": " + theirs;
     ++rank;
   }
-  throw std::runtime_error(problems.empty() ? difference(ranks) : problems);
+  throw ArgumentError(problems.empty() ? difference(ranks) : problems);
 }
 
 }  // namespace lockstep::ddp::detail

@@ -1,5 +1,5 @@
-// Do all ranks wrap the same module, with the same options? Answered on every rank alike before anything is broadcast, so that
-// either all go on or all throw the same text: c10d's own check throws on the odd rank only and leaves the others waiting.
+// Checks that all ranks wrap the same module with the same options, before anything is broadcast. Either all ranks go
+// on or all throw the same text: c10d's own check throws on the odd rank only and leaves the others waiting.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -15,8 +15,8 @@ struct TensorDescription {
   std::string name;
   std::string shape;  // "[256, 64]"
   std::string dtype;  // "Float"
-  std::string strides{};  // empty where it is contiguous
-  std::string same_as{};  // the name under which the same tensor came before; empty where it came under none
+  std::string strides{};  // empty if it is contiguous
+  std::string same_as{};  // the first name of the same tensor; empty if this is the first
   bool requires_grad = true;
   bool sparse = false;  // its gradient
 
@@ -27,21 +27,21 @@ struct TensorDescription {
 
 struct ReplicaDescription {
   std::vector<TensorDescription> tensors;
-  std::vector<std::pair<std::string, std::string>>
-      options{};  // name and value, the same names in the same order everywhere
+  // Name and value, the same names in the same order on every rank.
+  std::vector<std::pair<std::string, std::string>> options{};
 
   bool operator==(const ReplicaDescription&) const = default;
 };
 
-/// Of one tensor, by itself.
+/// Without `same_as` and `sparse`.
 TensorDescription describe(const std::string& name, const torch::Tensor& tensor);
 
-/// Compares `mine` of all ranks of `group`. `problem`, if not empty, is why this rank can't go on anyway. Collective (one
-/// all_gather of 32 bytes where all is well). Throws std::runtime_error on every rank when a rank has a problem or differs.
+/// Compares `mine` of all ranks of `group`. `problem`, if not empty, is why this rank can't wrap its module. Collective
+/// (one all_gather of 32 bytes if all is well). Throws ArgumentError on every rank if a rank has a problem or differs.
 void check_same_on_all_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group, torch::Device device,
                              const ReplicaDescription& mine, const std::string& problem);
 
-/// What to say when ranks differ: which rank, which tensor, what to do about it. Empty when they do not. Pure.
+/// The message for ranks that differ: which rank, which tensor, how to fix it. Empty if they agree. Pure.
 std::string difference(const std::vector<ReplicaDescription>& ranks);
 
 }  // namespace lockstep::ddp::detail

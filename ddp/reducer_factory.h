@@ -1,5 +1,5 @@
-// Makes a c10d::Reducer with what the LibTorch at hand takes: its constructor grows a parameter now and then. 2.11 ends with the
-// list of bucket caps, 2.12 added batched_grad_copy, a later one lazy_bucket_allocation.
+// Makes a c10d::Reducer with the arguments that this LibTorch takes: the constructor gets more of them over time. In
+// 2.11 the list of bucket caps is the last, 2.12 added batched_grad_copy, a later one lazy_bucket_allocation.
 #pragma once
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/distributed/c10d/debug.h>
@@ -7,10 +7,11 @@
 
 #include <memory>
 #include <mutex>
-#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <vector>
+
+#include "protocol/ddp_error.h"
 
 namespace lockstep::ddp::detail {
 
@@ -30,12 +31,13 @@ struct ReducerArguments {
   bool lazy_bucket_allocation;
 };
 
-/// While it lives on a thread, the Reducer lays out its buckets below autograd there. With gradient_as_bucket_view the gradients
-/// are then the buckets' memory, but no views to autograd: LibTorch's Optimizer::zero_grad() detaches gradients in place,
-/// which autograd refuses for views.
+/// While it lives on a thread, the Reducer lays out its buckets below autograd there. With gradient_as_bucket_view the
+/// gradients are then the buckets' memory, but not views to autograd: LibTorch's Optimizer::zero_grad() detaches
+/// gradients in place, which autograd refuses for views.
 using PlainBucketViews = at::AutoDispatchBelowADInplaceOrView;
 
-/// The Reducer names parameters in its errors only if the debug level was not Off while it was constructed. Names are always wanted.
+/// The Reducer names parameters in its errors only if the debug level was not Off while it was constructed. Names are
+/// always wanted.
 class NamesInErrors {
  public:
   NamesInErrors() : lock_(mutex()), before_(c10d::debug_level()) {
@@ -52,7 +54,7 @@ class NamesInErrors {
   c10d::DebugLevel before_;
 };
 
-// A template, so that the calls which this LibTorch does not have are never looked at.
+// A template, so that calls which this LibTorch does not have are not compiled.
 template <class Reducer, class Arguments>
 std::shared_ptr<Reducer> make_reducer(Arguments a) {
   constexpr bool kBatched =
@@ -64,10 +66,10 @@ std::shared_ptr<Reducer> make_reducer(Arguments a) {
                                                  bool, bool, std::unordered_map<size_t, std::string>, int64_t, bool,
                                                  bool, std::vector<int64_t>, bool, bool>;
   if (a.batched_grad_copy && !kBatched) {
-    throw std::invalid_argument("batched_grad_copy needs LibTorch 2.12 or newer; this is " TORCH_VERSION);
+    throw ArgumentError("batched_grad_copy needs LibTorch 2.12 or newer; this is " TORCH_VERSION);
   }
   if (a.lazy_bucket_allocation && !kLazy) {
-    throw std::invalid_argument("lazy_bucket_allocation needs a LibTorch newer than " TORCH_VERSION);
+    throw ArgumentError("lazy_bucket_allocation needs a LibTorch newer than " TORCH_VERSION);
   }
   const NamesInErrors names_in_errors;
   const auto make = [&](auto... newer) {

@@ -1,181 +1,163 @@
-// What a wrapped module keeps between steps. Shared by the handles, the scopes and the callbacks that autograd holds (those only
-// weakly: a wrapper that is gone has nothing to call back). Included by the sources of ddp/ alone.
+// What a wrapped module keeps between steps, put together from its parts. The handles, the scopes and the callbacks in
+// autograd share it; callbacks hold it weakly, so a wrapper that is gone is not called back. The sources are
+// construction.cpp (making the parts, at first and after failures), step.cpp (forward and backward) and join.cpp.
 #pragma once
-#include <torch/csrc/autograd/variable.h>
 #include <torch/torch.h>
-#include <torch/csrc/distributed/c10d/logger.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <atomic>
-#include <functional>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
+#include "ddp/accumulators.h"
+#include "ddp/bucket.h"
+#include "ddp/buffer_sync.h"
 #include "ddp/hooks/comm_hook.h"
+#include "ddp/join_state.h"
 #include "ddp/options.h"
-#include "ddp/parameter_check.h"
+#include "ddp/reducer_slot.h"
+#include "ddp/replica.h"
+#include "ddp/step_counter.h"
+#include "ddp/step_machine.h"
 #include "ddp/tensor_tree.h"
+#include "ddp/training_group.h"
 
 namespace lockstep::ddp::detail {
 
 class DelayedAllReduce;
 class LowPrecision;
-struct State;
-using StepListener = std::function<void()>;
 
-using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
-
-/// What the last forward said about the backward to come.
-enum class Announced {
-  kNothing,  // none yet, or it has been had
-  kLocal,  // gradients stay here (no_sync)
-  kReduced,  // the Reducer waits for them
-  kNotFound,  // find_unused_parameters had no output to search from: the Reducer waits for none
-};
-
-/// Modules that join together. A rank that is out of data answers for one after the other, so that is how they must run.
-struct JoinTurns {
-  size_t modules = 1;
-  size_t next = 0;  // whose forward is due
-  const State* last = nullptr;  // whose forward came last
-  c10::intrusive_ptr<c10d::Work> notice;  // that this rank still trains: the first module's, in this step
-  torch::Tensor training;  // how many ranks do, once the notice is done
-};
-
-/// What join() has said about the forward passes within it.
-struct JoinState {
-  size_t index = 0;  // among the modules that join together; the first speaks for all
-  std::shared_ptr<JoinTurns> turns;
-  bool throw_on_early_termination = false;
-  bool divide_by_initial_world_size = true;
-  bool answered_first_of_static_graph = false;  // a backward in which the Reducer of this rank has not learnt the graph
-};
-
-struct State : std::enable_shared_from_this<State> {
-  std::shared_ptr<torch::nn::Module> module;
-  Options options;
-  c10::intrusive_ptr<c10d::ProcessGroup> group;
-  int rank = 0;
-  int world_size = 1;
-  int64_t generation = 0;  // of the group's connections, when the Reducer was made
-  torch::Device device = torch::kCPU;
-
-  // The parameters that the Reducer reduces, with their names and whether their gradients are sparse.
-  std::vector<torch::Tensor> parameters;
-  std::vector<std::string> names;
-  std::vector<bool> sparse;
-  std::unordered_set<std::string> ignored;
-  // Buffers that are kept equal, in the module's order, each once.
-  std::vector<std::pair<std::string, torch::Tensor>> buffers;
-
-  std::shared_ptr<c10d::Reducer> reducer;  // null: one rank and no hook, or everything is delayed
-  std::shared_ptr<c10d::Logger> logger;
-  std::optional<CommHook> comm_hook;
-  std::optional<c10d::BuiltinCommHookType> builtin_hook;
-  BufferCommHook buffer_hook;
-  BufferCommHookLocation buffer_hook_location = BufferCommHookLocation::kPostForward;
-  std::shared_ptr<DelayedAllReduce> delayed;
-  std::shared_ptr<LowPrecision> low_precision;
-
-  bool require_backward_grad_sync = true;
-  bool require_forward_param_sync = true;
-  bool static_graph = false;
-  bool converts_batch_norm = false;  // convert_sync_batchnorm was had for a part of the module,
-  int64_t batch_norm_conversions = -1;  // as far as was known after so many calls of it
-  bool graph_known = false;  // static graph: its first backward has been counted, and reduced at its end
-  bool counted_locally = false;  // static graph: the Reducer has counted gradients of a backward under no_sync
-  bool sink_clone = true;
-  bool low_before_forward = false;  // mixed precision: parameters were low when the forward that is under way began
-  std::optional<JoinState> join;
-  int64_t steps = 0;
-  int64_t told_steps = 0;  // of these the listeners know
-  bool steps_may_differ = false;  // between ranks, after a step that failed on some of them
-  std::vector<std::weak_ptr<const StepListener>> step_listeners;
-  int64_t answered = 0;  // steps of other ranks, answered in join() since this rank's own last forward
-  bool buffers_written =
-      false;  // a forward has run since they were made equal: it may have written them, on each rank its own
-
-  Announced announced = Announced::kNothing;
-  std::atomic<bool> backward_runs = false;  // and its end will be noticed
-  std::atomic<int> checked_task = -1;  // the backward, by autograd's number, that backward_begins has looked at last
-  std::atomic<bool> gradients_arrived = false;  // since they were announced
-  // The nodes that add up gradients, with the Reducer's hooks on them. A parameter that is loaded would otherwise get a new one.
-  std::vector<Accumulator> accumulators;
-  std::vector<std::pair<Accumulator, uintptr_t>> watch_hooks;
-  std::vector<int64_t> ready_times_before;  // of the Reducer, when the last backward was announced
-
+class State : public std::enable_shared_from_this<State> {
+ public:
   State(std::shared_ptr<torch::nn::Module> module, Options options);
   ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  // The parts.
+  const Options& options() const { return options_; }
+  const Replica& replica() const { return replica_; }
+  const TrainingGroup& group() const { return group_; }
+  const ReducerSlot& reducer() const { return reducer_; }
+  const StepMachine& step() const { return step_; }
+  StepCounter& steps() { return steps_; }
+  BufferSync& buffer_sync() { return buffer_sync_; }
 
   /// Checks options and module, makes replicas equal, makes the Reducer. Collective unless init_sync is off.
   void construct();
-  bool synchronises_batch_norm();
-  void make_reducer();
-  bool needs_reducer() const;
-  /// With mixed precision gradients are of another type than the buckets.
-  bool bucket_views() const { return options.gradient_as_bucket_view() && !options.mixed_precision(); }
-  void register_hook_with_reducer();
-  void reset();
-  /// Whether the group was connected anew: then reductions that were under way will never end.
-  bool was_regrouped() const;
-  /// reset() after that. Every rank of the group sees the same generations, so all start afresh in the same forward.
-  void follow_regroup();
-  /// After a reset the count of steps is the smallest that a rank has. Collective then, local otherwise.
-  void agree_on_steps();
-  /// Reducer::rebuild_buckets. Collective when it rebuilds.
-  void rebuild_buckets();
-  /// By how many ranks a sum of gradients is divided in this step.
-  int64_t divisor() const;
+  void register_hook(CommHook hook);
+  void register_hook(c10d::BuiltinCommHookType hook);
+  void register_buffer_hook(BufferCommHook hook, BufferCommHookLocation location);
+  void set_static_graph();
+  void set_sink_clone(bool clone) { sink_clone_ = clone; }
+  at::DDPLoggingData logging_data() const;
+  std::vector<Bucket> buckets() const;
 
+  /// Starts afresh after a step that failed. Local.
+  void reset();
+  void exchange_group(c10::intrusive_ptr<c10d::ProcessGroup> group);
+  /// reset() if the ranks were reconnected. Every rank of the group sees the same generations, so all of them do it in
+  /// the same forward.
+  void follow_regroup();
+  /// After a reset the count of steps becomes the smallest of any rank. Collective then, local otherwise.
+  void agree_on_steps();
+  /// All ranks take parameters and buffers of rank `src`. Collective.
+  void broadcast_module_states(int src);
+  void restore_full_precision();
+
+  // One forward.
   void before_forward();
-  void change_inputs(const TensorPointers& inputs) const;
   bool changes_inputs() const;
+  void change_inputs(const TensorPointers& inputs) const;
   void after_forward(const TensorPointers& outputs);
   void forward_failed();
+  /// A BatchNorm in the module was converted, so it synchronises its statistics in forwards of this wrapper.
+  bool synchronises_batch_norm();
 
-  void broadcast_buffers(int src);
-  void broadcast_module_states(int src);
-  bool buffers_are_due() const;
-  void synchronise_buffers();
+  // Backward.
+  /// A gradient has come to a parameter of the Reducer. Throws StateError if no forward announced it, and Error if its
+  /// forward was before a regroup. From any thread.
+  void gradient_arrives(size_t parameter);
+  /// Throws Error if the last backward did not reduce every gradient, with the names of those without one. Local.
+  void check_last_backward() const;
+  /// Parameters whose values were exchanged (torch::load, set_data) get their accumulators back.
+  void restore_accumulators() const;
+  void restore_accumulator(size_t parameter) const;
+  /// The number of ranks by which a sum of gradients is divided in this step.
+  int64_t divisor() const;
 
-  /// Gives parameters whose values were exchanged (torch::load, set_data) their accumulators back.
-  void keep_accumulators();
-  void keep_accumulator(size_t parameter);
-  /// A gradient has come to a parameter. Throws where nothing said that it would.
-  void backward_begins(size_t parameter);
-  /// A backward has come to the outputs of forward.
-  void backward_passes_outputs();
-  /// Each synchronised backward once, when it is over.
-  void tell_step_listeners();
-  void check_last_backward();
-  std::vector<std::string> parameters_left_out() const;
+  // The next forward.
+  bool requires_grad_sync() const { return requires_grad_sync_; }
+  void require_grad_sync(bool on) { requires_grad_sync_ = on; }
 
   // join()
-  void take_turn();
-  /// Ends the part that this module takes in a join. Backward divides by all ranks again.
-  void leave_join();
-  c10::intrusive_ptr<c10d::Work> notify_join();
-  void announce_backward_sync();
-  /// The largest of the ranks that say `candidate`.
-  int common_rank(bool candidate);
+  /// Throws ArgumentError if ranks that are out of data can't answer the collectives of this module.
+  void check_that_join_can_answer(const JoinOptions& options) const;
+  void begin_join(JoinState join);
+  /// Backward divides by all ranks again.
+  void end_join();
+  bool is_in_join() const { return join_.has_value(); }
+  /// This rank has answered steps of other ranks since its own last forward.
+  bool has_answered() const { return answered_ > 0; }
+  /// The collectives of one forward and backward of the ranks that still train, with nothing to contribute. Collective.
+  void answer_step();
+  /// All ranks take the model of a rank that trained last: one that passes `trained_last`. Collective.
+  void take_model_of_last(bool trained_last);
 
  private:
-  std::string describe_problem();
-  ReplicaDescription describe_replica() const;
-  void collect_parameters();
-  void collect_buffers();
-  void choose_devices();
-  void watch_backward();
-  std::string not_announced(size_t parameter) const;
-  void await_end_of_backward(bool at_outputs);
-  void backward_ended(bool at_outputs);
+  bool is_static() const { return options_.static_graph(); }
+
+  // construction.cpp
+  std::string find_problem();
+  bool needs_reducer() const;
+  void make_reducer();
+
+  // step.cpp
+  void prepare_reducer();
+  void announce_reduction(const TensorPointers& outputs);
+  bool buffers_are_due() const;
+  bool buffers_are_due(BufferCommHookLocation location) const;
+  void synchronise_buffers();
+  void broadcast_buffers(int src);
+  void outputs_reached();
+  void await_end_of_backward(bool from_outputs);
+  void backward_ended(bool from_outputs);
   void reduction_ended();
-  void leave_low_precision();
-  void pass_through_sink(const TensorPointers& outputs);
-  void hand_out_detached_views();
+  void hand_out_detached_views() const;
+  std::string unannounced_text(size_t parameter) const;
+  std::string missing_gradients_text() const;
+  std::vector<std::string> parameters_left_out() const;
+
+  // join.cpp
+  void take_turn();
+  bool backward_is_due_before(const State& next) const;
+  void notify_join();
+  void announce_backward_sync();
+  void answer_reduction();
+  void answer_used_map();
+
+  Options options_;
+  Replica replica_;
+  TrainingGroup group_;
+  ReducerSlot reducer_;
+  Accumulators accumulators_;
+  std::shared_ptr<LowPrecision> low_precision_;  // null without mixed_precision
+  std::unique_ptr<DelayedAllReduce> delayed_;  // null without delay_all_reduce_named_params
+  BufferSync buffer_sync_;
+
+  StepMachine step_;
+  StepCounter steps_;
+  std::atomic<int> examined_backward_ = -1;  // autograd's number of the last backward that gradient_arrives() examined
+  std::vector<int64_t> ready_times_before_;  // of the Reducer, when the last reduction was announced
+  bool requires_grad_sync_ = true;
+  bool sink_clone_ = true;
+  int64_t batch_norm_conversions_ = -1;  // calls of convert_sync_batchnorm so far
+  bool converts_batch_norm_ = false;  // as of then
+
+  std::optional<JoinState> join_;
+  int64_t answered_ = 0;  // steps of other ranks since this rank's own last forward
 };
 
 }  // namespace lockstep::ddp::detail

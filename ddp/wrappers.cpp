@@ -15,7 +15,7 @@ struct Wrappers {
   std::multimap<const torch::nn::Module*, std::weak_ptr<State>> by_module;  // in the order of construction
 };
 
-// Never destroyed: modules of static storage may go after it would.
+// Never destroyed: modules of static storage may be destroyed later.
 Wrappers& wrappers() {
   static auto* all = new Wrappers;
   return *all;
@@ -26,13 +26,13 @@ Wrappers& wrappers() {
 void remember_wrapper(State& state) {
   Wrappers& all = wrappers();
   const std::lock_guard lock(all.mutex);
-  all.by_module.emplace(state.module.get(), state.weak_from_this());
+  all.by_module.emplace(state.replica().module().get(), state.weak_from_this());
 }
 
 void forget_wrapper(const State& state) {
   Wrappers& all = wrappers();
   const std::lock_guard lock(all.mutex);
-  const auto [begin, end] = all.by_module.equal_range(state.module.get());
+  const auto [begin, end] = all.by_module.equal_range(state.replica().module().get());
   for (auto each = begin; each != end;) each = each->second.expired() ? all.by_module.erase(each) : std::next(each);
 }
 
@@ -46,18 +46,19 @@ std::shared_ptr<State> find_wrapper(const torch::nn::Module& module) {
 }
 
 bool is_announced_by_another(const State& state, const torch::Tensor& parameter) {
-  std::vector<std::shared_ptr<State>> others;  // let go of without the lock, which the destructor takes
+  std::vector<std::shared_ptr<State>> others;  // released without the lock, which the destructor takes
   {
     Wrappers& all = wrappers();
     const std::lock_guard lock(all.mutex);
     for (const auto& [module, wrapper] : all.by_module)
       if (auto other = wrapper.lock(); other && other.get() != &state) others.push_back(std::move(other));
   }
-  // Whose parameter it is comes first: a wrapper of another rank, where ranks are threads, announces while this one looks.
+  // The parameter is compared first: where ranks are threads, the wrapper of another rank may announce at the same
+  // time.
   return std::any_of(others.begin(), others.end(), [&](const auto& other) {
-    const auto theirs = other->module->parameters();
+    const auto theirs = other->replica().module()->parameters();
     return std::any_of(theirs.begin(), theirs.end(), [&](const auto& each) { return each.is_same(parameter); }) &&
-           (other->announced == Announced::kReduced || other->announced == Announced::kLocal);
+           is_announced(other->step().phase());
   });
 }
 

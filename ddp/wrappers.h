@@ -1,4 +1,4 @@
-// Which wrapper lives around a module: for those who are given the bare module and must know what becomes of its gradients and
+// Finds the wrapper of a module: for code that has the bare module and must know what becomes of its gradients and
 // buffers, and for wrappers that share one.
 #pragma once
 #include <torch/torch.h>
@@ -7,15 +7,15 @@
 
 namespace lockstep::ddp::detail {
 
-struct State;
+class State;
 
-/// From any thread.
+// All from any thread.
 void remember_wrapper(State& state);
 void forget_wrapper(const State& state);
-/// The wrapper made last around this very module; null where there is none.
+/// The last wrapper that was made of this module object; null if there is none.
 std::shared_ptr<State> find_wrapper(const torch::nn::Module& module);
-/// Whether a wrapper other than `state` has announced a backward in which `parameter` may get a gradient: around the same module, as
-/// when a cell that wraps one runs again, or around another that shares the parameter.
+/// Whether a wrapper other than `state` has announced a backward in which `parameter` may get a gradient: a wrapper of
+/// the same module (a cell that wraps one runs again), or of another module that shares the parameter.
 bool is_announced_by_another(const State& state, const torch::Tensor& parameter);
 
 }  // namespace lockstep::ddp::detail

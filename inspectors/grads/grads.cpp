@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "ddp/inspection.h"
 #include "inspectors/exchange/channel.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/grads/grads_findings.h"
@@ -107,13 +108,13 @@ Round compare_over(Talk& talk, const GradientSubject& subject, const GradsOption
   const auto start = Clock::now();
   Round round;
   const Subject structure = structure_of(subject);
-  const bool out_of_data = subject.wrapper && subject.wrapper->is_out_of_data();
+  const bool out_of_data = subject.wrapper && ddp::Inspection(*subject.wrapper).has_stale_gradients();
   const json signature = {{"name", subject.name},
                           {"type", subject.type},
                           {"method", options.local() ? "gradients before the reduction" : "gradients"},
                           {"structure", structure_hash(structure)},
                           {"out_of_data", out_of_data},
-                          {"local", subject.wrapper && subject.wrapper->last_forward_was_local()}};
+                          {"local", subject.wrapper && ddp::Inspection(*subject.wrapper).last_forward_was_local()}};
   const Meeting meeting = talk.meet(json::to_cbor(signature));
   const auto finish = [&](GradsFindings& findings) {
     round.report.seconds = std::chrono::duration<double>(Clock::now() - start).count();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ddp/inspection.h"
+
 namespace lockstep::inspect {
 namespace {
 
@@ -30,7 +32,7 @@ void collect(GradientSubject& subject, const std::string& prefix, const ddp::Dis
 }
 
 void collect(GradientSubject& subject, const std::string& prefix, const torch::nn::Module& module) {
-  if (const auto wrapper = ddp::DistributedModule::around(module)) return collect(subject, prefix, *wrapper);
+  if (const auto wrapper = ddp::Inspection::wrapper_of(module)) return collect(subject, prefix, *wrapper);
   set_type(subject, prefix, "module");
   for (const auto& each : module.named_parameters()) add(subject, detail::joined(prefix, each.key()), each.value());
 }

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "ddp/progress.h"
+#include "ddp/inspection.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -158,12 +158,12 @@ void SavedState::save(const ddp::DistributedModule& wrapper) {
       const std::shared_ptr<c10d::Reducer> reducer = wrapper.reducer();
       return reducer && reducer->should_rebuild_buckets();
     });
-  const ddp::Progress progress = ddp::progress_of(wrapper);
-  save_later([wrapper, progress] { ddp::set_progress(wrapper, progress, /*steps=*/false); });
+  const ddp::Progress progress = ddp::Inspection(wrapper).progress();
+  save_later([wrapper, progress] { ddp::Inspection(wrapper).set_progress(progress, /*steps=*/false); });
   kept_->wrappers.push_back([wrapper, progress] {
     // The order of gradients is learnt, and the buckets laid out, in the first steps. They are to be these once more.
     if (progress.steps == 0 && wrapper.steps() > 0) wrapper.reset();
-    ddp::set_progress(wrapper, progress);
+    ddp::Inspection(wrapper).set_progress(progress);
   });
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "collectives/dist.h"
+#include "ddp/inspection.h"
 #include "ddp/options.h"
 
 namespace lockstep::inspect {
@@ -221,7 +222,7 @@ void number_equal_names(std::vector<Item>& items) {
 }
 
 void describe(Subject& subject, const std::string& prefix, const torch::nn::Module& module) {
-  if (const auto wrapper = ddp::DistributedModule::around(module))
+  if (const auto wrapper = ddp::Inspection::wrapper_of(module))
     describe(subject, prefix, *wrapper);
   else
     describe_module(subject, prefix, module);
@@ -230,7 +231,7 @@ void describe(Subject& subject, const std::string& prefix, const torch::nn::Modu
 void describe(Subject& subject, const std::string& prefix, const ddp::DistributedModule& wrapper) {
   describe_module(subject, prefix, *wrapper.module());
   subject.buffers_are_local = !wrapper.options().broadcast_buffers();
-  subject.buffers_are_written = wrapper.buffers_may_differ();
+  subject.buffers_are_written = ddp::Inspection(wrapper).buffers_may_differ();
   subject.step = wrapper.steps();
   subject.wrapper = wrapper;
 }

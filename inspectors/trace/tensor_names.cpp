@@ -1,5 +1,7 @@
 #include "inspectors/trace/tensor_names.h"
 
+#include "ddp/inspection.h"
+
 namespace lockstep::inspect {
 
 std::string TensorName::module() const {
@@ -11,12 +13,12 @@ std::string TensorName::module() const {
 std::optional<int64_t> TensorName::steps() const {
   const auto module = wrapped.lock();
   if (!module) return std::nullopt;
-  const auto wrapper = ddp::DistributedModule::around(*module);
+  const auto wrapper = ddp::Inspection::wrapper_of(*module);
   return wrapper ? std::optional(wrapper->steps()) : std::nullopt;
 }
 
 void TensorNames::learn(const std::string& object, const torch::nn::Module& module) {
-  const bool wrapped = ddp::DistributedModule::around(module).has_value();
+  const bool wrapped = ddp::Inspection::wrapper_of(module).has_value();
   const auto add = [&](const torch::OrderedDict<std::string, at::Tensor>& tensors, const char* kind) {
     for (const auto& each : tensors) {
       if (!each.value().defined()) continue;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "ddp/inspection.h"
 #include "inspectors/exchange/channel.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/fingerprint/fingerprint.h"
@@ -143,7 +144,7 @@ Report verify_over(Talk& talk, const Subject& subject, const VerifyOptions& opti
                           {"structure", structure},
                           {"content", content},
                           {"written", subject.buffers_are_written},
-                          {"behind", subject.wrapper && subject.wrapper->is_behind()}};
+                          {"behind", subject.wrapper && ddp::Inspection(*subject.wrapper).has_stale_parameters()}};
   const Meeting meeting = talk.meet(json::to_cbor(signature));
   VerifyFindings findings(subject, talk.ranks(), options);
   const auto finish = [&] {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/rank_context.h"
+#include "ddp/inspection.h"
 #include "inspectors/trace/parameter_trace.h"
 #include "inspectors/trace/step_counter.h"
 
@@ -110,7 +111,7 @@ Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions opti
     state_->wrapper = now.wrapper;
     state_->step = now.wrapper->steps();
     if (!state_->options.ranks() && context) state_->options.ranks(ranks_of(*now.wrapper, context->live_ranks()));
-    state_->listener = now.wrapper->on_step([weak = std::weak_ptr(state_)] {
+    state_->listener = ddp::Inspection(*now.wrapper).on_step([weak = std::weak_ptr(state_)] {
       if (const auto state = weak.lock()) state->step_is_over(state->wrapper->steps());
     });
   } else {

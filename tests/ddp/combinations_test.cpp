@@ -1,5 +1,6 @@
-// Every gradient is the mean of the ranks' own, whichever options come together: views, static graph, unused parameters, hooks,
-// mixed precision, micro-steps under no_sync, joins with uneven batches and what follows them, and every way to clear gradients.
+// Every gradient is the mean of the ranks' own, whichever options come together: views, static graph, unused
+// parameters, hooks, mixed precision, micro-steps under no_sync, joins with uneven batches and what follows them, and
+// every way to clear gradients.
 #include <fmt/format.h>
 
 #include "ddp/distributed_data_parallel.h"
@@ -59,7 +60,8 @@ torch::Tensor loss_of(Net&& net, const torch::Tensor& x) {
   return net->forward(x).to(torch::kFloat).square().mean();
 }
 
-// One wrapper that trains, and the mean of the gradients that the bare module has on the batches of all ranks that train.
+// One wrapper that trains, and the mean of the gradients that the bare module has on the batches of all ranks that
+// train.
 class Trained {
  public:
   Trained(Rank& rank, const Combination& combination)

@@ -313,13 +313,13 @@ TEST(Hooks, PostLocalSGDReducesInSubgroupsAndAveragesModels) {
 TEST(Hooks, SeeTheirGradientsAndAreRegisteredOnce) {
   run_ranks(2, [](Rank& rank) {
     auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
-    EXPECT_THROW(net.register_comm_hook(ddp::CommHook("empty", nullptr)), std::invalid_argument);
+    EXPECT_THROW(net.register_comm_hook(ddp::CommHook("empty", nullptr)), ddp::ArgumentError);
     net.register_comm_hook([&](ddp::GradBucket& bucket) {
       EXPECT_EQ(bucket.getGradients().size(), bucket.getParameters().size());
       return ddp::detail::mean_over_ranks(rank.group, bucket.getBuffer());
     });
-    EXPECT_THROW(net.register_comm_hook(ddp::noop_hook()), std::logic_error);
-    EXPECT_THROW(net.register_builtin_comm_hook(c10d::BuiltinCommHookType::ALLREDUCE), std::logic_error);
+    EXPECT_THROW(net.register_comm_hook(ddp::noop_hook()), ddp::StateError);
+    EXPECT_THROW(net.register_builtin_comm_hook(c10d::BuiltinCommHookType::ALLREDUCE), ddp::StateError);
     net(torch::ones({1, 8})).sum().backward();
     EXPECT_EQ(net.logging_data().strs_map.at("comm_hook"), "custom");
   });

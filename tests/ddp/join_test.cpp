@@ -297,7 +297,7 @@ TEST(Join, TakesSeveralModulesAndNone) {
         two(x).sum().backward();
       }
     });
-    EXPECT_THROW(ddp::join({}, [] {}), std::invalid_argument);
+    EXPECT_THROW(ddp::join({}, [] {}), ddp::ArgumentError);
     int ran = 0;
     one.join([&] { ++ran; }, JoinOptions().enable(false));
     EXPECT_EQ(ran, 1);

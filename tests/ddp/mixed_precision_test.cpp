@@ -3,6 +3,7 @@
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/hooks/comm_hooks.h"
+#include "ddp/inspection.h"
 #include "ddp/join.h"
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
@@ -93,7 +94,7 @@ TEST(MixedPrecision, KeepsWhatIsSavedLoadedOrSynchronisedAfterAForwardAlone) {
     net(input_of(rank));
     archive.seekg(0);
     torch::load(net.ptr(), archive);
-    EXPECT_THROW(evaluate(), std::runtime_error) << "loaded past the wrapper";
+    EXPECT_THROW(evaluate(), ddp::Error) << "loaded past the wrapper";
 
     net(input_of(rank));
     net.restore_full_precision();
@@ -123,13 +124,13 @@ TEST(MixedPrecision, TrainsWithBucketViewsAsWithout) {
                                                 .gradient_as_bucket_view(views)
                                                 .static_graph(fixed)
                                                 .mixed_precision(ddp::MixedPrecision().param_dtype(torch::kBFloat16)));
-        int told = 0;
-        const auto listener = net.on_step([&] { ++told; });
+        int reported = 0;
+        const auto listener = ddp::Inspection(net).on_step([&] { ++reported; });
         torch::optim::SGD optimizer(net.parameters(), 0.01);
         for (int step = 0; step < 4; ++step) {
           optimizer.zero_grad(/*set_to_none=*/step % 2 == 0);
           net(input_of(rank, step)).square().sum().backward();
-          EXPECT_EQ(told, step + 1);
+          EXPECT_EQ(reported, step + 1);
           optimizer.step();
         }
         expect_equal_on_ranks(rank, flat(*net));
@@ -288,7 +289,7 @@ TEST(MixedPrecision, SaysThatABackwardWasNotAnnounced) {
   run_ranks(2, [](Rank& rank) {
     auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group).mixed_precision(kLowInFullReduce));
     const auto announced = [&](const torch::Tensor& loss) {
-      return message_of([&] { loss.backward(); }).find("no forward of the wrapper came before") == std::string::npos;
+      return message_of([&] { loss.backward(); }).find("no forward of the wrapper announced it") == std::string::npos;
     };
     for (int step = 0; step < 3; ++step) {
       const auto first = net(input_of(rank)).sum(), second = net(input_of(rank)).sum();

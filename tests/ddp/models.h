@@ -95,4 +95,33 @@ struct PartlyUsedImpl : torch::nn::Module {
 };
 TORCH_MODULE(PartlyUsed);
 
+// A product whose backward runs another backward over the same parameter, as activation checkpointing does.
+struct CheckpointedProduct : torch::autograd::Function<CheckpointedProduct> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               const torch::Tensor& weight) {
+    context->save_for_backward({x, weight});
+    return x.mm(weight);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const torch::AutoGradMode on(true);
+    const auto x = saved[0].detach().requires_grad_();
+    x.mm(saved[1]).backward(gradients[0]);
+    return {x.grad(), torch::Tensor()};
+  }
+};
+
+// `weight` gets two gradients in each backward, both within nested ones, and before `first` gets its own.
+struct CheckpointedImpl : torch::nn::Module {
+  CheckpointedImpl()
+      : first(register_module("first", torch::nn::Linear(8, 8))),
+        weight(register_parameter("weight", torch::eye(8) * 0.5)) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    return CheckpointedProduct::apply(CheckpointedProduct::apply(first(x), weight), weight);
+  }
+  torch::nn::Linear first;
+  torch::Tensor weight;
+};
+
 }  // namespace lockstep::test

@@ -1,5 +1,6 @@
-// The C++ side of parity.py: writes initial weights and batches into a folder, trains on them, and prints what the Python side is
-// compared with: losses, buckets before and after they are rebuilt, and the file with the trained weights.
+// The C++ side of parity.py: writes initial weights and batches into a folder, trains on them, and prints what the
+// Python side is compared with: losses, buckets before and after they are rebuilt, and the file with the trained
+// weights.
 //
 //   ddp_parity FOLDER RANKS MODEL VIEWS(0|1)     MODEL: mlp, conv
 #include <cstdio>

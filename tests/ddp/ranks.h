@@ -1,5 +1,5 @@
-// Ranks as threads of one process over Gloo on the loopback interface, and what tests of replicas need beside them: parameters and
-// batches that depend on nothing but a seed.
+// Ranks as threads of one process over Gloo on the loopback interface, and what tests of replicas need beside them:
+// parameters and batches that depend on a seed only.
 #pragma once
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -39,8 +39,8 @@ struct Rank {
   c10::intrusive_ptr<c10d::Store> store;
 };
 
-/// Runs `body` on every rank; what each threw, empty where it threw nothing. A rank that throws leaves the group, so the others do
-/// not wait for it.
+/// Runs `body` on every rank. Returns what each threw, empty if it threw nothing. A rank that throws leaves the group,
+/// so the others do not wait for it.
 inline std::vector<std::string> errors_of_ranks(int size, const std::function<void(Rank&)>& body) {
   torch::set_num_threads(1);
   setenv("TORCH_FR_BUFFER_SIZE", "0", 0);  // the flight recorder is one a process and does not expect ranks as threads

@@ -1,5 +1,5 @@
-// Over dist's groups, as cells and plain programs have them: the default group, the lesson's class, helpers, and a wrapper that goes
-// on after collectives were aborted and the group was connected again.
+// Over dist's groups, as cells and plain programs have them: the default group, the lesson's class, helpers, and a
+// wrapper that goes on after collectives were aborted and the group was connected again.
 #include <gmock/gmock.h>
 #include <barrier>
 
@@ -46,7 +46,7 @@ TEST(Group, ARankOutsideOfItIsToldSo) {
     try {
       auto net = DistributedDataParallel(module, ddp::Options().process_group(group));
       net(random_tensor({4, 8}, rank)).sum().backward();
-    } catch (const std::invalid_argument& thrown) {
+    } catch (const ddp::ArgumentError& thrown) {
       error = thrown.what();
     }
     if (rank == 1)
@@ -119,7 +119,7 @@ TEST(Accumulation, IsOneReductionInTheCollectiveLog) {
       const auto before = dist::progress().at("default");
       for (int micro = 0; micro < 4; ++micro) {
         std::optional<ddp::NoSync> scope;
-        if (micro < 4 - synchronised) scope.emplace(net.state());
+        if (micro < 4 - synchronised) scope.emplace(net);
         net(x).sum().backward();
       }
       const auto entered = dist::progress().at("default") - before;
@@ -132,8 +132,8 @@ TEST(Accumulation, IsOneReductionInTheCollectiveLog) {
   });
 }
 
-// In these, whoever breaks off collectives before the others are through the last takes it from them, too: they wait for one another
-// first, beside the group.
+// In these, a rank that aborts its collectives could break the last one of the others, too. So the ranks wait for one
+// another first, outside the group.
 TEST(Regroup, LetsAWrapperGoOn) {
   std::barrier reduced(2);
   testing::spawn_ranks(2, [&reduced](int rank, int) {
@@ -245,7 +245,8 @@ TEST(Regroup, LeavesAllRanksWithOneCountOfSteps) {
     EXPECT_EQ(averager.step(), 4);
 
     for (int i = 0; i < 2; ++i) other(x).sum().backward();
-    // The same where nothing was connected anew, and reset() was called; and in a join, to whose loop a rank may not come.
+    // The same without reconnecting, after reset(); and in a join, in whose loop one rank runs no
+    // forward.
     if (rank == 1) {
       net(x);
       other(x);
@@ -321,17 +322,17 @@ TEST(Helpers, AccumulationStepsDivideByTheRanks) {
   try {
     ddp::accumulation_steps(1 << 19, 4 * 2048, 3);
     FAIL();
-  } catch (const std::invalid_argument& error) {
+  } catch (const ddp::ArgumentError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("on each of 3 ranks"), HasSubstr("516096 or 540672")));
     EXPECT_THAT(error.what(), Not(HasSubstr("divisor"))) << "no micro batch makes up for ranks that do not divide";
   }
   try {
     ddp::accumulation_steps(12, 5, 3);
     FAIL();
-  } catch (const std::invalid_argument& error) {
+  } catch (const ddp::ArgumentError& error) {
     EXPECT_THAT(error.what(), HasSubstr("15, or the micro batch to a divisor of 4"));
   }
-  EXPECT_THROW(ddp::accumulation_steps(0, 1, 1), std::invalid_argument);
+  EXPECT_THROW(ddp::accumulation_steps(0, 1, 1), ddp::ArgumentError);
   EXPECT_TRUE(ddp::is_main_rank());
 }
 

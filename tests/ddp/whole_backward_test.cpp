@@ -1,10 +1,11 @@
-// Gradients are reduced and listeners told, or the reason is said, whatever part of the module takes part in a backward, wherever
-// forward leaves its outputs, whoever else wraps the module, and what was loaded in between.
+// Gradients are reduced and the step is reported, or an error gives the reason: for any part of the module that takes
+// part in a backward, any place of the outputs, several wrappers of a module, and modules that were loaded in between.
 #include <gmock/gmock.h>
 
 #include <sstream>
 
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/inspection.h"
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
 
@@ -32,14 +33,14 @@ TEST(WholeBackward, IsSeenWhereOnlyTheMiddleTakesPart) {
   run_ranks(2, [](Rank& rank) {
     auto net = DistributedDataParallel(
         MiddleImpl(), Options().process_group(rank.group).find_unused_parameters(true).gradient_as_bucket_view(true));
-    int told = 0;
-    const auto listener = net.on_step([&] { ++told; });
+    int reported = 0;
+    const auto listener = ddp::Inspection(net).on_step([&] { ++reported; });
     torch::optim::SGD optimizer(net.parameters(), 0.1);
     for (int step = 0; step < 3; ++step) {
       optimizer.zero_grad(/*set_to_none=*/false);
       net(input_of(rank, step)).square().sum().backward();
       expect_reduced(rank, *net);
-      EXPECT_EQ(told, step + 1);
+      EXPECT_EQ(reported, step + 1);
       optimizer.step();
     }
     net.zero_grad();
@@ -47,13 +48,13 @@ TEST(WholeBackward, IsSeenWhereOnlyTheMiddleTakesPart) {
                 AllOf(HasSubstr("no forward of the wrapper"), HasSubstr("parameter b.")));
 
     auto fixed = DistributedDataParallel(MiddleImpl(), Options().process_group(rank.group).static_graph(true));
-    told = 0;
-    const auto second = fixed.on_step([&] { ++told; });
+    reported = 0;
+    const auto second = ddp::Inspection(fixed).on_step([&] { ++reported; });
     for (int step = 0; step < 3; ++step) {
       fixed.zero_grad();
       fixed(input_of(rank, step)).square().sum().backward();
       expect_reduced(rank, *fixed);
-      EXPECT_EQ(told, step + 1);
+      EXPECT_EQ(reported, step + 1);
     }
   });
 }
@@ -160,13 +161,13 @@ TEST(StaticGraph, IsReducedWithAPenaltyOnGradients) {
       Mlp module;
       fill_parameters(*module, 5);
       auto net = DistributedDataParallel(module, Options().process_group(rank.group).static_graph(true));
-      int told = 0;
-      const auto listener = net.on_step([&] { ++told; });
+      int reported = 0;
+      const auto listener = ddp::Inspection(net).on_step([&] { ++reported; });
       for (int step = 0; step < kSteps; ++step) {
         net.zero_grad();
         loss_of([&](const torch::Tensor& x) { return net(x); }, input_of(rank, step)).backward();
         expect_reduced(rank, *net);
-        EXPECT_EQ(told, step + 1);
+        EXPECT_EQ(reported, step + 1);
         if (rank.rank == 0) together.push_back(flat_gradients(*net));
       }
     });
@@ -223,46 +224,18 @@ TEST(UnusedParameters, CannotBeFoundWithoutAnOutput) {
   });
 }
 
-// A function whose backward runs another backward over its parameters, as activation checkpointing does.
-struct Checkpoint : torch::autograd::Function<Checkpoint> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
-                               const torch::Tensor& weight) {
-    context->save_for_backward({x, weight});
-    return x.mm(weight);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    const torch::AutoGradMode on(true);
-    const auto x = saved[0].detach().requires_grad_();
-    x.mm(saved[1]).backward(gradients[0]);
-    return {x.grad(), torch::Tensor()};
-  }
-};
-struct CheckpointedImpl : torch::nn::Module {
-  CheckpointedImpl()
-      : first(register_module("first", torch::nn::Linear(8, 8))),
-        weight(register_parameter("weight", torch::eye(8) * 0.5)) {}
-  // `weight` gets its gradients first, and within backwards of its own.
-  torch::Tensor forward(const torch::Tensor& x) {
-    return Checkpoint::apply(Checkpoint::apply(first(x), weight), weight);
-  }
-  torch::nn::Linear first;
-  torch::Tensor weight;
-};
-
 TEST(StaticGraph, TellsOfAStepWhenTheOutermostBackwardHasEnded) {
   run_ranks(2, [](Rank& rank) {
     auto net = DistributedDataParallel(CheckpointedImpl(), Options().process_group(rank.group).static_graph(true));
-    int told = 0;
-    const auto listener = net.on_step([&] {
-      ++told;
+    int reported = 0;
+    const auto listener = ddp::Inspection(net).on_step([&] {
+      ++reported;
       expect_reduced(rank, *net);
     });
     for (int step = 0; step < 3; ++step) {
       net.zero_grad();
       net(input_of(rank, step)).square().sum().backward();
-      EXPECT_EQ(told, step + 1);
+      EXPECT_EQ(reported, step + 1);
     }
   });
 }

@@ -155,6 +155,10 @@ TEST(OneRank, ReducesNothingUntilAHookWantsTo) {
     EXPECT_EQ(net.buckets().size(), 1);
     EXPECT_EQ(net.logging_data().ints_map.at("world_size"), 1);
     EXPECT_EQ(net.reducer(), nullptr);
+    const auto loss = net(input_of(rank)).sum();
+    EXPECT_EQ(net.buckets().size(), 1);
+    loss.backward();  // the question between forward and backward has changed nothing
+    net->forward(input_of(rank)).sum().backward();
     int calls = 0;
     net.register_comm_hook([&](ddp::GradBucket& bucket) {
       ++calls;

@@ -114,7 +114,7 @@ TEST(Grads, AccumulationUnderNoSyncIsFineAtEachOfItsSteps) {
       optimizer.zero_grad();
       for (int micro_batch = 0; micro_batch < 3; ++micro_batch) {
         std::optional<ddp::NoSync> scope;
-        if (micro_batch < 2) scope.emplace(net.state());
+        if (micro_batch < 2) scope.emplace(net);
         loss_of(net(batch(rank, 3 * step + micro_batch))).backward();
         expect_fine(grads(net, quickly().local(true)));
         const Report report = grads(net, quickly());

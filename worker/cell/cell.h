@@ -4,6 +4,7 @@
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>  // DistributedDataParallel::reducer() returns one
 
 #include <cstdint>
 #include <exception>

@@ -1,0 +1,60 @@
+// The module that a wrapper holds, with what the wrapper reduces and keeps equal of it: parameters, buffers, and their
+// device.
+#pragma once
+#include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ddp/options.h"
+#include "ddp/parameter_check.h"
+
+namespace lockstep::ddp::detail {
+
+class Replica {
+ public:
+  /// Throws ArgumentError without a module.
+  explicit Replica(std::shared_ptr<torch::nn::Module> module);
+
+  /// Checks the module against `options` and finds what is reduced. Throws ArgumentError where they do not fit.
+  void collect(const Options& options);
+  /// What has to agree on all ranks.
+  ReplicaDescription description(const Options& options) const;
+
+  const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
+  /// Of the first parameter; the CPU without one.
+  torch::Device device() const { return device_; }
+  /// The parameters that the Reducer reduces, by their index in it. One that is shared is listed once, under its first
+  /// name.
+  const std::vector<torch::Tensor>& parameters() const { return parameters_; }
+  const std::vector<std::string>& names() const { return names_; }
+  const std::vector<bool>& sparse() const { return sparse_; }  // whether the gradient is
+  /// Buffers that are kept equal, in the module's order, each once.
+  const std::vector<std::pair<std::string, torch::Tensor>>& buffers() const { return buffers_; }
+  bool is_ignored(const std::string& name) const { return ignored_.count(name) > 0; }
+
+  /// All ranks take the values of rank `src`. Collective.
+  void broadcast_buffers(const c10::intrusive_ptr<c10d::ProcessGroup>& group, int src) const;
+  void broadcast(const c10::intrusive_ptr<c10d::ProcessGroup>& group, int src, bool with_buffers) const;
+
+ private:
+  void choose_device(const Options& options);
+  void collect_ignored(const Options& options);
+  void collect_parameters();
+  void collect_buffers();
+  void check_mixed_precision(const Options& options) const;
+
+  std::shared_ptr<torch::nn::Module> module_;
+  torch::Device device_ = torch::kCPU;
+  std::vector<torch::Tensor> parameters_;
+  std::vector<std::string> names_;
+  std::vector<bool> sparse_;
+  std::unordered_set<std::string> ignored_;
+  std::vector<std::pair<std::string, torch::Tensor>> buffers_;
+};
+
+}  // namespace lockstep::ddp::detail
