@@ -2,10 +2,19 @@
 # (The wheel's own TorchConfig.cmake wants a CUDA toolkit, and its libtorch.so pulls in every NVIDIA library.)
 #
 # Where it looks, first hit wins: LOCKSTEP_LIBTORCH (variable or environment: the folder with include/ and lib/),
-# CMAKE_PREFIX_PATH, an active Python that has torch, the cache that tools/setup fills.
+# CMAKE_PREFIX_PATH, an active Python that has torch, the cache that tools/setup and lockstep-setup fill (the version in
+# LibTorch_DEFAULT_VERSION). docs/install.md has the order, which is the same everywhere.
 # Gives: LibTorch_VERSION, LibTorch_ROOT, target LibTorch::torch. Supported: 2.11 to 2.15.
 
 set(_libtorch_header include/torch/headeronly/version.h)
+if(NOT LibTorch_DEFAULT_VERSION)
+  set(LibTorch_DEFAULT_VERSION 2.11.0)
+endif()
+if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/LockstepConfig.cmake)
+  set(_libtorch_setup lockstep-setup)
+else()
+  set(_libtorch_setup tools/setup)
+endif()
 set(_libtorch_hints ${LOCKSTEP_LIBTORCH} $ENV{LOCKSTEP_LIBTORCH})
 list(POP_FRONT _libtorch_hints _libtorch_named)
 if(_libtorch_named)
@@ -35,7 +44,8 @@ else()
       set(_libtorch_cache $ENV{HOME}/.cache)
     endif()
     find_path(LibTorch_ROOT NAMES ${_libtorch_header} NO_DEFAULT_PATH
-      HINTS ${_libtorch_from_python} ${_libtorch_cache}/lockstep/libtorch/2.11.0/torch ${_libtorch_cache}/lockstep/libtorch/2.11.0-gpu/torch)
+      HINTS ${_libtorch_from_python} ${_libtorch_cache}/lockstep/libtorch/${LibTorch_DEFAULT_VERSION}-gpu/torch
+            ${_libtorch_cache}/lockstep/libtorch/${LibTorch_DEFAULT_VERSION}/torch)
   endif()
 endif()
 
@@ -47,7 +57,7 @@ if(LibTorch_ROOT)
   find_library(LibTorch_C10_LIBRARY c10 HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
   if(LibTorch_VERSION VERSION_LESS 2.11 OR LibTorch_VERSION VERSION_GREATER_EQUAL 2.16)
     message(FATAL_ERROR "LibTorch ${LibTorch_VERSION} at ${LibTorch_ROOT} is outside the supported range 2.11 to 2.15. "
-                        "Point LOCKSTEP_LIBTORCH at another one, or run tools/setup to get 2.11.0.")
+                        "Point LOCKSTEP_LIBTORCH at another one, or run ${_libtorch_setup} to get ${LibTorch_DEFAULT_VERSION}.")
   endif()
 endif()
 
@@ -58,7 +68,7 @@ include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
   REQUIRED_VARS LibTorch_ROOT LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_GLOO_INCLUDE
   VERSION_VAR LibTorch_VERSION
-  REASON_FAILURE_MESSAGE "run tools/setup, or set LOCKSTEP_LIBTORCH to a folder with include/torch and lib/libtorch_cpu.so (gloo headers: apt-get install libgloo-dev)")
+  REASON_FAILURE_MESSAGE "run ${_libtorch_setup}, or set LOCKSTEP_LIBTORCH to a folder with include/torch and lib/libtorch_cpu.so (gloo headers: apt-get install libgloo-dev)")
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
   add_library(LibTorch::torch INTERFACE IMPORTED)

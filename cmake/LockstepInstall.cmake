@@ -1,5 +1,6 @@
 # `cmake --install`: programs into bin/, liblockstep into lib/, the headers that programs need into include/lockstep/, and the
 # package for find_package(Lockstep) into lib/cmake/Lockstep/. The tree may be moved as a whole; LibTorch stays where it is.
+# bin/lockstep-setup gets LibTorch and names missing Debian packages; it shares files with tools/setup.
 include(CMakePackageConfigHelpers)
 
 set(LOCKSTEP_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
@@ -25,3 +26,18 @@ install(FILES
   DESTINATION ${LOCKSTEP_PACKAGE_DIR})
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep)
+
+install(PROGRAMS ${CMAKE_SOURCE_DIR}/tools/lockstep-setup DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES
+  ${CMAKE_SOURCE_DIR}/tools/messages.sh
+  ${CMAKE_SOURCE_DIR}/tools/debian.sh
+  ${CMAKE_SOURCE_DIR}/tools/libtorch.sh
+  ${CMAKE_SOURCE_DIR}/tools/libtorch.sha256
+  ${CMAKE_SOURCE_DIR}/tools/debian-packages-run.txt
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep/setup)
+
+# Which LibTorch the programs use (protocol/installation.h). Where the build found it holds on this machine only, so that
+# packages leave it out.
+install(FILES ${CMAKE_BINARY_DIR}/lib/lockstep/libtorch.version DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep)
+install(FILES ${CMAKE_BINARY_DIR}/lib/lockstep/libtorch.folder DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep
+  COMPONENT ThisMachine)

@@ -3,12 +3,11 @@
 #include <clang/Basic/Version.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 
 #include "protocol/error.h"
+#include "protocol/installation.h"
 #include "protocol/user_folders.h"
 
 namespace lockstep::compiler {
@@ -17,17 +16,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 /// Installed headers lie in PREFIX/include/lockstep; in a build tree, the source tree is used.
 std::string find_include_root() {
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  const fs::path installed = program.parent_path().parent_path() / "include" / "lockstep";
-  if (!error && fs::exists(installed / "worker" / "cell" / "cell.h", error)) return installed;
+  const fs::path installed = protocol::programs_prefix() / "include" / "lockstep";
+  if (fs::exists(installed / "worker" / "cell" / "cell.h", error)) return installed;
   return LOCKSTEP_SOURCE_ROOT;
 }
 
@@ -35,18 +28,6 @@ std::string find_include_root() {
 std::string find_cache() {
   const fs::path folder = protocol::user_folder("XDG_CACHE_HOME", ".cache");
   return folder.empty() ? "" : folder / "lockstep";
-}
-
-/// Of the LibTorch in `folder`: "2.11.0"; empty when its headers don't say.
-std::string version_of_libtorch(const std::string& folder) {
-  std::ifstream file(folder + "/include/torch/headeronly/version.h");
-  std::string version;
-  for (std::string line; std::getline(file, line);)
-    for (const char* part : {"MAJOR", "MINOR", "PATCH"}) {
-      const std::string define = std::string("#define TORCH_VERSION_") + part + " ";
-      if (line.starts_with(define)) version += (version.empty() ? "" : ".") + line.substr(define.size());
-    }
-  return version;
 }
 
 }  // namespace
@@ -83,8 +64,9 @@ Options read_options(int argc, char** argv) {
   if (for_session && options.channel_fd < 0)
     throw UsageError("lockstep-compiler is started by lockstep, which gives it --channel-fd and --session-dir");
   if (for_session && options.session_dir.empty()) throw UsageError("--session-dir is missing");
-  options.libtorch = environment("LOCKSTEP_LIBTORCH");
-  if (options.libtorch.empty()) options.libtorch = LOCKSTEP_DEFAULT_LIBTORCH;
+  const protocol::LibTorch libtorch = protocol::find_libtorch();
+  options.libtorch = libtorch.folder;
+  if (!libtorch.problem.empty()) options.libtorch_problem = libtorch.sentence();
   options.include_root = find_include_root();
   options.resource_dir = LOCKSTEP_DEFAULT_RESOURCE_DIR;
   options.cache_dir = find_cache();
@@ -93,15 +75,7 @@ Options read_options(int argc, char** argv) {
 
 std::string installation_problem(const Options& options) {
   std::error_code error;
-  if (!fs::exists(options.libtorch + "/include/torch/headeronly/version.h", error))
-    return "no LibTorch at " + options.libtorch +
-           ": point LOCKSTEP_LIBTORCH at the folder that holds its include/ and lib/, or run tools/setup";
-  const std::string version = version_of_libtorch(options.libtorch);
-  if (version != LOCKSTEP_LIBTORCH_VERSION)
-    return "LOCKSTEP_LIBTORCH names LibTorch " + version + " (" + options.libtorch +
-           "), and this Lockstep was built against " LOCKSTEP_LIBTORCH_VERSION
-           ": unset LOCKSTEP_LIBTORCH, or build Lockstep against that LibTorch (tools/test --libtorch " +
-           version + ")";
+  if (!options.libtorch_problem.empty()) return options.libtorch_problem;
   if (!fs::exists(options.include_root + "/worker/cell/cell.h", error))
     return "the headers of Lockstep are not at " + options.include_root + ": install it again";
   if (!fs::exists(options.resource_dir + "/include/stddef.h", error))

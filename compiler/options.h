@@ -11,7 +11,8 @@ struct Options {
   int channel_fd = -1;                    // --channel-fd N: the session's channel
   std::string session_dir;                // --session-dir DIR: line tables name DIR/cells/cell_7.cpp
   std::vector<std::string> include_dirs;  // -I DIR
-  std::string libtorch;                   // folder with include/ and lib/: LOCKSTEP_LIBTORCH, or as built
+  std::string libtorch;                   // folder with include/ and lib/ (protocol/installation.h); empty: none
+  std::string libtorch_problem;           // why there is none, as a sentence with the fix; empty when there is one
   std::string include_root;  // folder with worker/cell/cell.h: beside the installed program, or the source tree
   std::string resource_dir;  // clang's own headers
   std::string cache_dir;  // $XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep; empty: there is no home

@@ -1,21 +1,8 @@
-# What the scripts of tools/ share: how they speak, and how they build. To be sourced, with `set -euo pipefail` on.
+# What the scripts of tools/ share: how they report, and how they build. To be sourced, with `set -euo pipefail` on.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$root/tools/messages.sh"
 default_libtorch=2.11.0
-
-# Progress goes to stderr, so that stdout stays what a script was asked to print.
-say() { printf '==> %s\n' "$*" >&2; }
-
-# fail MESSAGE MEND…: what happened, then what to do about it, one line each.
-fail() {
-  printf 'error: %s\n' "$1" >&2
-  shift
-  [ $# -eq 0 ] || printf '       %s\n' "$@" >&2
-  exit 1
-}
-
-# Prints the comment at the top of the running script, which is its help.
-print_help() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
 
 # build_folder PRESET VERSION: where a build goes; another LibTorch than the default has a folder of its own.
 build_folder() {

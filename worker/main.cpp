@@ -86,6 +86,7 @@ void set_exit_code(int code) { g_exit_code = code; }
 
 int main(int argc, char** argv) {
   using namespace lockstep::worker;
+  restore_library_path();
   const std::string_view option = argc > 1 ? argv[1] : "";
   if (argc > 2 || (!option.empty() && option != "--store" && option != "--version")) {
     std::fprintf(stderr,

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "shell/launcher.h"
+
 namespace lockstep::shell {
 
 enum class CheckState {
@@ -28,11 +30,12 @@ std::vector<Check> check_installation();
 /// them, the loopback interface, LOCKSTEP_* variables.
 std::vector<Check> check_machine();
 
-/// What `program arguments` writes to its streams until it ends, and its exit code; -1 where it can't run or is not done in `limit_s`.
+/// What a program writes to its streams until it ends, and its exit code; -1 where it is not done in `limit_s`. Throws
+/// StartError where it can't be started.
 struct ProgramOutput {
   int exit_code = -1;
   std::string text;
 };
-ProgramOutput output_of(const std::string& program, const std::vector<std::string>& arguments, double limit_s);
+ProgramOutput output_of(Launch launch, double limit_s);
 
 }  // namespace lockstep::shell

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "protocol/error.h"
+#include "protocol/installation.h"
 #include "protocol/version.h"
 #include "shell/commands/doctor.h"
 #include "shell/processes/launcher.h"
@@ -20,8 +21,15 @@ using nlohmann::json;
 
 constexpr int kOldestLibTorch = 2 * 100 + 11, kNewestLibTorch = 2 * 100 + 15;
 const char* const kRange = "2.11 to 2.15";
-const char* const kRebuild =
-    "build again (cmake --build --preset release), or run tools/setup first if a library is missing";
+
+/// What mends programs that are missing or do not run.
+std::string repair() {
+  if (protocol::is_installed())
+    return "run " + protocol::setup_command() +
+           ", which names the Debian packages that are missing, or install "
+           "Lockstep again";
+  return "build again (cmake --build --preset release), or run tools/setup first if a library is missing";
+}
 
 std::string first_lines(const std::string& text, size_t most) {
   size_t end = 0;
@@ -36,8 +44,14 @@ std::string first_lines(const std::string& text, size_t most) {
 std::optional<json> ask_version(const std::string& program, std::vector<Check>& checks) {
   Check check{.name = program};
   try {
-    const std::string path = find_program(program);
-    const ProgramOutput output = output_of(path, {"--version"}, 20);
+    Launch launch;
+    if (program == "lockstep-worker")
+      launch = worker_launch();
+    else
+      launch.program = find_program(program);
+    const std::string path = launch.program;
+    launch.arguments = {"--version"};
+    const ProgramOutput output = output_of(std::move(launch), 20);
     const json versions = json::parse(output.text, nullptr, false);
     if (output.exit_code == 0 && versions.is_object()) {
       check.found = path;
@@ -46,10 +60,10 @@ std::optional<json> ask_version(const std::string& program, std::vector<Check>& 
       return versions;
     }
     check.found = path + " does not run: " + (output.text.empty() ? "it says nothing" : first_lines(output.text, 4));
-    check.fix = kRebuild;
+    check.fix = repair();
   } catch (const StartError& error) {
     check.found = error.what();
-    check.fix = kRebuild;
+    check.fix = repair();
   }
   check.state = CheckState::missing;
   checks.push_back(check);
@@ -60,11 +74,20 @@ std::string text_of(const json& object, const char* key) {
   return object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
 }
 
-Check check_libtorch(const json& worker) {
+Check missing_libtorch(const protocol::LibTorch& libtorch) {
+  return {.name = "libtorch",
+          .state = CheckState::missing,
+          .found = libtorch.problem,
+          .fix = libtorch.fix,
+          .data = {{"supported", kRange}}};
+}
+
+Check check_libtorch(const json& worker, const protocol::LibTorch& libtorch) {
   Check check{.name = "libtorch"};
   const std::string version = text_of(worker, "libtorch"), built_with = text_of(worker, "libtorch_built_with");
-  check.data = {{"version", version}, {"built_with", built_with}, {"supported", kRange}};
-  check.found = "LibTorch " + version + " (supported: " + kRange + ")";
+  check.data = {
+      {"version", version}, {"built_with", built_with}, {"supported", kRange}, {"folder", libtorch.folder.string()}};
+  check.found = "LibTorch " + version + " in " + libtorch.folder.string() + " (supported: " + kRange + ")";
   int major = 0, minor = 0;
   if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) != 2 || major * 100 + minor < kOldestLibTorch ||
       major * 100 + minor > kNewestLibTorch) {
@@ -74,21 +97,21 @@ Check check_libtorch(const json& worker) {
   } else if (!built_with.empty() && version != built_with) {
     check.state = CheckState::missing;
     check.found = "LibTorch " + version + " is loaded, and this build was made with " + built_with;
-    check.fix =
-        "build again with the LibTorch that is there, or take LD_LIBRARY_PATH out of the environment if it names "
-        "another";
+    check.fix = "take LD_LIBRARY_PATH out of the environment if it names another LibTorch" +
+                std::string(protocol::is_installed() ? "" : ", or build again with the LibTorch that is there");
   }
   return check;
 }
 
-Check check_compiler(const json& compiler) {
+Check check_compiler(const json& compiler, const protocol::LibTorch& libtorch) {
   Check check{.name = "compiler"};
   check.found = text_of(compiler, "compiler");
   check.data = {{"version", check.found}};
   if (const std::string problem = text_of(compiler, "problem"); !problem.empty()) {
+    if (!libtorch.problem.empty() && problem == libtorch.sentence()) return check;  // a check of its own has it
     check.state = CheckState::missing;
     check.found = problem;
-    check.fix = "its packages are in tools/debian-packages.txt: tools/setup installs them, and LibTorch";
+    check.fix = "run " + protocol::setup_command() + ": it gets LibTorch, and installs or names missing packages";
   }
   return check;
 }
@@ -134,14 +157,11 @@ Check check_versions(const json& worker, const json& compiler) {
 
 }  // namespace
 
-ProgramOutput output_of(const std::string& program, const std::vector<std::string>& arguments, double limit_s) {
+ProgramOutput output_of(Launch launch, double limit_s) {
   using Clock = std::chrono::steady_clock;
   const auto deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limit_s));
   Pipe pipe = make_pipe();
-  Launch launch;
-  launch.program = program;
-  launch.arguments = arguments;
   launch.output = pipe.write.get();
   Child child(launch);
   pipe.write.reset();
@@ -167,10 +187,13 @@ ProgramOutput output_of(const std::string& program, const std::vector<std::strin
 
 std::vector<Check> check_installation() {
   std::vector<Check> checks;
-  const std::optional<json> worker = ask_version("lockstep-worker", checks);
+  const protocol::LibTorch libtorch = protocol::find_libtorch();
+  // The worker does not run without LibTorch, and its loader's message names neither the folders nor the fix.
+  const std::optional<json> worker = libtorch.problem.empty() ? ask_version("lockstep-worker", checks) : std::nullopt;
+  if (!libtorch.problem.empty()) checks.push_back(missing_libtorch(libtorch));
   const std::optional<json> compiler = ask_version("lockstep-compiler", checks);
-  if (worker) checks.push_back(check_libtorch(*worker));
-  if (compiler) checks.push_back(check_compiler(*compiler));
+  if (worker) checks.push_back(check_libtorch(*worker, libtorch));
+  if (compiler) checks.push_back(check_compiler(*compiler, libtorch));
   if (compiler && compiler->contains("header_state")) checks.push_back(check_header(*compiler));
   if (worker && compiler) checks.push_back(check_versions(*worker, *compiler));
   return checks;

@@ -16,6 +16,7 @@
 
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
+#include "protocol/installation.h"
 
 extern char** environ;
 
@@ -147,6 +148,20 @@ ProcessEnd Child::finish() {
     ended();
   }
   return end_.value_or(ProcessEnd{});
+}
+
+Launch worker_launch() {
+  Launch launch;
+  launch.program = find_program("lockstep-worker");
+  const protocol::LibTorch libtorch = protocol::find_libtorch();
+  if (!libtorch.problem.empty()) throw StartError(libtorch.sentence());
+  const char* value = std::getenv("LD_LIBRARY_PATH");
+  const std::string of_user = value ? value : "";
+  // Behind the user's folders, as the loader would look into a folder that is written in the program.
+  launch.environment = {
+      {"LD_LIBRARY_PATH", of_user + (of_user.empty() ? "" : ":") + (libtorch.folder / "lib").string()},
+      {"LOCKSTEP_USER_LIBRARY_PATH", of_user}};
+  return launch;
 }
 
 std::string find_program(const std::string& name) {

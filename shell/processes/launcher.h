@@ -62,6 +62,11 @@ class Child {
   std::optional<ProcessEnd> end_;
 };
 
+/// How lockstep-worker is started: its path, and the library path by which it finds the LibTorch of
+/// protocol::find_libtorch(). The worker gives its cells and their programs the user's LD_LIBRARY_PATH back. Throws
+/// StartError: no such program, no LibTorch.
+Launch worker_launch();
+
 /// The path of a program of Lockstep: in the folder that LOCKSTEP_BIN names, or else beside this executable. Throws
 /// StartError naming where it looked.
 std::string find_program(const std::string& name);

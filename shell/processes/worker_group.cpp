@@ -128,12 +128,11 @@ void WorkerGroup::start_store() {
   // Nothing may block the session: a keeper that does not read is one that has ended.
   ::fcntl(keeper_line_.write.get(), F_SETFL, O_NONBLOCK);
   store_tail_ = std::make_unique<OutputTail>();
-  Launch launch;
-  launch.program = find_program("lockstep-worker");
+  Launch launch = worker_launch();
   launch.arguments = {"--store"};
-  launch.environment = {{"LOCKSTEP_LIFELINE_FD", std::to_string(keeper_line_.read.get())},
-                        {"LOCKSTEP_LISTEN_FD", std::to_string(listener.get())},
-                        {"LOCKSTEP_SESSION_DIR", directory_.path()}};
+  launch.environment.insert({{"LOCKSTEP_LIFELINE_FD", std::to_string(keeper_line_.read.get())},
+                             {"LOCKSTEP_LISTEN_FD", std::to_string(listener.get())},
+                             {"LOCKSTEP_SESSION_DIR", directory_.path()}});
   launch.inherit = {keeper_line_.read.get(), listener.get()};
   launch.output = store_tail_->write_end();
   // It has to be there for a moment after the shell was killed, to end what workers may have left behind.
@@ -163,25 +162,24 @@ void WorkerGroup::start_rank(int number, const SessionOptions& options) {
   const std::string size = std::to_string(plan_.world_size), index = std::to_string(number);
   rank.tail = std::make_unique<OutputTail>();
   rank.output = std::make_unique<LastOutput>();
-  Launch launch;
-  launch.program = find_program("lockstep-worker");
-  launch.environment = {{"LOCKSTEP_RANK", index},
-                        {"LOCKSTEP_IDENTITY", hub_->expect(number)},
-                        {"LOCKSTEP_OUTPUT_FDS", rank.output->environment()},
-                        {"LOCKSTEP_WORLD_SIZE", size},
-                        {"LOCKSTEP_LOCAL_RANK", index},
-                        {"LOCKSTEP_LOCAL_WORLD_SIZE", size},
-                        {"LOCKSTEP_NODE_RANK", "0"},
-                        {"LOCKSTEP_SESSION_DIR", directory_.path()},
-                        {"LOCKSTEP_HUB", directory_.hub_endpoint()},
-                        {"LOCKSTEP_STORE", store_address_},
-                        {"LOCKSTEP_STORE_KEY", store_key_},
-                        {"LOCKSTEP_BACKEND", plan_.backend},
-                        {"LOCKSTEP_DEVICE", plan_.devices[static_cast<size_t>(number)]},
-                        {"LOCKSTEP_THREADS", std::to_string(plan_.threads)},
-                        {"LOCKSTEP_CHECK_COLLECTIVES", options.check_collectives ? "1" : "0"},
-                        {"LOCKSTEP_LIFELINE_FD", std::to_string(lifeline_.read.get())},
-                        {"LOCKSTEP_ARGUMENTS", nlohmann::json(options.arguments).dump()}};
+  Launch launch = worker_launch();
+  launch.environment.insert({{"LOCKSTEP_RANK", index},
+                             {"LOCKSTEP_IDENTITY", hub_->expect(number)},
+                             {"LOCKSTEP_OUTPUT_FDS", rank.output->environment()},
+                             {"LOCKSTEP_WORLD_SIZE", size},
+                             {"LOCKSTEP_LOCAL_RANK", index},
+                             {"LOCKSTEP_LOCAL_WORLD_SIZE", size},
+                             {"LOCKSTEP_NODE_RANK", "0"},
+                             {"LOCKSTEP_SESSION_DIR", directory_.path()},
+                             {"LOCKSTEP_HUB", directory_.hub_endpoint()},
+                             {"LOCKSTEP_STORE", store_address_},
+                             {"LOCKSTEP_STORE_KEY", store_key_},
+                             {"LOCKSTEP_BACKEND", plan_.backend},
+                             {"LOCKSTEP_DEVICE", plan_.devices[static_cast<size_t>(number)]},
+                             {"LOCKSTEP_THREADS", std::to_string(plan_.threads)},
+                             {"LOCKSTEP_CHECK_COLLECTIVES", options.check_collectives ? "1" : "0"},
+                             {"LOCKSTEP_LIFELINE_FD", std::to_string(lifeline_.read.get())},
+                             {"LOCKSTEP_ARGUMENTS", nlohmann::json(options.arguments).dump()}});
   launch.inherit = rank.output->descriptors();
   launch.inherit.push_back(lifeline_.read.get());
   launch.output = rank.tail->write_end();

@@ -138,6 +138,16 @@ Configuration read_configuration(const char* (*lookup)(const char*)) {
   return c;
 }
 
+void restore_library_path() {
+  const char* of_user = std::getenv("LOCKSTEP_USER_LIBRARY_PATH");
+  if (!of_user) return;
+  if (*of_user)
+    ::setenv("LD_LIBRARY_PATH", of_user, 1);
+  else
+    ::unsetenv("LD_LIBRARY_PATH");
+  ::unsetenv("LOCKSTEP_USER_LIBRARY_PATH");
+}
+
 const Configuration& configuration() {
   static const Configuration kept =
       read_configuration([](const char* name) -> const char* { return std::getenv(name); });

@@ -35,6 +35,11 @@ struct Configuration {
   std::string rank_dir() const { return session_dir + "/rank-" + std::to_string(rank); }
 };
 
+/// Gives LD_LIBRARY_PATH the value that the user's environment has (LOCKSTEP_USER_LIBRARY_PATH): the shell adds the
+/// folder of LibTorch for the start of this process, and cells and their programs do not see it. To be called before
+/// there are threads.
+void restore_library_path();
+
 /// Reads `environment` (a lookup as std::getenv).
 Configuration read_configuration(const char* (*lookup)(const char*));
 

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "protocol/installation.h"
+
 using namespace lockstep::shell;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
@@ -115,6 +117,37 @@ TEST_F(DoctorTest, LibTorchOutOfRangeOrAnotherThanBuilt) {
   EXPECT_THAT(find(check_installation(), "libtorch").found, HasSubstr("made with 2.11.0"));
 }
 
+TEST_F(DoctorTest, NoLibTorchIsOneFaultAndNamesTheSetUpOfTheInstallation) {
+  fs::create_directories(folder_ / "bin");
+  fs::create_directories(folder_ / "lib/lockstep");
+  std::ofstream(folder_ / "lib/lockstep/libtorch.version") << "2.11.0\n";
+  program("bin/lockstep-setup", "");
+  program("bin/lockstep-worker", "error while loading shared libraries", 127);
+  const Variable bin("LOCKSTEP_BIN", folder_ / "bin"), cache("XDG_CACHE_HOME", folder_ / "cache");
+  const lockstep::protocol::LibTorch libtorch = lockstep::protocol::find_libtorch();
+  program("bin/lockstep-compiler", R"({"lockstep": "0.1.0", "protocol": 1, "compiler": "clang 19.1.7", "problem": ")" +
+                                       libtorch.sentence() + "\"}");
+  const auto checks = check_installation();
+  const Check& check = find(checks, "libtorch");
+  EXPECT_EQ(check.state, CheckState::missing);
+  EXPECT_THAT(check.found, HasSubstr((folder_ / "cache/lockstep/libtorch/2.11.0/torch").string()));
+  EXPECT_THAT(check.mend, HasSubstr((folder_ / "bin/lockstep-setup").string()));
+  for (const Check& other : checks)
+    if (other.name != "libtorch") EXPECT_EQ(other.state, CheckState::ok) << other.name << ": " << other.found;
+}
+
+TEST_F(DoctorTest, AnInstallationWithoutItsLibrariesNamesItsSetUp) {
+  fs::create_directories(folder_ / "bin");
+  fs::create_directories(folder_ / "lib/lockstep");
+  std::ofstream(folder_ / "lib/lockstep/libtorch.version") << "2.11.0\n";
+  program("bin/lockstep-setup", "");
+  program("bin/lockstep-compiler", "error while loading shared libraries: libclang-cpp.so.19.1", 127);
+  const Variable bin("LOCKSTEP_BIN", folder_ / "bin");
+  const Check check = find(check_installation(), "lockstep-compiler");
+  EXPECT_THAT(check.found, HasSubstr("libclang-cpp.so.19.1"));
+  EXPECT_THAT(check.mend, HasSubstr((folder_ / "bin/lockstep-setup").string()));
+}
+
 TEST_F(DoctorTest, ProgramsOfDifferentBuilds) {
   program("lockstep-worker", R"({"lockstep": "0.0.9", "protocol": 7, "libtorch": "2.11.0"})");
   program("lockstep-compiler", kCompiler);
@@ -159,7 +192,7 @@ TEST_F(DoctorTest, ThisMachine) {
 TEST_F(DoctorTest, AProgramThatDoesNotEndIsGivenUp) {
   std::ofstream(folder_ / "endless") << "#!/bin/sh\necho begun\nexec sleep 1000\n";
   fs::permissions(folder_ / "endless", fs::perms::owner_all);
-  const ProgramOutput output = output_of(folder_ / "endless", {}, 0.5);
+  const ProgramOutput output = output_of({.program = folder_ / "endless"}, 0.5);
   EXPECT_EQ(output.exit_code, -1);
   EXPECT_EQ(output.text, "begun\n");
 }

@@ -1,0 +1,24 @@
+# `cpack` makes an archive and a .deb of what `cmake --install` installs, without what is true of this machine only
+# (component ThisMachine). tools/package runs it; docs/install.md tells what a user does with them.
+set(CPACK_GENERATOR TGZ DEB)
+set(CPACK_PACKAGE_NAME lockstep)
+set(CPACK_PACKAGE_VENDOR "Lockstep")
+set(CPACK_PACKAGE_CONTACT "The Lockstep developers")
+set(CPACK_PACKAGE_FILE_NAME lockstep-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
+set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};${PROJECT_NAME};Unspecified;/")
+set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
+
+# The .deb goes to /usr and depends on what lockstep-setup would install.
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
+set(CPACK_DEBIAN_PACKAGE_SECTION devel)
+file(STRINGS ${CMAKE_SOURCE_DIR}/tools/debian-packages-run.txt _packages REGEX "^[^#]")
+list(JOIN _packages ", " CPACK_DEBIAN_PACKAGE_DEPENDS)
+# What a plain program that links Lockstep::lockstep is built with.
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, g++, libgloo-dev")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
+"C++ REPL and debugging workbench for data-parallel training
+ Cells of C++ with LibTorch run on every rank of a data-parallel job at once, and
+ inspectors tell which rank, parameter or step differs and who waits for whom.
+ Run lockstep-setup once: it gets LibTorch, which is not part of this package.")
+include(CPack)

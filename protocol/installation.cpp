@@ -1,0 +1,110 @@
+#include "protocol/installation.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <vector>
+
+#include "protocol/user_folders.h"
+
+namespace lockstep::protocol {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kVersionFile = "lib/lockstep/libtorch.version";
+constexpr const char* kFolderFile = "lib/lockstep/libtorch.folder";
+constexpr const char* kSetup = "bin/lockstep-setup";
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+/// Empty where there is no such file.
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+/// Of the LibTorch in `folder`: "2.11.0"; empty where there is none.
+std::string version_of_libtorch(const fs::path& folder) {
+  std::ifstream file(folder / "include/torch/headeronly/version.h");
+  std::string version;
+  for (std::string line; std::getline(file, line);)
+    for (const char* part : {"MAJOR", "MINOR", "PATCH"}) {
+      const std::string define = std::string("#define TORCH_VERSION_") + part + " ";
+      if (line.starts_with(define)) version += (version.empty() ? "" : ".") + line.substr(define.size());
+    }
+  return version;
+}
+
+bool has_library(const fs::path& folder) { return is_there(folder / "lib/libtorch_cpu.so"); }
+
+/// What LOCKSTEP_LIBTORCH names, which has to be the `version` that the programs were built with.
+LibTorch named_libtorch(const fs::path& folder, const std::string& version) {
+  LibTorch result{.folder = folder, .problem = {}, .fix = {}};
+  const std::string found = version_of_libtorch(folder);
+  if (found.empty() || (found == version && !has_library(folder))) {
+    result.problem = "no LibTorch at " + folder.string();
+    result.fix = "point LOCKSTEP_LIBTORCH at the folder that holds the include/ and lib/ of LibTorch " + version +
+                 ", or unset it and run " + setup_command();
+  } else if (found != version) {
+    result.problem = "LOCKSTEP_LIBTORCH names LibTorch " + found + " (" + folder.string() +
+                     "), and this Lockstep was built against " + version;
+    result.fix = is_installed() ? "unset LOCKSTEP_LIBTORCH and run " + setup_command()
+                                : "unset LOCKSTEP_LIBTORCH, or build Lockstep against that LibTorch (tools/test "
+                                  "--libtorch " +
+                                      found + ")";
+  }
+  return result;
+}
+
+}  // namespace
+
+fs::path programs_prefix() {
+  std::error_code error;
+  if (const std::string named = environment("LOCKSTEP_BIN"); !named.empty()) {
+    const fs::path prefix = fs::weakly_canonical(fs::path(named) / "..", error);
+    if (!error && is_there(prefix / kVersionFile)) return prefix;
+  }
+  return fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();
+}
+
+bool is_installed() { return is_there(programs_prefix() / kSetup); }
+
+std::string setup_command() { return is_installed() ? (programs_prefix() / kSetup).string() : "tools/setup"; }
+
+LibTorch find_libtorch() {
+  const fs::path prefix = programs_prefix();
+  const std::string version = first_line(prefix / kVersionFile);
+  if (version.empty())
+    return {.folder = {},
+            .problem = (prefix / kVersionFile).string() + " is missing, which names the version of LibTorch to use",
+            .fix = "build or install Lockstep again"};
+  if (const std::string named = environment("LOCKSTEP_LIBTORCH"); !named.empty()) return named_libtorch(named, version);
+
+  std::vector<fs::path> places;
+  if (const std::string built_with = first_line(prefix / kFolderFile); !built_with.empty())
+    places.emplace_back(built_with);
+  if (const fs::path cache = user_folder("XDG_CACHE_HOME", ".cache"); !cache.empty())
+    for (const std::string& name : {version + "-gpu", version})
+      places.push_back(cache / "lockstep" / "libtorch" / name / "torch");
+  LibTorch result{.folder = {}, .problem = "there is no LibTorch " + version, .fix = {}};
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (version_of_libtorch(places[i]) == version && has_library(places[i]))
+      return {.folder = places[i], .problem = {}, .fix = {}};
+    result.problem += (i == 0 ? " in " : i + 1 == places.size() ? " or " : ", ") + places[i].string();
+  }
+  result.fix = "run " + setup_command() + ", or point LOCKSTEP_LIBTORCH at the folder that holds its include/ and lib/";
+  return result;
+}
+
+}  // namespace lockstep::protocol

@@ -1,0 +1,35 @@
+// Where the programs of Lockstep lie, and which LibTorch they use. Shell and compiler ask the same functions, so that
+// cells are compiled for the LibTorch that the workers load.
+#pragma once
+#include <filesystem>
+#include <string>
+
+namespace lockstep::protocol {
+
+/// The folder whose bin/ holds the programs: the prefix of an installation, or a build folder. LOCKSTEP_BIN names the
+/// bin/ of another one.
+std::filesystem::path programs_prefix();
+
+/// The command that gets LibTorch and names the Debian packages that are missing: PREFIX/bin/lockstep-setup in an
+/// installation, "tools/setup" in a build folder.
+std::string setup_command();
+bool is_installed();
+
+struct LibTorch {
+  std::filesystem::path folder;  // holds include/ and lib/; empty when there is none
+  std::string problem;           // why the programs can't use it; empty when they can
+  std::string fix;               // what to do about `problem`
+
+  /// "PROBLEM: FIX".
+  std::string sentence() const { return problem + ": " + fix; }
+};
+
+/// The LibTorch that the programs use. It has the version that they were built with, which is in
+/// PREFIX/lib/lockstep/libtorch.version. The first of these that has it:
+///   1. LOCKSTEP_LIBTORCH: when it is set, no other place is looked at;
+///   2. the folder that PREFIX/lib/lockstep/libtorch.folder names: where the build found it (packages have no such file);
+///   3. lockstep/libtorch/VERSION-gpu/torch and lockstep/libtorch/VERSION/torch in the user's cache ($XDG_CACHE_HOME or
+///      ~/.cache), where tools/setup and lockstep-setup put it.
+LibTorch find_libtorch();
+
+}  // namespace lockstep::protocol

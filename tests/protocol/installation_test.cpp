@@ -1,0 +1,126 @@
+// Which LibTorch the programs of a made-up installation find.
+#include "protocol/installation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <optional>
+
+namespace lockstep::protocol {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::EndsWith;
+using testing::HasSubstr;
+
+class InstallationTest : public testing::Test {
+ protected:
+  InstallationTest() {
+    std::string pattern = (fs::temp_directory_path() / "lockstep-installation-XXXXXX").string();
+    folder_ = fs::canonical(::mkdtemp(pattern.data()));
+    set("LOCKSTEP_BIN", folder_ / "prefix/bin");
+    set("XDG_CACHE_HOME", folder_ / "cache");
+    set("LOCKSTEP_LIBTORCH", "");
+    write("prefix/lib/lockstep/libtorch.version", "2.13.0\n");
+    write("prefix/bin/lockstep-setup", "");
+  }
+  ~InstallationTest() override {
+    for (const auto& [name, value] : old_) {
+      if (value)
+        ::setenv(name.c_str(), value->c_str(), 1);
+      else
+        ::unsetenv(name.c_str());
+    }
+    fs::remove_all(folder_);
+  }
+
+  void set(const std::string& name, const std::string& value) {
+    const char* old = std::getenv(name.c_str());
+    old_.emplace(name, old ? std::optional<std::string>(old) : std::nullopt);
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  void write(const std::string& path, const std::string& text) const {
+    fs::create_directories((folder_ / path).parent_path());
+    std::ofstream(folder_ / path) << text;
+  }
+  /// Puts what is taken for LibTorch 2.MINOR.0 into `path`, and returns its full path.
+  fs::path libtorch(const std::string& path, int minor) const {
+    write(path + "/include/torch/headeronly/version.h", "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR " +
+                                                            std::to_string(minor) +
+                                                            "\n#define TORCH_VERSION_PATCH 0\n");
+    write(path + "/lib/libtorch_cpu.so", "");
+    return folder_ / path;
+  }
+
+  fs::path folder_;
+
+ private:
+  std::map<std::string, std::optional<std::string>> old_;
+};
+
+TEST_F(InstallationTest, TheFirstOfThePlacesThatHasTheVersion) {
+  const fs::path cached = libtorch("cache/lockstep/libtorch/2.13.0/torch", 13);
+  EXPECT_EQ(find_libtorch().folder, cached);
+  const fs::path with_cuda = libtorch("cache/lockstep/libtorch/2.13.0-gpu/torch", 13);
+  EXPECT_EQ(find_libtorch().folder, with_cuda);
+  const fs::path built_with = libtorch("built-with", 13);
+  write("prefix/lib/lockstep/libtorch.folder", built_with.string() + "\n");
+  EXPECT_EQ(find_libtorch().folder, built_with);
+  const fs::path named = libtorch("named", 13);
+  set("LOCKSTEP_LIBTORCH", named);
+  EXPECT_EQ(find_libtorch().folder, named);
+  EXPECT_EQ(find_libtorch().problem, "");
+}
+
+TEST_F(InstallationTest, AnotherVersionIsPassedOver) {
+  write("prefix/lib/lockstep/libtorch.folder", libtorch("built-with", 14).string() + "\n");
+  libtorch("cache/lockstep/libtorch/2.13.0-gpu/torch", 12);
+  const fs::path cached = libtorch("cache/lockstep/libtorch/2.13.0/torch", 13);
+  EXPECT_EQ(find_libtorch().folder, cached);
+}
+
+TEST_F(InstallationTest, HeadersWithoutALibraryAreNoLibTorch) {
+  const fs::path cached = libtorch("cache/lockstep/libtorch/2.13.0/torch", 13);
+  fs::remove(cached / "lib/libtorch_cpu.so");
+  EXPECT_EQ(find_libtorch().folder, "");
+  set("LOCKSTEP_LIBTORCH", cached);
+  EXPECT_THAT(find_libtorch().problem, HasSubstr("no LibTorch at " + cached.string()));
+}
+
+TEST_F(InstallationTest, NoneNamesThePlacesAndTheSetUp) {
+  write("prefix/lib/lockstep/libtorch.folder", "/nowhere/torch\n");
+  const LibTorch none = find_libtorch();
+  EXPECT_EQ(none.folder, "");
+  const std::string cache = folder_ / "cache/lockstep/libtorch/2.13.0";
+  EXPECT_EQ(none.problem,
+            "there is no LibTorch 2.13.0 in /nowhere/torch, " + cache + "-gpu/torch or " + cache + "/torch");
+  EXPECT_THAT(none.fix, HasSubstr("run " + (folder_ / "prefix/bin/lockstep-setup").string()));
+}
+
+TEST_F(InstallationTest, WhatTheVariableNamesIsTakenOrRefused) {
+  libtorch("cache/lockstep/libtorch/2.13.0/torch", 13);
+  set("LOCKSTEP_LIBTORCH", libtorch("named", 11));
+  EXPECT_THAT(find_libtorch().problem, HasSubstr("names LibTorch 2.11.0"));
+  EXPECT_THAT(find_libtorch().problem, EndsWith("built against 2.13.0"));
+  set("LOCKSTEP_LIBTORCH", "/nowhere/torch");
+  EXPECT_THAT(find_libtorch().sentence(), HasSubstr("no LibTorch at /nowhere/torch: point LOCKSTEP_LIBTORCH"));
+}
+
+TEST_F(InstallationTest, ABuildFolderIsSetUpByTheScriptOfItsTree) {
+  EXPECT_TRUE(is_installed());
+  fs::remove(folder_ / "prefix/bin/lockstep-setup");
+  EXPECT_FALSE(is_installed());
+  EXPECT_EQ(setup_command(), "tools/setup");
+  EXPECT_EQ(programs_prefix(), folder_ / "prefix");
+}
+
+TEST_F(InstallationTest, AFolderOfProgramsWithoutAVersionDoesNotCount) {
+  fs::remove(folder_ / "prefix/lib/lockstep/libtorch.version");
+  EXPECT_NE(programs_prefix(), folder_ / "prefix");
+}
+
+}  // namespace
+}  // namespace lockstep::protocol
