@@ -17,8 +17,7 @@ list(JOIN _packages ", " CPACK_DEBIAN_PACKAGE_DEPENDS)
 # What a plain program that links Lockstep::lockstep is built with.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, g++, libgloo-dev")
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
-"C++ REPL and debugging workbench for data-parallel training
- Cells of C++ with LibTorch run on every rank of a data-parallel job at once, and
- inspectors tell which rank, parameter or step differs and who waits for whom.
- Run lockstep-setup once: it gets LibTorch, which is not part of this package.")
+"Cells of C++ with LibTorch run on every rank of a data-parallel job at once, and
+inspectors find which rank, parameter or step differs and who waits for whom.
+Run lockstep-setup once: it gets LibTorch, which is not part of this package.")
 include(CPack)
