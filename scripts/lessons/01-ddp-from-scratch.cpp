@@ -60,7 +60,7 @@ struct Digits {
 
 Digits read_digits(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw std::runtime_error("cannot read " + path + ": run the lesson in the checkout, or say --arg data=DIR");
+  if (!file) throw std::runtime_error("cannot read " + path + ": run the lesson in the folder of scripts/, or say --arg data=DIR");
   std::vector<float> numbers;
   for (std::string line; std::getline(file, line);) {
     std::istringstream fields(line);

@@ -17,7 +17,7 @@ struct Wine {
 
 Wine read_wine(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw std::runtime_error("cannot read " + path + ": run the lesson in the checkout, or say --arg data=DIR");
+  if (!file) throw std::runtime_error("cannot read " + path + ": run the lesson in the folder of scripts/, or say --arg data=DIR");
   std::string line;
   std::getline(file, line);  // the header
   std::vector<float> numbers;

@@ -19,7 +19,7 @@ main_process
 
 // %% the text: a number for each character
 std::ifstream file(arg("data", "scripts/data") + "/lincoln.txt");
-if (!file) throw std::runtime_error("cannot read lincoln.txt: run the lesson in the checkout, or say --arg data=DIR");
+if (!file) throw std::runtime_error("cannot read lincoln.txt: run the lesson in the folder of scripts/, or say --arg data=DIR");
 std::stringstream whole;
 whole << file.rdbuf();
 const std::string text = whole.str();

@@ -25,9 +25,7 @@ const char* const kRange = "2.11 to 2.15";
 /// What mends programs that are missing or do not run.
 std::string repair() {
   if (protocol::is_installed())
-    return "run " + protocol::setup_command() +
-           ", which names the Debian packages that are missing, or install "
-           "Lockstep again";
+    return "run " + protocol::setup_command() + ", which names missing Debian packages, or install Lockstep again";
   return "build again (cmake --build --preset release), or run tools/setup first if a library is missing";
 }
 
