@@ -27,7 +27,7 @@ struct LibTorch {
 /// The LibTorch that the programs use. It has the version that they were built with, which is in
 /// PREFIX/lib/lockstep/libtorch.version. The first of these that has it:
 ///   1. LOCKSTEP_LIBTORCH: when it is set, no other place is looked at;
-///   2. the folder that PREFIX/lib/lockstep/libtorch.folder names: where the build found it (packages have no such file);
+///   2. the folder that PREFIX/lib/lockstep/libtorch.folder names: where the build found it (not in packages);
 ///   3. lockstep/libtorch/VERSION-gpu/torch and lockstep/libtorch/VERSION/torch in the user's cache ($XDG_CACHE_HOME or
 ///      ~/.cache), where tools/setup and lockstep-setup put it.
 LibTorch find_libtorch();

@@ -1,4 +1,4 @@
-# The Debian packages that Lockstep needs. To be sourced after messages.sh; `setup` is the command that the user has run.
+# The Debian packages that Lockstep needs. To be sourced after messages.sh; `setup` is the command that the user runs.
 
 as_root=
 

@@ -1,5 +1,5 @@
-# LibTorch out of the wheels of PyPI, into the user's cache. To be sourced after messages.sh; `setup` is the command that
-# the user has run, `setup_data` the folder of libtorch.sha256.
+# LibTorch out of the wheels of PyPI, into the user's cache. To be sourced after messages.sh; `setup` is the command
+# that the user has run, `setup_data` the folder of libtorch.sha256.
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lockstep/libtorch
 

@@ -1,4 +1,4 @@
-# Runs a session of the package in PREFIX with the LibTorch of the cache. Its cell says where the worker has LibTorch from.
+# Runs sessions of the package in PREFIX with the LibTorch of the cache. A cell prints which LibTorch the worker loads.
 set(libtorch ${CACHE}/lockstep/libtorch/${VERSION}/torch)
 set(ENV{XDG_CACHE_HOME} ${CACHE})
 unset(ENV{LOCKSTEP_LIBTORCH})
