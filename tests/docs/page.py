@@ -2,7 +2,8 @@
 import re
 
 # A comment on the line before the block.
-MARKER = re.compile(r"<!-- (?:transcript(?: of (?P<command>.+)|: (?P<script>\S+\.cpp), (?P<title>.+))?|not run: (?P<reason>.+)) -->$")
+MARKER = re.compile(r"<!-- (?:transcript(?: of (?P<command>.+)|: (?P<script>\S+\.cpp), (?P<title>.+))?"
+                    r"|not run: (?P<reason>.+)) -->$")
 FENCE = re.compile(r"```(\w*)$")
 
 PROMPT = re.compile(r"In \[\d+\] (?:ranks? [\d,-]+ )?▸ ?(.*)$")
@@ -56,9 +57,9 @@ def blocks_of(text):
 
 
 def steps_of(lines):
-    """What was typed in a block: ("command", text) for `$ text` and lines `> text` that continue it, ("cell", text) for a prompt with the lines that belong to it, and
-    ("interrupt", the line above) for a line ^C. All other lines are output. A magic is one line; any other cell goes on until a line
-    that looks like output."""
+    """What was typed in a block: ("command", text) for `$ text` with lines `> text` that continue it, ("cell", text) for a
+    prompt with the lines of its cell, and ("interrupt", the line above) for a line ^C. All other lines are output. A magic
+    is one line; any other cell ends before a line that looks like output."""
     steps, at = [], 0
     while at < len(lines):
         line = lines[at]
@@ -75,7 +76,7 @@ def steps_of(lines):
         elif prompt:
             typed = [prompt.group(1)]
             one_line = re.match("%[^%]|!", typed[0])
-            while not one_line and at < len(lines) and not any(each.match(lines[at]) for each in (PROMPT, COMMAND, OUTPUT)):
+            while not one_line and at < len(lines) and not any(p.match(lines[at]) for p in (PROMPT, COMMAND, OUTPUT)):
                 typed.append(lines[at])
                 at += 1
             steps.append(("cell", "\n".join(typed).rstrip()))

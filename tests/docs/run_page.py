@@ -5,17 +5,19 @@
 
 The comment on the line before a fenced block says where its text comes from:
 
-    <!-- transcript -->                      what was typed is in the block: `$ command` for the shell, `In [1] ranks 0-1 ▸ text` for
-                                             the prompt of a session, ^C for that key. A block without a command goes on with the
-                                             session of the block before it.
-    <!-- transcript of COMMAND -->           the same, in a session that COMMAND starts; the block begins with its first prompt
-    <!-- transcript: NAME.cpp, TITLE -->     what `lockstep run scripts/NAME.cpp` shows for the cells of that title
-    <!-- not run: REASON -->                 a transcript that can't be run here
+    <!-- transcript -->                     the block has what was typed: `$ command` for the shell (continued by
+                                            lines `> text`), `In [1] ranks 0-1 ▸ text` for the prompt of a session, ^C
+                                            for that key. A block without a command continues the session of the block
+                                            before it
+    <!-- transcript of COMMAND -->          the same; COMMAND starts the session, and the block begins with its first
+                                            prompt
+    <!-- transcript: NAME.cpp, TITLE -->    what `lockstep run scripts/NAME.cpp` shows for the cells of that title
+    <!-- not run: REASON -->                a transcript that can't be run here
 
-Comments at the top of a script say how it is run: `// run: -n 3`, `// exit: 0`, `// columns: 125`. Programs run on a pseudo-terminal of
-125 columns, in an empty folder (shown as /home/me) that has the tree's files in it. Texts are compared after the
-rules of tests/support/transcript.py; a block that looks like a transcript and has no such comment is an error.
---update writes those blocks anew that differ.
+Comments at the top of a script say how it is run: `// run: -n 3`, `// exit: 0`, `// columns: 125`. Programs run on a
+pseudo-terminal of 125 columns, in an empty folder (shown as /home/me) that has links to the tree's folders. Texts are
+compared after the rules of tests/support/transcript.py. A block that looks like a transcript and has no such comment is
+an error. --update writes the blocks anew that differ.
 """
 import difflib
 import os
@@ -46,16 +48,17 @@ class Runner:
         self.folder = scratch / "me"
         self.folder.mkdir()
         for entry in ROOT.iterdir():
-            (self.folder / entry.name).symlink_to(entry)
+            if entry.is_dir():  # a link to a file would let a session write over it
+                (self.folder / entry.name).symlink_to(entry)
         runtime = scratch / "run"
         runtime.mkdir(mode=0o700)
-        self.environment = {"PATH": f"{pathlib.Path(lockstep).parent}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": str(runtime),
-                            "XDG_STATE_HOME": str(scratch / "state")}
+        self.environment = {"PATH": f"{pathlib.Path(lockstep).parent}:{os.environ['PATH']}",
+                            "XDG_RUNTIME_DIR": str(runtime), "XDG_STATE_HOME": str(scratch / "state")}
 
     def start(self, command, columns=COLUMNS):
         self.close()
-        self.program = Program(["bash", "-c", f"cd {shlex.quote(str(self.folder))} && {command}"], columns=columns, rows=ROWS,
-                               environment=self.environment)
+        self.program = Program(["bash", "-c", f"cd {shlex.quote(str(self.folder))} && {command}"], columns=columns,
+                               rows=ROWS, environment=self.environment)
         self.shown = 0
 
     def close(self):
@@ -133,8 +136,8 @@ class Runner:
                 self.interrupt(text)
                 if not PROMPT.match(text):  # no terminal echoes this key while a cell runs
                     seen += self.new_lines() + ["^C"]
-            is_interrupted = at + 1 < len(steps) and steps[at + 1][0] == "interrupt" and not PROMPT.match(steps[at + 1][1])
-            if not is_interrupted:
+            following, line_above = steps[at + 1] if at + 1 < len(steps) else (None, "")
+            if following != "interrupt" or PROMPT.match(line_above):
                 self.until_prompt_or_end(prompts)
                 seen += self.new_lines()
         return seen
@@ -175,7 +178,7 @@ class Runner:
 def main():
     lockstep, page = str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(sys.argv[2]).resolve()
     text = page.read_text()
-    lines, failures, ran, not_run = text.splitlines(), 0, 0, 0
+    failures = ran = not_run = 0
     changed = []
     with tempfile.TemporaryDirectory(prefix="ls-") as scratch:  # short: sockets have their paths in it
         runner = Runner(lockstep, pathlib.Path(scratch))
@@ -188,19 +191,21 @@ def main():
                 elif block.is_run:
                     ran += 1
                     seen = runner.run(block)
-                    if same_on_all_pages("\n".join(seen)) != same_on_all_pages("\n".join(block.lines)):
+                    shown, wanted = (same_on_all_pages("\n".join(lines)).splitlines() for lines in (block.lines, seen))
+                    if shown != wanted:
                         changed.append((block, seen))
                         failures += 1
-                        print("\n".join(difflib.unified_diff(block.lines, seen, f"{place}", "this run", lineterm="")))
+                        print("\n".join(difflib.unified_diff(shown, wanted, place, "this run", lineterm="")))
                 elif block.looks_like_a_transcript():
-                    raise PageError("this looks like a transcript, and no comment on the line before the fence says how it is run"
-                                    " (CONTRIBUTING.md, Transcripts)")
+                    raise PageError("this looks like a transcript, and no comment on the line before the fence says how"
+                                    " it is run (CONTRIBUTING.md, Transcripts)")
             except PageError as error:
                 failures += 1
                 print(f"{place}: {error}")
         runner.close()
     print(f"{page.name}: transcripts: {ran} run, {not_run} not run; blocks that fail: {failures}")
     if "--update" in sys.argv and changed:
+        lines = text.splitlines()
         for block, seen in reversed(changed):
             lines[block.begin:block.end] = seen
         page.write_text("\n".join(lines) + "\n")

@@ -3,8 +3,9 @@
 
     run_transcript.py LOCKSTEP SCRIPT [--update]
 
-Comments at the top of the script say how: `// run: -n 3 --keep-going` and `// exit: 1`. Times, pids, versions and addresses are
-replaced by T, PID, VERSION and ADDR before the texts are compared (tests/support/transcript.py), since no run has those of another.
+Comments at the top of the script say how: `// run: -n 3 --keep-going` and `// exit: 1`. Times, pids, versions and
+addresses differ between runs: they are replaced by T, PID, VERSION and ADDR before the texts are compared
+(tests/support/transcript.py).
 """
 import difflib
 import os

@@ -1,6 +1,6 @@
-"""Transcripts of sessions, for the tests that compare them: how a script is to be run, and what two runs of it may show differently
-(times, process ids, versions, addresses, figures of the machine). Texts are compared after the rules below; what the rules leave has
-to be the same in every run."""
+"""Transcripts of sessions, for the tests that compare them: how a script is run, and what may differ between two runs
+(times, process ids, versions, addresses, figures of the machine). Texts are compared after the rules below have
+replaced these parts; the rest must be the same in every run."""
 import re
 
 RULES = [
@@ -10,22 +10,31 @@ RULES = [
     (r"0x[0-9a-f]{6,}", "ADDR"),
 ]
 
-# A page shows what a run printed, figures of the machine included, which a file of expected output does not have.
+# A page shows what a run printed, with figures of the machine, which files of expected output avoid.
 PAGE_RULES = RULES + [
     (r"\bLockstep \d+(\.\d+)+", "Lockstep VERSION"),
     (r"(?m)^building the precompiled header of LibTorch .*\n", ""),
+    # A wait in a collective: the rank reports it, and so does the session that watches it; either may be first.
+    (r"(?m)^• rank \d+: (waits|in) .*\n", ""),
     (r'"time": ?[\d.]+', '"time":T'),
-    (r"\b\d{4,} ULP\b", "N ULP"),                                      # of values that are far apart: the last bit decides
-    (r"\b\d+(\.\d+)?%", "P%"),                                         # of a time
+    # The distance of values that are far apart depends on their last bits.
+    (r"\b\d{4,} ULP\b", "N ULP"),
+    # Parts of a time, stragglers, and the charts of %buckets.
+    (r"\b\d+(\.\d+)?%", "P%"),
     (r"\b\d+\.\d+ x\b", "N x"),
-    (r"\b\d+ of the \d+ collectives\b", "N of the N collectives"),      # stragglers
     (r"\b\d+\.\d times as long", "N times as long"),
-    (r"(times of step \d+ on rank) \d+", r"\1 R"),                       # %buckets: who was last
+    (r"\b\d+ of the \d+ collectives\b", "N of the N collectives"),
+    (r"(times of step \d+ on rank) \d+", r"\1 R"),
     (r"(?m)(?<=T)  +[.=#|][.=#| ]+(?=\S)", "  CHART  "),
-    (r"(?m)((?:process|malloc), [a-z ]*?|cell \d+: peak, kept) +[\d.]+ MB.*$", r"\1  SIZES"),  # %memory
-    # Rows of %ranks and of %dist_status.
-    (r"(?m)(\d+ +\d+) +\d+ +\S+ +(cpu +\d+)  \w+ +(\w+) +[\d.]+\S*$", r"\1  PID  HOST  \2  KERNELS  \3  VERSION"),
+    # Another LibTorch may run other operators for the same C++.
+    (r"\b\d+ operators\b", "N operators"),
+    (r"\boperator \d+", "operator N"),
+    (r"(?m)^(    [\w:]+) #\d+ \[", r"\1 #N ["),
+    # Rows of %memory, %ranks and %dist_status.
+    (r"(?m)((?:process|malloc), [a-z ]*?|cell \d+: peak, kept) +[\d.]+ MB.*$", r"\1  SIZES"),
+    (r"(?m)(\d+ +\d+) +\d+ +\S+ +cpu +\d+  \w+ +(\w+) +[\d.]+\S*$", r"\1 PID HOST cpu THREADS KERNELS \2 VERSION"),
     (r"(?m)^(\d+ +\w+) +\d+ +\S+ +cpu +\d+ MB", r"\1  PID  HOST  cpu  SIZE"),
+    (r"\band \d+ values of environment\b", "and N values of environment"),
 ]
 
 
@@ -40,7 +49,8 @@ def same_in_all_runs(text):
 
 
 def joined(text):
-    """Lines that the width of the terminal has wrapped, as one: what follows a sign of the renderer is indented by two columns."""
+    """Joins lines that were wrapped at the width of the terminal: after a line with a sign of the renderer, they are
+    indented by two columns."""
     lines = []
     for line in text.splitlines():
         if lines and re.match(r"  \S", line) and re.match("[✓✗•■]", lines[-1]):
@@ -51,13 +61,14 @@ def joined(text):
 
 
 def same_on_all_pages(text):
-    """Columns of a table are as wide as its figures, and where a line is wrapped depends on them, too."""
+    """Replaces also what follows from figures: the widths of columns, and where lines are wrapped. Numbers with many
+    digits are rounded, since the last digits depend on the processor."""
     text = apply(PAGE_RULES, joined(text))
-    text = re.sub(r"\b\d+\.\d{5,}\b", lambda number: f"{float(number[0]):.3g}", text)  # the last digits depend on the processor
+    text = re.sub(r"\b\d+\.\d{5,}\b", lambda number: f"{float(number[0]):.3g}", text)
     return re.sub(r"(?<=\S) {2,}", "  ", text)
 
 
 def header(script_text, name, default):
-    """What a comment `// name: value` at the top of a session script says."""
+    """The value of a comment `// name: value` at the top of a session script."""
     found = re.search(rf"^// {name}: (.*)$", script_text, re.M)
     return found.group(1).strip() if found else default
