@@ -1,11 +1,16 @@
 #include "collectives/transport/abortable_store.h"
 
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <thread>
 
 namespace lockstep::dist {
 
 namespace {
-constexpr auto kSlice = std::chrono::milliseconds(50);
+constexpr auto kLongestPause = std::chrono::milliseconds(50);
 }
 
 AbortableStore::AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check)
@@ -53,21 +58,18 @@ int64_t AbortableStore::getNumKeys() {
 
 void AbortableStore::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
 
+// Asks for the keys instead of waiting in the store: a wait that ends before its time is an error there, of which a TCPStore warns.
 void AbortableStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
-  const bool endless = timeout == kNoTimeout;
-  for (;;) {
+  for (auto pause = std::chrono::milliseconds(1);; pause = std::min(2 * pause, kLongestPause)) {
     check_();
-    const auto left = timeout - std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-    const bool last = !endless && left <= kSlice;
-    const Clock::time_point slice_start = Clock::now();
-    try {
-      store_->wait(keys, last ? std::max(left, std::chrono::milliseconds(1)) : kSlice);
-      return;
-    } catch (const c10::Error&) {  // stores have different types for "not yet": the time that has passed shows it
-      if (last || Clock::now() - slice_start < kSlice) throw;
-    }
+    if (store_->check(keys)) return;
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+    if (timeout != kNoTimeout && waited >= timeout)
+      C10_THROW_ERROR(DistStoreError, fmt::format("the wait for {} ended at its limit of {} ms", fmt::join(keys, ", "),
+                                                  timeout.count()));
+    std::this_thread::sleep_for(pause);
   }
 }
 

@@ -30,7 +30,7 @@ TEST(PlainProgram, TrainsOnTwoRanks) {
       const at::Tensor batch = torch::randn({8, 4}), target = batch.sum(1, /*keepdim=*/true);
       const auto own = [&](const at::Tensor& all) { return all.chunk(size)[static_cast<size_t>(rank)]; };
       optimizer.zero_grad();
-      torch::mse_loss(replica->forward(own(batch)), own(target)).backward();
+      torch::mse_loss(replica.forward(own(batch)), own(target)).backward();
       optimizer.step();
       alone_optimizer.zero_grad();
       torch::mse_loss(alone->forward(batch), target).backward();
