@@ -1,10 +1,10 @@
-"""Trains with PyTorch's DistributedDataParallel what ddp_parity trained with lockstep::ddp, from the same weights and batches, and compares:
-losses of every rank and step (to 1e-6), buckets before and after they are rebuilt, and the trained weights, which are read out of the
-archive that torch::save wrote.
+"""Compares lockstep::ddp with PyTorch's DistributedDataParallel: trains what ddp_parity trained, from the same weights
+and batches, and compares the losses of every rank and step (to 1e-6), the buckets before and after they are rebuilt,
+and the trained weights from the archive that torch::save wrote.
 
     LOCKSTEP_PYTHON_WITH_TORCH=VENV/bin/python python3 parity.py build/…/bin/ddp_parity
 
-Skipped (exit code 77) when no Python with torch is named or running.
+Skipped (exit code 77) without a Python that has torch.
 """
 import importlib.util
 import json
@@ -59,11 +59,11 @@ def values_in(path):
 
 
 def check_load(path, values):
-    """torch.load takes such an archive for the TorchScript archive that it is; with weights_only, the default, it refuses."""
+    """torch.load reads the archive as TorchScript, and refuses it with weights_only, the default."""
     import torch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says that it hands the file to torch.jit.load
+        warnings.simplefilter("ignore")  # torch.load warns that it calls torch.jit.load
         loaded = torch.load(path, weights_only=False)
         try:
             torch.load(path)
@@ -117,7 +117,8 @@ def compare(program, model, ranks, views):
                                          stdout=subprocess.PIPE, timeout=300).stdout)
         context = mp.get_context("spawn")
         queue = context.SimpleQueue()
-        processes = [context.Process(target=worker, args=(rank, ranks, model, views, folder, queue)) for rank in range(ranks)]
+        processes = [context.Process(target=worker, args=(rank, ranks, model, views, folder, queue))
+                     for rank in range(ranks)]
         for process in processes:
             process.start()
         for process in processes:
@@ -128,12 +129,13 @@ def compare(program, model, ranks, views):
         trained = values_in(f"{folder}/trained.pt")
         check_load(f"{folder}/trained.pt", trained)
     loss = max(abs(a - b) for rank in range(ranks) for a, b in zip(mine["losses"][rank], theirs[rank][1]))
-    weight = max((trained[n].double() - torch.tensor(v, dtype=torch.float64)).abs().max().item() for n, v in theirs[0][4].items())
+    weight = max((trained[n].double() - torch.tensor(v, dtype=torch.float64)).abs().max().item()
+                 for n, v in theirs[0][4].items())
     before, after = mine["buckets_before"] == theirs[0][2], mine["buckets_after"] == theirs[0][3]
     good = loss <= 1e-6 and weight <= 1e-5 and before and after and len(mine["losses"][0]) == 50
-    print(f"{'ok' if good else 'FAILED'}: {model}, {ranks} ranks, views {views}: losses differ by at most {loss:.1e}, weights by "
-          f"{weight:.1e}; buckets before {'equal' if before else 'DIFFER'}, after {'equal' if after else 'DIFFER'} "
-          f"({len(mine['buckets_after'])} of them)", flush=True)
+    print(f"{'ok' if good else 'FAILED'}: {model}, {ranks} ranks, views {views}: losses differ by at most {loss:.1e}, "
+          f"weights by {weight:.1e}; buckets before {'equal' if before else 'DIFFER'}, "
+          f"after {'equal' if after else 'DIFFER'} ({len(mine['buckets_after'])} of them)", flush=True)
     if not (before and after):
         print(mine["buckets_before"], theirs[0][2], mine["buckets_after"], theirs[0][3], sep="\n")
     return good
@@ -143,10 +145,11 @@ def main():
     if importlib.util.find_spec("torch") is None:
         other = os.environ.get("LOCKSTEP_PYTHON_WITH_TORCH")
         if not other:
-            print("skipped: this Python has no torch; name one that has in LOCKSTEP_PYTHON_WITH_TORCH")
+            print("skipped: this Python has no torch; set LOCKSTEP_PYTHON_WITH_TORCH to one that has it")
             return SKIPPED
         return subprocess.run([other, *sys.argv]).returncode
-    results = [compare(sys.argv[1], model, ranks, views) for model in ("mlp", "conv") for ranks, views in ((2, False), (3, True))]
+    results = [compare(sys.argv[1], model, ranks, views)
+               for model in ("mlp", "conv") for ranks, views in ((2, False), (3, True))]
     return 0 if all(results) else 1
 
 
