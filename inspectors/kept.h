@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "inspectors/grads/grad_watch.h"
+#include "inspectors/grads/watch.h"
 #include "inspectors/verify/watch.h"
 
 namespace lockstep::inspect {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "collectives/log/collective_log.h"
-#include "inspectors/hang/hang_analysis.h"
+#include "inspectors/hang/analysis.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "collectives/log/collective_op.h"
-#include "inspectors/data/data_findings.h"
+#include "inspectors/data/findings.h"
 #include "inspectors/subject/saved_state.h"
 #include "protocol/dist_error.h"
 

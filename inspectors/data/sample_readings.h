@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "inspectors/data/data_findings.h"
+#include "inspectors/data/findings.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::inspect {

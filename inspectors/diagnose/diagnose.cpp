@@ -7,7 +7,7 @@
 #include <regex>
 
 #include "collectives/session_group.h"
-#include "inspectors/exchange/round.h"
+#include "inspectors/exchange/inspection.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/ranks/ranks.h"
 

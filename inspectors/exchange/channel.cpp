@@ -1,4 +1,4 @@
-#include "inspectors/exchange/channel.h"
+#include "inspectors/exchange/side_channel.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "inspectors/exchange/gathering.h"
+#include "inspectors/exchange/participants.h"
 
 #include <fmt/format.h>
 

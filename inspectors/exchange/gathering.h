@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "inspectors/exchange/talk.h"
+#include "inspectors/exchange/exchange.h"
 #include "inspectors/findings/text.h"
 #include "protocol/finding.h"
 #include "protocol/rank_set.h"

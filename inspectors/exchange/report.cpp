@@ -8,7 +8,7 @@
 #include <ostream>
 #include <utility>
 
-#include "inspectors/exchange/round.h"
+#include "inspectors/exchange/inspection.h"
 
 namespace lockstep::inspect {
 namespace {

@@ -1,4 +1,4 @@
-#include "inspectors/exchange/round.h"
+#include "inspectors/exchange/inspection.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "collectives/rank_context.h"
-#include "inspectors/exchange/gathering.h"
+#include "inspectors/exchange/participants.h"
 
 namespace lockstep::inspect {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "inspectors/exchange/report.h"
-#include "inspectors/exchange/talk.h"
+#include "inspectors/exchange/exchange.h"
 #include "inspectors/findings/text.h"
 
 namespace lockstep::inspect {

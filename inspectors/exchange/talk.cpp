@@ -1,4 +1,4 @@
-#include "inspectors/exchange/talk.h"
+#include "inspectors/exchange/exchange.h"
 
 #include <ATen/ATen.h>
 

@@ -11,7 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "inspectors/exchange/channel.h"
+#include "inspectors/exchange/side_channel.h"
 
 namespace lockstep::inspect {
 

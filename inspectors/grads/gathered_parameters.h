@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "inspectors/grads/grads_findings.h"
+#include "inspectors/grads/findings.h"
 
 namespace lockstep::inspect {
 

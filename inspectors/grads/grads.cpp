@@ -9,13 +9,13 @@
 #include <stdexcept>
 
 #include "ddp/inspection.h"
-#include "inspectors/exchange/channel.h"
+#include "inspectors/exchange/side_channel.h"
 #include "inspectors/findings/text.h"
-#include "inspectors/grads/grads_findings.h"
+#include "inspectors/grads/findings.h"
 #include "inspectors/subject/differences.h"
 #include "inspectors/subject/structure.h"
+#include "inspectors/verify/findings.h"
 #include "inspectors/verify/verify.h"
-#include "inspectors/verify/verify_findings.h"
 
 namespace lockstep::inspect {
 namespace {

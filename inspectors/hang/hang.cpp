@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "collectives/log/process_identity.h"
-#include "inspectors/hang/hang_analysis.h"
-#include "inspectors/hang/hang_state.h"
+#include "inspectors/hang/analysis.h"
+#include "inspectors/hang/state.h"
 #include "inspectors/hang/straggler.h"
 
 namespace lockstep::inspect {

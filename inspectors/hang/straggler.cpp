@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "inspectors/findings/median.h"
-#include "inspectors/hang/hang_words.h"
+#include "inspectors/hang/words.h"
 
 namespace lockstep::inspect {
 namespace {

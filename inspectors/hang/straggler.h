@@ -2,7 +2,7 @@
 #pragma once
 #include <optional>
 
-#include "inspectors/hang/hang_picture.h"
+#include "inspectors/hang/picture.h"
 #include "protocol/finding.h"
 
 namespace lockstep::inspect {

@@ -1,8 +1,8 @@
 #include "inspectors/lockstep/lockstep.h"
 
-#include "inspectors/lockstep/lockstep_ranks.h"
-#include "inspectors/lockstep/lockstep_recording.h"
-#include "inspectors/lockstep/lockstep_self.h"
+#include "inspectors/lockstep/ranks.h"
+#include "inspectors/lockstep/recording.h"
+#include "inspectors/lockstep/self.h"
 #include "inspectors/trace/steps.h"
 
 namespace lockstep::inspect {

@@ -20,7 +20,7 @@
 
 #include "collectives/rank_context.h"
 #include "collectives/session_group.h"
-#include "inspectors/exchange/round.h"
+#include "inspectors/exchange/inspection.h"
 #include "inspectors/findings/median.h"
 #include "inspectors/trace/steps.h"
 

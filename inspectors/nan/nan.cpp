@@ -7,9 +7,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "inspectors/exchange/gathering.h"
+#include "inspectors/exchange/participants.h"
 #include "inspectors/exchange/shown.h"
-#include "inspectors/nan/nan_trace.h"
+#include "inspectors/nan/trace.h"
 #include "inspectors/trace/steps.h"
 
 namespace lockstep::inspect {

@@ -1,4 +1,4 @@
-#include "inspectors/ranks/identity.h"
+#include "inspectors/ranks/facts.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

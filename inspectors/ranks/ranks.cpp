@@ -10,7 +10,7 @@
 #include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "inspectors/exchange/round.h"
+#include "inspectors/exchange/inspection.h"
 
 namespace lockstep::inspect {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "inspectors/exchange/report.h"
-#include "inspectors/ranks/identity.h"
+#include "inspectors/ranks/facts.h"
 
 namespace lockstep::inspect {
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "inspectors/fingerprint/fingerprint_kernels.h"
+#include "inspectors/fingerprint/kernels.h"
 #include "inspectors/fingerprint/strided.h"
 
 namespace lockstep::inspect {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "inspectors/exchange/talk.h"
+#include "inspectors/exchange/exchange.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/subject/compare.h"
 #include "inspectors/subject/subject.h"

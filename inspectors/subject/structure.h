@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "inspectors/exchange/talk.h"
+#include "inspectors/exchange/exchange.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/subject/subject.h"
 #include "protocol/finding.h"

@@ -10,7 +10,7 @@
 
 #include "collectives/dist.h"
 #include "collectives/rank_context.h"
-#include "inspectors/exchange/round.h"
+#include "inspectors/exchange/inspection.h"
 
 namespace lockstep::inspect {
 namespace {

@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "collectives/log/collective_log.h"
-#include "inspectors/exchange/round.h"
+#include "inspectors/exchange/inspection.h"
 #include "inspectors/findings/median.h"
 #include "inspectors/trace/backward_clock.h"
 #include "inspectors/trace/step_reductions.h"

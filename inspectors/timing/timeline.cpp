@@ -13,7 +13,7 @@
 #include "collectives/rank_context.h"
 #include "collectives/session_group.h"
 #include "inspectors/exchange/clock_offset.h"
-#include "inspectors/exchange/round.h"
+#include "inspectors/exchange/inspection.h"
 #include "inspectors/timing/operator_events.h"
 
 namespace lockstep::inspect {

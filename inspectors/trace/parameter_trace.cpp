@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "inspectors/fingerprint/fingerprint_kernels.h"
+#include "inspectors/fingerprint/kernels.h"
 
 namespace lockstep::inspect {
 

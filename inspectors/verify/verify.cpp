@@ -9,12 +9,12 @@
 #include <thread>
 
 #include "ddp/inspection.h"
-#include "inspectors/exchange/channel.h"
+#include "inspectors/exchange/side_channel.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/subject/differences.h"
 #include "inspectors/subject/structure.h"
-#include "inspectors/verify/verify_findings.h"
+#include "inspectors/verify/findings.h"
 
 namespace lockstep::inspect {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "inspectors/hang/hang_state.h"
+#include "inspectors/hang/state.h"
 
 namespace lockstep::shell {
 

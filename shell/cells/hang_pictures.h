@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "inspectors/hang/hang_picture.h"
+#include "inspectors/hang/picture.h"
 #include "shell/cells/cell_services.h"
 #include "shell/cells/open_cells.h"
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <bit>
 
-#include "inspectors/hang/hang_analysis.h"
-#include "inspectors/hang/hang_needs.h"
-#include "inspectors/hang/hang_state.h"
-#include "inspectors/hang/hang_words.h"
+#include "inspectors/hang/analysis.h"
+#include "inspectors/hang/needs.h"
+#include "inspectors/hang/state.h"
 #include "inspectors/hang/straggler.h"
+#include "inspectors/hang/words.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::shell {

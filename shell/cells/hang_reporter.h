@@ -3,7 +3,7 @@
 // Nothing is looked at while all is well. A look is caused by an event: a rank reports that it waits for ranks that will not come (Waiting) or
 // that it waits for long (LongWait), or the limit of --hang-timeout has passed. It reads the collective logs of all ranks. Where they allow a
 // hang, or a wait is to be reported, the I/O threads of the ranks are asked for native stacks and lines of code (an inquiry), and
-// inspectors/hang/hang_analysis.h judges. While logs allow a hang that the stacks do not show yet, the look is repeated, less and less often.
+// inspectors/hang/analysis.h judges. While logs allow a hang that the stacks do not show yet, the look is repeated, less and less often.
 //
 // On the session's thread. Nothing here waits: answers come back through reply().
 #pragma once
@@ -14,7 +14,7 @@
 #include <string>
 #include <tuple>
 
-#include "inspectors/hang/hang_picture.h"
+#include "inspectors/hang/picture.h"
 #include "shell/cells/cell_services.h"
 #include "shell/cells/hang_pictures.h"
 #include "shell/cells/open_cells.h"

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "inspectors/hang/hang_analysis.h"
-#include "inspectors/hang/hang_needs.h"
-#include "inspectors/hang/hang_state.h"
-#include "inspectors/hang/hang_words.h"
+#include "inspectors/hang/analysis.h"
+#include "inspectors/hang/needs.h"
+#include "inspectors/hang/state.h"
+#include "inspectors/hang/words.h"
 #include "protocol/error.h"
 #include "shell/session/session_core.h"
 

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "inspectors/hang/hang_picture.h"
+#include "inspectors/hang/picture.h"
 #include "protocol/compiler_messages.h"
 #include "protocol/worker_messages.h"
 #include "shell/cells/cell_result.h"

@@ -1,5 +1,5 @@
 // Waits of inspectors end when they have to: at once, and not with their deadlines, which are far longer here than a test may take.
-#include "inspectors/exchange/channel.h"
+#include "inspectors/exchange/side_channel.h"
 
 #include <gmock/gmock.h>
 #include <signal.h>

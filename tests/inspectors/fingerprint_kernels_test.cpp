@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "inspectors/fingerprint/fingerprint_kernels.h"
+#include "inspectors/fingerprint/kernels.h"
 
 namespace lockstep::inspect::kernels {
 namespace {

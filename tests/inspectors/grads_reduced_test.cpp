@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "ddp/ddp.h"
-#include "inspectors/grads/grad_watch.h"
 #include "inspectors/grads/grads.h"
+#include "inspectors/grads/watch.h"
 #include "tests/inspectors/gradients.h"
 #include "tests/support/spawn_ranks.h"
 

@@ -10,7 +10,7 @@
 
 #include "ddp/ddp.h"
 #include "inspectors/fingerprint/fingerprint.h"
-#include "inspectors/grads/grad_watch.h"
+#include "inspectors/grads/watch.h"
 #include "tests/inspectors/gradients.h"
 #include "tests/support/spawn_ranks.h"
 

@@ -7,9 +7,9 @@
 
 #include <filesystem>
 
-#include "inspectors/hang/hang_analysis.h"
-#include "inspectors/hang/hang_needs.h"
-#include "inspectors/hang/hang_state.h"
+#include "inspectors/hang/analysis.h"
+#include "inspectors/hang/needs.h"
+#include "inspectors/hang/state.h"
 #include "protocol/dist_error.h"
 #include "tests/inspectors/made_up_ranks.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "inspectors/hang/hang_picture.h"
+#include "inspectors/hang/picture.h"
 
 namespace lockstep::inspect {
 

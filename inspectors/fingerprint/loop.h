@@ -1,0 +1,243 @@
+// The loop over stripes, once for every instruction set. `Isa` has the operations on 64 bytes; a source includes this
+// within its own anonymous namespace's reach, so that no linker takes one instruction set's copy for another's.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "inspectors/fingerprint/kernels.h"
+
+namespace lockstep::inspect::kernels {
+namespace {
+
+// Squares of float32 are added in float32 within a stripe where they neither overflow nor vanish: largest magnitude
+// from 2^-50 to 2^60, compared as bits. Others go the careful way.
+inline constexpr uint32_t kSmallest = (127U - 50U) << 23;
+inline constexpr uint32_t kBeyond = (127U + 60U) << 23;
+
+inline constexpr uint64_t kNoSums[kHashLanes] = {};
+
+template <typename Isa>
+struct Hasher {
+  typename Isa::Sums first, second;
+
+  void add(typename Isa::Words words, const uint32_t* key) {
+    first = Isa::add(first, Isa::nh(words, key));
+    second = Isa::add(second, Isa::nh(words, key + kToeplitzShift));
+  }
+  void end_stripe() {
+    first = Isa::scramble(first);
+    second = Isa::scramble(second);
+  }
+};
+
+/// No statistics.
+template <typename Isa>
+struct NoStatistics {
+  void add(typename Isa::Words) {}
+  void end_stripe(const uint8_t*, Chunk&) {}
+  void begin_stripe() {}
+};
+
+/// Elements that are float32 once `Values` has widened the words: one or two vectors of 16.
+template <typename Isa, typename Values, void (*careful)(const uint8_t*, Chunk&)>
+struct FloatStatistics {
+  typename Isa::Floats squares;
+  typename Isa::Words greatest;
+  typename Isa::DoubleSquares sum = Isa::no_squares();
+
+  void begin_stripe() {
+    squares = Isa::no_floats();
+    greatest = Isa::no_words();
+  }
+  void add(typename Isa::Words words) {
+    Values::each(words, [this](typename Isa::Words bits) {
+      squares = Isa::add_square(squares, bits);
+      greatest = Isa::max(greatest, Isa::magnitude(bits));
+    });
+  }
+  void end_stripe(const uint8_t* stripe, Chunk& chunk) {
+    if (Isa::usual(greatest)) [[likely]] {
+      sum = Isa::add_floats(sum, squares);
+      largest = Isa::max(largest, greatest);
+    } else {
+      careful(stripe, chunk);
+    }
+  }
+  void finish(Chunk& chunk) const {
+    Isa::store_squares(sum, chunk.squares);
+    const double value = static_cast<double>(std::bit_cast<float>(Isa::largest_word(largest)));
+    if (value > chunk.abs_max) chunk.abs_max = value;
+  }
+  typename Isa::Words largest = Isa::no_words();
+};
+
+template <typename Isa>
+struct DoubleStatistics {
+  typename Isa::Doubles squares, greatest;
+  typename Isa::Doubles sum = Isa::no_doubles(), largest = Isa::no_doubles();
+
+  void begin_stripe() { squares = greatest = Isa::no_doubles(); }
+  void add(typename Isa::Words words) {
+    squares = Isa::add_double_square(squares, words);
+    greatest = Isa::max_magnitude(greatest, words);
+  }
+  void end_stripe(const uint8_t* stripe, Chunk& chunk) {
+    if (Isa::all_finite(greatest)) [[likely]] {
+      sum = Isa::add_doubles(sum, squares);
+      largest = Isa::greater(largest, greatest);
+    } else {
+      careful_float64(stripe, chunk);
+    }
+  }
+  void finish(Chunk& chunk) const {
+    Isa::store_doubles(sum, chunk.squares);
+    const double value = Isa::largest_double(largest);
+    if (value > chunk.abs_max) chunk.abs_max = value;
+  }
+};
+
+/// The largest of `Element`s that fill some words up, none of which is negative.
+template <typename Isa, typename Element>
+double largest_element(typename Isa::Words words) {
+  Element elements[kBlockBytes / sizeof(Element)];
+  Isa::store(words, elements);
+  return static_cast<double>(*std::max_element(std::begin(elements), std::end(elements)));
+}
+
+/// 8 and 16 bits: squares are added as integers.
+template <typename Isa, typename Element>
+struct SmallIntegerStatistics {
+  using Magnitude = std::make_unsigned_t<Element>;
+  typename Isa::Words largest = Isa::no_words();
+  typename Isa::Sums sum = Isa::load_sums(kNoSums);
+  typename Isa::Words squares;  // 32 bits each
+
+  void begin_stripe() { squares = Isa::no_words(); }
+  void add(typename Isa::Words words) {
+    if constexpr (sizeof(Element) == 1) {
+      const auto magnitudes = Isa::template small_magnitudes<Element>(words);
+      largest = Isa::max_bytes(largest, magnitudes);
+      squares = Isa::add_words(squares, Isa::byte_squares(magnitudes));  // a stripe's: less than 2^22
+    } else {
+      largest = Isa::max_halves(largest, Isa::template small_magnitudes<Element>(words));
+      if constexpr (std::is_signed_v<Element>) {
+        sum = Isa::add_words_to_sums(sum, Isa::signed_half_squares(words));
+      } else {
+        sum = Isa::add_words_to_sums(sum, Isa::square_words(Isa::lower_halves(words)));
+        sum = Isa::add_words_to_sums(sum, Isa::square_words(Isa::upper_halves(words)));
+      }
+    }
+  }
+  void end_stripe(const uint8_t*, Chunk&) {
+    if constexpr (sizeof(Element) == 1) sum = Isa::add_words_to_sums(sum, squares);
+  }
+  void finish(Chunk& chunk) const {
+    uint64_t lanes[kHashLanes];
+    Isa::store_sums(sum, lanes);
+    for (size_t lane = 0; lane < kHashLanes; ++lane) chunk.squares[lane] += static_cast<double>(lanes[lane]);
+    chunk.abs_max = std::max(chunk.abs_max, largest_element<Isa, Magnitude>(largest));
+  }
+};
+
+/// 32 bits: every value is a double.
+template <typename Isa, typename Element>
+struct WordStatistics {
+  typename Isa::Words largest = Isa::no_words();
+  typename Isa::DoubleSquares sum = Isa::no_squares();
+
+  void begin_stripe() {}
+  void add(typename Isa::Words words) {
+    largest = Isa::max(largest, Isa::template word_magnitudes<Element>(words));
+    sum = Isa::template add_word_squares<Element>(sum, words);
+  }
+  void end_stripe(const uint8_t*, Chunk&) {}
+  void finish(Chunk& chunk) const {
+    Isa::store_squares(sum, chunk.squares);
+    chunk.abs_max = std::max(chunk.abs_max, largest_element<Isa, uint32_t>(largest));
+  }
+};
+
+/// 64 bits: rounded to the nearest double.
+template <typename Isa, typename Element>
+struct LongStatistics {
+  typename Isa::Doubles sum = Isa::no_doubles(), largest = Isa::no_doubles();
+
+  void begin_stripe() {}
+  void add(typename Isa::Words words) {
+    const typename Isa::Doubles values = Isa::template to_doubles<Element>(words);
+    sum = Isa::add_doubles(sum, Isa::square_doubles(values));
+    largest = Isa::greater(largest, Isa::double_magnitudes(values));
+  }
+  void end_stripe(const uint8_t*, Chunk&) {}
+  void finish(Chunk& chunk) const {
+    Isa::store_doubles(sum, chunk.squares);
+    chunk.abs_max = std::max(chunk.abs_max, Isa::largest_double(largest));
+  }
+};
+
+template <typename Isa>
+struct Float32Values {
+  template <typename Each>
+  static void each(typename Isa::Words words, Each take) {
+    take(words);
+  }
+};
+template <typename Isa>
+struct Bfloat16Values {
+  template <typename Each>
+  static void each(typename Isa::Words words, Each take) {
+    take(Isa::low_halves(words));
+    take(Isa::high_halves(words));
+  }
+};
+template <typename Isa>
+struct Float16Values {
+  template <typename Each>
+  static void each(typename Isa::Words words, Each take) {
+    take(Isa::template widened<0>(words));
+    take(Isa::template widened<1>(words));
+  }
+};
+
+template <typename Isa, typename Statistics>
+void run(const uint8_t* data, size_t stripes, Chunk& chunk) {
+  Hasher<Isa> hasher{Isa::load_sums(chunk.hash[0]), Isa::load_sums(chunk.hash[1])};
+  Statistics statistics;
+  for (size_t s = 0; s < stripes; ++s, data += kStripeBytes) {
+    statistics.begin_stripe();
+    for (size_t offset = 0; offset < kStripeBytes; offset += kBlockBytes) {
+      Isa::prefetch(data + offset);
+      const auto words = Isa::load(data + offset);
+      hasher.add(words, kKeys.data() + offset / 4);
+      statistics.add(words);
+    }
+    hasher.end_stripe();
+    statistics.end_stripe(data, chunk);
+  }
+  Isa::store_sums(hasher.first, chunk.hash[0]);
+  Isa::store_sums(hasher.second, chunk.hash[1]);
+  if constexpr (requires { statistics.finish(chunk); }) statistics.finish(chunk);
+}
+
+template <typename Isa>
+constexpr Table table(const char* name) {
+  return {.name = name,
+          .bytes = run<Isa, NoStatistics<Isa>>,
+          .float32 = run<Isa, FloatStatistics<Isa, Float32Values<Isa>, careful_float32>>,
+          .float64 = run<Isa, DoubleStatistics<Isa>>,
+          .bfloat16 = run<Isa, FloatStatistics<Isa, Bfloat16Values<Isa>, careful_bfloat16>>,
+          .float16 = run<Isa, FloatStatistics<Isa, Float16Values<Isa>, careful_float16>>,
+          .uint8 = run<Isa, SmallIntegerStatistics<Isa, uint8_t>>,
+          .int8 = run<Isa, SmallIntegerStatistics<Isa, int8_t>>,
+          .uint16 = run<Isa, SmallIntegerStatistics<Isa, uint16_t>>,
+          .int16 = run<Isa, SmallIntegerStatistics<Isa, int16_t>>,
+          .uint32 = run<Isa, WordStatistics<Isa, uint32_t>>,
+          .int32 = run<Isa, WordStatistics<Isa, int32_t>>,
+          .uint64 = run<Isa, LongStatistics<Isa, uint64_t>>,
+          .int64 = run<Isa, LongStatistics<Isa, int64_t>>};
+}
+
+}  // namespace
+}  // namespace lockstep::inspect::kernels

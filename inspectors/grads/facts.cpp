@@ -1,0 +1,101 @@
+#include "inspectors/grads/facts.h"
+
+#include <nlohmann/json.hpp>
+
+#include "inspectors/trace/cell_code.h"
+
+namespace lockstep::inspect {
+
+using nlohmann::json;
+
+namespace {
+
+json packed(const GradFacts& facts) {
+  if (!facts.present) return nullptr;
+  const Fingerprint& mark = facts.mark;
+  return {mark.hash, mark.nan_count, mark.inf_count, mark.norm, mark.abs_max, facts.sketch};
+}
+
+GradFacts unpacked(const json& value) {
+  GradFacts facts;
+  if (value.is_null()) return facts;
+  facts.present = true;
+  facts.mark = {.hash = value.at(0),
+                .nan_count = value.at(1),
+                .inf_count = value.at(2),
+                .norm = value.at(3),
+                .abs_max = value.at(4)};
+  facts.sketch = value.at(5);
+  return facts;
+}
+
+}  // namespace
+
+RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& places) {
+  RankFacts facts;
+  const auto seen = gradients_seen(subject);
+  facts.watched = seen.has_value();
+  if (seen) {
+    facts.steps = seen->steps;
+    facts.sync_wanted = seen->sync_wanted;
+    facts.passes = seen->passes;
+  }
+  for (const size_t place : places) {
+    const at::Tensor& parameter = subject.parameters[place].parameter;
+    if (!parameter.requires_grad() || parameter.grad().defined()) continue;
+    facts.older = older_definitions(subject.name, /*itself=*/subject.type == "optimizer");
+    break;
+  }
+  std::vector<at::Tensor> gradients;
+  for (const size_t place : places)
+    if (const at::Tensor& gradient = subject.parameters[place].parameter.grad(); gradient.defined())
+      gradients.push_back(gradient);
+  const std::vector<Fingerprint> marks = gradient_fingerprints(gradients);
+  size_t next = 0;
+  for (const size_t place : places) {
+    ParameterFacts each;
+    if (subject.parameters[place].parameter.grad().defined()) {
+      each.now = {.present = true, .mark = marks[next], .sketch = sketch_of(gradients[next])};
+      ++next;
+    }
+    if (seen && seen->gradients[place]) {
+      const GradientSeen& last = *seen->gradients[place];
+      each.before = {.present = true, .mark = last.mark, .sketch = last.sketch};
+      each.same_for = last.same_for;
+      each.stepped = last.stepped;
+      each.on_used = last.on_used;
+      // Unscaled, clipped or spoilt by hand: that is what a reduction would begin with. Zeros after a step are cleared ones.
+      each.changed = each.now.present && each.now.mark.hash != last.mark.hash && !last.collective_since &&
+                     !(last.stepped && each.now.zero());
+      if (each.changed) each.before = each.now;
+    }
+    facts.parameters.push_back(std::move(each));
+  }
+  return facts;
+}
+
+void to_json(json& value, const RankFacts& facts) {
+  json parameters = json::array();
+  for (const ParameterFacts& each : facts.parameters)
+    parameters.push_back(
+        {packed(each.now), packed(each.before), each.same_for, each.stepped, each.changed, each.on_used});
+  value = {{"watched", facts.watched}, {"steps", facts.steps}, {"sync_wanted", facts.sync_wanted},
+           {"passes", facts.passes},   {"older", facts.older}, {"parameters", std::move(parameters)}};
+}
+
+void from_json(const json& value, RankFacts& facts) {
+  value.at("watched").get_to(facts.watched);
+  value.at("steps").get_to(facts.steps);
+  value.at("sync_wanted").get_to(facts.sync_wanted);
+  value.at("passes").get_to(facts.passes);
+  value.at("older").get_to(facts.older);
+  for (const json& each : value.at("parameters"))
+    facts.parameters.push_back({.now = unpacked(each.at(0)),
+                                .before = unpacked(each.at(1)),
+                                .same_for = each.at(2),
+                                .stepped = each.at(3),
+                                .on_used = each.at(5),
+                                .changed = each.at(4)});
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,175 @@
+#include "inspectors/grads/findings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "collectives/log/collective_op.h"
+#include "inspectors/findings/text.h"
+
+namespace lockstep::inspect {
+
+GradsFindings::GradsFindings(const GradientSubject& subject, const GradsOptions& options, RankSet ranks,
+                             const WrapperFacts& wrapper, std::vector<GradientOwner> parameters,
+                             std::vector<RankFacts> facts)
+    : subject_(subject),
+      options_(options),
+      ranks_(std::move(ranks)),
+      wrapper_(wrapper),
+      parameters_(std::move(parameters)),
+      facts_(std::move(facts)),
+      object_(subject.name.empty() ? subject.type : subject.name) {}
+
+const GradFacts& GradsFindings::of(size_t rank, size_t parameter, bool before) const {
+  const ParameterFacts& facts = facts_[rank].parameters[parameter];
+  return before ? facts.before : facts.now;
+}
+
+bool GradsFindings::all_watched() const {
+  return !facts_.empty() &&
+         std::all_of(facts_.begin(), facts_.end(), [](const RankFacts& each) { return each.watched; });
+}
+
+bool GradsFindings::compares_before() const {
+  return all_watched() &&
+         std::any_of(facts_.begin(), facts_.end(), [](const RankFacts& each) { return each.steps > 0; });
+}
+
+bool GradsFindings::stepped() const {
+  for (const RankFacts& rank : facts_)
+    for (const ParameterFacts& each : rank.parameters)
+      if (each.stepped) return true;
+  return false;
+}
+
+bool GradsFindings::changed() const {
+  for (const RankFacts& rank : facts_)
+    for (const ParameterFacts& each : rank.parameters)
+      if (each.changed) return true;
+  return false;
+}
+
+Finding GradsFindings::finding(Severity severity, const char* verdict, const char* kind, const RankSet& ranks) const {
+  Finding found;
+  found.severity = severity;
+  found.inspector = "grads";
+  found.verdict = verdict;
+  found.object = object_;
+  found.kind = kind;
+  found.ranks = ranks;
+  if (!(ranks == ranks_)) found.reference_ranks = ranks_ - ranks;
+  found.step = subject_.wrapper ? std::optional(subject_.wrapper->steps()) : options_.step();
+  return found;
+}
+
+FindingTensor GradsFindings::tensor(size_t parameter) const {
+  const GradientOwner& owner = parameters_[parameter];
+  return {.name = owner.name.empty() ? object_ : owner.name,
+          .dtype = dist::dtype_name(static_cast<uint8_t>(owner.parameter.scalar_type())),
+          .shape = owner.parameter.sizes().vec()};
+}
+
+RankSet GradsFindings::ranks_where(const std::vector<bool>& places) const {
+  RankSet result;
+  for (size_t i = 0; i < places.size(); ++i)
+    if (places[i]) result.insert(ranks_.ranks()[i]);
+  return result;
+}
+
+std::string GradsFindings::how_many(size_t count, const char* what) const {
+  const auto total = static_cast<size_t>(std::count_if(
+      parameters_.begin(), parameters_.end(), [](const auto& each) { return each.parameter.requires_grad(); }));
+  if (total == 1) return fmt::format("its {}", what);
+  return count == total ? fmt::format("all {} {}s", total, what) : fmt::format("{} of {} {}s", count, total, what);
+}
+
+std::string GradsFindings::in_how_many(size_t count) const { return how_many(count, "gradient"); }
+
+double GradsFindings::total_norm(size_t rank, bool before) const {
+  double squares = 0;
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    const GradFacts& facts = of(rank, p, before);
+    if (facts.present) squares += facts.mark.norm * facts.mark.norm;
+  }
+  return std::sqrt(squares);
+}
+
+void GradsFindings::add(std::vector<Finding> findings) {
+  for (Finding& each : findings) {
+    each.inspector = "grads";
+    each.object = object_;
+    each.step = subject_.wrapper ? std::optional(subject_.wrapper->steps()) : options_.step();
+    findings_.push_back(std::move(each));
+  }
+}
+
+void GradsFindings::reduced() {
+  scope();
+  if (none_at_all(false)) return;
+  presence(false);
+  not_finite(false);
+  added_to_used();
+  if (!zero_everywhere(false)) scale();
+  stale();
+  if (compares_before()) unchecked_.emplace_back("by what the ranks' losses are divided");
+}
+
+void GradsFindings::local() {
+  const bool before = compares_before();
+  if (none_at_all(before)) return;
+  presence(before);
+  not_finite(before);
+  const RankSet unlike = added_to_used();
+  if (zero_everywhere(before)) return;
+  unchecked_.emplace_back("what the reduction makes of them");
+  bool equal = ranks_.size() > 1;
+  for (size_t p = 0; p < parameters_.size() && equal; ++p)
+    for (size_t r = 1; r < ranks_.size(); ++r)
+      if (of(r, p, before).present != of(0, p, before).present ||
+          of(r, p, before).mark.hash != of(0, p, before).mark.hash)
+        equal = false;
+  if (equal && total_norm(0, before) > 0) {
+    if (before || (wrapper_.there && wrapper_.last_was_local)) {
+      Finding found = finding(Severity::note, "duplicate_data", "gradient", ranks_);
+      found.message =
+          fmt::format("not reduced yet, and equal bit by bit on {}: did they read the same batch?", ranks_.words());
+      findings_.push_back(std::move(found));
+    } else {
+      remark_ += "; equal bit by bit: reduced already, or from the same batch (inspect::watch_grads sees them before)";
+    }
+    return;
+  }
+  zeros();
+  // Such a gradient is larger than the others' because of that.
+  if (unlike.empty() || unlike == ranks_) outliers();
+}
+
+std::vector<Finding> GradsFindings::take(const Report& report) {
+  if (findings_.empty()) {
+    const bool before = options_.local() && compares_before();
+    Finding found = finding(Severity::note, "ok", "gradient", ranks_);
+    std::string norm;
+    if (!facts_.empty()) {
+      double least = INFINITY, most = 0;
+      for (size_t r = 0; r < ranks_.size(); ++r) {
+        least = std::min(least, total_norm(r, before));
+        most = std::max(most, total_norm(r, before));
+      }
+      norm = least == most ? fmt::format(", norm {:.4g}", most) : fmt::format(", norms {:.4g} to {:.4g}", least, most);
+    }
+    const auto frozen = std::ranges::count_if(
+        subject_.parameters, [](const GradientOwner& each) { return !each.parameter.requires_grad(); });
+    if (frozen > 0) unchecked_.push_back(counted(frozen, "frozen parameter"));
+    if (!unchecked_.empty()) remark_ += fmt::format("; not checked: {}", fmt::join(unchecked_, ", "));
+    found.message = fmt::format(
+        "{} on {}: {}, {}{}, {:.1f} ms{}",
+        options_.local() ? "gradients not yet reduced are sane" : "gradients are equal and finite", ranks_.words(),
+        counted(report.tensors, "tensor"), bytes_text(report.bytes), norm, report.seconds * 1e3, remark_);
+    findings_.push_back(std::move(found));
+  }
+  return std::move(findings_);
+}
+
+}  // namespace lockstep::inspect

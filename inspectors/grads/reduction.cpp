@@ -1,0 +1,180 @@
+// What the reduction made of the ranks' own gradients: the mean, a sum, nothing at all; and why what came out differs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "inspectors/grads/findings.h"
+#include "inspectors/verify/findings.h"
+
+namespace lockstep::inspect {
+namespace {
+
+/// The factor by which the gradient at `place` is that at `source` in every element; 0 where it is no multiple of it.
+double factor_of(const ItemDifference& item, size_t place, size_t source) {
+  const Difference& difference = item.difference[place];
+  if (!item.complete || item.norm[source] == 0 || item.not_finite[place] + item.not_finite[source] > 0) return 0;
+  const double factor = item.norm[place] / item.norm[source], apart = std::sqrt(difference.squares);
+  // As far apart as vectors of that length are only when they lie in one line.
+  for (const double signed_factor : {factor, -factor}) {
+    const double wanted = std::abs(signed_factor - 1) * item.norm[source];
+    if (std::abs(apart - wanted) <= 1e-3 * wanted) return signed_factor;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void GradsFindings::scope() {
+  if (!wrapper_.there || !compares_before() || wrapper_.last_was_local) return;
+  std::vector<bool> unwanted;
+  for (const RankFacts& each : facts_) unwanted.push_back(each.watched && each.steps > 0 && !each.sync_wanted);
+  const RankSet ranks = ranks_where(unwanted);
+  if (ranks.empty()) return;
+  Finding found = finding(Severity::fault, "mismatch", "reduction", ranks);
+  found.message = fmt::format(
+      "reduced although the last backward ran within no_sync() on {}: what counts is where forward runs, so it belongs "
+      "within the scope, too",
+      ranks.words());
+  findings_.push_back(std::move(found));
+}
+
+std::string GradsFindings::cause(const Subject& compared, const std::vector<const ItemDifference*>& items) const {
+  if (compares_before()) {
+    std::vector<bool> own(ranks_.size(), true);
+    for (const ItemDifference* item : items) {
+      const std::string& name = compared.items[item->item].name;
+      const auto owner = std::find_if(parameters_.begin(), parameters_.end(),
+                                      [&](const GradientOwner& each) { return each.name == name; });
+      if (owner == parameters_.end()) continue;  // places of a sparse gradient
+      const auto p = static_cast<size_t>(owner - parameters_.begin());
+      for (size_t r = 0; r < ranks_.size(); ++r)
+        if (!of(r, p, true).present || of(r, p, true).mark.hash != of(r, p, false).mark.hash) own[r] = false;
+    }
+    const RankSet unreduced = ranks_where(own);
+    const std::string scope = wrapper_.last_was_local ? "; the last forward ran under no_sync()" : "";
+    if (unreduced == ranks_) return "not reduced: on every rank they are what its own backward left" + scope;
+    if (!unreduced.empty()) return "not reduced on " + unreduced.words() + scope;
+  }
+  if (wrapper_.last_was_local) return "the last forward ran under no_sync(), so they are not reduced yet";
+
+  const SubGroups groups = sub_groups(compared, items);
+  if (groups == SubGroups::kProven) return "each made of its own ranks' gradients alone: reduced over a sub-group";
+  if (std::string text = multiples(compared, items); !text.empty()) return text;
+  return groups == SubGroups::kLikely ? "reduced over a sub-group?" : "";
+}
+
+GradsFindings::SubGroups GradsFindings::sub_groups(const Subject& compared,
+                                                   const std::vector<const ItemDifference*>& items) const {
+  const std::vector<RankSet> classes = classes_of(items, ranks_);
+  if (std::ranges::count_if(classes, [](const RankSet& each) { return each.size() > 1; }) < 2) return SubGroups::kNone;
+  if (!compares_before()) return SubGroups::kLikely;
+  // Whether they are the mean, or the sum, of what each class of ranks had. Any number is a multiple of another one.
+  bool shown = false;
+  for (const ItemDifference* item : items) {
+    const auto owner = std::ranges::find(parameters_, compared.items[item->item].name, &GradientOwner::name);
+    if (owner == parameters_.end()) return SubGroups::kLikely;
+    const auto p = static_cast<size_t>(owner - parameters_.begin());
+    shown = shown || owner->parameter.numel() > 1;
+    for (const RankSet& each : classes) {
+      Sketch sum{}, now{};
+      for (size_t r = 0; r < ranks_.size(); ++r) {
+        if (!each.contains(ranks_.ranks()[r])) continue;
+        now = of(r, p, false).sketch;
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += of(r, p, true).sketch[i];
+      }
+      double squares = 0, along = 0, apart = 0, length = 0;
+      for (size_t i = 0; i < sum.size(); ++i) squares += sum[i] * sum[i], along += sum[i] * now[i];
+      for (size_t i = 0; i < sum.size() && squares > 0; ++i) {
+        apart += std::pow(now[i] - along / squares * sum[i], 2);
+        length += now[i] * now[i];
+      }
+      if (apart > 1e-4 * length) return SubGroups::kLikely;
+    }
+  }
+  return shown ? SubGroups::kProven : SubGroups::kLikely;
+}
+
+std::string GradsFindings::multiples(const Subject& compared, const std::vector<const ItemDifference*>& items) const {
+  // Any number is a multiple of another one.
+  if (std::ranges::none_of(items,
+                           [&](const ItemDifference* each) { return compared.items[each->item].tensor.numel() > 1; }))
+    return "";
+  const auto& list = ranks_.ranks();
+  const int source_rank = items.front()->source;
+  const auto source = static_cast<size_t>(std::find(list.begin(), list.end(), source_rank) - list.begin());
+  // By rank, of those that are a multiple in all of them; 0: not.
+  std::vector<double> factors(ranks_.size(), 0);
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    if (r == source || !items.front()->faulty.contains(list[r])) continue;
+    for (const ItemDifference* item : items) {
+      if (item->difference.size() != ranks_.size() || item->source != source_rank) return "";
+      const double each = factor_of(*item, r, source);
+      const bool same = item == items.front() || is_near(each, factors[r], 1e-3);
+      factors[r] = each == 0 || each == 1 || !same ? 0 : each;
+      if (factors[r] == 0) break;
+    }
+  }
+  std::vector<std::pair<double, RankSet>> groups;
+  RankSet others;  // that differ, and are no multiple
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    if (r == source || !items.front()->faulty.contains(list[r])) continue;
+    if (factors[r] == 0) {
+      others.insert(list[r]);
+      continue;
+    }
+    auto group = std::ranges::find_if(groups, [&](const auto& each) { return is_near(factors[r], each.first, 1e-4); });
+    if (group == groups.end()) group = groups.insert(groups.end(), {factors[r], RankSet{}});
+    group->second.insert(list[r]);
+  }
+  if (groups.empty()) return "";
+  const auto n = static_cast<double>(ranks_.size());
+  const bool majority = !items.front()->reference.empty();
+  const std::string whose = majority ? "the others'" : fmt::format("rank {}'s", source_rank);
+  const auto multiple = [&](double factor) {
+    if (is_near(factor, n, 1e-4)) return fmt::format("exactly {} times", ranks_.size());
+    if (is_near(factor, 1 / n, 1e-4)) return fmt::format("exactly 1/{} of", ranks_.size());
+    return fmt::format("{:.4g} times", factor);
+  };
+  if (groups.size() == 1 && others.empty()) {
+    const double factor = groups[0].first;
+    const std::string text = fmt::format("{} {}", multiple(factor), whose);
+    if (is_near(factor, n, 1e-4)) return text + ": summed and not averaged?";
+    if (is_near(factor, 1 / n, 1e-4))
+      return text + (ranks_.size() == 2 ? ": averaged twice, or the other one not averaged?" : ": averaged twice?");
+    return text + " in every element: another loss scale, or clipped on some ranks only?";
+  }
+  std::string text;
+  for (const auto& [factor, ranks] : groups)
+    text += fmt::format("{}{} {} on {}", text.empty() ? "" : ", ", multiple(factor), text.empty() ? whose : "that",
+                        ranks.words());
+  return text + " in every element: another divisor or loss scale on each?";
+}
+
+void GradsFindings::differences(const Subject& compared, const std::vector<ItemDifference>& items) {
+  VerifyOptions options;
+  options.detail_bytes(options_.detail_bytes());
+  VerifyFindings told(compared, ranks_, options);
+  told.differences(compared, items);
+  const bool used = stepped();
+  for (Finding& found : told.take({})) {
+    if (found.verdict == "ok") continue;
+    std::vector<const ItemDifference*> of_finding;
+    for (const ItemDifference& each : items) {
+      const std::string& name = compared.items[each.item].name;
+      if (each.faulty == found.ranks && std::any_of(found.tensors.begin(), found.tensors.end(),
+                                                    [&](const FindingTensor& tensor) { return tensor.name == name; }))
+        of_finding.push_back(&each);
+    }
+    if (found.severity == Severity::fault) {
+      if (const std::string why = cause(compared, of_finding); !why.empty()) found.message += "; " + why;
+      if (wrapper_.last_was_local && !used) found.severity = Severity::note;  // an accumulation that goes on
+      if (used) found.message += "; an optimizer has stepped with them";
+    }
+    std::vector<Finding> one;
+    one.push_back(std::move(found));
+    add(std::move(one));
+  }
+}
+
+}  // namespace lockstep::inspect

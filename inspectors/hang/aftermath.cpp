@@ -1,0 +1,54 @@
+#include "inspectors/hang/aftermath.h"
+
+#include <algorithm>
+#include <map>
+
+#include "inspectors/hang/needs.h"
+
+namespace lockstep::inspect {
+namespace {
+
+std::optional<RankWait> broken_wait(const HangPicture& picture, const RankPicture& rank) {
+  if (rank.place != RankPicture::Place::left || rank.how != "error" || !rank.consequence) return std::nullopt;
+  const auto failed = std::find_if(rank.recent.rbegin(), rank.recent.rend(), [&](const auto& record) {
+    return record.cell == picture.cell && record.state == dist::CollectiveState::failed;
+  });
+  if (failed == rank.recent.rend()) return std::nullopt;
+  RankWait wait{.call = *failed, .where = rank.where};
+  wait.broken = true;
+  return wait;
+}
+
+}  // namespace
+
+std::optional<HangPicture> put_back(const HangPicture& picture) {
+  std::map<int, RankWait> broken;
+  for (const RankPicture& rank : picture.ranks)
+    if (auto wait = broken_wait(picture, rank)) broken.emplace(rank.rank, std::move(*wait));
+  if (broken.empty()) return std::nullopt;
+  HangPicture result = picture;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (RankPicture& rank : result.ranks) {
+      const auto wait = broken.find(rank.rank);
+      if (wait == broken.end()) continue;
+      // Somebody who broke it, or who was put back himself.
+      const RankSet missing = missing_for(result, rank, wait->second);
+      if (std::none_of(missing.begin(), missing.end(), [&](int peer) {
+            const RankPicture& other = *result.rank(peer);
+            return other.gone() || has_left_group(other, wait->second.call) ||
+                   std::any_of(other.waits.begin(), other.waits.end(),
+                               [](const RankWait& each) { return each.broken; });
+          }))
+        continue;
+      rank.place = RankPicture::Place::in_cell;
+      rank.activity = Activity::collective;
+      rank.waits = {std::move(wait->second)};
+      broken.erase(wait);
+      changed = true;
+    }
+  }
+  return result;
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,144 @@
+#include "inspectors/hang/needs.h"
+
+#include <algorithm>
+
+namespace lockstep::inspect {
+
+using dist::CollectiveRecord;
+using dist::LoggedGroup;
+
+const LoggedGroup* group_of(const RankPicture& rank, const std::string& name) {
+  for (const LoggedGroup& group : rank.groups)
+    if (group.name == name) return &group;
+  return nullptr;
+}
+
+Needs needs_of(const RankPicture& rank, const RankWait& wait) {
+  const CollectiveRecord& call = wait.call;
+  if (!rank.has_log || !wait.missing.empty()) return {wait.missing};  // it has said so itself
+  const LoggedGroup* group = group_of(rank, call.group);
+  if (!group) return {};
+  RankSet others;
+  for (const int each : group->ranks)
+    if (each != rank.rank) others.insert(each);
+  if (wait.broken) return {others};  // data comes through any of them
+  if (call.point_to_point) return call.root < 0 ? Needs{others, true} : Needs{RankSet{call.root}};
+  // Gloo does nothing for tensors without elements: no rank waits for another.
+  if (call.bytes == 0 && call.tensor_count > 0) return {};
+  if (call.op == "gather_object") return {others};  // sizes go to all ranks first
+  if (call.op == "new_group") {  // members meet; its shape names them, the first eight
+    RankSet members;
+    for (const int64_t each : call.shape)
+      if (each != rank.rank) members.insert(static_cast<int>(each));
+    return {members};
+  }
+  const int first = group->ranks.empty() ? -1 : group->ranks.front();
+  const int root = call.op == "monitored_barrier" ? first : call.root;
+  if (root < 0) return {others};
+  const bool from_root = call.op.starts_with("broadcast") || call.op.starts_with("scatter");
+  const bool both_ways = call.op == "monitored_barrier";
+  if (rank.rank == root) return from_root ? Needs{} : Needs{others};
+  return from_root || both_ways ? Needs{RankSet{root}} : Needs{};
+}
+
+bool has_left_group(const RankPicture& peer, const CollectiveRecord& call) {
+  if (!peer.has_log) return false;
+  const LoggedGroup* group = group_of(peer, call.group);
+  return !group || !group->member;
+}
+
+namespace {
+/// Whether `peer` is why that call, which has failed on other ranks, could not end: it died, closed the group, or failed in it.
+bool broke(const RankPicture& peer, const CollectiveRecord& call) {
+  if (peer.place == RankPicture::Place::dead || has_left_group(peer, call)) return true;
+  if (!peer.gone() || peer.consequence) return false;
+  return std::any_of(peer.recent.begin(), peer.recent.end(), [&](const CollectiveRecord& record) {
+    return record.group == call.group && record.cell == call.cell && record.state == dist::CollectiveState::failed;
+  });
+}
+}  // namespace
+
+namespace {
+/// Whether `peer` has made the recv of a send, or the send of a recv, or may have made it.
+bool has_message(const RankPicture& rank, const CollectiveRecord& call, const RankPicture& peer,
+                 const LoggedGroup& group) {
+  const bool sends = dist::is_send(call);
+  if (sends && group.received_from_any > 0) return true;  // which may take any
+  const auto& counts = sends ? group.received : group.sent;
+  const auto count = counts.find(rank.rank);
+  if (count == counts.end()) return false;
+  if (call.tag_seq == 0) return count->second >= call.seq;
+  // By tag, in the newest records and in those that are in flight; the other side of a message that waits is one of them, or
+  // it has not been begun.
+  const auto is_other_side = [&](const CollectiveRecord& each) {
+    return each.group == call.group && each.root == rank.rank && each.tag == call.tag &&
+           (sends ? dist::is_recv(each) : dist::is_send(each)) && each.tag_seq >= call.tag_seq;
+  };
+  return std::any_of(peer.recent.begin(), peer.recent.end(), is_other_side) ||
+         std::any_of(peer.waits.begin(), peer.waits.end(),
+                     [&](const RankWait& wait) { return is_other_side(wait.call); });
+}
+}  // namespace
+
+bool has_come(const RankPicture& rank, const RankWait& wait, const RankPicture* peer) {
+  if (!rank.has_log) return false;  // told so by the rank itself
+  if (!peer) return true;
+  if (wait.broken && (peer->gone() || broke(*peer, wait.call)))
+    return !broke(*peer, wait.call);  // wherever it was by then
+  if (!peer->has_log) return true;
+  const CollectiveRecord& call = wait.call;
+  const LoggedGroup* group = group_of(*peer, call.group);
+  if (!group || !group->member) return false;  // it has destroyed it
+  if (!call.point_to_point) return group->entered >= call.seq;
+  return has_message(rank, call, *peer, *group);
+}
+
+RankSet missing_for(const HangPicture& picture, const RankPicture& rank, const RankWait& wait) {
+  RankSet result;
+  for (const int each : needs_of(rank, wait).ranks)
+    if (!has_come(rank, wait, picture.rank(each))) result.insert(each);
+  return result;
+}
+
+RankSet lost_for(const HangPicture& picture, const RankPicture& rank, const RankWait& wait) {
+  RankSet result;
+  for (const int each : missing_for(picture, rank, wait)) {
+    const RankPicture* peer = picture.rank(each);
+    if (peer && (peer->gone() || has_left_group(*peer, wait.call))) result.insert(each);
+  }
+  return result;
+}
+
+namespace {
+bool may_end(const HangPicture& picture, const RankPicture& rank, const RankWait& wait, const RankSet& stuck) {
+  const Needs needs = needs_of(rank, wait);
+  const RankSet missing = missing_for(picture, rank, wait);
+  const RankSet never = lost_for(picture, rank, wait) | (missing & stuck);
+  return needs.any ? never != needs.ranks || needs.ranks.empty() : never.empty();
+}
+}  // namespace
+
+RankSet stuck_ranks(const HangPicture& picture, RankSet candidates) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const int number : RankSet(candidates)) {
+      const RankPicture& rank = *picture.rank(number);
+      if (std::any_of(rank.waits.begin(), rank.waits.end(),
+                      [&](const RankWait& wait) { return may_end(picture, rank, wait, candidates); })) {
+        candidates = candidates - RankSet{number};
+        changed = true;
+      }
+    }
+  }
+  return candidates;
+}
+
+RankSet waited_for(const HangPicture& picture, int rank) {
+  const RankPicture* found = picture.rank(rank);
+  RankSet result;
+  if (!found || found->gone()) return result;
+  for (const RankWait& wait : found->waits) result = result | missing_for(picture, *found, wait);
+  return result;
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,22 @@
+#include "inspectors/hang/picture.h"
+
+#include "protocol/dist_error.h"
+
+namespace lockstep::inspect {
+
+bool read_log(RankPicture& rank, const std::string& path, size_t recent) {
+  try {
+    const dist::CollectiveLogReader log(path);
+    rank.waits.clear();
+    for (auto& record : log.in_flight()) rank.waits.push_back({std::move(record), {}});
+    rank.groups = log.groups();
+    rank.recent = log.last(recent);
+    rank.main_thread = static_cast<int>(log.pid());  // a process's first thread has its number
+    rank.has_log = true;
+  } catch (const dist::Error&) {  // not there yet, or another version's: the rank is shown without it
+    rank.has_log = false;
+  }
+  return rank.has_log;
+}
+
+}  // namespace lockstep::inspect
