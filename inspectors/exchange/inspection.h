@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "inspectors/exchange/exchange.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/exchange/exchange.h"
 #include "inspectors/findings/text.h"
