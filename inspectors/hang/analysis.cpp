@@ -30,29 +30,29 @@ bool is_waiting(const HangPicture& picture, const RankPicture& rank) {
                      [&](const RankWait& wait) { return !wait.call.async && wait.call.thread == rank.main_thread; });
 }
 
-/// Ranks that wait in one collective.
-struct Meeting {
+/// A collective in which ranks wait.
+struct StuckCall {
   RankSet waiting, missing, lost;
   const RankPicture* first = nullptr;  // the lowest of those that wait
   const RankWait* wait = nullptr;      // its
 };
-using Meetings = std::map<std::tuple<std::string, int64_t, std::string>, Meeting>;
+using StuckCalls = std::map<std::tuple<std::string, int64_t, std::string>, StuckCall>;
 
-Meetings meetings_of(const HangPicture& picture, const RankSet& stuck) {
-  Meetings meetings;
+StuckCalls stuck_calls_of(const HangPicture& picture, const RankSet& stuck) {
+  StuckCalls stuck_calls;
   for (const int number : stuck) {
     const RankPicture& rank = *picture.rank(number);
     for (const RankWait& wait : rank.waits) {
       const std::string pair =
           wait.call.point_to_point ? fmt::format("{} {} {}", wait.call.op, rank.rank, wait.call.root) : std::string();
-      Meeting& meeting = meetings[{wait.call.group, wait.call.seq, pair}];
-      if (!meeting.first) meeting.first = &rank, meeting.wait = &wait;
-      meeting.waiting.insert(number);
-      meeting.missing = meeting.missing | missing_for(picture, rank, wait);
-      meeting.lost = meeting.lost | lost_for(picture, rank, wait);
+      StuckCall& stuck_call = stuck_calls[{wait.call.group, wait.call.seq, pair}];
+      if (!stuck_call.first) stuck_call.first = &rank, stuck_call.wait = &wait;
+      stuck_call.waiting.insert(number);
+      stuck_call.missing = stuck_call.missing | missing_for(picture, rank, wait);
+      stuck_call.lost = stuck_call.lost | lost_for(picture, rank, wait);
     }
   }
-  return meetings;
+  return stuck_calls;
 }
 
 /// It went on without the group that others wait in.
@@ -61,13 +61,13 @@ bool only_left_group(const RankPicture& peer, const CollectiveRecord& call) {
 }
 
 /// Who has gone, by what became of them: "rank 1 has finished without entering it".
-std::string lost_words(const HangPicture& picture, const Meeting& meeting) {
+std::string lost_words(const HangPicture& picture, const StuckCall& stuck_call) {
   std::map<std::string, RankSet> by_words;
   std::vector<std::string> order;
-  for (const int number : meeting.lost) {
+  for (const int number : stuck_call.lost) {
     const RankPicture& peer = *picture.rank(number);
     const std::string words =
-        only_left_group(peer, meeting.wait->call) ? "{has} destroyed the group" : left_words(peer);
+        only_left_group(peer, stuck_call.wait->call) ? "{has} destroyed the group" : left_words(peer);
     if (!by_words.contains(words)) order.push_back(words);
     by_words[words].insert(number);
   }
@@ -96,55 +96,55 @@ const RankPicture* outsider(const HangPicture& picture, const CollectiveRecord& 
   return nullptr;
 }
 
-Finding finding_of(const Meeting& meeting) {
+Finding finding_of(const StuckCall& stuck_call) {
   Finding finding;
   finding.severity = Severity::fault;
   finding.inspector = "hang";
   finding.verdict = "hang";
-  finding.op = dist::to_finding_op(meeting.wait->call);
-  if (!meeting.wait->where.empty()) finding.where = meeting.wait->where;
+  finding.op = dist::to_finding_op(stuck_call.wait->call);
+  if (!stuck_call.wait->where.empty()) finding.where = stuck_call.wait->where;
   return finding;
 }
 
-std::string waits_in(const Meeting& meeting) {
-  return fmt::format("{} {} in {}", meeting.waiting.words(),
-                     meeting.wait->broken ? "waited" : plural("{wait}", meeting.waiting.size()),
-                     call_words(*meeting.wait));
+std::string waits_in(const StuckCall& stuck_call) {
+  return fmt::format("{} {} in {}", stuck_call.waiting.words(),
+                     stuck_call.wait->broken ? "waited" : plural("{wait}", stuck_call.waiting.size()),
+                     call_words(*stuck_call.wait));
 }
 
 /// Somebody has gone for whom others wait.
-ProvenHang gone_hang(const HangPicture& picture, const Meeting& meeting, const std::string& consequences,
+ProvenHang gone_hang(const HangPicture& picture, const StuckCall& stuck_call, const std::string& consequences,
                      const RankSet& indirect) {
   ProvenHang hang;
-  hang.waiting = meeting.waiting | indirect;
-  hang.missing = meeting.lost;
-  Finding& finding = hang.finding = finding_of(meeting);
-  finding.ranks = meeting.lost;
-  finding.reference_ranks = hang.waiting - meeting.lost;
-  finding.kind = kind_of(*picture.rank(meeting.lost.ranks().front()), meeting.wait->call);
-  hang.consequence = std::any_of(meeting.lost.begin(), meeting.lost.end(), [&](int number) {
+  hang.waiting = stuck_call.waiting | indirect;
+  hang.missing = stuck_call.lost;
+  Finding& finding = hang.finding = finding_of(stuck_call);
+  finding.ranks = stuck_call.lost;
+  finding.reference_ranks = hang.waiting - stuck_call.lost;
+  finding.kind = kind_of(*picture.rank(stuck_call.lost.ranks().front()), stuck_call.wait->call);
+  hang.consequence = std::any_of(stuck_call.lost.begin(), stuck_call.lost.end(), [&](int number) {
     const RankPicture& peer = *picture.rank(number);
     return peer.how == "error" && peer.error_type.ends_with("CollectiveMismatch");
   });
-  if (std::all_of(meeting.lost.begin(), meeting.lost.end(),
+  if (std::all_of(stuck_call.lost.begin(), stuck_call.lost.end(),
                   [&](int number) { return picture.rank(number)->place == RankPicture::Place::dead; }))
     finding.verdict = "dead";
-  finding.message = waits_in(meeting) + ", and " + lost_words(picture, meeting) + consequences;
+  finding.message = waits_in(stuck_call) + ", and " + lost_words(picture, stuck_call) + consequences;
   // Of a rank that came to the end all the same: since then its calls need not be those that the others make.
-  for (const int number : meeting.lost)
+  for (const int number : stuck_call.lost)
     if (const RankPicture& peer = *picture.rank(number); peer.place == RankPicture::Place::left && peer.how == "ok")
-      finding.message += caught_words(peer, meeting.wait->call);
-  if (const RankPicture* rank = outsider(picture, meeting.wait->call)) {
-    const LoggedGroup* group = group_of(*meeting.first, meeting.wait->call.group);
+      finding.message += caught_words(peer, stuck_call.wait->call);
+  if (const RankPicture* rank = outsider(picture, stuck_call.wait->call)) {
+    const LoggedGroup* group = group_of(*stuck_call.first, stuck_call.wait->call.group);
     finding.kind = "outside_group";
     finding.ranks = finding.ranks | RankSet{rank->rank};
     finding.message += fmt::format(
-        "; rank {}, which is not in {}{}, tried to enter it and threw{}", rank->rank, meeting.wait->call.group,
+        "; rank {}, which is not in {}{}, tried to enter it and threw{}", rank->rank, stuck_call.wait->call.group,
         group ? " (ranks " + RankSet(group->ranks).str() + ")" : std::string(), in_brackets(rank->where));
   }
-  const CollectiveRecord& call = meeting.wait->call;
+  const CollectiveRecord& call = stuck_call.wait->call;
   hang.key = fmt::format("{} {}", call.group, call.seq);
-  if (call.point_to_point) hang.key += fmt::format(" {} {} {}", call.op, meeting.first->rank, call.root);
+  if (call.point_to_point) hang.key += fmt::format(" {} {} {}", call.op, stuck_call.first->rank, call.root);
   return hang;
 }
 
@@ -153,9 +153,9 @@ struct TagPair {
   const RankWait* sent = nullptr;
   const RankWait* received = nullptr;
 };
-TagPair tags_that_differ(const std::vector<const Meeting*>& meetings) {
-  for (const Meeting* sends : meetings)
-    for (const Meeting* receives : meetings) {
+TagPair tags_that_differ(const std::vector<const StuckCall*>& stuck_calls) {
+  for (const StuckCall* sends : stuck_calls)
+    for (const StuckCall* receives : stuck_calls) {
       const CollectiveRecord &send = sends->wait->call, &recv = receives->wait->call;
       if (dist::is_send(send) && dist::is_recv(recv) && send.group == recv.group && send.tag != recv.tag &&
           send.root == receives->first->rank && recv.root == sends->first->rank)
@@ -165,12 +165,12 @@ TagPair tags_that_differ(const std::vector<const Meeting*>& meetings) {
 }
 
 /// Ranks wait for one another, each in another collective.
-ProvenHang crossed_hang(const std::vector<const Meeting*>& meetings) {
+ProvenHang crossed_hang(const std::vector<const StuckCall*>& stuck_calls) {
   RankSet all;
-  const Meeting* largest = meetings.front();
-  for (const Meeting* meeting : meetings) {
-    all = all | meeting->waiting;
-    if (meeting->waiting.size() > largest->waiting.size()) largest = meeting;
+  const StuckCall* largest = stuck_calls.front();
+  for (const StuckCall* stuck_call : stuck_calls) {
+    all = all | stuck_call->waiting;
+    if (stuck_call->waiting.size() > largest->waiting.size()) largest = stuck_call;
   }
   const bool majority = 2 * largest->waiting.size() > all.size();
   ProvenHang hang;
@@ -180,14 +180,14 @@ ProvenHang crossed_hang(const std::vector<const Meeting*>& meetings) {
   finding.ranks = majority ? all - largest->waiting : all;
   if (majority) finding.reference_ranks = largest->waiting;
   std::set<std::string> groups;
-  for (const Meeting* meeting : meetings) {
-    groups.insert(meeting->wait->call.group);
-    finding.message += fmt::format("{}{} for {}", finding.message.empty() ? "" : ", and ", waits_in(*meeting),
-                                   (meeting->missing & all).words());
-    hang.key += fmt::format("{}{} {} {}", hang.key.empty() ? "" : "; ", meeting->wait->call.group,
-                            meeting->wait->call.seq, meeting->waiting.str());
+  for (const StuckCall* stuck_call : stuck_calls) {
+    groups.insert(stuck_call->wait->call.group);
+    finding.message += fmt::format("{}{} for {}", finding.message.empty() ? "" : ", and ", waits_in(*stuck_call),
+                                   (stuck_call->missing & all).words());
+    hang.key += fmt::format("{}{} {} {}", hang.key.empty() ? "" : "; ", stuck_call->wait->call.group,
+                            stuck_call->wait->call.seq, stuck_call->waiting.str());
   }
-  const TagPair tags = tags_that_differ(meetings);
+  const TagPair tags = tags_that_differ(stuck_calls);
   if (tags.sent) {
     finding.kind = "tag";
     finding.message += fmt::format(
@@ -216,15 +216,15 @@ HangAnalysis analyse_hang(const HangPicture& seen) {
   result.proven = mismatched_calls(picture);
 
   // Whoever waits for somebody that has gone, or for one that waits so, is explained by that.
-  const Meetings meetings = meetings_of(picture, stuck);
+  const StuckCalls stuck_calls = stuck_calls_of(picture, stuck);
   RankSet explained;
   std::map<int, int> through;  // rank → whom it waits for, on the way to one that has gone
-  for (const auto& [key, meeting] : meetings)
-    if (!meeting.lost.empty()) explained = explained | meeting.waiting;
+  for (const auto& [key, stuck_call] : stuck_calls)
+    if (!stuck_call.lost.empty()) explained = explained | stuck_call.waiting;
   for (bool changed = true; changed;) {
     changed = false;
-    for (const auto& [key, meeting] : meetings) {
-      const RankSet via = meeting.missing & explained, fresh = meeting.waiting - explained;
+    for (const auto& [key, stuck_call] : stuck_calls) {
+      const RankSet via = stuck_call.missing & explained, fresh = stuck_call.waiting - explained;
       if (via.empty() || fresh.empty()) continue;
       for (const int rank : fresh) through[rank] = via.ranks().front();
       explained = explained | fresh;
@@ -235,20 +235,20 @@ HangAnalysis analyse_hang(const HangPicture& seen) {
     while (through.contains(rank)) rank = through.at(rank);
     return rank;
   };
-  for (const auto& [key, meeting] : meetings) {
-    if (meeting.lost.empty()) continue;
+  for (const auto& [key, stuck_call] : stuck_calls) {
+    if (stuck_call.lost.empty()) continue;
     RankSet indirect;
     std::string consequences;
-    for (const auto& [other_key, other] : meetings) {
+    for (const auto& [other_key, other] : stuck_calls) {
       RankSet ranks;
       for (const int rank : other.waiting)
-        if (through.contains(rank) && meeting.waiting.contains(end_of(rank))) ranks.insert(rank);
+        if (through.contains(rank) && stuck_call.waiting.contains(end_of(rank))) ranks.insert(rank);
       if (ranks.empty()) continue;
       indirect = indirect | ranks;
       consequences += fmt::format("; because of that {} {} in {} for {}", ranks.words(), plural("{wait}", ranks.size()),
                                   call_words(*other.wait), (other.missing & explained).words());
     }
-    result.proven.push_back(gone_hang(picture, meeting, consequences, indirect));
+    result.proven.push_back(gone_hang(picture, stuck_call, consequences, indirect));
   }
 
   // What is left goes round in circles.
@@ -257,17 +257,17 @@ HangAnalysis analyse_hang(const HangPicture& seen) {
     RankSet component{left.ranks().front()};
     for (bool changed = true; changed;) {
       changed = false;
-      for (const auto& [key, meeting] : meetings) {
-        const RankSet touched = (meeting.waiting | meeting.missing) & left;
+      for (const auto& [key, stuck_call] : stuck_calls) {
+        const RankSet touched = (stuck_call.waiting | stuck_call.missing) & left;
         if ((touched & component).empty() || (touched - component).empty()) continue;
         component = component | touched;
         changed = true;
       }
     }
-    std::vector<const Meeting*> circle;
-    for (const auto& [key, meeting] : meetings)
-      if (!(meeting.waiting & component).empty()) circle.push_back(&meeting);
-    std::stable_sort(circle.begin(), circle.end(), [](const Meeting* a, const Meeting* b) {
+    std::vector<const StuckCall*> circle;
+    for (const auto& [key, stuck_call] : stuck_calls)
+      if (!(stuck_call.waiting & component).empty()) circle.push_back(&stuck_call);
+    std::stable_sort(circle.begin(), circle.end(), [](const StuckCall* a, const StuckCall* b) {
       return a->waiting.ranks().front() < b->waiting.ranks().front();
     });
     result.proven.push_back(crossed_hang(circle));
