@@ -5,13 +5,14 @@
 #include <map>
 #include <memory>
 
-#include "collectives/rank_context.h"
+#include "inspectors/exchange/participants.h"
+#include "inspectors/findings/about.h"
 #include "inspectors/findings/text.h"
 
 namespace lockstep::inspect {
 namespace {
 
-/// Of this thread: ranks may be threads. Never destroyed, as what cells have made is not either.
+/// Of this thread, since ranks may be threads. Never destroyed, like the objects of cells.
 std::map<std::string, Watch>& watches() {
   static thread_local auto* all = new std::map<std::string, Watch>;
   return *all;
@@ -21,29 +22,26 @@ std::map<std::string, GradWatch>& grad_watches() {
   return *all;
 }
 
-void tell(const char* inspector, const std::string& name, const std::string& message) {
-  const auto context = dist::current_context();
-  const RankSet ranks = context ? context->live_ranks() : RankSet{0};
-  if ((context ? context->rank() : 0) != ranks.ranks().front()) return;
-  Finding found;
-  found.inspector = inspector;
-  found.verdict = "ok";
-  found.object = name;
-  found.ranks = ranks;
+void report(const char* inspector, const std::string& name, const std::string& message) {
+  const RankSet ranks = live_ranks();
+  Finding found =
+      About{.inspector = inspector, .object = name, .step = {}, .ranks = ranks}.finding(Severity::note, "ok");
   found.message = message;
-  publish({.findings = {std::move(found)}});
+  Report report{.findings = {std::move(found)}};
+  report.took_part = ranks;
+  publish_from_reporting_rank(report);
 }
 
 /// Removes `name`, or all where it is empty, and calls `each` with what there was.
 template <typename Kept, typename Each>
 void end(std::map<std::string, Kept>& all, const std::string& name, const char* inspector, Each&& each) {
-  if (!name.empty() && !all.contains(name)) return tell(inspector, name, "was not watched");
+  if (!name.empty() && !all.contains(name)) return report(inspector, name, "was not watched");
   for (auto kept = all.begin(); kept != all.end();) {
     if (!name.empty() && kept->first != name) {
       ++kept;
       continue;
     }
-    tell(inspector, kept->first, each(kept->second));
+    report(inspector, kept->first, each(kept->second));
     kept = all.erase(kept);
   }
 }

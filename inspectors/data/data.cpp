@@ -4,11 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
 #include "collectives/log/collective_op.h"
-#include "inspectors/data/findings.h"
+#include "inspectors/exchange/inspection.h"
 #include "inspectors/subject/saved_state.h"
 #include "protocol/dist_error.h"
 
@@ -53,71 +52,33 @@ std::map<std::string, LastLook>& last_looks() {
   return looks;
 }
 
-/// How this rank's order repeats that of an epoch before.
-struct Repeats {
-  std::optional<int64_t> epoch;  // proven: of this epoch
-  bool perhaps = false;  // as at the last call, which may have been for the same epoch
-};
-
-Repeats find_repeats(const SampleOrder& order, const DataOptions& options) {
-  Repeats result;
-  if (order.samples.size() < 2 || in_sequence(order.samples)) return result;
+/// Whether this rank's order repeats that of an earlier epoch.
+void look_for_repeats(const SampleOrder& order, const DataOptions& options, DataFacts& facts) {
+  if (order.samples.size() < 2 || in_sequence(order.samples)) return;
   LastLook& last = last_looks()[options.name()];
   if (last.samples == order.samples) {
     if (!options.epoch() || !last.epoch)
-      result.perhaps = true;
+      facts.repeats_last_call = true;
     else if (*options.epoch() != *last.epoch)
-      result.epoch = last.epoch;
+      facts.repeated_epoch = last.epoch;
   }
   last = {order.samples, options.epoch()};
-  // A sampler that nobody has told of an epoch is still in its first.
+  // A sampler whose set_epoch() nobody has called is still in its first epoch.
   const int64_t now = options.epoch().value_or(0);
-  if (!result.epoch && now > 0 && order.told_epoch == 0 && order.of_epoch && order.of_epoch(now) != order.samples)
-    result.epoch = 0;
-  return result;
+  if (!facts.repeated_epoch && now > 0 && order.reported_epoch == 0 && order.of_epoch &&
+      order.of_epoch(now) != order.samples)
+    facts.repeated_epoch = 0;
 }
 
-std::vector<Finding> judge_repeats(const std::vector<nlohmann::json>& all, const DataOptions& options,
-                                   const Round& round) {
-  std::vector<Finding> findings;
-  std::map<int64_t, RankSet> proven;
-  RankSet perhaps;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const int rank = round.ranks().ranks()[i];
-    if (!all[i].at("repeats").is_null()) proven[all[i].at("repeats").get<int64_t>()].insert(rank);
-    if (all[i].at("perhaps").get<bool>()) perhaps.insert(rank);
-  }
-  for (const auto& [epoch, ranks] : proven) {
-    Finding found = round.finding(Severity::fault, "duplicate_data");
-    found.kind = "epoch";
-    found.ranks = ranks;
-    found.message = fmt::format(
-        "in epoch {} {} read{} in the order of epoch {}: call set_epoch({}) of the sampler that the loader reads "
-        "before "
-        "the epoch begins (a DataLoader keeps a copy of the sampler that it is made with)",
-        options.epoch().value_or(0), ranks.words(), ranks.size() == 1 ? "s" : "", epoch, options.epoch().value_or(0));
-    findings.push_back(std::move(found));
-  }
-  if (perhaps.empty()) return findings;
-  Finding found = round.finding(Severity::note, "ok");
-  found.kind = "epoch";
-  found.ranks = perhaps;
-  found.message = fmt::format(
-      "{} read{} in the same order as at the last call. If an epoch lies between, set_epoch was forgotten (--epoch K "
-      "says which one it is)",
-      perhaps.words(), perhaps.size() == 1 ? "s" : "");
-  findings.push_back(std::move(found));
-  return findings;
-}
-
-nlohmann::json number(const std::optional<int64_t>& value) { return value ? nlohmann::json(*value) : nlohmann::json(); }
-
-/// What each rank says of it.
-std::vector<std::optional<int64_t>> numbers(const std::vector<nlohmann::json>& all, const char* name) {
-  std::vector<std::optional<int64_t>> result;
-  for (const nlohmann::json& each : all)
-    result.push_back(each.at(name).is_null() ? std::nullopt : std::optional(each.at(name).get<int64_t>()));
-  return result;
+DataFacts look(const SampleOrder& order, const DataOptions& options) {
+  DataFacts facts{.has_batches = order.batches.has_value(),
+                  .size = options.size(),
+                  .batch_size = options.batch_size(),
+                  .epoch = options.epoch(),
+                  .reported_epoch = order.reported_epoch,
+                  .join = options.join()};
+  look_for_repeats(order, options, facts);
+  return facts;
 }
 
 void check(const DataOptions& options) {
@@ -134,33 +95,20 @@ void check(const DataOptions& options) {
 
 DataReport data_of(const SampleOrder& order, const DataOptions& options) {
   check(options);
-  const auto start = std::chrono::steady_clock::now();
   DataReport report;
-  Round round(
-      {.inspector = "data", .object = options.name(), .ranks = options.ranks(), .deadline = options.deadline()});
-  if (!round.takes_part()) return report;
-  const Repeats repeats = find_repeats(order, options);
-  const auto all = round.open({{"repeats", number(repeats.epoch)},
-                               {"perhaps", repeats.perhaps},
-                               {"batches", order.batches.has_value()},
-                               {"size", number(options.size())},
-                               {"batch_size", number(options.batch_size())},
-                               {"told_epoch", number(order.told_epoch)},
-                               {"join", options.join()}});
-  if (all) {
+  Inspection inspection({.inspector = "data", .object = options.name()}, options);
+  if (!inspection.takes_part()) return report;
+  const DataFacts mine = look(order, options);
+  if (const auto facts = inspection.exchange_facts(mine)) {
     SampleOrders orders;
-    orders.samples = round.gather(order.samples);
-    const bool batches = std::all_of(all->begin(), all->end(), [](const auto& each) { return each.at("batches"); });
-    if (batches) orders.batches = round.gather(*order.batches);
-    orders.size = numbers(*all, "size");
-    orders.batch_size = numbers(*all, "batch_size");
-    orders.told_epoch = numbers(*all, "told_epoch");
-    orders.join = std::ranges::any_of(*all, [](const auto& each) { return each.at("join").template get<bool>(); });
-    orders.repeats = judge_repeats(*all, options, round);
-    judge(orders, report, round);
+    orders.samples = inspection.exchange().gather_integers(order.samples);
+    if (std::ranges::all_of(*facts, &DataFacts::has_batches))
+      orders.batches = inspection.exchange().gather_integers(*order.batches);
+    DataJudgement judgement = data_findings(inspection.about(), *facts, orders);
+    static_cast<DataNumbers&>(report) = std::move(judgement.numbers);
+    inspection.add(std::move(judgement.findings));
   }
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  round.close(report, options.publish());
+  inspection.conclude(report);
   return report;
 }
 

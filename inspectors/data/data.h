@@ -1,13 +1,13 @@
-// data: do the ranks divide the samples among themselves as data-parallel training needs it? From the indices that each rank
-// reads in an epoch: samples that two ranks read, samples that none reads, unequal numbers of batches (a rank that has one
-// more waits for ever in its all_reduce), the same order everywhere, and a sampler that was not told of the new epoch.
+// data: do the ranks divide the samples among themselves as data-parallel training needs it? From the indices that each
+// rank reads in an epoch: samples that two ranks read, samples that none reads, unequal numbers of batches (a rank that
+// has one more waits for ever in its all_reduce), the same order everywhere, and a sampler that was not told of the new
+// epoch.
 //
-//   auto report = inspect::data(sampler, inspect::DataOptions().size(dataset_size).batch_size(64));      // on every rank
+//   auto report = inspect::data(sampler, inspect::DataOptions().size(dataset_size).batch_size(64));  // on every rank
 //   inspect::data(indices, "indices");          // a tensor or vector of indices, or a vector of them for each batch
 #pragma once
 #include <torch/torch.h>
 
-#include <chrono>
 #include <concepts>
 #include <functional>
 #include <optional>
@@ -16,46 +16,37 @@
 #include <type_traits>
 #include <vector>
 
+#include "inspectors/data/findings.h"
+#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 
 namespace lockstep::inspect {
 
-struct DataOptions {
-  /// What findings call it.
-  TORCH_ARG(std::string, name) = {};
-  /// Samples in the dataset. Only with it are samples found that no rank reads, and indices beyond the end.
+struct DataOptions : InspectOptionsOf<DataOptions> {
+  /// Samples in the dataset; 0 or more. Unset: samples that no rank reads and indices beyond the end are not found.
+  /// Costs a bit per sample.
   TORCH_ARG(std::optional<int64_t>, size) = std::nullopt;
-  /// Samples in a batch: then batches are counted, and a last batch that is smaller on some ranks is no fault.
+  /// Samples in a batch; 1 or more. With it batches are counted, and a last batch that is smaller on some ranks is no
+  /// fault. Unset: known where the object has batches. Costs nothing.
   TORCH_ARG(std::optional<int64_t>, batch_size) = std::nullopt;
-  /// Which epoch this is, from 0. Two epochs in the same shuffled order mean that set_epoch was forgotten.
+  /// Which epoch this is, from 0. Two epochs in the same shuffled order mean that set_epoch was forgotten. Unset: not
+  /// known. Costs a second reading of a sampler that is in epoch 0.
   TORCH_ARG(std::optional<int64_t>, epoch) = std::nullopt;
-  /// The loop runs under join(), where ranks may have different numbers of batches.
+  /// Whether the loop runs under join(), where ranks may have different numbers of batches. False by default. Costs
+  /// nothing.
   TORCH_ARG(bool, join) = false;
-  /// The ranks that compare, each of which must call. Unset: all that are alive.
-  TORCH_ARG(std::optional<RankSet>, ranks) = std::nullopt;
-  /// How long to wait for ranks that do not call.
-  TORCH_ARG(std::chrono::milliseconds, deadline) = std::chrono::seconds(10);
-  /// Whether findings go to the sink (the session), too.
-  TORCH_ARG(bool, publish) = true;
 };
 
 /// What a rank reads in an epoch.
 struct SampleOrder {
   std::vector<int64_t> samples;
   std::optional<std::vector<int64_t>> batches;  // their sizes, where the object has batches
-  std::optional<int64_t> told_epoch;  // of a sampler with set_epoch
+  std::optional<int64_t> reported_epoch;  // by a sampler with set_epoch
   /// The order of another epoch, of a sampler with set_epoch. Draws nothing.
   std::function<std::vector<int64_t>(int64_t epoch)> of_epoch;
 };
 
-struct DataReport : Report {
-  std::vector<int64_t> samples;  // that each rank reads, by place among the ranks
-  std::vector<int64_t> batches;  // the same; empty where they are not known
-  int64_t distinct = 0;  // over all ranks
-  int64_t shared = 0;  // samples that more than one rank reads
-  int64_t padding = 0;  // reads that make the ranks' counts equal, as a distributed sampler repeats some
-  std::optional<int64_t> omitted;  // of the dataset, read by no rank; unset without its size
-};
+struct DataReport : Report, DataNumbers {};
 
 namespace detail {
 
@@ -130,8 +121,8 @@ std::vector<int64_t> read_all(T copy) {
 
 }  // namespace detail
 
-/// Reads the order out of a sampler (a copy of it is what is read), a tensor of indices (one dimension, or batches of one size in
-/// two), or a range of indices, or of ranges or tensors of them, one for each batch. Local.
+/// Reads the order out of a sampler (a copy of it is what is read), a tensor of indices (one dimension, or batches of
+/// one size in two), or a range of indices, or of ranges or tensors of them, one for each batch. Local.
 template <typename T>
 SampleOrder samples_of(const T& object) {
   SampleOrder order;
@@ -139,7 +130,7 @@ SampleOrder samples_of(const T& object) {
     static_assert(std::copy_constructible<T>, "inspect::data reads a copy of a sampler, and this one can't be copied");
     order.samples = detail::read_all(object);
     if constexpr (detail::WithEpoch<T>) {
-      order.told_epoch = static_cast<int64_t>(object.epoch());
+      order.reported_epoch = static_cast<int64_t>(object.epoch());
       order.of_epoch = [copy = object](int64_t epoch) mutable {
         const detail::EpochKept<T> kept(copy);  // copies may share their epoch
         copy.set_epoch(static_cast<size_t>(epoch));
@@ -170,8 +161,10 @@ SampleOrder samples_of(const T& object) {
   return order;
 }
 
-/// Collective over the options' ranks, over connections of its own. The report is the same on every rank that took part. A
-/// sampler is not moved on, and no random number is drawn. Throws dist::ArgumentError for indices that are no integers.
+/// Collective over the options' ranks, over the inspectors' own connections. The report is the same on every rank that
+/// took part. Leaves samplers and random number generators unchanged. Throws dist::ArgumentError for indices that are
+/// no integers, for options outside their ranges and for ranks that are not there; dist::PeerLeft when a rank is lost
+/// meanwhile.
 DataReport data_of(const SampleOrder& order, const DataOptions& options);
 
 template <typename T>

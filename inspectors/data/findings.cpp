@@ -6,6 +6,7 @@
 #include <map>
 
 #include "inspectors/data/sample_readings.h"
+#include "inspectors/findings/text.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -48,27 +49,28 @@ Vote vote_on(const std::vector<T>& values, const RankSet& ranks) {
   return {ranks, {}};
 }
 
-/// One fault, one finding: what follows from a fault that has been found is said with it.
+/// One fault, one finding: what follows from a fault that has been found goes into its message.
 class Judge {
  public:
-  Judge(const SampleOrders& orders, DataReport& report, Round& round)
-      : orders_(orders), report_(report), round_(round), ranks_(round.ranks()), findings_(orders.repeats) {}
+  Judge(const About& about, const std::vector<DataFacts>& facts, const SampleOrders& orders)
+      : about_(about), facts_(facts), orders_(orders), ranks_(about.ranks) {}
 
-  void run() {
-    for (const auto& each : orders_.samples) report_.samples.push_back(static_cast<int64_t>(each.size()));
+  DataJudgement run() {
+    repeated_orders();
+    for (const auto& each : orders_.samples) numbers_.samples.push_back(static_cast<int64_t>(each.size()));
     choose_size();
     count_batches();
     readings_ = read(orders_, ranks_, size_);
-    report_.distinct = readings_.distinct;
-    report_.shared = static_cast<int64_t>(readings_.shared.size());
-    if (size_) report_.omitted = readings_.omitted_count;
-    const int64_t world = static_cast<int64_t>(ranks_.size()), count = report_.samples[0];
+    numbers_.distinct = readings_.distinct;
+    numbers_.shared = static_cast<int64_t>(readings_.shared.size());
+    if (size_) numbers_.omitted = readings_.omitted_count;
+    const int64_t world = static_cast<int64_t>(ranks_.size()), count = numbers_.samples[0];
     const int64_t whole = size_.value_or(readings_.distinct);
     const int64_t share = (whole + world - 1) / world;
     const int64_t unit = unit_of_batches();  // some pad to whole batches
-    padded_ = equal(report_.samples) && readings_.distinct == whole &&
+    padded_ = equal(numbers_.samples) && readings_.distinct == whole &&
               (count == share || count == (share + unit - 1) / unit * unit);
-    if (padded_) report_.padding = readings_.repeated_reads;
+    if (padded_) numbers_.padding = readings_.repeated_reads;
     // Who draws with replacement reads some samples twice within a rank. Others on purpose do so nowhere.
     with_replacement_ = !padded_ && readings_.repeats > 0;
 
@@ -82,15 +84,42 @@ class Judge {
     if (readings_.omitted_count > 0) omitted();
     smaller_batches();
     ok();
-    for (Finding& each : findings_) round_.add(std::move(each));
+    return {std::move(numbers_), std::move(findings_)};
   }
 
  private:
+  /// A rank that shuffles as in an earlier epoch reads what others read then.
+  void repeated_orders() {
+    std::map<int64_t, RankSet> proven;
+    RankSet perhaps;
+    for (size_t i = 0; i < facts_.size(); ++i) {
+      if (facts_[i].repeated_epoch) proven[*facts_[i].repeated_epoch].insert(about_.rank_at(i));
+      if (facts_[i].repeats_last_call) perhaps.insert(about_.rank_at(i));
+    }
+    const int64_t now = facts_[0].epoch.value_or(0);
+    for (const auto& [epoch, ranks] : proven) {
+      Finding found = finding(Severity::fault, "duplicate_data", "epoch", ranks);
+      found.message = fmt::format(
+          "in epoch {} {} read{} in the order of epoch {}: call set_epoch({}) of the sampler that the loader reads "
+          "before "
+          "the epoch begins (a DataLoader keeps a copy of the sampler that it is made with)",
+          now, ranks.words(), ranks.size() == 1 ? "s" : "", epoch, now);
+      findings_.push_back(std::move(found));
+    }
+    if (perhaps.empty()) return;
+    Finding found = finding(Severity::note, "ok", "epoch", perhaps);
+    found.message = fmt::format(
+        "{} read{} in the same order as at the last call. If an epoch lies between, set_epoch was forgotten (--epoch K "
+        "says which one it is)",
+        perhaps.words(), perhaps.size() == 1 ? "s" : "");
+    findings_.push_back(std::move(found));
+  }
+
   /// The dataset's, as most ranks that know it say.
   void choose_size() {
     std::map<int64_t, int> votes;
-    for (const auto& each : orders_.size)
-      if (each) ++votes[*each];
+    for (const DataFacts& each : facts_)
+      if (each.size) ++votes[*each.size];
     for (const auto& [size, count] : votes)
       if (!size_ || count >= votes.at(*size_)) size_ = size;
     sizes_differ_ = votes.size() > 1;
@@ -98,26 +127,26 @@ class Judge {
 
   void count_batches() {
     const bool listed = !orders_.batches.empty();
-    if (!listed && std::ranges::any_of(orders_.batch_size, [](const auto& each) { return !each; })) return;
+    if (!listed && std::ranges::any_of(facts_, [](const DataFacts& each) { return !each.batch_size; })) return;
     for (size_t i = 0; i < orders_.samples.size(); ++i) {
       const auto& sizes = orders_.batches;
       // The last may be smaller.
-      batch_sizes_.push_back(!listed            ? *orders_.batch_size[i]
+      batch_sizes_.push_back(!listed            ? *facts_[i].batch_size
                              : sizes[i].empty() ? 0
                                                 : *std::max_element(sizes[i].begin(), sizes[i].end()));
-      report_.batches.push_back(listed ? static_cast<int64_t>(sizes[i].size())
-                                       : (report_.samples[i] + batch_sizes_[i] - 1) / batch_sizes_[i]);
+      numbers_.batches.push_back(listed ? static_cast<int64_t>(sizes[i].size())
+                                        : (numbers_.samples[i] + batch_sizes_[i] - 1) / batch_sizes_[i]);
     }
   }
 
   int64_t unit_of_batches() const {
     int64_t unit = 1;
-    for (const auto& each : orders_.batch_size) unit = std::max(unit, each.value_or(1));
+    for (const DataFacts& each : facts_) unit = std::max(unit, each.batch_size.value_or(1));
     return unit;
   }
 
   Finding finding(Severity severity, const char* verdict, const char* kind, RankSet ranks) {
-    Finding result = round_.finding(severity, verdict);
+    Finding result = about_.finding(severity, verdict);
     result.kind = kind;
     result.ranks = std::move(ranks);
     return result;
@@ -127,7 +156,7 @@ class Judge {
     return std::ranges::any_of(findings_, [](const Finding& each) { return each.severity == Severity::fault; });
   }
 
-  /// Says with a finding what follows from it.
+  /// Adds to a finding what follows from it.
   void follows(size_t cause, const std::string& text) {
     std::string& message = findings_[cause].message;
     message += (message.find(kFollows) == std::string::npos ? kFollows : ", and ") + text;
@@ -141,7 +170,7 @@ class Judge {
   void other_size() {
     if (!sizes_differ_) return;
     std::vector<int64_t> sizes;
-    for (const auto& each : orders_.size) sizes.push_back(each.value_or(*size_));
+    for (const DataFacts& each : facts_) sizes.push_back(each.size.value_or(*size_));
     Finding found = finding(Severity::fault, "mismatch", "size", ranks_);
     take(found, vote_on(sizes, ranks_));
     found.message =
@@ -157,11 +186,11 @@ class Judge {
     for (size_t i = 0; i < findings_.size(); ++i)
       if (findings_[i].kind == "epoch" && findings_[i].severity == Severity::fault && findings_[i].ranks != ranks_)
         division_ = i;
-    if (division_ || std::ranges::any_of(orders_.told_epoch, [](const auto& each) { return !each; }) ||
+    if (division_ || std::ranges::any_of(facts_, [](const DataFacts& each) { return !each.reported_epoch; }) ||
         std::ranges::all_of(orders_.samples, in_sequence))
       return;
     std::vector<int64_t> epochs;
-    for (const auto& each : orders_.told_epoch) epochs.push_back(*each);
+    for (const DataFacts& each : facts_) epochs.push_back(*each.reported_epoch);
     if (equal(epochs)) return;
     Finding found = finding(Severity::fault, "duplicate_data", "epoch", ranks_);
     take(found, vote_on(epochs, ranks_));
@@ -177,8 +206,8 @@ class Judge {
   void undivided() {
     if (division_ || with_replacement_ || readings_.shared.empty()) return;
     RankSet all_of_it;
-    for (size_t i = 0; i < report_.samples.size(); ++i)
-      if (report_.samples[i] == size_.value_or(readings_.distinct)) all_of_it.insert(ranks_.ranks()[i]);
+    for (size_t i = 0; i < numbers_.samples.size(); ++i)
+      if (numbers_.samples[i] == size_.value_or(readings_.distinct)) all_of_it.insert(ranks_.ranks()[i]);
     const RankSet others = ranks_ - all_of_it;
     if (all_of_it.empty() || others.empty()) return;
     Finding found = finding(Severity::fault, "duplicate_data", "sample", all_of_it);
@@ -208,19 +237,19 @@ class Judge {
   }
 
   void uneven() {
-    const bool known = !report_.batches.empty();
-    const std::vector<int64_t>& counts = known ? report_.batches : report_.samples;
+    const bool known = !numbers_.batches.empty();
+    const std::vector<int64_t>& counts = known ? numbers_.batches : numbers_.samples;
     if (equal(counts)) return;
     std::string what = fmt::format(
         "{} {}", known ? "numbers of batches differ:" : "numbers of samples differ:", by_rank(counts, ranks_));
-    if (!orders_.join && division_) return follows(*division_, what);
+    if (!join_ && division_) return follows(*division_, what);
     const bool other_sizes = known && !equal(batch_sizes_);
-    Finding found = finding(orders_.join ? Severity::note : Severity::fault, orders_.join ? "ok" : "uneven_data",
+    Finding found = finding(join_ ? Severity::note : Severity::fault, join_ ? "ok" : "uneven_data",
                             known ? "batch" : "sample", ranks_);
     take(found, other_sizes ? vote_on(batch_sizes_, ranks_) : fewer_or_unlike(counts));
     found.message = fmt::format("{}: {}", known ? "batches" : "samples", by_rank(counts, ranks_));
     if (other_sizes) found.message += fmt::format("; samples in a batch: {}", by_rank(batch_sizes_, ranks_));
-    if (orders_.join) {
+    if (join_) {
       found.message += "; the loop runs under join(), which is made for it";
     } else if (known) {
       found.message +=
@@ -232,7 +261,7 @@ class Judge {
           "; with batches of one size some ranks may have a batch more, and wait for ever in it for the others. "
           "Give the batch size to know (--batch-size N), pad, or train under join()";
     }
-    if (!orders_.join && !other_sizes && lacks_what_nobody_reads()) {
+    if (!join_ && !other_sizes && lacks_what_nobody_reads()) {
       short_share_ = std::move(what);
       return;
     }
@@ -241,9 +270,9 @@ class Judge {
 
   /// Whether what the ranks with fewer samples lack is what no rank reads: their shares were cut off.
   bool lacks_what_nobody_reads() const {
-    const int64_t most = *std::max_element(report_.samples.begin(), report_.samples.end());
+    const int64_t most = *std::max_element(numbers_.samples.begin(), numbers_.samples.end());
     int64_t lack = 0;
-    for (const int64_t each : report_.samples) lack += most - each;
+    for (const int64_t each : numbers_.samples) lack += most - each;
     return readings_.omitted_count > 0 && readings_.repeated_reads == 0 && readings_.omitted_count <= lack &&
            readings_.omitted_count > lack - static_cast<int64_t>(ranks_.size());
   }
@@ -263,23 +292,23 @@ class Judge {
   bool alike() {
     bool all = false;
     for (const RankSet& each : same_order(orders_, ranks_)) {
-      const auto place =
+      const auto rank_index =
           static_cast<size_t>(std::find(ranks_.begin(), ranks_.end(), each.ranks().front()) - ranks_.begin());
       // Of a dataset smaller than the ranks are many, some repeat what others read.
-      if (padded_ && orders_.samples[place].size() == 1) continue;
+      if (padded_ && orders_.samples[rank_index].size() == 1) continue;
       all = all || each == ranks_;
-      told_alike_ = told_alike_ | each;
+      reported_alike_ = reported_alike_ | each;
       if (division_) continue;
       Finding found = finding(Severity::fault, "duplicate_data", "order", each);
       found.message = fmt::format(
           "{} read the same {} in the same order ({}): nothing divides the data between them, so they compute the same "
           "gradients. Give the sampler the number of ranks and each rank's own number",
-          each.words(), counted(static_cast<int64_t>(orders_.samples[place].size()), "sample"),
-          some(orders_.samples[place]));
+          each.words(), counted(static_cast<int64_t>(orders_.samples[rank_index].size()), "sample"),
+          some(orders_.samples[rank_index]));
       doubled_ = findings_.size();
       findings_.push_back(std::move(found));
     }
-    return all || (!told_alike_.empty() && (readings_.sharers - told_alike_).empty());
+    return all || (!reported_alike_.empty() && (readings_.sharers - reported_alike_).empty());
   }
 
   void shared() {
@@ -288,7 +317,7 @@ class Judge {
     const std::string what = fmt::format("{} read {} in common: {}", readings_.sharers.words(),
                                          counted(count, "sample"), some(readings_.shared));
     if (division_ && !with_replacement_) {
-      // Who reads everything has been said to read what the others do.
+      // The finding of a rank that reads everything says already that it reads what the others do.
       if (findings_[*division_].kind != "sample") follows(*division_, what);
       return;
     }
@@ -317,8 +346,8 @@ class Judge {
 
   /// What a sampler leaves out so that all ranks have as many full batches.
   bool dropped_last() const {
-    if (!equal(report_.samples) || readings_.repeated_reads > 0 || outside_) return false;
-    const int64_t world = static_cast<int64_t>(ranks_.size()), count = report_.samples[0];
+    if (!equal(numbers_.samples) || readings_.repeated_reads > 0 || outside_) return false;
+    const int64_t world = static_cast<int64_t>(ranks_.size()), count = numbers_.samples[0];
     const int64_t unit = unit_of_batches();
     const int64_t fewest = *size_ / world, most = (*size_ + world - 1) / world;
     return count == fewest || (count % unit == 0 && (count == fewest / unit * unit || count == most / unit * unit));
@@ -346,7 +375,7 @@ class Judge {
     }
     Finding found = finding(fault ? Severity::fault : Severity::note, fault ? "missing" : "ok", "sample", ranks_);
     found.message = what;
-    if (!short_share_.empty()) take(found, fewer_or_unlike(report_.samples));
+    if (!short_share_.empty()) take(found, fewer_or_unlike(numbers_.samples));
     if (!fault) found.message += "; the last are dropped so that all ranks have as many";
     findings_.push_back(std::move(found));
     if (!short_share_.empty()) follows(findings_.size() - 1, short_share_);
@@ -354,24 +383,24 @@ class Judge {
 
   /// As many batches everywhere, and not as many samples in them.
   void smaller_batches() {
-    if (report_.batches.empty() || !equal(report_.batches)) return;
-    if (equal(report_.samples) && (orders_.batches.empty() || equal_batches())) return;
-    RankSet fewer = with_fewer(equal(report_.samples) ? batch_sizes_ : report_.samples);
-    Finding found = finding(Severity::note, "ok", equal(report_.samples) ? "batch" : "sample", fewer);
+    if (numbers_.batches.empty() || !equal(numbers_.batches)) return;
+    if (equal(numbers_.samples) && (orders_.batches.empty() || equal_batches())) return;
+    RankSet fewer = with_fewer(equal(numbers_.samples) ? batch_sizes_ : numbers_.samples);
+    Finding found = finding(Severity::note, "ok", equal(numbers_.samples) ? "batch" : "sample", fewer);
     found.reference_ranks = ranks_ - fewer;
     if (!equal(batch_sizes_)) {
       take(found, vote_on(batch_sizes_, ranks_));
       found.message = fmt::format("samples in a batch: {}; every rank has {}", by_rank(batch_sizes_, ranks_),
-                                  counted(report_.batches[0], "batch"));
-    } else if (!equal(report_.samples)) {
-      found.message = fmt::format("samples: {}; every rank has {}", by_rank(report_.samples, ranks_),
-                                  counted(report_.batches[0], "batch"));
+                                  counted(numbers_.batches[0], "batch"));
+    } else if (!equal(numbers_.samples)) {
+      found.message = fmt::format("samples: {}; every rank has {}", by_rank(numbers_.samples, ranks_),
+                                  counted(numbers_.batches[0], "batch"));
       if (orders_.batches.empty() || only_last_batches_differ())
         found.message += fmt::format(", of which the last is smaller on {}", fewer.words());
     } else {
       found.ranks = ranks_;
       found.message = fmt::format("every rank has {}, and ranks have batches of unequal sizes in one place",
-                                  counted(report_.batches[0], "batch"));
+                                  counted(numbers_.batches[0], "batch"));
     }
     found.message +=
         "; a loss that is the mean over a rank's own samples weighs those of the smaller batch more, once ranks are "
@@ -390,17 +419,17 @@ class Judge {
   }
 
   void ok() {
-    if (has_fault() || round_.has_fault()) return;
+    if (has_fault()) return;
     Finding found = finding(Severity::note, "ok", "sample", ranks_);
     found.kind.reset();
     std::string text = fmt::format(
-        "{} on {}: {}", counted(report_.distinct, "sample"), ranks_.words(),
-        equal(report_.samples) ? std::to_string(report_.samples[0]) + " each" : by_rank(report_.samples, ranks_));
-    if (!report_.batches.empty() && equal(report_.batches))
-      text += fmt::format(" in {}", counted(report_.batches[0], "batch"));
-    if (report_.padding > 0)
+        "{} on {}: {}", counted(numbers_.distinct, "sample"), ranks_.words(),
+        equal(numbers_.samples) ? std::to_string(numbers_.samples[0]) + " each" : by_rank(numbers_.samples, ranks_));
+    if (!numbers_.batches.empty() && equal(numbers_.batches))
+      text += fmt::format(" in {}", counted(numbers_.batches[0], "batch"));
+    if (numbers_.padding > 0)
       text += fmt::format("; {} repeated so that all ranks have as many",
-                          report_.padding == 1 ? "1 is" : fmt::format("{} are", report_.padding));
+                          numbers_.padding == 1 ? "1 is" : fmt::format("{} are", numbers_.padding));
     else if (readings_.repeated_reads == 0)
       text += ", none twice";
     if (!size_) text += "; the dataset's size is not known (--size N), so omissions can't be seen";
@@ -408,16 +437,18 @@ class Judge {
     findings_.push_back(std::move(found));
   }
 
+  const About& about_;
+  const std::vector<DataFacts>& facts_;
   const SampleOrders& orders_;
-  DataReport& report_;
-  Round& round_;
   const RankSet ranks_;
+  const bool join_ = std::ranges::any_of(facts_, [](const DataFacts& each) { return each.join; });
+  DataNumbers numbers_;
   std::vector<Finding> findings_;
   std::optional<int64_t> size_;  // of the dataset
   std::vector<int64_t> batch_sizes_;  // of whole batches; empty where they are not known
   Readings readings_;
-  RankSet told_alike_;
-  // Findings from which others follow, by place.
+  RankSet reported_alike_;
+  // Findings from which others follow, by index.
   std::optional<size_t> division_;  // why ranks do not divide the samples as they should
   std::optional<size_t> doubled_;  // ranks read the same samples
   std::optional<size_t> outside_;
@@ -436,6 +467,8 @@ bool in_sequence(const std::vector<int64_t>& samples) {
   return true;
 }
 
-void judge(const SampleOrders& orders, DataReport& report, Round& round) { Judge(orders, report, round).run(); }
+DataJudgement data_findings(const About& about, const std::vector<DataFacts>& facts, const SampleOrders& orders) {
+  return Judge(about, facts, orders).run();
+}
 
 }  // namespace lockstep::inspect

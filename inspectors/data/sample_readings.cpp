@@ -6,8 +6,8 @@ namespace lockstep::inspect {
 
 Readings read(const SampleOrders& orders, const RankSet& ranks, std::optional<int64_t> size) {
   std::vector<std::pair<int64_t, size_t>> reads;
-  for (size_t place = 0; place < orders.samples.size(); ++place)
-    for (const int64_t sample : orders.samples[place]) reads.emplace_back(sample, place);
+  for (size_t rank_index = 0; rank_index < orders.samples.size(); ++rank_index)
+    for (const int64_t sample : orders.samples[rank_index]) reads.emplace_back(sample, rank_index);
   std::sort(reads.begin(), reads.end());
   Readings result;
   int64_t expected = 0;

@@ -14,7 +14,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// Some rank did not call, or called something else: the next check would wait for it, too.
+/// Whether some rank did not call, or called something else: the next check would wait for it, too.
 bool ranks_are_missing(const Report& report) {
   return std::any_of(report.findings.begin(), report.findings.end(),
                      [](const Finding& each) { return each.severity == Severity::fault && each.kind == "call"; });
@@ -27,19 +27,18 @@ Report collectives(const DiagnoseOptions& options) {
   subject.name = "collectives";
   for (const auto& [group, entered] : dist::progress())
     if (group == "default") describe_value(subject, "entered in the default group", nlohmann::json(entered));
-  Report report = verify_subject(
-      subject, VerifyOptions().name("collectives").ranks(options.ranks()).deadline(options.deadline()).publish(false));
+  Report report = verify_subject(subject, VerifyOptions().same_ranks_as(options).name("collectives").publish(false));
   for (Finding& each : report.findings)
     if (each.kind != "call") each.severity = Severity::note;
   return report;
 }
 
 Report identities(const DiagnoseOptions& options) {
-  return ranks(RanksOptions().ranks(options.ranks()).deadline(options.deadline()).publish(false));
+  return ranks(RanksOptions().same_ranks_as(options).publish(false));
 }
 
 Report generators(const DiagnoseOptions& options) {
-  return verify(rng(), VerifyOptions().name("rng").ranks(options.ranks()).deadline(options.deadline()).publish(false));
+  return verify(rng(), VerifyOptions().same_ranks_as(options).name("rng").publish(false));
 }
 
 /// Causes before what follows from them.
@@ -110,10 +109,9 @@ void order_by_cause(Diagnosis& diagnosis) {
 }
 
 Diagnosis Examination::run(const DiagnoseOptions& options) const {
-  const auto start = std::chrono::steady_clock::now();
   Diagnosis diagnosis;
-  const Round round({.inspector = "diagnose", .object = "", .ranks = options.ranks(), .deadline = options.deadline()});
-  if (!round.takes_part()) return diagnosis;
+  Inspection inspection({.inspector = "diagnose", .object = options.name()}, options);
+  if (!inspection.takes_part()) return diagnosis;
   std::vector<Entry> entries = {{"ranks", identities}};
   entries.insert(entries.end(), checks_.begin(), checks_.end());
   entries.push_back({"rng", generators});
@@ -123,7 +121,8 @@ Diagnosis Examination::run(const DiagnoseOptions& options) const {
     try {
       report = entry.run(options);
     } catch (const std::exception& error) {
-      // An object that this check can't look into. The same on every rank, or else the others say who is missing.
+      // An object that this check can't look into. The same on every rank, or else a finding of the others names this
+      // one as missing.
       const std::string what = error.what();
       diagnosis.failed.push_back(fmt::format("{}: {}", entry.object, what.substr(0, what.find('\n'))));
       continue;
@@ -135,14 +134,9 @@ Diagnosis Examination::run(const DiagnoseOptions& options) const {
     if (missing) break;
   }
   order_by_cause(diagnosis);
-  diagnosis.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  // What is well is in the table; only what is not goes to the session besides.
-  if (options.publish() && round.rank() == round.ranks().ranks().front()) {
-    Report published;
-    for (const Finding& each : diagnosis.findings)
-      if (each.verdict != "ok") published.findings.push_back(each);
-    publish(published);
-  }
+  inspection.add(diagnosis.findings);
+  // The table has what is well; only what is not goes to the session besides.
+  inspection.conclude(diagnosis, is_not_ok);
   return diagnosis;
 }
 

@@ -1,8 +1,8 @@
-// diagnose: what is wrong, when nobody knows where to look? Everything that applies to each object, and always: do ranks
-// agree on who they are, are their generators alike, have they entered the same collectives. The most probable cause
-// comes first, with what to ask next.
+// diagnose: what is wrong, when nobody knows where to look? Everything that applies to each object, and always: do
+// ranks agree on who they are, are their generators alike, have they entered the same collectives. The most probable
+// cause comes first, with what to ask next.
 //
-//   auto diagnosis = inspect::diagnose(net, optimizer, sampler);       // on every rank, after backward and before zero_grad
+//   auto diagnosis = inspect::diagnose(net, optimizer, sampler);  // on every rank, after backward and before zero_grad
 //   inspect::Examination().add("net", net).add("optimizer", optimizer).run();                          // with names
 //
 //   modules, wrappers     replicas, train or eval mode; gradients
@@ -10,10 +10,8 @@
 //   samplers, indices     which samples the ranks read
 //   anything else         is it the same on every rank?
 #pragma once
-#include <chrono>
 #include <functional>
 #include <iosfwd>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,14 +22,8 @@
 
 namespace lockstep::inspect {
 
-struct DiagnoseOptions {
-  /// The ranks that compare, each of which must call. Unset: all that are alive.
-  TORCH_ARG(std::optional<RankSet>, ranks) = std::nullopt;
-  /// How long each check waits for ranks that do not call. The checks end with the first that some rank does not come to.
-  TORCH_ARG(std::chrono::milliseconds, deadline) = std::chrono::seconds(10);
-  /// Whether findings go to the sink (the session), too.
-  TORCH_ARG(bool, publish) = true;
-};
+/// The deadline is that of each check, and the checks end with the first to which some rank does not come.
+struct DiagnoseOptions : InspectOptionsOf<DiagnoseOptions> {};
 
 /// Findings of all checks, faults first, the most probable cause at the top. `advice[i]` is about `findings[i]`: the
 /// next magic to type; empty where there is nothing to do.
@@ -67,25 +59,23 @@ class Examination {
   Examination& add(std::string name, const T& object) {
     if constexpr (detail::is_sampler<T>()) {
       check(name, [name, &object](const DiagnoseOptions& options) {
-        return static_cast<Report>(
-            data(object, DataOptions().name(name).ranks(options.ranks()).deadline(options.deadline()).publish(false)));
+        return static_cast<Report>(data(object, DataOptions().same_ranks_as(options).name(name).publish(false)));
       });
     } else {
       check(name, [name, &object](const DiagnoseOptions& options) {
-        return verify(object,
-                      VerifyOptions().name(name).ranks(options.ranks()).deadline(options.deadline()).publish(false));
+        return verify(object, VerifyOptions().same_ranks_as(options).name(name).publish(false));
       });
       if constexpr (detail::HasGradients<T>)
         check(name, [name, &object](const DiagnoseOptions& options) {
-          return grads(object,
-                       GradsOptions().name(name).ranks(options.ranks()).deadline(options.deadline()).publish(false));
+          return grads(object, GradsOptions().same_ranks_as(options).name(name).publish(false));
         });
     }
     return *this;
   }
 
-  /// Collective over the options' ranks, over connections of its own; objects and their order are the same on every rank.
-  /// Changes nothing that it looks at. A check that throws is said and left out.
+  /// Collective over the options' ranks, over the inspectors' own connections; objects and their order are the same on
+  /// every rank. Changes nothing that it looks at. A check that throws is left out, and `failed` has its message.
+  /// Throws dist::ArgumentError for ranks that are not there.
   Diagnosis run(const DiagnoseOptions& options = {}) const;
 
  private:

@@ -1,22 +1,22 @@
-// How far apart the clocks of two ranks are, from meetings that neither can leave before both have come.
+// How far apart the clocks of two ranks are, from barriers that neither can leave before both have entered.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 namespace lockstep::inspect {
 
-/// When a rank came to each meeting and when it left, by its own clock.
-struct MeetingTimes {
-  std::vector<int64_t> came_ns, left_ns;
+/// When a rank entered each barrier and when it left, by its own clock.
+struct BarrierTimes {
+  std::vector<int64_t> entered_ns, left_ns;
 };
 
 struct ClockOffset {
-  int64_t ns = 0;  // to be taken from the rank's times to have the reference's
-  int64_t error_ns = 0;  // the true offset is no further away than this
+  int64_t ns = 0;  // subtracted from the rank's times it gives the reference's
+  int64_t error_ns = 0;  // the true offset differs by at most this
 };
 
-/// Each meeting bounds the offset from both sides: nobody leaves before the other has come. What all meetings allow is an interval,
-/// and the result is its middle. Local.
-ClockOffset clock_offset(const MeetingTimes& reference, const MeetingTimes& rank);
+/// Each barrier bounds the offset from both sides, since no rank leaves before the other has entered. The bounds of all
+/// barriers leave an interval, and the result is its middle. Local.
+ClockOffset clock_offset(const BarrierTimes& reference, const BarrierTimes& rank);
 
 }  // namespace lockstep::inspect

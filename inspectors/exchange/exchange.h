@@ -1,83 +1,45 @@
-// What an inspection needs of the ranks that take part in it: meet, hand values round, move tensors. Over a Channel where
-// they are processes, or within one process where saved replicas are compared.
+// What the ranks of one inspection exchange, and how: over the SideChannel where they are processes, or within one
+// process where saved replicas are compared (local_exchange.h). All functions are collective over ranks(); lists are by
+// rank index, in the order of ranks().
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <chrono>
-#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "inspectors/exchange/side_channel.h"
 
 namespace lockstep::inspect {
 
-class Talk {
+class Exchange {
  public:
-  virtual ~Talk() = default;
+  virtual ~Exchange() = default;
   virtual int rank() const = 0;
   virtual const RankSet& ranks() const = 0;
-  /// The first thing that all do: some may not come.
-  virtual Meeting meet(const Bytes& value) = 0;
-  virtual std::vector<Bytes> exchange(const Bytes& value) = 0;
+  size_t rank_index() const;
+
+  /// The first exchange of an inspection, to which some ranks may not come.
+  virtual ExchangeResult try_gather(const Bytes& value) = 0;
+  /// Every rank's bytes, of any length. Throws dist::PeerLeft where a rank is lost, as all that follow.
+  virtual std::vector<Bytes> gather(const Bytes& value) = 0;
+  /// A contiguous CPU tensor, of the same dtype and shape on all ranks.
   virtual void broadcast(at::Tensor tensor, int source_rank) = 0;
   virtual std::vector<at::Tensor> all_gather(at::Tensor tensor) = 0;
 
-  /// A value as JSON, by place among the ranks.
-  std::vector<nlohmann::json> exchange_json(const nlohmann::json& value);
+  std::vector<nlohmann::json> gather_json(const nlohmann::json& value);
+  /// Lists may differ in length. They travel over the Gloo group, not through the store: for much data.
+  std::vector<std::vector<int64_t>> gather_integers(const std::vector<int64_t>& mine);
+  std::vector<std::string> gather_text(const std::string& mine);
+  /// Returns when all ranks have entered it: within some tens of microseconds of one another on one machine.
+  void barrier();
 };
 
-class ChannelTalk : public Talk {
- public:
-  ChannelTalk(std::shared_ptr<Channel> channel, int rank, RankSet ranks, std::chrono::milliseconds deadline)
-      : channel_(std::move(channel)), rank_(rank), ranks_(std::move(ranks)), deadline_(deadline) {}
-  int rank() const override { return rank_; }
-  const RankSet& ranks() const override { return ranks_; }
-  Meeting meet(const Bytes& value) override { return channel_->meet(ranks_, value, deadline_); }
-  std::vector<Bytes> exchange(const Bytes& value) override { return channel_->exchange(ranks_, value, limit()); }
-  void broadcast(at::Tensor tensor, int source) override {
-    channel_->broadcast(ranks_, std::move(tensor), source, limit());
-  }
-  std::vector<at::Tensor> all_gather(at::Tensor tensor) override {
-    return channel_->all_gather(ranks_, std::move(tensor), limit());
-  }
-
- private:
-  /// Once all are here, one of them may have more to read or to send than the others.
-  std::chrono::milliseconds limit() const {
-    return std::max<std::chrono::milliseconds>(deadline_, std::chrono::minutes(2));
-  }
-
-  std::shared_ptr<Channel> channel_;
-  int rank_;
-  RankSet ranks_;
-  std::chrono::milliseconds deadline_;
-};
-
-/// Threads of one process that stand for ranks.
-class LocalRound {
- public:
-  explicit LocalRound(RankSet ranks);
-  std::unique_ptr<Talk> talk(int rank);
-  /// A thread that can't go on: the others' calls throw.
-  void give_up();
-
- private:
-  friend class LocalTalk;
-  template <typename T>
-  std::vector<T> gather(std::vector<T>& slots, size_t place, T value);
-
-  const RankSet ranks_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  size_t arrived_ = 0;
-  uint64_t round_ = 0;
-  bool given_up_ = false;
-  std::vector<Bytes> bytes_, bytes_result_;
-  std::vector<at::Tensor> tensors_, tensors_result_;
-};
+/// Among `ranks`, which contain the calling rank. A single rank exchanges with itself.
+std::unique_ptr<Exchange> make_exchange(const RankSet& ranks, std::chrono::milliseconds deadline);
 
 }  // namespace lockstep::inspect

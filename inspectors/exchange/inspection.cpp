@@ -1,115 +1,143 @@
 #include "inspectors/exchange/inspection.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
-#include "collectives/rank_context.h"
 #include "inspectors/exchange/participants.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::inspect {
+namespace {
 
 using nlohmann::json;
 
-Round::Round(RoundOptions options) : options_(std::move(options)) {
-  ranks_ = taking_part(options_.ranks, ("inspect::" + options_.inspector).c_str());
-  rank_ = own_rank();
-  if (!takes_part()) return;
-  if (ranks_.size() == 1) {
-    alone_ = std::make_unique<LocalRound>(ranks_);
-    talk_ = alone_->talk(rank_);
-  } else {
-    talk_ = std::make_unique<ChannelTalk>(Channel::of(*dist::current_context()), rank_, ranks_, options_.deadline);
-  }
+/// Fields of what a rank sends first.
+constexpr const char* kCallFields[] = {"inspector", "object", "type", "variant"};
+
+bool all_agree(const std::vector<json>& calls, const char* field) {
+  return std::ranges::all_of(calls, [&](const json& each) { return each.at(field) == calls[0].at(field); });
 }
 
-size_t Round::place() const {
-  const auto& list = ranks_.ranks();
-  return static_cast<size_t>(std::find(list.begin(), list.end(), rank_) - list.begin());
+RankSet participants(const InspectionCall& call, const InspectOptions& options) {
+  const RankSet alive = live_ranks();
+  const RankSet ranks = options.ranks() ? *options.ranks() : call.ranks.value_or(alive);
+  const RankSet unknown = ranks - alive;
+  if (!unknown.empty())
+    throw dist::ArgumentError(fmt::format("{}: there is no rank {}; ranks are {}",
+                                          call.function.empty() ? "inspect::" + call.inspector : call.function,
+                                          unknown.str(), alive.str()));
+  return ranks;
 }
 
-std::optional<std::vector<json>> Round::open(const json& value) {
-  // Fields as verify has them: a rank that called verify meanwhile says so, too.
-  const Meeting meeting =
-      talk_->meet(json::to_cbor({{"name", options_.object}, {"type", options_.inspector}, {"value", value}}));
-  if (!meeting.missing.empty()) {
-    missing_ = meeting.missing;
-    Finding found = absent_finding(options_.inspector, options_.inspector, ranks_, meeting.missing, options_.deadline);
-    if (!options_.object.empty()) found.object = options_.object;
-    add(std::move(found));
+About about_of(const InspectionCall& call, const InspectOptions& options, RankSet ranks) {
+  return {.inspector = call.inspector,
+          .object = call.object.empty() ? call.type : call.object,
+          .step = call.step ? call.step : options.step(),
+          .ranks = std::move(ranks)};
+}
+
+}  // namespace
+
+Inspection::Inspection(InspectionCall call, const InspectOptions& options)
+    : call_(std::move(call)),
+      deadline_(options.deadline()),
+      publish_(options.publish()),
+      rank_(own_rank()),
+      about_(about_of(call_, options, participants(call_, options))) {
+  if (takes_part()) exchange_ = make_exchange(ranks(), deadline_);
+}
+
+Inspection::Inspection(InspectionCall call, const InspectOptions& options, std::unique_ptr<Exchange> exchange)
+    : call_(std::move(call)),
+      deadline_(options.deadline()),
+      publish_(options.publish()),
+      rank_(exchange->rank()),
+      about_(about_of(call_, options, exchange->ranks())),
+      exchange_(std::move(exchange)) {}
+
+size_t Inspection::rank_index() const { return rank_index_of(ranks(), rank_); }
+
+std::optional<std::vector<json>> Inspection::exchange_json(const json& mine) {
+  const ExchangeResult result = exchange_->try_gather(json::to_cbor({{"inspector", call_.inspector},
+                                                                     {"object", call_.object},
+                                                                     {"type", call_.type},
+                                                                     {"variant", call_.variant},
+                                                                     {"facts", mine}}));
+  if (!result.missing.empty()) {
+    absent_ = result.missing;
+    failed_call_ = missing_call(result);
     return std::nullopt;
   }
-  std::vector<json> values;
-  std::string calls;
-  bool same = true;
-  for (size_t i = 0; i < meeting.values.size(); ++i) {
-    json each = json::from_cbor(meeting.values[i]);
-    const std::string type = each.value("type", ""), name = each.value("name", "");
-    // verify's type is that of its object.
-    same = same && type == options_.inspector && name == options_.object && each.contains("value");
-    calls += fmt::format("{}rank {} for {}{}", calls.empty() ? "" : ", ", ranks_.ranks()[i],
-                         each.contains("value") ? type : "verify", name.empty() ? "" : " of `" + name + "`");
-    values.push_back(std::move(each["value"]));
+  std::vector<json> calls;
+  for (const Bytes& each : result.values) calls.push_back(json::from_cbor(each));
+  if (!std::ranges::all_of(kCallFields, [&](const char* field) { return all_agree(calls, field); })) {
+    failed_call_ = different_calls(calls);
+    return std::nullopt;
   }
-  if (same) return values;
-  Finding found = finding(Severity::fault, "order_mismatch");
+  std::vector<json> facts;
+  for (json& each : calls) facts.push_back(std::move(each["facts"]));
+  return facts;
+}
+
+Finding Inspection::missing_call(const ExchangeResult& result) const {
+  const RankSet &missing = result.missing, there = ranks() - missing;
+  Finding found = about_.finding(Severity::fault, "missing");
   found.kind = "call";
-  found.ranks = ranks_;
-  found.message = "ranks called inspectors for different things at the same time: " + calls;
-  add(std::move(found));
-  return std::nullopt;
+  found.ranks = missing;
+  found.reference_ranks = there;
+  const std::string how = result.early ? fmt::format(", and can't any more: {} left the cell or died",
+                                                     missing.size() == 1 ? "it has" : "they have")
+                                       : fmt::format(" within {} s", static_cast<double>(deadline_.count()) / 1000.0);
+  found.message = fmt::format("{} did not call {}{}; {} did. Every rank has to call it, {}", missing.words(),
+                              call_.function.empty() ? call_.inspector : call_.function, how, there.words(),
+                              call_.type.empty() ? "for the same thing" : "with the same object");
+  return found;
 }
 
-std::vector<std::vector<int64_t>> Round::gather(const std::vector<int64_t>& mine) {
-  std::vector<int64_t> counts;
-  for (const json& each : talk_->exchange_json(mine.size())) counts.push_back(each.get<int64_t>());
-  const int64_t longest = *std::max_element(counts.begin(), counts.end());
-  std::vector<std::vector<int64_t>> result(counts.size());
-  if (longest == 0) return result;
-  const at::Tensor padded = at::zeros({longest}, at::kLong);
-  std::copy(mine.begin(), mine.end(), padded.mutable_data_ptr<int64_t>());
-  const std::vector<at::Tensor> all = talk_->all_gather(padded);
-  for (size_t i = 0; i < result.size(); ++i) {
-    const int64_t* from = all[i].const_data_ptr<int64_t>();
-    result[i].assign(from, from + counts[i]);
+Finding Inspection::different_calls(const std::vector<json>& calls) const {
+  const bool one_inspector = all_agree(calls, "inspector") && !call_.type.empty();
+  const bool variants_matter = one_inspector && !all_agree(calls, "variant");
+  std::string text;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::string inspector = calls[i].at("inspector"), name = calls[i].at("object"), type = calls[i].at("type");
+    const std::string variant = variants_matter ? calls[i].at("variant").get<std::string>() : "";
+    text += fmt::format("{}rank {} for ", text.empty() ? "" : ", ", about_.rank_at(i));
+    text += one_inspector ? fmt::format("{}a {}", name.empty() ? "" : "`" + name + "`, ", type)
+                          : inspector + (name.empty() ? "" : " of `" + name + "`");
+    if (!variant.empty()) text += " " + variant;
   }
-  return result;
+  Finding found = about_.finding(Severity::fault, "order_mismatch");
+  found.kind = "call";
+  found.message = fmt::format("ranks called {} for different things at the same time: {}",
+                              one_inspector ? call_.inspector : "inspectors", text);
+  return found;
 }
 
-std::vector<std::string> Round::gather_text(const std::string& mine) {
-  constexpr size_t kWord = sizeof(int64_t);
-  std::vector<int64_t> words(1 + (mine.size() + kWord - 1) / kWord);
-  words[0] = static_cast<int64_t>(mine.size());
-  std::memcpy(words.data() + 1, mine.data(), mine.size());
-  std::vector<std::string> result;
-  for (const std::vector<int64_t>& each : gather(words))
-    result.emplace_back(reinterpret_cast<const char*>(each.data() + 1), static_cast<size_t>(each[0]));
-  return result;
+void Inspection::leave_out(const RankSet& ranks) {
+  absent_ = absent_ | ranks;
+  about_.ranks = about_.ranks - ranks;
+  exchange_ = takes_part() ? make_exchange(about_.ranks, deadline_) : nullptr;
 }
 
-void Round::align() { talk_->all_gather(at::zeros({1}, at::kLong)); }
-
-Finding Round::finding(Severity severity, std::string verdict) const {
-  Finding result;
-  result.severity = severity;
-  result.inspector = options_.inspector;
-  result.verdict = std::move(verdict);
-  result.ranks = ranks_;
-  if (!options_.object.empty()) result.object = options_.object;
-  return result;
+void Inspection::add(std::vector<Finding> findings) {
+  for (Finding& each : findings) add(std::move(each));
 }
 
-bool Round::has_fault() const {
-  return std::any_of(findings_.begin(), findings_.end(),
-                     [](const Finding& each) { return each.severity == Severity::fault; });
+bool Inspection::has_fault() const {
+  return std::ranges::any_of(findings_, [](const Finding& each) { return each.severity == Severity::fault; });
 }
 
-void Round::close(Report& report, bool publish_them) {
+double Inspection::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.start).count();
+}
+
+void Inspection::conclude(Report& report, const std::function<bool(const Finding&)>& choose) {
+  if (failed_call_) findings_.push_back(*std::move(failed_call_));
   report.findings = std::move(findings_);
-  if (publish_them && rank_ == (ranks_ - missing_).ranks().front()) publish(report);
+  report.took_part = ranks() - absent_;
+  report.seconds = seconds();
+  if (publish_) publish_from_reporting_rank(report, choose);
 }
 
 }  // namespace lockstep::inspect

@@ -1,29 +1,16 @@
-// What ranks have found each on its own, brought together at the end of an inspection: every rank gets the values of all.
+// Which ranks there are, for inspectors, which also work in a process without groups: that is rank 0, alone.
 #pragma once
-#include <chrono>
-#include <functional>
-#include <nlohmann/json_fwd.hpp>
-#include <optional>
-#include <string>
-#include <vector>
+#include <cstddef>
 
-#include "inspectors/exchange/exchange.h"
-#include "inspectors/findings/text.h"
-#include "protocol/finding.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::inspect {
 
-/// The ranks that take part: those asked for, or all that are alive. Throws dist::ArgumentError for one that is not there.
-RankSet taking_part(const std::optional<RankSet>& ranks, const char* function);
-/// The calling rank; 0 where there are no groups.
+/// The calling rank.
 int own_rank();
-
-/// Collective over `ranks`, one of which the caller is: calls `compare` with a way to talk. A single rank talks to itself.
-void with_talk(const RankSet& ranks, std::chrono::milliseconds deadline, const std::function<void(Talk&)>& compare);
-
-/// For ranks that did not come to what `call` names ("inspect::replay").
-Finding absent_finding(const std::string& inspector, const std::string& call, const RankSet& ranks,
-                       const RankSet& missing, std::chrono::milliseconds deadline);
+/// The ranks that are alive.
+RankSet live_ranks();
+/// The position of `rank` among `ranks`, which contain it.
+size_t rank_index_of(const RankSet& ranks, int rank);
 
 }  // namespace lockstep::inspect

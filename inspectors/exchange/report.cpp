@@ -8,7 +8,7 @@
 #include <ostream>
 #include <utility>
 
-#include "inspectors/exchange/inspection.h"
+#include "inspectors/exchange/participants.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -57,12 +57,14 @@ bool session_shows_findings() {
   return static_cast<bool>(sink());
 }
 
-int reporting_rank(const RankSet& ranks, const Report& report) {
-  for (const Finding& each : report.findings) {
-    const bool absent = (each.kind == "call" && each.verdict == "missing") || each.verdict == "uneven_data";
-    if (const RankSet there = ranks - each.ranks; absent && !there.empty()) return there.ranks().front();
-  }
-  return ranks.ranks().front();
+bool is_not_ok(const Finding& finding) { return finding.verdict != "ok"; }
+
+void publish_from_reporting_rank(const Report& report, const std::function<bool(const Finding&)>& choose) {
+  if (report.took_part.empty() || own_rank() != report.took_part.ranks().front()) return;
+  Report chosen;
+  for (const Finding& each : report.findings)
+    if (!choose || choose(each)) chosen.findings.push_back(each);
+  publish(chosen);
 }
 
 }  // namespace lockstep::inspect

@@ -1,4 +1,4 @@
-// What an inspection came to: findings, which every rank has alike, and where they go besides.
+// What an inspection returns: findings, which every rank has alike, and where findings go besides.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "protocol/finding.h"
+#include "protocol/rank_set.h"
 
 namespace lockstep::inspect {
 
@@ -14,6 +15,7 @@ struct Report {
   int64_t tensors = 0;  // that were compared
   int64_t bytes = 0;    // of memory that was compared, on this rank
   double seconds = 0;   // on this rank
+  RankSet took_part;  // the ranks whose facts the findings come from; the lowest of them publishes
 
   /// No fault. Notes do not count.
   bool ok() const;
@@ -23,12 +25,17 @@ struct Report {
 /// A line for each finding, and one for each tensor of it.
 std::ostream& operator<<(std::ostream& out, const Report& report);
 
-/// The rank that publishes the findings of `ranks`: the lowest of those that took part.
-int reporting_rank(const RankSet& ranks, const Report& report);
-
-/// Where findings go besides to the caller: in a session the worker hands them to the shell. Called by the
-/// reporting rank. None in a plain program unless it sets one. From any thread.
+/// Where findings go besides to the caller: in a session the worker hands them to the shell. None in a plain program
+/// unless it sets one. From any thread.
 void set_finding_sink(std::function<void(const Finding&)> sink);
+/// Whether a session shows findings, so that what is printed of a report leaves them out.
+bool session_shows_findings();
+
+/// Findings to the sink, from the calling rank.
 void publish(const Report& report);
+/// The same where the caller is the lowest rank that took part; `choose` picks the findings (all without it).
+void publish_from_reporting_rank(const Report& report, const std::function<bool(const Finding&)>& choose = {});
+/// A choice for the above.
+bool is_not_ok(const Finding& finding);
 
 }  // namespace lockstep::inspect

@@ -4,7 +4,8 @@
 
 namespace lockstep::inspect {
 
-/// To be called before `tensor` is written out, on the thread that runs the cell. Local; does nothing where no trace is under way.
+/// To be called before `tensor` is written out, on the thread that runs the cell. Local; does nothing where no trace is
+/// under way.
 void note_shown(const at::Tensor& tensor);
 
 }  // namespace lockstep::inspect

@@ -21,24 +21,24 @@ std::string decide(const dist::Store& store, const std::string& key, const std::
 
 }  // namespace
 
-Channel::Channel(dist::RankContext& context)
+SideChannel::SideChannel(dist::RankContext& context)
     : rank_(context.rank()), loopback_(context.loopback()), context_(context), generation_(-1) {}
 
-std::shared_ptr<Channel> Channel::of(dist::RankContext& context) {
+std::shared_ptr<SideChannel> SideChannel::of(dist::RankContext& context) {
   std::shared_ptr<void>& attachment = context.attachment();
   if (!attachment) {
-    const std::shared_ptr<Channel> channel(new Channel(context));
+    const std::shared_ptr<SideChannel> channel(new SideChannel(context));
     attachment = channel;
     context.set_abort_listener([weak = std::weak_ptr(channel)] {
-      if (const auto self = weak.lock()) self->disturb();
+      if (const auto self = weak.lock()) self->interrupt_waits();
     });
   }
-  return std::static_pointer_cast<Channel>(attachment);
+  return std::static_pointer_cast<SideChannel>(attachment);
 }
 
-void Channel::disturb() {
+void SideChannel::interrupt_waits() {
   const std::lock_guard lock(mutex_);
-  disturbed_ = true;
+  interrupted_ = true;
   if (waiting_ && connection_) connection_->interrupt();
   if (connecting_ && context_.abort_reason()) connecting_->interrupt();
   if (!transferring_) return;
@@ -47,14 +47,14 @@ void Channel::disturb() {
   if (lost || context_.abort_reason()) transferring_->interrupt();
 }
 
-void Channel::connect_to_store() {
+void SideChannel::connect_to_store() {
   const auto fresh = context_.new_store_connection();
   {
     const std::lock_guard lock(mutex_);
     if (connection_) return;
     connecting_ = fresh;
   }
-  // Without the lock: connecting may take a while, and who disturbs must not wait.
+  // Without the lock: connecting may take a while, and a thread that interrupts must not wait.
   std::exception_ptr failure;
   try {
     fresh->connect(context_.connect_timeout());
@@ -71,43 +71,43 @@ void Channel::connect_to_store() {
   std::rethrow_exception(failure);
 }
 
-void Channel::begin_waiting() {
+void SideChannel::begin_waiting() {
   connect_to_store();
   const std::lock_guard lock(mutex_);
   waiting_ = true;
-  disturbed_ = false;
+  interrupted_ = false;
 }
 
-bool Channel::end_waiting() {
+bool SideChannel::end_waiting() {
   const std::lock_guard lock(mutex_);
   waiting_ = false;
-  if (disturbed_) connection_.reset();  // broken, perhaps
-  return disturbed_;
+  if (interrupted_) connection_.reset();  // broken, perhaps
+  return interrupted_;
 }
 
-RankSet Channel::gone() const {
+RankSet SideChannel::gone() const {
   const std::lock_guard lock(mutex_);
   return dead_ | context_.left_ranks();
 }
 
-dist::Store Channel::store() {
+dist::Store SideChannel::store() {
   connect_to_store();
   const std::lock_guard lock(mutex_);
   return connection_->store();
 }
 
-void Channel::throw_aborted(const std::string& reason) const {
+void SideChannel::throw_aborted(const std::string& reason) const {
   throw dist::Aborted(fmt::format("the inspection was aborted: {}", reason), reason);
 }
 
-Channel::Circle& Channel::circle(const RankSet& ranks) {
-  // A regroup may have brought new processes, which have counted no meetings.
+SideChannel::RankGroup& SideChannel::rank_group(const RankSet& ranks) {
+  // A regroup may have brought new processes, which have counted no exchanges.
   if (generation_ != context_.generation()) {
-    circles_.clear();
+    rank_groups_.clear();
     generation_ = context_.generation();
     std::vector<dist::Peer> peers;
     for (const auto& [rank, peer] : context_.peers()) peers.push_back(peer);
-    deaths_.reset();  // its thread has ended, and tells of nobody any more
+    deaths_.reset();  // its thread has ended and reports nobody any more
     {
       const std::lock_guard lock(mutex_);
       dead_ = {};
@@ -117,19 +117,19 @@ Channel::Circle& Channel::circle(const RankSet& ranks) {
         const std::lock_guard lock(mutex_);
         dead_.insert(rank);
       }
-      disturb();
+      interrupt_waits();
     });
   }
-  return circles_[ranks];
+  return rank_groups_[ranks];
 }
 
-Meeting Channel::meet(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline) {
-  Circle& mine = circle(ranks);
+ExchangeResult SideChannel::try_gather(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline) {
+  RankGroup& mine = rank_group(ranks);
   const auto until = Clock::now() + deadline;
   while (true) {
-    const std::string place = fmt::format("inspect/{}/{}/{}/", generation_, ranks.str(), mine.meetings);
-    const auto key_of = [&](int rank) { return fmt::format("{}{}", place, rank); };
-    const std::string decision = place + "decision";
+    const std::string prefix = fmt::format("inspect/{}/{}/{}/", generation_, ranks.str(), mine.exchanges);
+    const auto key_of = [&](int rank) { return fmt::format("{}{}", prefix, rank); };
+    const std::string decision = prefix + "decision";
     std::vector<std::string> keys;
     for (const int rank : ranks) keys.push_back(key_of(rank));
     store()->set(key_of(rank_), value);
@@ -155,21 +155,21 @@ Meeting Channel::meet(const RankSet& ranks, const Bytes& value, std::chrono::mil
           const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
           store()->wait(awaited, std::max(left, std::chrono::milliseconds(1)));
           complete = true;
-        } catch (const std::exception&) {  // told apart below
+        } catch (const std::exception&) {  // the causes are distinguished below
         }
       }
-      const bool disturbed = end_waiting();
+      const bool interrupted = end_waiting();
       if (reason) {
         // So that those who wait for this rank go on without it.
         try {
           decide(store(), decision, RankSet{rank_}.str());
-        } catch (const std::exception&) {  // without a store they will find out by their deadline
+        } catch (const std::exception&) {  // without a store the others wait for their deadline
         }
-        ++mine.meetings;
+        ++mine.exchanges;
         throw_aborted(*reason);
       }
       if (complete) break;
-      if (disturbed) continue;
+      if (interrupted) continue;
       early = false;
       missing = {};
       for (const int rank : ranks)
@@ -178,40 +178,40 @@ Meeting Channel::meet(const RankSet& ranks, const Bytes& value, std::chrono::mil
     }
     const std::string wanted = missing.empty() ? kComplete : missing.str();
     const std::string decided = decide(store(), decision, wanted);
-    ++mine.meetings;
+    ++mine.exchanges;
     if (decided != kComplete) {
-      // Over without some ranks. This one may be one of them: it has come late, and goes on to the next meeting.
+      // Over without some ranks. This one may be one of them: it has come late, and goes on to the next exchange.
       const RankSet absent = parse_rank_set(decided, context_.world_size());
       if (absent.contains(rank_)) continue;
       return {.values = {}, .missing = absent, .early = early};
     }
-    Meeting meeting;
+    ExchangeResult result;
     if (store()->hasExtendedApi())
-      meeting.values = store()->multiGet(keys);
+      result.values = store()->multiGet(keys);
     else
-      for (const std::string& key : keys) meeting.values.push_back(store()->get(key));
-    // Everyone has come to this meeting, so everyone has read the last one.
+      for (const std::string& key : keys) result.values.push_back(store()->get(key));
+    // Every rank has come to this exchange, so every rank has read the last one.
     for (const std::string& key : mine.to_delete) store()->deleteKey(key);
     mine.to_delete = {key_of(rank_)};
     if (rank_ == ranks.ranks().front()) mine.to_delete.push_back(decision);
-    return meeting;
+    return result;
   }
 }
 
-std::vector<Bytes> Channel::exchange(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline) {
-  Meeting meeting = meet(ranks, value, deadline);
-  if (!meeting.missing.empty())
+std::vector<Bytes> SideChannel::gather(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline) {
+  ExchangeResult result = try_gather(ranks, value, deadline);
+  if (!result.missing.empty())
     throw dist::PeerLeft(
         fmt::format("{} left an inspection that all ranks were in; the groups of the program are untouched",
-                    meeting.missing.words()),
-        meeting.missing);
-  return std::move(meeting.values);
+                    result.missing.words()),
+        result.missing);
+  return std::move(result.values);
 }
 
-c10d::Backend& Channel::group(const RankSet& ranks, std::chrono::milliseconds deadline) {
-  // Ranks whose group has failed tell the others, so that all make a new one.
-  Group& mine = circle(ranks).group;
-  const std::vector<Bytes> ready = exchange(ranks, {static_cast<uint8_t>(mine.backend ? 1 : 0)}, deadline);
+c10d::Backend& SideChannel::group(const RankSet& ranks, std::chrono::milliseconds deadline) {
+  // A rank whose group has failed reports it, so that all ranks make a new one.
+  Group& mine = rank_group(ranks).group;
+  const std::vector<Bytes> ready = gather(ranks, {static_cast<uint8_t>(mine.backend ? 1 : 0)}, deadline);
   if (std::all_of(ready.begin(), ready.end(), [](const Bytes& each) { return each.at(0) == 1; })) return *mine.backend;
   mine = {};
   const auto& list = ranks.ranks();
@@ -222,34 +222,35 @@ c10d::Backend& Channel::group(const RankSet& ranks, std::chrono::milliseconds de
                                                        .timeout = deadline,
                                                        .loopback = loopback_});
   std::vector<std::string> addresses;
-  for (const Bytes& address : exchange(ranks, bytes_of(mine.connector->announcement()), deadline))
+  for (const Bytes& address : gather(ranks, bytes_of(mine.connector->announcement()), deadline))
     addresses.emplace_back(address.begin(), address.end());
-  const std::string prefix = fmt::format("inspect/{}/{}/group-{}", generation_, ranks.str(), circle(ranks).meetings);
-  // All are here and have just said where: they connect at once, or one of them is lost.
+  const std::string prefix =
+      fmt::format("inspect/{}/{}/group-{}", generation_, ranks.str(), rank_group(ranks).exchanges);
+  // All ranks are here and have just exchanged their addresses: they connect at once, or one of them is lost.
   deadline = std::min<std::chrono::milliseconds>(deadline, std::chrono::seconds(20));
   mine.backend = mine.connector->connect(c10::make_intrusive<c10d::PrefixStore>(prefix, store()), addresses, deadline);
   return *mine.backend;
 }
 
 template <typename Call>
-void Channel::transfer(const RankSet& ranks, std::chrono::milliseconds deadline, Call&& call) {
+void SideChannel::transfer(const RankSet& ranks, std::chrono::milliseconds deadline, Call&& call) {
   try {
     c10d::Backend& backend = group(ranks, deadline);
     {
       const std::lock_guard lock(mutex_);
-      transferring_ = circle(ranks).group.connector;
+      transferring_ = rank_group(ranks).group.connector;
       transferring_among_ = ranks;
     }
-    disturb();  // for what has happened before anyone could know what to interrupt
+    interrupt_waits();  // for what happened before transferring_ was set
     call(backend);
     const std::lock_guard lock(mutex_);
     transferring_.reset();
-  } catch (...) {  // becomes what it means; the group is of no use any more
+  } catch (...) {  // thrown on as its cause; the group can't be used any more
     {
       const std::lock_guard lock(mutex_);
       transferring_.reset();
     }
-    circle(ranks).group = {};
+    rank_group(ranks).group = {};
     if (const auto reason = context_.abort_reason()) throw_aborted(*reason);
     if (const RankSet lost = gone() & ranks; !lost.empty())
       throw dist::PeerLeft(
@@ -260,7 +261,8 @@ void Channel::transfer(const RankSet& ranks, std::chrono::milliseconds deadline,
   }
 }
 
-void Channel::broadcast(const RankSet& ranks, at::Tensor tensor, int source_rank, std::chrono::milliseconds deadline) {
+void SideChannel::broadcast(const RankSet& ranks, at::Tensor tensor, int source_rank,
+                            std::chrono::milliseconds deadline) {
   const auto& list = ranks.ranks();
   c10d::BroadcastOptions options;
   options.rootRank = std::find(list.begin(), list.end(), source_rank) - list.begin();
@@ -269,8 +271,8 @@ void Channel::broadcast(const RankSet& ranks, at::Tensor tensor, int source_rank
   transfer(ranks, deadline, [&](c10d::Backend& backend) { backend.broadcast(tensors, options)->wait(); });
 }
 
-std::vector<at::Tensor> Channel::all_gather(const RankSet& ranks, at::Tensor tensor,
-                                            std::chrono::milliseconds deadline) {
+std::vector<at::Tensor> SideChannel::all_gather(const RankSet& ranks, at::Tensor tensor,
+                                                std::chrono::milliseconds deadline) {
   std::vector<std::vector<at::Tensor>> outputs(1);
   for (size_t i = 0; i < ranks.size(); ++i) outputs[0].push_back(at::empty_like(tensor));
   std::vector<at::Tensor> inputs = {std::move(tensor)};

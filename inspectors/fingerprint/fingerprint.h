@@ -1,5 +1,5 @@
-// Fingerprints: 128 bits that two tensors share exactly when their bytes and places are the same (up to a chance of 2^-64),
-// with what a reader of a mismatch asks next: how many NaN, how many Inf, which norm, which largest magnitude.
+// Fingerprints: 128 bits that two tensors share exactly when their bytes and places are the same (up to a chance of
+// 2^-64), with what a reader of a mismatch asks next: how many NaN, how many Inf, which norm, which largest magnitude.
 // One pass over memory. The order in which threads finish and the instruction set do not change the result.
 //
 // Places are logical: a transposed view has the fingerprint of its contiguous copy. Everything here is local.
@@ -40,7 +40,8 @@ Hash combine(Hash left, const Hash& right);
 /// Of some text.
 Hash hash_of(const std::string& text);
 
-/// Where a plug-in puts the kernel of its device: called with tensors of that device only. An empty function takes it away.
+/// Where a plug-in puts the kernel of its device: called with tensors of that device only. An empty function takes it
+/// away.
 using DeviceFingerprint = std::vector<Fingerprint> (*)(at::TensorList tensors);
 void set_device_fingerprint(c10::DeviceType device, DeviceFingerprint function);
 

@@ -3,12 +3,12 @@
 //
 // Hash: each 64 bytes are multiplied pairwise with keys as in NH (J. Black et al., "UMAC: Fast and Secure Message
 // Authentication", 1999), twice, the second time with the keys shifted as UMAC's Toeplitz construction has it. The
-// products are added up in eight lanes; after each stripe of 1,024 bytes the lanes are scrambled by a bijection, so that
-// the place of a stripe counts. A chunk of 64 KiB is the unit that threads share out.
+// products are added up in eight lanes; after each stripe of 1,024 bytes the lanes are scrambled by a bijection, so
+// that the place of a stripe counts. A chunk of 64 KiB is the unit that threads share out.
 //
 // Statistics are taken in the same pass, in lanes that are folded in a fixed order and without fused multiply-add, so
-// that every instruction set and any number of threads give the same bits. Squares of 8 and 16 bits are added as integers,
-// which is exact.
+// that every instruction set and any number of threads give the same bits. Squares of 8 and 16 bits are added as
+// integers, which is exact.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -64,7 +64,8 @@ RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& pl
       each.same_for = last.same_for;
       each.stepped = last.stepped;
       each.on_used = last.on_used;
-      // Unscaled, clipped or spoilt by hand: that is what a reduction would begin with. Zeros after a step are cleared ones.
+      // Unscaled, clipped or spoilt by hand: that is what a reduction would begin with. Zeros after a step are cleared
+      // ones.
       each.changed = each.now.present && each.now.mark.hash != last.mark.hash && !last.collective_since &&
                      !(last.stepped && each.now.zero());
       if (each.changed) each.before = each.now;
@@ -72,6 +73,18 @@ RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& pl
     facts.parameters.push_back(std::move(each));
   }
   return facts;
+}
+
+void to_json(json& value, const GradsFacts& facts) {
+  value = {{"structure", facts.structure},
+           {"out_of_data", facts.out_of_data},
+           {"last_forward_was_local", facts.last_forward_was_local}};
+}
+
+void from_json(const json& value, GradsFacts& facts) {
+  facts.structure = value.at("structure");
+  facts.out_of_data = value.at("out_of_data");
+  facts.last_forward_was_local = value.at("last_forward_was_local");
 }
 
 void to_json(json& value, const RankFacts& facts) {

@@ -1,4 +1,4 @@
-// What ranks tell one another of their gradients: a few numbers each.
+// What one rank tells the others of its gradients: what it inspects first, then a few numbers for each gradient.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -10,6 +10,13 @@
 #include "inspectors/subject/gradients.h"
 
 namespace lockstep::inspect {
+
+/// First: whether there is something to compare.
+struct GradsFacts {
+  Hash structure{};  // of the parameters: names, dtypes, shapes
+  bool out_of_data = false;  // in join()
+  bool last_forward_was_local = false;  // it ran under no_sync
+};
 
 /// Of one gradient at one time.
 struct GradFacts {
@@ -42,6 +49,8 @@ struct RankFacts {
 /// Of `subject`'s parameters at `places`. Local.
 RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& places);
 
+void to_json(nlohmann::json& json, const GradsFacts& facts);
+void from_json(const nlohmann::json& json, GradsFacts& facts);
 void to_json(nlohmann::json& json, const RankFacts& facts);
 void from_json(const nlohmann::json& json, RankFacts& facts);
 

@@ -11,16 +11,16 @@
 
 namespace lockstep::inspect {
 
-GradsFindings::GradsFindings(const GradientSubject& subject, const GradsOptions& options, RankSet ranks,
+GradsFindings::GradsFindings(const About& about, const GradientSubject& subject, const GradsOptions& options,
                              const WrapperFacts& wrapper, std::vector<GradientOwner> parameters,
                              std::vector<RankFacts> facts)
-    : subject_(subject),
+    : about_(about),
+      subject_(subject),
       options_(options),
-      ranks_(std::move(ranks)),
+      ranks_(about.ranks),
       wrapper_(wrapper),
       parameters_(std::move(parameters)),
-      facts_(std::move(facts)),
-      object_(subject.name.empty() ? subject.type : subject.name) {}
+      facts_(std::move(facts)) {}
 
 const GradFacts& GradsFindings::of(size_t rank, size_t parameter, bool before) const {
   const ParameterFacts& facts = facts_[rank].parameters[parameter];
@@ -52,29 +52,24 @@ bool GradsFindings::changed() const {
 }
 
 Finding GradsFindings::finding(Severity severity, const char* verdict, const char* kind, const RankSet& ranks) const {
-  Finding found;
-  found.severity = severity;
-  found.inspector = "grads";
-  found.verdict = verdict;
-  found.object = object_;
+  Finding found = about_.finding(severity, verdict);
   found.kind = kind;
   found.ranks = ranks;
   if (!(ranks == ranks_)) found.reference_ranks = ranks_ - ranks;
-  found.step = subject_.wrapper ? std::optional(subject_.wrapper->steps()) : options_.step();
   return found;
 }
 
 FindingTensor GradsFindings::tensor(size_t parameter) const {
   const GradientOwner& owner = parameters_[parameter];
-  return {.name = owner.name.empty() ? object_ : owner.name,
+  return {.name = owner.name.empty() ? about_.object : owner.name,
           .dtype = dist::dtype_name(static_cast<uint8_t>(owner.parameter.scalar_type())),
           .shape = owner.parameter.sizes().vec()};
 }
 
-RankSet GradsFindings::ranks_where(const std::vector<bool>& places) const {
+RankSet GradsFindings::ranks_where(const std::vector<bool>& by_rank_index) const {
   RankSet result;
-  for (size_t i = 0; i < places.size(); ++i)
-    if (places[i]) result.insert(ranks_.ranks()[i]);
+  for (size_t i = 0; i < by_rank_index.size(); ++i)
+    if (by_rank_index[i]) result.insert(ranks_.ranks()[i]);
   return result;
 }
 
@@ -98,9 +93,9 @@ double GradsFindings::total_norm(size_t rank, bool before) const {
 
 void GradsFindings::add(std::vector<Finding> findings) {
   for (Finding& each : findings) {
-    each.inspector = "grads";
-    each.object = object_;
-    each.step = subject_.wrapper ? std::optional(subject_.wrapper->steps()) : options_.step();
+    each.inspector = about_.inspector;
+    each.object = about_.object;
+    each.step = about_.step;
     findings_.push_back(std::move(each));
   }
 }

@@ -1,4 +1,4 @@
-// grads' findings, from what the ranks have told one another. Every rank comes to the same ones.
+// grads' findings, from the facts of all ranks. Every rank has the same. Pure: no communication.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "inspectors/findings/about.h"
 #include "inspectors/grads/facts.h"
 #include "inspectors/grads/grads.h"
 #include "inspectors/subject/differences.h"
@@ -13,7 +14,7 @@
 
 namespace lockstep::inspect {
 
-/// What the ranks' wrappers have said.
+/// What is known of the ranks' wrappers.
 struct WrapperFacts {
   bool there = false;
   bool skips_unused = false;  // find_unused_parameters or static_graph: a rank may leave parameters out
@@ -27,11 +28,11 @@ inline bool is_near(double value, double wanted, double tolerance) { return std:
 
 class GradsFindings {
  public:
-  /// `parameters`: those that `facts` are about, in order; `facts` by place among `ranks`.
-  GradsFindings(const GradientSubject& subject, const GradsOptions& options, RankSet ranks, const WrapperFacts& wrapper,
-                std::vector<GradientOwner> parameters, std::vector<RankFacts> facts);
+  /// `parameters`: those that `facts` are about, in order; `facts` by rank index.
+  GradsFindings(const About& about, const GradientSubject& subject, const GradsOptions& options,
+                const WrapperFacts& wrapper, std::vector<GradientOwner> parameters, std::vector<RankFacts> facts);
 
-  /// Findings of a part that are there already, under this name, as `grads`'.
+  /// Findings about the structure, which become findings of grads.
   void add(std::vector<Finding> findings);
   /// Of `items` of `compared`, which are gradients that all ranks have, some are not the same everywhere.
   void differences(const Subject& compared, const std::vector<ItemDifference>& items);
@@ -45,7 +46,7 @@ class GradsFindings {
   std::vector<Finding> take(const Report& report);
 
  private:
-  struct Gathered;  // parameters that are told of together
+  struct Gathered;  // parameters that one finding is about
   /// What a rank has of a parameter: now, or before the reduction.
   const GradFacts& of(size_t rank, size_t parameter, bool before) const;
   bool all_watched() const;
@@ -54,7 +55,7 @@ class GradsFindings {
   bool changed() const;
   Finding finding(Severity severity, const char* verdict, const char* kind, const RankSet& ranks) const;
   FindingTensor tensor(size_t parameter) const;
-  RankSet ranks_where(const std::vector<bool>& places) const;
+  RankSet ranks_where(const std::vector<bool>& by_rank_index) const;
   /// "2 of 4 parameters": `what` in the singular.
   std::string how_many(size_t count, const char* what) const;
   std::string in_how_many(size_t count) const;  // gradients
@@ -95,15 +96,15 @@ class GradsFindings {
   SubGroups sub_groups(const Subject& compared, const std::vector<const ItemDifference*>& items) const;
   double total_norm(size_t rank, bool before) const;
 
+  const About& about_;
   const GradientSubject& subject_;
   const GradsOptions& options_;
   const RankSet ranks_;
   const WrapperFacts wrapper_;
   const std::vector<GradientOwner> parameters_;
   const std::vector<RankFacts> facts_;
-  std::string object_;
-  std::string remark_;  // to be said with ok
-  std::vector<std::string> unchecked_;  // what ok does not say
+  std::string remark_;  // added to ok
+  std::vector<std::string> unchecked_;  // what ok leaves open
   std::vector<Finding> findings_;
 };
 

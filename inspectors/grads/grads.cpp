@@ -6,22 +6,19 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
 #include "ddp/inspection.h"
-#include "inspectors/exchange/side_channel.h"
-#include "inspectors/findings/text.h"
+#include "inspectors/exchange/inspection.h"
+#include "inspectors/exchange/participants.h"
 #include "inspectors/grads/findings.h"
 #include "inspectors/subject/differences.h"
 #include "inspectors/subject/structure.h"
-#include "inspectors/verify/findings.h"
-#include "inspectors/verify/verify.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::inspect {
 namespace {
 
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
 /// The parameters as something whose structure can be compared.
 Subject structure_of(const GradientSubject& subject) {
@@ -37,30 +34,25 @@ Subject structure_of(const GradientSubject& subject) {
   return result;
 }
 
-std::vector<size_t> places_of(const GradientSubject& subject, const std::vector<std::string>& names) {
+std::vector<size_t> indices_of(const GradientSubject& subject, const std::vector<std::string>& names) {
   std::map<std::string, size_t> by_name;
   for (size_t i = 0; i < subject.parameters.size(); ++i) by_name.emplace(subject.parameters[i].name, i);
-  std::vector<size_t> places;
-  for (const std::string& name : names) places.push_back(by_name.at(name));
-  return places;
+  std::vector<size_t> indices;
+  for (const std::string& name : names) indices.push_back(by_name.at(name));
+  return indices;
 }
 
-/// Parameters that are trained; a frozen one may have an old gradient that nobody looks at.
-std::vector<size_t> trained(const GradientSubject& subject, const std::vector<size_t>& places) {
-  std::vector<size_t> result;
-  for (const size_t place : places)
-    if (subject.parameters[place].parameter.requires_grad()) result.push_back(place);
-  return result;
-}
+/// A frozen parameter may have an old gradient that nothing uses.
+bool is_trained(const GradientOwner& owner) { return owner.parameter.requires_grad(); }
 
 /// The gradients that every rank has, where some are not the same everywhere.
-void compare_contents(Talk& talk, const GradientSubject& subject, const std::vector<size_t>& places,
+void compare_contents(Exchange& exchange, const GradientSubject& subject, const std::vector<size_t>& parameters,
                       const std::vector<RankFacts>& facts, const GradsOptions& options, GradsFindings& findings) {
   Subject compared;
   compared.name = subject.name;
   compared.type = subject.type;
   bool all_same = true;
-  for (size_t i = 0; i < places.size(); ++i) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& first = facts[0].parameters[i].now;
     const bool everywhere =
         std::all_of(facts.begin(), facts.end(), [&](const RankFacts& each) { return each.parameters[i].now.present; });
@@ -69,7 +61,7 @@ void compare_contents(Talk& talk, const GradientSubject& subject, const std::vec
     });
     if (!everywhere) continue;
     all_same = all_same && same;
-    const GradientOwner& owner = subject.parameters[places[i]];
+    const GradientOwner& owner = subject.parameters[parameters[i]];
     const char* suffix = "";
     for (const at::Tensor& part : strided_parts(owner.parameter.grad())) {
       compared.items.push_back({.name = owner.name + suffix, .kind = "gradient", .tensor = part, .value = {}});
@@ -79,11 +71,11 @@ void compare_contents(Talk& talk, const GradientSubject& subject, const std::vec
   if (all_same) return;
   const Comparison comparison{.tolerance = {}, .detail_bytes = options.detail_bytes()};
   // Sparse gradients and such that an optimizer's own hooks have reshaped need not be alike even in form.
-  const std::vector<json> structures = talk.exchange_json(structure_hash(compared));
+  const std::vector<json> structures = exchange.gather_json(structure_hash(compared));
   const bool alike =
       std::all_of(structures.begin(), structures.end(), [&](const json& each) { return each == structures[0]; });
   if (!alike) {
-    StructureDifference difference = structure_difference(talk, compared);
+    StructureDifference difference = structure_difference(exchange, compared);
     findings.add(std::move(difference.findings));
     std::map<std::string, Item> by_name;
     for (Item& item : compared.items) by_name[item.name] = std::move(item);
@@ -94,164 +86,143 @@ void compare_contents(Talk& talk, const GradientSubject& subject, const std::vec
   for (const Item& item : compared.items) tensors.push_back(item.tensor);
   std::vector<Hash> hashes;
   for (const Fingerprint& each : fingerprint(tensors)) hashes.push_back(each.hash);
-  findings.differences(compared, find_differences(talk, compared, hashes, comparison));
+  findings.differences(compared, find_differences(exchange, compared, hashes, comparison));
 }
 
-struct Round {
-  Report report;
-  RankSet absent;  // did not call
-  RankSet out_of_data;  // in join(), this rank possibly among them
+InspectionCall call_for(const GradientSubject& subject, const GradsOptions& options) {
+  InspectionCall call{.inspector = "grads",
+                      .object = subject.name,
+                      .type = subject.type.empty() ? "container" : subject.type,
+                      .variant = options.local() ? "before the reduction" : "after the reduction"};
+  if (subject.wrapper) {
+    call.ranks = ranks_of(*subject.wrapper, live_ranks());
+    call.step = subject.wrapper->steps();
+  }
+  return call;
+}
+
+GradsFacts look(const GradientSubject& subject, const Subject& structure) {
+  return {.structure = structure_hash(structure),
+          .out_of_data = subject.wrapper && ddp::Inspection(*subject.wrapper).has_stale_gradients(),
+          .last_forward_was_local = subject.wrapper && ddp::Inspection(*subject.wrapper).last_forward_was_local()};
+}
+
+WrapperFacts wrapper_facts(const GradientSubject& subject, const std::vector<GradsFacts>& facts, bool uneven) {
+  WrapperFacts wrapper;
+  wrapper.last_was_local = std::ranges::any_of(facts, &GradsFacts::last_forward_was_local);
+  if (!subject.wrapper) return wrapper;
+  wrapper.there = true;
+  wrapper.skips_unused =
+      subject.wrapper->options().find_unused_parameters() || subject.wrapper->options().static_graph();
+  wrapper.uneven = uneven;
+  return wrapper;
+}
+
+/// The parameters that every rank has and trains, and how the ranks' parameters differ otherwise.
+struct Common {
+  std::vector<size_t> parameters;  // of the subject
+  std::vector<Finding> findings;
 };
 
-/// One comparison over all of `talk`'s ranks.
-Round compare_over(Talk& talk, const GradientSubject& subject, const GradsOptions& options, bool uneven) {
-  const auto start = Clock::now();
-  Round round;
-  const Subject structure = structure_of(subject);
-  const bool out_of_data = subject.wrapper && ddp::Inspection(*subject.wrapper).has_stale_gradients();
-  const json signature = {{"name", subject.name},
-                          {"type", subject.type},
-                          {"method", options.local() ? "gradients before the reduction" : "gradients"},
-                          {"structure", structure_hash(structure)},
-                          {"out_of_data", out_of_data},
-                          {"local", subject.wrapper && ddp::Inspection(*subject.wrapper).last_forward_was_local()}};
-  const Meeting meeting = talk.meet(json::to_cbor(signature));
-  const auto finish = [&](GradsFindings& findings) {
-    round.report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    round.report.findings = findings.take(round.report);
-    return round;
-  };
-  WrapperFacts wrapper;
-  if (subject.wrapper) {
-    wrapper.there = true;
-    wrapper.skips_unused =
-        subject.wrapper->options().find_unused_parameters() || subject.wrapper->options().static_graph();
-    wrapper.uneven = uneven;
+/// Collective where the structures differ.
+Common common_parameters(Exchange& exchange, const GradientSubject& subject, const Subject& structure,
+                         const std::vector<GradsFacts>& facts) {
+  Common common;
+  if (std::ranges::all_of(facts, [&](const GradsFacts& each) { return each.structure == facts[0].structure; })) {
+    for (size_t i = 0; i < subject.parameters.size(); ++i)
+      if (is_trained(subject.parameters[i])) common.parameters.push_back(i);
+    return common;
   }
-  std::vector<json> signatures;
-  for (const Bytes& each : meeting.values) signatures.push_back(json::from_cbor(each));
-  const auto all_agree = [&](const char* field) {
-    return std::all_of(signatures.begin(), signatures.end(),
-                       [&](const json& each) { return each.at(field) == signatures[0].at(field); });
-  };
-  if (!meeting.missing.empty() || !all_agree("name") || !all_agree("type") || !all_agree("method")) {
-    VerifyOptions told;
-    told.deadline(options.deadline());
-    VerifyFindings call(structure, talk.ranks(), told, "grads");
-    if (!meeting.missing.empty())
-      call.absent(meeting);
-    else
-      call.different_objects(signatures);
-    round.absent = meeting.missing;
-    GradsFindings findings(subject, options, talk.ranks(), wrapper, {}, {});
-    findings.add(call.take({}));
-    return finish(findings);
-  }
-  const auto& ranks = talk.ranks().ranks();
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (signatures[i].at("out_of_data")) round.out_of_data.insert(ranks[i]);
-    if (signatures[i].at("local")) wrapper.last_was_local = true;
-  }
-  if (!round.out_of_data.empty() && round.out_of_data.size() < ranks.size()) return round;
+  StructureDifference difference = structure_difference(exchange, structure);
+  common.findings = std::move(difference.findings);
+  // Frozen on some ranks: a finding about requires_grad, and nothing more.
+  const std::vector<size_t> comparable = indices_of(subject, difference.comparable);
+  std::vector<bool> mine;
+  for (const size_t i : comparable) mine.push_back(is_trained(subject.parameters[i]));
+  const std::vector<json> all = exchange.gather_json(mine);
+  for (size_t i = 0; i < comparable.size(); ++i)
+    if (std::ranges::all_of(all, [&](const json& each) { return each.at(i).get<bool>(); }))
+      common.parameters.push_back(comparable[i]);
+  return common;
+}
 
-  std::vector<std::string> names;
-  StructureDifference difference;
-  if (!all_agree("structure")) {
-    difference = structure_difference(talk, structure);
-    names = difference.comparable;
-  } else {
-    for (const GradientOwner& each : subject.parameters) names.push_back(each.name);
-  }
-  // Frozen on some ranks: told of as a difference of requires_grad, and nothing more.
-  std::vector<size_t> places = places_of(subject, names);
-  if (!all_agree("structure")) {
-    std::vector<bool> mine;
-    for (const size_t place : places) mine.push_back(subject.parameters[place].parameter.requires_grad());
-    std::vector<bool> everywhere(places.size(), true);
-    for (const json& each : talk.exchange_json(mine))
-      for (size_t i = 0; i < places.size(); ++i) everywhere[i] = everywhere[i] && each.at(i).get<bool>();
-    std::vector<size_t> kept;
-    for (size_t i = 0; i < places.size(); ++i)
-      if (everywhere[i]) kept.push_back(places[i]);
-    places = kept;
-  } else {
-    places = trained(subject, places);
-  }
-
-  std::vector<RankFacts> facts;
-  for (const json& each : talk.exchange_json(facts_of(subject, places))) facts.push_back(each.get<RankFacts>());
-  std::vector<GradientOwner> owners;
-  for (const size_t place : places) {
-    owners.push_back(subject.parameters[place]);
-    const at::Tensor& gradient = owners.back().parameter.grad();
+/// Tensors and bytes of what is compared.
+void count(const std::vector<GradientOwner>& owners, Report& report) {
+  for (const GradientOwner& each : owners) {
+    const at::Tensor& gradient = each.parameter.grad();
     if (!gradient.defined()) continue;
-    ++round.report.tensors;
-    for (const at::Tensor& part : strided_parts(gradient)) round.report.bytes += static_cast<int64_t>(part.nbytes());
+    ++report.tensors;
+    for (const at::Tensor& part : strided_parts(gradient)) report.bytes += static_cast<int64_t>(part.nbytes());
   }
-  GradsFindings findings(subject, options, talk.ranks(), wrapper, owners, facts);
-  findings.add(std::move(difference.findings));
+}
+
+/// What is wrong with the gradients of the ranks that have data. Collective.
+std::vector<Finding> compare(Inspection& inspection, const GradientSubject& subject, const Subject& structure,
+                             const GradsOptions& options, const WrapperFacts& wrapper,
+                             const std::vector<GradsFacts>& first, Report& report) {
+  Exchange& exchange = inspection.exchange();
+  Common common = common_parameters(exchange, subject, structure, first);
+  std::vector<RankFacts> facts;
+  for (const json& each : exchange.gather_json(facts_of(subject, common.parameters)))
+    facts.push_back(each.get<RankFacts>());
+  std::vector<GradientOwner> owners;
+  for (const size_t i : common.parameters) owners.push_back(subject.parameters[i]);
+  count(owners, report);
+  GradsFindings findings(inspection.about(), subject, options, wrapper, std::move(owners), facts);
+  findings.add(std::move(common.findings));
   if (options.local()) {
     findings.local();
   } else {
-    compare_contents(talk, subject, places, facts, options, findings);
+    compare_contents(exchange, subject, common.parameters, facts, options, findings);
     findings.reduced();
   }
-  return finish(findings);
+  report.seconds = inspection.seconds();
+  return findings.take(report);
 }
 
-Finding note_of_rest(const GradientSubject& subject, const GradsOptions& options, const RankSet& ranks) {
-  Finding found;
-  found.severity = Severity::note;
-  found.inspector = "grads";
-  found.verdict = "uneven_data";
-  found.ranks = ranks;
-  found.object = subject.name.empty() ? subject.type : subject.name;
+Finding out_of_data_finding(const About& about, const RankSet& ranks) {
+  Finding found = about.finding(Severity::note, "uneven_data");
   found.kind = "gradient";
-  found.step = subject.wrapper ? std::optional(subject.wrapper->steps()) : options.step();
+  found.ranks = ranks;
   found.message = fmt::format("{} {} out of data (join): {} gradients are of an earlier step and are not compared",
                               ranks.words(), ranks.size() == 1 ? "is" : "are", ranks.size() == 1 ? "its" : "their");
   return found;
 }
 
+void check(const GradsOptions& options) {
+  if (!(options.threshold() > 1))
+    throw dist::ArgumentError(
+        fmt::format("inspect::grads: a threshold of {}? It takes a number above 1", options.threshold()));
+  if (options.factor() && (!std::isfinite(*options.factor()) || *options.factor() == 0))
+    throw dist::ArgumentError(
+        fmt::format("inspect::grads: a factor of {}? It takes a finite number other than zero", *options.factor()));
+}
+
 }  // namespace
 
 Report grads_of(const GradientSubject& subject, const GradsOptions& options) {
-  if (!(options.threshold() > 1))
-    throw std::invalid_argument(
-        fmt::format("inspect::grads: a threshold of {}? It takes a number above 1", options.threshold()));
-  if (options.factor() && (!std::isfinite(*options.factor()) || *options.factor() == 0))
-    throw std::invalid_argument(
-        fmt::format("inspect::grads: a factor of {}? It takes a finite number other than zero", *options.factor()));
-  const auto context = dist::current_context();
-  const RankSet alive = context ? context->live_ranks() : RankSet{0};
-  const int rank = context ? context->rank() : 0;
-  const RankSet ranks = options.ranks().value_or(subject.wrapper ? ranks_of(*subject.wrapper, alive) : alive);
-  if (!(ranks - alive).empty())
-    throw dist::ArgumentError(
-        fmt::format("inspect::grads: there is no rank {}; ranks are {}", (ranks - alive).str(), alive.str()));
-  if (!ranks.contains(rank)) return {};  // others compare
-  const auto compare = [&](const RankSet& among, bool uneven) {
-    if (among.size() == 1) {
-      LocalRound alone(among);
-      return compare_over(*alone.talk(rank), subject, options, uneven);
+  check(options);
+  Report report;
+  Inspection inspection(call_for(subject, options), options);
+  if (!inspection.takes_part()) return report;  // others compare
+  const Subject structure = structure_of(subject);
+  const GradsFacts mine = look(subject, structure);
+  if (auto facts = inspection.exchange_facts(mine)) {
+    RankSet out_of_data;
+    for (size_t i = 0; i < facts->size(); ++i)
+      if ((*facts)[i].out_of_data) out_of_data.insert(inspection.about().rank_at(i));
+    if (out_of_data.size() == facts->size()) out_of_data = {};
+    if (!out_of_data.empty()) {
+      std::erase_if(*facts, [](const GradsFacts& each) { return each.out_of_data; });
+      inspection.leave_out(out_of_data);
     }
-    ChannelTalk talk(Channel::of(*context), rank, among, options.deadline());
-    return compare_over(talk, subject, options, uneven);
-  };
-  Round round = compare(ranks, false);
-  RankSet among = ranks - round.absent;
-  if (!round.out_of_data.empty() && round.out_of_data.size() < ranks.size()) {
-    const RankSet rest = round.out_of_data;
-    among = ranks - rest;
-    if (rest.contains(rank))
-      round.report = {};
-    else
-      round = compare(among, true);
-    round.report.findings.push_back(note_of_rest(subject, options, rest));
-    among = among - round.absent;
+    if (inspection.takes_part())
+      inspection.add(compare(inspection, subject, structure, options,
+                             wrapper_facts(subject, *facts, /*uneven=*/!out_of_data.empty()), *facts, report));
+    if (!out_of_data.empty()) inspection.add(out_of_data_finding(inspection.about(), out_of_data));
   }
-  if (options.publish() && rank == among.ranks().front()) publish(round.report);
-  return round.report;
+  inspection.conclude(report);
+  return report;
 }
 
 }  // namespace lockstep::inspect

@@ -169,7 +169,8 @@ void GradsFindings::outliers() {
       if (of(r, p, before).present) values.push_back(of(r, p, before).mark.norm);
     if (values.size() < places.size() || *std::max_element(values.begin(), values.end()) < kNegligible * whole)
       continue;
-    // Ranks whose data does not reach a parameter have zeros there; it is of interest where the gradient is a good part.
+    // Ranks whose data does not reach a parameter have zeros there; it is of interest where the gradient is a good
+    // part.
     if (*std::min_element(values.begin(), values.end()) == 0 && median(values) < 1e-2 * whole) continue;
     if (const RankSet ranks = odd_ranks(values); !ranks.empty()) gathered.add(ranks, p);
   }

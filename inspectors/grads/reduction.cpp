@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "inspectors/grads/findings.h"
-#include "inspectors/verify/findings.h"
+#include "inspectors/subject/difference_findings.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -152,13 +152,8 @@ std::string GradsFindings::multiples(const Subject& compared, const std::vector<
 }
 
 void GradsFindings::differences(const Subject& compared, const std::vector<ItemDifference>& items) {
-  VerifyOptions options;
-  options.detail_bytes(options_.detail_bytes());
-  VerifyFindings told(compared, ranks_, options);
-  told.differences(compared, items);
   const bool used = stepped();
-  for (Finding& found : told.take({})) {
-    if (found.verdict == "ok") continue;
+  for (Finding& found : difference_findings(about_, compared, items)) {
     std::vector<const ItemDifference*> of_finding;
     for (const ItemDifference& each : items) {
       const std::string& name = compared.items[each.item].name;
@@ -171,9 +166,7 @@ void GradsFindings::differences(const Subject& compared, const std::vector<ItemD
       if (wrapper_.last_was_local && !used) found.severity = Severity::note;  // an accumulation that goes on
       if (used) found.message += "; an optimizer has stepped with them";
     }
-    std::vector<Finding> one;
-    one.push_back(std::move(found));
-    add(std::move(one));
+    findings_.push_back(std::move(found));
   }
 }
 

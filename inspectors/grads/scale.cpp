@@ -27,8 +27,8 @@ struct FactorGroup {
   std::vector<size_t> parameters;
 };
 
-/// The norm that clip_grad_norm_ was given, where gradients of norm `now` that were `factor` times as large come from that: a
-/// number with one or two digits, as people write them. 0 where they do not.
+/// The norm that clip_grad_norm_ was given, where gradients of norm `now` that were `factor` times as large come from
+/// that: a number with one or two digits, as people write them. 0 where they do not.
 double clipped_to(double now, double factor) {
   if (!(factor < 1) || !(now > 0)) return 0;
   const double before = now / factor;
@@ -148,8 +148,8 @@ void GradsFindings::scale() {
     return std::abs(std::log(std::abs(a.factor) + 1e-300)) < std::abs(std::log(std::abs(b.factor) + 1e-300));
   });
   std::ranges::sort(groups.begin() + 1, groups.end(), {}, [](const FactorGroup& each) { return each.parameters[0]; });
-  // A wrapper promises the mean. In a loop by hand a sum of all gradients is right where the loss is divided by the batch of all
-  // ranks, and no gradient shows by what it was divided: it is a note, and no fault.
+  // A wrapper promises the mean. In a loop by hand a sum of all gradients is right where the loss is divided by the
+  // batch of all ranks, and no gradient shows by what it was divided: it is a note, and no fault.
   const bool promised = wrapper_.there || subject_.averages_in_a_loop;
   const auto is_mean = [](const FactorGroup& each) { return is_near(each.factor, 1, std::max(each.tolerance, 1e-4)); };
   const auto is_sum = [&](const FactorGroup& each) { return is_near(each.factor, n, each.tolerance); };

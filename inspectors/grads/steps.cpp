@@ -1,4 +1,5 @@
-// What ranks have made of a step: how many backward passes they accumulated, and whether what trains holds these objects at all.
+// What ranks have made of a step: how many backward passes they accumulated, and whether what trains holds these
+// objects at all.
 #include <fmt/format.h>
 
 #include <algorithm>

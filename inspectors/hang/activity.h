@@ -1,4 +1,5 @@
-// What a thread is at, read off its native stack: it computes, sits in a collective, sleeps, waits for a lock, for data.
+// What a thread is at, read off its native stack: it computes, sits in a collective, sleeps, waits for a lock, for
+// data.
 #pragma once
 #include <string>
 #include <vector>

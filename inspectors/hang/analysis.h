@@ -1,5 +1,6 @@
-// Who waits for whom in vain, told by causes: whoever waits for a rank that has gone, or for one that waits so, is a consequence of
-// that; what is left goes round in circles. Pure: a picture in, findings out. Who is stuck at all, needs.h says.
+// Who waits for whom in vain, told by causes: whoever waits for a rank that has gone, or for one that waits so, is a
+// consequence of that; what is left goes round in circles. Pure: a picture in, findings out. Who is stuck at all,
+// needs.h says.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,4 +1,5 @@
-// Ranks that called different things at the same place of a group, where nobody compared them before (--check-collectives off). Pure.
+// Ranks that called different things at the same place of a group, where nobody compared them before
+// (--check-collectives off). Pure.
 #pragma once
 #include <vector>
 

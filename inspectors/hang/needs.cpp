@@ -48,7 +48,8 @@ bool has_left_group(const RankPicture& peer, const CollectiveRecord& call) {
 }
 
 namespace {
-/// Whether `peer` is why that call, which has failed on other ranks, could not end: it died, closed the group, or failed in it.
+/// Whether `peer` is why that call, which has failed on other ranks, could not end: it died, closed the group, or
+/// failed in it.
 bool broke(const RankPicture& peer, const CollectiveRecord& call) {
   if (peer.place == RankPicture::Place::dead || has_left_group(peer, call)) return true;
   if (!peer.gone() || peer.consequence) return false;
@@ -68,8 +69,8 @@ bool has_message(const RankPicture& rank, const CollectiveRecord& call, const Ra
   const auto count = counts.find(rank.rank);
   if (count == counts.end()) return false;
   if (call.tag_seq == 0) return count->second >= call.seq;
-  // By tag, in the newest records and in those that are in flight; the other side of a message that waits is one of them, or
-  // it has not been begun.
+  // By tag, in the newest records and in those that are in flight; the other side of a message that waits is one of
+  // them, or it has not been begun.
   const auto is_other_side = [&](const CollectiveRecord& each) {
     return each.group == call.group && each.root == rank.rank && each.tag == call.tag &&
            (sends ? dist::is_recv(each) : dist::is_send(each)) && each.tag_seq >= call.tag_seq;

@@ -1,8 +1,9 @@
 // Whom a collective needs, who has come to it, who can't come any more, and which ranks therefore can't go on. Pure.
 //
-// A rank is stuck when it waits in collectives none of which can end, and a collective can't end when a rank that has not entered
-// it has left the cell, died, destroyed the group, or is stuck itself. The largest set of ranks for which that holds is found by
-// taking out, again and again, those with a wait that may yet end. So nothing is proven that could still go on.
+// A rank is stuck when it waits in collectives none of which can end, and a collective can't end when a rank that has
+// not entered it has left the cell, died, destroyed the group, or is stuck itself. The largest set of ranks for which
+// that holds is found by taking out, again and again, those with a wait that may yet end. So nothing is proven that
+// could still go on.
 #pragma once
 #include <string>
 

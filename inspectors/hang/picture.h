@@ -1,5 +1,5 @@
-// What is known of all ranks at one moment: how far each came in its collectives, and what it does. The collective logs give
-// the first without any rank's help, I/O threads the second. Plain values: a test makes them up.
+// What is known of all ranks at one moment: how far each came in its collectives, and what it does. The collective logs
+// give the first without any rank's help, I/O threads the second. Plain values: a test makes them up.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -74,7 +74,8 @@ struct HangPicture {
 /// So many of the newest records are enough to see the usual order of calls, and stragglers.
 inline constexpr size_t kRecentRecords = 512;
 
-/// Fills in what the log at `path` has: waits (without lines), groups, the `recent` newest records. False where it can't be read.
+/// Fills in what the log at `path` has: waits (without lines), groups, the `recent` newest records. False where it
+/// can't be read.
 bool read_log(RankPicture& rank, const std::string& path, size_t recent = kRecentRecords);
 
 }  // namespace lockstep::inspect

@@ -1,4 +1,5 @@
-// A rank that always comes last: it gets there, but takes many times as long as the others between one collective and the next.
+// A rank that always comes last: it gets there, but takes many times as long as the others between one collective and
+// the next.
 #pragma once
 #include <optional>
 

@@ -18,8 +18,8 @@ std::string call_words(const RankWait& wait);
 std::string seconds_words(double seconds);
 /// What a rank that has gone did: "{has} finished without entering it". For plural().
 std::string left_words(const RankPicture& rank);
-/// What an exception that `rank` caught has done to its calls in the group of `call`: "; rank 1 threw std::runtime_error (cell 1, line 3)
-/// behind all_reduce #2 and caught it: …". Empty where it caught none.
+/// What an exception that `rank` caught has done to its calls in the group of `call`: "; rank 1 threw
+/// std::runtime_error (cell 1, line 3) behind all_reduce #2 and caught it: …". Empty where it caught none.
 std::string caught_words(const RankPicture& rank, const dist::CollectiveRecord& call);
 /// The line of a call of `rank`; empty where it is not known.
 std::string line_of(const RankPicture& rank, const dist::CollectiveRecord& record);

@@ -45,8 +45,9 @@ Report detail::lockstep_twice(const std::function<void()>& step, const SavedStat
     run.end();
     return run;
   };
-  // Both runs begin with the wrappers as they were: one that has not run begins with a new Reducer twice. What an older one
-  // learns once can't be taken back: it does so in a run that is not looked at. (A step without a backward teaches it nothing.)
+  // Both runs begin with the wrappers as they were: one that has not run begins with a new Reducer twice. What an older
+  // one learns once can't be taken back: it does so in a run that is not looked at. (A step without a backward teaches
+  // it nothing.)
   for (int i = 0; i < kMostRunsBefore && saved.buckets_are_unsettled(); ++i) run_and_put_back(nullptr);
   const Recording first = recorded();
   const Recording second = recorded();

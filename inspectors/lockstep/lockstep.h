@@ -1,12 +1,11 @@
 // lockstep: the first operator at which replicas part, or at which a step does not repeat itself.
 //
-//   inspect::lockstep([&] { net(x).sum().backward(); optimizer.step(); }, net, optimizer);   // twice, from the same state
+//   inspect::lockstep([&] { net(x).sum().backward(); optimizer.step(); }, net, optimizer);  // twice, from one state
 //   inspect::lockstep_ranks([&] { train_step(); }, net);                                     // once, ranks compared
 //
 // Every operator's inputs and outputs are fingerprinted while it runs, forward and backward; what ran is compared
 // afterwards. No tensor is kept, and nothing is exchanged while the step runs.
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <string>
 #include <type_traits>
 
+#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/subject/saved_state.h"
 #include "inspectors/trace/step_state.h"
@@ -21,20 +21,13 @@
 
 namespace lockstep::inspect {
 
-struct LockstepOptions {
-  /// The ranks that take part, each of which must call. Unset: all that are alive.
-  TORCH_ARG(std::optional<RankSet>, ranks) = std::nullopt;
-  /// How long to wait for ranks that do not call.
-  TORCH_ARG(std::chrono::milliseconds, deadline) = std::chrono::seconds(10);
-  /// The training step that findings name.
-  TORCH_ARG(std::optional<int64_t>, step) = std::nullopt;
-  /// Whether ranks may not have come to the end of the step: what one lacks of what others did after it is no finding then.
+struct LockstepOptions : InspectOptionsOf<LockstepOptions> {
+  /// Whether ranks may not have come to the end of the step: then it is no finding that one rank lacks what others did
+  /// after it. False by default. Costs nothing.
   TORCH_ARG(bool, cut_short) = false;
-  /// Operators that are kept for the comparison, some 300 bytes each (30 MB). Those behind are not compared, and the
-  /// report says how many they are.
+  /// Operators that are kept for the comparison; 1 or more, 100,000 by default. Costs some 300 bytes of memory each (30
+  /// MB). Those after them are not compared, and the report has their number.
   TORCH_ARG(int64_t, max_operators) = 100'000;
-  /// Whether findings go to the sink (the session), too.
-  TORCH_ARG(bool, publish) = true;
 };
 
 namespace detail {
@@ -46,9 +39,9 @@ Report lockstep_once(const std::function<void()>& step, const TensorNames& names
 }  // namespace detail
 
 /// Runs `step` twice, from the same `state` (as for replay(): modules, holders, wrappers, optimizers, tensors; the
-/// generators always), and puts that back. An operator that gives other outputs from equal inputs is a fault; a step that
-/// reads something else the second time, which is not in the state, is a note. Collective over the options' ranks (a
-/// LockstepOptions anywhere among `state`): each compares its own two runs, and the report is the same on all.
+/// generators always), and puts that back. An operator that gives other outputs from equal inputs is a fault; a step
+/// that reads something else the second time, which is not in the state, is a note. Collective over the options' ranks
+/// (a LockstepOptions anywhere among `state`): each compares its own two runs, and the report is the same on all.
 template <typename Step, typename... State>
 Report lockstep(Step&& step, State&&... state) {
   TensorNames names;
@@ -58,8 +51,8 @@ Report lockstep(Step&& step, State&&... state) {
   return detail::lockstep_twice([&] { step(); }, saved, names, detail::options_among<LockstepOptions>(state...));
 }
 
-/// Runs `step` once, and compares what ran between ranks; `objects` give parameters their names. Collective, as above. The
-/// step's effects stay.
+/// Runs `step` once, and compares what ran between ranks; `objects` give parameters their names. Collective, as above.
+/// The step's effects stay.
 template <typename Step, typename... Objects>
 Report lockstep_ranks(Step&& step, const Objects&... objects) {
   TensorNames names;

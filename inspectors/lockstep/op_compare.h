@@ -69,14 +69,15 @@ CommonEffects common_effects(const std::vector<OpSequence>& runs);
 OpSequence sequence_of(const OpRecord& record, const std::vector<uint32_t>& matters);
 Partings find_partings(const std::vector<OpSequence>& runs);
 
-/// What a reader wants to know of the operator at a place: a JSON object with name, node, module, where, inputs, outputs.
-/// `differs`: whether the outputs at a place differ between runs, to tell where a difference came from.
+/// What a reader wants to know of the operator at a place: a JSON object with name, node, module, where, inputs,
+/// outputs. `differs`: whether the outputs at a place differ between runs, to tell where a difference came from.
 nlohmann::json describe_place(const OpRecord& record, const std::vector<uint32_t>& matters, size_t place,
                               const TensorNames& names, const std::vector<bool>& differs);
 
 /// By name, every operator that ran.
 std::vector<uint64_t> names_of_all(const OpRecord& record);
-/// The first place (among those of `matters`) whose operator is not in `ran` behind those before it; the last one otherwise.
+/// The first place (among those of `matters`) whose operator is not in `ran` behind those before it; the last one
+/// otherwise.
 size_t first_not_in(const OpRecord& record, const std::vector<uint32_t>& matters, const std::vector<uint64_t>& ran);
 
 /// By place: whether outputs differ.

@@ -1,4 +1,5 @@
-// An operator at which runs part, in words and as a finding; from places as describe_place() gives them, one for each run.
+// An operator at which runs part, in words and as a finding; from places as describe_place() gives them, one for each
+// run.
 #pragma once
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>

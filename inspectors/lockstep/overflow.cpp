@@ -9,6 +9,7 @@
 
 #include "collectives/log/collective_log.h"
 #include "collectives/rank_context.h"
+#include "inspectors/lockstep/facts.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -84,23 +85,23 @@ CalledBy calls_that_may_run_over(const std::vector<IntegerReduction>& mine) {
   return calls;
 }
 
-std::vector<Finding> reductions_that_ran_over(Talk& talk, const std::vector<IntegerReduction>& mine,
-                                              const std::vector<CalledBy>& calls, const LockstepOptions& options) {
+std::vector<Finding> reductions_that_ran_over(Exchange& exchange, const std::vector<IntegerReduction>& mine,
+                                              const std::vector<RunFacts>& facts, const LockstepOptions& options) {
   std::set<std::pair<std::string, int64_t>> wanted;
-  for (const CalledBy& each : calls) wanted.insert(each.begin(), each.end());
+  for (const RunFacts& each : facts) wanted.insert(each.may_run_over.begin(), each.may_run_over.end());
   if (wanted.empty()) return {};
-  json told = json::array();
+  json seen_here = json::array();
   for (const auto& [group, seq] : wanted) {
     const auto found = std::ranges::find_if(
         mine, [&](const IntegerReduction& each) { return each.call.group == group && each.call.seq == seq; });
-    told.push_back(found == mine.end() ? json() : describe(*found));
+    seen_here.push_back(found == mine.end() ? json() : describe(*found));
   }
-  const std::vector<json> all = talk.exchange_json(told);
+  const std::vector<json> all = exchange.gather_json(seen_here);
   std::vector<Finding> findings;
   for (size_t call = 0; call < wanted.size(); ++call) {
     std::vector<json> seen;
     for (const json& each : all) seen.push_back(each.at(call));
-    if (auto finding = judge(seen, talk.ranks(), options)) findings.push_back(std::move(*finding));
+    if (auto finding = judge(seen, exchange.ranks(), options)) findings.push_back(std::move(*finding));
   }
   return findings;
 }

@@ -1,5 +1,5 @@
-// Reductions of integers that ran over, proven from what all ranks saw of them: what they brought does not add up to what came out,
-// and the difference is a multiple of what the type wraps around at.
+// Reductions of integers that ran over, proven from what all ranks saw of them: what they brought does not add up to
+// what came out, and the difference is a multiple of what the type wraps around at.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,14 +13,17 @@
 
 namespace lockstep::inspect {
 
+struct RunFacts;  // lockstep/facts.h
+
 /// Groups and numbers of collectives.
 using CalledBy = std::vector<std::pair<std::string, int64_t>>;
 
 /// Those of this rank in which an element is so large that a sum over its group could run over. Local; the first 64.
 CalledBy calls_that_may_run_over(const std::vector<IntegerReduction>& mine);
 
-/// `calls`: the above, of every rank by place. Collective, also where there is nothing to look at: then nothing is exchanged.
-std::vector<Finding> reductions_that_ran_over(Talk& talk, const std::vector<IntegerReduction>& mine,
-                                              const std::vector<CalledBy>& calls, const LockstepOptions& options);
+/// `facts`: of every rank by rank index, with the above in may_run_over. Collective; exchanges nothing where no call is
+/// among them.
+std::vector<Finding> reductions_that_ran_over(Exchange& exchange, const std::vector<IntegerReduction>& mine,
+                                              const std::vector<RunFacts>& facts, const LockstepOptions& options);
 
 }  // namespace lockstep::inspect

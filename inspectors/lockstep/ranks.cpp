@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "inspectors/exchange/participants.h"
+#include "inspectors/lockstep/facts.h"
 #include "inspectors/lockstep/op_words.h"
 #include "inspectors/lockstep/overflow.h"
 
@@ -45,14 +47,21 @@ std::vector<std::string> hashes(const std::vector<json>& places, const char* whi
 
 class RankComparison {
  public:
-  RankComparison(Talk& talk, const Recording& run, const TensorNames& names, const LockstepOptions& options)
-      : talk_(talk), run_(run), names_(names), options_(options), ranks_(talk.ranks()), matters_(run.matters) {}
+  RankComparison(Exchange& exchange, const Recording& run, const TensorNames& names, const LockstepOptions& options)
+      : exchange_(exchange),
+        run_(run),
+        names_(names),
+        options_(options),
+        ranks_(exchange.ranks()),
+        matters_(run.matters) {}
 
-  /// `sequences`: every rank's, or a single one where they are equal. `backwards`: how many each rank ran; `early`: ranks that
-  /// read what was still to be reduced.
-  std::vector<Finding> findings(std::vector<OpSequence> sequences, const std::vector<int64_t>& backwards,
-                                RankSet early) {
-    early_ = std::move(early);
+  /// `sequences`: every rank's, or a single one where they are equal. Collective.
+  std::vector<Finding> findings(std::vector<OpSequence> sequences, const std::vector<RunFacts>& facts) {
+    std::vector<int64_t> backwards;
+    for (size_t i = 0; i < facts.size(); ++i) {
+      backwards.push_back(facts[i].backwards);
+      if (facts[i].read_too_early) early_.insert(ranks_.ranks()[i]);
+    }
     std::vector<Finding> all = {finding(std::move(sequences))};
     if (all[0].verdict == "op_mismatch" &&
         std::ranges::any_of(backwards, [&](int64_t n) { return n != backwards[0]; })) {
@@ -77,8 +86,8 @@ class RankComparison {
     const bool may_be_through = options_.cut_short() || std::ranges::any_of(sequences, [](const OpSequence& each) {
                                   return each.left_out > 0;
                                 });
-    // What matters hangs on the effects: with others, ranks are comparable only as far as these were the same. Where none is
-    // through, the next of each is wanted, too: what it hangs on tells where they parted.
+    // What matters hangs on the effects: with others, ranks are comparable only as far as these were the same. Where
+    // none is through, the next of each is wanted, too: what it hangs on tells where they parted.
     if (!effects.all) sequences = cut_after(effects.count + (some_through ? 0 : 1));
     const Partings partings = find_partings(sequences);
     differs_ = outputs_that_differ(sequences, partings.common);
@@ -94,24 +103,24 @@ class RankComparison {
   }
 
   std::vector<json> places(size_t place) {
-    return talk_.exchange_json(describe_place(*run_.record, matters_, place, names_, differs_));
+    return exchange_.gather_json(describe_place(*run_.record, matters_, place, names_, differs_));
   }
 
   /// Only what the first effects hang on matters from now on.
   std::vector<OpSequence> cut_after(size_t effects) {
     matters_ = run_.record->that_matter_to(effects);
     std::vector<OpSequence> sequences;
-    for (const Bytes& each : talk_.exchange(sequence_of(*run_.record, matters_).bytes()))
+    for (const Bytes& each : exchange_.gather(sequence_of(*run_.record, matters_).bytes()))
       sequences.push_back(OpSequence::from_bytes(each));
     return sequences;
   }
 
-  /// Some ranks are through, and others go on: with what? With the first operator behind the next effect that a rank which is
-  /// through did not run.
+  /// Some ranks are through, and others go on: with what? With the first operator behind the next effect that a rank
+  /// which is through did not run.
   std::vector<json> lacked(const CommonEffects& effects) {
-    const auto ran = talk_.exchange_json(names_of_all(*run_.record));
+    const auto ran = exchange_.gather_json(names_of_all(*run_.record));
     const auto first = std::ranges::find(effects.through, true) - effects.through.begin();
-    if (effects.through[index_of(own_rank())]) return talk_.exchange_json(nullptr);
+    if (effects.through[exchange_.rank_index()]) return exchange_.gather_json(nullptr);
     matters_ = run_.record->that_matter_to(effects.count + 1);
     return places(first_not_in(*run_.record, matters_, ran[static_cast<size_t>(first)].get<std::vector<uint64_t>>()));
   }
@@ -122,7 +131,7 @@ class RankComparison {
       who.push_back(each.is_null() ? ""
                                    : each.at("name").get<std::string>() + "|" + each.at("node").get<std::string>());
     const Vote vote = vote_on(ranks_, who);
-    const json& first = all[index_of(vote.at_fault.ranks().front())];
+    const json& first = all[rank_index_of(ranks_, vote.at_fault.ranks().front())];
     const json& known = *std::ranges::find_if(all, [](const json& each) { return !each.is_null(); });
     Finding finding = finding_at(first.is_null() ? known : first, "op_mismatch", "order", options_);
     take(finding, vote);
@@ -288,8 +297,8 @@ class RankComparison {
     return finding;
   }
 
-  /// "mul (operator 7, forward) on (argument 1, value 1 on rank 0, 2 on rank 1) at cell 1, line 3": plain numbers with their values,
-  /// otherwise the first input that differs; `outside`: that no operator wrote.
+  /// "mul (operator 7, forward) on (argument 1, value 1 on rank 0, 2 on rank 1) at cell 1, line 3": plain numbers with
+  /// their values, otherwise the first input that differs; `outside`: that no operator wrote.
   std::string input_text(const std::vector<json>& all, bool outside = false) const {
     std::vector<std::string> what;
     const json& inputs = all[0].at("inputs");
@@ -314,7 +323,7 @@ class RankComparison {
   Finding early_reads() {
     const int32_t mine = run_.record->read_too_early();
     const std::vector<uint32_t> own = mine < 0 ? std::vector<uint32_t>() : std::vector{static_cast<uint32_t>(mine)};
-    const std::vector<json> all = talk_.exchange_json(describe_place(*run_.record, own, 0, names_, {true}));
+    const std::vector<json> all = exchange_.gather_json(describe_place(*run_.record, own, 0, names_, {true}));
     const json& first = *std::ranges::find_if(all, [](const json& each) { return !each.is_null(); });
     Finding finding = finding_at(first, "mismatch", "in_flight", options_);
     finding.severity = Severity::note;
@@ -357,11 +366,6 @@ class RankComparison {
     });
   }
 
-  size_t index_of(int rank) const {
-    const auto& list = ranks_.ranks();
-    return static_cast<size_t>(std::find(list.begin(), list.end(), rank) - list.begin());
-  }
-
   static void take(Finding& finding, const Vote& vote) {
     finding.ranks = vote.at_fault;
     finding.reference_ranks = vote.reference;
@@ -374,7 +378,7 @@ class RankComparison {
     return vote.at_fault.words() + " " + (one ? verb : vote.reference.empty() ? "each " + plural : plural);
   }
 
-  Talk& talk_;
+  Exchange& exchange_;
   const Recording& run_;
   const TensorNames& names_;
   const LockstepOptions& options_;
@@ -385,39 +389,41 @@ class RankComparison {
   std::vector<Finding> notes_;  // beside the first
 };
 
+RunFacts look(const Recording& run) {
+  RunFacts facts{.operators = static_cast<int64_t>(run.sequence.ops.size()),
+                 .left_out = run.sequence.left_out,
+                 .backwards = run.record->backwards(),
+                 .read_too_early = run.record->read_too_early() >= 0,
+                 .may_run_over = calls_that_may_run_over(run.record->integer_reductions())};
+  for (const OpSequence::Op& op : run.sequence.ops)
+    facts.digest = combine(combine(facts.digest, {op.name, op.inputs}), {op.outputs, op.generator});
+  return facts;
+}
+
+/// Every rank's sequence, or a single one where all are equal. Collective.
+std::vector<OpSequence> sequences_of_all(Exchange& exchange, const Recording& run, const std::vector<RunFacts>& facts) {
+  if (std::ranges::all_of(facts, [&](const RunFacts& each) { return each.same_run(facts[0]); })) return {run.sequence};
+  std::vector<OpSequence> sequences;
+  for (const Bytes& each : exchange.gather(run.sequence.bytes())) sequences.push_back(OpSequence::from_bytes(each));
+  return sequences;
+}
+
 }  // namespace
 
-Report compare_ranks(const Recording& run, const TensorNames& names, const LockstepOptions& options, const char* call) {
-  // A hash of everything goes first; the sequences themselves only where it differs.
-  Hash digest{};
-  for (const OpSequence::Op& op : run.sequence.ops)
-    digest = combine(combine(digest, {op.name, op.inputs}), {op.outputs, op.generator});
-  const json mine = {{"digest", digest}, {"operators", run.sequence.ops.size()}, {"left_out", run.sequence.left_out}};
-  const json beside = {{"backwards", run.record->backwards()},
-                       {"early", run.record->read_too_early() >= 0},
-                       {"may_run_over", calls_that_may_run_over(run.record->integer_reductions())}};
-  return conclude(run, options, call, json::to_cbor({mine, beside}), [&](Talk& talk, const std::vector<Bytes>& told) {
-    RankComparison comparison(talk, run, names, options);
-    std::vector<json> all;
-    std::vector<int64_t> backwards;
-    RankSet early;
-    for (const Bytes& each : told) {
-      all.push_back(json::from_cbor(each));
-      backwards.push_back(all.back().at(1).at("backwards"));
-      if (all.back().at(1).at("early").get<bool>()) early.insert(talk.ranks().ranks()[all.size() - 1]);
-    }
-    std::vector<OpSequence> sequences;
-    if (std::ranges::all_of(all, [&](const json& each) { return each.at(0) == all[0].at(0); }))
-      sequences.assign(1, run.sequence);
-    else
-      for (const Bytes& each : talk.exchange(run.sequence.bytes())) sequences.push_back(OpSequence::from_bytes(each));
-    std::vector<Finding> findings = comparison.findings(std::move(sequences), backwards, early);
-    std::vector<CalledBy> calls;
-    for (const json& each : all) calls.push_back(each.at(1).at("may_run_over").get<CalledBy>());
-    for (Finding& each : reductions_that_ran_over(talk, run.record->integer_reductions(), calls, options))
-      findings.push_back(std::move(each));
-    return findings;
-  });
+Report compare_ranks(const Recording& run, const TensorNames& names, const LockstepOptions& options,
+                     const char* function) {
+  Report report;
+  Inspection inspection = inspection_of(run, options, function);
+  if (!inspection.takes_part()) return report;
+  const RunFacts mine = look(run);
+  if (const auto facts = inspection.exchange_facts(mine)) {
+    Exchange& exchange = inspection.exchange();
+    RankComparison comparison(exchange, run, names, options);
+    inspection.add(comparison.findings(sequences_of_all(exchange, run, *facts), *facts));
+    inspection.add(reductions_that_ran_over(exchange, run.record->integer_reductions(), *facts, options));
+  }
+  conclude(inspection, run, report);
+  return report;
 }
 
 }  // namespace lockstep::inspect

@@ -5,6 +5,7 @@
 namespace lockstep::inspect {
 
 /// Collective. The same report on all ranks.
-Report compare_ranks(const Recording& run, const TensorNames& names, const LockstepOptions& options, const char* call);
+Report compare_ranks(const Recording& run, const TensorNames& names, const LockstepOptions& options,
+                     const char* function);
 
 }  // namespace lockstep::inspect

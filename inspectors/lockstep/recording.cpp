@@ -2,25 +2,15 @@
 
 namespace lockstep::inspect {
 
-using Clock = std::chrono::steady_clock;
+Inspection inspection_of(const Recording& run, const LockstepOptions& options, const char* function) {
+  return Inspection({.inspector = "lockstep", .object = options.name(), .function = function, .start = run.start},
+                    options);
+}
 
-Report conclude(const Recording& run, const LockstepOptions& options, const char* call, const Bytes& mine,
-                const std::function<std::vector<Finding>(Talk&, const std::vector<Bytes>&)>& told) {
-  const RankSet ranks = taking_part(options.ranks(), call);
-  Report report;
-  if (!ranks.contains(own_rank())) return report;
-  with_talk(ranks, options.deadline(), [&](Talk& talk) {
-    const Meeting meeting = talk.meet(mine);
-    if (!meeting.missing.empty())
-      report.findings.push_back(absent_finding("lockstep", call, ranks, meeting.missing, options.deadline()));
-    else
-      report.findings = told(talk, meeting.values);
-  });
+void conclude(Inspection& inspection, const Recording& run, Report& report) {
   report.tensors = run.record->operators();
   report.bytes = run.record->bytes_kept();
-  report.seconds = std::chrono::duration<double>(Clock::now() - run.start).count();
-  if (options.publish() && own_rank() == reporting_rank(ranks, report)) publish(report);
-  return report;
+  inspection.conclude(report);
 }
 
 }  // namespace lockstep::inspect

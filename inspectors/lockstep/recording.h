@@ -1,13 +1,12 @@
-// A run as lockstep records it, and the way from there to a report.
+// A run as lockstep records it, and what the inspections of one and of two runs have in common.
 #pragma once
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
-#include "inspectors/exchange/participants.h"
+#include "inspectors/exchange/inspection.h"
 #include "inspectors/lockstep/lockstep.h"
 #include "inspectors/lockstep/op_compare.h"
 #include "inspectors/trace/op_record.h"
@@ -33,8 +32,9 @@ struct Recording {
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 };
 
-/// Meets, and has `told` make the findings of what all ranks hand in.
-Report conclude(const Recording& run, const LockstepOptions& options, const char* call, const Bytes& mine,
-                const std::function<std::vector<Finding>(Talk&, const std::vector<Bytes>&)>& told);
+/// The inspection of `run`, which is what ranks compare.
+Inspection inspection_of(const Recording& run, const LockstepOptions& options, const char* function);
+/// Fills in what the report has of the run, and publishes.
+void conclude(Inspection& inspection, const Recording& run, Report& report);
 
 }  // namespace lockstep::inspect

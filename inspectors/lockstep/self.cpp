@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "inspectors/lockstep/findings.h"
 #include "inspectors/lockstep/op_words.h"
 
 namespace lockstep::inspect {
@@ -16,7 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-/// What this rank found of its two runs: a finding without ranks, and how many collectives came before what it is about.
+/// What this rank found of its two runs: a finding without ranks, and how many collectives came before what it is
+/// about.
 struct OwnFinding {
   Finding finding;
   int64_t collectives = 0;
@@ -80,63 +82,30 @@ std::optional<OwnFinding> compare_with_itself(const Recording& first, const Reco
   return OwnFinding{std::move(finding), collectives_before(first, *other)};
 }
 
+SelfFacts look(const Recording& first, const Recording& second, const TensorNames& names,
+               const LockstepOptions& options) {
+  SelfFacts facts{.collectives = std::numeric_limits<int64_t>::max(),
+                  .operators = static_cast<int64_t>(first.sequence.ops.size()),
+                  .left_out = first.sequence.left_out};
+  if (std::optional<OwnFinding> own = compare_with_itself(first, second, names, options)) {
+    facts.finding = std::move(own->finding);
+    facts.collectives = own->collectives;
+  }
+  return facts;
+}
+
 }  // namespace
 
 Report compare_runs(const Recording& first, const Recording& second, const TensorNames& names,
-                    const LockstepOptions& options, const char* call) {
-  const std::optional<OwnFinding> own = compare_with_itself(first, second, names, options);
-  json mine = {{"finding", nullptr},
-               {"collectives", own ? own->collectives : std::numeric_limits<int64_t>::max()},
-               {"operators", first.sequence.ops.size()},
-               {"left_out", first.sequence.left_out}};
-  if (own) mine["finding"] = own->finding;
-  return conclude(second, options, call, json::to_cbor(mine), [&](Talk& talk, const std::vector<Bytes>& told) {
-    const RankSet& ranks = talk.ranks();
-    std::vector<Finding> findings;
-    std::map<std::string, size_t> known;
-    RankSet fine;
-    int64_t left_out = 0, earliest = std::numeric_limits<int64_t>::max();
-    std::vector<json> all;
-    for (const Bytes& each : told) {
-      all.push_back(json::from_cbor(each));
-      left_out = std::max(left_out, all.back().at("left_out").get<int64_t>());
-      earliest = std::min(earliest, all.back().at("collectives").get<int64_t>());
-    }
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (all[i].at("finding").is_null()) {
-        fine.insert(ranks.ranks()[i]);
-        continue;
-      }
-      Finding finding = all[i].at("finding").get<Finding>();
-      // What differs on one rank reaches the others through a reduction: theirs are no causes.
-      if (finding.severity != Severity::fault && all[i].at("collectives").get<int64_t>() > earliest) continue;
-      const std::string key = fmt::format("{}|{}|{}|{}", finding.verdict, finding.kind.value_or(""),
-                                          finding.op ? finding.op->seq : 0, finding.where.value_or(""));
-      const auto [place, is_new] = known.emplace(key, findings.size());
-      if (is_new) findings.push_back(std::move(finding));
-      findings[place->second].ranks.insert(ranks.ranks()[i]);
-    }
-    const auto is_fault = [](const Finding& each) { return each.severity == Severity::fault; };
-    if (std::ranges::any_of(findings, is_fault)) std::erase_if(findings, std::not_fn(is_fault));
-    for (Finding& finding : findings) {
-      finding.reference_ranks = fine;
-      finding.message = "on " + finding.ranks.words() + " " + finding.message;
-    }
-    if (findings.empty()) {
-      Finding ok;
-      ok.inspector = "lockstep";
-      ok.verdict = "ok";
-      ok.ranks = ranks;
-      ok.step = options.step();
-      ok.message = fmt::format("the step repeats itself bit by bit on {}: {} operators", ranks.words(),
-                               json::from_cbor(told[0]).at("operators").get<int64_t>());
-      if (left_out > 0)
-        ok.message += fmt::format("; {} operators beyond the first {} were not compared (max_operators)", left_out,
-                                  options.max_operators());
-      findings.push_back(std::move(ok));
-    }
-    return findings;
-  });
+                    const LockstepOptions& options, const char* function) {
+  Report report;
+  Inspection inspection = inspection_of(second, options, function);
+  if (!inspection.takes_part()) return report;
+  const SelfFacts mine = look(first, second, names, options);
+  if (const auto facts = inspection.exchange_facts(mine))
+    inspection.add(self_findings(inspection.about(), *facts, options.max_operators()));
+  conclude(inspection, second, report);
+  return report;
 }
 
 }  // namespace lockstep::inspect

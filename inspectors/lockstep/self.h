@@ -6,6 +6,6 @@ namespace lockstep::inspect {
 
 /// Collective: each rank compares its own runs. The same report on all ranks.
 Report compare_runs(const Recording& first, const Recording& second, const TensorNames& names,
-                    const LockstepOptions& options, const char* call);
+                    const LockstepOptions& options, const char* function);
 
 }  // namespace lockstep::inspect

@@ -4,18 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
-#include <nlohmann/json.hpp>
 
-#include "inspectors/exchange/participants.h"
+#include "inspectors/exchange/inspection.h"
 #include "inspectors/exchange/shown.h"
+#include "inspectors/nan/findings.h"
 #include "inspectors/nan/trace.h"
 #include "inspectors/trace/steps.h"
 
 namespace lockstep::inspect {
 namespace {
 
-using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using Kind = BadOrigin::Kind;
 
@@ -132,69 +130,31 @@ Finding finding_of(const BadOrigin& origin, const TensorNames& names, const NanO
   return finding;
 }
 
-/// What is told of, once for all ranks that have it.
-std::vector<Finding> merged(const RankSet& ranks, const std::vector<json>& all) {
-  const bool own = std::any_of(all.begin(), all.end(), [](const json& each) { return each.at("own").get<bool>(); });
-  std::map<std::string, size_t> known;
-  std::vector<Finding> findings;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const json& told = all[i].at("finding");
-    // Who got it from another rank is no news where that rank says so.
-    if (told.is_null() || (own && !all[i].at("own").get<bool>())) continue;
-    Finding finding = told.get<Finding>();
-    const std::string key = fmt::format("{}|{}|{}|{}", finding.verdict, finding.kind.value_or(""),
-                                        finding.op ? finding.op->name : "", finding.where.value_or(""));
-    const auto [place, is_new] = known.emplace(key, findings.size());
-    if (is_new) findings.push_back(std::move(finding));
-    findings[place->second].ranks.insert(ranks.ranks()[i]);
+NanFacts facts_of(const NanTrace& trace, const TensorNames& names, const NanOptions& options) {
+  NanFacts facts{.operators = trace.operators(), .harmless = trace.harmless()};
+  if (const BadOrigin* origin = trace.culprit()) {
+    facts.finding = finding_of(*origin, names, options);
+    facts.made_here = origin->kind != Kind::kCollective;
   }
-  for (Finding& finding : findings) {
-    finding.reference_ranks = ranks - finding.ranks;
-    finding.message = "on " + finding.ranks.words() + " " + finding.message;
-  }
-  return findings;
+  return facts;
 }
 
-Report finish(const Running& run, const TensorNames& names, const NanOptions& options, const char* call) {
-  const RankSet ranks = taking_part(options.ranks(), call);
+/// From a trace that has ended to the report of all ranks. Collective.
+Report finish(const Running& run, const TensorNames& names, const NanOptions& options, const char* function) {
   Report report;
-  if (!ranks.contains(own_rank())) return report;
-  json mine = {{"finding", nullptr}, {"own", false}};
-  if (const BadOrigin* origin = run.trace->culprit()) {
-    mine["finding"] = finding_of(*origin, names, options);
-    mine["own"] = origin->kind != Kind::kCollective;
+  Inspection inspection({.inspector = "nan", .object = options.name(), .function = function, .start = run.start},
+                        options);
+  if (!inspection.takes_part()) return report;
+  const NanFacts mine = facts_of(*run.trace, names, options);
+  if (const auto facts = inspection.exchange_facts(mine)) {
+    inspection.add(nan_findings(inspection.about(), *facts));
+  } else if (mine.finding) {  // where others are missing, what this rank found is of use all the same
+    About own = inspection.about();
+    own.ranks = RankSet{inspection.rank()};
+    inspection.add(nan_findings(own, {mine}));
   }
-  mine["operators"] = run.trace->operators();
-  mine["harmless"] = run.trace->harmless();
-  with_talk(ranks, options.deadline(), [&](Talk& talk) {
-    const Meeting meeting = talk.meet(json::to_cbor(mine));
-    if (!meeting.missing.empty()) {
-      if (!mine["finding"].is_null()) report.findings = merged(RankSet{own_rank()}, {mine});
-      report.findings.push_back(absent_finding("nan", call, ranks, meeting.missing, options.deadline()));
-      return;
-    }
-    std::vector<json> all;
-    for (const Bytes& each : meeting.values) all.push_back(json::from_cbor(each));
-    report.findings = merged(ranks, all);
-    if (!report.findings.empty()) return;
-    int64_t operators = 0, harmless = 0;
-    for (const json& each : all) {
-      operators = std::max(operators, each.at("operators").get<int64_t>());
-      harmless = std::max(harmless, each.at("harmless").get<int64_t>());
-    }
-    Finding ok;
-    ok.inspector = "nan";
-    ok.verdict = "ok";
-    ok.ranks = ranks;
-    ok.step = options.step();
-    ok.message = fmt::format("no NaN or Inf reached a result on {}: {} operators", ranks.words(), operators);
-    if (harmless > 0)
-      ok.message += fmt::format(", {} of which made some that went nowhere (masked, or not used)", harmless);
-    report.findings.push_back(std::move(ok));
-  });
   report.tensors = run.trace->operators();
-  report.seconds = std::chrono::duration<double>(Clock::now() - run.start).count();
-  if (options.publish() && own_rank() == reporting_rank(ranks, report)) publish(report);
+  inspection.conclude(report);
   return report;
 }
 

@@ -1,14 +1,13 @@
 // nan: where did the first NaN or Inf come from?
 //
 //   inspect::replay([&] { auto loss = net(x).sum(); loss.backward(); optimizer.step(); return loss; }, net, optimizer);
-//   auto watching = inspect::nan_watch(net);     // cheap: losses, gradients and updated parameters, while `watching` lives
+//   auto watching = inspect::nan_watch(net);  // cheap: losses, gradients and updated parameters, while `watching` lives
 //
 // replay() runs a step that has gone wrong once more, operator by operator, from the state it began with, and names the
 // operator that made the first bad value which reached a result. The watch says in which step it begins.
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,6 +16,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/subject/saved_state.h"
 #include "inspectors/trace/step_state.h"
@@ -25,16 +25,7 @@
 
 namespace lockstep::inspect {
 
-struct NanOptions {
-  /// The ranks that take part, each of which must call. Unset: all that are alive.
-  TORCH_ARG(std::optional<RankSet>, ranks) = std::nullopt;
-  /// How long to wait for ranks that do not call.
-  TORCH_ARG(std::chrono::milliseconds, deadline) = std::chrono::seconds(10);
-  /// The training step that findings name.
-  TORCH_ARG(std::optional<int64_t>, step) = std::nullopt;
-  /// Whether findings go to the sink (the session), too.
-  TORCH_ARG(bool, publish) = true;
-};
+struct NanOptions : InspectOptionsOf<NanOptions> {};
 
 namespace detail {
 
@@ -57,11 +48,11 @@ Report replay_traced(const std::function<std::vector<at::Tensor>()>& step, const
 
 }  // namespace detail
 
-/// Runs `step` once, traced, and puts `state` (modules, holders, DDP wrappers, optimizers, tensors; their gradients; the
-/// generators always) back to what it was before. Everything else that the step does is done again: files, data loaders,
-/// counters of a DDP wrapper, collectives. What it returns (a loss, tensors) counts as its result.
-/// Collective over the options' ranks (a NanOptions anywhere among `state`): `step` runs on all of them, and the report is
-/// the same on all. What `step` throws is thrown, after the state was put back.
+/// Runs `step` once, traced, and puts `state` (modules, holders, DDP wrappers, optimizers, tensors; their gradients;
+/// the generators always) back to what it was before. Everything else that the step does is done again: files, data
+/// loaders, counters of a DDP wrapper, collectives. What it returns (a loss, tensors) counts as its result. Collective
+/// over the options' ranks (a NanOptions anywhere among `state`): `step` runs on all of them, and the report is the
+/// same on all. What `step` throws is thrown, after the state was put back.
 template <typename Step, typename... State>
 Report replay(Step&& step, State&&... state) {
   const auto options = detail::options_among<NanOptions>(state...);
@@ -72,16 +63,16 @@ Report replay(Step&& step, State&&... state) {
   return detail::replay_traced([&] { return detail::run_step(step); }, saved, names, options);
 }
 
-/// A cell between these two is traced, on the thread that runs it; a trace that is under way is given up for the new one.
-/// end_nan_trace() is collective as replay() is, and changes nothing where begin_nan_trace() was not called: then, and for
-/// a rank that is not among the options', the report is empty.
+/// A cell between these two is traced, on the thread that runs it; a trace that is under way is given up for the new
+/// one. end_nan_trace() is collective as replay() is, and changes nothing where begin_nan_trace() was not called: then,
+/// and for a rank that is not among the options', the report is empty.
 void begin_nan_trace();
 Report end_nan_trace(const TensorNames& names, const NanOptions& options = {});
 /// Ends the trace, and says nothing of it. Local.
 void drop_nan_trace();
 
-/// The names of modules, holders and wrappers among `objects`, in the order and under the names given: what the session's
-/// magics pass on. Other objects have none.
+/// The names of modules, holders and wrappers among `objects`, in the order and under the names given: what the
+/// session's magics pass on. Other objects have none.
 class NameList {
  public:
   template <typename T>
@@ -122,8 +113,8 @@ class [[nodiscard]] NanWatch {
 };
 
 /// Local: each rank looks at its own, and says on its own what it finds. Every loss that backward begins with, every
-/// gradient as backward adds it up (before any reduction), every parameter as an optimizer writes it. Told once, and again
-/// after a step that was good. `objects` (modules, wrappers) give parameters their names.
+/// gradient as backward adds it up (before any reduction), every parameter as an optimizer writes it. Told once, and
+/// again after a step that was good. `objects` (modules, wrappers) give parameters their names.
 template <typename... T>
 NanWatch nan_watch(const T&... objects) {
   TensorNames names;

@@ -146,7 +146,8 @@ size_t NanTrace::origin_of_input(const RunningOp& op, const at::Tensor& tensor, 
                                  const std::string& what) {
   if (const Taint* known = taint_of(tensor)) return known->origin;
   BadOrigin origin = describe(op);
-  // Operators allocate their results where nobody sees it, and call others on them (a view) before anything is written there.
+  // Operators allocate their results where nobody sees it, and call others on them (a view) before anything is written
+  // there.
   origin.kind = allocated_within(op, tensor) ? BadOrigin::Kind::kUnset : BadOrigin::Kind::kOutside;
   origin.nan = bad.nan > 0;
   origin.inputs = {{.argument = what,

@@ -1,5 +1,6 @@
-// The first bad value of what runs while it is traced: which operator made a NaN or an Inf out of finite inputs, and where it
-// got to. A bad value that reaches no result (a masked -inf, the branch that a `where` leaves out) is no finding.
+// The first bad value of what runs while it is traced: which operator made a NaN or an Inf out of finite inputs, and
+// where it got to. A bad value that reaches no result (a masked -inf, the branch that a `where` leaves out) is no
+// finding.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
@@ -60,7 +61,8 @@ class NanTrace : public OpObserver {
   void shown(const at::Tensor& tensor);
   /// The trace is over. `results`: what the program got out of it.
   void end(const std::vector<at::Tensor>& results);
-  /// The earliest origin of bad values that reached a result, one that a rank made itself first; null where all is well.
+  /// The earliest origin of bad values that reached a result, one that a rank made itself first; null where all is
+  /// well.
   const BadOrigin* culprit() const;
   /// Operators that made bad values which reached no result.
   int64_t harmless() const;

@@ -72,7 +72,8 @@ class Sentinel : public OpObserver {
   void look_at(const RunningOp& op, const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     if (op.grad) {
-      // A number that a graph hangs on may be a loss. On a GPU it is not there yet, and waiting for it would cost the step.
+      // A number that a graph hangs on may be a loss. On a GPU it is not there yet, and waiting for it would cost the
+      // step.
       if (op.sequence < 0 || tensor.dim() != 0 || !tensor.device().is_cpu() || !tensor.requires_grad()) return;
       const Stopwatch looking(status_.seconds);
       const BadValues bad = bad_values(tensor);
@@ -104,7 +105,7 @@ class Sentinel : public OpObserver {
     if (task == task_) return;
     task_ = task;
     if (!backward_seen_) {  // the first of a step
-      told_ = told_ && bad_;
+      reported_ = reported_ && bad_;
       bad_ = false;
       local_gradient_bad_ = false;
     }
@@ -125,7 +126,7 @@ class Sentinel : public OpObserver {
   }
 
   /// Some parameter that the running node's gradients go to and that has a name; none out of backward.
-  at::Tensor a_parameter_behind() const {
+  at::Tensor a_parameter_after() const {
     std::vector<torch::autograd::Node*> left = {torch::autograd::get_current_node().get()};
     std::set<torch::autograd::Node*> seen = {nullptr};
     while (!left.empty()) {
@@ -149,8 +150,8 @@ class Sentinel : public OpObserver {
             const std::string& subject) {
     if (!bad_) ++status_.bad_steps;
     bad_ = true;
-    if (told_) return;
-    told_ = true;
+    if (reported_) return;
+    reported_ = true;
     const auto context = dist::current_context();
     if (context && context->world_size() > 1) context->store()->set(key_of_step(), std::vector<uint8_t>{1});
     publish_finding(bad, phase, parameter, values, RankSet{own_rank()}, subject);
@@ -159,10 +160,10 @@ class Sentinel : public OpObserver {
   void from_reduction(const BadValues& bad, const at::Tensor& parameter) {
     if (!bad_) ++status_.bad_steps;
     bad_ = true;
-    if (told_) return;
-    told_ = true;
+    if (reported_) return;
+    reported_ = true;
     const auto context = dist::current_context();
-    const RankSet alive = context ? context->live_ranks() : RankSet{0};
+    const RankSet alive = live_ranks();
     // The rank that had it before the reduction has said so before it let the reduction begin.
     if (context && context->world_size() > 1) {
       if (context->store()->check({key_of_step()}) || own_rank() != alive.ranks().front()) return;
@@ -187,7 +188,7 @@ class Sentinel : public OpObserver {
     finding.verdict = bad.nan > 0 ? "nan" : "inf";
     finding.kind = phase;
     finding.ranks = ranks;
-    finding.step = step(parameter.defined() ? parameter : a_parameter_behind());
+    finding.step = step(parameter.defined() ? parameter : a_parameter_after());
     if (parameter.defined()) {
       FindingTensor tensor = finding_tensor(name_of(parameter), values.defined() ? values : parameter);
       tensor.count = bad.nan > 0 ? bad.nan : bad.inf;
@@ -212,7 +213,7 @@ class Sentinel : public OpObserver {
   bool backward_seen_ = false;  // since parameters were written last
   bool local_gradient_bad_ = false;
   bool bad_ = false;  // this step
-  bool told_ = false;
+  bool reported_ = false;
 };
 
 thread_local std::unique_ptr<NanWatch> thread_watch;

@@ -277,6 +277,11 @@ std::optional<int> optional(const nlohmann::json& value) {
 }
 }  // namespace
 
+std::string text_of(const Texts& texts, const std::string& name) {
+  const auto found = texts.find(name);
+  return found == texts.end() ? "" : found->second;
+}
+
 void to_json(nlohmann::json& json, const RankIdentity& identity) {
   json = {{"rank", identity.rank},
           {"world_size", identity.world_size},

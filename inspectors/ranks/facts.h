@@ -1,4 +1,5 @@
-// Who a rank is, as it knows itself: numbers, process, host, device, the environment and the code that it runs with.
+// What one rank tells the others of itself: numbers, process, host, device, the environment and the code that it runs
+// with.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,6 +12,8 @@
 namespace lockstep::inspect {
 
 using Texts = std::map<std::string, std::string>;
+/// Empty where there is none of that name.
+std::string text_of(const Texts& texts, const std::string& name);
 
 struct RankIdentity {
   int rank = 0;

@@ -1,373 +1,76 @@
 #include "inspectors/ranks/ranks.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
+#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "inspectors/exchange/inspection.h"
+#include "inspectors/findings/text.h"
+#include "inspectors/ranks/findings.h"
 
 namespace lockstep::inspect {
 namespace {
 
 using nlohmann::json;
 
-/// The ranks that have each value.
-using Camps = std::map<std::string, RankSet>;
-
-std::string shortened(const std::string& value) {
-  constexpr size_t kLongest = 60;
-  return value.size() <= kLongest ? value : value.substr(0, kLongest - 3) + "...";
-}
-
-/// "4 on ranks 0,2, not set on rank 1".
-std::string describe(const Camps& camps) {
-  std::string text;
-  for (const auto& [value, ranks] : camps)
-    text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", value.empty() ? "not set" : shortened(value),
-                        ranks.words());
-  return text;
-}
-
-/// What ranks do not agree on, gathered so that one finding tells all that the same ranks differ in.
-class Disagreements {
- public:
-  explicit Disagreements(const std::vector<RankIdentity>& identities) : identities_(identities) {
-    for (const RankIdentity& each : identities) all_.insert(each.rank);
-  }
-
-  using Value = std::function<std::string(const RankIdentity&)>;
-  void compare(Severity severity, const char* kind, const std::string& name, const Value& value) {
-    Camps camps;
-    for (const RankIdentity& each : identities_) camps[value(each)].insert(each.rank);
-    if (camps.size() < 2) return;
-    RankSet reference;
-    for (const auto& [text, ranks] : camps)
-      if (2 * ranks.size() > all_.size()) reference = ranks;
-    const RankSet faulty = reference.empty() ? all_ : all_ - reference;
-    parties_[{severity, kind, faulty}].push_back({name, name + ": " + describe(camps)});
-    references_[faulty] = reference;
-  }
-
-  /// `effect` follows from a variable of the environment that the same ranks do not agree on: it is said there.
-  void explain(const std::string& effect, const std::vector<std::string>& variables) {
-    for (auto& [party, lines] : parties_) {
-      const auto line = std::ranges::find(lines, effect, &Line::name);
-      if (line == lines.end()) continue;
-      Line* cause = nullptr;
-      for (auto& [other, others] : parties_)
-        if (std::get<1>(other) == "environment" && std::get<2>(other) == std::get<2>(party))
-          for (Line& each : others)
-            if (!cause && std::ranges::find(variables, each.name) != variables.end()) cause = &each;
-      if (!cause) continue;
-      cause->text += "; because of that " + line->text;
-      lines.erase(line);
-      return;
-    }
-  }
-
-  /// Whether that cell has been named as the one in which a rank has a function of its own.
-  bool has_told_of(const std::string& cell) const { return told_cells_.contains(cell); }
-  /// What the code of a cell is made of, where ranks have different ones; false where that is not known.
-  bool compare_cell(const std::string& cell) {
-    const auto code = [&](const RankIdentity& each) {
-      const auto found = each.cells.find(cell);
-      return found == each.cells.end() ? CellCode() : found->second;
-    };
-    std::map<std::string, std::set<std::string>> sizes, marks;
-    std::set<std::string> used;
-    for (const RankIdentity& each : identities_) {
-      for (const auto& [name, from] : code(each).uses) used.insert(name);
-      for (const auto& [name, mark] : code(each).functions) {
-        sizes[name].insert(mark.substr(0, mark.find(' ')));
-        marks[name].insert(mark);
-      }
-    }
-    bool told = false;
-    for (const std::string& name : used) {
-      const auto from = [&](const RankIdentity& each) { return value_of(code(each).uses, name); };
-      std::set<std::string> cells;
-      for (const RankIdentity& each : identities_)
-        if (!value_of(each.code, cell).empty()) cells.insert(from(each));
-      if (cells.size() < 2) continue;
-      compare(Severity::fault, "code", fmt::format("{} as {} calls it", name, cell), from);
-      told_cells_.insert(cells.begin(), cells.end());
-      told = true;
-    }
-    if (told) return true;
-    // A function that has grown moves those behind it, whose calls then differ, too.
-    for (const auto& values : {sizes, marks}) {
-      std::vector<std::string> names;
-      for (const auto& [name, all] : values)
-        if (all.size() > 1) names.push_back(name);
-      if (names.empty()) continue;
-      compare(Severity::fault, "code", fmt::format("{} ({})", cell, fmt::join(names, ", ")),
-              [&](const RankIdentity& each) { return value_of(each.code, cell); });
-      return true;
-    }
-    return false;
-  }
-
-  void compare(Severity severity, const char* kind, Texts RankIdentity::* texts) {
-    for (const std::string& name : names(texts))
-      compare(severity, kind, name, [&](const RankIdentity& each) { return value_of(each.*texts, name); });
-  }
-
-  std::set<std::string> names(Texts RankIdentity::* texts) const {
-    std::set<std::string> result;
-    for (const RankIdentity& each : identities_)
-      for (const auto& [name, value] : each.*texts) result.insert(name);
-    return result;
-  }
-
-  static std::string value_of(const Texts& texts, const std::string& name) {
-    const auto found = texts.find(name);
-    return found == texts.end() ? "" : found->second;
-  }
-
-  void take(std::vector<Finding>& findings) const {
-    for (const auto& [party, lines] : parties_) {
-      if (lines.empty()) continue;
-      const auto& [severity, kind, faulty] = party;
-      Finding found{.severity = severity, .inspector = "ranks", .verdict = "mismatch", .ranks = faulty};
-      found.kind = kind;
-      found.reference_ranks = references_.at(faulty);
-      const std::string who = found.reference_ranks.empty()
-                                  ? faulty.words() + " disagree"
-                                  : fmt::format("{} differ{} from {}", faulty.words(), faulty.size() == 1 ? "s" : "",
-                                                found.reference_ranks.words());
-      std::vector<std::string> texts;
-      for (const Line& line : lines) texts.push_back(line.text);
-      found.message = fmt::format("{} in {}", who, fmt::join(texts, "; "));
-      findings.push_back(std::move(found));
-    }
-  }
-
- private:
-  struct Line {
-    std::string name, text;
-  };
-
-  const std::vector<RankIdentity>& identities_;
-  RankSet all_;
-  std::set<std::string> told_cells_;
-  std::map<std::tuple<Severity, std::string, RankSet>, std::vector<Line>> parties_;
-  std::map<RankSet, RankSet> references_;
-};
-
-Finding fault(const char* verdict, const char* kind, RankSet ranks, std::string message) {
-  Finding found{.severity = Severity::fault, .inspector = "ranks", .verdict = verdict, .ranks = std::move(ranks)};
-  found.kind = kind;
-  found.message = std::move(message);
-  return found;
-}
-
-/// "process 12 on hostA and process 13 on hostB".
-std::string processes(const std::vector<const RankIdentity*>& who) {
-  std::string text;
-  for (size_t i = 0; i < who.size(); ++i)
-    text += fmt::format("{}process {} on {}",
-                        i == 0                ? ""
-                        : i + 1 == who.size() ? " and "
-                                              : ", ",
-                        who[i]->pid, who[i]->host);
-  return text;
-}
-
-RankSet ranks_of(const std::vector<const RankIdentity*>& who) {
-  RankSet ranks;
-  for (const RankIdentity* each : who) ranks.insert(each->rank);
-  return ranks;
-}
-
-void doubled_and_missing(const std::vector<RankIdentity>& identities, const RankSet& expected,
-                         std::vector<Finding>& findings) {
-  std::map<int, std::vector<const RankIdentity*>> by_rank;
-  for (const RankIdentity& each : identities) by_rank[each.rank].push_back(&each);
-  RankSet present;
-  for (const auto& [rank, who] : by_rank) {
-    present.insert(rank);
-    if (who.size() > 1)
-      findings.push_back(
-          fault("mismatch", "rank", RankSet{rank},
-                fmt::format("{} processes say that they are rank {}: {}", who.size(), rank, processes(who))));
-  }
-  if (const RankSet outside = present - expected; !outside.empty())
-    findings.push_back(fault("mismatch", "rank", outside,
-                             fmt::format("there is no {}: ranks are {}", outside.words(), expected.str())));
-  if (const RankSet missing = expected - present; !missing.empty())
-    findings.push_back(
-        fault("missing", "rank", missing,
-              fmt::format("{} of {} did not come; {} did", missing.words(), expected.str(), present.words())));
-}
-
-void shared_places(const std::vector<RankIdentity>& identities, std::vector<Finding>& findings) {
-  std::map<std::pair<std::string, int>, std::vector<const RankIdentity*>> by_local_rank;
-  std::map<std::pair<std::string, std::string>, std::vector<const RankIdentity*>> by_device;
-  for (const RankIdentity& each : identities) {
-    if (each.local_rank) by_local_rank[{each.machine, *each.local_rank}].push_back(&each);
-    if (!each.device_id.empty()) by_device[{each.host, each.device_id}].push_back(&each);
-  }
-  const auto processes_differ = [](const std::vector<const RankIdentity*>& who) {
-    return std::any_of(who.begin(), who.end(), [&](const RankIdentity* each) { return each->pid != who[0]->pid; });
-  };
-  for (const auto& [place, who] : by_local_rank)
-    if (who.size() > 1 && processes_differ(who))
-      findings.push_back(fault("mismatch", "local_rank", ranks_of(who),
-                               fmt::format("{} are on {} and all say that their local rank is {}: they take the same "
-                                           "device",
-                                           ranks_of(who).words(), who[0]->host, place.second)));
-  for (const auto& [place, who] : by_device) {
-    if (who.size() < 2) continue;
-    Finding found = fault("mismatch", "device", ranks_of(who),
-                          fmt::format("{} use the same device, {} ({}) on {}", ranks_of(who).words(), who[0]->device,
-                                      place.second, place.first));
-    if (who[0]->backend == "nccl")
-      found.message += ": NCCL takes one rank per GPU";
-    else
-      found.severity = Severity::note;  // other backends allow it
-    findings.push_back(std::move(found));
-  }
-}
-
-}  // namespace
-
-std::vector<Finding> compare_identities(const std::vector<RankIdentity>& identities, const RankSet& expected) {
-  std::vector<Finding> findings;
-  doubled_and_missing(identities, expected, findings);
-  shared_places(identities, findings);
-
-  Disagreements all(identities);
-  all.compare(Severity::fault, "rank", "world size",
-              [](const RankIdentity& each) { return std::to_string(each.world_size); });
-  all.compare(Severity::fault, "rank", "backend", [](const RankIdentity& each) { return each.backend; });
-  all.compare(Severity::fault, "device", "type of device",
-              [](const RankIdentity& each) { return each.device.substr(0, each.device.find(':')); });
-  for (const std::string& name : all.names(&RankIdentity::environment))
-    all.compare(weight_of_variable(name) == Weight::kFault ? Severity::fault : Severity::note, "environment", name,
-                [&](const RankIdentity& each) { return Disagreements::value_of(each.environment, name); });
-  all.compare(Severity::fault, "version", &RankIdentity::versions);
-  std::vector<std::string> alike_where_there;
-  for (const std::string& name : all.names(&RankIdentity::code)) {
-    std::set<std::string> codes;
-    for (const RankIdentity& each : identities)
-      if (const std::string code = Disagreements::value_of(each.code, name); !code.empty()) codes.insert(code);
-    const auto value = [&](const RankIdentity& each) { return Disagreements::value_of(each.code, name); };
-    if (codes.size() < 2)
-      alike_where_there.push_back(name);
-    else if (!all.compare_cell(name))
-      all.compare(Severity::fault, "code", name, value);
-  }
-  // A cell that only some ranks have run is how %%rank is meant.
-  for (const std::string& name : alike_where_there)
-    if (!all.has_told_of(name))
-      all.compare(Severity::note, "code", name,
-                  [&](const RankIdentity& each) { return Disagreements::value_of(each.code, name); });
-  all.compare(Severity::fault, "setting", &RankIdentity::settings);
-  all.compare(Severity::note, "setting", "threads of an operator",
-              [](const RankIdentity& each) { return std::to_string(each.threads); });
-  // Kernels for other instruction sets round differently: parameters that are updated on a CPU drift apart.
-  const bool on_cpu =
-      std::all_of(identities.begin(), identities.end(), [](const RankIdentity& each) { return each.device == "cpu"; });
-  all.compare(on_cpu ? Severity::fault : Severity::note, "setting", "instruction set of LibTorch's kernels",
-              [](const RankIdentity& each) { return each.cpu; });
-  all.explain("world size", {"WORLD_SIZE", "LOCKSTEP_WORLD_SIZE"});
-  all.explain("backend", {"LOCKSTEP_BACKEND"});
-  all.explain("threads of an operator", {"OMP_NUM_THREADS", "MKL_NUM_THREADS"});
-  all.explain("instruction set of LibTorch's kernels", {"ATEN_CPU_CAPABILITY"});
-  all.take(findings);
-  return findings;
-}
-
-namespace {
-
-/// The cells whose code ranks have in more than one form.
-std::vector<std::string> cells_that_differ(const std::vector<RankIdentity>& identities) {
-  std::map<std::string, std::set<std::string>> codes;
-  for (const RankIdentity& each : identities)
-    for (const auto& [name, code] : each.code)
-      if (name.starts_with("cell ")) codes[name].insert(code);
-  std::vector<std::string> result;
-  for (const auto& [name, all] : codes)
-    if (all.size() > 1) result.push_back(name);
-  return result;
-}
-
-/// What these cells consist of, on every rank. Collective.
-void look_into_cells(RanksReport& report, Round& round) {
-  const std::vector<std::string> cells = cells_that_differ(report.identities);
+/// Adds what cells consist of whose code is not the same everywhere. Collective.
+void look_into_cells(std::vector<RankIdentity>& identities, Exchange& exchange) {
+  const std::vector<std::string> cells = cells_that_differ(identities);
   if (cells.empty()) return;
   json mine = json::object();
   for (const std::string& cell : cells) mine[cell] = code_of_cell(std::stoll(cell.substr(5)));
-  const std::vector<std::string> all = round.gather_text(mine.dump(-1, ' ', false, json::error_handler_t::replace));
+  const std::vector<std::string> all = exchange.gather_text(mine.dump(-1, ' ', false, json::error_handler_t::replace));
   for (size_t i = 0; i < all.size(); ++i)
-    report.identities[i].cells = json::parse(all[i]).get<std::map<std::string, CellCode>>();
-}
-
-void judge(const RanksReport& report, Round& round) {
-  for (Finding& each : compare_identities(report.identities, round.ranks())) round.add(std::move(each));
-  if (round.has_fault()) return;
-  std::set<std::string> hosts;
-  for (const RankIdentity& each : report.identities) hosts.insert(each.host);
-  const RankIdentity& first = report.identities.front();
-  Finding found = round.finding(Severity::note, "ok");
-  found.message = fmt::format("{} on {} agree: LibTorch {}, {}, and {} of environment, versions, code and settings",
-                              round.ranks().words(), counted(static_cast<int64_t>(hosts.size()), "host"),
-                              Disagreements::value_of(first.versions, "LibTorch"),
-                              first.backend.empty() ? "no group yet" : first.backend,
-                              counted(static_cast<int64_t>(first.environment.size() + first.versions.size() +
-                                                           first.code.size() + first.settings.size()),
-                                      "value"));
-  round.add(std::move(found));
+    identities[i].cells = json::parse(all[i]).get<std::map<std::string, CellCode>>();
 }
 
 }  // namespace
 
 RanksReport ranks(const RanksOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
   RanksReport report;
-  Round round({.inspector = "ranks", .object = "", .ranks = options.ranks(), .deadline = options.deadline()});
-  if (!round.takes_part()) return report;
-  if (const auto all = round.open(own_identity())) {
-    for (const json& each : *all) report.identities.push_back(each.get<RankIdentity>());
-    look_into_cells(report, round);
-    judge(report, round);
+  Inspection inspection({.inspector = "ranks", .object = options.name()}, options);
+  if (!inspection.takes_part()) return report;
+  const RankIdentity mine = own_identity();
+  if (const auto identities = inspection.exchange_facts(mine)) {
+    report.identities = *identities;
+    look_into_cells(report.identities, inspection.exchange());
+    inspection.add(ranks_findings(inspection.about(), report.identities));
   }
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  round.close(report, options.publish());
+  inspection.conclude(report);
   return report;
 }
 
 RanksReport ranks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size, const RanksOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  c10d::PrefixStore place("inspect/ranks", store);
+  c10d::PrefixStore arrivals("inspect/ranks", store);
   const auto key_of = [](int64_t arrival) { return fmt::format("arrival-{}", arrival); };
   RankIdentity mine = own_identity();
   mine.rank = rank;
   mine.world_size = world_size;
-  // Each process takes a number that no other has, whatever rank it says it is.
-  const int64_t arrival = place.add("arrivals", 1) - 1;
-  place.set(key_of(arrival), json::to_cbor(mine));
+  // Each process takes a number that no other has, whichever rank it has.
+  const int64_t arrival = arrivals.add("arrivals", 1) - 1;
+  arrivals.set(key_of(arrival), json::to_cbor(mine));
   std::vector<std::string> keys;
   for (int64_t i = 0; i < world_size; ++i) keys.push_back(key_of(i));
   try {
-    place.wait(keys, options.deadline());
+    arrivals.wait(keys, options.deadline());
   } catch (const std::exception&) {
-    // Some did not come: the finding names them. A store that is gone says so below.
+    // Some did not come: the finding names them. A store that is gone throws below.
   }
   RanksReport report;
-  const int64_t arrived = place.add("arrivals", 0);
+  const int64_t arrived = arrivals.add("arrivals", 0);
   for (int64_t i = 0; i < arrived; ++i)
-    if (place.check({key_of(i)}))
-      report.identities.push_back(json::from_cbor(place.get(key_of(i))).get<RankIdentity>());
+    if (arrivals.check({key_of(i)}))
+      report.identities.push_back(json::from_cbor(arrivals.get(key_of(i))).get<RankIdentity>());
   std::stable_sort(report.identities.begin(), report.identities.end(),
                    [](const RankIdentity& a, const RankIdentity& b) { return a.rank < b.rank; });
   report.findings = compare_identities(report.identities, RankSet::all(world_size));
+  report.took_part = RankSet::all(world_size);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (report.findings.empty()) {
     Finding found{.inspector = "ranks", .verdict = "ok", .ranks = RankSet::all(world_size)};
@@ -386,7 +89,7 @@ std::ostream& operator<<(std::ostream& out, const RanksReport& report) {
                     std::to_string(each.pid), each.host,
                     each.device + (each.device_id.empty() ? "" : " (" + each.device_id + ")"),
                     std::to_string(each.threads), each.cpu, each.backend.empty() ? "-" : each.backend,
-                    Disagreements::value_of(each.versions, "LibTorch")});
+                    text_of(each.versions, "LibTorch")});
   out << table_text(rows);
   return session_shows_findings() ? out : out << static_cast<const Report&>(report);
 }

@@ -74,8 +74,8 @@ ChunkChoice choose(const std::vector<std::vector<Hash>>& by_rank, size_t source,
 }
 
 /// The source's chunks travel, each rank compares its own with them.
-Difference compare_chunks(Talk& talk, const at::Tensor& tensor, const ItemDifference& item, const ChunkChoice& choice,
-                          const Tolerance& tolerance) {
+Difference compare_chunks(Exchange& exchange, const at::Tensor& tensor, const ItemDifference& item,
+                          const ChunkChoice& choice, const Tolerance& tolerance) {
   Difference difference;
   if (choice.chunks.empty()) return difference;
   const StridedReader reader(tensor);
@@ -85,7 +85,7 @@ Difference compare_chunks(Talk& talk, const at::Tensor& tensor, const ItemDiffer
   const at::Tensor travelling = at::empty({total}, at::kByte);
   auto* data = travelling.mutable_data_ptr<uint8_t>();
   Bytes buffer(static_cast<size_t>(kChunkBytes));
-  const bool source = talk.rank() == item.source;
+  const bool source = exchange.rank() == item.source;
   int64_t offset = 0;
   if (source) {
     for (const int64_t chunk : choice.chunks) {
@@ -94,7 +94,7 @@ Difference compare_chunks(Talk& talk, const at::Tensor& tensor, const ItemDiffer
       offset += size_of(chunk);
     }
   }
-  talk.broadcast(travelling, item.source);
+  exchange.broadcast(travelling, item.source);
   if (source) return difference;
   for (const int64_t chunk : choice.chunks) {
     const uint8_t* mine = reader.read(chunk * kChunkBytes, size_of(chunk), buffer.data());
@@ -186,10 +186,10 @@ std::string values_text(const std::vector<std::string>& values, const RankSet& r
   return text;
 }
 
-std::vector<ItemDifference> find_differences(Talk& talk, const Subject& subject, const std::vector<Hash>& hashes,
-                                             const Comparison& comparison) {
+std::vector<ItemDifference> find_differences(Exchange& exchange, const Subject& subject,
+                                             const std::vector<Hash>& hashes, const Comparison& comparison) {
   std::vector<std::vector<Hash>> by_rank;
-  for (const Bytes& each : talk.exchange(bytes_of(hashes))) by_rank.push_back(hashes_of(each));
+  for (const Bytes& each : exchange.gather(bytes_of(hashes))) by_rank.push_back(hashes_of(each));
   std::vector<ItemDifference> differences;
   for (size_t i = 0; i < hashes.size(); ++i) {
     std::vector<Hash> votes;
@@ -197,15 +197,15 @@ std::vector<ItemDifference> find_differences(Talk& talk, const Subject& subject,
     if (std::all_of(votes.begin(), votes.end(), [&](const Hash& each) { return each == votes[0]; })) continue;
     ItemDifference difference;
     difference.item = i;
-    vote(talk.ranks(), votes, difference);
+    vote(exchange.ranks(), votes, difference);
     differences.push_back(std::move(difference));
   }
-  look_closer(talk, subject, hashes, comparison, differences);
+  look_closer(exchange, subject, hashes, comparison, differences);
   return differences;
 }
 
-void look_closer(Talk& talk, const Subject& subject, const std::vector<Hash>& hashes, const Comparison& comparison,
-                 std::vector<ItemDifference>& differences) {
+void look_closer(Exchange& exchange, const Subject& subject, const std::vector<Hash>& hashes,
+                 const Comparison& comparison, std::vector<ItemDifference>& differences) {
   // All chunk hashes of tensors that differ in one go.
   std::vector<at::Tensor> tensors(differences.size());
   std::vector<Hash> mine;
@@ -216,9 +216,9 @@ void look_closer(Talk& talk, const Subject& subject, const std::vector<Hash>& ha
     for (const Hash& each : chunk_hashes(tensors[d])) mine.push_back(each);
   }
   std::vector<std::vector<Hash>> by_rank;
-  for (const Bytes& each : talk.exchange(bytes_of(mine))) by_rank.push_back(hashes_of(each));
+  for (const Bytes& each : exchange.gather(bytes_of(mine))) by_rank.push_back(hashes_of(each));
 
-  const auto& ranks = talk.ranks().ranks();
+  const auto& ranks = exchange.ranks().ranks();
   json facts = json::array();
   size_t first_chunk = 0;
   int64_t budget = comparison.detail_bytes;
@@ -239,7 +239,7 @@ void look_closer(Talk& talk, const Subject& subject, const std::vector<Hash>& ha
     const size_t source = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), item.source) - ranks.begin());
     const ChunkChoice choice = choose(of_tensor, source, budget);
     item.complete = choice.complete;
-    const Difference difference = compare_chunks(talk, tensors[d], item, choice, comparison.tolerance);
+    const Difference difference = compare_chunks(exchange, tensors[d], item, choice, comparison.tolerance);
     const Fingerprint mark = fingerprint(tensors[d]);
     facts.push_back({{"difference", difference},
                      {"norm", mark.norm},
@@ -248,7 +248,7 @@ void look_closer(Talk& talk, const Subject& subject, const std::vector<Hash>& ha
                      {"elements", hash_of_elements(tensors[d])}});
     if (const Item& of = subject.items[item.item]; of.kind == "rng") facts.back()["seed"] = std::stoull(of.value);
   }
-  for (const json& of_rank : talk.exchange_json(facts)) {
+  for (const json& of_rank : exchange.gather_json(facts)) {
     for (size_t d = 0; d < differences.size(); ++d) {
       const json& fact = of_rank.at(d);
       differences[d].hash.push_back(fact.at("hash"));

@@ -1,5 +1,5 @@
-// Which tensors of a subject differ between ranks, who is right, and what is to be said of each: what verify's findings are
-// written from. Every rank comes to the same result.
+// Which tensors of a subject differ between ranks, who is right, and what is to be said of each: what verify's findings
+// are written from. Every rank comes to the same result.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -37,16 +37,16 @@ struct Comparison {
   int64_t detail_bytes = 0;
 };
 
-/// `hashes`: this rank's, by item. Collective over `talk`'s ranks, whose subjects have the same structure.
-std::vector<ItemDifference> find_differences(Talk& talk, const Subject& subject, const std::vector<Hash>& hashes,
-                                             const Comparison& comparison);
+/// `hashes`: this rank's, by item. Collective over `exchange`'s ranks, whose subjects have the same structure.
+std::vector<ItemDifference> find_differences(Exchange& exchange, const Subject& subject,
+                                             const std::vector<Hash>& hashes, const Comparison& comparison);
 
 /// The rest of it for items that are known to differ, with votes taken already.
-void look_closer(Talk& talk, const Subject& subject, const std::vector<Hash>& hashes, const Comparison& comparison,
-                 std::vector<ItemDifference>& differences);
+void look_closer(Exchange& exchange, const Subject& subject, const std::vector<Hash>& hashes,
+                 const Comparison& comparison, std::vector<ItemDifference>& differences);
 
-/// `ranks`, split into those that agree with one another in all of `items`, bit by bit; by their lowest ranks. Nothing where no
-/// two agree, or where that is not known.
+/// `ranks`, split into those that agree with one another in all of `items`, bit by bit; by their lowest ranks. Nothing
+/// where no two agree, or where that is not known.
 std::vector<RankSet> classes_of(const std::vector<const ItemDifference*>& items, const RankSet& ranks);
 /// "ranks 0-1 agree, ranks 2-3 agree, rank 4 agrees with none".
 std::string classes_text(const std::vector<RankSet>& classes);

@@ -1,5 +1,5 @@
-// Whose gradients are looked at: the parameters of a module, a wrapper, an optimizer or a container of tensors, by name, each
-// once. Local.
+// Whose gradients are looked at: the parameters of a module, a wrapper, an optimizer or a container of tensors, by
+// name, each once. Local.
 #pragma once
 #include <torch/torch.h>
 
@@ -26,8 +26,8 @@ struct GradientSubject {
   bool averages_in_a_loop = false;  // has sync_gradients(), as the simple class: every gradient becomes the mean
 };
 
-/// Parameters that the wrapper leaves alone are left out: nothing reduces them. A bare module that a wrapper lives around is
-/// taken for the wrapper.
+/// Parameters that the wrapper leaves alone are left out: nothing reduces them. A bare module that a wrapper lives
+/// around is taken for the wrapper.
 void collect(GradientSubject& subject, const std::string& prefix, const ddp::DistributedModule& wrapper);
 void collect(GradientSubject& subject, const std::string& prefix, const torch::nn::Module& module);
 void collect(GradientSubject& subject, const std::string& prefix, const torch::optim::Optimizer& optimizer);
@@ -95,7 +95,8 @@ GradientSubject gradients_of(const T& object, std::string name) {
   return subject;
 }
 
-/// A gradient as tensors with bytes in rows: a sparse one as its values and, behind them, the places that they belong to.
+/// A gradient as tensors with bytes in rows: a sparse one as its values and, behind them, the places that they belong
+/// to.
 std::vector<at::Tensor> strided_parts(const at::Tensor& gradient);
 /// Of each gradient; of a sparse one the hash is of values and places, the rest of the values.
 std::vector<Fingerprint> gradient_fingerprints(const std::vector<at::Tensor>& gradients);

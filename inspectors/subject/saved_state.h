@@ -1,5 +1,5 @@
-// What running a step changes, kept and put back: so that a step can be run to look at it, and training goes on as if it had
-// not been.
+// What running a step changes, kept and put back: so that a step can be run to look at it, and training goes on as if
+// it had not been.
 //
 //   SavedState state(net, optimizer);    // and the random number generators, always
 //   step();
@@ -19,14 +19,14 @@
 
 namespace lockstep::inspect {
 
-/// Keeps what it is given: modules, holders, pointers to them and DDP wrappers (parameters, buffers, gradients, training mode,
-/// steps), optimizers (their state and options), tensors, generators, containers of these, and any other value that can be
-/// copied and assigned. All generators of this rank are kept besides. The objects must outlive it.
+/// Keeps what it is given: modules, holders, pointers to them and DDP wrappers (parameters, buffers, gradients,
+/// training mode, steps), optimizers (their state and options), tensors, generators, containers of these, and any other
+/// value that can be copied and assigned. All generators of this rank are kept besides. The objects must outlive it.
 /// save() and save_any() add to it.
 ///
-/// Local. Bit by bit, into the same memory; version counters stay. Not put back: what a module holds without having registered
-/// it, what a communication hook keeps (PowerSGD's), files, and other side effects. A wrapper whose first synchronised forward
-/// came after it was kept starts with a new Reducer, as it was then.
+/// Local. Bit by bit, into the same memory; version counters stay. Not put back: what a module holds without having
+/// registered it, what a communication hook keeps (PowerSGD's), files, and other side effects. A wrapper whose first
+/// synchronised forward came after it was kept starts with a new Reducer, as it was then.
 class SavedState {
  public:
   template <typename... T>
@@ -43,8 +43,8 @@ class SavedState {
   void restore() const;
   /// The same for running the step once more: wrappers keep the Reducer that they have now.
   void rewind() const;
-  /// Whether a wrapper that had run steps before it was kept has still to lay its buckets out, which it does once: the step in
-  /// which it does so is unlike those behind it.
+  /// Whether a wrapper that had run steps before it was kept has still to lay its buckets out, which it does once: the
+  /// step in which it does so is unlike those behind it.
   bool buckets_are_unsettled() const;
 
   void save(const torch::nn::Module& module);
@@ -85,7 +85,8 @@ concept HoldsPairs = std::ranges::range<T> && requires { typename T::mapped_type
 template <typename T>
 inline constexpr bool kCantBeKept = false;
 
-/// Whether `T` holds tensors that training changes, or points to what does: what a tool may take for the state of a step.
+/// Whether `T` holds tensors that training changes, or points to what does: what a tool may take for the state of a
+/// step.
 template <typename T>
 constexpr bool restorable() {
   if constexpr (std::derived_from<T, ddp::DistributedModule> || std::derived_from<T, torch::nn::Module> ||
@@ -127,8 +128,8 @@ void SavedState::save_any(T& object) {
       else
         this->save_any(each);
     };
-    // A container that can be copied gets its own elements back. Until then they may move, so what they hold is saved and not where
-    // they are.
+    // A container that can be copied gets its own elements back. Until then they may move, so what they hold is saved
+    // and not where they are.
     if constexpr (std::copyable<Value> && !std::is_const_v<T>) {
       save_later([&object, before = object] { object = before; });
       for (const auto& each : std::as_const(object)) save_element(each);

@@ -143,12 +143,12 @@ Hash structure_hash(const Subject& subject) {
   return hash_of(text);
 }
 
-StructureDifference structure_difference(Talk& talk, const Subject& subject) {
+StructureDifference structure_difference(Exchange& exchange, const Subject& subject) {
   json mine = json::array();
   for (const Item& item : subject.items) mine.push_back(described(item));
   std::vector<Listing> listings;
-  for (const json& list : talk.exchange_json(mine)) listings.push_back(listing_of(list));
-  const auto& ranks = talk.ranks().ranks();
+  for (const json& list : exchange.gather_json(mine)) listings.push_back(listing_of(list));
+  const auto& ranks = exchange.ranks().ranks();
 
   // Every name, those of the first rank first.
   std::vector<std::string> names;
@@ -171,8 +171,8 @@ StructureDifference structure_difference(Talk& talk, const Subject& subject) {
     }
     const std::string label = name.empty() ? "it" : name;
     if (present.size() < ranks.size()) {
-      const RankSet absent = talk.ranks() - present;
-      const ItemDifference judged = judge(talk.ranks(), {{true, present}, {false, absent}});
+      const RankSet absent = exchange.ranks() - present;
+      const ItemDifference judged = judge(exchange.ranks(), {{true, present}, {false, absent}});
       gathering.add({"", "missing", "missing", Severity::fault}, judged, *item,
                     fmt::format("{} {} {}, which {} {} not have", present.words(), present.size() == 1 ? "has" : "have",
                                 label, absent.words(), absent.size() == 1 ? "does" : "do"));
@@ -187,11 +187,11 @@ StructureDifference structure_difference(Talk& talk, const Subject& subject) {
       if (there.at("dtype") != "") defined.insert(ranks[i]);
     }
     if (one_kind && !defined.empty() && defined.size() < ranks.size()) {
-      const RankSet undefined = talk.ranks() - defined;
+      const RankSet undefined = exchange.ranks() - defined;
       const size_t first =
           static_cast<size_t>(std::find(ranks.begin(), ranks.end(), defined.ranks().front()) - ranks.begin());
       gathering.add(
-          {"", "missing", "undefined", Severity::fault}, judge(talk.ranks(), {{true, defined}, {false, undefined}}),
+          {"", "missing", "undefined", Severity::fault}, judge(exchange.ranks(), {{true, defined}, {false, undefined}}),
           listings[first].items.at(name),
           fmt::format("{} is undefined on {}, and a tensor on {}", label, undefined.words(), defined.words()));
       continue;
@@ -204,7 +204,7 @@ StructureDifference structure_difference(Talk& talk, const Subject& subject) {
       if (parties.size() == 1) continue;
       if (aspect.field != std::string("trainable") && aspect.field != std::string("device")) comparable = false;
       gathering.add(
-          aspect, judge(talk.ranks(), parties), *item,
+          aspect, judge(exchange.ranks(), parties), *item,
           fmt::format("{}: {}",
                       name.empty() ? fmt::format("its {}", aspect.name) : fmt::format("{} of {}", aspect.name, name),
                       parties_text(parties)));
@@ -221,7 +221,7 @@ StructureDifference structure_difference(Talk& talk, const Subject& subject) {
     orders[order].insert(ranks[i]);
   }
   if (orders.size() > 1) {
-    const ItemDifference judged = judge(talk.ranks(), orders);
+    const ItemDifference judged = judge(exchange.ranks(), orders);
     const std::string text =
         fmt::format("{} {} the same names in another order{}: DistributedDataParallel reduces by order, not by name",
                     judged.faulty.words(), judged.faulty.size() == 1 ? "has" : "have",

@@ -1,5 +1,5 @@
-// Whether ranks have the same things to compare: names, kinds, dtypes, shapes, order, requires_grad, device types. No strides:
-// they change no value.
+// Whether ranks have the same things to compare: names, kinds, dtypes, shapes, order, requires_grad, device types. No
+// strides: they change no value.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ struct StructureDifference {
   std::vector<std::string> comparable;  // names that every rank has with the same kind, dtype and shape
 };
 
-/// Collective over `talk`'s ranks, whose structures are not all equal.
-StructureDifference structure_difference(Talk& talk, const Subject& subject);
+/// Collective over `exchange`'s ranks, whose structures are not all equal.
+StructureDifference structure_difference(Exchange& exchange, const Subject& subject);
 
 }  // namespace lockstep::inspect

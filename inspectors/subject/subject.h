@@ -1,5 +1,5 @@
-// What is compared between ranks, taken apart into named tensors and values: modules, DDP wrappers, optimizers, tensors,
-// random number generators, containers and plain values. All of this is local, and copies no tensor.
+// What is compared between ranks, taken apart into named tensors and values: modules, DDP wrappers, optimizers,
+// tensors, random number generators, containers and plain values. All of this is local, and copies no tensor.
 #pragma once
 #include <torch/torch.h>
 
@@ -46,8 +46,8 @@ struct Subject {
 struct Rng {};
 inline Rng rng() { return {}; }
 
-/// Parameters and buffers, and whether it and its submodules are in train() or in eval(). A bare module that a wrapper lives
-/// around is taken for the wrapper.
+/// Parameters and buffers, and whether it and its submodules are in train() or in eval(). A bare module that a wrapper
+/// lives around is taken for the wrapper.
 void describe(Subject& subject, const std::string& prefix, const torch::nn::Module& module);
 void describe(Subject& subject, const std::string& prefix, const ddp::DistributedModule& module);
 /// State by parameter: `0.exp_avg` is that of the first parameter of the first group, `1.0.exp_avg` that of the second
@@ -59,8 +59,8 @@ void describe(Subject& subject, const std::string& prefix, const at::Generator& 
 void describe(Subject& subject, const std::string& prefix, Rng);
 void describe_value(Subject& subject, const std::string& prefix, const nlohmann::json& value);
 
-/// Names that come a second time get a number, "a.b#2": keys with dots can read like keys within keys, and items of one name
-/// would be taken for one another.
+/// Names that come a second time get a number, "a.b#2": keys with dots can read like keys within keys, and items of one
+/// name would be taken for one another.
 void number_equal_names(std::vector<Item>& items);
 
 namespace detail {

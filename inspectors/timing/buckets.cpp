@@ -4,18 +4,16 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "collectives/dist.h"
 #include "collectives/rank_context.h"
 #include "inspectors/exchange/inspection.h"
+#include "inspectors/findings/text.h"
 
 namespace lockstep::inspect {
 namespace {
-
-using nlohmann::json;
 
 std::vector<int64_t> element_counts(const ddp::DistributedModule& net, const std::vector<ddp::Bucket>& buckets) {
   std::map<std::string, int64_t> count_of;
@@ -34,8 +32,8 @@ int64_t element_count(const dist::CollectiveRecord& record) {
   return count;
 }
 
-/// The last reductions in the log that have the buckets' sizes, one after the other, and that no program called: c10d makes them
-/// itself. Empty where there are none.
+/// The last reductions in the log that have the buckets' sizes, one after the other, and that no program called: c10d
+/// makes them itself. Empty where there are none.
 std::vector<dist::CollectiveRecord> reductions_of(const std::vector<int64_t>& sizes, const std::string& group) {
   constexpr size_t kAll = dist::log_layout::kEntryCapacity;
   const auto context = dist::current_context();
@@ -82,8 +80,9 @@ RankBuckets times_of(const ddp::DistributedModule& net, const std::vector<ddp::B
   }
   const auto reductions = reductions_of(element_counts(net, buckets), dist::get_group_name(net.process_group()));
   if (reductions.empty()) return result;
-  // The Reducer counts from the moment at which forward announced the backward, by another clock than the log's. No bucket is
-  // reduced before it is ready, and the one that was reduced soonest after that tells best where the one clock begins on the other.
+  // The Reducer counts from the moment at which forward announced the backward, by another clock than the log's. No
+  // bucket is reduced before it is ready, and the one that was reduced soonest after that tells best where the one
+  // clock begins on the other.
   std::vector<int64_t> waited;
   for (size_t i = 0; i < reductions.size(); ++i) {
     int64_t ready = 0;
@@ -99,8 +98,8 @@ RankBuckets times_of(const ddp::DistributedModule& net, const std::vector<ddp::B
     spans.emplace_back(*times.start, *times.end);
     result.exposed = std::max(result.exposed, *times.end - result.backward_end);
   }
-  // The Reducer begins with the first bucket as soon as that is ready, or as it gets the processor. Where that does not seem so, the
-  // reductions are of another step than the statistics: then nothing is said.
+  // The Reducer begins with the first bucket as soon as that is ready, or as it gets the processor. Where that does not
+  // seem so, the reductions are of another step than the statistics: then nothing is said.
   constexpr int64_t kSoonNs = 50'000'000;
   if (waited[0] - origin > kSoonNs) {
     for (BucketTimes& each : result.buckets) each.start = each.end = std::nullopt;
@@ -112,32 +111,6 @@ RankBuckets times_of(const ddp::DistributedModule& net, const std::vector<ddp::B
   return result;
 }
 
-json to_json(const std::optional<double>& value) { return value ? json(*value) : json(); }
-std::optional<double> to_optional(const json& value) {
-  return value.is_null() ? std::nullopt : std::optional(value.get<double>());
-}
-
-json to_json(const RankBuckets& rank) {
-  json buckets = json::array();
-  for (const BucketTimes& each : rank.buckets) buckets.push_back({each.ready, to_json(each.start), to_json(each.end)});
-  return {{"buckets", buckets},
-          {"backward_end", rank.backward_end},
-          {"hidden", to_json(rank.hidden)},
-          {"exposed", rank.exposed}};
-}
-
-RankBuckets to_rank(const json& value, int rank) {
-  RankBuckets result{.rank = rank};
-  for (const json& each : value.at("buckets"))
-    result.buckets.push_back({each.at(0), to_optional(each.at(1)), to_optional(each.at(2))});
-  result.backward_end = value.at("backward_end");
-  result.hidden = to_optional(value.at("hidden"));
-  result.exposed = value.at("exposed");
-  return result;
-}
-
-// ---- the chart ------------------------------------------------------------------------------------------------------------
-
 constexpr size_t kColumns = 50;
 
 double end_of(const RankBuckets& rank) {
@@ -146,7 +119,8 @@ double end_of(const RankBuckets& rank) {
   return end;
 }
 
-/// '.' until the gradients are there, '=' a reduction that backward hides, '#' one that it does not, '|' where backward ends.
+/// '.' until the gradients are there, '=' a reduction that backward hides, '#' one that it does not, '|' where backward
+/// ends.
 std::string bar(const BucketTimes& times, double backward_end, double end) {
   const auto column = [&](double time) {
     return std::min(kColumns - 1, static_cast<size_t>(std::max(0.0, time) / end * kColumns));
@@ -172,19 +146,17 @@ std::string percent(const std::optional<double>& part) {
 }  // namespace
 
 BucketsReport buckets(const ddp::DistributedModule& net, const BucketsOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
   BucketsReport report;
-  const std::optional<RankSet> ranks = dist::is_initialized()
-                                           ? std::optional(RankSet(dist::get_process_group_ranks(net.process_group())))
-                                           : std::nullopt;
-  Round round({.inspector = "buckets", .object = options.name(), .ranks = ranks, .deadline = options.deadline()});
-  if (!round.takes_part()) return report;
+  std::optional<RankSet> group;
+  if (dist::is_initialized()) group = RankSet(dist::get_process_group_ranks(net.process_group()));
+  Inspection inspection({.inspector = "buckets", .object = options.name(), .ranks = group}, options);
+  if (!inspection.takes_part()) return report;
   report.buckets = net.buckets();
   if (net.steps() > 0) report.step = net.steps();
-  if (const auto all = round.open(to_json(times_of(net, report.buckets, round.rank()))))
-    for (size_t i = 0; i < all->size(); ++i) report.ranks.push_back(to_rank((*all)[i], round.ranks().ranks()[i]));
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  round.close(report, options.publish());
+  const RankBuckets mine = times_of(net, report.buckets, inspection.rank());
+  if (auto facts = inspection.exchange_facts(mine))
+    report.ranks = *std::move(facts);  // shown as they are: nothing is judged
+  inspection.conclude(report);
   return report;
 }
 

@@ -2,10 +2,9 @@
 
 #include <ATen/record_function.h>
 
-#include <stdexcept>
-
 #include "collectives/log/collective_log.h"
 #include "inspectors/timing/timeline.h"
+#include "protocol/error.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -19,7 +18,8 @@ Recording& own_recording() {
   return recording;
 }
 
-/// Goes from an operator's begin to its end, which knows by it where to put the event: backward may run on another thread.
+/// Goes from an operator's begin to its end, which knows by it where to put the event: backward may run on another
+/// thread.
 struct Context : at::ObserverContext {
   int64_t begin_ns = 0;
 };
@@ -68,8 +68,7 @@ std::shared_ptr<const OperatorEvents> recorded_operators() { return own_recordin
 
 OperatorRecording::OperatorRecording() {
   Recording& own = own_recording();
-  if (own.running)
-    throw std::logic_error("inspect::record_operators: this thread's operators are being recorded already");
+  if (own.running) throw Error("inspect::record_operators: this thread's operators are being recorded already");
   own = {.events = std::make_shared<OperatorEvents>(), .running = true};
   {
     const std::lock_guard lock(any_mutex);

@@ -7,11 +7,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <stdexcept>
 
 #include "collectives/log/collective_log.h"
 #include "inspectors/exchange/inspection.h"
+#include "inspectors/exchange/participants.h"
 #include "inspectors/findings/median.h"
+#include "inspectors/findings/text.h"
+#include "inspectors/timing/time_sync_findings.h"
 #include "inspectors/trace/backward_clock.h"
 #include "inspectors/trace/step_reductions.h"
 #include "inspectors/trace/steps.h"
@@ -21,6 +23,8 @@ namespace {
 
 using nlohmann::json;
 
+std::string percent(double part) { return fmt::format("{:.0f}%", part * 100); }
+
 Spread spread_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto at = [&](double part) {
@@ -29,20 +33,17 @@ Spread spread_of(std::vector<double> values) {
   return {median(values), at(0.25), at(0.75)};
 }
 
-json to_json(const Spread& spread) { return {spread.median, spread.low, spread.high}; }
-Spread to_spread(const json& json) { return {json.at(0), json.at(1), json.at(2)}; }
-
-/// What this rank's clock said.
+/// Seconds that this rank has measured.
 struct Series {
   std::vector<double> synchronised, unsynchronised, forward, backward, rest, reduction;
 };
 
 class Timer {
  public:
-  Timer(const detail::StepToTime& step, const TimeSyncOptions& options, Round& round)
-      : step_(step), options_(options), round_(round) {}
+  Timer(const detail::StepToTime& step, const TimeSyncOptions& options, Inspection& inspection)
+      : step_(step), options_(options), inspection_(inspection) {}
 
-  TimeSyncReport run() {
+  TimeSyncFacts run() {
     for (int i = 0; i < std::max(options_.warm_up(), 2); ++i) step_.run(true);
     step_.keep();
     find_reductions();
@@ -51,8 +52,9 @@ class Timer {
       time(false);
     }
     time_reductions();
-    return gather();
+    return facts();
   }
+  const std::vector<StepReduction>& reductions() const { return reductions_; }
 
  private:
   static void wait_for_device() {
@@ -63,7 +65,7 @@ class Timer {
     step_.rewind();
     clock_.reset();
     wait_for_device();
-    round_.align();
+    inspection_.exchange().barrier();
     const int64_t begin = dist::monotonic_ns();
     step_.run(synchronise);
     wait_for_device();
@@ -89,7 +91,7 @@ class Timer {
     // They are run again by all ranks or by none.
     json mine = json::array();
     for (const StepReduction& each : reductions_) mine.push_back({each.op, each.dtype, each.shape, each.root});
-    const auto lists = round_.talk().exchange_json(mine);
+    const auto lists = inspection_.exchange().gather_json(mine);
     if (mine.empty() || std::any_of(lists.begin(), lists.end(), [&](const json& each) { return each != mine; }))
       reductions_.clear();
   }
@@ -98,7 +100,7 @@ class Timer {
     if (reductions_.empty()) return;
     const ReductionsAlone alone(reductions_, step_.group);
     for (int i = -1; i < options_.steps(); ++i) {
-      round_.align();
+      inspection_.exchange().barrier();
       const int64_t begin = dist::monotonic_ns();
       alone.run();
       wait_for_device();
@@ -106,72 +108,27 @@ class Timer {
     }
   }
 
-  TimeSyncReport gather() {
-    const auto all = round_.talk().exchange_json(
-        {{"synchronised", to_json(spread_of(series_.synchronised))},
-         {"unsynchronised", to_json(spread_of(series_.unsynchronised))},
-         {"forward", median(series_.forward)},
-         {"backward", median(series_.backward)},
-         {"rest", median(series_.rest)},
-         {"reduction", series_.reduction.empty() ? json() : to_json(spread_of(series_.reduction))}});
-    TimeSyncReport report;
-    for (size_t i = 0; i < all.size(); ++i) {
-      const json& each = all[i];
-      report.ranks.push_back({.rank = round_.ranks().ranks()[i],
-                              .synchronised = to_spread(each.at("synchronised")),
-                              .unsynchronised = to_spread(each.at("unsynchronised")),
-                              .forward = each.at("forward"),
-                              .backward = each.at("backward"),
-                              .rest = each.at("rest")});
-      if (each.at("reduction").is_null()) continue;
-      // It is over when the last rank has it.
-      const Spread reduction = to_spread(each.at("reduction"));
-      if (!report.reduction || reduction.median > report.reduction->median) report.reduction = reduction;
-    }
-    for (const StepReduction& each : reductions_) {
-      ++report.reductions;
-      report.reduced_bytes += each.bytes;
-    }
-    return report;
+  TimeSyncFacts facts() const {
+    TimeSyncFacts facts{.times = {.rank = inspection_.rank(),
+                                  .synchronised = spread_of(series_.synchronised),
+                                  .unsynchronised = spread_of(series_.unsynchronised),
+                                  .forward = median(series_.forward),
+                                  .backward = median(series_.backward),
+                                  .rest = median(series_.rest)}};
+    if (!series_.reduction.empty()) facts.reduction = spread_of(series_.reduction);
+    return facts;
   }
 
   const detail::StepToTime& step_;
   const TimeSyncOptions& options_;
-  Round& round_;
+  Inspection& inspection_;
   BackwardClock clock_;
   const UncountedSteps uncounted_;
   Series series_;
   std::vector<StepReduction> reductions_;
 };
 
-std::string percent(double part) { return fmt::format("{:.0f}%", part * 100); }
-
-std::string summary(const TimeSyncReport& report) {
-  std::string text = fmt::format("{} with synchronisation, {} without: {} exposed", time_text(report.synchronised),
-                                 time_text(report.unsynchronised), time_text(report.exposed));
-  if (report.reduction)
-    text += fmt::format("; {} of {} alone take{} {}", counted(report.reductions, "reduction"),
-                        bytes_text(static_cast<double>(report.reduced_bytes)), report.reductions == 1 ? "s" : "",
-                        time_text(report.reduction->median));
-  if (report.hidden) text += fmt::format(", of which {} hidden", percent(*report.hidden));
-  return text;
-}
-
-void judge(const TimeSyncReport& report, const TimeSyncOptions& options, Round& round) {
-  Finding ok = round.finding(Severity::note, "ok");
-  ok.message = summary(report);
-  round.add(std::move(ok));
-  if (!detail::is_straggler(report, options.straggler())) return;
-  Finding found = round.finding(Severity::note, "straggler");
-  found.ranks = RankSet{report.slowest};
-  found.reference_ranks = round.ranks() - found.ranks;
-  found.message =
-      fmt::format("rank {} needs {} for a step of its own, {} more than the others' median: they wait for it",
-                  report.slowest, time_text(report.unsynchronised), percent(report.slower_by));
-  round.add(std::move(found));
-}
-
-/// On its end state is as it was before, also by an exception.
+/// Restores the state when it ends, also by an exception.
 struct PutBack {
   const detail::StepToTime& step;
   ~PutBack() { step.restore(); }
@@ -182,64 +139,38 @@ struct PutBack {
 namespace detail {
 
 void throw_nothing_to_leave_out() {
-  throw std::invalid_argument(
+  throw dist::ArgumentError(
       "inspect::time_sync: nothing that synchronises is named. Pass the wrapper that the step trains "
       "(time_sync(step, net, optimizer)), or a step that takes a bool: whether to synchronise");
 }
 
-void conclude(TimeSyncReport& report) {
-  std::vector<double> own;
-  for (const StepTimes& each : report.ranks) {
-    report.synchronised = std::max(report.synchronised, each.synchronised.median);
-    own.push_back(each.unsynchronised.median);
-  }
-  const auto slowest = std::max_element(own.begin(), own.end());
-  report.unsynchronised = *slowest;
-  report.slowest = report.ranks[static_cast<size_t>(slowest - own.begin())].rank;
-  if (own.size() > 1) {
-    own.erase(slowest);
-    report.slower_by = report.unsynchronised / median(own) - 1;
-  }
-  report.exposed = std::max(0.0, report.synchronised - report.unsynchronised);
-  if (report.reduction && report.reduction->median > 0)
-    report.hidden = std::clamp(1 - report.exposed / report.reduction->median, 0.0, 1.0);
-  for (const int k : {2, 4, 8})
-    report.speed_up.emplace_back(
-        k, k * report.synchronised /
-               ((k - 1) * std::min(report.unsynchronised, report.synchronised) + report.synchronised));
-}
-
-bool is_straggler(const TimeSyncReport& report, double threshold) {
-  if (report.ranks.size() < 2 || report.slower_by < threshold - 1) return false;
-  double low = 0;
-  std::vector<double> high;
-  for (const StepTimes& each : report.ranks) {
-    if (each.rank == report.slowest)
-      low = each.unsynchronised.low;
-    else
-      high.push_back(each.unsynchronised.high);
-  }
-  return low > median(high);
-}
-
 TimeSyncReport time_step(const StepToTime& step, const TimeSyncOptions& options) {
   if (options.steps() < 1)
-    throw std::invalid_argument(fmt::format("inspect::time_sync: {} steps? It takes 1 or more", options.steps()));
-  const auto start = std::chrono::steady_clock::now();
+    throw dist::ArgumentError(fmt::format("inspect::time_sync: {} steps? It takes 1 or more", options.steps()));
+  const RankSet group =
+      step.group && dist::is_initialized() ? RankSet(dist::get_process_group_ranks(step.group)) : live_ranks();
+  if (options.ranks() && *options.ranks() != group)
+    throw dist::ArgumentError(
+        fmt::format("inspect::time_sync: {} can't time the step alone: it reduces over {}. Leave "
+                    "the ranks out of the options, and call it on all of these",
+                    options.ranks()->words(), group.words()));
   TimeSyncReport report;
-  const std::optional<RankSet> ranks = step.group && dist::is_initialized()
-                                           ? std::optional(RankSet(dist::get_process_group_ranks(step.group)))
-                                           : std::nullopt;
-  Round round({.inspector = "time_sync", .object = options.name(), .ranks = ranks, .deadline = options.deadline()});
-  if (!round.takes_part()) return report;
-  if (round.open(nullptr)) {
+  Inspection inspection({.inspector = "time_sync", .object = options.name(), .ranks = group}, options);
+  if (!inspection.takes_part()) return report;
+  // Every rank has to be here before the step's own collectives run.
+  if (inspection.exchange_facts(json())) {
     const PutBack put_back{step};
-    report = Timer(step, options, round).run();
-    conclude(report);
-    judge(report, options, round);
+    Timer timer(step, options, inspection);
+    std::vector<TimeSyncFacts> facts;
+    for (const json& each : inspection.exchange().gather_json(timer.run())) facts.push_back(each.get<TimeSyncFacts>());
+    report = time_sync_numbers(facts);
+    for (const StepReduction& each : timer.reductions()) {
+      ++report.reductions;
+      report.reduced_bytes += each.bytes;
+    }
+    inspection.add(time_sync_findings(inspection.about(), report, options.straggler()));
   }
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  round.close(report, options.publish());
+  inspection.conclude(report);
   return report;
 }
 

@@ -1,12 +1,12 @@
-// time_sync: what does synchronising gradients cost? A step with it against the same step without, in turn; the reductions
-// alone; how much of them is hidden behind backward; what accumulating gradients would bring; and which rank is slow.
+// time_sync: what does synchronising gradients cost? A step with it against the same step without, in turn; the
+// reductions alone; how much of them is hidden behind backward; what accumulating gradients would bring; and which rank
+// is slow.
 //
 //   auto step = [&] { optimizer.zero_grad(); loss_of(net(x)).backward(); optimizer.step(); };
 //   std::cout << inspect::time_sync(step, net, optimizer);             // on every rank; all is put back afterwards
 #pragma once
 #include <torch/torch.h>
 
-#include <chrono>
 #include <concepts>
 #include <functional>
 #include <iosfwd>
@@ -18,40 +18,30 @@
 #include <utility>
 #include <vector>
 
+#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/subject/saved_state.h"
+#include "inspectors/timing/time_sync_facts.h"
 
 namespace lockstep::inspect {
 
-struct TimeSyncOptions {
-  /// What findings call the step.
-  TORCH_ARG(std::string, name) = "step";
-  /// Steps before the clock runs. A wrapper lays out its buckets in the first two.
+struct TimeSyncOptions : InspectOptionsOf<TimeSyncOptions> {
+  /// Findings call the step "step" where no name is given. The ranks are those that the step reduces over: others can't
+  /// be chosen.
+  TimeSyncOptions() { name_ = "step"; }
+  /// Steps before the clock runs; at least 2 are run, since a wrapper lays out its buckets in the first two. 3 by
+  /// default. Each costs a step.
   TORCH_ARG(int, warm_up) = 3;
-  /// Steps of each kind that are timed.
+  /// Steps of each kind that are timed; 1 or more, 15 by default. Each costs two steps and a repetition of the
+  /// reductions.
   TORCH_ARG(int, steps) = 15;
-  /// How much slower than the others' median a rank must be to be called a straggler.
+  /// How many times slower than the median of the others a rank is that is called a straggler; 1.2 by default. Costs
+  /// nothing.
   TORCH_ARG(double, straggler) = 1.2;
-  /// How long to wait for ranks that do not call.
-  TORCH_ARG(std::chrono::milliseconds, deadline) = std::chrono::seconds(10);
-  /// Whether findings go to the sink (the session), too.
-  TORCH_ARG(bool, publish) = true;
-};
-
-/// Seconds: the middle one, and the quartiles.
-struct Spread {
-  double median = 0, low = 0, high = 0;
-};
-
-struct StepTimes {
-  int rank = 0;
-  Spread synchronised, unsynchronised;
-  /// Of the step without synchronisation: until the first node of backward, from there to its last, and after it.
-  double forward = 0, backward = 0, rest = 0;
 };
 
 struct TimeSyncReport : Report {
-  std::vector<StepTimes> ranks;  // by place
+  std::vector<StepTimes> ranks;  // by rank index
   double synchronised = 0, unsynchronised = 0;  // of the slowest rank, which the others wait for
   double exposed = 0;  // what synchronising adds to a step
   std::optional<Spread> reduction;  // the step's reductions alone, nothing else running; unset where they are not known
@@ -75,8 +65,8 @@ struct StepToTime {
 };
 /// What follows from the times of all ranks: the same on each.
 void conclude(TimeSyncReport& report);
-/// Whether the slowest rank is slower than the others' median by that, and beyond what times vary by: its lower quartile lies
-/// above the others' upper one, the middle one of those.
+/// Whether the slowest rank is slower than the others' median by that, and beyond what times vary by: its lower
+/// quartile lies above the others' upper one, the middle one of those.
 bool is_straggler(const TimeSyncReport& report, double threshold);
 TimeSyncReport time_step(const StepToTime& step, const TimeSyncOptions& options);
 [[noreturn]] void throw_nothing_to_leave_out();
@@ -100,13 +90,14 @@ void find_scopes(T& object, Scopes& scopes, c10::intrusive_ptr<c10d::ProcessGrou
 
 }  // namespace detail
 
-/// `step` is a callable: of nothing, where a wrapper with no_sync() is among `state` (DistributedDataParallel, the simple one);
-/// or of a bool that says whether to synchronise. `state` is what the step changes (see SavedState). Steps of inspect::step are
-/// not counted.
+/// `step` is a callable: of nothing, where a wrapper with no_sync() is among `state` (DistributedDataParallel, the
+/// simple one); or of a bool that says whether to synchronise. `state` is what the step changes (see SavedState). Steps
+/// of inspect::step are not counted.
 ///
-/// Collective over all live ranks, which must be those of the wrapper's group: the step's own collectives run there, and the
-/// reductions alone, too. Ranks meet over the inspectors' connections besides. Throws std::invalid_argument where there is
-/// nothing to leave out, and whatever the step throws.
+/// Collective over the ranks of the wrapper's group, or all that are alive: the step's own collectives run there, and
+/// the reductions alone. Ranks exchange their times over the inspectors' connections. Throws dist::ArgumentError where
+/// there is nothing to leave out, for options outside their ranges and for other ranks than those; dist::PeerLeft when
+/// a rank is lost meanwhile; and what the step throws.
 template <typename Step, typename... State>
   requires(!std::same_as<std::remove_cvref_t<Step>, TimeSyncOptions>)
 TimeSyncReport time_sync(const TimeSyncOptions& options, Step&& step, State&... state) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "collectives/session_group.h"
 #include "inspectors/exchange/clock_offset.h"
 #include "inspectors/exchange/inspection.h"
+#include "inspectors/findings/text.h"
 #include "inspectors/timing/operator_events.h"
 
 namespace lockstep::inspect {
@@ -23,6 +25,13 @@ using nlohmann::json;
 
 // Rows of a rank in the picture. Operators are below, a row for each thread.
 constexpr int kCellRow = 1, kCollectiveRow = 2, kFirstThreadRow = 10;
+
+/// What one rank tells the others first.
+struct TimelineFacts {
+  std::string machine;  // the same for ranks that share a clock
+};
+void to_json(json& json, const TimelineFacts& facts) { json = {{"machine", facts.machine}}; }
+void from_json(const json& json, TimelineFacts& facts) { facts.machine = json.at("machine"); }
 
 /// One rank's events, as the lines of the file. The format: "Trace Event Format" of Chrome, times in microseconds.
 class Events {
@@ -118,17 +127,18 @@ class Events {
 };
 
 /// This rank's clock against the lowest's, and the error. Processes of one machine share a clock. Collective.
-ClockOffset own_offset(Round& round, const std::vector<json>& machines) {
-  if (std::all_of(machines.begin(), machines.end(), [&](const json& each) { return each == machines[0]; })) return {};
-  constexpr int kMeetings = 30;
-  MeetingTimes mine;
-  for (int i = 0; i < kMeetings; ++i) {
-    mine.came_ns.push_back(dist::monotonic_ns());
-    round.align();
+ClockOffset own_offset(Exchange& exchange, const std::vector<TimelineFacts>& facts) {
+  if (std::ranges::all_of(facts, [&](const TimelineFacts& each) { return each.machine == facts[0].machine; }))
+    return {};
+  constexpr int kBarriers = 30;
+  BarrierTimes mine;
+  for (int i = 0; i < kBarriers; ++i) {
+    mine.entered_ns.push_back(dist::monotonic_ns());
+    exchange.barrier();
     mine.left_ns.push_back(dist::monotonic_ns());
   }
-  const auto came = round.gather(mine.came_ns), left = round.gather(mine.left_ns);
-  return clock_offset({came[0], left[0]}, mine);
+  const auto entered = exchange.gather_integers(mine.entered_ns), left = exchange.gather_integers(mine.left_ns);
+  return clock_offset({entered[0], left[0]}, mine);
 }
 
 void write(const std::string& path, const std::vector<std::string>& events, double error_s) {
@@ -142,43 +152,46 @@ void write(const std::string& path, const std::vector<std::string>& events, doub
   if (!file) throw dist::Error(fmt::format("inspect::timeline: {} can't be written: {}", path, std::strerror(errno)));
 }
 
+/// The events of all ranks on one clock, written by the lowest rank. Collective.
+void draw(const std::string& path, Inspection& inspection, const ClockOffset& offset, TimelineReport& report) {
+  Exchange& exchange = inspection.exchange();
+  Events events(inspection.rank(), offset.ns);
+  events.cells();
+  events.collectives();
+  events.operators();
+  for (const json& each : exchange.gather_json({{"counts", events.counts}, {"error", offset.error_ns}})) {
+    const auto count = [&](const char* what) { return each.at("counts").value(what, int64_t{0}); };
+    report.cells += count("cells");
+    report.operators += count("operators");
+    report.collectives += count("collectives");
+    report.buckets += count("buckets");
+    report.left_out += count("left_out");
+    report.clock_error = std::max(report.clock_error, each.at("error").get<double>() * 1e-9);
+  }
+  const std::vector<std::string> all = exchange.gather_text(events.text);
+  std::string problem;
+  if (inspection.rank_index() == 0) {
+    try {
+      write(path, all, report.clock_error);
+    } catch (const std::exception& error) {  // thrown on all ranks below
+      problem = error.what();
+    }
+  }
+  problem = exchange.gather_json(problem)[0];
+  if (!problem.empty()) throw dist::Error(problem);
+}
+
 }  // namespace
 
 TimelineReport timeline(const std::string& path, const TimelineOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
   TimelineReport report;
   report.path = path;
-  Round round({.inspector = "timeline", .object = path, .ranks = options.ranks(), .deadline = options.deadline()});
-  if (!round.takes_part()) return report;
-  if (const auto machines = round.open(dist::machine_identity())) {
-    const ClockOffset offset = own_offset(round, *machines);
-    Events events(round.rank(), offset.ns);
-    events.cells();
-    events.collectives();
-    events.operators();
-    for (const json& each : round.talk().exchange_json({{"counts", events.counts}, {"error", offset.error_ns}})) {
-      const auto count = [&](const char* what) { return each.at("counts").value(what, int64_t{0}); };
-      report.cells += count("cells");
-      report.operators += count("operators");
-      report.collectives += count("collectives");
-      report.buckets += count("buckets");
-      report.left_out += count("left_out");
-      report.clock_error = std::max(report.clock_error, each.at("error").get<double>() * 1e-9);
-    }
-    const std::vector<std::string> all = round.gather_text(events.text);
-    std::string problem;
-    if (round.place() == 0) {
-      try {
-        write(path, all, report.clock_error);
-      } catch (const std::exception& error) {  // thrown on all ranks below
-        problem = error.what();
-      }
-    }
-    problem = round.talk().exchange_json(problem)[0];
-    if (!problem.empty()) throw dist::Error(problem);
-  }
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  round.close(report, options.publish());
+  Inspection inspection({.inspector = "timeline", .object = options.name().empty() ? path : options.name()}, options);
+  if (!inspection.takes_part()) return report;
+  const TimelineFacts mine{.machine = dist::machine_identity()};
+  if (const auto facts = inspection.exchange_facts(mine))
+    draw(path, inspection, own_offset(inspection.exchange(), *facts), report);
+  inspection.conclude(report);
   return report;
 }
 

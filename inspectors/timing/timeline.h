@@ -1,28 +1,23 @@
-// timeline: what every rank did and when, on one clock, as a file that Perfetto (ui.perfetto.dev) and chrome://tracing open: cells,
-// operators (while they are recorded), collectives and the buckets of DistributedDataParallel.
+// timeline: what every rank did and when, on one clock, as a file that Perfetto (ui.perfetto.dev) and chrome://tracing
+// open: cells, operators (while they are recorded), collectives and the buckets of DistributedDataParallel.
 //
 //   auto recording = inspect::record_operators();
 //   for (…) { …; }
 //   inspect::timeline("step.json");             // on every rank; the lowest writes the file
 #pragma once
-#include <torch/types.h>
-
-#include <chrono>
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 
 namespace lockstep::inspect {
 
-struct TimelineOptions {
-  TORCH_ARG(std::optional<RankSet>, ranks) = std::nullopt;
-  TORCH_ARG(std::chrono::milliseconds, deadline) = std::chrono::seconds(10);
-  TORCH_ARG(bool, publish) = true;
-};
+/// Findings call the timeline by its file where no name is given.
+struct TimelineOptions : InspectOptionsOf<TimelineOptions> {};
 
 struct TimelineReport : Report {
   std::string path;
@@ -33,13 +28,14 @@ struct TimelineReport : Report {
 
 std::ostream& operator<<(std::ostream& out, const TimelineReport& report);
 
-/// Collective over the options' ranks, over connections of its own. The times of collectives are those of the log, which holds the
-/// last 4,096; a collective without an end is left out. Throws dist::Error where the file can't be written, on every rank.
+/// Collective over the options' ranks, over the inspectors' own connections. The times of collectives are those of the
+/// log, which holds the last 4,096; a collective without an end is left out. Throws dist::Error where the file can't be
+/// written, on every rank.
 TimelineReport timeline(const std::string& path, const TimelineOptions& options = {});
 
-/// Records the operators of the thread that made it, and of the threads that run its backward, while it lives; the recording stays
-/// for timeline() until the next one begins. At most 500,000 operators, then it counts what it leaves out. One at a time for a
-/// thread: throws std::logic_error for a second one.
+/// Records the operators of the thread that made it, and of the threads that run its backward, while it lives; the
+/// recording stays for timeline() until the next one begins. At most 500,000 operators, then it counts what it leaves
+/// out. One at a time for a thread: throws lockstep::Error for a second one.
 class [[nodiscard]] OperatorRecording {
  public:
   OperatorRecording();

@@ -6,7 +6,8 @@
 
 namespace lockstep::inspect {
 
-/// Watches while it lives. One at a time for a thread; on a GPU, where backward runs on threads of LibTorch's, one for the process.
+/// Watches while it lives. One at a time for a thread; on a GPU, where backward runs on threads of LibTorch's, one for
+/// the process.
 class BackwardClock {
  public:
   BackwardClock();

@@ -1,5 +1,5 @@
-// Where in the user's own code something was called: return addresses, which whoever knows the user's code turns into words.
-// In a session the worker does ("cell 7, line 4"); in a plain program nobody does, unless the program says how.
+// Where in the user's own code something was called: return addresses, which whoever knows the user's code turns into
+// words. In a session the worker does ("cell 7, line 4"); in a plain program nobody does, unless the program says how.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -28,7 +28,8 @@ struct Symbols {
   uint32_t count = 0;
 };
 
-/// How many there are: the last chain of the highest bucket ends them. Those that are used, and not defined, come first.
+/// How many there are: the last chain of the highest bucket ends them. Those that are used, and not defined, come
+/// first.
 uint32_t count_of(const uint32_t* hash) {
   const uint32_t buckets = hash[0], first = hash[1], bloom = hash[2];
   const uint32_t* bucket = hash + 4 + bloom * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
@@ -73,8 +74,8 @@ std::string name_of(const char* symbol) {
   return name;
 }
 
-/// The cell that a symbol's mark names: "_Z3netB8__cell_3" is of cell 3. A name has the marks of its types, too, which are older:
-/// "_Z3netB8__cell_1B8__cell_3". The functions that run a cell have a mark of another form.
+/// The cell that a symbol's mark names: "_Z3netB8__cell_3" is of cell 3. A name has the marks of its types, too, which
+/// are older: "_Z3netB8__cell_1B8__cell_3". The functions that run a cell have a mark of another form.
 std::optional<int64_t> cell_of(std::string_view symbol) {
   constexpr std::string_view kMark = "__cell_";
   const size_t first = symbol.find(kMark);

@@ -1,5 +1,5 @@
-// Which forward operator a node of backward belongs to: by the graph's sequence numbers, and by name where several operators
-// had the same.
+// Which forward operator a node of backward belongs to: by the graph's sequence numbers, and by name where several
+// operators had the same.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -1,5 +1,6 @@
-// Reductions of integers, and whether they ran over: what the ranks brought adds up to what came out, unless an element was larger
-// than its type can hold and began again from the other end. Sums are all that is kept: no rank needs another's tensor.
+// Reductions of integers, and whether they ran over: what the ranks brought adds up to what came out, unless an element
+// was larger than its type can hold and began again from the other end. Sums are all that is kept: no rank needs
+// another's tensor.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
@@ -26,7 +27,8 @@ struct IntegerReduction {
 
 class IntegerReductions {
  public:
-  /// A collective begins on this rank with `tensor`, which the operator `entry` of the record writes. Integers of up to 32 bits.
+  /// A collective begins on this rank with `tensor`, which the operator `entry` of the record writes. Integers of up to
+  /// 32 bits.
   void begins(int32_t entry, const std::string& op, const at::Tensor& tensor, const CallSite& site);
   /// It has been handed to the group; `call` is what the log has of it.
   void began(int32_t entry, const std::optional<dist::CollectiveRecord>& call);

@@ -31,7 +31,8 @@ const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsaf
 
 uint64_t folded(const Hash& hash) { return combine(hash, hash)[0]; }
 
-/// The memory that there is to read, without an operator: of a sparse tensor its values and places; none of other layouts.
+/// The memory that there is to read, without an operator: of a sparse tensor its values and places; none of other
+/// layouts.
 using Parts = c10::SmallVector<at::Tensor, 2>;
 Parts parts_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_meta()) return {};

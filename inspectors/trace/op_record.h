@@ -1,5 +1,5 @@
-// What ran, kept for comparison: for every operator that the program called (and every one that a backward node called) who
-// it was, and fingerprints of what it read and wrote. No tensor is kept.
+// What ran, kept for comparison: for every operator that the program called (and every one that a backward node called)
+// who it was, and fingerprints of what it read and wrote. No tensor is kept.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -70,9 +70,9 @@ class OpRecord : public OpObserver {
   /// Operators beyond those that are kept.
   int64_t left_out() const { return count_ - static_cast<int64_t>(entries_.size()); }
 
-  /// The operators that the outcome hangs on, in order: what writes parameters, what autograd and collectives do, and all
-  /// that these read from. Without any of these every operator. What one rank does on the side (a number that it prints, an
-  /// accuracy) is not among them; nor is what hooks do around a reduction, whose time is not fixed.
+  /// The operators that the outcome hangs on, in order: what writes parameters, what autograd and collectives do, and
+  /// all that these read from. Without any of these every operator. What one rank does on the side (a number that it
+  /// prints, an accuracy) is not among them; nor is what hooks do around a reduction, whose time is not fixed.
   std::vector<uint32_t> that_matter() const;
   /// Those that the first `effects` of what writes parameters, autograd and collectives hang on.
   std::vector<uint32_t> that_matter_to(size_t effects) const;

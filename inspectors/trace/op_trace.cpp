@@ -60,7 +60,8 @@ std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& record) {
   if (op->name.starts_with("aten::")) op->name.erase(0, 6);
   op->node = record.scope() == at::RecordScope::BACKWARD_FUNCTION;
   op->engine = torch::autograd::get_current_graph_task_id() >= 0;
-  // A group's threads have the callbacks, too, and call operators to reduce what is sparse. When they do is their own affair.
+  // A group's threads have the callbacks, too, and call operators to reduce what is sparse. When they do is their own
+  // affair.
   if (!op->node && !op->engine && std::this_thread::get_id() != slot.thread) return nullptr;
   op->grad = c10::GradMode::is_enabled();
   op->sequence = record.seqNr();

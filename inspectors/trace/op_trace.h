@@ -1,9 +1,9 @@
-// Operators as they run: at::RecordFunction tells of each, forward and backward, before it runs and after; an observer looks
-// at what it reads and writes.
+// Operators as they run: at::RecordFunction tells of each, forward and backward, before it runs and after; an observer
+// looks at what it reads and writes.
 //
-// What is seen: every operator of the dispatcher that the tracing thread calls, also those that others call on its behalf
-// (a composite operator, a backward node), and autograd's nodes themselves, also on the threads that autograd has for
-// devices. What is not: work on the program's own threads, and code that touches memory without an operator.
+// What is seen: every operator of the dispatcher that the tracing thread calls, also those that others call on its
+// behalf (a composite operator, a backward node), and autograd's nodes themselves, also on the threads that autograd
+// has for devices. What is not: work on the program's own threads, and code that touches memory without an operator.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
@@ -32,8 +32,8 @@ struct RunningOp : at::ObserverContext {
   bool node = false;  // autograd's
   bool engine = false;  // autograd's engine runs: backward
   bool grad = false;  // a graph is made
-  /// Of the graph: of an operator the number that the node which it makes will have, of a node its own; -1: none. Counted
-  /// per thread: `thread` is the one on which forward ran.
+  /// Of the graph: of an operator the number that the node which it makes will have, of a node its own; -1: none.
+  /// Counted per thread: `thread` is the one on which forward ran.
   int64_t sequence = -1;
   uint64_t thread = 0;
   CallSite site;  // of the outermost operator around it; empty within a node
@@ -64,8 +64,9 @@ struct OpTraceOptions {
   bool sites = true;
 };
 
-/// Tells `observer` of what this thread runs, until it ends, on the same thread. One call of the observer at a time; operators
-/// that the observer itself calls are not told. At most 64 at once in a process; throws std::runtime_error beyond.
+/// Tells `observer` of what this thread runs, until it ends, on the same thread. One call of the observer at a time;
+/// operators that the observer itself calls are not told. At most 64 at once in a process; throws std::runtime_error
+/// beyond.
 class OpTrace {
  public:
   OpTrace(std::shared_ptr<OpObserver> observer, OpTraceOptions options);

@@ -1,5 +1,5 @@
-// The arguments of an inspector that runs a step: `inspect::replay(step, net, optimizer, x, LockstepOptions())` names in any order what
-// the step changes, and options among it.
+// The arguments of an inspector that runs a step: `inspect::replay(step, net, optimizer, x, LockstepOptions())` names
+// in any order what the step changes, and options among it.
 #pragma once
 #include <type_traits>
 

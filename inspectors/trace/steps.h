@@ -11,7 +11,8 @@ void count_step();
 /// Steps counted so far on this thread.
 int64_t counted_steps();
 
-/// While it lives, the steps of this thread are not counted and no watch checks: for a tool that runs a step and restores the state.
+/// While it lives, the steps of this thread are not counted and no watch checks: for a tool that runs a step and
+/// restores the state.
 class [[nodiscard]] UncountedSteps {
  public:
   UncountedSteps();

@@ -23,7 +23,8 @@ Pickled entry_of(const Pickled& object, std::string_view name) {
   return nullptr;
 }
 
-/// Where a shard begins, from torch.Size((4, 0)); empty for what begins at the first element, and for what is no tensor.
+/// Where a shard begins, from torch.Size((4, 0)); empty for what begins at the first element, and for what is no
+/// tensor.
 std::string place_of(const Pickled& size) {
   if (!size || !size->is_call_of("torch.Size") || size->items.at(1)->items.empty()) return "";
   std::vector<int64_t> place;

@@ -15,7 +15,8 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  /// `count` bytes from `offset` on. Writing to them changes no file. Throws std::runtime_error where the file ends before.
+  /// `count` bytes from `offset` on. Writing to them changes no file. Throws std::runtime_error where the file ends
+  /// before.
   char* at(uint64_t offset, uint64_t count) const;
   std::string_view bytes() const { return {data_, size_}; }
 

@@ -124,7 +124,8 @@ class PythonFile {
                                   .value = {}});
   }
 
-  /// Records that nothing above has read: storages of objects that are compared as text, and what other tools have added.
+  /// Records that nothing above has read: storages of objects that are compared as text, and what other tools have
+  /// added.
   void add_records(Subject& subject, const std::string& name) {
     for (const std::string& each : records_.getAllRecords()) {
       const bool read = each.starts_with("data/") && storages_.contains(each.substr(5));
@@ -138,7 +139,8 @@ class PythonFile {
   at::Tensor bytes_of(const std::string& name) {
     const auto size = static_cast<int64_t>(records_.getRecordSize(name));
     if (size == 0) return at::empty({0}, at::kByte);
-    // Of a local header (APPNOTE of PKWARE, 4.3.7): the method of compression. torch.save writes 0, other tools need not.
+    // Of a local header (APPNOTE of PKWARE, 4.3.7): the method of compression. torch.save writes 0, other tools need
+    // not.
     uint16_t method;
     const uint64_t header = begin_ + records_.getRecordHeaderOffset(name);
     std::memcpy(&method, file_->at(header + 8, sizeof method), sizeof method);
@@ -162,8 +164,8 @@ class PythonFile {
     return storages_.emplace(key, Storage{.bytes = bytes_of("data/" + key), .name = name, .shown = {}}).first->second;
   }
 
-  /// Arguments of _rebuild_tensor_v2: storage, offset, sizes, strides, requires_grad, hooks, what else is known; those of v3:
-  /// the dtype before the last.
+  /// Arguments of _rebuild_tensor_v2: storage, offset, sizes, strides, requires_grad, hooks, what else is known; those
+  /// of v3: the dtype before the last.
   at::Tensor tensor(Subject& subject, const std::string& name, const std::vector<Pickled>& arguments,
                     bool names_dtype) {
     const size_t known = names_dtype ? 7 : 6;
@@ -266,7 +268,8 @@ class PythonFile {
   }
 
   void add(Subject& subject, const std::string& name, const char* kind, const Pickled& value, int depth) {
-    if (depth > kDeepestEntry) throw std::runtime_error(fmt::format("'{}…' in it is nested too deeply", name.substr(0, 40)));
+    if (depth > kDeepestEntry)
+      throw std::runtime_error(fmt::format("'{}…' in it is nested too deeply", name.substr(0, 40)));
     if (++values_ > kMostValues) throw std::runtime_error("it holds too many values");
     const bool has_class = value->is_call_of("collections.OrderedDict") || value->is_call_of("collections.defaultdict");
     if ((value->kind == Kind::kDictionary || has_class) && !value->entries.empty()) {

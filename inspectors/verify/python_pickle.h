@@ -1,5 +1,5 @@
-// Python's pickle (protocols 2 to 5), as torch.save writes it: read as data. Nothing is imported, called or built; what Python
-// would call stays a call, with its arguments. Format: Lib/pickletools.py of CPython.
+// Python's pickle (protocols 2 to 5), as torch.save writes it: read as data. Nothing is imported, called or built; what
+// Python would call stays a call, with its arguments. Format: Lib/pickletools.py of CPython.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -36,7 +36,8 @@ struct PickledValue {
   }
 };
 
-/// All values of a pickle. They may contain themselves, and one another to any depth: in the end they are taken apart one by one.
+/// All values of a pickle. They may contain themselves, and one another to any depth: in the end they are taken apart
+/// one by one.
 struct PickledValues : std::vector<Pickled> {
   PickledValues() = default;
   PickledValues(const PickledValues&) = delete;
@@ -59,8 +60,8 @@ class Pickle {
 /// A whole number that it holds. Throws std::runtime_error where it holds none.
 int64_t integer_of(const Pickled& value);
 
-/// As Python would nearly write it: the same text for the same value. Sets in order. Throws std::runtime_error for values that
-/// contain one another too deeply, or in too many places.
+/// As Python would nearly write it: the same text for the same value. Sets in order. Throws std::runtime_error for
+/// values that contain one another too deeply, or in too many places.
 std::string text_of(const Pickled& value);
 /// Shortest text of this number and of no other; of a whole one with its point, so that 1.0 is not 1.
 std::string text_of(double value);

@@ -33,9 +33,11 @@ void add(Subject& subject, const std::string& name, const char* kind, const at::
 // Lists within lists.
 constexpr int kDeepestObject = 100;
 
-/// A value that an archive of LibTorch holds: containers by their elements, so that tensors in them are compared by their bytes.
+/// A value that an archive of LibTorch holds: containers by their elements, so that tensors in them are compared by
+/// their bytes.
 void add(Subject& subject, const std::string& name, const c10::IValue& value, int depth = 0) {
-  if (depth > kDeepestObject) throw std::runtime_error(fmt::format("'{}…' in it is nested too deeply", name.substr(0, 40)));
+  if (depth > kDeepestObject)
+    throw std::runtime_error(fmt::format("'{}…' in it is nested too deeply", name.substr(0, 40)));
   const auto add_text = [&](std::string text) {
     subject.items.push_back({.name = name, .kind = "value", .tensor = {}, .value = std::move(text)});
   };
@@ -91,8 +93,8 @@ void add(Subject& subject, const std::string& prefix, torch::serialize::InputArc
   }
 }
 
-/// Of TorchScript's models, which are saved as LibTorch's archives are: code and constants. What LibTorch saves has no code but
-/// lists of attributes, and these are the keys.
+/// Of TorchScript's models, which are saved as LibTorch's archives are: code and constants. What LibTorch saves has no
+/// code but lists of attributes, and these are the keys.
 void add_records(Subject& subject, const std::string& prefix, caffe2::serialize::PyTorchStreamReader& records) {
   static const std::regex kMangled(
       R"(\.?___torch_mangle_\d+)");  // numbered as they came in the process that saved them
@@ -112,8 +114,8 @@ void add_records(Subject& subject, const std::string& prefix, caffe2::serialize:
   }
 }
 
-/// LibTorch's optimizers are saved with the addresses that parameters had in the process that saved them, and state in an order
-/// of chance. What files have in common are the parameters' places in their groups.
+/// LibTorch's optimizers are saved with the addresses that parameters had in the process that saved them, and state in
+/// an order of chance. What files have in common are the parameters' places in their groups.
 void name_by_place(Subject& subject) {
   const std::string groups = "param_groups.param_groups/", parameters = ".params/";
   // By the state's name in the file: its number, and its name from now on.
@@ -204,7 +206,8 @@ Subject saved_replica(const std::string& path) {
 
 namespace {
 
-/// A note where files differ in what none of their tensors and values shows. It takes the place of an ok: they are not equal.
+/// A note where files differ in what none of their tensors and values shows. It takes the place of an ok: they are not
+/// equal.
 void compare_unseen(const std::vector<Subject>& subjects, Report& report) {
   constexpr size_t kNamed = 3;
   std::map<std::string, std::vector<std::optional<Hash>>> seen;

@@ -4,10 +4,10 @@
 //   auto report = inspect::verify(net);                     // on every rank
 //   inspect::verify(optimizer, inspect::VerifyOptions().name("optimizer").deadline(std::chrono::seconds(30)));
 #pragma once
-#include <chrono>
-#include <optional>
+#include <cstdint>
 #include <string>
 
+#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/subject/subject.h"
 #include "protocol/rank_set.h"
@@ -20,31 +20,24 @@ enum class Method {
   kAllGather,  // allclose with rtol and atol: the lesson's way
 };
 
-struct VerifyOptions {
-  /// What findings call it. Empty: by its kind ("module", "tensor").
-  TORCH_ARG(std::string, name) = {};
+struct VerifyOptions : InspectOptionsOf<VerifyOptions> {
+  /// How tensors are compared. By default by fingerprint, which reads every byte once and exchanges a few numbers where
+  /// all are equal; the others move every tensor between the ranks.
   TORCH_ARG(Method, method) = Method::kFingerprint;
-  /// Of kAllGather: |a - b| <= atol + rtol |b|.
+  /// For kAllGather: elements agree where |a - b| <= atol + rtol |b|. 1e-5 and 1e-8 by default. Cost nothing.
   TORCH_ARG(double, rtol) = 1e-5;
   TORCH_ARG(double, atol) = 1e-8;
-  /// The ranks that compare, each of which must call. Unset: all that are alive.
-  TORCH_ARG(std::optional<RankSet>, ranks) = std::nullopt;
-  /// How long to wait for ranks that do not call.
-  TORCH_ARG(std::chrono::milliseconds, deadline) = std::chrono::seconds(10);
-  /// Bytes of differing chunks that are looked at element by element, over all tensors; of what is beyond, only that it
-  /// differs is said.
+  /// Bytes of differing chunks that are compared element by element, over all tensors; 64 MiB by default. Of what is
+  /// beyond, findings name the tensors only. Costs the transfer of these bytes, where tensors differ.
   TORCH_ARG(int64_t, detail_bytes) = int64_t{64} << 20;
-  /// The training step that findings name, where the object does not know it.
-  TORCH_ARG(std::optional<int64_t>, step) = std::nullopt;
-  /// Whether findings go to the sink (the session), too. Notes that all is well can be left out.
-  TORCH_ARG(bool, publish) = true;
+  /// Whether notes that all is well are published, too. True by default.
   TORCH_ARG(bool, publish_ok) = true;
 };
 
-/// Collective over the options' ranks, over connections of its own: the program's groups are not used, and a rank that does
-/// not call, or calls for something else, ends it with a finding. The report is the same on every rank that took part (times
-/// apart). Changes nothing that it looks at. Throws c10::Error for tensors that have no bytes to compare (sparse, meta),
-/// dist::Error when a rank is lost meanwhile.
+/// Collective over the options' ranks, over the inspectors' own connections: the program's groups are not used, and a
+/// rank that does not call, or calls for something else, ends it with a finding. The report is the same on every rank
+/// that took part (times apart). Changes nothing that it looks at. Throws dist::ArgumentError for tensors that have no
+/// bytes to compare (sparse, meta) and for ranks that are not there, dist::PeerLeft when a rank is lost meanwhile.
 Report verify_subject(const Subject& subject, const VerifyOptions& options);
 
 template <typename T>
@@ -57,9 +50,6 @@ template <typename T>
 Report verify(const T& object, std::string name) {
   return verify(object, VerifyOptions().name(std::move(name)));
 }
-
-/// Hands a report to the session, by the rank that speaks for all.
-void publish_as_reporting_rank(const VerifyOptions& options, const Report& report);
 
 /// Compares `subjects`, one for each of `ranks` in order, that are all in this process (saved replicas, say). Local.
 Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, const VerifyOptions& options);

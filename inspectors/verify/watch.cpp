@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <stdexcept>
 #include <vector>
 
 #include "collectives/rank_context.h"
 #include "ddp/inspection.h"
 #include "inspectors/trace/parameter_trace.h"
 #include "inspectors/trace/step_counter.h"
+#include "protocol/dist_error.h"
 
 namespace lockstep::inspect {
 
@@ -36,7 +36,7 @@ struct Watch::State : StepObserver {
   int64_t since = 0;  // steps since the watch began, or ranks were connected anew
   int64_t generation = 0;
   int64_t equal_at = 0;  // the last step at which the replicas were
-  bool told = false;
+  bool reported = false;
   WatchCost cost;
 
   uint64_t trace_now() const {
@@ -45,7 +45,8 @@ struct Watch::State : StepObserver {
     return sum;
   }
 
-  /// Ranks that failed at different places of a cell have counted differently; from the regroup on they count alike again.
+  /// Ranks that failed at different places of a cell have counted differently; from the regroup on they count alike
+  /// again.
   void follow_regroup() {
     const auto context = dist::current_context();
     const int64_t now = context ? context->generation() : 0;
@@ -83,23 +84,23 @@ struct Watch::State : StepObserver {
     cost.seconds += report.seconds;
     if (report.ok()) {
       equal_at = step;
-      told = false;
+      reported = false;
       return;
     }
-    if (told) return;
-    told = true;
+    if (reported) return;
+    reported = true;
     for (Finding& each : report.findings) {
       if (each.severity != Severity::fault) continue;
       each.step = step;
       if (each.kind != "call") each.message += fmt::format("; equal at step {}, not at step {}", equal_at, step);
     }
-    publish_as_reporting_rank(VerifyOptions(options).publish_ok(false), report);
+    publish_from_reporting_rank(report, is_not_ok);
   }
 };
 
 Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options)
     : state_(std::make_shared<State>()) {
-  if (every < 1) throw std::invalid_argument(fmt::format("inspect::watch: every {} steps? It takes 1 or more", every));
+  if (every < 1) throw dist::ArgumentError(fmt::format("inspect::watch: every {} steps? It takes 1 or more", every));
   const Subject now = subject();
   state_->subject = std::move(subject);
   state_->every = every;

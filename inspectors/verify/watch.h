@@ -1,12 +1,12 @@
-// watch: verify again and again while training runs, each so many steps, so that a drift is found within the steps in which
-// it happened.
+// watch: verify again and again while training runs, each so many steps, so that a drift is found within the steps in
+// which it happened.
 //
 //   auto watching = inspect::watch(net, 10);      // as long as `watching` lives
 //   for (…) { …; inspect::step(optimizer); }      // optimizer.step(), counted
 //
-// Steps are those of the wrapper where the object is one, or a module that one lives around: each synchronised backward. Of
-// other objects those of inspect::step; and where nobody calls that, a step is over when a collective begins and parameters
-// have been changed since the last one did.
+// Steps are those of the wrapper where the object is one, or a module that one lives around: each synchronised
+// backward. Of other objects those of inspect::step; and where nobody calls that, a step is over when a collective
+// begins and parameters have been changed since the last one did.
 #pragma once
 #include <torch/torch.h>
 
@@ -41,9 +41,9 @@ class [[nodiscard]] Watch {
   std::shared_ptr<State> state_;
 };
 
-/// Every rank watches, and steps equally often; ranks are the wrapper's where the options name none. A difference is told once,
-/// with the steps between which it came; again when the replicas have been equal meanwhile. `object` must outlive the result.
-/// Throws std::invalid_argument for `every` < 1.
+/// Every rank watches, and steps equally often; ranks are the wrapper's where the options name none. A difference is
+/// reported once, with the steps between which it came; again when the replicas have been equal meanwhile. `object`
+/// must outlive the result. Throws dist::ArgumentError for `every` < 1.
 template <typename T>
 Watch watch(const T& object, int64_t every, VerifyOptions options = {}) {
   return Watch([&object, name = options.name()] { return subject_of(object, name); }, every, std::move(options));

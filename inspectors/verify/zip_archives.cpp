@@ -25,8 +25,8 @@ bool stands_at(std::string_view bytes, uint64_t place, std::string_view signatur
   return place <= bytes.size() && bytes.substr(place).starts_with(signature);
 }
 
-/// How long the archive is whose end may stand at `end`, both counted from where the archive begins; nothing where the record
-/// at `end` is not its end: bytes of a tensor can look like one, and an archive may hold archives.
+/// How long the archive is whose end may stand at `end`, both counted from where the archive begins; nothing where the
+/// record at `end` is not its end: bytes of a tensor can look like one, and an archive may hold archives.
 std::optional<uint64_t> size_of(std::string_view bytes, uint64_t end) {
   if (bytes.size() - end < kEndSize) return std::nullopt;
   uint64_t directory_end = end, size = number_at<uint32_t>(bytes, end + 12),

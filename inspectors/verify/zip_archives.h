@@ -1,6 +1,6 @@
 // The zip archives of a file: one in what torch.save writes, several behind one another in the files of
-// torch.distributed.checkpoint (.distcp), which has one for each tensor and value. A zip reader looks for the last one's end
-// alone, and takes the file for less than it is.
+// torch.distributed.checkpoint (.distcp), which has one for each tensor and value. A zip reader looks for the last
+// one's end alone, and takes the file for less than it is.
 #pragma once
 #include <caffe2/serialize/read_adapter_interface.h>
 
@@ -17,8 +17,8 @@ struct ZipArchive {
   uint64_t begin = 0, size = 0;  // bytes of the file
 };
 
-/// The archives that `file` is made of, in order: every byte of it belongs to one. Throws std::runtime_error that says from
-/// where on bytes belong to none (APPNOTE of PKWARE, 4.3.14 to 4.3.16: an archive's end says where it begins).
+/// The archives that `file` is made of, in order: every byte of it belongs to one. Throws std::runtime_error that says
+/// from where on bytes belong to none (APPNOTE of PKWARE, 4.3.14 to 4.3.16: an archive's end says where it begins).
 std::vector<ZipArchive> zip_archives(std::string_view file);
 
 /// One of them as LibTorch's readers take it.

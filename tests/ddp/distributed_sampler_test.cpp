@@ -129,7 +129,7 @@ TEST(DistributedSampler, IsLeftInItsEpochByWhoeverLooks) {
   sampler.set_epoch(4);
   sampler.next(2);
   const auto order = inspect::samples_of(sampler);
-  EXPECT_EQ(order.told_epoch, 4);
+  EXPECT_EQ(order.reported_epoch, 4);
   EXPECT_EQ(order.samples.size(), 5u);
   EXPECT_NE(order.of_epoch(0), order.samples);
   EXPECT_EQ(sampler.epoch(), 4u);

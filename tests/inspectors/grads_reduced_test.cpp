@@ -1,5 +1,5 @@
-// What grads says of gradients once they are reduced: how many times the mean each is, which ranks agree, and what was there
-// before.
+// What grads says of gradients once they are reduced: how many times the mean each is, which ranks agree, and what was
+// there before.
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using testing::spawn_ranks;
 using namespace gradients;
 
-// ---- the factor of each ----------------------------------------------------------------------------------------------
+// ---- the factor of each -------------------------------------------------------------------------------------------
 
 TEST(GradsReduced, OneThatIsAnotherMultipleIsNamedWithItsFactor) {
   spawn_ranks(2, [](int rank, int) {
@@ -73,11 +73,11 @@ TEST(GradsReduced, AWrongDivisorOnAllRanksIsNotOkUnlessItIsMeant) {
                "all 6 gradients are 0.25 times the mean of the ranks' own: divided by", Severity::note);
     EXPECT_EQ(report.findings[0].tensors.size(), 6U);
     expect_fine(grads(net, quickly().factor(0.25)));
-    EXPECT_THROW(grads(net, quickly().factor(0.0)), std::invalid_argument);
+    EXPECT_THROW(grads(net, quickly().factor(0.0)), dist::ArgumentError);
   });
 }
 
-// ---- what was there before, and what is nothing ----------------------------------------------------------------------
+// ---- what was there before, and what is nothing -------------------------------------------------------------------
 
 TEST(GradsReduced, AForgottenZeroGradOnOneRankIsNamed) {
   for (const bool wrapped : {true, false}) {
@@ -161,7 +161,7 @@ TEST(GradsReduced, EveryOkSaysWhatItHasNotChecked) {
   });
 }
 
-// ---- ranks in classes, and multiples of one another ------------------------------------------------------------------
+// ---- ranks in classes, and multiples of one another ---------------------------------------------------------------
 
 TEST(GradsReduced, RanksThatAgreeAreShownAsClasses) {
   for (const bool watched : {true, false}) {

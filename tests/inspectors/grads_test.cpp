@@ -23,7 +23,7 @@ using ::testing::Not;
 using testing::spawn_ranks;
 using namespace gradients;
 
-// ---- what is right ---------------------------------------------------------------------------------------------------
+// ---- what is right ------------------------------------------------------------------------------------------------
 
 TEST(Grads, ReducedGradientsOfAWrapperAreTheMeanAndFine) {
   for (const bool view : {false, true}) {
@@ -191,7 +191,7 @@ TEST(Grads, DropoutWithSeedsOfRanksIsFine) {
   });
 }
 
-// ---- what is wrong after the reduction -------------------------------------------------------------------------------
+// ---- what is wrong after the reduction ----------------------------------------------------------------------------
 
 TEST(Grads, NotReducedAtAllIsNamedWithItsCause) {
   spawn_ranks(3, [](int rank, int) {
@@ -504,7 +504,7 @@ TEST(Grads, SparseGradientsAreComparedByValueAndPlace) {
   });
 }
 
-// ---- what is wrong before the reduction ------------------------------------------------------------------------------
+// ---- what is wrong before the reduction ---------------------------------------------------------------------------
 
 TEST(GradsLocal, AnOutlierAndAnotherLossScaleAreNotes) {
   for (const int ranks : {2, 3, 5}) {
@@ -582,7 +582,7 @@ TEST(GradsLocal, EqualBeforeAnyReductionIsTheSameBatch) {
   });
 }
 
-// ---- the observer ----------------------------------------------------------------------------------------------------
+// ---- the observer -------------------------------------------------------------------------------------------------
 
 TEST(GradWatch, SketchesAreLinearAndKnowPlaces) {
   for (const int64_t size : {1, 7, 500, 513, 100000}) {

@@ -32,7 +32,7 @@ void expect_nothing(const MadeUp& ranks) {
   for (const auto& hang : analyse_hang(ranks.picture).proven) ADD_FAILURE() << hang.finding.message;
 }
 
-// ---- Messages and their tags -----------------------------------------------------------------------------------------
+// ---- Messages and their tags --------------------------------------------------------------------------------------
 
 TEST(Hang, TagsThatNeverMatch) {
   MadeUp ranks(2);
@@ -93,7 +93,7 @@ TEST(Hang, AGatherOfObjectsNeedsEveryRank) {
   EXPECT_EQ(only(ranks).reference_ranks, (RankSet{0, 1}));
 }
 
-// ---- A rank that has gone --------------------------------------------------------------------------------------------
+// ---- A rank that has gone -----------------------------------------------------------------------------------------
 
 TEST(Hang, ARankThatFinishedIsWaitedForInVain) {
   MadeUp ranks(3);
@@ -231,7 +231,7 @@ TEST(Hang, WhatARankSaysItselfIsEnoughWithoutALog) {
   EXPECT_TRUE(finding.message.starts_with("ranks 0,2 wait in all_reduce #1 (cell 7, line 1), and rank 1"));
 }
 
-// ---- A rank that sits in another collective --------------------------------------------------------------------------
+// ---- A rank that sits in another collective -----------------------------------------------------------------------
 
 TEST(Hang, TwoGroupsCrossed) {
   MadeUp ranks(2);
@@ -333,7 +333,7 @@ TEST(Hang, ANewGroupThatOneMemberDoesNotMake) {
   expect_nothing(others);
 }
 
-// ---- Consequences: ranks that left because another one broke their collective ------------------------------------------
+// ---- Consequences: ranks that left because another one broke their collective -------------------------------------
 
 TEST(Aftermath, OfADeath) {
   MadeUp ranks(3);
@@ -450,7 +450,7 @@ TEST(Aftermath, OfCallsThatDidNotMatchIsNoFaultOfItsOwn) {
   EXPECT_FALSE(analyse_hang(others.picture).proven.at(0).consequence);
 }
 
-// ---- Calls that do not match, where nobody compared them ---------------------------------------------------------------
+// ---- Calls that do not match, where nobody compared them ----------------------------------------------------------
 
 TEST(Hang, AnotherOperationAtTheSamePlace) {
   MadeUp ranks(3);
@@ -516,7 +516,7 @@ TEST(Hang, AnOrderThatUsedToBeAnother) {
   EXPECT_EQ(only(ranks).verdict, "order_mismatch");
 }
 
-// ---- What is no hang -----------------------------------------------------------------------------------------------
+// ---- What is no hang ----------------------------------------------------------------------------------------------
 
 TEST(NoHang, ARankThatComputesBeforeItJoins) {
   MadeUp ranks(3);
@@ -612,7 +612,7 @@ TEST(NoHang, NobodyWaits) {
   expect_nothing(ranks);
 }
 
-// ---- No progress within a limit --------------------------------------------------------------------------------------
+// ---- No progress within a limit -----------------------------------------------------------------------------------
 
 TEST(Stalled, NamesTheRankThatSleepsAndWhere) {
   MadeUp ranks(2);
@@ -656,7 +656,7 @@ TEST(Stalled, RanksThatComputeAndThatNobodyWaitsForAreNone) {
   EXPECT_EQ(stalled(ranks.picture, 1)->ranks, (RankSet{0, 1}));
 }
 
-// ---- Logs ---------------------------------------------------------------------------------------------------------------
+// ---- Logs ---------------------------------------------------------------------------------------------------------
 
 class Logs : public testing::Test {
  protected:

@@ -1,5 +1,6 @@
-// No inspector changes training. Each model is trained alone, and again with each inspector at work, and with all of them together:
-// losses, gradients, parameters, buffers, the optimizer's state and the random numbers must be the same after every step, bit by bit.
+// No inspector changes training. Each model is trained alone, and again with each inspector at work, and with all of
+// them together: losses, gradients, parameters, buffers, the optimizer's state and the random numbers must be the same
+// after every step, bit by bit.
 //
 // Ranks are processes, since threads would share the generator, and what one draws would depend on when the other does.
 #include <gtest/gtest.h>

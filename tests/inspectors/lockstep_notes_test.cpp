@@ -1,4 +1,5 @@
-// lockstep: reductions that were not waited for, losses that are means of a rank's own, numbers that differ, sums that run over.
+// lockstep: reductions that were not waited for, losses that are means of a rank's own, numbers that differ, sums that
+// run over.
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 

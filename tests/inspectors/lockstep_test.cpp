@@ -172,7 +172,8 @@ torch::Tensor broken(const torch::Tensor& x, double by) {
   return result;
 }
 
-// What the outcome hangs on is another thing on a rank that has less of it: that is not to be taken for where they part.
+// What the outcome hangs on is another thing on a rank that has less of it: that is not to be taken for where they
+// part.
 TEST(Lockstep, a_rank_that_skips_backward_is_named_where_the_others_call_it) {
   spawn_ranks(3, [](int rank, int) {
     auto net = std::make_shared<Net>();

@@ -80,7 +80,7 @@ TEST(Memory, AWatchSeesPeaksAndWhatIsKept) {
     EXPECT_EQ(counted->cells[0].allocations, 2);
     EXPECT_EQ(counted->cells[1].kept, 4 << 10);
     EXPECT_EQ(counted->cells[1].peak, (1 << 20) + (4 << 10));
-    EXPECT_THROW(static_cast<void>(watch_memory()), std::logic_error);
+    EXPECT_THROW(static_cast<void>(watch_memory()), lockstep::Error);
   });
 }
 
@@ -103,14 +103,14 @@ TEST(Memory, ALeakIsGrowthPerStep) {
 
 TEST(ClockOffset, TheTrueOffsetLiesWithinTheError) {
   const int64_t truth = 123'456'789;
-  MeetingTimes reference, other;
+  BarrierTimes reference, other;
   for (int i = 0; i < 20; ++i) {
     // Both come, and leave when both have: each some time later.
     const int64_t at = 1'000'000 * i, late = 1000 * ((i * 7) % 5), early = 1000 * ((i * 3) % 4);
     const int64_t met = at + std::max(late, early);
-    reference.came_ns.push_back(at + early);
+    reference.entered_ns.push_back(at + early);
     reference.left_ns.push_back(met + 2000);
-    other.came_ns.push_back(at + late + truth);
+    other.entered_ns.push_back(at + late + truth);
     other.left_ns.push_back(met + 3000 + truth);
   }
   const ClockOffset offset = clock_offset(reference, other);
@@ -158,7 +158,7 @@ TEST(Timeline, AllRanksAreInOneTraceThatAViewerTakes) {
       if (rank == 0) dist::set_thread_context(1009);  // ranks are threads here, and the spans of cells the process's
       for (int i = 0; i < 2; ++i) net(torch::ones({2, 8})).sum().backward();
       if (rank == 0) dist::set_thread_context(0);
-      EXPECT_THROW(static_cast<void>(record_operators()), std::logic_error);
+      EXPECT_THROW(static_cast<void>(record_operators()), lockstep::Error);
     }
     report = timeline(path);
     EXPECT_GT(report.operators, 10);

@@ -101,7 +101,7 @@ std::string error_of(const std::string& path) {
   return "none";
 }
 
-// ---- several archives in one file ------------------------------------------------------------------------------------
+// ---- several archives in one file ---------------------------------------------------------------------------------
 
 TEST_F(SavedReplicaWhole, EveryArchiveOfADistributedCheckpointIsComparedUnderItsName) {
   const std::string files[] = {LOCKSTEP_TEST_FILES "/distributed-0/__0_0.distcp",
@@ -146,7 +146,7 @@ TEST_F(SavedReplicaWhole, AnArchiveWithinARecordIsNoneOfTheFile) {
       1U);
 }
 
-// ---- Python's files --------------------------------------------------------------------------------------------------
+// ---- Python's files -----------------------------------------------------------------------------------------------
 
 TEST_F(SavedReplicaWhole, AStorageWithoutATensorIsComparedByItsBytes) {
   const std::string saved = dictionary({{"raw", storage("0", 2)}});
@@ -241,7 +241,7 @@ TEST_F(SavedReplicaWhole, BytesBehindAPickleAreAnError) {
   EXPECT_EQ(text_of(Pickle("K\1.").value()), "1");
 }
 
-// ---- LibTorch's files ------------------------------------------------------------------------------------------------
+// ---- LibTorch's files ---------------------------------------------------------------------------------------------
 
 TEST_F(SavedReplicaWhole, TensorsInContainersOfAnArchiveAreComparedByTheirBytes) {
   const auto save = [&](const std::string& name, double value, double number) {

@@ -1,4 +1,5 @@
-// Waits of inspectors end when they have to: at once, and not with their deadlines, which are far longer here than a test may take.
+// Waits of inspectors end when they have to: at once, and not with their deadlines, which are far longer here than a
+// test may take.
 #include "inspectors/exchange/side_channel.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +29,7 @@ void expect_gone(const Report& report, const RankSet& ranks) {
   EXPECT_THAT(report.findings[0].message, HasSubstr("can't any more"));
 }
 
-TEST(Channel, ARankThatDiesIsNotWaitedFor) {
+TEST(SideChannel, ARankThatDiesIsNotWaitedFor) {
   const auto outcomes = testing::run_as_processes(3, [](int rank, int) {
     const torch::Tensor tensor = torch::ones({100});
     EXPECT_TRUE(verify(tensor, patiently()).ok());
@@ -41,27 +42,27 @@ TEST(Channel, ARankThatDiesIsNotWaitedFor) {
   EXPECT_TRUE(outcomes[2].ok()) << outcomes[2];
 }
 
-TEST(Channel, ARankThatDiesInTheMiddleIsNamed) {
+TEST(SideChannel, ARankThatDiesInTheMiddleIsNamed) {
   const auto outcomes = testing::run_as_processes(2, [](int rank, int) {
     auto context = dist::current_context();
-    const auto channel = Channel::of(*context);
+    const auto channel = SideChannel::of(*context);
     const RankSet both = RankSet::all(2);
-    channel->exchange(both, {1}, kForever);
+    channel->gather(both, {1}, kForever);
     channel->broadcast(both, torch::ones({3}), 0, kForever);
     if (rank == 1) raise(SIGKILL);
     EXPECT_THROW(channel->broadcast(both, torch::ones({1000000}), 1, kForever), dist::PeerLeft);
-    EXPECT_THROW(channel->exchange(both, {1}, kForever), dist::PeerLeft);
+    EXPECT_THROW(channel->gather(both, {1}, kForever), dist::PeerLeft);
   });
   EXPECT_TRUE(outcomes[0].ok()) << outcomes[0];
 }
 
-TEST(Channel, AbortEndsAWaitInTheStoreAndRegroupMakesItGood) {
+TEST(SideChannel, AbortEndsAWaitInTheStoreAndRegroupMakesItGood) {
   const auto body = [](int rank, int) {
     const auto context = dist::current_context();
     const torch::Tensor tensor = torch::ones({100});
     EXPECT_TRUE(verify(tensor, patiently()).ok());
     if (rank == 0) {
-      // From another thread, once this one has come to the meeting.
+      // From another thread, once this one has come to the exchange.
       std::thread user([context] {
         context->store()->clone()->wait({"inspect/0/0-1/1/0"}, std::chrono::milliseconds(kForever));
         context->abort("the user's word");
@@ -82,10 +83,10 @@ TEST(Channel, AbortEndsAWaitInTheStoreAndRegroupMakesItGood) {
   testing::spawn_processes(2, body);
 }
 
-TEST(Channel, AbortEndsATransferAndFreesTheOthers) {
+TEST(SideChannel, AbortEndsATransferAndFreesTheOthers) {
   testing::spawn_processes(2, [](int rank, int) {
     const auto context = dist::current_context();
-    const auto channel = Channel::of(*context);
+    const auto channel = SideChannel::of(*context);
     const RankSet both = RankSet::all(2);
     channel->broadcast(both, torch::ones({3}), 0, kForever);
     if (rank == 0) {
@@ -97,16 +98,16 @@ TEST(Channel, AbortEndsATransferAndFreesTheOthers) {
       EXPECT_THROW(channel->broadcast(both, torch::ones({3}), 1, kForever), dist::Aborted);
       user.join();
     } else {
-      const Meeting meeting =
-          channel->meet(both, {1}, kForever);  // in the place of the broadcast: says "ready", and no more
-      EXPECT_TRUE(meeting.missing.empty() || meeting.missing == RankSet{0});
+      const ExchangeResult result =
+          channel->try_gather(both, {1}, kForever);  // in the place of the broadcast: says "ready", and no more
+      EXPECT_TRUE(result.missing.empty() || result.missing == RankSet{0});
     }
     dist::regroup(1, both);
     EXPECT_TRUE(verify(torch::ones({3}), patiently()).ok());
   });
 }
 
-TEST(Channel, ARankThatHasLeftTheCellIsNotWaitedFor) {
+TEST(SideChannel, ARankThatHasLeftTheCellIsNotWaitedFor) {
   spawn_ranks(3, [](int rank, int) {
     const auto context = dist::current_context();
     dist::set_thread_context(7);

@@ -92,7 +92,7 @@ TEST(Watch, CountsChangedParametersWhereNobodyCountsSteps) {
 
 TEST(Watch, EndsWithItsHandleAndRefusesNonsense) {
   const torch::Tensor tensor = torch::ones({2});
-  EXPECT_THROW((void)watch(tensor, 0), std::invalid_argument);
+  EXPECT_THROW((void)watch(tensor, 0), dist::ArgumentError);
   std::optional<Watch> watching(watch(tensor, 1));
   count_step();
   EXPECT_EQ(watching->cost().checks, 1);

@@ -1,0 +1,84 @@
+// What every inspector takes that compares ranks. The options of an inspector extend these, and chain in any order:
+//
+//   struct DataOptions : InspectOptionsOf<DataOptions> { … };
+//   inspect::data(sampler, inspect::DataOptions().name("train").deadline(std::chrono::seconds(30)).size(50'000));
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "protocol/rank_set.h"
+
+namespace lockstep::inspect {
+
+class InspectOptions {
+ public:
+  /// What findings call the object that is inspected. Empty by default: then its kind ("module", "optimizer"), or
+  /// nothing. Ranks that give different names get a finding and no comparison. Costs nothing.
+  const std::string& name() const { return name_; }
+  /// The ranks that take part; each of them has to make the call, and the others return at once with an empty report.
+  /// Unset by default: all that are alive, or those of the process group where the inspector looks at one. Costs grow
+  /// with their number.
+  const std::optional<RankSet>& ranks() const { return ranks_; }
+  /// How long to wait for ranks that do not make the call, in milliseconds; 10 seconds by default. What is exchanged
+  /// once all ranks have come may take two minutes or this, whichever is longer. Costs nothing when all ranks come.
+  std::chrono::milliseconds deadline() const { return deadline_; }
+  /// The training step that findings name, where the object does not know it. Unset by default. Costs nothing.
+  const std::optional<int64_t>& step() const { return step_; }
+  /// Whether the lowest rank that took part hands the findings to the sink (the session), besides returning them. True
+  /// by default.
+  bool publish() const { return publish_; }
+
+ protected:
+  std::string name_;
+  std::optional<RankSet> ranks_;
+  std::chrono::milliseconds deadline_ = std::chrono::seconds(10);
+  std::optional<int64_t> step_;
+  bool publish_ = true;
+};
+
+/// The setters of the above, which return the options of the inspector.
+template <typename Options>
+class InspectOptionsOf : public InspectOptions {
+ public:
+  using InspectOptions::deadline;
+  using InspectOptions::name;
+  using InspectOptions::publish;
+  using InspectOptions::ranks;
+  using InspectOptions::step;
+
+  Options& name(std::string name) {
+    name_ = std::move(name);
+    return self();
+  }
+  Options& ranks(std::optional<RankSet> ranks) {
+    ranks_ = std::move(ranks);
+    return self();
+  }
+  Options& deadline(std::chrono::milliseconds deadline) {
+    deadline_ = deadline;
+    return self();
+  }
+  Options& step(std::optional<int64_t> step) {
+    step_ = step;
+    return self();
+  }
+  Options& publish(bool publish) {
+    publish_ = publish;
+    return self();
+  }
+  /// Ranks, deadline and step as in the options of another inspector.
+  Options& same_ranks_as(const InspectOptions& other) {
+    ranks_ = other.ranks();
+    deadline_ = other.deadline();
+    step_ = other.step();
+    return self();
+  }
+
+ private:
+  Options& self() { return static_cast<Options&>(*this); }
+};
+
+}  // namespace lockstep::inspect

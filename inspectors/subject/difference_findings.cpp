@@ -1,0 +1,243 @@
+#include "inspectors/subject/difference_findings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "collectives/log/collective_op.h"
+
+namespace lockstep::inspect {
+namespace {
+
+std::string plural(const std::string& kind) {
+  if (kind == "rng") return "generators";
+  if (kind == "state") return "state tensors and steps";
+  return kind + "s";
+}
+
+std::vector<int64_t> index_of(int64_t element, at::IntArrayRef shape) {
+  std::vector<int64_t> index(shape.size());
+  for (size_t d = shape.size(); d-- > 0; element /= std::max<int64_t>(shape[d], 1))
+    index[d] = element % std::max<int64_t>(shape[d], 1);
+  return index;
+}
+
+FindingTensor tensor_of(const Item& item, const ItemDifference& difference, const RankSet& ranks) {
+  FindingTensor tensor{.name = item.name};
+  if (!item.tensor.defined()) return tensor;
+  tensor.dtype = dist::dtype_name(static_cast<uint8_t>(item.tensor.scalar_type()));
+  tensor.shape = item.tensor.sizes().vec();
+  int64_t count = 0, first = -1;
+  double apart = 0, ulp = 0;
+  const bool bits = difference.representation_only();
+  for (const Difference& each : difference.difference) {
+    count = std::max(count, bits ? each.zero_signs + each.nan_payloads : each.count);
+    const int64_t place = bits ? each.first_bits : each.first;
+    if (place >= 0 && (first < 0 || place < first)) first = place;
+    apart = std::max(apart, each.max_abs);
+    ulp = std::max(ulp, each.max_ulp);
+  }
+  if (difference.complete) tensor.count = count;
+  if (first >= 0) tensor.first = index_of(first, item.tensor.sizes());
+  if (item.kind == "rng") return tensor;
+  if (first >= 0 && !bits) tensor.max_abs_diff = apart;
+  if (first >= 0 && !bits && (c10::isFloatingType(item.tensor.scalar_type()) || item.tensor.is_complex()))
+    tensor.max_ulp = ulp;
+  for (size_t i = 0; i < difference.norm.size(); ++i) tensor.norms[ranks.ranks()[i]] = difference.norm[i];
+  return tensor;
+}
+
+/// Items that one finding is about.
+struct Party {
+  bool note = false;
+  std::string kind;
+  RankSet faulty, reference;
+  std::vector<const ItemDifference*> items;
+  std::vector<RankSet> classes;  // of the faulty ranks, where some of them agree
+
+  /// No rank is alone.
+  bool in_groups() const {
+    return classes.size() > 1 && std::ranges::all_of(classes, [](const RankSet& each) { return each.size() > 1; });
+  }
+};
+
+bool swapped(const ItemDifference& a, const ItemDifference& b, const RankSet& ranks) {
+  if (a.faulty != b.faulty || a.hash.empty() || b.hash.empty()) return false;
+  const auto& list = ranks.ranks();
+  const size_t source = static_cast<size_t>(std::find(list.begin(), list.end(), a.source) - list.begin());
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (i == source || !a.faulty.contains(list[i])) continue;
+    if (a.hash[i] != b.hash[source] || b.hash[i] != a.hash[source]) return false;
+  }
+  return a.hash[source] != b.hash[source];
+}
+
+/// "`a` and `b`" for each pair that has changed places.
+std::string swaps(const Party& party, const Subject& subject, const RankSet& ranks) {
+  std::string text;
+  for (size_t i = 0; i < party.items.size(); ++i)
+    for (size_t j = i + 1; j < party.items.size(); ++j)
+      if (swapped(*party.items[i], *party.items[j], ranks))
+        text += fmt::format("{}`{}` and `{}`", text.empty() ? "" : ", ", subject.items[party.items[i]->item].name,
+                            subject.items[party.items[j]->item].name);
+  return text;
+}
+
+bool same_elements(const ItemDifference& item) {
+  return !item.elements_hash.empty() && std::all_of(item.elements_hash.begin(), item.elements_hash.end(),
+                                                    [&](uint64_t each) { return each == item.elements_hash[0]; });
+}
+
+/// "100 + rank" where generators were seeded so, each by its rank's number; empty otherwise.
+std::string seeds_by_rank(const ItemDifference& item, const RankSet& ranks) {
+  // Of two ranks any two seeds lie so. Seeds that nobody has chosen lie further apart.
+  constexpr int64_t kFurthest = 1'000'000;
+  if (item.seed.size() != ranks.size() || ranks.size() < 2) return "";
+  const auto& list = ranks.ranks();
+  const auto apart = static_cast<int64_t>(item.seed[1] - item.seed[0]);
+  const int64_t step = apart / (list[1] - list[0]);
+  if (step == 0 || std::abs(step) > kFurthest) return "";
+  for (size_t i = 0; i < list.size(); ++i)
+    if (item.seed[i] != item.seed[0] + static_cast<uint64_t>(step * (list[i] - list[0]))) return "";
+  const auto first = static_cast<int64_t>(item.seed[0] - static_cast<uint64_t>(step * list[0]));
+  const std::string number = step == 1 ? "rank" : fmt::format("{} * rank", step);
+  return first == 0 ? number : fmt::format("{} + {}", first, number);
+}
+
+/// Of the first tensor: how far apart, which norms, or which values.
+std::string details(const Party& party, const Subject& subject, const RankSet& ranks) {
+  const ItemDifference& item = *party.items.front();
+  if (party.kind == "rng") {
+    const std::string seeds = seeds_by_rank(item, ranks);
+    return seeds.empty() ? "each draws its own numbers"
+                         : fmt::format("each rank seeds by its number ({}), and draws its own numbers", seeds);
+  }
+  const std::string name = subject.items[item.item].name;
+  if (!item.value.empty())
+    return (name.empty() || party.kind == "mode" ? "" : name + ": ") + values_text(item.value, ranks);
+  std::string text;
+  if (const std::string pairs = swaps(party, subject, ranks); !pairs.empty())
+    return "looks like " + pairs + " are swapped";
+  if (same_elements(item))
+    return (party.items.size() == 1 ? "the same elements" : name + " has the same elements") +
+           std::string(" in another order");
+  double ulp = 0;
+  size_t worst = item.norm.size();
+  const size_t source = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), item.source) - ranks.begin());
+  for (size_t i = 0; i < item.difference.size(); ++i) {
+    if (i == source) continue;
+    if (item.difference[i].max_ulp >= ulp) {
+      ulp = item.difference[i].max_ulp;
+      if (item.difference[i].first_bits >= 0) worst = i;
+    }
+  }
+  if (worst >= item.norm.size()) return "";
+  if (ulp > 0) text += fmt::format("at most {:.0f} ULP apart, ", ulp);
+  text += fmt::format("norm {:.6g} on rank {}, {:.6g} on rank {}", item.norm[worst], ranks.ranks()[worst],
+                      item.norm[source], ranks.ranks()[source]);
+  if (item.not_finite[worst] != item.not_finite[source])
+    text += fmt::format("; NaN or Inf: {} there, {} here", item.not_finite[worst], item.not_finite[source]);
+  return party.items.size() == 1 ? text : name + ": " + text;
+}
+
+/// Why every parameter differs: from how far apart they are.
+std::string likely_cause(const Party& party, const RankSet& ranks) {
+  // Of the parameters that had random values to begin with: as far apart as values are that have nothing to do with one
+  // another?
+  int unrelated = 0, near = 0;
+  for (const ItemDifference* item : party.items) {
+    const auto source = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), item->source) - ranks.begin());
+    for (size_t i = 0; i < item->difference.size(); ++i) {
+      if (i == source || !item->complete || !party.faulty.contains(ranks.ranks()[i]) ||
+          item->difference[i].squares == 0)
+        continue;
+      const double both = item->norm[i] * item->norm[i] + item->norm[source] * item->norm[source];
+      ++(item->difference[i].squares > 0.25 * both ? unrelated : near);
+    }
+  }
+  if (unrelated + near == 0) return "were they initialised from different seeds, or loaded on some ranks only?";
+  if (near > unrelated && party.in_groups())
+    return "close to one another, so they began alike and were trained apart: are gradients reduced over a sub-group?";
+  if (near > unrelated)
+    return "close to one another, so they began alike and were trained apart: are gradients reduced in every step, and "
+           "does "
+           "every rank step?";
+  if (!party.reference.empty())
+    return "they have nothing in common with the others': a checkpoint loaded on some ranks only, or another seed?";
+  return "they have nothing in common: initialised from different seeds? (set_seed(n) before the module is made)";
+}
+
+}  // namespace
+
+std::vector<Finding> difference_findings(const About& about, const Subject& subject,
+                                         const std::vector<ItemDifference>& items, bool buffers_written) {
+  const RankSet& ranks = about.ranks;
+  std::vector<Finding> findings;
+  std::vector<Party> parties;
+  for (const ItemDifference& each : items) {
+    const Item& item = subject.items[each.item];
+    const bool note = each.representation_only() ||
+                      (item.kind == "buffer" && (subject.buffers_are_local || buffers_written)) ||
+                      (item.kind == "rng" && !seeds_by_rank(each, ranks).empty());
+    const auto found = std::find_if(parties.begin(), parties.end(), [&](const Party& party) {
+      return party.note == note && party.kind == item.kind && party.faulty == each.faulty;
+    });
+    Party& party = found != parties.end()
+                       ? *found
+                       : parties.emplace_back(Party{note, item.kind, each.faulty, each.reference, {}, {}});
+    party.items.push_back(&each);
+  }
+  for (Party& party : parties) {
+    for (const RankSet& each : classes_of(party.items, ranks))
+      if (!(each & party.faulty).empty()) party.classes.push_back(each);
+    const auto total = std::count_if(subject.items.begin(), subject.items.end(),
+                                     [&](const Item& item) { return item.kind == party.kind; });
+    const auto count = static_cast<std::ptrdiff_t>(party.items.size());
+    const bool local = party.kind == "buffer" && (subject.buffers_are_local || buffers_written);
+    Finding found = about.finding(party.note ? Severity::note : Severity::fault, local                 ? "ok"
+                                                                                 : party.kind == "rng" ? "diverged_seed"
+                                                                                                       : "mismatch");
+    found.kind = party.kind;
+    found.ranks = party.faulty;
+    found.reference_ranks = party.reference;
+    for (const ItemDifference* each : party.items) {
+      const Item& item = subject.items[each->item];
+      // A plain value, or the mode of the one module that there is: the message has it.
+      if (!item.tensor.defined() && (item.name.empty() || (party.kind == "mode" && item.name == "training"))) continue;
+      FindingTensor tensor = tensor_of(item, *each, ranks);
+      if (tensor.name.empty()) tensor.name = about.object;
+      found.tensors.push_back(std::move(tensor));
+    }
+    const std::string who = party.reference.empty()
+                                ? (party.classes.empty() ? party.faulty.words() + " differ"
+                                                         : classes_text(party.classes) + ", and they differ")
+                                : fmt::format("{} differ{} from {}", party.faulty.words(),
+                                              party.faulty.size() == 1 ? "s" : "", party.reference.words());
+    if (party.kind == "mode")
+      found.message = who + " in train() and eval()";
+    else if (total > 1)
+      found.message = count == total ? fmt::format("{} in all {} {}", who, total, plural(party.kind))
+                                     : fmt::format("{} in {} of {} {}", who, count, total, plural(party.kind));
+    else
+      found.message = who + (subject.items.size() > 1 && !found.tensors.empty() ? " in " + found.tensors[0].name : "");
+    if (local && subject.buffers_are_local)
+      found.message += "; the wrapper does not broadcast them, so each rank has its own";
+    else if (local)
+      found.message += "; forward has written them since the wrapper made them equal, and the next one takes rank 0's";
+    else if (party.note && party.kind != "rng")
+      found.message += " only in the signs of zeros or the bits of NaN; the values are the same";
+    else if (party.kind == "parameter" && count == total && total > 1)
+      found.message += ": " + likely_cause(party, ranks);
+    const std::string more = details(party, subject, ranks);
+    if (!more.empty() && !local && (!party.note || party.kind == "rng"))
+      found.message += (party.kind == "mode" ? ": " : "; ") + more;
+    if (!party.reference.empty() && party.faulty.size() > 1 && !party.note && party.kind != "mode" &&
+        party.classes.size() < party.faulty.size())
+      found.message += "; among them " + classes_text(party.classes);
+    findings.push_back(std::move(found));
+  }
+  return findings;
+}
+
+}  // namespace lockstep::inspect

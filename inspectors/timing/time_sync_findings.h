@@ -1,0 +1,16 @@
+// What follows from the times of all ranks. Pure: facts in, numbers and findings out.
+#pragma once
+#include <vector>
+
+#include "inspectors/findings/about.h"
+#include "inspectors/timing/time_sync.h"
+
+namespace lockstep::inspect {
+
+/// Without the number and the bytes of the reductions, which are the same on every rank. `facts`: by rank index.
+TimeSyncReport time_sync_numbers(const std::vector<TimeSyncFacts>& facts);
+
+/// `straggler`: as in TimeSyncOptions.
+std::vector<Finding> time_sync_findings(const About& about, const TimeSyncReport& report, double straggler);
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,161 @@
+// What all inspectors have in common: their options, and the one exchange that names ranks which did not come or called
+// something else.
+#include "inspectors/exchange/inspection.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "inspectors/inspect.h"
+#include "tests/support/spawn_ranks.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::spawn_ranks;
+
+constexpr std::chrono::minutes kForever(5);
+
+struct PlainOptions : InspectOptionsOf<PlainOptions> {};
+
+TEST(InspectOptions, ChainWithThoseOfTheInspectorInAnyOrder) {
+  const auto options = VerifyOptions()
+                           .name("net")
+                           .method(Method::kBroadcast)
+                           .deadline(std::chrono::seconds(5))
+                           .ranks(RankSet{0, 2})
+                           .rtol(0.5)
+                           .step(7)
+                           .publish(false);
+  EXPECT_EQ(options.name(), "net");
+  EXPECT_EQ(options.method(), Method::kBroadcast);
+  EXPECT_EQ(options.deadline(), std::chrono::seconds(5));
+  EXPECT_EQ(options.ranks(), (RankSet{0, 2}));
+  EXPECT_EQ(options.step(), 7);
+  EXPECT_FALSE(options.publish());
+  const auto others = GradsOptions().same_ranks_as(options).name("loss").local(true);
+  EXPECT_EQ(others.ranks(), (RankSet{0, 2}));
+  EXPECT_EQ(others.deadline(), std::chrono::seconds(5));
+  EXPECT_EQ(others.step(), 7);
+  EXPECT_EQ(others.name(), "loss");
+  EXPECT_TRUE(others.publish());
+  EXPECT_EQ(TimeSyncOptions().name(), "step");
+}
+
+TEST(Inspection, HandsTheFactsOfAllToAllAndPublishesFromTheLowestRank) {
+  std::mutex mutex;
+  std::vector<Finding> published;
+  set_finding_sink([&](const Finding& finding) {
+    const std::lock_guard lock(mutex);
+    published.push_back(finding);
+  });
+  spawn_ranks(3, [](int rank, int) {
+    Inspection inspection({.inspector = "test", .object = "it"},
+                          PlainOptions().deadline(kForever).step(4).ranks(RankSet{1, 2}));
+    EXPECT_EQ(inspection.takes_part(), rank != 0);
+    if (rank == 0) return;
+    const auto facts = inspection.exchange_facts(rank * 10);
+    ASSERT_TRUE(facts);
+    EXPECT_THAT(*facts, ElementsAre(10, 20));
+    EXPECT_THAT(inspection.exchange().gather_text(std::string(static_cast<size_t>(rank), 'x')), ElementsAre("x", "xx"));
+    inspection.add(inspection.about().finding(Severity::fault, "mismatch"));
+    EXPECT_TRUE(inspection.has_fault());
+    Report report;
+    inspection.conclude(report);
+    EXPECT_EQ(report.took_part, (RankSet{1, 2}));
+    EXPECT_EQ(report.findings.size(), 1U);
+  });
+  set_finding_sink({});
+  ASSERT_EQ(published.size(), 1U);
+  EXPECT_EQ(published[0].object, "it");
+  EXPECT_EQ(published[0].step, 4);
+  EXPECT_EQ(published[0].ranks, (RankSet{1, 2}));
+}
+
+TEST(Inspection, GoesOnWithoutRanksThatAreLeftOut) {
+  spawn_ranks(3, [](int rank, int) {
+    Inspection inspection({.inspector = "test"}, PlainOptions().deadline(kForever));
+    ASSERT_TRUE(inspection.exchange_facts(rank));
+    inspection.leave_out(RankSet{0});
+    EXPECT_EQ(inspection.takes_part(), rank != 0);
+    if (rank != 0) {
+      const auto all = inspection.exchange().gather_integers({rank, rank});
+      EXPECT_THAT(all, ElementsAre(ElementsAre(1, 1), ElementsAre(2, 2)));
+      EXPECT_EQ(inspection.rank_index(), static_cast<size_t>(rank - 1));
+    }
+    Report report;
+    inspection.conclude(report);
+    EXPECT_EQ(report.took_part, (RankSet{1, 2}));
+  });
+}
+
+TEST(Inspection, NamesRanksThatDidNotCome) {
+  spawn_ranks(3, [](int rank, int) {
+    if (rank == 1) return;
+    const Report report = memory({}, MemoryOptions().deadline(std::chrono::milliseconds(200)).publish(false));
+    ASSERT_EQ(report.findings.size(), 1U) << report;
+    EXPECT_EQ(report.findings[0].inspector, "memory");
+    EXPECT_EQ(report.findings[0].verdict, "missing");
+    EXPECT_EQ(report.findings[0].kind, "call");
+    EXPECT_EQ(report.findings[0].ranks, RankSet{1});
+    EXPECT_EQ(report.findings[0].reference_ranks, (RankSet{0, 2}));
+    EXPECT_EQ(report.findings[0].message,
+              "rank 1 did not call memory within 0.2 s; ranks 0,2 did. Every rank has to call it, for the same thing");
+    EXPECT_EQ(report.took_part, (RankSet{0, 2}));
+  });
+}
+
+TEST(Inspection, NamesWhatEachRankCalledWhereThatDiffers) {
+  spawn_ranks(4, [](int rank, int) {
+    const torch::Tensor tensor = torch::ones({2});
+    Report report;
+    switch (rank) {
+      case 0:
+        report = verify(tensor, VerifyOptions().name("w").deadline(kForever).publish(false));
+        break;
+      case 1:
+        report = data(tensor.to(torch::kLong), DataOptions().name("w").deadline(kForever).publish(false));
+        break;
+      case 2:
+        report = replay([] {}, NanOptions().deadline(kForever).publish(false));
+        break;
+      default:
+        report = lockstep_ranks([] {}, LockstepOptions().deadline(kForever).publish(false));
+    }
+    ASSERT_EQ(report.findings.size(), 1U) << report;
+    EXPECT_EQ(report.findings[0].verdict, "order_mismatch");
+    EXPECT_EQ(report.findings[0].kind, "call");
+    EXPECT_EQ(report.findings[0].ranks, RankSet::all(4));
+    EXPECT_EQ(report.findings[0].message,
+              "ranks called inspectors for different things at the same time: rank 0 for verify of `w`, "
+              "rank 1 for data of `w`, rank 2 for nan, rank 3 for lockstep");
+  });
+}
+
+TEST(Inspection, NamesHowEachRankCompares) {
+  spawn_ranks(2, [](int rank, int) {
+    const auto options = VerifyOptions().name("w").deadline(kForever).publish(false);
+    const Report report =
+        verify(torch::ones({2}), VerifyOptions(options).method(rank == 0 ? Method::kFingerprint : Method::kBroadcast));
+    ASSERT_EQ(report.findings.size(), 1U) << report;
+    EXPECT_EQ(report.findings[0].message,
+              "ranks called verify for different things at the same time: rank 0 for `w`, a tensor by fingerprint, "
+              "rank 1 for `w`, a tensor by broadcast");
+    EXPECT_TRUE(verify(torch::ones({2}), options).ok());
+  });
+}
+
+TEST(Inspection, RefusesRanksThatAreNotThere) {
+  spawn_ranks(2, [](int, int) {
+    try {
+      ranks(RanksOptions().ranks(RankSet{0, 7}));
+      ADD_FAILURE() << "inspected";
+    } catch (const lockstep::Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("inspect::ranks: there is no rank 7; ranks are 0-1"));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::inspect
