@@ -134,8 +134,8 @@ void CellParser::take_using_directives(const Item& item, int64_t cell, const Ran
   }
 }
 
-/// Numbers, tensors, and what the standard library makes of them: no later cell can have them shown in another way. What
-/// shows them is compiled once for all cells.
+/// Numbers, tensors, and what the standard library makes of them: no later cell can have them shown in another way.
+/// What shows them is compiled once for all cells.
 static bool is_shown_alike(QualType type) {
   const QualType plain = type.getNonReferenceType().getCanonicalType().getUnqualifiedType();
   if (plain->isBuiltinType()) return plain->isArithmeticType();
@@ -154,8 +154,8 @@ static bool is_shown_alike(QualType type) {
                       [&](const auto& argument) { return is_alike(argument, is_alike); });
 }
 
-/// Something that no reference can be bound to, though it has a value: a bit-field, and a class's `static const int n = 3;`
-/// that is defined nowhere.
+/// Something that no reference can be bound to, though it has a value: a bit-field, and a class's `static const int n =
+/// 3;` that is defined nowhere.
 static bool has_no_address(const Expr* expression) {
   if (expression->refersToBitField()) return true;
   const Decl* decl = expression->getReferencedDeclOfCallee();
@@ -164,8 +164,8 @@ static bool has_no_address(const Expr* expression) {
          variable->getType()->isIntegralOrEnumerationType();
 }
 
-/// lockstep::show_value<CELL>(EXPRESSION), where the expression has a value. The function is called directly: no overload of
-/// the user's takes part.
+/// lockstep::show_value<CELL>(EXPRESSION), where the expression has a value. The function is called directly: no
+/// overload of the user's takes part.
 ExprResult CellParser::with_show(ExprResult expression, int64_t cell) {
   if (!own_.show_value || expression.get()->getType()->isVoidType()) return expression;
   expression = sema_.CheckPlaceholderExpr(expression.get());
@@ -325,8 +325,8 @@ void CellParser::warn_of_lost_value(size_t name) {
   engine.Report(tokens_[name].getLocation(), warning) << identifier(tokens_, name);
 }
 
-/// Decides as clang does in a function's body, but for `T(x)` where x has a value: without a semicolon (`shown`) it is an
-/// expression, since nobody means to empty x by asking for its value in another type.
+/// Decides as clang does in a function's body, but for `T(x)` where x has a value: without a semicolon (`shown`) it is
+/// an expression, since nobody means to empty x by asking for its value in another type.
 bool CellParser::declaration_comes_next(size_t position, bool shown, const ReadCell& read) {
   if (!next_is_declaration(*parser_, /*in_namespace=*/true)) return false;
   const auto cast = functional_cast(tokens_, position);

@@ -1,5 +1,5 @@
-// A cell as tokens, after the preprocessor and before the parser: finding one's way among brackets, items and declarators,
-// without knowing what names mean.
+// A cell as tokens, after the preprocessor and before the parser: finding one's way among brackets, items and
+// declarators, without knowing what names mean.
 #pragma once
 #include <string>
 #include <vector>

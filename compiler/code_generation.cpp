@@ -194,8 +194,8 @@ void define_handle(llvm::Module& module) {
 
 }  // namespace
 
-/// What came before: earlier cells (their code is loaded, none is made of it here), the header's parts, and what the last
-/// module went without. A virtual table is made when something needs it.
+/// What came before: earlier cells (their code is loaded, none is made of it here), the header's parts, and what the
+/// last module went without. A virtual table is made when something needs it.
 void CodeGeneration::catch_up(Generator& generator) {
   resident_.set_catching_up(true);
   for (; generator.known < history_.size(); ++generator.known) {

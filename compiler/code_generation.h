@@ -41,8 +41,8 @@ class CodeGeneration {
   /// Lets a generator hear of the header, and throws away what it makes of it.
   void warm_up();
 
-  /// `cell_name`: how its functions are called; `declared`: what it defines. Throws std::runtime_error when clang could not make code,
-  /// for a reason that is in the diagnostics.
+  /// `cell_name`: how its functions are called; `declared`: what it defines. Throws std::runtime_error when clang could
+  /// not make code, for a reason that is in the diagnostics.
   GeneratedObject generate(const ReadCell& cell, const CellDeclarations& declared, const std::string& cell_name,
                            const std::string& tag, const std::string& entry, const CodeMode& mode);
 

@@ -7,8 +7,8 @@
 
 namespace lockstep::compiler {
 
-/// "incomplete" while something is open; "invalid" when a bracket closes what is not open. What else may be wrong with a
-/// complete text, the compiler says.
+/// "incomplete" while something is open; "invalid" when a bracket closes what is not open. What else may be wrong with
+/// a complete text, the compiler says.
 protocol::Completeness completeness(std::string_view text);
 
 }  // namespace lockstep::compiler

@@ -1,6 +1,6 @@
-// What the tokens of a cell declare, and which names they refer to, as far as that can be seen without knowing what names
-// mean: enough to tell which earlier definitions a cell replaces. What is missed or guessed wrong shows as an error, and
-// is mended then.
+// What the tokens of a cell declare, and which names they refer to, as far as that can be seen without knowing what
+// names mean: enough to tell which earlier definitions a cell replaces. What is missed or guessed wrong shows as an
+// error, and is corrected then.
 #pragma once
 #include <set>
 #include <string>

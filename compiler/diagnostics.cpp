@@ -63,8 +63,8 @@ bool shows_values(llvm::StringRef file) {
          file.ends_with("worker/cell/show_fields.h") || file.ends_with("worker/cell/kept_values.h");
 }
 
-/// Tells by way of which headers a place was reached, as Clang does, where a cell included them: how the precompiled header came
-/// by its own is of no use to anybody.
+/// Tells by way of which headers a place was reached, as Clang does, where a cell included them: how the precompiled
+/// header came by its own is of no use to anybody.
 class CellText : public TextDiagnostic {
  public:
   using TextDiagnostic::TextDiagnostic;
@@ -158,7 +158,7 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
   message = without_the_function(std::string(message));
   const bool error = level >= DiagnosticsEngine::Error;
   if (level != DiagnosticsEngine::Note) {
-    // Clang tells some things twice: when it looks ahead, and when it comes to the place.
+    // Clang reports some things twice: when it looks ahead, and when it comes to the place.
     const auto said = std::pair(info.getLocation().getRawEncoding(), std::string(message));
     repeated_ = info.getLocation().isValid() && !said_.insert(said).second;
   }

@@ -46,7 +46,8 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   const std::vector<unsigned>& refused_captures() const { return refused_captures_; }
   /// A lambda lacks the capture default that it needs.
   bool capture_default_trouble() const { return capture_default_trouble_; }
-  /// What does not compile is the code that shows a value: an error is in Lockstep's headers for that, or came about from there.
+  /// What does not compile is the code that shows a value: an error is in Lockstep's headers for that, or came about
+  /// from there.
   bool show_trouble() const { return show_trouble_; }
   /// The first error, without its place.
   std::string first_error() const;

@@ -1,5 +1,6 @@
-// What says something of the file it stands in: `#pragma once`, `#pragma GCC system_header`, `#embed`, `module m;`. Headers
-// that are pasted into a cell bring the pragmas along. A cell is no file, and clang, which looks the file up, would crash.
+// What says something of the file it stands in: `#pragma once`, `#pragma GCC system_header`, `#embed`, `module m;`.
+// Headers that are pasted into a cell bring the pragmas along. A cell is no file, and clang, which looks the file up,
+// would crash.
 #pragma once
 #include "compiler/clang_headers.h"
 

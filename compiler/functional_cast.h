@@ -16,7 +16,8 @@ struct FunctionalCast {
   bool guide_or_constructor = false;  // `Box(T) -> Box<T>`, `Net::Net(...)`
 };
 
-/// What begins at `begin`, if it has that form. Specifiers that only a declaration has (`const`, `static`, ...) exclude it.
+/// What begins at `begin`, if it has that form. Specifiers that only a declaration has (`const`, `static`, ...) exclude
+/// it.
 std::optional<FunctionalCast> functional_cast(const Tokens& tokens, size_t begin);
 
 /// Does a declaration of this form say more than the name: an initialiser, a function's body?

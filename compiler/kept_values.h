@@ -23,8 +23,8 @@ class KeptValues {
  public:
   explicit KeptValues(clang::Sema& sema) : sema_(sema) {}
 
-  /// The last expression of cell `number` has this type on these ranks. `tag` makes the name of the type unique. Counts once
-  /// the cell is settled.
+  /// The last expression of cell `number` has this type on these ranks. `tag` makes the name of the type unique. Counts
+  /// once the cell is settled.
   void remember(int64_t number, const RankSet& ranks, clang::QualType type, const std::string& tag, int64_t steps);
   /// Keeps what was remembered if some rank has done all of its steps.
   void settle(const std::map<int, int64_t>& steps_done);
@@ -32,8 +32,8 @@ class KeptValues {
   void repeat(int64_t number, int64_t of);
   void forget() { types_.clear(); }
 
-  /// Declarations of the values among `referred`, for a rank, on the line of the text where the first is mentioned. A name
-  /// that a cell has defined, or finds in a namespace that it uses (std::placeholders::_1), is left alone.
+  /// Declarations of the values among `referred`, for a rank, on the line of the text where the first is mentioned. A
+  /// name that a cell has defined, or finds in a namespace that it uses (std::placeholders::_1), is left alone.
   std::string declarations(const std::set<std::string>& referred, const Tokens& tokens, const NameTable& names,
                            int rank) const;
 

@@ -38,9 +38,9 @@ void NameTable::hide(const std::string& name, NamedDecl* decl) {
   define(std::move(of_header));
 }
 
-/// An entity may be declared many times, and lookups find one of its declarations: the definition that belongs to a declaration of
-/// the same cell, the last of the places where a namespace was opened. Those that are definitions of their own in the
-/// table are left.
+/// An entity may be declared many times, and lookups find one of its declarations: the definition that belongs to a
+/// declaration of the same cell, the last of the places where a namespace was opened. Those that are definitions of
+/// their own in the table are left.
 void NameTable::take_out(NamedDecl* decl) {
   take_out_one(decl);
   for (Decl* again : decl->redecls())

@@ -39,8 +39,8 @@ class NameTable {
  public:
   explicit NameTable(clang::Sema& sema) : sema_(sema) {}
 
-  /// `decl` steps back for a new definition of `name` in the cell under way: it is not found any more. What refers to it
-  /// is not affected.
+  /// `decl` steps back for a new definition of `name` in the cell under way: it is not found any more. What refers to
+  /// it is not affected.
   void hide(const std::string& name, clang::NamedDecl* decl);
 
   /// Makes clang see what rank `rank` sees. Definitions of cell `cell` (another version of it for other ranks, made in
@@ -78,8 +78,8 @@ class NameTable {
 
   /// What cells have declared at a place (its raw encoding) and is found just now, with its name.
   std::vector<std::pair<std::string, clang::NamedDecl*>> at_place(unsigned place) const;
-  /// The namespace that `name` stands for on `rank`, if a value has taken the name over: before `::` C++ looks for no values,
-  /// so `int dist = 5;` does not change `dist::barrier()`. nullptr where there is none.
+  /// The namespace that `name` stands for on `rank`, if a value has taken the name over: before `::` C++ looks for no
+  /// values, so `int dist = 5;` does not change `dist::barrier()`. nullptr where there is none.
   clang::NamedDecl* hidden_namespace(const std::string& name, int rank) const;
   /// What the name stands for just now; `path` as in "outer::inner".
   std::vector<clang::NamedDecl*> lookup(const std::string& path, const std::string& name) const;

@@ -1,4 +1,4 @@
-// What lockstep-compiler is told: by its command line, by the environment, and by where it lies.
+// The options of lockstep-compiler: from its command line, from the environment, and from the folder that it is in.
 #pragma once
 #include <string>
 #include <vector>
@@ -24,7 +24,8 @@ struct Options {
 /// should be.
 Options read_options(int argc, char** argv);
 
-/// What is wrong with the installation that `options` names, as a sentence that says how to fix it; empty when nothing is.
+/// What is wrong with the installation that `options` names, as a sentence that says how to fix it; empty when nothing
+/// is.
 std::string installation_problem(const Options& options);
 
 /// "clang 19.1.7".

@@ -12,8 +12,8 @@ struct OwnNames {
   clang::FunctionDecl* poll = nullptr;                // lockstep_poll
 };
 
-/// Takes the user's macros off the names by which a magic reaches what is ours, until its end: `verify`, `VerifyOptions` and `rtol`
-/// in `__lockstep::verify(net, __lockstep::VerifyOptions().rtol(1e-3))`.
+/// Takes the user's macros off the names by which a magic reaches what is ours, until its end: `verify`,
+/// `VerifyOptions` and `rtol` in `__lockstep::verify(net, __lockstep::VerifyOptions().rtol(1e-3))`.
 class WithoutMacros {
  public:
   WithoutMacros(clang::Preprocessor& preprocessor, llvm::StringRef text);

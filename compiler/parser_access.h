@@ -1,13 +1,13 @@
-// Two functions of clang::Parser that it keeps to itself: whether a declaration or a statement comes next, and reading a
-// statement. (clang-repl, which is part of clang, uses them to the same end.) An explicit instantiation may name
+// Two functions of clang::Parser that it keeps to itself: whether a declaration or a statement comes next, and reading
+// a statement. (clang-repl, which is part of clang, uses them to the same end.) An explicit instantiation may name
 // private members; that is how they are reached.
 #pragma once
 #include "compiler/clang_headers.h"
 
 namespace lockstep::compiler {
 
-/// Does a declaration come next? `in_namespace`: one that stands in no function's body, where `A::A(` begins a constructor's
-/// definition, and a template's name and a parenthesis are taken for a deduction guide.
+/// Does a declaration come next? `in_namespace`: one that stands in no function's body, where `A::A(` begins a
+/// constructor's definition, and a template's name and a parenthesis are taken for a deduction guide.
 bool next_is_declaration(clang::Parser& parser, bool in_namespace);
 clang::StmtResult parse_statement(clang::Parser& parser, clang::SmallVectorImpl<clang::Stmt*>& statements);
 

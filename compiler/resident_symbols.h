@@ -27,15 +27,15 @@ class ResidentSymbols : public clang::ExternalSemaSource {
   void start_cell(const RankSet& ranks, bool inline_bodies);
   /// Before this, while a cell is being read, nothing has a definition elsewhere.
   void set_generating(bool generating) { generating_ = generating; }
-  /// While a new code generator receives the declarations of earlier cells: no code of theirs is made for its own sake, on whichever
-  /// ranks it is loaded. What the cell under way refers to is asked about again when it comes to that.
+  /// While a new code generator receives the declarations of earlier cells: no code of theirs is made for its own sake,
+  /// on whichever ranks it is loaded. What the cell under way refers to is asked about again when it comes to that.
   void set_catching_up(bool catching_up) { catching_up_ = catching_up; }
 
   /// A variable at namespace scope of the cell under way: it is defined here, and nowhere else.
   void add_variable(const clang::VarDecl* variable) { variables_[variable->getCanonicalDecl()] = cell_; }
 
-  /// Functions that were not made since the last call because the ranks of the cell under way have them from an earlier cell.
-  /// Other ranks may not, and clang forgets what it found to be elsewhere: it has to be told of them again.
+  /// Functions that were not made since the last call because the ranks of the cell under way have them from an earlier
+  /// cell. Other ranks may not, and clang forgets what it found to be elsewhere: it has to learn of them again.
   llvm::SmallVector<clang::FunctionDecl*, 0> take_not_made() { return not_made_.takeVector(); }
 
   /// Where names are looked for that are found nowhere else.

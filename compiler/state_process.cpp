@@ -72,9 +72,9 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
   ::_exit(0);
 }
 
-/// Runs `work`, which does not return, on a stack of its own. Clang has a limit for most of what nests (templates: 1,024 deep), and
-/// needs up to 100 KB for one level; for the rest (an expression of 10,000 operators) it has none. What `ulimit -s` allows, 8 MB
-/// as a rule, ends in a crash. Memory that is not touched costs nothing.
+/// Runs `work`, which does not return, on a stack of its own. Clang has a limit for most of what nests (templates:
+/// 1,024 deep), and needs up to 100 KB for one level; for the rest (an expression of 10,000 operators) it has none.
+/// What `ulimit -s` allows, 8 MB as a rule, ends in a crash. Memory that is not touched costs nothing.
 [[noreturn]] void run_on_large_stack(std::function<void()> work) {
   constexpr size_t kStackSize = size_t{256} << 20, kLeastSize = size_t{8} << 20;
   static std::function<void()> on_stack;
@@ -112,7 +112,8 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
     try {
       compiler.emplace(options, header.precompiled);
     } catch (const StartError& error) {
-      // Damaged in a way that size and time do not show? Otherwise it is this session that can't read it, and others can.
+      // Damaged in a way that size and time do not show? Otherwise it is this session that can't read it, and others
+      // can.
       if (!discard_if_damaged(std::filesystem::path(header.precompiled).parent_path()))
         throw StartError(std::string(error.what()) +
                          ", though it is undamaged: does this session have too little memory " + "(ulimit -v)?");

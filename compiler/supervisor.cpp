@@ -152,8 +152,8 @@ class Supervisor {
 
   void reply(const CompilerResponse& response) { send_message(channel_, {encode(response), {}}); }
 
-  /// Waits for the session, and sees meanwhile that states which are killed while they wait (for lack of memory, by a person)
-  /// are replaced: no cell is to be the one that finds out.
+  /// Waits for the session, and sees meanwhile that states which are killed while they wait (for lack of memory, by a
+  /// person) are replaced: no cell is to be the one that finds out.
   std::optional<PipeMessage> next_request() {
     for (;;) {
       replace_lost();
@@ -175,8 +175,8 @@ class Supervisor {
 
   State& newest() { return candidate_ ? *candidate_ : *current_; }
 
-  /// All spares are there, and the state that they are copies of. Where that one has ended, a copy takes its place; where all have,
-  /// so does this process, and the session, which knows all cells, starts it again.
+  /// All spares are there, and the state that they are copies of. Where that one has ended, a copy takes its place;
+  /// where all have, so does this process, and the session, which knows all cells, starts it again.
   void replace_lost() {
     std::erase_if(spares_, [](const State& spare) { return spare.is_gone(); });
     while (spares_.size() < kSpares || newest().is_gone()) {
@@ -363,16 +363,18 @@ class Supervisor {
         auto answer = state.receive();
         if (answer) return answer;
         signal = state.ended();
-        return fail("crash", "the compiler crashed on this cell" +
-                                 (signal != 0 ? std::string(" (") + ::strsignal(signal) + ")" : std::string()) +
-                                 "; nothing of it is kept, and the session goes on");
+        return fail(CompileStatus::crash,
+                    "the compiler crashed on this cell" +
+                        (signal != 0 ? std::string(" (") + ::strsignal(signal) + ")" : std::string()) +
+                        "; nothing of it is kept, and the session goes on");
       }
       if (fds[1].revents != 0) {
         auto message = receive_message(channel_);
         if (!message) ::_exit(0);  // the session is gone; its compiler goes with it
         const auto asked = decode_request(message->header);
         if (const auto* cancel = std::get_if<Cancel>(&asked)) {
-          if (cancel->cell == request.cell || cancel->cell == 0) return fail("cancelled", "compiling was cancelled");
+          if (cancel->cell == request.cell || cancel->cell == 0)
+            return fail(CompileStatus::cancelled, "compiling was cancelled");
         } else {
           waiting_.push_back(std::move(*message));
         }

@@ -27,8 +27,8 @@ namespace lockstep {
 inline constexpr uint32_t kCellAbi = 1;
 
 /// What a cell declares has the ABI tag `__cell_7` in its mangled name, where 7 is Compile::cell (`__cell_7_2` in the
-/// second object of a cell). Demanglers write it as `Net[abi:__cell_7]`; it ends with the bracket. Statements are functions
-/// called `cell_7`, after the cell's number.
+/// second object of a cell). Demanglers write it as `Net[abi:__cell_7]`; it ends with the bracket. Statements are
+/// functions called `cell_7`, after the cell's number.
 inline constexpr const char* kCellTag = "__cell_";
 inline constexpr const char* kCellTagDemangled = "[abi:__cell_";
 }  // namespace lockstep

@@ -50,8 +50,8 @@ struct Settle {
   std::map<int, int64_t> steps_done;  // rank → how many of the cell's steps were completed
 };
 
-/// Names that later cells shall not see any more (%reset NAME...); empty: all names of all cells. With `undo`, the number of a
-/// cell: what it defined steps back, and what it had replaced is seen again (%undo).
+/// Names that later cells shall not see any more (%reset NAME...); empty: all names of all cells. With `undo`, the
+/// number of a cell: what it defined steps back, and what it had replaced is seen again (%undo).
 struct Forget {
   std::vector<std::string> names;
   int64_t undo = 0;

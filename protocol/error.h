@@ -1,5 +1,5 @@
-// The exceptions of Lockstep: all derive from lockstep::Error. A text says what happened, where, and how to fix it; programs turn it into
-// one line and an exit code. What dist:: throws is in protocol/dist_error.h.
+// The exceptions of Lockstep: all derive from lockstep::Error. A text says what happened, where, and how to fix it;
+// programs turn it into one line and an exit code. What dist:: throws is in protocol/dist_error.h.
 #pragma once
 #include <stdexcept>
 #include <string>

@@ -47,13 +47,13 @@ struct Finding {
   std::optional<FindingOp> op;
   std::optional<std::string> where;  // "cell 7, line 4"
   std::string message;
-  // Of a finding that a rank makes about itself alone: the words at the beginning of `message` that name the rank ("on rank 1").
-  // Equal findings of other ranks are merged with it into one that names all of them.
+  // Of a finding that a rank makes about itself alone: the words at the beginning of `message` that name the rank ("on
+  // rank 1"). Equal findings of other ranks are merged with it into one that names all of them.
   std::string subject;
 };
 
-/// `finding.message` becomes `what` after the names of `finding.ranks`: "on rank 1 fc1.weight became NaN". For a finding that
-/// a rank makes about itself alone.
+/// `finding.message` becomes `what` after the names of `finding.ranks`: "on rank 1 fc1.weight became NaN". For a
+/// finding that a rank makes about itself alone.
 void set_message_with_ranks(Finding& finding, const std::string& what);
 /// The message without its subject.
 std::string message_without_ranks(const Finding& finding);

@@ -30,7 +30,8 @@ std::optional<PipeMessage> receive_message(int fd);
 class MessageAssembler {
  public:
   void append(std::string_view bytes) { bytes_ += bytes; }
-  /// The next whole message, or nothing while more of it has to come. Throws ChannelError for bytes that are no message.
+  /// The next whole message, or nothing while more of it has to come. Throws ChannelError for bytes that are no
+  /// message.
   std::optional<PipeMessage> next();
 
  private:

@@ -1,5 +1,5 @@
-// The states and kinds that messages and events name. Programs compare enumerators; the words for JSON and for people are in one table
-// (status.cpp).
+// The states and kinds that messages and events name. Programs compare enumerators; the words for JSON and for people
+// are in one table (status.cpp).
 #pragma once
 #include <iosfwd>
 #include <nlohmann/json_fwd.hpp>

@@ -90,10 +90,10 @@ struct Abort {
 ///  collectives  arguments {"last": K}: {"collectives": [{"group", "seq", "op", "dtype", "shape", "tensors", "root",
 ///               "reduce_op", "bytes", "cell", "where", "state": entered|done|failed, "entered_s_ago", "took_us"},
 ///               ...]} oldest first
-///  hang         arguments {"sites": [[cell, offset], ...]}: {"state", "cell", "since_s", "stack", "frames" as above, "held"
-///               (the kernel says that the thread does not run), "asleep" (it sleeps in a function of the worker's), "waits":
-///               {"ENTRY": "cell 7, line 4"} by number in the collective log, "last" (line of the newest collective), "sites"
-///               (lines of places in cells, null where this rank has not loaded the cell)}
+///  hang         arguments {"sites": [[cell, offset], ...]}: {"state", "cell", "since_s", "stack", "frames" as above,
+///               "held" (the kernel says that the thread does not run), "asleep" (it sleeps in a function of the
+///               worker's), "waits": {"ENTRY": "cell 7, line 4"} by number in the collective log, "last" (line of the
+///               newest collective), "sites" (lines of places in cells, null where this rank has not loaded the cell)}
 struct Query {
   int64_t id = 0;
   std::string what;
@@ -210,7 +210,8 @@ struct Waiting {
   std::string where;
 };
 
-/// This rank sits in a collective for some 100 ms. Told once for each; what the others do says whether it is in vain.
+/// This rank has been in a collective for some 100 ms. Sent once for each; the state of the other ranks shows whether
+/// it can end.
 struct LongWait {
   int64_t cell = 0;
   int64_t entry = 0;  // number in its collective log

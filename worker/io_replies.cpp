@@ -47,7 +47,7 @@ std::string call_place(const dist::CollectiveRecord& record, Symbols& symbols) {
 nlohmann::json to_json(const dist::CollectiveRecord& record, Symbols& symbols) {
   const auto place = call_place(record, symbols);
   const bool over = record.done_ns > 0;
-  const int64_t took = (over ? record.done_ns : RankState::now_ns()) - record.entered_ns;
+  const int64_t took = (over ? record.done_ns : RunState::now_ns()) - record.entered_ns;
   return {{"group", record.group},
           {"seq", record.seq},
           {"op", record.op},
@@ -64,7 +64,7 @@ nlohmann::json to_json(const dist::CollectiveRecord& record, Symbols& symbols) {
           {"state", record.state == dist::CollectiveState::entered ? "entered"
                     : record.state == dist::CollectiveState::done  ? "done"
                                                                    : "failed"},
-          {"entered_s_ago", static_cast<double>(RankState::now_ns() - record.entered_ns) / 1e9},
+          {"entered_s_ago", static_cast<double>(RunState::now_ns() - record.entered_ns) / 1e9},
           {"took_us", static_cast<double>(took) / 1e3}};
 }
 

@@ -114,7 +114,7 @@ void IoThread::run() {
     if (items[0].revents != 0) receive();
     pump(false);
     answer_stack_queries();
-    if (waits_entered_.exchange(false) || (waits_due_ && Clock::now() >= *waits_due_)) tell_long_waits();
+    if (waits_entered_.exchange(false) || (waits_due_ && Clock::now() >= *waits_due_)) report_long_waits();
     if (take_death_report()) report_death();
     if (finish_requested_ && socket_) {
       pump(true);
@@ -137,7 +137,7 @@ void IoThread::receive() {
     try {
       handle(protocol::decode_hub_message(nlohmann::json::parse(header)), std::move(frame));
     } catch (const std::exception& error) {
-      // A hub of another version, most likely: it is told so, and decides.
+      // Most likely the hub is of another version: it gets an answer, and decides.
       send(protocol::NotReady{std::string("a message of the session could not be read: ") + error.what()});
     }
   }
@@ -229,7 +229,7 @@ void IoThread::answer_stack_queries(const std::optional<std::vector<Frame>>& fra
   stack_deadline_.reset();
 }
 
-void IoThread::tell_long_waits() {
+void IoThread::report_long_waits() {
   const auto look = dist::long_waits();
   for (const auto& record : look.waits)
     if (record.cell > 0)

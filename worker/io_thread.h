@@ -52,7 +52,7 @@ class IoThread {
   void report_death();
   void answer_stack_queries();
   void answer_stack_queries(const std::optional<std::vector<Frame>>& frames);
-  void tell_long_waits();
+  void report_long_waits();
   void close_connection();
   [[noreturn]] void end_group();
   nlohmann::json status();

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int64_t kWarnBelow = 500;  // objects left
 constexpr std::chrono::milliseconds kPeersInterrupt{200};
-constexpr double kLongWait_s = 0.1;  // in a collective, before the session is told
+constexpr double kLongWait_s = 0.1;  // in a collective, until the session hears of it
 
 std::string host_name() {
   char name[256] = {};

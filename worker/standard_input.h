@@ -3,8 +3,8 @@
 
 namespace lockstep::worker {
 
-/// From now on std::cin throws std::runtime_error when it is read; stdin (scanf, getchar) says so on the standard error, once a
-/// cell, and is at its end. Once, at start.
+/// From now on std::cin throws std::runtime_error when it is read; stdin (scanf, getchar) says so on the standard
+/// error, once a cell, and is at its end. Once, at start.
 void install_standard_input();
 /// The same for std::cin alone, after it has got another buffer.
 void install_input_buffer();

@@ -93,8 +93,8 @@ void keep_until_the_end(int lifeline, int keeper_fd) {
     dist::end_marked_processes({std::string("LOCKSTEP_SESSION_DIR=") + folder});
 }
 
-/// Keys that nobody deletes would grow without end, whoever of this user writes them. Past the limit memory runs out in the store's
-/// thread, and the session goes on without a store.
+/// Keys that nobody deletes would grow without end, whoever of this user writes them. Past the limit memory runs out in
+/// the store's thread, and the session goes on without a store.
 void limit_size() {
   std::ifstream status("/proc/self/status");
   long data_kb = 0;

@@ -6,8 +6,8 @@
 // "PID", gives a process group (of that number) into its keeping, and "-PID" takes it back. The end of the pipe is the
 // end of the session. LOCKSTEP_KEEPER_FD may name another pipe for the lines.
 //
-// Processes that ranks started and that left these groups are known by LOCKSTEP_SESSION_DIR in their environment, which it
-// has, too: they are killed at the end of the session as well.
+// Processes that ranks started and that left these groups are known by LOCKSTEP_SESSION_DIR in their environment, which
+// it has, too: they are killed at the end of the session as well.
 //
 // It takes connections of processes of its own user only, and holds 256 MB at most: beyond that it ends with code 4.
 //

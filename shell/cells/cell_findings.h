@@ -1,5 +1,5 @@
-// What is found while a cell runs, by its ranks and by the session. A finding is reported once, also where several ranks find it; where several
-// ranks find the same about themselves, they become one finding (finding_merger.h).
+// What is found while a cell runs, by its ranks and by the session. A finding is reported once, also where several
+// ranks find it; where several ranks find the same about themselves, they become one finding (finding_merger.h).
 #pragma once
 #include <functional>
 #include <map>

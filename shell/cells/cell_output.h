@@ -1,5 +1,5 @@
-// Output and values of the ranks, on their way from messages to events: merged (output_merger.h), and confirmed to the ranks by credit once
-// the front end has taken them.
+// Output and values of the ranks, on their way from messages to events: merged (output_merger.h), and confirmed to the
+// ranks by credit once the front end has taken them.
 #pragma once
 #include <cstdint>
 #include <map>

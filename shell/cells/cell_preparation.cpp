@@ -12,12 +12,13 @@ namespace {
 using Clock = EventLoop::Clock;
 using std::chrono::milliseconds;
 
-// A rank loads a cell in milliseconds. Limits of cells do not hold for it when they are shorter than this, and after this people hear of it.
+// A rank loads a cell in milliseconds. Limits of cells do not hold for it when they are shorter than this, and after
+// this people hear of it.
 constexpr std::chrono::seconds kLoadPatience{5};
 constexpr size_t kMostRepeats = 1000;
 
-/// Why a cell was not compiled. The compiler has its own words for what became of the process that compiled it; where the compiler itself
-/// is gone there are no diagnostics, and `rendered` is what is known of its end.
+/// Why a cell was not compiled. The compiler has its own words for what became of the process that compiled it; where
+/// the compiler itself is gone there are no diagnostics, and `rendered` is what is known of its end.
 ErrorEvent compile_failure(const CellRequest& request, const protocol::Compiled& compiled, double limit_s) {
   ErrorEvent error{
       .cell = request.number, .ranks = request.ranks, .type = "compile_error", .message = compiled.rendered};

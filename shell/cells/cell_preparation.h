@@ -1,5 +1,5 @@
-// Prepares a cell: its ranks are connected to one another, it is compiled, and loaded on all of them. A death, an interrupt and a limit end each
-// of the three; nothing of the cell has run then.
+// Prepares a cell: its ranks are connected to one another, it is compiled, and loaded on all of them. A death, an
+// interrupt and a limit end each of the three; nothing of the cell has run then.
 //
 //   idle ─→ connecting ─→ compiling ─→ loading ─→ idle      the cell is an OpenCell from loading on
 //     ↑         └──────────────┴─→ stopped                  by an interrupt, or the death of one of its ranks

@@ -1,5 +1,5 @@
-// One cell on its ranks, as a state machine: what each rank is at, when the cell may run, when it is over, and how it ended.
-// Pure: messages in, state out. Who sends what when is cell_runner.h.
+// One cell on its ranks, as a state machine: what each rank is at, when the cell may run, when it is over, and how it
+// ended. Pure: messages in, state out. Who sends what when is cell_runner.h.
 //
 //   rank:  loading ─→ loaded ─→ running ⇄ waiting ─→ left          dead from anywhere
 //                └──→ refused
@@ -20,7 +20,8 @@ class CellRun {
  public:
   enum class Phase { loading, loaded, refused, running, waiting, left, dead };
 
-  /// `id` is the compiler's and the workers' name for it, `number` the user's. Without objects to load all ranks are loaded at once.
+  /// `id` is the compiler's and the workers' name for it, `number` the user's. Without objects to load all ranks are
+  /// loaded at once.
   CellRun(int64_t id, int64_t number, const RankSet& ranks, bool has_objects);
 
   int64_t id() const { return id_; }

@@ -50,7 +50,7 @@ int64_t CellRunner::number_at_hand() const {
   return is_idle() ? 0 : preparation_.number();
 }
 
-// ---- The way of a cell ------------------------------------------------------------------------------------------------------
+// ---- The way of a cell ----------------------------------------------------------------------------------------------
 
 CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
   CodeResult result;
@@ -192,7 +192,7 @@ void CellRunner::compare_progress(const CellRun& run) {
         connections_.lose_step();
 }
 
-// ---- Interrupts and questions -----------------------------------------------------------------------------------------------
+// ---- Interrupts and questions ---------------------------------------------------------------------------------------
 
 void CellRunner::abort(const RankSet& ranks, const std::string& reason) {
   const RankSet meant = busy() & ranks;
@@ -201,7 +201,7 @@ void CellRunner::abort(const RankSet& ranks, const std::string& reason) {
   services_.loop.run_until([&] { return (busy() & (meant - outside)).empty(); }, Clock::now() + kAbortLimit);
 }
 
-/// What comes after an interrupt is no cause of its own: for who asks what happened first.
+/// Remembers what had gone wrong before the interrupt: what comes after it is a consequence.
 void CellRunner::note_interrupt() {
   if (before_interrupt_) return;
   before_interrupt_ =
@@ -234,7 +234,7 @@ std::vector<inspect::HangPicture> CellRunner::hang_pictures() {
   return pictures;
 }
 
-// ---- Messages of the ranks --------------------------------------------------------------------------------------------------
+// ---- Messages of the ranks ------------------------------------------------------------------------------------------
 
 void CellRunner::message(FromWorker& from) {
   std::visit([&](auto& message) { handle(from.rank, from, message); }, from.message);
@@ -299,7 +299,7 @@ void CellRunner::last_output(int rank, Stream stream, std::string bytes) {
   output_.output(rank, cells_.number_of(cells_.id_of_output(rank)), stream, std::move(bytes));
 }
 
-// ---- Ends -------------------------------------------------------------------------------------------------------------------
+// ---- Ends -----------------------------------------------------------------------------------------------------------
 
 void CellRunner::left(int rank, CellStatus how) {
   output_.left(rank);

@@ -4,12 +4,13 @@
 //              │           └────→ left open        served: the runner waits until its ranks have left it (cell_run.h)
 //              └─→ stopped
 //
-// In a terminal a cell whose last ranks wait for ranks that will not come stays open, and run() returns: `waiting`. Such ranks are busy; cells
-// on the others may still join them. The cell is closed when its last rank comes back.
+// In a terminal a cell whose last ranks wait for ranks that will not come stays open, and run() returns: `waiting`.
+// Such ranks are busy; cells on the others may still join them. The cell is closed when its last rank comes back.
 //
-// The parts: open_cells.h (which cells are not over), cell_preparation.h, cell_stopper.h (interrupts and limits), group_connections.h,
-// hang_reporter.h (who waits for whom), cell_output.h and cell_findings.h (what the ranks write and find), death_reports.h, rank_queries.h.
-// This class connects them with one another and with the messages of the ranks. All of it is on the session's thread.
+// The parts: open_cells.h (which cells are not over), cell_preparation.h, cell_stopper.h (interrupts and limits),
+// group_connections.h, hang_reporter.h (who waits for whom), cell_output.h and cell_findings.h (what the ranks write
+// and find), death_reports.h, rank_queries.h. This class connects them with one another and with the messages of the
+// ranks. All of it is on the session's thread.
 #pragma once
 #include <functional>
 #include <map>
@@ -38,8 +39,8 @@ class CellRunner {
              const SessionOptions& options, std::function<void(Event)> emit);
   ~CellRunner();
 
-  /// Compiles and runs. What goes wrong is emitted as events. `over` is asked after each run of the object, with the time that each
-  /// rank took: true ends (one run: leave it out). All ranks run equally often.
+  /// Compiles and runs. What goes wrong is emitted as events. `over` is asked after each run of the object, with the
+  /// time that each rank took: true ends (one run: leave it out). All ranks run equally often.
   using OverAfter = std::function<bool(const std::map<int, double>& run_ms)>;
   CodeResult run(const CellRequest& request, const OverAfter& over = nullptr);
   CodeResult run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks,
@@ -62,8 +63,8 @@ class CellRunner {
   void abort(const RankSet& ranks, const std::string& reason);
   /// What every rank does now, seen from each open cell; one picture where there is none.
   std::vector<inspect::HangPicture> hang_pictures();
-  /// Ctrl-C, from the loop: stops what run() does, except for a compile, which the caller cancels. A second one offers to end the ranks that
-  /// did not come back, a third ends them.
+  /// Ctrl-C, from the loop: stops what run() does, except for a compile, which the caller cancels. A second one offers
+  /// to end the ranks that did not come back, a third ends them.
   void user_interrupt();
   /// The program ends: stops what run() does. Ranks that do not come back within seconds are ended.
   void leave();

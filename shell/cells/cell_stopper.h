@@ -1,5 +1,5 @@
-// Gets ranks out of the cell that is served: after Ctrl-C, after a time limit, and when the program ends. Which step comes next is in
-// stop_machines.h; this class sends the messages and keeps the deadlines.
+// Gets ranks out of the cell that is served: after Ctrl-C, after a time limit, and when the program ends. Which step
+// comes next is in stop_machines.h; this class sends the messages and keeps the deadlines.
 #pragma once
 #include "shell/cells/cell_services.h"
 #include "shell/cells/open_cells.h"
@@ -26,7 +26,8 @@ class CellStopper {
 
   /// Interrupts all cells of `ranks`.
   void interrupt(const RankSet& ranks);
-  /// Ctrl-C: interrupts the served cell; a second one offers to end the ranks that did not come back, a third ends them.
+  /// Ctrl-C: interrupts the served cell; a second one offers to end the ranks that did not come back, a third ends
+  /// them.
   void user_interrupt();
   /// The program ends: interrupts the served cell, and ends ranks that do not come back within seconds.
   void leave();

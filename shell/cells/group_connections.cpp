@@ -82,7 +82,7 @@ void GroupConnections::answered(int rank, const protocol::Regrouped& message) {
   if (message.generation == generation_) answers_[rank] = message;
 }
 
-// ---- The store --------------------------------------------------------------------------------------------------------------
+// ---- The store ------------------------------------------------------------------------------------------------------
 
 void GroupConnections::waits_in_new_group(int rank) {
   in_new_group_.insert(rank);

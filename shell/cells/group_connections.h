@@ -1,8 +1,9 @@
-// The connections among the ranks: whether their collectives are in step, and what connects them again where they are not. The store's process
-// makes all connections, so without it there are no new ones.
+// The connections among the ranks: whether their collectives are in step, and what connects them again where they are
+// not. The store's process makes all connections, so without it there are no new ones.
 //
-//   in_step ─→ out_of_step ─→ connecting ─→ in_step                          out_of_step: an interrupt, an abort, a death, or
-//                   └────────────┘  failed: the next cell tries again         different numbers of collectives
+//   in_step ─→ out_of_step ─→ connecting ─→ in_step
+//                   ↑             └─→ out_of_step, where it failed: the next cell tries again
+//                   └── an interrupt, an abort, a death, or different numbers of collectives
 #pragma once
 #include <functional>
 #include <map>
@@ -22,8 +23,8 @@ class GroupConnections {
   Phase phase() const { return phase_; }
   /// The collectives of the ranks are not in step any more.
   void lose_step();
-  /// Before a cell: connects all live ranks again where they are out of step and none is in a cell. Serves until they have answered, or
-  /// `interrupted` is true. True: they are connected afresh.
+  /// Before a cell: connects all live ranks again where they are out of step and none is in a cell. Serves until they
+  /// have answered, or `interrupted` is true. True: they are connected afresh.
   bool connect_if_needed(const std::function<bool()>& interrupted);
   void answered(int rank, const protocol::Regrouped& message);
 

@@ -38,12 +38,12 @@ void take_answer(RankPicture& rank, int64_t cell, const nlohmann::json& answer) 
   rank.stack = frames_of(answer);
   rank.activity = inspect::activity_of(rank.stack, answer.value("asleep", false), answer.value("held", false));
   rank.where = inspect::code_line(rank.stack);
-  // Calls that c10d makes itself (a backward pass) have no line of their own: that of the cell that waits for them.
+  // Calls that c10d makes itself (in a backward pass) have no line in a cell: they get the line that waits for them.
   for (inspect::RankWait& wait : rank.waits)
     if (wait.where.empty() && rank.activity == inspect::Activity::collective) wait.where = rank.where;
 }
 
-/// What a rank has said itself (Waiting) stands, whatever else it has under way.
+/// What a rank has reported itself (Waiting) decides, also where its log shows other collectives in flight.
 void take_waiting(RankPicture& rank, const protocol::Waiting& message) {
   const auto is_meant = [&](const inspect::RankWait& wait) {
     return wait.call.group == message.op.group && wait.call.seq == message.op.seq && !wait.call.point_to_point;

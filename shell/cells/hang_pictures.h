@@ -1,5 +1,6 @@
-// What all ranks do at a moment, put together for inspectors/hang: from the collective logs, which outlive the ranks; from what is known of the
-// open cells; and from the answers of the ranks' I/O threads, where they were asked for stacks and lines of code.
+// What all ranks do at a moment, put together for inspectors/hang: from the collective logs, which outlive the ranks;
+// from what is known of the open cells; and from the answers of the ranks' I/O threads, where they were asked for
+// stacks and lines of code.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -19,8 +20,8 @@ class HangPictures {
 
   /// A question to all live ranks (Query "hang"), for picture().
   nlohmann::json question() const;
-  /// All ranks at this moment, seen from a cell (null: no cell is open), with the answers to question() by rank. `recent`: how many of the
-  /// newest records of each log are read.
+  /// All ranks at this moment, seen from a cell (null: no cell is open), with the answers to question() by rank.
+  /// `recent`: how many of the newest records of each log are read.
   inspect::HangPicture picture(const CellRun* run, const std::map<int, nlohmann::json>& answers,
                                size_t recent = inspect::kRecentRecords) const;
 

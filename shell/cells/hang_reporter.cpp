@@ -20,12 +20,12 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// Ranks that wait for the same one come to it at different times: one finding for all of them.
+// Ranks that wait for the same one begin to wait at different times; they are reported in one finding.
 constexpr milliseconds kGather{200};
-// Ranks that wait for long mostly do so together, for one that is late.
+// Ranks that wait for long mostly wait together, for one that is late.
 constexpr milliseconds kLogsLater{100};
 constexpr milliseconds kAnswerLimit{300};
-// Where nothing moves for seconds, there is time for what a rank is at: on a loaded machine its answer takes longer.
+// Where nothing has moved for seconds there is time for slow answers, as they come on a loaded machine.
 constexpr milliseconds kPatientLimit{2000};
 // A wait of that length is shown.
 constexpr milliseconds kReportWait{2000};
@@ -41,7 +41,8 @@ HangReporter::HangReporter(const CellServices& services, OpenCells& cells, Host 
       cells_(cells),
       host_(std::move(host)),
       pictures_(services, cells),
-      // Waits that no rank can see to be in vain by itself: messages between two ranks, circles that a departure has closed.
+      // Some waits can't end, and no rank can see that alone: messages between two ranks, circles that a departure has
+      // closed.
       departures_(services, cells, [this] { look_at_logs_soon(); }),
       gather_(services.loop),
       logs_(services.loop),
@@ -50,7 +51,7 @@ HangReporter::HangReporter(const CellServices& services, OpenCells& cells, Host 
       recheck_(services.loop),
       answers_(services.loop) {}
 
-// ---- What happens ---------------------------------------------------------------------------------------------------------
+// ---- What happens ---------------------------------------------------------------------------------------------------
 
 void HangReporter::cell_is_served() {
   output_came_ = false;
@@ -138,7 +139,7 @@ void HangReporter::look_at_logs() {
   }
 }
 
-/// A cell is over. Where a rank died, or closed a group, the others may have left the cell before anybody could see them wait.
+/// A cell is over. Where a rank died, or closed a group, the others may have left the cell before a look saw them wait.
 void HangReporter::look_back(const CellRun& run) {
   if (long_waits_.contains(run.id())) look_at_straggler(run);
   const auto errors = run.errors();
@@ -156,7 +157,7 @@ void HangReporter::look_at_straggler(const CellRun& run) {
   }
 }
 
-// ---- A question to all ranks ------------------------------------------------------------------------------------------------
+// ---- A question to all ranks ----------------------------------------------------------------------------------------
 
 void HangReporter::look(unsigned reasons) {
   if (inquiry_) {
@@ -252,7 +253,8 @@ void HangReporter::report_waits(const CellRun& run, const HangPicture& picture) 
     const auto& wait = rank.waits.front();
     if (wait.call.entered_ns > old || wait.call.cell != run.id()) continue;
     if (!reported_waits_.insert({run.id(), rank.rank, static_cast<int64_t>(wait.call.entry)}).second) continue;
-    if (rank.activity != inspect::Activity::collective) continue;  // it has it under way, and does something else
+    // The collective is in flight, and the rank does something else meanwhile.
+    if (rank.activity != inspect::Activity::collective) continue;
     std::string text = inspect::rank_sentence(picture, rank);
     const RankSet missing = inspect::waited_for(picture, rank.rank);
     if (missing.size() == 1) {
@@ -265,7 +267,7 @@ void HangReporter::report_waits(const CellRun& run, const HangPicture& picture) 
   }
 }
 
-// ---- --hang-timeout ---------------------------------------------------------------------------------------------------------
+// ---- --hang-timeout -------------------------------------------------------------------------------------------------
 
 void HangReporter::arm_time_limit() {
   limit_.cancel();
@@ -297,7 +299,7 @@ void HangReporter::report_stall(const HangPicture& picture) {
   freed_[run.id()] = freed_[run.id()] | run.active();
   services_.workers.hub().send(run.active() & sitting, protocol::Abort{"no progress within --hang-timeout"});
   host_.interrupt(run.active() - sitting);
-  host_.end_what_stays();  // a rank that waits for a lock, or reads what never comes, hears of neither
+  host_.end_what_stays();  // a rank that waits for a lock, or reads what never comes, notices neither
 }
 
 }  // namespace lockstep::shell

@@ -1,9 +1,11 @@
-// Finds out who waits for whom while cells run, and reports it: a proven hang as a finding, once; a long wait as the state of a rank.
+// Finds out who waits for whom while cells run, and reports it: a proven hang as a finding, once; a long wait as the
+// state of a rank.
 //
-// Nothing is looked at while all is well. A look is caused by an event: a rank reports that it waits for ranks that will not come (Waiting) or
-// that it waits for long (LongWait), or the limit of --hang-timeout has passed. It reads the collective logs of all ranks. Where they allow a
-// hang, or a wait is to be reported, the I/O threads of the ranks are asked for native stacks and lines of code (an inquiry), and
-// inspectors/hang/analysis.h judges. While logs allow a hang that the stacks do not show yet, the look is repeated, less and less often.
+// Nothing is looked at while all is well. A look is caused by an event: a rank reports that it waits for ranks that
+// will not come (Waiting) or that it waits for long (LongWait), or the limit of --hang-timeout has passed. It reads the
+// collective logs of all ranks. Where they allow a hang, or a wait is to be reported, the I/O threads of the ranks are
+// asked for native stacks and lines of code (an inquiry), and inspectors/hang/analysis.h judges. While logs allow
+// a hang that the stacks do not show yet, the look is repeated, less and less often.
 //
 // On the session's thread. Nothing here waits: answers come back through reply().
 #pragma once

@@ -1,5 +1,6 @@
-// The cells that are not over, oldest first. At most one of them is served, which means that the runner waits for it. The others were left
-// open in a terminal: their last ranks wait for ranks that will not come, and cells on those may still join them.
+// The cells that are not over, oldest first. At most one of them is served, which means that the runner waits for it.
+// The others were left open in a terminal: their last ranks wait for ranks that will not come, and cells on those may
+// still join them.
 #pragma once
 #include <cstdint>
 #include <list>

@@ -1,5 +1,6 @@
-// Which ranks have left a cell, and having entered which collectives: reported to the ranks that are still in one (PeerDone). What a rank has
-// entered when it leaves is all that it will enter, so a rank that waits for more of it answers with Waiting.
+// Which ranks have left a cell, and having entered which collectives: reported to the ranks that are still in one
+// (PeerDone). What a rank has entered when it leaves is all that it will enter, so a rank that waits for more of it
+// answers with Waiting.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -14,11 +14,11 @@ class RankQueries {
  public:
   explicit RankQueries(const CellServices& services) : services_(services) {}
 
-  /// Asks the live ones among `ranks` (protocol::Query says what there is to ask), and serves until they have answered or `limit` has
-  /// passed. Ranks without an answer are missing from the result.
+  /// Asks the live ones among `ranks` (protocol::Query says what there is to ask), and serves until they have answered
+  /// or `limit` has passed. Ranks without an answer are missing from the result.
   std::map<int, nlohmann::json> ask(const RankSet& ranks, const std::string& what, const nlohmann::json& arguments,
                                     std::chrono::milliseconds limit);
-  /// An answer to a question of this class, or of nobody any more.
+  /// An answer; one to a question that ask() does not wait for any more is dropped.
   void answered(int rank, protocol::Reply reply);
 
  private:

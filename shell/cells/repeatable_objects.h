@@ -1,5 +1,5 @@
-// The same text again needs no compiler where nothing has been defined since: what was compiled for it is loaded already, and runs
-// once more.
+// The same text again needs no compiler where nothing has been defined since: what was compiled for it is loaded
+// already, and runs once more.
 #pragma once
 #include <cstdint>
 #include <map>

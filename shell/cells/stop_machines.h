@@ -1,5 +1,5 @@
-// What is done, one step after the other, to get ranks out of a cell: when the user wants it, and when a time limit has passed. Pure: requests
-// and deadlines in, the next step out. cell_stopper.h does what the steps name.
+// What is done, one step after the other, to get ranks out of a cell: when the user wants it, and when a time limit has
+// passed. Pure: requests and deadlines in, the next step out. cell_stopper.h does what the steps name.
 //
 //   user:   none ──→ interrupted ──→ offered ──→ ended        one Ctrl-C each; people are reminded of the next
 //   limit:  none ──→ interrupted ──→ aborted ──→ ended        a deadline each

@@ -1,11 +1,12 @@
-// What a session needs of this machine and this installation, checked one by one: `lockstep doctor`. Each check says what was found and,
-// where something is wrong, how to fix it. Nothing is changed; no worker and no compiler is started, both are only asked for their versions.
+// What a session needs of this machine and this installation, checked one by one: `lockstep doctor`. Each check says
+// what was found and, where something is wrong, how to fix it. Nothing is changed; no worker and no compiler is
+// started, both are only asked for their versions.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "shell/launcher.h"
+#include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
 
@@ -26,8 +27,8 @@ struct Check {
 /// Programs and libraries: worker, LibTorch, compiler, precompiled header, whether their versions fit together.
 std::vector<Check> check_installation();
 
-/// The machine: GPUs, memory, limits on mappings (how many cells fit), descriptors and processes, shared memory, folders and the space in
-/// them, the loopback interface, LOCKSTEP_* variables.
+/// The machine: GPUs, memory, limits on mappings (how many cells fit), descriptors and processes, shared memory,
+/// folders and the space in them, the loopback interface, LOCKSTEP_* variables.
 std::vector<Check> check_machine();
 
 /// What a program writes to its streams until it ends, and its exit code; -1 where it is not done in `limit_s`. Throws

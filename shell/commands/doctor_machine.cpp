@@ -30,7 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMb = 1 << 20;
-// Of the cache: the header, its prelude and room to build them. Of the runtime folder: objects and texts of a long session.
+// Of the cache: the header, its prelude and room to build them. Of the runtime folder: objects and texts of a long
+// session.
 constexpr int64_t kCacheSpace = 500 * kMb, kRuntimeSpace = 50 * kMb;
 // Two ranks, the compiler and the shell, idle (docs/performance.md).
 constexpr int64_t kSessionMemory = 1000 * kMb;

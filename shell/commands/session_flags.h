@@ -6,8 +6,8 @@
 
 namespace lockstep::shell {
 
-/// Adds them to `app`; parsing fills `options`, which must live as long as `app`. What only the machine can tell (ids of GPUs, memory for
-/// that many ranks) is checked by plan_session.
+/// Adds them to `app`; parsing fills `options`, which must live as long as `app`. What only the machine can tell (ids
+/// of GPUs, memory for that many ranks) is checked by plan_session.
 void add_session_options(CLI::App& app, SessionOptions& options);
 
 }  // namespace lockstep::shell

@@ -8,7 +8,8 @@
 namespace lockstep::shell {
 namespace {
 
-/// Whether the user said what the session shall be: then it starts before the first prompt, and not with the first cell.
+/// Whether the user said what the session shall be: then it starts before the first prompt, and not with the first
+/// cell.
 bool asks_for_ranks(const SessionOptions& options) {
   return options.num_processes || !options.gpu_ids.empty() || options.backend != "auto";
 }

@@ -1,4 +1,5 @@
-// What a session tells its front end, as data: the lines of --json, and what the terminal and the notebook draw. Format: docs/events.md.
+// What a session reports to its front end, as data: the lines of --json, and what the terminal and the notebook draw.
+// Format: docs/events.md.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -94,7 +95,8 @@ struct EndEvent {
 using Event = std::variant<SessionEvent, CellEvent, OutputEvent, ValueEvent, ErrorEvent, FindingEvent, RankEvent,
                            MessageEvent, MarkdownEvent, EndEvent>;
 
-/// Takes events as they come, on the session's thread. Must not block for long: the session serves its ranks on the same thread.
+/// Takes events as they come, on the session's thread. Must not block for long: the session serves its ranks on the
+/// same thread.
 class EventSink {
  public:
   virtual ~EventSink() = default;

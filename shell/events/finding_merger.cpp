@@ -8,7 +8,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// The same of other ranks. How many elements are hit, and which, may differ: ranks read data of their own.
+/// Whether two ranks found the same. How many elements are hit, and which, may differ: each rank reads its own data.
 bool alike(const Finding& a, const Finding& b) {
   const auto same_name = [](const FindingTensor& x, const FindingTensor& y) {
     return x.name == y.name && x.dtype == y.dtype && x.shape == y.shape;
@@ -19,7 +19,7 @@ bool alike(const Finding& a, const Finding& b) {
          std::ranges::equal(a.tensors, b.tensors, same_name) && message_without_ranks(a) == message_without_ranks(b);
 }
 
-/// One finding of both. What it says of the tensors is the lower rank's.
+/// One finding of both, with the tensors as the lower rank found them.
 Finding joined(const Finding& a, const Finding& b) {
   const bool a_first = a.ranks.ranks().front() < b.ranks.ranks().front();
   Finding result = a_first ? a : b;
@@ -75,7 +75,7 @@ void FindingMerger::flush() {
 void FindingMerger::emit(std::list<Held>::iterator held) {
   Finding finding = std::move(held->finding);
   held_.erase(held);
-  finding.subject.clear();  // nobody joins it any more
+  finding.subject.clear();  // nothing is merged with it any more
   emit_(std::move(finding));
 }
 

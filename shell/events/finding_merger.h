@@ -1,8 +1,9 @@
-// What several ranks find each on its own, about itself alone, becomes one finding with their rank set. Pure: no clock, no socket;
-// times come in as arguments.
+// Merges equal findings that several ranks make, each about itself alone, into one finding with their rank set. Pure:
+// no clock, no socket; times come in as arguments.
 //
-// Such a finding ("on rank 1 fc1.weight became NaN in step 3") is held until every rank that may find the same has found it or
-// has left the cell, and for kHold at most: nobody waits for a rank that is stuck. All others go out at once.
+// Such a finding ("on rank 1 fc1.weight became NaN in step 3") is held until every rank that may find the same has
+// found it or has left the cell, and for kHold at most, because a rank may be stuck. All other findings are emitted at
+// once.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -23,7 +24,7 @@ class FindingMerger {
 
   /// `from` has found it (-1: the session); `may_follow` are the ranks that may find something yet.
   void add(Finding finding, int from, const RankSet& may_follow, Clock::time_point now);
-  /// `rank` finds nothing more: nobody waits for it.
+  /// `rank` finds nothing more: findings of others are not held for it.
   void left(int rank);
 
   /// When due() has something to do; nothing while nothing is held.

@@ -76,7 +76,7 @@ std::string finding_text(const Finding& finding, const Screen& screen, size_t mo
   }
   for (size_t i = 0; i < shown; ++i) {
     const std::vector<std::string> rest = facts(finding.tensors[i], screen);
-    // Nothing but a name: of the first the message has told all.
+    // The message has named the first tensor, and there is nothing more to show of it.
     if (i == 0 && kinds[i].empty() && rest.empty() && finding.message.find(names[i]) != std::string::npos) continue;
     const std::string row =
         kinds[i].empty() && rest.empty()

@@ -1,4 +1,5 @@
-// --json: a session's events as JSON lines, each with the time since the start, written one by one. Format: docs/events.md.
+// --json: a session's events as JSON lines, each with the time since the start, written one by one. Format:
+// docs/events.md.
 #pragma once
 #include <chrono>
 #include <memory>

@@ -1,9 +1,11 @@
-// What several ranks say alike becomes one event with their rank set. Pure: no clock, no socket; times come in as arguments.
+// Merges equal output and values of several ranks into one event with their rank set. Pure: no clock, no socket; times
+// come in as arguments.
 //
-// Ranks are in step while as many lines of each have been shown. What a rank says is held until the ranks in step with it have said
-// something as well: what is equal goes out at once, folded; what is not goes out per rank, in rank order, after kHold at most.
-// A rank that got ahead is out of step and not held any more until the others have caught up. The order of what one rank says never changes,
-// and putting the events of one rank and stream together gives its bytes.
+// Ranks are in step while as many lines of each have been emitted. The output of a rank is held until the ranks in step
+// with it have written something as well. What is equal is emitted at once, as one event; what differs is emitted per
+// rank, in rank order, after kHold at most. A rank that got ahead is out of step, and is not held any more until the
+// others have caught up. The order of the output of one rank never changes, and the events of one rank and stream, put
+// together, give its bytes.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -26,15 +28,15 @@ class OutputMerger {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kHold{200};
-  /// Of one rank: more than this is not held where there is no hope that all of it is equal.
+  /// A difference between ranks of more than this many bytes is emitted before kHold has passed.
   static constexpr size_t kLongDifference = 64 << 10;
 
-  /// `emit` gets OutputEvent and ValueEvent; `consumed` the bytes of a rank's output that are out of the OutputMerger's hands.
+  /// `emit` gets OutputEvent and ValueEvent; `consumed` how many bytes of a rank's output have been emitted.
   OutputMerger(std::function<void(Event)> emit, std::function<void(int rank, int64_t bytes)> consumed);
 
-  /// The ranks that are expected to speak from now on, all in step.
+  /// The ranks that write from now on, all in step.
   void expect(const RankSet& ranks);
-  /// Nothing more comes from `rank` until the next expect(): nobody waits for it.
+  /// Nothing more comes from `rank` until the next expect(): the output of others is not held for it.
   void left(int rank, Clock::time_point now);
 
   void output(int rank, int64_t cell, Stream stream, std::string bytes, Clock::time_point now);

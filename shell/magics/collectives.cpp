@@ -45,7 +45,8 @@ std::string cell_text(const nlohmann::json& record) {
   return text;
 }
 
-/// What ranks enter together: a collective of a group, by its number, or a message, by its ranks, its tag and its number among such.
+/// What ranks enter together: a collective of a group, by its number, or a message, by its ranks, its tag and its
+/// number among such.
 struct Key {
   std::string group, message;
   int64_t number = 0;
@@ -70,7 +71,7 @@ std::vector<Numbered::value_type> newest(const Numbered& by_number, size_t count
   };
   std::vector<Row> rows;
   for (auto each = by_number.rbegin(); each != by_number.rend(); ++each) {
-    // A rank that has more of them to tell leaves this one out, though it was there.
+    // A rank with more collectives than are asked for leaves this one out, though it was in it.
     const bool same_group = !rows.empty() && rows.back().records->first.group == each->first.group &&
                             rows.back().records->first.message == each->first.message;
     double age = same_group ? rows.back().age : 0;

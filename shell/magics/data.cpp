@@ -40,7 +40,7 @@ const RegisterMagic kData(
              "sampler, of which a copy is read.\n"
              "--size N         samples in the dataset: then those that no rank reads are found\n"
              "--batch-size N   counts batches\n"
-             "--epoch K        which epoch this is: the same order as in another one is told\n"
+             "--epoch K        which epoch this is: an order that equals that of another epoch is reported\n"
              "--join           the loop runs under join(), so numbers of batches may differ\n"
              "--ranks SPEC     these ranks only",
      .line = data,

@@ -64,7 +64,7 @@ const RegisterMagic kGrads(
          "--watch on     see what backward leaves from now on, before it is reduced: then %grads knows whether "
          "gradients\n"
          "               are the mean, who brought a NaN in, what was not reduced, what does not change\n"
-         "--watch off    ends that, and tells its cost\n"
+         "--watch off    ends that, and shows its cost\n"
          "--ranks SPEC   these ranks only",
      .line = grads,
      .cell = {}});

@@ -76,7 +76,7 @@ const RegisterMagic kHang(
      .usage = "%hang",
      .summary = "what every rank does now, and who waits for whom",
      .help = "Answered while a cell runs, too. A wait is \"in vain\" when whoever is waited for has left "
-             "the cell, died, or waits in another collective itself; such hangs are told by themselves, "
+             "the cell, died, or waits in another collective itself; such hangs are reported unasked, "
              "once. %abort frees the ranks that are stuck, and keeps their state.",
      .line = hang,
      .cell = {},

@@ -22,7 +22,7 @@ std::string all_magics() {
   std::vector<std::vector<std::string>> rows;
   for (const Magic* magic : MagicRegistry::instance().all()) rows.push_back({name_of(*magic), magic->summary});
   return table(rows) +
-         "\n%NAME? tells more of a magic, EXPR? what a name of a cell is.\n"
+         "\n%NAME? shows the help of a magic, EXPR? what a name of a cell is.\n"
          "Cell magics (%%) come first in a cell; a line magic (%) stands where a\nstatement may begin.\n";
 }
 

@@ -7,7 +7,7 @@
 
 namespace lockstep::shell {
 
-/// Of such a cell: all live ranks, or those of --ranks, whatever %rank says. Starts the session where it has not been.
+/// Of such a cell: all live ranks, or those of --ranks, also after %rank. Starts the session where it has not been.
 CellSettings inspector_settings(MagicCall& call, const std::optional<std::string>& spec);
 
 /// Runs the call. With `shows`, its value is shown as a cell's last expression is.

@@ -17,8 +17,8 @@ RankSet busy_of(MagicCall& call) {
   return ranks;
 }
 
-/// What became of `ranks`; the ones that are still in their cells are returned.
-RankSet tell(MagicCall& call, const RankSet& ranks, const char* done) {
+/// Reports which of `ranks` have left their cells, and returns the others.
+RankSet report(MagicCall& call, const RankSet& ranks, const char* done) {
   const RankSet left = call.session.busy_ranks() & ranks;
   const RankSet back = ranks - left;
   if (!back.empty())
@@ -30,7 +30,7 @@ CellOutcome interrupt(MagicCall& call) {
   const RankSet ranks = busy_of(call);
   if (ranks.empty()) return {};
   call.session.interrupt(ranks);
-  if (const RankSet left = tell(call, ranks, "interrupted"); !left.empty())
+  if (const RankSet left = report(call, ranks, "interrupted"); !left.empty())
     call.session.message(left.words() + " did not come back; %hang and %stack say where", {{"ranks", left}});
   return {};
 }
@@ -39,7 +39,7 @@ CellOutcome abort(MagicCall& call) {
   const RankSet ranks = busy_of(call);
   if (ranks.empty()) return {};
   call.session.abort(ranks, "%abort");
-  if (const RankSet left = tell(call, ranks, "freed"); !left.empty())
+  if (const RankSet left = report(call, ranks, "freed"); !left.empty())
     call.session.message(left.words() + (left.size() == 1 ? " is" : " are") +
                              " not stuck in a collective: %hang says where; %interrupt ends what a rank is at",
                          {{"ranks", left}});

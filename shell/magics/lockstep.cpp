@@ -42,8 +42,8 @@ void lockstep_cell(MagicCall& call, CellSettings& settings) {
   settings.before = "__lockstep::begin_lockstep();";
   settings.after = [&session = call.session](const CellSettings& ran, const CellEnd& end) {
     if (!end.began) return std::string("__lockstep::drop_lockstep();");
-    // Ranks that threw or were freed would only be said to lack what they did not come to. Where hardly any came to the end,
-    // all are compared as far as they came.
+    // Ranks that threw or were freed would only be said to lack what they did not come to. Where hardly any came to the
+    // end, all are compared as far as they came.
     const RankSet whole = *ran.ranks & end.completed;
     const bool cut_short = whole.size() < std::min<size_t>(ran.ranks->size(), 2);
     return fmt::format("__lockstep::end_lockstep({}, {}{});", object_list(session, *ran.ranks, "__lockstep::NameList"),

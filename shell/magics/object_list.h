@@ -1,5 +1,5 @@
-// The objects that cells have defined, as arguments of an inspector: how a magic tells it which modules there are and what
-// they are called.
+// The objects that cells have defined, as arguments of an inspector: how a magic tells it which modules there are and
+// what they are called.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,8 +12,8 @@ namespace lockstep::shell {
 /// Every variable that all of `ranks` see and that may be a module, an optimizer or a tensor.
 std::vector<std::string> object_names(SessionCore& session, const RankSet& ranks);
 
-/// Them as `TYPE().add("net", net).add("optimizer", optimizer)`; `type` (inspect::NameList, inspect::StateList) leaves out what is
-/// none of these.
+/// Them as `TYPE().add("net", net).add("optimizer", optimizer)`; `type` (inspect::NameList, inspect::StateList) leaves
+/// out what is none of these.
 std::string object_list(SessionCore& session, const RankSet& ranks, const std::string& type);
 
 }  // namespace lockstep::shell

@@ -82,7 +82,7 @@ const RegisterMagic kVerify(
              "rng                    the random number generators\n"
              "--method broadcast     compare all bytes with the lowest rank's\n"
              "--method all_gather    allclose, with --rtol R and --atol A\n"
-             "--every K              from now on, each K training steps, while cells run; --every 0 ends it, and tells "
+             "--every K              from now on, each K training steps, while cells run; --every 0 ends it, and shows "
              "its\n"
              "                       cost; --every off without names ends all\n"
              "--ranks SPEC           these ranks only\n"

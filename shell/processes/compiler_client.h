@@ -1,5 +1,6 @@
-// The session's side of lockstep-compiler: starts it, sends requests, takes responses, one request at a time. Nothing here waits for the
-// compiler, which may have been stopped in the middle of a message: what it does not take yet is kept, what has not arrived whole, too.
+// The session's side of lockstep-compiler: starts it, sends requests, takes responses, one request at a time. Nothing
+// here waits for the compiler, which may have been stopped in the middle of a message: what it does not take yet is
+// kept, what has not arrived whole, too.
 //
 // The compiler may be a process that was warm already and only took over the channel; it is gone when the channel ends.
 #pragma once

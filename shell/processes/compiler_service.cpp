@@ -17,7 +17,8 @@ using std::chrono::seconds;
 constexpr seconds kStartLimit{15 * 60};
 // Of a question. The compiler itself gives one up after 5 s.
 constexpr seconds kQuestionLimit{15};
-// The compiler ends a compile itself when its time is over, or when it is cancelled. This is how long it may take to say so.
+// The compiler ends a compile itself when its time is over, or when it is cancelled. This is how long it may take to
+// say so.
 constexpr milliseconds kCompileGrace{5000}, kCancelGrace{2000};
 
 milliseconds limit_of(const protocol::CompilerRequest& request) {
@@ -185,7 +186,7 @@ FromCompiler CompilerService::ask(const protocol::CompilerRequest& request) {
     }
   } catch (const ChannelError& error) {
     const std::string reason = error.what();
-    if (cancelled_ || late_) {  // the next request starts another: nobody who wanted an end waits for that
+    if (cancelled_ || late_) {  // the next request starts another, so that a cancelled one ends at once
       if (compile) return unanswered(*compile, reason);
       throw ChannelError(reason);
     }
@@ -260,7 +261,7 @@ void CompilerService::restart(const std::string& why) {
     try {
       exchange(request);
     } catch (const ChannelError& error) {
-      throw StartError(std::string("the compiler ended again while it was told the cells so far: ") + error.what());
+      throw StartError(std::string("the compiler ended again while it compiled the cells so far: ") + error.what());
     }
   }
 }

@@ -1,8 +1,8 @@
-// lockstep-compiler as the session uses it: one request at a time, ranks served meanwhile, and a compiler that was killed is started again and
-// told all cells anew, so that its death costs a moment and no names.
+// lockstep-compiler as the session uses it: one request at a time, ranks served meanwhile, and a compiler that was
+// killed is started again and given all cells again, so that its death costs a moment and no names.
 //
-// No wait for the compiler depends on the compiler: cancel() and a time limit end each, also where its process has been stopped. A compiler
-// that does not answer by then is ended by force, and the next request starts another.
+// No wait for the compiler depends on the compiler: cancel() and a time limit end each, also where its process has been
+// stopped. A compiler that does not answer by then is ended by force, and the next request starts another.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -25,9 +25,10 @@ class CompilerService {
   /// Serves until it is ready. Throws StartError with the compiler's reason.
   const protocol::CompilerReady& wait_ready();
 
-  /// Serves until the answer is there. Where a Compile got none, the answer has the status `crash` (the compiler ended over it and has been
-  /// started again), `timeout` or `cancelled`, with the reason in `rendered` and no diagnostics. Throws StartError when the compiler
-  /// can't be started again, ChannelError when it gave no answer to another request.
+  /// Serves until the answer is there. Where a Compile got none, the answer has the status `crash` (the compiler ended
+  /// over it and has been started again), `timeout` or `cancelled`, with the reason in `rendered` and no diagnostics.
+  /// Throws StartError when the compiler can't be started again, ChannelError when it gave no answer to another
+  /// request.
   FromCompiler ask(const protocol::CompilerRequest& request);
 
   /// Sends Settle without waiting: the next request goes out when it is answered.
@@ -69,7 +70,7 @@ class CompilerService {
   int64_t compiling_ = 0;  // cell of the Compile that is under way
   std::optional<EventLoop::Timer> patience_;  // after cancel()
   std::optional<FromCompiler> answer_;
-  std::vector<protocol::CompilerRequest> journal_;  // what a compiler started afresh has to be told
+  std::vector<protocol::CompilerRequest> journal_;  // what a new compiler needs to know the names of all cells
   std::optional<protocol::Compile> unsettled_;
   int64_t definitions_ = 0;
 };

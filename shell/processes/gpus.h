@@ -1,4 +1,5 @@
-// What the shell knows of GPUs without linking CUDA: how many the driver shows, and whether the plug-in for them is there.
+// What the shell knows of GPUs without linking CUDA: how many the driver shows, and whether the plug-in for them is
+// there.
 #pragma once
 #include <string>
 

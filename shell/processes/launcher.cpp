@@ -118,7 +118,7 @@ std::optional<ProcessEnd> Child::ended() {
   siginfo_t info = {};
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
     return std::nullopt;
-  // While it is a zombie nobody else can get its number, so this reaches only what it left behind.
+  // No other process gets its number while it is a zombie, so this reaches only what it left in its group.
   ::kill(-pid_, SIGKILL);
   int status = 0;
   while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

@@ -1,5 +1,5 @@
 // Starts the programs of a session and sees them end. Every child is leader of a process group of its own, is killed
-// when the shell dies (PR_SET_PDEATHSIG), and is told of by a pidfd, so that no signal ever goes to a process that is
+// when the shell dies (PR_SET_PDEATHSIG), and is known by a pidfd, so that no signal ever goes to a process that is
 // not the one that was started.
 #pragma once
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// What a session is going to be: how many ranks, on which devices, with which backend and how many threads. Worked out and checked before
-// anything starts, so that what is wrong with the options costs nothing.
+// What a session is going to be: how many ranks, on which devices, with which backend and how many threads. Worked out
+// and checked before anything starts, so that what is wrong with the options costs nothing.
 #pragma once
 #include <string>
 #include <vector>

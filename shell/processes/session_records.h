@@ -1,5 +1,5 @@
-// The sessions of this user on this machine, from what each left in the runtime folder: those that run, and those that were killed before
-// they could tidy up. A session that ended by itself leaves nothing.
+// The sessions of this user on this machine, from what each left in the runtime folder: those that run, and those that
+// were killed before they could tidy up. A session that ended by itself leaves nothing.
 #pragma once
 #include <sys/types.h>
 
@@ -22,7 +22,7 @@ struct SessionRecord {
   std::string id, path;
   pid_t pid = 0;
   bool is_alive = false;  // the shell that owns it: its pid and start time are the same
-  bool is_started = false;  // it has told of its ranks
+  bool is_started = false;  // its ranks have been recorded
   int64_t started = 0;  // seconds since 1970; 0: unknown
   int ranks = 0;
   std::string backend, libtorch, compiler;
@@ -39,8 +39,8 @@ struct Cleaned {
   int workers = 0;  // that outlived their shell and were ended
 };
 
-/// Removes what dead sessions left: their folders, workers of theirs that still run (known by pid and start time), and processes that
-/// these have started (known by their environment). Nothing else is ever signalled.
+/// Removes what dead sessions left: their folders, workers of theirs that still run (known by pid and start time), and
+/// processes that these have started (known by their environment). Nothing else is ever signalled.
 Cleaned clean_sessions(const std::vector<std::string>& folders);
 
 }  // namespace lockstep::shell

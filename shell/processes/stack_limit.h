@@ -1,5 +1,5 @@
-// Room for the stacks of the session's programs. LibTorch, the compiler and cells are written for the usual 8 MB; with `ulimit -s 256` they die
-// of SIGSEGV in places that say nothing about the cause.
+// Room for the stacks of the session's programs. LibTorch, the compiler and cells are written for the usual 8 MB; with
+// `ulimit -s 256` they die of SIGSEGV in places that say nothing about the cause.
 #pragma once
 #include <string>
 

@@ -25,11 +25,13 @@ using std::chrono::seconds;
 constexpr seconds kStartLimit{60};
 constexpr milliseconds kStartLimitPerRank{1000};
 constexpr seconds kShutdownLimit{2};
-// Messages of a process that has ended are read from its socket at once; only a connection that is not known to have ended waits for this.
+// Messages of a process that has ended are read from its socket at once; only a connection that is not known to have
+// ended waits for this.
 constexpr milliseconds kLastMessages{500};
 constexpr int kQuotedLines = 8;
 
-/// Whether 127.0.0.1 can be reached: where the interface is down, or a firewall drops its packets, ranks would look for the store for a minute.
+/// Whether 127.0.0.1 can be reached: where the interface is down, or a firewall drops its packets, ranks would look for
+/// the store for a minute.
 void check_loopback(const Descriptor& listener, const sockaddr_in& address) {
   const auto fail = [](int error) {
     throw StartError(std::string("the session could not start: 127.0.0.1 can't be connected to (") +

@@ -1,6 +1,7 @@
 // The processes of a session that hold ranks, and the store: started together, watched, ended together.
 //
-// A rank is dead once its process has ended and all that it had sent has arrived; only then does the listener hear of it.
+// A rank is dead once its process has ended and all that it had sent has arrived; only then does the listener hear of
+// it.
 #pragma once
 #include <functional>
 #include <map>
@@ -40,7 +41,8 @@ class WorkerGroup {
     std::function<void(int rank, Stream stream, std::string bytes)> last_output;
     /// Something that does not end the session.
     std::function<void(const std::string& text)> warning;
-    /// A rank is gone; `error` says how in words, and where if it could still tell. Not called while the group starts or ends.
+    /// A rank is gone; `error` says how in words, and where if the rank could still report that. Not called while the
+    /// group starts or ends.
     std::function<void(int rank, const protocol::CellError& error)> died;
     /// The store's process has ended, `how` in words. Not called while the group starts or ends.
     std::function<void(const std::string& how)> store_ended;
@@ -51,9 +53,11 @@ class WorkerGroup {
               Listener listener);
   ~WorkerGroup();  // ends what is left, by force
 
-  /// Serves until all have said hello. Throws StartError for one that did not, with its last words, or is of another version.
+  /// Serves until all have said hello. Throws StartError for one that did not, with its last words, or is of another
+  /// version.
   void wait_connected();
-  /// Compares versions with the compiler's (rule 12), has all load the prelude and serves until they are ready. Throws StartError.
+  /// Compares versions with the compiler's (rule 12), has all load the prelude and serves until they are ready. Throws
+  /// StartError.
   void make_ready(const std::string& prelude, const Versions& compiler);
   /// From a callback: ends the start that is being waited for, with this message.
   void cancel_start(const std::string& why) { start_error_ = why; }

@@ -1,5 +1,6 @@
-// Walks C++ text line by line and says at which lines a statement may begin: outside brackets, comments, strings and preprocessor lines, and
-// after `;`, `}` or the start. Lexical only; what does not compile is walked as well as it goes.
+// Walks C++ text line by line and says at which lines a statement may begin: outside brackets, comments, strings and
+// preprocessor lines, and after `;`, `}` or the start. Lexical only; what does not compile is walked as well as it
+// goes.
 #pragma once
 #include <string>
 #include <string_view>

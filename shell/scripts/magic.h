@@ -36,8 +36,8 @@ struct CellSettings {
   bool debug = false;
   bool time = false;
   bool timeit = false;
-  /// C++ that runs on the cell's ranks before the cell, and C++ that runs after it, also where the cell failed. The second is
-  /// asked for when the cell has ended, so that it can use names that the cell has defined.
+  /// C++ that runs on the cell's ranks before the cell, and C++ that runs after it, also where the cell failed. The
+  /// second is asked for when the cell has ended, so that it can use names that the cell has defined.
   std::string before;
   std::function<std::string(const CellSettings&, const CellEnd&)> after;
   /// Replaces all of the above: runs the body of the cell.

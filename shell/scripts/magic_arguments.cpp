@@ -11,8 +11,8 @@ namespace {
 
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-/// Behind the brackets that a lambda begins with, as `word` has it so far; npos where it begins with none. A set of ranks, `[0, 2-4]`,
-/// names nothing.
+/// Behind the brackets that a lambda begins with, as `word` has it so far; npos where it begins with none. A set of
+/// ranks, `[0, 2-4]`, names nothing.
 size_t behind_captures(std::string_view word) {
   if (!word.starts_with('[')) return std::string_view::npos;
   int depth = 0;
@@ -27,7 +27,8 @@ size_t behind_captures(std::string_view word) {
   return std::string_view::npos;
 }
 
-/// Whether `word` is a lambda whose body is still to come, and `rest` goes on with it: `[&](bool sync) mutable -> int {…}`.
+/// Whether `word` is a lambda whose body is still to come, and `rest` goes on with it: `[&](bool sync) mutable -> int
+/// {…}`.
 bool goes_on_with_lambda(std::string_view word, std::string_view rest) {
   const size_t behind = behind_captures(word);
   if (behind == std::string_view::npos || word.find('{', behind) != std::string_view::npos) return false;
@@ -39,8 +40,8 @@ bool goes_on_with_lambda(std::string_view word, std::string_view rest) {
   return false;
 }
 
-/// Of template arguments that begin at `text[at]`, a `<`: behind their `>`, where a call, a brace or a scope follows. npos for what may
-/// be a comparison.
+/// Of template arguments that begin at `text[at]`, a `<`: behind their `>`, where a call, a brace or a scope follows.
+/// npos for what may be a comparison.
 size_t behind_template_arguments(std::string_view text, size_t at) {
   if (at == 0 || !(is_name(text[at - 1]) || text[at - 1] == ']')) return std::string_view::npos;
   int depth = 0;

@@ -1,5 +1,5 @@
-// The words behind a magic's name: cut at blanks outside (), [], {}, quotes, template arguments that are used, and between a lambda's
-// brackets and its body; and options taken out of them.
+// The words behind a magic's name: cut at blanks outside (), [], {}, quotes, template arguments that are used, and
+// between a lambda's brackets and its body; and options taken out of them.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,8 @@ class MagicArguments {
   /// Throws UsageError for a bracket or a quote that is not closed. `usage` is what errors show.
   MagicArguments(std::string_view text, std::string usage);
 
-  /// Takes the option with its value (`-n 3`, `--last=3`); nothing where it is not given. Throws UsageError where the value is missing.
+  /// Takes the option with its value (`-n 3`, `--last=3`); nothing where it is not given. Throws UsageError where the
+  /// value is missing.
   std::optional<std::string> take_value(const std::string& short_name, const std::string& long_name);
   /// Takes an option without a value.
   bool take_flag(const std::string& short_name, const std::string& long_name);

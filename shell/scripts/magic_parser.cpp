@@ -30,7 +30,8 @@ std::vector<std::string_view> split_lines(std::string_view text) {
   return lines;
 }
 
-/// What stands before a `//` comment: one at the beginning or behind a blank, outside quotes (an address holds // as well).
+/// What stands before a `//` comment: one at the beginning or behind a blank, outside quotes (an address holds // as
+/// well).
 std::string_view without_comment(std::string_view text) {
   char quote = 0;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -87,7 +88,8 @@ bool has_word(std::string_view text, std::string_view word) {
   return false;
 }
 
-/// `!ls -l`, for the shell. C++ negates names and brackets: a name that a cell has defined, or the text in front (`before`).
+/// `!ls -l`, for the shell. C++ negates names and brackets: a name that a cell has defined, or the text in front
+/// (`before`).
 std::optional<MagicUse> find_command(std::string_view raw, int line, std::string_view before,
                                      const std::function<bool(const std::string&)>& is_name_of_cell) {
   std::string_view text = trim(raw);
@@ -117,8 +119,8 @@ std::optional<MagicUse> find_question(std::string_view raw, int line) {
   return MagicUse{"?", std::string(text), line};
 }
 
-/// Whether there is anything to compile: other than blanks and comments, of which the last may be open (`open_is_code`: then
-/// the compiler says so).
+/// Whether there is anything to compile: other than blanks and comments, of which the last may be open (`open_is_code`:
+/// then the compiler says so).
 bool has_tokens(const std::vector<std::string_view>& lines, size_t begin, size_t end, bool open_is_code) {
   bool in_comment = false;
   for (size_t k = begin; k < end; ++k) {

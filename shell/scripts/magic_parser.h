@@ -1,9 +1,9 @@
-// A cell's text taken apart: magics for the whole cell, line magics, and the C++ between them. Every piece of C++ is as long as the whole
-// cell, with blank lines where the rest stood, so that line numbers hold.
+// A cell's text taken apart: magics for the whole cell, line magics, and the C++ between them. Every piece of C++ is as
+// long as the whole cell, with blank lines where the rest stood, so that line numbers hold.
 //
-// Cell magics (%%name) come first, after blank lines and comments; several may follow one another. A line magic (%name) is recognised
-// where a statement may begin, and splits the C++ there. Both may stand behind `// ` where the name is a known magic. `%%rank[0]` is
-// `%%rank [0]`. A `//` comment behind a magic is no argument of it.
+// Cell magics (%%name) come first, after blank lines and comments; several may follow one another. A line magic (%name)
+// is recognised where a statement may begin, and splits the C++ there. Both may stand after `// ` where the name is a
+// known magic. `%%rank[0]` is `%%rank [0]`. A `//` comment after a magic is no argument of it.
 // `%name?` is `%help name`, and a line `expression?` the line magic `?` with the expression as its arguments.
 // A line `!command` is the line magic `!`, unless it begins with the negation of a name that C++ knows.
 #pragma once
@@ -35,8 +35,8 @@ struct ParsedCell {
   bool has_code() const;
 };
 
-/// Throws UsageError with the line: unknown magics (with the nearest name), %% in the middle of a cell, zero bytes. `is_name`: whether a cell has
-/// defined this name; asked only where a line begins with `!`.
+/// Throws UsageError with the line: unknown magics (with the nearest name), %% in the middle of a cell, zero bytes.
+/// `is_name`: whether a cell has defined this name; asked only where a line begins with `!`.
 ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry,
                       const std::function<bool(const std::string&)>& is_name = nullptr);
 

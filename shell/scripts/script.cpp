@@ -171,7 +171,7 @@ bool only_comments(const std::vector<std::string>& lines) {
       }
     }
   }
-  return !in_block;  // one that is never closed is for the compiler to tell
+  return !in_block;  // the compiler reports one that is never closed
 }
 
 /// Fills in text and line of `cell` from the lines that follow its marker; the first of them is line `line` of the

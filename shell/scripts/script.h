@@ -1,7 +1,8 @@
 // Session scripts: Jupytext's percent format for C++, and .ipynb files. Text in, cells out; nothing runs here.
 //
-// A line `// %%` (then white space or its end) begins a cell: `// %% TITLE [markdown] KEY=JSON ...`. What is wrong is a UsageError
-// "FILE:LINE: what; how to fix it". Magics in cells are no matter here, those behind `// ` neither: magic_parser.h.
+// A line `// %%` (then white space or its end) begins a cell: `// %% TITLE [markdown] KEY=JSON ...`. Errors are
+// UsageErrors: "FILE:LINE: what; how to fix it". Magics in cells are read later, also those
+// after `// `: magic_parser.h.
 #pragma once
 #include <map>
 #include <optional>
@@ -25,7 +26,8 @@ struct ScriptCell {
   int line = 0;  // in the file, of the first line of the text, from 1; 0 in a notebook
 };
 
-/// Reads a .cpp (percent format) or .ipynb file; `-` is the standard input. Throws UsageError that names the file and the line and says how to fix it.
+/// Reads a .cpp (percent format) or .ipynb file; `-` is the standard input. Throws UsageError that names the file and
+/// the line and says how to fix it.
 std::vector<ScriptCell> read_script(const std::string& path);
 
 /// The percent format alone. `name` is for messages.
@@ -37,8 +39,8 @@ std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string&
 /// The percent format of these cells, which parse_script reads back.
 std::string format_script(const std::vector<ScriptCell>& cells);
 
-/// "raises-exception" or "expects-finding=verify:mismatch" taken apart. `where` is for messages. Throws UsageError for a slip of one of the
-/// tags that mean something here; all others are the user's own.
+/// "raises-exception" or "expects-finding=verify:mismatch" taken apart. `where` is for messages. Throws UsageError for
+/// a slip of one of the tags that mean something here; all others are the user's own.
 Tag parse_tag(const std::string& text, const std::string& where);
 
 }  // namespace lockstep::shell

@@ -8,7 +8,8 @@
 
 namespace lockstep::shell {
 
-/// Entries whose numbers are in `range` (nothing: all), at most the `last` newest of them, oldest first. Throws UsageError for a bad range.
+/// Entries whose numbers are in `range` (nothing: all), at most the `last` newest of them, oldest first. Throws
+/// UsageError for a bad range.
 std::vector<const HistoryEntry*> select_history(const std::vector<HistoryEntry>& history,
                                                 const std::optional<std::string>& range,
                                                 const std::optional<std::string>& last);

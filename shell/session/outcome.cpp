@@ -51,7 +51,8 @@ Verdict judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const Ra
     if (!expected && finding.severity == Severity::fault) ++verdict.faults;
   }
 
-  // A hang ends its cell as aborted, a death as dead: who expects the one, expects the other. The interrupt of a person is nobody's expectation.
+  // A hang ends its cell as aborted, and a death as dead: a tag that expects the finding expects the status, too. No
+  // tag expects an interrupt.
   const bool wants_death = std::any_of(wanted.begin(), wanted.end(), [](const Tag& tag) {
     return tag.value == "hang:dead" || tag.value == "ranks:dead";
   });

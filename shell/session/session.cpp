@@ -20,7 +20,8 @@ RankSet Session::target_ranks() const { return core_->started() ? core_->target_
 std::string Session::target_words() const { return core_->target_words(); }
 int64_t Session::next_cell() const { return core_->next_number(); }
 CellOutcome Session::run(const std::string& text, const std::string& title) {
-  // Cells that %load has queued belong to this call, however it ends: an exception (a start that fails) leaves none for the next cell.
+  // Cells that %load has queued belong to this call, however it ends: an exception (a start that fails) leaves none for
+  // the next cell.
   struct Queue {
     std::vector<ScriptCell>& cells;
     ~Queue() { cells.clear(); }

@@ -1,7 +1,9 @@
-// A session: N workers, a compiler, and the cells that ran. Front ends (terminal, `run`, a notebook) hand it text and draw its events.
+// A session: N workers, a compiler, and the cells that ran. Front ends (terminal, `run`, a notebook) hand it text and
+// draw its events.
 //
-// One thread owns it: every public function is called on that thread, and events come on it. While a cell runs, run() serves the ranks and
-// returns when the cell is over. A front end that waits for a person calls serve() with the descriptor it waits for.
+// One thread owns it: every public function is called on that thread, and events come on it. While a cell runs, run()
+// serves the ranks and returns when the cell is over. A front end that waits for a person calls serve() with the
+// descriptor it waits for.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -50,24 +52,30 @@ class Session {
   std::string target_words() const;
   int64_t next_cell() const;  // the number that the next cell with C++ in it gets
 
-  /// Runs one cell as typed: magics, C++ or a mix. Never throws for what the user wrote: it becomes an ErrorEvent and a status.
-  /// Throws StartError when the session could not be started for it. Status `waiting`: the prompt is back, ranks are stuck.
+  /// Runs one cell as typed: magics, C++ or a mix. Never throws for what the user wrote: it becomes an ErrorEvent and a
+  /// status. Throws StartError when the session could not be started for it. Status `waiting`: the prompt is back,
+  /// ranks are stuck.
   CellOutcome run(const std::string& text, const std::string& title = "");
 
   /// Serves the ranks until `fd` is readable, or the time is over. For front ends that wait for typing.
   void serve(int fd, std::optional<std::chrono::milliseconds> limit = std::nullopt);
 
-  /// For front ends that are typed at: `typed` is called while run() is at a cell and `fd` is readable. -1: not any more.
+  /// For front ends that are typed at: `typed` is called while run() is at a cell and `fd` is readable. -1: not any
+  /// more.
   void watch_typing(int fd, std::function<void()> typed);
-  /// Does what works while a cell runs (%hang, %stack, %abort, …) at once. False where the line is no such magic, or nothing runs.
+  /// Does what works while a cell runs (%hang, %stack, %abort, …) at once. False where the line is no such magic, or
+  /// nothing runs.
   bool run_now(const std::string& line);
 
-  /// At a prompt: interrupts the ranks that are still in a cell, and returns when they are back, or after 2 s. False where none is in one.
+  /// At a prompt: interrupts the ranks that are still in a cell, and returns when they are back, or after 2 s. False
+  /// where none is in one.
   bool interrupt_busy_ranks();
 
-  /// From a signal handler: asks the running cell to stop; a second time makes run() offer to end ranks that did not come back, a third ends them.
+  /// From a signal handler: asks the running cell to stop; a second time makes run() offer to end ranks that did not
+  /// come back, a third ends them.
   void interrupt() noexcept;
-  /// From a signal handler: the program is to end. As interrupt(), and ranks that do not come back within seconds are ended, unasked.
+  /// From a signal handler: the program is to end. As interrupt(), and ranks that do not come back within seconds are
+  /// ended, unasked.
   void leave() noexcept;
   /// From a signal handler, at a prompt: is_complete(), complete() or inspect() that waits for the compiler gives up.
   void give_up_question() noexcept;

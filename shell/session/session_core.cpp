@@ -49,7 +49,7 @@ void SessionCore::ask_from_signal(Asked what) noexcept {
   (void)!::write(state_->signals.write.get(), &byte, 1);
 }
 
-// ---- Start and end ------------------------------------------------------------------------------------------------------------
+// ---- Start and end --------------------------------------------------------------------------------------------------
 
 void SessionCore::start() {
   if (started()) return;
@@ -166,7 +166,7 @@ int64_t SessionCore::next_number() const { return state_->last_number + 1; }
 
 int64_t SessionCore::current_number() const { return state_->cell ? state_->cell->number : 0; }
 
-// ---- What magics can have done --------------------------------------------------------------------------------------------------
+// ---- What magics use ------------------------------------------------------------------------------------------------
 
 void SessionCore::message(std::string text, nlohmann::json data) {
   events.take(MessageEvent{state_->cell ? state_->cell->number : 0, std::move(text), std::move(data)});

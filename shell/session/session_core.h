@@ -61,8 +61,8 @@ struct SessionCore {
   bool distributed = true;  // %dist_mode: cells without a target go to all ranks, or to rank 0
   bool quiet = false;  // %quiet
   std::string directory;  // %cd: where #include "..." and the workers look; set with configure()
-  /// C++ that runs on a cell's ranks before each cell with code, asked for then; none where it is empty. It ends with the workers,
-  /// and when it does not compile.
+  /// C++ that runs on a cell's ranks before each cell with code, asked for then; none where it is empty. It ends with
+  /// the workers, and when it does not compile.
   std::function<std::string(const RankSet&)> before_each_cell;
   std::vector<HistoryEntry> history;
   std::string compiler_messages;  // about the last cell, whole: %errors
@@ -83,16 +83,17 @@ struct SessionCore {
   int64_t next_number() const;
   int64_t current_number() const;  // of the cell that runs; 0 where no C++ of it has run
 
-  // ---- What magics can have done -----------------------------------------------------------------------------------
+  // ---- What magics use -----------------------------------------------------------------------------------
   /// Emits a MessageEvent under the running cell.
   void message(std::string text, nlohmann::json data = nullptr);
   /// Compiles and runs C++ as a part of the running cell. Lines are counted from `line` of the cell. What goes wrong is
-  /// told by events and is in the result's status; throws UsageError for ranks that can't run it.
-  /// `over` is asked after each run of the object, with the time each rank took; true ends. Without it the code runs once.
+  /// emitted as events and is in the result's status; throws UsageError for ranks that can't run it.
+  /// `over` is asked after each run of the object, with the time each rank took; true ends. Without it the code runs
+  /// once.
   CodeResult run_code(std::string_view code, const CellSettings& settings, int line,
                       const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
-  /// Runs a command of the shell's here, once, with the ranks' environment and directory, and shows what it writes. Ctrl-C interrupts
-  /// it. Throws StartError.
+  /// Runs a command of the shell's here, once, with the ranks' environment and directory, and shows what it writes.
+  /// Ctrl-C interrupts it. Throws StartError.
   ProcessEnd run_command(const std::string& command);
   /// Runs a function of the worker's own (barrier) on the run threads of `ranks`.
   CodeResult run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks);

@@ -49,7 +49,7 @@ constexpr int64_t kMostLoops = 10'000'000;
 
 using Samples = std::map<int, std::vector<double>>;   // rank → ms of each run
 
-/// Runs `head` { body } until there are runs enough. Empty when it went wrong (which has been told).
+/// Runs `head` { body } until there are runs enough. Empty when it went wrong; the error has been emitted.
 Samples measure(SessionCore& session, const std::string& head, const std::string& body, const CellSettings& settings,
                 int line, size_t fewest, double whole_ms) {
   // The brace stands on the magic's line, so that the body's lines and columns hold.

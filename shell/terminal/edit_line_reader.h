@@ -1,11 +1,12 @@
 // Editing on a terminal, with libedit: several lines at once, history, completion, pasted blocks.
 //
-//   Enter           takes the cell when it is whole; otherwise a new line, indented. On an empty last line: takes it as it is
-//   Alt-Enter       takes it as it is
+//   Enter           takes a complete cell; otherwise begins a new line, indented. On an empty last line: takes the
+//                   text, complete or not
+//   Alt-Enter       takes the text, complete or not
 //   Tab             completes; at the beginning of a line: indents
 //   Up, Down        lines of the cell, then the history; Ctrl-R searches it
 //   Ctrl-C          throws away what is typed;   Ctrl-D on an empty line: the end
-// A pasted block (bracketed paste) goes into the cell as it is. Further keys are those of .editrc and of emacs.
+// A pasted block (bracketed paste) goes into the cell unchanged. Further keys are those of .editrc and of emacs.
 #pragma once
 #include <histedit.h>
 

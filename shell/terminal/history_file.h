@@ -1,5 +1,5 @@
-// The cells that were typed in earlier sessions, for the arrow keys: one JSON string a line, in the user's state folder. Several
-// terminals may use it at once; each line is added under a lock.
+// The cells that were typed in earlier sessions, for the arrow keys: one JSON string a line, in the user's state
+// folder. Several terminals may use it at once; each line is added under a lock.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,7 +14,8 @@ class HistoryFile {
   /// No file is made before the first add().
   explicit HistoryFile(std::string path) : path_(std::move(path)) {}
 
-  /// The cells, oldest first, at most `most`. A file that has grown to twice that is cut to it. Lines that are damaged are left out.
+  /// The cells, oldest first, at most `most`. A file that has grown to twice that is cut to it. Lines that are damaged
+  /// are left out.
   std::vector<std::string> load(size_t most = 5000) const;
 
   /// Adds a cell. False where it can't be written (errno says why); the session goes on without.

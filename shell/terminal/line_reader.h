@@ -1,5 +1,5 @@
-// Reads what a person types, one cell at a time. Behind it: libedit on a terminal (edit_line_reader.h), plain lines otherwise
-// (plain_line_reader.h).
+// Reads what a person types, one cell at a time. Behind it: libedit on a terminal (edit_line_reader.h), plain lines
+// otherwise (plain_line_reader.h).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -36,7 +36,8 @@ class LineReader {
   /// Between hide() and show(): the prompt has changed.
   virtual void set_prompt(const std::string& prompt) = 0;
 
-  /// Takes the prompt and what is typed off the screen, and puts it back below what was drawn in between. Only while read() waits.
+  /// Takes the prompt and what is typed off the screen, and puts it back below what was drawn in between. Only while
+  /// read() waits.
   virtual void hide() = 0;
   virtual void show() = 0;
 

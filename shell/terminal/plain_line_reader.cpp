@@ -141,7 +141,7 @@ LineReader::Input PlainLineReader::read(const std::string& prompt) {
   };
   while (read_line()) {
     if (is_marker(line) && !write_prompt_) {
-      // The marker's own text is a script's: its errors are told as a script's are.
+      // The text of the marker belongs to a script: its errors are reported like those of a script.
       const std::vector<ScriptCell> cells = parse_script(line + "\nx\n", "<stdin>");
       const bool had_text = strip(text).size() > 0 && !skipping_;
       in_script_ = true;

@@ -1,7 +1,8 @@
-// Cells as plain lines, without editing: from a pipe or a file, and from a terminal that can't move its cursor (TERM=dumb), which gets a prompt.
+// Cells as plain lines, without editing: from a pipe or a file, and from a terminal that can't move its cursor
+// (TERM=dumb), which gets a prompt.
 //
-// From a pipe a cell ends where its text is whole, or at a line `// %%`, after which cells go from marker to marker as in a session script.
-// At a prompt an empty line ends it, too, and markers are comments.
+// From a pipe a cell ends where its text is complete, or at a line `// %%`, after which cells go from marker to marker
+// as in a session script. At a prompt an empty line ends it, too, and markers are comments.
 #pragma once
 #include <string>
 

@@ -10,7 +10,8 @@ namespace {
 constexpr int kTab = 8;  // columns, at most
 constexpr size_t kBytesPerColumn = 64;  // more than a character with its colours takes
 
-/// The end of a line that may be megabytes long: what can be seen of it, and it is drawn again with each piece that comes.
+/// The end of a line that may be megabytes long: what can be seen of it, and it is drawn again with each piece that
+/// comes.
 std::string_view end_of(std::string_view line, int columns) {
   const size_t enough = static_cast<size_t>(columns) * kBytesPerColumn;
   if (line.size() <= enough) return line;

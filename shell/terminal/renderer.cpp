@@ -47,7 +47,7 @@ std::string paint_diagnostics(const Screen& screen, std::string_view text) {
   return result;
 }
 
-/// Markdown as it is, with headings and the words between ** in bold.
+/// The text of markdown, with headings and the words between ** in bold.
 std::string paint_markdown(const Screen& screen, std::string_view text) {
   std::string result;
   for (const std::string& line : wrapped(text, screen.width > 0 ? std::max(20, screen.width - 1) : 0)) {
@@ -284,7 +284,7 @@ void Renderer::draw_errors() {
     return a.root_cause != b.root_cause ? !a.root_cause : a.ranks < b.ranks;
   });
   for (const ErrorEvent& error : errors_) draw_error(error);
-  // A cause that was told long ago stands behind its consequences all the same.
+  // A cause that was shown long ago is named again after its consequences.
   if (!errors_.empty())
     for (const std::string& head : reported_deaths_) drawn_ += paint(screen_, Style::fault, head) + ", see above\n";
   reported_deaths_.clear();
@@ -359,7 +359,7 @@ void Renderer::draw(const RankEvent& event) {
   }
 }
 
-/// Deaths that no error tells of.
+/// Deaths that no error has explained.
 void Renderer::draw_deaths() {
   for (const RankEvent& death : deaths_)
     drawn_ += paint(screen_, Style::fault, fmt::format("{} rank {}", signs(screen_).fault, death.rank)) + ": " +

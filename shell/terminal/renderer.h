@@ -37,8 +37,8 @@ class Renderer : public EventSink {
   void set_screen(const Screen& screen);
   /// Whether what is being written is output of ranks, which a display that is behind may drop after an interrupt.
   bool draws_output() const { return draws_output_; }
-  /// The display has dropped `bytes` of output: it says so at once, shows no more of the ranks' output until the cell is over, and how
-  /// much that was then.
+  /// The display has dropped `bytes` of output: it says so at once, shows no more of the ranks' output until the cell
+  /// is over, and how much that was then.
   void drop_output(size_t bytes);
   /// Leaves out notes, states of ranks and the start of the session; output, values, errors and faults stay.
   void set_quiet(bool quiet) { quiet_ = quiet; }
@@ -66,7 +66,7 @@ class Renderer : public EventSink {
   Write write_;
   RankOutput output_;
   std::vector<ErrorEvent> errors_;  // of the running cell
-  std::vector<RankEvent> deaths_;  // of which no error has told yet
+  std::vector<RankEvent> deaths_;  // that no error has explained yet
   std::vector<std::string> reported_deaths_;  // while others ran on: the heads of their errors
   std::string drawn_;  // what the event at hand adds above the bottom rows
   std::string bottom_;  // bottom rows that stand on the screen

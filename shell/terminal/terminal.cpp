@@ -30,7 +30,8 @@ class NoEcho {
     if (!works_) return;
     termios quiet = before_;
     quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-    // At Ctrl-C the kernel would throw away what the terminal has not shown yet, and with it what we say about the interrupt.
+    // At Ctrl-C the kernel would throw away what the terminal has not shown yet, and with it what we say about the
+    // interrupt.
     quiet.c_lflag |= NOFLSH;
     ::tcsetattr(STDIN_FILENO, TCSANOW, &quiet);  // not when all is shown: a terminal may have been stopped (Ctrl-S)
   }
@@ -202,7 +203,8 @@ class Terminal {
     }
   }
 
-  /// A line was typed while a cell runs: %hang, %stack, %abort and their like are done now, anything else is kept for the prompt.
+  /// A line was typed while a cell runs: %hang, %stack, %abort and their like are done now, anything else is kept for
+  /// the prompt.
   void take_typed() {
     char bytes[4096];
     const ssize_t count = ::read(STDIN_FILENO, bytes, sizeof bytes);  // whole lines: the terminal is not in raw mode
@@ -219,7 +221,7 @@ class Terminal {
     }
   }
 
-  /// Before the session runs, the shell's own scanner knows enough: nobody should wait for a start to get a new line.
+  /// Before the session runs, the shell's own scanner is enough: a new line must not wait for the start of a session.
   /// A cell magic waits for its cell, which on a terminal ends with an empty line, as in IPython.
   protocol::Completeness completeness(const std::string& text) {
     const CellMagics magics = cell_magics_of(text);
@@ -232,7 +234,7 @@ class Terminal {
       return session_.is_complete(text);
     } catch (const std::exception&) {
       if (gave_up_) return {TextStatus::incomplete, 0};  // Ctrl-C: it comes next, and throws the text away
-      return scan(text);  // the compiler has just ended: running the cell will tell
+      return scan(text);  // the compiler has just ended: running the cell reports that
     }
   }
 

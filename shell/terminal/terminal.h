@@ -1,13 +1,14 @@
-// The interactive front end: `lockstep` without a subcommand. Reads cells, runs them, draws what comes back; while it waits for typing the
-// session serves its ranks.
+// The interactive front end: `lockstep` without a subcommand. Reads cells, runs them, draws what comes back; while it
+// waits for typing the session serves its ranks.
 #pragma once
 #include "shell/session/session.h"
 
 namespace lockstep::shell {
 
-/// Until the end of the input, `exit` or `quit`. Where standard input or output is no terminal, cells come from lines without prompts, and
-/// the result is the exit code of the first that fails (as `lockstep run` has them); on a terminal it is 0.
-/// `start_now`: the session starts before the first prompt. Throws StartError when it can't, UsageError for bad options.
+/// Until the end of the input, `exit` or `quit`. Where standard input or output is no terminal, cells come from lines
+/// without prompts, and the result is the exit code of the first that fails (as `lockstep run` has them); on a terminal
+/// it is 0. `start_now`: the session starts before the first prompt. Throws StartError when it can't, UsageError for
+/// bad options.
 int run_terminal(const SessionOptions& options, bool start_now);
 
 }  // namespace lockstep::shell

@@ -20,7 +20,7 @@ Screen detect_screen(int fd);
 
 enum class Style { plain, dim, bold, good, note, fault, prompt, standard_error };
 
-/// `text` in that style; as it is where the screen has no colours.
+/// `text` in that style; unchanged where the screen has no colours.
 std::string paint(const Screen& screen, Style style, std::string_view text);
 
 /// A sign in Unicode, or what stands for it in ASCII.

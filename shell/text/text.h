@@ -40,8 +40,8 @@ std::string to_utf8(std::wstring_view text);
 /// whole; the leading blanks of a line are kept on its continuations.
 std::vector<std::string> wrapped(std::string_view text, int columns);
 
-/// A line, or up to four in a row, that comes three times or more on end stands there once, and `dots` with how often it comes
-/// behind it: stacks of a recursion.
+/// A line, or up to four in a row, that comes three times or more on end stands there once, and `dots` with how often
+/// it comes behind it: stacks of a recursion.
 std::vector<std::string> without_repeats(const std::vector<std::string>& lines, std::string_view dots);
 
 /// The lines of text, without their ends; a last line end begins no further line.

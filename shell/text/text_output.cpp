@@ -93,7 +93,8 @@ void TextOutput::lose(const std::string& why) {
 }
 
 void TextOutput::cut(size_t dropped) {
-  // What the terminal has been given and not shown yet goes, too: it may be seconds' worth. Not in the background, where this would stop us.
+  // What the terminal has been given and not shown yet goes, too: it may be seconds' worth. Not in the background,
+  // where this would stop us.
   if (::tcgetpgrp(fd_) == ::getpgrp()) ::tcflush(fd_, TCOFLUSH);
   if (on_cut_) on_cut_(dropped);
 }

@@ -1,8 +1,10 @@
-// A stream that people or programs read: the terminal, a pipe, a file of --json. What can't be written is reported once on the standard error, and
-// kept for the exit code: a full disk, a reader that is gone. The program decides whether it goes on.
+// A stream that people or programs read: the terminal, a pipe, a file of --json. What can't be written is reported once
+// on the standard error, and kept for the exit code: a full disk, a reader that is gone. The program decides whether it
+// goes on.
 //
-// A reader that is slow makes write() wait. interrupt() ends that: a display drops what it has not shown then (a terminal that is behind by
-// minutes is no use to somebody who has pressed Ctrl-C), any other reader gets a moment to take the rest.
+// A reader that is slow makes write() wait. interrupt() ends that: a display drops what it has not shown then (a
+// terminal that is behind by minutes is no use to somebody who has pressed Ctrl-C), any other reader gets a moment to
+// take the rest.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -16,7 +18,8 @@ namespace lockstep::shell {
 
 class TextOutput {
  public:
-  /// `name`: what messages call it. `on_cut` is called by write() after it has dropped what a display did not take, with how many bytes.
+  /// `name`: what messages call it. `on_cut` is called by write() after it has dropped what a display did not take,
+  /// with how many bytes.
   explicit TextOutput(int fd, std::string name = "the output", std::function<void(size_t dropped)> on_cut = nullptr);
   TextOutput(const TextOutput&) = delete;
   TextOutput& operator=(const TextOutput&) = delete;

@@ -1,5 +1,5 @@
-// Symbols that are not mangled, and those that a cell would keep to itself: what a cell defines is what it gets, and what
-// later cells find.
+// Symbols that are not mangled, and those that a cell would keep to itself: what a cell defines is what it gets, and
+// what later cells find.
 #include "tests/compiler/transcript.h"
 
 namespace lockstep::compiler_test {

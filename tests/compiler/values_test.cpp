@@ -1,5 +1,5 @@
-// The values of cells, as far as the compiler is concerned: what does not compile when it is shown, the types of what is
-// kept for `_7`, and what is taken back. How values look is tested with the worker.
+// The values of cells, as far as the compiler is concerned: what does not compile when it is shown, the types of what
+// is kept for `_7`, and what is taken back. How values look is tested with the worker.
 #include "tests/compiler/transcript.h"
 
 namespace lockstep::compiler_test {

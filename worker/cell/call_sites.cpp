@@ -13,8 +13,8 @@
 namespace lockstep::worker {
 namespace {
 
-/// The innermost frames in cells. Headers' inline functions are compiled into cells, too, so the first need not be in the
-/// user's text.
+/// The innermost frames in cells. Headers' inline functions are compiled into cells, too, so the first need not be in
+/// the user's text.
 inspect::CallSite capture() {
   Stack stack;
   capture_stack(stack);

@@ -1,6 +1,6 @@
-// What a cell sees without an #include: LibTorch, who this rank is, dist::, ddp::, inspect::, show(), get(), set_seed(),
-// arg().
-// The compiler builds its precompiled header from this file; the worker defines what is declared here.
+// What a cell sees without an #include: LibTorch, who this rank is, dist::, ddp::, inspect::, show(), get(),
+// set_seed(), arg(). The compiler builds its precompiled header from this file; the worker defines what is declared
+// here.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -25,7 +25,8 @@
 namespace dist = lockstep::dist;
 namespace ddp = lockstep::ddp;
 namespace inspect = lockstep::inspect;
-/// What magics write instead of lockstep:: and inspect::, which are names like any: `bool lockstep = true;` takes one over.
+/// What magics write instead of lockstep:: and inspect::, which are names like any: `bool lockstep = true;` takes one
+/// over.
 namespace __lockstep {
 using namespace lockstep::inspect;
 using lockstep::RankSet;
@@ -78,7 +79,8 @@ bool boolean_argument(std::string_view name);
 /// all ranks). Throws std::invalid_argument for another name.
 lockstep::GetResult get(std::string_view name);
 
-/// What %lib calls: loads a shared library, whose symbols later cells see. Throws std::runtime_error with the loader's words.
+/// What %lib calls: loads a shared library, whose symbols later cells see. Throws std::runtime_error with the loader's
+/// words.
 extern "C" void __lockstep_load_library(const char* library) __asm__("lockstep_cell_load_library");
 
 /// Seeds LibTorch's generators of every device and std::rand. Local: other ranks keep theirs.

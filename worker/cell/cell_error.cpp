@@ -86,7 +86,8 @@ bool shows_values(const std::string& function) {
 
 void set_place(protocol::CellError& error, std::vector<Frame> frames, Symbols& symbols) {
   if (!innermost_cell_frame(frames)) {
-    // The stack says nothing of the cell (a library's thread threw, the stack is damaged): the step that runs has to do.
+    // The stack says nothing of the cell (a library's thread threw, the stack is damaged): the step that runs has to
+    // do.
     const uintptr_t step = run_state().code();
     if (step != 0 && run_state().phase() == RankState::running) {
       for (auto& frame : symbols.resolve({&step, 1})) {

@@ -1,8 +1,8 @@
 // The values of last expressions, kept for later cells: `_7` is what cell 7 showed, `_` what was shown last.
 //
 // A number, a pointer, a tensor (its handle) and a temporary are kept as objects of their own; a class or an array that
-// lives as long as the session (a variable of a cell) is that object under another name. What is a part of something that
-// may go away, such as an element of a vector, is not kept.
+// lives as long as the session (a variable of a cell) is that object under another name. What is a part of something
+// that may go away, such as an element of a vector, is not kept.
 #pragma once
 #include <torch/torch.h>
 

@@ -3,8 +3,8 @@
 //
 // What is shown: numbers, strings and enumerators as one would write them, tensors as LibTorch prints them, modules by
 // their own printer, containers, pairs and tuples element by element, exceptions with their text, anything else with an
-// operator<<, aggregates field by field, and the name of its type where there is nothing better. Expressions of type void
-// and streams (std::cout << x) show nothing.
+// operator<<, aggregates field by field, and the name of its type where there is nothing better. Expressions of type
+// void and streams (std::cout << x) show nothing.
 //
 // A value that can't be shown must not cost the cell. No template here instantiates what a user wrote, but for the
 // operator<< of a class; where that does not compile, the compiler of cells shows the type alone (kTypeAlone).
@@ -70,7 +70,8 @@ class ValueWriter {
   void begin_map();
   void begin_tuple();
   /// `names`: a list whose members end in the fields' names, as field_names() has it; empty: the fields have none.
-  /// False: too many are open (an object that holds itself); the name of the type has been written, and nothing is to end.
+  /// False: too many are open (an object that holds itself); the name of the type has been written, and nothing is to
+  /// end.
   bool begin_fields(const std::type_info& type, const char* names);
   bool item();  // false: enough has been shown; count the rest and end
   void key();  // the next two values are a key and what it leads to
@@ -245,8 +246,8 @@ void write_streamed(ValueWriter& out, const V& value) {
                [](std::ostream& stream, const void* object) { stream << *static_cast<const V*>(object); });
 }
 
-/// What is a value by its parts comes before any operator<<: LibTorch's, for pairs and containers, does not compile where
-/// a part has none, and conversions make `1` of much.
+/// What is a value by its parts comes before any operator<<: LibTorch's, for pairs and containers, does not compile
+/// where a part has none, and conversions make `1` of much.
 template <int Fresh, typename V, typename T>
 void write_object(ValueWriter& out, T& value) {
   if constexpr (std::is_member_pointer_v<V>) {

@@ -1,6 +1,7 @@
 // The fields of an aggregate and the names of enumerators, which C++20 has no means to ask for. Fields are counted by
-// initialising the aggregate in a requires-expression and reached by structured bindings. They are named, as enumerators
-// are, by what Clang writes into __PRETTY_FUNCTION__ for a template argument: one instantiation holds all names of a type.
+// initialising the aggregate in a requires-expression and reached by structured bindings. They are named, as
+// enumerators are, by what Clang writes into __PRETTY_FUNCTION__ for a template argument: one instantiation holds all
+// names of a type.
 #pragma once
 #include <cstddef>
 #include <cstdint>

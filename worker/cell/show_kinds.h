@@ -1,6 +1,7 @@
 // What kind of value a type is, as far as show.h takes values apart by it. Names and concepts only.
 //
-// Nothing here may instantiate what a user wrote: a question about a type that is an error would be an error of the cell.
+// Nothing here may instantiate what a user wrote: a question about a type that is an error would be an error of the
+// cell.
 #pragma once
 #include <torch/torch.h>
 
@@ -25,7 +26,8 @@
 
 namespace lockstep::detail {
 
-/// Hides what this namespace is surrounded by: an operator<< for a type of ours must not be found for what converts to it.
+/// Hides what this namespace is surrounded by: an operator<< for a type of ours must not be found for what converts to
+/// it.
 struct Hidden {};
 void operator<<(Hidden, Hidden) = delete;
 
@@ -146,8 +148,9 @@ template <typename T>
 consteval bool has_type_of_lambda() {
   return std::string_view(text_of_type<T>()).find("T = (lambda at ") != std::string_view::npos;
 }
-/// Is T the type of a lambda? To ask for its operator<<, or whether it converts, would instantiate the body of a generic one.
-/// A variable, since `if constexpr` looks into its other branch, too, where Clang has a call in its condition.
+/// Is T the type of a lambda? To ask for its operator<<, or whether it converts, would instantiate the body of a
+/// generic one. A variable, since `if constexpr` looks into its other branch, too, where Clang has a call in its
+/// condition.
 template <typename T>
 inline constexpr bool kIsLambda = false;
 template <typename T>

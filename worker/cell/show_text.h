@@ -30,8 +30,8 @@ std::vector<std::string_view> template_arguments(std::string_view text);
 /// "... [T = (lambda at DIR/cells/cell_7.cpp:3:5)]" is "lambda of cell 7, line 3".
 std::string place_of_lambda(std::string_view text);
 
-/// As LibTorch prints it; with both parts of complex numbers, of which LibTorch drops one. Of those without elements that can be
-/// read (meta), what is known of it.
+/// As LibTorch prints it; with both parts of complex numbers, of which LibTorch drops one. Of those without elements
+/// that can be read (meta), what is known of it.
 std::string text_of_tensor(const at::Tensor& tensor);
 
 }  // namespace lockstep

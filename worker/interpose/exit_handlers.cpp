@@ -1,6 +1,6 @@
-// atexit, at_quick_exit and pthread_atfork for cells. The C library keeps them in the part of it that is linked into each object
-// (libc_nonshared.a), and objects of cells are linked with nothing: they find these. Registered is for the process's end: a cell that
-// has run is never unloaded.
+// atexit, at_quick_exit and pthread_atfork for cells. The C library keeps them in the part of it that is linked into
+// each object (libc_nonshared.a), and objects of cells are linked with nothing: they find these. Registered is for the
+// process's end: a cell that has run is never unloaded.
 #include <pthread.h>
 
 #include <cstdlib>

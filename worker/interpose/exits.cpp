@@ -1,5 +1,5 @@
-// exit, _exit, _Exit and quick_exit of the worker, in front of the C library's: a cell that calls one ends its rank, and
-// the rank says so before it goes. In a child that a cell has forked they are the C library's.
+// exit, _exit, _Exit and quick_exit of the worker, in front of the C library's: a cell that calls one ends its rank,
+// and the rank says so before it goes. In a child that a cell has forked they are the C library's.
 #include <dlfcn.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
 
 namespace lockstep::worker {
 
-/// Tells the hub that something called `function`, where it was not the worker itself, and waits until it is told.
+/// Reports to the hub that something other than the worker called `function`, and waits until the report has been sent.
 void report_exit(const char* function, int code);
 
 /// The code that the process ends with once everything registered with atexit has run.

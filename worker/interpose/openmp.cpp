@@ -1,8 +1,8 @@
 // OpenMP in cells, on the runtime that LibTorch has loaded: one pool of threads for both, and omp_set_num_threads means
 // the same to both.
 //
-// Clang compiles OpenMP into calls of LLVM's runtime (__kmpc_…), LibTorch comes with GNU's (GOMP_…), and two runtimes in
-// one process do not know of each other's threads. So the calls that Clang makes are defined here in terms of GNU's.
+// Clang compiles OpenMP into calls of LLVM's runtime (__kmpc_…), LibTorch comes with GNU's (GOMP_…), and two runtimes
+// in one process do not know of each other's threads. So the calls that Clang makes are defined here in terms of GNU's.
 // Parameters are those of openmp/runtime/src/kmp.h of LLVM 19 and of libgomp_g.h of GCC 12. Not here, so that a cell
 // that needs them is refused when it is loaded: ordered regions, doacross loops, teams, offloading, and thread-private
 // variables of class type.

@@ -35,7 +35,7 @@ int64_t now(clockid_t clock) {
 /// Sleeps until `end` on `clock`. Returns what was left when a signal handler of the user's ran, 0 otherwise.
 int64_t sleep_until(clockid_t clock, int64_t end) {
   bool throwable = may_throw_here();
-  // Frames of the worker are left out of stacks, so who asks what the rank is at is told so.
+  // Frames of the worker are left out of stacks, so a query about the rank needs this to show that it sleeps.
   struct Asleep {
     Asleep() { run_state().set_asleep(true); }
     ~Asleep() { run_state().set_asleep(false); }

@@ -35,7 +35,7 @@ void remember(Thrown& slot, const void* object, const std::type_info* type) {
   capture_stack(slot.stack, 2);
   slot.type = type;
   slot.cell = ::gettid() == ::getpid() ? run_state().cell() : 0;
-  slot.time_ns = RankState::now_ns();
+  slot.time_ns = RunState::now_ns();
   slot.object.store(object, std::memory_order_release);
 }
 
@@ -101,7 +101,8 @@ Function* next(const char* name) {
 
 /// Is this thread in a handler?
 bool handles_exception() {
-  // The first field of __cxa_eh_globals (Itanium C++ ABI, exception handling, 2.2.2): the exceptions that are being handled.
+  // The first field of __cxa_eh_globals (Itanium C++ ABI, exception handling, 2.2.2): the exceptions that are being
+  // handled.
   const void* caught;
   std::memcpy(&caught, static_cast<const void*>(abi::__cxa_get_globals()), sizeof caught);
   return caught != nullptr;

@@ -1,5 +1,5 @@
-// What a worker is told by its environment, read once. Nothing here throws: what is wrong is kept as sentences that name
-// the variable, so that the worker can say it to the hub before it ends.
+// The configuration of a worker, read from its environment once. Nothing here throws: what is wrong is kept as
+// sentences that name the variable, so that the worker can say it to the hub before it ends.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -1,29 +1,20 @@
 #include "worker/process/demangle.h"
 
 #include <cxxabi.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <cstring>
 
 #include "protocol/cell_abi.h"
 
 namespace {
 
-using Demangle = char*(const char*, char*, size_t*, int*);
-
-Demangle* real_demangle() {
-  static auto* const real = reinterpret_cast<Demangle*>(::dlsym(RTLD_NEXT, "__cxa_demangle"));
-  return real;
-}
-
 constexpr std::string_view kCTag = ".__cell_";
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-/// Behind the argument of a template that begins at `begin`: at its comma or its `>`.
+/// After the argument of a template that begins at `begin`: at its comma or its `>`.
 size_t end_of_argument(std::string_view name, size_t begin) {
   int depth = 0;
   for (size_t i = begin; i < name.size(); ++i) {
@@ -83,8 +74,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-/// Takes default arguments out of the template whose `<` is at `open`, the innermost templates first. Returns where its `>`
-/// is then.
+/// Takes default arguments out of the template whose `<` is at `open`, the innermost templates first. Returns where its
+/// `>` is then.
 size_t shorten_template(std::string& name, size_t open) {
   size_t word = open;
   while (word > 0 && (is_word(name[word - 1]) || name[word - 1] == ':')) --word;
@@ -180,12 +171,3 @@ std::string demangle(const char* symbol) {
 std::string demangle(const std::type_info& type) { return demangle(type.name()); }
 
 }  // namespace lockstep::worker
-
-// The buffer is the caller's or malloc's; cleaning only shortens what is in it.
-extern "C" char* __cxa_demangle(const char* mangled, char* buffer, size_t* length, int* status) {
-  int result = 0;
-  char* text = real_demangle()(mangled, buffer, length, &result);
-  if (status) *status = result;
-  if (text && result == 0) text[lockstep::worker::clean_name(text, std::strlen(text))] = '\0';
-  return text;
-}

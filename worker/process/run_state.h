@@ -1,4 +1,5 @@
-// What the run thread does at this moment. The run thread writes it; the I/O thread and signal handlers read it at any time.
+// What the run thread does at this moment. The run thread writes it; the I/O thread and signal handlers read it at any
+// time.
 //
 //   starting ─→ idle ⇄ loading | running | regrouping
 //      └──────────┴─→ ending

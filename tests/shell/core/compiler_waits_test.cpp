@@ -1,5 +1,6 @@
-// The waits for the compiler, whose process may have been stopped or killed: each ends by Ctrl-C, SIGTERM and a limit (the table in
-// docs/waits.md), what went wrong is reported once, and the next cell has a compiler that knows all names.
+// The waits for the compiler, whose process may have been stopped or killed: each ends by Ctrl-C, SIGTERM and a limit
+// (the table in docs/waits.md), what went wrong is reported once, and the next cell has a compiler that knows all
+// names.
 #include <signal.h>
 
 #include "protocol/error.h"
@@ -46,7 +47,8 @@ TEST_F(CompilerWaits, ACompileOfAStoppedCompilerEndsByATerminationSignal) {
   later.join();
 }
 
-// The compiler's own limit is kept by the process that has been stopped. A text of that size does not fit into the channel either.
+// The compiler's own limit is kept by the process that has been stopped. A text of that size does not fit into the
+// channel either.
 TEST_F(CompilerWaits, ACompileOfAStoppedCompilerEndsByTheLimit) {
   SessionOptions options;
   options.compile_timeout_s = 0.1;

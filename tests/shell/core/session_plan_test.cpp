@@ -1,5 +1,5 @@
-// Options and variables that make no session, each with a message that says how to fix it. For a machine without GPUs the ids are refused; with
-// them, ids that do not exist are.
+// Options and variables that make no session, each with a message that says how to fix it. For a machine without GPUs
+// the ids are refused; with them, ids that do not exist are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

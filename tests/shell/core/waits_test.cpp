@@ -1,5 +1,5 @@
-// Every wait of a session has a way out: a death, Ctrl-C, SIGTERM, a limit (the table in docs/waits.md). A test of a wait without one
-// does not end. The waits for the compiler are in compiler_waits_test.cpp.
+// Every wait of a session has a way out: a death, Ctrl-C, SIGTERM, a limit (the table in docs/waits.md). A test of a
+// wait without one does not end. The waits for the compiler are in compiler_waits_test.cpp.
 #include <signal.h>
 
 #include "protocol/error.h"

@@ -1,5 +1,6 @@
-// The line reader without a session, for line_reader_test.py: each cell that is read comes back as one line of JSON. Cells are whole when
-// their brackets are; `f`, `fo`, `foo_` complete to foo_bar and foo_baz; what is written to descriptor 3 is drawn above the prompt.
+// The line reader without a session, for line_reader_test.py: each cell that is read comes back as one line of JSON.
+// Cells are whole when their brackets are; `f`, `fo`, `foo_` complete to foo_bar and foo_baz; what is written to
+// descriptor 3 is drawn above the prompt.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// <omp.h> of cells: the library routines of OpenMP 4.5 as LibTorch's runtime has them (libgomp, x86_64). GCC's own header
-// can't be read by Clang, and Clang's describes the locks of another runtime.
+// <omp.h> of cells: the library routines of OpenMP 4.5 as LibTorch's runtime has them (libgomp, x86_64). GCC's own
+// header can't be read by Clang, and Clang's describes the locks of another runtime.
 #ifndef LOCKSTEP_OMP_H
 #define LOCKSTEP_OMP_H
 

@@ -1,5 +1,5 @@
-// The language of the fakes: what the fake compiler "compiles" and the fake worker "runs", one command a line, so that tests of the shell
-// need neither Clang nor LibTorch. `rank 1 COMMAND` is for rank 1 alone.
+// The language of the fakes: what the fake compiler "compiles" and the fake worker "runs", one command a line, so that
+// tests of the shell need neither Clang nor LibTorch. `rank 1 COMMAND` is for rank 1 alone.
 //
 //   print TEXT, print_err TEXT     TEXT and a newline        raw HEX        bytes
 //   storm N                        N bytes of output in lines of 64
@@ -15,12 +15,14 @@
 //   send TEXT                      TEXT to the hub, message or not
 //   exit N, kill N                 ends the process, by a signal
 //   child                          leaves a process behind, in the worker's group
-//   heir                           leaves one behind outside of it that holds the connection to the hub open until the session's end
+//   heir                           leaves one behind outside of it that holds the connection to the hub open until the
+//                                  session's end
 //   refuse TEXT                    the object can't be loaded
 //   loading TEXT                   TEXT and a newline when it is loaded
 //   die_loading, die_regrouping    the process ends when it is to load the cell, or at the next regroup
 //   error TEXT, crash, slow        of the compiler: a diagnostic, its death, a compile that lasts until it is cancelled
-//   late, crash_child              of the compiler: as when it ends a compile itself, or the process that compiled has died
+//   late, crash_child              of the compiler: as when it ends a compile itself, or the process that compiled has
+//                                  died
 //   stop                           of the compiler: it is stopped
 //   end PID, halt PID              of the compiler: it kills or stops another process
 #pragma once

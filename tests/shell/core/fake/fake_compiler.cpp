@@ -1,4 +1,5 @@
-// lockstep-compiler for tests of the shell: hands the text on as the object. FAKE_COMPILER: fail, old, die, wait (at the start).
+// lockstep-compiler for tests of the shell: hands the text on as the object. FAKE_COMPILER: fail, old, die, wait (at
+// the start).
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
-// lockstep-worker for tests of the shell: one rank that runs the commands of fake_cell.h; with --store a process that waits for its
-// lifeline's end. FAKE_WORKER: of rank 1, at the start: die, stop (it is stopped), refuse (says not ready), old (is of another version).
+// lockstep-worker for tests of the shell: one rank that runs the commands of fake_cell.h; with --store a process that
+// waits for its lifeline's end. FAKE_WORKER: of rank 1, at the start: die, stop (it is stopped), refuse (says not
+// ready), old (is of another version).
 #include <signal.h>
 #include <unistd.h>
 
