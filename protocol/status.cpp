@@ -38,12 +38,12 @@ static_assert(words(Severity()).size() == static_cast<size_t>(Severity::fault) +
 
 }  // namespace
 
-template <StatusEnum T>
+template <typename T, typename>
 std::string_view to_string(T value) {
   return words(T())[static_cast<size_t>(value)];
 }
 
-template <StatusEnum T>
+template <typename T, typename>
 T from_string(std::string_view word) {
   const auto known = words(T());
   const auto found = std::find(known.begin(), known.end(), word);
@@ -52,17 +52,17 @@ T from_string(std::string_view word) {
   return static_cast<T>(found - known.begin());
 }
 
-template <StatusEnum T>
+template <typename T, typename>
 void to_json(nlohmann::json& json, T value) {
   json = std::string(to_string(value));
 }
 
-template <StatusEnum T>
+template <typename T, typename>
 void from_json(const nlohmann::json& json, T& value) {
   value = from_string<T>(json.get_ref<const std::string&>());
 }
 
-template <StatusEnum T>
+template <typename T, typename>
 std::ostream& operator<<(std::ostream& stream, T value) {
   return stream << to_string(value);
 }

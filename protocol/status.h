@@ -38,25 +38,28 @@ enum class TextStatus { complete, incomplete, invalid };
 /// Only faults count for exit codes, colour and the rule against false alarms.
 enum class Severity { note, fault };
 
+/// Not a constraint: compilers differ in how they write those into the names of functions, and liblockstep, its users and the
+/// programs are compiled by several.
 template <typename T>
-concept StatusEnum = std::is_same_v<T, CellStatus> || std::is_same_v<T, RankState> || std::is_same_v<T, Stream> ||
+using IfStatus =
+    std::enable_if_t<std::is_same_v<T, CellStatus> || std::is_same_v<T, RankState> || std::is_same_v<T, Stream> ||
                      std::is_same_v<T, CompileStatus> || std::is_same_v<T, DiagnosticSeverity> ||
-                     std::is_same_v<T, TextStatus> || std::is_same_v<T, Severity>;
+                     std::is_same_v<T, TextStatus> || std::is_same_v<T, Severity>>;
 
 /// The word that JSON and people have for it: "compile_error". Static storage, terminated by a null character.
-template <StatusEnum T>
+template <typename T, typename = IfStatus<T>>
 std::string_view to_string(T value);
 
 /// The enumerator that `word` stands for. Throws nlohmann::json::other_error for a word that is none.
-template <StatusEnum T>
+template <typename T, typename = IfStatus<T>>
 T from_string(std::string_view word);
 
-template <StatusEnum T>
+template <typename T, typename = IfStatus<T>>
 void to_json(nlohmann::json& json, T value);
-template <StatusEnum T>
+template <typename T, typename = IfStatus<T>>
 void from_json(const nlohmann::json& json, T& value);
 
-template <StatusEnum T>
+template <typename T, typename = IfStatus<T>>
 std::ostream& operator<<(std::ostream& stream, T value);
 
 }  // namespace lockstep

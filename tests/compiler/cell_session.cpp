@@ -64,7 +64,7 @@ PipeMessage Program::receive() {
 }
 
 std::string CellOutcome::text() const {
-  if (!ok()) return compiled.status + " " + compiled.rendered + problem;
+  if (!ok()) return std::string(to_string(compiled.status)) + " " + compiled.rendered + problem;
   std::map<int, std::string> all;
   for (const auto& [rank, printed] : output) {
     all[rank] = printed;

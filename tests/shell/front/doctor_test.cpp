@@ -131,7 +131,7 @@ TEST_F(DoctorTest, NoLibTorchIsOneFaultAndNamesTheSetUpOfTheInstallation) {
   const Check& check = find(checks, "libtorch");
   EXPECT_EQ(check.state, CheckState::missing);
   EXPECT_THAT(check.found, HasSubstr((folder_ / "cache/lockstep/libtorch/2.11.0/torch").string()));
-  EXPECT_THAT(check.mend, HasSubstr((folder_ / "bin/lockstep-setup").string()));
+  EXPECT_THAT(check.fix, HasSubstr((folder_ / "bin/lockstep-setup").string()));
   for (const Check& other : checks)
     if (other.name != "libtorch") EXPECT_EQ(other.state, CheckState::ok) << other.name << ": " << other.found;
 }
@@ -145,7 +145,7 @@ TEST_F(DoctorTest, AnInstallationWithoutItsLibrariesNamesItsSetUp) {
   const Variable bin("LOCKSTEP_BIN", folder_ / "bin");
   const Check check = find(check_installation(), "lockstep-compiler");
   EXPECT_THAT(check.found, HasSubstr("libclang-cpp.so.19.1"));
-  EXPECT_THAT(check.mend, HasSubstr((folder_ / "bin/lockstep-setup").string()));
+  EXPECT_THAT(check.fix, HasSubstr((folder_ / "bin/lockstep-setup").string()));
 }
 
 TEST_F(DoctorTest, ProgramsOfDifferentBuilds) {
