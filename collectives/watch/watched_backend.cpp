@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <future>
+#include <memory>
+#include <thread>
+
 #include "collectives/transport/sigpipe.h"
 #include "collectives/watch/watched_call.h"
 
@@ -11,6 +16,26 @@ using c10d::OpType;
 using log_layout::EntryState;
 
 thread_local const CallContext* CallContext::current_ = nullptr;
+
+namespace {
+
+/// Ends a transport whose connections were shut down. Gloo's destructor joins threads that run its operations. An
+/// operation that was queued behind a failed one may wait for a peer until the time limit of its group: when data for
+/// the failed one arrives, Gloo stops reading that connection and does not notice its end. Such an operation keeps the
+/// thread that is started here, and the group is rebuilt without it.
+void end_interrupted(c10::intrusive_ptr<c10d::Backend> transport) {
+  constexpr std::chrono::seconds kPatience{2};
+  const SigpipeBlocked quiet;
+  auto ended = std::make_shared<std::promise<void>>();
+  const std::future<void> end = ended->get_future();
+  std::thread([transport = std::move(transport), ended]() mutable {
+    transport.reset();
+    ended->set_value();
+  }).detach();
+  end.wait_for(kPatience);
+}
+
+}  // namespace
 
 WatchedBackend::WatchedBackend(std::shared_ptr<WatchedGroup> group)
     : c10d::Backend(group->identity().group_rank, static_cast<int>(group->identity().ranks.size())),
@@ -32,7 +57,8 @@ void WatchedBackend::set_transport(c10::intrusive_ptr<c10d::Backend> transport) 
   }
   std::unique_lock lock(order_);
   std::swap(transport_, transport);
-  lock.unlock();  // the old transport joins its threads when it goes
+  lock.unlock();
+  if (transport && !group_->live()) end_interrupted(std::move(transport));
 }
 
 void WatchedBackend::setGroupUid(const std::string& uid) {
