@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 
 #include "collectives/dist.h"
+#include "tests/support/argument_error.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using testing::argument_error;
 using ::testing::HasSubstr;
 using testing::spawn_ranks;
 using Tensors = std::vector<at::Tensor>;
@@ -471,18 +473,6 @@ TEST(AnyArgument, ResultsInWhatIsStillToBeSent) {
 }
 
 // ---- what does not is named ------------------------------------------------------------------------------------------
-
-template <typename Call>
-std::string argument_error(Call&& call) {
-  try {
-    call();
-  } catch (const dist::ArgumentError& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("another error: ") + error.what();
-  }
-  return "no error";
-}
 
 TEST(AnyArgument, MessagesSayWhatToDo) {
   spawn_ranks(2, [](int rank, int) {

@@ -3,29 +3,19 @@
 #include <gmock/gmock.h>
 
 #include "collectives/dist.h"
+#include "tests/support/argument_error.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using testing::argument_error;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::run_as_processes;
 using testing::run_as_threads;
 using testing::spawn_ranks;
-
-template <typename Call>
-std::string argument_error(Call&& call) {
-  try {
-    call();
-  } catch (const dist::ArgumentError& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("another error: ") + error.what();
-  }
-  return "no error";
-}
 
 TEST(Arguments, AreCheckedBeforeAnythingIsSent) {
   spawn_ranks(2, [](int rank, int) {

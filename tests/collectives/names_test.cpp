@@ -7,27 +7,17 @@
 #include "collectives/dist.h"
 #include "collectives/log/collective_log.h"
 #include "collectives/rank_context.h"
+#include "tests/support/argument_error.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using testing::argument_error;
 using ::testing::HasSubstr;
 using testing::spawn_ranks;
 using Tensors = std::vector<at::Tensor>;
-
-template <typename Call>
-std::string argument_error(Call&& call) {
-  try {
-    call();
-  } catch (const dist::ArgumentError& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("another error: ") + error.what();
-  }
-  return "no error";
-}
 
 at::Tensor filled(double value) { return at::full({2, 3}, value); }
 

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include "collectives/start_claim.h"
+#include "tests/support/silent_listener.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep {
@@ -285,17 +286,9 @@ TEST(LostStore, AbortReachesARankThatConnectsToIt) {
         InitOptions{.world_size = 1, .rank = 0, .store = dist::connect_store("127.0.0.1", port, seconds(300))});
     server.reset();
     // Something that takes connections and never answers, as a process that is stopped.
-    const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int yes = 1;
-    setsockopt(silent, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    ASSERT_EQ(listen(silent, 8), 0);
+    const testing::SilentListener silent(port);
     std::thread watcher([&, context = dist::current_context()] {
-      const int taken = accept(silent, nullptr, nullptr);  // the rank waits for an answer now
+      const int taken = silent.take();  // the rank waits for an answer now
       context->abort("enough");
       close(taken);
     });
@@ -303,7 +296,6 @@ TEST(LostStore, AbortReachesARankThatConnectsToIt) {
     EXPECT_THROW(dist::new_group(), dist::Aborted);
     EXPECT_LT(Clock::now() - start, seconds(30));
     watcher.join();
-    close(silent);
   });
   EXPECT_TRUE(outcome.ok()) << outcome;
 }

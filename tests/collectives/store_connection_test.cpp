@@ -15,6 +15,7 @@
 
 #include "collectives/transport/tcp_store.h"
 #include "protocol/dist_error.h"
+#include "tests/support/silent_listener.h"
 
 namespace lockstep {
 namespace {
@@ -121,15 +122,7 @@ TEST(StoreConnection, InterruptEndsConnecting) {
   const int port = server->getPort();
   const dist::Store client = dist::connect_store("127.0.0.1", port);
   server.reset();
-  const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int yes = 1;
-  setsockopt(silent, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  ASSERT_EQ(listen(silent, 8), 0);
+  const testing::SilentListener silent(port);
 
   dist::StoreConnection connection(client);
   std::promise<void> begins;
@@ -138,14 +131,13 @@ TEST(StoreConnection, InterruptEndsConnecting) {
     return error_of([&] { connection.connect(std::chrono::minutes(5)); });
   });
   begins.get_future().wait();
-  const int taken = accept(silent, nullptr, nullptr);  // it is there
+  const int taken = silent.take();  // it is there
   const auto start = Clock::now();
   connection.interrupt();
   EXPECT_THAT(connecting.get(), HasSubstr("was interrupted"));
   EXPECT_LT(Clock::now() - start, seconds(20));
   EXPECT_THAT(error_of([&] { connection.connect(std::chrono::minutes(5)); }), HasSubstr("was interrupted"));
   close(taken);
-  close(silent);
 }
 
 TEST(StoreConnection, ConnectingHasALimit) {
@@ -172,21 +164,12 @@ TEST(StoreConnection, AStoreThatTakesTheConnectionAndNeverAnswersIsLeftAtTheLimi
   const dist::Store client = dist::connect_store("127.0.0.1", server->getPort());
   const int port = server->getPort();
   server.reset();
-  const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int yes = 1;
-  setsockopt(silent, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  ASSERT_EQ(listen(silent, 8), 0);
+  const testing::SilentListener silent(port);
   const auto start = Clock::now();
   EXPECT_THAT(error_of([&] { dist::connect_store("127.0.0.1", port, seconds(1)); }), HasSubstr("can't be reached"));
   dist::StoreConnection connection(client);
   EXPECT_THAT(error_of([&] { connection.connect(seconds(1)); }), HasSubstr("can't be reached any more"));
   EXPECT_LT(Clock::now() - start, seconds(20));
-  close(silent);
 }
 
 TEST(StoreConnection, AnAddressOfIpv4IsItsOwnName) {
