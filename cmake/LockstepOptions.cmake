@@ -4,7 +4,7 @@
 #   lockstep_plain_target(NAME)  the same, and the shared precompiled header of the standard library and JSON
 #   lockstep_torch_target(NAME)  the same, and LibTorch with its shared precompiled header
 
-option(LOCKSTEP_UNITY "Compile sources that include LibTorch several at a time" ON)
+option(LOCKSTEP_UNITY "Compile sources in batches (lockstep_unity)" ON)
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, comma separated; empty for none")
 
 find_program(LOCKSTEP_CCACHE ccache)
@@ -75,10 +75,10 @@ function(lockstep_torch_target name)
   lockstep_share_header(${name} collectives/torch_pch.h lockstep_torch_pch LibTorch::torch)
 endfunction()
 
-# lockstep_unity(NAME): the sources of NAME, from all folders that add to it, are compiled several at a time, those of a folder together.
-# Most of what a source with LibTorch costs is the front end's work on its templates, which a batch pays for once: six sources of
-# inspectors/ take a third of the processor time. A batch is small enough for two cores to share the work, and for an edit of
-# one source to be compiled in seconds. To be called when the target has all of its sources.
+# lockstep_unity(NAME): compiles the sources of NAME in batches, each of sources of one folder. Most of what a source
+# costs is the front end's work on the templates of its headers, which a batch pays for once: six sources of inspectors/
+# in one batch take a third of the processor time. A batch is small enough for two cores to share the work, and for an
+# edit of one source to be compiled in seconds. Call it when the target has all of its sources.
 set(LOCKSTEP_UNITY_BATCH 5)
 function(lockstep_unity name)
   if(NOT LOCKSTEP_UNITY)

@@ -12,7 +12,7 @@ using Clock = EventLoop::Clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kAbortLimit{5000};
-constexpr milliseconds kAnswerLimit{1000};
+constexpr milliseconds kLogsLimit{1000};
 
 }  // namespace
 
@@ -227,7 +227,7 @@ void CellRunner::begin_cell() {
 }
 
 std::vector<inspect::HangPicture> CellRunner::hang_pictures() {
-  const auto answers = query(services_.workers.live(), "hang", hangs_.pictures().question(), kAnswerLimit);
+  const auto answers = query(services_.workers.live(), "hang", hangs_.pictures().question(), kLogsLimit);
   std::vector<inspect::HangPicture> pictures;
   for (const OpenCell& cell : cells_.all()) pictures.push_back(hangs_.pictures().picture(&cell.run, answers));
   if (pictures.empty()) pictures.push_back(hangs_.pictures().picture(nullptr, answers));

@@ -198,7 +198,7 @@ class ScriptCheck {
   CompilerService compiler_;
 };
 
-std::function<int()> set_up(CLI::App& app) {
+std::function<int()> set_up_check(CLI::App& app) {
   auto options = std::make_shared<CheckOptions>();
   app.add_option("file", options->files, "Session scripts (.cpp in percent format, .ipynb); - is the standard input")
       ->required();
@@ -217,7 +217,7 @@ std::function<int()> set_up(CLI::App& app) {
   return [options] { return check_command(*options); };
 }
 
-const RegisterCommand kCheck({"check", "Compile every cell of session scripts and run none", set_up});
+const RegisterCommand kCheck({"check", "Compile every cell of session scripts and run none", set_up_check});
 
 }  // namespace
 

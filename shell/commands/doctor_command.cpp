@@ -69,14 +69,15 @@ int doctor(bool as_json) {
   return can_start ? kExitOk : kExitNoStart;
 }
 
-std::function<int()> set_up(CLI::App& app) {
+std::function<int()> set_up_doctor(CLI::App& app) {
   auto as_json = std::make_shared<bool>(false);
   app.add_flag("--json", *as_json, "One JSON object rather than lines for people");
   app.footer("Exit codes: 0 a session can start; 3 it can't.");
   return [as_json] { return doctor(*as_json); };
 }
 
-const RegisterCommand kDoctor({"doctor", "What was found on this machine, what is missing, and how to fix it", set_up});
+const RegisterCommand kDoctor({"doctor", "What was found on this machine, what is missing, and how to fix it",
+                               set_up_doctor});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -144,7 +144,7 @@ class ScriptRun : private EventSink {
   int64_t cells_ = 0, failed_ = 0, faults_ = 0;
 };
 
-std::function<int()> set_up(CLI::App& app) {
+std::function<int()> set_up_run(CLI::App& app) {
   auto options = std::make_shared<RunOptions>();
   options->session.abort_hangs = true;
   app.add_option("file", options->files, "Session scripts (.cpp in percent format, .ipynb); - is the standard input")
@@ -160,7 +160,7 @@ std::function<int()> set_up(CLI::App& app) {
   return [options] { return ScriptRun(*options).run(); };
 }
 
-const RegisterCommand kRun({"run", "Run session scripts", set_up});
+const RegisterCommand kRun({"run", "Run session scripts", set_up_run});
 
 }  // namespace
 }  // namespace lockstep::shell

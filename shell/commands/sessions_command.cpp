@@ -124,7 +124,7 @@ struct Choice {
   std::function<int()> run;
 };
 
-std::function<int()> set_up(CLI::App& app) {
+std::function<int()> set_up_sessions(CLI::App& app) {
   auto choice = std::make_shared<Choice>();
   app.require_subcommand(1);
   CLI::App& list_command = *app.add_subcommand("list", "Sessions that run, and what dead ones left");
@@ -138,7 +138,7 @@ std::function<int()> set_up(CLI::App& app) {
   return [choice] { return choice->run(); };
 }
 
-const RegisterCommand kSessions({"sessions", "Sessions of this user: list, show ID, clean", set_up});
+const RegisterCommand kSessions({"sessions", "Sessions of this user: list, show ID, clean", set_up_sessions});
 
 }  // namespace
 }  // namespace lockstep::shell

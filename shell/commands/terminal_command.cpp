@@ -14,13 +14,13 @@ bool asks_for_ranks(const SessionOptions& options) {
   return options.num_processes || !options.gpu_ids.empty() || options.backend != "auto";
 }
 
-std::function<int()> set_up(CLI::App& app) {
+std::function<int()> set_up_terminal(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
   add_session_options(app, *options);
   return [options] { return run_terminal(*options, asks_for_ranks(*options)); };
 }
 
-const RegisterCommand kTerminal({.name = "", .summary = "interactive terminal", .set_up = set_up});
+const RegisterCommand kTerminal({.name = "", .summary = "interactive terminal", .set_up = set_up_terminal});
 
 }  // namespace
 }  // namespace lockstep::shell

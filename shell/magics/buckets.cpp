@@ -8,19 +8,19 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%buckets EXPR";
+const char* const kBucketsUsage = "%buckets EXPR";
 
 CellOutcome buckets(MagicCall& call) {
-  const auto expression = MagicArguments(call.arguments, kUsage).rest_word();
+  const auto expression = MagicArguments(call.arguments, kBucketsUsage).rest_word();
   if (!expression)
-    throw UsageError(std::string("%buckets needs a DistributedDataParallel: %buckets net; usage: ") + kUsage);
+    throw UsageError(std::string("%buckets needs a DistributedDataParallel: %buckets net; usage: ") + kBucketsUsage);
   return run_inspector(call, fmt::format("__lockstep::buckets({}, {})", *expression, cxx_string(*expression)),
                        inspector_settings(call, std::nullopt), /*shows=*/true);
 }
 
 const RegisterMagic kBuckets(
     {.name = "buckets",
-     .usage = kUsage,
+     .usage = kBucketsUsage,
      .summary = "DDP's buckets: parameters, bytes, when each was ready, how much of its reduction was hidden",
      .help = "EXPR: a DistributedDataParallel. Times are those of the last synchronised step.",
      .line = buckets,

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* const kUsage = "%cd [FOLDER]";
+const char* const kCdUsage = "%cd [FOLDER]";
 
 fs::path home() {
   const char* home = std::getenv("HOME");
@@ -21,7 +21,7 @@ fs::path home() {
 }
 
 CellOutcome cd(MagicCall& call) {
-  const std::optional<std::string> word = MagicArguments(call.arguments, kUsage).rest_word();
+  const std::optional<std::string> word = MagicArguments(call.arguments, kCdUsage).rest_word();
   const fs::path now = call.session.directory.empty() ? fs::current_path() : fs::path(call.session.directory);
   fs::path target = !word || *word == "~" ? home() : word->starts_with("~/") ? home() / word->substr(2) : now / *word;
   target = target.lexically_normal();
@@ -44,7 +44,7 @@ CellOutcome cd(MagicCall& call) {
 }
 
 const RegisterMagic kCd({.name = "cd",
-                         .usage = kUsage,
+                         .usage = kCdUsage,
                          .summary = "working directory of all ranks, and of #include \"...\"",
                          .help = "Relative to the folder at hand; without FOLDER, the home folder. Files that cells "
                                  "open, #include \"...\", %load and %save\n"

@@ -14,7 +14,7 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%collectives [SPEC] [-n K]";
+const char* const kCollectivesUsage = "%collectives [SPEC] [-n K]";
 
 /// Of messages between two ranks.
 bool is_message(const nlohmann::json& record) { return record.value("tag", nlohmann::json()).is_number(); }
@@ -87,7 +87,7 @@ std::vector<Numbered::value_type> newest(const Numbered& by_number, size_t count
 }
 
 CellOutcome collectives(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kCollectivesUsage);
   const auto last = arguments.take_value("-n", "--last");
   const auto spec = arguments.rest_word();
   const int64_t count = last ? parse_count(*last, "-n") : 10;
@@ -124,7 +124,7 @@ CellOutcome collectives(MagicCall& call) {
 }
 
 const RegisterMagic kCollectives({.name = "collectives",
-                                  .usage = kUsage,
+                                  .usage = kCollectivesUsage,
                                   .summary = "the last collectives of each rank, side by side",
                                   .help = "SPEC  these ranks only\n-n K  so many collectives (10)\nAnswered while a "
                                           "cell runs, too; - where a rank has not entered it.",

@@ -8,10 +8,10 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%data EXPR [--size N] [--batch-size N] [--epoch K] [--join] [--ranks SPEC]";
+const char* const kDataUsage = "%data EXPR [--size N] [--batch-size N] [--epoch K] [--join] [--ranks SPEC]";
 
 CellOutcome data(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kDataUsage);
   const auto size = arguments.take_value("", "--size");
   const auto batch = arguments.take_value("", "--batch-size");
   const auto epoch = arguments.take_value("", "--epoch");
@@ -20,7 +20,7 @@ CellOutcome data(MagicCall& call) {
   const auto expression = arguments.rest_word();
   if (!expression)
     throw UsageError(std::string("%data needs the indices that a rank reads, or its sampler: %data sampler; usage: ") +
-                     kUsage);
+                     kDataUsage);
   const CellSettings settings = inspector_settings(call, spec);
   std::string options = ".name(" + cxx_string(*expression) + ")";
   if (size) options += fmt::format(".size({})", parse_count(*size, "--size", 0));
@@ -34,7 +34,7 @@ CellOutcome data(MagicCall& call) {
 
 const RegisterMagic kData(
     {.name = "data",
-     .usage = kUsage,
+     .usage = kDataUsage,
      .summary = "which samples each rank reads: doubled, missing, unequal numbers of batches, forgotten set_epoch",
      .help = "EXPR: the indices that this rank reads in an epoch (a tensor, a vector, a vector of batches), or its "
              "sampler, of which a copy is read.\n"

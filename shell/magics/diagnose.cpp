@@ -7,10 +7,10 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%diagnose [EXPR...] [--ranks SPEC]";
+const char* const kDiagnoseUsage = "%diagnose [EXPR...] [--ranks SPEC]";
 
 CellOutcome diagnose(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kDiagnoseUsage);
   const auto spec = arguments.take_value("", "--ranks");
   const std::vector<std::string> words = arguments.rest();
   const CellSettings settings = inspector_settings(call, spec);
@@ -22,7 +22,7 @@ CellOutcome diagnose(MagicCall& call) {
 
 const RegisterMagic kDiagnose(
     {.name = "diagnose",
-     .usage = kUsage,
+     .usage = kDiagnoseUsage,
      .summary = "what is wrong? Every check that applies, the most probable cause first",
      .help = "Looks at each expression (a module: replicas, train or eval mode, gradients; an optimizer; a sampler; "
              "anything else:\nis it the same on every rank?) and always at ranks, generators and collectives. One "

@@ -9,10 +9,10 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%dist_init [-n/--num-processes N] [--gpu-ids L] [--backend auto|gloo|nccl]";
+const char* const kDistInitUsage = "%dist_init [-n/--num-processes N] [--gpu-ids L] [--backend auto|gloo|nccl]";
 
 CellOutcome dist_init(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kDistInitUsage);
   SessionOptions wanted = call.session.options;
   if (const auto n = arguments.take_value("-n", "--num-processes"))
     wanted.num_processes = static_cast<int>(parse_count(*n, "-n", 0));
@@ -22,7 +22,7 @@ CellOutcome dist_init(MagicCall& call) {
   }
   if (const auto backend = arguments.take_value("", "--backend")) wanted.backend = *backend;
   if (const auto word = arguments.rest_word())
-    throw UsageError("'" + *word + "' is not expected; usage: " + std::string(kUsage));
+    throw UsageError("'" + *word + "' is not expected; usage: " + std::string(kDistInitUsage));
 
   const SessionPlan plan = plan_session(wanted);
   if (call.session.started()) {
@@ -45,7 +45,7 @@ CellOutcome dist_init(MagicCall& call) {
 
 const RegisterMagic kDistInit(
     {.name = "dist_init",
-     .usage = kUsage,
+     .usage = kDistInitUsage,
      .summary = "starts the ranks (the first cell does it if you do not)",
      .help = "-n N         so many ranks; default: one per visible GPU, two on the CPU where there is none\n"
              "--gpu-ids L  the GPUs of the ranks, in order: 0,1\n"

@@ -6,13 +6,13 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%dist_mode [-e|-d]";
+const char* const kDistModeUsage = "%dist_mode [-e|-d]";
 
 CellOutcome dist_mode(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kDistModeUsage);
   const bool enable = arguments.take_flag("-e", "--enable"), disable = arguments.take_flag("-d", "--disable");
   if (arguments.rest_word() || (enable && disable))
-    throw UsageError(std::string("one of -e and -d, or neither; usage: ") + kUsage);
+    throw UsageError(std::string("one of -e and -d, or neither; usage: ") + kDistModeUsage);
   if (enable || disable) {
     call.session.distributed = enable;
     call.session.target.reset();
@@ -26,7 +26,7 @@ CellOutcome dist_mode(MagicCall& call) {
 
 const RegisterMagic kDistMode(
     {.name = "dist_mode",
-     .usage = kUsage,
+     .usage = kDistModeUsage,
      .summary = "cells that name no ranks go to all (on), or to rank 0 (off)",
      .help =
          "-e, --enable   on (as at the start)\n-d, --disable  off\nNeither: says which. Either ends a choice of %rank.",

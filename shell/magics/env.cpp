@@ -6,15 +6,16 @@
 #include "protocol/error.h"
 #include "shell/session/session_core.h"
 #include "shell/text/table.h"
+#include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%env [NAME[=VALUE]]";
+const char* const kEnvUsage = "%env [NAME[=VALUE]]";
 
 bool is_name(const std::string& name) {
   return !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])) &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+         std::all_of(name.begin(), name.end(), is_name_character);
 }
 
 void list(SessionCore& session) {
@@ -43,7 +44,7 @@ CellOutcome env(MagicCall& call) {
   }
   const size_t split = text.find_first_of("= \t");
   const std::string name = text.substr(0, split);
-  if (!is_name(name)) throw UsageError("'" + name + "' is no name of an environment variable; usage: " + kUsage);
+  if (!is_name(name)) throw UsageError("'" + name + "' is no name of an environment variable; usage: " + kEnvUsage);
   if (split == std::string::npos) {
     show(call.session, name);
     return {};
@@ -64,7 +65,7 @@ CellOutcome env(MagicCall& call) {
 
 const RegisterMagic kEnv(
     {.name = "env",
-     .usage = kUsage,
+     .usage = kEnvUsage,
      .summary = "shows or sets environment variables of all ranks",
      .help = "%env lists what was set here, %env NAME shows one, %env NAME=VALUE sets it on all ranks, those that "
              "start later too.\n"

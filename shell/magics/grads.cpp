@@ -8,10 +8,10 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%grads EXPR... [--local] [--threshold Z] [--factor F] [--ranks SPEC] [--watch on|off]";
+const char* const kGradsUsage = "%grads EXPR... [--local] [--threshold Z] [--factor F] [--ranks SPEC] [--watch on|off]";
 
 CellOutcome grads(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kGradsUsage);
   const bool local = arguments.take_flag("", "--local");
   const auto threshold = arguments.take_value("", "--threshold");
   const auto factor = arguments.take_value("", "--factor");
@@ -20,7 +20,7 @@ CellOutcome grads(MagicCall& call) {
   const std::vector<std::string> words = arguments.rest();
   if (watch && *watch != "on" && *watch != "off") throw UsageError("--watch takes on or off, not '" + *watch + "'");
   if (words.empty() && watch != "off")
-    throw UsageError(std::string("%grads needs whose gradients: %grads net; usage: ") + kUsage);
+    throw UsageError(std::string("%grads needs whose gradients: %grads net; usage: ") + kGradsUsage);
   if (watch && (local || threshold || factor))
     throw UsageError("--watch turns the observer on or off; compare in a line of its own: %grads EXPR");
   if (threshold && !local) throw UsageError("--threshold is for outliers, which --local looks for");
@@ -53,7 +53,7 @@ CellOutcome grads(MagicCall& call) {
 
 const RegisterMagic kGrads(
     {.name = "grads",
-     .usage = kUsage,
+     .usage = kGradsUsage,
      .summary = "are the gradients right? Equal on all ranks, finite, the mean of the ranks' own; --local: before that",
      .help =
          "Of modules, wrappers, optimizers, tensors; on all live ranks, between backward and zero_grad.\n"

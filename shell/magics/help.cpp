@@ -9,7 +9,7 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%help [NAME]";
+const char* const kHelpUsage = "%help [NAME]";
 
 std::string name_of(const Magic& magic) {
   if (magic.name == "?") return "EXPR?";
@@ -38,7 +38,7 @@ std::string one_magic(std::string name) {
 }
 
 CellOutcome help(MagicCall& call) {
-  const std::optional<std::string> name = MagicArguments(call.arguments, kUsage).rest_word();
+  const std::optional<std::string> name = MagicArguments(call.arguments, kHelpUsage).rest_word();
   nlohmann::json data = nlohmann::json::array();
   for (const Magic* magic : MagicRegistry::instance().all())
     data.push_back({{"name", magic->name}, {"usage", magic->usage}, {"summary", magic->summary}});
@@ -50,7 +50,7 @@ CellOutcome help(MagicCall& call) {
 }
 
 const RegisterMagic kHelp({.name = "help",
-                           .usage = kUsage,
+                           .usage = kHelpUsage,
                            .summary = "all magics, or what one of them does",
                            .help = "%help rank and %rank? are the same.",
                            .line = help,

@@ -9,10 +9,10 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%history [FIRST-LAST] [-n K] [-g TEXT]";
+const char* const kHistoryUsage = "%history [FIRST-LAST] [-n K] [-g TEXT]";
 
 CellOutcome history(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kHistoryUsage);
   const std::optional<std::string> last = arguments.take_value("-n", "--last");
   const std::optional<std::string> wanted = arguments.take_value("-g", "--grep");
   const std::optional<std::string> range = arguments.rest_word();
@@ -34,7 +34,7 @@ CellOutcome history(MagicCall& call) {
 }
 
 const RegisterMagic kHistory({.name = "history",
-                              .usage = kUsage,
+                              .usage = kHistoryUsage,
                               .summary = "the cells of this session as they were typed",
                               .help = "Shows the cells after their numbers; cells of magics alone have none ([-]).\n"
                                       "  3-7     cells 3 to 7;  7: that one\n"

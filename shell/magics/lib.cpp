@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* const kUsage = "%lib LIBRARY [HEADER...]";
+const char* const kLibUsage = "%lib LIBRARY [HEADER...]";
 
 /// A path, where LIBRARY is one or names a file in the working directory; otherwise a name for the dynamic loader.
 std::string find_library(const std::string& directory, const std::string& word) {
@@ -28,8 +28,8 @@ std::string find_library(const std::string& directory, const std::string& word) 
 }
 
 CellOutcome lib(MagicCall& call) {
-  const std::vector<std::string> words = MagicArguments(call.arguments, kUsage).rest();
-  if (words.empty()) throw UsageError("name the library; usage: " + std::string(kUsage));
+  const std::vector<std::string> words = MagicArguments(call.arguments, kLibUsage).rest();
+  if (words.empty()) throw UsageError("name the library; usage: " + std::string(kLibUsage));
   const std::string library = find_library(call.session.directory, words[0]);
   CellSettings settings;
   call.session.start();
@@ -47,7 +47,7 @@ CellOutcome lib(MagicCall& call) {
 }
 
 const RegisterMagic kLib({.name = "lib",
-                          .usage = kUsage,
+                          .usage = kLibUsage,
                           .summary = "loads a shared library on all ranks, and includes its headers",
                           .help = "LIBRARY is a path (./build/libops.so), or a name (ops, libops.so.1) that is looked "
                                   "for in the working directory\n"

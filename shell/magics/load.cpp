@@ -9,11 +9,11 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%load FILE";
+const char* const kLoadUsage = "%load FILE";
 
 CellOutcome load(MagicCall& call) {
-  const std::optional<std::string> file = MagicArguments(call.arguments, kUsage).rest_word();
-  if (!file) throw UsageError("name a session script or a notebook; usage: " + std::string(kUsage));
+  const std::optional<std::string> file = MagicArguments(call.arguments, kLoadUsage).rest_word();
+  if (!file) throw UsageError("name a session script or a notebook; usage: " + std::string(kLoadUsage));
   const std::vector<ScriptCell> cells =
       read_script((std::filesystem::path(call.session.directory) / *file).lexically_normal().string());
   call.session.queued.insert(call.session.queued.end(), cells.begin(), cells.end());
@@ -21,7 +21,7 @@ CellOutcome load(MagicCall& call) {
 }
 
 const RegisterMagic kLoad({.name = "load",
-                           .usage = kUsage,
+                           .usage = kLoadUsage,
                            .summary = "runs the cells of a session script or notebook here, up to the first that fails",
                            .help = "FILE is looked for in the working directory (%cd). Its cells come after this one, "
                                    "as if they were typed; names and\n"

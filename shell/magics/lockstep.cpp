@@ -12,7 +12,7 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%%lockstep [--self]";
+const char* const kLockstepUsage = "%%lockstep [--self]";
 
 std::string options_of(const RankSet& ranks) {
   return fmt::format("__lockstep::LockstepOptions().ranks({})", cxx_ranks(ranks));
@@ -29,10 +29,10 @@ void run_twice(SessionCore& session, std::string body, int line, CellSettings se
 }
 
 void lockstep_cell(MagicCall& call, CellSettings& settings) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kLockstepUsage);
   const bool self = arguments.take_flag("", "--self");
   if (!arguments.rest().empty())
-    throw UsageError(std::string("%%lockstep takes no words: it is for the lines below; usage: ") + kUsage);
+    throw UsageError(std::string("%%lockstep takes no words: it is for the lines below; usage: ") + kLockstepUsage);
   if (self) {
     settings.run = [&session = call.session, body = call.body, line = call.line](const CellSettings& ran) {
       run_twice(session, body, line, ran);
@@ -53,7 +53,7 @@ void lockstep_cell(MagicCall& call, CellSettings& settings) {
 
 const RegisterMagic kLockstep(
     {.name = "lockstep",
-     .usage = kUsage,
+     .usage = kLockstepUsage,
      .summary = "the first operator at which ranks part, or a step does not repeat itself",
      .help =
          "Fingerprints what every operator of this cell reads and writes, forward and backward, and compares the "

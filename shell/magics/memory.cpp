@@ -10,7 +10,7 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%memory [on|off] [EXPR...]";
+const char* const kMemoryUsage = "%memory [on|off] [EXPR...]";
 
 /// The variables that all of these ranks see.
 std::vector<std::string> variables(MagicCall& call, const RankSet& ranks) {
@@ -23,7 +23,7 @@ std::vector<std::string> variables(MagicCall& call, const RankSet& ranks) {
 }
 
 CellOutcome memory(MagicCall& call) {
-  std::vector<std::string> words = MagicArguments(call.arguments, kUsage).rest();
+  std::vector<std::string> words = MagicArguments(call.arguments, kMemoryUsage).rest();
   const CellSettings settings = inspector_settings(call, std::nullopt);
   if (words.size() == 1 && (words[0] == "on" || words[0] == "off"))
     return run_inspector(call, fmt::format("__lockstep::set_memory_watch({})", words[0] == "on"), settings);
@@ -36,7 +36,7 @@ CellOutcome memory(MagicCall& call) {
 
 const RegisterMagic kMemory(
     {.name = "memory",
-     .usage = kUsage,
+     .usage = kMemoryUsage,
      .summary = "what holds memory: tensors by name, allocators, peak per cell, growth per step",
      .help = "All variables of the session that hold tensors, or EXPR....\n"
              "on    counts LibTorch's allocations from here: peak and rest of each cell, growth "

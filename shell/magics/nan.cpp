@@ -10,13 +10,13 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%nan on|off|status, %%nan";
+const char* const kNanUsage = "%nan on|off|status, %%nan";
 
 CellOutcome nan_line(MagicCall& call) {
-  const auto word = MagicArguments(call.arguments, kUsage).rest_word();
+  const auto word = MagicArguments(call.arguments, kNanUsage).rest_word();
   if (!word || (*word != "on" && *word != "off" && *word != "status"))
-    throw UsageError(
-        fmt::format("%nan takes one of on, off and status{}; usage: {}", word ? ", not '" + *word + "'" : "", kUsage));
+    throw UsageError(fmt::format("%nan takes one of on, off and status{}; usage: {}",
+                                 word ? ", not '" + *word + "'" : "", kNanUsage));
   CellSettings settings;
   call.session.start();
   settings.ranks = call.session.live_ranks();
@@ -49,7 +49,7 @@ void nan_cell(MagicCall& call, CellSettings& settings) {
 
 const RegisterMagic kNan(
     {.name = "nan",
-     .usage = kUsage,
+     .usage = kNanUsage,
      .summary = "where did the first NaN or Inf come from?",
      .help =
          "%nan on     watches, at little cost, losses, gradients (before they are reduced) and updated parameters\n"

@@ -8,12 +8,12 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%quiet [on|off]";
+const char* const kQuietUsage = "%quiet [on|off]";
 
 CellOutcome quiet(MagicCall& call) {
-  const std::optional<std::string> word = MagicArguments(call.arguments, kUsage).rest_word();
+  const std::optional<std::string> word = MagicArguments(call.arguments, kQuietUsage).rest_word();
   if (word && *word != "on" && *word != "off")
-    throw UsageError("'" + *word + "' is neither on nor off; usage: " + kUsage);
+    throw UsageError("'" + *word + "' is neither on nor off; usage: " + kQuietUsage);
   call.session.quiet = word ? *word == "on" : !call.session.quiet;
   call.session.message(call.session.quiet ? "" : "notes are shown again",
                        nlohmann::json{{"quiet", call.session.quiet}});
@@ -21,7 +21,7 @@ CellOutcome quiet(MagicCall& call) {
 }
 
 const RegisterMagic kQuiet({.name = "quiet",
-                            .usage = kUsage,
+                            .usage = kQuietUsage,
                             .summary = "leaves out notes; output, values, errors and faults stay",
                             .help = "On: findings that are no faults (ok and notes), states of ranks and the words at "
                                     "the start are not shown to people. --json\n"

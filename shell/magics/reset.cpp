@@ -9,14 +9,16 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%reset NAME... | --all";
+const char* const kResetUsage = "%reset NAME... | --all";
 
 CellOutcome reset(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kResetUsage);
   const bool all = arguments.take_flag("-a", "--all") || arguments.take_flag("-f", "");
   const std::vector<std::string> names = arguments.rest();
-  if (all && !names.empty()) throw UsageError("--all and names exclude one another; usage: " + std::string(kUsage));
-  if (!all && names.empty()) throw UsageError("say which names to forget, or --all; usage: " + std::string(kUsage));
+  if (all && !names.empty())
+    throw UsageError("--all and names exclude one another; usage: " + std::string(kResetUsage));
+  if (!all && names.empty())
+    throw UsageError("say which names to forget, or --all; usage: " + std::string(kResetUsage));
 
   const auto response = call.session.ask(protocol::ListNames{});
   std::vector<std::string> known;
@@ -34,7 +36,7 @@ CellOutcome reset(MagicCall& call) {
 
 const RegisterMagic kReset(
     {.name = "reset",
-     .usage = kUsage,
+     .usage = kResetUsage,
      .summary = "forgets names: later cells do not see them, and may use them anew",
      .help = "Forgets these names on all ranks, or all names with --all. Code that was compiled with them keeps them.\n"
              "Objects live until their owner ends; to give memory back, first let go of it: net = nullptr;",

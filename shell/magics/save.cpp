@@ -14,7 +14,7 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%save FILE [FIRST-LAST] [--all] [-f]";
+const char* const kSaveUsage = "%save FILE [FIRST-LAST] [--all] [-f]";
 
 /// Cells that only look, which would say something else when the script runs; and %load, whose cells stand after it.
 bool is_left_out(const std::string& text) {
@@ -29,11 +29,11 @@ bool is_left_out(const std::string& text) {
 }
 
 CellOutcome save(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kSaveUsage);
   const bool all = arguments.take_flag("-a", "--all");
   const bool force = arguments.take_flag("-f", "--force");
   const std::vector<std::string> words = arguments.rest();
-  if (words.empty() || words.size() > 2) throw UsageError("usage: " + std::string(kUsage));
+  if (words.empty() || words.size() > 2) throw UsageError("usage: " + std::string(kSaveUsage));
   namespace fs = std::filesystem;
   fs::path path = fs::path(call.session.directory) / words[0];
   if (path.extension().empty()) path += ".cpp";
@@ -67,7 +67,7 @@ CellOutcome save(MagicCall& call) {
 
 const RegisterMagic kSave(
     {.name = "save",
-     .usage = kUsage,
+     .usage = kSaveUsage,
      .summary = "writes the cells of this session as a session script",
      .help = "The file runs with `lockstep run FILE`, and with %load FILE. It holds the cells that ended well, or "
              "cells FIRST to LAST\n"

@@ -10,7 +10,7 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%stack [SPEC]";
+const char* const kStackUsage = "%stack [SPEC]";
 
 std::string stack_text(const nlohmann::json& answer) {
   if (const auto error = answer.find("error"); error != answer.end()) return "    " + error->get<std::string>() + "\n";
@@ -21,7 +21,7 @@ std::string stack_text(const nlohmann::json& answer) {
 }
 
 CellOutcome stack(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kStackUsage);
   const auto spec = arguments.rest_word();
   const RankSet ranks = spec ? call.session.parse_ranks(*spec) : call.session.live_ranks();
   if (spec) call.session.check_alive(ranks);
@@ -47,7 +47,7 @@ CellOutcome stack(MagicCall& call) {
 
 const RegisterMagic kStack(
     {.name = "stack",
-     .usage = kUsage,
+     .usage = kStackUsage,
      .summary = "native stacks of the ranks, with the lines of cells named",
      .help = "SPEC  these ranks only\nInnermost first. Answered while a cell runs, too, whatever it does.",
      .line = stack,

@@ -15,18 +15,18 @@ CellOutcome time_line(MagicCall& call) {
   return {};
 }
 
-void refuse_words(const MagicCall& call, const char* name) {
+void require_code_below(const MagicCall& call, const char* name) {
   if (!call.arguments.empty())
     throw UsageError(std::string("%%") + name + " takes nothing: what it times stands in the lines below");
 }
 
 void time_cell(MagicCall& call, CellSettings& settings) {
-  refuse_words(call, "time");
+  require_code_below(call, "time");
   settings.time = true;
 }
 
 void timeit_cell(MagicCall& call, CellSettings& settings) {
-  refuse_words(call, "timeit");
+  require_code_below(call, "timeit");
   settings.timeit = true;
 }
 

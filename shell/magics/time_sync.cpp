@@ -9,14 +9,15 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%time_sync STEP [STATE...] [--steps N] [--warm-up N]";
+const char* const kTimeSyncUsage = "%time_sync STEP [STATE...] [--steps N] [--warm-up N]";
 
 CellOutcome time_sync(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kTimeSyncUsage);
   const auto steps = arguments.take_value("", "--steps");
   const auto warm_up = arguments.take_value("", "--warm-up");
   const std::vector<std::string> words = arguments.rest();
-  if (words.empty()) throw UsageError(std::string("%time_sync needs a callable: %time_sync step; usage: ") + kUsage);
+  if (words.empty())
+    throw UsageError(std::string("%time_sync needs a callable: %time_sync step; usage: ") + kTimeSyncUsage);
   std::string options = ".name(" + cxx_string(words[0]) + ")";
   if (steps) options += fmt::format(".steps({})", parse_count(*steps, "--steps"));
   if (warm_up) options += fmt::format(".warm_up({})", parse_count(*warm_up, "--warm-up", 0));
@@ -33,7 +34,7 @@ CellOutcome time_sync(MagicCall& call) {
 
 const RegisterMagic kTimeSync(
     {.name = "time_sync",
-     .usage = kUsage,
+     .usage = kTimeSyncUsage,
      .summary = "a step with gradient synchronisation against one without: exposed, hidden, who is slow",
      .help = "STEP: a callable that trains one step, or takes a bool: whether to synchronise.\n"
              "STATE: what it changes (the wrapper, the optimizer, ...); left out: every module, optimizer and tensor "

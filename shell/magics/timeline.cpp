@@ -10,11 +10,12 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%timeline on|off|FILE";
+const char* const kTimelineUsage = "%timeline on|off|FILE";
 
 CellOutcome timeline(MagicCall& call) {
-  const auto word = MagicArguments(call.arguments, kUsage).rest_word();
-  if (!word) throw UsageError(std::string("%timeline needs a file to write: %timeline step.json; usage: ") + kUsage);
+  const auto word = MagicArguments(call.arguments, kTimelineUsage).rest_word();
+  if (!word)
+    throw UsageError(std::string("%timeline needs a file to write: %timeline step.json; usage: ") + kTimelineUsage);
   const CellSettings settings = inspector_settings(call, std::nullopt);
   if (*word == "on" || *word == "off")
     return run_inspector(call, fmt::format("__lockstep::set_operator_recording({})", *word == "on"), settings);
@@ -27,7 +28,7 @@ CellOutcome timeline(MagicCall& call) {
 
 const RegisterMagic kTimeline(
     {.name = "timeline",
-     .usage = kUsage,
+     .usage = kTimelineUsage,
      .summary = "cells, operators, collectives and buckets of all ranks as a trace for Perfetto",
      .help = "on     operators are recorded from here (collectives and cells always are)\n"
              "FILE   writes the trace; it opens at ui.perfetto.dev and in chrome://tracing\n"

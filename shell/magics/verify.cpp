@@ -8,7 +8,7 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage =
+const char* const kVerifyUsage =
     "%verify EXPR... [--method fingerprint|broadcast|all_gather] [--rtol R] [--atol A] [--every K] [--ranks SPEC]";
 
 std::string method_of(const std::string& word) {
@@ -19,7 +19,7 @@ std::string method_of(const std::string& word) {
 }
 
 CellOutcome verify(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kVerifyUsage);
   const auto method = arguments.take_value("", "--method");
   const auto rtol = arguments.take_value("", "--rtol");
   const auto atol = arguments.take_value("", "--atol");
@@ -29,7 +29,7 @@ CellOutcome verify(MagicCall& call) {
   const std::vector<std::string> words = arguments.rest();
   const bool ends = every == "0" || every == "off";
   if (words.empty() && !ends)
-    throw UsageError(std::string("%verify needs what to compare: %verify net; usage: ") + kUsage);
+    throw UsageError(std::string("%verify needs what to compare: %verify net; usage: ") + kVerifyUsage);
 
   std::string options;
   if (method) options += ".method(" + method_of(*method) + ")";
@@ -74,7 +74,7 @@ CellOutcome verify(MagicCall& call) {
 
 const RegisterMagic kVerify(
     {.name = "verify",
-     .usage = kUsage,
+     .usage = kVerifyUsage,
      .summary = "are these the same on every rank? Modules, optimizers, tensors, containers, values, rng",
      .help = "Bit by bit; on all live ranks, whatever %rank says. What differs is a finding: which ranks, which "
              "tensors, how "

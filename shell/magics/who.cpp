@@ -11,10 +11,10 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUsage = "%who [KIND]";
+const char* const kWhoUsage = "%who [KIND]";
 
 CellOutcome who(MagicCall& call) {
-  const std::optional<std::string> kind = MagicArguments(call.arguments, kUsage).rest_word();
+  const std::optional<std::string> kind = MagicArguments(call.arguments, kWhoUsage).rest_word();
   const std::vector<std::string> kinds = {"variable", "function", "type", "template", "macro", "namespace", "alias"};
   if (kind && std::find(kinds.begin(), kinds.end(), *kind) == kinds.end())
     throw UsageError("there is no kind of name '" + *kind + "'" + did_you_mean(*kind, kinds) +
@@ -39,7 +39,7 @@ CellOutcome who(MagicCall& call) {
 
 const RegisterMagic kWho(
     {.name = "who",
-     .usage = kUsage,
+     .usage = kWhoUsage,
      .summary = "names that cells have defined, with type, ranks and cell",
      .help = "Lists the newest definition of each name, the ranks that see it, and the cell that it is from.\n"
              "KIND narrows the list: variable, function, type, template, macro, namespace or alias.",

@@ -13,13 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* const kUsage = "%%writefile [-a] FILE";
+const char* const kWritefileUsage = "%%writefile [-a] FILE";
 
 void writefile(MagicCall& call, CellSettings& settings) {
-  MagicArguments arguments(call.arguments, kUsage);
+  MagicArguments arguments(call.arguments, kWritefileUsage);
   const bool append = arguments.take_flag("-a", "--append");
   const std::optional<std::string> name = arguments.rest_word();
-  if (!name) throw UsageError("name the file; usage: " + std::string(kUsage));
+  if (!name) throw UsageError("name the file; usage: " + std::string(kWritefileUsage));
   const fs::path path = (fs::path(call.session.directory) / *name).lexically_normal();
   settings.run = [&session = call.session, path, append, text = call.body](const CellSettings&) {
     std::error_code error;
@@ -42,7 +42,7 @@ void writefile(MagicCall& call, CellSettings& settings) {
 
 const RegisterMagic kWritefile(
     {.name = "writefile",
-     .usage = kUsage,
+     .usage = kWritefileUsage,
      .summary = "writes the rest of the cell to a file, as it stands; -a appends",
      .help =
          "FILE is relative to the working directory (%cd). The text may be of any kind: magics in it are text, too.\n"

@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // The first start builds the precompiled header, which takes a minute on a fast machine.
-constexpr seconds kStartLimit{15 * 60};
+constexpr seconds kCompilerStartLimit{15 * 60};
 // Of a question. The compiler itself gives one up after 5 s.
 constexpr seconds kQuestionLimit{15};
 // The compiler ends a compile itself when its time is over, or when it is cancelled. This is how long it may take to
@@ -144,8 +144,9 @@ void CompilerService::give_up(const std::string& why) {
 const protocol::CompilerReady& CompilerService::wait_ready() {
   const Waiting waiting(*this);
   const bool in_time =
-      loop_.run_until([&] { return ready_ || !failure_.empty(); }, EventLoop::Clock::now() + kStartLimit);
-  if (!in_time) give_up(fmt::format("lockstep-compiler was not ready within {} s and was ended", kStartLimit.count()));
+      loop_.run_until([&] { return ready_ || !failure_.empty(); }, EventLoop::Clock::now() + kCompilerStartLimit);
+  if (!in_time)
+    give_up(fmt::format("lockstep-compiler was not ready within {} s and was ended", kCompilerStartLimit.count()));
   if (!ready_) throw StartError("the session could not start: " + failure_);
   return *ready_;
 }

@@ -22,8 +22,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // A worker needs a fraction of a second to start; a machine that is busy, or many of them, much more.
-constexpr seconds kStartLimit{60};
-constexpr milliseconds kStartLimitPerRank{1000};
+constexpr seconds kWorkerStartLimit{60};
+constexpr milliseconds kWorkerStartLimitPerRank{1000};
 constexpr seconds kShutdownLimit{2};
 // Messages of a process that has ended are read from its socket at once; only a connection that is not known to have
 // ended waits for this.
@@ -308,7 +308,7 @@ void WorkerGroup::serve_start(RankInfo::State wanted, const std::string& what) {
   const auto reached = [&] {
     return std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& r) { return r->info.state >= wanted; });
   };
-  const auto limit = kStartLimit + kStartLimitPerRank * world_size();
+  const auto limit = kWorkerStartLimit + kWorkerStartLimitPerRank * world_size();
   const bool in_time =
       loop_.run_until([&] { return !start_error_.empty() || reached(); }, EventLoop::Clock::now() + limit);
   if (!start_error_.empty()) throw StartError("the session could not start: " + start_error_);

@@ -2,15 +2,15 @@
 
 #include <cctype>
 
+#include "shell/text/text.h"
+
 namespace lockstep::shell {
 namespace {
-
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
 /// The word that ends right before `end`.
 std::string_view word_before(std::string_view line, size_t end) {
   size_t begin = end;
-  while (begin > 0 && is_word(line[begin - 1])) --begin;
+  while (begin > 0 && is_name_character(line[begin - 1])) --begin;
   return line.substr(begin, end - begin);
 }
 

@@ -5,11 +5,10 @@
 
 #include "protocol/error.h"
 #include "shell/text/suggest.h"
+#include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {
-
-bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
 /// Behind the brackets that a lambda begins with, as `word` has it so far; npos where it begins with none. A set of
 /// ranks, `[0, 2-4]`, names nothing.
@@ -20,7 +19,7 @@ size_t behind_captures(std::string_view word) {
     if (word[i] == '[') ++depth;
     if (word[i] == ']' && --depth == 0) {
       const bool captures = i == 1 || word[1] == '&' || word[1] == '=' || word[1] == '*' ||
-                            (is_name(word[1]) && !std::isdigit(static_cast<unsigned char>(word[1])));
+                            (is_name_character(word[1]) && !std::isdigit(static_cast<unsigned char>(word[1])));
       return captures ? i + 1 : std::string_view::npos;
     }
   }
@@ -36,14 +35,14 @@ bool goes_on_with_lambda(std::string_view word, std::string_view rest) {
   for (const std::string_view next : {"(", "{", "<", "->"})
     if (rest.starts_with(next)) return true;
   for (const std::string_view next : {"mutable", "noexcept", "constexpr", "consteval", "static", "requires"})
-    if (rest.starts_with(next) && (rest.size() == next.size() || !is_name(rest[next.size()]))) return true;
+    if (rest.starts_with(next) && (rest.size() == next.size() || !is_name_character(rest[next.size()]))) return true;
   return false;
 }
 
 /// Of template arguments that begin at `text[at]`, a `<`: behind their `>`, where a call, a brace or a scope follows.
 /// npos for what may be a comparison.
 size_t behind_template_arguments(std::string_view text, size_t at) {
-  if (at == 0 || !(is_name(text[at - 1]) || text[at - 1] == ']')) return std::string_view::npos;
+  if (at == 0 || !(is_name_character(text[at - 1]) || text[at - 1] == ']')) return std::string_view::npos;
   int depth = 0;
   for (size_t i = at; i < text.size(); ++i) {
     const char c = text[i];
@@ -53,7 +52,7 @@ size_t behind_template_arguments(std::string_view text, size_t at) {
       const bool used = rest.starts_with("(") || rest.starts_with("{") || rest.starts_with("::");
       return used ? i + 1 : std::string_view::npos;
     }
-    if (!is_name(c) && std::string_view("<>:,*& .").find(c) == std::string_view::npos) break;
+    if (!is_name_character(c) && std::string_view("<>:,*& .").find(c) == std::string_view::npos) break;
   }
   return std::string_view::npos;
 }

@@ -6,6 +6,7 @@
 
 #include "protocol/error.h"
 #include "shell/scripts/code_scanner.h"
+#include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {
@@ -17,7 +18,6 @@ std::string_view trim(std::string_view text) {
 }
 
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
-bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
 std::vector<std::string_view> split_lines(std::string_view text) {
   std::vector<std::string_view> lines;
@@ -41,7 +41,7 @@ std::string_view without_comment(std::string_view text) {
         ++i;
       else if (c == quote)
         quote = 0;
-    } else if (c == '"' || (c == '\'' && (i == 0 || !is_name(text[i - 1])))) {
+    } else if (c == '"' || (c == '\'' && (i == 0 || !is_name_character(text[i - 1])))) {
       quote = c;
     } else if (text.substr(i, 2) == "//" && (i == 0 || text[i - 1] == ' ' || text[i - 1] == '\t')) {
       return trim(text.substr(0, i));
@@ -68,7 +68,7 @@ std::optional<Found> find_magic(std::string_view raw, int line, const MagicRegis
     text.remove_prefix(1);
   }
   if (text.empty() || !is_name_start(text.front())) return std::nullopt;
-  const auto name_end = std::find_if_not(text.begin(), text.end(), is_name);
+  const auto name_end = std::find_if_not(text.begin(), text.end(), is_name_character);
   const std::string name(text.begin(), name_end);
   const std::string_view rest = without_comment(trim(text.substr(name.size())));
   if (commented && !registry.knows(name)) return std::nullopt;
@@ -83,7 +83,8 @@ std::optional<Found> find_magic(std::string_view raw, int line, const MagicRegis
 bool has_word(std::string_view text, std::string_view word) {
   for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
     const size_t end = at + word.size();
-    if ((at == 0 || !is_name(text[at - 1])) && (end == text.size() || !is_name(text[end]))) return true;
+    if ((at == 0 || !is_name_character(text[at - 1])) && (end == text.size() || !is_name_character(text[end])))
+      return true;
   }
   return false;
 }
@@ -95,10 +96,11 @@ std::optional<MagicUse> find_command(std::string_view raw, int line, std::string
   std::string_view text = trim(raw);
   if (!text.starts_with('!')) return std::nullopt;
   text = trim(text.substr(1));
-  if (text.empty() || !(is_name(text.front()) || std::string_view("./~$").find(text.front()) != std::string_view::npos))
+  if (text.empty() ||
+      !(is_name_character(text.front()) || std::string_view("./~$").find(text.front()) != std::string_view::npos))
     return std::nullopt;
   if (text.ends_with("&&") || text.ends_with("||") || text.ends_with(',')) return std::nullopt;
-  const std::string word(text.begin(), std::find_if_not(text.begin(), text.end(), is_name));
+  const std::string word(text.begin(), std::find_if_not(text.begin(), text.end(), is_name_character));
   for (const char* known : {"rank", "world_size", "local_rank", "node_rank", "gpu_id", "device", "get", "arg", "std",
                             "torch", "at", "c10", "dist", "ddp", "inspect", "true", "false", "this", "sizeof"})
     if (word == known) return std::nullopt;
@@ -113,7 +115,7 @@ std::optional<MagicUse> find_question(std::string_view raw, int line) {
     return std::nullopt;
   text.remove_suffix(1);
   if (!std::all_of(text.begin(), text.end(), [](char c) {
-        return is_name(c) || std::string_view(":.->()[]<>,").find(c) != std::string_view::npos;
+        return is_name_character(c) || std::string_view(":.->()[]<>,").find(c) != std::string_view::npos;
       }))
     return std::nullopt;
   return MagicUse{"?", std::string(text), line};

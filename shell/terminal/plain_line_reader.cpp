@@ -5,10 +5,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cctype>
 #include <cerrno>
 
 #include "shell/scripts/script.h"
+#include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {
@@ -23,8 +23,7 @@ std::string_view strip(std::string_view text) {
 
 bool begins_with_word(std::string_view line, std::string_view word) {
   return line.starts_with(word) &&
-         (line.size() == word.size() ||
-          !(std::isalnum(static_cast<unsigned char>(line[word.size()])) || line[word.size()] == '_'));
+         (line.size() == word.size() || !is_name_character(line[word.size()]));
 }
 
 bool is_marker(std::string_view line) {

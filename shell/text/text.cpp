@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <utility>
 
@@ -87,6 +88,8 @@ Character first_character(std::string_view text) {
   const Character character = decode(text);
   return character.bytes ? character : Character{0xFFFD, 1};
 }
+
+bool is_name_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
 int character_width(char32_t code) {
   if (code < 0x20 || code == 0x7F) return 0;

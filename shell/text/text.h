@@ -19,6 +19,9 @@ struct Character {
 };
 Character first_character(std::string_view text);
 
+/// Whether `c` can stand in a name of C++: a letter, a digit or `_`.
+bool is_name_character(char c);
+
 /// Columns that a character takes: 0 for combining ones, 2 for wide ones (CJK, emoji), otherwise 1.
 int character_width(char32_t code);
 

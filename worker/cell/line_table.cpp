@@ -48,7 +48,7 @@ struct LineTable::Impl {
 
 namespace {
 
-std::string name_of(Dwarf_Die* die) {
+std::string die_name(Dwarf_Die* die) {
   Dwarf_Attribute attribute;
   for (const unsigned kind : {DW_AT_linkage_name, DW_AT_name})
     if (dwarf_attr_integrate(die, kind, &attribute))
@@ -56,7 +56,7 @@ std::string name_of(Dwarf_Die* die) {
   return {};
 }
 
-int number(Dwarf_Die* die, unsigned kind) {
+int attribute_number(Dwarf_Die* die, unsigned kind) {
   Dwarf_Attribute attribute;
   Dwarf_Word value = 0;
   if (!dwarf_attr(die, kind, &attribute) || dwarf_formudata(&attribute, &value) != 0) return 0;
@@ -102,15 +102,15 @@ std::vector<SourcePlace> LineTable::lookup(uint64_t address) const {
     for (int i = 0; i < count; ++i) {
       const int tag = dwarf_tag(&scopes[i]);
       if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_subprogram) continue;
-      place.function = name_of(&scopes[i]);
+      place.function = die_name(&scopes[i]);
       place.inlined = tag == DW_TAG_inlined_subroutine;
       places.push_back(place);
       if (!place.inlined) break;
       place = {};
       if (const char* file =
-              files ? dwarf_filesrc(files, number(&scopes[i], DW_AT_call_file), nullptr, nullptr) : nullptr)
+              files ? dwarf_filesrc(files, attribute_number(&scopes[i], DW_AT_call_file), nullptr, nullptr) : nullptr)
         place.file = file;
-      place.line = number(&scopes[i], DW_AT_call_line);
+      place.line = attribute_number(&scopes[i], DW_AT_call_line);
     }
     std::free(scopes);
     if (places.empty() || places.back().inlined) places.push_back(place);

@@ -102,7 +102,7 @@ const Frame* innermost_cell_frame(const std::vector<Frame>& frames) {
 }
 
 /// As people wrote it; empty where the C++ library does not know how to say it (templates with constraints).
-static std::string name_of(const std::string& symbol) {
+static std::string symbol_name(const std::string& symbol) {
   std::string name = shortened(plain_types(demangle(symbol.c_str())));
   return name.starts_with("_Z") ? std::string() : name;
 }
@@ -135,7 +135,7 @@ struct Symbols::Impl {
       Frame frame;
       const auto& name = place.inlined ? place.function : symbol;
       const bool step = !place.inlined && is_step(object, base + lines.symbol_start(address - base));
-      if (!step && !name.empty()) frame.function = name_of(name);
+      if (!step && !name.empty()) frame.function = symbol_name(name);
       frame.cell = cell_of_source(place.file);
       if (frame.cell > 0 && frame.cell == object.number) frame.cell = object.shown_as;
       if (frame.cell > 0)
@@ -170,7 +170,7 @@ std::vector<Frame> Symbols::resolve(std::span<const uintptr_t> addresses) {
       Frame& frame = outside[members[k]];
       frame.worker = is_worker;
       frame.object = is_worker ? "lockstep-worker" : std::string(file_name(map->l_name));
-      if (!names[k].empty()) frame.function = name_of(names[k]);
+      if (!names[k].empty()) frame.function = symbol_name(names[k]);
     }
   }
   std::vector<Frame> frames;
