@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "compiler/header_cache.h"
-#include "compiler/shared_folder.h"
+#include "compiler/process/shared_folder.h"
+#include "compiler/state/header_cache.h"
 #include "protocol/version.h"
 
 namespace lockstep::compiler {

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "compiler/options.h"
+#include "compiler/process/options.h"
 
 namespace lockstep::compiler {
 

@@ -6,8 +6,8 @@
 #include <exception>
 
 #include "compiler/description.h"
-#include "compiler/header_cache.h"
-#include "compiler/options.h"
+#include "compiler/process/options.h"
+#include "compiler/state/header_cache.h"
 #include "compiler/supervisor.h"
 
 int main(int argc, char** argv) {

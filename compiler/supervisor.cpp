@@ -14,9 +14,9 @@
 #include <optional>
 #include <vector>
 
-#include "compiler/completeness.h"
-#include "compiler/process.h"
-#include "compiler/state_process.h"
+#include "compiler/process/process.h"
+#include "compiler/state/state_process.h"
+#include "compiler/tokens/completeness.h"
 #include "protocol/compiler_messages.h"
 #include "protocol/error.h"
 #include "protocol/pipe_channel.h"

@@ -5,7 +5,7 @@
 //   spares     copies of it that wait: forked ahead, so that a cell does not wait for the fork
 //   candidate  the spare that has compiled a cell, until the session says whether the ranks have loaded it
 #pragma once
-#include "compiler/options.h"
+#include "compiler/process/options.h"
 
 namespace lockstep::compiler {
 

@@ -1,4 +1,4 @@
-#include "compiler/completeness.h"
+#include "compiler/tokens/completeness.h"
 
 #include <gtest/gtest.h>
 

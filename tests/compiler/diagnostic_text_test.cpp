@@ -1,5 +1,5 @@
 // How messages are put together, without a compiler.
-#include "compiler/diagnostic_text.h"
+#include "compiler/diagnostics/diagnostic_text.h"
 
 #include <gtest/gtest.h>
 

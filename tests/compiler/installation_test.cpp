@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "compiler/shared_folder.h"
+#include "compiler/process/shared_folder.h"
 #include "tests/compiler/transcript.h"
 
 namespace lockstep::compiler_test {

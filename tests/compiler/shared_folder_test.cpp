@@ -1,5 +1,5 @@
 // The folder of the precompiled header, with files that are built at once in place of it.
-#include "compiler/shared_folder.h"
+#include "compiler/process/shared_folder.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,130 @@
+#include "compiler/front_end/front_end.h"
+
+#include <clang/Basic/Version.h>
+#include <clang/Frontend/MultiplexConsumer.h>
+#include <clang/Lex/PreprocessorOptions.h>
+#include <clang/Sema/SemaConsumer.h>
+#include <llvm/Support/TargetSelect.h>
+
+#include "compiler/front_end/clang_headers.h"
+#include "compiler/front_end/user_headers.h"
+#include "protocol/error.h"
+
+namespace lockstep::compiler {
+
+using namespace clang;
+
+std::vector<std::string> compile_flags(const Options& options) {
+  return {"-std=c++20", "-O0", "-fPIC", "-gline-tables-only", "-D_GLIBCXX_USE_CXX11_ABI=1", "-DUSE_DISTRIBUTED",
+          "-I" + options.include_root, "-isystem" + options.libtorch + "/include",
+          "-isystem" + options.libtorch + "/include/torch/csrc/api/include", "-resource-dir=" + options.resource_dir,
+          "-Wno-unused-value", "-Wunused-result", "-fparse-all-comments", "-Xclang", "-fincremental-extensions",
+          // <omp.h>; directives are for the cells that use them (compiler/parser/openmp.h).
+          "-isystem" + options.include_root + "/worker/cell/openmp"};
+}
+
+std::string header_text() {
+  // Cells may ask whether there is OpenMP; LibTorch's headers are read without, as code that every cell shares.
+  return "#include \"worker/cell/cell.h\"\n#include \"worker/cell/warm_prelude.h\"\n#define _OPENMP 201511\n";
+}
+
+namespace {
+
+std::unique_ptr<CompilerInstance> make_instance(const Options& options, const std::vector<std::string>& more,
+                                                DiagnosticConsumer* diagnostics,
+                                                llvm::IntrusiveRefCntPtr<llvm::vfs::FileSystem> files = nullptr) {
+  static const bool initialized = [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    llvm::InitializeNativeTargetAsmParser();
+    return true;
+  }();
+  (void)initialized;
+  auto instance = std::make_unique<CompilerInstance>();
+  instance->createDiagnostics(diagnostics, /*ShouldOwnClient=*/false);
+  std::vector<std::string> words = {"clang++"};
+  for (auto& flag : compile_flags(options)) words.push_back(std::move(flag));
+  words.insert(words.end(), more.begin(), more.end());
+  std::vector<const char*> arguments;
+  for (const auto& word : words) arguments.push_back(word.c_str());
+  CreateInvocationOptions invocation_options;
+  invocation_options.Diags = &instance->getDiagnostics();
+  auto invocation = createInvocation(arguments, std::move(invocation_options));
+  if (!invocation) throw StartError("clang does not take the flags that cells are compiled with");
+  instance->setInvocation(std::move(invocation));
+  instance->getFrontendOpts().DisableFree = true;
+  // Diagnostics are drawn for people by diagnostics.cpp; the count at which clang gives up is left to it.
+  instance->createDiagnostics(diagnostics, /*ShouldOwnClient=*/false);
+  if (!instance->createTarget()) throw StartError("clang was built without code generation for this machine");
+  instance->createFileManager(std::move(files));
+  instance->createSourceManager(instance->getFileManager());
+  return instance;
+}
+
+/// Has the header hold what its virtual tables need. Clang would leave that to each translation unit that reads the
+/// header, where it takes two seconds.
+class DefineTables : public SemaConsumer {
+ public:
+  void InitializeSema(Sema& sema) override { sema_ = &sema; }
+  void ForgetSema() override { sema_ = nullptr; }
+  void HandleTranslationUnit(ASTContext&) override {
+    if (!sema_) return;
+    while (sema_->DefineUsedVTables()) sema_->PerformPendingInstantiations();
+    sema_->PerformPendingInstantiations();
+  }
+
+ private:
+  Sema* sema_ = nullptr;
+};
+
+class BuildHeader : public GeneratePCHAction {
+ protected:
+  std::unique_ptr<ASTConsumer> CreateASTConsumer(CompilerInstance& instance, llvm::StringRef file) override {
+    auto writer = GeneratePCHAction::CreateASTConsumer(instance, file);
+    if (!writer) return nullptr;
+    std::vector<std::unique_ptr<ASTConsumer>> consumers;
+    consumers.push_back(std::make_unique<DefineTables>());
+    consumers.push_back(std::move(writer));
+    return std::make_unique<MultiplexConsumer>(std::move(consumers));
+  }
+};
+
+}  // namespace
+
+void build_header(const Options& options, const std::string& path) {
+  std::string words;
+  llvm::raw_string_ostream stream(words);
+  TextDiagnosticPrinter printer(stream, new DiagnosticOptions());
+  auto instance = make_instance(options, {"-fpch-instantiate-templates", "-xc++-header", "lockstep_cells.h"}, &printer);
+  auto& preprocessor_options = instance->getPreprocessorOpts();
+  // In the folder of our headers: what it includes is looked for there first, and not where the user is at work.
+  const std::string name = options.include_root + "/lockstep_cells.h";
+  preprocessor_options.addRemappedFile(name, llvm::MemoryBuffer::getMemBufferCopy(header_text(), name).release());
+  auto& front_end = instance->getFrontendOpts();
+  front_end.ProgramAction = frontend::GeneratePCH;
+  front_end.OutputFile = path;
+  front_end.Inputs = {FrontendInputFile(name, InputKind(Language::CXX).getHeader())};
+  instance->getLangOpts().PCHInstantiateTemplates = true;
+  BuildHeader action;
+  const bool done = instance->ExecuteAction(action);
+  if (!done || instance->getDiagnostics().hasErrorOccurred())
+    throw StartError("the precompiled header of cells could not be built:\n" + words);
+}
+
+std::unique_ptr<CompilerInstance> read_header(const Options& options, const std::string& path,
+                                              DiagnosticConsumer* diagnostics, std::shared_ptr<FileVersions> versions) {
+  auto instance = make_instance(options, {"-xc++", "cells.cpp"}, diagnostics, versioned_files(std::move(versions)));
+  auto& sources = instance->getSourceManager();
+  sources.setMainFileID(sources.createFileID(llvm::MemoryBuffer::getMemBuffer("", "cells.cpp")));
+  instance->createPreprocessor(TU_Incremental);
+  instance->getPreprocessor().enableIncrementalProcessing();
+  diagnostics->BeginSourceFile(instance->getLangOpts(), &instance->getPreprocessor());
+  instance->createASTContext();
+  instance->createPCHExternalASTSource(path, DisableValidationForModuleKind::All,
+                                       /*AllowPCHWithCompilerErrors=*/false, nullptr, false);
+  if (!instance->getASTContext().getExternalSource())
+    throw StartError("the precompiled header " + path + " can't be read");
+  return instance;
+}
+
+}  // namespace lockstep::compiler

@@ -1,0 +1,64 @@
+// Headers of the user's own: found in the session's directory and in -I folders, and read again when they have changed
+// on disk, include guards or not.
+//
+// Clang reads a file once and knows it by its name ever after. So when a header has changed, the folders are spelled in
+// another way (DIR/. is DIR), the changed files and those that include them are given a new identity, and the macros
+// that guard them are undefined.
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/front_end/clang_headers.h"
+
+namespace lockstep::compiler {
+
+/// Which version of each file there is: shared by the file system that clang reads from and by UserHeaders.
+struct FileVersions {
+  std::map<std::string, unsigned> versions;  // path without dots → version; absent: 0
+};
+
+/// The real file system, in which a file of a new version is another file.
+llvm::IntrusiveRefCntPtr<llvm::vfs::FileSystem> versioned_files(std::shared_ptr<FileVersions> versions);
+
+class UserHeaders : public clang::PPCallbacks {
+ public:
+  /// Starts to watch what `instance` includes. The preprocessor owns the result.
+  /// `versions` are those of its file system.
+  static UserHeaders* watch(clang::CompilerInstance& instance, std::shared_ptr<FileVersions> versions,
+                            const std::vector<std::string>& include_dirs);
+
+  /// Looks at the headers that are known, and gets ready to read those again that have changed. Includes are looked for
+  /// in `directory` first.
+  void start_cell(const std::string& directory);
+  /// How folders are spelled just now, and how people know them.
+  std::vector<std::pair<std::string, std::string>> spelled_paths() const;
+
+  void InclusionDirective(clang::SourceLocation place, const clang::Token& token, llvm::StringRef name, bool angled,
+                          clang::CharSourceRange range, clang::OptionalFileEntryRef file, llvm::StringRef path,
+                          llvm::StringRef relative, const clang::Module* module, bool imported,
+                          clang::SrcMgr::CharacteristicKind kind) override;
+
+ private:
+  struct Header {
+    std::string stamp;  // size and time, when it was read
+    std::set<std::string> includers;  // paths
+    clang::OptionalFileEntryRef entry;
+  };
+  UserHeaders(clang::CompilerInstance& instance, std::shared_ptr<FileVersions> versions,
+              const std::vector<std::string>& include_dirs);
+  void undefine_guards(const std::set<std::string>& changed);
+  void set_search_paths();
+
+  clang::CompilerInstance& instance_;
+  std::shared_ptr<FileVersions> versions_;
+  std::vector<std::string> include_dirs_;
+  std::string directory_;
+  std::string spelled_;  // "", "/.", "/./." ...
+  std::vector<clang::DirectoryLookup> base_;  // without the session's own folders
+  unsigned base_angled_ = 0, base_system_ = 0;
+  std::map<std::string, Header> headers_;
+};
+
+}  // namespace lockstep::compiler

@@ -1,0 +1,72 @@
+// What the ranks have loaded already: the prelude and earlier cells. Code for it need not be made again.
+//
+// Clang asks an external source whether a definition exists elsewhere; "always" makes it available_externally, and at
+// -O0 its body, and all that only its body uses, is not generated.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "compiler/front_end/clang_headers.h"
+#include "protocol/rank_set.h"
+
+namespace lockstep::compiler {
+
+class ResidentSymbols : public clang::ExternalSemaSource {
+ public:
+  explicit ResidentSymbols(clang::ASTContext& context);
+  /// Puts itself in front of the precompiled header's reader. Call once, after Sema is there.
+  void attach(clang::Sema& sema);
+
+  /// Symbols of the dynamic table of the shared object `path`, which every rank has loaded. Throws StartError.
+  void add_library(const std::string& path);
+  /// Symbols that an object loaded on `ranks` defines.
+  void add(const std::vector<std::string>& symbols, const RankSet& ranks);
+  /// From now on: definitions that all of `ranks` have are not made again. With `inline_bodies`, those of headers are
+  /// made nevertheless, so that the optimizer sees them.
+  void start_cell(const RankSet& ranks, bool inline_bodies);
+  /// Before this, while a cell is being read, nothing has a definition elsewhere.
+  void set_generating(bool generating) { generating_ = generating; }
+  /// While a new code generator receives the declarations of earlier cells: no code of theirs is made for its own sake,
+  /// on whichever ranks it is loaded. What the cell under way refers to is asked about again when it comes to that.
+  void set_catching_up(bool catching_up) { catching_up_ = catching_up; }
+
+  /// A variable at namespace scope of the cell under way: it is defined here, and nowhere else.
+  void add_variable(const clang::VarDecl* variable) { variables_[variable->getCanonicalDecl()] = cell_; }
+
+  /// Functions that were not made since the last call because the ranks of the cell under way have them from an earlier
+  /// cell. Other ranks may not, and clang forgets what it found to be elsewhere: it has to learn of them again.
+  llvm::SmallVector<clang::FunctionDecl*, 0> take_not_made() { return not_made_.takeVector(); }
+
+  /// Where names are looked for that are found nowhere else.
+  std::function<bool(clang::LookupResult&, clang::Scope*)> last_resort;
+
+  ExtKind hasExternalDefinitions(const clang::Decl* decl) override;
+  bool LookupUnqualified(clang::LookupResult& result, clang::Scope* scope) override {
+    return last_resort && last_resort(result, scope);
+  }
+
+ private:
+  struct Symbol {
+    std::vector<unsigned> owners;  // of rank_sets_
+  };
+  bool loaded(const Symbol& symbol) const;
+  Symbol& symbol_of(clang::GlobalDecl decl);
+  const std::vector<Symbol*>& symbols_of(const clang::FunctionDecl* function);
+
+  clang::ASTContext& context_;
+  std::unique_ptr<clang::MangleContext> mangler_;
+  llvm::StringMap<Symbol> symbols_;
+  llvm::DenseMap<const clang::Decl*, std::vector<Symbol*>> known_;
+  llvm::DenseMap<const clang::Decl*, int64_t> variables_;
+  std::vector<RankSet> rank_sets_;  // [0]: libraries, every rank
+  std::vector<bool> covers_;  // does rank_sets_[i] hold all ranks of the cell under way?
+  RankSet ranks_;
+  int64_t cell_ = 0;
+  llvm::SetVector<clang::FunctionDecl*> not_made_;
+  bool generating_ = false;
+  bool catching_up_ = false;
+  bool inline_bodies_ = false;
+};
+
+}  // namespace lockstep::compiler

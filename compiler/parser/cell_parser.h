@@ -1,0 +1,131 @@
+// Reads a cell, item by item: a declaration is entered as it is, a statement becomes the body of a function of its own.
+// Earlier definitions that an item replaces step back just before it.
+#pragma once
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/diagnostics/diagnostics.h"
+#include "compiler/front_end/clang_headers.h"
+#include "compiler/names/names.h"
+#include "compiler/names/own_names.h"
+#include "compiler/tokens/declared_names.h"
+#include "compiler/tokens/token_edits.h"
+
+namespace lockstep::compiler {
+
+/// What clang hands to whoever generates code, kept until the whole cell has been read without an error.
+struct Event {
+  enum Kind {
+    top_level,
+    inline_function,
+    tag_definition,
+    tag_required,
+    static_member,
+    tentative,
+    external_declaration,
+    vtable,
+    function_instantiation
+  } kind;
+  void* decl;
+};
+
+/// Stands between Sema and code generation.
+class EventConsumer : public clang::ASTConsumer {
+ public:
+  std::vector<Event>* target = nullptr;  // where events go while a cell is read
+  std::function<void(const Event&)> hearer;  // who gets them otherwise: what is read from the header at any time
+
+  bool HandleTopLevelDecl(clang::DeclGroupRef group) override;
+  void HandleInterestingDecl(clang::DeclGroupRef group) override { HandleTopLevelDecl(group); }
+  void HandleInlineFunctionDefinition(clang::FunctionDecl* decl) override { put(Event::inline_function, decl); }
+  void HandleTagDeclDefinition(clang::TagDecl* decl) override { put(Event::tag_definition, decl); }
+  void HandleTagDeclRequiredDefinition(const clang::TagDecl* decl) override {
+    put(Event::tag_required, const_cast<clang::TagDecl*>(decl));
+  }
+  void HandleCXXImplicitFunctionInstantiation(clang::FunctionDecl* decl) override {
+    put(Event::function_instantiation, decl);
+  }
+  void CompleteTentativeDefinition(clang::VarDecl* decl) override { put(Event::tentative, decl); }
+  void CompleteExternalDeclaration(clang::DeclaratorDecl* decl) override { put(Event::external_declaration, decl); }
+  void HandleCXXStaticMemberVarInstantiation(clang::VarDecl* decl) override { put(Event::static_member, decl); }
+  void HandleVTable(clang::CXXRecordDecl* decl) override { put(Event::vtable, decl); }
+
+ private:
+  void put(Event::Kind kind, void* decl) {
+    if (target)
+      target->push_back({kind, decl});
+    else if (hearer)
+      hearer({kind, decl});
+  }
+};
+
+struct Item {
+  int line = 1;
+  clang::FunctionDecl* statement = nullptr;  // the function that it became; nullptr: a declaration
+  std::vector<Event> events;
+};
+
+/// How a cell is read; what an attempt found out goes into the next.
+struct ReadPlan {
+  RankSet ranks;  // who gets it
+  bool predict = true;  // hide what the tokens seem to redefine
+  bool capture_defaults = true;  // take them out of lambdas at namespace scope
+  std::vector<Clash> clashes;  // hide these, because clang said so
+  std::vector<unsigned> captures;  // places in the text of captures that clang did not take
+  enum Showing { whole_value, type_alone, nothing };
+  int showing = whole_value;  // what of the last expression's value; less where the code that shows it does not compile
+};
+
+struct ReadCell {
+  std::vector<Item> items;
+  std::vector<Event> tail;  // templates that the cell has instantiated
+  std::set<std::string> mentioned;  // identifiers
+  std::set<std::string> functions;  // that its tokens define
+  std::vector<clang::NamedDecl*> hidden;  // earlier definitions that stepped back
+  clang::QualType shown;  // type of the last expression, if it has a value that is shown
+};
+
+class CellParser {
+ public:
+  CellParser(clang::CompilerInstance& instance, EventConsumer& consumer, NameTable& names, CellDiagnostics& diagnostics,
+             const OwnNames& own);
+
+  /// The tokens of `text`, which is shown as the file `file`.
+  Tokens lex(const std::string& text, const std::string& file);
+  /// The same for a text in which something is to be completed at `line` and `column`, both from 1.
+  Tokens lex_for_completion(const std::string& text, unsigned line, unsigned column);
+  /// An expression alone, as a statement would have it; nullptr when it is none.
+  clang::Expr* read_expression(const std::string& text);
+  /// Reads the cell. What is wrong is in the diagnostics; the process must not be used again then.
+  ReadCell read(Tokens tokens, int64_t cell, int64_t number, const std::string& tag, const ReadPlan& plan);
+
+  clang::Parser& parser() { return *parser_; }
+
+ private:
+  Tokens lex_file(clang::FileID id);
+  clang::FunctionDecl* make_step(clang::SourceLocation place, int64_t number, const std::string& tag);
+  void step_back(const Declared& declared, ReadCell& read);
+  void hide(const std::string& name, clang::NamedDecl* decl, ReadCell& read);
+  void take_using_directives(const Item& item, int64_t cell, const RankSet& ranks);
+  clang::FunctionDecl* read_statement(int64_t cell, int64_t number, const std::string& tag, size_t index, bool show);
+  clang::ExprResult with_show(clang::ExprResult expression, int64_t cell);
+  bool declaration_comes_next(size_t position, bool shown, const ReadCell& read);
+  bool is_value(size_t name, const ReadCell& read) const;
+  void warn_of_lost_value(size_t name);
+
+  clang::CompilerInstance& instance_;
+  clang::Sema& sema_;
+  clang::Preprocessor& preprocessor_;
+  EventConsumer& consumer_;
+  NameTable& names_;
+  CellDiagnostics& diagnostics_;
+  OwnNames own_;
+  std::unique_ptr<clang::Parser> parser_;
+  Tokens tokens_;  // the parser reads from here
+  int showing_ = ReadPlan::whole_value;
+  clang::QualType shown_;
+};
+
+}  // namespace lockstep::compiler

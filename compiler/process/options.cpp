@@ -1,0 +1,93 @@
+#include "compiler/process/options.h"
+
+#include <clang/Basic/Version.h>
+
+#include <charconv>
+#include <filesystem>
+#include <string_view>
+
+#include "protocol/error.h"
+#include "protocol/installation.h"
+#include "protocol/user_folders.h"
+
+namespace lockstep::compiler {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Installed headers lie in PREFIX/include/lockstep; in a build tree, the source tree is used.
+std::string find_include_root() {
+  std::error_code error;
+  const fs::path installed = protocol::programs_prefix() / "include" / "lockstep";
+  if (fs::exists(installed / "worker" / "cell" / "cell.h", error)) return installed;
+  return LOCKSTEP_SOURCE_ROOT;
+}
+
+/// Empty where the user has no folder for it.
+std::string find_cache() {
+  const fs::path folder = protocol::user_folder("XDG_CACHE_HOME", ".cache");
+  return folder.empty() ? "" : folder / "lockstep";
+}
+
+}  // namespace
+
+Options read_options(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    const auto value = [&]() -> std::string {
+      if (i + 1 >= argc) throw UsageError(std::string(argument) + " needs a value");
+      return argv[++i];
+    };
+    if (argument == "--channel-fd") {
+      const std::string text = value();
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.channel_fd);
+      if (error != std::errc() || end != text.data() + text.size() || options.channel_fd < 0)
+        throw UsageError("--channel-fd needs the number of an open descriptor, not '" + text + "'");
+    } else if (argument == "--session-dir") {
+      options.session_dir = value();
+    } else if (argument == "--version") {
+      options.version = true;
+    } else if (argument == "--prepare") {
+      options.prepare = true;
+    } else if (argument == "-I") {
+      options.include_dirs.push_back(value());
+    } else if (argument.starts_with("-I")) {
+      options.include_dirs.emplace_back(argument.substr(2));
+    } else {
+      throw UsageError("lockstep-compiler does not know '" + std::string(argument) +
+                       "'. It is started by lockstep: --channel-fd N --session-dir DIR [-I DIR]...");
+    }
+  }
+  const bool for_session = !options.prepare && !options.version;
+  if (for_session && options.channel_fd < 0)
+    throw UsageError("lockstep-compiler is started by lockstep, which gives it --channel-fd and --session-dir");
+  if (for_session && options.session_dir.empty()) throw UsageError("--session-dir is missing");
+  const protocol::LibTorch libtorch = protocol::find_libtorch();
+  options.libtorch = libtorch.folder;
+  if (!libtorch.problem.empty()) options.libtorch_problem = libtorch.sentence();
+  options.include_root = find_include_root();
+  options.resource_dir = LOCKSTEP_DEFAULT_RESOURCE_DIR;
+  options.cache_dir = find_cache();
+  return options;
+}
+
+std::string installation_problem(const Options& options) {
+  std::error_code error;
+  if (!options.libtorch_problem.empty()) return options.libtorch_problem;
+  if (!fs::exists(options.include_root + "/worker/cell/cell.h", error))
+    return "the headers of Lockstep are not at " + options.include_root + ": install it again";
+  if (!fs::exists(options.resource_dir + "/include/stddef.h", error))
+    return "clang 19's own headers are not at " + options.resource_dir +
+           ": apt-get install libclang-common-19-dev libclang-19-dev";
+  if (options.cache_dir.empty())
+    return "there is no folder for the precompiled header: neither XDG_CACHE_HOME nor HOME is set, and this user has "
+           "no "
+           "home. Set XDG_CACHE_HOME to a folder of yours";
+  return "";
+}
+
+std::string compiler_version() { return "clang " CLANG_VERSION_STRING; }
+
+}  // namespace lockstep::compiler

@@ -1,0 +1,234 @@
+#include "compiler/process/shared_folder.h"
+
+#include <fcntl.h>
+#include <llvm/ADT/StringExtras.h>
+#include <llvm/Support/BLAKE3.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "compiler/process/process.h"
+#include "protocol/error.h"
+#include "protocol/user_folders.h"
+
+namespace lockstep::compiler {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kInventory = "inventory";
+constexpr const char* kDraft = ".draft";
+constexpr const char* kLock = ".lock";
+constexpr auto kKeep = std::chrono::hours(30 * 24);  // a folder that nobody uses
+
+fs::path with_suffix(const fs::path& folder, const char* suffix) {
+  return folder.parent_path() / (folder.filename().string() + suffix);
+}
+
+std::string stamp_of(const fs::path& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) return "";
+  return std::to_string(status.st_size) + "." + std::to_string(status.st_mtim.tv_sec) + "." +
+         std::to_string(status.st_mtim.tv_nsec);
+}
+
+/// Of the bytes, in hexadecimal digits; empty when the file can't be read. Needs little memory.
+std::string digest_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return "";
+  llvm::BLAKE3 hash;
+  std::vector<char> buffer(1 << 20);
+  do {
+    file.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    hash.update(llvm::StringRef(buffer.data(), static_cast<size_t>(file.gcount())));
+  } while (file);
+  if (!file.eof()) return "";
+  return llvm::toHex(hash.final<16>(), /*LowerCase=*/true);
+}
+
+struct Entry {
+  std::string file, stamp, digest;
+};
+
+/// Nothing where the folder has no inventory, or a damaged one.
+std::vector<Entry> read_inventory(const fs::path& folder) {
+  std::ifstream text(folder / kInventory);
+  std::vector<Entry> entries;
+  for (std::string line; std::getline(text, line);) {
+    std::istringstream words(line);
+    Entry entry;
+    if (!(words >> entry.file >> entry.stamp >> entry.digest)) return {};
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+void write_inventory(const SharedFolder& folder, const fs::path& draft) {
+  const fs::path path = draft / kInventory;
+  std::ofstream file(path, std::ios::trunc);
+  for (const auto& step : folder.steps)
+    file << step.file << ' ' << stamp_of(draft / step.file) << ' ' << digest_of(draft / step.file) << '\n';
+  file.close();
+  if (!file) throw StartError("writing " + path.string() + " failed: " + std::strerror(errno));
+}
+
+/// Of the folder and each of its files: what a session maps into its processes has to come from its own user.
+void check_trust(const SharedFolder& folder) {
+  std::string problem = protocol::writable_by_others(folder.path);
+  for (const auto& entry : read_inventory(folder.path))
+    if (problem.empty()) problem = protocol::writable_by_others(folder.path / entry.file);
+  if (!problem.empty())
+    throw StartError(folder.what + " in " + folder.path.string() + " can't be trusted: " + problem +
+                     ". Give it to yourself and take the permission away (chown, chmod go-w), or " + folder.advice);
+}
+
+void check_space(const SharedFolder& folder) {
+  std::error_code error;
+  const auto space = fs::space(folder.path.parent_path(), error);
+  if (!error && space.available < folder.space)
+    throw StartError("no space for " + folder.what + " in " + folder.path.parent_path().string() + ": " +
+                     std::to_string(space.available >> 20) + " MB are free, " + std::to_string(folder.space >> 20) +
+                     " MB are needed. Make room, or " + folder.advice);
+}
+
+/// With all folders above it, closed to other users.
+void make_private(const SharedFolder& folder, const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return;
+  if (path.has_relative_path() && path != path.parent_path()) make_private(folder, path.parent_path());
+  if (::mkdir(path.c_str(), 0700) == 0 || (errno == EEXIST && fs::is_directory(path, error))) return;
+  throw StartError("the folder " + path.string() + " can't be made: " + std::strerror(errno) + "; to have " +
+                   folder.what + " elsewhere, " + folder.advice);
+}
+
+/// The right to build a folder; given back at its end, or by the death of its process.
+class Lock {
+ public:
+  /// Waits for the process that has it, if there is one. `wait(PID)` is called before.
+  Lock(const SharedFolder& folder, const std::function<void(const std::string& pid)>& wait) {
+    const fs::path path = with_suffix(folder.path, kLock);
+    const auto fail = [&](const char* what) {
+      throw StartError(std::string("the lock ") + path.string() + what + std::strerror(errno) + "; to have " +
+                       folder.what + " elsewhere, " + folder.advice);
+    };
+    // A lock file is removed with what it locks: the one that is locked has to be the one that is there.
+    for (;;) {
+      fd_ = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+      if (!fd_) fail(" can't be written: ");
+      if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) wait(text());
+        while (::flock(fd_.get(), LOCK_EX) != 0)
+          if (errno != EINTR) fail(" can't be taken: ");
+      }
+      struct stat ours = {}, there = {};
+      if (::fstat(fd_.get(), &ours) == 0 && ::stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino &&
+          ours.st_dev == there.st_dev)
+        break;
+    }
+    const std::string pid = std::to_string(::getpid()) + "\n";
+    if (::ftruncate(fd_.get(), 0) == 0) (void)!::pwrite(fd_.get(), pid.data(), pid.size(), 0);
+  }
+
+ private:
+  std::string text() const {
+    char buffer[32] = {};
+    const ssize_t n = ::pread(fd_.get(), buffer, sizeof buffer - 1, 0);
+    const std::string_view text(buffer, n > 0 ? static_cast<size_t>(n) : 0);
+    return std::string(text.substr(0, text.find('\n')));
+  }
+
+  Descriptor fd_;
+};
+
+/// Removes, beside the folder: drafts that nobody works at any more, and folders that nobody has used for a while.
+void clean_up(const SharedFolder& folder) {
+  std::error_code error;
+  const fs::path own_draft = with_suffix(folder.path, kDraft);
+  for (const auto& entry : fs::directory_iterator(folder.path.parent_path(), error)) {
+    const fs::path path = entry.path();
+    if (path == folder.path || path == own_draft || !entry.is_directory(error)) continue;
+    const bool is_draft = path.extension() == kDraft;
+    const auto used = fs::last_write_time(path / kInventory, error);
+    if (!is_draft && (error || fs::file_time_type::clock::now() - used <= kKeep)) continue;
+    const fs::path built = is_draft ? path.parent_path() / path.stem() : path;
+    const fs::path lock_path = with_suffix(built, kLock);
+    const Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;  // somebody builds it
+    fs::remove_all(path, error);
+    if (!is_draft || !fs::exists(built, error)) fs::remove(lock_path, error);
+  }
+}
+
+void build(const SharedFolder& folder) {
+  const fs::path draft = with_suffix(folder.path, kDraft);
+  make_private(folder, draft);
+  std::error_code error;
+  try {
+    for (const auto& step : folder.steps) {
+      const fs::path finished = draft / step.file, part = draft / (step.file + ".part");
+      if (fs::exists(finished, error)) continue;  // by a builder that was killed later
+      step.build(part);
+      fs::rename(part, finished);
+    }
+    write_inventory(folder, draft);
+    fs::remove_all(folder.path, error);  // damaged
+    fs::rename(draft, folder.path);
+  } catch (...) {  // what failed here would fail again
+    fs::remove_all(draft, error);
+    check_space(folder);
+    throw;
+  }
+}
+
+/// Says that the folder is in use.
+void touch(const fs::path& folder) {
+  std::error_code error;
+  fs::last_write_time(folder / kInventory, fs::file_time_type::clock::now(), error);
+}
+
+}  // namespace
+
+bool is_whole(const fs::path& folder) {
+  const auto entries = read_inventory(folder);
+  for (const auto& entry : entries)
+    if (stamp_of(folder / entry.file) != entry.stamp) return false;
+  return !entries.empty();
+}
+
+bool discard_if_damaged(const fs::path& folder) {
+  for (const auto& entry : read_inventory(folder)) {
+    const std::string digest = digest_of(folder / entry.file);
+    if (digest == entry.digest || digest.empty()) continue;  // what can't be read may be whole
+    std::error_code error;
+    fs::remove(folder / kInventory, error);
+    return true;
+  }
+  return false;
+}
+
+void provide(const SharedFolder& folder, const std::string& building,
+             const std::function<void(const std::string&)>& progress) {
+  check_trust(folder);
+  if (is_whole(folder.path)) return touch(folder.path);
+  make_private(folder, folder.path.parent_path());
+  const Lock lock(folder, [&](const std::string& pid) {
+    progress("waiting for another session" + (pid.empty() ? "" : " (process " + pid + ")") + ", which builds " +
+             folder.what);
+  });
+  check_trust(folder);
+  if (is_whole(folder.path)) return;  // by another session meanwhile
+  clean_up(folder);
+  check_space(folder);
+  progress(building);
+  build(folder);
+}
+
+}  // namespace lockstep::compiler

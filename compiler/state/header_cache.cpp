@@ -1,0 +1,160 @@
+#include "compiler/state/header_cache.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "compiler/front_end/front_end.h"
+#include "compiler/process/process.h"
+#include "compiler/process/shared_folder.h"
+#include "compiler/state/cell_compiler.h"
+#include "protocol/error.h"
+#include "protocol/pipe_channel.h"
+
+namespace lockstep::compiler {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kHeader = "cells.pch";
+constexpr const char* kPrelude = "libprelude.so";
+constexpr uintmax_t kSpaceNeeded = 400u << 20;  // bytes; the header has some 170 MB
+
+/// FNV-1a.
+class Hash {
+ public:
+  void add(std::string_view text) {
+    for (unsigned char c : text) value_ = (value_ ^ c) * 0x100000001b3u;
+    value_ = (value_ ^ 0xff) * 0x100000001b3u;
+  }
+  void add_file(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    add(path.filename().string());
+    add(text.str());
+  }
+  /// Large files: their size and time stand for them.
+  void add_stamp(const fs::path& path) {
+    struct stat status = {};
+    ::stat(path.c_str(), &status);
+    add(path.string() + " " + std::to_string(status.st_size) + " " + std::to_string(status.st_mtim.tv_sec) + "." +
+        std::to_string(status.st_mtim.tv_nsec));
+  }
+  std::string str() const {
+    char text[17];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value_));
+    return text;
+  }
+
+ private:
+  uint64_t value_ = 0xcbf29ce484222325u;
+};
+
+/// Runs `work` in a copy of this process, whose memory is gone afterwards. Throws what `work` threw, as StartError.
+void in_copy(const std::function<void()>& work) {
+  auto [ours, theirs] = make_channel();
+  const pid_t pid = start_copy(::getpid());
+  if (pid == 0) {
+    ours.reset();
+    nlohmann::json words = {{"failed", nullptr}};
+    try {
+      work();
+    } catch (const std::exception& error) {
+      words["failed"] = error.what();
+    }
+    try {
+      protocol::send_message(theirs.get(), {words, {}});
+    } catch (const ChannelError&) {
+      // Nobody waits for the result.
+    }
+    ::_exit(0);
+  }
+  theirs.reset();
+  const auto words = protocol::receive_message(ours.get());
+  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  if (!words)
+    throw StartError("the compiler crashed, or was killed for lack of memory, while it built the precompiled header");
+  if (!words->header.at("failed").is_null()) throw StartError(words->header.at("failed").get<std::string>());
+}
+
+void write_file(const fs::path& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  if (!file) throw StartError("writing " + path.string() + " failed: " + std::strerror(errno));
+}
+
+/// Headers of Lockstep that the precompiled header is made of, found by following #include "...".
+std::set<fs::path> own_headers(const fs::path& root) {
+  std::set<fs::path> found;
+  std::vector<std::string> texts = {header_text()};
+  while (!texts.empty()) {
+    std::istringstream text(std::move(texts.back()));
+    texts.pop_back();
+    for (std::string line; std::getline(text, line);) {
+      const size_t open = line.find('"');
+      if (!line.starts_with("#include") || open == std::string::npos) continue;
+      const fs::path header = root / line.substr(open + 1, line.find('"', open + 1) - open - 1);
+      std::ifstream file(header, std::ios::binary);
+      if (!file || !found.insert(header).second) continue;
+      std::ostringstream content;
+      content << file.rdbuf();
+      texts.push_back(content.str());
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string header_key(const Options& options) {
+  Hash hash;
+  hash.add(compiler_version());
+  for (const auto& flag : compile_flags(options)) hash.add(flag);
+  hash.add(header_text());
+  for (const auto& header : own_headers(options.include_root)) hash.add_file(header);
+  hash.add_file(options.libtorch + "/include/torch/headeronly/version.h");
+  hash.add_stamp(options.libtorch + "/lib/libtorch_cpu.so");
+  hash.add_stamp(options.resource_dir + "/include/stddef.h");
+  std::error_code error;
+  for (const char* folder : {"/usr/include/x86_64-linux-gnu/c++", "/usr/include/c++"})
+    for (const auto& entry : fs::directory_iterator(folder, error)) hash.add_stamp(entry.path());
+  hash.add_stamp("/usr/include/features.h");
+  return hash.str();
+}
+
+std::string header_folder(const Options& options) { return fs::path(options.cache_dir) / "pch" / header_key(options); }
+
+HeaderFiles provide_header(const Options& options, const std::function<void(const std::string&)>& progress) {
+  const std::string problem = installation_problem(options);
+  if (!problem.empty()) throw StartError(problem);
+  const fs::path folder = header_folder(options);
+  const HeaderFiles files{folder / kHeader, folder / kPrelude};
+  const SharedFolder shared{
+      .path = folder,
+      .what = "the precompiled header",
+      .advice = "set XDG_CACHE_HOME to a folder of yours",
+      .space = kSpaceNeeded,
+      .steps = {{kHeader, [&](const fs::path& path) { in_copy([&] { build_header(options, path); }); }},
+                {kPrelude, [&](const fs::path& path) {
+                   in_copy([&] {
+                     CellCompiler compiler(options, path.parent_path() / kHeader);
+                     write_file(path, compiler.make_prelude());
+                   });
+                 }}}};
+  provide(shared, "building the precompiled header of LibTorch (once, about half a minute)", progress);
+  return files;
+}
+
+}  // namespace lockstep::compiler
