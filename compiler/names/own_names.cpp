@@ -9,13 +9,13 @@ using namespace clang;
 namespace {
 
 template <typename Declaration>
-Declaration* find(ASTContext& context, DeclContext& inside, const char* name) {
+Declaration* find_declared(ASTContext& context, DeclContext& inside, const char* name) {
   for (NamedDecl* one : inside.lookup(&context.Idents.get(name)))
     if (auto* found = llvm::dyn_cast<Declaration>(one)) return found;
   return nullptr;
 }
 
-bool is_name(const Tokens& tokens, size_t i) { return is_at(tokens, i, tok::raw_identifier); }
+bool is_raw_name(const Tokens& tokens, size_t i) { return is_at(tokens, i, tok::raw_identifier); }
 
 }  // namespace
 
@@ -24,10 +24,10 @@ WithoutMacros::WithoutMacros(Preprocessor& preprocessor, llvm::StringRef text) {
   if (!text.contains(kOwn)) return;
   const Tokens tokens = raw_tokens(text, preprocessor.getLangOpts());
   for (size_t i = 0; i < tokens.size(); ++i) {
-    if (!is_name(tokens, i) || tokens[i].getRawIdentifier() != kOwn) continue;
+    if (!is_raw_name(tokens, i) || tokens[i].getRawIdentifier() != kOwn) continue;
     // What is reached from there: a::b(...).c(...)
     for (size_t k = i + 1;
-         (is_at(tokens, k, tok::coloncolon) || is_at(tokens, k, tok::period)) && is_name(tokens, k + 1);) {
+         (is_at(tokens, k, tok::coloncolon) || is_at(tokens, k, tok::period)) && is_raw_name(tokens, k + 1);) {
       auto* name = preprocessor.getIdentifierInfo(tokens[k + 1].getRawIdentifier());
       if (auto* macro = preprocessor.getMacroInfo(name); macro && macro->isEnabled() && disabled_.insert(macro).second)
         macro->DisableMacro();
@@ -44,10 +44,10 @@ WithoutMacros::~WithoutMacros() {
 OwnNames find_own_names(ASTContext& context) {
   OwnNames names;
   auto& unit = *context.getTranslationUnitDecl();
-  names.poll_requested = find<VarDecl>(context, unit, "lockstep_poll_requested");
-  names.poll = find<FunctionDecl>(context, unit, "lockstep_poll");
-  if (auto* space = find<NamespaceDecl>(context, unit, "lockstep"))
-    names.show_value = find<FunctionTemplateDecl>(context, *space, "show_value");
+  names.poll_requested = find_declared<VarDecl>(context, unit, "lockstep_poll_requested");
+  names.poll = find_declared<FunctionDecl>(context, unit, "lockstep_poll");
+  if (auto* space = find_declared<NamespaceDecl>(context, unit, "lockstep"))
+    names.show_value = find_declared<FunctionTemplateDecl>(context, *space, "show_value");
   return names;
 }
 
