@@ -28,6 +28,6 @@ build_tree() {
 # Prints the C++ sources of the project, one a line, relative to its root. Cells are no plain C++: a formatter
 # would break their magics.
 sources() {
-  (cd "$root" && find benchmarks compiler ddp dist inspectors protocol shell tests worker \
-    -name '*.h' -o -name '*.cpp' | grep -v -E '/(cells|scripts|transcripts|faults)/' | sort)
+  (cd "$root" && find benchmarks collectives compiler ddp inspectors lockstep protocol shell tests worker \
+    -name '*.h' -o -name '*.cpp' | grep -v -E '^(benchmarks|tests)/(.*/)?(cells|scripts|transcripts|faults)/' | sort)
 }
