@@ -9,25 +9,38 @@ build_folder() {
   if [ "$2" = "$default_libtorch" ] || [ -z "$2" ]; then echo "$root/build/$1"; else echo "$root/build/$1-libtorch-$2"; fi
 }
 
-# build_tree PRESET FOLDER LIBTORCH_FOLDER [CMAKE_OPTION…]: builds `targets` if that is set, everything otherwise.
-# Configures only when something that CMake was told has changed, so that a build with nothing to do takes no time.
-build_tree() {
+# configure_tree PRESET FOLDER LIBTORCH_FOLDER [CMAKE_OPTION…]: configures only when its arguments have changed, so that
+# a build with nothing to do takes no time.
+configure_tree() {
   local preset=$1 folder=$2 libtorch=$3
   shift 3
-  local told="$preset $libtorch $*"
-  if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.configured" 2>/dev/null)" != "$told" ]; then
+  local arguments="$preset $libtorch $*"
+  if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.configured" 2>/dev/null)" != "$arguments" ]; then
     say "Configuring ${folder#"$root"/}"
     (cd "$root" && cmake --preset "$preset" -B "$folder" -DLOCKSTEP_LIBTORCH="$libtorch" "$@") >&2
-    printf '%s' "$told" > "$folder/.configured"
+    printf '%s' "$arguments" > "$folder/.configured"
   fi
-  say "Building ${folder#"$root"/}"
-  # One job per core, not ninja's two more: each source with LibTorch takes 1.4 GB of memory.
-  cmake --build "$folder" --parallel "$(nproc)" ${targets:+--target $targets} >&2
 }
 
-# Prints the C++ sources of the project, one a line, relative to its root. Cells are no plain C++: a formatter
-# would break their magics.
+# build_tree FOLDER [TARGET…]: builds everything, or the targets.
+build_tree() {
+  local folder=$1
+  shift
+  say "Building ${folder#"$root"/}"
+  # One job per core, not ninja's two more: each source with LibTorch takes 1.4 GB of memory.
+  cmake --build "$folder" --parallel "$(nproc)" ${1:+--target "$@"} >&2
+}
+
+# configure_separate_tree FOLDER LIBTORCH_FOLDER: a tree that compiles every source by itself and not in batches
+# (LOCKSTEP_UNITY). tools/lint reads its commands; tools/test compiles some of its sources.
+configure_separate_tree() {
+  configure_tree release "$1" "$2" -DLOCKSTEP_UNITY=OFF "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG"
+}
+
+# Prints the C++ sources of the project, one a line, relative to its root. Cells and session scripts are not among them:
+# they are C++ with magics, which a formatter would break.
 sources() {
-  (cd "$root" && find benchmarks collectives compiler ddp inspectors lockstep protocol shell tests worker \
-    -name '*.h' -o -name '*.cpp' | grep -v -E '^(benchmarks|tests)/(.*/)?(cells|scripts|transcripts|faults)/' | sort)
+  (cd "$root" && find . -path ./build -prune -o -path './.*' -prune -o -name '*.h' -print -o -name '*.cpp' -print) |
+    sed 's|^\./||' | sort |
+    grep -v -E '^(scripts|benchmarks/cells|tests/(docs/scripts|faults|sessions|worker/cells))/'
 }

@@ -22,8 +22,7 @@ std::string_view strip(std::string_view text) {
 }
 
 bool begins_with_word(std::string_view line, std::string_view word) {
-  return line.starts_with(word) &&
-         (line.size() == word.size() || !is_name_character(line[word.size()]));
+  return line.starts_with(word) && (line.size() == word.size() || !is_name_character(line[word.size()]));
 }
 
 bool is_marker(std::string_view line) {
