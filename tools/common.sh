@@ -31,12 +31,6 @@ build_tree() {
   cmake --build "$folder" --parallel "$(nproc)" ${1:+--target "$@"} >&2
 }
 
-# configure_separate_tree FOLDER LIBTORCH_FOLDER: a tree that compiles every source by itself and not in batches
-# (LOCKSTEP_UNITY). tools/lint reads its commands; tools/test compiles some of its sources.
-configure_separate_tree() {
-  configure_tree release "$1" "$2" -DLOCKSTEP_UNITY=OFF "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG"
-}
-
 # Prints the C++ sources of the project, one a line, relative to its root. Cells and session scripts are not among them:
 # they are C++ with magics, which a formatter would break.
 sources() {
