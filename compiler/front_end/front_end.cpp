@@ -20,7 +20,9 @@ std::vector<std::string> compile_flags(const Options& options) {
           "-isystem" + options.libtorch + "/include/torch/csrc/api/include", "-resource-dir=" + options.resource_dir,
           "-Wno-unused-value", "-Wunused-result", "-fparse-all-comments", "-Xclang", "-fincremental-extensions",
           // <omp.h>; directives are for the cells that use them (compiler/parser/openmp.h).
-          "-isystem" + options.include_root + "/worker/cell/openmp"};
+          "-isystem" + options.include_root + "/worker/cell/openmp",
+          // An installed <lockstep/dist.h> lies one folder above the others. Last, since the prefix may be /usr.
+          "-idirafter" + options.include_root + "/.."};
 }
 
 std::string header_text() {
