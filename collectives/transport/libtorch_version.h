@@ -1,5 +1,5 @@
 // What differs between the LibTorch versions 2.11 to 2.15, in one place: which virtual functions a decorator of
-// c10d::Backend and c10d::Work has to forward, and names that have changed.
+// c10d::Backend and c10d::Work has to forward, names that have changed, and kinds of tensors that are gone.
 #pragma once
 #include <torch/headeronly/version.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -17,6 +17,8 @@
 #define LOCKSTEP_C10D_HAS_WINDOW LOCKSTEP_LIBTORCH_AT_LEAST(2, 14)
 // Backend: isInitialized, time estimates, completion hooks. Work: getCompletionKey
 #define LOCKSTEP_C10D_HAS_COMPLETION_HOOKS LOCKSTEP_LIBTORCH_AT_LEAST(2, 15)
+// Tensor: has_names, rename. 2.13 removed named dimensions.
+#define LOCKSTEP_ATEN_HAS_NAMED_DIMENSIONS (!LOCKSTEP_LIBTORCH_AT_LEAST(2, 13))
 
 namespace lockstep::dist::version {
 

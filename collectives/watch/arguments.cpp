@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "collectives/transport/libtorch_version.h"
 #include "collectives/transport/transport_tensors.h"
 
 namespace lockstep::dist {
@@ -53,7 +54,9 @@ void check_tensor(const char* function, const std::string& name, const at::Tenso
     complain(fmt::format("has the layout {}, which no collective takes. Use {}",
                          tensor.is_nested() ? "nested" : c10::str(tensor.layout()),
                          tensor.is_nested() ? "t.values() and the offsets" : "t.to_dense()"));
+#if LOCKSTEP_ATEN_HAS_NAMED_DIMENSIONS
   if (tensor.has_names()) complain("has named dimensions, which no collective takes. Use t.rename(std::nullopt)");
+#endif
   if (tensor.is_quantized())
     complain("is quantized, which no collective takes. Send t.int_repr(), the scale and the zero point");
   const c10::DeviceType device = find_backend(group.backend).device;

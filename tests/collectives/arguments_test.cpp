@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "collectives/dist.h"
+#include "collectives/transport/libtorch_version.h"
 #include "tests/support/argument_error.h"
 #include "tests/support/spawn_ranks.h"
 
@@ -60,12 +61,14 @@ std::vector<Kind> kinds() {
          const c10::InferenceMode mode;
          return values().clone();
        }},
+#if LOCKSTEP_ATEN_HAS_NAMED_DIMENSIONS
       {"named",
        [] {
          const auto name = [](const char* text) { return at::Dimname::fromSymbol(at::Symbol::dimname(text)); };
          return values().rename(std::vector<at::Dimname>{name("N"), name("C")});
        },
        true},
+#endif
       {"undefined", [] { return at::Tensor(); }, true},
       {"meta", [] { return at::empty({2, 3}, at::TensorOptions(at::kMeta)); }, true},
       {"quantized", [] { return at::quantize_per_tensor(values(), 0.1, 10, at::kQInt8); }, true},
