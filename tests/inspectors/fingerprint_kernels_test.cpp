@@ -163,7 +163,9 @@ TEST(FingerprintKernels, WordsStripesAndNeighboursThatChangePlacesChangeTheHash)
   for (uint32_t& word : words) word = random();
   const auto hash = [&] {
     const Chunk chunk = read(best(), &Table::bytes, reinterpret_cast<const uint8_t*>(words.data()), 2);
-    return std::vector<uint64_t>(chunk.hash[0], chunk.hash[0] + 2 * kHashLanes);
+    std::vector<uint64_t> lanes(chunk.hash[0], chunk.hash[0] + kHashLanes);
+    lanes.insert(lanes.end(), chunk.hash[1], chunk.hash[1] + kHashLanes);
+    return lanes;
   };
   const auto before = hash();
   for (const auto& [a, b] : {std::pair<size_t, size_t>{0, 1},
