@@ -12,8 +12,6 @@ using ddp::Bucket;
 using ddp::DistributedDataParallel;
 using ddp::Options;
 
-torch::Tensor input_of(const Rank& rank, int step = 0) { return random_tensor({4, 8}, 100 * step + rank.rank); }
-
 TEST(Buckets, FollowTheCapsBeforeAndAfterTheFirstStep) {
   run_ranks(2, [](Rank& rank) {
     const auto step = [&](auto& net) { net(input_of(rank)).sum().backward(); };

@@ -51,7 +51,7 @@ std::vector<Combination> all_combinations() {
 
 constexpr int kRanks = 2;
 
-torch::Tensor batch_of(int rank, int step, int micro) {
+torch::Tensor micro_batch_of(int rank, int step, int micro) {
   return random_tensor({4, 8}, 1000 * micro + 10 * step + rank + 1);
 }
 
@@ -72,9 +72,9 @@ class Trained {
     if (combination_.clear == Clear::kByWrapper) net_.zero_grad();
     if (combination_.accumulate) {
       const auto scope = net_.no_sync();
-      loss_of(&net_, batch_of(rank_.rank, number, 1)).backward();
+      loss_of(&net_, micro_batch_of(rank_.rank, number, 1)).backward();
     }
-    const auto loss = loss_of(&net_, batch_of(rank_.rank, number, 0));
+    const auto loss = loss_of(&net_, micro_batch_of(rank_.rank, number, 0));
     if (combination_.clear != Clear::kByWrapper)
       optimizer_.zero_grad(/*set_to_none=*/combination_.clear == Clear::kToNoneAfterForward);
     loss.backward();
@@ -118,7 +118,7 @@ class Trained {
     for (int rank = kRanks - training; rank < kRanks; ++rank) {
       alone->zero_grad();
       for (int micro = combination_.accumulate ? 1 : 0; micro >= 0; --micro)
-        loss_of(alone, batch_of(rank, number, micro).to(type)).backward();
+        loss_of(alone, micro_batch_of(rank, number, micro).to(type)).backward();
       sum += flat_gradients(*alone);
     }
     return sum / divisor;

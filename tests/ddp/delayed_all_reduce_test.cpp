@@ -11,8 +11,6 @@ namespace {
 using ddp::DistributedDataParallel;
 using ddp::Options;
 
-torch::Tensor input_of(const Rank& rank, int step = 0) { return random_tensor({4, 8}, 100 * step + rank.rank); }
-
 TEST(DelayedAllReduce, ReducesTheNamedParametersWithTheHookedOne) {
   for (const bool all : {false, true}) {
     torch::Tensor delayed, plain;

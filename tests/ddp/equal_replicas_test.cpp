@@ -9,8 +9,6 @@ namespace {
 using ddp::DistributedDataParallel;
 using ddp::Options;
 
-torch::Tensor input_of(const Rank& rank, int step = 0) { return random_tensor({4, 8}, 100 * step + rank.rank); }
-
 TEST(InitSync, MakesReplicasEqualOrLeavesThem) {
   run_ranks(3, [](Rank& rank) {
     const auto make = [&](const Options& options) {

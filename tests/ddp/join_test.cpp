@@ -21,7 +21,7 @@ using ::testing::Not;
 
 // Rank r has 2 + 2r batches.
 int batches_of(int rank) { return 2 + 2 * rank; }
-torch::Tensor batch_of(int rank, int step) { return random_tensor({4, 8}, 10 * step + rank); }
+torch::Tensor uneven_batch_of(int rank, int step) { return random_tensor({4, 8}, 10 * step + rank); }
 
 template <class Model>
 std::vector<torch::Tensor> train_joined(int ranks, const Options& options, const JoinOptions& join_options,
@@ -37,7 +37,7 @@ std::vector<torch::Tensor> train_joined(int ranks, const Options& options, const
         [&] {
           for (int step = 0; step < batches_of(rank.rank); ++step) {
             if (accumulate) net.require_backward_grad_sync(step % 2 == 1);
-            net(batch_of(rank.rank, step)).square().mean().backward();
+            net(uneven_batch_of(rank.rank, step)).square().mean().backward();
             if (accumulate && step % 2 == 0) continue;
             optimizer.step();
             net.zero_grad();
@@ -47,7 +47,7 @@ std::vector<torch::Tensor> train_joined(int ranks, const Options& options, const
     net.require_backward_grad_sync(true);
     last[rank.rank] = flat(*net);
     // And after it training goes on as ever.
-    net(batch_of(rank.rank, 90)).sum().backward();
+    net(uneven_batch_of(rank.rank, 90)).sum().backward();
   });
   return last;
 }
@@ -77,7 +77,7 @@ TEST(Join, DividesByAllRanksOrByThoseThatTrain) {
       module->zero_grad();
       const int training = step < batches_of(0) ? 2 : 1;
       for (int rank = 2 - training; rank < 2; ++rank) {
-        (module(batch_of(rank, step)).square().mean() / (initial ? 2 : training)).backward();
+        (module(uneven_batch_of(rank, step)).square().mean() / (initial ? 2 : training)).backward();
       }
       optimizer.step();
     }
@@ -94,7 +94,7 @@ TEST(Join, LeavesNothingOfItsDivisionBehind) {
       const auto loop = [&] {
         for (int step = 0; step < (throws ? 3 : batches_of(rank.rank)); ++step) {
           net.zero_grad();
-          net(batch_of(rank.rank, step)).square().mean().backward();
+          net(uneven_batch_of(rank.rank, step)).square().mean().backward();
         }
         if (throws) throw std::runtime_error("out of the loop");
       };
@@ -103,9 +103,9 @@ TEST(Join, LeavesNothingOfItsDivisionBehind) {
       for (int step = 20; step < 23; ++step) {
         Mlp alone;
         fill_parameters(*alone, 5);
-        for (int each = 0; each < 3; ++each) (alone(batch_of(each, step)).square().mean() / 3).backward();
+        for (int each = 0; each < 3; ++each) (alone(uneven_batch_of(each, step)).square().mean() / 3).backward();
         net.zero_grad();
-        net(batch_of(rank.rank, step)).square().mean().backward();
+        net(uneven_batch_of(rank.rank, step)).square().mean().backward();
         EXPECT_LT(max_difference(flat_gradients(*module), flat_gradients(*alone)), 1e-6) << "step " << step;
       }
     });
@@ -126,7 +126,7 @@ TEST(Join, DividesTheGradientsOfEveryModuleAlike) {
           for (int step = 0; step < batches_of(rank.rank); ++step) {
             for (auto& net : nets) {
               net.zero_grad();
-              net(batch_of(rank.rank, step)).square().mean().backward();
+              net(uneven_batch_of(rank.rank, step)).square().mean().backward();
             }
             EXPECT_TRUE(flat_gradients(*modules[1]).equal(flat_gradients(*modules[0]))) << "step " << step;
           }
@@ -145,10 +145,10 @@ TEST(Join, AnswersForwardsThatRecordNoGradients) {
       net.join([&] {
         for (int step = 0; step < (rank.rank == 0 ? batches_of_rank_0 : 4); ++step) {
           net.zero_grad();
-          net(batch_of(rank.rank, step)).square().mean().backward();
+          net(uneven_batch_of(rank.rank, step)).square().mean().backward();
           optimizer.step();
           const torch::NoGradGuard no_grad;
-          net(batch_of(rank.rank, step));
+          net(uneven_batch_of(rank.rank, step));
         }
       });
       auto values = flat(*module);
@@ -170,7 +170,7 @@ TEST(Join, TakesRanksWithoutAnyData) {
       torch::optim::SGD optimizer(net.parameters(), 0.05);
       const auto step = [&](int number) {
         net.zero_grad();
-        net(batch_of(rank.rank, number)).square().mean().backward();
+        net(uneven_batch_of(rank.rank, number)).square().mean().backward();
         optimizer.step();
       };
       // First rank 1 has data, then rank 0, then both.
@@ -198,7 +198,8 @@ TEST(Join, CanThrowOnEveryRankInstead) {
     auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
     net.join(
         [&] {
-          for (int step = 0; step < batches_of(rank.rank); ++step) net(batch_of(rank.rank, step)).sum().backward();
+          for (int step = 0; step < batches_of(rank.rank); ++step)
+            net(uneven_batch_of(rank.rank, step)).sum().backward();
         },
         JoinOptions().throw_on_early_termination(true));
   });
@@ -214,7 +215,7 @@ TEST(Join, RefusesModulesThatRunOtherwiseThanItAnswers) {
           ddp::join({one, two}, [&] { step(one, two); });
         });
       };
-  const auto x = batch_of(0, 0);
+  const auto x = uneven_batch_of(0, 0);
   EXPECT_THAT(errors_of([&](auto& one, auto& two) { (one(x).sum() + two(x).sum()).backward(); }),
               Each(HasSubstr("module 2 of 2 came while the backward of another one was still to come")));
   EXPECT_THAT(errors_of([&](auto&, auto& two) { two(x).sum().backward(); }),
@@ -227,7 +228,7 @@ TEST(Join, RefusesModulesThatRunOtherwiseThanItAnswers) {
 
 TEST(Join, RefusesWhatItCannotAnswer) {
   const auto join = [](auto& net, const JoinOptions& options) {
-    net.join([&] { net(batch_of(0, 0)).sum().backward(); }, options);
+    net.join([&] { net(uneven_batch_of(0, 0)).sum().backward(); }, options);
   };
   const auto hooked = [&](const JoinOptions& options) {
     return errors_of_ranks(2, [&](Rank& rank) {
@@ -261,7 +262,9 @@ TEST(Join, RefusesAForwardBeforeTheBackwardOfTheLast) {
   EXPECT_THAT(errors_of_ranks(2,
                               [](Rank& rank) {
                                 auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
-                                net.join([&] { (net(batch_of(0, 0)).sum() + net(batch_of(0, 1)).sum()).backward(); });
+                                net.join([&] {
+                                  (net(uneven_batch_of(0, 0)).sum() + net(uneven_batch_of(0, 1)).sum()).backward();
+                                });
                               }),
               Each(HasSubstr("while the backward of the one before was still to come")));
 }
@@ -276,11 +279,11 @@ TEST(Join, TakesARankThatNeverHadASparseGradient) {
       net.join([&] {
         for (int step = 0; step < 3 * rank.rank; ++step) {
           net.zero_grad();
-          net(batch_of(rank.rank, step)).square().mean().backward();
+          net(uneven_batch_of(rank.rank, step)).square().mean().backward();
         }
       });
       net.zero_grad();
-      net(batch_of(rank.rank, 9)).square().mean().backward();
+      net(uneven_batch_of(rank.rank, 9)).square().mean().backward();
       expect_reduced(rank, *net);
     });
   }
@@ -292,7 +295,7 @@ TEST(Join, TakesSeveralModulesAndNone) {
     auto two = DistributedDataParallel(Encoder(), Options().process_group(rank.group));
     ddp::join({one, two}, [&] {
       for (int step = 0; step < batches_of(rank.rank); ++step) {
-        const auto x = batch_of(rank.rank, step);
+        const auto x = uneven_batch_of(rank.rank, step);
         one(x).sum().backward();
         two(x).sum().backward();
       }

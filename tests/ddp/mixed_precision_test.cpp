@@ -15,8 +15,6 @@ using ddp::DistributedDataParallel;
 using ddp::MixedPrecision;
 using ddp::Options;
 
-torch::Tensor input_of(const Rank& rank, int step = 0) { return random_tensor({4, 8}, 100 * step + rank.rank); }
-
 TEST(MixedPrecision, ComputesLowAndKeepsFullPrecisionBetweenSteps) {
   for (const auto type : {torch::kBFloat16, torch::kHalf}) {
     run_ranks(2, [&](Rank& rank) {

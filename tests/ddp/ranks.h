@@ -72,6 +72,9 @@ inline torch::Tensor random_tensor(torch::IntArrayRef sizes, uint64_t seed) {
   return torch::randn(sizes, torch::make_generator<torch::CPUGeneratorImpl>(seed));
 }
 
+/// The batch of a rank in a step.
+inline torch::Tensor input_of(const Rank& rank, int step = 0) { return random_tensor({4, 8}, 100 * step + rank.rank); }
+
 inline void fill_parameters(torch::nn::Module& module, uint64_t seed) {
   const torch::NoGradGuard no_grad;
   for (auto& parameter : module.parameters()) parameter.copy_(random_tensor(parameter.sizes(), seed++) * 0.2);

@@ -19,7 +19,7 @@ using ddp::DistributedDataParallel;
 using ddp::SimpleDistributedDataParallel;
 using ::testing::HasSubstr;
 
-void expect_equal_on_ranks(const torch::Tensor& mine) {
+void expect_equal_in_default_group(const torch::Tensor& mine) {
   for (const auto& theirs : dist::all_gather(mine)) EXPECT_TRUE(theirs.equal(mine));
 }
 
@@ -32,7 +32,7 @@ TEST(DefaultGroup, IsTakenByWrappersHooksAndNorms) {
     for (int step = 0; step < 3; ++step) {
       net.zero_grad();
       net(random_tensor({4, 8}, rank)).sum().backward();
-      expect_equal_on_ranks(flat_gradients(*net));
+      expect_equal_in_default_group(flat_gradients(*net));
     }
   });
 }
@@ -80,7 +80,7 @@ TEST(Simple, TeachesTheFourVersions) {
     }
     large(whole).square().mean().backward();
     EXPECT_LT(max_difference(flat_gradients(*module), flat_gradients(*large)), 1e-6);
-    expect_equal_on_ranks(flat_gradients(*module));
+    expect_equal_in_default_group(flat_gradients(*module));
     net.disable_grad_sync();
     module->zero_grad();
     net(whole.narrow(0, rank * 4, 4)).sum().backward();
@@ -154,7 +154,7 @@ TEST(Regroup, LetsAWrapperGoOn) {
       dist::regroup(generation, RankSet::all(2));
       net.zero_grad();
       net(x).sum().backward();
-      expect_equal_on_ranks(flat_gradients(*net));
+      expect_equal_in_default_group(flat_gradients(*net));
     }
   });
 }
@@ -197,7 +197,7 @@ TEST(Regroup, LetsHooksThatCountStepsGoOnWithOneCount) {
       net.zero_grad();
       net(x).sum().backward();
       EXPECT_EQ(state->iter(), 3);
-      expect_equal_on_ranks(flat_gradients(*net));
+      expect_equal_in_default_group(flat_gradients(*net));
       net(x).sum().backward();  // the first that is no longer reduced in full
       EXPECT_EQ(state->iter(), 4);
       dist::barrier();
@@ -284,7 +284,7 @@ TEST(Regroup, MakesABackwardOfBeforeAnError) {
     }
     net.zero_grad();
     net(x).sum().backward();
-    expect_equal_on_ranks(flat_gradients(*net));
+    expect_equal_in_default_group(flat_gradients(*net));
   });
 }
 

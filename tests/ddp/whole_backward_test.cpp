@@ -17,8 +17,6 @@ using ddp::Options;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-torch::Tensor input_of(const Rank& rank, int step = 0) { return random_tensor({4, 8}, 100 * step + rank.rank); }
-
 // The middle one of three layers is the only one that takes part.
 struct MiddleImpl : torch::nn::Module {
   MiddleImpl()

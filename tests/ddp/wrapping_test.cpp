@@ -20,8 +20,6 @@ namespace {
 using ddp::DistributedDataParallel;
 using ddp::Options;
 
-torch::Tensor input_of(const Rank& rank, int step = 0) { return random_tensor({4, 8}, 100 * step + rank.rank); }
-
 TEST(Wrapping, TakesHoldersPointersAndModules) {
   run_ranks(1, [](Rank& rank) {
     const auto options = Options().process_group(rank.group);
