@@ -1,7 +1,6 @@
 // Lesson 01, data-parallel training from scratch: what a class sees in it, and that its checks bite.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <set>
 
 #include "tests/lessons/script_run.h"
@@ -63,38 +62,26 @@ TEST(Lesson01, SaysThatItNeedsTwoRanks) {
   EXPECT_NE(errors[0].at("message").get<std::string>().find("-n 2"), std::string::npos);
 }
 
-/// Runs the lesson with one thing spoiled; it must stop at the cell that is there to notice.
-void expect_noticed(const std::string& after, const std::string& right, const std::string& wrong,
-                    const std::string& title) {
-  const auto copy = spoiled_copy(kLesson, after, right, wrong);
-  const auto run = run_script(copy, 2);
-  EXPECT_EQ(run.exit_code, 1) << run.shown;
-  const auto cell = run.of(title, "cell");
-  ASSERT_EQ(cell.size(), 1u);
-  EXPECT_EQ(cell[0].at("status"), "error");
-  std::filesystem::remove(copy);
-}
-
 TEST(Lesson01, NoticesAStepWithoutAverage) {
-  expect_noticed("the same step, with the average", "replica.sync_gradients();\n", "", "and the same check");
+  expect_noticed(kLesson, "the same step, with the average", "replica.sync_gradients();\n", "", "and the same check");
 }
 
 TEST(Lesson01, NoticesATimingWithoutAverage) {
-  expect_noticed("all ranks, each with its share, as one model", "  replica.sync_gradients();\n", "",
+  expect_noticed(kLesson, "all ranks, each with its share, as one model", "  replica.sync_gradients();\n", "",
                  "all ranks, each with its share, as one model");
 }
 
 TEST(Lesson01, NoticesAWrongWindow) {
-  expect_noticed("// %% the right one", "(index + 1) % kWindow == 0", "index % kWindow == 0", "the right one");
+  expect_noticed(kLesson, "// %% the right one", "(index + 1) % kWindow == 0", "index % kWindow == 0", "the right one");
 }
 
 TEST(Lesson01, NoticesAScopeThatDoesNotRestore) {
-  expect_noticed("// %% version 4", "do_sync_ = before_;", "do_sync_ = true;",
+  expect_noticed(kLesson, "// %% version 4", "do_sync_ = before_;", "do_sync_ = true;",
                  "the scope puts back what was there before");
 }
 
 TEST(Lesson01, NoticesAccumulationThatIsNotTheLargeBatch) {
-  expect_noticed("template <typename Replica>", " / kWindow;", ";", "one step with the large batch");
+  expect_noticed(kLesson, "template <typename Replica>", " / kWindow;", ";", "one step with the large batch");
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // Lessons 02 to 04, run as people run them, on two ranks and on four; and with one thing spoiled each time: the lesson must notice.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "tests/lessons/script_run.h"
 
 namespace lockstep::test {
@@ -29,18 +27,6 @@ ScriptRun run_whole(const char* lesson, int ranks) {
   auto run = run_script(lesson, ranks);
   EXPECT_EQ(run.exit_code, 0) << run.shown;
   return run;
-}
-
-/// Runs a lesson with one thing spoiled; it must stop at the cell that is there to notice.
-void expect_noticed(const char* lesson, const std::string& after, const std::string& right, const std::string& wrong,
-                    const std::string& title) {
-  const auto copy = spoiled_copy(lesson, after, right, wrong);
-  const auto run = run_script(copy, 2);
-  EXPECT_EQ(run.exit_code, 1) << run.shown;
-  const auto cell = run.of(title, "cell");
-  ASSERT_EQ(cell.size(), 1u) << run.shown;
-  EXPECT_EQ(cell[0].at("status"), "error");
-  std::filesystem::remove(copy);
 }
 
 class OneToMany : public ::testing::TestWithParam<int> {};

@@ -34,6 +34,17 @@ std::filesystem::path path_of(const std::string& script) { return std::filesyste
 
 }  // namespace
 
+void expect_noticed(const std::string& script, const std::string& after, const std::string& right,
+                    const std::string& wrong, const std::string& title) {
+  const auto copy = spoiled_copy(script, after, right, wrong);
+  const auto run = run_script(copy, 2);
+  EXPECT_EQ(run.exit_code, 1) << run.shown;
+  const auto cell = run.of(title, "cell");
+  ASSERT_EQ(cell.size(), 1u) << run.shown;
+  EXPECT_EQ(cell[0].at("status"), "error");
+  std::filesystem::remove(copy);
+}
+
 nlohmann::json ranks(std::initializer_list<int> list) { return std::vector<int>(list); }
 
 std::vector<nlohmann::json> ScriptRun::of(const std::string& title, const std::string& event) const {

@@ -24,6 +24,10 @@ ScriptRun run_script(const std::string& script, int ranks);
 std::string spoiled_copy(const std::string& script, const std::string& after, const std::string& right,
                          const std::string& wrong);
 
+/// Runs such a copy on two ranks. The cell with this title is there to notice, and must end in an error.
+void expect_noticed(const std::string& script, const std::string& after, const std::string& right,
+                    const std::string& wrong, const std::string& title);
+
 /// [0, 1]: ranks as events have them.
 nlohmann::json ranks(std::initializer_list<int> list);
 

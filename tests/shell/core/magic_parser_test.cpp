@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 ParsedCell parse(std::string_view text) { return parse_cell(text, MagicRegistry::instance()); }
 
-std::string error_of(std::string_view text) {
+std::string parse_error(std::string_view text) {
   try {
     parse(text);
   } catch (const UsageError& error) {
@@ -109,16 +109,16 @@ TEST(MagicParser, CommentsBehindMagicsAreNoArguments) {
 }
 
 TEST(MagicParser, ZeroBytesAreNoText) {
-  EXPECT_THAT(error_of(std::string_view("int k;\nint\0 j;", 14)), HasSubstr("line 2: the text holds zero bytes"));
+  EXPECT_THAT(parse_error(std::string_view("int k;\nint\0 j;", 14)), HasSubstr("line 2: the text holds zero bytes"));
 }
 
 TEST(MagicParser, SlipsAreNamed) {
-  EXPECT_THAT(error_of("%%rnk 0\nint k;"), HasSubstr("%%rank"));
-  EXPECT_THAT(error_of("int k;\n%snc"), HasSubstr("line 2"));
-  EXPECT_THAT(error_of("int k;\n%snc"), HasSubstr("%sync"));
-  EXPECT_THAT(error_of("int k;\n%%rank 0\n"), HasSubstr("before anything else"));
-  EXPECT_THAT(error_of("%%sync\n"), HasSubstr("one %"));
-  EXPECT_THAT(error_of("%timeit f();\n"), HasSubstr("two %"));
+  EXPECT_THAT(parse_error("%%rnk 0\nint k;"), HasSubstr("%%rank"));
+  EXPECT_THAT(parse_error("int k;\n%snc"), HasSubstr("line 2"));
+  EXPECT_THAT(parse_error("int k;\n%snc"), HasSubstr("%sync"));
+  EXPECT_THAT(parse_error("int k;\n%%rank 0\n"), HasSubstr("before anything else"));
+  EXPECT_THAT(parse_error("%%sync\n"), HasSubstr("one %"));
+  EXPECT_THAT(parse_error("%timeit f();\n"), HasSubstr("two %"));
 }
 
 TEST(MagicParser, NothingToCompile) {

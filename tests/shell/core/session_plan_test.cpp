@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string error_of(const SessionOptions& options) {
+std::string plan_error(const SessionOptions& options) {
   try {
     plan_session(options);
   } catch (const UsageError& error) {
@@ -37,18 +37,18 @@ TEST(SessionPlan, TwoRanksOnTheCpuByDefault) {
 }
 
 TEST(SessionPlan, NumbersOfRanks) {
-  EXPECT_THAT(error_of(ranks(0)), HasSubstr("at least one rank"));
-  EXPECT_THAT(error_of(ranks(-3)), HasSubstr("-n -3"));
-  EXPECT_THAT(error_of(ranks(100000)), HasSubstr("at most"));
+  EXPECT_THAT(plan_error(ranks(0)), HasSubstr("at least one rank"));
+  EXPECT_THAT(plan_error(ranks(-3)), HasSubstr("-n -3"));
+  EXPECT_THAT(plan_error(ranks(100000)), HasSubstr("at most"));
 }
 
 TEST(SessionPlan, GpusThatDoNotExist) {
   SessionOptions options;
   options.gpu_ids = {4096};
-  EXPECT_THAT(error_of(options), HasSubstr("GPU 4096"));
+  EXPECT_THAT(plan_error(options), HasSubstr("GPU 4096"));
   options.gpu_ids = {};
   options.backend = "mpi";
-  EXPECT_THAT(error_of(options), HasSubstr("gloo"));
+  EXPECT_THAT(plan_error(options), HasSubstr("gloo"));
 }
 
 TEST(SessionPlan, GpuLists) {
@@ -59,7 +59,7 @@ TEST(SessionPlan, GpuLists) {
 TEST(SessionPlan, BadVariables) {
   for (const auto& [name, value] : {std::pair("LOCKSTEP_THREADS", "many"), std::pair("LOCKSTEP_THREADS", "0")}) {
     ::setenv(name, value, 1);
-    EXPECT_THAT(error_of(ranks(1)), HasSubstr(std::string(name) + " is '" + value + "'"));
+    EXPECT_THAT(plan_error(ranks(1)), HasSubstr(std::string(name) + " is '" + value + "'"));
     ::unsetenv(name);
   }
   ::setenv("LOCKSTEP_THREADS", "3", 1);
