@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "collectives/dist.h"
+#include "tests/collectives/tensors.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep {
@@ -12,8 +13,6 @@ using testing::spawn_ranks;
 
 class Collectives : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(WorldSize, Collectives, ::testing::Values(1, 2, 3, 4));
-
-at::Tensor filled(double value, at::ScalarType type = at::kFloat) { return at::full({2, 3}, value, type); }
 
 TEST_P(Collectives, AllReduceWithEveryOperation) {
   spawn_ranks(GetParam(), [](int rank, int size) {

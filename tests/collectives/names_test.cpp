@@ -7,6 +7,7 @@
 #include "collectives/dist.h"
 #include "collectives/log/collective_log.h"
 #include "collectives/rank_context.h"
+#include "tests/collectives/tensors.h"
 #include "tests/support/argument_error.h"
 #include "tests/support/spawn_ranks.h"
 
@@ -17,9 +18,6 @@ using ::testing::AllOf;
 using testing::argument_error;
 using ::testing::HasSubstr;
 using testing::spawn_ranks;
-using Tensors = std::vector<at::Tensor>;
-
-at::Tensor filled(double value) { return at::full({2, 3}, value); }
 
 TEST(Names, WhatAWorkCanBeAsked) {
   spawn_ranks(2, [](int rank, int) {
