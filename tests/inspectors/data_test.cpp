@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using testing::spawn_ranks;
 namespace samplers = torch::data::samplers;
 
-DataOptions quickly() { return DataOptions().name("indices").deadline(std::chrono::minutes(5)); }
+DataOptions data_options() { return DataOptions().name("indices").deadline(std::chrono::minutes(5)); }
 
 /// What PyTorch's DistributedSampler gives: a permutation, padded with its beginning, dealt out.
 std::vector<int64_t> dealt(int64_t size, int rank, int world_size, int64_t seed) {
@@ -60,7 +60,7 @@ const Finding& only_fault(const Report& report) {
 
 TEST(Data, SharesThatCoverTheDatasetAreOk) {
   spawn_ranks(3, [](int rank, int world_size) {
-    const DataReport report = data(range(rank, 300, world_size), quickly().size(300).batch_size(16));
+    const DataReport report = data(range(rank, 300, world_size), data_options().size(300).batch_size(16));
     ASSERT_EQ(report.findings.size(), 1U) << report;
     EXPECT_EQ(report.findings[0].verdict, "ok");
     EXPECT_EQ(report.findings[0].inspector, "data");
@@ -75,7 +75,7 @@ TEST(Data, SharesThatCoverTheDatasetAreOk) {
 TEST(Data, PaddingOfADistributedSamplerIsOk) {
   spawn_ranks(4, [](int rank, int world_size) {
     for (const int64_t size : {101, 102, 3, 5}) {
-      const DataReport report = data(dealt(size, rank, world_size, 7), quickly().size(size));
+      const DataReport report = data(dealt(size, rank, world_size, 7), data_options().size(size));
       ASSERT_EQ(report.findings.size(), 1U) << report;
       EXPECT_EQ(report.findings[0].verdict, "ok");
       EXPECT_EQ(report.padding, (size + 3) / 4 * 4 - size);
@@ -83,8 +83,8 @@ TEST(Data, PaddingOfADistributedSamplerIsOk) {
     }
     std::vector<int64_t> whole_batches = dealt(101, rank, world_size, 9);  // 26 of them
     for (size_t i = 0; whole_batches.size() < 32; ++i) whole_batches.push_back(whole_batches[i]);
-    EXPECT_TRUE(data(whole_batches, quickly().size(101).batch_size(16)).ok());
-    const DataReport without_size = data(dealt(101, rank, world_size, 8), quickly());
+    EXPECT_TRUE(data(whole_batches, data_options().size(101).batch_size(16)).ok());
+    const DataReport without_size = data(dealt(101, rank, world_size, 8), data_options());
     EXPECT_TRUE(without_size.ok());
     EXPECT_THAT(without_size.findings[0].message, HasSubstr("size is not known"));
   });
@@ -94,7 +94,7 @@ TEST(Data, LibTorchSamplersAreReadWithoutMovingThem) {
   spawn_ranks(2, [](int rank, int world_size) {
     samplers::DistributedRandomSampler sampler(101, static_cast<size_t>(world_size), static_cast<size_t>(rank));
     sampler.next(10);
-    const DataReport report = data(sampler, quickly().size(101));
+    const DataReport report = data(sampler, data_options().size(101));
     EXPECT_TRUE(report.ok()) << report;
     EXPECT_EQ(report.padding, 1);
     EXPECT_EQ(sampler.next(1000)->size(), 41U);  // 51 less the 10 that were read
@@ -107,14 +107,14 @@ TEST(Data, ReadingARandomSamplerDrawsNoNumbers) {
     const torch::Tensor expected = torch::rand({8});
     const samplers::RandomSampler sampler(1000);
     torch::manual_seed(5);
-    data(sampler, quickly().size(1000));
+    data(sampler, data_options().size(1000));
     EXPECT_TRUE(torch::equal(torch::rand({8}), expected));
   });
 }
 
 TEST(Data, TheSameShuffleOnAllRanksIsOneFinding) {
   spawn_ranks(3, [](int, int) {
-    const DataReport report = data(dealt(100, 0, 1, 3), quickly().size(100));
+    const DataReport report = data(dealt(100, 0, 1, 3), data_options().size(100));
     const Finding& found = only_fault(report);
     EXPECT_EQ(found.verdict, "duplicate_data");
     EXPECT_EQ(found.kind, "order");
@@ -125,7 +125,7 @@ TEST(Data, TheSameShuffleOnAllRanksIsOneFinding) {
 
 TEST(Data, TwoOfThreeRanksWithTheSameShareAreNamed) {
   spawn_ranks(3, [](int rank, int world_size) {
-    const DataReport report = data(range(rank == 2 ? 1 : rank, 300, world_size), quickly().size(300));
+    const DataReport report = data(range(rank == 2 ? 1 : rank, 300, world_size), data_options().size(300));
     EXPECT_THAT(verdicts(report), ElementsAre("duplicate_data order")) << report;
     EXPECT_EQ(report.findings[0].ranks, (RankSet{1, 2}));
     EXPECT_THAT(report.findings[0].message,
@@ -136,7 +136,7 @@ TEST(Data, TwoOfThreeRanksWithTheSameShareAreNamed) {
 
 TEST(Data, SharesOfDifferentShufflesOverlap) {
   spawn_ranks(2, [](int rank, int world_size) {
-    const DataReport report = data(dealt(1000, rank, world_size, rank), quickly().size(1000));
+    const DataReport report = data(dealt(1000, rank, world_size, rank), data_options().size(1000));
     EXPECT_THAT(verdicts(report), ElementsAre("duplicate_data sample")) << report;
     EXPECT_EQ(report.findings[0].ranks, RankSet::all(2));
     EXPECT_THAT(report.findings[0].message, HasSubstr("different seeds"));
@@ -147,7 +147,7 @@ TEST(Data, SharesOfDifferentShufflesOverlap) {
 
 TEST(Data, EveryRankReadingEverythingInItsOwnOrderIsTold) {
   spawn_ranks(2, [](int rank, int) {
-    const DataReport report = data(dealt(50, 0, 1, rank), quickly().size(50));
+    const DataReport report = data(dealt(50, 0, 1, rank), data_options().size(50));
     EXPECT_THAT(only_fault(report).message, HasSubstr("Every rank reads all of the data"));
   });
 }
@@ -155,16 +155,16 @@ TEST(Data, EveryRankReadingEverythingInItsOwnOrderIsTold) {
 TEST(Data, UnequalNumbersOfBatchesAreAFaultAndASmallerLastBatchIsNot) {
   spawn_ranks(3, [](int rank, int) {
     const std::vector<int64_t> mine = range(rank * 100, rank * 100 + (rank == 1 ? 90 : 100));
-    const Finding unequal = only_fault(data(mine, quickly().batch_size(10)));
+    const Finding unequal = only_fault(data(mine, data_options().batch_size(10)));
     EXPECT_EQ(unequal.verdict, "uneven_data");
     EXPECT_EQ(unequal.kind, "batch");
     EXPECT_EQ(unequal.ranks, RankSet{1});
     EXPECT_EQ(unequal.reference_ranks, (RankSet{0, 2}));
     EXPECT_THAT(unequal.message, HasSubstr("batches: 10 on ranks 0,2, 9 on rank 1; in batch 10"));
 
-    EXPECT_TRUE(data(mine, quickly().batch_size(64)).ok());
-    EXPECT_TRUE(data(mine, quickly().batch_size(10).join(true)).ok());
-    EXPECT_EQ(only_fault(data(mine, quickly())).kind, "sample");
+    EXPECT_TRUE(data(mine, data_options().batch_size(64)).ok());
+    EXPECT_TRUE(data(mine, data_options().batch_size(10).join(true)).ok());
+    EXPECT_EQ(only_fault(data(mine, data_options())).kind, "sample");
   });
 }
 
@@ -191,20 +191,21 @@ TEST(Data, ARankWithAnotherBatchSizeIsAtFaultAndNotTheOthers) {
       EXPECT_THAT(found.message, HasSubstr("Give all ranks one batch size"));
       EXPECT_THAT(found.message, ::testing::Not(HasSubstr("join()")));
     };
-    told(data(in_batches(mine, rank == 1 ? 4 : 8), quickly()));
-    told(data(mine, quickly().batch_size(rank == 1 ? 4 : 8)));  // as the ranks say, whoever judges
-    EXPECT_TRUE(data(mine, quickly().batch_size(rank == 1 ? 4 : 8).join(true)).ok());
+    told(data(in_batches(mine, rank == 1 ? 4 : 8), data_options()));
+    told(data(mine, data_options().batch_size(rank == 1 ? 4 : 8)));  // as the ranks say, whoever judges
+    EXPECT_TRUE(data(mine, data_options().batch_size(rank == 1 ? 4 : 8).join(true)).ok());
   });
 }
 
 TEST(Data, MostRanksAreRightAboutTheNumberOfBatches) {
   spawn_ranks(3, [](int rank, int) {
     const Finding longer =
-        only_fault(data(range(rank * 100, rank * 100 + (rank == 1 ? 96 : 80)), quickly().batch_size(8)));
+        only_fault(data(range(rank * 100, rank * 100 + (rank == 1 ? 96 : 80)), data_options().batch_size(8)));
     EXPECT_EQ(longer.ranks, RankSet{1});
     EXPECT_EQ(longer.reference_ranks, (RankSet{0, 2}));
     EXPECT_THAT(longer.message, HasSubstr("join()"));
-    const Finding all_unlike = only_fault(data(range(rank * 100, rank * 100 + 80 + 8 * rank), quickly().batch_size(8)));
+    const Finding all_unlike =
+        only_fault(data(range(rank * 100, rank * 100 + 80 + 8 * rank), data_options().batch_size(8)));
     EXPECT_EQ(all_unlike.ranks, (RankSet{0, 1}));  // those for which rank 2 waits
   });
 }
@@ -212,13 +213,13 @@ TEST(Data, MostRanksAreRightAboutTheNumberOfBatches) {
 TEST(Data, WhatFollowsFromAFaultIsSaidWithIt) {
   spawn_ranks(3, [](int rank, int world_size) {
     // The first share on every rank: the others are read by nobody.
-    const Finding alike = only_fault(data(range(0, 300, world_size), quickly().size(300)));
+    const Finding alike = only_fault(data(range(0, 300, world_size), data_options().size(300)));
     EXPECT_EQ(alike.kind, "order");
     EXPECT_THAT(alike.message, HasSubstr("; because of that 200 of 300 samples are read by no rank: 1, 2, 4"));
 
     // Everything on one rank: it reads what the others read, and has more batches.
-    const Finding undivided =
-        only_fault(data(rank == 1 ? range(0, 300) : range(rank, 300, world_size), quickly().size(300).batch_size(10)));
+    const Finding undivided = only_fault(
+        data(rank == 1 ? range(0, 300) : range(rank, 300, world_size), data_options().size(300).batch_size(10)));
     EXPECT_EQ(undivided.verdict, "duplicate_data");
     EXPECT_EQ(undivided.ranks, RankSet{1});
     EXPECT_EQ(undivided.reference_ranks, (RankSet{0, 2}));
@@ -227,15 +228,15 @@ TEST(Data, WhatFollowsFromAFaultIsSaidWithIt) {
                 HasSubstr("because of that numbers of batches differ: 30 on rank 1, 10 on ranks 0,2"));
 
     // A share that is cut off: fewer batches there.
-    const Finding cut =
-        only_fault(data(range(rank * 100, rank == 2 ? 260 : rank * 100 + 100), quickly().size(300).batch_size(10)));
+    const Finding cut = only_fault(
+        data(range(rank * 100, rank == 2 ? 260 : rank * 100 + 100), data_options().size(300).batch_size(10)));
     EXPECT_EQ(cut.verdict, "missing");
     EXPECT_EQ(cut.ranks, RankSet{2});
     EXPECT_THAT(cut.message, HasSubstr("40 of 300 samples are read by no rank: 260, 261"));
     EXPECT_THAT(cut.message, HasSubstr("because of that numbers of batches differ: 10 on ranks 0-1, 6 on rank 2"));
 
     // Indices that begin with 1.
-    const Finding shifted = only_fault(data(range(rank * 100 + 1, rank * 100 + 101), quickly().size(300)));
+    const Finding shifted = only_fault(data(range(rank * 100 + 1, rank * 100 + 101), data_options().size(300)));
     EXPECT_EQ(shifted.kind, "index");
     EXPECT_EQ(shifted.ranks, RankSet{2});
     EXPECT_THAT(shifted.message, HasSubstr("1 of 300 samples is read by no rank: 0. Is every index 1 too high?"));
@@ -244,7 +245,7 @@ TEST(Data, WhatFollowsFromAFaultIsSaidWithIt) {
 
 TEST(Data, AnOmissionThatDoubleReadsDoNotExplainIsASecondFault) {
   spawn_ranks(2, [](int, int) {
-    const DataReport report = data(range(0, 25), quickly().size(100));
+    const DataReport report = data(range(0, 25), data_options().size(100));
     EXPECT_THAT(verdicts(report), ElementsAre("duplicate_data order", "missing sample")) << report;
   });
 }
@@ -253,7 +254,8 @@ TEST(Data, ARankThatShufflesAsInAnotherEpochExplainsWhatIsReadTwice) {
   spawn_ranks(3, [](int rank, int world_size) {
     samplers::DistributedRandomSampler sampler(300, static_cast<size_t>(world_size), static_cast<size_t>(rank));
     if (rank != 1) sampler.set_epoch(2);
-    for (const auto& options : {quickly().name("with").size(300).epoch(2), quickly().name("without").size(300)}) {
+    for (const auto& options :
+         {data_options().name("with").size(300).epoch(2), data_options().name("without").size(300)}) {
       const Finding found = only_fault(data(sampler, options));
       EXPECT_EQ(found.verdict, "duplicate_data");
       EXPECT_EQ(found.kind, "epoch");
@@ -267,7 +269,7 @@ TEST(Data, ARankThatShufflesAsInAnotherEpochExplainsWhatIsReadTwice) {
 TEST(Data, DatasetsOfUnequalSizesExplainWhatFollows) {
   spawn_ranks(3, [](int rank, int world_size) {
     const int64_t size = rank == 1 ? 240 : 300;
-    const Finding found = only_fault(data(dealt(size, rank, world_size, 7), quickly().size(size).batch_size(10)));
+    const Finding found = only_fault(data(dealt(size, rank, world_size, 7), data_options().size(size).batch_size(10)));
     EXPECT_EQ(found.verdict, "mismatch");
     EXPECT_EQ(found.kind, "size");
     EXPECT_EQ(found.ranks, RankSet{1});
@@ -278,17 +280,17 @@ TEST(Data, DatasetsOfUnequalSizesExplainWhatFollows) {
 
 TEST(Data, BatchesOfUnequalSizesAreANoteOnTheMeanOfMeans) {
   spawn_ranks(3, [](int rank, int) {
-    const DataReport last = data(range(rank * 100, rank * 100 + (rank == 1 ? 58 : 60)), quickly().batch_size(8));
+    const DataReport last = data(range(rank * 100, rank * 100 + (rank == 1 ? 58 : 60)), data_options().batch_size(8));
     EXPECT_TRUE(last.ok());
     EXPECT_THAT(last.findings[0].message, HasSubstr("of which the last is smaller on rank 1; a loss that is the mean"));
     const DataReport all =
-        data(in_batches(range(rank * 100, rank * 100 + (rank == 1 ? 32 : 64)), rank == 1 ? 4 : 8), quickly());
+        data(in_batches(range(rank * 100, rank * 100 + (rank == 1 ? 32 : 64)), rank == 1 ? 4 : 8), data_options());
     EXPECT_TRUE(all.ok());
     EXPECT_EQ(all.findings[0].ranks, RankSet{1});
     EXPECT_THAT(all.findings[0].message,
                 HasSubstr("samples in a batch: 8 on ranks 0,2, 4 on rank 1; every rank has 8 batches"));
     EXPECT_THAT(all.findings[0].message, ::testing::Not(HasSubstr("of which the last")));
-    const DataReport equal = data(range(rank * 100, rank * 100 + 60), quickly().batch_size(8));
+    const DataReport equal = data(range(rank * 100, rank * 100 + 60), data_options().batch_size(8));
     EXPECT_EQ(equal.findings.size(), 1U) << equal;
   });
 }
@@ -297,10 +299,10 @@ TEST(Data, BatchesOfAnObjectThatHasThemAreCounted) {
   spawn_ranks(2, [](int rank, int) {
     std::vector<std::vector<int64_t>> batches;
     for (int i = 0; i < (rank == 0 ? 4 : 3); ++i) batches.push_back(range(rank * 100 + i * 8, rank * 100 + i * 8 + 8));
-    const Finding found = only_fault(data(batches, quickly()));
+    const Finding found = only_fault(data(batches, data_options()));
     EXPECT_EQ(found.verdict, "uneven_data");
     EXPECT_EQ(found.ranks, RankSet{1});
-    const DataReport even = data(torch::arange(32).reshape({4, 8}) + 32 * rank, quickly());
+    const DataReport even = data(torch::arange(32).reshape({4, 8}) + 32 * rank, data_options());
     EXPECT_TRUE(even.ok());
     EXPECT_THAT(even.batches, ElementsAre(4, 4));
   });
@@ -308,11 +310,11 @@ TEST(Data, BatchesOfAnObjectThatHasThemAreCounted) {
 
 TEST(Data, DroppedLastSamplesAreOkAndOthersAreNot) {
   spawn_ranks(2, [](int rank, int) {
-    const DataReport dropped = data(range(rank * 50, rank * 50 + 50), quickly().size(101));
+    const DataReport dropped = data(range(rank * 50, rank * 50 + 50), data_options().size(101));
     EXPECT_TRUE(dropped.ok()) << dropped;
     EXPECT_EQ(dropped.omitted, 1);
-    EXPECT_TRUE(data(range(rank * 48, rank * 48 + 48), quickly().size(101).batch_size(16)).ok());
-    const Finding found = only_fault(data(range(rank * 48, rank * 48 + 48), quickly().size(101)));
+    EXPECT_TRUE(data(range(rank * 48, rank * 48 + 48), data_options().size(101).batch_size(16)).ok());
+    const Finding found = only_fault(data(range(rank * 48, rank * 48 + 48), data_options().size(101)));
     EXPECT_EQ(found.verdict, "missing");
     EXPECT_THAT(found.message, HasSubstr("5 of 101 samples are read by no rank: 96, 97, 98, 99, 100"));
   });
@@ -320,7 +322,7 @@ TEST(Data, DroppedLastSamplesAreOkAndOthersAreNot) {
 
 TEST(Data, IndicesBeyondTheDatasetAreNamed) {
   spawn_ranks(2, [](int rank, int) {
-    const DataReport report = data(range(rank * 50, rank * 50 + 50), quickly().size(99));
+    const DataReport report = data(range(rank * 50, rank * 50 + 50), data_options().size(99));
     const Finding& found = only_fault(report);
     EXPECT_EQ(found.verdict, "mismatch");
     EXPECT_EQ(found.kind, "index");
@@ -334,7 +336,7 @@ TEST(Data, DrawingWithReplacementIsNoFault) {
     std::mt19937_64 random(static_cast<uint64_t>(rank));
     std::vector<int64_t> drawn;
     for (int i = 0; i < 500; ++i) drawn.push_back(static_cast<int64_t>(random() % 1000));
-    const DataReport report = data(drawn, quickly().size(1000));
+    const DataReport report = data(drawn, data_options().size(1000));
     EXPECT_TRUE(report.ok()) << report;
     EXPECT_GT(report.shared, 0);
   });
@@ -343,7 +345,7 @@ TEST(Data, DrawingWithReplacementIsNoFault) {
 TEST(Data, AForgottenSetEpochIsFoundInTwoCallsThatNameTheirEpochs) {
   spawn_ranks(2, [](int rank, int world_size) {
     const auto order = dealt(100, rank, world_size, 1), other = dealt(100, rank, world_size, 2);
-    const DataOptions options = quickly().name("forgotten");
+    const DataOptions options = data_options().name("forgotten");
     EXPECT_TRUE(data(order, DataOptions(options).epoch(0)).ok());
     EXPECT_TRUE(data(order, DataOptions(options).epoch(0)).ok());  // the same epoch, looked at again
     const Finding found = only_fault(data(order, DataOptions(options).epoch(1)));
@@ -356,13 +358,13 @@ TEST(Data, AForgottenSetEpochIsFoundInTwoCallsThatNameTheirEpochs) {
 
 TEST(Data, WithoutEpochsTheSameOrderAgainIsANote) {
   spawn_ranks(2, [](int rank, int world_size) {
-    const DataOptions options = quickly().name("again");
+    const DataOptions options = data_options().name("again");
     EXPECT_EQ(data(dealt(100, rank, world_size, 1), options).findings.size(), 1U);
     const DataReport again = data(dealt(100, rank, world_size, 1), options);
     EXPECT_TRUE(again.ok());
     EXPECT_EQ(again.findings[0].kind, "epoch");
     // Nobody shuffles here, so the order is the same in every epoch.
-    const DataOptions sequence = quickly().name("sequence");
+    const DataOptions sequence = data_options().name("sequence");
     for (int64_t epoch = 0; epoch < 2; ++epoch)
       EXPECT_EQ(data(range(rank, 100, world_size), DataOptions(sequence).epoch(epoch)).findings.size(), 1U);
   });
@@ -371,27 +373,27 @@ TEST(Data, WithoutEpochsTheSameOrderAgainIsANote) {
 TEST(Data, ASamplerThatWasNotToldOfTheEpochIsFoundInOneCall) {
   spawn_ranks(2, [](int rank, int world_size) {
     samplers::DistributedRandomSampler sampler(100, static_cast<size_t>(world_size), static_cast<size_t>(rank));
-    const DataOptions options = quickly().name("sampler").epoch(3);
+    const DataOptions options = data_options().name("sampler").epoch(3);
     EXPECT_EQ(only_fault(data(sampler, options)).kind, "epoch");
     sampler.set_epoch(3);
-    EXPECT_TRUE(data(sampler, quickly().name("told").epoch(3)).ok());
+    EXPECT_TRUE(data(sampler, data_options().name("told").epoch(3)).ok());
     const samplers::DistributedSequentialSampler in_order(100, static_cast<size_t>(world_size),
                                                           static_cast<size_t>(rank));
-    EXPECT_TRUE(data(in_order, quickly().name("in order").epoch(3)).ok());
+    EXPECT_TRUE(data(in_order, data_options().name("in order").epoch(3)).ok());
   });
 }
 
 TEST(Data, ARankThatDoesNotCallEndsInAFinding) {
   spawn_ranks(3, [](int rank, int) {
     if (rank != 1) {
-      const DataReport report = data(range(0, 10), quickly().deadline(std::chrono::milliseconds(300)));
+      const DataReport report = data(range(0, 10), data_options().deadline(std::chrono::milliseconds(300)));
       const Finding& found = only_fault(report);
       EXPECT_EQ(found.verdict, "missing");
       EXPECT_EQ(found.kind, "call");
       EXPECT_EQ(found.ranks, RankSet{1});
     }
     dist::barrier();
-    EXPECT_TRUE(data(range(rank * 10, rank * 10 + 10), quickly()).ok());
+    EXPECT_TRUE(data(range(rank * 10, rank * 10 + 10), data_options()).ok());
   });
 }
 

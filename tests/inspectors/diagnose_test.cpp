@@ -20,24 +20,24 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::spawn_ranks;
 
-struct NetImpl : torch::nn::Module {
+struct DiagnosedNetImpl : torch::nn::Module {
   torch::nn::Linear fc1{nullptr}, fc2{nullptr};
-  NetImpl()
+  DiagnosedNetImpl()
       : fc1(register_module("fc1", torch::nn::Linear(3, 4))), fc2(register_module("fc2", torch::nn::Linear(4, 2))) {}
   torch::Tensor forward(torch::Tensor x) { return fc2(torch::relu(fc1(x))); }
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(DiagnosedNet);
 
 /// The same everywhere: ranks are threads here, and share the default generator.
-Net make_net() {
-  Net net;
+DiagnosedNet make_net() {
+  DiagnosedNet net;
   torch::NoGradGuard no_grad;
   double value = 0.1;
   for (auto& each : net->parameters()) each.copy_(torch::linspace(value += 0.1, 1, each.numel()).view_as(each));
   return net;
 }
 
-DiagnoseOptions quickly() { return DiagnoseOptions().deadline(std::chrono::minutes(5)).publish(false); }
+DiagnoseOptions diagnose_options() { return DiagnoseOptions().deadline(std::chrono::minutes(5)).publish(false); }
 
 std::vector<std::string> faults(const Diagnosis& diagnosis) {
   std::vector<std::string> texts;
@@ -62,12 +62,16 @@ Diagnosis on_ranks(int ranks, const Function& function) {
 
 TEST(Diagnose, AHealthyJobHasNoFault) {
   const auto told = on_ranks(2, [](int rank, int world_size) {
-    Net net = make_net();
+    DiagnosedNet net = make_net();
     ddp::DistributedDataParallel wrapped(net);
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     wrapped(torch::full({2, 3}, rank + 1.0)).sum().backward();
     const std::vector<int64_t> indices = {rank, rank + world_size};
-    return Examination().add("wrapped", wrapped).add("optimizer", optimizer).add("indices", indices).run(quickly());
+    return Examination()
+        .add("wrapped", wrapped)
+        .add("optimizer", optimizer)
+        .add("indices", indices)
+        .run(diagnose_options());
   });
   EXPECT_THAT(faults(told), IsEmpty()) << told;
   EXPECT_THAT(told.failed, IsEmpty());
@@ -83,13 +87,13 @@ TEST(Diagnose, AHealthyJobHasNoFault) {
 
 TEST(Diagnose, TheReductionThatIsWrongComesBeforeReplicasThatPart) {
   const auto told = on_ranks(2, [](int rank, int) {
-    Net net = make_net();
+    DiagnosedNet net = make_net();
     net->forward(torch::full({2, 3}, rank + 1.0)).sum().backward();
     // Nothing reduces the second layer's gradients; then a step.
     for (auto& each : net->fc1->parameters()) dist::all_reduce(each.mutable_grad(), dist::ReduceOp::AVG);
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     optimizer.step();
-    return Examination().add("net", net).run(quickly());
+    return Examination().add("net", net).run(diagnose_options());
   });
   EXPECT_THAT(faults(told), ElementsAre("grads net mismatch", "verify net mismatch")) << told;
   EXPECT_EQ(told.advice[0], "%grads net --watch on");
@@ -101,7 +105,7 @@ TEST(Diagnose, TheReductionThatIsWrongComesBeforeReplicasThatPart) {
 
 TEST(Diagnose, EachObjectGoesToItsInspector) {
   const auto told = on_ranks(2, [](int rank, int) {
-    Net net = make_net();
+    DiagnosedNet net = make_net();
     torch::optim::SGD optimizer(net->parameters(), rank == 0 ? 0.1 : 0.2);
     const std::vector<int64_t> indices = {0, 1, 2, 3};  // all ranks read the same
     const auto tensor = torch::full({2}, rank);
@@ -110,7 +114,7 @@ TEST(Diagnose, EachObjectGoesToItsInspector) {
         .add("optimizer", optimizer)
         .add("indices", indices)
         .add("tensor", tensor)
-        .run(quickly());
+        .run(diagnose_options());
   });
   const auto all = faults(told);
   EXPECT_THAT(all, Contains("verify optimizer mismatch")) << told;
@@ -123,7 +127,7 @@ TEST(Diagnose, AGroupOfSomeRanksIsNoMatterOfTheOthers) {
   const auto told = on_ranks(2, [](int rank, int) {
     auto alone = dist::new_group({0});
     if (rank == 0) dist::barrier(alone);
-    return Examination().run(quickly());
+    return Examination().run(diagnose_options());
   });
   // The group of rank 0 alone is none of rank 1's.
   EXPECT_THAT(faults(told), IsEmpty()) << told;
@@ -132,7 +136,7 @@ TEST(Diagnose, AGroupOfSomeRanksIsNoMatterOfTheOthers) {
 
 TEST(Diagnose, ObjectsHaveNoNamesInAPlainProgram) {
   const auto told = on_ranks(2, [](int, int) {
-    Net net = make_net();
+    DiagnosedNet net = make_net();
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     return diagnose(net, optimizer);
   });
@@ -141,7 +145,7 @@ TEST(Diagnose, ObjectsHaveNoNamesInAPlainProgram) {
 
 TEST(Diagnose, EndsAtTheFirstCheckThatARankDoesNotComeTo) {
   const auto told = on_ranks(2, [](int rank, int) {
-    Net net = make_net();
+    DiagnosedNet net = make_net();
     if (rank == 1) return Diagnosis();
     return Examination().add("net", net).run(DiagnoseOptions().deadline(std::chrono::milliseconds(300)).publish(false));
   });

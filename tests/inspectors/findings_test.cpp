@@ -29,7 +29,7 @@ Facts sent(const Facts& facts) {
 }
 
 /// One operator's finding on the rank that has it.
-Finding found(const char* verdict, const char* where) {
+Finding finding_at(const char* verdict, const char* where) {
   Finding finding;
   finding.severity = Severity::fault;
   finding.verdict = verdict;
@@ -61,8 +61,8 @@ TEST(DataFindings, NameTheRankThatRepeatsAnEpoch) {
 
 TEST(NanFindings, MergeRanksThatHaveTheSameAndLeaveOutThoseThatReceivedIt) {
   std::vector<NanFacts> facts(4);
-  facts[0] = {.finding = found("nan", "cell 1, line 2"), .made_here = true};
-  facts[1] = {.finding = found("nan", "cell 1, line 9"), .made_here = false};
+  facts[0] = {.finding = finding_at("nan", "cell 1, line 2"), .made_here = true};
+  facts[1] = {.finding = finding_at("nan", "cell 1, line 9"), .made_here = false};
   facts[3] = facts[0];
   const std::vector<Finding> findings = nan_findings(about("nan", 4), facts);
   ASSERT_EQ(findings.size(), 1U);
@@ -76,9 +76,9 @@ TEST(NanFindings, MergeRanksThatHaveTheSameAndLeaveOutThoseThatReceivedIt) {
 
 TEST(LockstepFindings, KeepTheRankAtWhichAStepFirstDoesNotRepeatItself) {
   std::vector<SelfFacts> facts(3);
-  facts[0] = {.finding = found("mismatch", "cell 1, line 2"), .collectives = 4};
+  facts[0] = {.finding = finding_at("mismatch", "cell 1, line 2"), .collectives = 4};
   facts[0].finding->severity = Severity::note;
-  facts[1] = {.finding = found("mismatch", "cell 1, line 1"), .collectives = 1};
+  facts[1] = {.finding = finding_at("mismatch", "cell 1, line 1"), .collectives = 1};
   facts[2].collectives = 100;
   const std::vector<Finding> findings = self_findings(about("lockstep", 3), facts, 1000);
   ASSERT_EQ(findings.size(), 1U);
@@ -139,7 +139,8 @@ TEST(Facts, ArriveAsTheyWereSent) {
   EXPECT_EQ(memory.watched->cells.at(0).kept, -5);
   EXPECT_EQ(memory.watched->growth_per_step, 7);
 
-  const NanFacts nan = sent(NanFacts{.finding = found("inf", "cell 2, line 1"), .made_here = true, .operators = 4});
+  const NanFacts nan =
+      sent(NanFacts{.finding = finding_at("inf", "cell 2, line 1"), .made_here = true, .operators = 4});
   EXPECT_EQ(nan.finding->where, "cell 2, line 1");
   EXPECT_EQ(nan.operators, 4);
   EXPECT_FALSE(sent(NanFacts{}).finding);

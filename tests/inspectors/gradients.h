@@ -4,15 +4,15 @@
 #include <torch/torch.h>
 
 #include <string>
-#include <vector>
 
 #include "collectives/dist.h"
 #include "inspectors/grads/grads.h"
 
 namespace lockstep::inspect::gradients {
 
-struct Net : torch::nn::Module {
-  Net() {
+/// A network with a layer, `spare`, that forward can leave out.
+struct SpareNet : torch::nn::Module {
+  SpareNet() {
     first = register_module("first", torch::nn::Linear(6, 10));
     second = register_module("second", torch::nn::Linear(10, 3));
     spare = register_module("spare", torch::nn::Linear(10, 3));
@@ -34,7 +34,10 @@ inline torch::Tensor batch(int rank, int step = 0) {
 }
 inline torch::Tensor loss_of(const torch::Tensor& output) { return (output - 0.25).pow(2).mean(); }
 
-inline GradsOptions quickly() { return GradsOptions().name("net").deadline(std::chrono::minutes(5)).publish(false); }
+/// With a deadline that a slow machine keeps.
+inline GradsOptions grads_options() {
+  return GradsOptions().name("net").deadline(std::chrono::minutes(5)).publish(false);
+}
 
 inline void all_reduce_gradients(torch::nn::Module& net, double divisor) {
   for (auto& parameter : net.parameters()) {
@@ -42,12 +45,6 @@ inline void all_reduce_gradients(torch::nn::Module& net, double divisor) {
     dist::all_reduce(parameter.grad());
     parameter.mutable_grad() /= divisor;
   }
-}
-
-inline std::vector<std::string> names(const Finding& finding) {
-  std::vector<std::string> result;
-  for (const FindingTensor& each : finding.tensors) result.push_back(each.name);
-  return result;
 }
 
 /// No other finding than ok.

@@ -9,6 +9,7 @@
 #include "inspectors/grads/grads.h"
 #include "inspectors/grads/watch.h"
 #include "tests/inspectors/gradients.h"
+#include "tests/inspectors/reports.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {
@@ -23,12 +24,12 @@ using namespace gradients;
 
 TEST(GradsReduced, OneThatIsAnotherMultipleIsNamedWithItsFactor) {
   spawn_ranks(2, [](int rank, int) {
-    Net net;
+    SpareNet net;
     const auto watching = watch_grads(net);
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, 2);
     net.second->weight.mutable_grad().mul_(4);
-    const Report report = grads(net, quickly());
+    const Report report = grads(net, grads_options());
     expect_one(report, "mismatch", RankSet::all(2),
                "second.weight: 4 times the mean of the ranks' own; the other 5 are the mean", Severity::note);
     EXPECT_EQ(report.findings[0].kind, "reduction");
@@ -36,23 +37,24 @@ TEST(GradsReduced, OneThatIsAnotherMultipleIsNamedWithItsFactor) {
     // Two of them, by factors of their own.
     net.first->bias.mutable_grad().mul_(0.25);
     EXPECT_THAT(
-        grads(net, quickly()).findings[0].message,
+        grads(net, grads_options()).findings[0].message,
         HasSubstr("first.bias: 0.25 times the mean of the ranks' own; second.weight: 4 times the mean of the ranks' "
                   "own; the other 4 are the mean"));
     // And one that became nothing.
     net.first->bias.mutable_grad().zero_();
-    EXPECT_THAT(grads(net, quickly()).findings[0].message, HasSubstr("first.bias: 0 times the mean of the ranks' own"));
+    EXPECT_THAT(grads(net, grads_options()).findings[0].message,
+                HasSubstr("first.bias: 0 times the mean of the ranks' own"));
   });
 }
 
 TEST(GradsReduced, AWeightThatIsUsedAndReducedTwiceIsNamed) {
   spawn_ranks(2, [](int rank, int) {
-    Net net;
+    SpareNet net;
     const auto watching = watch_grads(net);
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, 1);
     dist::all_reduce(net.first->weight.grad());
-    const Report report = grads(net, quickly());
+    const Report report = grads(net, grads_options());
     expect_one(
         report, "mismatch", RankSet::all(2),
         "first.weight: 4 times the mean of the ranks' own, reduced once more than the others; the other 5 are exactly "
@@ -64,16 +66,16 @@ TEST(GradsReduced, AWeightThatIsUsedAndReducedTwiceIsNamed) {
 
 TEST(GradsReduced, AWrongDivisorOnAllRanksIsNotOkUnlessItIsMeant) {
   spawn_ranks(2, [](int rank, int) {
-    Net net;
+    SpareNet net;
     const auto watching = watch_grads(net);
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, 8);
-    const Report report = grads(net, quickly());
+    const Report report = grads(net, grads_options());
     expect_one(report, "mismatch", RankSet::all(2),
                "all 6 gradients are 0.25 times the mean of the ranks' own: divided by", Severity::note);
     EXPECT_EQ(report.findings[0].tensors.size(), 6U);
-    expect_fine(grads(net, quickly().factor(0.25)));
-    EXPECT_THROW(grads(net, quickly().factor(0.0)), dist::ArgumentError);
+    expect_fine(grads(net, grads_options().factor(0.25)));
+    EXPECT_THROW(grads(net, grads_options().factor(0.0)), dist::ArgumentError);
   });
 }
 
@@ -82,8 +84,8 @@ TEST(GradsReduced, AWrongDivisorOnAllRanksIsNotOkUnlessItIsMeant) {
 TEST(GradsReduced, AForgottenZeroGradOnOneRankIsNamed) {
   for (const bool wrapped : {true, false}) {
     spawn_ranks(3, [wrapped](int rank, int) {
-      const auto module = std::make_shared<Net>();
-      std::optional<ddp::DistributedDataParallel<Net>> wrapper;
+      const auto module = std::make_shared<SpareNet>();
+      std::optional<ddp::DistributedDataParallel<SpareNet>> wrapper;
       if (wrapped) wrapper.emplace(module);
       const auto watching = watch_grads(*module);
       torch::optim::SGD optimizer(module->parameters(), 0.1);
@@ -91,9 +93,9 @@ TEST(GradsReduced, AForgottenZeroGradOnOneRankIsNamed) {
         if (rank != 1 || step != 1) optimizer.zero_grad(/*set_to_none=*/step != 2);
         loss_of(wrapped ? (*wrapper)(batch(rank, step)) : module->forward(batch(rank, step))).backward();
         if (!wrapped && step == 1)
-          expect_one(grads(*module, quickly().local(true)), "mismatch", RankSet{1}, "had used already");
+          expect_one(grads(*module, grads_options().local(true)), "mismatch", RankSet{1}, "had used already");
         if (!wrapped) all_reduce_gradients(*module, 3);
-        const Report report = grads(*module, quickly());
+        const Report report = grads(*module, grads_options());
         if (step == 1)
           expect_one(report, "mismatch", RankSet{1},
                      "backward on rank 1 added to gradients that an optimizer had used already (all 6 gradients): no "
@@ -108,12 +110,12 @@ TEST(GradsReduced, AForgottenZeroGradOnOneRankIsNamed) {
 
 TEST(GradsReduced, AForgottenZeroGradOnAllRanksIsANote) {
   spawn_ranks(2, [](int rank, int) {
-    ddp::DistributedDataParallel net(std::make_shared<Net>());
+    ddp::DistributedDataParallel net(std::make_shared<SpareNet>());
     const auto watching = watch_grads(net);
     torch::optim::SGD optimizer(net.parameters(), 0.1);
     for (int step = 0; step < 2; ++step) {
       loss_of(net(batch(rank, step))).backward();
-      const Report report = grads(net, quickly());
+      const Report report = grads(net, grads_options());
       if (step == 0) expect_fine(report);
       if (step == 1) expect_one(report, "stale", RankSet::all(2), "no zero_grad() there", Severity::note);
       optimizer.step();
@@ -124,19 +126,19 @@ TEST(GradsReduced, AForgottenZeroGradOnAllRanksIsANote) {
 TEST(GradsReduced, ALayerWhoseGradientIsZeroOnEveryRankIsToldOf) {
   for (const bool watched : {true, false}) {
     spawn_ranks(2, [watched](int rank, int) {
-      ddp::DistributedDataParallel net(std::make_shared<Net>());
+      ddp::DistributedDataParallel net(std::make_shared<SpareNet>());
       std::optional<GradWatch> watching;
       if (watched) watching.emplace(watch_grads(net));
       const torch::Tensor cut = (net->spare->weight.sum() + net->spare->bias.sum()) * 0;
       (loss_of(net(batch(rank), false)) + cut).backward();
-      const Report report = grads(net, quickly());
+      const Report report = grads(net, grads_options());
       expect_one(report, "unused", RankSet::all(2),
                  "the gradients of spare.weight, spare.bias are exactly zero on ranks 0-1", Severity::note);
       EXPECT_THAT(names(report.findings[0]), ElementsAre("spare.weight", "spare.bias"));
       if (watched)
-        expect_one(grads(net, quickly().local(true)), "unused", RankSet::all(2), "exactly zero", Severity::note);
+        expect_one(grads(net, grads_options().local(true)), "unused", RankSet::all(2), "exactly zero", Severity::note);
       for (auto& parameter : net.parameters()) parameter.mutable_grad().zero_();
-      expect_one(grads(net, quickly()), watched ? "missing" : "unused", RankSet::all(2),
+      expect_one(grads(net, grads_options()), watched ? "missing" : "unused", RankSet::all(2),
                  watched ? "cleared since backward" : "every gradient is exactly zero on ranks 0-1", Severity::note);
     });
   }
@@ -144,18 +146,18 @@ TEST(GradsReduced, ALayerWhoseGradientIsZeroOnEveryRankIsToldOf) {
 
 TEST(GradsReduced, EveryOkSaysWhatItHasNotChecked) {
   spawn_ranks(2, [](int rank, int) {
-    const auto module = std::make_shared<Net>();
+    const auto module = std::make_shared<SpareNet>();
     module->spare->bias.requires_grad_(false);
     ddp::DistributedDataParallel net(module);
     const auto watching = watch_grads(net);
     loss_of(net(batch(rank))).backward();
-    const Report report = grads(net, quickly());
+    const Report report = grads(net, grads_options());
     expect_fine(report);
     EXPECT_THAT(
         report.findings[0].message,
         HasSubstr(
             "the mean of the ranks' own; not checked: by what the ranks' losses are divided, 1 frozen parameter"));
-    const Report local = grads(net, quickly().local(true));
+    const Report local = grads(net, grads_options().local(true));
     expect_fine(local);
     EXPECT_THAT(local.findings[0].message, HasSubstr("not checked: what the reduction makes of them"));
   });
@@ -166,14 +168,14 @@ TEST(GradsReduced, EveryOkSaysWhatItHasNotChecked) {
 TEST(GradsReduced, RanksThatAgreeAreShownAsClasses) {
   for (const bool watched : {true, false}) {
     spawn_ranks(4, [watched](int rank, int) {
-      Net net;
+      SpareNet net;
       std::optional<GradWatch> watching;
       if (watched) watching.emplace(watch_grads(net));
       const dist::Group low = dist::new_group({0, 1}), high = dist::new_group({2, 3});
       loss_of(net.forward(batch(rank))).backward();
       for (auto& parameter : net.parameters())
         dist::all_reduce(parameter.grad(), dist::ReduceOp::AVG, rank < 2 ? low : high);
-      const Report report = grads(net, quickly());
+      const Report report = grads(net, grads_options());
       expect_one(report, "mismatch", RankSet::all(4),
                  "ranks 0-1 agree, ranks 2-3 agree, and they differ in all 6 gradients");
       EXPECT_THAT(report.findings[0].message,
@@ -185,27 +187,45 @@ TEST(GradsReduced, RanksThatAgreeAreShownAsClasses) {
 
 TEST(GradsReduced, MultiplesOfAnotherRanksGradientsHaveTheirFactorsForAnyNumberOfRanks) {
   spawn_ranks(4, [](int rank, int) {
-    Net net;
+    SpareNet net;
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, 4.0 / (rank + 1));
-    expect_one(grads(net, quickly()), "mismatch", RankSet::all(4),
+    expect_one(grads(net, grads_options()), "mismatch", RankSet::all(4),
                "2 times rank 0's on rank 1, 3 times that on rank 2, exactly 4 times that on rank 3 in every element");
   });
   spawn_ranks(5, [](int rank, int) {
-    Net net;
+    SpareNet net;
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, rank == 1 ? 15 : rank == 4 ? -2.5 : 5);
-    const Report report = grads(net, quickly());
+    const Report report = grads(net, grads_options());
     expect_one(report, "mismatch", RankSet{1, 4}, "0.3333 times the others' on rank 1, -2 times that on rank 4");
   });
   // One of them is no multiple: the finding gives the others' factors nevertheless.
   spawn_ranks(3, [](int rank, int) {
-    Net net;
+    SpareNet net;
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, rank == 1 ? 6 : 3);
     if (rank == 2)
       for (auto& parameter : net.parameters()) parameter.mutable_grad().add_(1);
-    expect_one(grads(net, quickly()), "mismatch", RankSet::all(3), "0.5 times rank 0's on rank 1 in every element");
+    expect_one(grads(net, grads_options()), "mismatch", RankSet::all(3),
+               "0.5 times rank 0's on rank 1 in every element");
+  });
+}
+
+TEST(Grads, SparseGradientsAreComparedByValueAndPlace) {
+  spawn_ranks(2, [](int rank, int) {
+    torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(20, 4).sparse(true));
+    const auto pass = [&](std::vector<int64_t> rows, double scale) {
+      embedding->zero_grad();
+      (embedding(torch::tensor(rows)) * scale).sum().backward();
+    };
+    pass({1, 3, 3}, 1);
+    expect_fine(grads(embedding, grads_options()));
+    pass({1, 3, 3}, 1 + rank);
+    expect_one(grads(embedding, grads_options()), "mismatch", RankSet::all(2), "exactly 2 times rank 0's");
+    pass({1, rank ? 4 : 3, 5}, 1);
+    expect_one(grads(embedding, grads_options()), "mismatch", RankSet::all(2), "differ");
+    EXPECT_TRUE(grads(embedding, grads_options().local(true)).ok());
   });
 }
 

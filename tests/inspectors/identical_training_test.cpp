@@ -269,7 +269,8 @@ std::vector<Look> looks() {
 }
 
 /// All inspectors in one training. Those that trace a step take turns: a thread has one trace at a time.
-std::vector<Moment> train(const std::function<Training(int)>& make, int rank, const std::vector<const Look*>& looks) {
+std::vector<Moment> train_watched(const std::function<Training(int)>& make, int rank,
+                                  const std::vector<const Look*>& looks) {
   torch::manual_seed(100 + rank);
   Training training = make(rank);
   std::vector<std::shared_ptr<void>> held;
@@ -324,16 +325,17 @@ TYPED_TEST(IdenticalTraining, WithEachInspectorAndWithAll) {
       kRanks,
       [](int rank, int) {
         torch::set_num_threads(1);
-        const auto alone = train(TypeParam::make, rank, {});
-        ASSERT_EQ(first_difference(alone, train(TypeParam::make, rank, {})), "") << "training alone does not repeat";
+        const auto alone = train_watched(TypeParam::make, rank, {});
+        ASSERT_EQ(first_difference(alone, train_watched(TypeParam::make, rank, {})), "")
+            << "training alone does not repeat";
         const std::vector<Look> all = looks();
         std::vector<const Look*> together;
         for (const Look& look : all) {
-          EXPECT_EQ(first_difference(alone, train(TypeParam::make, rank, {&look})), "")
+          EXPECT_EQ(first_difference(alone, train_watched(TypeParam::make, rank, {&look})), "")
               << "with " << look.name << ", on rank " << rank;
           together.push_back(&look);
         }
-        EXPECT_EQ(first_difference(alone, train(TypeParam::make, rank, together)), "")
+        EXPECT_EQ(first_difference(alone, train_watched(TypeParam::make, rank, together)), "")
             << "with all inspectors, on rank " << rank;
       },
       with_logs());
@@ -343,14 +345,14 @@ TEST(IdenticalTrainingItself, SeesARandomNumberAndABitOfAGradient) {
   testing::spawn_processes(kRanks, [](int rank, int) {
     torch::set_num_threads(1);
     const auto make = EncoderWithDropout::make;
-    const auto alone = train(make, rank, {});
+    const auto alone = train_watched(make, rank, {});
     const Look draws = {.name = "", .after_step = [](Training&) { torch::rand({1}); }};
-    EXPECT_EQ(first_difference(alone, train(make, rank, {&draws})), "random numbers after step 0");
+    EXPECT_EQ(first_difference(alone, train_watched(make, rank, {&draws})), "random numbers after step 0");
     const Look writes = {.name = "", .after_backward = [](Training& training) {
                            const torch::NoGradGuard no_grad;
                            training.net.parameters()[0].mutable_grad().mul_(1 + 1e-6);
                          }};
-    EXPECT_NE(first_difference(alone, train(make, rank, {&writes})), "");
+    EXPECT_NE(first_difference(alone, train_watched(make, rank, {&writes})), "");
   });
 }
 

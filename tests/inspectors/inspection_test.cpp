@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::spawn_ranks;
 
-constexpr std::chrono::minutes kForever(5);
+constexpr std::chrono::minutes kDeadline(5);
 
 struct PlainOptions : InspectOptionsOf<PlainOptions> {};
 
@@ -52,7 +52,7 @@ TEST(Inspection, HandsTheFactsOfAllToAllAndPublishesFromTheLowestRank) {
   });
   spawn_ranks(3, [](int rank, int) {
     Inspection inspection({.inspector = "test", .object = "it"},
-                          PlainOptions().deadline(kForever).step(4).ranks(RankSet{1, 2}));
+                          PlainOptions().deadline(kDeadline).step(4).ranks(RankSet{1, 2}));
     EXPECT_EQ(inspection.takes_part(), rank != 0);
     if (rank == 0) return;
     const auto facts = inspection.exchange_facts(rank * 10);
@@ -75,7 +75,7 @@ TEST(Inspection, HandsTheFactsOfAllToAllAndPublishesFromTheLowestRank) {
 
 TEST(Inspection, GoesOnWithoutRanksThatAreLeftOut) {
   spawn_ranks(3, [](int rank, int) {
-    Inspection inspection({.inspector = "test"}, PlainOptions().deadline(kForever));
+    Inspection inspection({.inspector = "test"}, PlainOptions().deadline(kDeadline));
     ASSERT_TRUE(inspection.exchange_facts(rank));
     inspection.leave_out(RankSet{0});
     EXPECT_EQ(inspection.takes_part(), rank != 0);
@@ -112,16 +112,16 @@ TEST(Inspection, NamesWhatEachRankCalledWhereThatDiffers) {
     Report report;
     switch (rank) {
       case 0:
-        report = verify(tensor, VerifyOptions().name("w").deadline(kForever).publish(false));
+        report = verify(tensor, VerifyOptions().name("w").deadline(kDeadline).publish(false));
         break;
       case 1:
-        report = data(tensor.to(torch::kLong), DataOptions().name("w").deadline(kForever).publish(false));
+        report = data(tensor.to(torch::kLong), DataOptions().name("w").deadline(kDeadline).publish(false));
         break;
       case 2:
-        report = replay([] {}, NanOptions().deadline(kForever).publish(false));
+        report = replay([] {}, NanOptions().deadline(kDeadline).publish(false));
         break;
       default:
-        report = lockstep_ranks([] {}, LockstepOptions().deadline(kForever).publish(false));
+        report = lockstep_ranks([] {}, LockstepOptions().deadline(kDeadline).publish(false));
     }
     ASSERT_EQ(report.findings.size(), 1U) << report;
     EXPECT_EQ(report.findings[0].verdict, "order_mismatch");
@@ -135,7 +135,7 @@ TEST(Inspection, NamesWhatEachRankCalledWhereThatDiffers) {
 
 TEST(Inspection, NamesHowEachRankCompares) {
   spawn_ranks(2, [](int rank, int) {
-    const auto options = VerifyOptions().name("w").deadline(kForever).publish(false);
+    const auto options = VerifyOptions().name("w").deadline(kDeadline).publish(false);
     const Report report =
         verify(torch::ones({2}), VerifyOptions(options).method(rank == 0 ? Method::kFingerprint : Method::kBroadcast));
     ASSERT_EQ(report.findings.size(), 1U) << report;

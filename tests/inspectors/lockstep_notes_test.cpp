@@ -9,6 +9,7 @@
 #include "collectives/dist.h"
 #include "ddp/ddp.h"
 #include "inspectors/lockstep/lockstep.h"
+#include "tests/inspectors/lockstep_steps.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {
@@ -17,8 +18,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::spawn_ranks;
-
-LockstepOptions patiently() { return LockstepOptions().deadline(std::chrono::minutes(5)); }
 
 const Finding* find(const Report& report, const std::string& kind) {
   for (const Finding& each : report.findings)
@@ -61,15 +60,13 @@ std::shared_ptr<torch::nn::LinearImpl> linear() {
   return net;
 }
 
-torch::Tensor input(int rank = 0) { return torch::arange(16.0).reshape({4, 4}).mul(0.1).sin().add(rank); }
-
 /// A step whose reductions rank 0 does not wait for: rank 1 comes to them only when rank 0 has stepped.
 Report step_before_the_reduction(int rank, double data, double weight_decay, Gate& stepped) {
   auto net = linear();
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).weight_decay(weight_decay));
   return lockstep_ranks(
       [&] {
-        net->forward(input() + data).square().mean().backward();
+        net->forward(step_input() + data).square().mean().backward();
         if (rank == 1) stepped.wait();
         std::vector<dist::Work> works;
         for (auto& each : net->parameters())
@@ -78,7 +75,7 @@ Report step_before_the_reduction(int rank, double data, double weight_decay, Gat
         if (rank == 0) stepped.open();
         for (dist::Work& each : works) each.wait();
       },
-      net, patiently());
+      net, lockstep_options());
 }
 
 TEST(LockstepNotes, an_update_before_the_reduction_is_waited_for_is_named) {
@@ -112,7 +109,7 @@ TEST(LockstepNotes, a_reduction_that_was_read_too_early_is_a_note_where_ranks_ar
           work.wait();
           dist::all_reduce(read);
         },
-        patiently());
+        lockstep_options());
     const Finding* found = find(report, "in_flight");
     ASSERT_TRUE(found) << report;
     EXPECT_EQ(found->severity, Severity::note);
@@ -128,14 +125,14 @@ TEST(LockstepNotes, reductions_that_are_waited_for_are_not) {
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     const Report report = lockstep_ranks(
         [&] {
-          net->forward(input(rank)).square().mean().backward();
+          net->forward(step_input(rank)).square().mean().backward();
           std::vector<dist::Work> works;
           for (auto& each : net->parameters())
             works.push_back(dist::all_reduce(each.grad(), dist::ReduceOp::SUM, {}, /*async_op=*/true));
           for (dist::Work& each : works) each.wait();
           optimizer.step();
         },
-        net, patiently());
+        net, lockstep_options());
     EXPECT_EQ(report.findings.size(), 1U) << report;
     EXPECT_EQ(report.findings[0].verdict, "ok");
   });
@@ -146,10 +143,10 @@ TEST(LockstepNotes, numbers_that_differ_are_told_with_their_values_and_so_is_dat
     auto net = ddp::DistributedDataParallel(linear());
     const Report constant_first = lockstep_ranks(
         [&] {
-          auto x = input() * (rank + 1.5);  // equal data, another scale
-          (net(x).square().sum() + input(rank).sum()).add(1, rank).backward();
+          auto x = step_input() * (rank + 1.5);  // equal data, another scale
+          (net(x).square().sum() + step_input(rank).sum()).add(1, rank).backward();
         },
-        patiently());
+        lockstep_options());
     const std::string& message = the_ok(constant_first).message;
     EXPECT_THAT(message, HasSubstr("data differs, as it may, from mul (operator"));
     EXPECT_THAT(message, HasSubstr("on (argument 1, value 1.5 on rank 0, 2.5 on rank 1)"));
@@ -158,13 +155,13 @@ TEST(LockstepNotes, numbers_that_differ_are_told_with_their_values_and_so_is_dat
   });
   spawn_ranks(2, [](int rank, int) {
     auto net = ddp::DistributedDataParallel(linear());
-    const torch::Tensor x = input(), y = torch::ones({4, 3}) * rank;
+    const torch::Tensor x = step_input(), y = torch::ones({4, 3}) * rank;
     const Report report = lockstep_ranks(
         [&] {
           auto scaled = x * (rank + 1);
           torch::mse_loss(net(scaled), y).backward();
         },
-        patiently());
+        lockstep_options());
     // What differs because of the number is not told again; what comes in beside it is.
     EXPECT_THAT(the_ok(report).message, HasSubstr("from mul (operator"));
     EXPECT_THAT(the_ok(report).message, HasSubstr("(argument 1, value 1 on rank 0, 2 on rank 1)"));
@@ -176,8 +173,8 @@ TEST(LockstepNotes, numbers_that_differ_are_told_with_their_values_and_so_is_dat
 TEST(LockstepNotes, numbers_that_are_equal_are_not_mentioned) {
   spawn_ranks(2, [](int rank, int) {
     auto net = ddp::DistributedDataParallel(linear());
-    const torch::Tensor x = input(rank);
-    const Report report = lockstep_ranks([&] { (net(x * 2).square().sum() / 3).backward(); }, patiently());
+    const torch::Tensor x = step_input(rank);
+    const Report report = lockstep_ranks([&] { (net(x * 2).square().sum() / 3).backward(); }, lockstep_options());
     EXPECT_EQ(report.findings.size(), 1U) << report;
     EXPECT_THAT(the_ok(report).message, Not(HasSubstr("number")));
     EXPECT_THAT(the_ok(report).message, HasSubstr("data differs, as it may, from mul"));
@@ -192,7 +189,8 @@ Report step_with(const Loss& loss, std::vector<int64_t> rows, int rank, bool wra
   std::optional<ddp::DistributedDataParallel<torch::nn::LinearImpl>> net;
   if (wrapped) net.emplace(module);
   const torch::Tensor x = torch::rand({rows[static_cast<size_t>(rank)], 4});
-  return lockstep_ranks([&] { loss(wrapped ? (*net)(x) : module->forward(x), rank).backward(); }, module, patiently());
+  return lockstep_ranks([&] { loss(wrapped ? (*net)(x) : module->forward(x), rank).backward(); }, module,
+                        lockstep_options());
 }
 
 TEST(LockstepNotes, losses_that_are_means_of_unequal_numbers_are_a_note) {
@@ -268,7 +266,7 @@ TEST(LockstepNotes, gradients_that_are_weighted_by_the_count_are_no_note) {
             each.mutable_grad().div_(10);
           }
         },
-        net, patiently());
+        net, lockstep_options());
     EXPECT_FALSE(find(report, "count")) << report;
     EXPECT_TRUE(report.ok());
   });
@@ -281,11 +279,11 @@ TEST(LockstepNotes, another_number_of_micro_batches_is_counted) {
         [&] {
           {
             const auto scope = net.no_sync();
-            for (int i = 0; i < (rank == 1 ? 3 : 2); ++i) net(input(rank)).square().mean().backward();
+            for (int i = 0; i < (rank == 1 ? 3 : 2); ++i) net(step_input(rank)).square().mean().backward();
           }
-          net(input(rank)).square().mean().backward();
+          net(step_input(rank)).square().mean().backward();
         },
-        patiently());
+        lockstep_options());
     ASSERT_EQ(report.findings.size(), 1U);
     EXPECT_EQ(report.findings[0].verdict, "op_mismatch");
     EXPECT_THAT(report.findings[0].message, HasSubstr("backward passes in all: 3 on ranks 0,2, 4 on rank 1"));
@@ -303,7 +301,7 @@ TEST(LockstepNotes, a_sum_of_integers_that_runs_over_is_proven) {
             if (reads) read = counts.to(torch::kFloat);
             if (reads) counts.zero_();
           },
-          patiently());
+          lockstep_options());
       EXPECT_FALSE(report.ok());
       const Finding* found = find(report, "overflow");
       ASSERT_TRUE(found) << report;
@@ -317,11 +315,11 @@ TEST(LockstepNotes, a_sum_of_integers_that_runs_over_is_proven) {
       EXPECT_THAT(found->message, HasSubstr("The largest uint8 is 255"));
     }
     auto large = torch::full({2}, rank == 0 ? 2'000'000'000 : 500'000'000, torch::kInt32);
-    const Report of_32_bits = lockstep_ranks([&] { dist::all_reduce(large); }, patiently());
+    const Report of_32_bits = lockstep_ranks([&] { dist::all_reduce(large); }, lockstep_options());
     EXPECT_TRUE(find(of_32_bits, "overflow")) << of_32_bits;
     // Only the root has the result of a reduce.
     auto small = torch::full({2}, 100, torch::kInt8);
-    const Report reduced = lockstep_ranks([&] { dist::reduce(small, 1); }, patiently());
+    const Report reduced = lockstep_ranks([&] { dist::reduce(small, 1); }, lockstep_options());
     EXPECT_TRUE(find(reduced, "overflow")) << reduced;
   });
 }
@@ -330,13 +328,13 @@ TEST(LockstepNotes, sums_that_fit_and_maxima_are_no_overflow) {
   spawn_ranks(3, [](int rank, int) {
     const auto silent = [](const Report& report) { EXPECT_FALSE(find(report, "overflow")) << report; };
     auto counts = torch::full({4}, rank == 0 ? 250 : 1, torch::kUInt8);  // 252: it might have run over
-    silent(lockstep_ranks([&] { dist::all_reduce(counts); }, patiently()));
+    silent(lockstep_ranks([&] { dist::all_reduce(counts); }, lockstep_options()));
     auto most = torch::full({4}, 250, torch::kUInt8);
-    silent(lockstep_ranks([&] { dist::all_reduce(most, dist::ReduceOp::MAX); }, patiently()));
+    silent(lockstep_ranks([&] { dist::all_reduce(most, dist::ReduceOp::MAX); }, lockstep_options()));
     auto wide = torch::full({4}, 250, torch::kInt64);
-    silent(lockstep_ranks([&] { dist::all_reduce(wide); }, patiently()));
+    silent(lockstep_ranks([&] { dist::all_reduce(wide); }, lockstep_options()));
     auto both_signs = torch::full({4}, rank == 0 ? 120 : -60, torch::kInt8);
-    silent(lockstep_ranks([&] { dist::all_reduce(both_signs); }, patiently()));
+    silent(lockstep_ranks([&] { dist::all_reduce(both_signs); }, lockstep_options()));
     // What a program writes by hand before it looks is no overflow, and no proof of one.
     auto written = torch::full({4}, 100, torch::kUInt8);
     silent(lockstep_ranks(
@@ -344,7 +342,7 @@ TEST(LockstepNotes, sums_that_fit_and_maxima_are_no_overflow) {
           dist::all_reduce(written);
           written.data_ptr<uint8_t>()[0] = static_cast<uint8_t>(7);
         },
-        patiently()));
+        lockstep_options()));
   });
 }
 

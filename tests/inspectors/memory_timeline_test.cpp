@@ -22,7 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::spawn_ranks;
 
-int64_t bytes_of(const RankMemory& memory, const std::string& name, const std::string& kind) {
+int64_t counted_bytes(const RankMemory& memory, const std::string& name, const std::string& kind) {
   for (const TensorMemory& each : memory.tensors)
     if (each.name == name && each.kind == kind) return each.bytes;
   return -1;
@@ -42,12 +42,12 @@ TEST(Memory, TensorsAreCountedByNameAndKindAndEachStorageOnce) {
                 named_memory("list", list), named_memory("number", number)});
     ASSERT_EQ(report.ranks.size(), 2U);
     const RankMemory& mine = report.ranks[static_cast<size_t>(rank)];
-    EXPECT_EQ(bytes_of(mine, "net", "parameter"), 36 * 4);
-    EXPECT_EQ(bytes_of(mine, "net", "gradient"), 36 * 4);
-    EXPECT_EQ(bytes_of(mine, "optimizer", "state"), 36 * 4);
-    EXPECT_EQ(bytes_of(mine, "large", "tensor"), 4000);
-    EXPECT_EQ(bytes_of(mine, "list", "tensor"), 8);  // the other is large's
-    EXPECT_EQ(bytes_of(mine, "number", "value"), -1);
+    EXPECT_EQ(counted_bytes(mine, "net", "parameter"), 36 * 4);
+    EXPECT_EQ(counted_bytes(mine, "net", "gradient"), 36 * 4);
+    EXPECT_EQ(counted_bytes(mine, "optimizer", "state"), 36 * 4);
+    EXPECT_EQ(counted_bytes(mine, "large", "tensor"), 4000);
+    EXPECT_EQ(counted_bytes(mine, "list", "tensor"), 8);  // the other is large's
+    EXPECT_EQ(counted_bytes(mine, "number", "value"), -1);
     EXPECT_GT(mine.resident, 0);
     EXPECT_GE(mine.peak_resident, mine.resident / 2);
     EXPECT_GT(mine.heap_used, 0);

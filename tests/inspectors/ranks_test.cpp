@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::spawn_ranks;
 
-RanksOptions quickly() { return RanksOptions().deadline(std::chrono::minutes(5)); }
+RanksOptions ranks_options() { return RanksOptions().deadline(std::chrono::minutes(5)); }
 
 /// As they are in a job that is well: two hosts, two devices each.
 std::vector<RankIdentity> healthy() {
@@ -181,7 +181,7 @@ TEST(Ranks, WhatTheSameRanksDifferInIsOneFinding) {
 
 TEST(Ranks, AGroupsRanksAgree) {
   spawn_ranks(3, [](int rank, int) {
-    const RanksReport report = ranks(quickly());
+    const RanksReport report = ranks(ranks_options());
     ASSERT_EQ(report.findings.size(), 1U) << report;
     EXPECT_EQ(report.findings[0].verdict, "ok");
     ASSERT_EQ(report.identities.size(), 3U);
@@ -197,7 +197,7 @@ TEST(Ranks, AGroupsRanksAgree) {
 TEST(Ranks, AnotherSettingOnOneRankIsFound) {
   testing::spawn_processes(2, [](int rank, int) {
     if (rank == 1) at::globalContext().setDeterministicAlgorithms(true, false);
-    const RanksReport report = ranks(quickly());
+    const RanksReport report = ranks(ranks_options());
     ASSERT_EQ(report.findings.size(), 1U) << report;
     EXPECT_EQ(report.findings[0].kind, "setting");
     EXPECT_THAT(report.findings[0].message, HasSubstr("deterministic algorithms: off on rank 0, on on rank 1"));
@@ -211,7 +211,7 @@ TEST(Ranks, ProcessesThatShareOnlyAStoreAreToldApart) {
   std::vector<RanksReport> reports;
   for (const int rank : {0, 1, 1}) {
     threads.emplace_back([&, rank] {
-      RanksReport report = ranks(store, rank, 3, quickly().publish(false));
+      RanksReport report = ranks(store, rank, 3, ranks_options().publish(false));
       const std::lock_guard lock(mutex);
       reports.push_back(std::move(report));
     });

@@ -3,17 +3,17 @@
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 
 #include "inspectors/verify/python_pickle.h"
 #include "protocol/dist_error.h"
 #include "tests/inspectors/replicas.h"
+#include "tests/inspectors/reports.h"
+#include "tests/inspectors/saved_files.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -26,40 +26,6 @@ using namespace std::string_view_literals;
 /// Written by Python: files/write.py.
 std::string python_file(const std::string& name) { return LOCKSTEP_TEST_FILES "/" + name; }
 
-/// A folder for this test program, which goes with it.
-class Folder {
- public:
-  Folder() : path_(::testing::TempDir() + "saved-replicas-" + std::to_string(::getpid())) {
-    std::filesystem::create_directories(path_);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-std::string written(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-  return path;
-}
-
-std::string error_of(const std::string& path) {
-  try {
-    saved_replica(path);
-  } catch (const dist::ArgumentError& error) {
-    return error.what();
-  }
-  return "none";
-}
-
 std::map<std::string, Item> items_of(const std::string& path) {
   std::map<std::string, Item> items;
   for (const Item& each : saved_replica(path).items) items.emplace(each.name, each);
@@ -67,7 +33,7 @@ std::map<std::string, Item> items_of(const std::string& path) {
 }
 
 TEST(SavedReplica, ArchivesOfLibTorchAreCompared) {
-  const Folder folder;
+  const SavedFolder folder;
   std::vector<std::string> paths;
   for (int rank = 0; rank < 3; ++rank) {
     const auto net = equal_net();
@@ -84,9 +50,9 @@ TEST(SavedReplica, ArchivesOfLibTorchAreCompared) {
 }
 
 TEST(SavedReplica, OptimizersOfLibTorchAreComparedByTheirParametersPlaces) {
-  const Folder folder;
+  const SavedFolder folder;
   std::vector<std::string> paths;
-  std::vector<std::shared_ptr<Net>> nets;  // all alive: each has addresses of its own
+  std::vector<std::shared_ptr<ReplicaNet>> nets;  // all alive: each has addresses of its own
   for (int rank = 0; rank < 3; ++rank) {
     nets.push_back(equal_net());
     torch::optim::Adam adam(nets.back()->parameters());
@@ -166,40 +132,40 @@ TEST(SavedReplica, AWholeModuleOfPythonIsReadWithoutItsClass) {
 }
 
 TEST(SavedReplica, TensorsOfPythonsFilesOutliveTheirReading) {
-  const Folder folder;
-  const std::string path = written(folder / "copy.pt", bytes_of(python_file("state-dict-0.pt")));
+  const SavedFolder folder;
+  const std::string path = written(folder / "copy.pt", file_bytes(python_file("state-dict-0.pt")));
   const torch::Tensor weight = items_of(path).at("0.weight").tensor;
   std::filesystem::remove(path);
   EXPECT_TRUE(at::equal(weight, items_of(python_file("state-dict-0.pt")).at("0.weight").tensor));
 }
 
 TEST(SavedReplica, FilesThatAreNoneSayWhatTheyAre) {
-  const Folder folder;
-  EXPECT_THAT(error_of(folder / "absent.pt"), AllOf(HasSubstr("absent.pt"), HasSubstr("does not exist")));
-  EXPECT_THAT(error_of(folder / ""), HasSubstr("folder"));
-  EXPECT_THAT(error_of(written(folder / "empty.pt", "")), HasSubstr("empty"));
-  EXPECT_THAT(error_of(written(folder / "text.pt", "hello")), HasSubstr("no file of torch.save"));
-  EXPECT_THAT(error_of(python_file("old-format.pt")), HasSubstr("before 1.6"));
+  const SavedFolder folder;
+  EXPECT_THAT(load_error(folder / "absent.pt"), AllOf(HasSubstr("absent.pt"), HasSubstr("does not exist")));
+  EXPECT_THAT(load_error(folder / ""), HasSubstr("folder"));
+  EXPECT_THAT(load_error(written(folder / "empty.pt", "")), HasSubstr("empty"));
+  EXPECT_THAT(load_error(written(folder / "text.pt", "hello")), HasSubstr("no file of torch.save"));
+  EXPECT_THAT(load_error(python_file("old-format.pt")), HasSubstr("before 1.6"));
   EXPECT_THROW(verify_files({python_file("module.pt")}), dist::ArgumentError);
 }
 
 TEST(SavedReplica, AFileThatIsCutOffOrDamagedEndsInAnError) {
-  const Folder folder;
-  const std::string whole = bytes_of(python_file("checkpoint-0.pt"));
+  const SavedFolder folder;
+  const std::string whole = file_bytes(python_file("checkpoint-0.pt"));
   for (size_t size = 1; size < whole.size(); size += 97)
-    EXPECT_THAT(error_of(written(folder / "cut.pt", whole.substr(0, size))), HasSubstr("cut.pt")) << size << " bytes";
-  EXPECT_THAT(error_of(written(folder / "cut.pt", whole.substr(0, whole.size() / 2))), HasSubstr("cut off"));
+    EXPECT_THAT(load_error(written(folder / "cut.pt", whole.substr(0, size))), HasSubstr("cut.pt")) << size << " bytes";
+  EXPECT_THAT(load_error(written(folder / "cut.pt", whole.substr(0, whole.size() / 2))), HasSubstr("cut off"));
   // Whichever byte of the pickle is wrong, it is read, or refused in words.
   const size_t pickle = whole.find("\x80\x02"), end = whole.find("PK", pickle);
   for (size_t place = pickle; place < end; place += 5) {
     std::string damaged = whole;
     damaged[place] = static_cast<char>(damaged[place] ^ 0x15);
-    const std::string error = error_of(written(folder / "damaged.pt", damaged));
+    const std::string error = load_error(written(folder / "damaged.pt", damaged));
     EXPECT_TRUE(error == "none" || error.find("damaged.pt") != std::string::npos) << error;
   }
   std::string damaged = whole;
   damaged[pickle + 2] = '\xff';
-  EXPECT_THAT(error_of(written(folder / "damaged.pt", damaged)), HasSubstr("opcode 0xff"));
+  EXPECT_THAT(load_error(written(folder / "damaged.pt", damaged)), HasSubstr("opcode 0xff"));
 }
 
 TEST(Pickle, SharesWhatIsSharedAndRunsNothing) {

@@ -3,18 +3,17 @@
 #include <gmock/gmock.h>
 #include <torch/script.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 
 #include "inspectors/verify/python_pickle.h"
 #include "inspectors/verify/saved_replica.h"
 #include "inspectors/verify/zip_archives.h"
 #include "protocol/dist_error.h"
-#include "tests/inspectors/replicas.h"
+#include "tests/inspectors/reports.h"
+#include "tests/inspectors/saved_files.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -26,16 +25,10 @@ using namespace std::string_literals;
 
 class SavedReplicaWhole : public ::testing::Test {
  protected:
-  SavedReplicaWhole() : folder_(::testing::TempDir() + "whole-replicas-" + std::to_string(::getpid())) {
-    std::filesystem::create_directories(folder_);
-  }
-  ~SavedReplicaWhole() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string path(const std::string& name) const { return folder_ / name; }
 
   std::string written(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path(name), std::ios::binary) << bytes;
-    return path(name);
+    return inspect::written(path(name), bytes);
   }
 
   /// As torch.save of Python writes it: `pickled` is an object in the pickle's opcodes.
@@ -56,7 +49,7 @@ class SavedReplicaWhole : public ::testing::Test {
   }
 
  private:
-  const std::string folder_;
+  const SavedFolder folder_;
 };
 
 // Objects as pickles of protocol 2 have them (Lib/pickletools.py of CPython).
@@ -87,20 +80,6 @@ std::string floats(std::vector<float> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
-std::string bytes_of(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-std::string error_of(const std::string& path) {
-  try {
-    saved_replica(path);
-  } catch (const dist::ArgumentError& error) {
-    return error.what();
-  }
-  return "none";
-}
-
 // ---- several archives in one file ---------------------------------------------------------------------------------
 
 TEST_F(SavedReplicaWhole, EveryArchiveOfADistributedCheckpointIsComparedUnderItsName) {
@@ -115,34 +94,35 @@ TEST_F(SavedReplicaWhole, EveryArchiveOfADistributedCheckpointIsComparedUnderIts
   EXPECT_THAT(finding.tensors[0].first, ElementsAre(1, 2));
   EXPECT_EQ(only_finding(verify_files({files[0], files[0]})).verdict, "ok");
   // Without the names beside it, by place.
-  const std::string moved = written("moved.distcp", bytes_of(files[0]));
+  const std::string moved = written("moved.distcp", file_bytes(files[0]));
   found.clear();
   for (const Item& each : saved_replica(moved).items) found.push_back(each.name);
   EXPECT_THAT(found, ElementsAre("[0]", "[1]", "[2]"));
-  EXPECT_THAT(error_of(written("cut.distcp", bytes_of(files[0]).substr(0, 3000))), HasSubstr("belong to no archive"));
+  EXPECT_THAT(load_error(written("cut.distcp", file_bytes(files[0]).substr(0, 3000))),
+              HasSubstr("belong to no archive"));
 }
 
 TEST_F(SavedReplicaWhole, ArchivesOfLibTorchBehindOneAnotherAreAllRead) {
   torch::save(torch::ones({3}), path("ones"));
   torch::save(torch::full({3}, 2), path("twos"));
-  const std::string ones = bytes_of(path("ones")), twos = bytes_of(path("twos"));
+  const std::string ones = file_bytes(path("ones")), twos = file_bytes(path("twos"));
   const Report report = verify_files({written("a", ones + ones), written("b", ones + twos)});
   EXPECT_FALSE(report.ok()) << report;
   EXPECT_EQ(zip_archives(ones + twos + ones).size(), 3U);
 }
 
 TEST_F(SavedReplicaWhole, BytesThatBelongToNoArchiveAreAnError) {
-  const std::string file = bytes_of(python_file("a.pt", "N"));
-  EXPECT_EQ(error_of(written("whole.pt", file)), "none");
-  EXPECT_THAT(error_of(written("more.pt", file + "and more")), HasSubstr("8 of its bytes"));
-  EXPECT_THAT(error_of(written("begun.pt", file + file.substr(0, 50))), HasSubstr("belong to no archive"));
+  const std::string file = file_bytes(python_file("a.pt", "N"));
+  EXPECT_EQ(load_error(written("whole.pt", file)), "none");
+  EXPECT_THAT(load_error(written("more.pt", file + "and more")), HasSubstr("8 of its bytes"));
+  EXPECT_THAT(load_error(written("begun.pt", file + file.substr(0, 50))), HasSubstr("belong to no archive"));
 }
 
 TEST_F(SavedReplicaWhole, AnArchiveWithinARecordIsNoneOfTheFile) {
-  const std::string inner = bytes_of(python_file("inner.pt", "N"));
-  EXPECT_EQ(zip_archives(bytes_of(python_file("outer.pt", "N", {{"extra/inner.pt", inner}}))).size(), 1U);
+  const std::string inner = file_bytes(python_file("inner.pt", "N"));
+  EXPECT_EQ(zip_archives(file_bytes(python_file("outer.pt", "N", {{"extra/inner.pt", inner}}))).size(), 1U);
   EXPECT_EQ(
-      zip_archives(bytes_of(python_file("fake.pt", "N", {{"extra/end", "PK\5\6" + std::string(18, '\0')}}))).size(),
+      zip_archives(file_bytes(python_file("fake.pt", "N", {{"extra/end", "PK\5\6" + std::string(18, '\0')}}))).size(),
       1U);
 }
 

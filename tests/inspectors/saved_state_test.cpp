@@ -16,7 +16,7 @@ namespace {
 using testing::spawn_ranks;
 
 /// Everything of a module that training changes, as bytes.
-std::string bytes_of(const torch::nn::Module& module) {
+std::string training_state(const torch::nn::Module& module) {
   std::string bytes;
   const auto add = [&](const at::Tensor& tensor) {
     const at::Tensor flat = tensor.detach().contiguous();
@@ -32,7 +32,7 @@ std::string bytes_of(const torch::nn::Module& module) {
 }
 
 template <typename Net, typename Optimizer>
-void train(Net& net, Optimizer& optimizer, int steps) {
+void train_steps(Net& net, Optimizer& optimizer, int steps) {
   for (int i = 0; i < steps; ++i) {
     optimizer.zero_grad();
     torch::dropout(net(torch::randn({4, 8})), 0.3, true).pow(2).mean().backward();
@@ -46,7 +46,7 @@ std::string trained(const Make& make, bool look) {
   torch::manual_seed(3);
   test::ConvNet net;
   const auto optimizer = make(net->parameters());
-  const auto step = [&](int steps) { train(net, *optimizer, steps); };
+  const auto step = [&](int steps) { train_steps(net, *optimizer, steps); };
   step(2);
   if (look) {
     const SavedState state(net, optimizer);
@@ -60,7 +60,7 @@ std::string trained(const Make& make, bool look) {
     }
   }
   step(2);
-  return bytes_of(*net) + (net->is_training() ? "train" : "eval");
+  return training_state(*net) + (net->is_training() ? "train" : "eval");
 }
 
 template <typename Make>
@@ -85,7 +85,7 @@ TEST(SavedState, AStateMadeBeforeTheFirstStepTakesTheOptimizersBack) {
   test::Mlp net;
   torch::optim::Adam optimizer(net->parameters());
   const SavedState state(net, optimizer);
-  train(net, optimizer, 2);
+  train_steps(net, optimizer, 2);
   EXPECT_FALSE(optimizer.state().empty());
   state.restore();
   EXPECT_TRUE(optimizer.state().empty());
@@ -151,15 +151,15 @@ TEST(SavedState, AWrapperTrainsOnAsIfNothingHadBeenRun) {
               ddp::DistributedDataParallel(module, ddp::Options().gradient_as_bucket_view(views).bucket_cap_mb(0.001));
           torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
           torch::manual_seed(rank);
-          train(net, optimizer, before);
+          train_steps(net, optimizer, before);
           if (look) {
             const SavedState state(net, optimizer);
-            train(net, optimizer, 3);
+            train_steps(net, optimizer, 3);
             state.restore();
             EXPECT_EQ(net.steps(), before);
           }
-          train(net, optimizer, 3);
-          results.push_back(bytes_of(*module));
+          train_steps(net, optimizer, 3);
+          results.push_back(training_state(*module));
         }
         EXPECT_EQ(results[0], results[1]) << before << " steps before, views " << views;
       }

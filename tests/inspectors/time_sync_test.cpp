@@ -20,10 +20,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::spawn_ranks;
 
-TimeSyncOptions quickly() { return TimeSyncOptions().steps(4).deadline(std::chrono::minutes(5)); }
+TimeSyncOptions time_sync_options() { return TimeSyncOptions().steps(4).deadline(std::chrono::minutes(5)); }
 
-struct Training {
-  explicit Training(ddp::Options options = ddp::Options().bucket_cap_mb(0.0005))
+struct SgdTraining {
+  explicit SgdTraining(ddp::Options options = ddp::Options().bucket_cap_mb(0.0005))
       : net(equal_module(), std::move(options)),
         optimizer(net.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)) {}
   /// Threads share the generator, so values come from elsewhere.
@@ -50,7 +50,7 @@ struct Training {
 
 TEST(TimeSync, TimesAStepOfAWrapperAndPutsEverythingBack) {
   spawn_ranks(2, [](int, int) {
-    Training training;
+    SgdTraining training;
     training.step();
     const torch::Tensor before = training.values();
     int calls = 0;
@@ -60,7 +60,7 @@ TEST(TimeSync, TimesAStepOfAWrapperAndPutsEverythingBack) {
       count_step();
     };
     const int64_t steps = training.net.steps(), counted_before = counted_steps();
-    const TimeSyncReport report = time_sync(quickly(), step, training.net, training.optimizer);
+    const TimeSyncReport report = time_sync(time_sync_options(), step, training.net, training.optimizer);
     EXPECT_GE(calls, 2 * 4 + 3);
     EXPECT_TRUE(torch::equal(training.values(), before));
     EXPECT_EQ(training.net.steps(), steps);
@@ -99,9 +99,9 @@ TEST(TimeSync, TimesAStepOfAWrapperAndPutsEverythingBack) {
 
 TEST(TimeSync, AnUntrainedWrapperIsAsNewAfterwards) {
   spawn_ranks(2, [](int, int) {
-    Training looked, plain;
+    SgdTraining looked, plain;
     auto step = [&] { looked.step(); };
-    time_sync(quickly(), step, looked.net, looked.optimizer);
+    time_sync(time_sync_options(), step, looked.net, looked.optimizer);
     EXPECT_EQ(looked.net.steps(), 0);
     EXPECT_TRUE(looked.optimizer.state().empty());
     for (int i = 0; i < 3; ++i) {
@@ -114,21 +114,21 @@ TEST(TimeSync, AnUntrainedWrapperIsAsNewAfterwards) {
 
 TEST(TimeSync, TheSimpleWrapperAndAStepThatIsToldWhetherToSynchronise) {
   spawn_ranks(2, [](int, int) {
-    auto simple = ddp::SimpleDistributedDataParallel(Training::equal_module());
+    auto simple = ddp::SimpleDistributedDataParallel(SgdTraining::equal_module());
     auto step = [&] {
       simple->zero_grad();
       simple(torch::ones({4, 8})).sum().backward();
       simple.sync_gradients();
     };
-    EXPECT_EQ(time_sync(quickly(), step, simple).reductions, 6);  // one for each parameter
+    EXPECT_EQ(time_sync(time_sync_options(), step, simple).reductions, 6);  // one for each parameter
 
-    test::Mlp module = Training::equal_module();
+    test::Mlp module = SgdTraining::equal_module();
     auto by_hand = [&](bool synchronise) {
       module->zero_grad();
       module(torch::ones({4, 8})).sum().backward();
       if (synchronise) dist::all_reduce(module->fc1->weight.grad());
     };
-    EXPECT_EQ(time_sync(quickly(), by_hand, module).reductions, 1);
+    EXPECT_EQ(time_sync(time_sync_options(), by_hand, module).reductions, 1);
   });
 }
 
@@ -136,34 +136,34 @@ TEST(TimeSync, ThereMustBeSomethingToLeaveOut) {
   spawn_ranks(1, [](int, int) {
     test::Mlp module;
     auto step = [&] { module(torch::ones({4, 8})); };
-    EXPECT_THROW(time_sync(quickly(), step, module), dist::ArgumentError);
+    EXPECT_THROW(time_sync(time_sync_options(), step, module), dist::ArgumentError);
   });
 }
 
 TEST(TimeSync, AStepThatThrowsLeavesStateAsItWas) {
   spawn_ranks(1, [](int, int) {
-    Training training;
+    SgdTraining training;
     const torch::Tensor before = training.values();
     int calls = 0;
     auto step = [&] {
       training.step();
       if (++calls == 5) throw std::runtime_error("out of data");
     };
-    EXPECT_THROW(time_sync(quickly(), step, training.net, training.optimizer), std::runtime_error);
+    EXPECT_THROW(time_sync(time_sync_options(), step, training.net, training.optimizer), std::runtime_error);
     EXPECT_TRUE(torch::equal(training.values(), before));
   });
 }
 
 TEST(TimeSync, ARankThatNeedsMoreIsAStraggler) {
   spawn_ranks(3, [](int rank, int) {
-    Training training;
+    SgdTraining training;
     const torch::Tensor matrix = torch::ones({200, 200});
     auto step = [&] {
       // Enough work to stand out whatever else the machine does.
       for (int i = 0; rank == 1 && i < 200; ++i) matrix.mm(matrix);
       training.step();
     };
-    const TimeSyncReport report = time_sync(quickly(), step, training.net, training.optimizer);
+    const TimeSyncReport report = time_sync(time_sync_options(), step, training.net, training.optimizer);
     EXPECT_EQ(report.slowest, 1);
     ASSERT_EQ(report.findings.size(), 2U);
     EXPECT_EQ(report.findings[1].verdict, "straggler");
@@ -197,7 +197,7 @@ TEST(StepReductions, WhatIsBeyondAnotherListIsCountedOnce) {
 
 TEST(Buckets, BeforeAStepThereAreSizesAndNoTimes) {
   spawn_ranks(2, [](int, int) {
-    Training training;
+    SgdTraining training;
     const BucketsReport report = buckets(training.net, "net");
     EXPECT_EQ(report.buckets.size(), 1U);
     EXPECT_FALSE(report.step.has_value());
@@ -211,7 +211,7 @@ TEST(Buckets, BeforeAStepThereAreSizesAndNoTimes) {
 
 TEST(Buckets, TimesAreInTheOrderInWhichThingsHappen) {
   spawn_ranks(2, [](int rank, int) {
-    Training training;
+    SgdTraining training;
     for (int i = 0; i < 3; ++i) training.step();
     dist::all_reduce(torch::ones({3}));  // of the program's own, after the step
     for (const ddp::Bucket& each : training.net.buckets()) dist::all_reduce(torch::ones({each.bytes / 4}));
@@ -240,7 +240,7 @@ TEST(Buckets, TimesAreInTheOrderInWhichThingsHappen) {
 
 TEST(Buckets, AHookThatReducesOtherwiseHasReadyTimesAlone) {
   spawn_ranks(2, [](int, int) {
-    Training training;
+    SgdTraining training;
     training.net.register_comm_hook([](ddp::GradBucket& bucket) {
       auto future = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get());
       future->markCompleted(bucket.getBuffer());

@@ -8,6 +8,7 @@
 
 #include "ddp/ddp.h"
 #include "tests/inspectors/replicas.h"
+#include "tests/inspectors/reports.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {
@@ -17,11 +18,11 @@ using ::testing::HasSubstr;
 using testing::spawn_ranks;
 
 TEST(Watch, NamesTheStepsBetweenWhichReplicasPartedAndTellsItOnce) {
-  ToldFindings told;
+  const PublishedFindings published;
   spawn_ranks(3, [](int rank, int) {
     const auto net = equal_net();
     torch::optim::SGD sgd(net->parameters(), 0.1);
-    const auto watching = watch(*net, 3, quickly());
+    const auto watching = watch(*net, 3, verify_options());
     for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
     for (int i = 1; i <= 10; ++i) {
       if (i == 5 && rank == 2) change(net->first->bias, [](torch::Tensor& bias) { bias[1] += 1; });
@@ -31,19 +32,19 @@ TEST(Watch, NamesTheStepsBetweenWhichReplicasPartedAndTellsItOnce) {
     EXPECT_EQ(watching.cost().checks, 3);
     EXPECT_GT(watching.cost().seconds, 0);
   });
-  ASSERT_EQ(told.all().size(), 1U);
-  EXPECT_EQ(told.all()[0].ranks, RankSet{2});
-  EXPECT_EQ(told.all()[0].step, 6);
-  EXPECT_THAT(told.all()[0].message, HasSubstr("equal at step 3, not at step 6"));
+  ASSERT_EQ(published.all().size(), 1U);
+  EXPECT_EQ(published.all()[0].ranks, RankSet{2});
+  EXPECT_EQ(published.all()[0].step, 6);
+  EXPECT_THAT(published.all()[0].message, HasSubstr("equal at step 3, not at step 6"));
 }
 
 TEST(Watch, CountsAWrappersStepsAlsoForRanksThatAreOutOfData) {
-  ToldFindings told;
+  const PublishedFindings published;
   spawn_ranks(3, [](int rank, int) {
     const auto net = equal_net();
     ddp::DistributedDataParallel wrapped(net, ddp::Options());
     torch::optim::SGD sgd(net->parameters(), 1e-6);
-    const auto watching = watch(*net, 2, quickly());  // the bare module: its wrapper counts
+    const auto watching = watch(*net, 2, verify_options());  // the bare module: its wrapper counts
     wrapped.join([&] {
       for (int step = 1; step <= (rank == 1 ? 3 : 7); ++step) {
         sgd.zero_grad();
@@ -59,20 +60,20 @@ TEST(Watch, CountsAWrappersStepsAlsoForRanksThatAreOutOfData) {
     EXPECT_EQ(watching.cost().checks, 3);
     EXPECT_EQ(watching.cost().steps, 7);
   });
-  ASSERT_EQ(told.all().size(), 2U);
-  EXPECT_EQ(told.all()[0].verdict, "mismatch");
-  EXPECT_EQ(told.all()[0].ranks, (RankSet{0, 2}));  // rank 1 has no more data: its parameters are those of step 3
-  EXPECT_EQ(told.all()[0].step, 6);
-  EXPECT_EQ(told.all()[1].verdict, "uneven_data");
+  ASSERT_EQ(published.all().size(), 2U);
+  EXPECT_EQ(published.all()[0].verdict, "mismatch");
+  EXPECT_EQ(published.all()[0].ranks, (RankSet{0, 2}));  // rank 1 has no more data: its parameters are those of step 3
+  EXPECT_EQ(published.all()[0].step, 6);
+  EXPECT_EQ(published.all()[1].verdict, "uneven_data");
 }
 
 TEST(Watch, CountsChangedParametersWhereNobodyCountsSteps) {
-  ToldFindings told;
+  const PublishedFindings published;
   spawn_ranks(3, [](int rank, int) {
     const auto net = equal_net();
     torch::optim::SGD sgd(net->parameters(), 0.1);  // which leaves the tensors' versions alone
-    const auto watching = watch(sgd, 2, quickly());
-    const auto parameters = watch(net, 2, quickly());
+    const auto watching = watch(sgd, 2, verify_options());
+    const auto parameters = watch(net, 2, verify_options());
     for (int i = 1; i <= 9; ++i) {
       for (auto& parameter : net->parameters()) {
         parameter.mutable_grad() = torch::ones_like(parameter);
@@ -85,9 +86,9 @@ TEST(Watch, CountsChangedParametersWhereNobodyCountsSteps) {
     EXPECT_EQ(parameters.cost().checks, 4);
     EXPECT_EQ(watching.cost().steps, 8);
   });
-  ASSERT_EQ(told.all().size(), 1U);
-  EXPECT_EQ(told.all()[0].ranks, RankSet{0});
-  EXPECT_THAT(told.all()[0].message, HasSubstr("equal at step 4, not at step 6"));
+  ASSERT_EQ(published.all().size(), 1U);
+  EXPECT_EQ(published.all()[0].ranks, RankSet{0});
+  EXPECT_THAT(published.all()[0].message, HasSubstr("equal at step 4, not at step 6"));
 }
 
 TEST(Watch, EndsWithItsHandleAndRefusesNonsense) {

@@ -1,0 +1,55 @@
+// Ranks without progress within a limit, where no hang is proven.
+#include <gmock/gmock.h>
+
+#include "inspectors/hang/state.h"
+#include "tests/inspectors/made_up_ranks.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Stalled, NamesTheRankThatSleepsAndWhere) {
+  MadeUp ranks(2);
+  ranks.enters(0, "all_reduce");
+  ranks.at(1).activity = Activity::sleeping;
+  const auto finding = stalled(ranks.picture, 2);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->kind, "sleeping");
+  EXPECT_EQ(finding->ranks, RankSet{1});
+  EXPECT_EQ(finding->reference_ranks, RankSet{0});
+  EXPECT_EQ(finding->message,
+            "no progress for 2 s: rank 0: waits 3.0 s in all_reduce #1 (cell 7, line 4) for rank 1; rank 1: sleeps in "
+            "compute() at cell 7, line 21");
+}
+
+TEST(Stalled, SaysOnceWhatSeveralRanksDo) {
+  MadeUp ranks(3);
+  ranks.enters(0, "all_reduce");
+  ranks.enters(2, "all_reduce");
+  EXPECT_THAT(stalled(ranks.picture, 1)->message,
+              HasSubstr("ranks 0,2: wait 3.0 s in all_reduce #1 (cell 7, line 4) for rank 1; "));
+}
+
+TEST(Stalled, TellsALoopALockAndADataLoaderApart) {
+  for (const auto& [activity, kind] : {std::pair{Activity::computing, "computing"}, std::pair{Activity::lock, "lock"},
+                                       std::pair{Activity::loading_data, "loading_data"}}) {
+    MadeUp ranks(3);
+    ranks.enters(0, "all_reduce");
+    ranks.enters(2, "all_reduce");
+    ranks.at(1).activity = activity;
+    EXPECT_EQ(stalled(ranks.picture, 1)->kind, kind);
+  }
+}
+
+TEST(Stalled, RanksThatComputeAndThatNobodyWaitsForAreNone) {
+  MadeUp ranks(2);
+  EXPECT_FALSE(stalled(ranks.picture, 1));
+  ranks.at(0).activity = Activity::lock;
+  EXPECT_FALSE(stalled(ranks.picture, 1)) << "rank 1 computes, and may hold the lock";
+  ranks.at(1).activity = Activity::lock;
+  EXPECT_EQ(stalled(ranks.picture, 1)->ranks, (RankSet{0, 1}));
+}
+
+}  // namespace
+}  // namespace lockstep::inspect
