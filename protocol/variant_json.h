@@ -1,39 +1,48 @@
-// A std::variant of message structs as JSON: {"kind": NAME, fields...}. The order of names is the order of
-// alternatives.
+// A std::variant of message structs as JSON: {"kind": NAME, fields...}. A line for each struct gives its kind and its
+// fields.
 #pragma once
-#include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <utility>
 #include <variant>
 
 #include "protocol/error.h"
+#include "protocol/json_fields.h"
+
+/// Defines kind_of, to_json and from_json of STRUCT in the namespace where it stands.
+#define LOCKSTEP_MESSAGE(KIND, STRUCT, ...)                                 \
+  static constexpr std::string_view kind_of(const STRUCT*) { return KIND; } \
+  LOCKSTEP_JSON(STRUCT, __VA_ARGS__)
+/// The same for a struct without fields.
+#define LOCKSTEP_EMPTY_MESSAGE(KIND, STRUCT)                                                    \
+  static constexpr std::string_view kind_of(const STRUCT*) { return KIND; }                     \
+  static void to_json(nlohmann::json& json, const STRUCT&) { json = nlohmann::json::object(); } \
+  static void from_json(const nlohmann::json&, STRUCT&) {}
 
 namespace lockstep::protocol {
 
 template <typename Variant>
-using KindNames = std::array<std::string_view, std::variant_size_v<Variant>>;
-
-template <typename Variant>
-nlohmann::json encode_variant(const Variant& message, const KindNames<Variant>& names) {
-  nlohmann::json header = std::visit([](const auto& m) { return nlohmann::json(m); }, message);
-  if (header.is_null()) header = nlohmann::json::object();
-  header["kind"] = names[message.index()];
-  return header;
+nlohmann::json encode_variant(const Variant& message) {
+  return std::visit(
+      [](const auto& m) {
+        nlohmann::json header = m;
+        header["kind"] = kind_of(&m);
+        return header;
+      },
+      message);
 }
 
 template <typename Variant>
-Variant decode_variant(const nlohmann::json& header, const KindNames<Variant>& names) {
+Variant decode_variant(const nlohmann::json& header) {
   if (!header.is_object() || !header.contains("kind") || !header["kind"].is_string())
     throw ChannelError("a message without a kind arrived: " + header.dump().substr(0, 80));
   const auto kind = header["kind"].get<std::string_view>();
   Variant message;
   bool known = false;
   try {
-    known = [&]<size_t... I>(std::index_sequence<I...>) {
-      return ((kind == names[I] ? (message = header.get<std::variant_alternative_t<I, Variant>>(), true) : false) ||
+    known = [&]<typename... Message>(std::variant<Message...>*) {
+      return ((kind == kind_of(static_cast<const Message*>(nullptr)) && (message = header.get<Message>(), true)) ||
               ...);
-    }(std::make_index_sequence<std::variant_size_v<Variant>>());
+    }(&message);
   } catch (const nlohmann::json::exception& error) {
     throw ChannelError("a message of kind '" + std::string(kind) + "' has a damaged field: " + error.what());
   }

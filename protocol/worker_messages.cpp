@@ -1,6 +1,5 @@
 #include "protocol/worker_messages.h"
 
-#include "protocol/json_fields.h"
 #include "protocol/variant_json.h"
 
 namespace lockstep {
@@ -12,41 +11,33 @@ namespace lockstep::protocol {
 LOCKSTEP_JSON(Step, line, names)
 LOCKSTEP_JSON(CellError, type, message, where, where_cell, where_line, root_cause, stack)
 
-LOCKSTEP_JSON(Prelude, path)
-LOCKSTEP_JSON(Load, cell, name, entry, steps, ranks)
-LOCKSTEP_JSON(Drop, cell)
-LOCKSTEP_JSON(Run, cell, number, object, object_number)
-LOCKSTEP_JSON(Builtin, cell, name, arguments)
-LOCKSTEP_JSON(Regroup, generation, ranks, timeout_s)
-LOCKSTEP_JSON(Interrupt, cell)
-LOCKSTEP_JSON(Abort, reason)
-LOCKSTEP_JSON(Query, id, what, arguments)
-LOCKSTEP_JSON(Credit, bytes)
-LOCKSTEP_JSON(PeerDone, cell, rank, how, collectives)
-LOCKSTEP_JSON(Configure, environment, directory)
-static void to_json(nlohmann::json& json, const Shutdown&) { json = nlohmann::json::object(); }
-static void from_json(const nlohmann::json&, Shutdown&) {}
+LOCKSTEP_MESSAGE("prelude", Prelude, path)
+LOCKSTEP_MESSAGE("load", Load, cell, name, entry, steps, ranks)
+LOCKSTEP_MESSAGE("drop", Drop, cell)
+LOCKSTEP_MESSAGE("run", Run, cell, number, object, object_number)
+LOCKSTEP_MESSAGE("builtin", Builtin, cell, name, arguments)
+LOCKSTEP_MESSAGE("regroup", Regroup, generation, ranks, timeout_s)
+LOCKSTEP_MESSAGE("interrupt", Interrupt, cell)
+LOCKSTEP_MESSAGE("abort", Abort, reason)
+LOCKSTEP_MESSAGE("query", Query, id, what, arguments)
+LOCKSTEP_MESSAGE("credit", Credit, bytes)
+LOCKSTEP_MESSAGE("peer_done", PeerDone, cell, rank, how, collectives)
+LOCKSTEP_MESSAGE("configure", Configure, environment, directory)
+LOCKSTEP_EMPTY_MESSAGE("shutdown", Shutdown)
 
-LOCKSTEP_JSON(Hello, rank, pid, host, device, versions, cell_limit)
-LOCKSTEP_JSON(Ready, threads)
-LOCKSTEP_JSON(NotReady, message)
-LOCKSTEP_JSON(Loaded, cell, ok, message, warning)
-LOCKSTEP_JSON(Done, cell, status, steps_done, error, run_ms, collectives, regroup)
-LOCKSTEP_JSON(Regrouped, generation, ok, message)
-LOCKSTEP_JSON(Output, cell, stream)
-LOCKSTEP_JSON(Value, cell, text, data)
-LOCKSTEP_JSON(FindingMessage, finding)
-LOCKSTEP_JSON(Waiting, cell, op, missing, where)
-LOCKSTEP_JSON(LongWait, cell, entry, op)
-LOCKSTEP_JSON(Dying, cell, error)
-LOCKSTEP_JSON(Reply, id, body)
-
-static constexpr KindNames<HubMessage> kHub = {"prelude",   "load",     "drop",   "run",    "regroup",
-                                               "interrupt", "abort",    "query",  "credit", "peer_done",
-                                               "configure", "shutdown", "builtin"};
-static constexpr KindNames<WorkerMessage> kWorker = {"hello",     "ready",  "not_ready", "loaded",  "done",
-                                                     "regrouped", "output", "value",     "finding", "waiting",
-                                                     "long_wait", "dying",  "reply"};
+LOCKSTEP_MESSAGE("hello", Hello, rank, pid, host, device, versions, cell_limit)
+LOCKSTEP_MESSAGE("ready", Ready, threads)
+LOCKSTEP_MESSAGE("not_ready", NotReady, message)
+LOCKSTEP_MESSAGE("loaded", Loaded, cell, ok, message, warning)
+LOCKSTEP_MESSAGE("done", Done, cell, status, steps_done, error, run_ms, collectives, regroup)
+LOCKSTEP_MESSAGE("regrouped", Regrouped, generation, ok, message)
+LOCKSTEP_MESSAGE("output", Output, cell, stream)
+LOCKSTEP_MESSAGE("value", Value, cell, text, data)
+LOCKSTEP_MESSAGE("finding", FindingMessage, finding)
+LOCKSTEP_MESSAGE("waiting", Waiting, cell, op, missing, where)
+LOCKSTEP_MESSAGE("long_wait", LongWait, cell, entry, op)
+LOCKSTEP_MESSAGE("dying", Dying, cell, error)
+LOCKSTEP_MESSAGE("reply", Reply, id, body)
 
 static nlohmann::json with_version(nlohmann::json header) {
   header["v"] = kProtocolVersion;
@@ -60,13 +51,11 @@ static const nlohmann::json& checked(const nlohmann::json& header) {
   return header;
 }
 
-nlohmann::json encode(const HubMessage& message) { return with_version(encode_variant(message, kHub)); }
-nlohmann::json encode(const WorkerMessage& message) { return with_version(encode_variant(message, kWorker)); }
-HubMessage decode_hub_message(const nlohmann::json& header) {
-  return decode_variant<HubMessage>(checked(header), kHub);
-}
+nlohmann::json encode(const HubMessage& message) { return with_version(encode_variant(message)); }
+nlohmann::json encode(const WorkerMessage& message) { return with_version(encode_variant(message)); }
+HubMessage decode_hub_message(const nlohmann::json& header) { return decode_variant<HubMessage>(checked(header)); }
 WorkerMessage decode_worker_message(const nlohmann::json& header) {
-  return decode_variant<WorkerMessage>(checked(header), kWorker);
+  return decode_variant<WorkerMessage>(checked(header));
 }
 
 }  // namespace lockstep::protocol

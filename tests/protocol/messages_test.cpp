@@ -79,16 +79,23 @@ TEST(Messages, LongWaits) {
   EXPECT_EQ(m.op.seq, 3);
 }
 
-TEST(Messages, EveryKindHasItsOwnName) {
+template <typename Variant>
+void expect_own_names(Variant (*decode)(const nlohmann::json&)) {
   std::set<std::string> kinds;
-  for (const HubMessage& m :
-       {HubMessage(Prelude{}), HubMessage(Load{}), HubMessage(Drop{}), HubMessage(protocol::Run{}),
-        HubMessage(Regroup{}), HubMessage(Interrupt{}), HubMessage(Abort{}), HubMessage(Query{}), HubMessage(Credit{}),
-        HubMessage(PeerDone{}), HubMessage(Configure{}), HubMessage(Shutdown{}), HubMessage(Builtin{})}) {
-    EXPECT_EQ(decode_hub_message(encode(m)).index(), m.index());
-    kinds.insert(encode(m)["kind"]);
-  }
-  EXPECT_EQ(kinds.size(), std::variant_size_v<HubMessage>);
+  const auto add = [&](const Variant& message) {
+    const nlohmann::json header = encode(message);
+    EXPECT_EQ(decode(header).index(), message.index()) << header;
+    kinds.insert(header.at("kind"));
+  };
+  [&]<typename... Message>(std::variant<Message...>*) { (add(Message{}), ...); }(static_cast<Variant*>(nullptr));
+  EXPECT_EQ(kinds.size(), std::variant_size_v<Variant>);
+}
+
+TEST(Messages, EveryKindHasItsOwnName) {
+  expect_own_names(decode_hub_message);
+  expect_own_names(decode_worker_message);
+  expect_own_names(decode_request);
+  expect_own_names(decode_response);
 }
 
 TEST(Messages, UnknownKindsVersionsAndDamagedFieldsAreRefused) {
