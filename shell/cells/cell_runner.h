@@ -104,9 +104,11 @@ class CellRunner {
   void handle(int rank, FromWorker& from, protocol::LongWait& message);
   void handle(int rank, FromWorker& from, protocol::Regrouped& message);
   void handle(int rank, FromWorker& from, protocol::Reply& message);
-  /// Messages of the start and the end of a rank, which the worker group handles.
-  template <typename Message>
-  void handle(int, FromWorker&, Message&) {}
+  // Messages of the start and the end of a rank, which the worker group handles.
+  void handle(int, FromWorker&, protocol::Hello&) {}
+  void handle(int, FromWorker&, protocol::Ready&) {}
+  void handle(int, FromWorker&, protocol::NotReady&) {}
+  void handle(int, FromWorker&, protocol::Dying&) {}
 
   void left(int rank, CellStatus how);
   void close_if_over(OpenCell& cell);
