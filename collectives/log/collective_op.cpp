@@ -5,35 +5,11 @@
 namespace lockstep::dist {
 
 namespace {
-constexpr const char* kOps[] = {"all_reduce",
-                                "broadcast",
-                                "reduce",
-                                "all_gather",
-                                "all_gather_into_tensor",
-                                "reduce_scatter",
-                                "reduce_scatter_tensor",
-                                "gather",
-                                "gather_into_tensor",
-                                "scatter",
-                                "all_to_all",
-                                "all_to_all_single",
-                                "barrier",
-                                "monitored_barrier",
-                                "new_group",
-                                "send",
-                                "recv",
-                                "all_reduce_coalesced",
-                                "all_gather_coalesced",
-                                "all_gather_into_tensor_coalesced",
-                                "reduce_scatter_tensor_coalesced",
-                                "all_reduce_sparse",
-                                "coalesced",
-                                "all_gather_object",
-                                "gather_object",
-                                "broadcast_object_list",
-                                "scatter_object_list",
-                                "send_object_list",
-                                "recv_object_list"};
+constexpr const char* kOps[] = {
+#define LOCKSTEP_NAME(name) #name,
+    LOCKSTEP_COLLECTIVE_OPS(LOCKSTEP_NAME)
+#undef LOCKSTEP_NAME
+};
 
 // In the order of c10::ScalarType (a test compares the two).
 constexpr const char* kDtypes[] = {"uint8",           "int8",

@@ -4,36 +4,42 @@
 
 namespace lockstep::dist {
 
+/// Every operation once, by its name in dist::. New ones go to the end.
+#define LOCKSTEP_COLLECTIVE_OPS(OP)    \
+  OP(all_reduce)                       \
+  OP(broadcast)                        \
+  OP(reduce)                           \
+  OP(all_gather)                       \
+  OP(all_gather_into_tensor)           \
+  OP(reduce_scatter)                   \
+  OP(reduce_scatter_tensor)            \
+  OP(gather)                           \
+  OP(gather_into_tensor)               \
+  OP(scatter)                          \
+  OP(all_to_all)                       \
+  OP(all_to_all_single)                \
+  OP(barrier)                          \
+  OP(monitored_barrier)                \
+  OP(new_group)                        \
+  OP(send)                             \
+  OP(recv)                             \
+  OP(all_reduce_coalesced)             \
+  OP(all_gather_coalesced)             \
+  OP(all_gather_into_tensor_coalesced) \
+  OP(reduce_scatter_tensor_coalesced)  \
+  OP(all_reduce_sparse)                \
+  OP(coalesced)                        \
+  OP(all_gather_object)                \
+  OP(gather_object)                    \
+  OP(broadcast_object_list)            \
+  OP(scatter_object_list)              \
+  OP(send_object_list)                 \
+  OP(recv_object_list)
+
 enum class CollectiveOp : uint8_t {
-  all_reduce,
-  broadcast,
-  reduce,
-  all_gather,
-  all_gather_into_tensor,
-  reduce_scatter,
-  reduce_scatter_tensor,
-  gather,
-  gather_into_tensor,
-  scatter,
-  all_to_all,
-  all_to_all_single,
-  barrier,
-  monitored_barrier,
-  new_group,
-  send,
-  recv,
-  all_reduce_coalesced,
-  all_gather_coalesced,
-  all_gather_into_tensor_coalesced,
-  reduce_scatter_tensor_coalesced,
-  all_reduce_sparse,
-  coalesced,
-  all_gather_object,
-  gather_object,
-  broadcast_object_list,
-  scatter_object_list,
-  send_object_list,
-  recv_object_list,
+#define LOCKSTEP_ENUMERATOR(name) name,
+  LOCKSTEP_COLLECTIVE_OPS(LOCKSTEP_ENUMERATOR)
+#undef LOCKSTEP_ENUMERATOR
 };
 
 const char* op_name(CollectiveOp op);
