@@ -20,7 +20,9 @@ std::string describe_program(const Options& options) {
   } else {
     const std::string folder = header_folder(options);
     description["header"] = folder;
-    description["header_state"] = is_whole(folder) ? "ready" : std::filesystem::exists(folder) ? "damaged" : "missing";
+    description["header_state"] = is_complete(folder)               ? "ready"
+                                  : std::filesystem::exists(folder) ? "damaged"
+                                                                    : "missing";
   }
   return description.dump();
 }

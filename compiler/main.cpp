@@ -1,5 +1,5 @@
-// lockstep-compiler: turns cells into shared objects. A child of lockstep, which talks to it over a socket.
-// `lockstep-compiler --prepare` builds the precompiled header ahead, for set-up and tests; `--version` says what it is.
+// lockstep-compiler: compiles cells to shared objects. A child of lockstep, connected to it by a socket.
+// `lockstep-compiler --prepare` builds the precompiled header ahead, for set-up and tests; `--version` describes it.
 #include <fcntl.h>
 
 #include <cstdio>

@@ -45,7 +45,8 @@ class State {
   ~State() { end(); }
 
   int fd() const { return link_.get(); }
-  /// Its process has ended. One that waits for work says nothing by itself: there is something to read only then.
+  /// Has its process ended? A process that waits for work sends nothing, so its link is readable only when it has
+  /// ended.
   bool is_gone() const {
     pollfd link = {link_.get(), POLLIN, 0};
     return ::poll(&link, 1, 0) > 0;
@@ -59,7 +60,7 @@ class State {
     return State(std::move(link), pid);
   }
 
-  /// Kills the process if it runs; returns the signal that ended it, if one did before.
+  /// Kills the process if it runs. Returns the signal that had ended it before, 0 if there was none.
   int end() {
     if (pid_ <= 0) return 0;
     int status = 0;
@@ -72,8 +73,8 @@ class State {
     pid_ = -1;
     return done > 0 && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   }
-  /// Waits for a process that has closed its link.
-  int ended() {
+  /// Waits for a process that has closed its link. Returns the signal that ended it, 0 if there was none.
+  int wait_ended() {
     int status = 0;
     while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
     }
@@ -137,7 +138,7 @@ class Supervisor {
     }
   }
 
-  /// A message of the first state, or nothing when it or the session is gone.
+  /// A message of the first state; nothing if that state or the session has ended.
   std::optional<PipeMessage> wait_first() {
     for (;;) {
       pollfd fds[2] = {{current_->fd(), POLLIN, 0}, {channel_, POLLRDHUP, 0}};
@@ -152,8 +153,8 @@ class Supervisor {
 
   void reply(const CompilerResponse& response) { send_message(channel_, {encode(response), {}}); }
 
-  /// Waits for the session, and sees meanwhile that states which are killed while they wait (for lack of memory, by a
-  /// person) are replaced: no cell is to be the one that finds out.
+  /// Waits for the session. Meanwhile replaces states that are killed while they wait (for lack of memory, by a
+  /// person), so that no cell fails for that reason.
   std::optional<PipeMessage> next_request() {
     for (;;) {
       replace_lost();
@@ -163,7 +164,7 @@ class Supervisor {
         return message;
       }
       std::vector<pollfd> fds = {{channel_, POLLIN, 0}};
-      for (const State* state : everything_new()) fds.push_back({state->fd(), POLLIN, 0});
+      for (const State* state : newest_and_spares()) fds.push_back({state->fd(), POLLIN, 0});
       if (::poll(fds.data(), fds.size(), -1) < 0) {
         if (errno != EINTR) throw StartError(std::string("poll failed: ") + std::strerror(errno));
         continue;
@@ -175,14 +176,13 @@ class Supervisor {
 
   State& newest() { return candidate_ ? *candidate_ : *current_; }
 
-  /// All spares are there, and the state that they are copies of. Where that one has ended, a copy takes its place;
-  /// where all have, so does this process, and the session, which knows all cells, starts it again.
+  /// Replaces the newest state by a spare if it has ended, and adds missing spares. If no state is left, this process
+  /// ends, and the session, which knows all cells, starts it again.
   void replace_lost() {
     std::erase_if(spares_, [](const State& spare) { return spare.is_gone(); });
     while (spares_.size() < kSpares || newest().is_gone()) {
       if (newest().is_gone()) {
-        if (spares_.empty())
-          throw StartError("lockstep-compiler was left without its state: its processes were killed");
+        if (spares_.empty()) throw StartError("lockstep-compiler has lost its state: its processes were killed");
         newest() = std::move(spares_.front());
         spares_.pop_front();
       } else {
@@ -222,14 +222,14 @@ class Supervisor {
       if (!settle->loaded) {
         drop_candidate();
       } else if (candidate_) {
-        tell_all("settle", header);
+        ask_all("settle", header);
         current_ = std::move(candidate_);
         candidate_.reset();
       }
       reply(Settled{});
     } else if (std::holds_alternative<Forget>(request)) {
       drop_candidate();
-      tell_all("forget", header);
+      ask_all("forget", header);
       reply(Settled{});
     } else if (std::holds_alternative<ListNames>(request)) {
       auto answer = ask(newest(), "names", header);
@@ -247,13 +247,13 @@ class Supervisor {
     }
   }
 
-  /// Has a copy answer, which is ended then. `otherwise`: what is said when it crashes, or takes too long.
+  /// Lets a copy answer, and ends it. `otherwise` is the answer if it crashes or takes too long.
   void answer_in_copy(const json& header, const CompilerResponse& otherwise) {
     State state = take_spare();
     try {
       state.send({{"do", "question"}, {"request", header}});
     } catch (const ChannelError&) {
-      // It has just been killed: nothing will come.
+      // It has just been killed, and sends no answer.
     }
     pollfd fd = {state.fd(), POLLIN, 0};
     int ready;
@@ -266,14 +266,14 @@ class Supervisor {
       reply(otherwise);
   }
 
-  /// The newest state and its copies: what changes without a parse has to change in all of them.
-  std::vector<State*> everything_new() {
+  /// The newest state and its copies. A change for which nothing is parsed is made in each of them.
+  std::vector<State*> newest_and_spares() {
     std::vector<State*> states{&newest()};
     for (auto& spare : spares_) states.push_back(&spare);
     return states;
   }
 
-  /// Nothing where the state's process has ended.
+  /// Nothing if the state's process has ended.
   std::optional<PipeMessage> ask(State& state, const char* what, const json& header) {
     try {
       state.send({{"do", what}, {"request", header}});
@@ -283,9 +283,9 @@ class Supervisor {
     }
   }
 
-  /// One that has ended does not hear of it; it is replaced by one that has.
-  void tell_all(const char* what, const json& header) {
-    for (State* state : everything_new()) ask(*state, what, header);
+  /// A state that has ended is replaced by a copy of one that has received the request.
+  void ask_all(const char* what, const json& header) {
+    for (State* state : newest_and_spares()) ask(*state, what, header);
     replace_lost();
   }
 
@@ -312,7 +312,7 @@ class Supervisor {
       }
       if (!answer && failed.status == CompileStatus::crash && signal == SIGKILL && killed++ < kSpares) {
         replace_lost();
-        continue;  // it was killed from outside, perhaps before the cell came: no fault of the cell's
+        continue;  // it was killed from outside, perhaps before it received the cell: the cell is not the cause
       }
       if (!answer) {
         failed.ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -336,8 +336,8 @@ class Supervisor {
     }
   }
 
-  /// The answer of a compile; nothing when it took too long, was given up, or the process died: `failed` says which.
-  /// `signal`: what ended it, if one did.
+  /// Waits for the result of a compilation. Nothing if it took too long, was cancelled, or the process died, which
+  /// `failed` then describes; `signal` is the signal that ended the process.
   std::optional<PipeMessage> wait_compiled(State& state, Clock::time_point deadline, const Compile& request,
                                            Compiled& failed, int& signal) {
     const auto fail = [&](CompileStatus status, std::string message) {
@@ -351,8 +351,8 @@ class Supervisor {
       if (left <= 0) {
         char text[160];
         std::snprintf(text, sizeof text,
-                      "compiling the cell took longer than %g s and was given up: an endless template? "
-                      "(the limit can be set)",
+                      "compiling the cell took longer than %g s and was stopped: an endless template? "
+                      "(--compile-timeout sets the limit)",
                       request.time_limit_s);
         return fail(CompileStatus::timeout, text);
       }
@@ -362,7 +362,7 @@ class Supervisor {
       if (fds[0].revents != 0) {
         auto answer = state.receive();
         if (answer) return answer;
-        signal = state.ended();
+        signal = state.wait_ended();
         return fail(CompileStatus::crash,
                     "the compiler crashed on this cell" +
                         (signal != 0 ? std::string(" (") + ::strsignal(signal) + ")" : std::string()) +
@@ -370,7 +370,7 @@ class Supervisor {
       }
       if (fds[1].revents != 0) {
         auto message = receive_message(channel_);
-        if (!message) ::_exit(0);  // the session is gone; its compiler goes with it
+        if (!message) ::_exit(0);  // the session has ended, and so does its compiler
         const auto asked = decode_request(message->header);
         if (const auto* cancel = std::get_if<Cancel>(&asked)) {
           if (cancel->cell == request.cell || cancel->cell == 0)
@@ -397,12 +397,12 @@ int supervise(const Options& options) {
   try {
     return supervisor.run();
   } catch (const ChannelError&) {
-    return 0;  // the session is gone
+    return 0;  // the session has ended
   } catch (const std::exception& error) {
     try {
       send_message(options.channel_fd, {encode(CompilerResponse(CompilerFailed{error.what()})), {}});
     } catch (const ChannelError&) {
-      // Nobody is left to hear it.
+      // Nobody is left to receive it.
     }
     return 1;
   }

@@ -13,7 +13,7 @@ constexpr int kCandidates = 4;
 
 size_t lines_of(std::string_view text) { return static_cast<size_t>(std::count(text.begin(), text.end(), '\n')); }
 
-/// The error at the user's line, where there is one; then where it lies; then the notes.
+/// The error at the user's line, if there is one, then the error where it is.
 std::string head_of(const MessageGroup& group) { return group.text_here + group.text; }
 
 /// "cell 7:2:6", of the first line.
@@ -28,7 +28,7 @@ Brief brief_of(const MessageGroup& group) {
   Brief brief{.text = head_of(group)};
   size_t lines = lines_of(brief.text);
   int candidates = 0;
-  bool follows_omitted = false;  // notes on how a macro came to its text belong to the note before them
+  bool follows_omitted = false;  // notes on the expansion of a macro belong to the note before them
   for (const auto& note : group.notes) {
     const bool candidate = note.message.starts_with("candidate");
     const bool belongs = note.message.starts_with("expanded from macro");
@@ -60,7 +60,7 @@ DiagnosticText compose(const std::vector<MessageGroup>& groups) {
     result.whole += head_of(group);
     for (const auto& note : group.notes) result.whole += note.text;
     const Brief brief = brief_of(group);
-    // What the same line of the cell brings about in templates is one mistake.
+    // Errors in templates that come from the same line of the cell are one mistake.
     const bool follows = group.is_error && (group.text_here.empty() ? !group.is_here && !places.empty()
                                                                     : !places.insert(place_of(group.text_here)).second);
     const bool too_long = !result.brief.empty() && lines_of(result.brief) + lines_of(brief.text) > kLinesInAll;

@@ -1,5 +1,5 @@
-// How the messages about a cell are put together for people: each error or warning with its notes, the user's line
-// first, and no more of it than a reader takes in.
+// The text of the messages about a cell: each error or warning with its notes, the user's line first, and no more than
+// a reader takes in.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@ struct NoteText {
   bool is_here = false;  // it points into this cell
 };
 
-/// An error or warning, and what clang says about it.
+/// An error or warning with clang's notes on it.
 struct MessageGroup {
   bool is_error = false;
   bool is_here = false;
@@ -30,7 +30,7 @@ struct DiagnosticText {
   std::string whole;  // empty where `brief` leaves nothing out
 };
 
-/// In `brief` an error has some 40 lines at most, and all messages together some 120; the first errors come whole.
+/// In `brief` an error has some 40 lines at most, and all messages together some 120; the first errors are complete.
 DiagnosticText compose(const std::vector<MessageGroup>& groups);
 
 }  // namespace lockstep::compiler

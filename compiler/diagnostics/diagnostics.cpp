@@ -30,7 +30,7 @@ bool is_specialization(const NamedDecl* decl) {
   return function && function->isTemplateInstantiation();
 }
 
-/// DIR/cells/cell_7.cpp:3:5 is "cell 7:3:5" for people.
+/// Replaces DIR/cells/cell_7.cpp:3:5 by "cell 7:3:5".
 std::string name_cells(std::string text, const std::string& cells_dir) {
   const std::string prefix = cells_dir + "/cell_";
   for (size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix, at)) {
@@ -45,7 +45,7 @@ std::string name_cells(std::string text, const std::string& cells_dir) {
   return text;
 }
 
-/// A cell is compiled as a function, which is nothing to its author.
+/// Removes the function as which a statement is compiled, since its author does not know it.
 std::string without_the_function(std::string message) {
   constexpr std::string_view kName = "'cell_";
   const size_t begin = message.find(kName);
@@ -63,8 +63,8 @@ bool shows_values(llvm::StringRef file) {
          file.ends_with("worker/cell/show_fields.h") || file.ends_with("worker/cell/kept_values.h");
 }
 
-/// Tells by way of which headers a place was reached, as Clang does, where a cell included them: how the precompiled
-/// header came by its own is of no use to anybody.
+/// Prints the chain of includes before a message, as Clang does, but only for headers that a cell includes: the
+/// includes of the precompiled header help nobody.
 class CellText : public TextDiagnostic {
  public:
   using TextDiagnostic::TextDiagnostic;
@@ -93,7 +93,7 @@ void CellDiagnostics::start_cell() {
   specialization_again_ = false;
   show_trouble_ = false;
   repeated_ = false;
-  said_.clear();
+  reported_.clear();
 }
 
 DiagnosticText CellDiagnostics::rendered() const {
@@ -158,9 +158,9 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
   message = without_the_function(std::string(message));
   const bool error = level >= DiagnosticsEngine::Error;
   if (level != DiagnosticsEngine::Note) {
-    // Clang reports some things twice: when it looks ahead, and when it comes to the place.
-    const auto said = std::pair(info.getLocation().getRawEncoding(), std::string(message));
-    repeated_ = info.getLocation().isValid() && !said_.insert(said).second;
+    // Clang reports some errors twice: when it looks ahead, and when it parses the text.
+    const auto report = std::pair(info.getLocation().getRawEncoding(), std::string(message));
+    repeated_ = info.getLocation().isValid() && !reported_.insert(report).second;
   }
   if (repeated_) return;
   if (error) ++errors_;
@@ -187,7 +187,7 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
         diagnostic.file.clear();
     }
     if (place.isValid() && errors_ > 0) show_trouble_ |= shows_values(place.getFilename());
-    // An error in this cell whose note points at something earlier: an earlier definition is in the way.
+    // An error in this cell with a note on an earlier definition: the cell redefines a name.
     here = is_of_this_cell(info.getLocation(), sources);
     if (level == DiagnosticsEngine::Note && last_was_error_here_ && !here) {
       const unsigned id = info.getID();
@@ -234,7 +234,7 @@ void CellDiagnostics::take_note(const Diagnostic& info, const std::string& messa
       head->severity = DiagnosticSeverity::note;
       diagnostics_.insert(std::prev(head.base()), std::move(lifted));
     }
-    // What was drawn as the error is where it lies.
+    // The text that was rendered as the error becomes a note that shows where the error is.
     const size_t at = group.text.find(": error: ");
     if (at != std::string::npos) group.text.replace(at, 9, ": note: here: ");
   }

@@ -1,5 +1,5 @@
-// What clang has to say about a cell, as data and as people read it: the user's lines, columns and carets, and no name
-// that the compiler made up.
+// What clang reports about a cell, as data and as text for people: with the user's lines, columns and carets, and
+// without names that the compiler generated.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,52 +11,55 @@
 
 namespace lockstep::compiler {
 
-/// A name was defined that is defined already: the earlier definition has to step back for the cell to compile.
+/// The cell redefines a name: the earlier definition must be hidden for the cell to compile.
 struct Clash {
-  unsigned item = 0;          // of the cell: before which item the earlier definition is to be hidden
-  unsigned earlier = 0;       // raw encoding of the earlier declaration's place
+  unsigned item = 0;  // of the cell, before which the earlier definition is to be hidden
+  unsigned earlier = 0;  // raw encoding of the earlier declaration's location
   bool operator==(const Clash&) const = default;
 };
 
 class CellDiagnostics : public clang::DiagnosticConsumer {
  public:
-  /// `cells_dir` holds the texts of cells; `own_headers` is the folder of those headers that only declare what every
-  /// cell sees, which no user has to know.
+  /// `cells_dir` holds the texts of cells; `own_headers` is the folder of Lockstep's headers that every cell sees.
+  /// Notes that point into these are left out.
   CellDiagnostics(std::string cells_dir, std::string own_headers)
       : cells_dir_(std::move(cells_dir)), own_headers_(std::move(own_headers)) {}
 
-  /// Forgets everything. `item` is updated by whoever parses; places in `first` .. are the cell's own.
+  /// Discards everything about the cell before.
   void start_cell();
+  /// The parser calls this before each item.
   void set_item(unsigned item) { item_ = item; }
-  /// Raw encodings of places in this cell are at least this; those of earlier cells and of the header are not.
+  /// The raw encodings of locations in this cell are at least that of `place`; those of earlier cells and of the header
+  /// are less.
   void set_first_place(clang::SourceLocation place) { first_place_ = place; }
 
-  /// The offset of a token in the text of the cell; none for what a macro or a header brought.
+  /// The offset of a token in the text of the cell; none for a token from a macro or a header.
   std::optional<unsigned> place_in_text(clang::SourceLocation place, const clang::SourceManager& sources) const;
   bool is_of_this_cell(clang::SourceLocation place, const clang::SourceManager& sources) const;
 
   bool failed() const { return errors_ > 0; }
   const std::vector<protocol::Diagnostic>& diagnostics() const { return diagnostics_; }
-  /// As people read them.
+  /// The text for people.
   DiagnosticText rendered() const;
   const std::vector<Clash>& clashes() const { return clashes_; }
   /// Names that errors are about.
   const std::set<std::string>& names_in_errors() const { return names_; }
-  /// Captures, as places in the text, that can't be: defaults at namespace scope, and variables of cells by name.
+  /// Captures that clang rejected, as offsets in the text: defaults at namespace scope, and variables of cells by name.
   const std::vector<unsigned>& refused_captures() const { return refused_captures_; }
   /// A lambda lacks the capture default that it needs.
   bool capture_default_trouble() const { return capture_default_trouble_; }
-  /// What does not compile is the code that shows a value: an error is in Lockstep's headers for that, or came about
-  /// from there.
+  /// The code that shows a value does not compile: an error is in Lockstep's headers for that, or in a template that
+  /// they use.
   bool show_trouble() const { return show_trouble_; }
   /// The first error, without its place.
   std::string first_error() const;
   clang::SourceLocation first_place() const { return first_place_; }
-  /// A specialisation was defined that is defined already.
+  /// The cell redefines a specialisation.
   bool specialization_again() const { return specialization_again_; }
-  /// Shows paths as people know them: (from, to), in all that was said so far.
+  /// Replaces the beginnings of paths, (from, to), in everything reported so far, so that users see the paths they
+  /// know.
   void replace(const std::vector<std::pair<std::string, std::string>>& paths);
-  /// Says something that clang does not know.
+  /// Adds a message of Lockstep.
   void add(DiagnosticSeverity severity, const std::string& message);
 
   void BeginSourceFile(const clang::LangOptions& language, const clang::Preprocessor* preprocessor) override {
@@ -85,8 +88,8 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   std::vector<unsigned> refused_captures_;
   bool specialization_again_ = false;
   bool show_trouble_ = false;
-  bool repeated_ = false;  // the last one had been said before; so have its notes
-  std::set<std::pair<unsigned, std::string>> said_;
+  bool repeated_ = false;  // the last message was a repetition; so are its notes
+  std::set<std::pair<unsigned, std::string>> reported_;
   clang::SourceLocation first_place_;
 };
 

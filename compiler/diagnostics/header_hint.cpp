@@ -67,7 +67,7 @@ std::optional<std::string> header_hint(const Diagnostic& info, const Preprocesso
   }
   if (name.empty()) return std::nullopt;
   const bool qualified = !scope.empty();
-  // Of `using namespace std`, or of C: nothing says which namespace was meant.
+  // Without a scope the name may be C's, or one of std after `using namespace std`.
   auto symbol = stdlib::Symbol::named(scope, name, qualified ? stdlib::Lang::CXX : stdlib::Lang::C);
   if (!symbol && !qualified) symbol = stdlib::Symbol::named("std::", name, stdlib::Lang::CXX);
   if (!symbol) return std::nullopt;

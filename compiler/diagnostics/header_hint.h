@@ -1,4 +1,4 @@
-// Which header of the standard library brings a name that a cell lacks.
+// Which header of the standard library declares a name that a cell lacks.
 #pragma once
 #include <optional>
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace lockstep::compiler {
 
-/// For the error `info`, where it says that a name of the standard library is not declared: a sentence that names the
-/// header ("did you mean to `#include <future>`?"). Only headers that are installed are named.
+/// If the error `info` is that a name of the standard library is not declared: a sentence with the header ("did you
+/// mean to `#include <future>`?"), if that header is installed.
 std::optional<std::string> header_hint(const clang::Diagnostic& info, const clang::Preprocessor& preprocessor);
 
 }  // namespace lockstep::compiler

@@ -19,14 +19,14 @@ std::vector<std::string> compile_flags(const Options& options) {
           "-I" + options.include_root, "-isystem" + options.libtorch + "/include",
           "-isystem" + options.libtorch + "/include/torch/csrc/api/include", "-resource-dir=" + options.resource_dir,
           "-Wno-unused-value", "-Wunused-result", "-fparse-all-comments", "-Xclang", "-fincremental-extensions",
-          // <omp.h>; directives are for the cells that use them (compiler/parser/openmp.h).
+          // <omp.h>; for directives see compiler/parser/openmp.h.
           "-isystem" + options.include_root + "/worker/cell/openmp",
           // An installed <lockstep/dist.h> lies one folder above the others. Last, since the prefix may be /usr.
           "-idirafter" + options.include_root + "/.."};
 }
 
 std::string header_text() {
-  // Cells may ask whether there is OpenMP; LibTorch's headers are read without, as code that every cell shares.
+  // For cells that test _OPENMP. LibTorch's headers are read without it, since all cells share their code.
   return "#include \"worker/cell/cell.h\"\n#include \"worker/cell/warm_prelude.h\"\n#define _OPENMP 201511\n";
 }
 
@@ -52,10 +52,10 @@ std::unique_ptr<CompilerInstance> make_instance(const Options& options, const st
   CreateInvocationOptions invocation_options;
   invocation_options.Diags = &instance->getDiagnostics();
   auto invocation = createInvocation(arguments, std::move(invocation_options));
-  if (!invocation) throw StartError("clang does not take the flags that cells are compiled with");
+  if (!invocation) throw StartError("clang rejects the flags with which cells are compiled");
   instance->setInvocation(std::move(invocation));
   instance->getFrontendOpts().DisableFree = true;
-  // Diagnostics are drawn for people by diagnostics.cpp; the count at which clang gives up is left to it.
+  // compiler/diagnostics/ renders the diagnostics. After how many errors clang stops is for clang to decide.
   instance->createDiagnostics(diagnostics, /*ShouldOwnClient=*/false);
   if (!instance->createTarget()) throw StartError("clang was built without code generation for this machine");
   instance->createFileManager(std::move(files));
@@ -63,8 +63,8 @@ std::unique_ptr<CompilerInstance> make_instance(const Options& options, const st
   return instance;
 }
 
-/// Has the header hold what its virtual tables need. Clang would leave that to each translation unit that reads the
-/// header, where it takes two seconds.
+/// Instantiates in the header what its virtual tables need. Otherwise clang does that in each translation unit that
+/// reads the header, which takes two seconds.
 class DefineTables : public SemaConsumer {
  public:
   void InitializeSema(Sema& sema) override { sema_ = &sema; }
@@ -99,7 +99,7 @@ void build_header(const Options& options, const std::string& path) {
   TextDiagnosticPrinter printer(stream, new DiagnosticOptions());
   auto instance = make_instance(options, {"-fpch-instantiate-templates", "-xc++-header", "lockstep_cells.h"}, &printer);
   auto& preprocessor_options = instance->getPreprocessorOpts();
-  // In the folder of our headers: what it includes is looked for there first, and not where the user is at work.
+  // In the folder of Lockstep's headers, which is searched first for what it includes, and not the user's directory.
   const std::string name = options.include_root + "/lockstep_cells.h";
   preprocessor_options.addRemappedFile(name, llvm::MemoryBuffer::getMemBufferCopy(header_text(), name).release());
   auto& front_end = instance->getFrontendOpts();

@@ -1,4 +1,4 @@
-// Clang, set up for cells: with which flags, how the precompiled header is built, and how it is read.
+// Clang, set up for cells: its flags, and how the precompiled header is built and read.
 #pragma once
 #include <memory>
 #include <string>
@@ -20,14 +20,14 @@ std::vector<std::string> compile_flags(const Options& options);
 std::string header_text();
 
 /// Builds the precompiled header into the file `path`. Takes some 20 s and leaves a gigabyte of memory used, so it is
-/// done in a child. Throws StartError with clang's own words.
+/// done in a child. Throws StartError with clang's messages.
 void build_header(const Options& options, const std::string& path);
 
 struct FileVersions;
 
-/// A compiler that has read the precompiled header at `path` and stands at the end of it. `diagnostics` is not owned.
-/// It reads files by their `versions` (user_headers.h).
-/// Throws StartError when the header can't be read (damaged, or another version wrote it).
+/// A compiler that continues after the precompiled header at `path`. `diagnostics` is not owned. Files are read by
+/// their `versions` (user_headers.h). Throws StartError when the header can't be read (damaged, or another version
+/// wrote it).
 std::unique_ptr<clang::CompilerInstance> read_header(const Options& options, const std::string& path,
                                                      clang::DiagnosticConsumer* diagnostics,
                                                      std::shared_ptr<FileVersions> versions);

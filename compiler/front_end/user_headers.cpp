@@ -125,7 +125,7 @@ std::vector<std::pair<std::string, std::string>> UserHeaders::spelled_paths() co
     paths.emplace_back(directory_ + spelled + "/", directory_ + "/");
     for (const auto& folder : include_dirs_) paths.emplace_back(folder + spelled + "/", folder + "/");
   }
-  // Headers of libraries are known as they are included.
+  // Headers of libraries appear as in their #include.
   std::vector<std::pair<std::string, std::string>> of_libraries;
   for (const auto& folder : base_) of_libraries.emplace_back(folder.getName().str() + "/", "");
   std::sort(of_libraries.begin(), of_libraries.end(),
@@ -138,7 +138,7 @@ void UserHeaders::start_cell(const std::string& directory) {
   std::set<std::string> changed;
   for (const auto& [path, header] : headers_)
     if (stamp_of(path) != header.stamp) changed.insert(path);
-  for (bool more = !changed.empty(); more;) {  // those that include a changed one are to be read again, too
+  for (bool more = !changed.empty(); more;) {  // those that include a changed one, too
     more = false;
     for (const auto& [path, header] : headers_)
       if (changed.contains(path))

@@ -1,9 +1,9 @@
-// Headers of the user's own: found in the session's directory and in -I folders, and read again when they have changed
-// on disk, include guards or not.
+// The user's headers: found in the session's directory and in -I folders, and read again when they have changed on
+// disk, include guards or not.
 //
-// Clang reads a file once and knows it by its name ever after. So when a header has changed, the folders are spelled in
-// another way (DIR/. is DIR), the changed files and those that include them are given a new identity, and the macros
-// that guard them are undefined.
+// Clang reads a file once, and then knows it by its name. So when a header has changed, the folders are spelled in
+// another way (DIR/. is DIR), the changed files and those that include them get a new identity, and their guard macros
+// are undefined.
 #pragma once
 #include <map>
 #include <set>
@@ -24,15 +24,15 @@ llvm::IntrusiveRefCntPtr<llvm::vfs::FileSystem> versioned_files(std::shared_ptr<
 
 class UserHeaders : public clang::PPCallbacks {
  public:
-  /// Starts to watch what `instance` includes. The preprocessor owns the result.
-  /// `versions` are those of its file system.
+  /// Starts to watch what `instance` includes. The preprocessor owns the result. `versions` are those of its file
+  /// system.
   static UserHeaders* watch(clang::CompilerInstance& instance, std::shared_ptr<FileVersions> versions,
                             const std::vector<std::string>& include_dirs);
 
-  /// Looks at the headers that are known, and gets ready to read those again that have changed. Includes are looked for
-  /// in `directory` first.
+  /// Checks the headers that were read, and makes clang read those again that have changed. Includes are searched in
+  /// `directory` first.
   void start_cell(const std::string& directory);
-  /// How folders are spelled just now, and how people know them.
+  /// How folders are currently spelled → how the user knows them.
   std::vector<std::pair<std::string, std::string>> spelled_paths() const;
 
   void InclusionDirective(clang::SourceLocation place, const clang::Token& token, llvm::StringRef name, bool angled,

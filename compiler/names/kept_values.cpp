@@ -41,7 +41,7 @@ void KeptValues::repeat(int64_t number, int64_t of) {
   if (const auto known = types_.find(of); known != types_.end()) types_[number] = known->second;
 }
 
-/// Does the name mean something else already?
+/// Does the name refer to something else?
 bool KeptValues::has_meaning(const std::string& name, const NameTable& names, int rank) const {
   for (const Definition* definition : names.find(name))
     if (definition->kind != kKeptValue && names.sees(*definition, rank)) return true;
@@ -63,7 +63,7 @@ std::string KeptValues::declarations(const std::set<std::string>& referred, cons
     if (known == types_.end()) continue;
     const auto& types = known->second;
     auto type = std::find_if(types.begin(), types.end(), [&](const Type& one) { return one.ranks.contains(rank); });
-    if (type == types.end()) type = types.begin();  // the rank says at run time that it has no such value
+    if (type == types.end()) type = types.begin();  // at run time the rank reports that it has no such value
     text += "auto& " + name + " = __lockstep_kept_value<" + type->name + ">(" + std::to_string(known->first) + ");";
   }
   if (text.empty()) return text;

@@ -38,9 +38,8 @@ void NameTable::hide(const std::string& name, NamedDecl* decl) {
   define(std::move(of_header));
 }
 
-/// An entity may be declared many times, and lookups find one of its declarations: the definition that belongs to a
-/// declaration of the same cell, the last of the places where a namespace was opened. Those that are definitions of
-/// their own in the table are left.
+/// An entity may have several declarations, and lookups find one of them: the definition rather than a declaration in
+/// the same cell, the last reopening of a namespace. Declarations with an entry of their own in the table are kept.
 void NameTable::take_out(NamedDecl* decl) {
   take_out_one(decl);
   for (Decl* again : decl->redecls())
@@ -55,13 +54,13 @@ void NameTable::take_out_one(NamedDecl* decl) {
       sema_.TUScope->RemoveDecl(decl);
       break;
     }
-  // C has one name for all that is extern "C", wherever it was declared.
+  // extern "C" declarations of all scopes share one name.
   if (decl->getDeclContext()->getRedeclContext()->isFileContext()) {
     auto* of_c = sema_.Context.getExternCContextDecl();
     of_c->lookup(decl->getDeclName());
     remove_from(of_c, decl);
   }
-  // Transparent contexts and inline namespaces are looked up through what is around them.
+  // Lookups in a scope find the names of transparent contexts and inline namespaces inside it.
   for (DeclContext* context = decl->getDeclContext(); context; context = context->getParent()) {
     remove_from(context->getPrimaryContext(), decl);
     if (!context->isTransparentContext() && !context->isInlineNamespace()) break;
@@ -138,7 +137,7 @@ void NameTable::show_view(int rank) {
     }
     definition.exposed = seen;
   }
-  // A definition that went may have stood in for a declaration that this rank has.
+  // Lookups may have found a definition, hidden now, in the place of a declaration that this rank has.
   if (gone.empty()) return;
   for (auto& definition : definitions_)
     if (definition.decl && definition.exposed && gone.contains(definition.decl->getCanonicalDecl()) &&
@@ -155,7 +154,6 @@ std::vector<RankSet> NameTable::group(const RankSet& ranks, const std::set<std::
       relevant.insert(relevant.end(), indices.begin(), indices.end());
   }
   std::map<std::vector<size_t>, RankSet> groups;
-  std::vector<const std::vector<size_t>*> order;
   for (int rank : ranks) {
     std::vector<size_t> view;
     for (size_t index : relevant)
@@ -189,7 +187,7 @@ void NameTable::forget(const std::vector<std::string>& names) {
     if (!definition.everywhere &&
         (names.empty() || std::find(names.begin(), names.end(), definition.name) != names.end()))
       definition.forgotten = true;
-  // What a forgotten definition had replaced is not brought back by forgetting it, but the header's names are.
+  // Forgetting a definition does not bring back earlier definitions that it replaced, except those of the header.
   for (size_t i = 0; i < definitions_.size(); ++i)
     if (definitions_[i].forgotten)
       for (size_t earlier : definitions_[i].replaces)
@@ -247,7 +245,7 @@ const std::string& NameTable::parameters_of(const NamedDecl* function) const {
   return found == parameters_.end() ? none : found->second;
 }
 
-/// Clang points at the name of an earlier definition, or at the parameter of a function whose default is another now.
+/// Clang's note points at the name of the earlier definition, or at a parameter whose default argument is redefined.
 static bool stands_at(const NamedDecl* decl, unsigned place) {
   if (decl->getLocation().getRawEncoding() == place) return true;
   const FunctionDecl* function = decl->getAsFunction();

@@ -1,7 +1,7 @@
-// The names that cells have defined, which rank sees which definition, and which of them clang finds just now.
+// The names that cells have defined, which rank sees which definition, and which of them clang currently finds.
 //
-// All definitions stay in clang's tree for ever: older code refers to them. A definition is found by later cells while
-// it is exposed: entered where clang looks names up. Hiding it leaves everything that refers to it as it is.
+// All definitions stay in clang's tree, since older code refers to them. Later cells find a definition while it is
+// exposed, that is, while it is in clang's lookup tables. Hiding it does not change code that refers to it.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -19,10 +19,10 @@ struct Definition {
   std::string kind;  // as protocol::Name::kind
   clang::NamedDecl* decl = nullptr;  // nullptr: a macro
   int64_t cell = 0;
-  int64_t number = 0;      // the cell's number for people
-  int64_t steps_needed = 0;  // it is there once so many steps of its cell were done
-  RankSet ranks;           // that have it
-  bool everywhere = false;  // the header's: every rank has it
+  int64_t number = 0;  // the cell's number for people
+  int64_t steps_needed = 0;  // a rank has it when it has done this many steps of the cell
+  RankSet ranks;  // that have it
+  bool everywhere = false;  // it is the header's: every rank has it
   bool exposed = true;
   bool forgotten = false;
   std::vector<size_t> replaces;  // earlier definitions that ranks with this one don't see
@@ -39,34 +39,33 @@ class NameTable {
  public:
   explicit NameTable(clang::Sema& sema) : sema_(sema) {}
 
-  /// `decl` steps back for a new definition of `name` in the cell under way: it is not found any more. What refers to
-  /// it is not affected.
+  /// Hides `decl` for a new definition of `name` in the current cell: lookups no longer find it. Code that refers to it
+  /// is not affected.
   void hide(const std::string& name, clang::NamedDecl* decl);
 
-  /// Makes clang see what rank `rank` sees. Definitions of cell `cell` (another version of it for other ranks, made in
-  /// the same compilation) are hidden.
+  /// Makes clang find what rank `rank` sees.
   void show_view(int rank);
-  /// Ranks of `ranks` that see the same definitions of `mentioned` names, with operators always counted in.
+  /// Groups `ranks` by the definitions that they see of the `mentioned` names and of all operators.
   std::vector<RankSet> group(const RankSet& ranks, const std::set<std::string>& mentioned) const;
 
-  /// A definition of the cell under way: later ones replace earlier ones of that name, except that functions with other
-  /// parameters stand side by side.
+  /// Adds a definition of the current cell. It replaces earlier definitions of that name, except functions with other
+  /// parameters, which it overloads.
   void define(Definition definition);
   void use_namespace(UsedNamespace used) { used_.push_back(used); }
   const std::vector<UsedNamespace>& used_namespaces() const { return used_; }
 
-  /// The cell is over: rank → steps done.
+  /// The cell has ended. `steps_done`: rank → number of steps that it has done.
   void settle(int64_t cell, const std::map<int, int64_t>& steps_done);
-  /// Later cells don't see these names; with none, no name at all.
+  /// Later cells don't see these names; an empty list stands for all names.
   void forget(const std::vector<std::string>& names);
 
-  /// What these cells have defined steps back, and what it had replaced is seen again.
+  /// Hides what these cells have defined. What it replaced is visible again.
   void undo(const std::set<int64_t>& cells);
 
   bool sees(const Definition& definition, int rank) const;
   const std::vector<Definition>& all() const { return definitions_; }
   std::vector<const Definition*> find(const std::string& name) const;
-  /// The newest definition that holds `decl`.
+  /// The newest definition of the entity `decl`.
   const Definition* of(const clang::NamedDecl* decl) const;
   std::vector<protocol::Name> list(const clang::PrintingPolicy& policy) const;
 
@@ -76,12 +75,12 @@ class NameTable {
   }
   const std::string& parameters_of(const clang::NamedDecl* function) const;
 
-  /// What cells have declared at a place (its raw encoding) and is found just now, with its name.
+  /// The declarations of cells at a location (its raw encoding) that clang currently finds, with their names.
   std::vector<std::pair<std::string, clang::NamedDecl*>> at_place(unsigned place) const;
-  /// The namespace that `name` stands for on `rank`, if a value has taken the name over: before `::` C++ looks for no
-  /// values, so `int dist = 5;` does not change `dist::barrier()`. nullptr where there is none.
+  /// The namespace `name` on `rank`, if a value of the same name hides it: C++ ignores values before `::`, so
+  /// `int dist = 5;` does not change `dist::barrier()`. nullptr if there is none.
   clang::NamedDecl* hidden_namespace(const std::string& name, int rank) const;
-  /// What the name stands for just now; `path` as in "outer::inner".
+  /// What clang currently finds for the name; `path` as in "outer::inner".
   std::vector<clang::NamedDecl*> lookup(const std::string& path, const std::string& name) const;
 
  private:

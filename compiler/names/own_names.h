@@ -1,6 +1,6 @@
-// The declarations of the precompiled header that the compiler itself refers to: what shows the value of a last
-// expression, and what loops look at. They are found before the first cell is read, so that nothing that a cell
-// defines, hides or overloads can stand in for them.
+// The declarations of the precompiled header that the compiler itself refers to: the function that shows the value of a
+// last expression, and the flag that loops test. They are looked up before the first cell is parsed, so that no
+// definition of a cell can replace them.
 #pragma once
 #include "compiler/front_end/clang_headers.h"
 
@@ -8,12 +8,12 @@ namespace lockstep::compiler {
 
 struct OwnNames {
   clang::FunctionTemplateDecl* show_value = nullptr;  // lockstep::show_value
-  clang::VarDecl* poll_requested = nullptr;           // lockstep_poll_requested
-  clang::FunctionDecl* poll = nullptr;                // lockstep_poll
+  clang::VarDecl* poll_requested = nullptr;  // lockstep_poll_requested
+  clang::FunctionDecl* poll = nullptr;  // lockstep_poll
 };
 
-/// Takes the user's macros off the names by which a magic reaches what is ours, until its end: `verify`,
-/// `VerifyOptions` and `rtol` in `__lockstep::verify(net, __lockstep::VerifyOptions().rtol(1e-3))`.
+/// While it exists, the names by which a magic calls Lockstep are not expanded as macros: `verify`, `VerifyOptions` and
+/// `rtol` in `__lockstep::verify(net, __lockstep::VerifyOptions().rtol(1e-3))`.
 class WithoutMacros {
  public:
   WithoutMacros(clang::Preprocessor& preprocessor, llvm::StringRef text);
@@ -24,7 +24,7 @@ class WithoutMacros {
   std::set<clang::MacroInfo*> disabled_;
 };
 
-/// Looks them up. Call when the header has been read, before any cell is. A name that the header lacks stays nullptr.
+/// Looks them up. Call when the header has been read, before any cell. A name that the header lacks is nullptr.
 OwnNames find_own_names(clang::ASTContext& context);
 
 }  // namespace lockstep::compiler

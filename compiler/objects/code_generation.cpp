@@ -13,14 +13,14 @@ using namespace clang;
 CodeGeneration::CodeGeneration(CompilerInstance& instance, ResidentSymbols& resident)
     : instance_(instance), resident_(resident) {}
 
-void CodeGeneration::hear(const Event& event) {
+void CodeGeneration::add(const Event& event) {
   history_.push_back(event);
-  if (active_) tell(*active_, event);
+  if (active_) forward(*active_, event);
 }
 
 void CodeGeneration::warm_up() { generate(ReadCell(), {}, "warm", "warm", "lockstep_cell_0", {}); }
 
-void CodeGeneration::tell(CodeGenerator& code, const Event& event) {
+void CodeGeneration::forward(CodeGenerator& code, const Event& event) {
   switch (event.kind) {
     case Event::top_level:
       code.HandleTopLevelDecl(DeclGroupRef(static_cast<Decl*>(event.decl)));
@@ -57,7 +57,7 @@ CodeGeneration::Generator& CodeGeneration::generator(const CodeMode& mode) {
   if (!generator.code) {
     generator.options = std::make_unique<CodeGenOptions>(instance_.getCodeGenOpts());
     auto& options = *generator.options;
-    options.DisableFree = false;  // clang's driver ends after one file; here 280 KB would stay of each cell
+    options.DisableFree = false;  // clang's driver ends after one file; here each cell would leave 280 KB
     options.OptimizationLevel = static_cast<unsigned>(mode.optimize);
     if (mode.optimize > 0) {
       options.setInlining(CodeGenOptions::NormalInlining);
@@ -81,7 +81,7 @@ namespace {
 
 constexpr llvm::StringRef kInitializer = "__cxx_global_var_init";
 
-/// Functions of initialisers that were made since the last look.
+/// Finds the functions of initialisers that were added to the module since the last call.
 class Initializers {
  public:
   explicit Initializers(llvm::Module& module) : module_(module), seen_(module.size()) {}
@@ -112,7 +112,7 @@ bool runs_on_first_use(llvm::Function* function) {
   return false;
 }
 
-/// Initialisers bear the name that statements have: in stacks and debuggers both are the cell.
+/// Gives an initialiser the name that statements have, so that stacks and debuggers show the cell for both.
 void name_initializer(llvm::Function& function, const std::string& cell_name, const std::string& tag, size_t index) {
   const std::string own_tag = tag + "_i" + std::to_string(index);
   function.setName("_Z" + std::to_string(cell_name.size()) + cell_name + "B" + std::to_string(own_tag.size()) +
@@ -124,7 +124,7 @@ void name_initializer(llvm::Function& function, const std::string& cell_name, co
   }
 }
 
-/// Takes llvm.global_ctors out of the module: loading it must run nothing. Returns what was in it.
+/// Removes llvm.global_ctors from the module, since loading must run nothing. Returns the functions in it.
 std::vector<llvm::Function*> take_constructors(llvm::Module& module) {
   std::vector<llvm::Function*> functions;
   auto* table = module.getGlobalVariable("llvm.global_ctors");
@@ -156,7 +156,7 @@ void add_entry(llvm::Module& module, const std::string& name, const std::vector<
   new llvm::GlobalVariable(module, entry_type, /*isConstant=*/true, llvm::GlobalValue::ExternalLinkage, value, name);
 }
 
-/// A variable of a type without a name (a lambda's, an unnamed struct's) would be this object's own.
+/// Clang makes a variable of a type without a name (a lambda's, an unnamed struct's) local to the object.
 void make_global(llvm::Module& module, llvm::StringRef name) {
   auto* variable = module.getGlobalVariable(name, /*AllowInternal=*/true);
   if (!variable || variable->isDeclaration() || !variable->hasLocalLinkage()) return;
@@ -164,8 +164,8 @@ void make_global(llvm::Module& module, llvm::StringRef name) {
   variable->setDSOLocal(false);
 }
 
-/// Later cells are other objects: what one defines has to be found by them, `visibility("hidden")` or not. Not so the
-/// function of the compiler's own by which a noexcept function ends the process: it is looked for by its address.
+/// Later cells are other objects, which must find what this one defines, `visibility("hidden")` or not. The exception
+/// is the function that clang generates to end the process from a noexcept function: it is found by its address.
 void show_all(llvm::Module& module) {
   for (llvm::GlobalValue& value : module.global_values()) {
     if (value.hasLocalLinkage() || value.hasDefaultVisibility()) continue;
@@ -175,7 +175,7 @@ void show_all(llvm::Module& module) {
   }
 }
 
-/// `name` for what the cell calls `symbol`. Where the cell itself uses a library's `name`, it goes without.
+/// Makes `symbol` of the cell available as `name`, unless the cell itself uses a library's `name`.
 void add_alias(llvm::Module& module, llvm::StringRef symbol, llvm::StringRef name) {
   auto* value = module.getNamedValue(symbol);
   if (!value || value->isDeclaration() || value->isThreadLocal() || module.getNamedValue(name)) return;
@@ -183,7 +183,7 @@ void add_alias(llvm::Module& module, llvm::StringRef symbol, llvm::StringRef nam
   if (object) llvm::GlobalAlias::create(llvm::GlobalValue::ExternalLinkage, name, object);
 }
 
-/// Destructors are registered with the object's own handle, which the linker's start files define elsewhere.
+/// Destructors are registered with the object's own handle. Other objects get it from the linker's start files.
 void define_handle(llvm::Module& module) {
   auto* handle = module.getGlobalVariable("__dso_handle", /*AllowInternal=*/true);
   if (!handle || !handle->isDeclaration()) return;
@@ -194,14 +194,15 @@ void define_handle(llvm::Module& module) {
 
 }  // namespace
 
-/// What came before: earlier cells (their code is loaded, none is made of it here), the header's parts, and what the
-/// last module went without. A virtual table is made when something needs it.
+/// Passes on everything before this cell: earlier cells (their code is loaded, so none is generated), declarations from
+/// the header, and functions that were not generated in the last module. Virtual tables are generated when they are
+/// needed.
 void CodeGeneration::catch_up(Generator& generator) {
   resident_.set_catching_up(true);
   for (; generator.known < history_.size(); ++generator.known) {
     const Event event = history_[generator.known];
     const bool of_header = static_cast<const Decl*>(event.decl)->isFromASTFile();
-    if (event.kind != Event::vtable || of_header) tell(*generator.code, event);
+    if (event.kind != Event::vtable || of_header) forward(*generator.code, event);
   }
   for (FunctionDecl* function : generator.not_made) generator.code->HandleTopLevelDecl(DeclGroupRef(function));
   resident_.set_catching_up(false);
@@ -224,7 +225,7 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const CellDeclara
   for (size_t i = 0; i < cell.items.size(); ++i) {
     const Item& item = cell.items[i];
     for (const Event& event : item.events) {
-      tell(code, event);
+      forward(code, event);
       const auto* decl = event.kind == Event::top_level ? static_cast<Decl*>(event.decl) : nullptr;
       for (llvm::Function* function : initializers.fresh()) {
         GeneratedStep step{item.line, i, {}};
@@ -241,7 +242,7 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const CellDeclara
       }
     }
   }
-  for (const Event& event : cell.tail) tell(code, event);
+  for (const Event& event : cell.tail) forward(code, event);
   code.HandleTranslationUnit(instance_.getASTContext());
   active_ = nullptr;
   resident_.set_generating(false);
@@ -250,7 +251,7 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const CellDeclara
     throw std::runtime_error("clang could not generate code for the cell");
   std::unique_ptr<llvm::Module> owned(code.ReleaseModule());
 
-  // What else has to run first: static members of templates, what headers keep per object.
+  // Other initialisers run first: static members of templates, and variables that headers define in each object.
   size_t first = 0;
   for (llvm::Function* function : take_constructors(module)) {
     if (function->getName().starts_with("_GLOBAL__sub_I_")) {
@@ -278,12 +279,12 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const CellDeclara
   add_entry(module, entry, functions);
   define_handle(module);
   made.object = emit(module, mode, *generator.options);
-  // Only now: the optimizer takes out what it has inlined everywhere.
+  // Only now, since the optimizer removes functions that it has inlined everywhere.
   for (const auto& function : module)
     if (!function.isDeclaration() && !function.hasLocalLinkage() && !function.hasAvailableExternallyLinkage())
       made.symbols.push_back(function.getName().str());
 
-  // Other generators hear of this cell when they are next used; this one has.
+  // Other generators receive this cell when they are used next; this one has received it.
   for (const Item& item : cell.items) history_.insert(history_.end(), item.events.begin(), item.events.end());
   history_.insert(history_.end(), cell.tail.begin(), cell.tail.end());
   generator.known = history_.size();
@@ -295,7 +296,7 @@ std::string CodeGeneration::emit(llvm::Module& module, const CodeMode& mode, con
   EmitBackendOutput(instance_.getDiagnostics(), instance_.getHeaderSearchOpts(), options, instance_.getTargetOpts(),
                     instance_.getLangOpts(), instance_.getTarget().getDataLayoutString(), &module, Backend_EmitObj,
                     &instance_.getVirtualFileSystem(), std::make_unique<llvm::raw_svector_ostream>(bytes));
-  if (bytes.empty()) throw std::runtime_error("no object file was made for the cell");
+  if (bytes.empty()) throw std::runtime_error("no object file was generated for the cell");
   return std::string(bytes.data(), bytes.size());
 }
 

@@ -1,4 +1,4 @@
-// From what clang has read to an object file: one module per cell, its initialisers and statements as a table of steps.
+// From clang's tree to an object file: one module per cell, with its initialisers and statements as a table of steps.
 #pragma once
 #include <map>
 #include <memory>
@@ -14,7 +14,7 @@ namespace lockstep::compiler {
 
 struct GeneratedStep {
   int line = 0;
-  size_t item = 0;  // of the cell; kNoItem: it belongs to none
+  size_t item = 0;  // of the cell, or kNoItem
   std::vector<const clang::NamedDecl*> initialises;
   static constexpr size_t kNoItem = static_cast<size_t>(-1);
 };
@@ -25,7 +25,7 @@ struct GeneratedObject {
   std::vector<std::string> symbols;  // that it defines
 };
 
-/// How code is made: each combination is a code generator of its own.
+/// How code is generated: each combination has its own code generator.
 struct CodeMode {
   int optimize = 0;  // 0 to 3
   bool debug = false;
@@ -36,13 +36,13 @@ class CodeGeneration {
  public:
   CodeGeneration(clang::CompilerInstance& instance, ResidentSymbols& resident);
 
-  /// What clang reads from the header outside of any cell, while code is generated above all.
-  void hear(const Event& event);
-  /// Lets a generator hear of the header, and throws away what it makes of it.
+  /// Adds a declaration that clang has read from the header outside of any cell, mostly while code is generated.
+  void add(const Event& event);
+  /// Passes the header to a generator, and discards the code.
   void warm_up();
 
-  /// `cell_name`: how its functions are called; `declared`: what it defines. Throws std::runtime_error when clang could
-  /// not make code, for a reason that is in the diagnostics.
+  /// `cell_name`: the name of its functions; `declared`: what it defines. Throws std::runtime_error if clang can't
+  /// generate code; the reason is in the diagnostics.
   GeneratedObject generate(const ReadCell& cell, const CellDeclarations& declared, const std::string& cell_name,
                            const std::string& tag, const std::string& entry, const CodeMode& mode);
 
@@ -50,11 +50,11 @@ class CodeGeneration {
   struct Generator {
     std::unique_ptr<clang::CodeGenOptions> options;
     std::unique_ptr<clang::CodeGenerator> code;
-    size_t known = 0;  // events of history_ that it was told
+    size_t known = 0;  // events of history_ that it has received
     llvm::SmallVector<clang::FunctionDecl*, 0> not_made;  // by its last module: see ResidentSymbols
   };
   Generator& generator(const CodeMode& mode);
-  void tell(clang::CodeGenerator& code, const Event& event);
+  void forward(clang::CodeGenerator& code, const Event& event);
   void catch_up(Generator& generator);
   std::string emit(llvm::Module& module, const CodeMode& mode, const clang::CodeGenOptions& options);
 

@@ -55,8 +55,8 @@ class MemoryFile {
   int fd_;
 };
 
-/// What lld said, less its name and that of the object file.
-std::string in_words(std::string text, const std::string& file) {
+/// lld's message without its name and that of the object file.
+std::string short_message(std::string text, const std::string& file) {
   const auto take_out = [&text](const std::string& part) {
     for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at)) text.erase(at, part.size());
   };
@@ -73,9 +73,9 @@ std::string link_shared(std::string_view object, const std::string& name) {
   const MemoryFile input("cell.o"), output("cell.so");
   input.write(object);
   const std::string input_path = input.path();
-  // "-o -" has lld build the object in memory and write it to descriptor 1, with no file in between.
+  // With "-o -" lld builds the object in memory and writes it to descriptor 1, without a file.
   // One thread: lld's pool would not survive a fork. --eh-frame-hdr: without it every exception is terminate().
-  // As few segments as may be: each loaded one is a mapping, of which a process may have 65,530.
+  // As few segments as possible: each one is a mapping, of which a process may have 65,530.
   const char* arguments[] = {"ld.lld",
                              "-shared",
                              "-o",
@@ -108,7 +108,7 @@ std::string link_shared(std::string_view object, const std::string& name) {
     ::close(saved);
   }
   if (result.retCode != 0)
-    throw std::runtime_error("the cell's code can't be linked: " + in_words(std::move(words), input_path));
+    throw std::runtime_error("the cell's code can't be linked: " + short_message(std::move(words), input_path));
   std::string object_file = output.read();
   keep_definitions(object_file);
   return object_file;

@@ -1,12 +1,12 @@
-// An object file becomes a shared object, with lld inside this process.
+// Links an object file into a shared object, with lld in this process.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace lockstep::compiler {
 
-/// Links the relocatable `object` into a shared object called `name`. Descriptor 1 of the process is used on the way
-/// (its contents before are left alone, nothing else may write to it). Throws std::runtime_error with lld's words.
+/// Links the relocatable `object` into a shared object called `name`. Redirects descriptor 1 of the process meanwhile,
+/// so nothing else may write to it. Throws std::runtime_error with lld's message.
 std::string link_shared(std::string_view object, const std::string& name);
 
 }  // namespace lockstep::compiler

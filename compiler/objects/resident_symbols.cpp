@@ -38,7 +38,7 @@ void ResidentSymbols::add_library(const std::string& path) {
   auto file = llvm::object::ObjectFile::createObjectFile(path);
   if (!file) throw StartError("the prelude " + path + " can't be read: " + llvm::toString(file.takeError()));
   const auto* elf = llvm::dyn_cast<llvm::object::ELFObjectFileBase>(file->getBinary());
-  if (!elf) throw StartError("the prelude " + path + " is no shared object");
+  if (!elf) throw StartError("the prelude " + path + " is not a shared object");
   for (const auto& symbol : elf->getDynamicSymbolIterators()) {
     auto flags = symbol.getFlags();
     if (!flags) {

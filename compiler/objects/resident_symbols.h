@@ -1,4 +1,4 @@
-// What the ranks have loaded already: the prelude and earlier cells. Code for it need not be made again.
+// What the ranks have loaded already: the prelude and earlier cells. Its code is not generated again.
 //
 // Clang asks an external source whether a definition exists elsewhere; "always" makes it available_externally, and at
 // -O0 its body, and all that only its body uses, is not generated.
@@ -15,30 +15,30 @@ namespace lockstep::compiler {
 class ResidentSymbols : public clang::ExternalSemaSource {
  public:
   explicit ResidentSymbols(clang::ASTContext& context);
-  /// Puts itself in front of the precompiled header's reader. Call once, after Sema is there.
+  /// Puts itself before the precompiled header's reader. Call once, when Sema exists.
   void attach(clang::Sema& sema);
 
   /// Symbols of the dynamic table of the shared object `path`, which every rank has loaded. Throws StartError.
   void add_library(const std::string& path);
   /// Symbols that an object loaded on `ranks` defines.
   void add(const std::vector<std::string>& symbols, const RankSet& ranks);
-  /// From now on: definitions that all of `ranks` have are not made again. With `inline_bodies`, those of headers are
-  /// made nevertheless, so that the optimizer sees them.
+  /// From now on, definitions that all of `ranks` have are not generated again. With `inline_bodies`, inline functions
+  /// are generated nevertheless, so that the optimizer sees them.
   void start_cell(const RankSet& ranks, bool inline_bodies);
-  /// Before this, while a cell is being read, nothing has a definition elsewhere.
+  /// Off while a cell is parsed: then no definition counts as loaded.
   void set_generating(bool generating) { generating_ = generating; }
-  /// While a new code generator receives the declarations of earlier cells: no code of theirs is made for its own sake,
-  /// on whichever ranks it is loaded. What the cell under way refers to is asked about again when it comes to that.
+  /// On while a code generator receives the declarations of earlier cells: no code is generated for them, whichever
+  /// ranks have it. For those that the current cell uses, clang asks again.
   void set_catching_up(bool catching_up) { catching_up_ = catching_up; }
 
-  /// A variable at namespace scope of the cell under way: it is defined here, and nowhere else.
+  /// Adds a variable at namespace scope of the current cell. Only the current cell's object defines it.
   void add_variable(const clang::VarDecl* variable) { variables_[variable->getCanonicalDecl()] = cell_; }
 
-  /// Functions that were not made since the last call because the ranks of the cell under way have them from an earlier
-  /// cell. Other ranks may not, and clang forgets what it found to be elsewhere: it has to learn of them again.
+  /// Functions that were not generated since the last call because the ranks of the current cell have them from an
+  /// earlier cell. Other ranks may lack them, and clang does not come back to them, so they must be passed to it again.
   llvm::SmallVector<clang::FunctionDecl*, 0> take_not_made() { return not_made_.takeVector(); }
 
-  /// Where names are looked for that are found nowhere else.
+  /// Looks up names that clang finds nowhere else.
   std::function<bool(clang::LookupResult&, clang::Scope*)> last_resort;
 
   ExtKind hasExternalDefinitions(const clang::Decl* decl) override;
@@ -60,7 +60,7 @@ class ResidentSymbols : public clang::ExternalSemaSource {
   llvm::DenseMap<const clang::Decl*, std::vector<Symbol*>> known_;
   llvm::DenseMap<const clang::Decl*, int64_t> variables_;
   std::vector<RankSet> rank_sets_;  // [0]: libraries, every rank
-  std::vector<bool> covers_;  // does rank_sets_[i] hold all ranks of the cell under way?
+  std::vector<bool> covers_;  // does rank_sets_[i] contain all ranks of the current cell?
   RankSet ranks_;
   int64_t cell_ = 0;
   llvm::SetVector<clang::FunctionDecl*> not_made_;

@@ -52,7 +52,7 @@ void keep_definitions(std::string& elf) {
   table.sh_info = static_cast<Elf64_Word>(std::count_if(
       kept.begin(), kept.end(), [](const Elf64_Sym& s) { return ELF64_ST_BIND(s.st_info) == STB_LOCAL; }));
 
-  // What is loaded lies before the table, and stays where it is; what lies after it moves up.
+  // Sections that are loaded are before the table and keep their offsets; those after it move up.
   std::vector<Elf64_Shdr*> after;
   for (Elf64_Shdr& section : sections)
     if (section.sh_offset >= table.sh_offset && section.sh_type != SHT_NULL) after.push_back(&section);

@@ -76,8 +76,8 @@ void CellParser::hide(const std::string& name, NamedDecl* decl, ReadCell& read) 
   read.hidden.push_back(decl);
 }
 
-/// Hides what a declaration replaces, and leaves what it completes or stands beside.
-void CellParser::step_back(const Declared& declared, ReadCell& read) {
+/// Hides what a declaration replaces, but not what it completes or overloads.
+void CellParser::hide_replaced(const Declared& declared, ReadCell& read) {
   if (!declared.replaces && declared.form == Declared::variable) return;
   for (NamedDecl* earlier : names_.lookup(declared.path, declared.name)) {
     const bool of_this_cell = std::any_of(read.items.begin(), read.items.end(), [&](const Item& item) {
@@ -106,7 +106,7 @@ void CellParser::step_back(const Declared& declared, ReadCell& read) {
           continue;
         break;
       case Declared::function_declaration:
-        // A prototype of what is defined further down is none of the library's function.
+        // A prototype of a function that the cell defines further down does not declare the library's function.
         if (function && !(of_c_library && read.functions.contains(declared.name))) continue;
         break;
       case Declared::function_definition:
@@ -122,8 +122,8 @@ void CellParser::step_back(const Declared& declared, ReadCell& read) {
   }
 }
 
-/// From here on a namespace that the cell uses is looked into last (CellCompiler): so names of cells win over those of
-/// libraries, and `using namespace std;` does not make `rank` ambiguous.
+/// From here on a namespace that the cell uses is searched last (CellCompiler), so that names of cells take precedence
+/// over those of libraries, and `using namespace std;` does not make `rank` ambiguous.
 void CellParser::take_using_directives(const Item& item, int64_t cell, const RankSet& ranks) {
   for (const Event& event : item.events) {
     if (event.kind != Event::top_level) continue;
@@ -134,8 +134,8 @@ void CellParser::take_using_directives(const Item& item, int64_t cell, const Ran
   }
 }
 
-/// Numbers, tensors, and what the standard library makes of them: no later cell can have them shown in another way.
-/// What shows them is compiled once for all cells.
+/// Numbers, tensors, and the standard library's containers of these: no later cell can change how they are shown, so
+/// the code that shows them is compiled once for all cells.
 static bool is_shown_alike(QualType type) {
   const QualType plain = type.getNonReferenceType().getCanonicalType().getUnqualifiedType();
   if (plain->isBuiltinType()) return plain->isArithmeticType();
@@ -154,8 +154,8 @@ static bool is_shown_alike(QualType type) {
                       [&](const auto& argument) { return is_alike(argument, is_alike); });
 }
 
-/// Something that no reference can be bound to, though it has a value: a bit-field, and a class's `static const int n =
-/// 3;` that is defined nowhere.
+/// Has a value, but no reference can be bound to it: a bit-field, and a class's `static const int n = 3;` without a
+/// definition.
 static bool has_no_address(const Expr* expression) {
   if (expression->refersToBitField()) return true;
   const Decl* decl = expression->getReferencedDeclOfCallee();
@@ -164,8 +164,8 @@ static bool has_no_address(const Expr* expression) {
          variable->getType()->isIntegralOrEnumerationType();
 }
 
-/// lockstep::show_value<CELL>(EXPRESSION), where the expression has a value. The function is called directly: no
-/// overload of the user's takes part.
+/// lockstep::show_value<CELL>(EXPRESSION), if the expression has a value. The function is called directly, so that no
+/// overload of the user is considered.
 ExprResult CellParser::with_show(ExprResult expression, int64_t cell) {
   if (!own_.show_value || expression.get()->getType()->isVoidType()) return expression;
   expression = sema_.CheckPlaceholderExpr(expression.get());
@@ -274,8 +274,8 @@ bool begins_declaration(const Token& token) {
          token.isAnnotation();
 }
 
-/// Do attributes at `position` stand before a statement? They may stand before a declaration as well, which clang's own
-/// test leaves open.
+/// Do the attributes at `position` belong to a statement? Clang's own test does not tell statements from declarations
+/// after attributes.
 bool attributes_of_statement(const Tokens& tokens, size_t position) {
   for (size_t i = position; i + 2 < after_bracket(tokens, position); ++i)
     if (tokens[i].is(tok::identifier)) {
@@ -292,7 +292,7 @@ bool is_statement_pragma(const Token& token) {
   return token.isOneOf(tok::annot_pragma_loop_hint, tok::annot_pragma_openmp, tok::annot_pragma_fp_contract);
 }
 
-/// Is the item at `position` the last one of a cell whose last semicolon was left out?
+/// Is the item at `position` the last one of a cell without a last semicolon?
 bool reaches_end(const Tokens& tokens, size_t position) {
   while (position + 2 < tokens.size() && !tokens[position].is(tok::semi))
     position = tokens[position].isOneOf(tok::l_paren, tok::l_square, tok::l_brace) ? after_bracket(tokens, position)
@@ -302,7 +302,7 @@ bool reaches_end(const Tokens& tokens, size_t position) {
 
 }  // namespace
 
-/// Is the identifier at `name` one that stands for a value just now, or did until this cell began to define it again?
+/// Does the identifier at `name` refer to a value, or did it until this cell began to redefine it?
 bool CellParser::is_value(size_t name, const ReadCell& read) const {
   if (!is_at(tokens_, name, tok::identifier)) return false;
   const DeclarationName declared(tokens_[name].getIdentifierInfo());
@@ -325,8 +325,8 @@ void CellParser::warn_of_lost_value(size_t name) {
   engine.Report(tokens_[name].getLocation(), warning) << identifier(tokens_, name);
 }
 
-/// Decides as clang does in a function's body, but for `T(x)` where x has a value: without a semicolon (`shown`) it is
-/// an expression, since nobody means to empty x by asking for its value in another type.
+/// Decides as clang does in a function's body, except for `T(x)` where x has a value: without a semicolon (`shown`) it
+/// is an expression, since a user who asks for the value of x in another type does not mean to lose it.
 bool CellParser::declaration_comes_next(size_t position, bool shown, const ReadCell& read) {
   if (!next_is_declaration(*parser_, /*in_namespace=*/true)) return false;
   const auto cast = functional_cast(tokens_, position);
@@ -352,7 +352,8 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
                      plan.captures.empty() ? std::nullopt : diagnostics_.place_in_text(token.getLocation(), sources);
                  return place && std::find(plan.captures.begin(), plan.captures.end(), *place) != plan.captures.end();
                }});
-  // A last item without its semicolon gets one. Whether it is an expression to be shown is known when it is reached.
+  // A last item without its semicolon gets one. Whether it is an expression to show is known when the parser reaches
+  // it.
   const Token end = tokens_.back();
   tokens_.pop_back();
   const bool semicolon_missing = !tokens_.empty() && !tokens_.back().is(tok::semi);
@@ -390,7 +391,7 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
           if (earlier->getLocation().getRawEncoding() == clash.earlier) hide(name, earlier, read);
     }
     consumer_.target = &read.items.back().events;
-    // The last one, if it is an expression that lacks its semicolon, is shown.
+    // The value of a last expression without its semicolon is shown.
     const bool shown = semicolon_missing && may_begin_expression(first) && reaches_end(tokens_, position);
     const bool attributes =
         position + 1 < tokens_.size() && first.is(tok::l_square) && tokens_[position + 1].is(tok::l_square);
@@ -403,7 +404,7 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
       const bool of_library = sources.isInSystemHeader(sources.getExpansionLoc(first.getLocation()));
       if (position < tokens_.size() && !of_library) declared = declared_names(tokens_, position, preprocessor_);
       if (plan.predict)
-        for (const auto& one : declared) step_back(one, read);
+        for (const auto& one : declared) hide_replaced(one, read);
       Parser::DeclGroupPtrTy group;
       Sema::ModuleImportState import_state = Sema::ModuleImportState::NotACXX20Module;
       parser_->ParseTopLevelDecl(group, import_state);
@@ -424,7 +425,7 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
     consumer_.target = &read.tail;
     const Token& next = parser_->getCurToken();
     if (!next.is(tok::eof) && next.getLocation() == first.getLocation() && next.is(first.getKind()))
-      parser_->ConsumeAnyToken();  // clang could do nothing with it, and has said so
+      parser_->ConsumeAnyToken();  // clang could not parse it, and has reported that
   }
   global.perform();
   local.perform();

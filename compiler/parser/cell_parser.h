@@ -1,5 +1,5 @@
-// Reads a cell, item by item: a declaration is entered as it is, a statement becomes the body of a function of its own.
-// Earlier definitions that an item replaces step back just before it.
+// Parses a cell item by item: a declaration is entered unchanged, a statement becomes the body of a separate function.
+// Earlier definitions that an item replaces are hidden just before it is parsed.
 #pragma once
 #include <functional>
 #include <set>
@@ -15,7 +15,7 @@
 
 namespace lockstep::compiler {
 
-/// What clang hands to whoever generates code, kept until the whole cell has been read without an error.
+/// A call that clang makes to code generation, kept until the complete cell has been parsed without an error.
 struct Event {
   enum Kind {
     top_level,
@@ -34,8 +34,8 @@ struct Event {
 /// Stands between Sema and code generation.
 class EventConsumer : public clang::ASTConsumer {
  public:
-  std::vector<Event>* target = nullptr;  // where events go while a cell is read
-  std::function<void(const Event&)> hearer;  // who gets them otherwise: what is read from the header at any time
+  std::vector<Event>* target = nullptr;  // where events go while a cell is parsed
+  std::function<void(const Event&)> listener;  // gets them otherwise: clang reads parts of the header at any time
 
   bool HandleTopLevelDecl(clang::DeclGroupRef group) override;
   void HandleInterestingDecl(clang::DeclGroupRef group) override { HandleTopLevelDecl(group); }
@@ -56,8 +56,8 @@ class EventConsumer : public clang::ASTConsumer {
   void put(Event::Kind kind, void* decl) {
     if (target)
       target->push_back({kind, decl});
-    else if (hearer)
-      hearer({kind, decl});
+    else if (listener)
+      listener({kind, decl});
   }
 };
 
@@ -67,13 +67,13 @@ struct Item {
   std::vector<Event> events;
 };
 
-/// How a cell is read; what an attempt found out goes into the next.
+/// How a cell is parsed. An attempt that fails changes the plan of the next one.
 struct ReadPlan {
-  RankSet ranks;  // who gets it
+  RankSet ranks;  // of the cell
   bool predict = true;  // hide what the tokens seem to redefine
-  bool capture_defaults = true;  // take them out of lambdas at namespace scope
-  std::vector<Clash> clashes;  // hide these, because clang said so
-  std::vector<unsigned> captures;  // places in the text of captures that clang did not take
+  bool capture_defaults = true;  // remove them from lambdas at namespace scope
+  std::vector<Clash> clashes;  // hide these, which clang has reported
+  std::vector<unsigned> captures;  // that clang rejected, as offsets in the text
   enum Showing { whole_value, type_alone, nothing };
   int showing = whole_value;  // what of the last expression's value; less where the code that shows it does not compile
 };
@@ -83,7 +83,7 @@ struct ReadCell {
   std::vector<Event> tail;  // templates that the cell has instantiated
   std::set<std::string> mentioned;  // identifiers
   std::set<std::string> functions;  // that its tokens define
-  std::vector<clang::NamedDecl*> hidden;  // earlier definitions that stepped back
+  std::vector<clang::NamedDecl*> hidden;  // earlier definitions that it replaces
   clang::QualType shown;  // type of the last expression, if it has a value that is shown
 };
 
@@ -96,9 +96,9 @@ class CellParser {
   Tokens lex(const std::string& text, const std::string& file);
   /// The same for a text in which something is to be completed at `line` and `column`, both from 1.
   Tokens lex_for_completion(const std::string& text, unsigned line, unsigned column);
-  /// An expression alone, as a statement would have it; nullptr when it is none.
+  /// Parses an expression by itself, as in a statement; nullptr if the text is not one.
   clang::Expr* read_expression(const std::string& text);
-  /// Reads the cell. What is wrong is in the diagnostics; the process must not be used again then.
+  /// Parses the cell. Errors are in the diagnostics; after an error the process must not be used again.
   ReadCell read(Tokens tokens, int64_t cell, int64_t number, const std::string& tag, const ReadPlan& plan);
 
   clang::Parser& parser() { return *parser_; }
@@ -106,7 +106,7 @@ class CellParser {
  private:
   Tokens lex_file(clang::FileID id);
   clang::FunctionDecl* make_step(clang::SourceLocation place, int64_t number, const std::string& tag);
-  void step_back(const Declared& declared, ReadCell& read);
+  void hide_replaced(const Declared& declared, ReadCell& read);
   void hide(const std::string& name, clang::NamedDecl* decl, ReadCell& read);
   void take_using_directives(const Item& item, int64_t cell, const RankSet& ranks);
   clang::FunctionDecl* read_statement(int64_t cell, int64_t number, const std::string& tag, size_t index, bool show);

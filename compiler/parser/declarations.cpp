@@ -8,9 +8,9 @@ using namespace clang;
 
 namespace {
 
-class Collector {
+class DeclarationCollector {
  public:
-  Collector(CellDeclarations& out, const std::string& tag, const CellDiagnostics& diagnostics, Sema& sema)
+  DeclarationCollector(CellDeclarations& out, const std::string& tag, const CellDiagnostics& diagnostics, Sema& sema)
       : out_(out), tag_(tag), diagnostics_(diagnostics), sema_(sema), context_(sema.Context) {}
 
   void visit(Decl* decl, const std::string& path, size_t item) {
@@ -40,7 +40,7 @@ class Collector {
       out_.variables.push_back(bindings);
       for (auto* binding : bindings->bindings()) {
         add(binding, path, "variable", item, true, false);
-        if (auto* held = binding->getHoldingVar()) {  // of a tuple's element: a variable of its own, by that name
+        if (auto* held = binding->getHoldingVar()) {  // a tuple's element has a variable of that name
           tag(held);
           out_.variables.push_back(held);
         }
@@ -106,7 +106,7 @@ class Collector {
     auto* first = llvm::cast<NamedDecl>(decl->getCanonicalDecl());
     if (first != decl && !diagnostics_.is_of_this_cell(first->getLocation(), sema_.getSourceManager())) {
       if (of_c && !is_referred_to(first)) label(decl);
-      return;  // it goes on with what was declared before
+      return;  // redeclares an entity of an earlier cell or the header, and keeps its symbol
     }
     if (of_c) return label(decl);
     if (first->hasAttr<AbiTagAttr>() || (function && function->isReplaceableGlobalAllocationFunction())) return;
@@ -114,7 +114,7 @@ class Collector {
     first->addAttr(AbiTagAttr::CreateImplicit(context_, tags, 1));
   }
 
-  /// Code that an earlier cell has, or the header, may look for the symbol that it was declared with.
+  /// May code of an earlier cell or of the header refer to the symbol of this declaration?
   bool is_referred_to(const NamedDecl* first) const {
     if (sema_.getSourceManager().isLoadedSourceLocation(first->getLocation())) return true;
     for (const Decl* decl : first->redecls())
@@ -123,7 +123,7 @@ class Collector {
     return false;
   }
 
-  /// A symbol of its own for an extern "C" definition.
+  /// Gives an extern "C" definition a symbol of this cell.
   void label(NamedDecl* decl) {
     const auto* function = llvm::dyn_cast<FunctionDecl>(decl);
     const auto* variable = llvm::dyn_cast<VarDecl>(decl);
@@ -138,7 +138,7 @@ class Collector {
     if (defined.insert(name).second) out_.c_names[symbol] = name;
   }
 
-  /// Friends that a class defines are found by their arguments only, but their symbols are as global as any.
+  /// Lookups find friends that a class defines by their arguments only, but their symbols are global.
   void tag_friends(CXXRecordDecl* record) {
     if (!record->hasDefinition()) return;
     for (auto* one : record->getDefinition()->friends())
@@ -161,7 +161,7 @@ class Collector {
 
 CellDeclarations declare(const ReadCell& cell, const std::string& tag, const CellDiagnostics& diagnostics, Sema& sema) {
   CellDeclarations out;
-  Collector collector(out, tag, diagnostics, sema);
+  DeclarationCollector collector(out, tag, diagnostics, sema);
   for (size_t i = 0; i < cell.items.size(); ++i) {
     if (cell.items[i].statement) continue;
     for (const Event& event : cell.items[i].events)

@@ -1,9 +1,9 @@
-// What a cell has declared, taken from clang's tree: each name for the name table, and on each entity a tag that makes
-// its symbol the cell's own.
+// What a cell has declared, from clang's tree: the names go into the name table, and each entity gets a tag that makes
+// its symbol unique to the cell.
 //
-// The tag is an ABI tag (`__attribute__((abi_tag("__cell_7")))`): it goes into the mangled name and nowhere else. So a
-// class that two cells define has two symbols for everything that belongs to it, a global called `index` does not meet
-// libc's, and neither messages nor debuggers show a generated name. Demanglers write it as `Net[abi:__cell_7]`.
+// The tag is an ABI tag (`__attribute__((abi_tag("__cell_7")))`), which is part of the mangled name only. So two
+// definitions of a class share no symbols, a global called `index` does not clash with libc's, and neither messages nor
+// debuggers show a generated name. Demanglers write it as `Net[abi:__cell_7]`.
 #pragma once
 #include <map>
 #include <string>
@@ -19,17 +19,17 @@ struct DeclaredName {
   std::string name;  // "x", "outer::f"
   std::string kind;
   clang::NamedDecl* decl;
-  bool is_variable;  // its place in the order of steps decides whether it is there
+  bool is_variable;  // it exists once its step has run
   size_t item;
 };
 
 struct CellDeclarations {
   std::vector<DeclaredName> names;
-  std::vector<clang::VarDecl*> variables;            // at namespace scope, defined here
-  std::map<std::string, std::string> c_names;  // of extern "C" definitions, by their symbol: what others may look for
+  std::vector<clang::VarDecl*> variables;  // at namespace scope, defined here
+  std::map<std::string, std::string> c_names;  // of extern "C" definitions, by their symbol
 };
 
-/// Names and tags what `cell` declares.
+/// Lists and tags what `cell` declares.
 CellDeclarations declare(const ReadCell& cell, const std::string& tag, const CellDiagnostics& diagnostics,
                          clang::Sema& sema);
 

@@ -1,13 +1,13 @@
-// Two functions of clang::Parser that it keeps to itself: whether a declaration or a statement comes next, and reading
-// a statement. (clang-repl, which is part of clang, uses them to the same end.) An explicit instantiation may name
-// private members; that is how they are reached.
+// Access to two private functions of clang::Parser: the test whether a declaration or a statement comes next, and the
+// parser of statements. (clang-repl, which is part of clang, uses them for the same purpose.) The access is an explicit
+// instantiation, which may name private members.
 #pragma once
 #include "compiler/front_end/clang_headers.h"
 
 namespace lockstep::compiler {
 
-/// Does a declaration come next? `in_namespace`: one that stands in no function's body, where `A::A(` begins a
-/// constructor's definition, and a template's name and a parenthesis are taken for a deduction guide.
+/// Does a declaration come next? `in_namespace`: outside of functions, where `A::A(` begins the definition of a
+/// constructor, and a template's name with a parenthesis begins a deduction guide.
 bool next_is_declaration(clang::Parser& parser, bool in_namespace);
 clang::StmtResult parse_statement(clang::Parser& parser, clang::SmallVectorImpl<clang::Stmt*>& statements);
 

@@ -9,13 +9,13 @@ using namespace clang;
 
 namespace {
 
-class Inserter : public RecursiveASTVisitor<Inserter> {
+class PollInserter : public RecursiveASTVisitor<PollInserter> {
  public:
-  Inserter(Sema& sema, const OwnNames& own)
+  PollInserter(Sema& sema, const OwnNames& own)
       : sema_(sema), context_(sema.Context), flag_(own.poll_requested), poll_(own.poll) {}
 
   bool ready() const { return flag_ && poll_; }
-  bool shouldVisitTemplateInstantiations() const { return false; }  // they come by themselves
+  bool shouldVisitTemplateInstantiations() const { return false; }  // each has an event
 
   bool TraverseDecl(Decl* decl) {
     if (!decl) return true;
@@ -39,7 +39,7 @@ class Inserter : public RecursiveASTVisitor<Inserter> {
     return with_allowed(allowed_ && !parallel, [&] { return RecursiveASTVisitor::TraverseCallExpr(call); });
   }
 
-  /// The body of an OpenMP region: an exception must not leave it, and it may run on another thread.
+  /// An exception must not leave the body of an OpenMP region, which may run on another thread.
   bool TraverseCapturedStmt(CapturedStmt* region) {
     return with_allowed(false, [&] { return RecursiveASTVisitor::TraverseCapturedStmt(region); });
   }
@@ -49,13 +49,13 @@ class Inserter : public RecursiveASTVisitor<Inserter> {
   bool VisitDoStmt(DoStmt* loop) { return extend(loop); }
   bool VisitCXXForRangeStmt(CXXForRangeStmt* loop) { return extend(loop); }
 
-  /// A statement that holds a `goto` gets a block with the look and the `goto` in its place.
+  /// Replaces each backward `goto` in the statement by a block with the test and the `goto`.
   bool VisitStmt(Stmt* parent) {
     if (!allowed_) return true;
     for (Stmt*& child : parent->children()) {
       if (!child || !goes_back(child) || !done_.insert(child).second) continue;
       const SourceLocation place = child->getBeginLoc();
-      Stmt* statements[] = {look(place), child};
+      Stmt* statements[] = {poll_test(place), child};
       child = CompoundStmt::Create(context_, statements, FPOptionsOverride(), place, child->getEndLoc());
     }
     return true;
@@ -76,7 +76,7 @@ class Inserter : public RecursiveASTVisitor<Inserter> {
     return type && !isUnresolvedExceptionSpec(type->getExceptionSpecType()) && !type->isNothrow();
   }
 
-  /// Is this a jump to a label in front of it, or to one that only run time knows?
+  /// Is this a jump to a label before it, or to one that is known at run time only?
   bool goes_back(const Stmt* statement) const {
     if (llvm::isa<IndirectGotoStmt>(statement)) return true;
     const auto* jump = llvm::dyn_cast<GotoStmt>(statement);
@@ -89,14 +89,14 @@ class Inserter : public RecursiveASTVisitor<Inserter> {
   bool extend(Loop* loop) {
     Stmt* body = loop->getBody();
     if (!allowed_ || !body) return true;
-    Stmt* statements[] = {look(body->getBeginLoc()), body};
+    Stmt* statements[] = {poll_test(body->getBeginLoc()), body};
     loop->setBody(
         CompoundStmt::Create(context_, statements, FPOptionsOverride(), body->getBeginLoc(), body->getEndLoc()));
     return true;
   }
 
   /// if (!__builtin_is_constant_evaluated() && __atomic_load_n(&lockstep_poll_requested, relaxed)) lockstep_poll();
-  Stmt* look(SourceLocation place) {
+  Stmt* poll_test(SourceLocation place) {
     const FPOptionsOverride no_options;
     auto* flag = DeclRefExpr::Create(context_, NestedNameSpecifierLoc(), SourceLocation(), flag_, false, place,
                                      flag_->getType(), VK_LValue);
@@ -126,14 +126,14 @@ class Inserter : public RecursiveASTVisitor<Inserter> {
   ASTContext& context_;
   VarDecl* flag_;
   FunctionDecl* poll_;
-  std::set<const Stmt*> done_;  // jumps that have their look
+  std::set<const Stmt*> done_;  // jumps that have a test
   bool allowed_ = true;
 };
 
 }  // namespace
 
 void insert_polls(const ReadCell& cell, Sema& sema, const OwnNames& own) {
-  Inserter inserter(sema, own);
+  PollInserter inserter(sema, own);
   if (!inserter.ready()) return;
   const auto& sources = sema.getSourceManager();
   std::set<Decl*> done;

@@ -13,9 +13,9 @@ namespace {
 
 constexpr size_t kMostCompletions = 2000;
 
-class Collect : public CodeCompleteConsumer {
+class CompletionCollector : public CodeCompleteConsumer {
  public:
-  explicit Collect(Preprocessor& preprocessor)
+  explicit CompletionCollector(Preprocessor& preprocessor)
       : CodeCompleteConsumer(options()),
         allocator_(std::make_shared<GlobalCodeCompletionAllocator>()),
         unit_(allocator_),
@@ -92,15 +92,15 @@ protocol::Completions complete_in(CompilerInstance& instance, CellParser& parser
   const auto column = static_cast<unsigned>(offset - (last_break == std::string::npos ? 0 : last_break + 1)) + 1;
 
   auto& preprocessor = instance.getPreprocessor();
-  Collect collect(preprocessor);
-  instance.getSema().CodeCompletion().CodeCompleter = &collect;
+  CompletionCollector collector(preprocessor);
+  instance.getSema().CodeCompletion().CodeCompleter = &collector;
   ReadPlan plan;
   plan.ranks = request.ranks;
   parser.read(parser.lex_for_completion(request.text, line, column), 0, 0, "__cell_completion", plan);
   instance.getSema().CodeCompletion().CodeCompleter = nullptr;
 
   answer.begin = answer.end - static_cast<int64_t>(preprocessor.getCodeCompletionFilter().size());
-  answer.completions = std::move(collect.found);
+  answer.completions = std::move(collector.found);
   const auto before_in_order = [](const auto& a, const auto& b) {
     return std::tie(a.text, a.detail) < std::tie(b.text, b.detail);
   };
@@ -127,7 +127,7 @@ void describe(NamedDecl* decl, CompilerInstance& instance, const NameTable& name
   if (const auto* type = llvm::dyn_cast<TypeDecl>(decl); type && answer.type.empty())
     answer.type = context.getTypeDeclType(type).getAsString(policy);
   llvm::raw_string_ostream stream(answer.declaration);
-  // A class is shown with its members, all else in one line.
+  // A class is shown with its members, everything else in one line.
   PrintingPolicy shown = policy;
   if (const auto* record = llvm::dyn_cast<CXXRecordDecl>(decl); record && record->isThisDeclarationADefinition())
     shown.TerseOutput = false;
@@ -142,7 +142,7 @@ void describe(NamedDecl* decl, CompilerInstance& instance, const NameTable& name
 protocol::Inspection inspect_in(CompilerInstance& instance, CellParser& parser, const NameTable& names,
                                 const protocol::Inspect& request) {
   protocol::Inspection answer;
-  // A name, qualified or not: types, templates and namespaces are no expressions.
+  // A name, qualified or not: types, templates and namespaces are not expressions.
   const size_t last = request.expression.rfind("::");
   const auto found = last == std::string::npos
                          ? names.lookup("", request.expression)

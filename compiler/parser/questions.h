@@ -1,4 +1,4 @@
-// Questions about a text that is not compiled: what may stand here, what is this.
+// Questions about a text that is not compiled: completion and inspection.
 #pragma once
 #include "compiler/names/names.h"
 #include "compiler/parser/cell_parser.h"
@@ -6,7 +6,7 @@
 
 namespace lockstep::compiler {
 
-/// What may stand at the place that `request` names: names that begin as what is typed there, members, types, macros.
+/// The names, members, types and macros that may follow at the offset in `request` and begin with the word before it.
 protocol::Completions complete_in(clang::CompilerInstance& instance, CellParser& parser,
                                   const protocol::Complete& request);
 

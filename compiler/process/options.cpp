@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Installed headers lie in PREFIX/include/lockstep; in a build tree, the source tree is used.
+/// Installed headers are in PREFIX/include/lockstep. A build tree uses the source tree.
 std::string find_include_root() {
   std::error_code error;
   const fs::path installed = protocol::programs_prefix() / "include" / "lockstep";
@@ -24,7 +24,7 @@ std::string find_include_root() {
   return LOCKSTEP_SOURCE_ROOT;
 }
 
-/// Empty where the user has no folder for it.
+/// Empty if the user has no folder for it.
 std::string find_cache() {
   const fs::path folder = protocol::user_folder("XDG_CACHE_HOME", ".cache");
   return folder.empty() ? "" : folder / "lockstep";
@@ -83,8 +83,7 @@ std::string installation_problem(const Options& options) {
            ": apt-get install libclang-common-19-dev libclang-19-dev";
   if (options.cache_dir.empty())
     return "there is no folder for the precompiled header: neither XDG_CACHE_HOME nor HOME is set, and this user has "
-           "no "
-           "home. Set XDG_CACHE_HOME to a folder of yours";
+           "no home. Set XDG_CACHE_HOME to a folder of yours";
   return "";
 }
 

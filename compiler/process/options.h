@@ -6,7 +6,7 @@
 namespace lockstep::compiler {
 
 struct Options {
-  bool version = false;                   // --version: say what this program is
+  bool version = false;                   // --version: describe this program
   bool prepare = false;                   // --prepare: only build the precompiled header
   int channel_fd = -1;                    // --channel-fd N: the session's channel
   std::string session_dir;                // --session-dir DIR: line tables name DIR/cells/cell_7.cpp
@@ -20,12 +20,11 @@ struct Options {
   std::string cells_dir() const { return session_dir + "/cells"; }
 };
 
-/// Throws UsageError for what the command line has wrong, StartError where LibTorch or the headers are not where they
-/// should be.
+/// Throws UsageError for errors of the command line. A missing LibTorch or header does not throw:
+/// installation_problem() reports it.
 Options read_options(int argc, char** argv);
 
-/// What is wrong with the installation that `options` names, as a sentence that says how to fix it; empty when nothing
-/// is.
+/// What is wrong with the installation that `options` names, as a sentence with the fix; empty if nothing is wrong.
 std::string installation_problem(const Options& options);
 
 /// "clang 19.1.7".

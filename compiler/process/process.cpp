@@ -22,13 +22,12 @@ void Descriptor::reset() {
 std::pair<Descriptor, Descriptor> make_channel() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    throw StartError(std::string("the compiler's channel could not be made: ") + std::strerror(errno));
+    throw StartError(std::string("the compiler's channel could not be created: ") + std::strerror(errno));
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
 pid_t start_copy(pid_t supervisor) {
-  // A copy that a copy starts becomes the supervisor's child, too. There is one thread, so nothing is lost by going
-  // past fork()'s handlers.
+  // A copy that a copy starts becomes the supervisor's child, too. With one thread, fork()'s handlers are not needed.
   const unsigned long flags = SIGCHLD | (::getpid() == supervisor ? 0 : CLONE_PARENT);
   const auto pid = static_cast<pid_t>(::syscall(SYS_clone, flags, nullptr, nullptr, nullptr, nullptr));
   if (pid < 0) throw StartError(std::string("the compiler can't start another process: ") + std::strerror(errno));

@@ -1,5 +1,5 @@
-// Processes of the compiler. All of them are children of the first one, the supervisor, whoever started them: so they
-// end when it ends, and it learns how they ended.
+// Processes of the compiler. All of them are children of the first one, the supervisor, whichever process started them:
+// so they end when it ends, and it learns how they ended.
 #pragma once
 #include <sys/types.h>
 
@@ -32,7 +32,7 @@ std::pair<Descriptor, Descriptor> make_channel();
 /// parent), with which it ends. Throws StartError when there are too many processes, or no memory.
 pid_t start_copy(pid_t supervisor);
 
-/// Sends an open descriptor over a channel, with the pid of the process that is at its other end.
+/// Sends an open descriptor over a channel, with the pid of the process at the descriptor's other end.
 void send_descriptor(int channel, int fd, pid_t pid);
 /// Throws ChannelError when the other end is gone.
 std::pair<Descriptor, pid_t> receive_descriptor(int channel);

@@ -27,7 +27,7 @@ namespace {
 constexpr const char* kInventory = "inventory";
 constexpr const char* kDraft = ".draft";
 constexpr const char* kLock = ".lock";
-constexpr auto kKeep = std::chrono::hours(30 * 24);  // a folder that nobody uses
+constexpr auto kKeep = std::chrono::hours(30 * 24);  // for an unused folder
 
 fs::path with_suffix(const fs::path& folder, const char* suffix) {
   return folder.parent_path() / (folder.filename().string() + suffix);
@@ -40,7 +40,7 @@ std::string stamp_of(const fs::path& path) {
          std::to_string(status.st_mtim.tv_nsec);
 }
 
-/// Of the bytes, in hexadecimal digits; empty when the file can't be read. Needs little memory.
+/// Of the file's bytes, in hexadecimal digits; empty if it can't be read. Needs little memory.
 std::string digest_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return "";
@@ -58,7 +58,7 @@ struct Entry {
   std::string file, stamp, digest;
 };
 
-/// Nothing where the folder has no inventory, or a damaged one.
+/// Empty if the folder has no inventory, or a damaged one.
 std::vector<Entry> read_inventory(const fs::path& folder) {
   std::ifstream text(folder / kInventory);
   std::vector<Entry> entries;
@@ -80,14 +80,14 @@ void write_inventory(const SharedFolder& folder, const fs::path& draft) {
   if (!file) throw StartError("writing " + path.string() + " failed: " + std::strerror(errno));
 }
 
-/// Of the folder and each of its files: what a session maps into its processes has to come from its own user.
+/// Checks the folder and its files: a session maps them into its processes, so only its own user may have written them.
 void check_trust(const SharedFolder& folder) {
   std::string problem = protocol::writable_by_others(folder.path);
   for (const auto& entry : read_inventory(folder.path))
     if (problem.empty()) problem = protocol::writable_by_others(folder.path / entry.file);
   if (!problem.empty())
     throw StartError(folder.what + " in " + folder.path.string() + " can't be trusted: " + problem +
-                     ". Give it to yourself and take the permission away (chown, chmod go-w), or " + folder.advice);
+                     ". Make it yours and remove the permission of others (chown, chmod go-w), or " + folder.advice);
 }
 
 void check_space(const SharedFolder& folder) {
@@ -99,27 +99,27 @@ void check_space(const SharedFolder& folder) {
                      " MB are needed. Make room, or " + folder.advice);
 }
 
-/// With all folders above it, closed to other users.
+/// Creates `path` and the folders above it, closed to other users.
 void make_private(const SharedFolder& folder, const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return;
   if (path.has_relative_path() && path != path.parent_path()) make_private(folder, path.parent_path());
   if (::mkdir(path.c_str(), 0700) == 0 || (errno == EEXIST && fs::is_directory(path, error))) return;
-  throw StartError("the folder " + path.string() + " can't be made: " + std::strerror(errno) + "; to have " +
+  throw StartError("the folder " + path.string() + " can't be created: " + std::strerror(errno) + "; to put " +
                    folder.what + " elsewhere, " + folder.advice);
 }
 
-/// The right to build a folder; given back at its end, or by the death of its process.
+/// The right to build a folder. Ends with the object, or with its process.
 class Lock {
  public:
-  /// Waits for the process that has it, if there is one. `wait(PID)` is called before.
+  /// Waits for the process that has it, if there is one, after a call of `wait(PID)`.
   Lock(const SharedFolder& folder, const std::function<void(const std::string& pid)>& wait) {
     const fs::path path = with_suffix(folder.path, kLock);
     const auto fail = [&](const char* what) {
-      throw StartError(std::string("the lock ") + path.string() + what + std::strerror(errno) + "; to have " +
+      throw StartError(std::string("the lock ") + path.string() + what + std::strerror(errno) + "; to put " +
                        folder.what + " elsewhere, " + folder.advice);
     };
-    // A lock file is removed with what it locks: the one that is locked has to be the one that is there.
+    // A lock file is removed with what it locks: is the locked file still the one of that name?
     for (;;) {
       fd_ = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
       if (!fd_) fail(" can't be written: ");
@@ -148,7 +148,7 @@ class Lock {
   Descriptor fd_;
 };
 
-/// Removes, beside the folder: drafts that nobody works at any more, and folders that nobody has used for a while.
+/// Removes the other drafts that no process builds any more, and the other folders that were not used for kKeep.
 void clean_up(const SharedFolder& folder) {
   std::error_code error;
   const fs::path own_draft = with_suffix(folder.path, kDraft);
@@ -188,7 +188,7 @@ void build(const SharedFolder& folder) {
   }
 }
 
-/// Says that the folder is in use.
+/// Records that the folder is used now.
 void touch(const fs::path& folder) {
   std::error_code error;
   fs::last_write_time(folder / kInventory, fs::file_time_type::clock::now(), error);
@@ -196,7 +196,7 @@ void touch(const fs::path& folder) {
 
 }  // namespace
 
-bool is_whole(const fs::path& folder) {
+bool is_complete(const fs::path& folder) {
   const auto entries = read_inventory(folder);
   for (const auto& entry : entries)
     if (stamp_of(folder / entry.file) != entry.stamp) return false;
@@ -206,7 +206,7 @@ bool is_whole(const fs::path& folder) {
 bool discard_if_damaged(const fs::path& folder) {
   for (const auto& entry : read_inventory(folder)) {
     const std::string digest = digest_of(folder / entry.file);
-    if (digest == entry.digest || digest.empty()) continue;  // what can't be read may be whole
+    if (digest == entry.digest || digest.empty()) continue;  // a file that can't be read may be undamaged
     std::error_code error;
     fs::remove(folder / kInventory, error);
     return true;
@@ -217,14 +217,14 @@ bool discard_if_damaged(const fs::path& folder) {
 void provide(const SharedFolder& folder, const std::string& building,
              const std::function<void(const std::string&)>& progress) {
   check_trust(folder);
-  if (is_whole(folder.path)) return touch(folder.path);
+  if (is_complete(folder.path)) return touch(folder.path);
   make_private(folder, folder.path.parent_path());
   const Lock lock(folder, [&](const std::string& pid) {
     progress("waiting for another session" + (pid.empty() ? "" : " (process " + pid + ")") + ", which builds " +
              folder.what);
   });
   check_trust(folder);
-  if (is_whole(folder.path)) return;  // by another session meanwhile
+  if (is_complete(folder.path)) return;  // by another session meanwhile
   clean_up(folder);
   check_space(folder);
   progress(building);

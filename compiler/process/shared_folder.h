@@ -1,11 +1,11 @@
 // A folder of files that takes long to build and that all sessions of a user share.
 //
 //   PARENT/NAME/          the files, and `inventory`: size, time and digest of each
-//   PARENT/NAME.draft/    while it is built: files that are finished have their names. A builder that is killed leaves
-//                         it, and the next one goes on with the first file that is missing.
+//   PARENT/NAME.draft/    while it is built: finished files have their names. If a builder is killed, the next one
+//                         continues with the first file that is missing.
 //   PARENT/NAME.lock      held by the builder, whose pid it contains; the lock ends with its holder
 //
-// A folder appears under its name only when all of it is there. Nothing is used that another user could have written.
+// A folder gets its name when it is complete. Nothing is used that another user could have written.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -23,21 +23,21 @@ struct BuildStep {
 struct SharedFolder {
   std::filesystem::path path;    // PARENT/NAME
   std::string what;              // for messages: "the precompiled header"
-  std::string advice;            // how to name another place: "set XDG_CACHE_HOME to …"
+  std::string advice;            // how to choose another folder: "set XDG_CACHE_HOME to …"
   std::uintmax_t space = 0;      // bytes that building needs
   std::vector<BuildStep> steps;  // in order; a step may read the files of those before it from its own folder
 };
 
-/// Does the folder hold what was put into it? Judged by sizes and times.
-bool is_whole(const std::filesystem::path& folder);
+/// Does the folder contain all files as they were built? Judged by sizes and times.
+bool is_complete(const std::filesystem::path& folder);
 
-/// Compares the files with the digests of when they were built; where they differ, the folder is built again the next
-/// time. Returns whether they did.
+/// Compares the files with their digests. If one differs, the folder is built again the next time. Returns whether one
+/// differs.
 bool discard_if_damaged(const std::filesystem::path& folder);
 
-/// Builds the folder if it is not whole. Where another process is at it, waits for that one and says so. `progress` is
-/// given sentences for the user; `building` is said before the first step. Throws StartError: the folder can't be
-/// written to, there is no space, another user could have written it, a step failed.
+/// Builds the folder if it is not complete. If another process is building it, waits for that process. `progress`
+/// receives sentences for the user: that it waits, or, before the first step, `building`. Throws StartError: the folder
+/// can't be written to, there is no space, another user could have written it, a step failed.
 void provide(const SharedFolder& folder, const std::string& building,
              const std::function<void(const std::string&)>& progress);
 

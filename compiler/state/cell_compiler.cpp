@@ -22,7 +22,7 @@ namespace {
 
 int64_t number_of(const protocol::Compile& request) { return request.number != 0 ? request.number : request.cell; }
 
-/// Is it what KeptValues::declarations() has declared?
+/// Was it declared by KeptValues::declarations()?
 bool is_kept_value(const NamedDecl* decl) {
   const auto* variable = llvm::dyn_cast<VarDecl>(decl);
   const auto* value = variable ? variable->getInit() : nullptr;
@@ -40,7 +40,7 @@ struct CellCompiler::Impl {
         versions(std::make_shared<FileVersions>()),
         instance(read_header(options, header, &diagnostics, versions)),
         openmp(instance->getLangOpts()) {
-    instance->getLangOpts().Freestanding = true;  // main is a name like others
+    instance->getLangOpts().Freestanding = true;  // main is a function like others
     auto owned_consumer = std::make_unique<EventConsumer>();
     consumer = owned_consumer.get();
     instance->setASTConsumer(std::move(owned_consumer));
@@ -58,7 +58,7 @@ struct CellCompiler::Impl {
     resident->attach(sema);
     resident->last_resort = [this](LookupResult& result, Scope*) { return look_in_used_namespaces(result); };
     code = std::make_unique<CodeGeneration>(*instance, *resident);
-    consumer->hearer = [this](const Event& event) { code->hear(event); };
+    consumer->listener = [this](const Event& event) { code->add(event); };
     reader->StartTranslationUnit(consumer);
   }
 
@@ -97,7 +97,7 @@ struct CellCompiler::Impl {
     return options.cells_dir() + "/cell_" + std::to_string(number_of(request)) + ".cpp";
   }
 
-  /// A name that clang does not find may be one that other ranks have: says which, and since which cell.
+  /// A name that clang does not find may exist on other ranks: adds a note with these ranks and the cell.
   void explain_missing_names() {
     for (const auto& name : diagnostics.names_in_errors()) {
       if (const auto number = kept_number(name); number && names->find(name).empty())
@@ -118,7 +118,7 @@ struct CellCompiler::Impl {
     }
   }
 
-  /// The cell with declarations of the kept values that it mentions in front.
+  /// The tokens of the cell, after declarations of the kept values that it mentions.
   Tokens with_kept_values(Tokens tokens, const std::string& file) {
     const auto referred = referred_names(tokens, instance->getPreprocessor());
     const std::string text = kept->declarations(referred, tokens, *names, view_rank);
@@ -255,7 +255,7 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
       impl.diagnostics.add(DiagnosticSeverity::note,
                            std::string("the value is ") +
                                (attempt.showing == ReadPlan::type_alone ? "shown by its type alone" : "not shown") +
-                               ": what shows it does not compile (" + attempt.show_problem + ")");
+                               ": the code that shows it does not compile (" + attempt.show_problem + ")");
     // A directive, or a macro of the preprocessor's own (__COUNTER__), may make something else of it the next time.
     const bool same_again = request.text.find('#') == std::string::npos && request.text.find("__") == std::string::npos;
     result.compiled.repeatable = groups.size() == 1 && same_again && impl.only_statements && !keeps_state(tokens);
@@ -286,7 +286,7 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
     const bool predicted_wrong = !new_clash && !new_capture && attempt.predict && impl.hid_something;
     const bool lambda = impl.diagnostics.capture_default_trouble() && attempt.capture_defaults;
     const bool less_shown = impl.diagnostics.show_trouble() && attempt.showing != ReadPlan::nothing;
-    if (less_shown) {  // it may be all that is wrong
+    if (less_shown) {  // without it the cell may compile
       ++next.showing;
       if (next.show_problem.empty()) next.show_problem = impl.diagnostics.first_error();
       if (next.number < 6) result.again = next;

@@ -43,7 +43,7 @@ class Hash {
     add(path.filename().string());
     add(text.str());
   }
-  /// Large files: their size and time stand for them.
+  /// For large files: size and time instead of the contents.
   void add_stamp(const fs::path& path) {
     struct stat status = {};
     ::stat(path.c_str(), &status);
@@ -60,7 +60,7 @@ class Hash {
   uint64_t value_ = 0xcbf29ce484222325u;
 };
 
-/// Runs `work` in a copy of this process, whose memory is gone afterwards. Throws what `work` threw, as StartError.
+/// Runs `work` in a copy of this process, so that its memory is freed. Throws what `work` threw, as StartError.
 void in_copy(const std::function<void()>& work) {
   auto [ours, theirs] = make_channel();
   const pid_t pid = start_copy(::getpid());
@@ -95,7 +95,7 @@ void write_file(const fs::path& path, std::string_view bytes) {
   if (!file) throw StartError("writing " + path.string() + " failed: " + std::strerror(errno));
 }
 
-/// Headers of Lockstep that the precompiled header is made of, found by following #include "...".
+/// Headers of Lockstep in the precompiled header, found by following #include "...".
 std::set<fs::path> own_headers(const fs::path& root) {
   std::set<fs::path> found;
   std::vector<std::string> texts = {header_text()};

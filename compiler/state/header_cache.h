@@ -1,8 +1,8 @@
 // The precompiled header of cells and the prelude's shared object, built once per installation and shared by all
 // sessions of a user.
 //
-// They lie in CACHE/pch/KEY/ (compiler/process/shared_folder.h); the key names everything that they depend on: compiler,
-// LibTorch, flags, the headers' text.
+// They are in CACHE/pch/KEY/ (compiler/process/shared_folder.h). The key is a hash of everything that they depend on:
+// compiler, LibTorch, flags, the text of the headers.
 #pragma once
 #include <functional>
 #include <string>
@@ -19,12 +19,12 @@ struct HeaderFiles {
 /// Sixteen hexadecimal digits.
 std::string header_key(const Options& options);
 
-/// Where the files lie, or will.
+/// The folder of the files, which need not exist yet.
 std::string header_folder(const Options& options);
 
-/// The files, built if need be, in some 25 s, which `progress` is given a sentence about. A damaged folder is built
-/// again, in a child of this process. Throws StartError: no cache that can be written to or trusted, no space, headers
-/// that do not compile.
+/// The files. Builds them in a child of this process if they are missing or damaged, in some 25 s; `progress` receives
+/// a sentence about that. Throws StartError: no cache that can be written to or trusted, no space, headers that do not
+/// compile.
 HeaderFiles provide_header(const Options& options, const std::function<void(const std::string&)>& progress);
 
 }  // namespace lockstep::compiler

@@ -44,7 +44,7 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
   else if (const auto* inspect = std::get_if<protocol::Inspect>(&request))
     response = compiler.inspect(*inspect);
   else
-    throw ChannelError("a state of the compiler does not answer '" + what + "'");
+    throw ChannelError("a state process has no answer to '" + what + "'");
   return {{"answer", protocol::encode(response)}};
 }
 
@@ -67,14 +67,14 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
       protocol::send_message(link.get(), reply);
     }
   } catch (const ChannelError&) {
-    // The supervisor is gone, and this process with it.
+    // The supervisor has ended, and so does this process.
   }
   ::_exit(0);
 }
 
-/// Runs `work`, which does not return, on a stack of its own. Clang has a limit for most of what nests (templates:
-/// 1,024 deep), and needs up to 100 KB for one level; for the rest (an expression of 10,000 operators) it has none.
-/// What `ulimit -s` allows, 8 MB as a rule, ends in a crash. Memory that is not touched costs nothing.
+/// Runs `work`, which does not return, on a large stack. Clang limits the depth of most nesting (templates: 1,024) and
+/// needs up to 100 KB for one level; it does not limit the rest (an expression of 10,000 operators). On the stack that
+/// `ulimit -s` allows, mostly 8 MB, it would crash. Memory that is not touched costs nothing.
 [[noreturn]] void run_on_large_stack(std::function<void()> work) {
   constexpr size_t kStackSize = size_t{256} << 20, kLeastSize = size_t{8} << 20;
   static std::function<void()> on_stack;
@@ -102,7 +102,7 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
     try {
       say({{"failed", why}});
     } catch (const ChannelError&) {
-      // Nobody is left to hear it.
+      // Nobody is left to receive it.
     }
   };
   try {
@@ -112,11 +112,10 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
     try {
       compiler.emplace(options, header.precompiled);
     } catch (const StartError& error) {
-      // Damaged in a way that size and time do not show? Otherwise it is this session that can't read it, and others
-      // can.
+      // Is it damaged in a way that size and time do not show? If not, this session can't read it, but others can.
       if (!discard_if_damaged(std::filesystem::path(header.precompiled).parent_path()))
         throw StartError(std::string(error.what()) +
-                         ", though it is undamaged: does this session have too little memory " + "(ulimit -v)?");
+                         ", though it is undamaged: does this session have too little memory (ulimit -v)?");
       header = provide_header(options, progress);
       compiler.emplace(options, header.precompiled);
     }

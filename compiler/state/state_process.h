@@ -10,7 +10,7 @@
 
 namespace lockstep::compiler {
 
-/// What the supervisor and a state process say to each other, beside the session's own messages:
+/// The messages between the supervisor and a state process, beside those of the session:
 ///   {"do":"copy"}                        → a descriptor and a pid: a copy of the process
 ///   {"do":"compile","compile":…,"attempt":…} → {"compiled":…,"again":…} and frames
 ///   {"do":"settle"|"forget"|"names"|…,"request":…} → the answer's header

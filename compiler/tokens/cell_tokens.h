@@ -1,5 +1,5 @@
-// A cell as tokens, after the preprocessor and before the parser: finding one's way among brackets, items and
-// declarators, without knowing what names mean.
+// A cell as tokens, after the preprocessor and before the parser: functions that find brackets, items and declarators
+// without knowing what names mean.
 #pragma once
 #include <string>
 #include <vector>
@@ -24,7 +24,8 @@ struct ScopeTracker {
 inline bool is_at(const Tokens& tokens, size_t i, clang::tok::TokenKind kind) {
   return i < tokens.size() && tokens[i].is(kind);
 }
-/// The tokens of a text as they stand there: no macro is expanded, no directive followed, no name known as a keyword.
+/// The raw tokens of a text: no macro is expanded, no directive is followed, and names and keywords are raw
+/// identifiers.
 Tokens raw_tokens(llvm::StringRef text, const clang::LangOptions& language);
 /// `struct`, `class`, `union`, `enum`.
 bool is_class_key(const clang::Token& token);
@@ -33,7 +34,7 @@ std::string identifier(const Tokens& tokens, size_t i);
 /// The spelling of tokens [begin, end), one blank between them.
 std::string spelling(const Tokens& tokens, size_t begin, size_t end, clang::Preprocessor& preprocessor);
 
-// Positions; tokens.size() where what they look for is not there.
+// The following return positions; tokens.size() if there is no such token.
 
 /// After the bracket that closes the one at `i`.
 size_t after_bracket(const Tokens& tokens, size_t i);
@@ -44,13 +45,13 @@ size_t after_angle(const Tokens& tokens, size_t i);
 /// End of the declaration or statement that begins at `begin`: after its `;`, or after the `}` of a definition.
 size_t after_item(const Tokens& tokens, size_t begin);
 /// The name that the declaration from `begin` declares: TYPE name followed by one of = ; { ( , [ or the end. None for a
-/// qualified name, an expression, what is not understood.
+/// qualified name, for an expression, and for a declaration of another form.
 size_t find_declarator(const Tokens& tokens, size_t begin);
 
 /// Does the brace at `i` open a namespace, or an extern "C" block?
 bool opens_namespace(const Tokens& tokens, size_t i);
-/// Does a name of these tokens keep a value from one run to the next (`static`, `thread_local`), or stand for something
-/// outside of its block (`extern`)?
+/// Do these tokens declare a name that keeps its value from one run to the next (`static`, `thread_local`), or that
+/// refers to an entity outside of its block (`extern`)?
 bool keeps_state(const Tokens& tokens);
 
 }  // namespace lockstep::compiler

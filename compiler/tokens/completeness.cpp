@@ -47,7 +47,8 @@ class Scanner {
     return true;
   }
 
-  /// To the end of the line; a backslash before it takes the next line along. False when the text ends that way.
+  /// Skips the line, and the next one after a backslash at its end. False if the text ends
+  /// with the backslash, or within a comment.
   bool skip_line() {
     while (at_ < text_.size() && text_[at_] != '\n') {
       if (starts("/*")) {
@@ -88,7 +89,7 @@ class Scanner {
     return true;
   }
 
-  /// A quote that its line does not close is an error, and no reason to wait for more.
+  /// A quote that its line does not close is an error; another line would not correct it.
   bool quoted(char quote) {
     for (++at_; at_ < text_.size() && text_[at_] != '\n'; ++at_) {
       if (text_[at_] == '\\') {

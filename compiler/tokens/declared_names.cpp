@@ -8,10 +8,10 @@ using namespace clang;
 
 namespace {
 
-/// Reads declarations one by one, namespaces with what is in them.
-class Collector {
+/// Reads declarations one by one, also those in namespaces.
+class NameCollector {
  public:
-  Collector(const Tokens& tokens, Preprocessor& preprocessor) : tokens_(tokens), preprocessor_(preprocessor) {}
+  NameCollector(const Tokens& tokens, Preprocessor& preprocessor) : tokens_(tokens), preprocessor_(preprocessor) {}
 
   void item(size_t begin, const std::string& path);
   std::vector<Declared> take() {
@@ -37,7 +37,7 @@ class Collector {
   std::vector<Declared> found_;
 };
 
-/// After `template <...>` at `i`, however many.
+/// After all `template <...>` at `i`.
 size_t after_template_head(const Tokens& tokens, size_t i, bool& specialization) {
   while (is_at(tokens, i, tok::kw_template) && is_at(tokens, i + 1, tok::less)) {
     if (is_at(tokens, i + 2, tok::greater)) specialization = true;
@@ -48,7 +48,7 @@ size_t after_template_head(const Tokens& tokens, size_t i, bool& specialization)
   return i;
 }
 
-void Collector::item(size_t begin, const std::string& path) {
+void NameCollector::item(size_t begin, const std::string& path) {
   size_t i = after_attributes(tokens_, begin);
   if (at(i, tok::kw_inline) && at(i + 1, tok::kw_namespace)) ++i;
   if (at(i, tok::kw_namespace)) return name_space(i, path);
@@ -80,8 +80,8 @@ void Collector::item(size_t begin, const std::string& path) {
     variables(name, is_extern, is_template, path);
 }
 
-/// Those between the brace at `brace` and its partner.
-void Collector::items(size_t brace, const std::string& path) {
+/// Reads the items between the brace at `brace` and its partner.
+void NameCollector::items(size_t brace, const std::string& path) {
   const size_t end = after_bracket(tokens_, brace) - 1;
   for (size_t i = brace + 1; i < end;) {
     item(i, path);
@@ -91,7 +91,7 @@ void Collector::items(size_t brace, const std::string& path) {
   }
 }
 
-void Collector::name_space(size_t i, const std::string& path) {
+void NameCollector::name_space(size_t i, const std::string& path) {
   const size_t name = i + 1;
   std::string inner = path;
   for (++i; i < tokens_.size() && !at(i, tok::l_brace); ++i) {
@@ -103,7 +103,7 @@ void Collector::name_space(size_t i, const std::string& path) {
 }
 
 /// The definition of a class, a union or an enumeration at `i`, and the variable after it.
-bool Collector::type(size_t i, const std::string& path) {
+bool NameCollector::type(size_t i, const std::string& path) {
   if (i >= tokens_.size() || !is_class_key(tokens_[i])) return false;
   const bool enumeration = at(i, tok::kw_enum);
   size_t name = i + 1;
@@ -122,8 +122,8 @@ bool Collector::type(size_t i, const std::string& path) {
   return true;
 }
 
-/// Of an unscoped enumeration: they are names beside it.
-void Collector::enumerators(size_t brace, const std::string& path) {
+/// The enumerators of an unscoped enumeration are names of the scope that it is in.
+void NameCollector::enumerators(size_t brace, const std::string& path) {
   const size_t end = after_bracket(tokens_, brace) - 1;
   bool expected = true;
   for (size_t i = brace + 1; i < end; ++i) {
@@ -134,7 +134,7 @@ void Collector::enumerators(size_t brace, const std::string& path) {
 }
 
 /// `auto [a, b] = ...`
-bool Collector::bindings(size_t i, const std::string& path) {
+bool NameCollector::bindings(size_t i, const std::string& path) {
   if (!at(i, tok::kw_auto)) return false;
   ++i;
   while (i < tokens_.size() && tokens_[i].isOneOf(tok::amp, tok::ampamp, tok::kw_const)) ++i;
@@ -144,8 +144,8 @@ bool Collector::bindings(size_t i, const std::string& path) {
   return true;
 }
 
-/// `T x(1);` and `T f(int);` look alike; both leave functions of the same name alone.
-void Collector::function(size_t name, const std::string& path) {
+/// `T x(1);` and `T f(int);` look alike; neither replaces functions of the same name.
+void NameCollector::function(size_t name, const std::string& path) {
   const size_t after = after_bracket(tokens_, name + 1);
   size_t i = after;
   while (i < tokens_.size() && !tokens_[i].isOneOf(tok::l_brace, tok::semi, tok::equal, tok::comma, tok::eof))
@@ -156,7 +156,7 @@ void Collector::function(size_t name, const std::string& path) {
                     spelling(tokens_, name + 1, after, preprocessor_), definition});
 }
 
-void Collector::variables(size_t name, bool is_extern, bool is_template, const std::string& path) {
+void NameCollector::variables(size_t name, bool is_extern, bool is_template, const std::string& path) {
   add(path, name, Declared::variable, !is_extern || at(name + 1, tok::equal));
   if (is_template) return;
   // Further declarators: after each comma outside brackets.
@@ -186,7 +186,7 @@ void Collector::variables(size_t name, bool is_extern, bool is_template, const s
 }  // namespace
 
 std::vector<Declared> declared_names(const Tokens& tokens, size_t begin, Preprocessor& preprocessor) {
-  Collector collector(tokens, preprocessor);
+  NameCollector collector(tokens, preprocessor);
   collector.item(begin, "");
   return collector.take();
 }

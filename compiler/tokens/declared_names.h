@@ -1,6 +1,5 @@
-// What the tokens of a cell declare, and which names they refer to, as far as that can be seen without knowing what
-// names mean: enough to tell which earlier definitions a cell replaces. What is missed or guessed wrong shows as an
-// error, and is corrected then.
+// Which names the tokens of a cell declare, and to which they refer, as far as tokens can tell: enough to find the
+// earlier definitions that a cell replaces. A wrong guess leads to an error of clang, which the next attempt corrects.
 #pragma once
 #include <set>
 #include <string>
@@ -21,13 +20,13 @@ struct Declared {
   bool is_type() const { return form == type_definition || form == alias; }
 };
 
-/// Of the declaration that begins at `begin`.
+/// The names that the declaration at `begin` declares.
 std::vector<Declared> declared_names(const Tokens& tokens, size_t begin, clang::Preprocessor& preprocessor);
 
 /// Functions that a cell defines outside of any namespace.
 std::set<std::string> defined_functions(const Tokens& tokens, clang::Preprocessor& preprocessor);
 
-/// Identifiers of the cell, less those that it declares before it says them otherwise: what it may refer to.
+/// The identifiers by which the cell may refer to earlier definitions: all except those that it declares first.
 std::set<std::string> referred_names(const Tokens& tokens, clang::Preprocessor& preprocessor);
 
 }  // namespace lockstep::compiler

@@ -50,11 +50,11 @@ void refuse_directives_of_files(const std::string& text, const LangOptions& lang
     if (!tokens[i].isAtStartOfLine()) continue;
     if (tokens[i].is(tok::hash) && is_word(i + 1, "embed"))
       throw std::runtime_error(
-          "#embed looks beside the file that it stands in, and a cell is no file: read the data at run time");
+          "#embed searches beside the file that contains it, and a cell is not a file: read the data at run time");
     const size_t module = is_word(i, "export") ? i + 1 : i;
     if (is_word(module, "module") && is_at(tokens, module + 1, tok::raw_identifier) && module + 2 < tokens.size() &&
         tokens[module + 2].isOneOf(tok::semi, tok::period, tok::colon, tok::l_square))
-      throw std::runtime_error("a cell is no module: leave the module declaration out");
+      throw std::runtime_error("a cell is not a module: remove the module declaration");
   }
 }
 

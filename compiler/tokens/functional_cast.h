@@ -1,5 +1,5 @@
-// `T(x)`: a conversion to whoever types it at a prompt, and to C++ the declaration of a variable x, with parentheses
-// around its name. Which one is meant can't be seen from the tokens alone; what can be seen is found here.
+// `T(x)` at a prompt is meant as a conversion, but in C++ it declares a variable x, with parentheses around its name.
+// Tokens alone can't decide between the two; these functions find what tokens do show.
 #pragma once
 #include <optional>
 
@@ -7,7 +7,7 @@
 
 namespace lockstep::compiler {
 
-/// An item that begins with a type's name and an opening parenthesis, and may be either.
+/// An item that begins with a type's name and an opening parenthesis: a conversion or a declaration.
 struct FunctionalCast {
   size_t name = 0;    // the identifier in the parentheses, as a declarator would have it; tokens.size(): none
   bool qualified = false;  // `outer::x`
@@ -16,11 +16,11 @@ struct FunctionalCast {
   bool guide_or_constructor = false;  // `Box(T) -> Box<T>`, `Net::Net(...)`
 };
 
-/// What begins at `begin`, if it has that form. Specifiers that only a declaration has (`const`, `static`, ...) exclude
-/// it.
+/// The item at `begin`, if it has that form. An item with a specifier that only declarations have (`const`, `static`,
+/// ...) does not have it.
 std::optional<FunctionalCast> functional_cast(const Tokens& tokens, size_t begin);
 
-/// Does a declaration of this form say more than the name: an initialiser, a function's body?
+/// Is it a declaration with more than a name: with an initialiser, or a function's body?
 bool declares_more(const Tokens& tokens, const FunctionalCast& cast);
 
 }  // namespace lockstep::compiler

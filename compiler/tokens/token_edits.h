@@ -1,13 +1,13 @@
-// What a cell may say at namespace scope that would not survive its being one object among many:
-//  - `static` and unnamed namespaces would make a variable that every cell sees afresh: they are taken out;
-//  - a lambda with a capture default is no C++ at namespace scope: its default is taken out, since there is nothing to
+// Changes what does not work at namespace scope of a cell, since each cell is an object of its own:
+//  - `static` and unnamed namespaces are removed, since each cell would get its own variable;
+//  - a lambda at namespace scope can't have a capture default in C++: the default is removed, since there is nothing to
 //    capture (names of cells are global);
-//  - a variable initialised with a lambda becomes `inline`, so that the lambda's type has a name that other cells
-//    share;
-//  - a type without a name would be another one in each cell that uses its variable: it gets the variable's name.
-//  - `main` is a function like others, but returns 0 by itself as everywhere: it gets a `return {};` at its end;
-//  - a capture of a cell's variable, [x] or [&x], is none of C++, since the variable is global: it becomes [x = x],
-//    [&x = x].
+//  - a variable that is initialised with a lambda becomes `inline`, so that the lambda's type has the same name in
+//    other cells;
+//  - a type without a name gets the name of its variable, since it would be another type in each cell;
+//  - `main` is a function like others, but returns 0 without a `return`: it gets a `return {};` at its end;
+//  - a lambda can't capture a cell's variable by name in C++, since the variable is global: [x] becomes [x = x], [&x]
+//    becomes [&x = x].
 #pragma once
 #include <functional>
 
@@ -16,11 +16,10 @@
 namespace lockstep::compiler {
 
 struct TokenEdits {
-  bool capture_defaults = true;  // those that stand in initialisers, as far as tokens tell
-  std::function<bool(const clang::Token&)>
-      refused;  // is this token, `&` or `=` or a name, a capture that clang did not take?
+  bool capture_defaults = true;  // remove those in initialisers
+  std::function<bool(const clang::Token&)> refused;  // is this token (`&`, `=`, a name) a capture that clang rejected?
 };
-/// The changes named above, in place.
+/// Makes these changes in `tokens`.
 void edit_tokens(Tokens& tokens, clang::Preprocessor& preprocessor, const TokenEdits& edits);
 
 }  // namespace lockstep::compiler

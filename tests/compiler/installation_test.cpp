@@ -43,25 +43,25 @@ TEST(Installation, NoWritableCache) {
   std::ofstream(folder) << "a file, where a folder should be";
   const std::string message = failure({{"XDG_CACHE_HOME", folder}});
   fs::remove(folder);
-  EXPECT_NE(message.find("can't be made"), std::string::npos) << message;
+  EXPECT_NE(message.find("can't be created"), std::string::npos) << message;
   EXPECT_NE(message.find("XDG_CACHE_HOME"), std::string::npos);
 }
 
 TEST(Installation, AHeaderThatIsNotWhatWasBuiltIsNotUsed) {
   CellSession session;
   const fs::path original = fs::path(session.ready().prelude).parent_path();
-  EXPECT_TRUE(compiler::is_whole(original));
+  EXPECT_TRUE(compiler::is_complete(original));
   const fs::path copy = session.directory() + "/copy";
   fs::create_directories(copy);
   for (const char* file : {"cells.pch", "inventory"}) fs::create_symlink(original / file, copy / file);
   fs::copy_file(original / "libprelude.so", copy / "libprelude.so");
-  EXPECT_FALSE(compiler::is_whole(copy));  // another time
+  EXPECT_FALSE(compiler::is_complete(copy));  // another time
   fs::last_write_time(copy / "libprelude.so", fs::last_write_time(original / "libprelude.so"));
-  EXPECT_TRUE(compiler::is_whole(copy));
+  EXPECT_TRUE(compiler::is_complete(copy));
   fs::resize_file(copy / "libprelude.so", 100);  // cut short
-  EXPECT_FALSE(compiler::is_whole(copy));
+  EXPECT_FALSE(compiler::is_complete(copy));
   fs::remove(copy / "inventory");
-  EXPECT_FALSE(compiler::is_whole(copy));
+  EXPECT_FALSE(compiler::is_complete(copy));
 }
 
 TEST(Installation, CompilerReadySaysWhatItIs) {

@@ -88,9 +88,9 @@ TEST(Language, PragmasOfAPastedHeader) {
       {"_Pragma(\"once\") once", "=> 1\n"},
       {"#pragma GCC system_header\nint q = 2; q", "=> 2\n"},
       {"#pragma clang system_header\nq", "=> 2\n"},
-      {"int r = 1;\n#embed \"data\"", "error: a cell is no file"},
-      {"module pasted;\nint r = 1;", "error: a cell is no module"},
-      {"export module pasted.part;", "error: a cell is no module"},
+      {"int r = 1;\n#embed \"data\"", "error: a cell is not a file"},
+      {"module pasted;\nint r = 1;", "error: a cell is not a module"},
+      {"export module pasted.part;", "error: a cell is not a module"},
       {"int module = 3, embed = 4;\nmodule + embed", "=> 7\n"},
       {"once + q", "=> 3\n"},
   });

@@ -102,7 +102,7 @@ TEST(Limits, AProcessThatIsKilledWhileItWaitsCostsNoCell) {
   const auto last = session.receive().first;
   const auto* failed = std::get_if<protocol::CompilerFailed>(&last);
   ASSERT_TRUE(failed);
-  EXPECT_NE(failed->message.find("without its state"), std::string::npos) << failed->message;
+  EXPECT_NE(failed->message.find("has lost its state"), std::string::npos) << failed->message;
   EXPECT_EQ(session.compiler().wait(), 1);
 }
 

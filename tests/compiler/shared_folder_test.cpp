@@ -75,10 +75,10 @@ class SharedFolderTest : public testing::Test {
 };
 
 TEST_F(SharedFolderTest, IsBuiltOnce) {
-  EXPECT_FALSE(is_whole(path_));
+  EXPECT_FALSE(is_complete(path_));
   EXPECT_EQ(provide_folder(), "first second ");
   EXPECT_EQ(said_, std::vector<std::string>{"building"});
-  EXPECT_TRUE(is_whole(path_));
+  EXPECT_TRUE(is_complete(path_));
   EXPECT_EQ(provide_folder(), "");
   EXPECT_TRUE(said_.empty());
   struct stat status = {};
@@ -112,12 +112,12 @@ TEST_F(SharedFolderTest, ABuildThatFailsLeavesNothing) {
 TEST_F(SharedFolderTest, OnlyADamagedFolderIsDiscarded) {
   provide_folder();
   EXPECT_FALSE(discard_if_damaged(path_));
-  EXPECT_TRUE(is_whole(path_));
+  EXPECT_TRUE(is_complete(path_));
   // The same size and time, another byte.
   const auto time = fs::last_write_time(path_ / "second");
   std::ofstream(path_ / "second") << "sec0nd";
   fs::last_write_time(path_ / "second", time);
-  EXPECT_TRUE(is_whole(path_));
+  EXPECT_TRUE(is_complete(path_));
   EXPECT_TRUE(discard_if_damaged(path_));
   EXPECT_EQ(provide_folder(), "first second ");
 }
