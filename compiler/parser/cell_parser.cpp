@@ -211,11 +211,11 @@ Expr* CellParser::read_expression(const std::string& text) {
   Parser::ParseScope scope(parser_.get(), Scope::FnScope | Scope::DeclScope | Scope::CompoundStmtScope);
   sema_.ActOnStartOfFunctionDef(parser_->getCurScope(), function);
   const ExprResult expression = sema_.CorrectDelayedTyposInExpr(parser_->ParseExpression());
-  const bool whole = parser_->getCurToken().is(tok::semi);
+  const bool is_complete = parser_->getCurToken().is(tok::semi);
   sema_.ActOnFinishFunctionBody(function, CompoundStmt::Create(sema_.Context, {}, FPOptionsOverride(),
                                                                function->getLocation(), function->getLocation()));
   scope.Exit();
-  return whole && expression.isUsable() && !diagnostics_.failed() ? expression.get() : nullptr;
+  return is_complete && expression.isUsable() && !diagnostics_.failed() ? expression.get() : nullptr;
 }
 
 FunctionDecl* CellParser::read_statement(int64_t cell, int64_t number, const std::string& tag, size_t index,

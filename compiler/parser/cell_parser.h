@@ -74,8 +74,8 @@ struct ReadPlan {
   bool capture_defaults = true;  // remove them from lambdas at namespace scope
   std::vector<Clash> clashes;  // hide these, which clang has reported
   std::vector<unsigned> captures;  // that clang rejected, as offsets in the text
-  enum Showing { whole_value, type_alone, nothing };
-  int showing = whole_value;  // what of the last expression's value; less where the code that shows it does not compile
+  enum Showing { full_value, type_alone, nothing };
+  int showing = full_value;  // less if the code that shows the last value does not compile
 };
 
 struct ReadCell {
@@ -124,7 +124,7 @@ class CellParser {
   OwnNames own_;
   std::unique_ptr<clang::Parser> parser_;
   Tokens tokens_;  // the parser reads from here
-  int showing_ = ReadPlan::whole_value;
+  int showing_ = ReadPlan::full_value;
   clang::QualType shown_;
 };
 

@@ -251,7 +251,7 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
     for (size_t i = 0; i < groups.size() && !impl.diagnostics.failed(); ++i)
       result.compiled.objects.push_back(impl.compile_for(request, attempt, groups[i], i, tokens, result.frames));
     if (!impl.diagnostics.failed()) result.compiled.status = CompileStatus::ok;
-    if (!impl.diagnostics.failed() && attempt.showing != ReadPlan::whole_value)
+    if (!impl.diagnostics.failed() && attempt.showing != ReadPlan::full_value)
       impl.diagnostics.add(DiagnosticSeverity::note,
                            std::string("the value is ") +
                                (attempt.showing == ReadPlan::type_alone ? "shown by its type alone" : "not shown") +

@@ -10,7 +10,7 @@ namespace lockstep::compiler {
 
 using Tokens = std::vector<clang::Token>;
 
-/// How braces nest at namespace scope: tells whether a token stands where a declaration of a namespace may stand.
+/// Counts open braces and parentheses: is a token at namespace scope?
 struct ScopeTracker {
   /// Call for each token in turn; true when the token itself is at namespace scope, outside parentheses.
   bool at_namespace_scope() const { return parentheses == 0 && others == 0; }
