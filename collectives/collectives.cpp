@@ -39,8 +39,8 @@ const WatchedGroup::Identity& identity_of(const GroupEntry& entry) { return entr
 c10d::ReduceOp::RedOpType ReduceOp::checked(RedOpType op) {
   if (op == PREMUL_SUM)
     throw ArgumentError(
-        "dist::ReduceOp: PREMUL_SUM needs its factor, and the backend nccl: c10d::makeNCCLPreMulSum(factor). With gloo "
-        "multiply before, t.mul_(factor), and use SUM");
+        "dist::ReduceOp: PREMUL_SUM needs its factor, and the backend nccl: c10d::makePreMulSum(factor) (in older "
+        "versions of LibTorch makeNCCLPreMulSum). With gloo multiply before, t.mul_(factor), and use SUM");
   return op;
 }
 
