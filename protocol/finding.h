@@ -37,7 +37,7 @@ struct Finding {
   Severity severity = Severity::note;
   std::optional<int64_t> cell;  // filled in by the worker
   std::optional<int64_t> step;
-  std::string inspector;              // verify, grads, nan, hang, lockstep, collectives, time_sync, data, ranks
+  std::string inspector;              // "verify" (docs/findings.md has the list)
   std::string verdict;                // ok, mismatch, missing, ... (docs/findings.md has the list)
   RankSet ranks;                      // those at fault
   RankSet reference_ranks;            // those that are right; empty where no majority says so
