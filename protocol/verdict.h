@@ -1,0 +1,108 @@
+// What a finding says, in enumerators. JSON and people have their words, which are in one table each (verdict.cpp).
+#pragma once
+#include <string_view>
+
+namespace lockstep {
+
+/// What is wrong, or that nothing is. docs/findings.md explains each.
+enum class Verdict {
+  ok,
+  mismatch,
+  missing,
+  shape_mismatch,
+  dtype_mismatch,
+  order_mismatch,
+  op_mismatch,
+  nan,
+  inf,
+  outlier,
+  unused,
+  stale,
+  hang,
+  straggler,
+  dead,
+  diverged_seed,
+  duplicate_data,
+  uneven_data,
+  unsupported
+};
+
+/// What a finding is about. For a hang: the state of the ranks that the others wait for.
+enum class FindingKind {
+  call,  // of the inspector itself: a rank did not make it, or made another one
+
+  // What verify and grads compare.
+  parameter,
+  buffer,
+  mode,  // train() or eval()
+  state,
+  hyperparameter,
+  tensor,
+  rng,
+  value,
+  attribute,
+  record,  // of a file
+  storage,
+  unsupported,
+  gradient,
+  reduction,
+  micro_batch,
+
+  // data
+  order,
+  sample,
+  epoch,
+  batch,
+  size,
+  index,
+  repeat,
+
+  // ranks
+  rank,
+  local_rank,
+  device,
+  environment,
+  version,
+  code,
+  setting,
+
+  // lockstep, and the phases of a step
+  update,
+  computation,
+  overflow,
+  in_flight,
+  count,
+  input,
+  forward,
+  backward,
+  optimizer,
+
+  // hang
+  finished,
+  threw,
+  stopped,
+  not_in_cell,
+  left_group,
+  died,
+  other_collective,
+  tag,
+  outside_group,
+  unknown,
+  idle,
+  computing,
+  collective,
+  sleeping,
+  lock,
+  condition,
+  loading_data,
+  reading,
+  polling,
+  child,
+  blocked
+};
+
+/// The word that JSON and people have for it: "shape_mismatch". Static storage, terminated by a null character.
+std::string_view to_string(Verdict verdict);
+std::string_view to_string(FindingKind kind);
+
+}  // namespace lockstep
