@@ -12,7 +12,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// Of this thread, since ranks may be threads. Never destroyed, like the objects of cells.
+/// For each thread, since ranks may be threads. Never destroyed, as the objects of cells.
 std::map<std::string, Watch>& watches() {
   static thread_local auto* all = new std::map<std::string, Watch>;
   return *all;
@@ -25,14 +25,14 @@ std::map<std::string, GradWatch>& grad_watches() {
 void report(const char* inspector, const std::string& name, const std::string& message) {
   const RankSet ranks = live_ranks();
   Finding found =
-      About{.inspector = inspector, .object = name, .step = {}, .ranks = ranks}.finding(Severity::note, "ok");
+      About{.inspector = inspector, .object = name, .step = {}, .ranks = ranks}.finding(Severity::note, Verdict::ok);
   found.message = message;
   Report report{.findings = {std::move(found)}};
   report.took_part = ranks;
   publish_from_reporting_rank(report);
 }
 
-/// Removes `name`, or all where it is empty, and calls `each` with what there was.
+/// Removes `name`, or all if it is empty, and reports the text that `each` returns for what was removed.
 template <typename Kept, typename Each>
 void end(std::map<std::string, Kept>& all, const std::string& name, const char* inspector, Each&& each) {
   if (!name.empty() && !all.contains(name)) return report(inspector, name, "was not watched");

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "collectives/log/collective_op.h"
+#include "inspectors/data/findings.h"
 #include "inspectors/exchange/inspection.h"
 #include "inspectors/subject/saved_state.h"
 #include "protocol/dist_error.h"
@@ -14,8 +15,8 @@
 namespace lockstep::inspect {
 namespace detail {
 
-UndrawnNumbers::UndrawnNumbers() : kept_(std::make_shared<SavedState>()) {}
-UndrawnNumbers::~UndrawnNumbers() { static_cast<const SavedState*>(kept_.get())->restore(); }
+GeneratorsKept::GeneratorsKept() : saved_(std::make_shared<SavedState>()) {}
+GeneratorsKept::~GeneratorsKept() { static_cast<const SavedState*>(saved_.get())->restore(); }
 
 void throw_endless(size_t samples) {
   throw dist::ArgumentError(
@@ -42,20 +43,20 @@ void append(SampleOrder& order, const at::Tensor& indices) {
 
 namespace {
 
-/// What this rank saw at the last call of the same name.
-struct LastLook {
+/// The order of this rank in the last call with the same name.
+struct LastOrder {
   std::vector<int64_t> samples;
   std::optional<int64_t> epoch;
 };
-std::map<std::string, LastLook>& last_looks() {
-  static thread_local std::map<std::string, LastLook> looks;
-  return looks;
+std::map<std::string, LastOrder>& last_orders() {
+  static thread_local std::map<std::string, LastOrder> orders;
+  return orders;
 }
 
-/// Whether this rank's order repeats that of an earlier epoch.
-void look_for_repeats(const SampleOrder& order, const DataOptions& options, DataFacts& facts) {
+/// Sets whether this rank's order is that of an earlier epoch.
+void find_repeats(const SampleOrder& order, const DataOptions& options, DataFacts& facts) {
   if (order.samples.size() < 2 || in_sequence(order.samples)) return;
-  LastLook& last = last_looks()[options.name()];
+  LastOrder& last = last_orders()[options.name()];
   if (last.samples == order.samples) {
     if (!options.epoch() || !last.epoch)
       facts.repeats_last_call = true;
@@ -63,7 +64,7 @@ void look_for_repeats(const SampleOrder& order, const DataOptions& options, Data
       facts.repeated_epoch = last.epoch;
   }
   last = {order.samples, options.epoch()};
-  // A sampler whose set_epoch() nobody has called is still in its first epoch.
+  // A sampler without any call of set_epoch() is still in epoch 0.
   const int64_t now = options.epoch().value_or(0);
   if (!facts.repeated_epoch && now > 0 && order.reported_epoch == 0 && order.of_epoch &&
       order.of_epoch(now) != order.samples)
@@ -77,7 +78,7 @@ DataFacts look(const SampleOrder& order, const DataOptions& options) {
                   .epoch = options.epoch(),
                   .reported_epoch = order.reported_epoch,
                   .join = options.join()};
-  look_for_repeats(order, options, facts);
+  find_repeats(order, options, facts);
   return facts;
 }
 

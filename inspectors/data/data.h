@@ -1,10 +1,9 @@
-// data: do the ranks divide the samples among themselves as data-parallel training needs it? From the indices that each
-// rank reads in an epoch: samples that two ranks read, samples that none reads, unequal numbers of batches (a rank that
-// has one more waits for ever in its all_reduce), the same order everywhere, and a sampler that was not told of the new
-// epoch.
+// data: do the ranks divide the samples as data-parallel training needs it? From the indices that each rank reads in an
+// epoch: samples that two ranks read, samples that no rank reads, unequal numbers of batches (a rank with one more
+// waits forever in its all_reduce), the same order on all ranks, and a sampler without set_epoch for the new epoch.
 //
 //   auto report = inspect::data(sampler, inspect::DataOptions().size(dataset_size).batch_size(64));  // on every rank
-//   inspect::data(indices, "indices");          // a tensor or vector of indices, or a vector of them for each batch
+//   inspect::data(indices, "indices");          // a tensor or vector of indices, or one for each batch
 #pragma once
 #include <torch/torch.h>
 
@@ -16,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "inspectors/data/findings.h"
+#include "inspectors/data/shares.h"
 #include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 
@@ -24,25 +23,25 @@ namespace lockstep::inspect {
 
 struct DataOptions : InspectOptionsOf<DataOptions> {
   /// Samples in the dataset; 0 or more. Unset: samples that no rank reads and indices beyond the end are not found.
-  /// Costs a bit per sample.
+  /// Costs nothing.
   TORCH_ARG(std::optional<int64_t>, size) = std::nullopt;
-  /// Samples in a batch; 1 or more. With it batches are counted, and a last batch that is smaller on some ranks is no
-  /// fault. Unset: known where the object has batches. Costs nothing.
+  /// Samples in a batch; 1 or more. Batches are then counted, and a last batch that is smaller on some ranks is no
+  /// fault. Unset: taken from objects that have batches. Costs nothing.
   TORCH_ARG(std::optional<int64_t>, batch_size) = std::nullopt;
-  /// Which epoch this is, from 0. Two epochs in the same shuffled order mean that set_epoch was forgotten. Unset: not
-  /// known. Costs a second reading of a sampler that is in epoch 0.
+  /// The current epoch, from 0. Two epochs in the same shuffled order mean that set_epoch was not called. Unset: not
+  /// known. Costs a second read of a sampler that is in epoch 0.
   TORCH_ARG(std::optional<int64_t>, epoch) = std::nullopt;
   /// Whether the loop runs under join(), where ranks may have different numbers of batches. False by default. Costs
   /// nothing.
   TORCH_ARG(bool, join) = false;
 };
 
-/// What a rank reads in an epoch.
+/// The samples that a rank reads in an epoch.
 struct SampleOrder {
   std::vector<int64_t> samples;
-  std::optional<std::vector<int64_t>> batches;  // their sizes, where the object has batches
+  std::optional<std::vector<int64_t>> batches;  // their sizes, if the object has batches
   std::optional<int64_t> reported_epoch;  // by a sampler with set_epoch
-  /// The order of another epoch, of a sampler with set_epoch. Draws nothing.
+  /// The order of another epoch, for a sampler with set_epoch. Draws no random numbers.
   std::function<std::vector<int64_t>(int64_t epoch)> of_epoch;
 };
 
@@ -60,7 +59,7 @@ concept WithEpoch = requires(T& sampler) {
   sampler.set_epoch(size_t{0});
   { sampler.epoch() } -> std::convertible_to<int64_t>;
 };
-/// Characters and bool are integers to C++, and a text or a mask is no list of indices.
+/// Without characters and bool, which are integral types: text and masks are no lists of indices.
 template <typename T>
 concept Index = std::integral<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
                 !std::same_as<T, char16_t> && !std::same_as<T, char32_t> && !std::same_as<T, bool>;
@@ -75,19 +74,19 @@ concept PointsToSampler = requires(T& pointer) {
 template <typename T>
 inline constexpr bool kNoSamples = false;
 
-/// While it lives, random numbers that are drawn are drawn from a copy: afterwards the generators are as they were.
-class UndrawnNumbers {
+/// Restores the random number generators when it is destroyed.
+class GeneratorsKept {
  public:
-  UndrawnNumbers();
-  ~UndrawnNumbers();
-  UndrawnNumbers(const UndrawnNumbers&) = delete;
-  UndrawnNumbers& operator=(const UndrawnNumbers&) = delete;
+  GeneratorsKept();
+  ~GeneratorsKept();
+  GeneratorsKept(const GeneratorsKept&) = delete;
+  GeneratorsKept& operator=(const GeneratorsKept&) = delete;
 
  private:
-  std::shared_ptr<void> kept_;
+  std::shared_ptr<void> saved_;
 };
 
-/// Afterwards the sampler is in the epoch in which it was.
+/// Restores the epoch of a sampler when it is destroyed.
 template <WithEpoch T>
 class EpochKept {
  public:
@@ -105,11 +104,11 @@ class EpochKept {
 void append(SampleOrder& order, const at::Tensor& indices);
 std::vector<int64_t> numbers_of(const at::Tensor& indices);
 
-/// All of a copy, from its beginning.
+/// All samples of a copy, from its beginning.
 template <Sampler T>
 std::vector<int64_t> read_all(T copy) {
   constexpr size_t kMost = size_t{1} << 30;
-  const UndrawnNumbers guard;
+  const GeneratorsKept guard;
   copy.reset(std::nullopt);
   std::vector<int64_t> samples;
   while (const auto batch = copy.next(1024)) {
@@ -121,8 +120,8 @@ std::vector<int64_t> read_all(T copy) {
 
 }  // namespace detail
 
-/// Reads the order out of a sampler (a copy of it is what is read), a tensor of indices (one dimension, or batches of
-/// one size in two), or a range of indices, or of ranges or tensors of them, one for each batch. Local.
+/// Reads the order of a sampler (from a copy), of a tensor of indices (with one dimension, or with a row for each
+/// batch), or of a range of indices, or of ranges or tensors of them, one for each batch. Local.
 template <typename T>
 SampleOrder samples_of(const T& object) {
   SampleOrder order;
@@ -163,8 +162,8 @@ SampleOrder samples_of(const T& object) {
 
 /// Collective over the options' ranks, over the inspectors' own connections. The report is the same on every rank that
 /// took part. Leaves samplers and random number generators unchanged. Throws dist::ArgumentError for indices that are
-/// no integers, for options outside their ranges and for ranks that are not there; dist::PeerLeft when a rank is lost
-/// meanwhile.
+/// no integers, for options outside their ranges and for ranks that do not exist; dist::PeerLeft if a rank is lost
+/// during the call.
 DataReport data_of(const SampleOrder& order, const DataOptions& options);
 
 template <typename T>

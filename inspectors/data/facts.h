@@ -1,4 +1,4 @@
-// What one rank tells the others of its share of the data. The indices themselves travel apart, since they may be many.
+// The facts that ranks exchange about their shares of the data, besides the indices.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -9,7 +9,7 @@ namespace lockstep::inspect {
 struct DataFacts {
   std::optional<int64_t> repeated_epoch;  // the order is proven to be that of this earlier epoch
   bool repeats_last_call = false;  // the order is that of the last call, which may have been for the same epoch
-  bool has_batches = false;  // the object is divided into batches
+  bool has_batches = false;  // SampleOrder
   std::optional<int64_t> size, batch_size, epoch;  // DataOptions
   std::optional<int64_t> reported_epoch;  // SampleOrder
   bool join = false;  // DataOptions

@@ -14,14 +14,14 @@
 namespace lockstep::inspect {
 namespace {
 
-/// Whether some rank did not call, or called something else: the next check would wait for it, too.
+/// Whether some rank did not call, or called something else. The next check would wait for it, too.
 bool ranks_are_missing(const Report& report) {
-  return std::any_of(report.findings.begin(), report.findings.end(),
-                     [](const Finding& each) { return each.severity == Severity::fault && each.kind == "call"; });
+  return std::ranges::any_of(report.findings,
+                             [](const Finding& each) { return is_fault(each) && has_kind(each, FindingKind::call); });
 }
 
-/// How many collectives the default group has entered: ranks that went through the same program have equal counts.
-/// Only a note: calls of send and recv count, and not every rank makes them.
+/// Compares the number of collectives of the default group: ranks that ran the same program have the same number. Only
+/// a note, since send and recv count, too, and not every rank calls them.
 Report collectives(const DiagnoseOptions& options) {
   Subject subject;
   subject.name = "collectives";
@@ -29,7 +29,7 @@ Report collectives(const DiagnoseOptions& options) {
     if (group == "default") describe_value(subject, "entered in the default group", nlohmann::json(entered));
   Report report = verify_subject(subject, VerifyOptions().same_ranks_as(options).name("collectives").publish(false));
   for (Finding& each : report.findings)
-    if (each.kind != "call") each.severity = Severity::note;
+    if (!has_kind(each, FindingKind::call)) each.severity = Severity::note;
   return report;
 }
 
@@ -41,31 +41,37 @@ Report generators(const DiagnoseOptions& options) {
   return verify(rng(), VerifyOptions().same_ranks_as(options).name("rng").publish(false));
 }
 
-/// Causes before what follows from them.
+/// In this order, causes before consequences.
 enum class Cause { call, setup, structure, gradients, optimizer, replicas, data, collectives, generators };
 
-bool is_any_of(const std::string& text, std::initializer_list<const char*> values) {
-  return std::any_of(values.begin(), values.end(), [&](const char* each) { return text == each; });
+bool has_any(const Finding& finding, std::initializer_list<Verdict> verdicts) {
+  return std::ranges::any_of(verdicts, [&](Verdict each) { return has_verdict(finding, each); });
+}
+
+bool has_any(const Finding& finding, std::initializer_list<FindingKind> kinds) {
+  return std::ranges::any_of(kinds, [&](FindingKind each) { return has_kind(finding, each); });
 }
 
 Cause cause_of(const Finding& finding) {
-  if (finding.kind == "call") return Cause::call;
+  if (has_kind(finding, FindingKind::call)) return Cause::call;
   if (finding.inspector == "ranks") return Cause::setup;
   if (finding.inspector == "grads") return Cause::gradients;
   if (finding.inspector == "data") return Cause::data;
   if (finding.object == "rng") return Cause::generators;
   if (finding.object == "collectives") return Cause::collectives;
-  if (is_any_of(finding.verdict, {"missing", "shape_mismatch", "dtype_mismatch", "order_mismatch"}))
+  if (has_any(finding, {Verdict::missing, Verdict::shape_mismatch, Verdict::dtype_mismatch, Verdict::order_mismatch}) ||
+      has_kind(finding, FindingKind::mode))
     return Cause::structure;
-  if (finding.kind == "mode") return Cause::structure;
-  if (finding.kind && is_any_of(*finding.kind, {"hyperparameter", "state", "optimizer"})) return Cause::optimizer;
+  if (has_any(finding, {FindingKind::hyperparameter, FindingKind::state, FindingKind::optimizer}))
+    return Cause::optimizer;
   return Cause::replicas;
 }
 
-std::string next_question(const Finding& finding) {
+/// The next magic to run; may be empty.
+std::string advice_for(const Finding& finding) {
   const std::string object = finding.object.value_or("");
   const std::string named = object.empty() ? "net" : object;
-  const bool fault = finding.severity == Severity::fault;
+  const bool fault = is_fault(finding), ok = has_verdict(finding, Verdict::ok);
   switch (cause_of(finding)) {
     case Cause::call:
       return "%hang";
@@ -77,20 +83,20 @@ std::string next_question(const Finding& finding) {
       return fault ? "%verify " + named + " --every 1" : "";
     case Cause::gradients:
       if (fault) return "%grads " + named + " --watch on";
-      return finding.verdict == "ok" ? "" : "%grads " + named + " --local";
+      return ok ? "" : "%grads " + named + " --local";
     case Cause::optimizer:
       return fault ? "%verify " + named : "";
     case Cause::data:
-      return finding.verdict == "ok" ? "" : "%data " + named + " --size N --batch-size B";
+      return ok ? "" : "%data " + named + " --size N --batch-size B";
     case Cause::collectives:
-      return finding.verdict == "ok" ? "" : "%collectives";
+      return ok ? "" : "%collectives";
     case Cause::generators:
       return fault ? "%verify rng" : "";
   }
   return "";
 }
 
-/// How long a check took differs between ranks, and the table is to be the same on all.
+/// Without the time of a check, which differs between ranks: the table is the same on all.
 std::string without_time(const std::string& message) {
   static const std::regex time(",? [0-9.e+-]+ (us|ms|s)\\b");
   return std::regex_replace(message, time, "");
@@ -100,12 +106,12 @@ std::string without_time(const std::string& message) {
 
 void order_by_cause(Diagnosis& diagnosis) {
   const auto weight = [](const Finding& each) {
-    return std::tuple(each.severity != Severity::fault, each.verdict == "ok", cause_of(each));
+    return std::tuple(!is_fault(each), has_verdict(each, Verdict::ok), cause_of(each));
   };
   std::stable_sort(diagnosis.findings.begin(), diagnosis.findings.end(),
                    [&](const Finding& a, const Finding& b) { return weight(a) < weight(b); });
   diagnosis.advice.clear();
-  for (const Finding& each : diagnosis.findings) diagnosis.advice.push_back(next_question(each));
+  for (const Finding& each : diagnosis.findings) diagnosis.advice.push_back(advice_for(each));
 }
 
 Diagnosis Examination::run(const DiagnoseOptions& options) const {
@@ -121,8 +127,7 @@ Diagnosis Examination::run(const DiagnoseOptions& options) const {
     try {
       report = entry.run(options);
     } catch (const std::exception& error) {
-      // An object that this check can't look into. The same on every rank, or else a finding of the others names this
-      // one as missing.
+      // The check does not support the object. If that is not so on every rank, the others report this rank as missing.
       const std::string what = error.what();
       diagnosis.failed.push_back(fmt::format("{}: {}", entry.object, what.substr(0, what.find('\n'))));
       continue;
@@ -135,32 +140,32 @@ Diagnosis Examination::run(const DiagnoseOptions& options) const {
   }
   order_by_cause(diagnosis);
   inspection.add(diagnosis.findings);
-  // The table has what is well; only what is not goes to the session besides.
+  // `ok` is only in the table.
   inspection.conclude(diagnosis, is_not_ok);
   return diagnosis;
 }
 
 std::ostream& operator<<(std::ostream& out, const Diagnosis& diagnosis) {
   constexpr size_t kLongest = 100;
-  std::vector<std::vector<std::string>> rows = {{"", "looked at", "found", "ask next"}};
+  std::vector<std::vector<std::string>> rows = {{"", "check", "found", "run next"}};
   size_t faults = 0;
   for (size_t i = 0; i < diagnosis.findings.size(); ++i) {
     const Finding& each = diagnosis.findings[i];
-    const bool fault = each.severity == Severity::fault;
+    const bool fault = is_fault(each), ok = has_verdict(each, Verdict::ok);
     faults += fault;
     std::string message = each.message.substr(0, each.message.find('\n'));
-    if (each.verdict == "ok") message = without_time(message);
+    if (ok) message = without_time(message);
     if (message.size() > kLongest) message = message.substr(0, kLongest - 3) + "...";
-    std::string looked_at = each.inspector;
-    if (each.object && !each.object->empty()) looked_at += " " + *each.object;
-    rows.push_back({fault ? "✗" : each.verdict == "ok" ? "✓" : "•", looked_at, message, diagnosis.advice.at(i)});
+    std::string check = each.inspector;
+    if (each.object && !each.object->empty()) check += " " + *each.object;
+    rows.push_back({fault ? "✗" : ok ? "✓" : "•", check, message, diagnosis.advice.at(i)});
   }
   for (const std::string& each : diagnosis.failed) rows.push_back({"•", "not checked", each, ""});
   out << table_text(rows);
   if (faults > 1)
-    out << fmt::format("{} faults, the most probable cause first: repair it and ask again\n", faults);
+    out << fmt::format("{} faults, the most probable cause first: fix it and run this again\n", faults);
   else if (faults == 0)
-    out << "no fault found. What a step does: %%lockstep and %%lockstep --self; what it costs: %time_sync STEP\n";
+    out << "no faults found. To inspect a step: %%lockstep and %%lockstep --self; its time: %time_sync STEP\n";
   return out;
 }
 

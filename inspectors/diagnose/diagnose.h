@@ -1,6 +1,5 @@
-// diagnose: what is wrong, when nobody knows where to look? Everything that applies to each object, and always: do
-// ranks agree on who they are, are their generators alike, have they entered the same collectives. The most probable
-// cause comes first, with what to ask next.
+// diagnose: what is wrong? Runs all inspectors that apply to each object, and always compares the setup of ranks, their
+// generators and the number of collectives. The most probable cause comes first, with the next magic to run.
 //
 //   auto diagnosis = inspect::diagnose(net, optimizer, sampler);  // on every rank, after backward and before zero_grad
 //   inspect::Examination().add("net", net).add("optimizer", optimizer).run();                          // with names
@@ -8,7 +7,7 @@
 //   modules, wrappers     replicas, train or eval mode; gradients
 //   optimizers            hyperparameters and state
 //   samplers, indices     which samples the ranks read
-//   anything else         is it the same on every rank?
+//   anything else         verify
 #pragma once
 #include <functional>
 #include <iosfwd>
@@ -22,17 +21,16 @@
 
 namespace lockstep::inspect {
 
-/// The deadline is that of each check, and the checks end with the first to which some rank does not come.
+/// The deadline applies to each check. Checks end with the first one that some rank does not call.
 struct DiagnoseOptions : InspectOptionsOf<DiagnoseOptions> {};
 
-/// Findings of all checks, faults first, the most probable cause at the top. `advice[i]` is about `findings[i]`: the
-/// next magic to type; empty where there is nothing to do.
+/// The findings of all checks, faults first, the most probable cause at the top.
 struct Diagnosis : Report {
-  std::vector<std::string> advice;
-  std::vector<std::string> failed;  // checks that threw, and what
+  std::vector<std::string> advice;  // by index of the finding: the next magic to run; may be empty
+  std::vector<std::string> failed;  // checks that threw, with the message
 };
 
-/// A row for each finding: its number, what was looked at, what was found, and what to ask next.
+/// Prints a row for each finding, with the next magic to run.
 std::ostream& operator<<(std::ostream& out, const Diagnosis& diagnosis);
 
 namespace detail {
@@ -51,7 +49,7 @@ constexpr bool is_sampler() {
 
 }  // namespace detail
 
-/// The objects to look at, and under which names.
+/// The objects to inspect, with their names.
 class Examination {
  public:
   /// Keeps a reference: `object` has to live until run().
@@ -74,8 +72,8 @@ class Examination {
   }
 
   /// Collective over the options' ranks, over the inspectors' own connections; objects and their order are the same on
-  /// every rank. Changes nothing that it looks at. A check that throws is left out, and `failed` has its message.
-  /// Throws dist::ArgumentError for ranks that are not there.
+  /// every rank. Does not change the objects. A check that throws is left out, and `failed` has its message. Throws
+  /// dist::ArgumentError for ranks that do not exist.
   Diagnosis run(const DiagnoseOptions& options = {}) const;
 
  private:
@@ -89,7 +87,7 @@ class Examination {
   std::vector<Entry> checks_;
 };
 
-/// Of objects without names, which are called by their kind ("module", "optimizer").
+/// For objects without names; findings use their kind ("module", "optimizer").
 template <typename... T>
 Diagnosis diagnose(const T&... objects) {
   Examination examination;
@@ -97,8 +95,8 @@ Diagnosis diagnose(const T&... objects) {
   return examination.run();
 }
 
-/// Sorts findings by what most probably brings about the others: faults before notes, then how ranks are set up, how
-/// objects are made, the reduction of gradients, and what follows from these. Fills in `advice`. Local.
+/// Sorts findings, causes before consequences: faults before notes, then the setup of ranks, the structure of objects,
+/// gradients, and the rest. Fills in `advice`. Local.
 void order_by_cause(Diagnosis& diagnosis);
 
 }  // namespace lockstep::inspect

@@ -30,7 +30,7 @@ class SideChannelExchange : public Exchange {
   }
 
  private:
-  /// Once all ranks have come, one of them may have more to read or to send than the others.
+  /// Longer than the deadline, since a rank that takes part may have more to read or to send than the others.
   std::chrono::milliseconds limit() const {
     return std::max<std::chrono::milliseconds>(deadline_, std::chrono::minutes(2));
   }

@@ -23,19 +23,19 @@ class Exchange {
   virtual const RankSet& ranks() const = 0;
   size_t rank_index() const;
 
-  /// The first exchange of an inspection, to which some ranks may not come.
+  /// The first exchange of an inspection. Some ranks may not take part.
   virtual ExchangeResult try_gather(const Bytes& value) = 0;
-  /// Every rank's bytes, of any length. Throws dist::PeerLeft where a rank is lost, as all that follow.
+  /// Every rank's bytes, of any length. This and all functions below throw dist::PeerLeft if a rank is lost.
   virtual std::vector<Bytes> gather(const Bytes& value) = 0;
   /// A contiguous CPU tensor, of the same dtype and shape on all ranks.
   virtual void broadcast(at::Tensor tensor, int source_rank) = 0;
   virtual std::vector<at::Tensor> all_gather(at::Tensor tensor) = 0;
 
   std::vector<nlohmann::json> gather_json(const nlohmann::json& value);
-  /// Lists may differ in length. They travel over the Gloo group, not through the store: for much data.
+  /// Lists may differ in length. For large data: over the Gloo group, not through the store.
   std::vector<std::vector<int64_t>> gather_integers(const std::vector<int64_t>& mine);
   std::vector<std::string> gather_text(const std::string& mine);
-  /// Returns when all ranks have entered it: within some tens of microseconds of one another on one machine.
+  /// Returns when all ranks have entered it; on one machine, at times that differ by some tens of microseconds.
   void barrier();
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Fields of what a rank sends first.
+/// The fields on which ranks have to agree.
 constexpr const char* kCallFields[] = {"inspector", "object", "type", "variant"};
 
 bool all_agree(const std::vector<json>& calls, const char* field) {
@@ -82,8 +82,7 @@ std::optional<std::vector<json>> Inspection::exchange_json(const json& mine) {
 
 Finding Inspection::missing_call(const ExchangeResult& result) const {
   const RankSet &missing = result.missing, there = ranks() - missing;
-  Finding found = about_.finding(Severity::fault, "missing");
-  found.kind = "call";
+  Finding found = about_.finding(Severity::fault, Verdict::missing, FindingKind::call);
   found.ranks = missing;
   found.reference_ranks = there;
   const std::string how = result.early ? fmt::format(", and can't any more: {} left the cell or died",
@@ -107,8 +106,7 @@ Finding Inspection::different_calls(const std::vector<json>& calls) const {
                           : inspector + (name.empty() ? "" : " of `" + name + "`");
     if (!variant.empty()) text += " " + variant;
   }
-  Finding found = about_.finding(Severity::fault, "order_mismatch");
-  found.kind = "call";
+  Finding found = about_.finding(Severity::fault, Verdict::order_mismatch, FindingKind::call);
   found.message = fmt::format("ranks called {} for different things at the same time: {}",
                               one_inspector ? call_.inspector : "inspectors", text);
   return found;
@@ -124,9 +122,7 @@ void Inspection::add(std::vector<Finding> findings) {
   for (Finding& each : findings) add(std::move(each));
 }
 
-bool Inspection::has_fault() const {
-  return std::ranges::any_of(findings_, [](const Finding& each) { return each.severity == Severity::fault; });
-}
+bool Inspection::has_fault() const { return std::ranges::any_of(findings_, is_fault); }
 
 double Inspection::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.start).count();

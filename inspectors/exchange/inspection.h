@@ -30,11 +30,11 @@ namespace lockstep::inspect {
 /// What the ranks call. They have to agree on inspector, object, type and variant.
 struct InspectionCall {
   std::string inspector;  // "data", as findings have it
-  std::string object;  // as the user calls it; may be empty
-  std::string type;  // "module"; findings name the object by it where it has no name; empty where there is no object
-  std::string variant;  // how it is compared, where ranks could choose differently: "by broadcast"
-  std::string function;  // as users call it, where that is not the inspector's name: "inspect::replay"
-  std::optional<RankSet> ranks;  // that take part where the options name none; unset: all that are alive
+  std::string object;  // the user's name for it; may be empty
+  std::string type;  // "module"; findings use it for an object without a name; empty without an object
+  std::string variant;  // how the object is compared, if ranks can choose: "by broadcast"
+  std::string function;  // what users call, if it is not the inspector's name: "inspect::replay"
+  std::optional<RankSet> ranks;  // that take part if the options name none; unset: all live ranks
   std::optional<int64_t> step;  // of the object; unset: the options' step
   std::chrono::steady_clock::time_point start =
       std::chrono::steady_clock::now();  // what the report's seconds count from
@@ -44,19 +44,19 @@ class Inspection {
  public:
   /// Local. Throws dist::ArgumentError for ranks that are not there.
   Inspection(InspectionCall call, const InspectOptions& options);
-  /// The same over an exchange that is there already: among threads that stand for ranks.
+  /// The same over an existing exchange, for threads that stand for ranks.
   Inspection(InspectionCall call, const InspectOptions& options, std::unique_ptr<Exchange> exchange);
 
-  /// Whether the calling rank is among the ranks. Where not, it must call nothing else.
+  /// Whether the calling rank is among the ranks. If not, it must call nothing else.
   bool takes_part() const { return about_.ranks.contains(rank_); }
   int rank() const { return rank_; }
   const RankSet& ranks() const { return about_.ranks; }
   size_t rank_index() const;
   const About& about() const { return about_; }
 
-  /// Collective, first and once: the facts of all ranks, by rank index. Nothing where a rank did not come within the
-  /// deadline or came for something else; conclude() then adds a finding that says so. Facts are a struct with to_json
-  /// and from_json, or json.
+  /// The facts of all ranks, by rank index. Collective; called once, before exchange(). Nothing if a rank did not call
+  /// within the deadline or called something else; conclude() then adds a finding about it. Facts are a struct with
+  /// to_json and from_json, or json.
   template <typename Facts>
   std::optional<std::vector<Facts>> exchange_facts(const Facts& mine) {
     const auto all = exchange_json(nlohmann::json(mine));
@@ -67,8 +67,8 @@ class Inspection {
   }
   /// Further rounds, after exchange_facts() has returned facts. Collective over ranks().
   Exchange& exchange() { return *exchange_; }
-  /// The inspection goes on without `ranks`, which every rank has found out alike from the facts. One of them may only
-  /// conclude.
+  /// Continues without `ranks`; every rank derives the same ones from the facts. A rank that is left out may only call
+  /// conclude().
   void leave_out(const RankSet& ranks);
 
   void add(Finding finding) { findings_.push_back(std::move(finding)); }
@@ -89,7 +89,7 @@ class Inspection {
   const bool publish_;
   int rank_ = 0;
   About about_;
-  RankSet absent_;  // did not come, or were left out
+  RankSet absent_;  // did not call, or were left out
   std::unique_ptr<Exchange> exchange_;
   std::vector<Finding> findings_;
   std::optional<Finding> failed_call_;

@@ -11,17 +11,17 @@
 
 namespace lockstep::inspect {
 
-/// Held by a shared_ptr: the exchanges share it.
+/// Created as a shared_ptr, since the exchanges share it.
 class LocalRanks : public std::enable_shared_from_this<LocalRanks> {
  public:
   explicit LocalRanks(RankSet ranks);
   std::unique_ptr<Exchange> exchange(int rank);
-  /// Called by a thread that can't go on: the calls of the others throw dist::Error.
+  /// Called by a thread that can't continue: the calls of the other threads throw dist::Error.
   void give_up();
 
  private:
   friend class LocalExchange;
-  /// What one kind of exchange hands round.
+  /// The values of one kind of exchange, by rank index.
   template <typename T>
   struct Slots {
     std::vector<T> values, result;

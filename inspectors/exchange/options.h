@@ -1,4 +1,4 @@
-// What every inspector takes that compares ranks. The options of an inspector extend these, and chain in any order:
+// The options of every inspector that compares ranks. The options of an inspector extend these and chain in any order:
 //
 //   struct DataOptions : InspectOptionsOf<DataOptions> { … };
 //   inspect::data(sampler, inspect::DataOptions().name("train").deadline(std::chrono::seconds(30)).size(50'000));
@@ -15,20 +15,19 @@ namespace lockstep::inspect {
 
 class InspectOptions {
  public:
-  /// What findings call the object that is inspected. Empty by default: then its kind ("module", "optimizer"), or
-  /// nothing. Ranks that give different names get a finding and no comparison. Costs nothing.
+  /// The name of the inspected object in findings. Empty by default: findings use its kind ("module", "optimizer") or
+  /// none. If ranks give different names, there is a finding and no comparison. Costs nothing.
   const std::string& name() const { return name_; }
   /// The ranks that take part; each of them has to make the call, and the others return at once with an empty report.
-  /// Unset by default: all that are alive, or those of the process group where the inspector looks at one. Costs grow
-  /// with their number.
+  /// Unset by default: all live ranks, or those of the process group that the inspector looks at. Costs grow with their
+  /// number.
   const std::optional<RankSet>& ranks() const { return ranks_; }
-  /// How long to wait for ranks that do not make the call, in milliseconds; 10 seconds by default. What is exchanged
-  /// once all ranks have come may take two minutes or this, whichever is longer. Costs nothing when all ranks come.
+  /// How long to wait for ranks that do not make the call, in milliseconds; 10 seconds by default. Exchanges after all
+  /// ranks have made it may take two minutes or this, whichever is longer. Costs nothing if all ranks make the call.
   std::chrono::milliseconds deadline() const { return deadline_; }
-  /// The training step that findings name, where the object does not know it. Unset by default. Costs nothing.
+  /// The training step in findings, if the object does not count its steps. Unset by default. Costs nothing.
   const std::optional<int64_t>& step() const { return step_; }
-  /// Whether the lowest rank that took part hands the findings to the sink (the session), besides returning them. True
-  /// by default.
+  /// Whether the lowest rank that took part also passes the findings to the sink (the session). True by default.
   bool publish() const { return publish_; }
 
  protected:

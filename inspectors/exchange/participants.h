@@ -1,4 +1,4 @@
-// Which ranks there are, for inspectors, which also work in a process without groups: that is rank 0, alone.
+// The ranks that there are. Inspectors also work in a process without groups, which is rank 0 of one.
 #pragma once
 #include <cstddef>
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "inspectors/exchange/participants.h"
+#include "inspectors/findings/about.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -21,10 +22,7 @@ std::function<void(const Finding&)>& sink() {
 
 }  // namespace
 
-bool Report::ok() const {
-  return std::none_of(findings.begin(), findings.end(),
-                      [](const Finding& finding) { return finding.severity == Severity::fault; });
-}
+bool Report::ok() const { return std::none_of(findings.begin(), findings.end(), is_fault); }
 
 std::ostream& operator<<(std::ostream& out, const Report& report) {
   for (const Finding& finding : report.findings) {
@@ -57,7 +55,7 @@ bool session_shows_findings() {
   return static_cast<bool>(sink());
 }
 
-bool is_not_ok(const Finding& finding) { return finding.verdict != "ok"; }
+bool is_not_ok(const Finding& finding) { return !has_verdict(finding, Verdict::ok); }
 
 void publish_from_reporting_rank(const Report& report, const std::function<bool(const Finding&)>& choose) {
   if (report.took_part.empty() || own_rank() != report.took_part.ranks().front()) return;

@@ -1,4 +1,4 @@
-// What an inspection returns: findings, which every rank has alike, and where findings go besides.
+// What an inspection returns: findings, which are the same on every rank; and the sink to which findings go as well.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,17 +25,17 @@ struct Report {
 /// A line for each finding, and one for each tensor of it.
 std::ostream& operator<<(std::ostream& out, const Report& report);
 
-/// Where findings go besides to the caller: in a session the worker hands them to the shell. None in a plain program
-/// unless it sets one. From any thread.
+/// Sets the function that gets findings, besides the caller: in a session the worker passes them to the shell. A plain
+/// program has none unless it sets one. From any thread.
 void set_finding_sink(std::function<void(const Finding&)> sink);
-/// Whether a session shows findings, so that what is printed of a report leaves them out.
+/// Whether a session shows findings; a printed report then leaves them out.
 bool session_shows_findings();
 
-/// Findings to the sink, from the calling rank.
+/// Passes the findings to the sink, from the calling rank.
 void publish(const Report& report);
-/// The same where the caller is the lowest rank that took part; `choose` picks the findings (all without it).
+/// The same if the caller is the lowest rank that took part; `choose` selects the findings (all without it).
 void publish_from_reporting_rank(const Report& report, const std::function<bool(const Finding&)>& choose = {});
-/// A choice for the above.
+/// For `choose`.
 bool is_not_ok(const Finding& finding);
 
 }  // namespace lockstep::inspect

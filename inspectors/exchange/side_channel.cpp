@@ -42,7 +42,7 @@ void SideChannel::interrupt_waits() {
   if (waiting_ && connection_) connection_->interrupt();
   if (connecting_ && context_.abort_reason()) connecting_->interrupt();
   if (!transferring_) return;
-  // Not for a rank that has left the cell: it may have done its part. Where it has not, it has closed its connections.
+  // Not for a rank that has left the cell: it may have sent its data, and otherwise it has closed its connections.
   const bool lost = !(dead_ & transferring_among_).empty();
   if (lost || context_.abort_reason()) transferring_->interrupt();
 }
@@ -81,7 +81,7 @@ void SideChannel::begin_waiting() {
 bool SideChannel::end_waiting() {
   const std::lock_guard lock(mutex_);
   waiting_ = false;
-  if (interrupted_) connection_.reset();  // broken, perhaps
+  if (interrupted_) connection_.reset();  // it may be broken
   return interrupted_;
 }
 
@@ -143,11 +143,11 @@ ExchangeResult SideChannel::try_gather(const RankSet& ranks, const Bytes& value,
       bool complete = false;
       if (!reason) {
         try {
-          // Who is gone may have come before.
+          // A rank that is gone may have set its value before.
           std::vector<std::string> awaited;
-          const RankSet gone_ones = gone();
+          const RankSet gone_ranks = gone();
           for (const int rank : ranks) {
-            if (gone_ones.contains(rank) && !store()->check({key_of(rank)}))
+            if (gone_ranks.contains(rank) && !store()->check({key_of(rank)}))
               missing.insert(rank);
             else
               awaited.push_back(key_of(rank));
@@ -160,7 +160,7 @@ ExchangeResult SideChannel::try_gather(const RankSet& ranks, const Bytes& value,
       }
       const bool interrupted = end_waiting();
       if (reason) {
-        // So that those who wait for this rank go on without it.
+        // So that the ranks that wait for this one continue without it.
         try {
           decide(store(), decision, RankSet{rank_}.str());
         } catch (const std::exception&) {  // without a store the others wait for their deadline
@@ -173,14 +173,14 @@ ExchangeResult SideChannel::try_gather(const RankSet& ranks, const Bytes& value,
       early = false;
       missing = {};
       for (const int rank : ranks)
-        if (!store()->check({key_of(rank)})) missing.insert(rank);  // throws where the store itself is gone
+        if (!store()->check({key_of(rank)})) missing.insert(rank);  // throws if the store itself is gone
       break;
     }
     const std::string wanted = missing.empty() ? kComplete : missing.str();
     const std::string decided = decide(store(), decision, wanted);
     ++mine.exchanges;
     if (decided != kComplete) {
-      // Over without some ranks. This one may be one of them: it has come late, and goes on to the next exchange.
+      // Decided without some ranks. This rank may be one of them: it was late, and continues with the next exchange.
       const RankSet absent = parse_rank_set(decided, context_.world_size());
       if (absent.contains(rank_)) continue;
       return {.values = {}, .missing = absent, .early = early};
@@ -190,7 +190,7 @@ ExchangeResult SideChannel::try_gather(const RankSet& ranks, const Bytes& value,
       result.values = store()->multiGet(keys);
     else
       for (const std::string& key : keys) result.values.push_back(store()->get(key));
-    // Every rank has come to this exchange, so every rank has read the last one.
+    // Every rank takes part in this exchange, so every rank has read the previous one.
     for (const std::string& key : mine.to_delete) store()->deleteKey(key);
     mine.to_delete = {key_of(rank_)};
     if (rank_ == ranks.ranks().front()) mine.to_delete.push_back(decision);
@@ -201,10 +201,9 @@ ExchangeResult SideChannel::try_gather(const RankSet& ranks, const Bytes& value,
 std::vector<Bytes> SideChannel::gather(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline) {
   ExchangeResult result = try_gather(ranks, value, deadline);
   if (!result.missing.empty())
-    throw dist::PeerLeft(
-        fmt::format("{} left an inspection that all ranks were in; the groups of the program are untouched",
-                    result.missing.words()),
-        result.missing);
+    throw dist::PeerLeft(fmt::format("{} left during an inspection; the process groups of the program are not affected",
+                                     result.missing.words()),
+                         result.missing);
   return std::move(result.values);
 }
 
@@ -215,9 +214,9 @@ c10d::Backend& SideChannel::group(const RankSet& ranks, std::chrono::millisecond
   if (std::all_of(ready.begin(), ready.end(), [](const Bytes& each) { return each.at(0) == 1; })) return *mine.backend;
   mine = {};
   const auto& list = ranks.ranks();
-  const auto place = std::find(list.begin(), list.end(), rank_) - list.begin();
+  const auto group_rank = std::find(list.begin(), list.end(), rank_) - list.begin();
   mine.connector = dist::find_backend("gloo").factory({.name = "inspect",
-                                                       .group_rank = static_cast<int>(place),
+                                                       .group_rank = static_cast<int>(group_rank),
                                                        .ranks = list,
                                                        .timeout = deadline,
                                                        .loopback = loopback_});
@@ -226,7 +225,7 @@ c10d::Backend& SideChannel::group(const RankSet& ranks, std::chrono::millisecond
     addresses.emplace_back(address.begin(), address.end());
   const std::string prefix =
       fmt::format("inspect/{}/{}/group-{}", generation_, ranks.str(), rank_group(ranks).exchanges);
-  // All ranks are here and have just exchanged their addresses: they connect at once, or one of them is lost.
+  // All ranks have just exchanged their addresses: they connect at once, or one of them is lost.
   deadline = std::min<std::chrono::milliseconds>(deadline, std::chrono::seconds(20));
   mine.backend = mine.connector->connect(c10::make_intrusive<c10d::PrefixStore>(prefix, store()), addresses, deadline);
   return *mine.backend;
@@ -245,7 +244,7 @@ void SideChannel::transfer(const RankSet& ranks, std::chrono::milliseconds deadl
     call(backend);
     const std::lock_guard lock(mutex_);
     transferring_.reset();
-  } catch (...) {  // thrown on as its cause; the group can't be used any more
+  } catch (...) {  // the cause is thrown; the group can't be used any more
     {
       const std::lock_guard lock(mutex_);
       transferring_.reset();
@@ -254,8 +253,7 @@ void SideChannel::transfer(const RankSet& ranks, std::chrono::milliseconds deadl
     if (const auto reason = context_.abort_reason()) throw_aborted(*reason);
     if (const RankSet lost = gone() & ranks; !lost.empty())
       throw dist::PeerLeft(
-          fmt::format("{} left an inspection that all ranks were in; the groups of the program are untouched",
-                      lost.words()),
+          fmt::format("{} left during an inspection; the process groups of the program are not affected", lost.words()),
           lost);
     throw;
   }

@@ -1,9 +1,9 @@
-// The connections over which the inspectors of all ranks exchange values, apart from every process group of the user.
-// Values go through the store, where a rank that does not come costs the others a deadline and no connection. Tensors
-// go over a Gloo group, which is made when it is first needed.
+// The connections over which the inspectors of all ranks exchange values, separate from the user's process groups.
+// Values go through the store, where a rank that does not take part costs the others a deadline and no connection.
+// Tensors go over a Gloo group, which is made when it is first needed.
 //
 // Every wait ends at once when this rank is aborted (dist::abort, the user's interrupt), and when a rank that it waits
-// for can't come any more: the rank's process has died, or the session reports that the rank has left the cell.
+// for can't take part any more: its process has died, or the session reports that it has left the cell.
 //
 // One per rank (dist::RankContext), used by the rank's own thread. Other threads only interrupt its waits.
 #pragma once
@@ -29,8 +29,8 @@ using Bytes = std::vector<uint8_t>;
 
 struct ExchangeResult {
   std::vector<Bytes> values;  // by rank index; empty where a rank is missing
-  RankSet missing;  // the same set on every rank that came
-  bool early = false;  // the missing ranks can't come any more, so nobody waited for them until the deadline
+  RankSet missing;  // the same set on every rank that took part
+  bool early = false;  // the missing ranks can't take part any more, so the others did not wait until the deadline
 };
 
 class SideChannel {
@@ -38,12 +38,12 @@ class SideChannel {
   /// The calling rank's. Local.
   static std::shared_ptr<SideChannel> of(dist::RankContext& context);
 
-  /// Collective over `ranks`: hands each rank the values of all. When some have not come `deadline` after the first,
-  /// the others agree on who is missing, and return that. A rank that comes later takes part in the next exchange.
-  /// Throws dist::Aborted.
+  /// Collective over `ranks`: each rank gets the values of all. If some ranks do not take part within `deadline`, the
+  /// others agree on which are missing and return these. A rank that is late takes part in the next exchange. Throws
+  /// dist::Aborted.
   ExchangeResult try_gather(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline);
 
-  /// try_gather() among ranks that are known to have come. Throws dist::PeerLeft naming those that are gone.
+  /// try_gather() among ranks that have taken part before. Throws dist::PeerLeft, which names those that are lost.
   std::vector<Bytes> gather(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline);
 
   /// Over the Gloo group of `ranks`. Collective; contiguous CPU tensors. The transport throws its own errors, and the
@@ -58,7 +58,7 @@ class SideChannel {
   };
   struct RankGroup {  // ranks that exchange values with one another
     int64_t exchanges = 0;
-    std::vector<std::string> to_delete;  // own keys that nobody reads any more once the next exchange is complete
+    std::vector<std::string> to_delete;  // own keys that no rank reads after the next exchange is complete
     Group group;
   };
 
@@ -68,12 +68,12 @@ class SideChannel {
   template <typename Call>
   void transfer(const RankSet& ranks, std::chrono::milliseconds deadline, Call&& call);
 
-  /// From any thread, when something has happened for which a wait may have to end.
+  /// From any thread, after an event that may end a wait.
   void interrupt_waits();
   /// Between these two, an interrupt breaks the connection to the store, and with it the wait.
   void begin_waiting();
   bool end_waiting();  // whether there was an interrupt
-  RankSet gone() const;  // who can't come any more
+  RankSet gone() const;  // ranks that can't take part any more
   void connect_to_store();
   dist::Store store();
   [[noreturn]] void throw_aborted(const std::string& reason) const;
@@ -85,7 +85,7 @@ class SideChannel {
   std::map<RankSet, RankGroup> rank_groups_;
 
   mutable std::mutex mutex_;  // what follows
-  std::shared_ptr<dist::StoreConnection> connection_;  // its own: a wait in it holds up nobody else
+  std::shared_ptr<dist::StoreConnection> connection_;  // not shared, so that its waits block nothing else
   std::shared_ptr<dist::StoreConnection> connecting_;  // while it is not connected yet
   bool waiting_ = false, interrupted_ = false;
   std::shared_ptr<dist::BackendConnector> transferring_;

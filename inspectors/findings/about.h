@@ -7,6 +7,7 @@
 
 #include "protocol/finding.h"
 #include "protocol/rank_set.h"
+#include "protocol/verdict.h"
 
 namespace lockstep::inspect {
 
@@ -17,17 +18,26 @@ struct About {
   RankSet ranks;  // whose facts are judged; lists of facts have this order
 
   int rank_at(size_t rank_index) const { return ranks.ranks()[rank_index]; }
-  /// Of all ranks, without kind and message.
-  Finding finding(Severity severity, std::string verdict) const {
+  /// About all ranks, without a message.
+  Finding finding(Severity severity, Verdict verdict) const {
     Finding found;
     found.severity = severity;
     found.inspector = inspector;
-    found.verdict = std::move(verdict);
+    found.verdict = to_string(verdict);
     found.ranks = ranks;
     if (!object.empty()) found.object = object;
     found.step = step;
     return found;
   }
+  Finding finding(Severity severity, Verdict verdict, FindingKind kind) const {
+    Finding found = finding(severity, verdict);
+    found.kind = to_string(kind);
+    return found;
+  }
 };
+
+inline bool has_verdict(const Finding& finding, Verdict verdict) { return finding.verdict == to_string(verdict); }
+inline bool has_kind(const Finding& finding, FindingKind kind) { return finding.kind == to_string(kind); }
+inline bool is_fault(const Finding& finding) { return finding.severity == Severity::fault; }
 
 }  // namespace lockstep::inspect

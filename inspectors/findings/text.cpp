@@ -7,7 +7,7 @@
 
 namespace lockstep::inspect {
 namespace {
-/// Columns that a terminal shows: a character of UTF-8 is one.
+/// Columns on a terminal: one for each character of UTF-8.
 size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
@@ -36,6 +36,8 @@ std::string time_text(double seconds) {
   if (size < 1) return fmt::format("{:.2f} ms", seconds * 1e3);
   return fmt::format("{:.2f} s", seconds);
 }
+
+std::string percent_text(double share) { return fmt::format("{:.0f}%", share * 100); }
 
 std::string table_text(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> width;

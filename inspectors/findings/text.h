@@ -1,4 +1,4 @@
-// Words and tables that the inspectors' messages share. What ranks are called: RankSet::words().
+// Words and tables that the inspectors' messages share. For ranks there is RankSet::words().
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,7 +14,9 @@ std::string counted(int64_t count, const std::string& noun);
 std::string bytes_text(double bytes);
 /// "12.3 ms".
 std::string time_text(double seconds);
-/// A table: the first row is its head; numbers are set to the right.
+/// "12%": of a share from 0 to 1.
+std::string percent_text(double share);
+/// A table whose first row is the header. Columns of numbers are aligned to the right.
 std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace lockstep::inspect

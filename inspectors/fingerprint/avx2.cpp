@@ -62,7 +62,7 @@ struct Avx2 {
     return {with_square(sum.low, bits.low), with_square(sum.high, bits.high)};
   }
   static bool usual(Words greatest) {
-    // Signed comparison will do: the sign bits are gone.
+    // The sign bits are cleared, so the signed comparison is right.
     const __m256i most = _mm256_max_epi32(greatest.low, greatest.high);
     const __m256i beyond = _mm256_cmpgt_epi32(most, _mm256_set1_epi32(static_cast<int>(kBeyond) - 1));
     const __m256i enough = _mm256_cmpgt_epi32(most, _mm256_set1_epi32(static_cast<int>(kSmallest) - 1));

@@ -17,7 +17,7 @@ namespace {
 
 static_assert(kChunkBytes == kernels::kChunkBytes);
 
-// Threads pay from this many chunks (1 MiB) each on.
+// Threads are worthwhile from this many chunks (1 MiB) for each.
 constexpr int64_t kChunksPerThread = 16;
 
 using Statistics = void (*)(const uint8_t* data, int64_t count, kernels::Chunk& chunk);
@@ -43,7 +43,7 @@ void byte_float_statistics(const uint8_t* data, int64_t count, kernels::Chunk& c
   }
 }
 
-/// How a dtype is read: in one loop, or the hash first and statistics from the cache behind it.
+/// How a dtype is read: in one loop, or first for the hash, and then again, from the cache, for statistics.
 struct Reading {
   kernels::Loop loop;
   Statistics statistics = nullptr;
@@ -93,7 +93,7 @@ Reading reading_of(at::ScalarType dtype) {
   }
 }
 
-/// What is left of a chunk when it is read.
+/// The result of a chunk.
 struct ChunkResult {
   Hash hash{};
   double squares = 0, abs_max = 0;
@@ -114,7 +114,7 @@ ChunkResult read_chunk(const StridedReader& reader, const Reading& reading, int6
   const size_t whole = static_cast<size_t>(bytes) / kernels::kStripeBytes;
   reading.loop(data, whole, chunk);
   if (const size_t rest = static_cast<size_t>(bytes) % kernels::kStripeBytes; rest > 0) {
-    // Zeros fill the last stripe up; they change no statistic, and the tensor's shape says how many they are.
+    // The last stripe is filled with zeros, which change no statistics. Their number follows from the shape.
     alignas(64) uint8_t last[kernels::kStripeBytes] = {};
     std::memcpy(last, data + whole * kernels::kStripeBytes, rest);
     reading.loop(last, 1, chunk);
@@ -130,7 +130,7 @@ ChunkResult read_chunk(const StridedReader& reader, const Reading& reading, int6
   return result;
 }
 
-/// The tensor as its bytes can be read; the same one nearly always.
+/// The tensor in a form whose bytes can be read; mostly the same one.
 at::Tensor readable(const at::Tensor& tensor, size_t index) {
   TORCH_CHECK(tensor.defined(), "fingerprint: tensor ", index, " is undefined");
   TORCH_CHECK(tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_meta(), "fingerprint: tensor ",

@@ -4,7 +4,7 @@
 // Hash: each 64 bytes are multiplied pairwise with keys as in NH (J. Black et al., "UMAC: Fast and Secure Message
 // Authentication", 1999), twice, the second time with the keys shifted as UMAC's Toeplitz construction has it. The
 // products are added up in eight lanes; after each stripe of 1,024 bytes the lanes are scrambled by a bijection, so
-// that the place of a stripe counts. A chunk of 64 KiB is the unit that threads share out.
+// that the position of a stripe counts. Threads divide the work by chunks of 64 KiB.
 //
 // Statistics are taken in the same pass, in lanes that are folded in a fixed order and without fused multiply-add, so
 // that every instruction set and any number of threads give the same bits. Squares of 8 and 16 bits are added as
@@ -25,16 +25,16 @@ inline constexpr size_t kHashLanes = 8;
 inline constexpr size_t kSquareLanes = 16;
 inline constexpr uint32_t kScramblePrime = 0x9e3779b1U;
 
-/// What is known of a chunk so far. Starts as zeros, and takes its stripes in order.
+/// The state of a chunk. Begins as zeros, and takes stripes in order.
 struct alignas(64) Chunk {
   uint64_t hash[2][kHashLanes] = {};
-  double squares[kSquareLanes] = {};  // sums of them, of finite elements
+  double squares[kSquareLanes] = {};  // sums, of finite elements
   double abs_max = 0;  // of finite elements
   int64_t nan_count = 0;
   int64_t inf_count = 0;
 };
 
-/// Adds `stripes` whole stripes at `data` (any alignment).
+/// Adds `stripes` complete stripes at `data` (any alignment).
 using Loop = void (*)(const uint8_t* data, size_t stripes, Chunk& chunk);
 
 struct Table {
@@ -60,14 +60,14 @@ const Table& avx512();  // only where has_avx512()
 bool has_avx2();
 bool has_avx512();
 
-/// The fastest of this machine; LOCKSTEP_SIMD=portable|avx2|avx512 asks for one of them, and is ignored where the
-/// machine lacks it.
+/// The fastest one that this machine supports. LOCKSTEP_SIMD=portable|avx2|avx512 selects another one, if the machine
+/// supports it.
 const Table& best();
 
 /// Pseudo-random words (SplitMix64 of a fixed seed): a stripe's and the shift.
 extern const std::array<uint32_t, kStripeWords + kToeplitzShift> kKeys;
 
-/// Statistics of one stripe whose values are not finite, or whose squares do not fit into the element's own type. The
+/// Statistics of a stripe with values that are not finite, or whose squares do not fit into the element's type. The
 /// same for every table.
 void careful_float32(const uint8_t* stripe, Chunk& chunk);
 void careful_float64(const uint8_t* stripe, Chunk& chunk);

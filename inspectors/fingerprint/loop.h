@@ -1,5 +1,5 @@
-// The loop over stripes, once for every instruction set. `Isa` has the operations on 64 bytes; a source includes this
-// within its own anonymous namespace's reach, so that no linker takes one instruction set's copy for another's.
+// The loop over stripes, compiled once for every instruction set. `Isa` has the operations on 64 bytes. Everything is
+// in an unnamed namespace, so that the linker does not merge the copies of different instruction sets.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -12,7 +12,7 @@ namespace lockstep::inspect::kernels {
 namespace {
 
 // Squares of float32 are added in float32 within a stripe where they neither overflow nor vanish: largest magnitude
-// from 2^-50 to 2^60, compared as bits. Others go the careful way.
+// from 2^-50 to 2^60, compared as bits. Other stripes take the exact path.
 inline constexpr uint32_t kSmallest = (127U - 50U) << 23;
 inline constexpr uint32_t kBeyond = (127U + 60U) << 23;
 
@@ -98,7 +98,7 @@ struct DoubleStatistics {
   }
 };
 
-/// The largest of `Element`s that fill some words up, none of which is negative.
+/// The largest `Element` in some words; none is negative.
 template <typename Isa, typename Element>
 double largest_element(typename Isa::Words words) {
   Element elements[kBlockBytes / sizeof(Element)];

@@ -1,4 +1,4 @@
-// The fingerprint's loops in plain C++, the careful statistics, and the choice among instruction sets.
+// The fingerprint's loops in plain C++, the exact statistics, and the choice of the instruction set.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,7 +18,7 @@ float from_half(uint16_t bits) {
     return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
   }
   const uint32_t wide = exponent == 31 ? 255U : exponent + 112U;
-  // A signalling NaN becomes a quiet one, as the machine's own instruction has it.
+  // A signalling NaN becomes a quiet one, as with the machine's instruction.
   const uint32_t quiet = exponent == 31 && fraction != 0 ? 0x400000U : 0U;
   return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13) | quiet);
 }

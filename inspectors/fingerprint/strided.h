@@ -1,4 +1,4 @@
-// A tensor's elements in logical (row-major) order, whatever its strides: a piece at a time into a buffer, without a
+// Reads the elements of a tensor of any strides in logical (row-major) order: a part at a time into a buffer, without a
 // copy of the tensor.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -16,8 +16,8 @@ class StridedReader {
   int64_t bytes() const { return bytes_; }
   int64_t element_size() const { return element_size_; }
 
-  /// The bytes from `begin` to `begin + count` (both multiples of the element's size): in the tensor where it is
-  /// contiguous, else copied to `buffer`, which holds at least `count`.
+  /// The bytes from `begin` to `begin + count` (both multiples of the element's size): a pointer into a contiguous
+  /// tensor, otherwise to a copy in `buffer`, which has at least `count` bytes.
   const uint8_t* read(int64_t begin, int64_t count, uint8_t* buffer) const;
 
  private:
@@ -28,7 +28,7 @@ class StridedReader {
   int64_t element_size_ = 1;
   int64_t bytes_ = 0;
   bool contiguous_ = true;
-  std::vector<Dimension> dimensions_;  // without those of size 1; neighbours that lie as one are one
+  std::vector<Dimension> dimensions_;  // without those of size 1; contiguous neighbours are merged
 };
 
 }  // namespace lockstep::inspect

@@ -31,41 +31,41 @@ GradFacts unpacked(const json& value) {
 
 }  // namespace
 
-RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& places) {
+RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& indices) {
   RankFacts facts;
-  const auto seen = gradients_seen(subject);
-  facts.watched = seen.has_value();
-  if (seen) {
-    facts.steps = seen->steps;
-    facts.sync_wanted = seen->sync_wanted;
-    facts.passes = seen->passes;
+  const auto observed = gradients_seen(subject);
+  facts.watched = observed.has_value();
+  if (observed) {
+    facts.steps = observed->steps;
+    facts.sync_wanted = observed->sync_wanted;
+    facts.passes = observed->passes;
   }
-  for (const size_t place : places) {
-    const at::Tensor& parameter = subject.parameters[place].parameter;
+  for (const size_t index : indices) {
+    const at::Tensor& parameter = subject.parameters[index].parameter;
     if (!parameter.requires_grad() || parameter.grad().defined()) continue;
     facts.older = older_definitions(subject.name, /*itself=*/subject.type == "optimizer");
     break;
   }
   std::vector<at::Tensor> gradients;
-  for (const size_t place : places)
-    if (const at::Tensor& gradient = subject.parameters[place].parameter.grad(); gradient.defined())
+  for (const size_t index : indices)
+    if (const at::Tensor& gradient = subject.parameters[index].parameter.grad(); gradient.defined())
       gradients.push_back(gradient);
   const std::vector<Fingerprint> marks = gradient_fingerprints(gradients);
   size_t next = 0;
-  for (const size_t place : places) {
+  for (const size_t index : indices) {
     ParameterFacts each;
-    if (subject.parameters[place].parameter.grad().defined()) {
+    if (subject.parameters[index].parameter.grad().defined()) {
       each.now = {.present = true, .mark = marks[next], .sketch = sketch_of(gradients[next])};
       ++next;
     }
-    if (seen && seen->gradients[place]) {
-      const GradientSeen& last = *seen->gradients[place];
+    if (observed && observed->gradients[index]) {
+      const ObservedGradient& last = *observed->gradients[index];
       each.before = {.present = true, .mark = last.mark, .sketch = last.sketch};
       each.same_for = last.same_for;
       each.stepped = last.stepped;
       each.on_used = last.on_used;
-      // Unscaled, clipped or spoilt by hand: that is what a reduction would begin with. Zeros after a step are cleared
-      // ones.
+      // Changed by the program (unscaled, clipped): a reduction would begin with the changed gradient. Zeros after a
+      // step are gradients that were cleared.
       each.changed = each.now.present && each.now.mark.hash != last.mark.hash && !last.collective_since &&
                      !(last.stepped && each.now.zero());
       if (each.changed) each.before = each.now;

@@ -1,4 +1,4 @@
-// What one rank tells the others of its gradients: what it inspects first, then a few numbers for each gradient.
+// The facts that ranks exchange about their gradients: first about the inspected object, then about each gradient.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -11,14 +11,14 @@
 
 namespace lockstep::inspect {
 
-/// First: whether there is something to compare.
+/// Exchanged first.
 struct GradsFacts {
   Hash structure{};  // of the parameters: names, dtypes, shapes
   bool out_of_data = false;  // in join()
   bool last_forward_was_local = false;  // it ran under no_sync
 };
 
-/// Of one gradient at one time.
+/// One gradient at one moment.
 struct GradFacts {
   bool present = false;
   Fingerprint mark;
@@ -26,28 +26,29 @@ struct GradFacts {
   bool zero() const { return present && mark.abs_max == 0 && mark.nan_count + mark.inf_count == 0; }
 };
 
-/// Of one parameter on one rank.
+/// One parameter on one rank.
 struct ParameterFacts {
   GradFacts now;
-  GradFacts before;  // the reduction: as an observer saw it in the last step, or what the program has made of it since
-  int64_t same_for = 0;
+  GradFacts
+      before;  // before the reduction: as observed after the last backward, or as the program has changed it since
+  int64_t same_for = 0;  // as in ObservedGradient
   bool stepped = false;
   bool on_used = false;  // backward added it to a gradient that an optimizer had used
-  bool changed = false;  // since backward, and before any collective: `before` is what is there now
+  bool changed = false;  // since backward, before any collective: `before` is the current gradient
 };
 
-/// Of one rank.
+/// One rank.
 struct RankFacts {
-  bool watched = false;
-  int64_t steps = 0;  // that the observer saw
+  bool watched = false;  // what follows is known
+  int64_t steps = 0;  // that were observed
   bool sync_wanted = true;
-  int64_t passes = 0;  // backward passes of the last step, where it is watched
-  std::string older;  // older_definitions() of the subject, where it lacks gradients
-  std::vector<ParameterFacts> parameters;  // those that ranks have in common
+  int64_t passes = 0;  // backward passes of the last step
+  std::string older;  // older_definitions() of the subject, if it lacks gradients
+  std::vector<ParameterFacts> parameters;  // those that all ranks have
 };
 
-/// Of `subject`'s parameters at `places`. Local.
-RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& places);
+/// `indices`: of the parameters of `subject` that all ranks have. Local.
+RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& indices);
 
 void to_json(nlohmann::json& json, const GradsFacts& facts);
 void from_json(const nlohmann::json& json, GradsFacts& facts);

@@ -51,9 +51,8 @@ bool GradsFindings::changed() const {
   return false;
 }
 
-Finding GradsFindings::finding(Severity severity, const char* verdict, const char* kind, const RankSet& ranks) const {
-  Finding found = about_.finding(severity, verdict);
-  found.kind = kind;
+Finding GradsFindings::finding(Severity severity, Verdict verdict, FindingKind kind, const RankSet& ranks) const {
+  Finding found = about_.finding(severity, verdict, kind);
   found.ranks = ranks;
   if (!(ranks == ranks_)) found.reference_ranks = ranks_ - ranks;
   return found;
@@ -108,7 +107,7 @@ void GradsFindings::reduced() {
   added_to_used();
   if (!zero_everywhere(false)) scale();
   stale();
-  if (compares_before()) unchecked_.emplace_back("by what the ranks' losses are divided");
+  if (compares_before()) unchecked_.emplace_back("what the losses are divided by");
 }
 
 void GradsFindings::local() {
@@ -116,9 +115,9 @@ void GradsFindings::local() {
   if (none_at_all(before)) return;
   presence(before);
   not_finite(before);
-  const RankSet unlike = added_to_used();
+  const RankSet added = added_to_used();
   if (zero_everywhere(before)) return;
-  unchecked_.emplace_back("what the reduction makes of them");
+  unchecked_.emplace_back("the result of the reduction");
   bool equal = ranks_.size() > 1;
   for (size_t p = 0; p < parameters_.size() && equal; ++p)
     for (size_t r = 1; r < ranks_.size(); ++r)
@@ -126,25 +125,25 @@ void GradsFindings::local() {
           of(r, p, before).mark.hash != of(0, p, before).mark.hash)
         equal = false;
   if (equal && total_norm(0, before) > 0) {
-    if (before || (wrapper_.there && wrapper_.last_was_local)) {
-      Finding found = finding(Severity::note, "duplicate_data", "gradient", ranks_);
+    if (before || (wrapper_.present && wrapper_.last_was_local)) {
+      Finding found = finding(Severity::note, Verdict::duplicate_data, FindingKind::gradient, ranks_);
       found.message =
-          fmt::format("not reduced yet, and equal bit by bit on {}: did they read the same batch?", ranks_.words());
+          fmt::format("equal bit by bit on {} before the reduction: did they read the same batch?", ranks_.words());
       findings_.push_back(std::move(found));
     } else {
-      remark_ += "; equal bit by bit: reduced already, or from the same batch (inspect::watch_grads sees them before)";
+      remark_ += "; equal bit by bit: already reduced, or from the same batch (inspect::watch_grads can tell which)";
     }
     return;
   }
   zeros();
-  // Such a gradient is larger than the others' because of that.
-  if (unlike.empty() || unlike == ranks_) outliers();
+  // Gradients that backward added to are larger for this reason.
+  if (added.empty() || added == ranks_) outliers();
 }
 
 std::vector<Finding> GradsFindings::take(const Report& report) {
   if (findings_.empty()) {
     const bool before = options_.local() && compares_before();
-    Finding found = finding(Severity::note, "ok", "gradient", ranks_);
+    Finding found = finding(Severity::note, Verdict::ok, FindingKind::gradient, ranks_);
     std::string norm;
     if (!facts_.empty()) {
       double least = INFINITY, most = 0;
@@ -158,10 +157,11 @@ std::vector<Finding> GradsFindings::take(const Report& report) {
         subject_.parameters, [](const GradientOwner& each) { return !each.parameter.requires_grad(); });
     if (frozen > 0) unchecked_.push_back(counted(frozen, "frozen parameter"));
     if (!unchecked_.empty()) remark_ += fmt::format("; not checked: {}", fmt::join(unchecked_, ", "));
-    found.message = fmt::format(
-        "{} on {}: {}, {}{}, {:.1f} ms{}",
-        options_.local() ? "gradients not yet reduced are sane" : "gradients are equal and finite", ranks_.words(),
-        counted(report.tensors, "tensor"), bytes_text(report.bytes), norm, report.seconds * 1e3, remark_);
+    found.message = fmt::format("{} on {}: {}, {}{}, {:.1f} ms{}",
+                                options_.local() ? "gradients before the reduction are finite and of similar size"
+                                                 : "gradients are equal and finite",
+                                ranks_.words(), counted(report.tensors, "tensor"), bytes_text(report.bytes), norm,
+                                report.seconds * 1e3, remark_);
     findings_.push_back(std::move(found));
   }
   return std::move(findings_);

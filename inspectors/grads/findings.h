@@ -1,4 +1,4 @@
-// grads' findings, from the facts of all ranks. Every rank has the same. Pure: no communication.
+// The findings of grads, from the facts of all ranks. Pure: no communication, and the same on every rank.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -14,13 +14,12 @@
 
 namespace lockstep::inspect {
 
-/// What is known of the ranks' wrappers.
+/// The wrapper of the parameters, on all ranks together.
 struct WrapperFacts {
-  bool there = false;
+  bool present = false;
   bool skips_unused = false;  // find_unused_parameters or static_graph: a rank may leave parameters out
   bool last_was_local = false;  // the last forward ran under no_sync, on some rank
-  bool uneven =
-      false;  // ranks are out of data: the divisor of the mean may be that of all ranks, or of those that train
+  bool uneven = false;  // some ranks are out of data: the mean may be over all ranks, or over those that train
 };
 
 /// Whether `value` is `wanted` within the relative `tolerance`.
@@ -28,46 +27,46 @@ inline bool is_near(double value, double wanted, double tolerance) { return std:
 
 class GradsFindings {
  public:
-  /// `parameters`: those that `facts` are about, in order; `facts` by rank index.
+  /// `parameters`: those that `facts` describe, in their order. `facts`: by rank index.
   GradsFindings(const About& about, const GradientSubject& subject, const GradsOptions& options,
                 const WrapperFacts& wrapper, std::vector<GradientOwner> parameters, std::vector<RankFacts> facts);
 
-  /// Findings about the structure, which become findings of grads.
+  /// Adds findings about the structure, as findings of grads.
   void add(std::vector<Finding> findings);
-  /// Of `items` of `compared`, which are gradients that all ranks have, some are not the same everywhere.
+  /// `compared`: the gradients that all ranks have. `items`: those that differ between ranks.
   void differences(const Subject& compared, const std::vector<ItemDifference>& items);
 
-  /// After the reduction.
+  /// Checks gradients after the reduction.
   void reduced();
-  /// Before it.
+  /// Checks gradients before the reduction.
   void local();
 
-  /// All of them, and an ok where there is none other.
+  /// All findings; an ok if there is no other.
   std::vector<Finding> take(const Report& report);
 
  private:
-  struct Gathered;  // parameters that one finding is about
-  /// What a rank has of a parameter: now, or before the reduction.
+  struct ParametersByRanks;  // parameters_by_ranks.h
+  /// A gradient now, or before the reduction.
   const GradFacts& of(size_t rank, size_t parameter, bool before) const;
   bool all_watched() const;
   bool compares_before() const;
   bool stepped() const;
   bool changed() const;
-  Finding finding(Severity severity, const char* verdict, const char* kind, const RankSet& ranks) const;
+  Finding finding(Severity severity, Verdict verdict, FindingKind kind, const RankSet& ranks) const;
   FindingTensor tensor(size_t parameter) const;
   RankSet ranks_where(const std::vector<bool>& by_rank_index) const;
-  /// "2 of 4 parameters": `what` in the singular.
+  /// "2 of 4 parameters". `what`: in the singular.
   std::string how_many(size_t count, const char* what) const;
   std::string in_how_many(size_t count) const;  // gradients
 
   /// "fc1.weight, fc1.bias and 3 more".
   std::string names_of(const std::vector<size_t>& parameters) const;
 
-  /// How many times the mean of the ranks' own a gradient is.
+  /// A gradient after the reduction, divided by the mean over ranks of those before it.
   struct Factor {
     double value = 1;
-    double tolerance = 0;  // relative: how exactly that is known
-    bool multiple = true;  // false: it is none, and `value` is but the nearest
+    double tolerance = 0;  // relative uncertainty of `value`
+    bool multiple = true;  // false: the gradient is no multiple of the mean, and `value` is the nearest factor
   };
   std::optional<Factor> factor_of_mean(size_t parameter) const;
 
@@ -77,21 +76,28 @@ class GradsFindings {
   void scale();
   void scope();
   void stale();
-  /// Ranks whose backward added to gradients that an optimizer had used.
+  /// Returns the ranks whose backward added to gradients that an optimizer had used.
   RankSet added_to_used();
-  /// Parameters whose gradient is exactly zero on every rank; whether all are.
+  /// Reports parameters whose gradient is exactly zero on every rank. Returns whether these are all parameters.
   bool zero_everywhere(bool before);
   void micro_batches();
-  /// Code that holds another object under the subject's name, as a sentence that ends one; empty where none does.
+  /// Code that uses an older object of the subject's name, as the end of a sentence; empty if there is none.
   std::string older_objects() const;
   void zeros();
   void outliers();
-  /// Most of what makes the gradients of `odd` unlike those of the others at `places`: the parameters, by how much.
-  std::vector<size_t> heaviest(const RankSet& odd, const std::vector<size_t>& places) const;
+  /// Which ranks of `rank_indices` have a norm that is an outlier; `norms`: of these ranks.
+  RankSet outlier_ranks(const std::vector<double>& norms, const std::vector<size_t>& rank_indices) const;
+  /// "1.2 on rank 0, 3.4 on rank 1".
+  std::string norms_text(const std::vector<double>& norms, const std::vector<size_t>& rank_indices) const;
+  /// "another loss scale?" if all gradients of the outlier differ by about the same factor; otherwise empty.
+  std::string common_factor(const RankSet& outliers, const std::vector<size_t>& rank_indices, double middle) const;
+  /// The parameters that make up most of the difference between `outliers` and the other ranks, largest first. Empty if
+  /// these are more than half of all parameters.
+  std::vector<size_t> main_parameters(const RankSet& outliers, const std::vector<size_t>& rank_indices) const;
   std::string cause(const Subject& compared, const std::vector<const ItemDifference*>& items) const;
-  /// Where ranks have what is a multiple of another's: "exactly 2 times rank 0's on rank 1".
+  /// "exactly 2 times rank 0's": if gradients of ranks are multiples of another rank's.
   std::string multiples(const Subject& compared, const std::vector<const ItemDifference*>& items) const;
-  /// Whether ranks agree in classes, and what they agree in was made of what each class had.
+  /// Whether ranks agree in classes, each with the reduced gradients of its own ranks.
   enum class SubGroups { kNone, kLikely, kProven };
   SubGroups sub_groups(const Subject& compared, const std::vector<const ItemDifference*>& items) const;
   double total_norm(size_t rank, bool before) const;
@@ -104,7 +110,7 @@ class GradsFindings {
   const std::vector<GradientOwner> parameters_;
   const std::vector<RankFacts> facts_;
   std::string remark_;  // added to ok
-  std::vector<std::string> unchecked_;  // what ok leaves open
+  std::vector<std::string> unchecked_;  // for "not checked" in ok
   std::vector<Finding> findings_;
 };
 

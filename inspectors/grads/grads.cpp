@@ -20,14 +20,14 @@ namespace {
 
 using nlohmann::json;
 
-/// The parameters as something whose structure can be compared.
+/// The parameters as a subject whose structure can be compared.
 Subject structure_of(const GradientSubject& subject) {
   Subject result;
   result.name = subject.name;
   result.type = subject.type;
   for (const GradientOwner& each : subject.parameters)
     result.items.push_back({.name = each.name,
-                            .kind = "parameter",
+                            .kind = FindingKind::parameter,
                             .tensor = each.parameter.detach(),
                             .value = {},
                             .trainable = each.parameter.requires_grad()});
@@ -42,10 +42,10 @@ std::vector<size_t> indices_of(const GradientSubject& subject, const std::vector
   return indices;
 }
 
-/// A frozen parameter may have an old gradient that nothing uses.
+/// Frozen parameters are left out: they may have an old gradient that nothing uses.
 bool is_trained(const GradientOwner& owner) { return owner.parameter.requires_grad(); }
 
-/// The gradients that every rank has, where some are not the same everywhere.
+/// Compares the gradients that every rank has. Collective if some of them differ.
 void compare_contents(Exchange& exchange, const GradientSubject& subject, const std::vector<size_t>& parameters,
                       const std::vector<RankFacts>& facts, const GradsOptions& options, GradsFindings& findings) {
   Subject compared;
@@ -64,17 +64,16 @@ void compare_contents(Exchange& exchange, const GradientSubject& subject, const 
     const GradientOwner& owner = subject.parameters[parameters[i]];
     const char* suffix = "";
     for (const at::Tensor& part : strided_parts(owner.parameter.grad())) {
-      compared.items.push_back({.name = owner.name + suffix, .kind = "gradient", .tensor = part, .value = {}});
+      compared.items.push_back(
+          {.name = owner.name + suffix, .kind = FindingKind::gradient, .tensor = part, .value = {}});
       suffix = ".indices";
     }
   }
   if (all_same) return;
   const Comparison comparison{.tolerance = {}, .detail_bytes = options.detail_bytes()};
-  // Sparse gradients and such that an optimizer's own hooks have reshaped need not be alike even in form.
+  // Sparse gradients, and gradients that hooks have reshaped, can differ in shape.
   const std::vector<json> structures = exchange.gather_json(structure_hash(compared));
-  const bool alike =
-      std::all_of(structures.begin(), structures.end(), [&](const json& each) { return each == structures[0]; });
-  if (!alike) {
+  if (!std::ranges::all_of(structures, [&](const json& each) { return each == structures[0]; })) {
     StructureDifference difference = structure_difference(exchange, compared);
     findings.add(std::move(difference.findings));
     std::map<std::string, Item> by_name;
@@ -111,20 +110,20 @@ WrapperFacts wrapper_facts(const GradientSubject& subject, const std::vector<Gra
   WrapperFacts wrapper;
   wrapper.last_was_local = std::ranges::any_of(facts, &GradsFacts::last_forward_was_local);
   if (!subject.wrapper) return wrapper;
-  wrapper.there = true;
+  wrapper.present = true;
   wrapper.skips_unused =
       subject.wrapper->options().find_unused_parameters() || subject.wrapper->options().static_graph();
   wrapper.uneven = uneven;
   return wrapper;
 }
 
-/// The parameters that every rank has and trains, and how the ranks' parameters differ otherwise.
+/// The parameters that every rank has and trains, and findings about the others.
 struct Common {
   std::vector<size_t> parameters;  // of the subject
   std::vector<Finding> findings;
 };
 
-/// Collective where the structures differ.
+/// Collective if the structures differ.
 Common common_parameters(Exchange& exchange, const GradientSubject& subject, const Subject& structure,
                          const std::vector<GradsFacts>& facts) {
   Common common;
@@ -135,7 +134,7 @@ Common common_parameters(Exchange& exchange, const GradientSubject& subject, con
   }
   StructureDifference difference = structure_difference(exchange, structure);
   common.findings = std::move(difference.findings);
-  // Frozen on some ranks: a finding about requires_grad, and nothing more.
+  // Parameters that are frozen on some ranks have a finding about requires_grad, and are not compared.
   const std::vector<size_t> comparable = indices_of(subject, difference.comparable);
   std::vector<bool> mine;
   for (const size_t i : comparable) mine.push_back(is_trained(subject.parameters[i]));
@@ -146,7 +145,7 @@ Common common_parameters(Exchange& exchange, const GradientSubject& subject, con
   return common;
 }
 
-/// Tensors and bytes of what is compared.
+/// Counts the tensors and bytes that are compared.
 void count(const std::vector<GradientOwner>& owners, Report& report) {
   for (const GradientOwner& each : owners) {
     const at::Tensor& gradient = each.parameter.grad();
@@ -156,7 +155,7 @@ void count(const std::vector<GradientOwner>& owners, Report& report) {
   }
 }
 
-/// What is wrong with the gradients of the ranks that have data. Collective.
+/// The findings about ranks that are not out of data. Collective.
 std::vector<Finding> compare(Inspection& inspection, const GradientSubject& subject, const Subject& structure,
                              const GradsOptions& options, const WrapperFacts& wrapper,
                              const std::vector<GradsFacts>& first, Report& report) {
@@ -181,8 +180,7 @@ std::vector<Finding> compare(Inspection& inspection, const GradientSubject& subj
 }
 
 Finding out_of_data_finding(const About& about, const RankSet& ranks) {
-  Finding found = about.finding(Severity::note, "uneven_data");
-  found.kind = "gradient";
+  Finding found = about.finding(Severity::note, Verdict::uneven_data, FindingKind::gradient);
   found.ranks = ranks;
   found.message = fmt::format("{} {} out of data (join): {} gradients are of an earlier step and are not compared",
                               ranks.words(), ranks.size() == 1 ? "is" : "are", ranks.size() == 1 ? "its" : "their");
@@ -204,7 +202,7 @@ Report grads_of(const GradientSubject& subject, const GradsOptions& options) {
   check(options);
   Report report;
   Inspection inspection(call_for(subject, options), options);
-  if (!inspection.takes_part()) return report;  // others compare
+  if (!inspection.takes_part()) return report;
   const Subject structure = structure_of(subject);
   const GradsFacts mine = look(subject, structure);
   if (auto facts = inspection.exchange_facts(mine)) {

@@ -1,7 +1,7 @@
-// grads: are the gradients right? After the reduction they must be equal on all ranks, finite, and the mean of what the
-// ranks had; before it (`local`) they must not be equal yet, but be there, finite, and of like size.
+// grads: are the gradients right? After the reduction they must be equal on all ranks, finite, and the mean over ranks;
+// before it (`local`) they need not be equal, but must be present, finite, and of similar size.
 //
-//   auto watching = inspect::watch_grads(net);    // so that grads knows what was there before the reduction
+//   auto watching = inspect::watch_grads(net);    // so that grads knows the gradients before the reduction
 //   net(x).sum().backward();
 //   auto report = inspect::grads(net);            // on every rank, before zero_grad
 #pragma once
@@ -16,28 +16,27 @@
 
 namespace lockstep::inspect {
 
-/// The ranks are those of the wrapper's group where none are given, or all that are alive.
+/// By default the ranks are those of the wrapper's group, or all live ranks without a wrapper.
 struct GradsOptions : InspectOptionsOf<GradsOptions> {
-  /// Compare what each rank's backward left: of the last backward where a watch_grads has seen it, else what is there
-  /// now. False by default: what is there after the reduction. Costs nothing.
+  /// Compare gradients before the reduction: those of the last backward if watch_grads observed it, otherwise the
+  /// current ones. False by default: after the reduction. Costs nothing.
   TORCH_ARG(bool, local) = false;
-  /// From where on a rank's gradient is an outlier; above 1, 10 by default. Four ranks or more: how many deviations
-  /// (1.4826 times the median absolute deviation of the logarithms of the norms, at least a quarter) it is from the
-  /// median. Fewer: how many times larger or smaller its norm is than the middle one; of two, than the other one. Costs
-  /// nothing.
+  /// When a rank's gradient is an outlier; above 1, 10 by default. Four ranks or more: its distance from the median in
+  /// deviations (1.4826 times the median absolute deviation of the logarithms of the norms, at least a quarter). Fewer
+  /// ranks: the ratio of its norm to the median (of two ranks, to the other norm) or the inverse. Costs nothing.
   TORCH_ARG(double, threshold) = 10;
-  /// How many times the mean of the ranks' own the reduced gradients are meant to be, where the program scales them
-  /// since the reduction; finite and not 0. Unset: once. What clip_grad_norm_ leaves is known by its norm, where that
-  /// has one or two digits. Costs nothing.
+  /// The intended ratio of reduced gradients to the mean over ranks, for programs that scale them after the reduction;
+  /// finite and not 0. Unset: 1. The result of clip_grad_norm_ is recognised if its bound has one or two digits. Costs
+  /// nothing.
   TORCH_ARG(std::optional<double>, factor) = std::nullopt;
-  /// Bytes of differing chunks that are compared element by element, as for verify; 64 MiB by default.
+  /// As VerifyOptions::detail_bytes; 64 MiB by default.
   TORCH_ARG(int64_t, detail_bytes) = int64_t{64} << 20;
 };
 
 /// Collective over the options' ranks, over the inspectors' own connections. The report is the same on every rank that
-/// took part (times apart; a rank that is out of data in join() gets a note alone). Changes no gradient. Throws
-/// dist::ArgumentError for options outside their ranges and for ranks that are not there, dist::PeerLeft when a rank is
-/// lost meanwhile.
+/// took part, except for times; a rank that is out of data in join() gets only a note. Changes no gradient. Throws
+/// dist::ArgumentError for options outside their ranges and for ranks that do not exist, dist::PeerLeft if a rank is
+/// lost during the call.
 Report grads_of(const GradientSubject& subject, const GradsOptions& options);
 
 template <typename T>
@@ -45,7 +44,7 @@ Report grads(const T& object, const GradsOptions& options = {}) {
   return grads_of(gradients_of(object, options.name()), options);
 }
 
-/// The same under a name, as `%grads` calls it.
+/// The same with a name, as `%grads` calls it.
 template <typename T>
 Report grads(const T& object, std::string name) {
   return grads(object, GradsOptions().name(std::move(name)));

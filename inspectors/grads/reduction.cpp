@@ -1,4 +1,4 @@
-// What the reduction made of the ranks' own gradients: the mean, a sum, nothing at all; and why what came out differs.
+// Why gradients differ after the reduction: not reduced, reduced over a sub-group, or multiples of one another.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,15 +10,14 @@
 namespace lockstep::inspect {
 namespace {
 
-/// The factor by which the gradient at `place` is that at `source` in every element; 0 where it is no multiple of it.
-double factor_of(const ItemDifference& item, size_t place, size_t source) {
-  const Difference& difference = item.difference[place];
-  if (!item.complete || item.norm[source] == 0 || item.not_finite[place] + item.not_finite[source] > 0) return 0;
-  const double factor = item.norm[place] / item.norm[source], apart = std::sqrt(difference.squares);
-  // As far apart as vectors of that length are only when they lie in one line.
+/// The gradient of rank index `rank` divided by that of rank index `source`; 0 if it is no multiple of it.
+double factor_of(const ItemDifference& item, size_t rank, size_t source) {
+  if (!item.complete || item.norm[source] == 0 || item.not_finite[rank] + item.not_finite[source] > 0) return 0;
+  const double factor = item.norm[rank] / item.norm[source], distance = std::sqrt(item.difference[rank].squares);
+  // Parallel vectors of these lengths have this distance, and no others.
   for (const double signed_factor : {factor, -factor}) {
-    const double wanted = std::abs(signed_factor - 1) * item.norm[source];
-    if (std::abs(apart - wanted) <= 1e-3 * wanted) return signed_factor;
+    const double parallel = std::abs(signed_factor - 1) * item.norm[source];
+    if (std::abs(distance - parallel) <= 1e-3 * parallel) return signed_factor;
   }
   return 0;
 }
@@ -26,40 +25,41 @@ double factor_of(const ItemDifference& item, size_t place, size_t source) {
 }  // namespace
 
 void GradsFindings::scope() {
-  if (!wrapper_.there || !compares_before() || wrapper_.last_was_local) return;
+  if (!wrapper_.present || !compares_before() || wrapper_.last_was_local) return;
   std::vector<bool> unwanted;
   for (const RankFacts& each : facts_) unwanted.push_back(each.watched && each.steps > 0 && !each.sync_wanted);
   const RankSet ranks = ranks_where(unwanted);
   if (ranks.empty()) return;
-  Finding found = finding(Severity::fault, "mismatch", "reduction", ranks);
+  Finding found = finding(Severity::fault, Verdict::mismatch, FindingKind::reduction, ranks);
   found.message = fmt::format(
-      "reduced although the last backward ran within no_sync() on {}: what counts is where forward runs, so it belongs "
-      "within the scope, too",
+      "reduced although the last backward ran under no_sync() on {}: forward decides whether gradients are reduced, so "
+      "run forward under no_sync(), too",
       ranks.words());
   findings_.push_back(std::move(found));
 }
 
 std::string GradsFindings::cause(const Subject& compared, const std::vector<const ItemDifference*>& items) const {
   if (compares_before()) {
-    std::vector<bool> own(ranks_.size(), true);
+    std::vector<bool> unchanged(ranks_.size(), true);
     for (const ItemDifference* item : items) {
       const std::string& name = compared.items[item->item].name;
       const auto owner = std::find_if(parameters_.begin(), parameters_.end(),
                                       [&](const GradientOwner& each) { return each.name == name; });
-      if (owner == parameters_.end()) continue;  // places of a sparse gradient
+      if (owner == parameters_.end()) continue;  // indices of a sparse gradient
       const auto p = static_cast<size_t>(owner - parameters_.begin());
       for (size_t r = 0; r < ranks_.size(); ++r)
-        if (!of(r, p, true).present || of(r, p, true).mark.hash != of(r, p, false).mark.hash) own[r] = false;
+        if (!of(r, p, true).present || of(r, p, true).mark.hash != of(r, p, false).mark.hash) unchanged[r] = false;
     }
-    const RankSet unreduced = ranks_where(own);
+    const RankSet unreduced = ranks_where(unchanged);
     const std::string scope = wrapper_.last_was_local ? "; the last forward ran under no_sync()" : "";
-    if (unreduced == ranks_) return "not reduced: on every rank they are what its own backward left" + scope;
+    if (unreduced == ranks_) return "not reduced: every rank has the gradients of its own backward" + scope;
     if (!unreduced.empty()) return "not reduced on " + unreduced.words() + scope;
   }
   if (wrapper_.last_was_local) return "the last forward ran under no_sync(), so they are not reduced yet";
 
   const SubGroups groups = sub_groups(compared, items);
-  if (groups == SubGroups::kProven) return "each made of its own ranks' gradients alone: reduced over a sub-group";
+  if (groups == SubGroups::kProven)
+    return "reduced over a sub-group: each class has the gradients of its own ranks only";
   if (std::string text = multiples(compared, items); !text.empty()) return text;
   return groups == SubGroups::kLikely ? "reduced over a sub-group?" : "";
 }
@@ -69,13 +69,14 @@ GradsFindings::SubGroups GradsFindings::sub_groups(const Subject& compared,
   const std::vector<RankSet> classes = classes_of(items, ranks_);
   if (std::ranges::count_if(classes, [](const RankSet& each) { return each.size() > 1; }) < 2) return SubGroups::kNone;
   if (!compares_before()) return SubGroups::kLikely;
-  // Whether they are the mean, or the sum, of what each class of ranks had. Any number is a multiple of another one.
-  bool shown = false;
+  // Proven if the gradients of each class are a multiple of the sum over its ranks before the reduction. A single
+  // number is always a multiple of another, so some gradient has to have more elements.
+  bool has_several_elements = false;
   for (const ItemDifference* item : items) {
     const auto owner = std::ranges::find(parameters_, compared.items[item->item].name, &GradientOwner::name);
     if (owner == parameters_.end()) return SubGroups::kLikely;
     const auto p = static_cast<size_t>(owner - parameters_.begin());
-    shown = shown || owner->parameter.numel() > 1;
+    has_several_elements = has_several_elements || owner->parameter.numel() > 1;
     for (const RankSet& each : classes) {
       Sketch sum{}, now{};
       for (size_t r = 0; r < ranks_.size(); ++r) {
@@ -92,18 +93,18 @@ GradsFindings::SubGroups GradsFindings::sub_groups(const Subject& compared,
       if (apart > 1e-4 * length) return SubGroups::kLikely;
     }
   }
-  return shown ? SubGroups::kProven : SubGroups::kLikely;
+  return has_several_elements ? SubGroups::kProven : SubGroups::kLikely;
 }
 
 std::string GradsFindings::multiples(const Subject& compared, const std::vector<const ItemDifference*>& items) const {
-  // Any number is a multiple of another one.
+  // A single number is always a multiple of another.
   if (std::ranges::none_of(items,
                            [&](const ItemDifference* each) { return compared.items[each->item].tensor.numel() > 1; }))
     return "";
   const auto& list = ranks_.ranks();
   const int source_rank = items.front()->source;
   const auto source = static_cast<size_t>(std::find(list.begin(), list.end(), source_rank) - list.begin());
-  // By rank, of those that are a multiple in all of them; 0: not.
+  // By rank index, the factor that all items have; 0 without one.
   std::vector<double> factors(ranks_.size(), 0);
   for (size_t r = 0; r < ranks_.size(); ++r) {
     if (r == source || !items.front()->faulty.contains(list[r])) continue;
@@ -116,7 +117,7 @@ std::string GradsFindings::multiples(const Subject& compared, const std::vector<
     }
   }
   std::vector<std::pair<double, RankSet>> groups;
-  RankSet others;  // that differ, and are no multiple
+  RankSet others;  // that differ and are no multiple
   for (size_t r = 0; r < ranks_.size(); ++r) {
     if (r == source || !items.front()->faulty.contains(list[r])) continue;
     if (factors[r] == 0) {
@@ -141,14 +142,14 @@ std::string GradsFindings::multiples(const Subject& compared, const std::vector<
     const std::string text = fmt::format("{} {}", multiple(factor), whose);
     if (is_near(factor, n, 1e-4)) return text + ": summed and not averaged?";
     if (is_near(factor, 1 / n, 1e-4))
-      return text + (ranks_.size() == 2 ? ": averaged twice, or the other one not averaged?" : ": averaged twice?");
+      return text + (ranks_.size() == 2 ? ": averaged twice, or the other not averaged?" : ": averaged twice?");
     return text + " in every element: another loss scale, or clipped on some ranks only?";
   }
   std::string text;
   for (const auto& [factor, ranks] : groups)
     text += fmt::format("{}{} {} on {}", text.empty() ? "" : ", ", multiple(factor), text.empty() ? whose : "that",
                         ranks.words());
-  return text + " in every element: another divisor or loss scale on each?";
+  return text + " in every element: different divisors or loss scales?";
 }
 
 void GradsFindings::differences(const Subject& compared, const std::vector<ItemDifference>& items) {
@@ -161,9 +162,9 @@ void GradsFindings::differences(const Subject& compared, const std::vector<ItemD
                                                     [&](const FindingTensor& tensor) { return tensor.name == name; }))
         of_finding.push_back(&each);
     }
-    if (found.severity == Severity::fault) {
+    if (is_fault(found)) {
       if (const std::string why = cause(compared, of_finding); !why.empty()) found.message += "; " + why;
-      if (wrapper_.last_was_local && !used) found.severity = Severity::note;  // an accumulation that goes on
+      if (wrapper_.last_was_local && !used) found.severity = Severity::note;  // accumulation is in progress
       if (used) found.message += "; an optimizer has stepped with them";
     }
     findings_.push_back(std::move(found));

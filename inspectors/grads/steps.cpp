@@ -1,5 +1,4 @@
-// What ranks have made of a step: how many backward passes they accumulated, and whether what trains holds these
-// objects at all.
+// The numbers of backward passes in a step, and training code that uses other objects than the inspected ones.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,18 +16,17 @@ void GradsFindings::micro_batches() {
     by_passes[facts_[r].passes].insert(ranks_.ranks()[r]);
   }
   if (by_passes.size() < 2) return;
-  RankSet unlike = ranks_;
+  RankSet at_fault = ranks_;
   std::string text;
   for (const auto& [passes, ranks] : by_passes) {
-    if (2 * ranks.size() > ranks_.size()) unlike = ranks_ - ranks;
+    if (2 * ranks.size() > ranks_.size()) at_fault = ranks_ - ranks;
     text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", passes, ranks.words());
   }
-  Finding found = finding(Severity::note, "uneven_data", "micro_batch", unlike);
-  if (unlike != ranks_) found.reference_ranks = ranks_ - unlike;
+  Finding found = finding(Severity::note, Verdict::uneven_data, FindingKind::micro_batch, at_fault);
   found.message = fmt::format(
-      "backward passes since the last step: {}. Where a loss is divided by the number of them, or by the batch, "
-      "samples of "
-      "ranks with more count otherwise than those of the others: divide by what all ranks have",
+      "backward passes since the last step: {}. If losses are divided by their number or by the batch, samples of "
+      "these "
+      "ranks have different weights: divide by the number of samples of all ranks",
       text);
   findings_.push_back(std::move(found));
 }

@@ -24,30 +24,31 @@ class GradObserver : public std::enable_shared_from_this<GradObserver> {
   explicit GradObserver(const GradientSubject& subject) : wrapper_(subject.wrapper) {
     for (const GradientOwner& each : subject.parameters)
       if (each.parameter.requires_grad() && each.parameter.is_leaf()) parameters_.push_back({.tensor = each.parameter});
-    for (size_t i = 0; i < parameters_.size(); ++i) places_[parameters_[i].tensor.unsafeGetTensorImpl()] = i;
+    for (size_t i = 0; i < parameters_.size(); ++i) indices_[parameters_[i].tensor.unsafeGetTensorImpl()] = i;
   }
 
   void attach();
   void detach();
-  void comes(size_t place);
-  void saw(size_t place);
+  void before_accumulation(size_t index);
+  void after_accumulation(size_t index);
   GradWatch::Cost cost() const {
     const std::lock_guard lock(mutex_);
     return cost_;
   }
-  void tell(const GradientSubject& subject, GradientsSeen& seen, std::vector<bool>& known) const;
+  /// Fills in the gradients of `subject` that it observes, and sets `known` for their parameters.
+  void report_to(const GradientSubject& subject, ObservedGradients& result, std::vector<bool>& known) const;
 
  private:
   struct Observed {
     at::Tensor tensor;
-    int64_t step = 0;  // in which its gradient came last
-    uint64_t trace = 0;  // of the parameter then
-    uint64_t collectives = 0;  // that had begun then
-    GradientSeen last;
-    unsigned hook = 0;  // of the tensor, before it is added up
+    int64_t step = 0;  // of its last gradient
+    uint64_t trace = 0;  // of the parameter, at that time
+    uint64_t collectives = 0;  // the number that had begun at that time
+    ObservedGradient last;
+    unsigned hook = 0;  // of the tensor, before accumulation
     bool adds_to_used = false;
-    std::vector<Hash> hashes, hashes_before;  // of each micro-batch of this step and of the one before
-    bool same = false;  // all of this step's are those of the one before
+    std::vector<Hash> hashes, hashes_before;  // of each micro-batch of this step and of the step before
+    bool same = false;  // all hashes of this step are those of the step before
     int64_t same_before = 0;
   };
 
@@ -55,7 +56,7 @@ class GradObserver : public std::enable_shared_from_this<GradObserver> {
 
   mutable std::mutex mutex_;  // backward of several devices has several threads
   std::vector<Observed> parameters_;
-  std::unordered_map<const void*, size_t> places_;
+  std::unordered_map<const void*, size_t> indices_;  // by tensor
   std::optional<ddp::DistributedModule> wrapper_;
   int64_t step_ = 0;
   bool in_pass_ = false;
@@ -66,16 +67,16 @@ class GradObserver : public std::enable_shared_from_this<GradObserver> {
 
 namespace {
 
-/// A step has as many micro-batches as are compared with the last step's.
+/// Micro-batches of a step that are compared with those of the step before.
 constexpr size_t kMicroBatches = 64;
 
-/// Runs where a gradient has been added up, before the hooks of the accumulating node: those of the Reducer among them.
+/// Runs when a gradient has been accumulated, before the hooks of the accumulating node, such as the Reducer's.
 class Hook : public PostAccumulateGradHook {
  public:
-  Hook(std::weak_ptr<GradObserver> observer, size_t place, std::unique_ptr<PostAccumulateGradHook> next)
-      : observer_(std::move(observer)), place_(place), next_(std::move(next)) {}
+  Hook(std::weak_ptr<GradObserver> observer, size_t index, std::unique_ptr<PostAccumulateGradHook> next)
+      : observer_(std::move(observer)), index_(index), next_(std::move(next)) {}
   void operator()(const torch::autograd::Variable& parameter) override {
-    if (const auto observer = observer_.lock()) observer->saw(place_);
+    if (const auto observer = observer_.lock()) observer->after_accumulation(index_);
     if (next_) (*next_)(parameter);
   }
   bool belongs_to(const GradObserver& observer) const { return observer_.lock().get() == &observer; }
@@ -83,7 +84,7 @@ class Hook : public PostAccumulateGradHook {
 
  private:
   std::weak_ptr<GradObserver> observer_;
-  size_t place_;
+  size_t index_;
   std::unique_ptr<PostAccumulateGradHook> next_;
 };
 
@@ -92,16 +93,16 @@ struct Observers {
   std::vector<std::weak_ptr<GradObserver>> all;  // in the order of construction
 };
 
-// Never destroyed: a watch of static storage may go after it would.
+// Never destroyed, since a watch with static storage may be destroyed later.
 Observers& observers() {
   static auto* all = new Observers;
   return *all;
 }
 
-/// Signs that do not go with any pattern of the data, so that sums do not vanish where rows or columns add up to zero.
+/// Pseudo-random signs, so that sums do not vanish if rows or columns add up to zero.
 double sign(int64_t index) { return kernels::mix(static_cast<uint64_t>(index) + 1) & 1 ? 1.0 : -1.0; }
 
-/// Exactly zero in every element. Most that are not show it in a few.
+/// Whether every element is exactly zero. The sketch shows most gradients that are not.
 bool is_zero(const at::Tensor& gradient) {
   const Sketch sketch = sketch_of(gradient);
   if (std::any_of(sketch.begin(), sketch.end(), [](double each) { return each != 0; })) return false;
@@ -149,7 +150,7 @@ Sketch sketch_of(const at::Tensor& tensor) {
 void GradObserver::attach() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].hook = parameters_[i].tensor.register_hook([weak = weak_from_this(), i](const at::Tensor&) {
-      if (const auto observer = weak.lock()) observer->comes(i);
+      if (const auto observer = weak.lock()) observer->before_accumulation(i);
     });
     auto& slot = torch::autograd::impl::post_acc_grad_hooks(parameters_[i].tensor);
     torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i].tensor,
@@ -161,10 +162,10 @@ void GradObserver::detach() {
   for (const Observed& each : parameters_) {
     try {
       each.tensor.remove_hook(each.hook);
-    } catch (const c10::Error&) {  // gone already, with the graph of a parameter that was made anew
+    } catch (const c10::Error&) {  // already removed with the graph, since the parameter was replaced
     }
     auto& slot = torch::autograd::impl::post_acc_grad_hooks(each.tensor);
-    // One that was set later stands before this one, which then stays and finds nobody to tell.
+    // A hook that was set later comes first and owns this one, which then stays without an observer.
     if (auto* hook = dynamic_cast<Hook*>(slot.get()); hook && hook->belongs_to(*this)) slot = hook->take_next();
   }
 }
@@ -185,22 +186,21 @@ void GradObserver::pass_begins() {
   if (wrapper_) sync_wanted_ = wrapper_->require_backward_grad_sync();
 }
 
-/// Before backward adds to the gradient that is there, if one is.
-void GradObserver::comes(size_t place) {
+void GradObserver::before_accumulation(size_t index) {
   const auto start = Clock::now();
   const std::lock_guard lock(mutex_);
-  Observed& observed = parameters_[place];
+  Observed& observed = parameters_[index];
   const at::Tensor& gradient = observed.tensor.grad();
   observed.adds_to_used =
       gradient.defined() && observed.step > 0 && trace_of(observed.tensor) != observed.trace && !is_zero(gradient);
   cost_.seconds += std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-void GradObserver::saw(size_t place) {
+void GradObserver::after_accumulation(size_t index) {
   const auto start = Clock::now();
   const std::lock_guard lock(mutex_);
-  Observed& observed = parameters_[place];
-  // A backward that ended with an exception did not say so.
+  Observed& observed = parameters_[index];
+  // The end of a backward is not reported if it threw, so a changed parameter also begins a new pass.
   if (!in_pass_ || (observed.step == step_ && trace_of(observed.tensor) != observed.trace)) pass_begins();
   const at::Tensor& gradient = observed.tensor.grad();
   if (!gradient.defined()) return;
@@ -225,22 +225,23 @@ void GradObserver::saw(size_t place) {
   cost_.seconds += std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-void GradObserver::tell(const GradientSubject& subject, GradientsSeen& seen, std::vector<bool>& known) const {
+void GradObserver::report_to(const GradientSubject& subject, ObservedGradients& result,
+                             std::vector<bool>& known) const {
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < subject.parameters.size(); ++i) {
-    const auto found = places_.find(subject.parameters[i].parameter.unsafeGetTensorImpl());
-    if (found == places_.end()) continue;
+    const auto found = indices_.find(subject.parameters[i].parameter.unsafeGetTensorImpl());
+    if (found == indices_.end()) continue;
     known[i] = true;
-    seen.steps = step_;
-    seen.sync_wanted = sync_wanted_;
-    seen.passes = passes_;
+    result.steps = step_;
+    result.sync_wanted = sync_wanted_;
+    result.passes = passes_;
     const Observed& observed = parameters_[found->second];
     if (observed.step != step_ || step_ == 0) continue;
-    GradientSeen last = observed.last;
+    ObservedGradient last = observed.last;
     last.same_for = observed.same ? observed.same_before + 1 : 0;
     last.stepped = trace_of(observed.tensor) != observed.trace;
     last.collective_since = collectives_so_far() != observed.collectives;
-    seen.gradients[i] = last;
+    result.gradients[i] = last;
   }
 }
 
@@ -261,21 +262,21 @@ GradWatch::~GradWatch() {
 
 GradWatch::Cost GradWatch::cost() const { return observer_->cost(); }
 
-std::optional<GradientsSeen> gradients_seen(const GradientSubject& subject) {
+std::optional<ObservedGradients> gradients_seen(const GradientSubject& subject) {
   std::vector<std::shared_ptr<GradObserver>> all;
   {
     const std::lock_guard lock(observers().mutex);
     for (const auto& each : observers().all)
       if (auto observer = each.lock()) all.push_back(std::move(observer));
   }
-  GradientsSeen seen;
-  seen.gradients.resize(subject.parameters.size());
+  ObservedGradients observed;
+  observed.gradients.resize(subject.parameters.size());
   std::vector<bool> known(subject.parameters.size());
-  for (const auto& each : all) each->tell(subject, seen, known);
+  for (const auto& each : all) each->report_to(subject, observed, known);
   for (size_t i = 0; i < known.size(); ++i)
     if (!known[i] && subject.parameters[i].parameter.requires_grad()) return std::nullopt;
   if (std::none_of(known.begin(), known.end(), [](bool each) { return each; })) return std::nullopt;
-  return seen;
+  return observed;
 }
 
 }  // namespace lockstep::inspect

@@ -1,6 +1,6 @@
-// watch_grads: what each gradient was on this rank before anything reduced it. Of each parameter a few numbers are
-// kept, taken when backward has added up its gradient: enough for `grads` to say whether what is there now is the mean
-// of the ranks' own, who brought the NaN in, and whose gradients do not change from step to step.
+// watch_grads: observes each gradient of this rank before the reduction. A few numbers are kept for each parameter when
+// backward has accumulated its gradient. From them `grads` derives whether the reduced gradient is the mean over ranks,
+// which rank a NaN comes from, and whose gradients do not change from step to step.
 //
 //   auto watching = inspect::watch_grads(net);    // on every rank, as long as `watching` lives
 //   loss.backward();
@@ -19,35 +19,33 @@
 
 namespace lockstep::inspect {
 
-/// Eight weighted sums of a tensor's elements, each of at most 64 of them. Linear: the sketch of a mean is the mean of
-/// sketches.
+/// Eight weighted sums of a tensor's elements, each over at most 64 of them. Linear: the sketch of a mean is the mean
+/// of the sketches.
 using Sketch = std::array<double, 8>;
-/// Of a dense tensor of a real floating-point type; zeros for others. In the order of memory, so layouts must be alike.
+/// For dense tensors of real floating-point types; zeros for others. In the order of memory, so layouts must be equal.
 Sketch sketch_of(const at::Tensor& tensor);
 
-/// A gradient as backward left it.
-struct GradientSeen {
+/// A gradient after backward, before the reduction.
+struct ObservedGradient {
   Fingerprint mark;
   Sketch sketch{};
-  int64_t same_for = 0;  // steps in a row in which it was, bit for bit, what it had been in the step before
-  // There was a gradient already, left over from a step in which an optimizer had used it, and backward added to it.
-  bool on_used = false;
-  bool stepped = false;  // the parameter has been changed since: an optimizer has used the gradient
-  bool collective_since = false;  // this rank has begun a collective since: what is there now may be reduced
+  int64_t same_for = 0;  // the number of steps for which it has been the same bit by bit
+  bool on_used = false;  // backward added to a gradient that an optimizer had used in an earlier step
+  bool stepped = false;  // the parameter has changed since: an optimizer has used the gradient
+  bool collective_since = false;  // this rank has begun a collective since: the current gradient may be reduced
 };
 
-/// What an observer knows of a whole model.
-struct GradientsSeen {
-  int64_t steps = 0;  // in which there was a backward: what lies between two changes of the parameters
-  bool sync_wanted = true;  // of a wrapper: false where the last backward ran within no_sync
+/// All gradients of a subject. A step is the time between two changes of the parameters.
+struct ObservedGradients {
+  int64_t steps = 0;  // with a backward
+  bool sync_wanted = true;  // of a wrapper: false if the last backward ran under no_sync
   int64_t passes = 0;  // backward passes of the last step: its micro-batches
-  std::vector<std::optional<GradientSeen>>
-      gradients;  // by place in the subject; nothing where the last step brought none
+  std::vector<std::optional<ObservedGradient>> gradients;  // by parameter; nothing if the last step had none
 };
 
 class GradObserver;
 
-/// Observes while it lives. What it costs is one read of each gradient in backward, and one more of gradients that were
+/// Observes during its lifetime. Costs one read of each gradient in backward, and one more for gradients that were
 /// zeroed in place.
 class [[nodiscard]] GradWatch {
  public:
@@ -57,7 +55,7 @@ class [[nodiscard]] GradWatch {
   GradWatch& operator=(GradWatch&&) = delete;
 
   struct Cost {
-    int64_t gradients = 0;  // seen
+    int64_t gradients = 0;  // observed
     double seconds = 0;
   };
   Cost cost() const;
@@ -66,14 +64,13 @@ class [[nodiscard]] GradWatch {
   std::shared_ptr<GradObserver> observer_;
 };
 
-/// Local; to be of use, on every rank. Changes no gradient, keeps no graph alive.
+/// Local, but `grads` needs it on every rank. Changes no gradient, keeps no graph alive.
 template <typename T>
 GradWatch watch_grads(const T& object) {
   return GradWatch(gradients_of(object, ""));
 }
 
-/// What the observers of this process know of `subject`; nothing where one of its parameters that need a gradient is
-/// not observed.
-std::optional<GradientsSeen> gradients_seen(const GradientSubject& subject);
+/// From the observers of this process; nothing if a parameter of `subject` that requires a gradient is not observed.
+std::optional<ObservedGradients> gradients_seen(const GradientSubject& subject);
 
 }  // namespace lockstep::inspect

@@ -9,10 +9,10 @@ namespace {
 
 struct Sign {
   Activity activity;
-  std::string_view function;  // a whole name without its arguments
+  std::string_view function;  // the complete name without arguments
 };
 
-// What the C library calls the functions in which threads wait.
+// The functions of the C library in which threads wait.
 constexpr Sign kSigns[] = {
     {Activity::lock, "pthread_mutex_lock"},
     {Activity::lock, "pthread_mutex_timedlock"},
@@ -65,7 +65,7 @@ constexpr Sign kSigns[] = {
     {Activity::child, "waitid"},
 };
 
-/// Without arguments, template arguments of the last part, and the leading underscores of the C library's own names.
+/// The name without arguments, version, and the leading underscores of the C library's internal names.
 std::string_view bare(std::string_view name) {
   name = name.substr(0, name.find('('));
   if (!name.starts_with("__atomic") && name.find("::") == std::string_view::npos)
@@ -80,7 +80,7 @@ bool any_of_parts(std::string_view name, std::initializer_list<std::string_view>
 
 bool is_collective(std::string_view name) { return any_of_parts(name, {"lockstep::dist::", "c10d::", "gloo::"}); }
 
-/// A future is what collectives of the Reducer are waited for with, and cells use it, too.
+/// The wait of the Reducer for its collectives; cells use futures, too.
 bool is_future(std::string_view name) { return any_of_parts(name, {"c10::ivalue::Future::wait"}); }
 
 bool is_data_loader(std::string_view name) {
@@ -97,7 +97,7 @@ Activity activity_of(const std::vector<StackFrame>& frames, bool asleep, bool he
   for (const StackFrame& frame : frames) {
     loader = loader || is_data_loader(frame.function);
     users = users || frame.cell > 0;
-    if (users) continue;  // beyond the user's own code stands who called it: a hook waits for what the hook waits for
+    if (users) continue;  // what called the user's code (of a hook) does not show what that waits for
     collective = collective || is_collective(frame.function) || is_future(frame.function);
     if (waits != Activity::unknown) continue;
     const std::string_view name = bare(frame.function);
@@ -116,13 +116,13 @@ Activity activity_of(const std::vector<StackFrame>& frames, bool asleep, bool he
 const char* activity_words(Activity activity) {
   switch (activity) {
     case Activity::unknown:
-      return "does something that is not known";
+      return "does something unknown";
     case Activity::idle:
       return "is idle";
     case Activity::computing:
       return "computes";
     case Activity::collective:
-      return "sits in a collective";
+      return "is in a collective";
     case Activity::sleeping:
       return "sleeps";
     case Activity::lock:
@@ -138,16 +138,21 @@ const char* activity_words(Activity activity) {
     case Activity::child:
       return "waits for another process";
     case Activity::blocked:
-      return "is held by the system";
+      return "is blocked in the kernel";
   }
   return "";
 }
 
-const char* activity_name(Activity activity) {
-  constexpr std::array kNames = {"unknown",   "idle",         "computing", "collective", "sleeping", "lock",
-                                 "condition", "loading_data", "reading",   "polling",    "child",    "blocked"};
-  return kNames[static_cast<size_t>(activity)];
+FindingKind kind_of_activity(Activity activity) {
+  constexpr std::array kKinds = {FindingKind::unknown,    FindingKind::idle,         FindingKind::computing,
+                                 FindingKind::collective, FindingKind::sleeping,     FindingKind::lock,
+                                 FindingKind::condition,  FindingKind::loading_data, FindingKind::reading,
+                                 FindingKind::polling,    FindingKind::child,        FindingKind::blocked};
+  static_assert(kKinds.size() == static_cast<size_t>(Activity::blocked) + 1);
+  return kKinds[static_cast<size_t>(activity)];
 }
+
+const char* activity_name(Activity activity) { return to_string(kind_of_activity(activity)).data(); }
 
 std::string code_line(const std::vector<StackFrame>& frames) {
   for (const StackFrame& frame : frames)

@@ -1,13 +1,14 @@
-// What a thread is at, read off its native stack: it computes, sits in a collective, sleeps, waits for a lock, for
-// data.
+// What a thread is doing, from its native stack: it computes, is in a collective, sleeps, waits for a lock or for data.
 #pragma once
 #include <string>
 #include <vector>
 
+#include "protocol/verdict.h"
+
 namespace lockstep::inspect {
 
 enum class Activity {
-  unknown,  // the stack is not known
+  unknown,  // without a stack
   idle,  // no cell runs
   computing,
   collective,  // in a call of dist:: or c10d
@@ -18,7 +19,7 @@ enum class Activity {
   reading,  // a file, a pipe, a terminal
   polling,  // descriptors, a socket
   child,  // another process
-  blocked,  // held by the kernel, nobody knows by what
+  blocked,  // in the kernel, for an unknown reason
 };
 
 struct StackFrame {
@@ -28,18 +29,19 @@ struct StackFrame {
   std::string object;  // "libc.so.6"; empty for code of cells
 };
 
-/// `frames`: innermost first. `asleep`: it sleeps in a function of the worker's own, which the stack does not show.
-/// `held`: the kernel says that it does not run.
+/// `frames`: innermost first. `asleep`: it sleeps in a function of the worker, which the stack does not show. `held`:
+/// the kernel reports that it does not run.
 Activity activity_of(const std::vector<StackFrame>& frames, bool asleep, bool held);
 
-/// "sleeps", "waits for a lock"; the verb that a sentence about a rank needs.
+/// "sleeps", "waits for a lock": for a sentence about a rank.
 const char* activity_words(Activity activity);
-/// "sleeping", "lock": for data.
+/// "sleeping", "lock": for JSON.
 const char* activity_name(Activity activity);
+FindingKind kind_of_activity(Activity activity);
 
-/// "evaluate() at cell 7, line 4" of the innermost frame in a cell's text; empty where there is none.
+/// "evaluate() at cell 7, line 4": the innermost frame in a cell's text; empty without one.
 std::string code_place(const std::vector<StackFrame>& frames);
-/// "cell 7, line 4" of the same.
+/// "cell 7, line 4": the same without the function.
 std::string code_line(const std::vector<StackFrame>& frames);
 
 }  // namespace lockstep::inspect

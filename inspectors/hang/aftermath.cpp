@@ -9,7 +9,7 @@ namespace lockstep::inspect {
 namespace {
 
 std::optional<RankWait> broken_wait(const HangPicture& picture, const RankPicture& rank) {
-  if (rank.place != RankPicture::Place::left || rank.how != "error" || !rank.consequence) return std::nullopt;
+  if (rank.place != RankPicture::Place::left || rank.how != CellStatus::error || !rank.consequence) return std::nullopt;
   const auto failed = std::find_if(rank.recent.rbegin(), rank.recent.rend(), [&](const auto& record) {
     return record.cell == picture.cell && record.state == dist::CollectiveState::failed;
   });
@@ -32,7 +32,7 @@ std::optional<HangPicture> put_back(const HangPicture& picture) {
     for (RankPicture& rank : result.ranks) {
       const auto wait = broken.find(rank.rank);
       if (wait == broken.end()) continue;
-      // Somebody who broke it, or who was put back himself.
+      // Some missing rank broke the collective, or has been put back itself.
       const RankSet missing = missing_for(result, rank, wait->second);
       if (std::none_of(missing.begin(), missing.end(), [&](int peer) {
             const RankPicture& other = *result.rank(peer);

@@ -1,6 +1,6 @@
-// Ranks that left the cell only because a collective broke under them: another rank died, closed the group, or failed
-// in it. They are consequences, and so is whoever waits for them now. For the cause to be found they are put back to
-// where they waited. Pure.
+// Ranks that left the cell only because their collective broke: another rank died, closed the group, or failed in it.
+// These ranks are consequences, and so are ranks that wait for them now. To find the cause, they are put back into the
+// collective in which they waited. Pure.
 #pragma once
 #include <optional>
 
@@ -8,8 +8,8 @@
 
 namespace lockstep::inspect {
 
-/// The same picture, in which such ranks still sit in the collective that broke; only those for which somebody can be
-/// blamed. Nothing where there are none.
+/// The same picture with such ranks in the collective that broke, if another rank is the cause. Nothing if there are no
+/// such ranks.
 std::optional<HangPicture> put_back(const HangPicture& picture);
 
 }  // namespace lockstep::inspect

@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "inspectors/findings/about.h"
 #include "inspectors/hang/aftermath.h"
 #include "inspectors/hang/mismatch.h"
 #include "inspectors/hang/needs.h"
@@ -18,11 +19,11 @@ namespace {
 using dist::CollectiveRecord;
 using dist::LoggedGroup;
 
-/// Whether the thread that runs cells is seen to wait for what the rank has entered.
+/// Whether the thread that runs cells waits in a collective that the rank has entered.
 bool is_waiting(const HangPicture& picture, const RankPicture& rank) {
   if (rank.gone() || rank.waits.empty()) return false;
-  if (!rank.has_log || rank.waits.front().broken) return true;  // it has said so
-  // A rank whose other threads make collectives may be freed by one of them.
+  if (!rank.has_log || rank.waits.front().broken) return true;  // the rank reported the wait itself
+  // Other threads that call collectives may end the wait.
   for (const CollectiveRecord& record : rank.recent)
     if (record.cell == picture.cell && record.thread != 0 && record.thread != rank.main_thread) return false;
   if (rank.activity != Activity::unknown) return rank.activity == Activity::collective;
@@ -33,8 +34,8 @@ bool is_waiting(const HangPicture& picture, const RankPicture& rank) {
 /// A collective in which ranks wait.
 struct StuckCall {
   RankSet waiting, missing, lost;
-  const RankPicture* first = nullptr;  // the lowest of those that wait
-  const RankWait* wait = nullptr;      // its
+  const RankPicture* first = nullptr;  // the lowest waiting rank
+  const RankWait* wait = nullptr;      // its wait
 };
 using StuckCalls = std::map<std::tuple<std::string, int64_t, std::string>, StuckCall>;
 
@@ -55,12 +56,12 @@ StuckCalls stuck_calls_of(const HangPicture& picture, const RankSet& stuck) {
   return stuck_calls;
 }
 
-/// It went on without the group that others wait in.
+/// Whether `peer` destroyed the group in which others wait, and did not fail.
 bool only_left_group(const RankPicture& peer, const CollectiveRecord& call) {
-  return has_left_group(peer, call) && (!peer.gone() || (peer.place == RankPicture::Place::left && peer.how == "ok"));
+  return has_left_group(peer, call) && (!peer.gone() || peer.has_finished());
 }
 
-/// Who has gone, by what became of them: "rank 1 has finished without entering it".
+/// The ranks that are gone, with the reason: "rank 1 has finished without entering it".
 std::string lost_words(const HangPicture& picture, const StuckCall& stuck_call) {
   std::map<std::string, RankSet> by_words;
   std::vector<std::string> order;
@@ -77,30 +78,28 @@ std::string lost_words(const HangPicture& picture, const StuckCall& stuck_call) 
   return text;
 }
 
-const char* kind_of(const RankPicture& peer, const CollectiveRecord& call) {
-  if (peer.place == RankPicture::Place::dead) return "died";
-  if (peer.place == RankPicture::Place::elsewhere) return "not_in_cell";
-  if (only_left_group(peer, call)) return "left_group";
-  if (peer.how == "error") return "threw";
-  if (peer.how == "interrupted" || peer.how == "aborted") return "stopped";
-  return "finished";
+FindingKind kind_of(const RankPicture& peer, const CollectiveRecord& call) {
+  if (peer.place == RankPicture::Place::dead) return FindingKind::died;
+  if (peer.place == RankPicture::Place::elsewhere) return FindingKind::not_in_cell;
+  if (only_left_group(peer, call)) return FindingKind::left_group;
+  if (peer.how == CellStatus::error) return FindingKind::threw;
+  if (peer.how == CellStatus::interrupted || peer.how == CellStatus::aborted) return FindingKind::stopped;
+  return FindingKind::finished;
 }
 
-/// A rank that is no member of the group, tried to use it, and threw.
+/// A rank that is not in the group, tried to use it, and threw.
 const RankPicture* outsider(const HangPicture& picture, const CollectiveRecord& call) {
   for (const RankPicture& rank : picture.ranks)
-    if (rank.place == RankPicture::Place::left && rank.how == "error" &&
+    if (rank.place == RankPicture::Place::left && rank.how == CellStatus::error &&
         rank.error_type.find("ArgumentError") != std::string::npos &&
         rank.error_text.find("not in group " + call.group + " ") != std::string::npos)
       return &rank;
   return nullptr;
 }
 
-Finding finding_of(const StuckCall& stuck_call) {
-  Finding finding;
-  finding.severity = Severity::fault;
-  finding.inspector = "hang";
-  finding.verdict = "hang";
+Finding finding_of(const StuckCall& stuck_call, Verdict verdict, FindingKind kind) {
+  Finding finding =
+      About{.inspector = "hang", .object = {}, .step = {}, .ranks = {}}.finding(Severity::fault, verdict, kind);
   finding.op = dist::to_finding_op(stuck_call.wait->call);
   if (!stuck_call.wait->where.empty()) finding.where = stuck_call.wait->where;
   return finding;
@@ -112,31 +111,31 @@ std::string waits_in(const StuckCall& stuck_call) {
                      call_words(*stuck_call.wait));
 }
 
-/// Somebody has gone for whom others wait.
+/// Ranks wait for ranks that are gone.
 ProvenHang gone_hang(const HangPicture& picture, const StuckCall& stuck_call, const std::string& consequences,
                      const RankSet& indirect) {
   ProvenHang hang;
   hang.waiting = stuck_call.waiting | indirect;
   hang.missing = stuck_call.lost;
-  Finding& finding = hang.finding = finding_of(stuck_call);
+  const bool all_dead = std::ranges::all_of(
+      stuck_call.lost, [&](int number) { return picture.rank(number)->place == RankPicture::Place::dead; });
+  Finding& finding = hang.finding =
+      finding_of(stuck_call, all_dead ? Verdict::dead : Verdict::hang,
+                 kind_of(*picture.rank(stuck_call.lost.ranks().front()), stuck_call.wait->call));
   finding.ranks = stuck_call.lost;
   finding.reference_ranks = hang.waiting - stuck_call.lost;
-  finding.kind = kind_of(*picture.rank(stuck_call.lost.ranks().front()), stuck_call.wait->call);
-  hang.consequence = std::any_of(stuck_call.lost.begin(), stuck_call.lost.end(), [&](int number) {
+  hang.consequence = std::ranges::any_of(stuck_call.lost, [&](int number) {
     const RankPicture& peer = *picture.rank(number);
-    return peer.how == "error" && peer.error_type.ends_with("CollectiveMismatch");
+    return peer.how == CellStatus::error && peer.error_type.ends_with("CollectiveMismatch");
   });
-  if (std::all_of(stuck_call.lost.begin(), stuck_call.lost.end(),
-                  [&](int number) { return picture.rank(number)->place == RankPicture::Place::dead; }))
-    finding.verdict = "dead";
   finding.message = waits_in(stuck_call) + ", and " + lost_words(picture, stuck_call) + consequences;
-  // Of a rank that came to the end all the same: since then its calls need not be those that the others make.
+  // A rank that caught an exception and finished may have skipped calls.
   for (const int number : stuck_call.lost)
-    if (const RankPicture& peer = *picture.rank(number); peer.place == RankPicture::Place::left && peer.how == "ok")
+    if (const RankPicture& peer = *picture.rank(number); peer.has_finished())
       finding.message += caught_words(peer, stuck_call.wait->call);
   if (const RankPicture* rank = outsider(picture, stuck_call.wait->call)) {
     const LoggedGroup* group = group_of(*stuck_call.first, stuck_call.wait->call.group);
-    finding.kind = "outside_group";
+    finding.kind = to_string(FindingKind::outside_group);
     finding.ranks = finding.ranks | RankSet{rank->rank};
     finding.message += fmt::format(
         "; rank {}, which is not in {}{}, tried to enter it and threw{}", rank->rank, stuck_call.wait->call.group,
@@ -148,7 +147,7 @@ ProvenHang gone_hang(const HangPicture& picture, const StuckCall& stuck_call, co
   return hang;
 }
 
-/// A send and a recv between the same two ranks that are to be one message, but for their tags.
+/// A send and a recv between the same two ranks that differ only in their tags.
 struct TagPair {
   const RankWait* sent = nullptr;
   const RankWait* received = nullptr;
@@ -164,7 +163,7 @@ TagPair tags_that_differ(const std::vector<const StuckCall*>& stuck_calls) {
   return {};
 }
 
-/// Ranks wait for one another, each in another collective.
+/// Ranks wait for one another, in different collectives.
 ProvenHang crossed_hang(const std::vector<const StuckCall*>& stuck_calls) {
   RankSet all;
   const StuckCall* largest = stuck_calls.front();
@@ -173,10 +172,11 @@ ProvenHang crossed_hang(const std::vector<const StuckCall*>& stuck_calls) {
     if (stuck_call->waiting.size() > largest->waiting.size()) largest = stuck_call;
   }
   const bool majority = 2 * largest->waiting.size() > all.size();
+  const TagPair tags = tags_that_differ(stuck_calls);
   ProvenHang hang;
   hang.waiting = hang.missing = all;
-  Finding& finding = hang.finding = finding_of(*largest);
-  finding.kind = "other_collective";
+  Finding& finding = hang.finding =
+      finding_of(*largest, Verdict::hang, tags.sent ? FindingKind::tag : FindingKind::other_collective);
   finding.ranks = majority ? all - largest->waiting : all;
   if (majority) finding.reference_ranks = largest->waiting;
   std::set<std::string> groups;
@@ -187,16 +187,13 @@ ProvenHang crossed_hang(const std::vector<const StuckCall*>& stuck_calls) {
     hang.key += fmt::format("{}{} {} {}", hang.key.empty() ? "" : "; ", stuck_call->wait->call.group,
                             stuck_call->wait->call.seq, stuck_call->waiting.str());
   }
-  const TagPair tags = tags_that_differ(stuck_calls);
-  if (tags.sent) {
-    finding.kind = "tag";
+  if (tags.sent)
     finding.message += fmt::format(
-        ": the tags {} and {} do not match, so that the message is never received. A recv gets what was sent with its "
-        "tag only",
+        ": the tags {} and {} do not match, so the message is never received. A recv gets only what was sent with its "
+        "tag",
         tags.sent->call.tag, tags.received->call.tag);
-    return hang;
-  }
-  finding.message += fmt::format(": none of them can go on. {}", kOneOrder);
+  else
+    finding.message += fmt::format(": none of them can continue. {}", kOneOrder);
   return hang;
 }
 
@@ -215,10 +212,10 @@ HangAnalysis analyse_hang(const HangPicture& seen) {
   result.suspicious = stuck_ranks(picture, entered) != stuck;
   result.proven = mismatched_calls(picture);
 
-  // Whoever waits for somebody that has gone, or for one that waits so, is explained by that.
+  // Ranks that wait for a rank that is gone, or for such ranks, are explained by that.
   const StuckCalls stuck_calls = stuck_calls_of(picture, stuck);
   RankSet explained;
-  std::map<int, int> through;  // rank → whom it waits for, on the way to one that has gone
+  std::map<int, int> through;  // rank → the rank that it waits for, towards one that waits for a gone rank
   for (const auto& [key, stuck_call] : stuck_calls)
     if (!stuck_call.lost.empty()) explained = explained | stuck_call.waiting;
   for (bool changed = true; changed;) {
@@ -251,7 +248,7 @@ HangAnalysis analyse_hang(const HangPicture& seen) {
     result.proven.push_back(gone_hang(picture, stuck_call, consequences, indirect));
   }
 
-  // What is left goes round in circles.
+  // The remaining ranks wait in circles.
   RankSet left = stuck - explained;
   while (!left.empty()) {
     RankSet component{left.ranks().front()};

@@ -1,6 +1,6 @@
-// Who waits for whom in vain, told by causes: whoever waits for a rank that has gone, or for one that waits so, is a
-// consequence of that; what is left goes round in circles. Pure: a picture in, findings out. Who is stuck at all,
-// needs.h says.
+// Which ranks wait for whom without end, by causes: ranks that wait for a rank that is gone, directly or through other
+// ranks, are consequences of that; the remaining ones wait in circles. needs.h finds the stuck ranks. Pure: a picture
+// in, findings out.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace lockstep::inspect {
 
-/// The mend, where ranks disagree on what comes next.
+/// The fix if ranks disagree on the next call.
 inline constexpr const char* kOneOrder =
     "All ranks of a group must make the same calls in the same order; where ranks use several groups, in one order "
     "over all of them";
@@ -18,16 +18,15 @@ inline constexpr const char* kOneOrder =
 /// A hang that is proven.
 struct ProvenHang {
   Finding finding;
-  RankSet waiting;  // ranks that wait in vain, in collectives
-  RankSet missing;  // whom they wait for
-  std::string key;  // equal for the same hang at another time
-  /// A rank that is waited for threw what is a finding of its own (dist::CollectiveMismatch): this is no other fault.
-  bool consequence = false;
+  RankSet waiting;  // ranks in collectives that can't end
+  RankSet missing;  // the ranks that they wait for
+  std::string key;  // the same for the same hang at another time
+  bool consequence = false;  // of an error that has a finding of its own (dist::CollectiveMismatch)
 };
 
 struct HangAnalysis {
   std::vector<ProvenHang> proven;
-  /// Ranks whose logs allow a hang, while their threads were not seen waiting: worth another look.
+  /// The logs allow a further hang, but the threads of its ranks do not wait (yet): it should be checked again.
   bool suspicious = false;
 };
 HangAnalysis analyse_hang(const HangPicture& seen);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "collectives/log/process_identity.h"
+#include "inspectors/findings/about.h"
 #include "inspectors/hang/analysis.h"
 #include "inspectors/hang/state.h"
 #include "inspectors/hang/straggler.h"
@@ -28,7 +29,7 @@ std::vector<Finding> hang(const std::vector<std::string>& logs, double seconds) 
     rank.rank = log.rank();
     if (!process_runs(log)) rank.place = RankPicture::Place::dead;
     read_log(rank, path);
-    // Calls that have only just been made say nothing.
+    // New waits may still end.
     std::erase_if(rank.waits, [&](const RankWait& wait) {
       return static_cast<double>(picture.now_ns - wait.call.entered_ns) < seconds * 1e9;
     });
@@ -41,13 +42,10 @@ std::vector<Finding> hang(const std::vector<std::string>& logs, double seconds) 
   for (auto& proven : analyse_hang(picture).proven) findings.push_back(std::move(proven.finding));
   if (auto late = find_straggler(picture)) findings.push_back(std::move(*late));
   if (!findings.empty()) return findings;
-  Finding ok;
-  ok.inspector = "hang";
-  ok.verdict = "ok";
-  ok.ranks = seen;
+  Finding ok = About{.inspector = "hang", .object = {}, .step = {}, .ranks = seen}.finding(Severity::note, Verdict::ok);
   for (const RankPicture& rank : picture.ranks)
     ok.message += fmt::format("{}rank {} {}", ok.message.empty() ? "no hang is proven: " : "; ", rank.rank,
-                              rank.waits.empty() ? std::string("sits in no collective") : rank_sentence(picture, rank));
+                              rank.waits.empty() ? std::string("is in no collective") : rank_sentence(picture, rank));
   return {ok};
 }
 

@@ -15,18 +15,18 @@ const LoggedGroup* group_of(const RankPicture& rank, const std::string& name) {
 
 Needs needs_of(const RankPicture& rank, const RankWait& wait) {
   const CollectiveRecord& call = wait.call;
-  if (!rank.has_log || !wait.missing.empty()) return {wait.missing};  // it has said so itself
+  if (!rank.has_log || !wait.missing.empty()) return {wait.missing};  // the rank reported them itself
   const LoggedGroup* group = group_of(rank, call.group);
   if (!group) return {};
   RankSet others;
   for (const int each : group->ranks)
     if (each != rank.rank) others.insert(each);
-  if (wait.broken) return {others};  // data comes through any of them
+  if (wait.broken) return {others};  // any of them can break the collective
   if (call.point_to_point) return call.root < 0 ? Needs{others, true} : Needs{RankSet{call.root}};
-  // Gloo does nothing for tensors without elements: no rank waits for another.
+  // Gloo does nothing for tensors without elements, so no rank waits for another.
   if (call.bytes == 0 && call.tensor_count > 0) return {};
-  if (call.op == "gather_object") return {others};  // sizes go to all ranks first
-  if (call.op == "new_group") {  // members meet; its shape names them, the first eight
+  if (call.op == "gather_object") return {others};  // it begins with an all_gather of sizes
+  if (call.op == "new_group") {  // waits for the members; its shape has the first eight of them
     RankSet members;
     for (const int64_t each : call.shape)
       if (each != rank.rank) members.insert(static_cast<int>(each));
@@ -48,8 +48,7 @@ bool has_left_group(const RankPicture& peer, const CollectiveRecord& call) {
 }
 
 namespace {
-/// Whether `peer` is why that call, which has failed on other ranks, could not end: it died, closed the group, or
-/// failed in it.
+/// Whether `peer` is the reason that the call failed on other ranks: it died, closed the group, or failed in it.
 bool broke(const RankPicture& peer, const CollectiveRecord& call) {
   if (peer.place == RankPicture::Place::dead || has_left_group(peer, call)) return true;
   if (!peer.gone() || peer.consequence) return false;
@@ -57,20 +56,17 @@ bool broke(const RankPicture& peer, const CollectiveRecord& call) {
     return record.group == call.group && record.cell == call.cell && record.state == dist::CollectiveState::failed;
   });
 }
-}  // namespace
 
-namespace {
-/// Whether `peer` has made the recv of a send, or the send of a recv, or may have made it.
+/// Whether `peer` has called, or may have called, the recv of a send or the send of a recv.
 bool has_message(const RankPicture& rank, const CollectiveRecord& call, const RankPicture& peer,
                  const LoggedGroup& group) {
   const bool sends = dist::is_send(call);
-  if (sends && group.received_from_any > 0) return true;  // which may take any
+  if (sends && group.received_from_any > 0) return true;  // a recv from any rank may take the message
   const auto& counts = sends ? group.received : group.sent;
   const auto count = counts.find(rank.rank);
   if (count == counts.end()) return false;
   if (call.tag_seq == 0) return count->second >= call.seq;
-  // By tag, in the newest records and in those that are in flight; the other side of a message that waits is one of
-  // them, or it has not been begun.
+  // By tag: the other side of a waiting message is in the newest records or in flight, or it has not begun.
   const auto is_other_side = [&](const CollectiveRecord& each) {
     return each.group == call.group && each.root == rank.rank && each.tag == call.tag &&
            (sends ? dist::is_recv(each) : dist::is_send(each)) && each.tag_seq >= call.tag_seq;
@@ -81,15 +77,14 @@ bool has_message(const RankPicture& rank, const CollectiveRecord& call, const Ra
 }
 }  // namespace
 
-bool has_come(const RankPicture& rank, const RankWait& wait, const RankPicture* peer) {
-  if (!rank.has_log) return false;  // told so by the rank itself
+bool has_entered(const RankPicture& rank, const RankWait& wait, const RankPicture* peer) {
+  if (!rank.has_log) return false;  // the rank reported that itself
   if (!peer) return true;
-  if (wait.broken && (peer->gone() || broke(*peer, wait.call)))
-    return !broke(*peer, wait.call);  // wherever it was by then
+  if (wait.broken && (peer->gone() || broke(*peer, wait.call))) return !broke(*peer, wait.call);
   if (!peer->has_log) return true;
   const CollectiveRecord& call = wait.call;
   const LoggedGroup* group = group_of(*peer, call.group);
-  if (!group || !group->member) return false;  // it has destroyed it
+  if (!group || !group->member) return false;  // the peer has destroyed it
   if (!call.point_to_point) return group->entered >= call.seq;
   return has_message(rank, call, *peer, *group);
 }
@@ -97,7 +92,7 @@ bool has_come(const RankPicture& rank, const RankWait& wait, const RankPicture* 
 RankSet missing_for(const HangPicture& picture, const RankPicture& rank, const RankWait& wait) {
   RankSet result;
   for (const int each : needs_of(rank, wait).ranks)
-    if (!has_come(rank, wait, picture.rank(each))) result.insert(each);
+    if (!has_entered(rank, wait, picture.rank(each))) result.insert(each);
   return result;
 }
 

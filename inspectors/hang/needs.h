@@ -1,9 +1,10 @@
-// Whom a collective needs, who has come to it, who can't come any more, and which ranks therefore can't go on. Pure.
+// Which ranks a collective needs, which of them have entered it or can't enter it any more, and which ranks are
+// therefore stuck. Pure.
 //
-// A rank is stuck when it waits in collectives none of which can end, and a collective can't end when a rank that has
-// not entered it has left the cell, died, destroyed the group, or is stuck itself. The largest set of ranks for which
-// that holds is found by taking out, again and again, those with a wait that may yet end. So nothing is proven that
-// could still go on.
+// A rank is stuck if it waits in collectives none of which can end. A collective can't end if a rank that it needs, and
+// that has not entered it, has left the cell, died, destroyed the group, or is stuck itself. The largest set of such
+// ranks is found by removing ranks with a wait that may end, until none is left. So a rank that can still continue is
+// never reported.
 #pragma once
 #include <string>
 
@@ -11,10 +12,10 @@
 
 namespace lockstep::inspect {
 
-/// As the rank's log has it; null where the rank does not know it, or has destroyed it.
+/// The group in the rank's log; null if the rank does not know it.
 const dist::LoggedGroup* group_of(const RankPicture& rank, const std::string& name);
 
-/// Whom a collective of a rank can't end without.
+/// The other ranks without which a collective of a rank can't end.
 struct Needs {
   RankSet ranks;
   bool any = false;  // one of them is enough
@@ -24,18 +25,19 @@ Needs needs_of(const RankPicture& rank, const RankWait& wait);
 /// Whether `peer` has destroyed the group of that call, or was never in it.
 bool has_left_group(const RankPicture& peer, const dist::CollectiveRecord& call);
 
-/// Whether `peer` (null: a rank of which nothing is known) has come to what `rank` waits in. Unknown counts as come.
-bool has_come(const RankPicture& rank, const RankWait& wait, const RankPicture* peer);
+/// Whether `peer` has entered the collective in which `rank` waits; true if that is not known. `peer`: null for a rank
+/// without a picture.
+bool has_entered(const RankPicture& rank, const RankWait& wait, const RankPicture* peer);
 
-/// Who is needed for that wait, and has not come.
+/// The ranks that the wait needs and that have not entered it.
 RankSet missing_for(const HangPicture& picture, const RankPicture& rank, const RankWait& wait);
-/// Of those, the ones that can't come whatever the others do.
+/// Those of missing_for() that can't enter it any more.
 RankSet lost_for(const HangPicture& picture, const RankPicture& rank, const RankWait& wait);
 
-/// The largest set of ranks, among `candidates`, that can't go on.
+/// The largest set of ranks, among `candidates`, that are stuck.
 RankSet stuck_ranks(const HangPicture& picture, RankSet candidates);
 
-/// Whom rank `rank` waits for in the collectives it sits in, gone or not.
+/// The ranks that `rank` waits for in all its collectives.
 RankSet waited_for(const HangPicture& picture, int rank);
 
 }  // namespace lockstep::inspect

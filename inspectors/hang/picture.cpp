@@ -11,9 +11,9 @@ bool read_log(RankPicture& rank, const std::string& path, size_t recent) {
     for (auto& record : log.in_flight()) rank.waits.push_back({std::move(record), {}});
     rank.groups = log.groups();
     rank.recent = log.last(recent);
-    rank.main_thread = static_cast<int>(log.pid());  // a process's first thread has its number
+    rank.main_thread = static_cast<int>(log.pid());  // the first thread of a process has the number of the process
     rank.has_log = true;
-  } catch (const dist::Error&) {  // not there yet, or another version's: the rank is shown without it
+  } catch (const dist::Error&) {  // not written yet, or of another version: the rank is shown without it
     rank.has_log = false;
   }
   return rank.has_log;

@@ -1,5 +1,5 @@
-// What is known of all ranks at one moment: how far each came in its collectives, and what it does. The collective logs
-// give the first without any rank's help, I/O threads the second. Plain values: a test makes them up.
+// The state of all ranks at one moment: the collectives of each, from its collective log, and what it is doing, from
+// its I/O thread. Plain values, so that tests can make them up.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,20 +9,19 @@
 #include "collectives/log/collective_log.h"
 #include "inspectors/hang/activity.h"
 #include "protocol/rank_set.h"
+#include "protocol/status.h"
 
 namespace lockstep::inspect {
 
-/// A collective that a rank has entered and that is not done.
+/// A collective that a rank has entered and that has not ended.
 struct RankWait {
   dist::CollectiveRecord call;
   std::string where;  // "cell 7, line 4"
-  /// Ranks that will not come, where the rank itself has said so.
-  RankSet missing = {};
-  /// It is over: another rank left it, and that ended this rank's cell (aftermath.h).
-  bool broken = false;
+  RankSet missing = {};  // ranks that will not enter it, as the rank itself reported
+  bool broken = false;  // it has failed, since another rank left it (aftermath.h)
 };
 
-/// An exception that a rank's own code threw in the cell, and that did not end it: somebody caught it.
+/// An exception that was thrown and caught in the cell.
 struct CaughtThrow {
   std::string type;  // "std::runtime_error"
   std::string where;  // "cell 7, line 4"
@@ -39,11 +38,11 @@ struct RankPicture {
 
   int rank = 0;
   Place place = Place::in_cell;
-  std::string how;  // of a rank that left: ok, error, interrupted, aborted
-  std::string error_type;  // of a rank that threw or died: "std::runtime_error", "SIGSEGV"
+  CellStatus how = CellStatus::ok;  // how a rank left the cell
+  std::string error_type;  // if it threw or died: "std::runtime_error", "SIGSEGV"
   std::string error_text;
-  bool consequence = false;  // that error says that another rank is the cause
-  std::string where;  // line of a cell in which it is, threw or died
+  bool consequence = false;  // the error is the consequence of another rank's
+  std::string where;  // the line of a cell at which it is, threw or died
   std::vector<StackFrame> stack;  // of the thread that runs cells, innermost first
   Activity activity = Activity::unknown;
   std::vector<RankWait> waits;  // oldest first
@@ -51,17 +50,19 @@ struct RankPicture {
   int main_thread = 0;  // the kernel's number of the thread that runs cells
   std::vector<dist::LoggedGroup> groups;
   std::vector<dist::CollectiveRecord> recent;  // oldest first
-  std::string last_where;  // line of the newest record
-  std::vector<CaughtThrow> caught;  // oldest first; of many the newest
+  std::string last_where;  // the line of the newest record
+  std::vector<CaughtThrow> caught;  // oldest first; only the newest are kept
 
   bool gone() const { return place != Place::in_cell; }
+  /// Left the cell without an error.
+  bool has_finished() const { return place == Place::left && how == CellStatus::ok; }
 };
 
 struct HangPicture {
-  int64_t cell = 0;  // as the logs name it
-  int64_t number = 0;  // as people do
+  int64_t cell = 0;  // its number in the logs
+  int64_t number = 0;  // its number for people
   int64_t now_ns = 0;  // CLOCK_MONOTONIC
-  bool calls_compared = false;  // ranks compare their calls themselves, and tell what does not match
+  bool calls_compared = false;  // ranks compare their calls themselves, and report those that do not match
   std::vector<RankPicture> ranks;
 
   const RankPicture* rank(int number) const {
@@ -71,11 +72,11 @@ struct HangPicture {
   }
 };
 
-/// So many of the newest records are enough to see the usual order of calls, and stragglers.
+/// Enough of the newest records to find the usual order of calls, and stragglers.
 inline constexpr size_t kRecentRecords = 512;
 
-/// Fills in what the log at `path` has: waits (without lines), groups, the `recent` newest records. False where it
-/// can't be read.
+/// Fills in the waits (without lines), groups and `recent` newest records of the log at `path`. False if it can't be
+/// read.
 bool read_log(RankPicture& rank, const std::string& path, size_t recent = kRecentRecords);
 
 }  // namespace lockstep::inspect

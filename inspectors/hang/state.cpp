@@ -4,37 +4,35 @@
 
 #include <map>
 
+#include "inspectors/findings/about.h"
 #include "inspectors/hang/needs.h"
 #include "inspectors/hang/words.h"
 
 namespace lockstep::inspect {
 
 std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
-  RankSet sitting, elsewhere, computing, missing;
+  RankSet in_collective, elsewhere, computing, missing;
   const RankPicture* first = nullptr;
   for (const RankPicture& rank : picture.ranks) {
     if (rank.gone()) continue;
-    const bool sits =
+    const bool waits =
         !rank.waits.empty() && (rank.activity == Activity::collective || rank.activity == Activity::unknown);
-    (sits ? sitting : elsewhere).insert(rank.rank);
-    if (sits && !first) first = &rank;
-    if (sits) missing = missing | waited_for(picture, rank.rank);
-    if (!sits && (rank.activity == Activity::computing || rank.activity == Activity::unknown))
+    (waits ? in_collective : elsewhere).insert(rank.rank);
+    if (waits && !first) first = &rank;
+    if (waits) missing = missing | waited_for(picture, rank.rank);
+    if (!waits && (rank.activity == Activity::computing || rank.activity == Activity::unknown))
       computing.insert(rank.rank);
   }
-  if (sitting.empty() && (elsewhere.empty() || !computing.empty())) return std::nullopt;
-  Finding finding;
-  finding.severity = Severity::fault;
-  finding.inspector = "hang";
-  finding.verdict = "hang";
-  // Those who keep the others waiting; where nobody does, all of them.
+  if (in_collective.empty() && (elsewhere.empty() || !computing.empty())) return std::nullopt;
+  // The ranks that others wait for; without any, all of them.
   const RankSet late = missing & elsewhere;
-  finding.ranks = !late.empty() ? late : !elsewhere.empty() ? elsewhere : sitting;
-  if (finding.ranks != sitting) finding.reference_ranks = sitting;
-  const RankPicture& shown = *picture.rank(finding.ranks.ranks().front());
-  finding.kind = sitting.contains(shown.rank)            ? "collective"
-                 : shown.activity == Activity::computing ? "computing"
-                                                         : activity_name(shown.activity);
+  const RankSet& ranks = !late.empty() ? late : !elsewhere.empty() ? elsewhere : in_collective;
+  const RankPicture& shown = *picture.rank(ranks.ranks().front());
+  const FindingKind kind =
+      in_collective.contains(shown.rank) ? FindingKind::collective : kind_of_activity(shown.activity);
+  Finding finding = About{.inspector = "hang", .object = {}, .step = {}, .ranks = ranks}.finding(Severity::fault,
+                                                                                                 Verdict::hang, kind);
+  if (ranks != in_collective) finding.reference_ranks = in_collective;
   if (first) {
     finding.op = dist::to_finding_op(first->waits.front().call);
     if (!first->waits.front().where.empty()) finding.where = first->waits.front().where;
@@ -51,9 +49,9 @@ std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
     by_sentence[sentence].insert(rank.rank);
   }
   for (const std::string& sentence : order) {
-    const RankSet& ranks = by_sentence[sentence];
-    finding.message += fmt::format("{}{}: {}", &sentence == &order.front() ? ": " : "; ", ranks.words(),
-                                   said_of(sentence, ranks.size()));
+    const RankSet& who = by_sentence[sentence];
+    finding.message +=
+        fmt::format("{}{}: {}", &sentence == &order.front() ? ": " : "; ", who.words(), said_of(sentence, who.size()));
   }
   return finding;
 }
@@ -62,12 +60,11 @@ std::string rank_sentence(const HangPicture& picture, const RankPicture& rank) {
   if (rank.gone()) {
     const bool dead = rank.place == RankPicture::Place::dead;
     if (picture.cell == 0 && !dead) return "is idle";
-    return rank.place == RankPicture::Place::left && rank.how == "ok" ? "has finished the cell"
-                                                                      : plural(left_words(rank), 1);
+    return rank.has_finished() ? "has finished the cell" : plural(left_words(rank), 1);
   }
-  const bool sits =
+  const bool waits =
       rank.activity == Activity::collective || (rank.activity == Activity::unknown && !rank.waits.empty());
-  if (sits && !rank.waits.empty()) {
+  if (waits && !rank.waits.empty()) {
     const RankWait& wait = rank.waits.front();
     const double seconds = static_cast<double>(picture.now_ns - wait.call.entered_ns) / 1e9;
     const RankSet missing = missing_for(picture, rank, wait);
@@ -76,7 +73,7 @@ std::string rank_sentence(const HangPicture& picture, const RankPicture& rank) {
                            : "waits in ";
     text += call_words(wait);
     if (missing.empty() && rank.has_log && !needs_of(rank, wait).ranks.empty())
-      return text + ", which all have entered";
+      return text + ", which all ranks have entered";
     return missing.empty() ? text : text + " for " + missing.words();
   }
   std::string text = activity_words(rank.activity);
@@ -84,7 +81,7 @@ std::string rank_sentence(const HangPicture& picture, const RankPicture& rank) {
     text += (place.starts_with("cell ") ? " at " : " in ") + place;
   else if (!rank.where.empty())
     text += " at " + rank.where;
-  if (!rank.waits.empty()) text += ", with " + call_words(rank.waits.front()) + " under way";
+  if (!rank.waits.empty()) text += ", with " + call_words(rank.waits.front()) + " in progress";
   return text;
 }
 

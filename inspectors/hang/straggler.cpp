@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "inspectors/findings/about.h"
 #include "inspectors/findings/median.h"
 #include "inspectors/hang/words.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 using Calls = std::map<int64_t, const dist::CollectiveRecord*>;
 
-std::optional<Finding> look_at_group(const HangPicture& picture, const dist::LoggedGroup& group,
+std::optional<Finding> find_in_group(const HangPicture& picture, const dist::LoggedGroup& group,
                                      const StragglerOptions& options) {
   std::map<int, Calls> calls;
   for (const int number : group.ranks) {
@@ -27,25 +28,25 @@ std::optional<Finding> look_at_group(const HangPicture& picture, const dist::Log
   if (calls.size() < 2 || calls.size() != group.ranks.size()) return std::nullopt;
 
   std::map<int, double> own;  // seconds between leaving one collective and entering the next
-  std::map<int, int> last;    // how often it came last, of `waited`
+  std::map<int, int> last;    // how often it entered last, of `waited`
   int steps = 0, waited = 0;
   for (const auto& [seq, record] : calls.begin()->second) {
     std::map<int, std::pair<double, double>> times;  // own, arrival
     for (const auto& [rank, theirs] : calls) {
       const auto here = theirs.find(seq), before = theirs.find(seq - 1);
       if (here == theirs.end() || before == theirs.end()) break;
-      // One that was entered before the last was done (asynchronous ones) says nothing of what the rank did in between.
+      // The time is zero if the rank entered a collective before the last one ended (asynchronous ones).
       times[rank] = {std::max(0.0, static_cast<double>(here->second->entered_ns - before->second->done_ns) / 1e9),
                      static_cast<double>(here->second->entered_ns) / 1e9};
     }
     if (times.size() != calls.size()) continue;
     ++steps;
     const auto by_arrival = [](const auto& a, const auto& b) { return a.second.second < b.second.second; };
-    const auto [first_come, last_come] = std::minmax_element(times.begin(), times.end(), by_arrival);
+    const auto [earliest, latest] = std::minmax_element(times.begin(), times.end(), by_arrival);
     for (const auto& [rank, time] : times) own[rank] += time.first;
-    if (last_come->second.second - first_come->second.second < options.least_wait_s) continue;
+    if (latest->second.second - earliest->second.second < options.least_wait_s) continue;
     ++waited;
-    ++last[last_come->first];
+    ++last[latest->first];
   }
   if (steps + 1 < options.collectives || waited * 2 < options.collectives) return std::nullopt;
 
@@ -60,18 +61,14 @@ std::optional<Finding> look_at_group(const HangPicture& picture, const dist::Log
     }
     const double theirs = median(others), its = own[rank];
     if (its < options.times_longer * theirs) continue;
-    Finding finding;
-    finding.severity = Severity::note;
-    finding.inspector = "hang";
-    finding.verdict = "straggler";
-    finding.ranks = RankSet{rank};
+    Finding finding = About{.inspector = "hang", .object = {}, .step = {}, .ranks = RankSet{rank}}.finding(
+        Severity::note, Verdict::straggler);
     finding.reference_ranks = other_ranks;
     finding.op = dist::to_finding_op(*calls.at(rank).rbegin()->second);
     const std::string ratio = theirs > 0 ? fmt::format(", {:.1f} times as long", its / theirs) : std::string();
     finding.message = fmt::format(
-        "rank {} comes last to {} of the {} collectives of group {} in which ranks waited: {:.1f} ms from one to the "
-        "next, "
-        "{} {:.1f} ms{}",
+        "rank {} is the last to enter {} of the {} collectives of group {} in which ranks waited: {:.1f} ms between "
+        "collectives, {} {:.1f} ms{}",
         rank, times, waited, group.name, 1e3 * its / steps, other_ranks.words(), 1e3 * theirs / steps, ratio);
     return finding;
   }
@@ -84,7 +81,7 @@ std::optional<Finding> find_straggler(const HangPicture& picture, const Straggle
   for (const RankPicture& rank : picture.ranks)
     for (const dist::LoggedGroup& group : rank.groups) {
       if (!group.member || group.ranks.empty() || group.ranks.front() != rank.rank) continue;  // once for each group
-      if (auto finding = look_at_group(picture, group, options)) return finding;
+      if (auto finding = find_in_group(picture, group, options)) return finding;
     }
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// A rank that always comes last: it gets there, but takes many times as long as the others between one collective and
-// the next.
+// A rank that is nearly always the last one to enter a collective, since it takes much longer than the others between
+// collectives.
 #pragma once
 #include <optional>
 
@@ -9,13 +9,13 @@
 namespace lockstep::inspect {
 
 struct StragglerOptions {
-  double times_longer = 2;  // than the median of the others
-  int collectives = 20;  // at least so many, of one group and cell, that all of its ranks have left
-  double often = 0.8;  // the share of those waited for in which it comes last
-  double least_wait_s = 1e-3;  // shorter waits are no waits
+  double times_longer = 2;  // its time between collectives, relative to the median of the others
+  int collectives = 20;  // the least number in one group and cell that all ranks of the group have completed
+  double often = 0.8;  // the share of the collectives with a wait that it enters last
+  double least_wait_s = 1e-3;  // shorter waits do not count
 };
 
-/// A note that names the rank, or nothing. Times of ranks are compared: one machine.
+/// A note that names the rank, or nothing. Compares times of ranks, which have to be on one machine.
 std::optional<Finding> find_straggler(const HangPicture& picture, const StragglerOptions& options = {});
 
 }  // namespace lockstep::inspect

@@ -54,14 +54,14 @@ std::string left_words(const RankPicture& rank) {
     case RankPicture::Place::left:
       break;
   }
-  if (rank.how == "error")
+  if (rank.how == CellStatus::error)
     return "threw" + (rank.error_type.empty() ? std::string(" an exception") : " " + rank.error_type) +
            in_brackets(rank.where);
-  if (rank.how == "interrupted") return "{was} interrupted";
-  if (rank.how == "aborted") return "{was} aborted" + in_brackets(rank.where);
+  if (rank.how == CellStatus::interrupted) return "{was} interrupted";
+  if (rank.how == CellStatus::aborted) return "{was} aborted" + in_brackets(rank.where);
   std::string text = "{has} finished without entering it";
   if (!rank.recent.empty() && !rank.last_where.empty())
-    text += fmt::format(", {{its}} last being {} #{}{}", rank.recent.back().op, rank.recent.back().seq,
+    text += fmt::format("; {{its}} last call was {} #{}{}", rank.recent.back().op, rank.recent.back().seq,
                         in_brackets(rank.last_where));
   return text;
 }
@@ -77,15 +77,16 @@ std::string caught_words(const RankPicture& rank, const dist::CollectiveRecord& 
     if (each.entered_ns <= first.time_ns && (!before || each.seq > before->seq)) before = &each;
   }
   std::string text = fmt::format("; rank {} threw {}{}{}", rank.rank, first.type, in_brackets(first.where),
-                                 before ? fmt::format(" behind {} #{}", before->op, before->seq) : std::string());
+                                 before ? fmt::format(" after {} #{}", before->op, before->seq) : std::string());
   if (rank.caught.size() > 1) text += fmt::format(", and {} more,", rank.caught.size() - 1);
   text += " and caught it";
   const int64_t next = before ? before->seq + 1 : 1;
   if (last < next) return text + ": it has made no call since";
-  const std::string calls = last == next ? fmt::format("its call since, #{}, has", next)
-                                         : fmt::format("its calls since, #{} to #{}, have", next, last);
-  return text + fmt::format(": if it left out a call then, {} met {} of other steps on the others", calls,
-                            last == next ? "one" : "those");
+  const bool one = last == next;
+  return text +
+         fmt::format(": if it skipped a call then, its {} since ({}) matched {} of other steps on the other ranks",
+                     one ? "call" : "calls", one ? fmt::format("#{}", next) : fmt::format("#{} to #{}", next, last),
+                     one ? "a call" : "calls");
 }
 
 std::string line_of(const RankPicture& rank, const dist::CollectiveRecord& record) {

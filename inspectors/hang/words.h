@@ -1,4 +1,4 @@
-// How hangs are told: calls, and what became of a rank.
+// Words for messages about hangs: calls, and how ranks left.
 #pragma once
 #include <string>
 
@@ -6,22 +6,22 @@
 
 namespace lockstep::inspect {
 
-/// `{has}`, `{wait}`, `{its}`, … in `words` become what suits so many.
+/// Replaces `{has}`, `{wait}`, `{its}`, … in `words` by the singular or plural.
 std::string plural(std::string words, size_t count);
-/// A sentence about one rank, whose first word is its verb, as it is said of `count`: "waits …" becomes "wait …".
+/// Turns a sentence about one rank that begins with its verb into one about `count` ranks: "waits …", "wait …".
 std::string said_of(const std::string& sentence, size_t count);
-/// " (cell 7, line 4)"; nothing for nothing.
+/// " (cell 7, line 4)"; empty for an empty place.
 std::string in_brackets(const std::string& place);
 /// "all_reduce #12 of group_1 (cell 7, line 4)", "recv #1 from rank 2 with tag 5 (…)".
 std::string call_words(const RankWait& wait);
 /// "12.3 s".
 std::string seconds_words(double seconds);
-/// What a rank that has gone did: "{has} finished without entering it". For plural().
+/// How a rank left: "{has} finished without entering it". For plural().
 std::string left_words(const RankPicture& rank);
-/// What an exception that `rank` caught has done to its calls in the group of `call`: "; rank 1 threw
-/// std::runtime_error (cell 1, line 3) behind all_reduce #2 and caught it: …". Empty where it caught none.
+/// The effect of an exception that `rank` caught on its calls in the group of `call`: "; rank 1 threw
+/// std::runtime_error (cell 1, line 3) after all_reduce #2 and caught it: …". Empty if it caught none.
 std::string caught_words(const RankPicture& rank, const dist::CollectiveRecord& call);
-/// The line of a call of `rank`; empty where it is not known.
+/// The line of a call of `rank`; empty if it is not known.
 std::string line_of(const RankPicture& rank, const dist::CollectiveRecord& record);
 
 }  // namespace lockstep::inspect

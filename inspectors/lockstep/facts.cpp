@@ -21,7 +21,7 @@ void from_json(const nlohmann::json& json, SelfFacts& facts) {
 void to_json(nlohmann::json& json, const RunFacts& facts) {
   json = {
       {"digest", facts.digest},       {"operators", facts.operators},           {"left_out", facts.left_out},
-      {"backwards", facts.backwards}, {"read_too_early", facts.read_too_early}, {"may_run_over", facts.may_run_over}};
+      {"backwards", facts.backwards}, {"read_too_early", facts.read_too_early}, {"may_overflow", facts.may_overflow}};
 }
 
 void from_json(const nlohmann::json& json, RunFacts& facts) {
@@ -30,7 +30,7 @@ void from_json(const nlohmann::json& json, RunFacts& facts) {
   facts.left_out = json.at("left_out");
   facts.backwards = json.at("backwards");
   facts.read_too_early = json.at("read_too_early");
-  facts.may_run_over = json.at("may_run_over").get<CalledBy>();
+  facts.may_overflow = json.at("may_overflow").get<CallList>();
 }
 
 }  // namespace lockstep::inspect

@@ -24,7 +24,7 @@ std::vector<Finding> self_findings(const About& about, const std::vector<SelfFac
       continue;
     }
     const Finding& finding = *facts[i].finding;
-    // What differs on one rank reaches the others through a reduction: theirs are no causes.
+    // What differs on one rank reaches the others through a reduction, so their notes are consequences.
     if (finding.severity != Severity::fault && facts[i].collectives > earliest) continue;
     const std::string key = fmt::format("{}|{}|{}|{}", finding.verdict, finding.kind.value_or(""),
                                         finding.op ? finding.op->seq : 0, finding.where.value_or(""));
@@ -32,16 +32,15 @@ std::vector<Finding> self_findings(const About& about, const std::vector<SelfFac
     if (is_new) findings.push_back(finding);
     findings[found->second].ranks.insert(about.rank_at(i));
   }
-  const auto is_fault = [](const Finding& each) { return each.severity == Severity::fault; };
   if (std::ranges::any_of(findings, is_fault)) std::erase_if(findings, std::not_fn(is_fault));
   for (Finding& finding : findings) {
     finding.reference_ranks = fine;
     finding.message = "on " + finding.ranks.words() + " " + finding.message;
   }
   if (!findings.empty()) return findings;
-  Finding ok = about.finding(Severity::note, "ok");
-  ok.message =
-      fmt::format("the step repeats itself bit by bit on {}: {} operators", about.ranks.words(), facts[0].operators);
+  Finding ok = about.finding(Severity::note, Verdict::ok);
+  ok.message = fmt::format("both runs of the step are equal bit by bit on {}: {} operators", about.ranks.words(),
+                           facts[0].operators);
   if (left_out > 0)
     ok.message +=
         fmt::format("; {} operators beyond the first {} were not compared (max_operators)", left_out, max_operators);

@@ -8,7 +8,7 @@
 namespace lockstep::inspect {
 namespace {
 
-constexpr int kMostRunsBefore = 2;
+constexpr int kMostUnrecordedRuns = 2;
 
 thread_local std::unique_ptr<Recording> recording;
 
@@ -25,13 +25,13 @@ Report detail::lockstep_once(const std::function<void()>& step, const TensorName
 Report detail::lockstep_twice(const std::function<void()>& step, const SavedState& saved, const TensorNames& names,
                               const LockstepOptions& options) {
   const UncountedSteps uncounted;
-  const auto run_and_put_back = [&](Recording* recording) {
+  const auto run_and_restore = [&](Recording* recording) {
     const auto stop = [&] {
       if (recording) recording->trace.reset();
     };
     try {
       step();
-    } catch (...) {  // thrown on: the state is to be as it was all the same
+    } catch (...) {  // passed on, once the state is restored
       stop();
       saved.restore();
       throw;
@@ -41,14 +41,14 @@ Report detail::lockstep_twice(const std::function<void()>& step, const SavedStat
   };
   const auto recorded = [&] {
     Recording run(options);
-    run_and_put_back(&run);
+    run_and_restore(&run);
     run.end();
     return run;
   };
-  // Both runs begin with the wrappers as they were: one that has not run begins with a new Reducer twice. What an older
-  // one learns once can't be taken back: it does so in a run that is not looked at. (A step without a backward teaches
-  // it nothing.)
-  for (int i = 0; i < kMostRunsBefore && saved.buckets_are_unsettled(); ++i) run_and_put_back(nullptr);
+  // Both runs begin with the same state of the wrappers: a new wrapper gets a new Reducer for each. A wrapper that has
+  // run before lays out its buckets once, which can't be undone, so it does that in a run that is not recorded. (A step
+  // without a backward does not lay out buckets, hence the limit.)
+  for (int i = 0; i < kMostUnrecordedRuns && saved.buckets_are_unsettled(); ++i) run_and_restore(nullptr);
   const Recording first = recorded();
   const Recording second = recorded();
   return compare_runs(first, second, names, options, "inspect::lockstep");

@@ -1,10 +1,10 @@
-// lockstep: the first operator at which replicas part, or at which a step does not repeat itself.
+// lockstep: the first operator at which replicas diverge, or at which two runs of a step differ.
 //
 //   inspect::lockstep([&] { net(x).sum().backward(); optimizer.step(); }, net, optimizer);  // twice, from one state
 //   inspect::lockstep_ranks([&] { train_step(); }, net);                                     // once, ranks compared
 //
-// Every operator's inputs and outputs are fingerprinted while it runs, forward and backward; what ran is compared
-// afterwards. No tensor is kept, and nothing is exchanged while the step runs.
+// Inputs and outputs of every operator, forward and backward, are fingerprinted while it runs; the sequences of
+// operators are compared after the step. No tensor is kept, and nothing is exchanged while the step runs.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,11 +22,11 @@
 namespace lockstep::inspect {
 
 struct LockstepOptions : InspectOptionsOf<LockstepOptions> {
-  /// Whether ranks may not have come to the end of the step: then it is no finding that one rank lacks what others did
-  /// after it. False by default. Costs nothing.
+  /// Whether ranks may have left the step before its end. Operators that a rank did not reach are then no finding.
+  /// False by default. Costs nothing.
   TORCH_ARG(bool, cut_short) = false;
   /// Operators that are kept for the comparison; 1 or more, 100,000 by default. Costs some 300 bytes of memory each (30
-  /// MB). Those after them are not compared, and the report has their number.
+  /// MB). Further operators are not compared, and the report has their number.
   TORCH_ARG(int64_t, max_operators) = 100'000;
 };
 
@@ -38,10 +38,10 @@ Report lockstep_once(const std::function<void()>& step, const TensorNames& names
 
 }  // namespace detail
 
-/// Runs `step` twice, from the same `state` (as for replay(): modules, holders, wrappers, optimizers, tensors; the
-/// generators always), and puts that back. An operator that gives other outputs from equal inputs is a fault; a step
-/// that reads something else the second time, which is not in the state, is a note. Collective over the options' ranks
-/// (a LockstepOptions anywhere among `state`): each compares its own two runs, and the report is the same on all.
+/// Runs `step` twice from the same `state` (as for replay(): modules, holders, wrappers, optimizers, tensors; always
+/// the generators), and restores it. Different outputs from equal inputs are a fault. If the second run reads values
+/// that are not in `state` and have changed, that is a note. Collective over the ranks of the options (a
+/// LockstepOptions anywhere among `state`): each rank compares its own two runs, and the report is the same on all.
 template <typename Step, typename... State>
 Report lockstep(Step&& step, State&&... state) {
   TensorNames names;
@@ -51,8 +51,8 @@ Report lockstep(Step&& step, State&&... state) {
   return detail::lockstep_twice([&] { step(); }, saved, names, detail::options_among<LockstepOptions>(state...));
 }
 
-/// Runs `step` once, and compares what ran between ranks; `objects` give parameters their names. Collective, as above.
-/// The step's effects stay.
+/// Runs `step` once and compares the ranks' operators; `objects` give parameters their names. Collective, as above.
+/// Nothing is restored.
 template <typename Step, typename... Objects>
 Report lockstep_ranks(Step&& step, const Objects&... objects) {
   TensorNames names;
@@ -60,13 +60,15 @@ Report lockstep_ranks(Step&& step, const Objects&... objects) {
   return detail::lockstep_once([&] { step(); }, names, detail::options_among<LockstepOptions>(objects...));
 }
 
-/// A cell between these two is recorded, on the thread that runs it.
+/// What runs between these two on the calling thread is recorded. end_lockstep() is collective, as lockstep_ranks();
+/// without a recording it returns an empty report.
 void begin_lockstep(const LockstepOptions& options = {});
 Report end_lockstep(const TensorNames& names, const LockstepOptions& options = {});
 /// Ends the recording without a comparison. Local.
 void drop_lockstep();
 
-/// What a session's cells have defined and a step may change: saved where it can be, named where it has names.
+/// Objects that the cells of a session have defined and that a step may change: saved if SavedState can save them, and
+/// with the names of their parameters.
 class StateList {
  public:
   template <typename T>

@@ -16,13 +16,14 @@ namespace lockstep::inspect {
 namespace detail {
 void add_gradients(NamedMemory& memory, const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& each : parameters)
-    if (each.defined() && each.is_leaf() && each.grad().defined()) memory.tensors.emplace_back("gradient", each.grad());
+    if (each.defined() && each.is_leaf() && each.grad().defined())
+      memory.tensors.emplace_back(to_string(FindingKind::gradient), each.grad());
 }
 }  // namespace detail
 
 namespace {
 
-/// A line of /proc/self/status, in bytes; 0 where there is none.
+/// A field of /proc/self/status, in bytes; 0 without it.
 int64_t status_bytes(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -80,8 +81,7 @@ MemoryReport memory(const std::vector<NamedMemory>& named, const MemoryOptions& 
   Inspection inspection({.inspector = "memory", .object = options.name()}, options);
   if (!inspection.takes_part()) return report;
   const RankMemory mine = look(named, inspection.rank());
-  if (auto facts = inspection.exchange_facts(mine))
-    report.ranks = *std::move(facts);  // shown as they are: nothing is judged
+  if (auto facts = inspection.exchange_facts(mine)) report.ranks = *std::move(facts);  // nothing is judged
   inspection.conclude(report);
   return report;
 }

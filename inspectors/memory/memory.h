@@ -1,8 +1,9 @@
-// memory: what holds it? Tensors by the name of what they belong to, the process and LibTorch's allocators; and, while
-// it is watched, the peak of each cell and what is kept from step to step.
+// memory: what uses it? Tensors by the names of their owners, the process, and LibTorch's allocators; during a watch
+// also the peak of each cell and the growth from step to step.
 //
-//   inspect::memory({inspect::named_memory("net", net), inspect::named_memory("optimizer", optimizer)});  // on every rank
-//   auto watching = inspect::watch_memory();      // from here on, allocations of this thread's work are counted
+//   // On every rank:
+//   inspect::memory({inspect::named_memory("net", net), inspect::named_memory("optimizer", optimizer)});
+//   auto watching = inspect::watch_memory();      // counts allocations of this thread from here on
 #pragma once
 #include <torch/torch.h>
 
@@ -31,17 +32,17 @@ struct MemoryReport : Report {
   std::vector<RankMemory> ranks;  // by rank index
 };
 
-/// Ranks side by side.
+/// Prints a column for each rank.
 std::ostream& operator<<(std::ostream& out, const MemoryReport& report);
 
 /// Collective over the options' ranks, over the inspectors' own connections. Copies no tensor. Throws
-/// dist::ArgumentError for ranks that are not there.
+/// dist::ArgumentError for ranks that do not exist.
 MemoryReport memory(const std::vector<NamedMemory>& named = {}, const MemoryOptions& options = {});
 
-/// Counts allocations of LibTorch on the thread that made it, and on the threads that work for it (backward), while it
-/// lives. CPU allocations are counted with LibTorch's own memory reports, so not under a profiler that asks for them
-/// itself; a block from before is not counted when it is freed. One at a time for a thread: throws lockstep::Error for
-/// a second one.
+/// During its lifetime counts LibTorch's allocations on the thread that made it, and on threads that work for it
+/// (backward). CPU allocations come from LibTorch's memory reports, so they are not counted under a profiler that uses
+/// these; blocks that were allocated before are not counted when they are freed. One at a time per thread: throws
+/// lockstep::Error for a second one.
 class [[nodiscard]] MemoryWatch {
  public:
   MemoryWatch();
@@ -56,14 +57,14 @@ class [[nodiscard]] MemoryWatch {
   friend std::optional<WatchedMemory> watched_memory();
 };
 inline MemoryWatch watch_memory() { return {}; }
-/// What the thread's watch has counted. Nothing without one.
+/// The counts of the thread's watch; nothing without one.
 std::optional<WatchedMemory> watched_memory();
-/// For a session, where no variable need hold it: watches on this thread until it is turned off.
+/// For sessions, without a variable: watches on this thread until it is turned off.
 void set_memory_watch(bool on);
 
 namespace detail {
 
-/// Whether describe_any can take a T apart, and may find tensors in it.
+/// Whether describe_any() supports T and may find tensors in it.
 template <typename T>
 constexpr bool has_tensors() {
   if constexpr (std::derived_from<T, ddp::DistributedModule> || std::derived_from<T, torch::nn::Module> ||
@@ -97,7 +98,7 @@ NamedMemory named_memory(std::string name, const T& object) {
   NamedMemory memory{std::move(name), {}};
   if constexpr (detail::has_tensors<T>()) {
     for (Item& item : subject_of(object, memory.name).items)
-      if (item.tensor.defined()) memory.tensors.emplace_back(std::move(item.kind), std::move(item.tensor));
+      if (item.tensor.defined()) memory.tensors.emplace_back(to_string(item.kind), std::move(item.tensor));
     if constexpr (std::derived_from<T, ddp::DistributedModule> || std::derived_from<T, torch::nn::Module>)
       detail::add_gradients(memory, object.parameters());
     else if constexpr (detail::Holder<T>)

@@ -1,4 +1,4 @@
-// The report as text: a row for each thing, a column for each rank.
+// The report as a table: a row for each quantity, a column for each rank.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 namespace lockstep::inspect {
 namespace {
 
-/// A row for each thing, a column for each rank.
 class Sheet {
  public:
   explicit Sheet(const MemoryReport& report) : report_(report) {

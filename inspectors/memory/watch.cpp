@@ -1,4 +1,4 @@
-// Counting allocations, and what is kept from step to step.
+// Counts allocations, and the growth from step to step.
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
@@ -15,10 +15,10 @@
 
 namespace lockstep::inspect {
 
-// LibTorch reports each allocation to the object in this place of the thread's debug information, which the threads
-// that run a backward inherit.
+// LibTorch reports each allocation to this entry of the thread's debug information, which the threads of a backward
+// inherit.
 struct MemoryWatch::Counter : c10::MemoryReportingInfoBase {
-  std::shared_ptr<dist::CollectiveLog> log;  // knows the current cell
+  std::shared_ptr<dist::CollectiveLog> log;  // has the current cell
   std::thread::id owner = std::this_thread::get_id();
   mutable std::mutex mutex;
   std::vector<PeriodMemory> periods;
@@ -71,7 +71,7 @@ struct MemoryWatch::Counter : c10::MemoryReportingInfoBase {
 };
 
 MemoryWatch::MemoryWatch() : counter_(std::make_shared<Counter>()) {
-  if (Counter::here()) throw Error("inspect::watch_memory: this thread's memory is being watched already");
+  if (Counter::here()) throw Error("inspect::watch_memory: the memory of this thread is already watched");
   if (const auto context = dist::current_context()) counter_->log = context->log();
   c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, counter_);
   Counter::here() = counter_.get();
@@ -80,7 +80,7 @@ MemoryWatch::MemoryWatch() : counter_(std::make_shared<Counter>()) {
 MemoryWatch::~MemoryWatch() {
   if (!counter_) return;  // moved from
   Counter::here() = nullptr;
-  // A profiler that was started since is on top: then this one stays below it, and counts for nobody.
+  // If a profiler was started since, it is on top of this entry, which then stays without effect.
   if (c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) == counter_.get())
     c10::ThreadLocalDebugInfo::_pop(c10::DebugInfoKind::PROFILER_STATE);
 }

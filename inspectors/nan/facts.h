@@ -1,4 +1,4 @@
-// What one rank tells the others of the step that it traced.
+// The facts that ranks exchange about a traced step.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -9,11 +9,11 @@
 namespace lockstep::inspect {
 
 struct NanFacts {
-  std::optional<Finding>
-      finding;  // of the first bad value that reached a result, without ranks; its message begins after the ranks
-  bool made_here = false;  // and not received from another rank
+  /// About the first bad value that reached a result; without ranks, its message begins after them.
+  std::optional<Finding> finding;
+  bool made_here = false;  // not received from another rank
   int64_t operators = 0;  // that ran
-  int64_t harmless = 0;  // of them made bad values that reached no result
+  int64_t harmless = 0;  // of them, those that made bad values which reached no result
 };
 
 void to_json(nlohmann::json& json, const NanFacts& facts);

@@ -13,7 +13,7 @@ std::vector<Finding> merged(const About& about, const std::vector<NanFacts>& fac
   std::map<std::string, size_t> known;
   std::vector<Finding> findings;
   for (size_t i = 0; i < facts.size(); ++i) {
-    // A rank that received bad values adds nothing where the rank that made them has a finding.
+    // A rank that received bad values is left out if the rank that made them has a finding.
     if (!facts[i].finding || (made_somewhere && !facts[i].made_here)) continue;
     const Finding& finding = *facts[i].finding;
     const std::string key = fmt::format("{}|{}|{}|{}", finding.verdict, finding.kind.value_or(""),
@@ -39,10 +39,10 @@ std::vector<Finding> nan_findings(const About& about, const std::vector<NanFacts
     operators = std::max(operators, each.operators);
     harmless = std::max(harmless, each.harmless);
   }
-  Finding ok = about.finding(Severity::note, "ok");
+  Finding ok = about.finding(Severity::note, Verdict::ok);
   ok.message = fmt::format("no NaN or Inf reached a result on {}: {} operators", about.ranks.words(), operators);
   if (harmless > 0)
-    ok.message += fmt::format(", {} of which made some that went nowhere (masked, or not used)", harmless);
+    ok.message += fmt::format(", {} of which made some that were not used (masked, for example)", harmless);
   return {std::move(ok)};
 }
 

@@ -1,4 +1,4 @@
-// What the traces of all ranks amount to. Pure: facts in, findings out.
+// The findings from the traces of all ranks. Pure: facts in, findings out.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace lockstep::inspect {
 
-/// One finding for all ranks that have the same; an `ok` where no rank has one. `facts`: by rank index.
+/// Equal findings of several ranks are one; an `ok` if no rank has any. `facts`: by rank index.
 std::vector<Finding> nan_findings(const About& about, const std::vector<NanFacts>& facts);
 
 }  // namespace lockstep::inspect

@@ -16,6 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Kind = BadOrigin::Kind;
+using Reached = BadOrigin::Reached;
 
 struct Running {
   std::shared_ptr<NanTrace> trace;
@@ -33,12 +34,12 @@ std::unique_ptr<Running> start_trace() {
   return result;
 }
 
-std::string name_of(const TensorNames& names, const void* identity, const char* otherwise) {
+std::string parameter_text(const TensorNames& names, const void* identity) {
   const TensorName* name = names.find(identity);
-  return name ? name->name : otherwise;
+  return name ? name->name : "(without a name)";
 }
 
-/// "module head", "after module layer3.down"; empty where it has no name.
+/// "module head", "after module layer3.down"; empty without a name.
 std::string module_text(const TensorNames& names, const void* parameter, bool after) {
   const TensorName* name = names.find(parameter);
   if (!name) return {};
@@ -47,28 +48,44 @@ std::string module_text(const TensorNames& names, const void* parameter, bool af
   return (after ? "after module " : "module ") + module;
 }
 
-std::string phase_of(const BadOrigin& origin) {
-  if (origin.engine) return "backward";
-  return !origin.grad && origin.reached == "the parameter" ? "optimizer" : "forward";
+FindingKind phase_of(const BadOrigin& origin) {
+  if (origin.engine) return FindingKind::backward;
+  return !origin.grad && origin.reached == Reached::kParameter ? FindingKind::optimizer : FindingKind::forward;
 }
 
+/// "; it reached the loss"; empty for the result of the step.
 std::string reached_text(const BadOrigin& origin, const TensorNames& names) {
-  if (origin.reached == "the gradient of" || origin.reached == "the parameter")
-    return origin.reached + " " + name_of(names, origin.reached_identity, "(without a name)");
-  return origin.reached;
+  switch (origin.reached) {
+    case Reached::kLoss:
+      return "; it reached the loss";
+    case Reached::kGradient:
+      return "; it reached the gradient of " + parameter_text(names, origin.reached_identity);
+    case Reached::kParameter:
+      return "; it reached the parameter " + parameter_text(names, origin.reached_identity);
+    case Reached::kNumber:
+      return "; it reached a number that the program read";
+    case Reached::kShown:
+      return "; it reached a value that was shown";
+    case Reached::kHeld:
+      return "; it reached a tensor that the program kept";
+    case Reached::kNothing:
+    case Reached::kResult:
+      break;
+  }
+  return "";
 }
 
-/// What happened, without the ranks.
+/// The message, without the ranks.
 std::string story(const BadOrigin& origin, const TensorNames& names) {
   const char* what = origin.nan ? "NaN" : "Inf";
   std::string text;
   switch (origin.kind) {
     case Kind::kMade:
     case Kind::kDesign:
-      text = fmt::format("{} {} {}", origin.op, origin.kind == Kind::kMade ? "made" : "was told to write", what);
+      text = fmt::format("{} {} {}", origin.op, origin.kind == Kind::kMade ? "made" : "was called to write", what);
       break;
     case Kind::kUnset:
-      text = "memory that was never written was read: " + origin.op + " gave it";
+      text = "memory that was never written was read, allocated by " + origin.op;
       break;
     case Kind::kOutside: {
       const auto& input = origin.inputs.front();
@@ -78,12 +95,12 @@ std::string story(const BadOrigin& origin, const TensorNames& names) {
       break;
     }
     case Kind::kCollective:
-      text = "bad values came in through " + origin.op;
+      text = "NaN or Inf came in through " + origin.op;
       break;
   }
   std::vector<std::string> details;
   if (!origin.within.empty()) details.push_back("in " + origin.within);
-  details.push_back(phase_of(origin));
+  details.emplace_back(to_string(phase_of(origin)));
   if (!origin.node.empty() && !origin.forward.name.empty()) {
     const size_t start = origin.forward.name.find_first_not_of('_');
     details.push_back("in the backward of " + origin.forward.name.substr(start == std::string::npos ? 0 : start));
@@ -99,20 +116,15 @@ std::string story(const BadOrigin& origin, const TensorNames& names) {
       const TensorName* name = names.find(input.identity);
       inputs.push_back(fmt::format("{} {}", name ? name->name : input.argument, input.text));
     }
-    if (!inputs.empty()) text += fmt::format(" out of {}", fmt::join(inputs, "; "));
+    if (!inputs.empty()) text += fmt::format(" from {}", fmt::join(inputs, "; "));
     if (!origin.became_nan_in.empty()) text += "; " + origin.became_nan_in + " made NaN of it";
   }
-  if (origin.reached != "the result") text += "; it reached " + reached_text(origin, names);
-  return text;
+  return text + reached_text(origin, names);
 }
 
 Finding finding_of(const BadOrigin& origin, const TensorNames& names, const NanOptions& options) {
-  Finding finding;
-  finding.severity = Severity::fault;
-  finding.inspector = "nan";
-  finding.verdict = origin.nan ? "nan" : "inf";
-  finding.kind = phase_of(origin);
-  finding.step = options.step();
+  const About about{.inspector = "nan", .object = {}, .step = options.step(), .ranks = {}};
+  Finding finding = about.finding(Severity::fault, origin.nan ? Verdict::nan : Verdict::inf, phase_of(origin));
   if (const TensorName* name = names.find(origin.parameter); name && !name->object.empty())
     finding.object = name->object;
   FindingTensor output = origin.output;
@@ -132,14 +144,14 @@ Finding finding_of(const BadOrigin& origin, const TensorNames& names, const NanO
 
 NanFacts facts_of(const NanTrace& trace, const TensorNames& names, const NanOptions& options) {
   NanFacts facts{.operators = trace.operators(), .harmless = trace.harmless()};
-  if (const BadOrigin* origin = trace.culprit()) {
+  if (const BadOrigin* origin = trace.first_cause()) {
     facts.finding = finding_of(*origin, names, options);
     facts.made_here = origin->kind != Kind::kCollective;
   }
   return facts;
 }
 
-/// From a trace that has ended to the report of all ranks. Collective.
+/// The report of all ranks about a trace that has ended. Collective.
 Report finish(const Running& run, const TensorNames& names, const NanOptions& options, const char* function) {
   Report report;
   Inspection inspection({.inspector = "nan", .object = options.name(), .function = function, .start = run.start},
@@ -148,7 +160,7 @@ Report finish(const Running& run, const TensorNames& names, const NanOptions& op
   const NanFacts mine = facts_of(*run.trace, names, options);
   if (const auto facts = inspection.exchange_facts(mine)) {
     inspection.add(nan_findings(inspection.about(), *facts));
-  } else if (mine.finding) {  // where others are missing, what this rank found is of use all the same
+  } else if (mine.finding) {  // the finding of this rank is useful even if others are missing
     About own = inspection.about();
     own.ranks = RankSet{inspection.rank()};
     inspection.add(nan_findings(own, {mine}));
@@ -168,7 +180,7 @@ Report detail::replay_traced(const std::function<std::vector<at::Tensor>()>& ste
     std::vector<at::Tensor> results = step();
     run->operators.reset();
     run->trace->end(results);
-  } catch (...) {  // thrown on: the state is to be as it was all the same
+  } catch (...) {  // passed on, once the state is restored
     run->operators.reset();
     saved.restore();
     throw;

@@ -1,10 +1,10 @@
-// nan: where did the first NaN or Inf come from?
+// nan: where does the first NaN or Inf come from?
 //
 //   inspect::replay([&] { auto loss = net(x).sum(); loss.backward(); optimizer.step(); return loss; }, net, optimizer);
-//   auto watching = inspect::nan_watch(net);  // cheap: losses, gradients and updated parameters, while `watching` lives
+//   auto watching = inspect::nan_watch(net);  // cheap: checks losses, gradients and updated parameters
 //
-// replay() runs a step that has gone wrong once more, operator by operator, from the state it began with, and names the
-// operator that made the first bad value which reached a result. The watch says in which step it begins.
+// The watch reports the step. replay() runs that step again from the same state, traces its operators, and names the
+// one that made the first bad value (NaN or Inf) which reached a result.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -29,7 +29,7 @@ struct NanOptions : InspectOptionsOf<NanOptions> {};
 
 namespace detail {
 
-/// What `step` returned, as far as it is tensors.
+/// The tensors that `step` returns; none if it returns something else.
 template <typename Step>
 std::vector<at::Tensor> run_step(Step& step) {
   using Result = std::invoke_result_t<Step&>;
@@ -48,11 +48,11 @@ Report replay_traced(const std::function<std::vector<at::Tensor>()>& step, const
 
 }  // namespace detail
 
-/// Runs `step` once, traced, and puts `state` (modules, holders, DDP wrappers, optimizers, tensors; their gradients;
-/// the generators always) back to what it was before. Everything else that the step does is done again: files, data
-/// loaders, counters of a DDP wrapper, collectives. What it returns (a loss, tensors) counts as its result. Collective
-/// over the options' ranks (a NanOptions anywhere among `state`): `step` runs on all of them, and the report is the
-/// same on all. What `step` throws is thrown, after the state was put back.
+/// Runs `step` once, traced, and restores `state` (modules, holders, DDP wrappers, optimizers, tensors, with gradients;
+/// always the generators). All other effects of the step happen again: files, data loaders, counters of a DDP wrapper,
+/// collectives. What it returns (a loss, tensors) is its result. Collective over the ranks of the options (a NanOptions
+/// anywhere among `state`): `step` runs on all of them, and the report is the same on all. Exceptions of `step` are
+/// passed on after the state is restored.
 template <typename Step, typename... State>
 Report replay(Step&& step, State&&... state) {
   const auto options = detail::options_among<NanOptions>(state...);
@@ -63,16 +63,16 @@ Report replay(Step&& step, State&&... state) {
   return detail::replay_traced([&] { return detail::run_step(step); }, saved, names, options);
 }
 
-/// A cell between these two is traced, on the thread that runs it; a trace that is under way is given up for the new
-/// one. end_nan_trace() is collective as replay() is, and changes nothing where begin_nan_trace() was not called: then,
-/// and for a rank that is not among the options', the report is empty.
+/// What runs between these two on the calling thread is traced; begin_nan_trace() drops a running trace.
+/// end_nan_trace() is collective, as replay(); the report is empty without begin_nan_trace(), and on ranks that are not
+/// among the options'.
 void begin_nan_trace();
 Report end_nan_trace(const TensorNames& names, const NanOptions& options = {});
-/// Ends the trace, and says nothing of it. Local.
+/// Ends the trace without a report. Local.
 void drop_nan_trace();
 
-/// The names of modules, holders and wrappers among `objects`, in the order and under the names given: what the
-/// session's magics pass on. Other objects have none.
+/// The names of parameters of modules, holders and wrappers, as the session's magics pass them. Other objects have
+/// none.
 class NameList {
  public:
   template <typename T>
@@ -81,22 +81,21 @@ class NameList {
     return *this;
   }
   const TensorNames& names() const { return names_; }
-  operator const TensorNames&() const { return names_; }  // NOLINT: it is its names
+  operator const TensorNames&() const { return names_; }  // NOLINT: no more than its names
 
  private:
   TensorNames names_;
 };
 
-/// What a watch has seen.
 struct NanWatchStatus {
   bool on = false;
   int64_t steps = 0;  // updates of parameters after a backward
-  int64_t gradients = 0, parameters = 0, losses = 0;  // looked at
+  int64_t gradients = 0, parameters = 0, losses = 0;  // that were checked
   int64_t bad_steps = 0;
-  double seconds = 0;  // that looking took
+  double seconds = 0;  // spent in checks
 };
 
-/// Looks while it lives, on the thread that made it (and autograd's on its behalf).
+/// Checks during its lifetime, on the thread that made it and on autograd's threads that work for it.
 class [[nodiscard]] NanWatch {
  public:
   explicit NanWatch(TensorNames names);
@@ -104,7 +103,7 @@ class [[nodiscard]] NanWatch {
   NanWatch(NanWatch&&) noexcept;
   NanWatch& operator=(NanWatch&&) = delete;
   NanWatchStatus status() const;
-  /// What parameters are called from now on.
+  /// Sets the names of parameters.
   void rename(const TensorNames& names);
 
  private:
@@ -112,9 +111,10 @@ class [[nodiscard]] NanWatch {
   std::unique_ptr<State> state_;
 };
 
-/// Local: each rank looks at its own, and says on its own what it finds. Every loss that backward begins with, every
-/// gradient as backward adds it up (before any reduction), every parameter as an optimizer writes it. Told once, and
-/// again after a step that was good. `objects` (modules, wrappers) give parameters their names.
+/// Local: each rank checks its own values and publishes its own findings. Checked are every loss that backward begins
+/// with, every gradient when backward accumulates it (before the reduction), and every parameter when an optimizer
+/// writes it. There is one finding, and another one after a step without bad values. `objects` (modules, wrappers) give
+/// parameters their names.
 template <typename... T>
 NanWatch nan_watch(const T&... objects) {
   TensorNames names;
@@ -122,12 +122,12 @@ NanWatch nan_watch(const T&... objects) {
   return NanWatch(std::move(names));
 }
 
-/// One watch for the thread, as `%nan` turns it on and off.
+/// One watch for each thread, which `%nan` turns on and off.
 void nan_on(const TensorNames& names);
 void nan_off();
-/// What it is to call parameters from now on; nothing where it is off.
+/// Sets its names of parameters; does nothing if it is off.
 void nan_names(const TensorNames& names);
-/// A sentence.
+/// One sentence.
 std::string nan_status();
 
 }  // namespace lockstep::inspect

@@ -22,7 +22,7 @@ bool leaves_memory_unset(const std::string& name) {
   return name.starts_with("empty") || name.starts_with("new_empty") || name == "resize_";
 }
 
-/// Whether it writes all of that argument without reading it.
+/// Whether the operator writes all of the argument without reading it.
 bool overwrites(const RunningOp& op, size_t argument) {
   const std::string& name = op.name;
   if (argument == 0 &&
@@ -41,7 +41,7 @@ bool is_bad_number(const c10::IValue& value) {
   return false;
 }
 
-/// The class that a loss leaves out of its mean.
+/// The ignore_index of a loss.
 std::optional<int64_t> ignored_class(const RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
   if (op.name.find("nll_loss") == std::string::npos && op.name.find("cross_entropy") == std::string::npos)
     return std::nullopt;
@@ -52,8 +52,8 @@ std::optional<int64_t> ignored_class(const RunningOp& op, c10::ArrayRef<c10::IVa
   return inputs[static_cast<size_t>(*index)].toInt();
 }
 
-/// "_log_softmax" within "log_softmax" is log_softmax.
-std::string plain(const std::string& name) {
+/// The public name: "log_softmax" for "_log_softmax".
+std::string public_name(const std::string& name) {
   const size_t start = name.find_first_not_of('_');
   return start == std::string::npos ? name : name.substr(start);
 }
@@ -62,17 +62,17 @@ std::string plain(const std::string& name) {
 
 struct NanTrace::Notes : OpNotes {
   struct Input {
-    at::Tensor tensor;  // of operators: held until they have run
+    at::Tensor tensor;  // held until the operator has run
     size_t argument = 0;
     BadValues bad;
-    size_t origin = 0;  // where bad
-    std::string range;  // of inputs that the operator may overwrite
+    size_t origin = 0;  // if bad
+    std::string range;  // if the operator may overwrite the input
   };
   std::vector<Input> inputs;
-  uint64_t serial = 0;  // when it began
-  bool bad_number = false;  // a NaN or Inf was asked for
+  uint64_t serial = 0;  // at the begin of the operator
+  bool bad_number = false;  // an argument is NaN or Inf: the values are requested
   std::optional<int64_t> ignored;  // ignore_index of a loss
-  const void* parameter = nullptr;  // that it reads
+  const void* parameter = nullptr;  // the first parameter that the operator reads
 };
 
 size_t NanTrace::add_origin(BadOrigin origin) {
@@ -90,21 +90,21 @@ const NanTrace::Taint* NanTrace::taint_of(const at::Tensor& tensor) const {
   return found == taints_.end() ? nullptr : &found->second;
 }
 
-void NanTrace::reach(size_t origin, const std::string& what, const void* identity) {
+void NanTrace::reach(size_t origin, BadOrigin::Reached what, const void* identity) {
   BadOrigin& reached = origins_[origin];
-  if (!reached.reached.empty()) return;
+  if (reached.reached != BadOrigin::Reached::kNothing) return;
   reached.reached = what;
   reached.reached_identity = identity;
-  // An earlier one may still reach something, but the program runs on bad values from here on.
+  // Values of an earlier origin may still reach a result, but from here on the program runs with bad values.
   if (reached.kind == BadOrigin::Kind::kMade) decided_ = true;
 }
 
 BadOrigin NanTrace::describe(const RunningOp& op) const {
   BadOrigin origin;
   origin.number = count_;
-  origin.op = plain(op.name);
+  origin.op = public_name(op.name);
   const RunningOp& called = op.outermost();
-  if (plain(called.name) != origin.op) origin.within = plain(called.name);
+  if (public_name(called.name) != origin.op) origin.within = public_name(called.name);
   origin.engine = op.engine;
   origin.grad = op.grad;
   origin.site = op.site;
@@ -133,7 +133,7 @@ bool NanTrace::allocated_within(const RunningOp& op, const at::Tensor& tensor) c
   bool within = false;
   for (const RunningOp* outer = op.outer; outer && !outer->node; outer = outer->outer) {
     const auto* notes = dynamic_cast<const Notes*>(outer->notes.get());
-    // What has no schema is a stretch of code that somebody gave a name, and its tensors come from anywhere.
+    // A record without a schema is a named part of the program's code, whose tensors can come from anywhere.
     if (!notes || outer->collective() || !outer->record->operator_schema()) continue;
     for (const Notes::Input& input : notes->inputs)
       if (storage_of(input.tensor) == storage) return false;
@@ -146,8 +146,7 @@ size_t NanTrace::origin_of_input(const RunningOp& op, const at::Tensor& tensor, 
                                  const std::string& what) {
   if (const Taint* known = taint_of(tensor)) return known->origin;
   BadOrigin origin = describe(op);
-  // Operators allocate their results where nobody sees it, and call others on them (a view) before anything is written
-  // there.
+  // Operators allocate their results without a record, and may call others on them (a view) before they write them.
   origin.kind = allocated_within(op, tensor) ? BadOrigin::Kind::kUnset : BadOrigin::Kind::kOutside;
   origin.nan = bad.nan > 0;
   origin.inputs = {{.argument = what,
@@ -163,9 +162,9 @@ void NanTrace::backward_begins(const RunningOp& node) {
   const int task = torch::autograd::get_current_graph_task_id();
   if (task == graph_task_) return;
   graph_task_ = task;
-  // The first node is the loss's own.
+  // The first node is that of the loss.
   const auto bad = bad_outputs_.find({node.thread, node.sequence});
-  if (bad != bad_outputs_.end()) reach(bad->second, "the loss", nullptr);
+  if (bad != bad_outputs_.end()) reach(bad->second, BadOrigin::Reached::kLoss);
 }
 
 void NanTrace::mark_read(const at::Tensor& tensor) {
@@ -186,7 +185,7 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
       for_each_tensor(value, [&](const at::Tensor& tensor) {
         const BadValues bad = parameter.defined() ? bad_values(tensor) : BadValues{};
         if (!bad.any()) return;
-        reach(origin_of_input(op, float_values(tensor), bad, "gradient"), "the gradient of",
+        reach(origin_of_input(op, float_values(tensor), bad, "gradient"), BadOrigin::Reached::kGradient,
               parameter.unsafeGetTensorImpl());
       });
     op.notes = std::move(notes);
@@ -201,7 +200,7 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
       if (!notes->parameter && is_parameter(tensor)) notes->parameter = tensor.unsafeGetTensorImpl();
       const at::Tensor values = float_values(tensor);
       if (!values.defined()) {
-        // Never bad themselves: targets, indices and masks, which may explain what is.
+        // Targets, indices and masks are never bad themselves, but can explain bad values.
         if (!op.collective() && has_integer_values(tensor))
           notes->inputs.push_back({.tensor = tensor,
                                    .argument = argument,
@@ -211,7 +210,7 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
         return;
       }
       if (op.collective()) {
-        // What arrives is there when the collective is done, which nobody says here.
+        // The values arrive when the collective ends, which is not known here.
         if (!taint_of(values) || !bad_values(values).any()) {
           BadOrigin origin = describe(op);
           origin.kind = BadOrigin::Kind::kCollective;
@@ -231,7 +230,7 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
         mark_read(tensor);
         const BadOrigin& origin = origins_[input.origin];
         if (op.name == "_local_scalar_dense" && input.bad.nan > 0 && origin.kind != BadOrigin::Kind::kDesign)
-          reach(input.origin, "a number that the program read", nullptr);
+          reach(input.origin, BadOrigin::Reached::kNumber);
       }
       if (in_place(op.name) && !input.bad.any()) input.range = range_text(values);
       notes->inputs.push_back(std::move(input));
@@ -249,7 +248,7 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
 void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor& output) {
   const at::Tensor tensor = float_values(output);
   if (!tensor.defined() || leaves_memory_unset(op.name)) {
-    // Whatever lies there: it counts only if somebody reads it before it is written.
+    // The content is arbitrary, and counts only if it is read before it is written.
     if (tensor.defined() && bad_values(tensor).any()) {
       BadOrigin origin = describe(op);
       origin.kind = BadOrigin::Kind::kUnset;
@@ -260,7 +259,7 @@ void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor&
   }
   const BadValues bad = bad_values(tensor);
   if (!bad.any()) {
-    // All of it has been written: what lay there before is gone.
+    // All of the memory has been written, so the old content is gone.
     if (const Taint* old = taint_of(tensor); old && origins_[old->origin].kind == BadOrigin::Kind::kUnset &&
                                              static_cast<size_t>(tensor.nbytes()) == tensor.storage().nbytes())
       taints_.erase(storage_of(tensor));
@@ -271,15 +270,15 @@ void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor&
     if (op.sequence >= 0 && op.grad) bad_outputs_[{op.thread, op.sequence}] = origin;
     if (in_place(op.name) && !op.engine)
       if (const at::Tensor parameter = parameters_.find(output); parameter.defined())
-        reach(origin, "the parameter", parameter.unsafeGetTensorImpl());
+        reach(origin, BadOrigin::Reached::kParameter, parameter.unsafeGetTensorImpl());
     if (kept_.size() < kMostKept && !op.outer && origins_[origin].kind == BadOrigin::Kind::kMade)
       kept_.push_back(
           {c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>(output.getIntrusivePtr()), origin, false});
   };
   const Taint* known = taint_of(tensor);
-  // What a kernel was given to write into has been written by now.
+  // A kernel has now written the memory that was allocated for it.
   if (known && origins_[known->origin].kind == BadOrigin::Kind::kUnset) known = nullptr;
-  if (known && known->serial > notes.serial) {  // an operator within this one has been judged
+  if (known && known->serial > notes.serial) {  // an operator that this one called has been judged
     settle(known->origin);
     return;
   }
@@ -296,7 +295,7 @@ void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor&
   if (with_inf && bad.nan == 0) return settle(with_inf->origin);
   if (with_inf && origins_[with_inf->origin].kind == BadOrigin::Kind::kMade) {
     BadOrigin& origin = origins_[with_inf->origin];
-    if (origin.became_nan_in.empty()) origin.became_nan_in = plain(op.name);
+    if (origin.became_nan_in.empty()) origin.became_nan_in = public_name(op.name);
     return settle(with_inf->origin);
   }
   if (known && !with_inf) {  // another part of the same memory was bad before
@@ -334,7 +333,7 @@ void NanTrace::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
   if (!notes || op.node || op.collective() || decided()) return;
   for (const c10::IValue& value : outputs)
     for_each_tensor(value, [&](const at::Tensor& tensor) { judge_output(op, *notes, tensor); });
-  // Operators that return nothing (those on lists of tensors) have written into what they were given.
+  // Operators on lists of tensors that return nothing have written their inputs.
   if (outputs.empty() && op.name.starts_with("_foreach"))
     for (const Notes::Input& input : notes->inputs) judge_output(op, *notes, input.tensor);
 }
@@ -347,30 +346,30 @@ void NanTrace::shown(const at::Tensor& tensor) {
   if (!known) return;
   const BadOrigin& origin = origins_[known->origin];
   using Kind = BadOrigin::Kind;
-  // People look at a mask, too, and at memory before it is written. An Inf that came in may be what a mask is made of.
+  // Cells also show masks and memory that is not written yet. An Inf that came in may be part of a mask.
   if (origin.kind == Kind::kMade ||
       (bad.nan > 0 && (origin.kind == Kind::kOutside || origin.kind == Kind::kCollective)))
-    reach(known->origin, "a value that was shown", nullptr);
+    reach(known->origin, BadOrigin::Reached::kShown);
 }
 
 void NanTrace::end(const std::vector<at::Tensor>& results) {
   for (const at::Tensor& result : results) {
     const at::Tensor values = float_values(result);
     if (!values.defined() || !bad_values(values).any()) continue;
-    if (const Taint* known = taint_of(values)) reach(known->origin, "the result", nullptr);
+    if (const Taint* known = taint_of(values)) reach(known->origin, BadOrigin::Reached::kResult);
   }
-  // What the program still holds and has given to no other operator is a result, too.
+  // A tensor that the program still has and that no operator has read is a result, too.
   for (const Kept& kept : kept_)
     if (!kept.read && origins_[kept.origin].nan && !kept.tensor.expired())
-      reach(kept.origin, "a tensor that the program kept", nullptr);
+      reach(kept.origin, BadOrigin::Reached::kHeld);
   kept_.clear();
   taints_.clear();
 }
 
-const BadOrigin* NanTrace::culprit() const {
+const BadOrigin* NanTrace::first_cause() const {
   const BadOrigin* found = nullptr;
   for (const BadOrigin& origin : origins_) {
-    if (origin.reached.empty()) continue;
+    if (origin.reached == BadOrigin::Reached::kNothing) continue;
     const bool from_another = origin.kind == BadOrigin::Kind::kCollective;
     if (!found || (found->kind == BadOrigin::Kind::kCollective && !from_another)) found = &origin;
   }
@@ -379,7 +378,7 @@ const BadOrigin* NanTrace::culprit() const {
 
 int64_t NanTrace::harmless() const {
   return std::count_if(origins_.begin(), origins_.end(), [](const BadOrigin& origin) {
-    return origin.kind == BadOrigin::Kind::kMade && origin.reached.empty();
+    return origin.kind == BadOrigin::Kind::kMade && origin.reached == BadOrigin::Reached::kNothing;
   });
 }
 

@@ -1,6 +1,5 @@
-// The first bad value of what runs while it is traced: which operator made a NaN or an Inf out of finite inputs, and
-// where it got to. A bad value that reaches no result (a masked -inf, the branch that a `where` leaves out) is no
-// finding.
+// The first bad value (NaN or Inf) of a traced run: which operator made it from finite inputs, and which result it
+// reached. Bad values that reach no result (a masked -inf, the branch that `where` does not select) are no findings.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
@@ -19,14 +18,24 @@
 
 namespace lockstep::inspect {
 
-/// Where bad values began.
+/// The origin of bad values.
 struct BadOrigin {
   enum class Kind {
-    kMade,  // by an operator, out of finite inputs (NaN: out of inputs without NaN)
-    kDesign,  // asked for: full(-inf), masked_fill(…, -inf)
+    kMade,  // by an operator from finite inputs (NaN: from inputs without NaN)
+    kDesign,  // requested: full(-inf), masked_fill(…, -inf)
     kUnset,  // memory that was never written
-    kOutside,  // read from a tensor that was bad when it came
-    kCollective,  // came in from another rank
+    kOutside,  // in a tensor that no traced operator wrote
+    kCollective,  // received from another rank
+  };
+  enum class Reached {
+    kNothing,
+    kLoss,
+    kGradient,  // of reached_identity
+    kParameter,  // reached_identity
+    kNumber,  // that the program read
+    kShown,  // a value that the cell showed
+    kHeld,  // a tensor that the program still has
+    kResult,  // that the step returned
   };
   struct Input {
     std::string argument;  // "self"
@@ -38,18 +47,18 @@ struct BadOrigin {
   bool nan = false;
   int64_t number = 0;  // of the operator in the trace, from 1
   std::string op;  // "log_softmax"
-  std::string within;  // "cross_entropy_loss": the operator that was called, where another did the work
+  std::string within;  // "cross_entropy_loss": the operator that the program called, if another one did the work
   std::string node;  // "SqrtBackward0", in backward
-  ForwardOp forward;  // in backward, where it is known
-  bool engine = false, grad = false;
+  ForwardOp forward;  // in backward, if it is known
+  bool engine = false, grad = false;  // as in RunningOp
   CallSite site;
-  const void* parameter = nullptr;  // by whose module it is named
-  bool after_parameter = false;  // the operator reads none of its own; `parameter` is of the last that did
+  const void* parameter = nullptr;  // findings name the operator by the module of this parameter
+  bool after_parameter = false;  // the operator reads no parameter: `parameter` is the last one that was read
   FindingTensor output;
   std::vector<Input> inputs;
-  std::string became_nan_in;  // the operator that made NaN out of its Inf
-  std::string reached;  // "the loss", "the gradient of %" (a parameter's identity beside it)
-  const void* reached_identity = nullptr;
+  std::string became_nan_in;  // the operator that made NaN of the Inf
+  Reached reached = Reached::kNothing;
+  const void* reached_identity = nullptr;  // of the parameter
 };
 
 class NanTrace : public OpObserver {
@@ -57,14 +66,14 @@ class NanTrace : public OpObserver {
   void before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) override;
   void after(RunningOp& op, const std::vector<c10::IValue>& outputs) override;
 
-  /// `tensor` is shown to people: it is a result.
+  /// The cell shows `tensor`, which is therefore a result.
   void shown(const at::Tensor& tensor);
-  /// The trace is over. `results`: what the program got out of it.
+  /// The trace is over. `results`: what the step returned.
   void end(const std::vector<at::Tensor>& results);
-  /// The earliest origin of bad values that reached a result, one that a rank made itself first; null where all is
-  /// well.
-  const BadOrigin* culprit() const;
-  /// Operators that made bad values which reached no result.
+  /// The first origin of bad values that reached a result; values that this rank made come before received ones. Null
+  /// without any.
+  const BadOrigin* first_cause() const;
+  /// The number of operators that made bad values which reached no result.
   int64_t harmless() const;
   int64_t operators() const { return count_; }
 
@@ -83,26 +92,26 @@ class NanTrace : public OpObserver {
 
   size_t add_origin(BadOrigin origin);
   size_t origin_of_input(const RunningOp& op, const at::Tensor& tensor, const BadValues& bad, const std::string& what);
-  /// Whether `tensor` is memory that an operator around `op` was not given: its own.
+  /// Whether an operator that called `op` has allocated the memory of `tensor`: no caller has it as an input.
   bool allocated_within(const RunningOp& op, const at::Tensor& tensor) const;
-  void mark_read(const at::Tensor& tensor);  // of those kept
+  void mark_read(const at::Tensor& tensor);  // in kept_
   BadOrigin describe(const RunningOp& op) const;
   void judge_output(RunningOp& op, const Notes& notes, const at::Tensor& tensor);
-  void reach(size_t origin, const std::string& what, const void* identity);
+  void reach(size_t origin, BadOrigin::Reached what, const void* identity = nullptr);
   void backward_begins(const RunningOp& node);
   void taint(const at::Tensor& tensor, size_t origin);
   const Taint* taint_of(const at::Tensor& tensor) const;
   bool decided() const { return decided_; }
 
   std::vector<BadOrigin> origins_;
-  std::unordered_map<const void*, Taint> taints_;  // by storage; looked up only where a value is bad
+  std::unordered_map<const void*, Taint> taints_;  // by storage; looked up only for bad values
   std::map<std::pair<uint64_t, int64_t>, size_t> bad_outputs_;  // of forward: thread and sequence number → origin
   std::vector<Kept> kept_;
   ForwardOps forward_;
   SeenParameters parameters_;
   uint64_t serial_ = 0;
   int64_t count_ = 0;
-  int graph_task_ = -1;  // whose backward has been seen
+  int graph_task_ = -1;  // of the last backward
   const void* last_parameter_ = nullptr;
   bool decided_ = false;
 };

@@ -1,4 +1,4 @@
-// The sentinel: it looks at what backward and the optimizer have in the cache anyway.
+// The sentinel: it checks values that backward and the optimizer have just put into the cache.
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -12,6 +12,7 @@
 
 #include "collectives/rank_context.h"
 #include "inspectors/exchange/participants.h"
+#include "inspectors/findings/about.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/nan/nan.h"
 #include "inspectors/trace/op_trace.h"
@@ -54,8 +55,8 @@ class Sentinel : public OpObserver {
         const BadValues bad = bad_values(gradient);
         if (!bad.any()) return;
         local_gradient_bad_ = true;
-        tell(bad, "backward", parameter, gradient,
-             fmt::format("the gradient of {}, before any reduction,", name_of(parameter)));
+        report(bad, FindingKind::backward, parameter, gradient,
+               fmt::format("the gradient of {}, before the reduction,", name_of(parameter)));
       });
   }
 
@@ -72,8 +73,8 @@ class Sentinel : public OpObserver {
   void look_at(const RunningOp& op, const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     if (op.grad) {
-      // A number that a graph hangs on may be a loss. On a GPU it is not there yet, and waiting for it would cost the
-      // step.
+      // A number with a graph may be a loss. On a GPU the value is not there yet, and waiting for it would slow the
+      // step down.
       if (op.sequence < 0 || tensor.dim() != 0 || !tensor.device().is_cpu() || !tensor.requires_grad()) return;
       const Stopwatch looking(status_.seconds);
       const BadValues bad = bad_values(tensor);
@@ -94,8 +95,8 @@ class Sentinel : public OpObserver {
     if (!bad.any()) return;
     const bool gradient_bad = parameter.grad().defined() && bad_values(parameter.grad()).any();
     if (!gradient_bad)
-      tell(bad, "optimizer", parameter, parameter,
-           fmt::format("{}, written by {} from a finite gradient,", name_of(parameter), op.name));
+      report(bad, FindingKind::optimizer, parameter, parameter,
+             fmt::format("{}, written by {} from a finite gradient,", name_of(parameter), op.name));
     else if (!local_gradient_bad_)
       from_reduction(bad, parameter);
   }
@@ -104,7 +105,7 @@ class Sentinel : public OpObserver {
     const int task = torch::autograd::get_current_graph_task_id();
     if (task == task_) return;
     task_ = task;
-    if (!backward_seen_) {  // the first of a step
+    if (!backward_seen_) {  // the first backward of a step
       reported_ = reported_ && bad_;
       bad_ = false;
       local_gradient_bad_ = false;
@@ -113,11 +114,12 @@ class Sentinel : public OpObserver {
     ++status_.losses;
     const auto found = losses_.find({node.thread, node.sequence});
     if (found != losses_.end())
-      tell(found->second.first, "forward", {}, {}, fmt::format("the loss, which {} gave,", found->second.second));
+      report(found->second.first, FindingKind::forward, {}, {},
+             fmt::format("the loss, made by {},", found->second.second));
     losses_.clear();
   }
 
-  /// The wrapper's, where the parameter belongs to one.
+  /// The number of the current step; counted by the wrapper if the parameter belongs to one.
   int64_t step(const at::Tensor& parameter) const {
     const TensorName* name = parameter.defined() ? names_.find(parameter) : nullptr;
     if (const auto steps = name ? name->steps() : std::nullopt) return *steps;
@@ -125,8 +127,8 @@ class Sentinel : public OpObserver {
     return status_.steps + (backward_seen_ ? 1 : 0);
   }
 
-  /// Some parameter that the running node's gradients go to and that has a name; none out of backward.
-  at::Tensor a_parameter_after() const {
+  /// Some parameter with a name to which gradients of the running node flow; none outside backward.
+  at::Tensor some_parameter() const {
     std::vector<torch::autograd::Node*> left = {torch::autograd::get_current_node().get()};
     std::set<torch::autograd::Node*> seen = {nullptr};
     while (!left.empty()) {
@@ -146,8 +148,8 @@ class Sentinel : public OpObserver {
     return name ? name->name : fmt::format("a parameter of shape {}", shape_text(parameter));
   }
 
-  void tell(const BadValues& bad, const char* phase, const at::Tensor& parameter, const at::Tensor& values,
-            const std::string& subject) {
+  void report(const BadValues& bad, FindingKind phase, const at::Tensor& parameter, const at::Tensor& values,
+              const std::string& subject) {
     if (!bad_) ++status_.bad_steps;
     bad_ = true;
     if (reported_) return;
@@ -164,31 +166,29 @@ class Sentinel : public OpObserver {
     reported_ = true;
     const auto context = dist::current_context();
     const RankSet alive = live_ranks();
-    // The rank that had it before the reduction has said so before it let the reduction begin.
+    // A rank with bad gradients before the reduction has set the key before the reduction began.
     if (context && context->world_size() > 1) {
       if (context->store()->check({key_of_step()}) || own_rank() != alive.ranks().front()) return;
     }
     publish_finding(
-        bad, "backward", parameter, parameter.grad(), alive,
-        fmt::format("the gradient of {} after the reduction (each rank's own was finite)", name_of(parameter)));
+        bad, FindingKind::backward, parameter, parameter.grad(), alive,
+        fmt::format("the gradient of {} after the reduction (finite on every rank before it)", name_of(parameter)));
   }
 
-  /// Steps are counted where parameters are written: the step under way is one more before that.
+  /// Steps are counted when parameters are written, so before that the number of the current step is one more.
   std::string key_of_step() const {
     const auto context = dist::current_context();
     return fmt::format("inspect/nan/{}/{}", context ? context->generation() : 0,
                        status_.steps + (backward_seen_ ? 1 : 0));
   }
 
-  void publish_finding(const BadValues& bad, const char* phase, const at::Tensor& parameter, const at::Tensor& values,
+  void publish_finding(const BadValues& bad, FindingKind phase, const at::Tensor& parameter, const at::Tensor& values,
                        const RankSet& ranks, const std::string& subject) {
-    Finding finding;
-    finding.severity = Severity::fault;
-    finding.inspector = "nan";
-    finding.verdict = bad.nan > 0 ? "nan" : "inf";
-    finding.kind = phase;
-    finding.ranks = ranks;
-    finding.step = step(parameter.defined() ? parameter : a_parameter_after());
+    const About about{.inspector = "nan",
+                      .object = {},
+                      .step = step(parameter.defined() ? parameter : some_parameter()),
+                      .ranks = ranks};
+    Finding finding = about.finding(Severity::fault, bad.nan > 0 ? Verdict::nan : Verdict::inf, phase);
     if (parameter.defined()) {
       FindingTensor tensor = finding_tensor(name_of(parameter), values.defined() ? values : parameter);
       tensor.count = bad.nan > 0 ? bad.nan : bad.inf;
@@ -198,7 +198,7 @@ class Sentinel : public OpObserver {
     }
     if (auto where = describe_call_site(capture_call_site()); !where.empty()) finding.where = std::move(where);
     set_message_with_ranks(finding, fmt::format("{} became {} in step {} ({})", subject, bad.nan > 0 ? "NaN" : "Inf",
-                                                *finding.step, phase));
+                                                *finding.step, to_string(phase)));
     Report report;
     report.findings.push_back(std::move(finding));
     publish(report);
@@ -207,10 +207,10 @@ class Sentinel : public OpObserver {
   TensorNames names_;
   SeenParameters parameters_;
   NanWatchStatus status_{.on = true};
-  std::map<std::pair<uint64_t, int64_t>, std::pair<BadValues, std::string>>
-      losses_;  // that are bad, by place in the graph
+  /// Bad values that may be losses, with their operators; by thread and sequence number in the graph.
+  std::map<std::pair<uint64_t, int64_t>, std::pair<BadValues, std::string>> losses_;
   int task_ = -1;  // of autograd's engine
-  bool backward_seen_ = false;  // since parameters were written last
+  bool backward_seen_ = false;  // since parameters were last written
   bool local_gradient_bad_ = false;
   bool bad_ = false;  // this step
   bool reported_ = false;
@@ -248,11 +248,10 @@ void nan_names(const TensorNames& names) {
 std::string nan_status() {
   if (!thread_watch) return "off: %nan on watches losses, gradients and updated parameters";
   const NanWatchStatus status = thread_watch->status();
-  return fmt::format("on: {}, {} of them bad; looked at {}, {} and {} of parameters, which took {:.3g} ms",
-                     counted(status.steps, "step"), status.bad_steps,
-                     status.losses == 1 ? "1 loss" : fmt::format("{} losses", status.losses),
-                     counted(status.gradients, "gradient"), counted(status.parameters, "update"),
-                     status.seconds * 1000);
+  return fmt::format(
+      "on: {}, {} of them bad; checked {}, {} and {} of parameters in {:.3g} ms", counted(status.steps, "step"),
+      status.bad_steps, status.losses == 1 ? "1 loss" : fmt::format("{} losses", status.losses),
+      counted(status.gradients, "gradient"), counted(status.parameters, "update"), status.seconds * 1000);
 }
 
 }  // namespace lockstep::inspect

@@ -30,7 +30,7 @@ namespace {
 
 using std::string_view;
 
-// Where interfaces, files and cores are named, ranks may differ on purpose.
+// Variables of one rank.
 constexpr std::array kOfItsOwn = {string_view("CUDA_VISIBLE_DEVICES"),
                                   string_view("NVIDIA_VISIBLE_DEVICES"),
                                   string_view("HIP_VISIBLE_DEVICES"),
@@ -63,7 +63,7 @@ constexpr std::array kDecisive = {string_view("MKL_CBWR"),
                                   string_view("LOCKSTEP_CHECK_COLLECTIVES"),
                                   string_view("LOCKSTEP_SIMD"),
                                   string_view("LOCKSTEP_WORLD_SIZE")};
-// NCCL's choice of algorithm must be the same on all ranks: NCCL's manual says that a hang may follow otherwise.
+// NCCL's algorithm must be the same on all ranks: according to its manual, ranks may hang otherwise.
 constexpr std::array kDecisivePrefixes = {string_view("NCCL_ALGO"),
                                           string_view("NCCL_PROTO"),
                                           string_view("NCCL_P2P_"),
@@ -116,7 +116,7 @@ std::string hex(std::span<const uint8_t> bytes) {
   return text;
 }
 
-/// FNV-1a: of code that is small, to tell one from another.
+/// FNV-1a, to distinguish small pieces of code.
 uint64_t hash_of(std::span<const uint8_t> bytes) {
   uint64_t hash = 0xcbf29ce484222325ull;
   for (const uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3ull;
@@ -168,7 +168,7 @@ std::vector<LoadedObject> loaded_objects() {
   return result;
 }
 
-/// What tells this object from another build of it.
+/// A text that differs between builds of the object.
 std::string mark_of(const LoadedObject& object, const std::string& path) {
   if (!object.build_id.empty()) return object.build_id.substr(0, 16);
   if (object.code_hash != 0) return fmt::format("code {:016x}", object.code_hash);
@@ -181,7 +181,7 @@ void add_code(RankIdentity& identity) {
                                      string_view("libnccl"),   string_view("libcudart"), string_view("libcudnn"),
                                      string_view("libcublas"), string_view("libmkl"),    string_view("libopenblas")};
   const auto context = dist::current_context();
-  std::map<uintptr_t, int64_t> cells;  // by a place in their code
+  std::map<uintptr_t, int64_t> cells;  // by the begin of their code
   if (context) {
     const dist::LogMapping& log = context->log()->mapping();
     for (uint32_t i = 0; i < log.header().code_range_count.load(std::memory_order_acquire); ++i)
@@ -204,11 +204,11 @@ void add_code(RankIdentity& identity) {
 }
 
 void add_device(RankIdentity& identity) {
-  const char* told = std::getenv("LOCKSTEP_DEVICE");
-  identity.device = told ? told : "cpu";
+  const char* from_session = std::getenv("LOCKSTEP_DEVICE");
+  identity.device = from_session ? from_session : "cpu";
   int index = -1;
-  // The runtime is there where LibTorch's CUDA part is loaded; nothing here links it.
-  if (!told && at::globalContext().hasCUDA()) {
+  // The CUDA runtime is not linked, but it is loaded together with LibTorch's CUDA part.
+  if (!from_session && at::globalContext().hasCUDA()) {
     if (auto* current = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "cudaGetDevice"));
         current && current(&index) == 0)
       identity.device = fmt::format("cuda:{}", index);
@@ -229,7 +229,7 @@ void add_settings(Texts& settings) {
   settings["cuDNN benchmark"] = on_off(context.benchmarkCuDNN());
   settings["cuDNN deterministic"] = on_off(context.deterministicCuDNN());
   settings["flush denormals"] = [] {
-    // Multiplying keeps the smallest number only where denormals are numbers.
+    // The product of a denormal number is zero if denormals are flushed.
     volatile float smallest = 1e-40F;
     return smallest * 1.0F == 0.0F ? "on" : "off";
   }();

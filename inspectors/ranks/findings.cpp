@@ -30,7 +30,7 @@ std::string describe(const Camps& camps) {
   return text;
 }
 
-/// What ranks do not agree on, gathered so that one finding has everything in which the same ranks differ.
+/// The values that differ between ranks, collected so that one finding has all values in which the same ranks differ.
 class Disagreements {
  public:
   explicit Disagreements(const std::vector<RankIdentity>& identities) : identities_(identities) {
@@ -38,7 +38,7 @@ class Disagreements {
   }
 
   using Value = std::function<std::string(const RankIdentity&)>;
-  void compare(Severity severity, const char* kind, const std::string& name, const Value& value) {
+  void compare(Severity severity, FindingKind kind, const std::string& name, const Value& value) {
     Camps camps;
     for (const RankIdentity& each : identities_) camps[value(each)].insert(each.rank);
     if (camps.size() < 2) return;
@@ -50,15 +50,14 @@ class Disagreements {
     references_[faulty] = reference;
   }
 
-  /// `effect` follows from a variable of the environment that the same ranks do not agree on: its line moves to that
-  /// variable's.
+  /// Moves the line `effect` to that of its cause: one of `variables` in which the same ranks differ.
   void explain(const std::string& effect, const std::vector<std::string>& variables) {
     for (auto& [party, lines] : parties_) {
       const auto line = std::ranges::find(lines, effect, &Line::name);
       if (line == lines.end()) continue;
       Line* cause = nullptr;
       for (auto& [other, others] : parties_)
-        if (std::get<1>(other) == "environment" && std::get<2>(other) == std::get<2>(party))
+        if (std::get<1>(other) == FindingKind::environment && std::get<2>(other) == std::get<2>(party))
           for (Line& each : others)
             if (!cause && std::ranges::find(variables, each.name) != variables.end()) cause = &each;
       if (!cause) continue;
@@ -68,9 +67,9 @@ class Disagreements {
     }
   }
 
-  /// Whether that cell has been reported as the one in which a rank has another version of a function.
+  /// Whether the cell has been reported, because ranks have different versions of a function of it.
   bool has_reported(const std::string& cell) const { return reported_cells_.contains(cell); }
-  /// What the code of a cell is made of, where ranks have different ones; false where that is not known.
+  /// Compares the functions in the code of a cell, and those that it calls. False if no difference is found.
   bool compare_cell(const std::string& cell) {
     const auto code = [&](const RankIdentity& each) {
       const auto found = each.cells.find(cell);
@@ -92,25 +91,26 @@ class Disagreements {
       for (const RankIdentity& each : identities_)
         if (!text_of(each.code, cell).empty()) cells.insert(from(each));
       if (cells.size() < 2) continue;
-      compare(Severity::fault, "code", fmt::format("{} as {} calls it", name, cell), from);
+      compare(Severity::fault, FindingKind::code, fmt::format("{} as called by {}", name, cell), from);
       reported_cells_.insert(cells.begin(), cells.end());
       reported = true;
     }
     if (reported) return true;
-    // A function that has grown moves those behind it, whose calls then differ, too.
+    // A function of another size moves the functions after it, whose code then differs in addresses. So sizes come
+    // first.
     for (const auto& values : {sizes, marks}) {
       std::vector<std::string> names;
       for (const auto& [name, all] : values)
         if (all.size() > 1) names.push_back(name);
       if (names.empty()) continue;
-      compare(Severity::fault, "code", fmt::format("{} ({})", cell, fmt::join(names, ", ")),
+      compare(Severity::fault, FindingKind::code, fmt::format("{} ({})", cell, fmt::join(names, ", ")),
               [&](const RankIdentity& each) { return text_of(each.code, cell); });
       return true;
     }
     return false;
   }
 
-  void compare(Severity severity, const char* kind, Texts RankIdentity::* texts) {
+  void compare(Severity severity, FindingKind kind, Texts RankIdentity::* texts) {
     for (const std::string& name : names(texts))
       compare(severity, kind, name, [&](const RankIdentity& each) { return text_of(each.*texts, name); });
   }
@@ -126,11 +126,11 @@ class Disagreements {
     for (const auto& [party, lines] : parties_) {
       if (lines.empty()) continue;
       const auto& [severity, kind, faulty] = party;
-      Finding found{.severity = severity, .inspector = "ranks", .verdict = "mismatch", .ranks = faulty};
-      found.kind = kind;
+      const About about{.inspector = "ranks", .object = {}, .step = {}, .ranks = faulty};
+      Finding found = about.finding(severity, Verdict::mismatch, kind);
       found.reference_ranks = references_.at(faulty);
       const std::string who = found.reference_ranks.empty()
-                                  ? faulty.words() + " disagree"
+                                  ? faulty.words() + " differ"
                                   : fmt::format("{} differ{} from {}", faulty.words(), faulty.size() == 1 ? "s" : "",
                                                 found.reference_ranks.words());
       std::vector<std::string> texts;
@@ -148,13 +148,13 @@ class Disagreements {
   const std::vector<RankIdentity>& identities_;
   RankSet all_;
   std::set<std::string> reported_cells_;
-  std::map<std::tuple<Severity, std::string, RankSet>, std::vector<Line>> parties_;
+  std::map<std::tuple<Severity, FindingKind, RankSet>, std::vector<Line>> parties_;
   std::map<RankSet, RankSet> references_;
 };
 
-Finding fault(const char* verdict, const char* kind, RankSet ranks, std::string message) {
-  Finding found{.severity = Severity::fault, .inspector = "ranks", .verdict = verdict, .ranks = std::move(ranks)};
-  found.kind = kind;
+Finding fault(Verdict verdict, FindingKind kind, RankSet ranks, std::string message) {
+  const About about{.inspector = "ranks", .object = {}, .step = {}, .ranks = std::move(ranks)};
+  Finding found = about.finding(Severity::fault, verdict, kind);
   found.message = std::move(message);
   return found;
 }
@@ -185,20 +185,19 @@ void doubled_and_missing(const std::vector<RankIdentity>& identities, const Rank
   for (const auto& [rank, who] : by_rank) {
     present.insert(rank);
     if (who.size() > 1)
-      findings.push_back(
-          fault("mismatch", "rank", RankSet{rank},
-                fmt::format("{} processes say that they are rank {}: {}", who.size(), rank, processes(who))));
+      findings.push_back(fault(Verdict::mismatch, FindingKind::rank, RankSet{rank},
+                               fmt::format("{} processes have rank {}: {}", who.size(), rank, processes(who))));
   }
   if (const RankSet outside = present - expected; !outside.empty())
-    findings.push_back(fault("mismatch", "rank", outside,
+    findings.push_back(fault(Verdict::mismatch, FindingKind::rank, outside,
                              fmt::format("there is no {}: ranks are {}", outside.words(), expected.str())));
   if (const RankSet missing = expected - present; !missing.empty())
     findings.push_back(
-        fault("missing", "rank", missing,
-              fmt::format("{} of {} did not come; {} did", missing.words(), expected.str(), present.words())));
+        fault(Verdict::missing, FindingKind::rank, missing,
+              fmt::format("{} of {} did not call; {} did", missing.words(), expected.str(), present.words())));
 }
 
-void shared_places(const std::vector<RankIdentity>& identities, std::vector<Finding>& findings) {
+void shared_devices(const std::vector<RankIdentity>& identities, std::vector<Finding>& findings) {
   std::map<std::pair<std::string, int>, std::vector<const RankIdentity*>> by_local_rank;
   std::map<std::pair<std::string, std::string>, std::vector<const RankIdentity*>> by_device;
   for (const RankIdentity& each : identities) {
@@ -208,17 +207,16 @@ void shared_places(const std::vector<RankIdentity>& identities, std::vector<Find
   const auto processes_differ = [](const std::vector<const RankIdentity*>& who) {
     return std::any_of(who.begin(), who.end(), [&](const RankIdentity* each) { return each->pid != who[0]->pid; });
   };
-  for (const auto& [place, who] : by_local_rank)
+  for (const auto& [key, who] : by_local_rank)
     if (who.size() > 1 && processes_differ(who))
-      findings.push_back(fault("mismatch", "local_rank", ranks_of(who),
-                               fmt::format("{} are on {} and all say that their local rank is {}: they take the same "
-                                           "device",
-                                           ranks_of(who).words(), who[0]->host, place.second)));
-  for (const auto& [place, who] : by_device) {
+      findings.push_back(fault(Verdict::mismatch, FindingKind::local_rank, ranks_of(who),
+                               fmt::format("{} have the same local rank {} on {}: they use the same device",
+                                           ranks_of(who).words(), key.second, who[0]->host)));
+  for (const auto& [key, who] : by_device) {
     if (who.size() < 2) continue;
-    Finding found = fault("mismatch", "device", ranks_of(who),
+    Finding found = fault(Verdict::mismatch, FindingKind::device, ranks_of(who),
                           fmt::format("{} use the same device, {} ({}) on {}", ranks_of(who).words(), who[0]->device,
-                                      place.second, place.first));
+                                      key.second, key.first));
     if (who[0]->backend == "nccl")
       found.message += ": NCCL takes one rank per GPU";
     else
@@ -232,40 +230,41 @@ void shared_places(const std::vector<RankIdentity>& identities, std::vector<Find
 std::vector<Finding> compare_identities(const std::vector<RankIdentity>& identities, const RankSet& expected) {
   std::vector<Finding> findings;
   doubled_and_missing(identities, expected, findings);
-  shared_places(identities, findings);
+  shared_devices(identities, findings);
 
   Disagreements all(identities);
-  all.compare(Severity::fault, "rank", "world size",
+  all.compare(Severity::fault, FindingKind::rank, "world size",
               [](const RankIdentity& each) { return std::to_string(each.world_size); });
-  all.compare(Severity::fault, "rank", "backend", [](const RankIdentity& each) { return each.backend; });
-  all.compare(Severity::fault, "device", "type of device",
+  all.compare(Severity::fault, FindingKind::rank, "backend", [](const RankIdentity& each) { return each.backend; });
+  all.compare(Severity::fault, FindingKind::device, "type of device",
               [](const RankIdentity& each) { return each.device.substr(0, each.device.find(':')); });
   for (const std::string& name : all.names(&RankIdentity::environment))
-    all.compare(weight_of_variable(name) == Weight::kFault ? Severity::fault : Severity::note, "environment", name,
-                [&](const RankIdentity& each) { return text_of(each.environment, name); });
-  all.compare(Severity::fault, "version", &RankIdentity::versions);
-  std::vector<std::string> alike_where_there;
+    all.compare(weight_of_variable(name) == Weight::kFault ? Severity::fault : Severity::note, FindingKind::environment,
+                name, [&](const RankIdentity& each) { return text_of(each.environment, name); });
+  all.compare(Severity::fault, FindingKind::version, &RankIdentity::versions);
+  std::vector<std::string> not_on_all_ranks;  // or the same on all
   for (const std::string& name : all.names(&RankIdentity::code)) {
     std::set<std::string> codes;
     for (const RankIdentity& each : identities)
       if (const std::string code = text_of(each.code, name); !code.empty()) codes.insert(code);
     const auto value = [&](const RankIdentity& each) { return text_of(each.code, name); };
     if (codes.size() < 2)
-      alike_where_there.push_back(name);
+      not_on_all_ranks.push_back(name);
     else if (!all.compare_cell(name))
-      all.compare(Severity::fault, "code", name, value);
+      all.compare(Severity::fault, FindingKind::code, name, value);
   }
-  // A cell that only some ranks have run is how %%rank is meant.
-  for (const std::string& name : alike_where_there)
+  // A cell that only some ranks have run is a note, since %%rank does that.
+  for (const std::string& name : not_on_all_ranks)
     if (!all.has_reported(name))
-      all.compare(Severity::note, "code", name, [&](const RankIdentity& each) { return text_of(each.code, name); });
-  all.compare(Severity::fault, "setting", &RankIdentity::settings);
-  all.compare(Severity::note, "setting", "threads of an operator",
+      all.compare(Severity::note, FindingKind::code, name,
+                  [&](const RankIdentity& each) { return text_of(each.code, name); });
+  all.compare(Severity::fault, FindingKind::setting, &RankIdentity::settings);
+  all.compare(Severity::note, FindingKind::setting, "threads of an operator",
               [](const RankIdentity& each) { return std::to_string(each.threads); });
-  // Kernels for other instruction sets round differently: parameters that are updated on a CPU drift apart.
+  // Kernels for other instruction sets round differently, so parameters that are updated on a CPU diverge.
   const bool on_cpu =
       std::all_of(identities.begin(), identities.end(), [](const RankIdentity& each) { return each.device == "cpu"; });
-  all.compare(on_cpu ? Severity::fault : Severity::note, "setting", "instruction set of LibTorch's kernels",
+  all.compare(on_cpu ? Severity::fault : Severity::note, FindingKind::setting, "instruction set of LibTorch's kernels",
               [](const RankIdentity& each) { return each.cpu; });
   all.explain("world size", {"WORLD_SIZE", "LOCKSTEP_WORLD_SIZE"});
   all.explain("backend", {"LOCKSTEP_BACKEND"});
@@ -289,12 +288,11 @@ std::vector<std::string> cells_that_differ(const std::vector<RankIdentity>& iden
 std::vector<Finding> ranks_findings(const About& about, const std::vector<RankIdentity>& identities) {
   std::vector<Finding> findings = compare_identities(identities, about.ranks);
   for (Finding& each : findings) each.step = about.step;
-  if (std::ranges::any_of(findings, [](const Finding& each) { return each.severity == Severity::fault; }))
-    return findings;
+  if (std::ranges::any_of(findings, is_fault)) return findings;
   std::set<std::string> hosts;
   for (const RankIdentity& each : identities) hosts.insert(each.host);
   const RankIdentity& first = identities.front();
-  Finding found = about.finding(Severity::note, "ok");
+  Finding found = about.finding(Severity::note, Verdict::ok);
   found.message =
       fmt::format("{} on {} agree: LibTorch {}, {}, and {} of environment, versions, code and settings",
                   about.ranks.words(), counted(static_cast<int64_t>(hosts.size()), "host"),

@@ -1,4 +1,4 @@
-// What the identities of all ranks amount to. Pure: identities in, findings out.
+// The findings about the identities of all ranks. Pure: identities in, findings out.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,12 +8,12 @@
 
 namespace lockstep::inspect {
 
-/// What is wrong with these, where `expected` should have come; without an `ok`.
+/// The faults and notes, without an `ok`. `expected`: the ranks that should have called.
 std::vector<Finding> compare_identities(const std::vector<RankIdentity>& identities, const RankSet& expected);
-/// The same, and an `ok` where it has no fault. `identities`: by rank index.
+/// The same, and an `ok` if there is no fault. `identities`: by rank index.
 std::vector<Finding> ranks_findings(const About& about, const std::vector<RankIdentity>& identities);
 
-/// The cells ("cell 3") of which ranks run different code.
+/// The cells ("cell 3") whose code differs between ranks.
 std::vector<std::string> cells_that_differ(const std::vector<RankIdentity>& identities);
 
 }  // namespace lockstep::inspect

@@ -18,8 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Adds what cells consist of whose code is not the same everywhere. Collective.
-void look_into_cells(std::vector<RankIdentity>& identities, Exchange& exchange) {
+/// Adds the functions of cells whose code differs between ranks. Collective; exchanges nothing without such cells.
+void exchange_cell_code(std::vector<RankIdentity>& identities, Exchange& exchange) {
   const std::vector<std::string> cells = cells_that_differ(identities);
   if (cells.empty()) return;
   json mine = json::object();
@@ -38,7 +38,7 @@ RanksReport ranks(const RanksOptions& options) {
   const RankIdentity mine = own_identity();
   if (const auto identities = inspection.exchange_facts(mine)) {
     report.identities = *identities;
-    look_into_cells(report.identities, inspection.exchange());
+    exchange_cell_code(report.identities, inspection.exchange());
     inspection.add(ranks_findings(inspection.about(), report.identities));
   }
   inspection.conclude(report);
@@ -52,7 +52,7 @@ RanksReport ranks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int wo
   RankIdentity mine = own_identity();
   mine.rank = rank;
   mine.world_size = world_size;
-  // Each process takes a number that no other has, whichever rank it has.
+  // Each process takes a number of its own, which does not depend on its rank.
   const int64_t arrival = arrivals.add("arrivals", 1) - 1;
   arrivals.set(key_of(arrival), json::to_cbor(mine));
   std::vector<std::string> keys;
@@ -60,7 +60,7 @@ RanksReport ranks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int wo
   try {
     arrivals.wait(keys, options.deadline());
   } catch (const std::exception&) {
-    // Some did not come: the finding names them. A store that is gone throws below.
+    // Some processes did not call: a finding names their ranks. A store that is gone throws below.
   }
   RanksReport report;
   const int64_t arrived = arrivals.add("arrivals", 0);
@@ -69,14 +69,10 @@ RanksReport ranks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int wo
       report.identities.push_back(json::from_cbor(arrivals.get(key_of(i))).get<RankIdentity>());
   std::stable_sort(report.identities.begin(), report.identities.end(),
                    [](const RankIdentity& a, const RankIdentity& b) { return a.rank < b.rank; });
-  report.findings = compare_identities(report.identities, RankSet::all(world_size));
+  const About about{.inspector = "ranks", .object = {}, .step = {}, .ranks = RankSet::all(world_size)};
+  report.findings = ranks_findings(about, report.identities);
   report.took_part = RankSet::all(world_size);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (report.findings.empty()) {
-    Finding found{.inspector = "ranks", .verdict = "ok", .ranks = RankSet::all(world_size)};
-    found.message = fmt::format("all {} came and agree", counted(world_size, "rank"));
-    report.findings.push_back(std::move(found));
-  }
   if (options.publish() && arrival == 0) publish(report);
   return report;
 }

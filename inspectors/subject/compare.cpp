@@ -11,7 +11,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// Unsigned integers as wide as a float, in which neighbours in value are neighbours.
+/// Maps the bits of a float to an unsigned integer such that neighbouring values are neighbouring integers.
 template <typename Bits>
 Bits ordered(Bits bits) {
   constexpr Bits sign = Bits{1} << (sizeof(Bits) * 8 - 1);
@@ -82,9 +82,9 @@ void compare_integers(const uint8_t* mine, const uint8_t* other, int64_t bytes, 
     if (found.first_bits < 0) found.first_bits = first + i;
     if (found.first < 0) found.first = first + i;
     ++found.count;
-    const double apart = static_cast<double>(std::max(a, b)) - static_cast<double>(std::min(a, b));
-    found.max_abs = std::max(found.max_abs, apart);
-    found.squares += apart * apart;
+    const double distance = static_cast<double>(std::max(a, b)) - static_cast<double>(std::min(a, b));
+    found.max_abs = std::max(found.max_abs, distance);
+    found.squares += distance * distance;
   }
 }
 

@@ -1,4 +1,5 @@
-// How two pieces of equally shaped tensors differ, element by element: how many, where, by how much. Local.
+// The difference between two parts of tensors of the same shape, element by element: how many, where, by how much.
+// Local.
 #pragma once
 #include <c10/core/ScalarType.h>
 
@@ -13,18 +14,18 @@ struct Tolerance {
 };
 
 struct Difference {
-  int64_t count = 0;         // elements whose values differ (beyond the tolerance, where there is one)
-  int64_t zero_signs = 0;    // elements that are 0 and -0
-  int64_t nan_payloads = 0;  // elements that are NaN on both sides, of other bits
-  int64_t first = -1;        // linear index of the first element of `count`; -1: none
-  int64_t first_bits = -1;   // of the first whose bits differ
-  double max_abs = 0;        // largest |a - b| of finite elements
-  double max_ulp = 0;        // largest distance in units of the last place; of floating-point types
-  double squares = 0;        // of a - b, finite elements
+  int64_t count = 0;  // elements whose values differ (beyond the tolerance, where there is one)
+  int64_t zero_signs = 0;  // elements that are 0 and -0
+  int64_t nan_payloads = 0;  // elements that are NaN on both sides, with different bits
+  int64_t first = -1;  // linear index of the first element of `count`; -1: none
+  int64_t first_bits = -1;  // of the first whose bits differ
+  double max_abs = 0;  // largest |a - b| of finite elements
+  double max_ulp = 0;  // largest distance in units of the last place; of floating-point types
+  double squares = 0;  // of a - b, finite elements
 };
 
-/// Adds to `difference` what `mine` and `other` (of `bytes` each, the first element being number `first_element` of the
-/// tensor) have apart. Complex numbers differ where a part does.
+/// Adds the difference between `mine` and `other` to `difference`. Both have `bytes` bytes, and begin with the element
+/// `first_element` of the tensor. Complex numbers differ if one of their parts does.
 void compare(c10::ScalarType dtype, const uint8_t* mine, const uint8_t* other, int64_t bytes, int64_t first_element,
              const Tolerance& tolerance, Difference& difference);
 

@@ -10,10 +10,10 @@
 namespace lockstep::inspect {
 namespace {
 
-std::string plural(const std::string& kind) {
-  if (kind == "rng") return "generators";
-  if (kind == "state") return "state tensors and steps";
-  return kind + "s";
+std::string plural(FindingKind kind) {
+  if (kind == FindingKind::rng) return "generators";
+  if (kind == FindingKind::state) return "state tensors and steps";
+  return std::string(to_string(kind)) + "s";
 }
 
 std::vector<int64_t> index_of(int64_t element, at::IntArrayRef shape) {
@@ -29,34 +29,34 @@ FindingTensor tensor_of(const Item& item, const ItemDifference& difference, cons
   tensor.dtype = dist::dtype_name(static_cast<uint8_t>(item.tensor.scalar_type()));
   tensor.shape = item.tensor.sizes().vec();
   int64_t count = 0, first = -1;
-  double apart = 0, ulp = 0;
+  double distance = 0, ulp = 0;
   const bool bits = difference.representation_only();
   for (const Difference& each : difference.difference) {
     count = std::max(count, bits ? each.zero_signs + each.nan_payloads : each.count);
-    const int64_t place = bits ? each.first_bits : each.first;
-    if (place >= 0 && (first < 0 || place < first)) first = place;
-    apart = std::max(apart, each.max_abs);
+    const int64_t element = bits ? each.first_bits : each.first;
+    if (element >= 0 && (first < 0 || element < first)) first = element;
+    distance = std::max(distance, each.max_abs);
     ulp = std::max(ulp, each.max_ulp);
   }
   if (difference.complete) tensor.count = count;
   if (first >= 0) tensor.first = index_of(first, item.tensor.sizes());
-  if (item.kind == "rng") return tensor;
-  if (first >= 0 && !bits) tensor.max_abs_diff = apart;
+  if (item.kind == FindingKind::rng) return tensor;
+  if (first >= 0 && !bits) tensor.max_abs_diff = distance;
   if (first >= 0 && !bits && (c10::isFloatingType(item.tensor.scalar_type()) || item.tensor.is_complex()))
     tensor.max_ulp = ulp;
   for (size_t i = 0; i < difference.norm.size(); ++i) tensor.norms[ranks.ranks()[i]] = difference.norm[i];
   return tensor;
 }
 
-/// Items that one finding is about.
+/// The items of one finding.
 struct Party {
   bool note = false;
-  std::string kind;
+  FindingKind kind = FindingKind::value;
   RankSet faulty, reference;
   std::vector<const ItemDifference*> items;
-  std::vector<RankSet> classes;  // of the faulty ranks, where some of them agree
+  std::vector<RankSet> classes;  // of the faulty ranks, if some of them agree
 
-  /// No rank is alone.
+  /// Every rank agrees with another one.
   bool in_groups() const {
     return classes.size() > 1 && std::ranges::all_of(classes, [](const RankSet& each) { return each.size() > 1; });
   }
@@ -73,7 +73,7 @@ bool swapped(const ItemDifference& a, const ItemDifference& b, const RankSet& ra
   return a.hash[source] != b.hash[source];
 }
 
-/// "`a` and `b`" for each pair that has changed places.
+/// "`a` and `b`" for each pair that is swapped.
 std::string swaps(const Party& party, const Subject& subject, const RankSet& ranks) {
   std::string text;
   for (size_t i = 0; i < party.items.size(); ++i)
@@ -89,14 +89,14 @@ bool same_elements(const ItemDifference& item) {
                                                     [&](uint64_t each) { return each == item.elements_hash[0]; });
 }
 
-/// "100 + rank" where generators were seeded so, each by its rank's number; empty otherwise.
+/// "100 + rank" if generators were seeded by the number of the rank; empty otherwise.
 std::string seeds_by_rank(const ItemDifference& item, const RankSet& ranks) {
-  // Of two ranks any two seeds lie so. Seeds that nobody has chosen lie further apart.
+  // The seeds of two ranks always fit a line; random seeds are further apart.
   constexpr int64_t kFurthest = 1'000'000;
   if (item.seed.size() != ranks.size() || ranks.size() < 2) return "";
   const auto& list = ranks.ranks();
-  const auto apart = static_cast<int64_t>(item.seed[1] - item.seed[0]);
-  const int64_t step = apart / (list[1] - list[0]);
+  const auto distance = static_cast<int64_t>(item.seed[1] - item.seed[0]);
+  const int64_t step = distance / (list[1] - list[0]);
   if (step == 0 || std::abs(step) > kFurthest) return "";
   for (size_t i = 0; i < list.size(); ++i)
     if (item.seed[i] != item.seed[0] + static_cast<uint64_t>(step * (list[i] - list[0]))) return "";
@@ -105,20 +105,20 @@ std::string seeds_by_rank(const ItemDifference& item, const RankSet& ranks) {
   return first == 0 ? number : fmt::format("{} + {}", first, number);
 }
 
-/// Of the first tensor: how far apart, which norms, or which values.
+/// About the first item: its values, or the distance and norms of its tensors.
 std::string details(const Party& party, const Subject& subject, const RankSet& ranks) {
   const ItemDifference& item = *party.items.front();
-  if (party.kind == "rng") {
+  if (party.kind == FindingKind::rng) {
     const std::string seeds = seeds_by_rank(item, ranks);
-    return seeds.empty() ? "each draws its own numbers"
-                         : fmt::format("each rank seeds by its number ({}), and draws its own numbers", seeds);
+    return seeds.empty()
+               ? "they draw different random numbers"
+               : fmt::format("each rank is seeded by its number ({}), and draws its own random numbers", seeds);
   }
   const std::string name = subject.items[item.item].name;
   if (!item.value.empty())
-    return (name.empty() || party.kind == "mode" ? "" : name + ": ") + values_text(item.value, ranks);
+    return (name.empty() || party.kind == FindingKind::mode ? "" : name + ": ") + values_text(item.value, ranks);
   std::string text;
-  if (const std::string pairs = swaps(party, subject, ranks); !pairs.empty())
-    return "looks like " + pairs + " are swapped";
+  if (const std::string pairs = swaps(party, subject, ranks); !pairs.empty()) return pairs + " seem to be swapped";
   if (same_elements(item))
     return (party.items.size() == 1 ? "the same elements" : name + " has the same elements") +
            std::string(" in another order");
@@ -137,14 +137,13 @@ std::string details(const Party& party, const Subject& subject, const RankSet& r
   text += fmt::format("norm {:.6g} on rank {}, {:.6g} on rank {}", item.norm[worst], ranks.ranks()[worst],
                       item.norm[source], ranks.ranks()[source]);
   if (item.not_finite[worst] != item.not_finite[source])
-    text += fmt::format("; NaN or Inf: {} there, {} here", item.not_finite[worst], item.not_finite[source]);
+    text += fmt::format("; NaN or Inf: {} and {}", item.not_finite[worst], item.not_finite[source]);
   return party.items.size() == 1 ? text : name + ": " + text;
 }
 
-/// Why every parameter differs: from how far apart they are.
+/// Why every parameter differs, from the distances.
 std::string likely_cause(const Party& party, const RankSet& ranks) {
-  // Of the parameters that had random values to begin with: as far apart as values are that have nothing to do with one
-  // another?
+  // The distance between unrelated random values is about that of orthogonal vectors.
   int unrelated = 0, near = 0;
   for (const ItemDifference* item : party.items) {
     const auto source = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), item->source) - ranks.begin());
@@ -158,14 +157,14 @@ std::string likely_cause(const Party& party, const RankSet& ranks) {
   }
   if (unrelated + near == 0) return "were they initialised from different seeds, or loaded on some ranks only?";
   if (near > unrelated && party.in_groups())
-    return "close to one another, so they began alike and were trained apart: are gradients reduced over a sub-group?";
+    return "close to one another, so they were equal and were trained separately: are gradients reduced over a "
+           "sub-group?";
   if (near > unrelated)
-    return "close to one another, so they began alike and were trained apart: are gradients reduced in every step, and "
-           "does "
-           "every rank step?";
+    return "close to one another, so they were equal and were trained separately: are gradients reduced in every step, "
+           "and does every rank step?";
   if (!party.reference.empty())
-    return "they have nothing in common with the others': a checkpoint loaded on some ranks only, or another seed?";
-  return "they have nothing in common: initialised from different seeds? (set_seed(n) before the module is made)";
+    return "unrelated to those of the others: a checkpoint loaded on some ranks only, or another seed?";
+  return "unrelated to one another: initialised from different seeds? (set_seed(n) before the module is made)";
 }
 
 }  // namespace
@@ -178,8 +177,8 @@ std::vector<Finding> difference_findings(const About& about, const Subject& subj
   for (const ItemDifference& each : items) {
     const Item& item = subject.items[each.item];
     const bool note = each.representation_only() ||
-                      (item.kind == "buffer" && (subject.buffers_are_local || buffers_written)) ||
-                      (item.kind == "rng" && !seeds_by_rank(each, ranks).empty());
+                      (item.kind == FindingKind::buffer && (subject.buffers_are_local || buffers_written)) ||
+                      (item.kind == FindingKind::rng && !seeds_by_rank(each, ranks).empty());
     const auto found = std::find_if(parties.begin(), parties.end(), [&](const Party& party) {
       return party.note == note && party.kind == item.kind && party.faulty == each.faulty;
     });
@@ -194,17 +193,16 @@ std::vector<Finding> difference_findings(const About& about, const Subject& subj
     const auto total = std::count_if(subject.items.begin(), subject.items.end(),
                                      [&](const Item& item) { return item.kind == party.kind; });
     const auto count = static_cast<std::ptrdiff_t>(party.items.size());
-    const bool local = party.kind == "buffer" && (subject.buffers_are_local || buffers_written);
-    Finding found = about.finding(party.note ? Severity::note : Severity::fault, local                 ? "ok"
-                                                                                 : party.kind == "rng" ? "diverged_seed"
-                                                                                                       : "mismatch");
-    found.kind = party.kind;
+    const bool local = party.kind == FindingKind::buffer && (subject.buffers_are_local || buffers_written);
+    const bool rng = party.kind == FindingKind::rng, mode = party.kind == FindingKind::mode;
+    const Verdict verdict = local ? Verdict::ok : rng ? Verdict::diverged_seed : Verdict::mismatch;
+    Finding found = about.finding(party.note ? Severity::note : Severity::fault, verdict, party.kind);
     found.ranks = party.faulty;
     found.reference_ranks = party.reference;
     for (const ItemDifference* each : party.items) {
       const Item& item = subject.items[each->item];
-      // A plain value, or the mode of the one module that there is: the message has it.
-      if (!item.tensor.defined() && (item.name.empty() || (party.kind == "mode" && item.name == "training"))) continue;
+      // The message has a value without a name, and the mode of the only module.
+      if (!item.tensor.defined() && (item.name.empty() || (mode && item.name == "training"))) continue;
       FindingTensor tensor = tensor_of(item, *each, ranks);
       if (tensor.name.empty()) tensor.name = about.object;
       found.tensors.push_back(std::move(tensor));
@@ -214,7 +212,7 @@ std::vector<Finding> difference_findings(const About& about, const Subject& subj
                                                          : classes_text(party.classes) + ", and they differ")
                                 : fmt::format("{} differ{} from {}", party.faulty.words(),
                                               party.faulty.size() == 1 ? "s" : "", party.reference.words());
-    if (party.kind == "mode")
+    if (mode)
       found.message = who + " in train() and eval()";
     else if (total > 1)
       found.message = count == total ? fmt::format("{} in all {} {}", who, total, plural(party.kind))
@@ -224,15 +222,15 @@ std::vector<Finding> difference_findings(const About& about, const Subject& subj
     if (local && subject.buffers_are_local)
       found.message += "; the wrapper does not broadcast them, so each rank has its own";
     else if (local)
-      found.message += "; forward has written them since the wrapper made them equal, and the next one takes rank 0's";
-    else if (party.note && party.kind != "rng")
+      found.message +=
+          "; forward has written them since the wrapper made them equal, and the next forward broadcasts rank 0's";
+    else if (party.note && !rng)
       found.message += " only in the signs of zeros or the bits of NaN; the values are the same";
-    else if (party.kind == "parameter" && count == total && total > 1)
+    else if (party.kind == FindingKind::parameter && count == total && total > 1)
       found.message += ": " + likely_cause(party, ranks);
     const std::string more = details(party, subject, ranks);
-    if (!more.empty() && !local && (!party.note || party.kind == "rng"))
-      found.message += (party.kind == "mode" ? ": " : "; ") + more;
-    if (!party.reference.empty() && party.faulty.size() > 1 && !party.note && party.kind != "mode" &&
+    if (!more.empty() && !local && (!party.note || rng)) found.message += (mode ? ": " : "; ") + more;
+    if (!party.reference.empty() && party.faulty.size() > 1 && !party.note && !mode &&
         party.classes.size() < party.faulty.size())
       found.message += "; among them " + classes_text(party.classes);
     findings.push_back(std::move(found));

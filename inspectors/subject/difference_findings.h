@@ -1,5 +1,4 @@
-// Items that are not the same on all ranks, as findings: one for each verdict, kind and set of ranks. Pure: no
-// communication.
+// The findings about items that differ between ranks: one for each verdict, kind and set of ranks. Pure.
 #pragma once
 #include <vector>
 
@@ -9,8 +8,8 @@
 
 namespace lockstep::inspect {
 
-/// `items` of `subject`, which is what the ranks have in common. `buffers_written`: a forward of the wrapper has run on
-/// some rank since it made the buffers equal.
+/// `subject`: the items that all ranks have. `items`: those that differ. `buffers_written`: on some rank a forward of
+/// the wrapper has run since it made the buffers equal.
 std::vector<Finding> difference_findings(const About& about, const Subject& subject,
                                          const std::vector<ItemDifference>& items, bool buffers_written = false);
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "inspectors/findings/majority.h"
 #include "inspectors/fingerprint/kernels.h"
 #include "inspectors/fingerprint/strided.h"
 
@@ -33,7 +34,7 @@ std::vector<Hash> hashes_of(const Bytes& bytes) {
   return hashes;
 }
 
-/// A sum over elements, so that their order does not matter.
+/// A sum over elements, which does not depend on their order.
 uint64_t hash_of_elements(const at::Tensor& tensor) {
   const StridedReader reader(tensor);
   const int64_t size = reader.element_size();
@@ -51,7 +52,7 @@ uint64_t hash_of_elements(const at::Tensor& tensor) {
   return sum;
 }
 
-/// The chunks, in order, in which some rank differs from the source; as many as the budget allows.
+/// The chunks in which some rank differs from the source, as many as the budget allows.
 struct ChunkChoice {
   std::vector<int64_t> chunks;
   bool complete = true;
@@ -73,7 +74,7 @@ ChunkChoice choose(const std::vector<std::vector<Hash>>& by_rank, size_t source,
   return choice;
 }
 
-/// The source's chunks travel, each rank compares its own with them.
+/// The source broadcasts its chunks, and each rank compares its own with them.
 Difference compare_chunks(Exchange& exchange, const at::Tensor& tensor, const ItemDifference& item,
                           const ChunkChoice& choice, const Tolerance& tolerance) {
   Difference difference;
@@ -82,8 +83,8 @@ Difference compare_chunks(Exchange& exchange, const at::Tensor& tensor, const It
   const auto size_of = [&](int64_t chunk) { return std::min(kChunkBytes, reader.bytes() - chunk * kChunkBytes); };
   int64_t total = 0;
   for (const int64_t chunk : choice.chunks) total += size_of(chunk);
-  const at::Tensor travelling = at::empty({total}, at::kByte);
-  auto* data = travelling.mutable_data_ptr<uint8_t>();
+  const at::Tensor sent = at::empty({total}, at::kByte);
+  auto* data = sent.mutable_data_ptr<uint8_t>();
   Bytes buffer(static_cast<size_t>(kChunkBytes));
   const bool source = exchange.rank() == item.source;
   int64_t offset = 0;
@@ -94,7 +95,7 @@ Difference compare_chunks(Exchange& exchange, const at::Tensor& tensor, const It
       offset += size_of(chunk);
     }
   }
-  exchange.broadcast(travelling, item.source);
+  exchange.broadcast(sent, item.source);
   if (source) return difference;
   for (const int64_t chunk : choice.chunks) {
     const uint8_t* mine = reader.read(chunk * kChunkBytes, size_of(chunk), buffer.data());
@@ -113,16 +114,10 @@ bool ItemDifference::representation_only() const {
 }
 
 void vote(const RankSet& ranks, const std::vector<Hash>& votes, ItemDifference& difference) {
-  std::map<Hash, RankSet> parties;
-  for (size_t i = 0; i < votes.size(); ++i) parties[votes[i]].insert(ranks.ranks()[i]);
-  difference.faulty = ranks;
-  difference.reference = {};
-  for (const auto& [hash, party] : parties) {
-    if (party.size() * 2 <= ranks.size()) continue;
-    difference.reference = party;
-    difference.faulty = ranks - party;
-  }
-  difference.source = difference.reference.empty() ? ranks.ranks().front() : difference.reference.ranks().front();
+  const Majority majority = majority_of(ranks, votes);
+  difference.faulty = majority.at_fault;
+  difference.reference = majority.reference;
+  difference.source = (majority.reference.empty() ? ranks : majority.reference).ranks().front();
 }
 
 std::vector<RankSet> classes_of(const std::vector<const ItemDifference*>& items, const RankSet& ranks) {
@@ -163,22 +158,21 @@ std::string values_text(const std::vector<std::string>& values, const RankSet& r
     if (party == parties.end()) party = parties.insert(parties.end(), {values[i], RankSet{}});
     party->second.insert(ranks.ranks()[i]);
   }
-  // Of long ones that begin alike, from a little before they part.
-  size_t alike = parties.empty() ? 0 : parties.front().first.size();
+  // Long values with a common beginning are shown from shortly before their first difference.
+  size_t common = parties.empty() ? 0 : parties.front().first.size();
   for (const auto& [value, party] : parties) {
-    const auto part =
+    const auto difference =
         std::mismatch(value.begin(), value.end(), parties.front().first.begin(), parties.front().first.end());
-    alike = std::min(alike, static_cast<size_t>(part.first - value.begin()));
+    common = std::min(common, static_cast<size_t>(difference.first - value.begin()));
   }
   std::string text;
   for (const auto& [value, party] : parties) {
-    // Not within a character of UTF-8.
-    const auto whole = [&](size_t place) {
-      while (place > 0 && place < value.size() && (static_cast<uint8_t>(value[place]) & 0xC0) == 0x80) --place;
-      return place;
+    const auto character_at = [&](size_t byte) {  // the begin of a character of UTF-8
+      while (byte > 0 && byte < value.size() && (static_cast<uint8_t>(value[byte]) & 0xC0) == 0x80) --byte;
+      return byte;
     };
-    const size_t from = value.size() > kLongest && alike > kLongest / 2 ? whole(alike - kLongest / 6) : 0;
-    const size_t to = value.size() - from > kLongest ? whole(from + kLongest - 3) : value.size();
+    const size_t from = value.size() > kLongest && common > kLongest / 2 ? character_at(common - kLongest / 6) : 0;
+    const size_t to = value.size() - from > kLongest ? character_at(from + kLongest - 3) : value.size();
     const std::string shown =
         (from > 0 ? "..." : "") + value.substr(from, to - from) + (to < value.size() ? "..." : "");
     text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", shown, party.words());
@@ -206,7 +200,7 @@ std::vector<ItemDifference> find_differences(Exchange& exchange, const Subject& 
 
 void look_closer(Exchange& exchange, const Subject& subject, const std::vector<Hash>& hashes,
                  const Comparison& comparison, std::vector<ItemDifference>& differences) {
-  // All chunk hashes of tensors that differ in one go.
+  // The chunk hashes of all tensors that differ, in one exchange.
   std::vector<at::Tensor> tensors(differences.size());
   std::vector<Hash> mine;
   for (size_t d = 0; d < differences.size(); ++d) {
@@ -246,7 +240,8 @@ void look_closer(Exchange& exchange, const Subject& subject, const std::vector<H
                      {"not_finite", mark.nan_count + mark.inf_count},
                      {"hash", mark.hash},
                      {"elements", hash_of_elements(tensors[d])}});
-    if (const Item& of = subject.items[item.item]; of.kind == "rng") facts.back()["seed"] = std::stoull(of.value);
+    if (const Item& of = subject.items[item.item]; of.kind == FindingKind::rng)
+      facts.back()["seed"] = std::stoull(of.value);
   }
   for (const json& of_rank : exchange.gather_json(facts)) {
     for (size_t d = 0; d < differences.size(); ++d) {

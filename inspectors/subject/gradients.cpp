@@ -13,7 +13,7 @@ void set_type(GradientSubject& subject, const std::string& prefix, const char* t
   if (prefix.empty()) subject.type = type;
 }
 
-/// Under its first name: a tensor that modules share has one gradient.
+/// A tensor that modules share has one gradient, and is listed with its first name.
 void add(GradientSubject& subject, std::string name, const at::Tensor& parameter) {
   const bool known = std::any_of(subject.parameters.begin(), subject.parameters.end(),
                                  [&](const GradientOwner& each) { return each.parameter.is_same(parameter); });

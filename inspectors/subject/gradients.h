@@ -1,4 +1,4 @@
-// Whose gradients are looked at: the parameters of a module, a wrapper, an optimizer or a container of tensors, by
+// The parameters whose gradients are inspected: of a module, a wrapper, an optimizer or a container of tensors, by
 // name, each once. Local.
 #pragma once
 #include <torch/torch.h>
@@ -19,15 +19,15 @@ struct GradientOwner {
 };
 
 struct GradientSubject {
-  std::string name;  // as the user calls it; may be empty
+  std::string name;  // the user's; may be empty
   std::string type;  // "module", "optimizer", …
   std::vector<GradientOwner> parameters;
-  std::optional<ddp::DistributedModule> wrapper;  // that reduces them
-  bool averages_in_a_loop = false;  // has sync_gradients(), as the simple class: every gradient becomes the mean
+  std::optional<ddp::DistributedModule> wrapper;  // that reduces the gradients
+  bool averages_in_a_loop = false;  // it has sync_gradients(), as the simple class, which makes gradients the mean
 };
 
-/// Parameters that the wrapper leaves alone are left out: nothing reduces them. A bare module that a wrapper lives
-/// around is taken for the wrapper.
+/// Without the parameters that the wrapper ignores, since nothing reduces them. A module that has a wrapper is treated
+/// as the wrapper.
 void collect(GradientSubject& subject, const std::string& prefix, const ddp::DistributedModule& wrapper);
 void collect(GradientSubject& subject, const std::string& prefix, const torch::nn::Module& module);
 void collect(GradientSubject& subject, const std::string& prefix, const torch::optim::Optimizer& optimizer);
@@ -48,7 +48,7 @@ concept WithParameters = requires(T& object) {
 
 template <typename T>
 void collect_any(GradientSubject& subject, const std::string& prefix, const T& object) {
-  T& changeable = const_cast<T&>(object);  // accessors of users' classes need not be const; nothing is changed
+  T& accessible = const_cast<T&>(object);  // users' accessors may not be const; nothing is changed
   if constexpr (detail::SyncsGradients<T>) subject.averages_in_a_loop = true;
   if constexpr (std::derived_from<T, ddp::DistributedModule>) {
     collect(subject, prefix, static_cast<const ddp::DistributedModule&>(object));
@@ -73,13 +73,13 @@ void collect_any(GradientSubject& subject, const std::string& prefix, const T& o
     size_t index = 0;
     for (const auto& each : object) collect_any(subject, prefix + "[" + std::to_string(index++) + "]", each);
   } else if constexpr (detail::PointsToModule<T>) {
-    if (auto* module = changeable.operator->())
+    if (auto* module = accessible.operator->())
       collect(subject, prefix, static_cast<const torch::nn::Module&>(*module));
   } else if constexpr (detail::Pointer<T>) {
     if (object) collect_any(subject, prefix, *object);
   } else if constexpr (detail::WithParameters<T>) {
     size_t index = 0;
-    for (const at::Tensor& each : changeable.parameters()) collect(subject, std::to_string(index++), each);
+    for (const at::Tensor& each : accessible.parameters()) collect(subject, std::to_string(index++), each);
   } else {
     static_assert(
         detail::kNotSupported<T>,
@@ -95,10 +95,9 @@ GradientSubject gradients_of(const T& object, std::string name) {
   return subject;
 }
 
-/// A gradient as tensors with bytes in rows: a sparse one as its values and, behind them, the places that they belong
-/// to.
+/// A gradient as strided tensors: a sparse one as its values, followed by their indices.
 std::vector<at::Tensor> strided_parts(const at::Tensor& gradient);
-/// Of each gradient; of a sparse one the hash is of values and places, the rest of the values.
+/// One for each gradient. For a sparse one the hash is that of values and indices, and the rest that of the values.
 std::vector<Fingerprint> gradient_fingerprints(const std::vector<at::Tensor>& gradients);
 
 }  // namespace lockstep::inspect

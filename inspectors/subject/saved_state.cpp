@@ -16,21 +16,21 @@
 namespace lockstep::inspect {
 namespace {
 
-/// All bytes of a storage as a tensor. Writing through it leaves the version counters of tensors in it alone.
+/// All bytes of a storage as a tensor. Writing to it does not change the version counters of the tensors in it.
 at::Tensor bytes_of(const c10::Storage& storage) {
   return at::empty({0}, at::TensorOptions().dtype(at::kByte).device(storage.device()))
       .set_(storage, 0, {static_cast<int64_t>(storage.nbytes())}, {1});
 }
 
 struct KeptTensor {
-  at::Tensor tensor, data;  // data: an alias, which finds out when the tensor is given another storage
+  at::Tensor tensor, data;  // data: an alias, which shows whether the tensor has got another storage
   bool trainable = false;
   at::Tensor gradient, sparse_gradient;
 };
 
 using namespace torch::optim;
 
-/// The tensors in what an optimizer keeps for a parameter; false for a type that LibTorch does not have.
+/// Adds the tensors in an optimizer's state of a parameter; false for a type that LibTorch does not have.
 bool collect(OptimizerParamState& state, std::vector<at::Tensor>& tensors) {
   const auto add = [&](const auto&... each) {
     (tensors.push_back(each), ...);
@@ -61,8 +61,8 @@ bool assign(OptimizerOptions& to, const OptimizerOptions& from) {
   return mine && saved;
 }
 
-/// Into the same object: a scheduler may hold on to it.
-void put_back(OptimizerOptions& to, const OptimizerOptions& from) {
+/// Into the same object, since a scheduler may have a pointer to it.
+void restore_options(OptimizerOptions& to, const OptimizerOptions& from) {
   if (assign<SGDOptions>(to, from) || assign<AdamOptions>(to, from) || assign<AdamWOptions>(to, from) ||
       assign<RMSpropOptions>(to, from) || assign<AdagradOptions>(to, from) || assign<LBFGSOptions>(to, from))
     return;
@@ -72,7 +72,7 @@ void put_back(OptimizerOptions& to, const OptimizerOptions& from) {
 }  // namespace
 
 struct SavedState::Kept {
-  std::map<const c10::StorageImpl*, std::pair<at::Tensor, at::Tensor>> storages;  // the bytes, and what they were
+  std::map<const c10::StorageImpl*, std::pair<at::Tensor, at::Tensor>> storages;  // the bytes, and their copy
   std::unordered_set<const c10::TensorImpl*> seen;
   std::vector<KeptTensor> tensors;
   std::vector<std::function<void()>> others, wrappers;
@@ -120,12 +120,12 @@ void SavedState::restore() const {
 }
 
 bool SavedState::buckets_are_unsettled() const {
-  return std::ranges::any_of(kept_->unsettled, [](const auto& asks) { return asks(); });
+  return std::ranges::any_of(kept_->unsettled, [](const auto& is_unsettled) { return is_unsettled(); });
 }
 
 void SavedState::rewind() const {
   const at::NoGradGuard no_grad;
-  // Handles first, contents then: into the memory that they had.
+  // Handles before contents, so that contents go into the saved memory.
   for (const auto& each : kept_->others) each();
   for (const KeptTensor& each : kept_->tensors) {
     if (each.tensor.unsafeGetTensorImpl() == nullptr) continue;
@@ -138,7 +138,7 @@ void SavedState::rewind() const {
 }
 
 void SavedState::save(const torch::nn::Module& module) {
-  // A module need not be owned by a shared_ptr, so it is no element of its own list.
+  // Without the module itself, which may not be owned by a shared_ptr.
   auto& self = const_cast<torch::nn::Module&>(module);
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes;
   for (const auto& each : module.modules(/*include_self=*/false)) modes.emplace_back(each, each->is_training());
@@ -161,7 +161,7 @@ void SavedState::save(const ddp::DistributedModule& wrapper) {
   const ddp::Progress progress = ddp::Inspection(wrapper).progress();
   save_later([wrapper, progress] { ddp::Inspection(wrapper).set_progress(progress, /*steps=*/false); });
   kept_->wrappers.push_back([wrapper, progress] {
-    // The order of gradients is learnt, and the buckets laid out, in the first steps. They are to be these once more.
+    // In its first steps the wrapper learns the order of gradients and lays out its buckets. It has to do that again.
     if (progress.steps == 0 && wrapper.steps() > 0) wrapper.reset();
     ddp::Inspection(wrapper).set_progress(progress);
   });
@@ -199,7 +199,7 @@ void SavedState::save(torch::optim::Optimizer& optimizer) {
     while (now.size() > groups->size()) now.pop_back();
     for (size_t g = 0; g < now.size(); ++g) {
       now[g].params() = (*groups)[g].params();
-      if (now[g].has_options() && (*groups)[g].has_options()) put_back(now[g].options(), (*groups)[g].options());
+      if (now[g].has_options() && (*groups)[g].has_options()) restore_options(now[g].options(), (*groups)[g].options());
     }
     optimizer.state().clear();
     for (const auto& [key, state] : *states) optimizer.state().emplace(key, state->clone());

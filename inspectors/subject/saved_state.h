@@ -1,9 +1,8 @@
-// What running a step changes, kept and put back: so that a step can be run to look at it, and training goes on as if
-// it had not been.
+// Saves and restores what a step changes, so that an inspector can run a step and training continues as if it had not.
 //
 //   SavedState state(net, optimizer);    // and the random number generators, always
 //   step();
-//   state.restore();                     // as often as wanted
+//   state.restore();                     // any number of times
 #pragma once
 #include <torch/torch.h>
 
@@ -19,14 +18,13 @@
 
 namespace lockstep::inspect {
 
-/// Keeps what it is given: modules, holders, pointers to them and DDP wrappers (parameters, buffers, gradients,
-/// training mode, steps), optimizers (their state and options), tensors, generators, containers of these, and any other
-/// value that can be copied and assigned. All generators of this rank are kept besides. The objects must outlive it.
-/// save() and save_any() add to it.
+/// Saves modules, holders, pointers to them and DDP wrappers (parameters, buffers, gradients, training mode, steps),
+/// optimizers (state and options), tensors, generators, containers of these, and other values that can be copied and
+/// assigned; also all generators of this rank. The objects must outlive it. save() and save_any() add objects.
 ///
-/// Local. Bit by bit, into the same memory; version counters stay. Not put back: what a module holds without having
-/// registered it, what a communication hook keeps (PowerSGD's), files, and other side effects. A wrapper whose first
-/// synchronised forward came after it was kept starts with a new Reducer, as it was then.
+/// Local. Restores bit by bit, into the same memory, and leaves version counters unchanged. Not restored: members of a
+/// module that are not registered, the state of communication hooks (PowerSGD), files, and other side effects. A
+/// wrapper without a synchronised forward at the time of saving gets a new Reducer.
 class SavedState {
  public:
   template <typename... T>
@@ -39,18 +37,18 @@ class SavedState {
   SavedState(const SavedState&) = delete;
   SavedState& operator=(const SavedState&) = delete;
 
-  /// Any number of times, by the thread that made it.
+  /// Any number of times, on the thread that made it.
   void restore() const;
-  /// The same for running the step once more: wrappers keep the Reducer that they have now.
+  /// As restore(), for running the step again: wrappers keep their current Reducer.
   void rewind() const;
-  /// Whether a wrapper that had run steps before it was kept has still to lay its buckets out, which it does once: the
-  /// step in which it does so is unlike those behind it.
+  /// Whether a wrapper that had run steps before it was saved has yet to lay out its buckets. It does so once, in a
+  /// step that differs from the later ones.
   bool buckets_are_unsettled() const;
 
   void save(const torch::nn::Module& module);
   void save(const ddp::DistributedModule& wrapper);
   void save(torch::optim::Optimizer& optimizer);
-  /// The handle, too: a name that is given another tensor gets its own back.
+  /// Also saves the handle: a variable that is assigned another tensor gets its tensor back.
   void save(at::Tensor& tensor);
   void save(const at::Tensor& tensor);
   void save(const at::Generator& generator);
@@ -74,7 +72,7 @@ template <typename T>
 concept LeadsToObject = requires(T& object) {
   *object;
   static_cast<bool>(object);
-  requires !std::is_function_v<std::remove_reference_t<decltype(*object)>>;  // of a lambda without captures
+  requires !std::is_function_v<std::remove_reference_t<decltype(*object)>>;  // a lambda without captures converts to it
 } && !std::is_arithmetic_v<std::remove_cv_t<T>>;
 template <typename T>
 concept HoldsNumbers = std::ranges::range<T> && std::is_arithmetic_v<std::ranges::range_value_t<T>>;
@@ -85,8 +83,7 @@ concept HoldsPairs = std::ranges::range<T> && requires { typename T::mapped_type
 template <typename T>
 inline constexpr bool kCantBeKept = false;
 
-/// Whether `T` holds tensors that training changes, or points to what does: what a tool may take for the state of a
-/// step.
+/// Whether `T` holds or points to tensors that training changes, so that it may be state of a step.
 template <typename T>
 constexpr bool restorable() {
   if constexpr (std::derived_from<T, ddp::DistributedModule> || std::derived_from<T, torch::nn::Module> ||
@@ -128,8 +125,8 @@ void SavedState::save_any(T& object) {
       else
         this->save_any(each);
     };
-    // A container that can be copied gets its own elements back. Until then they may move, so what they hold is saved
-    // and not where they are.
+    // A container that can be copied is assigned its copy. Its elements may move until then, so their contents are
+    // saved, not their addresses.
     if constexpr (std::copyable<Value> && !std::is_const_v<T>) {
       save_later([&object, before = object] { object = before; });
       for (const auto& each : std::as_const(object)) save_element(each);
@@ -140,7 +137,7 @@ void SavedState::save_any(T& object) {
     if constexpr (!std::is_const_v<T>) save_later([&object, before = object] { object = before; });
   } else {
     static_assert(detail::kCantBeKept<T>,
-                  "this can't be kept and put back: pass modules, optimizers, tensors, containers of them, or values "
+                  "this can't be saved and restored: pass modules, optimizers, tensors, containers of them, or values "
                   "that can be copied");
   }
 }

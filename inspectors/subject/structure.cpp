@@ -9,8 +9,8 @@
 #include <set>
 
 #include "collectives/log/collective_op.h"
-#include "inspectors/findings/text.h"
-#include "inspectors/subject/differences.h"
+#include "inspectors/findings/about.h"
+#include "inspectors/findings/majority.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 json described(const Item& item) {
-  json result = {{"name", item.name}, {"kind", item.kind}, {"trainable", item.trainable}};
+  json result = {{"name", item.name}, {"kind", std::string(to_string(item.kind))}, {"trainable", item.trainable}};
   if (item.tensor.defined()) {
     result["dtype"] = dist::dtype_name(static_cast<uint8_t>(item.tensor.scalar_type()));
     result["shape"] = item.tensor.sizes().vec();
@@ -31,7 +31,7 @@ json described(const Item& item) {
   return result;
 }
 
-/// What a list says, made for looking up.
+/// The items of a rank, in order and by name.
 struct Listing {
   std::vector<std::string> names;
   std::map<std::string, json> items;
@@ -56,18 +56,18 @@ std::string list_text(const json& shape) {
   return "[" + text + "]";
 }
 
-/// An aspect of an item on which ranks can be at odds, and what findings call that.
+/// A field in which items can differ, and the verdict and name that findings have for it.
 struct Aspect {
   const char* field;
-  const char* verdict;
+  Verdict verdict;
   const char* name;
   Severity severity;
 };
-constexpr Aspect kAspects[] = {{"kind", "mismatch", "kind", Severity::fault},
-                               {"shape", "shape_mismatch", "shape", Severity::fault},
-                               {"dtype", "dtype_mismatch", "dtype", Severity::fault},
-                               {"trainable", "mismatch", "requires_grad", Severity::fault},
-                               {"device", "mismatch", "device type", Severity::note}};
+constexpr Aspect kAspects[] = {{"kind", Verdict::mismatch, "kind", Severity::fault},
+                               {"shape", Verdict::shape_mismatch, "shape", Severity::fault},
+                               {"dtype", Verdict::dtype_mismatch, "dtype", Severity::fault},
+                               {"trainable", Verdict::mismatch, "requires_grad", Severity::fault},
+                               {"device", Verdict::mismatch, "device type", Severity::note}};
 
 std::string value_text(const json& value) {
   if (value.is_array()) return list_text(value);
@@ -82,37 +82,22 @@ std::string parties_text(const std::map<json, RankSet>& parties) {
   return text;
 }
 
-/// Who is at fault where ranks have different values: those outside the majority, or all.
-ItemDifference judge(const RankSet& ranks, const std::map<json, RankSet>& parties) {
-  ItemDifference verdict;
-  verdict.faulty = ranks;
-  for (const auto& [value, party] : parties) {
-    if (party.size() * 2 <= ranks.size()) continue;
-    verdict.reference = party;
-    verdict.faulty = ranks - party;
-  }
-  return verdict;
-}
-
-/// Findings of one sort, in which tensors gather.
-class Gathering {
+/// Findings about items, one for all items that have the same kind, aspect and ranks.
+class ItemFindings {
  public:
-  void add(const Aspect& aspect, const ItemDifference& judged, const json& item, const std::string& text) {
+  void add(const Aspect& aspect, const Majority& majority, const json& item, const std::string& text) {
     const std::string kind = item.at("kind");
     for (Finding& each : findings_) {
-      if (each.verdict != aspect.verdict || each.kind != kind || each.ranks != judged.faulty ||
-          each.reference_ranks != judged.reference || aspects_[&each - findings_.data()] != aspect.name)
+      if (!has_verdict(each, aspect.verdict) || each.kind != kind || each.ranks != majority.at_fault ||
+          each.reference_ranks != majority.reference || aspects_[&each - findings_.data()] != aspect.name)
         continue;
       each.tensors.push_back(tensor_of(item));
       return;
     }
-    Finding finding;
-    finding.severity = aspect.severity;
-    finding.inspector = "verify";
-    finding.verdict = aspect.verdict;
+    const About about{.inspector = "verify", .object = {}, .step = {}, .ranks = majority.at_fault};
+    Finding finding = about.finding(aspect.severity, aspect.verdict);
     finding.kind = kind;
-    finding.ranks = judged.faulty;
-    finding.reference_ranks = judged.reference;
+    finding.reference_ranks = majority.reference;
     finding.tensors = {tensor_of(item)};
     finding.message = text;
     findings_.push_back(std::move(finding));
@@ -121,7 +106,7 @@ class Gathering {
 
   std::vector<Finding> take() {
     for (Finding& each : findings_)
-      if (each.tensors.size() > 1) each.message += fmt::format("; the same for {} in all", each.tensors.size());
+      if (each.tensors.size() > 1) each.message += fmt::format("; the same for {} items in total", each.tensors.size());
     return std::move(findings_);
   }
 
@@ -135,7 +120,7 @@ class Gathering {
 Hash structure_hash(const Subject& subject) {
   std::string text = subject.type;
   for (const Item& item : subject.items) {
-    text += fmt::format("\n{}|{}|{}", item.name, item.kind, item.trainable);
+    text += fmt::format("\n{}|{}|{}", item.name, to_string(item.kind), item.trainable);
     if (!item.tensor.defined()) continue;
     text += fmt::format("|{}|{}|{}", static_cast<int>(item.tensor.scalar_type()), fmt::join(item.tensor.sizes(), ","),
                         static_cast<int>(item.tensor.device().type()));
@@ -150,14 +135,14 @@ StructureDifference structure_difference(Exchange& exchange, const Subject& subj
   for (const json& list : exchange.gather_json(mine)) listings.push_back(listing_of(list));
   const auto& ranks = exchange.ranks().ranks();
 
-  // Every name, those of the first rank first.
+  // All names, in the order of the first rank that has them.
   std::vector<std::string> names;
   std::set<std::string> known;
   for (const Listing& each : listings)
     for (const std::string& name : each.names)
       if (known.insert(name).second) names.push_back(name);
 
-  Gathering gathering;
+  ItemFindings findings;
   StructureDifference result;
   std::vector<std::string> everywhere;
   for (const std::string& name : names) {
@@ -172,10 +157,11 @@ StructureDifference structure_difference(Exchange& exchange, const Subject& subj
     const std::string label = name.empty() ? "it" : name;
     if (present.size() < ranks.size()) {
       const RankSet absent = exchange.ranks() - present;
-      const ItemDifference judged = judge(exchange.ranks(), {{true, present}, {false, absent}});
-      gathering.add({"", "missing", "missing", Severity::fault}, judged, *item,
-                    fmt::format("{} {} {}, which {} {} not have", present.words(), present.size() == 1 ? "has" : "have",
-                                label, absent.words(), absent.size() == 1 ? "does" : "do"));
+      const std::map<bool, RankSet> by_presence = {{true, present}, {false, absent}};
+      findings.add({"", Verdict::missing, "missing", Severity::fault}, majority_of(exchange.ranks(), by_presence),
+                   *item,
+                   fmt::format("{} {} {}, which {} {} not have", present.words(), present.size() == 1 ? "has" : "have",
+                               label, absent.words(), absent.size() == 1 ? "does" : "do"));
       continue;
     }
     everywhere.push_back(name);
@@ -190,10 +176,10 @@ StructureDifference structure_difference(Exchange& exchange, const Subject& subj
       const RankSet undefined = exchange.ranks() - defined;
       const size_t first =
           static_cast<size_t>(std::find(ranks.begin(), ranks.end(), defined.ranks().front()) - ranks.begin());
-      gathering.add(
-          {"", "missing", "undefined", Severity::fault}, judge(exchange.ranks(), {{true, defined}, {false, undefined}}),
-          listings[first].items.at(name),
-          fmt::format("{} is undefined on {}, and a tensor on {}", label, undefined.words(), defined.words()));
+      const std::map<bool, RankSet> by_definition = {{true, defined}, {false, undefined}};
+      findings.add({"", Verdict::missing, "undefined", Severity::fault}, majority_of(exchange.ranks(), by_definition),
+                   listings[first].items.at(name),
+                   fmt::format("{} is undefined on {}, and a tensor on {}", label, undefined.words(), defined.words()));
       continue;
     }
     bool comparable = true;
@@ -203,8 +189,8 @@ StructureDifference structure_difference(Exchange& exchange, const Subject& subj
         parties[listings[i].items.at(name).at(aspect.field)].insert(ranks[i]);
       if (parties.size() == 1) continue;
       if (aspect.field != std::string("trainable") && aspect.field != std::string("device")) comparable = false;
-      gathering.add(
-          aspect, judge(exchange.ranks(), parties), *item,
+      findings.add(
+          aspect, majority_of(exchange.ranks(), parties), *item,
           fmt::format("{}: {}",
                       name.empty() ? fmt::format("its {}", aspect.name) : fmt::format("{} of {}", aspect.name, name),
                       parties_text(parties)));
@@ -221,20 +207,21 @@ StructureDifference structure_difference(Exchange& exchange, const Subject& subj
     orders[order].insert(ranks[i]);
   }
   if (orders.size() > 1) {
-    const ItemDifference judged = judge(exchange.ranks(), orders);
+    const Majority majority = majority_of(exchange.ranks(), orders);
     const std::string text =
         fmt::format("{} {} the same names in another order{}: DistributedDataParallel reduces by order, not by name",
-                    judged.faulty.words(), judged.faulty.size() == 1 ? "has" : "have",
-                    judged.reference.empty() ? "" : " than " + judged.reference.words());
-    for (size_t place = 0; place < everywhere.size(); ++place) {
-      const json& name = orders.begin()->first.at(place);
+                    majority.at_fault.words(), majority.at_fault.size() == 1 ? "has" : "have",
+                    majority.reference.empty() ? "" : " than " + majority.reference.words());
+    for (size_t index = 0; index < everywhere.size(); ++index) {
+      const json& name = orders.begin()->first.at(index);
       const bool moved =
-          std::any_of(orders.begin(), orders.end(), [&](const auto& each) { return each.first.at(place) != name; });
+          std::any_of(orders.begin(), orders.end(), [&](const auto& each) { return each.first.at(index) != name; });
       if (moved)
-        gathering.add({"", "order_mismatch", "order", Severity::fault}, judged, listings[0].items.at(name), text);
+        findings.add({"", Verdict::order_mismatch, "order", Severity::fault}, majority, listings[0].items.at(name),
+                     text);
     }
   }
-  result.findings = gathering.take();
+  result.findings = findings.take();
   return result;
 }
 

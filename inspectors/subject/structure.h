@@ -1,5 +1,5 @@
-// Whether ranks have the same things to compare: names, kinds, dtypes, shapes, order, requires_grad, device types. No
-// strides: they change no value.
+// Whether ranks have the same items: names, kinds, dtypes, shapes, order, requires_grad, device types. Strides are not
+// compared, since they do not change values.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace lockstep::inspect {
 
-/// Equal where the structures are.
+/// Equal if the structures are.
 Hash structure_hash(const Subject& subject);
 
 struct StructureDifference {

@@ -20,7 +20,7 @@ void set_type(Subject& subject, const std::string& prefix, const char* type) {
   if (prefix.empty()) subject.type = type;
 }
 
-/// JSON's text, but with NaN, Inf and both zeros told apart, and strings that are no UTF-8.
+/// As JSON, but with distinct texts for NaN, Inf and both zeros, and for strings that are no UTF-8.
 std::string text_of(const nlohmann::json& value) {
   if (value.is_number_float()) return fmt::format("{}", value.get<double>());
   if (value.is_array() || value.is_object()) {
@@ -31,7 +31,7 @@ std::string text_of(const nlohmann::json& value) {
   }
   try {
     return value.dump();
-  } catch (const nlohmann::json::type_error&) {  // other bytes: one for one
+  } catch (const nlohmann::json::type_error&) {  // not UTF-8
     std::string text;
     for (const char each : value.get_ref<const std::string&>())
       text += fmt::format("\\x{:02x}", static_cast<uint8_t>(each));
@@ -39,11 +39,11 @@ std::string text_of(const nlohmann::json& value) {
   }
 }
 
-void add_value(Subject& subject, std::string name, const char* kind, const nlohmann::json& value) {
+void add_value(Subject& subject, std::string name, FindingKind kind, const nlohmann::json& value) {
   subject.items.push_back({.name = std::move(name), .kind = kind, .tensor = {}, .value = text_of(value)});
 }
 
-void add_tensor(Subject& subject, std::string name, const char* kind, const at::Tensor& tensor) {
+void add_tensor(Subject& subject, std::string name, FindingKind kind, const at::Tensor& tensor) {
   if (tensor.defined())
     subject.items.push_back({.name = std::move(name),
                              .kind = kind,
@@ -54,13 +54,13 @@ void add_tensor(Subject& subject, std::string name, const char* kind, const at::
     add_value(subject, std::move(name), kind, "undefined");
 }
 
-// ---- optimizers: what LibTorch's own keep for each parameter and for each group ------------------------------------
+// ---- optimizers of LibTorch: state of each parameter, options of each group ----------------------------------------
 
 using namespace torch::optim;
 
 class StateWriter {
  public:
-  StateWriter(Subject& subject, std::string prefix, const char* kind)
+  StateWriter(Subject& subject, std::string prefix, FindingKind kind)
       : subject_(subject), prefix_(std::move(prefix)), kind_(kind) {}
   void operator()(const char* name, const at::Tensor& tensor) const {
     if (tensor.defined()) add_tensor(subject_, prefix_ + name, kind_, tensor);
@@ -72,7 +72,7 @@ class StateWriter {
  private:
   Subject& subject_;
   std::string prefix_;
-  const char* kind_;
+  FindingKind kind_;
 };
 
 nlohmann::json pair(const std::tuple<double, double>& values) { return {std::get<0>(values), std::get<1>(values)}; }
@@ -178,7 +178,7 @@ bool write_options(const OptimizerOptions& options, const StateWriter& write) {
 
 namespace {
 
-/// "train(), norm eval()": the module's mode, and that of each submodule whose parent has the other one.
+/// "train(), norm eval()": the module's mode, and those of submodules that differ from their parent's.
 std::string modes_of(const torch::nn::Module& module, const std::string& name = "") {
   const auto mode = [](const torch::nn::Module& each) { return each.is_training() ? "train()" : "eval()"; };
   std::string text = name.empty() ? mode(module) : "";
@@ -194,13 +194,13 @@ std::string modes_of(const torch::nn::Module& module, const std::string& name = 
 void describe_module(Subject& subject, const std::string& prefix, const torch::nn::Module& module) {
   set_type(subject, prefix, "module");
   for (const auto& each : module.named_parameters()) {
-    add_tensor(subject, joined(prefix, each.key()), "parameter", each.value());
+    add_tensor(subject, joined(prefix, each.key()), FindingKind::parameter, each.value());
     subject.stepped.push_back(each.value());
   }
   for (const auto& each : module.named_buffers())
-    add_tensor(subject, joined(prefix, each.key()), "buffer", each.value());
+    add_tensor(subject, joined(prefix, each.key()), FindingKind::buffer, each.value());
   subject.items.push_back(
-      {.name = joined(prefix, "training"), .kind = "mode", .tensor = {}, .value = modes_of(module)});
+      {.name = joined(prefix, "training"), .kind = FindingKind::mode, .tensor = {}, .value = modes_of(module)});
 }
 
 }  // namespace
@@ -239,7 +239,7 @@ void describe(Subject& subject, const std::string& prefix, const ddp::Distribute
 RankSet ranks_of(const ddp::DistributedModule& wrapper, const RankSet& alive) {
   try {
     return RankSet(dist::get_process_group_ranks(wrapper.process_group())) & alive;
-  } catch (const dist::ArgumentError&) {  // a group that dist did not make: of all ranks, as far as can be known
+  } catch (const dist::ArgumentError&) {  // a group that dist did not make may have all ranks
     return alive;
   }
 }
@@ -253,22 +253,22 @@ void describe(Subject& subject, const std::string& prefix, const torch::optim::O
     const auto& parameters = groups[g].params();
     subject.stepped.insert(subject.stepped.end(), parameters.begin(), parameters.end());
     if (!groups[g].has_options() ||
-        !write_options(groups[g].options(), StateWriter(subject, joined(prefix, group), "hyperparameter")))
-      add_value(subject, joined(prefix, group + "options"), "unsupported", "compared by the learning rate alone");
-    add_value(subject, joined(prefix, group + "parameters"), "hyperparameter", parameters.size());
+        !write_options(groups[g].options(), StateWriter(subject, joined(prefix, group), FindingKind::hyperparameter)))
+      add_value(subject, joined(prefix, group + "options"), FindingKind::unsupported, "compared by the learning rate");
+    add_value(subject, joined(prefix, group + "parameters"), FindingKind::hyperparameter, parameters.size());
     for (size_t p = 0; p < parameters.size(); ++p) {
       const auto found = state.find(parameters[p].unsafeGetTensorImpl());
       if (found == state.end()) continue;
-      const std::string place = joined(prefix, fmt::format("{}{}.", group, p));
-      if (!write_state(*found->second, StateWriter(subject, place, "state")))
-        add_value(subject, place + "state", "unsupported", "not compared");
+      const std::string parameter = joined(prefix, fmt::format("{}{}.", group, p));
+      if (!write_state(*found->second, StateWriter(subject, parameter, FindingKind::state)))
+        add_value(subject, parameter + "state", FindingKind::unsupported, "not compared");
     }
   }
 }
 
 void describe(Subject& subject, const std::string& prefix, const at::Tensor& tensor) {
   set_type(subject, prefix, "tensor");
-  add_tensor(subject, prefix, "tensor", tensor);
+  add_tensor(subject, prefix, FindingKind::tensor, tensor);
   if (tensor.defined()) subject.stepped.push_back(tensor);
 }
 
@@ -276,7 +276,7 @@ void describe(Subject& subject, const std::string& prefix, const at::Generator& 
   set_type(subject, prefix, "rng");
   at::Generator handle = generator;
   const std::lock_guard lock(handle.mutex());
-  add_tensor(subject, prefix.empty() ? "state" : prefix, "rng", handle.get_state());
+  add_tensor(subject, prefix.empty() ? "state" : prefix, FindingKind::rng, handle.get_state());
   subject.items.back().value = fmt::format("{}", handle.current_seed());
 }
 
@@ -290,7 +290,7 @@ void describe(Subject& subject, const std::string& prefix, Rng) {
 
 void describe_value(Subject& subject, const std::string& prefix, const nlohmann::json& value) {
   set_type(subject, prefix, "value");
-  subject.items.push_back({.name = prefix, .kind = "value", .tensor = {}, .value = text_of(value)});
+  subject.items.push_back({.name = prefix, .kind = FindingKind::value, .tensor = {}, .value = text_of(value)});
 }
 
 }  // namespace lockstep::inspect

@@ -1,5 +1,5 @@
-// What is compared between ranks, taken apart into named tensors and values: modules, DDP wrappers, optimizers,
-// tensors, random number generators, containers and plain values. All of this is local, and copies no tensor.
+// The items that are compared between ranks: named tensors and values of modules, DDP wrappers, optimizers, tensors,
+// random number generators, containers and plain values. All of this is local, and copies no tensor.
 #pragma once
 #include <torch/torch.h>
 
@@ -18,36 +18,36 @@
 
 #include "ddp/distributed_module.h"
 #include "protocol/rank_set.h"
+#include "protocol/verdict.h"
 
 namespace lockstep::inspect {
 
 struct Item {
   std::string name;
-  std::string kind;  // "parameter", "buffer", "mode", "state", "hyperparameter", "tensor", "rng", "value"
-  at::Tensor tensor;  // undefined: `value` is what counts
-  std::string
-      value;  // as text that is different where the value is; of a generator's state the seed, which is not compared
+  FindingKind kind = FindingKind::value;
+  at::Tensor tensor;  // undefined if the item is a value
+  std::string value;  // as text, different for different values; of a generator the seed, which is not compared
   bool trainable = false;  // a parameter's requires_grad
 };
 
 struct Subject {
-  std::string name;  // as the user calls it; may be empty
+  std::string name;  // the user's; may be empty
   std::string type;  // "module", "optimizer", "tensor", …
   std::vector<Item> items;
-  bool buffers_are_local = false;  // a wrapper with broadcast_buffers = false: each rank has its own
-  bool buffers_are_written = false;  // a wrapper's, by a forward since it made them equal
+  bool buffers_are_local = false;  // each rank has its own, since the wrapper has broadcast_buffers = false
+  bool buffers_are_written = false;  // a forward has run since the wrapper made them equal
   std::optional<int64_t> step;
-  std::optional<ddp::DistributedModule> wrapper;  // that lives around the module
-  std::vector<Item> unseen;  // of a saved file: bytes and attributes that belong to no tensor and to no value of it
-  std::vector<at::Tensor> stepped;  // what an optimizer's step changes: parameters, or the tensors themselves
+  std::optional<ddp::DistributedModule> wrapper;  // of the module
+  std::vector<Item> unseen;  // of a saved file: bytes and attributes that belong to no tensor or value
+  std::vector<at::Tensor> stepped;  // the tensors that an optimizer's step changes
 };
 
 /// All generators of this rank: `verify(inspect::rng())`.
 struct Rng {};
 inline Rng rng() { return {}; }
 
-/// Parameters and buffers, and whether it and its submodules are in train() or in eval(). A bare module that a wrapper
-/// lives around is taken for the wrapper.
+/// Parameters and buffers, and whether the module and its submodules are in train() or eval(). A module that has a
+/// wrapper is treated as the wrapper.
 void describe(Subject& subject, const std::string& prefix, const torch::nn::Module& module);
 void describe(Subject& subject, const std::string& prefix, const ddp::DistributedModule& module);
 /// State by parameter: `0.exp_avg` is that of the first parameter of the first group, `1.0.exp_avg` that of the second
@@ -59,8 +59,8 @@ void describe(Subject& subject, const std::string& prefix, const at::Generator& 
 void describe(Subject& subject, const std::string& prefix, Rng);
 void describe_value(Subject& subject, const std::string& prefix, const nlohmann::json& value);
 
-/// Names that come a second time get a number, "a.b#2": keys with dots can read like keys within keys, and items of one
-/// name would be taken for one another.
+/// Appends a number to names that occur again: "a.b#2". Keys with dots can make equal names, by which items would be
+/// confused.
 void number_equal_names(std::vector<Item>& items);
 
 namespace detail {
@@ -74,7 +74,7 @@ template <typename T>
 concept Pointer = requires(const T& pointer) {
   { *pointer };
   { static_cast<bool>(pointer) };
-  // A lambda without captures becomes a pointer to a function, and what that leads to is one again.
+  // A lambda without captures converts to a pointer to a function, which dereferences to a function again.
   requires !std::is_function_v<std::remove_reference_t<decltype(*pointer)>>;
 } && !std::is_arithmetic_v<T>;
 template <typename T>
@@ -111,7 +111,7 @@ std::string key_text(const K& key) {
 
 }  // namespace detail
 
-/// Takes any of what this page names apart. Dictionaries without an order are taken in the order of their keys.
+/// Adds the items of `object`. Dictionaries without an order are sorted by their keys.
 template <typename T>
 void describe_any(Subject& subject, const std::string& prefix, const T& object) {
   if constexpr (std::derived_from<T, ddp::DistributedModule>) {
@@ -125,7 +125,7 @@ void describe_any(Subject& subject, const std::string& prefix, const T& object) 
   } else if constexpr (detail::WithModule<T>) {
     describe(subject, prefix, static_cast<const torch::nn::Module&>(*object.module()));
     if constexpr (detail::SyncsGradients<T>)
-      subject.buffers_are_local = true;  // a loop by hand, which leaves them alone
+      subject.buffers_are_local = true;  // the hand-written loop does not broadcast them
   } else if constexpr (std::derived_from<T, at::Tensor>) {
     describe(subject, prefix, static_cast<const at::Tensor&>(object));
   } else if constexpr (std::same_as<T, at::Generator>) {
@@ -183,7 +183,7 @@ Subject subject_of(const T& object, std::string name) {
   return subject;
 }
 
-/// The ranks of the wrapper's group, of those that are alive.
+/// The ranks of the wrapper's group that are among `alive`.
 RankSet ranks_of(const ddp::DistributedModule& wrapper, const RankSet& alive);
 
 }  // namespace lockstep::inspect

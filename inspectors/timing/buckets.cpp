@@ -32,8 +32,8 @@ int64_t element_count(const dist::CollectiveRecord& record) {
   return count;
 }
 
-/// The last reductions in the log that have the buckets' sizes, one after the other, and that no program called: c10d
-/// makes them itself. Empty where there are none.
+/// The last consecutive reductions in the log that have the sizes of the buckets and that c10d made itself. Empty
+/// without any.
 std::vector<dist::CollectiveRecord> reductions_of(const std::vector<int64_t>& sizes, const std::string& group) {
   constexpr size_t kAll = dist::log_layout::kEntryCapacity;
   const auto context = dist::current_context();
@@ -52,7 +52,7 @@ std::vector<dist::CollectiveRecord> reductions_of(const std::vector<int64_t>& si
   return {};
 }
 
-/// The time in which at least one of the spans runs, and of that the time before `limit`.
+/// The time covered by at least one of the spans, and the part of it before `limit`.
 std::pair<double, double> covered(std::vector<std::pair<double, double>> spans, double limit) {
   std::sort(spans.begin(), spans.end());
   double all = 0, before = 0, reached = 0;
@@ -80,9 +80,8 @@ RankBuckets times_of(const ddp::DistributedModule& net, const std::vector<ddp::B
   }
   const auto reductions = reductions_of(element_counts(net, buckets), dist::get_group_name(net.process_group()));
   if (reductions.empty()) return result;
-  // The Reducer counts from the moment at which forward announced the backward, by another clock than the log's. No
-  // bucket is reduced before it is ready, and the one that was reduced soonest after that tells best where the one
-  // clock begins on the other.
+  // The Reducer counts from the end of forward, by another clock than the log's. No bucket is reduced before it is
+  // ready, so the bucket that was reduced soonest after it was ready gives the best estimate of the offset.
   std::vector<int64_t> waited;
   for (size_t i = 0; i < reductions.size(); ++i) {
     int64_t ready = 0;
@@ -98,8 +97,8 @@ RankBuckets times_of(const ddp::DistributedModule& net, const std::vector<ddp::B
     spans.emplace_back(*times.start, *times.end);
     result.exposed = std::max(result.exposed, *times.end - result.backward_end);
   }
-  // The Reducer begins with the first bucket as soon as that is ready, or as it gets the processor. Where that does not
-  // seem so, the reductions are of another step than the statistics: then nothing is said.
+  // The Reducer reduces the first bucket as soon as it is ready. If that is not so, the reductions belong to another
+  // step than the statistics, and their times are left out.
   constexpr int64_t kSoonNs = 50'000'000;
   if (waited[0] - origin > kSoonNs) {
     for (BucketTimes& each : result.buckets) each.start = each.end = std::nullopt;
@@ -119,8 +118,7 @@ double end_of(const RankBuckets& rank) {
   return end;
 }
 
-/// '.' until the gradients are there, '=' a reduction that backward hides, '#' one that it does not, '|' where backward
-/// ends.
+/// '.' until the gradients are ready, '=' reduction during backward, '#' reduction after it, '|' the end of backward.
 std::string bar(const BucketTimes& times, double backward_end, double end) {
   const auto column = [&](double time) {
     return std::min(kColumns - 1, static_cast<size_t>(std::max(0.0, time) / end * kColumns));
@@ -139,10 +137,6 @@ std::string names_of(const ddp::Bucket& bucket) {
   return fmt::format("{} … {} ({})", bucket.parameters.front(), bucket.parameters.back(), bucket.parameters.size());
 }
 
-std::string percent(const std::optional<double>& part) {
-  return part ? fmt::format("{:.0f}%", *part * 100) : "unknown";
-}
-
 }  // namespace
 
 BucketsReport buckets(const ddp::DistributedModule& net, const BucketsOptions& options) {
@@ -154,8 +148,7 @@ BucketsReport buckets(const ddp::DistributedModule& net, const BucketsOptions& o
   report.buckets = net.buckets();
   if (net.steps() > 0) report.step = net.steps();
   const RankBuckets mine = times_of(net, report.buckets, inspection.rank());
-  if (auto facts = inspection.exchange_facts(mine))
-    report.ranks = *std::move(facts);  // shown as they are: nothing is judged
+  if (auto facts = inspection.exchange_facts(mine)) report.ranks = *std::move(facts);  // nothing is judged
   inspection.conclude(report);
   return report;
 }
@@ -184,11 +177,11 @@ std::ostream& operator<<(std::ostream& out, const BucketsReport& report) {
   }
   out << table_text(rows);
   if (!timed) return out;
-  out << ". gradients not there yet   = reduction behind backward   # reduction that backward does not hide   | end of "
-         "backward\n";
+  out << ". gradients not ready   = reduction during backward   # reduction after backward   | end of backward\n";
   for (const RankBuckets& each : report.ranks)
     out << fmt::format("rank {}: backward {}, then {} of reductions; {} of their time hidden\n", each.rank,
-                       time_text(each.backward_end), time_text(each.exposed), percent(each.hidden));
+                       time_text(each.backward_end), time_text(each.exposed),
+                       each.hidden ? percent_text(*each.hidden) : "unknown");
   return out;
 }
 

@@ -1,5 +1,5 @@
-// buckets: how DistributedDataParallel lays out its gradients, and what became of each bucket in the last synchronised
-// step: when its gradients were there, when its reduction began and ended, and how much of that backward hid.
+// buckets: how DistributedDataParallel lays out its gradients, and the times of each bucket in the last synchronised
+// step: when its gradients were ready, when its reduction began and ended, and how much of it backward hid.
 //
 //   inspect::buckets(net)                     // on every rank, after a few steps
 #pragma once
@@ -15,20 +15,20 @@
 
 namespace lockstep::inspect {
 
-/// The ranks are those of the wrapper's group where none are given; `name` is what the table calls the wrapper.
+/// By default the ranks are those of the wrapper's group.
 struct BucketsOptions : InspectOptionsOf<BucketsOptions> {};
 
 struct BucketsReport : Report {
   std::vector<ddp::Bucket> buckets;  // in the order of reduction
   std::vector<RankBuckets> ranks;  // by rank index
-  std::optional<int64_t> step;  // that the times are of
+  std::optional<int64_t> step;  // to which the times belong
 };
 
-/// The buckets, a chart of the rank whose reductions ended last, and a line for each rank.
+/// Prints the buckets, a chart of the rank whose reductions ended last, and a line for each rank.
 std::ostream& operator<<(std::ostream& out, const BucketsReport& report);
 
 /// Collective over the ranks of the wrapper's group, over the inspectors' own connections. Reads c10d's statistics and
-/// the collective log; costs training nothing. Throws dist::ArgumentError for ranks that are not there.
+/// the collective log; costs training nothing. Throws dist::ArgumentError for ranks that do not exist.
 BucketsReport buckets(const ddp::DistributedModule& net, const BucketsOptions& options = {});
 inline BucketsReport buckets(const ddp::DistributedModule& net, std::string name) {
   return buckets(net, BucketsOptions().name(std::move(name)));

@@ -1,4 +1,4 @@
-// What one rank tells the others of its last synchronised step, bucket by bucket.
+// The facts that ranks exchange about their last synchronised step, bucket by bucket.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -6,18 +6,18 @@
 
 namespace lockstep::inspect {
 
-/// Of one bucket on one rank: seconds since the last forward announced its backward.
+/// One bucket on one rank, in seconds since the end of forward.
 struct BucketTimes {
-  double ready = 0;  // the last of its gradients
-  std::optional<double> start,
-      end;  // of its reduction; unset where a hook reduced it another way, or the log has lost it
+  double ready = 0;  // its last gradient
+  /// Its reduction; unset if a hook reduced it in another way, or if the log does not have it any more.
+  std::optional<double> start, end;
 };
 
 struct RankBuckets {
   int rank = 0;
   std::vector<BucketTimes> buckets;  // empty before the first synchronised step
-  double backward_end = 0;  // the last gradient of all
-  /// Of the time in which reductions ran, the part in which backward did, too: 0 to 1. Unset where times are not known.
+  double backward_end = 0;  // the last gradient of all buckets
+  /// The part of the time of reductions in which backward ran, too: 0 to 1. Unset if times are not known.
   std::optional<double> hidden;
   double exposed = 0;  // from the last gradient to the end of the last reduction
 };

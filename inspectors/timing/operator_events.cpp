@@ -18,13 +18,12 @@ Recording& own_recording() {
   return recording;
 }
 
-/// Goes from an operator's begin to its end, which knows by it where to put the event: backward may run on another
-/// thread.
+/// Passed from the begin of an operator to its end.
 struct Context : at::ObserverContext {
   int64_t begin_ns = 0;
 };
 
-// For operators on LibTorch's own threads.
+// For operators on LibTorch's threads.
 std::mutex any_mutex;
 std::weak_ptr<OperatorEvents> any_events;
 
@@ -58,9 +57,9 @@ void OperatorEvents::add(const char* name, OperatorEvent event) {
     ++left_out;
     return;
   }
-  const auto [place, is_new] = places_.try_emplace(name, static_cast<uint32_t>(names.size()));
-  if (is_new) names.push_back(place->first);
-  event.name = place->second;
+  const auto [index, is_new] = indices_.try_emplace(name, static_cast<uint32_t>(names.size()));
+  if (is_new) names.push_back(index->first);
+  event.name = index->second;
   events.push_back(event);
 }
 
@@ -68,7 +67,7 @@ std::shared_ptr<const OperatorEvents> recorded_operators() { return own_recordin
 
 OperatorRecording::OperatorRecording() {
   Recording& own = own_recording();
-  if (own.running) throw Error("inspect::record_operators: this thread's operators are being recorded already");
+  if (own.running) throw Error("inspect::record_operators: the operators of this thread are already recorded");
   own = {.events = std::make_shared<OperatorEvents>(), .running = true};
   {
     const std::lock_guard lock(any_mutex);

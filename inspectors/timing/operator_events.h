@@ -1,4 +1,4 @@
-// The operators that a thread's work has run, with their times: what a timeline is drawn from.
+// The operators that a thread has run, with their times, for a timeline.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,8 +10,8 @@
 namespace lockstep::inspect {
 
 struct OperatorEvent {
-  uint32_t name = 0;  // place in the table of names
-  uint32_t thread = 0;  // as LibTorch numbers them
+  uint32_t name = 0;  // index in the table of names
+  uint32_t thread = 0;  // LibTorch's number
   bool backward = false;
   int64_t begin_ns = 0, end_ns = 0;  // CLOCK_MONOTONIC
 };
@@ -28,10 +28,10 @@ class OperatorEvents {
   int64_t left_out = 0;
 
  private:
-  std::unordered_map<std::string, uint32_t> places_;
+  std::unordered_map<std::string, uint32_t> indices_;  // of names
 };
 
-/// Of the thread's recording, the running one or the last; null where there has been none.
+/// The operators of the calling thread's recording, the running one or the last; null without any.
 std::shared_ptr<const OperatorEvents> recorded_operators();
 
 }  // namespace lockstep::inspect

@@ -23,8 +23,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string percent(double part) { return fmt::format("{:.0f}%", part * 100); }
-
 Spread spread_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto at = [&](double part) {
@@ -33,7 +31,7 @@ Spread spread_of(std::vector<double> values) {
   return {median(values), at(0.25), at(0.75)};
 }
 
-/// Seconds that this rank has measured.
+/// The measured times of this rank, in seconds.
 struct Series {
   std::vector<double> synchronised, unsynchronised, forward, backward, rest, reduction;
 };
@@ -88,7 +86,7 @@ class Timer {
     before = collectives_so_far();
     step_.run(false);
     reductions_ = beyond(all, reductions_since(before, step_.group));
-    // They are run again by all ranks or by none.
+    // All ranks run them again, or none does.
     json mine = json::array();
     for (const StepReduction& each : reductions_) mine.push_back({each.op, each.dtype, each.shape, each.root});
     const auto lists = inspection_.exchange().gather_json(mine);
@@ -128,10 +126,10 @@ class Timer {
   std::vector<StepReduction> reductions_;
 };
 
-/// Restores the state when it ends, also by an exception.
-struct PutBack {
+/// Restores the state at the end of its scope, also after an exception.
+struct RestoreAtEnd {
   const detail::StepToTime& step;
-  ~PutBack() { step.restore(); }
+  ~RestoreAtEnd() { step.restore(); }
 };
 
 }  // namespace
@@ -140,7 +138,7 @@ namespace detail {
 
 void throw_nothing_to_leave_out() {
   throw dist::ArgumentError(
-      "inspect::time_sync: nothing that synchronises is named. Pass the wrapper that the step trains "
+      "inspect::time_sync: none of the arguments synchronises. Pass the wrapper that the step trains "
       "(time_sync(step, net, optimizer)), or a step that takes a bool: whether to synchronise");
 }
 
@@ -159,7 +157,7 @@ TimeSyncReport time_step(const StepToTime& step, const TimeSyncOptions& options)
   if (!inspection.takes_part()) return report;
   // Every rank has to be here before the step's own collectives run.
   if (inspection.exchange_facts(json())) {
-    const PutBack put_back{step};
+    const RestoreAtEnd restore{step};
     Timer timer(step, options, inspection);
     std::vector<TimeSyncFacts> facts;
     for (const json& each : inspection.exchange().gather_json(timer.run())) facts.push_back(each.get<TimeSyncFacts>());
@@ -193,7 +191,7 @@ std::ostream& operator<<(std::ostream& out, const TimeSyncReport& report) {
   out << '\n';
   if (report.ranks.size() > 1)
     out << fmt::format("slowest without synchronisation: rank {}, {} above the median of the others\n", report.slowest,
-                       percent(report.slower_by));
+                       percent_text(report.slower_by));
   return out;
 }
 

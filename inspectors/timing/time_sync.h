@@ -1,9 +1,9 @@
-// time_sync: what does synchronising gradients cost? A step with it against the same step without, in turn; the
-// reductions alone; how much of them is hidden behind backward; what accumulating gradients would bring; and which rank
+// time_sync: what does synchronising gradients cost? Measures a step with synchronisation and the same step without, in
+// turn; the reductions alone; how much of them backward hides; what accumulating gradients would gain; and which rank
 // is slow.
 //
 //   auto step = [&] { optimizer.zero_grad(); loss_of(net(x)).backward(); optimizer.step(); };
-//   std::cout << inspect::time_sync(step, net, optimizer);             // on every rank; all is put back afterwards
+//   std::cout << inspect::time_sync(step, net, optimizer);             // on every rank; the state is restored
 #pragma once
 #include <torch/torch.h>
 
@@ -26,47 +26,46 @@
 namespace lockstep::inspect {
 
 struct TimeSyncOptions : InspectOptionsOf<TimeSyncOptions> {
-  /// Findings call the step "step" where no name is given. The ranks are those that the step reduces over: others can't
-  /// be chosen.
+  /// The default name is "step". The ranks are those that the step reduces over; no others can be chosen.
   TimeSyncOptions() { name_ = "step"; }
-  /// Steps before the clock runs; at least 2 are run, since a wrapper lays out its buckets in the first two. 3 by
+  /// Steps before the measurement; at least 2 are run, since a wrapper lays out its buckets in the first two. 3 by
   /// default. Each costs a step.
   TORCH_ARG(int, warm_up) = 3;
-  /// Steps of each kind that are timed; 1 or more, 15 by default. Each costs two steps and a repetition of the
-  /// reductions.
+  /// Measured steps of each kind; 1 or more, 15 by default. Each costs two steps and the reductions once more.
   TORCH_ARG(int, steps) = 15;
-  /// How many times slower than the median of the others a rank is that is called a straggler; 1.2 by default. Costs
-  /// nothing.
+  /// The ratio to the median of the others from which a rank is a straggler; 1.2 by default. Costs nothing.
   TORCH_ARG(double, straggler) = 1.2;
 };
 
 struct TimeSyncReport : Report {
   std::vector<StepTimes> ranks;  // by rank index
-  double synchronised = 0, unsynchronised = 0;  // of the slowest rank, which the others wait for
-  double exposed = 0;  // what synchronising adds to a step
-  std::optional<Spread> reduction;  // the step's reductions alone, nothing else running; unset where they are not known
+  double synchronised = 0, unsynchronised = 0;  // seconds of a step on the slowest rank, for which the others wait
+  double exposed = 0;  // seconds that synchronisation adds to a step
+  std::optional<Spread> reduction;  // the step's reductions without other work; unset if they are not known
   int64_t reductions = 0, reduced_bytes = 0;  // of a step, on one rank
-  std::optional<double> hidden;  // the part of `reduction` that costs nothing: 0 to 1
-  std::vector<std::pair<int, double>> speed_up;  // steps to accumulate over, and how much faster that is per step
+  std::optional<double> hidden;  // the part of `reduction` that adds nothing to the step: 0 to 1
+  std::vector<std::pair<int, double>> speed_up;  // number of accumulated steps, and the speed-up of a step
   int slowest = 0;
-  double slower_by = 0;  // than the median of the others: 0.1 is 10%
+  double slower_by = 0;  // relative to the median of the others: 0.1 is 10%
 };
 
-/// A row for each rank, and what follows from them.
+/// Prints a row for each rank, and the results.
 std::ostream& operator<<(std::ostream& out, const TimeSyncReport& report);
 
 namespace detail {
 
-/// What time_step works with, once the types are gone.
+/// The step and its state without their types.
 struct StepToTime {
   std::function<void(bool synchronise)> run;
-  std::function<void()> keep, rewind, restore;  // state: as it is after the warm-up; back to that; back to what it was
+  std::function<void()> keep;  // saves the state after the warm-up
+  std::function<void()> rewind;  // restores that
+  std::function<void()> restore;  // restores the state before the warm-up
   c10::intrusive_ptr<c10d::ProcessGroup> group;  // that reduces; null: the default group
 };
-/// What follows from the times of all ranks: the same on each.
+/// Derives the numbers of the report from the times of all ranks.
 void conclude(TimeSyncReport& report);
-/// Whether the slowest rank is slower than the others' median by that, and beyond what times vary by: its lower
-/// quartile lies above the others' upper one, the middle one of those.
+/// Whether the slowest rank exceeds the median of the others by the threshold, and by more than times vary: its lower
+/// quartile is above the median of the others' upper quartiles.
 bool is_straggler(const TimeSyncReport& report, double threshold);
 TimeSyncReport time_step(const StepToTime& step, const TimeSyncOptions& options);
 [[noreturn]] void throw_nothing_to_leave_out();
@@ -90,14 +89,14 @@ void find_scopes(T& object, Scopes& scopes, c10::intrusive_ptr<c10d::ProcessGrou
 
 }  // namespace detail
 
-/// `step` is a callable: of nothing, where a wrapper with no_sync() is among `state` (DistributedDataParallel, the
-/// simple one); or of a bool that says whether to synchronise. `state` is what the step changes (see SavedState). Steps
+/// `step` is a callable without parameters if a wrapper with no_sync() is among `state` (DistributedDataParallel, the
+/// simple class); or one with a bool: whether to synchronise. `state` is what the step changes (see SavedState). Steps
 /// of inspect::step are not counted.
 ///
-/// Collective over the ranks of the wrapper's group, or all that are alive: the step's own collectives run there, and
-/// the reductions alone. Ranks exchange their times over the inspectors' connections. Throws dist::ArgumentError where
-/// there is nothing to leave out, for options outside their ranges and for other ranks than those; dist::PeerLeft when
-/// a rank is lost meanwhile; and what the step throws.
+/// Collective over the ranks of the wrapper's group, or all live ranks: the step's own collectives run there, and the
+/// reductions alone. Ranks exchange their times over the inspectors' connections. Throws dist::ArgumentError if there
+/// is nothing to leave out, for options outside their ranges and for other ranks; dist::PeerLeft if a rank is lost
+/// during the call; and what the step throws.
 template <typename Step, typename... State>
   requires(!std::same_as<std::remove_cvref_t<Step>, TimeSyncOptions>)
 TimeSyncReport time_sync(const TimeSyncOptions& options, Step&& step, State&... state) {
@@ -105,7 +104,7 @@ TimeSyncReport time_sync(const TimeSyncOptions& options, Step&& step, State&... 
   detail::Scopes scopes;
   (detail::find_scopes(state, scopes, timed.group), ...);
   if constexpr (std::derived_from<std::remove_cvref_t<Step>, ddp::DistributedModule>) {
-    // Its forward is a template, which asking whether it takes a bool would try to compile.
+    // Not tested with std::invocable, which would compile its forward, a template, with a bool.
     static_assert(detail::kCantBeKept<Step>,
                   "inspect::time_sync: this is a wrapper, which is state; the step, a callable that trains once, comes "
                   "before it");
@@ -147,7 +146,7 @@ auto only_restorable(T& object) {
 }
 }  // namespace detail
 
-/// The same with all of `objects` as state that may be state: what a session's cells have defined.
+/// The same with those of `objects` as state that SavedState can save: objects that a session's cells have defined.
 template <typename Step, typename... Objects>
 TimeSyncReport time_sync_among(const TimeSyncOptions& options, Step&& step, Objects&... objects) {
   return std::apply([&](auto&... state) { return time_sync(options, step, state...); },

@@ -1,11 +1,11 @@
-// What one rank tells the others of the step that it timed.
+// The facts that ranks exchange about the step that they measured.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 namespace lockstep::inspect {
 
-/// Seconds: the middle one, and the quartiles.
+/// Seconds: the median and the quartiles.
 struct Spread {
   double median = 0, low = 0, high = 0;
 };
@@ -13,13 +13,13 @@ struct Spread {
 struct StepTimes {
   int rank = 0;
   Spread synchronised, unsynchronised;
-  /// Of the step without synchronisation: until the first node of backward, from there to its last, and after it.
+  /// Of the step without synchronisation: before, during and after backward.
   double forward = 0, backward = 0, rest = 0;
 };
 
 struct TimeSyncFacts {
   StepTimes times;
-  std::optional<Spread> reduction;  // of the step's reductions alone; unset where they are not known
+  std::optional<Spread> reduction;  // the step's reductions without other work; unset if they are not known
 };
 
 void to_json(nlohmann::json& json, const TimeSyncFacts& facts);

@@ -10,8 +10,6 @@
 namespace lockstep::inspect {
 namespace {
 
-std::string percent(double part) { return fmt::format("{:.0f}%", part * 100); }
-
 std::string summary(const TimeSyncReport& report) {
   std::string text = fmt::format("{} with synchronisation, {} without: {} exposed", time_text(report.synchronised),
                                  time_text(report.unsynchronised), time_text(report.exposed));
@@ -19,7 +17,7 @@ std::string summary(const TimeSyncReport& report) {
     text += fmt::format("; {} of {} alone take{} {}", counted(report.reductions, "reduction"),
                         bytes_text(static_cast<double>(report.reduced_bytes)), report.reductions == 1 ? "s" : "",
                         time_text(report.reduction->median));
-  if (report.hidden) text += fmt::format(", of which {} hidden", percent(*report.hidden));
+  if (report.hidden) text += fmt::format(", of which {} hidden", percent_text(*report.hidden));
   return text;
 }
 
@@ -77,15 +75,15 @@ TimeSyncReport time_sync_numbers(const std::vector<TimeSyncFacts>& facts) {
 }
 
 std::vector<Finding> time_sync_findings(const About& about, const TimeSyncReport& report, double straggler) {
-  std::vector<Finding> findings = {about.finding(Severity::note, "ok")};
+  std::vector<Finding> findings = {about.finding(Severity::note, Verdict::ok)};
   findings[0].message = summary(report);
   if (!detail::is_straggler(report, straggler)) return findings;
-  Finding found = about.finding(Severity::note, "straggler");
+  Finding found = about.finding(Severity::note, Verdict::straggler);
   found.ranks = RankSet{report.slowest};
   found.reference_ranks = about.ranks - found.ranks;
   found.message =
-      fmt::format("rank {} needs {} for a step of its own, {} more than the others' median: they wait for it",
-                  report.slowest, time_text(report.unsynchronised), percent(report.slower_by));
+      fmt::format("rank {} takes {} for a step without synchronisation, {} more than the median of the others",
+                  report.slowest, time_text(report.unsynchronised), percent_text(report.slower_by));
   findings.push_back(std::move(found));
   return findings;
 }

@@ -1,4 +1,4 @@
-// What follows from the times of all ranks. Pure: facts in, numbers and findings out.
+// The results from the times of all ranks. Pure: facts in, numbers and findings out.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace lockstep::inspect {
 
-/// Without the number and the bytes of the reductions, which are the same on every rank. `facts`: by rank index.
+/// Without the number and bytes of the reductions. `facts`: by rank index.
 TimeSyncReport time_sync_numbers(const std::vector<TimeSyncFacts>& facts);
 
 /// `straggler`: as in TimeSyncOptions.

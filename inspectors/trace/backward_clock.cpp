@@ -19,7 +19,7 @@ BackwardClock* clock_here() { return own_clock ? own_clock : any_clock.load(); }
 BackwardClock::BackwardClock() {
   own_clock = this;
   any_clock = this;
-  // Thread-local callbacks go with a graph to the threads that run it.
+  // LibTorch passes thread-local callbacks on to the threads that run the graph.
   callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(
                                              [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
                                                if (BackwardClock* clock = clock_here())

@@ -1,4 +1,4 @@
-// When a backward of this thread began and ended, from LibTorch's own marks around the nodes of the graph.
+// When a backward of this thread began and ended, from LibTorch's callbacks before and after each node of the graph.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace lockstep::inspect {
 
-/// Watches while it lives. One at a time for a thread; on a GPU, where backward runs on threads of LibTorch's, one for
-/// the process.
+/// Measures from construction to destruction. One at a time per thread; on a GPU, where backward runs on LibTorch's
+/// threads, one per process.
 class BackwardClock {
  public:
   BackwardClock();
@@ -17,7 +17,7 @@ class BackwardClock {
 
   void reset();
   bool ran() const { return end_ns_ > 0; }
-  /// CLOCK_MONOTONIC, in nanoseconds: of the first node, and the end of the last.
+  /// CLOCK_MONOTONIC, in nanoseconds: the begin of the first node, and the end of the last one.
   int64_t begin_ns() const { return begin_ns_; }
   int64_t end_ns() const { return end_ns_; }
 

@@ -1,5 +1,6 @@
-// Where in the user's own code something was called: return addresses, which whoever knows the user's code turns into
-// words. In a session the worker does ("cell 7, line 4"); in a plain program nobody does, unless the program says how.
+// Where in the user's code something was called: return addresses, and functions that turn them into words. In a
+// session the worker sets these functions ("cell 7, line 4"); in a plain program there are none unless the program sets
+// them.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -8,7 +9,7 @@
 
 namespace lockstep::inspect {
 
-/// The innermost return addresses in the user's code, zeros behind them. Few words, so that millions can be kept.
+/// The innermost return addresses in the user's code, followed by zeros. Small, so that millions can be kept.
 struct CallSite {
   std::array<uintptr_t, 6> addresses{};
   bool empty() const { return addresses[0] == 0; }
@@ -17,16 +18,16 @@ struct CallSite {
 };
 
 struct CallSites {
-  /// The calling thread's. Some microseconds.
+  /// The call site of the calling thread. Takes some microseconds.
   CallSite (*capture)() = nullptr;
-  /// "cell 7, line 4"; empty where nothing is known.
+  /// "cell 7, line 4"; empty for an unknown site.
   std::string (*describe)(const CallSite& site) = nullptr;
 };
 
-/// Once, at the program's start.
+/// To be called once, at the program's start.
 void set_call_sites(CallSites functions);
 
-/// Empty where nobody knows the user's code.
+/// Empty without functions.
 CallSite capture_call_site();
 std::string describe_call_site(const CallSite& site);
 

@@ -20,7 +20,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// Where a loaded object has its symbols.
+/// The symbol table of a loaded object.
 struct Symbols {
   uintptr_t base = 0;
   const ElfW(Sym) * symbols = nullptr;
@@ -28,8 +28,8 @@ struct Symbols {
   uint32_t count = 0;
 };
 
-/// How many there are: the last chain of the highest bucket ends them. Those that are used, and not defined, come
-/// first.
+/// The number of symbols, which a hash table does not state: the last chain of the highest bucket ends with the last
+/// symbol. Undefined symbols come first and are not in the hash table.
 uint32_t count_of(const uint32_t* hash) {
   const uint32_t buckets = hash[0], first = hash[1], bloom = hash[2];
   const uint32_t* bucket = hash + 4 + bloom * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
@@ -56,8 +56,8 @@ Symbols symbols_of(const dl_phdr_info& info) {
   return result;
 }
 
-/// Some place in the code of a cell; 0 where this rank has not loaded it.
-uintptr_t place_in_cell(int64_t cell) {
+/// An address in the code of a cell; 0 if this rank has not loaded it.
+uintptr_t address_in_cell(int64_t cell) {
   const auto context = dist::current_context();
   if (!context) return 0;
   const dist::LogMapping& log = context->log()->mapping();
@@ -74,13 +74,13 @@ std::string name_of(const char* symbol) {
   return name;
 }
 
-/// The cell that a symbol's mark names: "_Z3netB8__cell_3" is of cell 3. A name has the marks of its types, too, which
-/// are older: "_Z3netB8__cell_1B8__cell_3". The functions that run a cell have a mark of another form.
+/// The cell in a symbol's ABI tag: "_Z3netB8__cell_3" is defined by cell 3. A symbol also has the tags of its types,
+/// which are older: "_Z3netB8__cell_1B8__cell_3". The functions that run a cell have a tag of another form.
 std::optional<int64_t> cell_of(std::string_view symbol) {
   constexpr std::string_view kMark = "__cell_";
   const size_t first = symbol.find(kMark);
   if (!symbol.starts_with("_Z") || first == std::string_view::npos) return std::nullopt;
-  // The length of a mark stands before it, behind a B.
+  // A tag is "B", its length, and its text.
   size_t at = first;
   while (at > 0 && std::isdigit(static_cast<unsigned char>(symbol[at - 1]))) --at;
   if (at == first || at == 0) return std::nullopt;
@@ -115,17 +115,18 @@ void from_json(const nlohmann::json& json, CellCode& code) {
 
 CellCode code_of_cell(int64_t cell) {
   struct Search {
-    uintptr_t place;
+    uintptr_t address;
     Symbols found;
-  } search{.place = place_in_cell(cell), .found = {}};
-  if (search.place == 0) return {};
+  } search{.address = address_in_cell(cell), .found = {}};
+  if (search.address == 0) return {};
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* argument) {
         auto& wanted = *static_cast<Search*>(argument);
         for (int i = 0; i < info->dlpi_phnum; ++i) {
           const auto& segment = info->dlpi_phdr[i];
           const uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
-          if (segment.p_type != PT_LOAD || wanted.place < begin || wanted.place >= begin + segment.p_memsz) continue;
+          if (segment.p_type != PT_LOAD || wanted.address < begin || wanted.address >= begin + segment.p_memsz)
+            continue;
           wanted.found = symbols_of(*info);
           return 1;
         }
@@ -151,11 +152,11 @@ CellCode code_of_cell(int64_t cell) {
 
 namespace {
 
-/// What a user calls it: "train(int)" is train, and "step::{lambda()#1}::operator()() const" belongs to step.
+/// The name in the user's code: "train(int)" is train, and "step::{lambda()#1}::operator()() const" belongs to step.
 std::string plain_name(const std::string& symbol) {
   const size_t scope = symbol.find("::");
   const std::string name = symbol.substr(0, std::min(symbol.find('('), scope));
-  // Members of classes and namespaces are what those are.
+  // Members of classes and namespaces do not count, only lambdas.
   if (name.size() == scope && symbol.find("lambda", scope) != scope + 3) return {};
   const bool plain = !name.empty() && std::ranges::all_of(name, [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
@@ -174,7 +175,7 @@ std::string listed(const std::set<std::string>& names) {
   return text;
 }
 
-/// Names → the cells whose they are.
+/// Names → the cells that define them.
 using NamesOfCell = std::map<std::string, int64_t>;
 
 NamesOfCell plain_names(const std::map<std::string, std::string>& symbols) {
@@ -191,7 +192,7 @@ std::string older_definitions(const std::string& name, bool itself) {
   const auto context = dist::current_context();
   if (!context) return {};
   const dist::LogMapping& log = context->log()->mapping();
-  std::map<int64_t, std::pair<NamesOfCell, NamesOfCell>> cells;  // what each uses, and what it has
+  std::map<int64_t, std::pair<NamesOfCell, NamesOfCell>> cells;  // what each uses, and what it defines
   NamesOfCell newest;
   for (uint32_t i = 0; i < log.header().code_range_count.load(std::memory_order_acquire); ++i) {
     const int64_t number = log.code_range(i).cell;
@@ -206,12 +207,11 @@ std::string older_definitions(const std::string& name, bool itself) {
   for (const auto& [number, names] : cells) {
     const auto& [uses, defines] = names;
     NamesOfCell held = defines;
-    for (const auto& [each, cell] : uses)
-      held[each] = cell;  // an older one that is used beside a new one of the cell's own
+    for (const auto& [each, cell] : uses) held[each] = cell;  // the older definition, even if the cell has a new one
     for (const auto& [what, cell] : held) {
       if (!newest.contains(what) || newest.at(what) == cell || (!itself && what != name)) continue;
       for (const auto& [holder, of] : defines) {
-        // What came with, or after, the new one has that.
+        // Definitions of the same cell as the new one, and of later cells, use the new one.
         if (newest.at(holder) != of || of >= newest.at(what) || holder == what || (itself && holder != name)) continue;
         holders.insert(holder);
         renewed.insert(what);
@@ -222,10 +222,9 @@ std::string older_definitions(const std::string& name, bool itself) {
   }
   if (holders.empty()) return {};
   const bool one = holders.size() == 1;
-  return fmt::format(
-      "{} {} defined again in cell {}; {} {} older, and {} that of cell {} wherever {}: define {} again, too",
-      listed(renewed), renewed.size() == 1 ? "was" : "were", again, listed(holders), one ? "is" : "are",
-      one ? "holds" : "hold", old, one ? "it uses it" : "they use it", one ? "it" : "those");
+  return fmt::format("{} {} defined again in cell {}; {} {} older and still {} that of cell {}: define {} again, too",
+                     listed(renewed), renewed.size() == 1 ? "was" : "were", again, listed(holders), one ? "is" : "are",
+                     one ? "uses" : "use", old, one ? "it" : "them");
 }
 
 }  // namespace lockstep::inspect

@@ -8,7 +8,7 @@ constexpr size_t kMostOfOneNumber = 16;
 void ForwardOps::add(const RunningOp& op, const void* parameter, int64_t number) {
   if (op.node || op.sequence < 0 || !op.grad) return;
   auto& same = ops_[{op.thread, op.sequence}];
-  // Of operators that make no node many share a number; the one that makes it is the last.
+  // Operators that make no node share the number of the next one that does, which is the last.
   if (same.size() == kMostOfOneNumber)
     same.erase(same.begin());
   else

@@ -1,5 +1,5 @@
-// Which forward operator a node of backward belongs to: by the graph's sequence numbers, and by name where several
-// operators had the same.
+// Which forward operator a node of backward belongs to: found by the graph's sequence number, and by name if several
+// operators have the same number.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,15 +14,15 @@ namespace lockstep::inspect {
 struct ForwardOp {
   std::string name;
   CallSite site;
-  const void* parameter = nullptr;  // that it, or the operator around it, read; by identity
-  int64_t number = 0;  // in the trace
+  const void* parameter = nullptr;  // that it, or the operator that called it, read; by identity
+  int64_t number = 0;  // of the operator in the trace
 };
 
 class ForwardOps {
  public:
-  /// An operator of forward begins. The newest 100,000 are kept.
+  /// Adds an operator of forward. The newest 100,000 are kept.
   void add(const RunningOp& op, const void* parameter, int64_t number);
-  /// Null where it has not been seen (forward ran before the trace, or by a function of the program's own).
+  /// Null if it was not recorded (forward ran before the trace, or in an autograd::Function of the program).
   const ForwardOp* find(const RunningOp& node) const;
 
  private:

@@ -11,12 +11,12 @@
 namespace lockstep::inspect {
 namespace {
 
-bool is_looked_at(const at::Tensor& tensor) {
+bool can_be_summed(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.numel() > 0 &&
          c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) && tensor.element_size() <= 4;
 }
 
-/// Of integers of up to 32 bits, in 64.
+/// Of integers of up to 32 bits, in 64 bits.
 int64_t sum_of(const at::Tensor& tensor) { return tensor.detach().sum(at::kLong).item<int64_t>(); }
 
 int64_t largest_in(const at::Tensor& tensor) {
@@ -24,7 +24,7 @@ int64_t largest_in(const at::Tensor& tensor) {
   return std::max(-least.item<int64_t>(), most.item<int64_t>());
 }
 
-bool under_way(const dist::CollectiveRecord& call) {
+bool is_running(const dist::CollectiveRecord& call) {
   const auto context = dist::current_context();
   if (!context) return false;
   const auto now = dist::CollectiveLogReader(context->log()->mapping()).record(call.entry);
@@ -42,25 +42,25 @@ int64_t modulus_of(const std::string& dtype) {
 
 int64_t largest_of(const std::string& dtype) { return modulus_of(dtype) / (dtype.starts_with("u") ? 1 : 2) - 1; }
 
-bool may_run_over(const IntegerReduction& reduction, size_t ranks) {
+bool may_overflow(const IntegerReduction& reduction, size_t ranks) {
   return reduction.largest > largest_of(reduction.call.dtype) / static_cast<int64_t>(ranks);
 }
 
 void IntegerReductions::begins(int32_t entry, const std::string& op, const at::Tensor& tensor, const CallSite& site) {
   if (op != "c10d::allreduce_" && op != "c10d::reduce_") return;
-  if (!is_looked_at(tensor)) return;
+  if (!can_be_summed(tensor)) return;
   open_.push_back(
       {.entry = entry,
-       .place = all_.size(),
+       .index = all_.size(),
        .tensor = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>(tensor.getIntrusivePtr())});
   all_.push_back(
-      {.call = {}, .site = site, .brought = sum_of(tensor), .came_out = std::nullopt, .largest = largest_in(tensor)});
+      {.call = {}, .site = site, .input_sum = sum_of(tensor), .output_sum = {}, .largest = largest_in(tensor)});
 }
 
 void IntegerReductions::began(int32_t entry, const std::optional<dist::CollectiveRecord>& call) {
   if (open_.empty() || open_.back().entry != entry) return;
   if (call && call->reduce_op == "SUM" && call->tensor_count == 1) {
-    all_[open_.back().place].call = *call;
+    all_[open_.back().index].call = *call;
     return;
   }
   all_.pop_back();
@@ -70,13 +70,13 @@ void IntegerReductions::began(int32_t entry, const std::optional<dist::Collectiv
 void IntegerReductions::look(int32_t entry) {
   const auto found = std::ranges::find(open_, entry, &Open::entry);
   if (found == open_.end()) return;
-  IntegerReduction& reduction = all_[found->place];
-  if (auto held = found->tensor.lock(); held && !under_way(reduction.call)) {
+  IntegerReduction& reduction = all_[found->index];
+  if (auto held = found->tensor.lock(); held && !is_running(reduction.call)) {
     const at::Tensor tensor(std::move(held));
-    // Of a reduce only the root gets the result.
+    // Only the root of a reduce gets the result.
     const auto context = dist::current_context();
     if (tensor.defined() && (reduction.call.root < 0 || (context && reduction.call.root == context->rank())))
-      reduction.came_out = sum_of(tensor);
+      reduction.output_sum = sum_of(tensor);
   }
   open_.erase(found);
 }

@@ -1,6 +1,5 @@
-// Reductions of integers, and whether they ran over: what the ranks brought adds up to what came out, unless an element
-// was larger than its type can hold and began again from the other end. Sums are all that is kept: no rank needs
-// another's tensor.
+// Reductions of integers, for finding overflows: the inputs of all ranks add up to the result unless an element
+// overflowed its type and wrapped around. Only sums of elements are kept, so no rank needs the tensor of another.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
@@ -16,25 +15,25 @@
 
 namespace lockstep::inspect {
 
-/// One all_reduce or reduce with SUM, as this rank saw it.
+/// One all_reduce or reduce with SUM on this rank.
 struct IntegerReduction {
   dist::CollectiveRecord call;
   CallSite site;
-  int64_t brought = 0;  // sum of the elements before
-  std::optional<int64_t> came_out;  // the same afterwards; unset where nobody could look before it was overwritten
-  int64_t largest = 0;  // magnitude of an element before
+  int64_t input_sum = 0;  // of the elements before
+  std::optional<int64_t> output_sum;  // of the elements after; unset if they were overwritten before they could be read
+  int64_t largest = 0;  // largest magnitude of an element before
 };
 
 class IntegerReductions {
  public:
-  /// A collective begins on this rank with `tensor`, which the operator `entry` of the record writes. Integers of up to
-  /// 32 bits.
+  /// A collective begins on this rank with `tensor`, which the operator `entry` of the record writes. Ignored unless
+  /// these are integers of up to 32 bits.
   void begins(int32_t entry, const std::string& op, const at::Tensor& tensor, const CallSite& site);
-  /// It has been handed to the group; `call` is what the log has of it.
+  /// The group has the collective now; `call` is its record in the log.
   void began(int32_t entry, const std::optional<dist::CollectiveRecord>& call);
-  /// What it left has not been touched yet, and will be.
+  /// Reads the result of the collective, which is about to be used or overwritten.
   void look(int32_t entry);
-  /// Looks at all that are left. Those that are under way are left out.
+  /// Reads the results that remain, except those of collectives that are still running.
   void end();
 
   const std::vector<IntegerReduction>& all() const { return all_; }
@@ -42,18 +41,18 @@ class IntegerReductions {
  private:
   struct Open {
     int32_t entry;
-    size_t place;
+    size_t index;  // in all_
     c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl> tensor;
   };
   std::vector<IntegerReduction> all_;
   std::vector<Open> open_;
 };
 
-/// Whether an element of `largest` may run over in a sum over `ranks` ranks.
-bool may_run_over(const IntegerReduction& reduction, size_t ranks);
-/// What integers of that name (dist::dtype_name) wrap around at: 256 for "uint8". 0 for others.
+/// Whether the sum over `ranks` ranks may overflow, given the largest element of this one.
+bool may_overflow(const IntegerReduction& reduction, size_t ranks);
+/// The number of values of an integer type (dist::dtype_name): 256 for "uint8". 0 for other types.
 int64_t modulus_of(const std::string& dtype);
-/// The largest that one can hold.
+/// The largest value of the type.
 int64_t largest_of(const std::string& dtype);
 
 }  // namespace lockstep::inspect

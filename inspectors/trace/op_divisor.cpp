@@ -10,7 +10,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// A plain number, or a tensor of one element where it may be read without waiting.
+/// The value of a number, or of a tensor of one element that can be read without waiting for a device; 0 otherwise.
 double number_in(const c10::IValue& value) {
   if (value.isInt()) return static_cast<double>(value.toInt());
   if (value.isDouble()) return value.toDouble();
@@ -21,13 +21,13 @@ double number_in(const c10::IValue& value) {
   return readable ? tensor.item<double>() : 0;
 }
 
-/// The targets that a loss counts, each by the weight of its class.
+/// The sum of the class weights of the targets that a loss counts; their number without weights.
 double weight_of_targets(const at::Tensor& target, const at::Tensor& weight, int64_t ignored) {
   const at::Tensor counted = target.detach().reshape({-1});
   const at::Tensor kept = counted.masked_select(counted.ne(ignored));
   if (!weight.defined() || kept.numel() == 0) return static_cast<double>(kept.numel());
   if (kept.min().item<int64_t>() < 0 || kept.max().item<int64_t>() >= weight.numel())
-    return 0;  // the operator will say so
+    return 0;  // the operator itself throws
   return weight.detach().index_select(0, kept.to(at::kLong)).sum().item<double>();
 }
 
@@ -47,7 +47,7 @@ double divisor_of(const RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
 
   const bool loss =
       name.find("loss") != std::string::npos || name.find("cross_entropy") != std::string::npos || name == "kl_div";
-  if (!loss || name == "ctc_loss") return 0;  // that one divides each sample by a length of its own
+  if (!loss || name == "ctc_loss") return 0;  // ctc_loss divides each sample by its own length
   const auto schema = op.record->operator_schema();
   if (!schema) return 0;
   const auto argument = [&](const char* wanted) -> const c10::IValue* {
@@ -59,7 +59,7 @@ double divisor_of(const RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
   const c10::IValue *target = argument("target"), *ignored = argument("ignore_index"), *weight = argument("weight");
   const bool classes = target && target->isTensor() && target->toTensor().defined() && ignored && ignored->isInt() &&
                        c10::isIntegralType(target->toTensor().scalar_type(), /*includeBool=*/false);
-  // Of targets that are probabilities each sample counts once.
+  // If targets are probabilities, each sample counts once.
   if (!classes && ignored && self.dim() > 1)
     return static_cast<double>(self.numel()) / static_cast<double>(self.size(1));
   if (!classes) return static_cast<double>(self.numel());

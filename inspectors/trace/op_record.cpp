@@ -31,8 +31,8 @@ const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsaf
 
 uint64_t folded(const Hash& hash) { return combine(hash, hash)[0]; }
 
-/// The memory that there is to read, without an operator: of a sparse tensor its values and places; none of other
-/// layouts.
+/// The memory of a tensor, obtained without running an operator: of a sparse tensor its values and indices; none for
+/// other layouts.
 using Parts = c10::SmallVector<at::Tensor, 2>;
 Parts parts_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_meta()) return {};
@@ -56,7 +56,7 @@ bool leaves_memory_unset(const std::string& name) {
   return name.starts_with("empty") || name.starts_with("new_empty") || name == "resize_";
 }
 
-/// Whether what its first argument held before does not matter to the operator.
+/// Whether the operator writes its first argument without reading it.
 bool overwrites(const std::string& name) {
   static const std::set<std::string> names = {"zero_",       "fill_",      "copy_",     "uniform_",
                                               "normal_",     "random_",    "cauchy_",   "exponential_",
@@ -64,12 +64,12 @@ bool overwrites(const std::string& name) {
   return names.contains(name);
 }
 
-/// Whether it writes its fourth and fifth argument, which its schema does not say.
+/// Whether the operator writes its fourth and fifth argument, which its schema does not state.
 bool keeps_statistics(const std::string& name) {
   return name.ends_with("batch_norm") || name.ends_with("instance_norm");
 }
 
-/// Whether the operator draws random numbers: its schema has a generator, or the dispatcher says so.
+/// Whether the operator draws random numbers, according to its tags.
 bool draws_numbers(const at::RecordFunction& record) {
   const auto name = record.operator_name();
   if (!name) return false;
@@ -92,7 +92,7 @@ std::optional<dist::CollectiveRecord> logged(uint64_t entry) {
   return context ? dist::CollectiveLogReader(context->log()->mapping()).record(entry) : std::nullopt;
 }
 
-/// A plain argument, as bits and as a number to show.
+/// An argument that is no tensor, as bits and as a number to show.
 std::optional<std::pair<uint64_t, double>> plain_value(const c10::IValue& value) {
   const auto list = [](const auto& numbers) {
     uint64_t hash = numbers.size();
@@ -123,8 +123,8 @@ std::optional<std::pair<uint64_t, double>> plain_value(const c10::IValue& value)
 struct OpRecord::Notes : OpNotes {
   OpEntry entry;
   std::vector<OpMark> inputs;
-  std::vector<at::Tensor> tensors;  // of the inputs, held until it has run
-  uint64_t collectives = 0;  // that had begun before
+  std::vector<at::Tensor> tensors;  // of the inputs, held until the operator has run
+  uint64_t collectives = 0;  // the number of collectives that had begun before
 };
 
 OpRecord::OpRecord(size_t most) : most_(most) {}
@@ -167,10 +167,10 @@ int32_t OpRecord::read_too_early() const {
 
 bool OpRecord::in_flight(int32_t entry) {
   const auto found = flights_.find(entry);
-  if (found == flights_.end() || found->second.landed) return false;
+  if (found == flights_.end() || found->second.completed) return false;
   const auto now = logged(found->second.call.entry);
-  found->second.landed = !now || now->state != dist::CollectiveState::entered;
-  return !found->second.landed;
+  found->second.completed = !now || now->state != dist::CollectiveState::entered;
+  return !found->second.completed;
 }
 
 OpMark OpRecord::mark(const at::Tensor& tensor, size_t argument) {
@@ -186,8 +186,8 @@ OpMark OpRecord::mark(const at::Tensor& tensor, size_t argument) {
     const auto writer = writers_.find(storage_of(part));
     if (writer != writers_.end()) {
       mark.from = std::max(mark.from, writer->second.entry);
-      if (writer->second.unset) return mark;  // whatever lies there
-      // Asked before the memory is read. On a GPU the stream waits, and not this thread.
+      if (writer->second.unset) return mark;  // the content is arbitrary
+      // Checked before the memory is read. On a GPU the stream waits for the collective, not this thread.
       mark.in_flight = mark.in_flight || (part.device().is_cpu() && in_flight(writer->second.entry));
       integer_reductions_.look(writer->second.entry);
     }
@@ -200,7 +200,7 @@ OpMark OpRecord::mark(const at::Tensor& tensor, size_t argument) {
 }
 
 void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
-  // Those within others are the others' affair, but for those that a node of backward calls.
+  // Operators that other operators call are not recorded, except those that a backward node calls.
   if (op.node || (op.outer && !op.outer->node)) return;
   if (entries_.size() >= most_) {
     ++count_;
@@ -259,7 +259,7 @@ void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
       integer_reductions_.begins(static_cast<int32_t>(entries_.size()), op.name, notes->tensors[0], site);
   }
   if (entry.random) {
-    // What it draws hangs on the generator, which is an input like others.
+    // The generator is an input like others.
     OpMark mark;
     mark.kind = OpMark::Kind::kGenerator;
     at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -280,7 +280,7 @@ void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
 void OpRecord::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
   auto* notes = dynamic_cast<Notes*>(op.notes.get());
   if (!notes) {
-    // The node may be this one's; what is kept is the operator around it.
+    // This operator may make the node, but the operator that called it is the one that is recorded.
     if (!op.node) forward_.add(op, nullptr, static_cast<int64_t>(entries_.size()));
     return;
   }
@@ -291,7 +291,7 @@ void OpRecord::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
   entry.inputs = static_cast<uint16_t>(std::min<size_t>(notes->inputs.size(), std::numeric_limits<uint16_t>::max()));
   marks_.insert(marks_.end(), notes->inputs.begin(), notes->inputs.begin() + entry.inputs);
   if (keeps_statistics(op.name)) {
-    // Running statistics: written, and no output.
+    // Running statistics are written, but are no output.
     size_t next = 0;
     for (const OpMark& input : notes->inputs)
       if (input.kind == OpMark::Kind::kTensor || input.kind == OpMark::Kind::kParameter) {
@@ -301,14 +301,14 @@ void OpRecord::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
   }
   const bool unset = leaves_memory_unset(op.name);
   size_t written = 0;
-  bool one_number = false;  // a loss, maybe
+  bool one_number = false;  // it may be a loss
   const auto is_view = [&](const at::Tensor& tensor) {
     return !op.name.ends_with("_") &&
            std::any_of(notes->tensors.begin(), notes->tensors.end(),
                        [&](const at::Tensor& input) { return shares_memory(input, tensor); });
   };
   const auto add_output = [&](const at::Tensor& tensor) {
-    // A view writes nothing: its memory has been written by whoever wrote what it is a view of.
+    // A view writes nothing: the writer of its memory is that of the tensor that it is a view of.
     if (!is_view(tensor)) write(tensor, number, unset);
     if (entry.collective || written == std::numeric_limits<uint16_t>::max()) return;
     one_number = written == 0 && tensor.numel() == 1;
@@ -338,29 +338,29 @@ void OpRecord::write(const at::Tensor& tensor, int32_t entry, bool unset) {
     writers_.insert_or_assign(storage_of(part), Writer{weak_storage_of(part), entry, unset});
 }
 
-std::vector<uint32_t> OpRecord::that_matter() const {
+std::vector<uint32_t> OpRecord::relevant() const {
   if (std::any_of(entries_.begin(), entries_.end(), std::mem_fn(&OpEntry::is_effect)))
-    return that_matter_to(entries_.size());
+    return relevant_for(entries_.size());
   std::vector<uint32_t> result;
   for (size_t i = 0; i < entries_.size(); ++i)
     if (!entries_[i].hook) result.push_back(static_cast<uint32_t>(i));
   return result;
 }
 
-std::vector<uint32_t> OpRecord::that_matter_to(size_t effects) const {
-  std::vector<bool> matters(entries_.size(), false);
+std::vector<uint32_t> OpRecord::relevant_for(size_t effects) const {
+  std::vector<bool> needed(entries_.size(), false);
   for (size_t i = 0; i < entries_.size() && effects > 0; ++i)
-    if (entries_[i].is_effect()) matters[i] = true, --effects;
+    if (entries_[i].is_effect()) needed[i] = true, --effects;
   for (size_t i = entries_.size(); i-- > 0;) {
-    if (!matters[i]) continue;
+    if (!needed[i]) continue;
     const OpEntry& entry = entries_[i];
-    if (entry.forward >= 0) matters[static_cast<size_t>(entry.forward)] = true;
+    if (entry.forward >= 0) needed[static_cast<size_t>(entry.forward)] = true;
     for (size_t k = 0; k < entry.inputs; ++k)
-      if (const int32_t from = inputs(entry)[k].from; from >= 0) matters[static_cast<size_t>(from)] = true;
+      if (const int32_t from = inputs(entry)[k].from; from >= 0) needed[static_cast<size_t>(from)] = true;
   }
   std::vector<uint32_t> result;
   for (size_t i = 0; i < entries_.size(); ++i)
-    if (matters[i] && !entries_[i].hook) result.push_back(static_cast<uint32_t>(i));
+    if (needed[i] && !entries_[i].hook) result.push_back(static_cast<uint32_t>(i));
   return result;
 }
 

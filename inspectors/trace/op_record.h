@@ -1,5 +1,5 @@
-// What ran, kept for comparison: for every operator that the program called (and every one that a backward node called)
-// who it was, and fingerprints of what it read and wrote. No tensor is kept.
+// The operators of a run, kept for comparison: for each one that the program or a backward node called, its name and
+// fingerprints of what it read and wrote. No tensor is kept.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,7 +14,7 @@
 
 namespace lockstep::inspect {
 
-/// One thing that an operator read or wrote.
+/// An input or output of an operator.
 struct OpMark {
   enum class Kind : uint8_t { kTensor, kParameter, kNumber, kGenerator };
   Kind kind = Kind::kTensor;
@@ -22,10 +22,10 @@ struct OpMark {
   uint16_t argument = 0;
   uint32_t shape = 0;  // OpRecord::text()
   uint64_t hash = 0;
-  double norm = 0;  // a number: itself
-  int32_t from = -1;  // the operator that wrote it; -1: none that was seen
-  bool in_flight = false;  // that is a collective, which was still under way
-  bool scalar = false;  // one number, not a list of them or a text
+  double norm = 0;  // of a number: its value
+  int32_t from = -1;  // the recorded operator that wrote it; -1: none
+  bool in_flight = false;  // `from` is a collective that was still running
+  bool scalar = false;  // a single number, not a list or text
   const void* identity = nullptr;  // of a parameter
 };
 
@@ -35,18 +35,19 @@ struct OpEntry {
   uint32_t first = 0;  // among the marks: inputs, then outputs
   uint16_t inputs = 0, outputs = 0;
   int32_t forward = -1;  // in backward: the operator of forward that the node belongs to
-  const void* parameter = nullptr;  // by whose module it is named
+  const void* parameter = nullptr;  // findings name the operator by the module of this parameter
   double divisor = 0;  // divisor_of()
   bool after_parameter = false, engine = false, grad = false, random = false, collective = false, hook = false;
   bool writes_parameter = false;
-  bool unread = false;  // it reads what has no memory to look at: sparse rows, another library's layout
-  /// Whether the outcome of a step hangs on it by itself: it writes a parameter, it is a collective, or autograd's own.
+  bool unread = false;  // some input has no memory to read: sparse rows, another library's layout
+  /// Whether it is itself part of the outcome of a step: it writes a parameter, is a collective, or works for a
+  /// backward node.
   bool is_effect() const { return writes_parameter || collective || (engine && node != 0); }
 };
 
 class OpRecord : public OpObserver {
  public:
-  /// Keeps `most` operators, some 300 bytes each; of those behind only the number.
+  /// Keeps the first `most` operators, some 300 bytes each, and counts the others.
   explicit OpRecord(size_t most);
   void before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) override;
   void after(RunningOp& op, const std::vector<c10::IValue>& outputs) override;
@@ -58,24 +59,24 @@ class OpRecord : public OpObserver {
   const CallSite& site(uint32_t number) const { return sites_[number]; }
   int64_t operators() const { return count_; }
   int64_t bytes_kept() const;
-  /// The first operator of the program's own that read what an all_reduce was still to write; -1: none did.
+  /// The first operator of the program that read the result of an all_reduce that was still running; -1: none did.
   int32_t read_too_early() const;
-  /// Backward passes that were seen.
+  /// The number of backward passes.
   int64_t backwards() const { return backwards_; }
-  /// The collective that an operator called, as "all_reduce #2"; empty where it called none.
+  /// The collective that an operator called: "all_reduce #2"; empty if it called none.
   std::string collective_of(int32_t entry) const;
   const std::vector<IntegerReduction>& integer_reductions() const { return integer_reductions_.all(); }
-  /// What ran is complete: looks at what reductions of integers left.
+  /// The run is over: reads the results of integer reductions that are left.
   void end() { integer_reductions_.end(); }
-  /// Operators beyond those that are kept.
+  /// The number of operators that were not kept.
   int64_t left_out() const { return count_ - static_cast<int64_t>(entries_.size()); }
 
-  /// The operators that the outcome hangs on, in order: what writes parameters, what autograd and collectives do, and
-  /// all that these read from. Without any of these every operator. What one rank does on the side (a number that it
-  /// prints, an accuracy) is not among them; nor is what hooks do around a reduction, whose time is not fixed.
-  std::vector<uint32_t> that_matter() const;
-  /// Those that the first `effects` of what writes parameters, autograd and collectives hang on.
-  std::vector<uint32_t> that_matter_to(size_t effects) const;
+  /// The operators that the outcome of the run depends on, in order: the effects (OpEntry::is_effect), and all that
+  /// these read from; without any effect every operator. Operators that only one rank runs for itself (a number that it
+  /// prints, an accuracy) are not among them, nor those of hooks around a reduction, whose order is not fixed.
+  std::vector<uint32_t> relevant() const;
+  /// The operators that the first `effects` effects depend on.
+  std::vector<uint32_t> relevant_for(size_t effects) const;
 
  private:
   struct Notes;
@@ -88,13 +89,13 @@ class OpRecord : public OpObserver {
   struct Writer {
     WeakStorage storage;
     int32_t entry;
-    bool unset;  // the memory has been handed out and not written
+    bool unset;  // the memory has been allocated and not written
   };
 
-  /// The collective that an operator called, as the collective log has it.
+  /// The collective that an operator called, from the collective log.
   struct Flight {
     dist::CollectiveRecord call;
-    bool landed = false;
+    bool completed = false;
   };
 
   const size_t most_;
@@ -112,7 +113,7 @@ class OpRecord : public OpObserver {
   IntegerReductions integer_reductions_;
   const void* last_parameter_ = nullptr;
   int64_t backwards_ = 0;
-  int graph_task_ = -1;  // the backward that was seen last
+  int graph_task_ = -1;  // of the last backward
 };
 
 }  // namespace lockstep::inspect

@@ -18,8 +18,8 @@
 namespace lockstep::inspect {
 namespace {
 
-// Callbacks are plain functions without a word of their own, and go with autograd to its threads: so each trace has
-// functions of its own, by number.
+// Callbacks are functions without user data, and autograd passes them on to its threads. So each trace has functions of
+// its own, one pair for each slot.
 constexpr size_t kSlots = 64;
 
 struct Slot {
@@ -41,7 +41,7 @@ std::shared_ptr<OpObserver> observer_of(Slot& slot) {
   return slot.observer;
 }
 
-/// While the observer looks: no operator of its own is told of, and none makes a graph.
+/// While the observer runs, its own operators are not reported and make no graph.
 struct Looking {
   at::RecordFunctionGuard unrecorded{false};
   c10::AutoGradMode no_grad{false};
@@ -52,7 +52,7 @@ std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& record) {
   Slot& slot = slots[N];
   const auto observer = observer_of(slot);
   if (!observer) return nullptr;
-  // The engine records each turn that it takes; what it does in it comes by itself.
+  // The engine records each of its tasks; the nodes in it are reported themselves.
   if (std::string_view(record.name()).starts_with("autograd::engine::")) return nullptr;
   auto op = std::make_unique<RunningOp>();
   op->record = &record;
@@ -60,8 +60,7 @@ std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& record) {
   if (op->name.starts_with("aten::")) op->name.erase(0, 6);
   op->node = record.scope() == at::RecordScope::BACKWARD_FUNCTION;
   op->engine = torch::autograd::get_current_graph_task_id() >= 0;
-  // A group's threads have the callbacks, too, and call operators to reduce what is sparse. When they do is their own
-  // affair.
+  // The threads of a process group inherit the callbacks, and call operators to reduce sparse tensors, at any time.
   if (!op->node && !op->engine && std::this_thread::get_id() != slot.thread) return nullptr;
   op->grad = c10::GradMode::is_enabled();
   op->sequence = record.seqNr();
@@ -129,7 +128,7 @@ const RunningOp& RunningOp::outermost() const {
 OpTrace::OpTrace(std::shared_ptr<OpObserver> observer, OpTraceOptions options) {
   {
     const std::lock_guard lock(slots_mutex);
-    // In turn, since a graph that is kept may know the functions of a trace that is over.
+    // Slots are used in turn, since a graph that still exists may have the functions of an earlier trace.
     size_t tried = 0;
     while (taken[next_slot % kSlots] && ++tried < kSlots) ++next_slot;
     if (taken[next_slot % kSlots])
@@ -155,7 +154,7 @@ OpTrace::OpTrace(std::shared_ptr<OpObserver> observer, OpTraceOptions options) {
 
 OpTrace::~OpTrace() {
   for (const at::CallbackHandle handle : handles_) at::removeCallback(handle);
-  std::shared_ptr<OpObserver> last;  // goes when no lock is held
+  std::shared_ptr<OpObserver> last;  // destroyed when no lock is held
   {
     const std::lock_guard lock(slots[slot_].mutex);
     last = std::move(slots[slot_].observer);
@@ -194,10 +193,10 @@ at::Tensor SeenParameters::find(const at::Tensor& tensor) const {
   auto held = found->second.lock();
   if (!held) return {};
   const at::Tensor parameter(std::move(held));
-  const bool whole = parameter.defined() && parameter.has_storage() &&
-                     parameter.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl() &&
-                     parameter.sizes() == tensor.sizes() && parameter.storage_offset() == tensor.storage_offset();
-  return whole ? parameter : at::Tensor();
+  const bool complete = parameter.defined() && parameter.has_storage() &&
+                        parameter.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl() &&
+                        parameter.sizes() == tensor.sizes() && parameter.storage_offset() == tensor.storage_offset();
+  return complete ? parameter : at::Tensor();
 }
 
 at::Tensor accumulated_parameter() {

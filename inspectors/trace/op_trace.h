@@ -1,9 +1,9 @@
-// Operators as they run: at::RecordFunction tells of each, forward and backward, before it runs and after; an observer
-// looks at what it reads and writes.
+// Operators as they run: at::RecordFunction reports each one, forward and backward, before and after it runs, and an
+// observer looks at its inputs and outputs.
 //
-// What is seen: every operator of the dispatcher that the tracing thread calls, also those that others call on its
-// behalf (a composite operator, a backward node), and autograd's nodes themselves, also on the threads that autograd
-// has for devices. What is not: work on the program's own threads, and code that touches memory without an operator.
+// Traced are all operators of the dispatcher that the tracing thread calls, including those that other operators and
+// backward nodes call, and autograd's nodes, including those on the threads that autograd has for devices. Not traced
+// are other threads of the program, and code that accesses memory without an operator.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
@@ -20,7 +20,7 @@
 
 namespace lockstep::inspect {
 
-/// What an observer keeps with an operator while it runs.
+/// Data of an observer about an operator while it runs.
 struct OpNotes {
   virtual ~OpNotes() = default;
 };
@@ -29,20 +29,20 @@ struct OpNotes {
 struct RunningOp : at::ObserverContext {
   const at::RecordFunction* record = nullptr;
   std::string name;  // "log_softmax", "c10d::allreduce_", "SqrtBackward0"
-  bool node = false;  // autograd's
+  bool node = false;  // a node of autograd
   bool engine = false;  // autograd's engine runs: backward
   bool grad = false;  // a graph is made
-  /// Of the graph: of an operator the number that the node which it makes will have, of a node its own; -1: none.
+  /// The sequence number in the graph: of a node its own, of an operator that of the node that it makes; -1: none.
   /// Counted per thread: `thread` is the one on which forward ran.
   int64_t sequence = -1;
   uint64_t thread = 0;
-  CallSite site;  // of the outermost operator around it; empty within a node
-  RunningOp* outer = nullptr;  // that called it
+  CallSite site;  // of the outermost operator; empty within a node
+  RunningOp* outer = nullptr;  // the operator or node that called it
   std::unique_ptr<OpNotes> notes;
 
-  /// The node that it works for; null in forward and in hooks.
+  /// The node that called it, directly or not; null in forward and in hooks.
   const RunningOp* backward_node() const;
-  /// The outermost operator around it, itself included; not beyond a node.
+  /// The outermost operator that called it, or itself; not beyond a node.
   const RunningOp& outermost() const;
   bool collective() const { return name.starts_with("c10d::"); }
 };
@@ -50,9 +50,9 @@ struct RunningOp : at::ObserverContext {
 class OpObserver {
  public:
   virtual ~OpObserver() = default;
-  /// The operator has not run yet. `inputs` go away when this returns.
+  /// Called before the operator runs. `inputs` are valid during the call only.
   virtual void before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) = 0;
-  /// It has run; or thrown, then without outputs. Nodes have no outputs here.
+  /// Called after the operator has run, or has thrown; then without outputs. Nodes have no outputs here.
   virtual void after(RunningOp& op, const std::vector<c10::IValue>& outputs) = 0;
 };
 
@@ -64,9 +64,9 @@ struct OpTraceOptions {
   bool sites = true;
 };
 
-/// Tells `observer` of what this thread runs, until it ends, on the same thread. One call of the observer at a time;
-/// operators that the observer itself calls are not told. At most 64 at once in a process; throws std::runtime_error
-/// beyond.
+/// Reports the operators of the calling thread to `observer` until it is destroyed, on the same thread. One call of the
+/// observer at a time; operators that the observer itself calls are not reported. At most 64 exist at once in a
+/// process; throws std::runtime_error for more.
 class OpTrace {
  public:
   OpTrace(std::shared_ptr<OpObserver> observer, OpTraceOptions options);
@@ -79,31 +79,31 @@ class OpTrace {
   std::vector<at::CallbackHandle> handles_;
 };
 
-/// The tensors in an argument or a result: itself, or those of a list; undefined ones left out.
+/// Calls `call` for the tensors in an argument or a result, also for those in lists; not for undefined ones.
 void for_each_tensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& call);
 
-/// Whether it is a leaf of the graph that gradients are wanted of.
+/// Whether it is a leaf of the graph that requires a gradient.
 bool is_parameter(const at::Tensor& tensor);
 
-/// Parameters that have been seen, by their memory: optimizers write some of them through an alias (Tensor::data()).
+/// Parameters by their memory: some optimizers write them through an alias (Tensor::data()).
 class SeenParameters {
  public:
   void add(const at::Tensor& parameter);
-  /// The parameter that `tensor` is, or is an alias of as a whole; undefined for any other tensor.
+  /// The parameter that `tensor` is, or is a complete alias of; undefined for any other tensor.
   at::Tensor find(const at::Tensor& tensor) const;
 
  private:
   std::unordered_map<const void*, c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>> by_storage_;
 };
 
-/// Keeps the memory's address from being given to another tensor, though not the memory.
+/// Keeps the address of the memory from being used for another tensor, but does not keep the memory.
 using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 inline WeakStorage weak_storage_of(const at::Tensor& tensor) { return tensor.storage().getWeakStorageImpl(); }
 
-/// The parameter whose gradient the node that runs now adds up; undefined for other nodes.
+/// The parameter whose gradient the running node accumulates; undefined for other nodes.
 at::Tensor accumulated_parameter();
 
-/// Whether a node of that name ("AddmmBackward0") belongs to that operator ("addmm").
+/// Whether a node ("AddmmBackward0") belongs to an operator ("addmm"), by their names.
 bool is_backward_of(const std::string& node, const std::string& op);
 
 }  // namespace lockstep::inspect

@@ -1,6 +1,6 @@
-// Whether a parameter has been changed since one looked: an optimizer has stepped. LibTorch has no hook for that, and
-// not every optimizer leaves a trace in the tensor's version (SGD writes through data()), so a few of its elements are
-// looked at, too.
+// Whether a parameter has changed between two moments, since an optimizer has stepped. LibTorch has no hook for that,
+// and not every optimizer increments the tensor's version (SGD writes through data()), so some elements are read as
+// well.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,8 +8,9 @@
 
 namespace lockstep::inspect {
 
-/// Another number after a change in place, unless that spares 16 elements that lie spread over the tensor. Local; some
-/// tens of loads. Of tensors that are not on the CPU, or not dense, the version alone.
+/// A different number after a change in place, unless the change leaves out the 16 elements that are read, which are
+/// spread over the tensor. For tensors on other devices and tensors that are not dense, only the version is used.
+/// Local; takes some tens of loads.
 uint64_t trace_of(const at::Tensor& parameter);
 
 }  // namespace lockstep::inspect

@@ -1,4 +1,4 @@
-// What a thread has counted with inspect::step, and who observes it.
+// The steps that a thread has counted with inspect::step, and their observers.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -6,7 +6,7 @@
 
 namespace lockstep::inspect {
 
-/// Looks at the steps of the thread that it was added on.
+/// Observes the steps of the thread on which it was added.
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
@@ -16,19 +16,19 @@ class StepObserver {
   virtual void collective_begins() = 0;
 };
 
-/// Observers share it: one at namespace scope outlives the thread's own.
+/// Shared with its observers, since an observer at namespace scope outlives the thread's variables.
 class StepCounter : public std::enable_shared_from_this<StepCounter> {
  public:
   static const std::shared_ptr<StepCounter>& of_this_thread();
 
   int64_t count() const { return count_; }
-  /// A tool runs a step that it takes back (UncountedSteps).
+  /// Whether an inspector runs a step that it undoes (UncountedSteps).
   bool paused() const { return pauses_ > 0; }
   void pause() { ++pauses_; }
   void resume() { --pauses_; }
   void count_one();
 
-  /// Until remove(), or the observer's end.
+  /// Until remove(), or until the observer is destroyed.
   void add(const std::shared_ptr<StepObserver>& observer);
   void remove(const StepObserver& observer);
 

@@ -1,4 +1,4 @@
-// The collectives that a step makes in order to synchronise, read from the collective log, and run again by themselves.
+// The collectives with which a step synchronises, read from the collective log, and run again without other work.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,14 +18,14 @@ struct StepReduction {
   bool operator==(const StepReduction&) const = default;
 };
 
-/// Collectives begun on this rank so far.
+/// The number of collectives begun on this rank so far.
 uint64_t collectives_so_far();
-/// The reductions and broadcasts of `group` begun since that many. Local.
+/// The all_reduces and broadcasts of `group` that began after the first `count` collectives. Local.
 std::vector<StepReduction> reductions_since(uint64_t count, const dist::Group& group);
-/// Those of `all` that are not in `without`, in order.
+/// The elements of `all` that are not in `without`, in order.
 std::vector<StepReduction> beyond(std::vector<StepReduction> all, const std::vector<StepReduction>& without);
 
-/// Buffers for them, and one run: all are begun, then all are waited for, as a Reducer does. Collective over `group`.
+/// Buffers for reductions. run() begins all of them and then waits for all, as a Reducer does. Collective over `group`.
 class ReductionsAlone {
  public:
   ReductionsAlone(const std::vector<StepReduction>& reductions, dist::Group group);

@@ -1,5 +1,5 @@
-// The arguments of an inspector that runs a step: `inspect::replay(step, net, optimizer, x, LockstepOptions())` names
-// in any order what the step changes, and options among it.
+// The arguments of an inspector that runs a step: what the step changes, and options, in any order, as in
+// `inspect::lockstep(step, net, optimizer, x, LockstepOptions())`.
 #pragma once
 #include <type_traits>
 
@@ -8,7 +8,7 @@
 
 namespace lockstep::inspect::detail {
 
-/// Options among the state are taken out of it.
+/// The last of `state` that is an Options; defaults without one.
 template <typename Options, typename... State>
 Options options_among(const State&... state) {
   Options options;

@@ -6,13 +6,14 @@
 
 namespace lockstep::inspect {
 
-/// One training step of this thread is over: watches that are due check. Collective over their ranks when one is due.
+/// Counts a training step of this thread, and runs the checks of watches that are due. Collective over the ranks of
+/// such a watch.
 void count_step();
 /// Steps counted so far on this thread.
 int64_t counted_steps();
 
-/// While it lives, the steps of this thread are not counted and no watch checks: for a tool that runs a step and
-/// restores the state.
+/// During its lifetime the steps of this thread are not counted and no watch checks: for an inspector that runs a step
+/// and restores the state.
 class [[nodiscard]] UncountedSteps {
  public:
   UncountedSteps();
@@ -21,7 +22,7 @@ class [[nodiscard]] UncountedSteps {
   UncountedSteps& operator=(const UncountedSteps&) = delete;
 };
 
-/// optimizer.step(), counted.
+/// Calls optimizer.step() and counts the step.
 template <typename Optimizer, typename... Arguments>
 auto step(Optimizer& optimizer, Arguments&&... arguments) {
   if constexpr (std::is_void_v<decltype(optimizer.step(std::forward<Arguments>(arguments)...))>) {

@@ -1,4 +1,4 @@
-// What the user calls a tensor: names of parameters and buffers by identity, of the modules that were named.
+// The user's names of tensors: parameters and buffers of modules, by identity.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -17,9 +17,9 @@ struct TensorName {
   std::string object;  // "net"
   std::string name;  // "layer0.up.weight"
   std::string kind;  // "parameter", "buffer", "tensor"
-  std::weak_ptr<const torch::nn::Module> wrapped;  // the module that a wrapper lives around, where one does
+  std::weak_ptr<const torch::nn::Module> wrapped;  // the module, if it has a wrapper
 
-  /// Of the wrapper; nothing without one.
+  /// The steps of the wrapper; nothing without one.
   std::optional<int64_t> steps() const;
 
   /// "layer0.up": the module that it belongs to; the object itself for a parameter of its own; empty for a bare tensor.
@@ -28,10 +28,10 @@ struct TensorName {
 
 class TensorNames {
  public:
-  /// Parameters and buffers of a module. What is known already keeps its name, and learns of its wrapper.
+  /// Adds parameters and buffers of a module. Tensors that have a name keep it, but their wrapper is updated.
   void learn(const std::string& object, const torch::nn::Module& module);
   void learn(const std::string& name, const at::Tensor& tensor);
-  /// By identity (at::Tensor::unsafeGetTensorImpl); null where it has no name.
+  /// By identity (at::Tensor::unsafeGetTensorImpl); null for a tensor without a name.
   const TensorName* find(const void* tensor) const;
   const TensorName* find(const at::Tensor& tensor) const { return find(tensor.unsafeGetTensorImpl()); }
   bool empty() const { return names_.empty(); }
@@ -47,7 +47,8 @@ template <typename T>
 concept HasParameters = std::derived_from<T, torch::nn::Module> || std::derived_from<T, ddp::DistributedModule> ||
                         Holder<T> || WithModule<T>;
 
-/// Parameters of what holds any, under `name`; of anything else nothing. Null pointers and empty holders, too.
+/// Adds the parameters of `object` under `name`; nothing for objects without parameters, null pointers and empty
+/// holders.
 template <typename T>
 void learn_names(TensorNames& names, const std::string& name, const T& object) {
   if constexpr (requires {

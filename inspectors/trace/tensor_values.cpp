@@ -13,7 +13,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// As doubles, on the CPU, in order; of complex numbers both parts.
+/// As doubles on the CPU, in logical order; complex numbers as two.
 at::Tensor as_doubles(const at::Tensor& tensor) {
   at::Tensor values = float_values(tensor);
   if (!values.defined()) return values;
@@ -46,7 +46,7 @@ bool has_integer_values(const at::Tensor& tensor) {
 
 namespace {
 
-/// Whole numbers as they are: an index or a class is looked up by them.
+/// Integers with all digits, since they may be indices or classes.
 std::string integer_range_text(const at::Tensor& tensor) {
   const at::Tensor values = tensor.detach().cpu().to(at::kLong).reshape({-1});
   if (values.numel() == 0) return "[]";
@@ -92,11 +92,11 @@ std::vector<int64_t> first_bad(const at::Tensor& tensor) {
   const double* data = values.const_data_ptr<double>();
   const double* found = std::find_if_not(data, data + values.numel(), [](double x) { return std::isfinite(x); });
   if (found == data + values.numel()) return {};
-  int64_t place = (found - data) / (tensor.is_complex() ? 2 : 1);
+  int64_t element = (found - data) / (tensor.is_complex() ? 2 : 1);
   std::vector<int64_t> index(static_cast<size_t>(tensor.dim()));
   for (size_t i = index.size(); i-- > 0;) {
-    index[i] = place % tensor.size(static_cast<int64_t>(i));
-    place /= tensor.size(static_cast<int64_t>(i));
+    index[i] = element % tensor.size(static_cast<int64_t>(i));
+    element /= tensor.size(static_cast<int64_t>(i));
   }
   return index;
 }

@@ -1,4 +1,4 @@
-// What can be said of a tensor's values, of any dtype, layout and device: whether all are finite, and their range.
+// The values of a tensor of any dtype, layout and device: whether all are finite, and their range.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,19 +16,19 @@ struct BadValues {
   bool any() const { return nan > 0 || inf > 0; }
 };
 
-/// The values of a tensor of floating point or complex numbers as they lie in memory (of a sparse one, those that it
-/// has); undefined where there are none to read (integers, meta and quantized tensors, vmap's).
+/// The values of a tensor of floating point or complex numbers in the order of memory (of a sparse tensor, its explicit
+/// values); undefined for tensors without readable ones (integers, meta and quantized tensors, those of vmap).
 at::Tensor float_values(const at::Tensor& tensor);
-/// One read of memory. Nothing for tensors without such values.
+/// Reads memory once. Zeros for tensors without float_values().
 BadValues bad_values(const at::Tensor& tensor);
 
-/// Whether it has integers or bools to read.
+/// Whether it has integers or bools that can be read.
 bool has_integer_values(const at::Tensor& tensor);
 
-/// "[-3.2, 88.1]", with NaN and the infinities counted: "[-3.2, 88.1], 2 NaN, 1 -Inf". Of integers all digits, of bools
+/// "[-3.2, 88.1]", and the numbers of NaN and Inf: "[-3.2, 88.1], 2 NaN, 1 -Inf". Integers have all digits; of bools
 /// "2 of 8 true".
 std::string range_text(const at::Tensor& tensor);
-/// The place of the first NaN or Inf; empty where there is none.
+/// The index of the first NaN or Inf; empty if there is none.
 std::vector<int64_t> first_bad(const at::Tensor& tensor);
 
 /// "float32".

@@ -15,7 +15,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// An attribute of an object, or an entry of a dictionary, by its name; null where there is none.
+/// An attribute of an object, or an entry of a dictionary, by its name; null without one.
 Pickled entry_of(const Pickled& object, std::string_view name) {
   const PickledValue* dictionary = object->state ? object->state.get() : object.get();
   for (const auto& [key, value] : dictionary->entries)
@@ -23,14 +23,14 @@ Pickled entry_of(const Pickled& object, std::string_view name) {
   return nullptr;
 }
 
-/// Where a shard begins, from torch.Size((4, 0)); empty for what begins at the first element, and for what is no
-/// tensor.
-std::string place_of(const Pickled& size) {
-  if (!size || !size->is_call_of("torch.Size") || size->items.at(1)->items.empty()) return "";
-  std::vector<int64_t> place;
-  for (const Pickled& each : size->items[1]->items[0]->items) place.push_back(integer_of(each));
-  if (std::ranges::all_of(place, [](int64_t each) { return each == 0; })) return "";
-  return fmt::format("[{}]", fmt::join(place, ", "));
+/// The first element of a shard, from torch.Size((4, 0)): "[4, 0]". Empty for the first element of the tensor, and for
+/// values that are no tensors.
+std::string shard_text(const Pickled& offset) {
+  if (!offset || !offset->is_call_of("torch.Size") || offset->items.at(1)->items.empty()) return "";
+  std::vector<int64_t> index;
+  for (const Pickled& each : offset->items[1]->items[0]->items) index.push_back(integer_of(each));
+  if (std::ranges::all_of(index, [](int64_t each) { return each == 0; })) return "";
+  return fmt::format("[{}]", fmt::join(index, ", "));
 }
 
 }  // namespace
@@ -49,11 +49,11 @@ std::map<uint64_t, std::string> checkpoint_names(const std::string& path) {
       const Pickled name = entry_of(index, "fqn"), in = entry_of(info, "relative_path"), at = entry_of(info, "offset");
       if (!name || !in || !at) throw std::runtime_error("an entry of its storage_data is incomplete");
       if (in->text == file.filename())
-        names.emplace(static_cast<uint64_t>(integer_of(at)), name->text + place_of(entry_of(index, "offset")));
+        names.emplace(static_cast<uint64_t>(integer_of(at)), name->text + shard_text(entry_of(index, "offset")));
     }
   } catch (const std::exception& error) {
     throw std::runtime_error(
-        fmt::format("names of what it holds can't be read from {}: {}", beside.string(), error.what()));
+        fmt::format("the names of its contents can't be read from {}: {}", beside.string(), error.what()));
   }
   return names;
 }

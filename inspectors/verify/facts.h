@@ -1,5 +1,5 @@
-// What one rank tells the others first of what it compares: a few numbers, whatever its size. Where they are equal
-// nothing else is exchanged.
+// The facts that ranks exchange about the compared object: of a fixed size. If they are equal, nothing else is
+// exchanged.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -9,9 +9,9 @@ namespace lockstep::inspect {
 
 struct VerifyFacts {
   Hash structure{};  // names, kinds, dtypes, shapes
-  Hash content{};  // all bytes; where they are compared by fingerprint
+  Hash content{};  // of all items, if they are compared by fingerprint
   bool buffers_written = false;  // a forward of the wrapper has run since it made the buffers equal
-  bool out_of_data = false;  // join() has left this rank behind
+  bool out_of_data = false;  // in join()
 };
 
 void to_json(nlohmann::json& json, const VerifyFacts& facts);

@@ -10,17 +10,17 @@
 namespace lockstep::inspect {
 namespace {
 
-/// Names of what has a type that verify does not know.
+/// The names of items of unknown types.
 std::vector<std::string> not_compared(const Subject& subject) {
   std::vector<std::string> names;
   for (const Item& each : subject.items)
-    if (each.kind == "unsupported") names.push_back(each.name);
+    if (each.kind == FindingKind::unsupported) names.push_back(each.name);
   return names;
 }
 
-/// What could differ although an `ok` is found.
+/// What an `ok` does not cover.
 std::string unchecked(const Subject& subject, const VerifyOptions& options) {
-  const auto has = [&](const std::string& kind) {
+  const auto has = [&](FindingKind kind) {
     return std::ranges::any_of(subject.items, [&](const Item& each) { return each.kind == kind; });
   };
   const bool tensors = std::ranges::any_of(subject.items, [](const Item& each) { return each.tensor.defined(); });
@@ -29,12 +29,12 @@ std::string unchecked(const Subject& subject, const VerifyOptions& options) {
     parts.push_back(fmt::format("differences within rtol {} and atol {}", options.rtol(), options.atol()));
   if (subject.type == "file") {
     parts.emplace_back("devices and strides");
-  } else if (has("mode")) {
+  } else if (has(FindingKind::mode)) {
     parts.emplace_back("gradients");
-    parts.emplace_back("what is not registered");
-  } else if (has("state") || has("hyperparameter")) {
+    parts.emplace_back("members that are not registered");
+  } else if (has(FindingKind::state) || has(FindingKind::hyperparameter)) {
     parts.emplace_back("the parameters themselves");
-  } else if (has("rng")) {
+  } else if (has(FindingKind::rng)) {
     if (subject.type == "rng" && subject.items.size() > 1) parts.emplace_back("other devices' generators");
     parts.emplace_back("generators of the program's own");
   } else if (tensors) {
@@ -57,28 +57,28 @@ void complete_findings(const About& about, const Subject& subject, const VerifyO
                        tensors ? ", " + bytes_text(report.bytes) : "", report.seconds * 1e3);
   }
   if (equal && left_out.empty()) {
-    Finding found = about.finding(Severity::note, "ok");
+    Finding found = about.finding(Severity::note, Verdict::ok);
     found.message = fmt::format("equal on {}: {}", about.ranks.words(), what);
     findings.push_back(std::move(found));
   }
   for (Finding& each : findings)
-    if (each.verdict == "ok") each.message += unchecked(subject, options);
+    if (has_verdict(each, Verdict::ok)) each.message += unchecked(subject, options);
   if (!left_out.empty()) {
-    Finding found = about.finding(Severity::note, "unsupported");
-    found.message = fmt::format("not compared, since of types that are not known: {}{}",
+    Finding found = about.finding(Severity::note, Verdict::unsupported);
+    found.message = fmt::format("not compared, since their types are unknown: {}{}",
                                 fmt::join(left_out.begin(), left_out.begin() + std::min(kNamed, left_out.size()), ", "),
                                 left_out.size() > kNamed ? fmt::format(" and {} more", left_out.size() - kNamed) : "");
-    // No ok: that would be about all of it.
+    // In place of an ok, which would cover all items.
     if (equal) found.message += fmt::format("; the rest is equal on {}: {}", about.ranks.words(), what);
     findings.push_back(std::move(found));
   }
 }
 
 Finding out_of_data_finding(const About& about, const RankSet& ranks) {
-  Finding found = about.finding(Severity::note, "uneven_data");
+  Finding found = about.finding(Severity::note, Verdict::uneven_data);
   found.ranks = ranks;
-  found.message = fmt::format("{} {} out of data (join): not compared until all take the last model", ranks.words(),
-                              ranks.size() == 1 ? "is" : "are");
+  found.message = fmt::format("{} {} out of data (join): not compared until all ranks have the last model",
+                              ranks.words(), ranks.size() == 1 ? "is" : "are");
   return found;
 }
 

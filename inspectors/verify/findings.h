@@ -1,4 +1,4 @@
-// verify's findings, from what was found different. Pure: no communication.
+// The findings of verify besides those about differences. Pure.
 #pragma once
 #include <vector>
 
@@ -9,12 +9,12 @@
 
 namespace lockstep::inspect {
 
-/// Adds what belongs to the end of verify's findings about `subject`: an `ok` where there is none, what was not
-/// checked, what could not be compared. `report`: for its numbers.
+/// Completes the findings about `subject`: adds an `ok` if there are none, what was not checked, and items that can't
+/// be compared. `report`: for its numbers.
 void complete_findings(const About& about, const Subject& subject, const VerifyOptions& options, const Report& report,
                        std::vector<Finding>& findings);
 
-/// A note about `ranks`, which have no more data (join), while the others go on.
+/// A note about `ranks`, which are out of data (join) while the others continue.
 Finding out_of_data_finding(const About& about, const RankSet& ranks);
 
 }  // namespace lockstep::inspect

@@ -17,7 +17,7 @@ MappedFile::MappedFile(const std::string& path) {
   struct stat status{};
   if (file >= 0 && ::fstat(file, &status) == 0 && status.st_size > 0) {
     size_ = static_cast<size_t>(status.st_size);
-    // Private: a tensor of it may be written to like any other.
+    // Private, since tensors of it may be written to.
     void* mapped = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
     if (mapped != MAP_FAILED) data_ = static_cast<char*>(mapped);
   }

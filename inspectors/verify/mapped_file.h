@@ -1,4 +1,4 @@
-// A file's bytes in memory, for as long as a tensor shows them.
+// A file that is mapped into memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,14 +9,14 @@ namespace lockstep::inspect {
 
 class MappedFile {
  public:
-  /// Throws std::runtime_error where the file can't be mapped; an empty one can't.
+  /// Throws std::runtime_error if the file can't be mapped, also for an empty file.
   explicit MappedFile(const std::string& path);
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  /// `count` bytes from `offset` on. Writing to them changes no file. Throws std::runtime_error where the file ends
-  /// before.
+  /// `count` bytes from `offset` on. Writing to them does not change the file. Throws std::runtime_error if the file
+  /// ends before.
   char* at(uint64_t offset, uint64_t count) const;
   std::string_view bytes() const { return {data_, size_}; }
 

@@ -17,11 +17,11 @@ namespace {
 
 using Kind = PickledValue::Kind;
 
-// Dictionaries within dictionaries, and what they hold in all.
+// Limits for nested dictionaries, and for the number of their values.
 constexpr int kDeepestEntry = 100;
 constexpr int64_t kMostValues = 10'000'000;
 
-/// By Python's name, without what stands before the last dot; Undefined for others.
+/// From Python's name, of which only the part after the last dot counts; Undefined for unknown names.
 at::ScalarType dtype_of(std::string_view name) {
   static const std::map<std::string_view, at::ScalarType> dtypes = {{"FloatStorage", at::kFloat},
                                                                     {"DoubleStorage", at::kDouble},
@@ -66,11 +66,11 @@ std::vector<int64_t> integers_of(const Pickled& list) {
   return result;
 }
 
-// Records that say how the archive is written, and not what was saved.
+// Records about the format of the archive, not about the saved objects.
 constexpr std::string_view kFormatRecords[] = {"data.pkl",           "version",   ".format_version",
                                                ".storage_alignment", "byteorder", ".data/serialization_id"};
 
-/// Whether there is nothing in it: None, or a container without elements.
+/// Whether it is None, or a container without elements.
 bool is_empty(const Pickled& value) {
   if (value->kind == Kind::kDictionary || value->is_call_of("collections.OrderedDict"))
     return value->entries.empty() && !value->state;
@@ -83,27 +83,27 @@ class PythonFile {
   PythonFile(const std::shared_ptr<MappedFile>& file, const ZipArchive& archive)
       : records_(std::make_shared<ZipArchiveReader>(file, archive)), file_(file), begin_(archive.begin) {
     if (records_.hasRecord("byteorder") && record("byteorder") != "little")
-      throw std::runtime_error("it was written on a machine with another order of bytes");
+      throw std::runtime_error("it was written on a machine with another byte order");
   }
 
   void add_to(Subject& subject, const std::string& name) {
     const std::string pickle = record("data.pkl");
-    add(subject, name, "tensor", Pickle(pickle).value(), 0);
+    add(subject, name, FindingKind::tensor, Pickle(pickle).value(), 0);
     add_storages(subject);
     add_records(subject, name);
   }
 
  private:
-  /// What tensors show of a storage.
+  /// A storage, and the part of it that tensors have.
   struct Storage {
     at::Tensor bytes;
-    std::string name;  // of the first tensor that shows it
-    std::vector<std::pair<int64_t, int64_t>> shown;  // from which byte to which, of tensors without gaps
+    std::string name;  // of its first tensor
+    std::vector<std::pair<int64_t, int64_t>> covered;  // begin and end of dense tensors, in bytes
 
-    bool is_shown_whole() {
-      std::sort(shown.begin(), shown.end());
+    bool is_covered() {
+      std::sort(covered.begin(), covered.end());
       int64_t end = 0;
-      for (const auto& [from, to] : shown)
+      for (const auto& [from, to] : covered)
         if (from <= end) end = std::max(end, to);
       return end >= bytes.numel();
     }
@@ -114,33 +114,34 @@ class PythonFile {
     return {static_cast<const char*>(data.get()), size};
   }
 
-  /// Bytes of storages that no tensor shows are no part of what was saved, and still of the file.
+  /// Bytes of storages that belong to no tensor are no saved values, but are part of the file.
   void add_storages(Subject& subject) {
     for (auto& [key, storage] : storages_)
-      if (!storage.is_shown_whole())
+      if (!storage.is_covered())
         subject.unseen.push_back({.name = detail::joined(storage.name, "storage()"),
-                                  .kind = "storage",
+                                  .kind = FindingKind::storage,
                                   .tensor = storage.bytes,
                                   .value = {}});
   }
 
-  /// Records that nothing above has read: storages of objects that are compared as text, and what other tools have
-  /// added.
+  /// Records that have not been read: storages of objects that are compared as text, and records of other tools.
   void add_records(Subject& subject, const std::string& name) {
     for (const std::string& each : records_.getAllRecords()) {
       const bool read = each.starts_with("data/") && storages_.contains(each.substr(5));
       if (!read && std::ranges::find(kFormatRecords, each) == std::end(kFormatRecords))
-        subject.items.push_back(
-            {.name = detail::joined(name, "record " + each), .kind = "record", .tensor = bytes_of(each), .value = {}});
+        subject.items.push_back({.name = detail::joined(name, "record " + each),
+                                 .kind = FindingKind::record,
+                                 .tensor = bytes_of(each),
+                                 .value = {}});
     }
   }
 
-  /// A record of the zip file as bytes of a tensor: in the file where it lies there as it is.
+  /// A record of the zip file as a tensor of bytes: a view of the file if the record is not compressed.
   at::Tensor bytes_of(const std::string& name) {
     const auto size = static_cast<int64_t>(records_.getRecordSize(name));
     if (size == 0) return at::empty({0}, at::kByte);
-    // Of a local header (APPNOTE of PKWARE, 4.3.7): the method of compression. torch.save writes 0, other tools need
-    // not.
+    // The method of compression, from the local header (APPNOTE of PKWARE, 4.3.7). torch.save writes 0; other tools may
+    // write another.
     uint16_t method;
     const uint64_t header = begin_ + records_.getRecordHeaderOffset(name);
     std::memcpy(&method, file_->at(header + 8, sizeof method), sizeof method);
@@ -161,30 +162,30 @@ class PythonFile {
     const std::string& key = persistent->items[0]->items[2]->text;
     const auto known = storages_.find(key);
     if (known != storages_.end()) return known->second;
-    return storages_.emplace(key, Storage{.bytes = bytes_of("data/" + key), .name = name, .shown = {}}).first->second;
+    return storages_.emplace(key, Storage{.bytes = bytes_of("data/" + key), .name = name, .covered = {}}).first->second;
   }
 
-  /// Arguments of _rebuild_tensor_v2: storage, offset, sizes, strides, requires_grad, hooks, what else is known; those
-  /// of v3: the dtype before the last.
+  /// Arguments of _rebuild_tensor_v2: storage, offset, sizes, strides, requires_grad, hooks, metadata. v3 has the dtype
+  /// before the last.
   at::Tensor tensor(Subject& subject, const std::string& name, const std::vector<Pickled>& arguments,
                     bool names_dtype) {
-    const size_t known = names_dtype ? 7 : 6;
-    if (arguments.size() < known) throw std::runtime_error("a tensor in it is incomplete");
-    Storage& shown = storage(arguments[0], name);
-    const at::Tensor& bytes = shown.bytes;
+    const size_t required = names_dtype ? 7 : 6;
+    if (arguments.size() < required) throw std::runtime_error("a tensor in it is incomplete");
+    Storage& whole_storage = storage(arguments[0], name);
+    const at::Tensor& bytes = whole_storage.bytes;
     const std::string& type = names_dtype ? arguments[6]->text : arguments[0]->items[0]->items[1]->text;
     const at::ScalarType dtype = dtype_of(type);
-    if (dtype == at::ScalarType::Undefined) throw std::runtime_error("tensors of " + type + " are not read");
+    if (dtype == at::ScalarType::Undefined) throw std::runtime_error("tensors of " + type + " are not supported");
     const auto itemsize = static_cast<int64_t>(c10::elementSize(dtype));
     at::Tensor result = bytes.narrow(0, 0, bytes.numel() / itemsize * itemsize)
                             .view(dtype)
                             .as_strided(integers_of(arguments[2]), integers_of(arguments[3]), integer_of(arguments[1]));
     if (result.is_non_overlapping_and_dense()) {
       const int64_t from = integer_of(arguments[1]) * itemsize;
-      shown.shown.emplace_back(from, from + result.numel() * itemsize);
+      whole_storage.covered.emplace_back(from, from + result.numel() * itemsize);
     }
-    if (arguments.size() > known) {
-      for (const auto& [key, value] : arguments[known]->entries) {
+    if (arguments.size() > required) {
+      for (const auto& [key, value] : arguments[required]->entries) {
         if (key->text == "conj" && value->text == "True")
           result = at::_conj(result);
         else if (key->text == "neg" && value->text == "True")
@@ -196,14 +197,15 @@ class PythonFile {
     return result;
   }
 
-  /// What says something of a value, and is none itself: a dictionary's attributes, a tensor's class.
+  /// For properties of values: attributes of a dictionary, the class of a tensor.
   static void add_unseen(Subject& subject, std::string name, const Pickled& value) {
     if (!is_empty(value))
-      subject.unseen.push_back({.name = std::move(name), .kind = "attribute", .tensor = {}, .value = text_of(value)});
+      subject.unseen.push_back(
+          {.name = std::move(name), .kind = FindingKind::attribute, .tensor = {}, .value = text_of(value)});
   }
 
-  /// Whether `value` is a tensor, and then adds it.
-  bool add_tensor(Subject& subject, const std::string& name, const char* kind, const Pickled& value, int depth) {
+  /// Adds `value` if it is a tensor. Returns whether it is.
+  bool add_tensor(Subject& subject, const std::string& name, FindingKind kind, const Pickled& value, int depth) {
     if (value->kind != Kind::kCall || value->items[0]->kind != Kind::kName) return false;
     const std::string& function = value->items[0]->text;
     const std::vector<Pickled>& arguments = value->items.at(1)->items;
@@ -215,13 +217,13 @@ class PythonFile {
       return true;
     }
     if (function.starts_with("torch._utils._rebuild_parameter") && arguments.size() >= 2) {
-      if (!add_tensor(subject, name, "parameter", arguments[0], depth + 1))
-        throw std::runtime_error(fmt::format("'{}' in it is a parameter without a tensor", name));
+      if (!add_tensor(subject, name, FindingKind::parameter, arguments[0], depth + 1))
+        throw std::runtime_error(fmt::format("the parameter '{}' has no tensor", name));
       subject.items.back().trainable = arguments[1]->text == "True";
       if (arguments.size() > 3) add_unseen(subject, detail::joined(name, "__dict__"), arguments[3]);
       return true;
     }
-    // Of a subclass of Tensor: what to call, the class, arguments, state.
+    // For a subclass of Tensor: function, class, arguments, state.
     if (function == "torch._tensor._rebuild_from_type_v2" && arguments.size() >= 3) {
       auto inner = std::make_shared<PickledValue>();
       inner->kind = Kind::kCall;
@@ -232,26 +234,29 @@ class PythonFile {
       return true;
     }
     if (function.find("._rebuild_") != std::string::npos)
-      throw std::runtime_error(fmt::format("'{}' in it is of a kind that is not read ({})", name, function));
+      throw std::runtime_error(fmt::format("'{}' is of a kind that is not supported ({})", name, function));
     return false;
   }
 
-  void add_entries(Subject& subject, const std::string& name, const char* kind, const Pickled& dictionary, int depth) {
+  void add_entries(Subject& subject, const std::string& name, FindingKind kind, const Pickled& dictionary, int depth) {
     for (const auto& [key, value] : dictionary->entries)
       add(subject, detail::joined(name, key->kind == Kind::kText ? key->text : text_of(key)), kind, value, depth + 1);
   }
 
-  /// A module of torch.nn, as torch.save(model) writes it: what it does depends on its class and attributes, too.
+  /// Adds a module of torch.nn (torch.save(model)), whose behaviour also depends on its class and attributes. Returns
+  /// whether `value` is a module.
   bool add_module(Subject& subject, const std::string& name, const Pickled& value, int depth) {
     if (!value->state || value->state->kind != Kind::kDictionary) return false;
     std::map<std::string_view, Pickled> parts;
     for (const auto& [key, part] : value->state->entries) parts[key->text] = part;
     if (!parts.count("_parameters") || !parts.count("_buffers") || !parts.count("_modules")) return false;
-    add_entries(subject, name, "parameter", parts["_parameters"], depth);
-    add_entries(subject, name, "buffer", parts["_buffers"], depth);
-    add_entries(subject, name, "tensor", parts["_modules"], depth);
-    subject.items.push_back(
-        {.name = detail::joined(name, "__class__"), .kind = "value", .tensor = {}, .value = text_of(value->items[0])});
+    add_entries(subject, name, FindingKind::parameter, parts["_parameters"], depth);
+    add_entries(subject, name, FindingKind::buffer, parts["_buffers"], depth);
+    add_entries(subject, name, FindingKind::tensor, parts["_modules"], depth);
+    subject.items.push_back({.name = detail::joined(name, "__class__"),
+                             .kind = FindingKind::value,
+                             .tensor = {},
+                             .value = text_of(value->items[0])});
     for (const auto& [key, part] : value->state->entries) {
       const bool known = key->text == "_parameters" || key->text == "_buffers" || key->text == "_modules";
       if (!known) add_attribute(subject, detail::joined(name, key->text), part, depth);
@@ -261,16 +266,15 @@ class PythonFile {
 
   void add_attribute(Subject& subject, const std::string& name, const Pickled& value, int depth) {
     try {
-      if (!is_empty(value)) add(subject, name, "attribute", value, depth + 1);
-    } catch (const std::runtime_error&) {  // leads back to the module, say: the rest of it can be compared
-      subject.items.push_back({.name = name, .kind = "unsupported", .tensor = {}, .value = "not compared"});
+      if (!is_empty(value)) add(subject, name, FindingKind::attribute, value, depth + 1);
+    } catch (const std::runtime_error&) {  // for example a cycle back to the module; the other attributes are compared
+      subject.items.push_back({.name = name, .kind = FindingKind::unsupported, .tensor = {}, .value = "not compared"});
     }
   }
 
-  void add(Subject& subject, const std::string& name, const char* kind, const Pickled& value, int depth) {
-    if (depth > kDeepestEntry)
-      throw std::runtime_error(fmt::format("'{}…' in it is nested too deeply", name.substr(0, 40)));
-    if (++values_ > kMostValues) throw std::runtime_error("it holds too many values");
+  void add(Subject& subject, const std::string& name, FindingKind kind, const Pickled& value, int depth) {
+    if (depth > kDeepestEntry) throw std::runtime_error(fmt::format("'{}…' is nested too deeply", name.substr(0, 40)));
+    if (++values_ > kMostValues) throw std::runtime_error("it has too many values");
     const bool has_class = value->is_call_of("collections.OrderedDict") || value->is_call_of("collections.defaultdict");
     if ((value->kind == Kind::kDictionary || has_class) && !value->entries.empty()) {
       add_entries(subject, name, kind, value, depth);
@@ -284,8 +288,8 @@ class PythonFile {
       return;
     }
     if (add_tensor(subject, name, kind, value, depth) || add_module(subject, name, value, depth)) return;
-    // Empty containers, too: a key that only one file has is a difference.
-    subject.items.push_back({.name = name, .kind = "value", .tensor = {}, .value = text_of(value)});
+    // Also empty containers: a key that only one file has is a difference.
+    subject.items.push_back({.name = name, .kind = FindingKind::value, .tensor = {}, .value = text_of(value)});
   }
 
   caffe2::serialize::PyTorchStreamReader records_;

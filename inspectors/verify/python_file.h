@@ -1,5 +1,5 @@
-// What Python's torch.save has written: a zip archive with a pickle and a record for each storage. Tensors are views of
-// the mapped file, so that what is compared is read once and held nowhere.
+// Files of Python's torch.save: a zip archive with a pickle and a record for each storage. Tensors are views of the
+// mapped file, so they are read once and not copied.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace lockstep::inspect {
 
-/// Adds the tensors and values of an archive of `file` to `subject`, under the names that they have in dictionaries,
-/// lists and modules: `model.fc1.weight`, behind `name`. Nothing of the archive is left out: what is neither becomes a
-/// record of bytes, or something unseen. The file must not be written while these are used. Throws std::exception that
-/// says what is wrong with it.
+/// Adds the tensors and values of an archive of `file` to `subject`. Names are those in dictionaries, lists and
+/// modules, after `name`: `model.fc1.weight`. Nothing is left out: other parts of the archive become records or unseen
+/// items. The file must not be written while the items are used. Throws std::exception with the reason for a file that
+/// can't be read.
 void add_python_archive(Subject& subject, const std::string& name, const std::shared_ptr<MappedFile>& file,
                         const ZipArchive& archive);
 

@@ -15,15 +15,15 @@ namespace {
 
 using Kind = PickledValue::Kind;
 
-// Values that contain one another, or themselves.
+// For values that contain one another, or themselves.
 constexpr int kDeepestValue = 200;
-// Parts of a text: a few values that contain one another twice make more of them than there are atoms.
+// Parts of a text, whose number grows exponentially if values contain one another twice.
 constexpr int64_t kMostParts = 1'000'000;
 
-/// A machine that runs a pickle's opcodes, without those parts of the language that would run code.
+/// A stack machine for the opcodes of a pickle, which runs no code.
 class PickleReader {
  public:
-  /// Each value that there is goes into `all`.
+  /// Adds every value to `all`.
   PickleReader(std::string_view bytes, std::vector<Pickled>& all) : left_(bytes), all_(all) {}
 
   Pickled run() {
@@ -33,7 +33,7 @@ class PickleReader {
         step(opcode);
         continue;
       }
-      if (!left_.empty()) throw std::runtime_error(fmt::format("{} bytes stand behind its pickle", left_.size()));
+      if (!left_.empty()) throw std::runtime_error(fmt::format("{} bytes follow its pickle", left_.size()));
       return pop();
     }
   }
@@ -103,8 +103,8 @@ class PickleReader {
     std::vector<Pickled> values = pop(2);
     push(Kind::kCall, {}, std::move(values));
   }
-  Pickled remembered(uint32_t place) const {
-    const auto found = memo_.find(place);
+  Pickled memoized(uint32_t index) const {
+    const auto found = memo_.find(index);
     if (found == memo_.end()) throw std::runtime_error("its pickle is damaged");
     return found->second;
   }
@@ -233,7 +233,7 @@ class PickleReader {
       case 'R':
       case 0x81:
         return call();
-      case 0x92: {  // with keyword arguments, which are but told apart from others
+      case 0x92: {  // a call with keyword arguments, which become a further item
         const Pickled keywords = pop();
         call();
         return put_items(top(), {keywords});
@@ -258,9 +258,9 @@ class PickleReader {
         memo_[static_cast<uint32_t>(memo_.size())] = top();
         return;
       case 'h':
-        return push(remembered(number<uint8_t>()));
+        return push(memoized(number<uint8_t>()));
       case 'j':
-        return push(remembered(number<uint32_t>()));
+        return push(memoized(number<uint32_t>()));
       default:
         throw std::runtime_error(fmt::format("its pickle is damaged, or of another kind (opcode {:#04x})", opcode));
     }
@@ -273,7 +273,7 @@ class PickleReader {
   std::map<uint32_t, Pickled> memo_;
 };
 
-/// So that two strings never look like one: 'it''s' has an end in the middle.
+/// With escapes, so that different strings have different texts.
 std::string in_quotes(const std::string& text) {
   std::string result = "'";
   for (const char each : text) {
@@ -292,7 +292,7 @@ bool is_set(const Pickled& value) {
 
 std::string text_at(const Pickled& value, int depth, int64_t& parts_left) {
   if (depth > kDeepestValue) throw std::runtime_error("values contain one another too deeply");
-  if (--parts_left < 0) throw std::runtime_error("values contain one another in too many places");
+  if (--parts_left < 0) throw std::runtime_error("values contain one another too often");
   std::vector<std::string> parts;
   if (is_set(value)) {
     Pickled list = value;

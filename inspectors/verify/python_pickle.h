@@ -1,5 +1,5 @@
-// Python's pickle (protocols 2 to 5), as torch.save writes it: read as data. Nothing is imported, called or built; what
-// Python would call stays a call, with its arguments. Format: Lib/pickletools.py of CPython.
+// Reads Python's pickle (protocols 2 to 5) of torch.save as data. Nothing is imported or called: a call becomes a value
+// with the function and its arguments. Format: Lib/pickletools.py of CPython.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,19 +11,19 @@
 namespace lockstep::inspect {
 
 struct PickledValue;
-using Pickled = std::shared_ptr<PickledValue>;  // shared as Python's objects are
+using Pickled = std::shared_ptr<PickledValue>;  // shared, as Python's objects
 
 struct PickledValue {
   enum class Kind {
-    kPlain,  // None, a bool or a number: `text` as Python writes it
+    kPlain,  // None, a bool or a number: `text`, as Python writes it
     kText,
     kBytes,  // in `text`
     kList,  // a list or a tuple: `items`
     kSet,
     kDictionary,  // `entries`
     kName,  // of a class or function: `text`, "torch.float32"
-    kCall,  // items[0] called with items[1]; then `entries` and list items were put into it, and `state` handed to it
-    kPersistent,  // items[0]: torch.save's word for a storage
+    kCall,  // of items[0] with the arguments items[1]; then `entries`, further items and `state` were set
+    kPersistent,  // items[0]: for torch.save a storage
   };
   Kind kind = Kind::kPlain;
   std::string text;
@@ -36,7 +36,7 @@ struct PickledValue {
   }
 };
 
-/// All values of a pickle. They may contain themselves, and one another to any depth: in the end they are taken apart
+/// All values of a pickle. Values can contain themselves and one another to any depth, so the destructor clears them
 /// one by one.
 struct PickledValues : std::vector<Pickled> {
   PickledValues() = default;
@@ -45,10 +45,10 @@ struct PickledValues : std::vector<Pickled> {
   ~PickledValues();
 };
 
-/// A pickle that has been read; its values are whole as long as it lives.
+/// Owns its values: they are valid during its lifetime.
 class Pickle {
  public:
-  /// Throws std::runtime_error for bytes that are no pickle, or that use an opcode which torch.save does not write.
+  /// Throws std::runtime_error for bytes that are no pickle, or that have an opcode which torch.save does not write.
   explicit Pickle(std::string_view bytes);
   const Pickled& value() const { return value_; }
 
@@ -57,13 +57,13 @@ class Pickle {
   Pickled value_;
 };
 
-/// A whole number that it holds. Throws std::runtime_error where it holds none.
+/// The value of an integer. Throws std::runtime_error for other values.
 int64_t integer_of(const Pickled& value);
 
-/// As Python would nearly write it: the same text for the same value. Sets in order. Throws std::runtime_error for
-/// values that contain one another too deeply, or in too many places.
+/// Similar to Python's repr, and the same for equal values; sets are sorted. Throws std::runtime_error for values that
+/// contain one another too deeply or too often.
 std::string text_of(const Pickled& value);
-/// Shortest text of this number and of no other; of a whole one with its point, so that 1.0 is not 1.
+/// The shortest text that gives this number; always with a point or exponent, so that 1.0 is not 1.
 std::string text_of(double value);
 
 }  // namespace lockstep::inspect

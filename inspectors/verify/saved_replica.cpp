@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "inspectors/findings/about.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/verify/checkpoint_names.h"
 #include "inspectors/verify/mapped_file.h"
@@ -26,20 +27,19 @@
 namespace lockstep::inspect {
 namespace {
 
-void add(Subject& subject, const std::string& name, const char* kind, const at::Tensor& tensor) {
+void add(Subject& subject, const std::string& name, FindingKind kind, const at::Tensor& tensor) {
   subject.items.push_back({.name = name, .kind = kind, .tensor = tensor, .value = {}});
 }
 
-// Lists within lists.
+// Limit for nested lists and objects.
 constexpr int kDeepestObject = 100;
 
-/// A value that an archive of LibTorch holds: containers by their elements, so that tensors in them are compared by
-/// their bytes.
+/// Adds a value of LibTorch's archive. Containers are divided into their elements, so that tensors in them are compared
+/// by their bytes.
 void add(Subject& subject, const std::string& name, const c10::IValue& value, int depth = 0) {
-  if (depth > kDeepestObject)
-    throw std::runtime_error(fmt::format("'{}…' in it is nested too deeply", name.substr(0, 40)));
+  if (depth > kDeepestObject) throw std::runtime_error(fmt::format("'{}…' is nested too deeply", name.substr(0, 40)));
   const auto add_text = [&](std::string text) {
-    subject.items.push_back({.name = name, .kind = "value", .tensor = {}, .value = std::move(text)});
+    subject.items.push_back({.name = name, .kind = FindingKind::value, .tensor = {}, .value = std::move(text)});
   };
   const auto add_all = [&](const auto& elements) {
     size_t index = 0;
@@ -48,11 +48,11 @@ void add(Subject& subject, const std::string& name, const c10::IValue& value, in
   };
   if (value.isTensor() && value.toTensor().defined()) {
     const at::Tensor tensor = value.toTensor().detach();
-    add(subject, name, "parameter", tensor);
-    // A view of some of a storage is saved with all of it.
+    add(subject, name, FindingKind::parameter, tensor);
+    // A view is saved with its complete storage.
     if (tensor.has_storage() && tensor.storage().nbytes() != tensor.nbytes())
       subject.unseen.push_back({.name = detail::joined(name, "storage()"),
-                                .kind = "storage",
+                                .kind = FindingKind::storage,
                                 .tensor = at::empty({0}, at::kByte).set_(tensor.storage()),
                                 .value = {}});
     return;
@@ -89,20 +89,19 @@ void add(Subject& subject, const std::string& prefix, torch::serialize::InputArc
     else if (archive.try_read(key, value))
       add(subject, name, value);
     else
-      throw std::runtime_error(fmt::format("'{}' in it is of a kind that is not read", name));
+      throw std::runtime_error(fmt::format("'{}' is of a kind that is not supported", name));
   }
 }
 
-/// Of TorchScript's models, which are saved as LibTorch's archives are: code and constants. What LibTorch saves has no
-/// code but lists of attributes, and these are the keys.
+/// Adds code and constants of TorchScript's models, which have the format of LibTorch's archives. The code of
+/// LibTorch's own archives has only lists of attributes, which are the keys.
 void add_records(Subject& subject, const std::string& prefix, caffe2::serialize::PyTorchStreamReader& records) {
-  static const std::regex kMangled(
-      R"(\.?___torch_mangle_\d+)");  // numbered as they came in the process that saved them
+  static const std::regex kMangled(R"(\.?___torch_mangle_\d+)");  // the numbers depend on the process that saved them
   for (const std::string& name : records.getAllRecords()) {
     const bool code = name.starts_with("code/") && name.ends_with(".py");
     if (!code && !name.starts_with("constants/") && !name.starts_with("extra/") && name != "constants.pkl") continue;
     const auto [data, size] = records.getRecord(name);
-    Item item{.name = detail::joined(prefix, "record " + name), .kind = "record", .tensor = {}, .value = {}};
+    Item item{.name = detail::joined(prefix, "record " + name), .kind = FindingKind::record, .tensor = {}, .value = {}};
     if (code) {
       const std::string text(static_cast<const char*>(data.get()), size);
       if (text.find("def ") == std::string::npos) continue;
@@ -114,38 +113,38 @@ void add_records(Subject& subject, const std::string& prefix, caffe2::serialize:
   }
 }
 
-/// LibTorch's optimizers are saved with the addresses that parameters had in the process that saved them, and state in
-/// an order of chance. What files have in common are the parameters' places in their groups.
-void name_by_place(Subject& subject) {
+/// LibTorch saves optimizers with the addresses of parameters in the saving process, and state in the order of a hash
+/// table. The state is renamed and sorted by the indices of the parameters in their groups, which files have in common.
+void name_by_parameter(Subject& subject) {
   const std::string groups = "param_groups.param_groups/", parameters = ".params/";
-  // By the state's name in the file: its number, and its name from now on.
-  std::map<std::string, std::pair<size_t, std::string>> places;
+  // Name of the state in the file → its number and new name.
+  std::map<std::string, std::pair<size_t, std::string>> new_names;
   for (Item& item : subject.items) {
     const size_t end = item.name.rfind(parameters), begin = item.name.rfind(groups, end);
     if (item.tensor.defined() || end == std::string::npos || begin == std::string::npos) continue;
     const std::string prefix = item.name.substr(0, begin);
     const size_t group = begin + groups.size();
-    const std::string place = item.name.substr(group, end - group) + "." + item.name.substr(end + parameters.size());
-    places.emplace(prefix + "state." + item.value, std::pair(places.size(), prefix + "state." + place));
-    item.value = place;
+    const std::string index = item.name.substr(group, end - group) + "." + item.name.substr(end + parameters.size());
+    new_names.emplace(prefix + "state." + item.value, std::pair(new_names.size(), prefix + "state." + index));
+    item.value = index;
   }
   std::vector<std::pair<size_t, Item>> states;
-  std::vector<size_t> holes;
+  std::vector<size_t> indices;  // of the states
   for (size_t i = 0; i < subject.items.size(); ++i) {
     Item& item = subject.items[i];
     const size_t end = std::min(item.name.rfind('.'), item.name.size());
-    const auto found = places.find(item.name.substr(0, end));
-    if (found == places.end()) continue;
+    const auto found = new_names.find(item.name.substr(0, end));
+    if (found == new_names.end()) continue;
     item.name = found->second.second + item.name.substr(end);
-    if (item.tensor.defined()) item.kind = "state";
+    if (item.tensor.defined()) item.kind = FindingKind::state;
     states.emplace_back(found->second.first, std::move(item));
-    holes.push_back(i);
+    indices.push_back(i);
   }
   std::stable_sort(states.begin(), states.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (size_t i = 0; i < holes.size(); ++i) subject.items[holes[i]] = std::move(states[i].second);
+  for (size_t i = 0; i < indices.size(); ++i) subject.items[indices[i]] = std::move(states[i].second);
 }
 
-/// Says what a file is that is no zip file, which torch.save's are. Throws.
+/// Throws, with a description, for files that are no zip files as torch.save writes them.
 void check_beginning(const std::string& path) {
   if (std::filesystem::is_directory(path)) throw std::runtime_error("it is a folder");
   std::ifstream stream(path, std::ios::binary);
@@ -159,7 +158,7 @@ void check_beginning(const std::string& path) {
     throw std::runtime_error(
         "it is in the format of PyTorch before 1.6: load it in Python, and save it with "
         "_use_new_zipfile_serialization=True");
-  throw std::runtime_error("it is no file of torch.save: it does not begin as one");
+  throw std::runtime_error("it is no file of torch.save: it is no zip archive");
 }
 
 }  // namespace
@@ -178,10 +177,10 @@ Subject saved_replica(const std::string& path) {
       const std::string name = named != names.end() ? named->second : archives.size() > 1 ? fmt::format("[{}]", i) : "";
       const auto reader = std::make_shared<ZipArchiveReader>(file, archives[i]);
       caffe2::serialize::PyTorchStreamReader records(reader);
-      // As TorchScript has it, which LibTorch's archives are.
+      // LibTorch's archives have the format of TorchScript.
       if (records.hasRecord("constants.pkl")) {
         torch::serialize::InputArchive input;
-        input.load_from([&](uint64_t place, void* into, size_t count) { return reader->read(place, into, count); },
+        input.load_from([&](uint64_t offset, void* into, size_t count) { return reader->read(offset, into, count); },
                         [&] { return reader->size(); });
         add(subject, name, input);
         add_records(subject, name, records);
@@ -189,25 +188,24 @@ Subject saved_replica(const std::string& path) {
         add_python_archive(subject, name, file, archives[i]);
       }
     }
-    name_by_place(subject);
+    name_by_parameter(subject);
     number_equal_names(subject.items);
     number_equal_names(subject.unseen);
   } catch (const std::exception& error) {
     std::string text = error.what();
-    if (text.find("central directory") != std::string::npos)  // which stands at a zip file's end
+    if (text.find("central directory") != std::string::npos)  // the end of a zip file
       text = "its end is missing, as when the job that wrote it, or a copy of it, was cut off";
     throw dist::ArgumentError(fmt::format(
-        "'{}' can't be read as a saved replica: {}. Files of torch::save can be, and of Python's torch.save", path,
-        text.substr(0, text.find('\n'))));
+        "'{}' can't be read as a saved replica: {}. Supported are files of torch::save and of Python's torch.save",
+        path, text.substr(0, text.find('\n'))));
   }
-  if (subject.items.empty()) throw dist::ArgumentError(fmt::format("'{}' holds no tensor", path));
+  if (subject.items.empty()) throw dist::ArgumentError(fmt::format("'{}' has no tensors", path));
   return subject;
 }
 
 namespace {
 
-/// A note where files differ in what none of their tensors and values shows. It takes the place of an ok: they are not
-/// equal.
+/// Adds a note if files differ in bytes that belong to no tensor or value. It replaces an ok, since the files differ.
 void compare_unseen(const std::vector<Subject>& subjects, Report& report) {
   constexpr size_t kNamed = 3;
   std::map<std::string, std::vector<std::optional<Hash>>> seen;
@@ -225,15 +223,13 @@ void compare_unseen(const std::vector<Subject>& subjects, Report& report) {
   for (const auto& [name, hashes] : seen) names.push_back(name);
   const size_t more = names.size() - std::min(kNamed, names.size());
   names.resize(names.size() - more);
-  const auto ok = std::ranges::find(report.findings, "ok", &Finding::verdict);
-  Finding found = report.findings.front();
-  found.severity = Severity::note;
-  found.verdict = "mismatch";
-  found.kind = "storage";
-  found.ranks = RankSet::all(static_cast<int>(subjects.size()));
-  found.reference_ranks = {};
-  found.tensors.clear();
-  found.message = fmt::format("{} differ in what no tensor and no value of them shows: {}{}{}", found.ranks.words(),
+  const auto ok = std::ranges::find_if(report.findings, [](const Finding& each) { return !is_not_ok(each); });
+  const About about{.inspector = "verify",
+                    .object = report.findings.front().object.value_or(""),
+                    .step = report.findings.front().step,
+                    .ranks = RankSet::all(static_cast<int>(subjects.size()))};
+  Finding found = about.finding(Severity::note, Verdict::mismatch, FindingKind::storage);
+  found.message = fmt::format("{} differ in bytes that belong to no tensor or value: {}{}{}", found.ranks.words(),
                               fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "",
                               ok != report.findings.end() ? "; tensors and values are equal" : "");
   if (ok != report.findings.end())

@@ -1,5 +1,4 @@
-// Replicas in files: what torch::save of LibTorch or torch.save of Python has written, for people whose job ran
-// elsewhere.
+// Replicas in files of LibTorch's torch::save and Python's torch.save, of a job that ran elsewhere.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,11 +7,11 @@
 
 namespace lockstep::inspect {
 
-/// The tensors and plain values of a file under their names (`fc1.weight`). Those of Python's files are read where they
-/// lie in the file, when they are looked at. Throws dist::ArgumentError that names the file where it can't be read.
+/// The tensors and values of a file, with their names (`fc1.weight`). Tensors of Python's files are views of the mapped
+/// file. Throws dist::ArgumentError, with the name of the file, if it can't be read.
 Subject saved_replica(const std::string& path);
 
-/// Compares files as verify compares ranks; the first is rank 0. Local. Findings are told as verify's are.
+/// Compares files as verify() compares ranks; the first file is rank 0. Local. Findings are those of verify().
 Report verify_files(const std::vector<std::string>& paths, const VerifyOptions& options = {});
 
 }  // namespace lockstep::inspect

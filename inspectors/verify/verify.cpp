@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Of every item, in order.
+/// The hash of every item, in order.
 std::vector<Hash> hashes_of(const Subject& subject) {
   std::vector<at::Tensor> tensors;
   for (const Item& item : subject.items)
@@ -61,8 +61,9 @@ Subject only(const Subject& subject, const std::vector<std::string>& names) {
   return result;
 }
 
-/// By broadcast or all_gather: which items differ, by moving every one of them.
-std::vector<ItemDifference> by_moving(Exchange& exchange, const Subject& subject, const VerifyOptions& options) {
+/// The items that differ, by broadcast or all_gather of all items.
+std::vector<ItemDifference> compare_by_sending(Exchange& exchange, const Subject& subject,
+                                               const VerifyOptions& options) {
   const bool exact = options.method() == Method::kBroadcast;
   const int first = exchange.ranks().ranks().front();
   std::vector<bool> same;
@@ -76,7 +77,7 @@ std::vector<ItemDifference> by_moving(Exchange& exchange, const Subject& subject
       same.push_back(true);
       continue;
     }
-    // As bytes: a transport need not know the dtype.
+    // As bytes, since the transport may not support the dtype.
     const at::Tensor bytes = mine.reshape({-1}).view(at::kByte);
     if (exact) {
       const at::Tensor theirs = exchange.rank() == first ? bytes : at::empty_like(bytes);
@@ -103,7 +104,7 @@ std::vector<ItemDifference> by_moving(Exchange& exchange, const Subject& subject
     std::vector<Hash> votes;
     for (size_t r = 0; r < all.size(); ++r) {
       Hash each = all[r].at(i);
-      // Ranks that are unlike the first need not be like one another.
+      // Ranks that differ from the first rank may differ from one another.
       if (subject.items[i].tensor.defined() && each[0] == 0) each[1] = r;
       votes.push_back(each);
     }
@@ -125,10 +126,9 @@ std::vector<ItemDifference> by_moving(Exchange& exchange, const Subject& subject
   return differences;
 }
 
-/// What this rank has found on its own.
 struct Look {
   VerifyFacts facts;
-  std::vector<Hash> hashes;  // of the items, where they are compared by fingerprint
+  std::vector<Hash> hashes;  // of the items, if they are compared by fingerprint
 };
 
 Look look(const Subject& subject, const VerifyOptions& options) {
@@ -147,21 +147,21 @@ bool all_agree(const std::vector<VerifyFacts>& facts, Field VerifyFacts::* field
   return std::ranges::all_of(facts, [&](const VerifyFacts& each) { return each.*field == facts[0].*field; });
 }
 
-/// What is not the same everywhere. Collective; exchanges nothing where the facts are equal.
+/// The findings about differences. Collective; exchanges nothing if the facts are equal.
 std::vector<Finding> compare(Inspection& inspection, const Subject& subject, const VerifyOptions& options,
                              const Look& mine, const std::vector<VerifyFacts>& facts) {
   const About& about = inspection.about();
   Exchange& exchange = inspection.exchange();
   const bool by_hash = options.method() == Method::kFingerprint;
   const Comparison comparison{.tolerance = {}, .detail_bytes = options.detail_bytes()};
-  // On any rank: it is one fact for all of them.
+  // On any rank, since buffers may then differ between all of them.
   const bool buffers_written = std::ranges::any_of(facts, &VerifyFacts::buffers_written);
   if (all_agree(facts, &VerifyFacts::structure)) {
     if (by_hash && all_agree(facts, &VerifyFacts::content)) return {};
-    return difference_findings(
-        about, subject,
-        by_hash ? find_differences(exchange, subject, mine.hashes, comparison) : by_moving(exchange, subject, options),
-        buffers_written);
+    return difference_findings(about, subject,
+                               by_hash ? find_differences(exchange, subject, mine.hashes, comparison)
+                                       : compare_by_sending(exchange, subject, options),
+                               buffers_written);
   }
   StructureDifference difference = structure_difference(exchange, subject);
   std::vector<Finding> findings = std::move(difference.findings);
@@ -172,7 +172,7 @@ std::vector<Finding> compare(Inspection& inspection, const Subject& subject, con
   const Subject common = only(subject, difference.comparable);
   for (Finding& each : difference_findings(about, common,
                                            by_hash ? find_differences(exchange, common, hashes_of(common), comparison)
-                                                   : by_moving(exchange, common, options),
+                                                   : compare_by_sending(exchange, common, options),
                                            buffers_written))
     findings.push_back(std::move(each));
   return findings;
@@ -191,15 +191,16 @@ InspectionCall call_for(const Subject& subject, const VerifyOptions& options) {
 
 Report verify_in(Inspection& inspection, const Subject& subject, const VerifyOptions& options) {
   Report report;
-  report.tensors = std::ranges::count_if(
-      subject.items, [](const Item& each) { return each.kind != "mode" && each.kind != "unsupported"; });
+  report.tensors = std::ranges::count_if(subject.items, [](const Item& each) {
+    return each.kind != FindingKind::mode && each.kind != FindingKind::unsupported;
+  });
   report.bytes = bytes_of(subject);
   const Look mine = look(subject, options);
   if (auto facts = inspection.exchange_facts(mine.facts)) {
     RankSet out_of_data;
     for (size_t i = 0; i < facts->size(); ++i)
       if ((*facts)[i].out_of_data) out_of_data.insert(inspection.about().rank_at(i));
-    if (out_of_data.size() == facts->size()) out_of_data = {};  // all have taken the last model
+    if (out_of_data.size() == facts->size()) out_of_data = {};  // join has ended: all ranks have the last model
     if (!out_of_data.empty()) {
       std::erase_if(*facts, [](const VerifyFacts& each) { return each.out_of_data; });
       inspection.leave_out(out_of_data);
@@ -223,7 +224,7 @@ Report verify_in(Inspection& inspection, const Subject& subject, const VerifyOpt
 
 Report verify_subject(const Subject& subject, const VerifyOptions& options) {
   Inspection inspection(call_for(subject, options), options);
-  if (!inspection.takes_part()) return {};  // others compare
+  if (!inspection.takes_part()) return {};
   return verify_in(inspection, subject, options);
 }
 
@@ -241,7 +242,7 @@ Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, c
         Inspection inspection(call_for(subjects[i], options), VerifyOptions(options).publish(false),
                               group->exchange(ranks.ranks()[i]));
         reports[i] = verify_in(inspection, subjects[i], options);
-      } catch (...) {  // thrown on below
+      } catch (...) {  // rethrown below
         errors[i] = std::current_exception();
         group->give_up();
       }

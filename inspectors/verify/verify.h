@@ -1,5 +1,6 @@
-// verify: is this the same on every rank? Bit by bit, of modules, DDP wrappers, optimizers, tensors, containers, random
-// number generators and plain values; and where it is not, which rank, which tensor, how many elements, how far apart.
+// verify: is this the same on every rank? Compares modules, DDP wrappers, optimizers, tensors, containers, random
+// number generators and plain values bit by bit. For differences it reports rank, tensor, number of elements, and
+// distance.
 //
 //   auto report = inspect::verify(net);                     // on every rank
 //   inspect::verify(optimizer, inspect::VerifyOptions().name("optimizer").deadline(std::chrono::seconds(30)));
@@ -15,29 +16,30 @@
 namespace lockstep::inspect {
 
 enum class Method {
-  kFingerprint,  // compare hashes; data moves only for what differs
-  kBroadcast,  // every rank compares its bytes with the lowest rank's
-  kAllGather,  // allclose with rtol and atol: the lesson's way
+  kFingerprint,  // compares hashes; only tensors that differ are sent
+  kBroadcast,  // every rank compares its bytes with those of the lowest rank
+  kAllGather,  // allclose with rtol and atol
 };
 
 struct VerifyOptions : InspectOptionsOf<VerifyOptions> {
-  /// How tensors are compared. By default by fingerprint, which reads every byte once and exchanges a few numbers where
-  /// all are equal; the others move every tensor between the ranks.
+  /// How tensors are compared. By default by fingerprint, which reads every byte once and exchanges a few numbers if
+  /// all are equal; the other methods send every tensor.
   TORCH_ARG(Method, method) = Method::kFingerprint;
-  /// For kAllGather: elements agree where |a - b| <= atol + rtol |b|. 1e-5 and 1e-8 by default. Cost nothing.
+  /// For kAllGather: elements agree if |a - b| <= atol + rtol |b|. 1e-5 and 1e-8 by default. Cost nothing.
   TORCH_ARG(double, rtol) = 1e-5;
   TORCH_ARG(double, atol) = 1e-8;
-  /// Bytes of differing chunks that are compared element by element, over all tensors; 64 MiB by default. Of what is
-  /// beyond, findings name the tensors only. Costs the transfer of these bytes, where tensors differ.
+  /// Bytes of differing chunks that are compared element by element, over all tensors; 64 MiB by default. Beyond this,
+  /// findings only name the tensors. Costs the transfer of these bytes if tensors differ.
   TORCH_ARG(int64_t, detail_bytes) = int64_t{64} << 20;
-  /// Whether notes that all is well are published, too. True by default.
+  /// Whether `ok` is published, too. True by default.
   TORCH_ARG(bool, publish_ok) = true;
 };
 
-/// Collective over the options' ranks, over the inspectors' own connections: the program's groups are not used, and a
-/// rank that does not call, or calls for something else, ends it with a finding. The report is the same on every rank
-/// that took part (times apart). Changes nothing that it looks at. Throws dist::ArgumentError for tensors that have no
-/// bytes to compare (sparse, meta) and for ranks that are not there, dist::PeerLeft when a rank is lost meanwhile.
+/// Collective over the options' ranks, over the inspectors' own connections: the program's groups are not used. If a
+/// rank does not call, or calls with another object, there is a finding and no comparison. The report is the same on
+/// every rank that took part, except for times. Does not change the object. Throws dist::ArgumentError for tensors
+/// without bytes to compare (sparse, meta) and for ranks that do not exist, dist::PeerLeft if a rank is lost during the
+/// call.
 Report verify_subject(const Subject& subject, const VerifyOptions& options);
 
 template <typename T>
@@ -45,13 +47,13 @@ Report verify(const T& object, const VerifyOptions& options = {}) {
   return verify_subject(subject_of(object, options.name()), options);
 }
 
-/// The same under a name, as `%verify` calls it.
+/// The same with a name, as `%verify` calls it.
 template <typename T>
 Report verify(const T& object, std::string name) {
   return verify(object, VerifyOptions().name(std::move(name)));
 }
 
-/// Compares `subjects`, one for each of `ranks` in order, that are all in this process (saved replicas, say). Local.
+/// Compares `subjects` of this process (such as saved replicas), one for each of `ranks`, in order. Local.
 Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, const VerifyOptions& options);
 
 }  // namespace lockstep::inspect

@@ -7,6 +7,7 @@
 
 #include "collectives/rank_context.h"
 #include "ddp/inspection.h"
+#include "inspectors/findings/about.h"
 #include "inspectors/trace/parameter_trace.h"
 #include "inspectors/trace/step_counter.h"
 #include "protocol/dist_error.h"
@@ -15,7 +16,7 @@ namespace lockstep::inspect {
 
 namespace {
 using Clock = std::chrono::steady_clock;
-constexpr size_t kStandFor = 4;  // parameters that are looked at
+constexpr size_t kObservedParameters = 4;
 }  // namespace
 
 struct Watch::State : StepObserver {
@@ -25,17 +26,17 @@ struct Watch::State : StepObserver {
   VerifyOptions options;
   Clock::time_point begun = Clock::now();
 
-  // Where steps are counted.
+  // How steps are counted.
   std::optional<ddp::DistributedModule> wrapper;
-  std::shared_ptr<const void> listener;  // with the wrapper
-  bool counted_by_hand = false;  // inspect::step was called: changes count no more
-  std::vector<at::Tensor> stepped;  // whose changes count
+  std::shared_ptr<const void> listener;  // of the wrapper
+  bool counted_by_hand = false;  // inspect::step was called, so changes of parameters do not count
+  std::vector<at::Tensor> stepped;  // parameters whose changes count
   uint64_t trace = 0;
 
   int64_t step = 0;  // the last one
-  int64_t since = 0;  // steps since the watch began, or ranks were connected anew
+  int64_t since = 0;  // steps since the watch began, or since the last regroup
   int64_t generation = 0;
-  int64_t equal_at = 0;  // the last step at which the replicas were
+  int64_t equal_at = 0;  // the last step at which the replicas were equal
   bool reported = false;
   WatchCost cost;
 
@@ -45,7 +46,7 @@ struct Watch::State : StepObserver {
     return sum;
   }
 
-  /// Ranks that failed at different places of a cell have counted differently; from the regroup on they count alike
+  /// Ranks that failed at different points of a cell have counted different numbers of steps, so a regroup starts
   /// again.
   void follow_regroup() {
     const auto context = dist::current_context();
@@ -57,7 +58,7 @@ struct Watch::State : StepObserver {
   }
 
   void step_is_over(int64_t number) {
-    if (steps->paused()) return;  // a step that a tool runs, and takes back
+    if (steps->paused()) return;  // an inspector runs the step, and undoes it
     follow_regroup();
     step = number;
     ++cost.steps;
@@ -90,9 +91,10 @@ struct Watch::State : StepObserver {
     if (reported) return;
     reported = true;
     for (Finding& each : report.findings) {
-      if (each.severity != Severity::fault) continue;
+      if (!is_fault(each)) continue;
       each.step = step;
-      if (each.kind != "call") each.message += fmt::format("; equal at step {}, not at step {}", equal_at, step);
+      if (!has_kind(each, FindingKind::call))
+        each.message += fmt::format("; equal at step {}, not at step {}", equal_at, step);
     }
     publish_from_reporting_rank(report, is_not_ok);
   }
@@ -107,7 +109,7 @@ Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions opti
   state_->options = std::move(options);
   const auto context = dist::current_context();
   if (context) state_->generation = context->generation();
-  // A wrapper without a Reducer (one rank) has no synchronised backward to count.
+  // A wrapper without a Reducer (of one rank) has no synchronised backward.
   if (now.wrapper && now.wrapper->reducer()) {
     state_->wrapper = now.wrapper;
     state_->step = now.wrapper->steps();
@@ -117,13 +119,13 @@ Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions opti
     });
   } else {
     state_->step = state_->steps->count();
-    // A few stand for all: this is looked at where each collective begins.
+    // Only a few parameters, since they are read at the begin of each collective.
     std::vector<at::Tensor> trained;
     for (const at::Tensor& each : now.stepped)
       if (each.requires_grad()) trained.push_back(each);
     if (trained.empty()) trained = now.stepped;
-    for (size_t i = 0; i < std::min(kStandFor, trained.size()); ++i)
-      state_->stepped.push_back(trained[i * trained.size() / std::min(kStandFor, trained.size())]);
+    const size_t count = std::min(kObservedParameters, trained.size());
+    for (size_t i = 0; i < count; ++i) state_->stepped.push_back(trained[i * trained.size() / count]);
     state_->trace = state_->trace_now();
     state_->steps->add(state_);
   }

@@ -1,12 +1,12 @@
-// watch: verify again and again while training runs, each so many steps, so that a drift is found within the steps in
-// which it happened.
+// watch: verifies every so many steps while training runs, so that a difference is found near the step in which it
+// appeared.
 //
 //   auto watching = inspect::watch(net, 10);      // as long as `watching` lives
 //   for (…) { …; inspect::step(optimizer); }      // optimizer.step(), counted
 //
-// Steps are those of the wrapper where the object is one, or a module that one lives around: each synchronised
-// backward. Of other objects those of inspect::step; and where nobody calls that, a step is over when a collective
-// begins and parameters have been changed since the last one did.
+// For a wrapper, or a module that has one, a step is a synchronised backward. For other objects it is a call of
+// inspect::step; without such calls, a step ends when a collective begins and parameters have changed since the last
+// one.
 #pragma once
 #include <torch/torch.h>
 
@@ -23,11 +23,11 @@ namespace lockstep::inspect {
 struct WatchCost {
   int64_t steps = 0;
   int64_t checks = 0;
-  double seconds = 0;  // in checks
+  double seconds = 0;  // spent in checks
   double of_seconds = 0;  // since the watch began
 };
 
-/// Checks while it lives. Belongs to the thread that made it: the one that steps.
+/// Checks during its lifetime. Belongs to the thread that made it, which runs the steps.
 class [[nodiscard]] Watch {
  public:
   Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options);
@@ -41,9 +41,9 @@ class [[nodiscard]] Watch {
   std::shared_ptr<State> state_;
 };
 
-/// Every rank watches, and steps equally often; ranks are the wrapper's where the options name none. A difference is
-/// reported once, with the steps between which it came; again when the replicas have been equal meanwhile. `object`
-/// must outlive the result. Throws dist::ArgumentError for `every` < 1.
+/// To be called on every rank; all ranks run the same number of steps. By default the ranks are those of the wrapper. A
+/// difference is reported once, with the steps between which it appeared, and again after the replicas were equal.
+/// `object` must outlive the result. Throws dist::ArgumentError for `every` < 1.
 template <typename T>
 Watch watch(const T& object, int64_t every, VerifyOptions options = {}) {
   return Watch([&object, name = options.name()] { return subject_of(object, name); }, every, std::move(options));

@@ -15,36 +15,37 @@ constexpr std::string_view kEntry("PK\3\4", 4), kDirectory("PK\1\2", 4), kEnd("P
 constexpr uint64_t kEndSize = 22, kLocator64Size = 20, kEnd64Size = 56;
 
 template <typename Number>
-uint64_t number_at(std::string_view bytes, uint64_t place) {
-  Number value;  // little-endian, as this machine is
-  std::memcpy(&value, bytes.data() + place, sizeof value);
+uint64_t number_at(std::string_view bytes, uint64_t offset) {
+  Number value;  // little-endian, as this machine
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
   return value;
 }
 
-bool stands_at(std::string_view bytes, uint64_t place, std::string_view signature) {
-  return place <= bytes.size() && bytes.substr(place).starts_with(signature);
+bool has_at(std::string_view bytes, uint64_t offset, std::string_view signature) {
+  return offset <= bytes.size() && bytes.substr(offset).starts_with(signature);
 }
 
-/// How long the archive is whose end may stand at `end`, both counted from where the archive begins; nothing where the
-/// record at `end` is not its end: bytes of a tensor can look like one, and an archive may hold archives.
+/// The size of the archive at the begin of `bytes` if its end record is at `end`; nothing if that is another record.
+/// Bytes of a tensor can look like an end record, and archives can contain archives.
 std::optional<uint64_t> size_of(std::string_view bytes, uint64_t end) {
   if (bytes.size() - end < kEndSize) return std::nullopt;
   uint64_t directory_end = end, size = number_at<uint32_t>(bytes, end + 12),
            begin = number_at<uint32_t>(bytes, end + 16);
-  if (end >= kLocator64Size && stands_at(bytes, end - kLocator64Size, kLocator64)) {
+  if (end >= kLocator64Size && has_at(bytes, end - kLocator64Size, kLocator64)) {
     directory_end = number_at<uint64_t>(bytes, end - kLocator64Size + 8);
-    // Right before the locator: in a file of archives that are alike, another one's end stands where this one's would.
+    // It has to be right before the locator: in a file of similar archives, another archive can have its end record
+    // there.
     if (directory_end > end || end - directory_end < kEnd64Size + kLocator64Size ||
-        !stands_at(bytes, directory_end, kEnd64) ||
+        !has_at(bytes, directory_end, kEnd64) ||
         number_at<uint64_t>(bytes, directory_end + 4) != end - kLocator64Size - directory_end - 12)
       return std::nullopt;
     size = number_at<uint64_t>(bytes, directory_end + 40);
     begin = number_at<uint64_t>(bytes, directory_end + 48);
   }
   if (begin > directory_end || directory_end - begin != size) return std::nullopt;
-  if (size > 0 && !stands_at(bytes, begin, kDirectory)) return std::nullopt;
-  const uint64_t whole = end + kEndSize + number_at<uint16_t>(bytes, end + 20);
-  return whole <= bytes.size() ? std::optional(whole) : std::nullopt;
+  if (size > 0 && !has_at(bytes, begin, kDirectory)) return std::nullopt;
+  const uint64_t archive_size = end + kEndSize + number_at<uint16_t>(bytes, end + 20);
+  return archive_size <= bytes.size() ? std::optional(archive_size) : std::nullopt;
 }
 
 }  // namespace
@@ -55,7 +56,7 @@ std::vector<ZipArchive> zip_archives(std::string_view file) {
   while (begin < file.size()) {
     const std::string_view rest = file.substr(begin);
     std::optional<uint64_t> size;
-    // One archive alone, as most files are, needs no search.
+    // Most files have one archive, which needs no search.
     if (const size_t end = rest.rfind(kEnd); rest.starts_with(kEntry) && end != std::string_view::npos)
       if (size = size_of(rest, end); size != rest.size()) size.reset();
     if (rest.starts_with(kEntry) && !size)
@@ -65,7 +66,7 @@ std::vector<ZipArchive> zip_archives(std::string_view file) {
       throw std::runtime_error("its end is missing, as when the job that wrote it, or a copy of it, was cut off");
     if (!size)
       throw std::runtime_error(fmt::format(
-          "{} of its bytes, from byte {} on, belong to no archive: it was cut off, or something was put behind it",
+          "{} of its bytes, from byte {} on, belong to no archive: it was cut off, or something was appended to it",
           rest.size(), begin));
     archives.push_back({.begin = begin, .size = *size});
     begin += *size;
@@ -75,9 +76,9 @@ std::vector<ZipArchive> zip_archives(std::string_view file) {
 
 size_t ZipArchiveReader::read(uint64_t position, void* into, size_t count, const char*) const {
   if (position >= archive_.size) return 0;
-  const size_t there = std::min<uint64_t>(count, archive_.size - position);
-  std::memcpy(into, file_->at(archive_.begin + position, there), there);
-  return there;
+  const size_t available = std::min<uint64_t>(count, archive_.size - position);
+  std::memcpy(into, file_->at(archive_.begin + position, available), available);
+  return available;
 }
 
 }  // namespace lockstep::inspect

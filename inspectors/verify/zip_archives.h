@@ -1,6 +1,5 @@
-// The zip archives of a file: one in what torch.save writes, several behind one another in the files of
-// torch.distributed.checkpoint (.distcp), which has one for each tensor and value. A zip reader looks for the last
-// one's end alone, and takes the file for less than it is.
+// The zip archives of a file. Files of torch.save have one; files of torch.distributed.checkpoint (.distcp) have one
+// for each tensor and value, one after the other. Other zip readers find only the last archive.
 #pragma once
 #include <caffe2/serialize/read_adapter_interface.h>
 
@@ -17,11 +16,11 @@ struct ZipArchive {
   uint64_t begin = 0, size = 0;  // bytes of the file
 };
 
-/// The archives that `file` is made of, in order: every byte of it belongs to one. Throws std::runtime_error that says
-/// from where on bytes belong to none (APPNOTE of PKWARE, 4.3.14 to 4.3.16: an archive's end says where it begins).
+/// The archives of `file`, in order; every byte belongs to one. Otherwise throws std::runtime_error with the offset of
+/// bytes that belong to none. Format: APPNOTE of PKWARE, 4.3.14 to 4.3.16 (the end of an archive has its begin).
 std::vector<ZipArchive> zip_archives(std::string_view file);
 
-/// One of them as LibTorch's readers take it.
+/// One archive, for LibTorch's readers.
 class ZipArchiveReader : public caffe2::serialize::ReadAdapterInterface {
  public:
   ZipArchiveReader(std::shared_ptr<const MappedFile> file, const ZipArchive& archive)

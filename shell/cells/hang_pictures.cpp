@@ -117,7 +117,7 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
     rank.rank = number;
     rank.place = place_of(number, run);
     if (rank.gone()) rank.activity = inspect::Activity::idle;
-    if (const auto status = statuses.find(number); status != statuses.end()) rank.how = to_string(status->second);
+    if (const auto status = statuses.find(number); status != statuses.end()) rank.how = status->second;
     if (const auto error = errors.find(number); error != errors.end()) {
       rank.error_type = error->second.type;
       rank.error_text = error->second.message;

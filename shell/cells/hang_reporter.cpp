@@ -232,7 +232,8 @@ void HangReporter::report(CellRun& run, const HangPicture& picture) {
       const RankSet missing = inspect::waited_for(picture, rank);
       run.waiting(rank, {run.id(), dist::to_finding_op(wait.call), missing, wait.where});
       reported_waits_.insert({run.id(), rank, static_cast<int64_t>(wait.call.entry)});
-      services_.emit(RankEvent{rank, RankState::waiting, inspect::rank_sentence(picture, waits) + ", in vain"});
+      services_.emit(
+          RankEvent{rank, RankState::waiting, inspect::rank_sentence(picture, waits) + ", which can't enter it"});
     }
     // A rank that waits for one that is in a reported hang, or was freed from it, belongs to that hang.
     RankSet& hung = freed_[run.id()];

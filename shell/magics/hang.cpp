@@ -58,10 +58,10 @@ CellOutcome hang(MagicCall& call) {
     bool somebody_waits = false;
     for (const auto& rank : picture.ranks) somebody_waits |= !inspect::waited_for(picture, rank.rank).empty();
     for (const auto& found : inspect::analyse_hang(picture).proven) {
-      text += "in vain: " + found.finding.message + "\n";
+      text += "hang: " + found.finding.message + "\n";
       proven.push_back(found.finding);
     }
-    if (proven.empty() && somebody_waits) text += "no wait is proven to be in vain\n";
+    if (proven.empty() && somebody_waits) text += "no hang is proven\n";
     cells.push_back({{"cell", picture.number > 0 ? nlohmann::json(picture.number) : nlohmann::json()},
                      {"ranks", std::move(ranks)},
                      {"proven", std::move(proven)}});
@@ -75,8 +75,8 @@ const RegisterMagic kHang(
     {.name = "hang",
      .usage = "%hang",
      .summary = "what every rank does now, and who waits for whom",
-     .help = "Answered while a cell runs, too. A wait is \"in vain\" when whoever is waited for has left "
-             "the cell, died, or waits in another collective itself; such hangs are reported unasked, "
+     .help = "Works while a cell runs, too. A hang is proven if the rank that others wait for has left the "
+             "cell, died, or waits in another collective itself; such hangs are also reported automatically, "
              "once. %abort frees the ranks that are stuck, and keeps their state.",
      .line = hang,
      .cell = {},

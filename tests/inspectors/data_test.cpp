@@ -79,7 +79,7 @@ TEST(Data, PaddingOfADistributedSamplerIsOk) {
       ASSERT_EQ(report.findings.size(), 1U) << report;
       EXPECT_EQ(report.findings[0].verdict, "ok");
       EXPECT_EQ(report.padding, (size + 3) / 4 * 4 - size);
-      EXPECT_THAT(report.findings[0].message, HasSubstr("repeated so that all ranks have as many"));
+      EXPECT_THAT(report.findings[0].message, HasSubstr("repeated so that all ranks have the same number"));
     }
     std::vector<int64_t> whole_batches = dealt(101, rank, world_size, 9);  // 26 of them
     for (size_t i = 0; whole_batches.size() < 32; ++i) whole_batches.push_back(whole_batches[i]);
@@ -188,7 +188,7 @@ TEST(Data, ARankWithAnotherBatchSizeIsAtFaultAndNotTheOthers) {
       EXPECT_THAT(found.message,
                   HasSubstr("batches: 16 on rank 1, 8 on ranks 0,2; samples in a batch: 8 on ranks 0,2, 4 "
                             "on rank 1; in batch 9"));
-      EXPECT_THAT(found.message, HasSubstr("Give all ranks one batch size"));
+      EXPECT_THAT(found.message, HasSubstr("Use the same batch size on all ranks"));
       EXPECT_THAT(found.message, ::testing::Not(HasSubstr("join()")));
     };
     told(data(in_batches(mine, rank == 1 ? 4 : 8), data_options()));
@@ -223,7 +223,7 @@ TEST(Data, WhatFollowsFromAFaultIsSaidWithIt) {
     EXPECT_EQ(undivided.verdict, "duplicate_data");
     EXPECT_EQ(undivided.ranks, RankSet{1});
     EXPECT_EQ(undivided.reference_ranks, (RankSet{0, 2}));
-    EXPECT_THAT(undivided.message, HasSubstr("rank 1 reads all 300 samples, those of ranks 0,2 among them"));
+    EXPECT_THAT(undivided.message, HasSubstr("rank 1 reads all 300 samples, also those of ranks 0,2"));
     EXPECT_THAT(undivided.message,
                 HasSubstr("because of that numbers of batches differ: 30 on rank 1, 10 on ranks 0,2"));
 
@@ -282,7 +282,8 @@ TEST(Data, BatchesOfUnequalSizesAreANoteOnTheMeanOfMeans) {
   spawn_ranks(3, [](int rank, int) {
     const DataReport last = data(range(rank * 100, rank * 100 + (rank == 1 ? 58 : 60)), data_options().batch_size(8));
     EXPECT_TRUE(last.ok());
-    EXPECT_THAT(last.findings[0].message, HasSubstr("of which the last is smaller on rank 1; a loss that is the mean"));
+    EXPECT_THAT(last.findings[0].message,
+                HasSubstr("of which the last is smaller on rank 1; if each rank's loss is a mean"));
     const DataReport all =
         data(in_batches(range(rank * 100, rank * 100 + (rank == 1 ? 32 : 64)), rank == 1 ? 4 : 8), data_options());
     EXPECT_TRUE(all.ok());

@@ -82,7 +82,7 @@ TEST(Diagnose, AHealthyJobHasNoFault) {
     EXPECT_THAT(looked_at, Contains(each)) << told;
   std::ostringstream text;
   text << told;
-  EXPECT_THAT(text.str(), HasSubstr("no fault found"));
+  EXPECT_THAT(text.str(), HasSubstr("no faults found"));
 }
 
 TEST(Diagnose, TheReductionThatIsWrongComesBeforeReplicasThatPart) {

@@ -70,8 +70,8 @@ TEST(NanFindings, MergeRanksThatHaveTheSameAndLeaveOutThoseThatReceivedIt) {
   EXPECT_EQ(findings[0].reference_ranks, (RankSet{1, 2}));
   EXPECT_EQ(findings[0].message, "on ranks 0,3 log made nan");
   EXPECT_EQ(nan_findings(about("nan", 2), {{.operators = 8}, {.operators = 9, .harmless = 2}})[0].message,
-            "no NaN or Inf reached a result on ranks 0-1: 9 operators, 2 of which made some that went nowhere (masked, "
-            "or not used)");
+            "no NaN or Inf reached a result on ranks 0-1: 9 operators, 2 of which made some that were not used "
+            "(masked, for example)");
 }
 
 TEST(LockstepFindings, KeepTheRankAtWhichAStepFirstDoesNotRepeatItself) {
@@ -145,9 +145,9 @@ TEST(Facts, ArriveAsTheyWereSent) {
   EXPECT_EQ(nan.operators, 4);
   EXPECT_FALSE(sent(NanFacts{}).finding);
 
-  const RunFacts run = sent(RunFacts{.digest = {1, ~uint64_t{0}}, .operators = 2, .may_run_over = {{"default", 3}}});
+  const RunFacts run = sent(RunFacts{.digest = {1, ~uint64_t{0}}, .operators = 2, .may_overflow = {{"default", 3}}});
   EXPECT_TRUE(run.same_run({.digest = {1, ~uint64_t{0}}, .operators = 2}));
-  EXPECT_EQ(run.may_run_over.at(0).second, 3);
+  EXPECT_EQ(run.may_overflow.at(0).second, 3);
   EXPECT_EQ(sent(SelfFacts{.collectives = 8, .left_out = 1}).collectives, 8);
 
   const VerifyFacts verify = sent(VerifyFacts{.structure = {1, 2}, .content = {3, 4}, .out_of_data = true});

@@ -57,7 +57,7 @@ TEST(Grads, SummedOnEveryRankIsSeenWithAnObserverOnly) {
         EXPECT_EQ(report.findings[0].tensors.size(), 6U);
       } else {  // right, where the loss is divided by the batch of all ranks
         expect_fine(report);
-        EXPECT_THAT(report.findings[0].message, HasSubstr("; exactly 3 times the mean of the ranks' own: their sum"));
+        EXPECT_THAT(report.findings[0].message, HasSubstr("; exactly 3 times the mean over ranks: their sum"));
       }
       watching.reset();
       expect_fine(grads(net, grads_options()));
@@ -74,11 +74,10 @@ TEST(Grads, SomeThatAreSummedWhileOthersAreTheMeanAreToldOf) {
     const auto parameters = net.parameters();
     for (size_t p = 2; p < parameters.size(); ++p) parameters[p].mutable_grad().div_(2);
     const Report report = grads(net, grads_options());
-    expect_one(
-        report, "mismatch", RankSet::all(2),
-        "first.weight, first.bias: exactly 2 times the mean of the ranks' own, summed and not averaged; the other 4 "
-        "are the mean",
-        Severity::note);
+    expect_one(report, "mismatch", RankSet::all(2),
+               "first.weight, first.bias: exactly 2 times the mean over ranks, summed and not averaged; the other 4 "
+               "are the mean",
+               Severity::note);
     EXPECT_EQ(report.findings[0].tensors.size(), 2U);
   });
 }

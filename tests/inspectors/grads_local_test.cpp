@@ -67,7 +67,7 @@ TEST(GradsLocal, ZeroOnOneRankAndInfOnAnother) {
     if (rank == 0) loss_of(net.forward(batch(rank))).backward();
     if (rank == 1) net.first->bias.mutable_grad()[0] = INFINITY;
     const Report report = grads(net, grads_options().local(true));
-    expect_one(report, "inf", RankSet{1}, "that backward left on rank 1");
+    expect_one(report, "inf", RankSet{1}, "after backward on rank 1");
     EXPECT_EQ(report.findings[0].tensors[0].count, 1);
   });
 }

@@ -53,7 +53,7 @@ TEST(Grads, TheSameBatchAgainIsToldAsStale) {
       all_reduce_gradients(net, 3);
       const Report report = grads(net, grads_options());
       if (step == 0) expect_fine(report);
-      if (step > 0) expect_one(report, "stale", RankSet{1}, "the very gradients of the step before", Severity::note);
+      if (step > 0) expect_one(report, "stale", RankSet{1}, "the same gradients as in the step before", Severity::note);
       if (step == 3) EXPECT_THAT(report.findings[0].message, HasSubstr("for 3 steps"));
       optimizer.step();
     }

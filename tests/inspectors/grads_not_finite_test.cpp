@@ -29,8 +29,8 @@ TEST(Grads, NotANumberIsTracedToTheRankThatBroughtItIn) {
       loss.backward();
     };
     pass();
-    expect_one(grads(net, grads_options()), "nan", RankSet{2}, "since backward on rank 2");
-    expect_one(grads(net, grads_options().local(true)), "nan", RankSet{2}, "that backward left on rank 2");
+    expect_one(grads(net, grads_options()), "nan", RankSet{2}, "after backward on rank 2");
+    expect_one(grads(net, grads_options().local(true)), "nan", RankSet{2}, "after backward on rank 2");
     watching.reset();
     pass();
     expect_one(grads(net, grads_options()), "nan", RankSet::all(3), "NaN in all 6 gradients on ranks 0-2");
@@ -44,7 +44,7 @@ TEST(Grads, AnOverflowOfTheReductionIsToldFromOneOfARank) {
     (parameter * 3e38).sum().backward();
     dist::all_reduce(parameter.grad());
     expect_one(grads(parameter, grads_options()), "inf", RankSet::all(2),
-               "although every rank's own was finite after backward");
+               "although the gradients of every rank were finite after backward");
   });
 }
 
@@ -62,18 +62,19 @@ TEST(Grads, WhatTheProgramHasMadeOfAGradientIsLookedAtUntilACollectiveBegins) {
     pass();
     if (rank == 1) parameter.mutable_grad().fill_(INFINITY);
     expect_one(grads(parameter, grads_options().local(true)), "inf", RankSet{1},
-               "since backward on rank 1, before anything was reduced");
+               "after backward on rank 1, before the reduction");
     // No outlier besides, though the norm of what is finite is another one.
     const std::vector<torch::Tensor> both = {parameter, torch::ones({4}).requires_grad_(true)};
     const auto watching_both = watch_grads(both);
     pass();
     (both[1] * 1024).sum().backward();
     if (rank == 1) parameter.mutable_grad().fill_(INFINITY);
-    expect_one(grads(both, grads_options().local(true)), "inf", RankSet{1}, "Inf in 1 of 2 gradients since backward");
+    expect_one(grads(both, grads_options().local(true)), "inf", RankSet{1}, "Inf in 1 of 2 gradients after backward");
     // A reduction has begun: what backward left is what there was before it.
     pass();
     dist::all_reduce(parameter.mutable_grad());
-    expect_one(grads(parameter, grads_options().local(true)), "ok", RankSet::all(3), "sane", Severity::note);
+    expect_one(grads(parameter, grads_options().local(true)), "ok", RankSet::all(3), "finite and of similar size",
+               Severity::note);
   });
 }
 

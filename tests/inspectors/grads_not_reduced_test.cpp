@@ -23,7 +23,7 @@ TEST(Grads, NotReducedAtAllIsNamedWithItsCause) {
     const auto watching = watch_grads(net);
     loss_of(net.forward(batch(rank))).backward();
     const Report report = grads(net, grads_options());
-    expect_one(report, "mismatch", RankSet::all(3), "not reduced: on every rank");
+    expect_one(report, "mismatch", RankSet::all(3), "not reduced: every rank has the gradients");
     EXPECT_EQ(report.findings[0].kind, "gradient");
     EXPECT_EQ(report.findings[0].tensors.size(), 6U);
     EXPECT_EQ(report.findings[0].tensors[0].norms.size(), 3U);
@@ -72,7 +72,7 @@ TEST(Grads, ReducedAlthoughBackwardRanWithinNoSyncIsNamed) {
       loss.backward();
     }
     const Report report = grads(net, grads_options());
-    expect_one(report, "mismatch", RankSet::all(2), "ran within no_sync()");
+    expect_one(report, "mismatch", RankSet::all(2), "ran under no_sync()");
     EXPECT_EQ(report.findings[0].kind, "reduction");
   });
 }

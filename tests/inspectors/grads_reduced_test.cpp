@@ -31,19 +31,17 @@ TEST(GradsReduced, OneThatIsAnotherMultipleIsNamedWithItsFactor) {
     net.second->weight.mutable_grad().mul_(4);
     const Report report = grads(net, grads_options());
     expect_one(report, "mismatch", RankSet::all(2),
-               "second.weight: 4 times the mean of the ranks' own; the other 5 are the mean", Severity::note);
+               "second.weight: 4 times the mean over ranks; the other 5 are the mean", Severity::note);
     EXPECT_EQ(report.findings[0].kind, "reduction");
     EXPECT_THAT(names(report.findings[0]), ElementsAre("second.weight"));
     // Two of them, by factors of their own.
     net.first->bias.mutable_grad().mul_(0.25);
-    EXPECT_THAT(
-        grads(net, grads_options()).findings[0].message,
-        HasSubstr("first.bias: 0.25 times the mean of the ranks' own; second.weight: 4 times the mean of the ranks' "
-                  "own; the other 4 are the mean"));
+    EXPECT_THAT(grads(net, grads_options()).findings[0].message,
+                HasSubstr("first.bias: 0.25 times the mean over ranks; second.weight: 4 times the mean over ranks; the "
+                          "other 4 are the mean"));
     // And one that became nothing.
     net.first->bias.mutable_grad().zero_();
-    EXPECT_THAT(grads(net, grads_options()).findings[0].message,
-                HasSubstr("first.bias: 0 times the mean of the ranks' own"));
+    EXPECT_THAT(grads(net, grads_options()).findings[0].message, HasSubstr("first.bias: 0 times the mean over ranks"));
   });
 }
 
@@ -55,11 +53,10 @@ TEST(GradsReduced, AWeightThatIsUsedAndReducedTwiceIsNamed) {
     all_reduce_gradients(net, 1);
     dist::all_reduce(net.first->weight.grad());
     const Report report = grads(net, grads_options());
-    expect_one(
-        report, "mismatch", RankSet::all(2),
-        "first.weight: 4 times the mean of the ranks' own, reduced once more than the others; the other 5 are exactly "
-        "2 times the mean of the ranks' own (their sum)",
-        Severity::note);
+    expect_one(report, "mismatch", RankSet::all(2),
+               "first.weight: 4 times the mean over ranks, reduced once more than the others; the other 5 are exactly "
+               "2 times the mean over ranks (their sum)",
+               Severity::note);
     EXPECT_THAT(names(report.findings[0]), ElementsAre("first.weight"));
   });
 }
@@ -71,8 +68,8 @@ TEST(GradsReduced, AWrongDivisorOnAllRanksIsNotOkUnlessItIsMeant) {
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, 8);
     const Report report = grads(net, grads_options());
-    expect_one(report, "mismatch", RankSet::all(2),
-               "all 6 gradients are 0.25 times the mean of the ranks' own: divided by", Severity::note);
+    expect_one(report, "mismatch", RankSet::all(2), "all 6 gradients are 0.25 times the mean over ranks: divided by",
+               Severity::note);
     EXPECT_EQ(report.findings[0].tensors.size(), 6U);
     expect_fine(grads(net, grads_options().factor(0.25)));
     EXPECT_THROW(grads(net, grads_options().factor(0.0)), dist::ArgumentError);
@@ -93,13 +90,13 @@ TEST(GradsReduced, AForgottenZeroGradOnOneRankIsNamed) {
         if (rank != 1 || step != 1) optimizer.zero_grad(/*set_to_none=*/step != 2);
         loss_of(wrapped ? (*wrapper)(batch(rank, step)) : module->forward(batch(rank, step))).backward();
         if (!wrapped && step == 1)
-          expect_one(grads(*module, grads_options().local(true)), "mismatch", RankSet{1}, "had used already");
+          expect_one(grads(*module, grads_options().local(true)), "mismatch", RankSet{1}, "had already used");
         if (!wrapped) all_reduce_gradients(*module, 3);
         const Report report = grads(*module, grads_options());
         if (step == 1)
           expect_one(report, "mismatch", RankSet{1},
-                     "backward on rank 1 added to gradients that an optimizer had used already (all 6 gradients): no "
-                     "zero_grad() there since that step, as on ranks 0,2");
+                     "backward on rank 1 added to gradients that an optimizer had already used (all 6 gradients): no "
+                     "zero_grad() since that step, unlike on ranks 0,2");
         else
           expect_fine(report);
         optimizer.step();
@@ -117,7 +114,7 @@ TEST(GradsReduced, AForgottenZeroGradOnAllRanksIsANote) {
       loss_of(net(batch(rank, step))).backward();
       const Report report = grads(net, grads_options());
       if (step == 0) expect_fine(report);
-      if (step == 1) expect_one(report, "stale", RankSet::all(2), "no zero_grad() there", Severity::note);
+      if (step == 1) expect_one(report, "stale", RankSet::all(2), "no zero_grad() since that step", Severity::note);
       optimizer.step();
     }
   });
@@ -153,13 +150,11 @@ TEST(GradsReduced, EveryOkSaysWhatItHasNotChecked) {
     loss_of(net(batch(rank))).backward();
     const Report report = grads(net, grads_options());
     expect_fine(report);
-    EXPECT_THAT(
-        report.findings[0].message,
-        HasSubstr(
-            "the mean of the ranks' own; not checked: by what the ranks' losses are divided, 1 frozen parameter"));
+    EXPECT_THAT(report.findings[0].message,
+                HasSubstr("the mean over ranks; not checked: what the losses are divided by, 1 frozen parameter"));
     const Report local = grads(net, grads_options().local(true));
     expect_fine(local);
-    EXPECT_THAT(local.findings[0].message, HasSubstr("not checked: what the reduction makes of them"));
+    EXPECT_THAT(local.findings[0].message, HasSubstr("not checked: the result of the reduction"));
   });
 }
 
@@ -179,7 +174,7 @@ TEST(GradsReduced, RanksThatAgreeAreShownAsClasses) {
       expect_one(report, "mismatch", RankSet::all(4),
                  "ranks 0-1 agree, ranks 2-3 agree, and they differ in all 6 gradients");
       EXPECT_THAT(report.findings[0].message,
-                  HasSubstr(watched ? "each made of its own ranks' gradients alone: reduced over a sub-group"
+                  HasSubstr(watched ? "reduced over a sub-group: each class has the gradients of its own ranks only"
                                     : "reduced over a sub-group?"));
     });
   }

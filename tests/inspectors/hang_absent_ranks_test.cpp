@@ -25,8 +25,8 @@ TEST(Hang, ARankThatFinishedIsWaitedForInVain) {
   EXPECT_EQ(finding.op->seq, 2);
   EXPECT_EQ(finding.where, "cell 7, line 4");
   EXPECT_EQ(finding.message,
-            "ranks 0,2 wait in all_reduce #2 (cell 7, line 4), and rank 1 has finished without entering it, its last "
-            "being broadcast #1 (cell 7, line 2)");
+            "ranks 0,2 wait in all_reduce #2 (cell 7, line 4), and rank 1 has finished without entering it; its last "
+            "call was broadcast #1 (cell 7, line 2)");
 }
 
 TEST(Hang, AnExceptionThatWasCaughtIsSaidWithTheHangThatFollows) {
@@ -45,10 +45,10 @@ TEST(Hang, AnExceptionThatWasCaughtIsSaidWithTheHangThatFollows) {
   EXPECT_EQ(finding.kind, "finished");
   EXPECT_THAT(
       finding.message,
-      HasSubstr("; rank 1 threw std::runtime_error (cell 7, line 2) behind all_reduce #2 and caught it: if it left "
-                "out a call then, its calls since, #3 to #5, have met those of other steps on the others"));
+      HasSubstr("; rank 1 threw std::runtime_error (cell 7, line 2) after all_reduce #2 and caught it: if it skipped a "
+                "call then, its calls since (#3 to #5) matched calls of other steps on the other ranks"));
   // An exception that was not caught is reported as before.
-  ranks.at(1).how = "error";
+  ranks.at(1).how = CellStatus::error;
   EXPECT_THAT(proven_hang(ranks).message, Not(HasSubstr("caught")));
 }
 

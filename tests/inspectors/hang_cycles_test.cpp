@@ -18,7 +18,7 @@ TEST(Hang, TwoGroupsCrossed) {
   EXPECT_TRUE(finding.reference_ranks.empty());
   EXPECT_TRUE(finding.message.starts_with(
       "rank 0 waits in all_reduce #1 of group_1 (cell 7, line 4) for rank 1, and rank 1 waits in all_reduce #1 of "
-      "group_2 (cell 7, line 9) for rank 0: none of them can go on."));
+      "group_2 (cell 7, line 9) for rank 0: none of them can continue."));
 }
 
 TEST(Hang, TheMajorityIsRight) {

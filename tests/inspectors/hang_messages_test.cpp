@@ -18,8 +18,8 @@ TEST(Hang, TagsThatNeverMatch) {
   EXPECT_EQ(
       finding.message,
       "rank 0 waits in send #1 to rank 1 with tag 1 (cell 7, line 3) for rank 1, and rank 1 waits in recv #1 from "
-      "rank 0 with tag 2 (cell 7, line 5) for rank 0: the tags 1 and 2 do not match, so that the message is never "
-      "received. A recv gets what was sent with its tag only");
+      "rank 0 with tag 2 (cell 7, line 5) for rank 0: the tags 1 and 2 do not match, so the message is never received. "
+      "A recv gets only what was sent with its tag");
 }
 
 TEST(Hang, TagsThatNeverMatchAfterManyThatDid) {

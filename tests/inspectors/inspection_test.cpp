@@ -59,7 +59,7 @@ TEST(Inspection, HandsTheFactsOfAllToAllAndPublishesFromTheLowestRank) {
     ASSERT_TRUE(facts);
     EXPECT_THAT(*facts, ElementsAre(10, 20));
     EXPECT_THAT(inspection.exchange().gather_text(std::string(static_cast<size_t>(rank), 'x')), ElementsAre("x", "xx"));
-    inspection.add(inspection.about().finding(Severity::fault, "mismatch"));
+    inspection.add(inspection.about().finding(Severity::fault, Verdict::mismatch));
     EXPECT_TRUE(inspection.has_fault());
     Report report;
     inspection.conclude(report);

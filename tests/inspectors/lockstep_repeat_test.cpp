@@ -1,4 +1,4 @@
-// lockstep of a step with itself: it runs twice, and what does not repeat itself is named.
+// lockstep of a step with itself: it runs twice, and what is not deterministic is named.
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
@@ -39,7 +39,7 @@ TEST(Lockstep, an_operator_that_does_not_repeat_itself_is_named) {
   const Finding finding = only_finding(report);
   EXPECT_EQ(finding.severity, Severity::fault) << report;
   EXPECT_EQ(finding.op->name, "broken");
-  EXPECT_THAT(finding.message, HasSubstr("does not repeat itself"));
+  EXPECT_THAT(finding.message, HasSubstr("is not deterministic"));
 }
 
 /// A net whose gradients fill several buckets, which a wrapper lays out anew behind its first step.
@@ -78,7 +78,7 @@ void repeats_under_a_wrapper(const ddp::Options& options, int ran) {
         << "after " << ran << " steps, find_unused_parameters " << options.find_unused_parameters() << ", static_graph "
         << options.static_graph() << ": " << fine;
     EXPECT_EQ(net.steps(), ran);
-    // One that does not repeat itself is named all the same, and what it makes of the other rank's gradients is not.
+    // One that is not deterministic is named all the same, and what it makes of the other rank's gradients is not.
     double by = 0;
     const Report report = lockstep([&] { step(by += rank == 1 ? 0.001 : 0); }, net, optimizer, lockstep_options());
     const Finding finding = only_finding(report);

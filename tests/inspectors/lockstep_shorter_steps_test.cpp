@@ -39,7 +39,7 @@ TEST(Lockstep, a_rank_that_skips_backward_is_named_where_the_others_call_it) {
     EXPECT_EQ(finding.ranks, RankSet{1});
     EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
     EXPECT_EQ(finding.op->name, "ones_like");  // the gradient that backward begins with
-    EXPECT_THAT(finding.message, HasSubstr("rank 1 is through"));
+    EXPECT_THAT(finding.message, HasSubstr("rank 1 has finished"));
   });
 }
 
@@ -60,7 +60,7 @@ TEST(Lockstep, a_rank_that_skips_the_update_is_named_there) {
     EXPECT_EQ(finding.verdict, "op_mismatch") << report;
     EXPECT_EQ(finding.ranks, RankSet{2});
     EXPECT_EQ(finding.op->name, "sub_");
-    EXPECT_THAT(finding.message, HasSubstr("rank 2 is through"));
+    EXPECT_THAT(finding.message, HasSubstr("rank 2 has finished"));
   });
 }
 

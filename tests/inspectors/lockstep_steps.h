@@ -46,7 +46,7 @@ inline void train_step(NormNet& net, torch::optim::Optimizer& optimizer, const t
   optimizer.step();
 }
 
-/// An operator whose result is off by `by`: a computation that is broken on one rank, or does not repeat itself.
+/// An operator whose result is off by `by`: a computation that is broken on one rank, or is not deterministic.
 inline torch::Tensor broken(const torch::Tensor& x, double by) {
   at::RecordFunction record(at::RecordScope::FUNCTION);
   if (record.isActive()) {

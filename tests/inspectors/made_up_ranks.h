@@ -78,9 +78,9 @@ class MadeUp {
     options.group = group;
     enters(rank, op, options);
   }
-  void finishes(int rank) { leave(rank, "ok"); }
+  void finishes(int rank) { leave(rank, CellStatus::ok); }
   void throws(int rank, const std::string& type = "std::runtime_error", const std::string& text = "boom") {
-    leave(rank, "error");
+    leave(rank, CellStatus::error);
     at(rank).error_type = type;
     at(rank).error_text = text;
     at(rank).where = "cell 7, line 3";
@@ -110,7 +110,7 @@ class MadeUp {
   HangPicture picture;
 
  private:
-  void leave(int rank, const std::string& how) {
+  void leave(int rank, CellStatus how) {
     at(rank).place = RankPicture::Place::left;
     at(rank).how = how;
     at(rank).activity = Activity::idle;

@@ -99,7 +99,7 @@ TEST(NanWatch, names_the_loss) {
   EXPECT_EQ(published.all()[0].verdict, "inf");
   EXPECT_EQ(published.all()[0].kind, "forward");
   EXPECT_EQ(published.all()[0].step, 2);
-  EXPECT_THAT(published.all()[0].message, HasSubstr("the loss, which sum gave"));
+  EXPECT_THAT(published.all()[0].message, HasSubstr("the loss, made by sum,"));
 }
 
 TEST(NanWatch, names_the_optimizer_and_tells_once_until_all_is_well_again) {
@@ -129,7 +129,7 @@ TEST(NanWatch, names_the_optimizer_and_tells_once_until_all_is_well_again) {
   EXPECT_THAT(nan_status(), HasSubstr("off"));
   nan_on({});
   train(0.1);
-  EXPECT_THAT(nan_status(), HasSubstr("on: 1 step, 1 of them bad; looked at 1 loss, 1 gradient and 1 update"));
+  EXPECT_THAT(nan_status(), HasSubstr("on: 1 step, 1 of them bad; checked 1 loss, 1 gradient and 1 update"));
   nan_off();
 }
 

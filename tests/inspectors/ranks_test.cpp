@@ -10,6 +10,7 @@
 #include <sstream>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "inspectors/ranks/findings.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {
@@ -112,7 +113,7 @@ TEST(Ranks, TheFunctionWhoseCodeDiffersIsNamed) {
                             }),
                             Severity::fault);
   EXPECT_EQ(used.ranks, RankSet{3});
-  EXPECT_THAT(used.message, HasSubstr("scale(double) as cell 1 calls it: cell 0 on ranks 0-2, cell 7 on rank 3"));
+  EXPECT_THAT(used.message, HasSubstr("scale(double) as called by cell 1: cell 0 on ranks 0-2, cell 7 on rank 3"));
   const Finding own = only(
       compare([](auto& all) {
         for (auto& each : all)
@@ -220,7 +221,7 @@ TEST(Ranks, ProcessesThatShareOnlyAStoreAreToldApart) {
   for (const RanksReport& report : reports) {
     EXPECT_EQ(report.identities.size(), 3U);
     ASSERT_GE(report.findings.size(), 2U) << report;
-    EXPECT_THAT(report.findings[0].message, HasSubstr("2 processes say that they are rank 1"));
+    EXPECT_THAT(report.findings[0].message, HasSubstr("2 processes have rank 1"));
     EXPECT_EQ(report.findings[1].verdict, "missing");
     EXPECT_EQ(report.findings[1].ranks, RankSet{2});
   }

@@ -99,7 +99,7 @@ TEST(SavedReplica, ACheckpointOfPythonHasEveryTensorAndValueUnderItsName) {
   EXPECT_EQ(items.at("kinds[3]").tensor.item<c10::complex<float>>(), (c10::complex<float>(1, -2)));
   EXPECT_EQ(items.at("kinds[4]").tensor.scalar_type(), at::kFloat8_e4m3fn);
   EXPECT_EQ(items.at("kinds[5]").tensor.item<int64_t>(), 60000);
-  EXPECT_EQ(items.at("kinds[6]").kind, "parameter");
+  EXPECT_EQ(items.at("kinds[6]").kind, FindingKind::parameter);
   EXPECT_TRUE(items.at("kinds[6]").trainable);
   EXPECT_EQ(items.at("epoch").value, "3");
   EXPECT_EQ(items.at("loss").value, "0.225");
@@ -122,7 +122,7 @@ TEST(SavedReplica, AWholeModuleOfPythonIsReadWithoutItsClass) {
   const auto items = items_of(python_file("module.pt"));
   std::vector<std::string> found;
   for (const auto& [name, item] : items)
-    if (item.tensor.defined()) found.push_back(item.kind + " " + name);
+    if (item.tensor.defined()) found.push_back(std::string(to_string(item.kind)) + " " + name);
   EXPECT_EQ(items.at("0.__class__").value, "torch.nn.modules.linear.Linear");
   EXPECT_EQ(items.at("1.eps").value, "1e-05");
   EXPECT_EQ(items.at("training").value, "True");

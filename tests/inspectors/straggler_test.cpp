@@ -37,7 +37,7 @@ TEST(Straggler, ARankThatTakesManyTimesAsLong) {
   EXPECT_EQ(finding->ranks, RankSet{2});
   EXPECT_EQ(finding->reference_ranks, (RankSet{0, 1}));
   EXPECT_THAT(finding->message,
-              testing::HasSubstr("60.0 ms from one to the next, ranks 0-1 10.0 ms, 6.0 times as long"));
+              testing::HasSubstr("60.0 ms between collectives, ranks 0-1 10.0 ms, 6.0 times as long"));
 }
 
 TEST(Straggler, OfTwo) {

@@ -23,7 +23,7 @@ TEST(Verify, SwappedParametersAndPermutedElementsAreTold) {
     state.insert("a", rank == 1 ? b : a);
     state.insert("b", rank == 1 ? a : b);
     const Finding swapped = only_finding(verify(state, verify_options()));
-    EXPECT_THAT(swapped.message, HasSubstr("looks like `a` and `b` are swapped"));
+    EXPECT_THAT(swapped.message, HasSubstr("`a` and `b` seem to be swapped"));
     torch::Tensor permuted = torch::arange(16.0);
     if (rank == 2) permuted = permuted.flip(0);
     EXPECT_THAT(verify(permuted, verify_options()).findings[0].message,
@@ -65,7 +65,7 @@ TEST(Verify, ReplicasThatWereTrainedInGroupsAreToldSo) {
     for (int i = 0; i < 3; ++i)
       module.register_parameter("p" + std::to_string(i), (torch::arange(500.0) * 1.7 + i).sin() + 0.01 * (rank / 2));
     EXPECT_THAT(only_finding(verify(module, verify_options())).message,
-                HasSubstr("trained apart: are gradients reduced over a sub-group?"));
+                HasSubstr("trained separately: are gradients reduced over a sub-group?"));
   });
 }
 
@@ -82,7 +82,7 @@ TEST(Verify, TheLikelyCauseOfADifferenceEverywhere) {
     };
     EXPECT_THAT(made(rank, 0), HasSubstr("initialised from different seeds?"));
     EXPECT_THAT(made(rank == 1, 0), HasSubstr("loaded on some ranks only"));
-    EXPECT_THAT(made(0, 0.01 * rank), HasSubstr("trained apart"));
+    EXPECT_THAT(made(0, 0.01 * rank), HasSubstr("trained separately"));
   });
 }
 
@@ -93,7 +93,7 @@ TEST(Verify, EveryOkSaysWhatItHasNotChecked) {
     const auto message = [](const auto& object, VerifyOptions options) {
       return only_finding(verify(object, options)).message;
     };
-    EXPECT_THAT(message(net, verify_options()), HasSubstr("; not checked: gradients, what is not registered"));
+    EXPECT_THAT(message(net, verify_options()), HasSubstr("; not checked: gradients, members that are not registered"));
     EXPECT_THAT(message(adam, verify_options()), HasSubstr("; not checked: the parameters themselves"));
     EXPECT_THAT(message(torch::ones({2}), verify_options()), HasSubstr("; not checked: strides"));
     EXPECT_THAT(message(rng(), verify_options()), HasSubstr("; not checked: generators of the program's own"));

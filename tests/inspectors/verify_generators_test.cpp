@@ -34,7 +34,8 @@ TEST(Verify, GeneratorsThatEachRankSeedsByItsNumberAreANote) {
     const Finding by_number = seeded(100 + number, rank);
     EXPECT_EQ(by_number.verdict, "diverged_seed");
     EXPECT_EQ(by_number.severity, Severity::note);
-    EXPECT_THAT(by_number.message, HasSubstr("each rank seeds by its number (100 + rank), and draws its own numbers"));
+    EXPECT_THAT(by_number.message,
+                HasSubstr("each rank is seeded by its number (100 + rank), and draws its own random numbers"));
     EXPECT_THAT(seeded(7 + 1000 * number).message, HasSubstr("(7 + 1000 * rank)"));
     EXPECT_THAT(seeded(10 - number).message, HasSubstr("(10 + -1 * rank)"));
     // One that has drawn more, one that was seeded otherwise, and seeds that nobody has chosen.

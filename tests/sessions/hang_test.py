@@ -136,7 +136,7 @@ def test_a_rank_that_finished():
 dist::all_reduce(t);
 if (rank == 0) dist::broadcast(t, 1);
 """, 2)
-    check(finding["kind"] == "finished" and "its last being all_reduce #1 (cell 1, line 2)" in finding["message"], f"{finding}")
+    check(finding["kind"] == "finished" and "its last call was all_reduce #1 (cell 1, line 2)" in finding["message"], f"{finding}")
 
 
 def test_a_rank_outside_the_group():
@@ -295,7 +295,7 @@ std::cout << "sum " << t[0].item<float>() << std::endl;
     done = subprocess.run([LOCKSTEP, "-n", "2"], input=cells, capture_output=True, text=True, timeout=LIMIT)
     text = done.stdout
     for part in ("✗ hang: rank 0 waits in barrier #1 of group_1 (cell 3, line 1) for rank 1",
-                 "in vain: rank 0 waits in barrier #1 of group_1 (cell 3, line 1) for rank 1",
+                 "hang: rank 0 waits in barrier #1 of group_1 (cell 3, line 1) for rank 1",
                  "lockstep::dist::barrier", "ranks 0-1 were freed", "ranks 0-1: are idle", "0-1 │ sum 2"):
         check(part in text, f"{part!r} is missing in:\n{text}\n{done.stderr}")
     check(text.count("✗ hang:") == 1, text)

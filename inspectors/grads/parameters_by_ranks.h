@@ -1,4 +1,4 @@
-// What GradsFindings tells of together.
+// Parameters that share a finding because the same ranks are at fault.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -8,8 +8,7 @@
 
 namespace lockstep::inspect {
 
-/// Parameters that are told of together: because the same ranks are at fault.
-struct GradsFindings::Gathered {
+struct GradsFindings::ParametersByRanks {
   std::map<std::vector<int>, std::vector<size_t>> by_ranks;
   void add(const RankSet& ranks, size_t parameter) { by_ranks[ranks.ranks()].push_back(parameter); }
 };
