@@ -1,8 +1,8 @@
 // A counter that is float on one rank and int64 on the others.
-// symptom: nonsense in a metric
-// ask: nothing: it is told before data moves
-// cause: the dtype follows from the data that a rank has seen
-// mend: give the dtype
+// symptom: a meaningless metric
+// run: nothing: reported before data moves
+// cause: the dtype depends on the rank's data
+// fix: pass the dtype explicitly
 // ranks: 3
 // expect: collectives:dtype_mismatch ranks=1 reference=0,2 op=all_reduce
 

@@ -1,8 +1,8 @@
 // One rank stops early by its own validation loss, and goes to the barrier behind the loop.
 // symptom: a hang at the end of an epoch
-// ask: nothing: it is told before data moves
-// cause: the decision to stop is made on each rank by its own numbers
-// mend: broadcast rank 0's decision, or all-reduce it
+// run: nothing: reported before data moves
+// cause: each rank decides by its own numbers when to stop
+// fix: broadcast rank 0's decision, or all-reduce it
 // thread: Lightning-AI/pytorch-lightning#379
 // ranks: 3
 // expect: collectives:op_mismatch ranks=1 reference=0,2

@@ -1,8 +1,8 @@
 // Rank 0 evaluates with the wrapper, which broadcasts buffers, while the others wait in a barrier.
 // symptom: a hang in the first evaluation
-// ask: nothing: it is told before data moves
-// cause: a wrapper's forward is for all ranks
-// mend: evaluate with the module itself: `net->forward(x)`
+// run: nothing: reported before data moves
+// cause: all ranks have to call a wrapper's forward
+// fix: evaluate with the module itself: `net->forward(x)`
 // thread: LibreYOLO/libreyolo#594
 // ranks: 3
 // expect: collectives:op_mismatch ranks=0 reference=1-2

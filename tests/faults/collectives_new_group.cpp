@@ -1,8 +1,8 @@
 // A group that only its members create: the next `new_group` of all ranks is another call for each.
 // symptom: a hang in a later `new_group`, or groups that are mixed up
-// ask: nothing: it is told before anything is connected
-// cause: `new_group` is for all ranks, also for those that will not be in the group
-// mend: call it on every rank, in one order
+// run: nothing: reported before anything is connected
+// cause: all ranks have to call `new_group`, also those that are not in the group
+// fix: call it on every rank, in one order
 // thread: pytorch/pytorch#134314
 // ranks: 3
 // expect: collectives:shape_mismatch ranks=2 reference=0-1 op=new_group

@@ -1,8 +1,8 @@
 // Gradients are reduced in another order in the second step already: one step has shown the right one.
 // symptom: wrong gradients, or a hang where shapes differ
-// ask: nothing: it is told before data moves
+// run: nothing: reported before data moves
 // cause: iteration over an unordered container
-// mend: reduce in the order of `named_parameters()`
+// fix: reduce in the order of `named_parameters()`
 // ranks: 2
 // expect: collectives:order_mismatch ranks=0-1
 

@@ -1,8 +1,8 @@
 // Rank 0 averages, the others sum.
-// symptom: a metric that is wrong by the number of ranks on some
-// ask: nothing: it is told before data moves
-// cause: two versions of one helper
-// mend: one call for all ranks
+// symptom: a metric that is wrong by a factor of the number of ranks, on some ranks
+// run: nothing: reported before data moves
+// cause: two versions of a helper function
+// fix: the same call on all ranks
 // ranks: 3
 // expect: collectives:op_mismatch ranks=0 reference=1-2 op=all_reduce
 

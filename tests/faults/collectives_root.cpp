@@ -1,8 +1,8 @@
 // Each rank broadcasts from itself.
-// symptom: a hang, or each keeps its own values
-// ask: nothing: it is told before data moves
-// cause: `broadcast(t, rank)`, where the rank that has the values was meant
-// mend: `broadcast(t, 0)`
+// symptom: a hang, or each rank keeps its own values
+// run: nothing: reported before data moves
+// cause: `broadcast(t, rank)` instead of the rank that has the values
+// fix: `broadcast(t, 0)`
 // ranks: 2
 // expect: collectives:op_mismatch ranks=0-1 op=broadcast where=here
 

@@ -1,8 +1,8 @@
 // Predictions are gathered, and one rank's last batch is smaller.
 // symptom: garbage in the metrics, or a hang
-// ask: nothing: it is told before data moves
+// run: nothing: reported before data moves
 // cause: all_gather needs equal shapes
-// mend: pad, or `all_gather_object`
+// fix: pad, or `all_gather_object`
 // thread: Lightning-AI/pytorch-lightning#7773
 // ranks: 3
 // expect: collectives:shape_mismatch ranks=2 reference=0-1 op=all_gather where=here

@@ -1,8 +1,8 @@
 // The last batch of an epoch is smaller everywhere; in the next epoch one rank's first batch is as small.
 // symptom: garbage in the metrics, or a hang
-// ask: nothing: it is told before data moves
-// cause: a sampler that is restarted in the middle on one rank; batches of a rank's own size
-// mend: `drop_last`, or sizes that all ranks agree on
+// run: nothing: reported before data moves
+// cause: a sampler that one rank restarts in the middle; different batch sizes
+// fix: `drop_last`, or sizes that all ranks agree on
 // ranks: 2
 // expect: collectives:shape_mismatch ranks=0-1 op=all_reduce where=here
 

@@ -1,8 +1,8 @@
 // One rank reads its share in batches of another size.
-// symptom: a hang in the middle of an epoch, or one rank through long before the others
-// ask: `%data batches`
-// cause: a batch size that is set for each rank (by its memory, in its own configuration)
-// mend: one batch size on all ranks
+// symptom: a hang in the middle of an epoch, or one rank finishes long before the others
+// run: `%data batches`
+// cause: each rank has its own batch size (by its memory, in its configuration)
+// fix: the same batch size on all ranks
 // ranks: 3
 // expect: data:uneven_data kind=batch ranks=1 reference=0,2 object=batches
 

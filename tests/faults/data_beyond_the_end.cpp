@@ -1,8 +1,8 @@
 // One rank's indices run beyond the dataset.
 // symptom: a crash in the loader of the last rank
-// ask: `%data indices --size N`
+// run: `%data indices --size N`
 // cause: a share rounded up
-// mend: `std::min` with the size
+// fix: `std::min` with the size
 // ranks: 2
 // expect: data:mismatch kind=index ranks=1 reference=0 object=indices
 

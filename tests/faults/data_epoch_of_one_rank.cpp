@@ -1,8 +1,8 @@
 // set_epoch is called on some ranks only.
-// symptom: from the second epoch on some samples are read twice, and others by nobody
-// ask: `%data sampler --epoch 1` in the second epoch
-// cause: `set_epoch` stands in a branch that one rank does not take
-// mend: call it on every rank
+// symptom: from the second epoch on some samples are read twice, and others by no rank
+// run: `%data sampler --epoch 1` in the second epoch
+// cause: `set_epoch` is in a branch that one rank does not take
+// fix: call it on every rank
 // ranks: 3
 // expect: data:duplicate_data kind=epoch ranks=1 object=sampler
 

@@ -1,8 +1,8 @@
 // A distributed sampler that nobody tells of the new epoch.
 // symptom: the same order in every epoch
-// ask: `%data sampler --epoch 1` in the second epoch
+// run: `%data sampler --epoch 1` in the second epoch
 // cause: `set_epoch` is not called
-// mend: `sampler.set_epoch(epoch)` before the loader begins an epoch
+// fix: `sampler.set_epoch(epoch)` before the loader begins an epoch
 // thread: pytorch/pytorch#31771
 // ranks: 2
 // expect: data:duplicate_data kind=epoch ranks=0-1 object=sampler

@@ -1,8 +1,8 @@
 // Each rank shuffles with its own seed, and takes every second sample of that.
 // symptom: an epoch leaves samples out and reads others twice
-// ask: `%data indices --size N`
+// run: `%data indices --size N`
 // cause: shares of different permutations
-// mend: one seed for the shuffle on all ranks
+// fix: one seed for the shuffle on all ranks
 // thread: pytorch/pytorch#11324
 // ranks: 2
 // expect: data:duplicate_data kind=sample ranks=0-1 object=indices

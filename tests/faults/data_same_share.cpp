@@ -1,8 +1,8 @@
 // Every rank reads the first share: the others are read by nobody.
-// symptom: an epoch is as short as it should be, and the model sees a part of the data
-// ask: `%data sampler --size N`
+// symptom: an epoch has the right length, but the model sees only part of the data
+// run: `%data sampler --size N`
 // cause: the sampler was made before the ranks knew their numbers
-// mend: make it behind `init_process_group`, with `dist::get_rank()`
+// fix: make it after `init_process_group`, with `dist::get_rank()`
 // ranks: 3
 // expect: data:duplicate_data kind=order ranks=0-2 object=sampler
 

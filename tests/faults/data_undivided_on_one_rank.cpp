@@ -1,8 +1,8 @@
 // One rank reads all of the data.
-// symptom: a hang after the shares of the others
-// ask: `%data indices --size N`
-// cause: a sampler of its own on one rank, without a share
-// mend: the same distributed sampler on all ranks
+// symptom: a hang when the other ranks have finished their shares
+// run: `%data indices --size N`
+// cause: one rank uses another sampler, without shares
+// fix: the same distributed sampler on all ranks
 // ranks: 3
 // expect: data:duplicate_data kind=sample ranks=1 reference=0,2 object=indices
 

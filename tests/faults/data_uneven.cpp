@@ -1,8 +1,8 @@
 // 70 samples for three ranks in batches of 8: one rank has a batch less.
 // symptom: a hang in the last step of an epoch
-// ask: `%data indices --batch-size N`
+// run: `%data indices --batch-size N`
 // cause: shares that differ by some samples
-// mend: drop the last batch, pad, or `--join` and `net.join(…)`
+// fix: drop the last batch, pad, or `--join` and `net.join(…)`
 // thread: Lightning-AI/pytorch-lightning#20404
 // ranks: 3
 // expect: data:uneven_data kind=batch ranks=2 reference=0-1 object=indices

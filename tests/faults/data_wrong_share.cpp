@@ -1,8 +1,8 @@
 // A rank that reads the share of another, since its number was written into a configuration file.
 // symptom: part of the data is never read, part of it twice
-// ask: `%data indices --size N`
-// cause: the sampler's rank is not this rank's
-// mend: `dist::get_rank()`
+// run: `%data indices --size N`
+// cause: the sampler has another rank's number
+// fix: `dist::get_rank()`
 // ranks: 3
 // expect: data:duplicate_data kind=order ranks=1-2 object=indices
 

@@ -1,8 +1,8 @@
 // A loop by hand that divides what was averaged already.
 // symptom: learns as if the learning rate were divided by the number of ranks
-// ask: `%grads net --watch on`, and `%grads net` before the step
+// run: `%grads net --watch on`, and `%grads net` before the step
 // cause: AVG and a division, or a division in a wrapper and one by hand
-// mend: leave one of them out
+// fix: leave one of them out
 // thread: sanderwood/bgpt#5
 // ranks: 2
 // expect: grads:mismatch kind=reduction ranks=0-1 object=net tensor=fc1.weight

@@ -1,8 +1,8 @@
 // One rank goes on after a failed batch without clearing its gradients.
-// symptom: nothing at all; gradients are equal on all ranks, and wrong on all
-// ask: `%grads net --watch on`, and `%grads net` after backward
-// cause: `zero_grad()` stands in a branch that one rank does not take
-// mend: clear the gradients on every rank, at the beginning of each step
+// symptom: none; gradients are equal on all ranks, and wrong
+// run: `%grads net --watch on`, and `%grads net` after backward
+// cause: `zero_grad()` is in a branch that one rank does not take
+// fix: clear the gradients on every rank, at the beginning of each step
 // ranks: 3
 // expect: grads:mismatch kind=gradient ranks=1 reference=0,2 object=net tensor=fc1.weight step=2
 

@@ -1,8 +1,8 @@
 // Each rank's loss scaler has a scale of its own.
-// symptom: one rank's gradients drown the others'
-// ask: `%grads net --local` before the reduction
-// cause: a GradScaler per rank, whose scales part with the first overflow
-// mend: one scale for all: all-reduce "found inf", update together
+// symptom: one rank's gradients dominate the others'
+// run: `%grads net --local` before the reduction
+// cause: a GradScaler for each rank, whose scales differ from the first overflow on
+// fix: one scale for all: all-reduce "found inf", update together
 // thread: pytorch/pytorch#136009
 // ranks: 3
 // severity: note

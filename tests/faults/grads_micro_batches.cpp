@@ -1,8 +1,8 @@
 // One rank accumulates over a micro-batch more than the others, within `no_sync()`.
-// symptom: gradients of one rank count more than those of the others
-// ask: `%grads net --watch on`, and `%grads net`
-// cause: the number of micro-batches comes from what a rank has (its memory, its share of the data)
-// mend: as many micro-batches everywhere, or losses divided by the samples of all ranks
+// symptom: gradients of one rank have more weight than those of the others
+// run: `%grads net --watch on`, and `%grads net`
+// cause: the number of micro-batches depends on the rank (its memory, its share of the data)
+// fix: the same number of micro-batches on all ranks, or losses divided by the samples of all ranks
 // ranks: 3
 // severity: note
 // exit: 0

@@ -1,8 +1,8 @@
 // One rank's batch has no masks, so its mask head gets no gradient.
-// symptom: ranks make unequal numbers of all_reduce, and hang or mix up gradients
-// ask: `%grads net --local` before the reduction
-// cause: a branch by what is in the batch
-// mend: add the head's output times zero to the loss, or `find_unused_parameters(true)` with DistributedDataParallel
+// symptom: ranks call all_reduce different numbers of times, and hang or mix up gradients
+// run: `%grads net --local` before the reduction
+// cause: a branch that depends on the batch
+// fix: add the head's output times zero to the loss, or `find_unused_parameters(true)` with DistributedDataParallel
 // thread: pytorch/pytorch#112152
 // ranks: 3
 // expect: grads:missing kind=gradient ranks=2 reference=0-1 object=net tensors=masks.weight,masks.bias

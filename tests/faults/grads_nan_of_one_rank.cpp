@@ -1,8 +1,8 @@
 // One rank's loss is NaN; after the reduction every rank's gradient is.
-// symptom: all ranks have NaN at once, and rank 0's loss was fine
-// ask: `%grads net --watch on`, and `%grads net`
+// symptom: all ranks have NaN at once, although rank 0's loss was finite
+// run: `%grads net --watch on`, and `%grads net`
 // cause: a bad sample on one rank; averaging spreads it
-// mend: find the sample on the rank named; check losses on all ranks, not on rank 0 alone
+// fix: find the sample on the rank in the message; check losses on all ranks, not only on rank 0
 // thread: ecmwf/WeatherGenerator#2718
 // ranks: 2
 // expect: grads:nan kind=gradient ranks=1 reference=0 object=net tensor=fc1.weight step=1

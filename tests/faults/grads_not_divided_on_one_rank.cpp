@@ -1,8 +1,8 @@
 // The sum is divided on all ranks but one.
-// symptom: one replica runs away
-// ask: `%grads net` before the step
-// cause: the division stands in a branch that one rank does not take
-// mend: divide on every rank, or reduce with AVG
+// symptom: one replica diverges
+// run: `%grads net` before the step
+// cause: the division is in a branch that one rank does not take
+// fix: divide on every rank, or reduce with AVG
 // ranks: 3
 // expect: grads:mismatch kind=gradient ranks=0 reference=1-2 object=net tensor=fc1.weight
 

@@ -1,8 +1,8 @@
 // A loop by hand that reduces the first layer and has forgotten the second.
-// symptom: replicas part from the first step
-// ask: `%grads net` before the step
+// symptom: replicas diverge from the first step
+// run: `%grads net` before the step
 // cause: parameters that were added later are not in the list that is reduced
-// mend: reduce `net->parameters()`
+// fix: reduce `net->parameters()`
 // thread: pytorch/pytorch#104336
 // ranks: 2
 // expect: grads:mismatch kind=gradient ranks=0-1 object=net tensors=fc2.weight,fc2.bias

@@ -1,8 +1,8 @@
 // A module that is defined again, while the optimizer and the function that trains still have the older one.
 // symptom: the model does not learn, although the loss falls
-// ask: `%grads net` after backward
-// cause: what was made from a module holds that module, whatever its name stands for later
-// mend: make the optimizer, and define the function that trains, again
+// run: `%grads net` after backward
+// cause: objects made from a module keep that module when its name is defined again
+// fix: make the optimizer again, and define the training function again
 // ranks: 2
 // severity: note
 // exit: 0

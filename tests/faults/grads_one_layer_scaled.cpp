@@ -1,8 +1,8 @@
 // One layer's gradient is multiplied once more than the others', alike on every rank.
 // symptom: one layer diverges, and all ranks agree
-// ask: `%grads net --watch on`, and `%grads net` before the step
-// cause: a factor that was meant for the loss, or for one parameter group's learning rate, goes into one layer's gradient
-// mend: scale the loss, or the learning rate of a parameter group
+// run: `%grads net --watch on`, and `%grads net` before the step
+// cause: a factor for the loss or for a parameter group's learning rate is applied to one layer's gradient
+// fix: scale the loss, or the learning rate of a parameter group
 // ranks: 2
 // severity: note
 // exit: 0

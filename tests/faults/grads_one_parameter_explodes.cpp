@@ -1,8 +1,8 @@
 // One rank's data has words that all come to one row of the embedding, whose gradient is then far larger than anything else.
-// symptom: one rank's gradients drown the others'
-// ask: `%grads net --local` before the reduction
-// cause: ids beyond the vocabulary are mapped to one word, in one rank's share of the data
-// mend: look at that rank's data; clip per rank before the reduction where such data is meant
+// symptom: one rank's gradients dominate the others'
+// run: `%grads net --local` before the reduction
+// cause: in one rank's share of the data, ids beyond the vocabulary are mapped to one word
+// fix: check that rank's data; if it is intended, clip on each rank before the reduction
 // ranks: 3
 // severity: note
 // exit: 0

@@ -1,8 +1,8 @@
 // Gradients are summed in half precision: each rank's fits, their sum does not.
 // symptom: Inf with two nodes, none with one
-// ask: `%grads net --watch on`, and `%grads net`
+// run: `%grads net --watch on`, and `%grads net`
 // cause: the sum over ranks is larger than 65504
-// mend: divide before summing, or reduce in bfloat16 (`ddp::bf16_compress_hook`)
+// fix: divide before summing, or reduce in bfloat16 (`ddp::bf16_compress_hook`)
 // ranks: 2
 // expect: grads:inf kind=gradient ranks=0-1 object=net tensor=weight
 

@@ -1,8 +1,8 @@
 // A weight that two modules share is reduced for each of them.
 // symptom: the shared layer learns faster than its learning rate says
-// ask: `%grads net --watch on`, and `%grads net` before the step
-// cause: a loop over the layers' own parameters comes to a shared one twice
-// mend: reduce `net->parameters()`, which lists each once
+// run: `%grads net --watch on`, and `%grads net` before the step
+// cause: a loop over the layers' parameters visits a shared one twice
+// fix: reduce `net->parameters()`, which lists each once
 // ranks: 2
 // severity: note
 // exit: 0

@@ -1,8 +1,8 @@
 // Accumulation whose forward stands outside of `no_sync()`: every micro-step is reduced all the same.
 // symptom: accumulating is no faster than not accumulating
-// ask: `%grads net --watch on`, and `%grads net`
-// cause: what counts is where forward runs, and only backward stands within the scope
-// mend: take forward into the scope
+// run: `%grads net --watch on`, and `%grads net`
+// cause: forward decides, and only backward is within the scope
+// fix: run forward within the scope, too
 // thread: speechbrain/speechbrain#1802
 // ranks: 2
 // expect: grads:mismatch kind=reduction ranks=0-1 object=net step=1

@@ -1,8 +1,8 @@
 // Both ranks train on the same batch.
 // symptom: no faster convergence with more ranks
-// ask: `%grads net --watch on`, and `%grads net --local`
+// run: `%grads net --watch on`, and `%grads net --local`
 // cause: the same seed for the shuffle, and no share per rank
-// mend: a distributed sampler (`ddp::random_sampler(size)`)
+// fix: a distributed sampler (`ddp::random_sampler(size)`)
 // thread: openspeech-team/openspeech#149
 // ranks: 2
 // severity: note

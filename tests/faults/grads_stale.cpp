@@ -1,8 +1,8 @@
 // One rank swallows an exception of its data loader and goes on: what it brings to the reduction is of the step before.
-// symptom: nothing at all; the model is a little worse
-// ask: `%grads net --watch on`, and `%grads net`
-// cause: `catch (...) {}` around the step, with the reduction behind it
-// mend: skip the step on all ranks (all-reduce a flag), or clear the gradients
+// symptom: none; the model is slightly worse
+// run: `%grads net --watch on`, and `%grads net`
+// cause: `catch (...) {}` around the step, followed by the reduction
+// fix: skip the step on all ranks (all-reduce a flag), or clear the gradients
 // thread: lifeiteng/vall-e#113
 // ranks: 2
 // severity: note

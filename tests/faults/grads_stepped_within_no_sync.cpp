@@ -1,8 +1,8 @@
 // Accumulation whose last micro-step is within `no_sync()`, too: the optimizer steps with gradients of its own rank.
-// symptom: replicas part with the first step
-// ask: `%grads net --watch on`, and `%grads net` after the step
+// symptom: replicas diverge with the first step
+// run: `%grads net --watch on`, and `%grads net` after the step
 // cause: an off-by-one in "is this the last micro-step"
-// mend: leave `no_sync()` for the last micro-step
+// fix: leave `no_sync()` for the last micro-step
 // ranks: 2
 // expect: grads:mismatch kind=gradient ranks=0-1 object=net tensor=fc1.weight
 

@@ -1,8 +1,8 @@
 // Gradients are averaged within each machine, and never between them.
-// symptom: replicas of one machine agree, those of two machines part
-// ask: `%grads net --watch on`, and `%grads net` before the step
-// cause: the group of the machine's ranks is handed to the reduction where that of all ranks belongs
-// mend: reduce over the default group, or within machines first and then between them
+// symptom: replicas of one machine agree, those of different machines diverge
+// run: `%grads net --watch on`, and `%grads net` before the step
+// cause: the reduction gets the group of the machine's ranks instead of that of all ranks
+// fix: reduce over the default group, or within machines first and then between them
 // ranks: 4
 // expect: grads:mismatch kind=gradient ranks=0-3 object=net tensors=fc1.weight,fc1.bias,fc2.weight,fc2.bias
 

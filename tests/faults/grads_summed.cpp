@@ -1,8 +1,8 @@
 // A communication hook that sums and does not divide.
-// symptom: diverges at a learning rate that one process takes well
-// ask: `%grads net --watch on`, and `%grads net` after backward
-// cause: hooks replace the division by the number of ranks, too
-// mend: divide in the hook
+// symptom: diverges at a learning rate that works with one process
+// run: `%grads net --watch on`, and `%grads net` after backward
+// cause: hooks also replace the division by the number of ranks
+// fix: divide in the hook
 // thread: neuralmagic/sparseml#135
 // ranks: 2
 // expect: grads:mismatch kind=reduction ranks=0-1 object=net tensor=fc1.weight step=1

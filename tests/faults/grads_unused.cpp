@@ -1,8 +1,8 @@
 // A head that forward no longer calls.
 // symptom: part of the model never learns
-// ask: `%grads net` after backward
+// run: `%grads net` after backward
 // cause: a layer that was left over, or an output that no loss uses
-// mend: remove it, freeze it, or use it
+// fix: remove it, freeze it, or use it
 // thread: weihaox/UMBRAE#4
 // ranks: 2
 // severity: note

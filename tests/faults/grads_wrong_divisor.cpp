@@ -1,8 +1,8 @@
 // A loop by hand divides the sum by the batch size, and not by the number of ranks.
 // symptom: learns as if the learning rate were too small, on all ranks alike
-// ask: `%grads net --watch on`, and `%grads net` before the step
-// cause: the loss is a mean already, and the gradient is divided by the batch size once more
-// mend: divide by the number of ranks; where the factor is meant, `%grads net --factor F`
+// run: `%grads net --watch on`, and `%grads net` before the step
+// cause: the loss is already a mean, and the gradient is divided by the batch size again
+// fix: divide by the number of ranks; if the factor is intended, `%grads net --factor F`
 // ranks: 2
 // severity: note
 // exit: 0

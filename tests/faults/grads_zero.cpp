@@ -1,8 +1,8 @@
 // Every label of one rank's batches is the one that the loss ignores.
 // symptom: the mean gradient is half as large as it was
-// ask: `%grads net --local`
+// run: `%grads net --local`
 // cause: labels that are padding only, a mask that hides all
-// mend: look at that rank's share of the data
+// fix: check that rank's share of the data
 // ranks: 2
 // severity: note
 // exit: 0

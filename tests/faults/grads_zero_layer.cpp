@@ -1,8 +1,8 @@
 // A layer whose output is detached before the loss, and whose weights come into it times zero.
 // symptom: one layer stays as it was initialised, on all ranks
-// ask: `%grads net` after backward
+// run: `%grads net` after backward
 // cause: `detach()`, a dead activation, or a term that was switched off by a factor of zero
-// mend: find where the layer is cut off; where that is meant, freeze it
+// fix: find where the layer is cut off; if that is intended, freeze it
 // ranks: 2
 // severity: note
 // exit: 0

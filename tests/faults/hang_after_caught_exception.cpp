@@ -1,8 +1,8 @@
 // A rank catches an exception and goes on with the next step: from there on its all_reduce meets that of another step.
-// symptom: a hang at the end of training, after steps whose averages mixed up different batches
-// ask: nothing: the exception is told with the hang
+// symptom: a hang at the end of training, after steps that averaged different batches
+// run: nothing: the exception is reported with the hang
 // cause: `catch (...) {}` around a step with its collectives
-// mend: make the step's collectives all the same (with zeros), or skip the step on all ranks
+// fix: run the collectives of the step in any case (with zeros), or skip the step on all ranks
 // thread: pytorch/pytorch#44353
 // ranks: 2
 // exit: 4

@@ -1,8 +1,8 @@
 // A rank throws in the middle of a step; the others wait for it in all_reduce.
-// symptom: a hang, and the error stands far above in one rank's log
-// ask: nothing: the rank that threw is named as the cause
+// symptom: a hang, with an error much earlier in one rank's log
+// run: nothing: the rank that threw is reported as the cause
 // cause: an exception on one rank (out of memory, a broken sample)
-// mend: mend what threw; where batches may be skipped, agree on it on all ranks
+// fix: fix the exception; if batches may be skipped, let all ranks decide together
 // thread: pytorch/pytorch#44353
 // ranks: 2
 // exit: 1

@@ -1,8 +1,8 @@
 // Two stages of a pipeline that both receive first.
-// symptom: the first micro-batch never comes through
-// ask: nothing: the circle is told
+// symptom: the first micro-batch never arrives
+// run: nothing: the circular wait is reported
 // cause: `recv` before `send` on both sides
-// mend: one side sends first, or `irecv` and `isend`
+// fix: one side sends first, or `irecv` and `isend`
 // thread: NVIDIA/nccl#479
 // ranks: 2
 // exit: 4

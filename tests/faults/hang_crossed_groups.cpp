@@ -1,8 +1,8 @@
 // Two groups of the same ranks, used in another order on each.
-// symptom: a hang in which every rank sits in a collective
-// ask: nothing: the circle is told
+// symptom: a hang with every rank in a collective
+// run: nothing: the circular wait is reported
 // cause: tensor- and data-parallel groups whose reductions are issued in an order that depends on the rank
-// mend: one order on all ranks
+// fix: the same order on all ranks
 // thread: meta-pytorch/torchrec#4149
 // ranks: 2
 // exit: 4

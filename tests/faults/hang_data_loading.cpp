@@ -1,8 +1,8 @@
 // A loader whose worker thread is stuck reading a sample.
 // symptom: one rank hangs at the beginning of an epoch, the others in all_reduce
-// ask: `--hang-timeout S`; `%hang` at once
+// run: `--hang-timeout S`; `%hang` at once
 // cause: storage that does not answer, a deadlock in a loader's worker
-// mend: look at the rank named: its storage, its workers' locks
+// fix: check the storage and the locks of workers on the rank in the message
 // thread: pytorch/pytorch#87995
 // ranks: 2
 // options: --hang-timeout 1

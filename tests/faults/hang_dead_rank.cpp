@@ -1,8 +1,8 @@
 // The kernel's out-of-memory killer ends a rank.
 // symptom: "connection closed by peer", or a hang of all others
-// ask: nothing: the death is told with what the others wait in
+// run: nothing: the death is reported with the collective of the others
 // cause: SIGKILL from outside
-// mend: less memory on the host: fewer loader threads, smaller caches
+// fix: less memory on the host: fewer loader threads, smaller caches
 // ranks: 2
 // exit: 5
 // expect: hang:dead kind=died ranks=1 reference=0 op=all_reduce

@@ -1,8 +1,8 @@
 // A search for a good sample that never ends, on one rank.
 // symptom: one GPU idles, all others are busy waiting
-// ask: `--hang-timeout S`; `%hang` and `%stack` at once
-// cause: `while (!good(sample))` with data that has no good one
-// mend: a bound on the tries
+// run: `--hang-timeout S`; `%hang` and `%stack` at once
+// cause: `while (!good(sample))` with data that has no such sample
+// fix: a limit for attempts
 // ranks: 2
 // options: --hang-timeout 1
 // exit: 4

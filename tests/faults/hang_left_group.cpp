@@ -1,8 +1,8 @@
 // One rank ends its groups while the others still reduce.
 // symptom: a hang at the end of training
-// ask: nothing: it is told within a second
+// run: nothing: reported within a second
 // cause: `destroy_process_group` before the last collective of the others
-// mend: a barrier before it
+// fix: a barrier before it
 // ranks: 2
 // exit: 4
 // expect: hang:hang kind=left_group ranks=1 reference=0 op=all_reduce

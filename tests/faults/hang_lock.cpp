@@ -1,8 +1,8 @@
 // A rank that waits for a lock that its own thread holds.
 // symptom: training stands still, without load
-// ask: `--hang-timeout S`; `%stack 1` at once
-// cause: a logger's lock is taken, and again in the function that is called under it
-// mend: release it before the call
+// run: `--hang-timeout S`; `%stack 1` at once
+// cause: a logger's lock is taken again by a function that is called while it is held
+// fix: release it before the call
 // ranks: 2
 // options: --hang-timeout 1
 // exit: 4

@@ -1,8 +1,8 @@
 // Ranks that count themselves from 0 within their node use a group that they are not in.
 // symptom: an error on one rank, a hang on another
-// ask: nothing: both are told at once
-// cause: local and global ranks mixed up
-// mend: `dist::get_process_group_ranks(group)` says who is in
+// run: nothing: both are reported at once
+// cause: local and global ranks are mixed up
+// fix: `dist::get_process_group_ranks(group)` returns the ranks of the group
 // thread: pytorch/pytorch#25390
 // ranks: 3
 // exit: 1

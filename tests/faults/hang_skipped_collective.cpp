@@ -1,8 +1,8 @@
 // A metric that rank 0 alone reduces, for its log.
 // symptom: training stands still after an epoch, all GPUs at 100%
-// ask: nothing: it is told within a second
-// cause: a collective behind `if (rank == 0)`
-// mend: reduce on every rank, print on one
+// run: nothing: reported within a second
+// cause: a collective in `if (rank == 0)`
+// fix: reduce on every rank, print on one
 // thread: Lightning-AI/pytorch-lightning#7129
 // ranks: 2
 // exit: 4

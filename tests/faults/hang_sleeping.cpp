@@ -1,8 +1,8 @@
 // A rank that retries a download with longer and longer pauses.
 // symptom: training stands still, without load
-// ask: `--hang-timeout S`; `%hang` at once
-// cause: a loop of retries that sleeps, on the rank whose network is down
-// mend: a bound on the retries, an error that ends all ranks
+// run: `--hang-timeout S`; `%hang` at once
+// cause: a retry loop that sleeps, on a rank without network
+// fix: a limit for retries, and an error that ends all ranks
 // ranks: 2
 // options: --hang-timeout 1
 // exit: 4

@@ -1,8 +1,8 @@
 // One rank is late to every collective.
 // symptom: all ranks are slow, and each of them seems to wait for the network
-// ask: nothing: it is a note at the end of the cell; `%time_sync step net optimizer` measures it
+// run: nothing: it is a note at the end of the cell; `%time_sync step net optimizer` measures it
 // cause: a slower device, more to load, another program on its machine
-// mend: look at the rank named
+// fix: check the rank in the message
 // thread: ultralytics/ultralytics#8566
 // ranks: 2
 // severity: note

@@ -1,8 +1,8 @@
 // One rank has a batch more than the other.
 // symptom: a hang in the last step of the first epoch
-// ask: nothing: it is told within a second; before training `%data indices --batch-size N`
-// cause: shares of the data that are not equally long
-// mend: drop the last batch, pad, or train under `net.join(…)`
+// run: nothing: reported within a second; before training `%data indices --batch-size N`
+// cause: shares of the data with different lengths
+// fix: drop the last batch, pad, or train under `net.join(…)`
 // thread: pytorch/pytorch#33148
 // ranks: 2
 // exit: 4

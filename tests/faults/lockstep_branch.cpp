@@ -1,8 +1,8 @@
 // One rank takes another way through forward.
-// symptom: replicas part, or ranks hang in backward
-// ask: `%%lockstep` over the step
-// cause: a condition on data of the rank
-// mend: the same operators on all ranks: `torch::where`, or times zero
+// symptom: replicas diverge, or ranks hang in backward
+// run: `%%lockstep` over the step
+// cause: a condition that depends on the rank's data
+// fix: the same operators on all ranks: `torch::where`, or times zero
 // thread: weihaox/UMBRAE#4
 // ranks: 3
 // expect: lockstep:op_mismatch kind=order ranks=2 reference=0-1

@@ -1,8 +1,8 @@
 // Each rank divides its loss by the tokens that it has itself, and ranks have different numbers of them.
-// symptom: the loss does not fall as on one rank, though gradients are equal and replicas, too
-// ask: `%%lockstep` over the step
-// cause: padding is left out of the loss, and each rank's batch has its own share of it
-// mend: all-reduce the number of tokens, divide the sum by it, times the number of ranks
+// symptom: the loss falls slower than on one rank, although gradients and replicas are equal
+// run: `%%lockstep` over the step
+// cause: the loss does not count padding, of which each rank's batch has a different amount
+// fix: all-reduce the number of tokens, divide the sum of losses by it, and multiply by the number of ranks
 // thread: huggingface/transformers#34242
 // ranks: 2
 // severity: note

@@ -1,8 +1,8 @@
 // One rank accumulates over a micro-batch more than the others before the reduction.
-// symptom: gradients of one rank count more than those of the others
-// ask: `%%lockstep` over the step
-// cause: the number of micro-batches comes from what a rank has (its memory, its share of the data)
-// mend: as many micro-batches everywhere, or losses divided by the samples of all ranks
+// symptom: gradients of one rank have more weight than those of the others
+// run: `%%lockstep` over the step
+// cause: the number of micro-batches depends on the rank (its memory, its share of the data)
+// fix: the same number of micro-batches on all ranks, or losses divided by the samples of all ranks
 // ranks: 3
 // expect: lockstep:op_mismatch kind=order ranks=1 reference=0,2
 

@@ -1,8 +1,8 @@
 // A loop by hand that has no reduction at all.
-// symptom: replicas part with the first step
-// ask: `%%lockstep` over the step
+// symptom: replicas diverge with the first step
+// run: `%%lockstep` over the step
 // cause: gradients are not reduced
-// mend: all-reduce them before the step
+// fix: all-reduce them before the step
 // ranks: 2
 // expect: lockstep:mismatch kind=update ranks=0-1
 

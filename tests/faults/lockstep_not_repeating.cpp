@@ -1,8 +1,8 @@
 // A custom kernel that gives other results each time.
 // symptom: two runs from the same seed differ
-// ask: `%%lockstep --self` over the step
-// cause: atomic additions in an order of their own, memory that is not set
-// mend: a deterministic kernel (`torch::globalContext().setDeterministicAlgorithms`), or set the memory
+// run: `%%lockstep --self` over the step
+// cause: atomic additions in an arbitrary order, uninitialised memory
+// fix: a deterministic kernel (`torch::globalContext().setDeterministicAlgorithms`), or initialise the memory
 // thread: pytorch/pytorch#23151
 // ranks: 2
 // expect: lockstep:mismatch kind=computation ranks=0-1 op=scatter_mean

@@ -1,8 +1,8 @@
 // One rank skips backward and the update of a batch that it takes for bad.
-// symptom: replicas part
-// ask: `%%lockstep` over the step
-// cause: `if (loss is good) { loss.backward(); optimizer.step(); }` in a loop whose ranks decide on their own
-// mend: decide together: all-reduce a flag, or step on all ranks with a loss times zero
+// symptom: replicas diverge
+// run: `%%lockstep` over the step
+// cause: `if (loss is good) { loss.backward(); optimizer.step(); }`, decided by each rank for itself
+// fix: decide together: all-reduce a flag, or step on all ranks with a loss times zero
 // ranks: 3
 // expect: lockstep:op_mismatch kind=order ranks=1 reference=0,2 where=here
 

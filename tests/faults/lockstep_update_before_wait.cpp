@@ -1,8 +1,8 @@
 // The optimizer steps before an asynchronous reduction has been waited for.
-// symptom: replicas part now and then, more often with larger models
-// ask: `%%lockstep` over the step
-// cause: `work.wait()` stands behind `optimizer.step()`
-// mend: wait for the work before anything reads the gradients
+// symptom: replicas diverge occasionally, more often with larger models
+// run: `%%lockstep` over the step
+// cause: `work.wait()` comes after `optimizer.step()`
+// fix: wait for the work before anything reads the gradients
 // varies: how much of the reduction the update has read depends on when it came
 // ranks: 2
 // expect: lockstep:mismatch kind=update ranks=0-1 tensor=fc1.weight

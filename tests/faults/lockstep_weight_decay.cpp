@@ -1,8 +1,8 @@
 // Another weight decay on one rank.
-// symptom: replicas part slowly although gradients are equal
-// ask: `%%lockstep` over the step, or `%verify optimizer`
+// symptom: replicas diverge slowly although gradients are equal
+// run: `%%lockstep` over the step, or `%verify optimizer`
 // cause: configuration files that differ
-// mend: broadcast the configuration from rank 0
+// fix: broadcast the configuration from rank 0
 // ranks: 3
 // expect: lockstep:mismatch kind=update ranks=2 reference=0-1
 

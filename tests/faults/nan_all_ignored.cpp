@@ -1,8 +1,8 @@
 // A batch whose targets are all padding: the mean over none of them is 0 / 0.
-// symptom: NaN for some batches, whose inputs and logits are fine
-// ask: `%%nan` over the step
-// cause: `cross_entropy` leaves targets at `ignore_index` out of its mean, and there is nothing left
-// mend: leave such batches out on all ranks, or sum the losses and divide by at least one
+// symptom: NaN for some batches with finite inputs and logits
+// run: `%%nan` over the step
+// cause: `cross_entropy` leaves targets at `ignore_index` out of its mean, and no others remain
+// fix: leave such batches out on all ranks, or sum the losses and divide by at least one
 // thread: pytorch/pytorch#75181
 // ranks: 2
 // expect: nan:nan ranks=1 op=nll_loss_forward

@@ -1,8 +1,8 @@
 // Attention over a row whose keys are all masked: softmax of nothing but -inf.
 // symptom: NaN for samples that are padding only
-// ask: `%%nan` over the step
+// run: `%%nan` over the step
 // cause: softmax of a row of -inf is 0 / 0
-// mend: leave such rows out, or mask with the lowest finite number
+// fix: leave such rows out, or mask with the lowest finite number
 // thread: huggingface/transformers#17437
 // ranks: 2
 // expect: nan:nan kind=forward ranks=1 reference=0 op=softmax where=here

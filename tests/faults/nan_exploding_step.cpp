@@ -1,8 +1,8 @@
 // A step that is so large that parameters leave the range of float.
 // symptom: Inf in the parameters after finite gradients
-// ask: `%nan on` before training
+// run: `%nan on` before training
 // cause: a learning rate that is too large
-// mend: a smaller one, warm-up, gradient clipping
+// fix: a lower one, warm-up, gradient clipping
 // ranks: 2
 // expect: nan:inf kind=optimizer ranks=0-1 object=net step=1
 

@@ -1,8 +1,8 @@
 // Activations in half precision that grow beyond 65504.
 // symptom: Inf or NaN in half precision, none in float
-// ask: `%%nan` over the step
-// cause: float16 ends at 65504
-// mend: bfloat16, or scale before the product
+// run: `%%nan` over the step
+// cause: the largest float16 is 65504
+// fix: bfloat16, or scale before the product
 // thread: huggingface/transformers#12225
 // ranks: 2
 // expect: nan:inf kind=forward ranks=0-1 op=mul where=here

@@ -1,8 +1,8 @@
 // A NaN in one rank's data.
 // symptom: NaN from the first layer on, on every rank after the reduction
-// ask: `%%nan` over the step
+// run: `%%nan` over the step
 // cause: a sample with missing values
-// mend: find and drop it on the rank named
+// fix: find and drop it on the rank in the message
 // ranks: 2
 // expect: nan:nan kind=forward ranks=1 reference=0
 

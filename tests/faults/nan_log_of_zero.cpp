@@ -1,8 +1,8 @@
 // An entropy whose softmax underflows: 0 · log 0.
 // symptom: NaN after thousands of good steps
-// ask: `%%nan` over the step
+// run: `%%nan` over the step
 // cause: log of a probability that has become zero
-// mend: `log_softmax`, or `torch::special::entr`, or clamp before the log
+// fix: `log_softmax`, or `torch::special::entr`, or clamp before the log
 // thread: NVIDIA/apex#379
 // ranks: 2
 // expect: nan:inf kind=forward ranks=1 reference=0 op=log where=here

@@ -1,8 +1,8 @@
 // A distance between two equal points: forward is zero, backward divides by it.
-// symptom: the loss is fine, and the parameters are NaN
-// ask: `%%nan` over the step
+// symptom: the loss is finite, but parameters are NaN
+// run: `%%nan` over the step
 // cause: the slope of sqrt at 0 is infinite, and 0 · Inf is NaN
-// mend: `(d + 1e-12).sqrt()`, or `torch::norm`, whose slope at 0 is 0
+// fix: `(d + 1e-12).sqrt()`, or `torch::norm`, whose slope at 0 is 0
 // thread: richzhang/PerceptualSimilarity#69
 // ranks: 2
 // expect: nan:inf kind=backward ranks=0-1 op=div

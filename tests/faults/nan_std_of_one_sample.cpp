@@ -1,8 +1,8 @@
 // A normalisation by the standard deviation of a batch of one.
 // symptom: NaN with the last, smaller batch of an epoch
-// ask: `%%nan` over the step
+// run: `%%nan` over the step
 // cause: the unbiased deviation of one sample is 0 / 0
-// mend: drop the last batch, or `unbiased=false` and an epsilon
+// fix: drop the last batch, or `unbiased=false` and an epsilon
 // thread: pytorch/pytorch#4320
 // ranks: 2
 // expect: nan:nan kind=forward ranks=1 reference=0 op=std where=here

@@ -1,8 +1,8 @@
 // A loss that becomes NaN in the third step, on one rank, while the watch is on.
 // symptom: somewhere in a long run losses become NaN
-// ask: `%nan on` before training
+// run: `%nan on` before training
 // cause: a bad batch
-// mend: look at that step's batch on that rank
+// fix: check the batch of that step on that rank
 // thread: ecmwf/WeatherGenerator#2718
 // ranks: 2
 // expect: nan:nan kind=forward ranks=1 step=3 where=here

@@ -1,8 +1,8 @@
 // A masked mean over a mask that is empty on one rank.
-// symptom: NaN with small batches, now and then
-// ask: `%%nan` over the step
-// cause: 0 / 0 where nothing is left of the batch
-// mend: `mask.sum().clamp_min(1)`
+// symptom: occasional NaN with small batches
+// run: `%%nan` over the step
+// cause: 0 / 0 if nothing remains of the batch
+// fix: `mask.sum().clamp_min(1)`
 // ranks: 2
 // expect: nan:nan kind=forward ranks=1 reference=0 op=div where=here
 

@@ -1,8 +1,8 @@
 // One rank makes its tensors in double precision.
-// symptom: dtypes that do not fit, or slower on one rank
-// ask: `%ranks`
+// symptom: dtypes that do not match, or one slow rank
+// run: `%ranks`
 // cause: `set_default_dtype` in code that one rank runs
-// mend: the same settings on all ranks
+// fix: the same settings on all ranks
 // ranks: 3
 // expect: ranks:mismatch kind=setting ranks=2 reference=0-1
 

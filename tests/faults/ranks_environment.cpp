@@ -1,8 +1,8 @@
 // NCCL's algorithm is set on one node only.
 // symptom: a hang or an error in the first collective
-// ask: `%ranks`
+// run: `%ranks`
 // cause: a variable in one node's profile
-// mend: give it through the launcher to all
+// fix: set it for all ranks in the launcher
 // thread: NVIDIA/nccl#1136
 // ranks: 3
 // expect: ranks:mismatch kind=environment ranks=1 reference=0,2

@@ -1,8 +1,8 @@
 // One rank has another definition of a function, which a cell of all ranks calls.
-// symptom: replicas part, or losses differ, in code that is the same to the eye
-// ask: `%ranks`
+// symptom: replicas diverge, or losses differ, although the code looks the same
+// run: `%ranks`
 // cause: a function that was defined again on some ranks only
-// mend: define it again on all ranks
+// fix: define it again on all ranks
 // ranks: 3
 // expect: ranks:mismatch kind=code ranks=1 reference=0,2
 // severity: fault

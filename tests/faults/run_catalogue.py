@@ -174,7 +174,7 @@ def page(rows):
             continue
         text += f"\n### {title}\n\n| symptom | run | message | cause | fix | script |\n|---|---|---|---|---|---|\n"
         for script, message in part:
-            columns = [script.fields["symptom"], script.fields["ask"], message, script.fields["cause"], script.fields["mend"]]
+            columns = [script.fields["symptom"], script.fields["run"], message, script.fields["cause"], script.fields["fix"]]
             link = f"[{script.name}](../tests/faults/{script.name}.cpp){thread_link(script.fields.get('thread'))}"
             text += "| " + " | ".join(map(cell, columns)) + f" | {link} |\n"
     return text
@@ -208,7 +208,7 @@ def check_page(scripts):
         if script.healthy:
             continue
         row = row_of(script)
-        if row is None or any(cell(script.fields[key]) not in row for key in ("symptom", "ask", "cause", "mend")):
+        if row is None or any(cell(script.fields[key]) not in row for key in ("symptom", "run", "cause", "fix")):
             print(f"{PAGE.name}: {'no row of' if row is None else 'another row than'} {script.name}; --page writes the tables anew")
             wrong += 1
     return 1 if wrong else 0

@@ -1,8 +1,8 @@
 // One rank's forward takes longer.
 // symptom: adding ranks does not help
-// ask: `%time_sync step net optimizer`
+// run: `%time_sync step net optimizer`
 // cause: a slower device, or more to do on one rank
-// mend: look at the rank named
+// fix: check the rank in the message
 // ranks: 2
 // severity: note
 // exit: 0

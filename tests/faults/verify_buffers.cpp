@@ -1,8 +1,8 @@
 // Running statistics of BatchNorm in a loop by hand: each rank has those of its own batches.
-// symptom: validation differs between ranks, and the saved model is rank 0's
-// ask: `%verify net`
+// symptom: validation differs between ranks, and the model of rank 0 is saved
+// run: `%verify net`
 // cause: no wrapper broadcasts buffers, and nothing averages them
-// mend: a wrapper with `broadcast_buffers`, `ddp::SyncBatchNorm`, or all-reduce them before validation
+// fix: a wrapper with `broadcast_buffers`, `ddp::SyncBatchNorm`, or all-reduce them before validation
 // thread: facebookresearch/detectron2#5398
 // ranks: 2
 // expect: verify:mismatch kind=buffer ranks=0-1 object=net tensor=bn.running_mean

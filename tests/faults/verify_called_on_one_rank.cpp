@@ -1,8 +1,8 @@
 // A check that stands behind `if (rank == 0)`: the other rank never comes.
-// symptom: the check itself waits
-// ask: nothing: the call ends after its deadline, and says who is missing
-// cause: a call for all ranks in a branch that one rank takes
-// mend: call it on every rank
+// symptom: the check itself blocks
+// run: nothing: the call ends after its deadline and names the missing ranks
+// cause: a collective call in a branch that only one rank takes
+// fix: call it on every rank
 // ranks: 2
 // expect: verify:missing kind=call ranks=1 reference=0
 

@@ -1,8 +1,8 @@
 // A replica that was written to on one rank only, in the middle of training.
-// symptom: loss falls, and the model that is evaluated is worse than the loss says
-// ask: `%verify net`
-// cause: code behind `if (rank == 0)` changes parameters (clipping, an EMA, a surgery on the model)
-// mend: run it on every rank, or `net.sync_module_states(0)` afterwards
+// symptom: the loss falls, but the evaluated model is worse than the loss suggests
+// run: `%verify net`
+// cause: code in `if (rank == 0)` changes parameters (clipping, an EMA, model surgery)
+// fix: run it on every rank, or `net.sync_module_states(0)` afterwards
 // ranks: 3
 // expect: verify:mismatch kind=parameter ranks=0 reference=1-2 object=net tensor=fc2.weight step=3
 

@@ -1,8 +1,8 @@
 // One rank's head is in half precision.
-// symptom: an error about dtypes in a collective, or replicas that part slowly
-// ask: `%verify net`
-// cause: the precision is chosen by what a rank's device can do
-// mend: choose it once, for all ranks
+// symptom: an error about dtypes in a collective, or replicas that diverge slowly
+// run: `%verify net`
+// cause: the precision is chosen by the capability of a rank's device
+// fix: choose it once, for all ranks
 // ranks: 2
 // expect: verify:dtype_mismatch kind=parameter ranks=0-1 object=net tensor=fc2.weight
 

@@ -1,8 +1,8 @@
 // One rank evaluates after the epoch, and does not go back to training.
-// symptom: one rank's loss is lower and smoother than the others'; dropout and batch norm are off there
-// ask: `%verify net`
-// cause: `eval()` behind `if (rank == 0)`, without `train()` after it
-// mend: `net->train()` on every rank, at the beginning of each epoch
+// symptom: one rank's loss is lower and smoother than the others', since dropout and batch norm are off there
+// run: `%verify net`
+// cause: `eval()` in `if (rank == 0)`, without `train()` after it
+// fix: `net->train()` on every rank, at the beginning of each epoch
 // ranks: 3
 // expect: verify:mismatch kind=mode ranks=0 reference=1-2 object=net
 

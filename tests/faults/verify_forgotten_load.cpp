@@ -1,8 +1,8 @@
 // A checkpoint that rank 0 alone has loaded, after the wrapper made the replicas equal.
 // symptom: training goes on from the checkpoint with a jump in the loss
-// ask: `%verify net` after loading
-// cause: `torch::load` within `if (rank == 0)`, behind the wrapper's broadcast
-// mend: load on every rank, or load before wrapping, or `net.sync_module_states(0)`
+// run: `%verify net` after loading
+// cause: `torch::load` in `if (rank == 0)`, after the wrapper's broadcast
+// fix: load on every rank, or load before wrapping, or `net.sync_module_states(0)`
 // thread: vllm-project/speculators#926
 // ranks: 3
 // expect: verify:mismatch kind=parameter ranks=0 reference=1-2 object=net tensor=fc1.weight

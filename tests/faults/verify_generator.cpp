@@ -1,8 +1,8 @@
 // Dropout that must be the same on every rank, after one of them has drawn a number more.
-// symptom: results of ranks that should be alike differ by dropout's noise
-// ask: `%verify rng`
-// cause: something behind `if (rank == …)` draws from the default generator
-// mend: draw on every rank, or from a generator of its own
+// symptom: results that should be equal on all ranks differ by dropout
+// run: `%verify rng`
+// cause: code in `if (rank == …)` draws from the default generator
+// fix: draw on every rank, or from a separate generator
 // ranks: 3
 // expect: verify:diverged_seed kind=rng ranks=1 reference=0,2
 

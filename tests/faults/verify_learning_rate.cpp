@@ -1,8 +1,8 @@
 // One rank's scheduler has cut the learning rate by its own validation loss.
-// symptom: replicas part from an epoch on, although gradients are equal
-// ask: `%verify optimizer`
-// cause: ReduceLROnPlateau is fed with a loss that was not averaged over ranks
-// mend: all-reduce the validation loss before the scheduler sees it
+// symptom: replicas diverge from some epoch on, although gradients are equal
+// run: `%verify optimizer`
+// cause: ReduceLROnPlateau gets a loss that was not averaged over ranks
+// fix: all-reduce the validation loss before the scheduler sees it
 // thread: rmchurch/disruptcnn#3
 // ranks: 3
 // expect: verify:mismatch kind=hyperparameter ranks=2 reference=0-1 object=optimizer tensor=lr

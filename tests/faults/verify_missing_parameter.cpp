@@ -1,8 +1,8 @@
 // One rank was started with another configuration: its head has no bias.
-// symptom: DDP's constructor refuses, or a loop by hand mixes up gradients
-// ask: `%verify net`
+// symptom: DDP's constructor throws, or a hand-written loop mixes up gradients
+// run: `%verify net`
 // cause: configuration files or arguments that differ between nodes
-// mend: broadcast the configuration from rank 0
+// fix: broadcast the configuration from rank 0
 // thread: kanishkg/stream-of-search#5
 // ranks: 3
 // expect: verify:missing kind=parameter ranks=2 reference=0-1 object=net tensor=fc2.bias

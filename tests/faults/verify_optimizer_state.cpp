@@ -1,8 +1,8 @@
 // Adam's moments are gone on one rank: it has made its optimizer anew when training was resumed.
-// symptom: equal at the start, apart after the first step of the resumed run
-// ask: `%verify optimizer`
+// symptom: replicas are equal when the run resumes, and differ after its first step
+// run: `%verify optimizer`
 // cause: the optimizer's state was loaded on some ranks only
-// mend: load it on every rank
+// fix: load it on every rank
 // thread: PaddlePaddle/PaddleNLP#7256
 // ranks: 3
 // expect: verify:missing kind=state ranks=1 reference=0,2 object=optimizer

@@ -1,8 +1,8 @@
 // Submodules that are registered in the order of a hash map, which is not the same in all processes.
 // symptom: gradients of one layer are averaged with those of another
-// ask: `%verify net`
+// run: `%verify net`
 // cause: iteration over an unordered container decides the order of parameters
-// mend: register in a fixed order (a vector, sorted names)
+// fix: register in a fixed order (a vector, sorted names)
 // ranks: 3
 // expect: verify:order_mismatch kind=parameter ranks=2 reference=0-1 object=net
 

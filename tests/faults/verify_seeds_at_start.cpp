@@ -1,8 +1,8 @@
 // A loop by hand whose ranks make their modules from different seeds.
-// symptom: the loss of each rank falls, the averaged gradients lead nowhere
-// ask: `%verify net` before the first step
-// cause: nothing seeds the generators, or each rank with its own number, and no wrapper broadcasts rank 0's values
-// mend: `set_seed(n)` with the same n before the module is made, or DistributedDataParallel
+// symptom: the loss of each rank falls, but training makes no progress
+// run: `%verify net` before the first step
+// cause: generators are not seeded, or with the rank's number, and no wrapper broadcasts rank 0's values
+// fix: `set_seed(n)` with the same n before the module is made, or DistributedDataParallel
 // thread: bl0/moco#4
 // ranks: 2
 // expect: verify:mismatch kind=parameter ranks=0-1 object=net tensor=fc1.weight

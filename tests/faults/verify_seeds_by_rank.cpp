@@ -1,8 +1,8 @@
 // Each rank seeds its generators with its own number, where the same numbers were wanted on all.
 // symptom: an augmentation that should be the same on all ranks differs
-// ask: `%verify rng`
-// cause: `set_seed(seed + rank)`, as it is right for dropout under a wrapper
-// mend: where draws have to be equal, a generator of its own with one seed
+// run: `%verify rng`
+// cause: `set_seed(seed + rank)`, which is right for dropout with a wrapper
+// fix: a separate generator with one seed for numbers that have to be equal
 // ranks: 3
 // severity: note
 // exit: 0

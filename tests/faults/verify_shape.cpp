@@ -1,8 +1,8 @@
 // The size of the head follows the classes that a rank has seen in its share of the data.
-// symptom: shapes do not fit in all_reduce, or a hang there
-// ask: `%verify net`
+// symptom: shapes do not match in all_reduce, or it hangs
+// run: `%verify net`
 // cause: a vocabulary or label set built from each rank's own shard
-// mend: build it from all data on one rank, and broadcast it
+// fix: build it from all data on one rank, and broadcast it
 // ranks: 3
 // expect: verify:shape_mismatch kind=parameter ranks=1 reference=0,2 object=net tensors=fc2.weight,fc2.bias
 

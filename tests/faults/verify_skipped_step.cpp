@@ -1,8 +1,8 @@
 // One rank leaves out an optimizer step, as a loss scaler does that sees an overflow on its own rank.
-// symptom: replicas part at some step, and nobody knows which
-// ask: `%verify net --every 1`
-// cause: whether to step is decided on each rank: overflow found here and not there
-// mend: all-reduce the decision (MAX of "found inf") before the step
+// symptom: replicas diverge at an unknown step
+// run: `%verify net --every 1`
+// cause: each rank decides whether to step: only some find an overflow
+// fix: all-reduce the decision (MAX of "found inf") before the step
 // thread: dylanyunlon/Neuron_SP#2
 // ranks: 3
 // expect: verify:mismatch kind=parameter ranks=2 reference=0-1 object=net tensor=fc1.weight step=3

@@ -1,8 +1,8 @@
 // One rank has read a checkpoint in another order: query and key have changed places.
-// symptom: no error, every norm is as it should be, and attention of one replica is wrong
-// ask: `%verify net`
+// symptom: no error and normal norms, but the attention of one replica is wrong
+// run: `%verify net`
 // cause: parameters are matched by position (a list of files, `zip`) and not by name
-// mend: match by name
+// fix: match by name
 // ranks: 3
 // expect: verify:mismatch kind=parameter ranks=1 reference=0,2 object=net tensors=query.weight,query.bias,key.weight,key.bias
 

@@ -1,8 +1,8 @@
-// Replicas that had parted before: the first layer reads other weights.
+// Replicas that had diverged before: the first layer reads other weights.
 // symptom: losses of ranks differ on the same batch
-// ask: `%%lockstep` over a step
+// run: `%%lockstep` over a step
 // cause: modules made from different seeds
-// mend: `set_seed(n)` before the module is made, or a wrapper
+// fix: `set_seed(n)` before the module is made, or a wrapper
 // thread: facebookresearch/detr#544
 // ranks: 2
 // expect: lockstep:mismatch kind=parameter ranks=0-1 tensor=fc1.weight
