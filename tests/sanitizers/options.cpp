@@ -1,6 +1,6 @@
-// Options and suppressions of the sanitizers, linked into every program of a sanitized build: they hold however a program
-// is started, by ctest, by another program, or by hand. The variables ASAN_OPTIONS, UBSAN_OPTIONS, LSAN_OPTIONS and
-// TSAN_OPTIONS change them for a run.
+// Options and suppressions of the sanitizers, linked into every program of a sanitized build: they hold however a
+// program is started, by ctest, by another program, or by hand. The variables ASAN_OPTIONS, UBSAN_OPTIONS, LSAN_OPTIONS
+// and TSAN_OPTIONS change them for a run.
 //
 // A suppression names code that is not ours, and has the reason beside it.
 
@@ -13,7 +13,10 @@ const char* __asan_default_options() {
 
 const char* __ubsan_default_options() { return "print_stacktrace=1"; }
 
-const char* __lsan_default_suppressions() { return ""; }
+const char* __lsan_default_suppressions() {
+  // Only libedit calls it: el_set(EL_ADDFN) copies the name and the help of a command and never frees them.
+  return "leak:wcsdup";
+}
 
 const char* __tsan_default_options() { return ""; }
 
