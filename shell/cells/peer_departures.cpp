@@ -28,7 +28,9 @@ void PeerDepartures::report_soon() {
 }
 
 void PeerDepartures::report() {
-  const RankSet others = (services_.workers.live() | dead_) - cells_.busy();
+  RankSet others = (services_.workers.live() | dead_) - cells_.busy();
+  // A rank that has loaded a cell, and waits for others to load it, will run it.
+  for (const OpenCell& cell : cells_.all()) others = others - cell.run.in(CellRun::Phase::loaded);
   for (const OpenCell& cell : cells_.all())
     for (int rank : cell.run.active())
       for (int peer : others) {
