@@ -197,16 +197,7 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
   frames.push_back(link_shared(made.object, object.name));
   object.frame = static_cast<int64_t>(frames.size()) - 1;
 
-  for (const auto& step : made.steps) {
-    protocol::Step described{step.line, {}};
-    for (const auto& name : declared.names)
-      for (const auto* decl : step.initialises) {
-        const auto* binding = llvm::dyn_cast<BindingDecl>(name.decl);
-        if (name.decl == decl || (binding && binding->getDecomposedDecl() == decl))
-          described.names.push_back(name.name);
-      }
-    object.steps.push_back(std::move(described));
-  }
+  for (const auto& step : made.steps) object.steps.push_back({step.line, {}});
   const auto steps_up_to = [&](size_t item) {
     int64_t count = 0;
     for (size_t i = 0; i < made.steps.size(); ++i)
@@ -223,6 +214,8 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
     definition.number = number_of(request);
     definition.steps_needed = name.is_variable ? steps_up_to(name.item) : 0;
     definition.ranks = ranks;
+    if (definition.steps_needed > 0)
+      object.steps[static_cast<size_t>(definition.steps_needed) - 1].names.push_back(name.name);
     names->define(std::move(definition));
   }
   if (!read.shown.isNull())

@@ -88,10 +88,14 @@ TEST(Objects, NamesStepsAndSource) {
   EXPECT_EQ(object.name, "cell_1.so");
   EXPECT_EQ(object.source, "int a = 1;\nint b = std::abs(-2), c = std::abs(-3);\nprintf(\"\\n\");\n");
   ASSERT_EQ(object.steps.size(), 3u);
-  EXPECT_EQ(object.steps[0].names, std::vector<std::string>{"b"});
-  EXPECT_EQ(object.steps[1].names, std::vector<std::string>{"c"});
+  // A declaration's names are there when all of it has been initialised; those without an initialiser that runs are
+  // there when what stands before them has run.
+  EXPECT_TRUE(object.steps[0].names.empty());
+  EXPECT_EQ(object.steps[1].names, (std::vector<std::string>{"b", "c"}));
   EXPECT_EQ(object.steps[1].line, 2);
   EXPECT_EQ(object.steps[2].line, 3);
+  const auto later = session.run("std::puts(\"\"); int d = 4; int e = 5;").compiled.objects.at(0);
+  EXPECT_EQ(later.steps.at(0).names, (std::vector<std::string>{"d", "e"}));
   protocol::Compile part;
   part.number = 1;
   const auto second = session.run("int d = missing;", part);
