@@ -38,6 +38,7 @@ install(FILES
 
 # Which LibTorch the programs use (protocol/installation.h). Where the build found it holds on this machine only, so that
 # packages leave it out.
-install(FILES ${CMAKE_BINARY_DIR}/lib/lockstep/libtorch.version DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep)
+install(FILES ${CMAKE_BINARY_DIR}/lib/lockstep/libtorch.version ${CMAKE_BINARY_DIR}/lib/lockstep/headers.digest
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep)
 install(FILES ${CMAKE_BINARY_DIR}/lib/lockstep/libtorch.folder DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep
   COMPONENT ThisMachine)

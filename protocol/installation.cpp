@@ -14,6 +14,7 @@ namespace {
 
 constexpr const char* kVersionFile = "lib/lockstep/libtorch.version";
 constexpr const char* kFolderFile = "lib/lockstep/libtorch.folder";
+constexpr const char* kDigestFile = "lib/lockstep/headers.digest";
 constexpr const char* kSetup = "bin/lockstep-setup";
 
 std::string environment(const char* name) {
@@ -82,9 +83,13 @@ bool is_installed() { return is_there(programs_prefix() / kSetup); }
 
 std::string setup_command() { return is_installed() ? (programs_prefix() / kSetup).string() : "tools/setup"; }
 
+std::string libtorch_version() { return first_line(programs_prefix() / kVersionFile); }
+
+std::string header_digest() { return first_line(programs_prefix() / kDigestFile); }
+
 LibTorch find_libtorch() {
   const fs::path prefix = programs_prefix();
-  const std::string version = first_line(prefix / kVersionFile);
+  const std::string version = libtorch_version();
   if (version.empty())
     return {.folder = {},
             .problem = (prefix / kVersionFile).string() + " is missing, which names the version of LibTorch to use",

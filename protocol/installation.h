@@ -15,10 +15,17 @@ std::filesystem::path programs_prefix();
 std::string setup_command();
 bool is_installed();
 
+/// The version of LibTorch that the programs were built with: "2.11.0"; empty where the installation is damaged.
+std::string libtorch_version();
+
+/// A digest of the headers that cells are compiled with. Objects of cells fit workers that have the same. Empty where the
+/// installation is damaged.
+std::string header_digest();
+
 struct LibTorch {
   std::filesystem::path folder;  // holds include/ and lib/; empty when there is none
-  std::string problem;           // why the programs can't use it; empty when they can
-  std::string fix;               // what to do about `problem`
+  std::string problem;  // why the programs can't use it; empty when they can
+  std::string fix;  // what to do about `problem`
 
   /// "PROBLEM: FIX".
   std::string sentence() const { return problem + ": " + fix; }

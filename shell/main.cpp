@@ -8,6 +8,7 @@
 #include "protocol/error.h"
 #include "protocol/version.h"
 #include "shell/commands/command.h"
+#include "shell/processes/rehearsal.h"
 #include "shell/processes/stack_limit.h"
 #include "shell/text/suggest.h"
 
@@ -85,6 +86,7 @@ int run_main(int argc, char** argv) {
 }  // namespace lockstep::shell
 
 int main(int argc, char** argv) {
+  if (lockstep::shell::is_rehearsal_process(argc, argv)) return lockstep::shell::run_rehearsal_process(argc, argv);
   lockstep::shell::raise_stack_limit();
   std::signal(SIGPIPE, SIG_IGN);
   try {

@@ -16,7 +16,7 @@ constexpr milliseconds kLogsLimit{1000};
 
 }  // namespace
 
-CellRunner::CellRunner(EventLoop& loop, CompilerService& compiler, WorkerGroup& workers, SessionDirectory& directory,
+CellRunner::CellRunner(EventLoop& loop, ObjectSource& compiler, WorkerGroup& workers, SessionDirectory& directory,
                        const SessionOptions& options, std::function<void(Event)> emit)
     : services_{.loop = loop,
                 .compiler = compiler,

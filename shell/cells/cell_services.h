@@ -4,8 +4,8 @@
 #include <string>
 
 #include "shell/events/event.h"
-#include "shell/processes/compiler_service.h"
 #include "shell/processes/event_loop.h"
+#include "shell/processes/object_source.h"
 #include "shell/processes/session_directory.h"
 #include "shell/processes/session_options.h"
 #include "shell/processes/worker_group.h"
@@ -14,7 +14,7 @@ namespace lockstep::shell {
 
 struct CellServices {
   EventLoop& loop;
-  CompilerService& compiler;
+  ObjectSource& compiler;
   WorkerGroup& workers;
   SessionDirectory& directory;
   const SessionOptions& options;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "protocol/error.h"
+#include "shell/built/built_objects.h"
 #include "shell/commands/command.h"
 #include "shell/commands/session_flags.h"
 #include "shell/events/json_writer.h"
@@ -28,14 +29,45 @@ struct RunOptions {
   SessionOptions session;
 };
 
+/// Of a file that `lockstep build` made: its cells, and from now on its objects.
+std::vector<std::vector<ScriptCell>> read_built(const std::string& path, SessionOptions& session) {
+  if (session.debug_cells)
+    throw UsageError("--debug-cells: the cells of " + path +
+                     " are compiled already; give the option to lockstep build");
+  if (!session.include_dirs.empty())
+    throw UsageError("-I: the cells of " + path + " are compiled already; give the option to lockstep build");
+  const auto file = std::make_shared<const BuiltFile>(read_built_file(path));
+  session.debug_cells = file->debug_cells;
+  if (!session.num_processes && session.gpu_ids.empty()) session.num_processes = file->ranks;
+  session.objects = [file, path, started = size_t{0}](EventLoop&, const CompilerOptions& options, const auto&) mutable {
+    return std::make_unique<BuiltObjects>(file, path, started++, options);
+  };
+  std::vector<std::vector<ScriptCell>> scripts;
+  for (const BuiltScript& script : file->scripts) scripts.push_back(script.cells);
+  return scripts;
+}
+
+std::vector<std::vector<ScriptCell>> read_files(RunOptions& options) {
+  std::vector<std::vector<ScriptCell>> scripts;
+  for (const auto& path : options.files) {
+    if (!path.ends_with(".lockstep") && !is_built_file(path)) {
+      scripts.push_back(read_script(path));
+      continue;
+    }
+    if (options.files.size() > 1)
+      throw UsageError(path + " is a built file, and those run alone: lockstep build puts several scripts into one");
+    return read_built(path, options.session);
+  }
+  return scripts;
+}
+
 class ScriptRun : private EventSink {
  public:
   explicit ScriptRun(RunOptions options) : options_(std::move(options)) {}
 
   int run() {
+    const std::vector<std::vector<ScriptCell>> scripts = read_files(options_);
     plan_session(options_.session);
-    std::vector<std::vector<ScriptCell>> scripts;
-    for (const auto& file : options_.files) scripts.push_back(read_script(file));
 
     const int people = options_.json == "-" ? STDERR_FILENO : STDOUT_FILENO;
     output_ =
@@ -147,7 +179,9 @@ class ScriptRun : private EventSink {
 std::function<int()> set_up_run(CLI::App& app) {
   auto options = std::make_shared<RunOptions>();
   options->session.abort_hangs = true;
-  app.add_option("file", options->files, "Session scripts (.cpp in percent format, .ipynb); - is the standard input")
+  app.add_option(
+         "file", options->files,
+         "Session scripts (.cpp in percent format, .ipynb); - is the standard input. Or one file of lockstep build")
       ->required();
   add_session_options(app, options->session);
   app.add_option("--json", options->json, "Write events as JSON lines to this file; - is the standard output");

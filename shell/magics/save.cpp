@@ -29,6 +29,7 @@ bool is_left_out(const std::string& text) {
 }
 
 CellOutcome save(MagicCall& call) {
+  if (call.session.options.rehearsal) return {};
   MagicArguments arguments(call.arguments, kSaveUsage);
   const bool all = arguments.take_flag("-a", "--all");
   const bool force = arguments.take_flag("-f", "--force");

@@ -13,19 +13,10 @@
 #include "protocol/compiler_messages.h"
 #include "protocol/pipe_channel.h"
 #include "shell/processes/launcher.h"
+#include "shell/processes/object_source.h"
 #include "shell/processes/output_tail.h"
 
 namespace lockstep::shell {
-
-struct CompilerOptions {
-  std::string session_directory;
-  std::vector<std::string> include_dirs;
-};
-
-struct FromCompiler {
-  protocol::CompilerResponse response;
-  std::vector<std::string> frames;
-};
 
 class CompilerClient {
  public:

@@ -13,32 +13,32 @@
 
 #include "shell/processes/compiler_client.h"
 #include "shell/processes/event_loop.h"
+#include "shell/processes/object_source.h"
 
 namespace lockstep::shell {
 
-class CompilerService {
+class CompilerService : public ObjectSource {
  public:
   /// Starts the compiler; returns at once. `progress` gets messages for people. Throws StartError.
   CompilerService(EventLoop& loop, CompilerOptions options, std::function<void(const std::string&)> progress);
-  ~CompilerService();
+  ~CompilerService() override;
 
   /// Serves until it is ready. Throws StartError with the compiler's reason.
-  const protocol::CompilerReady& wait_ready();
+  const protocol::CompilerReady& wait_ready() override;
 
   /// Serves until the answer is there. Where a Compile got none, the answer has the status `crash` (the compiler ended
   /// over it and has been started again), `timeout` or `cancelled`, with the reason in `rendered` and no diagnostics.
   /// Throws StartError when the compiler can't be started again, ChannelError when it gave no answer to another
   /// request.
-  FromCompiler ask(const protocol::CompilerRequest& request);
+  FromCompiler ask(const protocol::CompilerRequest& request) override;
 
   /// Sends Settle without waiting: the next request goes out when it is answered.
-  void settle(const protocol::Settle& settle);
+  void settle(const protocol::Settle& settle) override;
 
-  /// Changes whenever what a text means may have: a cell that defines something, %reset.
-  int64_t definitions() const { return definitions_; }
+  int64_t definitions() const override { return definitions_; }
 
-  /// Ends the wait that is under way, from a callback: a compile, a question, a start. Nothing where none is.
-  void cancel();
+  /// A compile, a question, a start.
+  void cancel() override;
 
  private:
   class NotSent;

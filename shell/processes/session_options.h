@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "shell/processes/object_source.h"
+#include "shell/processes/rehearsal.h"
+
 namespace lockstep::shell {
 
 struct SessionOptions {
@@ -19,6 +22,8 @@ struct SessionOptions {
   bool abort_hangs = false;  // `run`: a proven hang is aborted; a terminal leaves it to %abort
   std::vector<std::string> include_dirs;  // -I
   std::map<std::string, std::string> arguments;  // --arg NAME=VALUE: what cells read with arg("NAME")
+  MakeObjectSource objects;  // where objects come from; none: lockstep-compiler
+  std::optional<Rehearsal> rehearsal;  // ranks load objects and run none of them: `lockstep build`
 };
 
 }  // namespace lockstep::shell

@@ -77,6 +77,18 @@ std::optional<int> variable(const char* name, int least) {
   return number;
 }
 
+/// Its ranks compute nothing: the devices are those of another machine.
+SessionPlan plan_rehearsal(const SessionOptions& options) {
+  SessionPlan plan;
+  plan.world_size =
+      options.num_processes.value_or(options.gpu_ids.empty() ? 2 : static_cast<int>(options.gpu_ids.size()));
+  if (plan.world_size < 1)
+    throw UsageError("-n " + std::to_string(plan.world_size) + ": a session has at least one rank");
+  plan.devices.assign(static_cast<size_t>(plan.world_size), "cpu");
+  plan.backend = "gloo";
+  return plan;
+}
+
 }  // namespace
 
 std::vector<int> parse_gpu_ids(const std::string& list) {
@@ -103,6 +115,7 @@ SessionPlan plan_session(const SessionOptions& options) {
   if (!kBackends.contains(options.backend))
     throw UsageError("--backend " + options.backend + ": it is one of auto, gloo and nccl");
   const auto threads = variable("LOCKSTEP_THREADS", 1);
+  if (options.rehearsal) return plan_rehearsal(options);
   if (options.num_processes) check_size(*options.num_processes);
 
   const std::string no_gpu = no_gpu_reason();

@@ -78,7 +78,7 @@ std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 
 WorkerGroup::WorkerGroup(EventLoop& loop, const SessionPlan& plan, const SessionOptions& options,
                          SessionDirectory& directory, Listener listener)
-    : loop_(loop), plan_(plan), directory_(directory), listener_(std::move(listener)) {
+    : loop_(loop), plan_(plan), rehearsal_(options.rehearsal), directory_(directory), listener_(std::move(listener)) {
   hub_ = std::make_unique<Hub>(directory_.hub_endpoint());
   lifeline_ = make_pipe();
   store_key_ = random_key();
@@ -130,8 +130,8 @@ void WorkerGroup::start_store() {
   // Nothing may block the session: a keeper that does not read is one that has ended.
   ::fcntl(keeper_line_.write.get(), F_SETFL, O_NONBLOCK);
   store_tail_ = std::make_unique<OutputTail>();
-  Launch launch = worker_launch();
-  launch.arguments = {"--store"};
+  Launch launch = rehearsal_ ? rehearsal_launch(*rehearsal_) : worker_launch();
+  launch.arguments.emplace_back("--store");
   launch.environment.insert({{"LOCKSTEP_LIFELINE_FD", std::to_string(keeper_line_.read.get())},
                              {"LOCKSTEP_LISTEN_FD", std::to_string(listener.get())},
                              {"LOCKSTEP_SESSION_DIR", directory_.path()}});
@@ -164,7 +164,7 @@ void WorkerGroup::start_rank(int number, const SessionOptions& options) {
   const std::string size = std::to_string(plan_.world_size), index = std::to_string(number);
   rank.tail = std::make_unique<OutputTail>();
   rank.output = std::make_unique<LastOutput>();
-  Launch launch = worker_launch();
+  Launch launch = rehearsal_ ? rehearsal_launch(*rehearsal_) : worker_launch();
   launch.environment.insert({{"LOCKSTEP_RANK", index},
                              {"LOCKSTEP_IDENTITY", hub_->expect(number)},
                              {"LOCKSTEP_OUTPUT_FDS", rank.output->environment()},

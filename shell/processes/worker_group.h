@@ -101,6 +101,7 @@ class WorkerGroup {
 
   EventLoop& loop_;
   SessionPlan plan_;
+  const std::optional<Rehearsal> rehearsal_;
   SessionDirectory& directory_;
   Listener listener_;
   std::unique_ptr<Hub> hub_;

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "protocol/error.h"
+#include "shell/processes/compiler_service.h"
 #include "shell/processes/session_plan.h"
 #include "shell/processes/stack_limit.h"
 #include "shell/session/session_state.h"
@@ -59,8 +60,10 @@ void SessionCore::start() {
   s.starting = true;
   try {
     s.directory = std::make_unique<SessionDirectory>();
-    s.compiler = std::make_unique<CompilerService>(s.loop, CompilerOptions{s.directory->path(), options.include_dirs},
-                                                   [this](const std::string& text) { message(text); });
+    const CompilerOptions compiler{s.directory->path(), options.include_dirs};
+    const auto progress = [this](const std::string& text) { message(text); };
+    s.compiler = options.objects ? options.objects(s.loop, compiler, progress)
+                                 : std::make_unique<CompilerService>(s.loop, compiler, progress);
     WorkerGroup::Listener listener{.message =
                                        [&s](FromWorker& from) {
                                          if (s.runner) s.runner->message(from);

@@ -93,7 +93,7 @@ struct SessionCore {
   CodeResult run_code(std::string_view code, const CellSettings& settings, int line,
                       const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
   /// Runs a command of the shell's here, once, with the ranks' environment and directory, and shows what it writes.
-  /// Ctrl-C interrupts it. Throws StartError.
+  /// Ctrl-C interrupts it. In a rehearsal nothing runs, and it ends well. Throws StartError.
   ProcessEnd run_command(const std::string& command);
   /// Runs a function of the worker's own (barrier) on the run threads of `ranks`.
   CodeResult run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks);

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "shell/cells/cell_runner.h"
-#include "shell/processes/compiler_service.h"
 #include "shell/processes/event_loop.h"
+#include "shell/processes/object_source.h"
 #include "shell/processes/session_directory.h"
 #include "shell/processes/worker_group.h"
 #include "shell/scripts/magic.h"
@@ -29,7 +29,7 @@ struct SessionCore::State {
   EventLoop loop;
   Pipe signals = make_pipe();
   std::unique_ptr<SessionDirectory> directory;
-  std::unique_ptr<CompilerService> compiler;
+  std::unique_ptr<ObjectSource> compiler;
   std::unique_ptr<WorkerGroup> workers;
   std::unique_ptr<CellRunner> runner;
   protocol::Configure configuration;

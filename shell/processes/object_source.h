@@ -1,0 +1,51 @@
+// Where a session gets the objects of its cells from: lockstep-compiler (compiler_service.h), or a file that was built
+// ahead (shell/built/). It is asked in the words of protocol/compiler_messages.h, one request at a time.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "protocol/compiler_messages.h"
+
+namespace lockstep::shell {
+
+class EventLoop;
+
+struct CompilerOptions {
+  std::string session_directory;
+  std::vector<std::string> include_dirs;
+};
+
+struct FromCompiler {
+  protocol::CompilerResponse response;
+  std::vector<std::string> frames;
+};
+
+class ObjectSource {
+ public:
+  virtual ~ObjectSource() = default;
+
+  /// Serves until it takes requests. Throws StartError with the reason why it can't.
+  virtual const protocol::CompilerReady& wait_ready() = 0;
+
+  /// Serves until the answer is there. A Compile is always answered by Compiled. Throws ChannelError where another
+  /// request has no answer, StartError where nothing can be asked any more.
+  virtual FromCompiler ask(const protocol::CompilerRequest& request) = 0;
+
+  /// How the cell that was compiled last ended on its ranks. Does not wait.
+  virtual void settle(const protocol::Settle& settle) = 0;
+
+  /// Changes whenever what a text means may have: a cell that defines something, %reset.
+  virtual int64_t definitions() const = 0;
+
+  /// Ends the wait that is under way, from a callback. Nothing where none is.
+  virtual void cancel() = 0;
+};
+
+/// Called at each start of a session. `progress` gets messages for people. Throws StartError.
+using MakeObjectSource = std::function<std::unique_ptr<ObjectSource>(EventLoop& loop, const CompilerOptions& options,
+                                                                     std::function<void(const std::string&)> progress)>;
+
+}  // namespace lockstep::shell
