@@ -80,12 +80,17 @@ void timeit(SessionCore& session, const std::string& body, const CellSettings& s
   if (trial.empty()) return;
   double once = 0;
   for (const auto& [rank, ms] : trial) once = std::max(once, *std::min_element(ms.begin() + 1, ms.end()));
+  // A power of ten: few enough that `lockstep build` compiles them all.
   int64_t loops = 1;
-  if (once < kLongEnough_ms)
-    loops = std::clamp<int64_t>(static_cast<int64_t>(kLongEnough_ms / std::max(once, 1e-6)), 1, kMostLoops);
-  const std::string head =
-      loops > 1 ? fmt::format("for (long lockstep_loop = 0; lockstep_loop < {}; ++lockstep_loop) ", loops) : "";
-  const Samples samples = measure(session, head, body, settings, line, kFewestRuns, kWholeTime_ms);
+  while (static_cast<double>(loops) * once < kLongEnough_ms && loops < kMostLoops) loops *= 10;
+  const auto measure_loops = [&](int64_t count) {
+    const std::string head =
+        count > 1 ? fmt::format("for (long lockstep_loop = 0; lockstep_loop < {}; ++lockstep_loop) ", count) : "";
+    return measure(session, head, body, settings, line, kFewestRuns, kWholeTime_ms);
+  };
+  if (session.options.rehearsal)
+    for (int64_t count = kMostLoops; count > 1; count /= 10) measure_loops(count);
+  const Samples samples = measure_loops(loops);
   if (samples.empty()) return;
 
   std::string text;
