@@ -77,6 +77,12 @@ struct Avx2 {
   static Doubles widened_floats(__m256 values) {
     return {_mm256_cvtps_pd(_mm256_castps256_ps128(values)), _mm256_cvtps_pd(_mm256_extractf128_ps(values, 1))};
   }
+  static Floats add_float_lanes(Floats a, Floats b) {
+    return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+  }
+  static DoubleSquares add_squares(DoubleSquares a, DoubleSquares b) {
+    return {add_doubles(a.low, b.low), add_doubles(a.high, b.high)};
+  }
   static DoubleSquares add_floats(DoubleSquares sum, Floats squares) {
     return {add_doubles(sum.low, widened_floats(squares.low)), add_doubles(sum.high, widened_floats(squares.high))};
   }

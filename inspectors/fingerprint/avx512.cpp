@@ -46,6 +46,10 @@ struct Avx512 {
     return high == 0 && (enough != 0 || _mm512_test_epi32_mask(greatest, greatest) == 0);
   }
   static uint32_t largest_word(Words words) { return _mm512_reduce_max_epu32(words); }
+  static Floats add_float_lanes(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+  static DoubleSquares add_squares(DoubleSquares a, DoubleSquares b) {
+    return {_mm512_add_pd(a.low, b.low), _mm512_add_pd(a.high, b.high)};
+  }
   static DoubleSquares add_floats(DoubleSquares sum, Floats squares) {
     return {_mm512_add_pd(sum.low, _mm512_cvtps_pd(_mm512_castps512_ps256(squares))),
             _mm512_add_pd(sum.high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(squares, 1)))};

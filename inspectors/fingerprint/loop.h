@@ -4,17 +4,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "inspectors/fingerprint/kernels.h"
 
 namespace lockstep::inspect::kernels {
 namespace {
-
-// Squares of float32 are added in float32 within a stripe where they neither overflow nor vanish: largest magnitude
-// from 2^-50 to 2^60, compared as bits. Other stripes take the exact path.
-inline constexpr uint32_t kSmallest = (127U - 50U) << 23;
-inline constexpr uint32_t kBeyond = (127U + 60U) << 23;
 
 inline constexpr uint64_t kNoSums[kHashLanes] = {};
 
@@ -40,26 +36,28 @@ struct NoStatistics {
   void begin_stripe() {}
 };
 
-/// Elements that are float32 once `Values` has widened the words: one or two vectors of 16.
+/// Elements that are float32 once `Values` has widened the words: one or two vectors of 16, which are added to one sum
+/// or to one each (a thread of a GPU reads 16 of a block's 64 bytes, and has to have all that goes into a sum).
 template <typename Isa, typename Values, void (*careful)(const uint8_t*, Chunk&)>
 struct FloatStatistics {
-  typename Isa::Floats squares;
+  typename Isa::Floats squares[Values::kSums];
   typename Isa::Words greatest;
   typename Isa::DoubleSquares sum = Isa::no_squares();
 
   void begin_stripe() {
-    squares = Isa::no_floats();
+    for (auto& each : squares) each = Isa::no_floats();
     greatest = Isa::no_words();
   }
   void add(typename Isa::Words words) {
-    Values::each(words, [this](typename Isa::Words bits) {
-      squares = Isa::add_square(squares, bits);
+    Values::each(words, [this](size_t which, typename Isa::Words bits) {
+      squares[which] = Isa::add_square(squares[which], bits);
       greatest = Isa::max(greatest, Isa::magnitude(bits));
     });
   }
   void end_stripe(const uint8_t* stripe, Chunk& chunk) {
     if (Isa::usual(greatest)) [[likely]] {
-      sum = Isa::add_floats(sum, squares);
+      if constexpr (Values::kSums == 2) squares[0] = Isa::add_float_lanes(squares[0], squares[1]);
+      sum = Isa::add_floats(sum, squares[0]);
       largest = Isa::max(largest, greatest);
     } else {
       careful(stripe, chunk);
@@ -145,14 +143,14 @@ struct SmallIntegerStatistics {
 template <typename Isa, typename Element>
 struct WordStatistics {
   typename Isa::Words largest = Isa::no_words();
-  typename Isa::DoubleSquares sum = Isa::no_squares();
+  typename Isa::DoubleSquares sum = Isa::no_squares(), squares;
 
-  void begin_stripe() {}
+  void begin_stripe() { squares = Isa::no_squares(); }
   void add(typename Isa::Words words) {
     largest = Isa::max(largest, Isa::template word_magnitudes<Element>(words));
-    sum = Isa::template add_word_squares<Element>(sum, words);
+    squares = Isa::template add_word_squares<Element>(squares, words);
   }
-  void end_stripe(const uint8_t*, Chunk&) {}
+  void end_stripe(const uint8_t*, Chunk&) { sum = Isa::add_squares(sum, squares); }
   void finish(Chunk& chunk) const {
     Isa::store_squares(sum, chunk.squares);
     chunk.abs_max = std::max(chunk.abs_max, largest_element<Isa, uint32_t>(largest));
@@ -162,15 +160,15 @@ struct WordStatistics {
 /// 64 bits: rounded to the nearest double.
 template <typename Isa, typename Element>
 struct LongStatistics {
-  typename Isa::Doubles sum = Isa::no_doubles(), largest = Isa::no_doubles();
+  typename Isa::Doubles sum = Isa::no_doubles(), largest = Isa::no_doubles(), squares;
 
-  void begin_stripe() {}
+  void begin_stripe() { squares = Isa::no_doubles(); }
   void add(typename Isa::Words words) {
     const typename Isa::Doubles values = Isa::template to_doubles<Element>(words);
-    sum = Isa::add_doubles(sum, Isa::square_doubles(values));
+    squares = Isa::add_doubles(squares, Isa::square_doubles(values));
     largest = Isa::greater(largest, Isa::double_magnitudes(values));
   }
-  void end_stripe(const uint8_t*, Chunk&) {}
+  void end_stripe(const uint8_t*, Chunk&) { sum = Isa::add_doubles(sum, squares); }
   void finish(Chunk& chunk) const {
     Isa::store_doubles(sum, chunk.squares);
     chunk.abs_max = std::max(chunk.abs_max, Isa::largest_double(largest));
@@ -179,25 +177,28 @@ struct LongStatistics {
 
 template <typename Isa>
 struct Float32Values {
+  static constexpr size_t kSums = 1;
   template <typename Each>
   static void each(typename Isa::Words words, Each take) {
-    take(words);
+    take(0, words);
   }
 };
 template <typename Isa>
 struct Bfloat16Values {
+  static constexpr size_t kSums = 1;
   template <typename Each>
   static void each(typename Isa::Words words, Each take) {
-    take(Isa::low_halves(words));
-    take(Isa::high_halves(words));
+    take(0, Isa::low_halves(words));
+    take(0, Isa::high_halves(words));
   }
 };
 template <typename Isa>
 struct Float16Values {
+  static constexpr size_t kSums = 2;
   template <typename Each>
   static void each(typename Isa::Words words, Each take) {
-    take(Isa::template widened<0>(words));
-    take(Isa::template widened<1>(words));
+    take(0, Isa::template widened<0>(words));
+    take(1, Isa::template widened<1>(words));
   }
 };
 
@@ -210,7 +211,7 @@ void run(const uint8_t* data, size_t stripes, Chunk& chunk) {
     for (size_t offset = 0; offset < kStripeBytes; offset += kBlockBytes) {
       Isa::prefetch(data + offset);
       const auto words = Isa::load(data + offset);
-      hasher.add(words, kKeys.data() + offset / 4);
+      hasher.add(words, kKeys.words + offset / 4);
       statistics.add(words);
     }
     hasher.end_stripe();

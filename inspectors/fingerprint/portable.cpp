@@ -1,6 +1,5 @@
 // The fingerprint's loops in plain C++, the exact statistics, and the choice of the instruction set.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
@@ -68,6 +67,14 @@ struct Portable {
   }
 
   static Words no_words() { return {}; }
+  static Floats add_float_lanes(Floats a, Floats b) {
+    for (size_t i = 0; i < 16; ++i) a.at[i] += b.at[i];
+    return a;
+  }
+  static DoubleSquares add_squares(DoubleSquares a, DoubleSquares b) {
+    for (size_t i = 0; i < 16; ++i) a.at[i] += b.at[i];
+    return a;
+  }
   static Floats no_floats() { return {}; }
   static DoubleSquares no_squares() { return {}; }
   static Words magnitude(Words bits) {
@@ -237,28 +244,15 @@ struct Portable {
 
 constexpr Table kPortable = table<Portable>("portable");
 
-constexpr uint64_t split_mix(uint64_t& state) {
-  uint64_t z = (state += 0x9e3779b97f4a7c15ULL);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
-
-constexpr auto kKeyArray = [] {
-  std::array<uint32_t, kStripeWords + kToeplitzShift> keys{};
-  uint64_t state = 0x10c57e9;
-  for (auto& key : keys) key = static_cast<uint32_t>(split_mix(state) >> 32);
-  return keys;
-}();
-
 template <typename Element, typename ToDouble>
 void careful(const uint8_t* stripe, Chunk& chunk, ToDouble to_double) {
+  double squares[kSquareLanes] = {};
   for (size_t i = 0; i < kStripeBytes / sizeof(Element); ++i) {
     Element element;
     std::memcpy(&element, stripe + i * sizeof element, sizeof element);
     const double value = to_double(element);
     if (std::isfinite(value)) {
-      chunk.squares[i % kSquareLanes] += value * value;
+      squares[i % kSquareLanes] += value * value;
       chunk.abs_max = std::max(chunk.abs_max, std::abs(value));
     } else if (std::isnan(value)) {
       ++chunk.nan_count;
@@ -266,11 +260,12 @@ void careful(const uint8_t* stripe, Chunk& chunk, ToDouble to_double) {
       ++chunk.inf_count;
     }
   }
+  for (size_t lane = 0; lane < kSquareLanes; ++lane) chunk.squares[lane] += squares[lane];
 }
 
 }  // namespace
 
-constinit const std::array<uint32_t, kStripeWords + kToeplitzShift> kKeys = kKeyArray;
+constinit const Keys kKeys = make_keys();
 
 void careful_float32(const uint8_t* stripe, Chunk& chunk) {
   careful<float>(stripe, chunk, [](float value) { return static_cast<double>(value); });

@@ -39,15 +39,7 @@ StridedReader::StridedReader(const at::Tensor& tensor)
       contiguous_(tensor.is_contiguous()) {
   if (bytes_ == 0) return;
   data_ = static_cast<const uint8_t*>(tensor.const_data_ptr());
-  if (contiguous_) return;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    const Dimension next{tensor.size(d), tensor.stride(d) * element_size_};
-    if (next.size == 1) continue;
-    if (!dimensions_.empty() && dimensions_.back().stride == next.stride * next.size)
-      dimensions_.back() = {dimensions_.back().size * next.size, next.stride};
-    else
-      dimensions_.push_back(next);
-  }
+  if (!contiguous_) dimensions_ = merged_dimensions(tensor);
 }
 
 const uint8_t* StridedReader::read(int64_t begin, int64_t count, uint8_t* buffer) const {

@@ -8,6 +8,24 @@
 
 namespace lockstep::inspect {
 
+struct Dimension {
+  int64_t size, stride;  // stride in bytes
+};
+/// The dimensions of a tensor with elements, outermost first, without those of size 1; contiguous neighbours are
+/// merged. At most one for a contiguous tensor.
+inline std::vector<Dimension> merged_dimensions(const at::Tensor& tensor) {
+  std::vector<Dimension> dimensions;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    const Dimension next{tensor.size(d), tensor.stride(d) * tensor.element_size()};
+    if (next.size == 1) continue;
+    if (!dimensions.empty() && dimensions.back().stride == next.stride * next.size)
+      dimensions.back() = {dimensions.back().size * next.size, next.stride};
+    else
+      dimensions.push_back(next);
+  }
+  return dimensions;
+}
+
 class StridedReader {
  public:
   /// A strided tensor on the CPU. Keeps no reference: `tensor` must outlive it.
@@ -21,14 +39,11 @@ class StridedReader {
   const uint8_t* read(int64_t begin, int64_t count, uint8_t* buffer) const;
 
  private:
-  struct Dimension {
-    int64_t size, stride;  // stride in bytes
-  };
   const uint8_t* data_ = nullptr;
   int64_t element_size_ = 1;
   int64_t bytes_ = 0;
   bool contiguous_ = true;
-  std::vector<Dimension> dimensions_;  // without those of size 1; contiguous neighbours are merged
+  std::vector<Dimension> dimensions_;
 };
 
 }  // namespace lockstep::inspect

@@ -1,0 +1,15 @@
+// The kernels, as host code launches them.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "cuda/bodies/fingerprint.h"
+#include "cuda/bodies/sentinel.h"
+
+namespace lockstep::cuda {
+
+/// Queue a grid of `blocks` (at least 1) on `stream` of the current device, and return at once. The result is
+/// cudaGetLastError()'s: what is wrong with the launch, or what an earlier kernel has done.
+cudaError_t launch_fingerprint(const FingerprintLaunch& launch, uint32_t blocks, cudaStream_t stream);
+cudaError_t launch_sentinel(const SentinelLaunch& launch, uint32_t blocks, cudaStream_t stream);
+
+}  // namespace lockstep::cuda
