@@ -12,8 +12,12 @@ version_of() {
 
 is_supported() { case $1 in 2.11|2.11.*|2.12|2.12.*|2.13|2.13.*|2.14|2.14.*|2.15|2.15.*) ;; *) return 1 ;; esac; }
 
-# wheels VERSION VARIANT: its lines "checksum  wheel".
-wheels() { awk -v v="$1" -v gpu="$2" '$1 == v && ($2 == "cpu" || gpu == "gpu") { print $3 "  " $4 }' "$setup_data/libtorch.sha256"; }
+# wheels VERSION VARIANT: its lines "checksum  wheel". CUDA's compiler is among those for GPU ranks where `builds` is set.
+wheels() {
+  awk -v v="$1" -v gpu="$2" -v builds="${builds:-}" \
+    '$1 == v && ($2 == "cpu" || gpu == "gpu" && ($2 == "gpu" || $2 == "nvcc" && builds)) { print $3 "  " $4 }' \
+    "$setup_data/libtorch.sha256"
+}
 
 # A Python that has pip: that of an active environment may lack it, Debian's has it by now.
 python_with_pip() {
@@ -67,6 +71,24 @@ unpack() {
     [ $? -eq 11 ] || return 1  # 11: a wheel that lacks one of the patterns
 }
 
+# add_compiler VERSION VARIANT: CUDA's compiler, beside a LibTorch for GPU ranks that was set up without it.
+add_compiler() {
+  local folder checksum wheel python compiler
+  folder=$(dirname "$libtorch")
+  [ "$2" = gpu ] && [ -n "${builds:-}" ] || return 0
+  compiler=$(wheels "$1" gpu | grep -E '  nvidia_(cuda_nvcc|cuda_crt|nvvm)-' || true)
+  [ -n "$compiler" ] || return 0
+  compgen -G "$folder/nvidia/cu*/bin/nvcc" >/dev/null && return 0
+  say "CUDA's compiler goes to $folder"
+  python=$(python_with_pip)
+  mkdir -p "$cache/downloads/nvcc-$1"
+  while read -r checksum wheel; do
+    (cd "$cache/downloads/nvcc-$1" && download "$checksum" "$wheel")
+    unpack "$cache/downloads/nvcc-$1/$wheel" gpu "$folder" || fail "$wheel could not be unpacked into $folder." "Is there room on the disk?"
+  done <<< "$compiler"
+  rm -rf "$cache/downloads/nvcc-$1"
+}
+
 megabytes_free() { df --output=avail -BM "$1" | tail -n 1 | tr -dc 0-9; }
 
 # Sets `libtorch` to the cache's folder for this version and variant, and fills it if need be.
@@ -74,7 +96,7 @@ get_libtorch() {
   local version=$1 variant=$2 name=$1 needed=1300
   [ "$variant" = cpu ] || { name=$1-gpu; needed=9000; }
   libtorch=$cache/$name/torch
-  [ -z "$(version_of "$libtorch")" ] || return 0
+  [ -z "$(version_of "$libtorch")" ] || { add_compiler "$version" "$variant"; return 0; }
   if [ "$variant" = cpu ] && [ -d "$cache/$version-gpu/torch" ]; then libtorch=$cache/$version-gpu/torch; return; fi
   is_supported "$version" || fail "LibTorch $version is outside the supported range 2.11 to 2.15."
   [ -n "$(wheels "$version" cpu)" ] ||

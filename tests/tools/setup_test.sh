@@ -91,5 +91,19 @@ found=$(cd "$scratch/cache/lockstep/libtorch" && find 2.12.9 downloads/2.12.9 .u
 [ "$found" = "2.12.9/torch/include/torch/headeronly/version.h 2.12.9/torch/lib/libtorch_cpu.so" ] ||
   { echo "unpacked: $found"; failures=$((failures + 1)); }
 
+# With --gpu, a LibTorch for GPU ranks that is there gets CUDA's compiler, once; with --cpu, none does.
+nvcc=nvidia_cuda_nvcc-13.9.1-py3-none-any.whl
+fake_libtorch "$scratch/cache/lockstep/libtorch/2.12.9-gpu/torch" 12
+mkdir -p "$scratch/wheel/nvidia/cu13/bin" "$scratch/index"
+touch "$scratch/wheel/nvidia/cu13/bin/nvcc"
+(cd "$scratch/wheel" && /usr/bin/python3 -m zipfile -c "$scratch/index/$nvcc" nvidia)
+echo "2.12.9 nvcc $(sha256sum < "$scratch/index/$nvcc" | cut -d' ' -f1) $nvcc" >> "$copy/tools/libtorch.sha256"
+expect 0 "$scratch/cache/lockstep/libtorch/2.12.9/torch" -- --libtorch 2.12.9
+[ -z "$(find "$scratch/cache" -name nvcc)" ] || { echo "--cpu brought a compiler"; failures=$((failures + 1)); }
+expect 0 "CUDA's compiler goes to $scratch/cache/lockstep/libtorch/2.12.9-gpu" -- --gpu --libtorch 2.12.9
+[ -f "$scratch/cache/lockstep/libtorch/2.12.9-gpu/nvidia/cu13/bin/nvcc" ] || { echo "--gpu brought no compiler"; failures=$((failures + 1)); }
+rm -r "$scratch/index"
+expect 0 "$scratch/cache/lockstep/libtorch/2.12.9-gpu/torch" -- --gpu --libtorch 2.12.9
+
 [ "$failures" -eq 0 ] && echo "tools/setup: all as expected"
 exit "$failures"
