@@ -5,21 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace lockstep::worker {
+#include "protocol/device_plugin.h"
 
-extern "C" {
-/// What the plug-in liblockstep_cuda.so exports as `lockstep_device_plugin`.
-struct lockstep_device_plugin_v1 {
-  uint32_t abi;  // kDevicePluginAbi
-  /// Makes GPU `index` the one of this thread and process. Returns nullptr, or what is wrong (static storage).
-  const char* (*select)(int index);
-  /// Bytes in use and in all on GPU `index`; from any thread.
-  bool (*memory)(int index, uint64_t* used, uint64_t* total);
-  /// "NVIDIA H100"; nullptr where unknown.
-  const char* (*name)(int index);
-};
-}
-inline constexpr uint32_t kDevicePluginAbi = 1;
+namespace lockstep::worker {
 
 class Device {
  public:

@@ -4,12 +4,14 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <span>
+#include <utility>
 
+#include "inspectors/device/functions.h"
 #include "inspectors/fingerprint/definition.h"
 #include "inspectors/fingerprint/kernels.h"
 #include "inspectors/fingerprint/strided.h"
@@ -123,8 +125,7 @@ Result read_chunk(const StridedReader& reader, const Reading& reading, int64_t c
 }
 
 /// The tensor in a form whose bytes can be read; mostly the same one.
-at::Tensor readable(const at::Tensor& tensor, size_t index) {
-  check_fingerprintable(tensor, index);
+at::Tensor readable(const at::Tensor& tensor) {
   at::Tensor result = tensor.device().is_cpu() ? tensor : tensor.detach().cpu();
   if (result.is_conj() || result.is_neg()) result = result.detach().resolve_conj().resolve_neg();
   return result;
@@ -174,11 +175,22 @@ Fingerprint summed_up(const Plan& plan, std::span<const Result> chunks) {
   return fingerprint_of(result);
 }
 
-std::atomic<DeviceFingerprint> device_functions[static_cast<size_t>(c10::COMPILE_TIME_MAX_DEVICE_TYPES)];
-
-DeviceFingerprint device_function(const at::Tensor& tensor) {
-  return tensor.defined() ? device_functions[static_cast<size_t>(tensor.device().type())].load() : nullptr;
+/// Fingerprints by the functions of a device, with one transfer to the host for all tensors.
+std::vector<Fingerprint> read_on_device(const DeviceFunctions& functions, at::TensorList tensors) {
+  const at::Tensor rows = functions.fingerprint(tensors).cpu().contiguous();
+  static_assert(sizeof(Fingerprint) == 6 * sizeof(int64_t));
+  TORCH_INTERNAL_ASSERT(rows.nbytes() == tensors.size() * sizeof(Fingerprint));
+  std::vector<Fingerprint> results(tensors.size());
+  std::memcpy(static_cast<void*>(results.data()), rows.const_data_ptr(), rows.nbytes());
+  return results;
 }
+
+/// The tensors of one device, and where they stand in the caller's list.
+struct OnDevice {
+  const DeviceFunctions* functions = nullptr;
+  std::vector<at::Tensor> tensors;
+  std::vector<size_t> indices;
+};
 
 }  // namespace
 
@@ -198,19 +210,29 @@ Hash hash_of(const std::string& text) {
 
 std::vector<Fingerprint> fingerprint(at::TensorList tensors) {
   std::vector<Fingerprint> results(tensors.size());
+  std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, OnDevice> devices;
   std::vector<Plan> plans;
   std::vector<size_t> of_plan;
   plans.reserve(tensors.size());
   of_plan.reserve(tensors.size());
   int64_t chunks = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (const DeviceFingerprint function = device_function(tensors[i])) {
-      results[i] = function(tensors[i]).at(0);
+    check_fingerprintable(tensors[i], i);
+    const c10::Device device = tensors[i].device();
+    if (const DeviceFunctions* functions = device_functions(device.type())) {
+      OnDevice& same = devices[{device.type(), device.index()}];
+      same.functions = functions;
+      same.tensors.push_back(tensors[i]);
+      same.indices.push_back(i);
       continue;
     }
-    plans.emplace_back(readable(tensors[i], i), chunks);
+    plans.emplace_back(readable(tensors[i]), chunks);
     of_plan.push_back(i);
     chunks += plans.back().chunks();
+  }
+  for (const auto& [device, same] : devices) {
+    const std::vector<Fingerprint> found = read_on_device(*same.functions, same.tensors);
+    for (size_t i = 0; i < found.size(); ++i) results[same.indices[i]] = found[i];
   }
   const std::vector<Result> read = read_all(plans);
   for (size_t p = 0; p < plans.size(); ++p) {
@@ -224,14 +246,11 @@ Fingerprint fingerprint(const at::Tensor& tensor) { return fingerprint(at::Tenso
 
 std::vector<Hash> chunk_hashes(const at::Tensor& tensor) {
   std::vector<Plan> plans;
-  plans.emplace_back(readable(tensor, 0), 0);
+  check_fingerprintable(tensor, 0);
+  plans.emplace_back(readable(tensor), 0);
   std::vector<Hash> hashes;
   for (const Result& chunk : read_all(plans)) hashes.push_back({chunk.hash[0], chunk.hash[1]});
   return hashes;
-}
-
-void set_device_fingerprint(c10::DeviceType device, DeviceFingerprint function) {
-  device_functions[static_cast<size_t>(device)] = function;
 }
 
 }  // namespace lockstep::inspect

@@ -24,8 +24,10 @@ struct Fingerprint {
 };
 
 /// The fingerprints of `tensors`, in order: of any dtype and strides, also of empty ones; quantized and packed dtypes
-/// have no statistics. Tensors on other devices than the CPU are copied, unless a kernel is set for the device. Throws
-/// c10::Error for tensors without strided storage (undefined, meta, sparse), naming the index.
+/// have no statistics. Tensors on a GPU are read there when the plug-in for GPUs is installed
+/// (inspectors/device/functions.h): all of one GPU in one launch on its current stream, which this call waits for. Other
+/// tensors are copied to the CPU. Throws c10::Error for tensors without strided storage (undefined, meta, sparse),
+/// naming the index.
 std::vector<Fingerprint> fingerprint(at::TensorList tensors);
 Fingerprint fingerprint(const at::Tensor& tensor);
 
@@ -39,10 +41,5 @@ std::vector<Hash> chunk_hashes(const at::Tensor& tensor);
 Hash combine(Hash left, const Hash& right);
 /// The hash of a text.
 Hash hash_of(const std::string& text);
-
-/// For plug-ins: sets the kernel of a device, which is called with tensors of that device only. An empty function
-/// removes it.
-using DeviceFingerprint = std::vector<Fingerprint> (*)(at::TensorList tensors);
-void set_device_fingerprint(c10::DeviceType device, DeviceFingerprint function);
 
 }  // namespace lockstep::inspect

@@ -24,6 +24,9 @@ bool has_cuda_plugin() {
   return fs::exists(folder / "liblockstep_cuda.so", error) || fs::exists(folder / "../lib/liblockstep_cuda.so", error);
 }
 
+// The plug-in has kernels, and no process groups on NCCL yet: ranks on GPUs could not talk to one another.
+constexpr bool kPluginHasNccl = false;
+
 std::string no_gpu_reason() {
   if (visible_gpus() == 0)
     return "no GPU is visible on this machine (/proc/driver/nvidia/gpus is absent or empty): install NVIDIA's driver, "
@@ -32,6 +35,9 @@ std::string no_gpu_reason() {
   if (!has_cuda_plugin())
     return "this build has no plug-in for GPUs (liblockstep_cuda.so): leave --gpu-ids and --backend nccl out to run on "
            "the CPU";
+  if (!kPluginHasNccl)
+    return "the plug-in for GPUs (liblockstep_cuda.so) has kernels for inspectors, and no process groups on NCCL yet: "
+           "leave --gpu-ids and --backend nccl out to run on the CPU";
   return {};
 }
 

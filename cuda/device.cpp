@@ -1,0 +1,98 @@
+// The device of a rank, for the worker: chooses the GPU, and says what it is and how full.
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "protocol/device_plugin.h"
+
+namespace lockstep::cuda {
+namespace {
+
+constexpr int kMostDevices = 64;
+
+/// The text lives until the thread keeps another.
+const char* kept(std::string text) {
+  static thread_local std::string storage;
+  storage = std::move(text);
+  return storage.c_str();
+}
+
+/// LibTorch registers its CUDA half when this library is loaded.
+const char* load_libtorch_cuda() {
+  if (::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL)) return nullptr;
+  const char* text = ::dlerror();
+  return kept(std::string("this LibTorch has no support for CUDA (") + (text ? text : "libtorch_cuda.so") +
+              "): run tools/setup --gpu");
+}
+
+const char* problem_of(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return nullptr;
+  // Else the next call that asks for the last error is given this one.
+  static_cast<void>(cudaGetLastError());
+  return kept(std::string(call) + ": " + cudaGetErrorString(error));
+}
+
+const char* select(int index) {
+  if (const char* problem = load_libtorch_cuda()) return problem;
+  int count = 0;
+  if (const char* problem = problem_of(cudaGetDeviceCount(&count), "cudaGetDeviceCount")) return problem;
+  if (index < 0 || index >= count)
+    return kept("there is no GPU " + std::to_string(index) + "; " + std::to_string(count) + " are visible");
+  return problem_of(cudaSetDevice(index), "cudaSetDevice");
+}
+
+/// Runs `what` with the device `index` current on this thread, which is then what it was.
+template <typename What>
+bool on_device(int index, const What& what) {
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(index) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  const bool done = what();
+  if (!done) static_cast<void>(cudaGetLastError());
+  return cudaSetDevice(before) == cudaSuccess && done;
+}
+
+bool memory(int index, uint64_t* used, uint64_t* total) {
+  return on_device(index, [&] {
+    size_t free_bytes = 0, all = 0;
+    if (cudaMemGetInfo(&free_bytes, &all) != cudaSuccess) return false;
+    *used = all - free_bytes;
+    *total = all;
+    return true;
+  });
+}
+
+const char* name(int index) {
+  static std::mutex mutex;
+  static std::array<std::string, kMostDevices> names;
+  if (index < 0 || index >= kMostDevices) return nullptr;
+  const std::lock_guard lock(mutex);
+  std::string& known = names[static_cast<size_t>(index)];
+  if (known.empty()) {
+    cudaDeviceProp properties;
+    if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      return nullptr;
+    }
+    known = properties.name;
+  }
+  return known.c_str();
+}
+
+}  // namespace
+}  // namespace lockstep::cuda
+
+extern "C" {
+__attribute__((visibility("default"))) extern const lockstep_device_plugin_v1 lockstep_device_plugin;
+const lockstep_device_plugin_v1 lockstep_device_plugin{.abi = lockstep::kDevicePluginAbi,
+                                                       .select = lockstep::cuda::select,
+                                                       .memory = lockstep::cuda::memory,
+                                                       .name = lockstep::cuda::name};
+}

@@ -1,0 +1,78 @@
+#include "inspectors/device/functions.h"
+
+#include <ATen/ATen.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <filesystem>
+#include <string_view>
+
+namespace lockstep::inspect {
+namespace {
+
+constexpr const char* kPlugin = "liblockstep_cuda.so";
+
+std::array<std::atomic<const DeviceFunctions*>, static_cast<size_t>(c10::COMPILE_TIME_MAX_DEVICE_TYPES)> registered;
+
+std::atomic<const DeviceFunctions*>& place_of(c10::DeviceType device) {
+  return registered.at(static_cast<size_t>(device));
+}
+
+/// Beside this library; empty where it is not.
+std::filesystem::path plugin_path() {
+  Dl_info info = {};
+  if (::dladdr(reinterpret_cast<const void*>(&device_functions), &info) == 0 || !info.dli_fname) return {};
+  std::error_code error;
+  const auto path = std::filesystem::canonical(info.dli_fname, error).parent_path() / kPlugin;
+  return !error && std::filesystem::exists(path, error) ? path : std::filesystem::path();
+}
+
+const DeviceFunctions* loaded_plugin() {
+  const std::filesystem::path path = plugin_path();
+  if (path.empty()) return nullptr;
+  const auto without = [&](const std::string& problem) -> const DeviceFunctions* {
+    TORCH_WARN("Lockstep's support for GPUs can't be used, so CUDA tensors are looked at through copies on the CPU: ",
+               problem);
+    return nullptr;
+  };
+  // Never closed: its kernels are registered with the CUDA runtime.
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    const char* text = ::dlerror();
+    return without(text ? text : path.string() + " can't be loaded");
+  }
+  const auto functions = reinterpret_cast<const DeviceFunctions* (*)()>(::dlsym(library, "lockstep_device_functions"));
+  if (!functions) return without(path.string() + " has no lockstep_device_functions");
+  if (const std::string problem = version_problem(*functions()); !problem.empty()) return without(problem);
+  return functions();
+}
+
+}  // namespace
+
+std::string version_problem(const DeviceFunctions& functions) {
+  if (functions.abi != kDeviceFunctionsAbi)
+    return fmt::format("{} is of another version than liblockstep: build both from the same tree", kPlugin);
+  if (std::string_view(functions.libtorch) != TORCH_VERSION)
+    return fmt::format("{} was built for LibTorch {}, and liblockstep for {}", kPlugin, functions.libtorch,
+                       TORCH_VERSION);
+  return {};
+}
+
+const DeviceFunctions* device_functions(c10::DeviceType device) {
+  const DeviceFunctions* functions = place_of(device);
+  if (functions || device != c10::DeviceType::CUDA) return functions;
+  static const DeviceFunctions* const plugin = loaded_plugin();
+  return plugin;
+}
+
+void set_device_functions(c10::DeviceType device, const DeviceFunctions* functions) {
+  if (functions) {
+    const std::string problem = version_problem(*functions);
+    TORCH_CHECK(problem.empty(), problem);
+  }
+  place_of(device) = functions;
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,37 @@
+// What a plug-in can do for tensors on its device, and how this library comes by it. liblockstep_cuda.so, beside this
+// library, is loaded when the first CUDA tensor is looked at; nothing here needs CUDA.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <torch/headeronly/version.h>
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep::inspect {
+
+inline constexpr uint32_t kDeviceFunctionsAbi = 1;
+
+/// All take tensors of one device, queue their work on its current stream, and return without waiting for it. They throw
+/// c10::Error for tensors without strided storage, when the stream is being captured into a graph, and for errors of the
+/// device, also of earlier work on it.
+struct DeviceFunctions {
+  uint32_t abi = kDeviceFunctionsAbi;
+  const char* libtorch = TORCH_VERSION;  // that the plug-in was built for
+  /// int64 [number of tensors, 6] on the device: the fields of Fingerprint in their order, the last two as bits.
+  at::Tensor (*fingerprint)(at::TensorList tensors) = nullptr;
+  /// int32 [1] on the device: the index of the first tensor with a NaN or Inf, or 2^31 - 1. Integers have none.
+  at::Tensor (*first_bad)(at::TensorList tensors) = nullptr;
+};
+
+/// Those of the device type; null where there are none: for the CPU, and where the plug-in is absent or can't be loaded,
+/// of which it warns once. From any thread.
+const DeviceFunctions* device_functions(c10::DeviceType device);
+
+/// From now on `functions`, which must live on; null takes them away. Throws c10::Error when they are those of another
+/// version.
+void set_device_functions(c10::DeviceType device, const DeviceFunctions* functions);
+
+/// Why the functions of `functions` can't be called by this library; empty when they can.
+std::string version_problem(const DeviceFunctions& functions);
+
+}  // namespace lockstep::inspect
