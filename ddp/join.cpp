@@ -217,7 +217,7 @@ void State::answer_step() {
 }
 
 void State::answer_reduction() {
-  auto buckets = reducer_->get_grad_buckets(/*return_zero_tensors=*/false);
+  auto buckets = reducer_->allocate_buckets();
   std::vector<GradFuture> reductions;
   for (auto& bucket : buckets) {
     auto zeros = zero_gradients(bucket);

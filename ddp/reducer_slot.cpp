@@ -115,7 +115,7 @@ void ReducerSlot::make(const Replica& replica, const Options& options, const Tra
   clear();  // takes its hooks off the parameters before the new ones are put on
   {
     const PlainBucketViews plain;
-    reducer_ = make_reducer<c10d::Reducer>(std::move(arguments));
+    reducer_ = make_reducer<ReadableReducer>(std::move(arguments));
   }
   set_up_logger(replica, options, group);
   if (options.static_graph()) set_static_graph(/*had_local_forward=*/false);
@@ -185,7 +185,7 @@ std::vector<Bucket> ReducerSlot::buckets(const Replica& replica) const {
   std::unordered_map<const void*, size_t> index_of;
   for (size_t i = 0; i < replica.parameters().size(); ++i) index_of[replica.parameters()[i].unsafeGetTensorImpl()] = i;
   std::vector<Bucket> buckets;
-  for (const auto& from : reducer_->get_grad_buckets(/*return_zero_tensors=*/false)) {
+  for (const auto& from : reducer_->read_buckets()) {
     Bucket bucket{from.getIndex(), {}, {}, 0};
     for (const auto& parameter : from.getParameters()) {
       const size_t index = index_of.at(parameter.unsafeGetTensorImpl());

@@ -1,9 +1,8 @@
-// The place of a wrapper's c10d::Reducer, with its Logger and its communication hook. After a failure the Reducer is
+// Holds a wrapper's c10d::Reducer, with its Logger and its communication hook. After a failure the Reducer is
 // replaced; the hook stays.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/logger.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <memory>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "ddp/bucket.h"
 #include "ddp/hooks/comm_hook.h"
 #include "ddp/options.h"
+#include "ddp/readable_reducer.h"
 #include "ddp/replica.h"
 #include "ddp/training_group.h"
 
@@ -31,9 +31,9 @@ class ReducerSlot {
   void clear();
 
   /// Null for one rank without a hook, or if every parameter is delayed: there is nothing to reduce.
-  const std::shared_ptr<c10d::Reducer>& get() const { return reducer_; }
+  const std::shared_ptr<ReadableReducer>& get() const { return reducer_; }
   explicit operator bool() const { return reducer_ != nullptr; }
-  c10d::Reducer* operator->() const { return reducer_.get(); }
+  ReadableReducer* operator->() const { return reducer_.get(); }
   c10d::Logger& logger() const { return *logger_; }
 
   /// The hook of this Reducer and of those to come. Throws StateError if there is one.
@@ -70,7 +70,7 @@ class ReducerSlot {
   void register_hook();
   void check_no_hook() const;
 
-  std::shared_ptr<c10d::Reducer> reducer_;
+  std::shared_ptr<ReadableReducer> reducer_;
   std::shared_ptr<c10d::Logger> logger_;
   std::optional<CommHook> hook_;
   std::optional<c10d::BuiltinCommHookType> builtin_hook_;

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <vector>
 
+#include "collectives/transport/libtorch_version.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/join.h"
 #include "ddp/sync_batch_norm.h"
@@ -53,10 +55,19 @@ std::vector<torch::Tensor> train_joined(int ranks, const Options& options, const
 }
 
 TEST(Join, EndsWithTheModelOfARankThatTrainedLast) {
-  for (const auto& options :
-       {Options(), Options().find_unused_parameters(true), Options().gradient_as_bucket_view(true),
-        Options().bucket_cap_mb(1e-4), Options().static_graph(true),
-        Options().static_graph(true).find_unused_parameters(true)}) {
+  const std::vector<Options> all = {
+      Options(),
+      Options().find_unused_parameters(true),
+      Options().gradient_as_bucket_view(true),
+      Options().bucket_cap_mb(1e-4),
+      Options().static_graph(true),
+      Options().static_graph(true).find_unused_parameters(true),
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 15)
+      Options().lazy_bucket_allocation(true),
+      Options().lazy_bucket_allocation(true).bucket_cap_mb(1e-4),
+#endif
+  };
+  for (const auto& options : all) {
     const auto last = train_joined<Mlp>(3, options, JoinOptions());
     EXPECT_TRUE(last[1].equal(last[0]));
     EXPECT_TRUE(last[2].equal(last[0]));
