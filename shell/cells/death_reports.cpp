@@ -2,11 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <utility>
 
 #include "shell/events/output_merger.h"
 
 namespace lockstep::shell {
+namespace {
+
+// Ranks that die at the same line do so one after the other, each after it has written its stack. They are explained
+// together.
+constexpr std::chrono::milliseconds kOthersMayFollow{1000};
+
+}  // namespace
 
 void DeathReports::died(int rank, const protocol::CellError& error, const std::string& where) {
   unadvised_.insert(rank);
@@ -21,7 +29,7 @@ void DeathReports::explain(int rank, const protocol::CellError& error, const std
 }
 
 void DeathReports::explain_later() {
-  if (!deadline_.is_set()) deadline_.set_after(OutputMerger::kHold, [this] { explain_now(); });
+  if (!deadline_.is_set()) deadline_.set_after(kOthersMayFollow, [this] { explain_now(); });
 }
 
 void DeathReports::explain_now() {
