@@ -15,8 +15,8 @@ torch::nn::Linear net(16, 8);
 
 // %% fingerprints
 for (const auto& [hash, nans, infs, norm, largest] : inspect::fingerprint(net->parameters()))
-  std::cout << std::hex << hash[0] << hash[1] << std::dec << "  NaN " << nans << "  norm " << norm
-            << "  largest " << largest << '\n';
+  std::cout << std::hex << std::setfill('0') << std::setw(16) << hash[0] << std::setw(16) << hash[1] << std::dec
+            << "  NaN " << nans << "  norm " << norm << "  largest " << largest << '\n';
 
 // %% a perceptron
 struct Perceptron : torch::nn::Module {
