@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
   }
   const auto on_gpu = at::TensorOptions(at::kCUDA);
   for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat, at::kHalf, at::kLong}) {
-    // 1.3 B parameters of 16 bits in 300 tensors: 2.6 GB, whatever the dtype.
+    // 1.3 B parameters of 16 bits in 300 tensors: 2.6 GB of any dtype.
     std::vector<at::Tensor> tensors;
     const auto count = static_cast<int64_t>(2.6e9 / 300 / 64) * 64 / static_cast<int64_t>(c10::elementSize(dtype));
     for (int i = 0; i < 300; ++i)

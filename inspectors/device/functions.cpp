@@ -16,7 +16,7 @@ constexpr const char* kPlugin = "liblockstep_cuda.so";
 
 std::array<std::atomic<const DeviceFunctions*>, static_cast<size_t>(c10::COMPILE_TIME_MAX_DEVICE_TYPES)> registered;
 
-std::atomic<const DeviceFunctions*>& place_of(c10::DeviceType device) {
+std::atomic<const DeviceFunctions*>& registered_for(c10::DeviceType device) {
   return registered.at(static_cast<size_t>(device));
 }
 
@@ -61,7 +61,7 @@ std::string version_problem(const DeviceFunctions& functions) {
 }
 
 const DeviceFunctions* device_functions(c10::DeviceType device) {
-  const DeviceFunctions* functions = place_of(device);
+  const DeviceFunctions* functions = registered_for(device);
   if (functions || device != c10::DeviceType::CUDA) return functions;
   static const DeviceFunctions* const plugin = loaded_plugin();
   return plugin;
@@ -72,7 +72,7 @@ void set_device_functions(c10::DeviceType device, const DeviceFunctions* functio
     const std::string problem = version_problem(*functions);
     TORCH_CHECK(problem.empty(), problem);
   }
-  place_of(device) = functions;
+  registered_for(device) = functions;
 }
 
 }  // namespace lockstep::inspect

@@ -1,5 +1,5 @@
-// What a plug-in can do for tensors on its device, and how this library comes by it. liblockstep_cuda.so, beside this
-// library, is loaded when the first CUDA tensor is looked at; nothing here needs CUDA.
+// The functions of a plug-in for tensors on its device, and how this library finds them. liblockstep_cuda.so, beside
+// this library, is loaded at the first CUDA tensor; nothing here needs CUDA.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <torch/headeronly/version.h>
@@ -11,9 +11,9 @@ namespace lockstep::inspect {
 
 inline constexpr uint32_t kDeviceFunctionsAbi = 1;
 
-/// All take tensors of one device, queue their work on its current stream, and return without waiting for it. They throw
-/// c10::Error for tensors without strided storage, when the stream is being captured into a graph, and for errors of the
-/// device, also of earlier work on it.
+/// Each takes tensors of one device, queues its work on the current stream, and returns without waiting for it. Local:
+/// no collective. Throws c10::Error for tensors without strided storage, when the stream is being captured into a graph,
+/// and for errors of the device, also of earlier work on it.
 struct DeviceFunctions {
   uint32_t abi = kDeviceFunctionsAbi;
   const char* libtorch = TORCH_VERSION;  // that the plug-in was built for
@@ -23,12 +23,12 @@ struct DeviceFunctions {
   at::Tensor (*first_bad)(at::TensorList tensors) = nullptr;
 };
 
-/// Those of the device type; null where there are none: for the CPU, and where the plug-in is absent or can't be loaded,
-/// of which it warns once. From any thread.
+/// The functions for a device type; null for the CPU, and where the plug-in is absent or can't be loaded. The latter
+/// warns once. Can be called from any thread.
 const DeviceFunctions* device_functions(c10::DeviceType device);
 
-/// From now on `functions`, which must live on; null takes them away. Throws c10::Error when they are those of another
-/// version.
+/// Registers `functions`, which must outlive all calls; null removes them. Throws c10::Error when they are those of
+/// another version.
 void set_device_functions(c10::DeviceType device, const DeviceFunctions* functions);
 
 /// Why the functions of `functions` can't be called by this library; empty when they can.

@@ -7,11 +7,12 @@
 #include <cctype>
 #include <tuple>
 
+#include "shell/text/text.h"
+
 namespace lockstep::shell {
 namespace {
 
 bool starts_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
-bool goes_on(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
 /// Every identifier in the text, in comments and strings as well.
 std::set<std::string, std::less<>> words_of(const std::string& text) {
@@ -22,7 +23,7 @@ std::set<std::string, std::less<>> words_of(const std::string& text) {
       continue;
     }
     size_t end = i;
-    while (end < text.size() && goes_on(text[end])) ++end;
+    while (end < text.size() && is_name_character(text[end])) ++end;
     words.insert(text.substr(i, end - i));
     i = end;
   }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -22,6 +21,7 @@
 #include "shell/session/outcome.h"
 #include "shell/session/session.h"
 #include "shell/terminal/renderer.h"
+#include "shell/text/text.h"
 #include "shell/text/text_output.h"
 
 namespace lockstep::shell {
@@ -59,10 +59,10 @@ class Report : public EventSink {
 };
 
 bool mentions(const std::string& text, const std::string& name) {
-  const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
   for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
     const size_t end = at + name.size();
-    if ((at == 0 || !is_part(text[at - 1])) && (end == text.size() || !is_part(text[end]))) return true;
+    if ((at == 0 || !is_name_character(text[at - 1])) && (end == text.size() || !is_name_character(text[end])))
+      return true;
   }
   return false;
 }

@@ -1,6 +1,6 @@
-// A session in which no cell runs: each rank is a small process, without LibTorch, that says it has loaded every object
-// and run every step at once. Magics and cells take the way of any session, so the compiler is asked for what it would
-// be asked for in a run. `lockstep build` records that.
+// A session in which no cell runs: each rank is a small process without LibTorch, which reports every object as loaded
+// and every step as done. Magics and cells take the usual way, so the compiler gets the requests of a real run.
+// `lockstep build` records them.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,10 +13,10 @@ struct Launch;
 
 /// A cell that ends early on some ranks: what later cells see depends on it.
 struct EarlyEnd {
-  int64_t number = 0;  // that people call the cell
-  int64_t cell = 0;  // Compile::cell of the part that fails
+  int64_t number = 0;  // of the cell, as it is shown
+  int64_t cell = 0;  // Compile::cell of the part that ends early
   RankSet ranks;
-  int64_t steps_done = 0;  // there
+  int64_t steps_done = 0;  // of that part
   bool operator==(const EarlyEnd&) const = default;
 };
 
@@ -24,10 +24,11 @@ struct Rehearsal {
   std::optional<EarlyEnd> early_end;  // none: all cells run to their end
 };
 
-/// How a rank is started: this program itself. With --store: the process in the store's stead.
+/// How a rank is started: by this program itself. With --store, it takes the place of the store process.
 Launch rehearsal_launch(const Rehearsal& rehearsal);
 
-/// Whether this process is one of them, and what it does then until the session ends it or is gone. Its exit code.
+/// Whether this process is a rank of a rehearsal. run_rehearsal_process() serves until the session ends or is gone, and
+/// returns the exit code.
 bool is_rehearsal_process(int argc, char** argv);
 int run_rehearsal_process(int argc, char** argv);
 

@@ -23,7 +23,7 @@ using testing::spawn_ranks;
 
 TEST(Log, IsReadByAnotherProcessWhileARankIsStuckAndAfterItWasKilled) {
   testing::RankOptions options;
-  // The processes run this test, too: the folder is told to them by the environment.
+  // The processes run this test, too: the environment names the folder.
   if (!std::getenv("LOCKSTEP_TEST_LOGS"))
     setenv("LOCKSTEP_TEST_LOGS", testing::detail::folder_for_results().c_str(), 1);
   options.log_folder = std::getenv("LOCKSTEP_TEST_LOGS");

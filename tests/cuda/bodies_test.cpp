@@ -1,5 +1,5 @@
 // The kernels' bodies, run as whole grids on the CPU, against the CPU's own paths: the same bits for every dtype, size,
-// stride and alignment, in whatever order blocks and warps run.
+// stride and alignment, in any order of blocks and warps.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

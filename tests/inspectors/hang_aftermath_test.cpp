@@ -115,7 +115,7 @@ TEST(Aftermath, OfCallsThatDidNotMatchIsNoFaultOfItsOwn) {
   ranks.throws(1, "lockstep::dist::CollectiveMismatch");
   ranks.enters(2, "barrier", "group_1");
   const auto analysis = analyse_hang(ranks.picture);
-  ASSERT_EQ(analysis.proven.size(), 1u) << "it waits in vain all the same";
+  ASSERT_EQ(analysis.proven.size(), 1u) << "it waits for what never comes";
   EXPECT_TRUE(analysis.proven[0].consequence);
   MadeUp others(2);
   others.throws(1);
