@@ -78,7 +78,7 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
   # LibTorch is built by GCC; from 18 on Clang writes the constraints of templates into their symbols, and GCC does not.
   target_compile_options(LibTorch::torch INTERFACE
     $<$<AND:$<CXX_COMPILER_ID:Clang>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,18>>:-fclang-abi-compat=17>)
-  # CMake adds the folder of these to the RPATH of whatever links them.
+  # CMake adds the folder of these to the RPATH of each target that links them.
   target_link_libraries(LibTorch::torch INTERFACE ${LibTorch_CPU_LIBRARY} ${LibTorch_C10_LIBRARY})
   target_link_options(LibTorch::torch INTERFACE -Wl,-rpath-link,${LibTorch_ROOT}/lib -Wl,--allow-shlib-undefined)
 endif()

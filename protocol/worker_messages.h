@@ -3,8 +3,8 @@
 // Header: {"v":1,"kind":"load",...}. The hub is a ROUTER, a worker a DEALER whose identity is "rank-R".
 // Phases of a cell, per rank:   Load → Loaded → Run → (Output | Value | FindingMessage | Waiting | LongWait)* → Done
 // or, where some rank could not load it: Load → Loaded → Drop. Regroup → Regrouped happens between cells only.
-// Interrupt, Abort, Query, Credit, PeerDone and Shutdown are control: answered by the I/O thread whatever the run
-// thread does.
+// Interrupt, Abort, Query, Credit, PeerDone and Shutdown are control: the I/O thread answers them, also while a cell
+// runs.
 #pragma once
 #include <cstdint>
 #include <map>

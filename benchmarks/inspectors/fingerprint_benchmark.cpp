@@ -3,7 +3,7 @@
 //   fingerprint_benchmark [ROUNDS]
 //
 // The plain sum adds 64-bit words in as many vectors as it takes to be bound by memory. Rounds take turns; the best round
-// of each counts, as memory is shared with whatever else the machine does.
+// of each counts, as other programs use the memory too.
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
 

@@ -24,17 +24,17 @@ extern char** environ;
 namespace lockstep::benchmark {
 
 /// Calls `function` with this rank's number on `world_size` ranks of a default group over the loopback interface, with one
-/// thread each: this process is rank 0, and the others are this program again, with the same arguments, told what they are by
-/// the environment.
+/// thread each: this process is rank 0, and the others are this program again, with the same arguments; the
+/// environment has their rank.
 inline int run_as_ranks(int world_size, char** arguments, const std::function<void(int rank)>& function) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   at::set_num_threads(1);
-  const char* told = std::getenv("BENCHMARK_PORT");
-  const int rank = told ? std::atoi(std::getenv("BENCHMARK_RANK")) : 0;
+  const char* port = std::getenv("BENCHMARK_PORT");
+  const int rank = port ? std::atoi(std::getenv("BENCHMARK_RANK")) : 0;
   const dist::TcpStore store =
-      told ? dist::connect_store("127.0.0.1", std::atoi(told)) : dist::serve_store("127.0.0.1", 0);
+      port ? dist::connect_store("127.0.0.1", std::atoi(port)) : dist::serve_store("127.0.0.1", 0);
   std::vector<pid_t> others;
-  if (!told) {
+  if (!port) {
     setenv("BENCHMARK_PORT", std::to_string(store->getPort()).c_str(), 1);
     for (int other = 1; other < world_size; ++other) {
       setenv("BENCHMARK_RANK", std::to_string(other).c_str(), 1);

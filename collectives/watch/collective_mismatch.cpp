@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "collectives/log/call_order.h"
+#include "protocol/verdict.h"
 
 namespace lockstep::dist {
 
@@ -31,12 +32,12 @@ std::string place_of(const CollectiveRecord& record, const CollectiveLogReader& 
   return address == 0 ? std::string() : function(address);
 }
 
-std::string verdict_of(const CollectiveRecord& a, const CollectiveRecord& b) {
-  if (a.op != b.op) return "op_mismatch";
-  if (a.dtype != b.dtype) return "dtype_mismatch";
-  if (a.shape != b.shape || a.tensor_count != b.tensor_count) return "shape_mismatch";
-  if (a.root != b.root || a.reduce_op != b.reduce_op) return "op_mismatch";
-  return "shape_mismatch";  // split sizes, or tensors after the first
+Verdict verdict_of(const CollectiveRecord& a, const CollectiveRecord& b) {
+  if (a.op != b.op) return Verdict::op_mismatch;
+  if (a.dtype != b.dtype) return Verdict::dtype_mismatch;
+  if (a.shape != b.shape || a.tensor_count != b.tensor_count) return Verdict::shape_mismatch;
+  if (a.root != b.root || a.reduce_op != b.reduce_op) return Verdict::op_mismatch;
+  return Verdict::shape_mismatch;  // split sizes, or tensors after the first
 }
 }  // namespace
 
@@ -74,7 +75,7 @@ CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const st
   Finding finding;
   finding.severity = Severity::fault;
   finding.inspector = "collectives";
-  finding.verdict = camps.size() == 1 ? "shape_mismatch" : verdict_of(smallest.record(), largest.record());
+  Verdict verdict = camps.size() == 1 ? Verdict::shape_mismatch : verdict_of(smallest.record(), largest.record());
   if (camps.size() == 2) {
     // Whose call came too early? The one that ranks used to make second.
     std::optional<OrderMismatch> order;
@@ -84,7 +85,7 @@ CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const st
         if (!order && (order = order_mismatch(usual->call->recent, odd->call->recent, group, seq, proof)))
           right = usual, early = odd;
     if (order) {
-      finding.verdict = "order_mismatch";
+      verdict = Verdict::order_mismatch;
       text +=
           order->swapped
               ? ": the same calls in another order"
@@ -92,6 +93,7 @@ CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const st
                             order->before, describe(right->record()), describe(early->record()), early->ranks.words());
     }
   }
+  finding.verdict = to_string(verdict);
   text +=
       ". All ranks of a group must make the same calls in the same order, with the same dtype, shape, root and reduce "
       "operation";

@@ -15,10 +15,6 @@
 
 namespace lockstep::compiler {
 
-void Descriptor::reset() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-}
-
 std::pair<Descriptor, Descriptor> make_channel() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)

@@ -5,25 +5,9 @@
 
 #include <utility>
 
+#include "protocol/descriptor.h"
+
 namespace lockstep::compiler {
-
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() { reset(); }
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 /// Two ends of a stream socket, close-on-exec. Throws StartError.
 std::pair<Descriptor, Descriptor> make_channel();

@@ -80,15 +80,15 @@ steps
 %collectives
 
 // %% [markdown]
-// ## The mend
+// ## The fix
 // The ranks agree on the number of steps before the loop. The smallest is the simplest: a rank that has more leaves out its last batch. Nothing
-// has to be started again; the next pass goes on with the model as it is.
+// has to be started again; the next pass goes on with the current model.
 
-// %% the mend: as many steps as all ranks have
+// %% the fix: as many steps as all ranks have
 auto common = torch::tensor({batches}, torch::TensorOptions().dtype(torch::kLong).device(device));
 dist::all_reduce(common, dist::ReduceOp::MIN);
 for (int64_t batch = 0; batch < common.item<int64_t>(); ++batch) train_on(batch);
 
 // %% [markdown]
-// Other mends, when no sample may be lost: give every rank the same number of samples by repeating some (what samplers for distributed training
+// Other fixes, when no sample may be lost: give every rank the same number of samples by repeating some (what samplers for distributed training
 // do), filter *before* the data is cut into shards, or let the ranks that are done take part with gradients of zero.

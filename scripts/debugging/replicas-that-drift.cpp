@@ -142,8 +142,8 @@ train(make_model(), /*share_the_loss=*/false);
 // The report names a step, and the output of that very step says the rest: one rank halved its learning rate, another did not. Each rank judged by
 // *its own* loss, that of its own batch. The gradients were the same everywhere; the step that was made of them was not.
 //
-// The rule behind it: whatever decides about the training (a learning rate, a skipped step, an early end, the scale of a loss scaler) must be decided
+// The rule behind it: every decision about the training (a learning rate, a skipped step, an early end, the scale of a loss scaler) must be made
 // from numbers that all ranks share. Here one `all_reduce` of the loss is enough.
 
-// %% the mend: all ranks judge by the mean loss
+// %% the fix: all ranks judge by the mean loss
 train(make_model(), /*share_the_loss=*/true);

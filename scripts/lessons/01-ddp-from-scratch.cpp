@@ -5,7 +5,7 @@
 // data; before each step the ranks average their gradients, so that every replica takes the same step. In this lesson you build it in four
 // versions, break it on purpose, and learn to see that it is broken.
 //
-// Every cell below runs on all ranks at once, unless it says otherwise. Run it as it is:
+// Every cell below runs on all ranks at once, unless it says otherwise. Run it without changes:
 //
 //     lockstep run scripts/lessons/01-ddp-from-scratch.cpp -n 2
 //

@@ -53,7 +53,7 @@ struct Net : torch::nn::Module {
 
 // %% [markdown]
 // ## The trainer
-// It is written for one device. It is told how to call the model and which batches to take: lists of row numbers, one list per step. An epoch gives back
+// It is written for one device. Its arguments say how to call the model and which batches to take: lists of row numbers, one list per step. An epoch gives back
 // its mean loss.
 
 // %% a trainer
@@ -185,8 +185,8 @@ share_right(*together.net)
 // </details>
 //
 // ## One rank saves
-// The replicas are equal, so one file is enough. If all ranks wrote it, they would write over each other. The name of the folder is made up by rank 0, so the others must
-// be told.
+// The replicas are equal, so one file is enough. If all ranks wrote it, they would write over each other. The name of the folder is made up by rank 0, which sends it to
+// the others.
 
 // %% a checkpoint
 #include <filesystem>

@@ -22,7 +22,7 @@ using nlohmann::json;
 constexpr int kOldestLibTorch = 2 * 100 + 11, kNewestLibTorch = 2 * 100 + 15;
 const char* const kRange = "2.11 to 2.15";
 
-/// What mends programs that are missing or do not run.
+/// How to fix programs that are missing or do not run.
 std::string repair() {
   if (protocol::is_installed())
     return "run " + protocol::setup_command() + ", which names missing Debian packages, or install Lockstep again";

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "protocol/descriptor.h"
 #include "shell/events/event.h"
-#include "shell/text/descriptor.h"
 #include "shell/text/text_output.h"
 
 namespace lockstep::shell {

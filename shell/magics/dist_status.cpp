@@ -68,7 +68,7 @@ const RegisterMagic kDistStatus(
     {.name = "dist_status",
      .usage = "%dist_status",
      .summary = "per rank: state, pid, host, device and memory, cell, collective, and for how long",
-     .help = "Answered by the ranks whatever their cells do.",
+     .help = "Answered by the ranks also while their cells run.",
      .line = dist_status,
      .cell = {},
      .at_any_time = true});

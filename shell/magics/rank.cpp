@@ -84,7 +84,7 @@ const RegisterMagic kRank(
 const RegisterMagic kDistributed({.name = "distributed",
                                   .usage = "%%distributed",
                                   .summary = "this cell runs on all ranks",
-                                  .help = "Whatever %rank and %dist_mode say.",
+                                  .help = "%rank and %dist_mode do not change that.",
                                   .line = {},
                                   .cell = distributed_cell});
 

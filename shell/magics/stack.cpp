@@ -45,14 +45,13 @@ CellOutcome stack(MagicCall& call) {
   return {};
 }
 
-const RegisterMagic kStack(
-    {.name = "stack",
-     .usage = kStackUsage,
-     .summary = "native stacks of the ranks, with the lines of cells named",
-     .help = "SPEC  these ranks only\nInnermost first. Answered while a cell runs, too, whatever it does.",
-     .line = stack,
-     .cell = {},
-     .at_any_time = true});
+const RegisterMagic kStack({.name = "stack",
+                            .usage = kStackUsage,
+                            .summary = "native stacks of the ranks, with the lines of cells named",
+                            .help = "SPEC  these ranks only\nInnermost first. Answered also while a cell runs.",
+                            .line = stack,
+                            .cell = {},
+                            .at_any_time = true});
 
 }  // namespace
 }  // namespace lockstep::shell

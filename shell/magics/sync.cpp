@@ -31,7 +31,7 @@ CellOutcome sync(MagicCall& call) {
 const RegisterMagic kSync({.name = "sync",
                            .usage = "%sync",
                            .summary = "barrier over all ranks, with the time each waited",
-                           .help = "All live ranks, whatever %rank says.",
+                           .help = "All live ranks; %rank does not change that.",
                            .line = sync,
                            .cell = {}});
 

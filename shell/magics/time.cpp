@@ -33,7 +33,7 @@ void timeit_cell(MagicCall& call, CellSettings& settings) {
 const RegisterMagic kTime({.name = "time",
                            .usage = "%time CODE, %%time",
                            .summary = "per rank: time to compile and to run, and the spread",
-                           .help = "With %%: of this cell. Compiling happens once, whatever the number of ranks.",
+                           .help = "With %%: of this cell. A cell is compiled once for all ranks.",
                            .line = time_line,
                            .cell = time_cell});
 

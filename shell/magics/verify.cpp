@@ -76,18 +76,19 @@ const RegisterMagic kVerify(
     {.name = "verify",
      .usage = kVerifyUsage,
      .summary = "are these the same on every rank? Modules, optimizers, tensors, containers, values, rng",
-     .help = "Bit by bit; on all live ranks, whatever %rank says. What differs is a finding: which ranks, which "
-             "tensors, how "
-             "many elements, where, how far apart.\n"
-             "rng                    the random number generators\n"
-             "--method broadcast     compare all bytes with the lowest rank's\n"
-             "--method all_gather    allclose, with --rtol R and --atol A\n"
-             "--every K              from now on, each K training steps, while cells run; --every 0 ends it, and shows "
-             "its\n"
-             "                       cost; --every off without names ends all\n"
-             "--ranks SPEC           these ranks only\n"
-             "--files rank0.pt ...   saved replicas: of torch::save, Python's torch.save or "
-             "torch.distributed.checkpoint (.distcp)",
+     .help =
+         "Bit by bit; on all live ranks (%rank does not change that). What differs is a finding: which ranks, which "
+         "tensors, how "
+         "many elements, where, how far apart.\n"
+         "rng                    the random number generators\n"
+         "--method broadcast     compare all bytes with the lowest rank's\n"
+         "--method all_gather    allclose, with --rtol R and --atol A\n"
+         "--every K              from now on, each K training steps, while cells run; --every 0 ends it, and shows "
+         "its\n"
+         "                       cost; --every off without names ends all\n"
+         "--ranks SPEC           these ranks only\n"
+         "--files rank0.pt ...   saved replicas: of torch::save, Python's torch.save or "
+         "torch.distributed.checkpoint (.distcp)",
      .line = verify,
      .cell = {}});
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "shell/text/descriptor.h"
+#include "protocol/descriptor.h"
 
 namespace lockstep::shell {
 

@@ -6,8 +6,8 @@
 #pragma once
 #include <string>
 
+#include "protocol/descriptor.h"
 #include "shell/terminal/line_reader.h"
-#include "shell/text/descriptor.h"
 
 namespace lockstep::shell {
 

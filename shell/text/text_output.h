@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "shell/text/descriptor.h"
+#include "protocol/descriptor.h"
 
 namespace lockstep::shell {
 

@@ -1,4 +1,4 @@
-// Bad arguments are errors that name what, where and the mend, before anything is sent; calls that do not fit together
+// Bad arguments are errors that name what, where and the fix, before anything is sent; calls that do not fit together
 // are caught before data moves, on every rank, with everyone's call in the text.
 #include <gmock/gmock.h>
 

@@ -14,7 +14,7 @@ JSON_EVENT = re.compile(r'\{"event":')
 
 
 class PageError(Exception):
-    """A block that can't be run as it is marked."""
+    """A block that can't be run in the way that it is marked."""
 
 
 class Block:

@@ -179,7 +179,7 @@ std::vector<std::vector<int64_t>> in_batches(const std::vector<int64_t>& samples
 TEST(Data, ARankWithAnotherBatchSizeIsAtFaultAndNotTheOthers) {
   spawn_ranks(3, [](int rank, int world_size) {
     const std::vector<int64_t> mine = range(rank, 192, world_size);
-    const auto told = [&](const DataReport& report) {
+    const auto expect_uneven = [&](const DataReport& report) {
       const Finding found = only_fault(report);
       EXPECT_EQ(found.verdict, "uneven_data");
       EXPECT_EQ(found.kind, "batch");
@@ -191,8 +191,8 @@ TEST(Data, ARankWithAnotherBatchSizeIsAtFaultAndNotTheOthers) {
       EXPECT_THAT(found.message, HasSubstr("Use the same batch size on all ranks"));
       EXPECT_THAT(found.message, ::testing::Not(HasSubstr("join()")));
     };
-    told(data(in_batches(mine, rank == 1 ? 4 : 8), data_options()));
-    told(data(mine, data_options().batch_size(rank == 1 ? 4 : 8)));  // as the ranks say, whoever judges
+    expect_uneven(data(in_batches(mine, rank == 1 ? 4 : 8), data_options()));
+    expect_uneven(data(mine, data_options().batch_size(rank == 1 ? 4 : 8)));  // as the ranks say, whoever judges
     EXPECT_TRUE(data(mine, data_options().batch_size(rank == 1 ? 4 : 8).join(true)).ok());
   });
 }

@@ -50,18 +50,18 @@ std::vector<std::string> faults(const Diagnosis& diagnosis) {
 /// The diagnosis that rank 0 gets.
 template <typename Function>
 Diagnosis on_ranks(int ranks, const Function& function) {
-  Diagnosis told;
+  Diagnosis diagnosis;
   std::mutex mutex;
   spawn_ranks(ranks, [&](int rank, int world_size) {
     Diagnosis mine = function(rank, world_size);
     const std::lock_guard lock(mutex);
-    if (rank == 0) told = std::move(mine);
+    if (rank == 0) diagnosis = std::move(mine);
   });
-  return told;
+  return diagnosis;
 }
 
 TEST(Diagnose, AHealthyJobHasNoFault) {
-  const auto told = on_ranks(2, [](int rank, int world_size) {
+  const auto diagnosis = on_ranks(2, [](int rank, int world_size) {
     DiagnosedNet net = make_net();
     ddp::DistributedDataParallel wrapped(net);
     torch::optim::SGD optimizer(net->parameters(), 0.1);
@@ -73,20 +73,20 @@ TEST(Diagnose, AHealthyJobHasNoFault) {
         .add("indices", indices)
         .run(diagnose_options());
   });
-  EXPECT_THAT(faults(told), IsEmpty()) << told;
-  EXPECT_THAT(told.failed, IsEmpty());
+  EXPECT_THAT(faults(diagnosis), IsEmpty()) << diagnosis;
+  EXPECT_THAT(diagnosis.failed, IsEmpty());
   std::vector<std::string> looked_at;
-  for (const Finding& each : told.findings) looked_at.push_back(each.inspector + " " + each.object.value_or(""));
+  for (const Finding& each : diagnosis.findings) looked_at.push_back(each.inspector + " " + each.object.value_or(""));
   for (const char* each :
        {"ranks ", "verify wrapped", "grads wrapped", "verify optimizer", "data indices", "verify collectives"})
-    EXPECT_THAT(looked_at, Contains(each)) << told;
+    EXPECT_THAT(looked_at, Contains(each)) << diagnosis;
   std::ostringstream text;
-  text << told;
+  text << diagnosis;
   EXPECT_THAT(text.str(), HasSubstr("no faults found"));
 }
 
 TEST(Diagnose, TheReductionThatIsWrongComesBeforeReplicasThatPart) {
-  const auto told = on_ranks(2, [](int rank, int) {
+  const auto diagnosis = on_ranks(2, [](int rank, int) {
     DiagnosedNet net = make_net();
     net->forward(torch::full({2, 3}, rank + 1.0)).sum().backward();
     // Nothing reduces the second layer's gradients; then a step.
@@ -95,16 +95,16 @@ TEST(Diagnose, TheReductionThatIsWrongComesBeforeReplicasThatPart) {
     optimizer.step();
     return Examination().add("net", net).run(diagnose_options());
   });
-  EXPECT_THAT(faults(told), ElementsAre("grads net mismatch", "verify net mismatch")) << told;
-  EXPECT_EQ(told.advice[0], "%grads net --watch on");
-  EXPECT_EQ(told.advice[1], "%verify net --every 1");
+  EXPECT_THAT(faults(diagnosis), ElementsAre("grads net mismatch", "verify net mismatch")) << diagnosis;
+  EXPECT_EQ(diagnosis.advice[0], "%grads net --watch on");
+  EXPECT_EQ(diagnosis.advice[1], "%verify net --every 1");
   std::ostringstream text;
-  text << told;
+  text << diagnosis;
   EXPECT_THAT(text.str(), HasSubstr("2 faults, the most probable cause first"));
 }
 
 TEST(Diagnose, EachObjectGoesToItsInspector) {
-  const auto told = on_ranks(2, [](int rank, int) {
+  const auto diagnosis = on_ranks(2, [](int rank, int) {
     DiagnosedNet net = make_net();
     torch::optim::SGD optimizer(net->parameters(), rank == 0 ? 0.1 : 0.2);
     const std::vector<int64_t> indices = {0, 1, 2, 3};  // all ranks read the same
@@ -116,43 +116,43 @@ TEST(Diagnose, EachObjectGoesToItsInspector) {
         .add("tensor", tensor)
         .run(diagnose_options());
   });
-  const auto all = faults(told);
-  EXPECT_THAT(all, Contains("verify optimizer mismatch")) << told;
-  EXPECT_THAT(all, Contains("data indices duplicate_data")) << told;
-  EXPECT_THAT(all, Contains("verify tensor mismatch")) << told;
-  EXPECT_EQ(told.advice.size(), told.findings.size());
+  const auto all = faults(diagnosis);
+  EXPECT_THAT(all, Contains("verify optimizer mismatch")) << diagnosis;
+  EXPECT_THAT(all, Contains("data indices duplicate_data")) << diagnosis;
+  EXPECT_THAT(all, Contains("verify tensor mismatch")) << diagnosis;
+  EXPECT_EQ(diagnosis.advice.size(), diagnosis.findings.size());
 }
 
 TEST(Diagnose, AGroupOfSomeRanksIsNoMatterOfTheOthers) {
-  const auto told = on_ranks(2, [](int rank, int) {
+  const auto diagnosis = on_ranks(2, [](int rank, int) {
     auto alone = dist::new_group({0});
     if (rank == 0) dist::barrier(alone);
     return Examination().run(diagnose_options());
   });
   // The group of rank 0 alone is none of rank 1's.
-  EXPECT_THAT(faults(told), IsEmpty()) << told;
-  for (const Finding& each : told.findings) EXPECT_EQ(each.verdict, "ok") << told;
+  EXPECT_THAT(faults(diagnosis), IsEmpty()) << diagnosis;
+  for (const Finding& each : diagnosis.findings) EXPECT_EQ(each.verdict, "ok") << diagnosis;
 }
 
 TEST(Diagnose, ObjectsHaveNoNamesInAPlainProgram) {
-  const auto told = on_ranks(2, [](int, int) {
+  const auto diagnosis = on_ranks(2, [](int, int) {
     DiagnosedNet net = make_net();
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     return diagnose(net, optimizer);
   });
-  EXPECT_THAT(faults(told), IsEmpty()) << told;
+  EXPECT_THAT(faults(diagnosis), IsEmpty()) << diagnosis;
 }
 
 TEST(Diagnose, EndsAtTheFirstCheckThatARankDoesNotComeTo) {
-  const auto told = on_ranks(2, [](int rank, int) {
+  const auto diagnosis = on_ranks(2, [](int rank, int) {
     DiagnosedNet net = make_net();
     if (rank == 1) return Diagnosis();
     return Examination().add("net", net).run(DiagnoseOptions().deadline(std::chrono::milliseconds(300)).publish(false));
   });
-  ASSERT_EQ(told.findings.size(), 1u) << told;
-  EXPECT_EQ(told.findings[0].kind, "call");
-  EXPECT_EQ(told.findings[0].ranks, RankSet{1});
-  EXPECT_EQ(told.advice[0], "%hang");
+  ASSERT_EQ(diagnosis.findings.size(), 1u) << diagnosis;
+  EXPECT_EQ(diagnosis.findings[0].kind, "call");
+  EXPECT_EQ(diagnosis.findings[0].ranks, RankSet{1});
+  EXPECT_EQ(diagnosis.advice[0], "%hang");
 }
 
 Finding found(Severity severity, std::string inspector, std::string verdict, std::string object,

@@ -1,4 +1,4 @@
-// Every instruction set gives the same bits as the portable loops, whatever the bytes, the length and the alignment.
+// Every instruction set gives the same bits as the portable loops, for all bytes, lengths and alignments.
 #include <gtest/gtest.h>
 
 #include <algorithm>

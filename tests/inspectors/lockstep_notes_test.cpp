@@ -162,7 +162,7 @@ TEST(LockstepNotes, numbers_that_differ_are_told_with_their_values_and_so_is_dat
           torch::mse_loss(net(scaled), y).backward();
         },
         lockstep_options());
-    // What differs because of the number is not told again; what comes in beside it is.
+    // What differs because of the number is not reported again; what comes in beside it is.
     EXPECT_THAT(the_ok(report).message, HasSubstr("from mul (operator"));
     EXPECT_THAT(the_ok(report).message, HasSubstr("(argument 1, value 1 on rank 0, 2 on rank 1)"));
     EXPECT_THAT(the_ok(report).message, HasSubstr("input data differs in mse_loss"));
@@ -195,7 +195,7 @@ Report step_with(const Loss& loss, std::vector<int64_t> rows, int rank, bool wra
 
 TEST(LockstepNotes, losses_that_are_means_of_unequal_numbers_are_a_note) {
   spawn_ranks(2, [](int rank, int) {
-    const auto told = [&](const Report& report, const std::string& op, const std::string& counts) {
+    const auto expect_note = [&](const Report& report, const std::string& op, const std::string& counts) {
       const Finding* found = find(report, "count");
       ASSERT_TRUE(found) << report;
       EXPECT_EQ(found->severity, Severity::note);
@@ -205,29 +205,29 @@ TEST(LockstepNotes, losses_that_are_means_of_unequal_numbers_are_a_note) {
       EXPECT_THAT(found->message, HasSubstr(counts));
       EXPECT_TRUE(report.ok());
     };
-    told(step_with([](const auto& y, int) { return y.square().mean(); }, {4, 6}, rank), "mean (operator",
-         "(12 on rank 0, 18 on rank 1)");
-    told(step_with([](const auto& y, int) { return torch::mse_loss(y, torch::zeros_like(y)); }, {4, 6}, rank),
-         "mse_loss", "(12 on rank 0, 18 on rank 1)");
-    told(step_with([](const auto& y, int) { return y.square().sum() / y.size(0); }, {4, 6}, rank), "div",
-         "(4 on rank 0, 6 on rank 1)");
+    expect_note(step_with([](const auto& y, int) { return y.square().mean(); }, {4, 6}, rank), "mean (operator",
+                "(12 on rank 0, 18 on rank 1)");
+    expect_note(step_with([](const auto& y, int) { return torch::mse_loss(y, torch::zeros_like(y)); }, {4, 6}, rank),
+                "mse_loss", "(12 on rank 0, 18 on rank 1)");
+    expect_note(step_with([](const auto& y, int) { return y.square().sum() / y.size(0); }, {4, 6}, rank), "div",
+                "(4 on rank 0, 6 on rank 1)");
     const auto masked = [](const torch::Tensor& y, int r) {
       const auto mask = torch::arange(4).lt(r + 2).to(torch::kFloat);
       return (y.square().sum(1) * mask).sum() / mask.sum();
     };
-    told(step_with(masked, {4, 4}, rank), "div", "(2 on rank 0, 3 on rank 1)");
+    expect_note(step_with(masked, {4, 4}, rank), "div", "(2 on rank 0, 3 on rank 1)");
     // As many samples, of which a rank ignores some.
     const auto ignoring = [](const torch::Tensor& y, int r) {
       const auto target = (torch::arange(4) % 3).masked_fill(torch::arange(4).lt(3 * r), -100);
       return torch::nn::functional::cross_entropy(y, target);
     };
-    told(step_with(ignoring, {4, 4}, rank), "cross_entropy_loss", "(4 on rank 0, 1 on rank 1)");
+    expect_note(step_with(ignoring, {4, 4}, rank), "cross_entropy_loss", "(4 on rank 0, 1 on rank 1)");
     const auto weighted = [](const torch::Tensor& y, int r) {
       return torch::nn::functional::cross_entropy(
           y, torch::full({4}, r, torch::kLong),
           torch::nn::functional::CrossEntropyFuncOptions().weight(torch::tensor({1.0f, 3.0f, 1.0f})));
     };
-    told(step_with(weighted, {4, 4}, rank), "cross_entropy_loss", "(4 on rank 0, 12 on rank 1)");
+    expect_note(step_with(weighted, {4, 4}, rank), "cross_entropy_loss", "(4 on rank 0, 12 on rank 1)");
   });
 }
 

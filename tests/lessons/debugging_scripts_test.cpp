@@ -14,7 +14,7 @@ void expect_drift_found(int ranks) {
   const auto message = errors[0].at("message").get<std::string>();
   EXPECT_NE(message.find("the replicas part at step"), std::string::npos) << message;
   EXPECT_NE(message.find("0.weight"), std::string::npos) << message;
-  EXPECT_TRUE(run.of("the mend: all ranks judge by the mean loss", "error").empty());
+  EXPECT_TRUE(run.of("the fix: all ranks judge by the mean loss", "error").empty());
 }
 
 TEST(ReplicasThatDrift, AreFoundOnTwoRanks) { expect_drift_found(2); }
@@ -31,8 +31,8 @@ void expect_hang_found(int ranks, const nlohmann::json& missing) {
   EXPECT_EQ(last.at("ranks"), missing);
   EXPECT_EQ(last.at("op").at("name"), "all_reduce");
   for (const auto& error : run.of("one pass over the data", "error")) EXPECT_FALSE(error.at("root_cause"));
-  EXPECT_TRUE(run.of("the mend: as many steps as all ranks have", "error").empty());
-  EXPECT_EQ(run.of("the mend: as many steps as all ranks have", "cell").at(0).at("status"), "ok");
+  EXPECT_TRUE(run.of("the fix: as many steps as all ranks have", "error").empty());
+  EXPECT_EQ(run.of("the fix: as many steps as all ranks have", "cell").at(0).at("status"), "ok");
 }
 
 // Ranks with fewer batches than the others leave first; on four ranks, all but rank 2.
