@@ -107,6 +107,19 @@ GroupEntry RankContext::make_entry(WatchedGroup::Identity identity) {
   return entry;
 }
 
+std::vector<std::pair<std::string, int>> RankContext::communicator_errors() const {
+  std::vector<std::pair<std::string, int>> errors;
+  for (const GroupEntry& entry : entries()) {
+    if (!entry.group->member()) continue;
+    try {
+      errors.emplace_back(entry.group->identity().name, static_cast<int>(entry.backend->getError()));
+    } catch (const std::exception&) {
+      // The transport reports no such errors (Gloo), or the group has no connections at the moment.
+    }
+  }
+  return errors;
+}
+
 std::vector<GroupEntry> RankContext::entries() const {
   std::lock_guard lock(mutex_);
   return groups_;

@@ -82,6 +82,8 @@ class RankContext {
 
   /// The default group's entry for an empty handle. Throws ArgumentError for a group that is not of this rank's making.
   GroupEntry find(const Group& handle) const;
+  /// See session_group.h. From any thread.
+  std::vector<std::pair<std::string, int>> communicator_errors() const;
   int group_count() const { return static_cast<int>(entries().size()); }
 
   Group new_group(std::vector<int> ranks, std::chrono::milliseconds timeout, const std::string& backend,

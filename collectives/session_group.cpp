@@ -143,8 +143,17 @@ std::map<std::string, int64_t> progress() {
   return context ? CollectiveLogReader(context->log()->mapping()).progress() : std::map<std::string, int64_t>{};
 }
 
+namespace {
+/// The log then says how far collectives on devices are now.
+std::shared_ptr<RankContext> context_after_look() {
+  auto context = current_context();
+  if (context) context->log()->device_progress().look();
+  return context;
+}
+}  // namespace
+
 std::optional<CollectiveRecord> current_collective() {
-  const auto context = current_context();
+  const auto context = context_after_look();
   if (!context) return std::nullopt;
   auto in_flight = CollectiveLogReader(context->log()->mapping()).in_flight();
   if (in_flight.empty()) return std::nullopt;
@@ -152,13 +161,18 @@ std::optional<CollectiveRecord> current_collective() {
 }
 
 std::vector<CollectiveRecord> collectives_in_flight() {
-  const auto context = current_context();
+  const auto context = context_after_look();
   return context ? CollectiveLogReader(context->log()->mapping()).in_flight() : std::vector<CollectiveRecord>{};
 }
 
 std::vector<CollectiveRecord> last_collectives(size_t count) {
-  const auto context = current_context();
+  const auto context = context_after_look();
   return context ? CollectiveLogReader(context->log()->mapping()).last(count) : std::vector<CollectiveRecord>{};
+}
+
+std::vector<std::pair<std::string, int>> communicator_errors() {
+  const auto context = current_context();
+  return context ? context->communicator_errors() : std::vector<std::pair<std::string, int>>{};
 }
 
 void watch_long_waits(double limit_s, std::function<void()> wake) {
@@ -167,7 +181,7 @@ void watch_long_waits(double limit_s, std::function<void()> wake) {
 }
 
 LongWaits::Look long_waits() {
-  const auto context = current_context();  // keeps the log while it is read
+  const auto context = context_after_look();  // keeps the log while it is read
   LongWaits* const watch = context ? context->log()->long_waits() : nullptr;
   return watch ? watch->look(monotonic_ns()) : LongWaits::Look{};
 }

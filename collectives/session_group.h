@@ -77,6 +77,10 @@ std::vector<CollectiveRecord> collectives_in_flight();
 /// The newest `count` records, oldest first.
 std::vector<CollectiveRecord> last_collectives(size_t count);
 
+/// Errors that transports notice after the call that they belong to, by group: values of c10d::ErrorType, 0 for none.
+/// Of transports that report such errors (NCCL). Can block in a transport that is stuck.
+std::vector<std::pair<std::string, int>> communicator_errors();
+
 /// Another rank has left `cell`, after it entered that many collectives of each group (protocol::PeerDone). The waiting
 /// callback is called when this rank is in a later one, or enters one while `cell` is still its current cell.
 void peer_left(int64_t cell, int rank, const std::string& how, const std::map<std::string, int64_t>& progress);

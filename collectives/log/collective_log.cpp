@@ -126,6 +126,9 @@ Entry& LogMapping::entry(uint64_t number) const {
 CodeRange& LogMapping::code_range(uint32_t index) const {
   return reinterpret_cast<CodeRange*>(base_ + kCodeRangesAt)[index];
 }
+DeviceTimes& LogMapping::device_times(uint64_t entry) const {
+  return reinterpret_cast<DeviceTimes*>(base_ + kDeviceTimesAt)[entry % kEntryCapacity];
+}
 std::atomic<int64_t>& LogMapping::word(uint64_t number) const {
   return reinterpret_cast<std::atomic<int64_t>*>(base_ + kWordsAt)[number % kWordCapacity];
 }
@@ -210,14 +213,16 @@ uint64_t CollectiveLog::begin(uint32_t group, int64_t seq, const EntryFields& fi
   return number;
 }
 
-void CollectiveLog::finish(uint64_t number, EntryState state) {
-  Entry& entry = mapping_.entry(number);
+void finish_entry(const LogMapping& mapping, uint64_t number, EntryState state) {
+  Entry& entry = mapping.entry(number);
   uint64_t expected = number * 4;
   const int64_t now = monotonic_ns();
   if (entry.state.compare_exchange_strong(expected, number * 4 + static_cast<uint64_t>(state),
                                           std::memory_order_acq_rel))
     entry.done_ns.store(now, std::memory_order_release);
 }
+
+void CollectiveLog::finish(uint64_t number, EntryState state) { finish_entry(mapping_, number, state); }
 
 void CollectiveLog::watch_long_waits(int64_t limit_ns, std::function<void()> wake) {
   long_waits_ = std::make_unique<LongWaits>(mapping_, limit_ns, std::move(wake));
@@ -259,6 +264,7 @@ std::optional<CollectiveRecord> CollectiveLogReader::record(uint64_t number) con
   record.point_to_point = entry.flags & kPointToPoint;
   record.async = entry.flags & kAsync;
   record.through_c10d = entry.flags & kThroughC10d;
+  record.on_device = entry.flags & kOnDevice;
   record.thread = entry.thread;
   record.entry = number;
   record.group.assign(entry.group_name, strnlen(entry.group_name, sizeof entry.group_name));
@@ -267,6 +273,14 @@ std::optional<CollectiveRecord> CollectiveLogReader::record(uint64_t number) con
   std::atomic_thread_fence(std::memory_order_acquire);
   if (entry.sequence.load(std::memory_order_relaxed) != before || state / 4 != number) return std::nullopt;
   record.state = static_cast<CollectiveState>(state % 4);
+  if (const DeviceTimes& times = mapping_->device_times(number);
+      record.on_device && times.owner.load(std::memory_order_acquire) == number + 1) {
+    record.looked_ns = times.looked_ns.load(std::memory_order_relaxed);
+    record.reached_ns = times.reached_ns.load(std::memory_order_relaxed);
+    record.started_ns = times.started_ns.load(std::memory_order_acquire);
+    if (times.owner.load(std::memory_order_relaxed) != number + 1)  // a later entry took the slot meanwhile
+      record.looked_ns = record.reached_ns = record.started_ns = 0;
+  }
 
   const Header& header = mapping_->header();
   for (uint32_t i = header.code_range_count.load(std::memory_order_acquire); record.call_site && i-- > 0;) {

@@ -14,6 +14,7 @@
 #include "collectives/log/collective_log_layout.h"
 #include "collectives/log/collective_op.h"
 #include "collectives/log/collective_record.h"
+#include "collectives/log/device_progress.h"
 #include "collectives/log/long_waits.h"
 
 namespace lockstep::dist {
@@ -38,6 +39,7 @@ class LogMapping {
   log_layout::Signature& signature(uint32_t slot, int64_t seq) const;
   log_layout::Entry& entry(uint64_t number) const;
   log_layout::CodeRange& code_range(uint32_t index) const;
+  log_layout::DeviceTimes& device_times(uint64_t entry) const;
   std::atomic<int64_t>& word(uint64_t number) const;
   /// A path under which any process of this user can open it while this one lives.
   std::string shared_path() const;
@@ -48,6 +50,9 @@ class LogMapping {
   std::byte* base_ = nullptr;
   std::string path_;
 };
+
+/// Ends an entry. The first end counts; that of an entry whose slot has been taken by a later one does nothing.
+void finish_entry(const LogMapping& mapping, uint64_t number, log_layout::EntryState state);
 
 /// What begin() writes. `shape` is borrowed.
 struct EntryFields {
@@ -69,7 +74,7 @@ struct EntryFields {
 class CollectiveLog {
  public:
   CollectiveLog(const std::string& path, int rank, int world_size)
-      : mapping_(LogMapping::create(path, rank, world_size)) {}
+      : mapping_(LogMapping::create(path, rank, world_size)), device_progress_(mapping_) {}
 
   /// Throws Error when kGroupCapacity groups are in use.
   uint32_t add_group(const std::string& name, const std::vector<int>& ranks, int group_rank, int64_t first_seq);
@@ -87,11 +92,15 @@ class CollectiveLog {
   void watch_long_waits(int64_t limit_ns, std::function<void()> wake);
   LongWaits* long_waits() const { return long_waits_.get(); }
 
+  /// How far collectives on devices are. Used for entries with kOnDevice only.
+  DeviceProgress& device_progress() { return device_progress_; }
+
   const LogMapping& mapping() const { return mapping_; }
 
  private:
   LogMapping mapping_;
   std::unique_ptr<LongWaits> long_waits_;
+  DeviceProgress device_progress_;
 };
 
 /// A group that a rank knows, as its log has it. Of more than 64 ranks the first 64 are named.
@@ -113,6 +122,7 @@ class CollectiveLogReader {
 
   int rank() const { return mapping_->header().rank; }
   int64_t pid() const { return mapping_->header().pid; }
+  int64_t realtime_minus_monotonic() const { return mapping_->header().realtime_minus_monotonic; }  // ns, at start
   uint64_t process_start() const { return mapping_->header().process_start; }  // field 22 of /proc/PID/stat
   /// The newest `count` records, oldest first. An entry that was being written is left out.
   std::vector<CollectiveRecord> last(size_t count) const;

@@ -1,10 +1,10 @@
 // The collective log in memory: one file (or anonymous memory) per rank, written by that rank, read by any thread and
-// any process of the same user at any time, also after the rank was killed. Layout version 2; docs/dist.md describes it
+// any process of the same user at any time, also after the rank was killed. Layout version 3; docs/dist.md describes it
 // in prose.
 //
 // Regions, in order: Header, groups, signatures (kSignatureCapacity per group), entries (a ring), words (a ring), code
-// ranges. All numbers are of the machine's byte order. Plain C layout; fields that change while others read are
-// atomics.
+// ranges, device times (a ring). All numbers are of the machine's byte order. Plain C layout; fields that change while
+// others read are atomics.
 //
 // Reading an entry without a lock: `sequence` is 2i+1 while entry number i is being written and 2i+2 when it is
 // complete; copy the entry, then read `sequence` again. An odd value that stays is the entry that a killed rank was
@@ -17,7 +17,7 @@
 namespace lockstep::dist::log_layout {
 
 inline constexpr char kMagic[8] = {'L', 'S', 'C', 'O', 'L', 'L', 'O', 'G'};
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 inline constexpr uint32_t kGroupCapacity = 256;
 inline constexpr uint32_t kSignatureCapacity = 128;  // per group
 inline constexpr uint32_t kEntryCapacity = 4096;
@@ -76,8 +76,9 @@ struct Signature {
 };
 
 // kAsync: the call returned at once. kThroughC10d: not called through dist::, but by c10d itself (a Reducer) or by who
-// uses c10d.
-enum EntryFlags : uint8_t { kPointToPoint = 1, kAsync = 2, kThroughC10d = 4 };
+// uses c10d. kOnDevice: its tensors are on a device, so that it is done when the device is done with it; see
+// DeviceTimes.
+enum EntryFlags : uint8_t { kPointToPoint = 1, kAsync = 2, kThroughC10d = 4, kOnDevice = 8 };
 enum class EntryState : uint8_t { entered = 0, done = 1, failed = 2 };
 
 struct Entry {
@@ -110,6 +111,15 @@ struct CodeRange {
   int64_t cell;
 };
 
+/// How far an entry with kOnDevice has come, as far as somebody has looked (DeviceProgress): the times of the first
+/// look that saw it, CLOCK_MONOTONIC, 0 before. In the slot of the entry; entries without the flag do not touch it.
+struct DeviceTimes {
+  Atomic<uint64_t> owner;  // number of the entry + 1
+  Atomic<int64_t> looked_ns;  // the newest look
+  Atomic<int64_t> reached_ns;  // the caller's stream had come to it
+  Atomic<int64_t> started_ns;  // so had the collectives before it that run in order with it
+};
+
 static_assert(sizeof(Header) <= 4096);
 inline constexpr size_t kHeaderBytes = 4096;
 inline constexpr size_t kGroupsAt = kHeaderBytes;
@@ -117,6 +127,7 @@ inline constexpr size_t kSignaturesAt = kGroupsAt + sizeof(Group) * kGroupCapaci
 inline constexpr size_t kEntriesAt = kSignaturesAt + sizeof(Signature) * kSignatureCapacity * kGroupCapacity;
 inline constexpr size_t kWordsAt = kEntriesAt + sizeof(Entry) * kEntryCapacity;
 inline constexpr size_t kCodeRangesAt = kWordsAt + sizeof(int64_t) * kWordCapacity;
-inline constexpr size_t kFileBytes = kCodeRangesAt + sizeof(CodeRange) * kCodeRangeCapacity;
+inline constexpr size_t kDeviceTimesAt = kCodeRangesAt + sizeof(CodeRange) * kCodeRangeCapacity;
+inline constexpr size_t kFileBytes = kDeviceTimesAt + sizeof(DeviceTimes) * kEntryCapacity;
 
 }  // namespace lockstep::dist::log_layout

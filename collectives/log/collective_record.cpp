@@ -19,6 +19,20 @@ std::string describe(const CollectiveRecord& record) {
   return text;
 }
 
+const char* stage_name(CollectiveStage stage) {
+  constexpr const char* kNames[] = {"entered", "enqueued", "waiting_for_stream", "ready", "started", "done", "failed"};
+  return kNames[static_cast<size_t>(stage)];
+}
+
+CollectiveStage CollectiveRecord::stage() const {
+  if (state == CollectiveState::done) return CollectiveStage::done;
+  if (state == CollectiveState::failed) return CollectiveStage::failed;
+  if (!on_device) return CollectiveStage::entered;
+  if (started_ns > 0) return CollectiveStage::started;
+  if (reached_ns > 0) return CollectiveStage::ready;
+  return looked_ns > 0 ? CollectiveStage::waiting_for_stream : CollectiveStage::enqueued;
+}
+
 bool is_send(const CollectiveRecord& record) { return record.point_to_point && record.op.starts_with("send"); }
 bool is_recv(const CollectiveRecord& record) { return record.point_to_point && record.op.starts_with("recv"); }
 

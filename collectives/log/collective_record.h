@@ -11,31 +11,44 @@ namespace lockstep::dist {
 
 enum class CollectiveState : uint8_t { entered, done, failed };
 
+/// How far a collective is where a device does it: the call has queued it (`enqueued`; nobody has looked since), its
+/// stream has not come to it (`waiting_for_stream`), its stream has come to it and another collective of the group
+/// comes first (`ready`), it has started, it is done. `entered`, `done` and `failed` for those that the host does.
+enum class CollectiveStage : uint8_t { entered, enqueued, waiting_for_stream, ready, started, done, failed };
+/// "waiting_for_stream": for JSON.
+const char* stage_name(CollectiveStage stage);
+
 struct CollectiveRecord {
-  std::string group;           // "default"
-  int64_t seq = 0;             // per group, from 1; per peer and direction for send and recv
-  std::string op;              // "all_reduce", as in dist::
-  std::string dtype;           // "float32"; empty where there is no tensor
+  std::string group;  // "default"
+  int64_t seq = 0;  // per group, from 1; per peer and direction for send and recv
+  std::string op;  // "all_reduce", as in dist::
+  std::string dtype;  // "float32"; empty where there is no tensor
   std::vector<int64_t> shape;  // of the first tensor, at most eight dimensions
   int tensor_count = 0;
-  int root = -1;          // rank of the default group; -1: the operation has none
-  int tag = 0;            // of send and recv
-  int64_t tag_seq = 0;    // number among the sends to (recvs from) that peer with that tag; 0: not counted
+  int root = -1;  // rank of the default group; -1: the operation has none
+  int tag = 0;  // of send and recv
+  int64_t tag_seq = 0;  // number among the sends to (recvs from) that peer with that tag; 0: not counted
   std::string reduce_op;  // "SUM"; empty: the operation has none
-  int64_t bytes = 0;      // of this rank's input
+  int64_t bytes = 0;  // of this rank's input
   uint64_t call_site = 0;  // return address in the user's code; 0 where unknown
   std::optional<int64_t> site_cell;  // the cell whose code holds call_site, and the offset in it
   uint64_t site_offset = 0;
   int64_t cell = 0;  // current cell and step when it was entered; 0: none
   int64_t step = 0;
   int64_t entered_ns = 0;  // CLOCK_MONOTONIC
-  int64_t done_ns = 0;     // 0 until done
+  int64_t done_ns = 0;  // 0 until done
   CollectiveState state = CollectiveState::entered;
   bool point_to_point = false;
   bool through_c10d = false;  // not called through dist::, but by c10d itself (a Reducer) or by who uses c10d
-  bool async = false;   // the call returned at once; somebody waits for it later, if at all
-  int32_t thread = 0;   // the kernel's number of the thread that called
-  uint64_t entry = 0;   // number in its rank's log
+  bool async = false;  // the call returned at once; somebody waits for it later, if at all
+  int32_t thread = 0;  // the kernel's number of the thread that called
+  uint64_t entry = 0;  // number in its rank's log
+  bool on_device = false;  // its tensors are on a device; what follows is for these: CLOCK_MONOTONIC, 0 where unknown
+  int64_t looked_ns = 0;  // when somebody looked last how far it is
+  int64_t reached_ns = 0;  // its stream had come to it by then
+  int64_t started_ns = 0;
+
+  CollectiveStage stage() const;
 };
 
 /// "all_reduce float32 [1000] SUM", as errors and tables name it.

@@ -17,6 +17,8 @@
 #define LOCKSTEP_C10D_HAS_WINDOW LOCKSTEP_LIBTORCH_AT_LEAST(2, 14)
 // Backend: isInitialized, time estimates, completion hooks. Work: getCompletionKey
 #define LOCKSTEP_C10D_HAS_COMPLETION_HOOKS LOCKSTEP_LIBTORCH_AT_LEAST(2, 15)
+// DeviceGuardImplInterface: isStreamCapturing
+#define LOCKSTEP_C10_HAS_STREAM_CAPTURING LOCKSTEP_LIBTORCH_AT_LEAST(2, 15)
 // Tensor: has_names, rename. 2.13 removed named dimensions.
 #define LOCKSTEP_ATEN_HAS_NAMED_DIMENSIONS (!LOCKSTEP_LIBTORCH_AT_LEAST(2, 13))
 

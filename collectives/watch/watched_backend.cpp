@@ -83,9 +83,15 @@ WatchedBackend::WorkPtr WatchedBackend::run_point_to_point(Call& call, OpType ty
   if (const CallContext* context = CallContext::current(); !context || !context->waits())
     call.fields.flags |= log_layout::kAsync;
   call.fields.tag = tag;
+  if (on_gloo()) {  // its messages are done when the host is
+    call.device.reset();
+    call.fields.flags &= static_cast<uint8_t>(~log_layout::kOnDevice);
+  }
   const SigpipeBlocked quiet;  // point to point, Gloo writes on this thread
   std::unique_lock lock(order_);
   const Entered entered = group_->enter_point_to_point(call.fields, peer, type == OpType::SEND);
+  OnDevice on_device;
+  if (call.device) on_device = {.device = call.device, .reached = mark_stream(*call.device), .peer = peer};
   WorkPtr inner;
   try {
     inner = issue(*transport_);
@@ -95,7 +101,7 @@ WatchedBackend::WorkPtr WatchedBackend::run_point_to_point(Call& call, OpType ty
   }
   lock.unlock();
   return c10::make_intrusive<WatchedWork>(group_, entered, type, std::move(inner), call.finish(),
-                                          std::move(call.results), false);
+                                          std::move(call.results), false, std::move(on_device));
 }
 
 void WatchedBackend::check_message(const char* function, const Tensors& tensors, int peer, int tag, Use use) const {

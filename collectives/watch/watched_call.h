@@ -10,6 +10,7 @@
 #include "collectives/watch/call_context.h"
 #include "collectives/watch/caller.h"
 #include "collectives/watch/collective_listener.h"
+#include "collectives/watch/stream_mark.h"
 #include "collectives/watch/watched_backend.h"
 #include "collectives/watch/watched_work.h"
 
@@ -25,6 +26,8 @@ struct WatchedBackend::Call {
   Call(CollectiveOp op, c10::ArrayRef<at::Tensor> described, int root = -1,
        std::optional<c10d::ReduceOp::RedOpType> reduce_op = {}) {
     const CallContext* context = CallContext::current();
+    if (!described.empty()) device = stream_device(described[0]);
+    if (device) fields.flags |= log_layout::kOnDevice;
     fields.op = op;
     fields.root = root;
     fields.tensor_count = static_cast<int>(described.size());
@@ -89,6 +92,7 @@ struct WatchedBackend::Call {
   }
 
   EntryFields fields;
+  std::optional<c10::Device> device;  // whose stream does it; none: the host
   std::vector<int64_t> splits;
   TransportTensors tensors;
   Tensors averaged;
@@ -103,6 +107,8 @@ WatchedBackend::WorkPtr WatchedBackend::run(Call& call, c10d::OpType type, bool 
   if (async) call.fields.flags |= log_layout::kAsync;
   std::unique_lock lock(order_);
   const Entered entered = group_->enter(call.fields);
+  OnDevice on_device;
+  if (call.device) on_device = {.device = call.device, .reached = mark_stream(*call.device)};
   WorkPtr inner;
   try {
     inner = issue(*transport_);
@@ -112,7 +118,7 @@ WatchedBackend::WorkPtr WatchedBackend::run(Call& call, c10d::OpType type, bool 
   }
   lock.unlock();
   return c10::make_intrusive<WatchedWork>(group_, entered, type, std::move(inner), call.finish(),
-                                          std::move(call.results), async);
+                                          std::move(call.results), async, std::move(on_device));
 }
 
 /// Whether c10d was called without dist::, so that the arguments have not been checked.

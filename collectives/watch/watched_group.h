@@ -82,6 +82,9 @@ class WatchedGroup {
   /// compared.
   Entered enter_point_to_point(EntryFields fields, int peer_group_rank, bool sends);
   void finish(const Entered& entered, log_layout::EntryState state) { log_->finish(entered.entry, state); }
+  /// Of collectives with kOnDevice.
+  DeviceProgress& device_progress() const { return log_->device_progress(); }
+  uint32_t log_slot() const { return slot_; }
 
   /// The transport threw `error` in that collective: shuts this rank's side of the group, so that nobody waits for it,
   /// and throws what it means: Aborted, CollectiveMismatch, PeerLeft, TimedOut. Null: the transport reports success,

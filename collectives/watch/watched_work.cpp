@@ -6,16 +6,31 @@ namespace lockstep::dist {
 
 using log_layout::EntryState;
 
+namespace {
+/// Where a transport's work has an error, it counts as complete.
+DeviceEnd end_of(c10d::Work& work) {
+  if (!work.isCompleted()) return DeviceEnd::none;
+  return work.exception() ? DeviceEnd::failed : DeviceEnd::done;
+}
+}  // namespace
+
 WatchedWork::WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c10d::OpType type,
                          c10::intrusive_ptr<c10d::Work> inner, std::function<void()> finally,
-                         std::vector<at::Tensor> results, bool reports)
+                         std::vector<at::Tensor> results, bool reports, OnDevice on_device)
     : c10d::Work(-1, type),
       group_(std::move(group)),
       entered_(entered),
       point_to_point_(type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE),
       inner_(std::move(inner)),
+      device_(on_device.reached ? on_device.device : std::nullopt),
       finally_(std::move(finally)),
       results_(std::move(results)) {
+  if (device_) {
+    group_->device_progress().add(
+        entered_.entry, {group_->log_slot(), on_device.peer},
+        {.reached = std::move(on_device.reached), .end = [inner = inner_] { return end_of(*inner); }});
+    return;
+  }
   if (!reports) return;
   inner_->getFuture()->addCallback(
       [group = group_, entered](c10::ivalue::Future& future) {
@@ -27,8 +42,21 @@ WatchedWork::WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c
 void WatchedWork::complete() {
   if (!completed_ && group_->lost_writes()) fail(nullptr);
   if (finally_) std::call_once(finally_once_, finally_);
-  group_->finish(entered_, EntryState::done);
+  log_end();
   completed_ = true;
+}
+
+// A wait on a device returns when the caller's stream waits, which can be long before the device is done. From then on
+// an event on that stream answers for the work, whose tensors are not kept any longer than without Lockstep.
+void WatchedWork::log_end() {
+  if (device_ && !completed_ && end_of(*inner_) == DeviceEnd::none) {
+    if (auto passed = mark_stream(*device_)) {
+      group_->device_progress().set_end(
+          entered_.entry, [passed = std::move(passed)] { return passed() ? DeviceEnd::done : DeviceEnd::none; });
+      return;
+    }
+  }
+  group_->finish(entered_, EntryState::done);
 }
 
 void WatchedWork::fail(std::exception_ptr error) {

@@ -10,17 +10,27 @@
 
 #include "collectives/transport/libtorch_version.h"
 #include "collectives/watch/completion.h"
+#include "collectives/watch/stream_mark.h"
 #include "collectives/watch/watched_group.h"
 
 namespace lockstep::dist {
 
+/// A collective that a device does, and what says that the caller's stream has come to it (mark_stream). Without that
+/// it is logged as the host's: done when the wait for it returns.
+struct OnDevice {
+  std::optional<c10::Device> device;  // none: the host does it
+  std::function<bool()> reached;
+  int peer = -1;  // of a message
+};
+
 class WatchedWork : public c10d::Work {
  public:
   /// `finally` (may be empty) runs once, after the transport is done and before anyone learns of it. `results`: the
-  /// caller's tensors. `reports`: the transport's future is asked to log the completion, also when nobody waits.
+  /// caller's tensors. `reports`: the transport's future is asked to log the completion, also when nobody waits. Not
+  /// on a device, whose future is complete as soon as its stream has the work: DeviceProgress asks there.
   WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c10d::OpType type,
               c10::intrusive_ptr<c10d::Work> inner, std::function<void()> finally, std::vector<at::Tensor> results,
-              bool reports);
+              bool reports, OnDevice on_device = {});
 
   const std::shared_ptr<WatchedGroup>& group() const { return group_; }
 
@@ -47,6 +57,7 @@ class WatchedWork : public c10d::Work {
 
  private:
   void complete();
+  void log_end();
   [[noreturn]] void fail(std::exception_ptr error);
   [[noreturn]] void not_done(std::chrono::milliseconds limit) const;
   bool failed() const;
@@ -58,6 +69,7 @@ class WatchedWork : public c10d::Work {
   const Entered entered_;
   const bool point_to_point_;
   const c10::intrusive_ptr<c10d::Work> inner_;
+  const std::optional<c10::Device> device_;
   std::function<void()> finally_;
   std::once_flag finally_once_;
   const std::vector<at::Tensor> results_;

@@ -1,0 +1,52 @@
+// How far collectives on a device are: enqueued, waiting for their stream, started, done. A device is asked, never
+// waited for, and only when somebody wants to know: an event is recorded on the caller's stream before the collective,
+// and queried later. Without LibTorch: what is asked are functions, so that a test can stand in for a device.
+//
+// Asking can block all the same, for a driver has locks of its own. So a thread asks, which is started by the first
+// look(), and look() waits for it with a limit. Programs whose collectives run on the host never have that thread.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace lockstep::dist {
+
+class LogMapping;
+
+enum class DeviceEnd { none, done, failed };
+
+/// Called on any thread, sometimes on two at once, and must not wait for the device. What they throw ends the
+/// collective as failed: the device does not work any more.
+struct DeviceCall {
+  std::function<bool()> reached;  // the caller's stream has come to the collective; empty: unknown until it is done
+  std::function<DeviceEnd()> end;  // whether the device is done with it
+};
+
+class DeviceProgress {
+ public:
+  /// Collectives with the same one run in the order of their calls: those of a group, messages between two ranks.
+  using Order = std::pair<uint32_t, int>;  // slot of the group, peer (-1: all ranks)
+
+  explicit DeviceProgress(const LogMapping& log);
+  ~DeviceProgress();
+  DeviceProgress(const DeviceProgress&) = delete;
+  DeviceProgress& operator=(const DeviceProgress&) = delete;
+
+  /// `entry` has kOnDevice and has just been issued. Also asks the oldest collectives that are in flight, so that a
+  /// program in which nobody looks does not gather them.
+  void add(uint64_t entry, Order order, DeviceCall call);
+  /// From now on that is asked. For one that is not in flight any more nothing happens.
+  void set_end(uint64_t entry, std::function<DeviceEnd()> end);
+  /// Asks all that are in flight and writes the answers into the log. Returns false if the answers have not come within
+  /// `limit`: the log then has those of an earlier look. From any thread.
+  bool look(std::chrono::milliseconds limit = std::chrono::milliseconds(50));
+  size_t in_flight() const;
+
+ private:
+  struct State;
+  const std::shared_ptr<State> state_;  // the thread's, too: it can be stuck in the driver when this object ends
+};
+
+}  // namespace lockstep::dist
