@@ -40,10 +40,11 @@ constexpr std::string_view kFindingKind[] = {"call",        "parameter",
                                              "sleeping",    "lock",
                                              "condition",   "loading_data",
                                              "reading",     "polling",
-                                             "child",       "blocked"};
+                                             "child",       "blocked",
+                                             "stream",      "communicator"};
 
 static_assert(std::size(kVerdict) == static_cast<size_t>(Verdict::unsupported) + 1);
-static_assert(std::size(kFindingKind) == static_cast<size_t>(FindingKind::blocked) + 1);
+static_assert(std::size(kFindingKind) == static_cast<size_t>(FindingKind::communicator) + 1);
 
 }  // namespace
 

@@ -98,7 +98,9 @@ enum class FindingKind {
   reading,
   polling,
   child,
-  blocked
+  blocked,
+  stream,  // its device's stream has not come to the collective
+  communicator  // what NCCL says of it
 };
 
 /// The word that JSON and people have for it: "shape_mismatch". Static storage, terminated by a null character.

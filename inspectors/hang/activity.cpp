@@ -63,6 +63,17 @@ constexpr Sign kSigns[] = {
     {Activity::child, "wait4"},
     {Activity::child, "waitpid"},
     {Activity::child, "waitid"},
+    // Of CUDA's runtime and driver, which poll or sleep as they like.
+    {Activity::device, "cudaStreamSynchronize"},
+    {Activity::device, "cudaDeviceSynchronize"},
+    {Activity::device, "cudaEventSynchronize"},
+    {Activity::device, "cudaMemcpy"},
+    {Activity::device, "cudaMemcpyAsync"},  // to memory that is not pinned
+    {Activity::device, "cuStreamSynchronize"},
+    {Activity::device, "cuEventSynchronize"},
+    {Activity::device, "cuCtxSynchronize"},
+    {Activity::device, "cuMemcpyDtoH_v2"},
+    {Activity::device, "cuMemcpyDtoHAsync_v2"},
 };
 
 /// The name without arguments, version, and the leading underscores of the C library's internal names.
@@ -80,6 +91,13 @@ bool any_of_parts(std::string_view name, std::initializer_list<std::string_view>
 
 bool is_collective(std::string_view name) { return any_of_parts(name, {"lockstep::dist::", "c10d::", "gloo::"}); }
 
+/// The ways of LibTorch to wait for a device, whatever lies below them.
+bool is_device_wait(std::string_view name) {
+  return any_of_parts(
+      name, {"::synchronizeStream", "::synchronizeEvent", "::synchronizeDevice", "c10::Event::synchronize",
+             "c10::Stream::synchronize", "stream_synchronize", "::device_synchronize", "c10::cuda::memcpy_and_sync"});
+}
+
 /// The wait of the Reducer for its collectives; cells use futures, too.
 bool is_future(std::string_view name) { return any_of_parts(name, {"c10::ivalue::Future::wait"}); }
 
@@ -93,12 +111,13 @@ bool is_data_loader(std::string_view name) {
 
 Activity activity_of(const std::vector<StackFrame>& frames, bool asleep, bool held) {
   Activity waits = asleep ? Activity::sleeping : Activity::unknown;
-  bool collective = false, loader = false, users = false;
+  bool collective = false, loader = false, users = false, device = false;
   for (const StackFrame& frame : frames) {
     loader = loader || is_data_loader(frame.function);
     users = users || frame.cell > 0;
     if (users) continue;  // what called the user's code (of a hook) does not show what that waits for
     collective = collective || is_collective(frame.function) || is_future(frame.function);
+    device = device || is_device_wait(frame.function);
     if (waits != Activity::unknown) continue;
     const std::string_view name = bare(frame.function);
     const auto sign =
@@ -106,6 +125,8 @@ Activity activity_of(const std::vector<StackFrame>& frames, bool asleep, bool he
     if (sign != std::end(kSigns)) waits = sign->activity;
   }
   if (frames.empty() && !asleep) return Activity::unknown;
+  // How a device's back end waits (a lock, a condition, polling) does not matter.
+  if (device) waits = Activity::device;
   const bool waiting = held || waits != Activity::unknown;
   if (waiting && collective) return Activity::collective;
   if (waiting && loader) return Activity::loading_data;
@@ -139,6 +160,8 @@ const char* activity_words(Activity activity) {
       return "waits for another process";
     case Activity::blocked:
       return "is blocked in the kernel";
+    case Activity::device:
+      return "waits for its device";
   }
   return "";
 }
@@ -147,8 +170,9 @@ FindingKind kind_of_activity(Activity activity) {
   constexpr std::array kKinds = {FindingKind::unknown,    FindingKind::idle,         FindingKind::computing,
                                  FindingKind::collective, FindingKind::sleeping,     FindingKind::lock,
                                  FindingKind::condition,  FindingKind::loading_data, FindingKind::reading,
-                                 FindingKind::polling,    FindingKind::child,        FindingKind::blocked};
-  static_assert(kKinds.size() == static_cast<size_t>(Activity::blocked) + 1);
+                                 FindingKind::polling,    FindingKind::child,        FindingKind::blocked,
+                                 FindingKind::device};
+  static_assert(kKinds.size() == static_cast<size_t>(Activity::device) + 1);
   return kKinds[static_cast<size_t>(activity)];
 }
 

@@ -20,6 +20,7 @@ enum class Activity {
   polling,  // descriptors, a socket
   child,  // another process
   blocked,  // in the kernel, for an unknown reason
+  device,  // for work that it has queued on its device
 };
 
 struct StackFrame {

@@ -9,6 +9,7 @@
 
 #include "inspectors/findings/about.h"
 #include "inspectors/hang/aftermath.h"
+#include "inspectors/hang/join.h"
 #include "inspectors/hang/mismatch.h"
 #include "inspectors/hang/needs.h"
 #include "inspectors/hang/words.h"
@@ -26,9 +27,13 @@ bool is_waiting(const HangPicture& picture, const RankPicture& rank) {
   // Other threads that call collectives may end the wait.
   for (const CollectiveRecord& record : rank.recent)
     if (record.cell == picture.cell && record.thread != 0 && record.thread != rank.main_thread) return false;
+  // A call on a device returns at once; the thread waits for the device when it needs a value.
+  if (rank.activity == Activity::device)
+    return std::ranges::any_of(rank.waits, [](const RankWait& wait) { return wait.call.on_device; });
   if (rank.activity != Activity::unknown) return rank.activity == Activity::collective;
-  return std::any_of(rank.waits.begin(), rank.waits.end(),
-                     [&](const RankWait& wait) { return !wait.call.async && wait.call.thread == rank.main_thread; });
+  return std::any_of(rank.waits.begin(), rank.waits.end(), [&](const RankWait& wait) {
+    return !wait.call.async && !wait.call.on_device && wait.call.thread == rank.main_thread;
+  });
 }
 
 /// A collective in which ranks wait.
@@ -129,6 +134,8 @@ ProvenHang gone_hang(const HangPicture& picture, const StuckCall& stuck_call, co
     return peer.how == CellStatus::error && peer.error_type.ends_with("CollectiveMismatch");
   });
   finding.message = waits_in(stuck_call) + ", and " + lost_words(picture, stuck_call) + consequences;
+  if (const std::string stages = stages_words(picture, stuck_call.wait->call); !stages.empty())
+    finding.message += "; " + stages;
   // A rank that caught an exception and finished may have skipped calls.
   for (const int number : stuck_call.lost)
     if (const RankPicture& peer = *picture.rank(number); peer.has_finished())
@@ -142,6 +149,7 @@ ProvenHang gone_hang(const HangPicture& picture, const StuckCall& stuck_call, co
         group ? " (ranks " + RankSet(group->ranks).str() + ")" : std::string(), in_brackets(rank->where));
   }
   const CollectiveRecord& call = stuck_call.wait->call;
+  finding.message += evidence_words(picture, call);
   hang.key = fmt::format("{} {}", call.group, call.seq);
   if (call.point_to_point) hang.key += fmt::format(" {} {} {}", call.op, stuck_call.first->rank, call.root);
   return hang;
@@ -164,7 +172,7 @@ TagPair tags_that_differ(const std::vector<const StuckCall*>& stuck_calls) {
 }
 
 /// Ranks wait for one another, in different collectives.
-ProvenHang crossed_hang(const std::vector<const StuckCall*>& stuck_calls) {
+ProvenHang crossed_hang(const HangPicture& picture, const std::vector<const StuckCall*>& stuck_calls) {
   RankSet all;
   const StuckCall* largest = stuck_calls.front();
   for (const StuckCall* stuck_call : stuck_calls) {
@@ -194,6 +202,11 @@ ProvenHang crossed_hang(const std::vector<const StuckCall*>& stuck_calls) {
         tags.sent->call.tag, tags.received->call.tag);
   else
     finding.message += fmt::format(": none of them can continue. {}", kOneOrder);
+  for (const StuckCall* stuck_call : stuck_calls) {
+    if (const std::string stages = stages_words(picture, stuck_call->wait->call); !stages.empty())
+      finding.message += fmt::format("; {}: {}", call_words(*stuck_call->wait), stages);
+    finding.message += evidence_words(picture, stuck_call->wait->call);
+  }
   return hang;
 }
 
@@ -267,7 +280,7 @@ HangAnalysis analyse_hang(const HangPicture& seen) {
     std::stable_sort(circle.begin(), circle.end(), [](const StuckCall* a, const StuckCall* b) {
       return a->waiting.ranks().front() < b->waiting.ranks().front();
     });
-    result.proven.push_back(crossed_hang(circle));
+    result.proven.push_back(crossed_hang(picture, circle));
     left = left - component;
   }
   return result;

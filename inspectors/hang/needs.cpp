@@ -77,6 +77,13 @@ bool has_message(const RankPicture& rank, const CollectiveRecord& call, const Ra
 }
 }  // namespace
 
+bool is_held_by_earlier(const RankPicture& rank, const RankWait& wait) {
+  return wait.call.on_device && wait.call.stage() == dist::CollectiveStage::waiting_for_stream &&
+         std::ranges::any_of(rank.waits, [&](const RankWait& each) {
+           return each.call.on_device && each.call.entry < wait.call.entry;
+         });
+}
+
 bool has_entered(const RankPicture& rank, const RankWait& wait, const RankPicture* peer) {
   if (!rank.has_log) return false;  // the rank reported that itself
   if (!peer) return true;
@@ -85,7 +92,13 @@ bool has_entered(const RankPicture& rank, const RankWait& wait, const RankPictur
   const CollectiveRecord& call = wait.call;
   const LoggedGroup* group = group_of(*peer, call.group);
   if (!group || !group->member) return false;  // the peer has destroyed it
-  if (!call.point_to_point) return group->entered >= call.seq;
+  if (!call.point_to_point) {
+    if (group->entered < call.seq) return false;
+    return peer->gone() || std::ranges::none_of(peer->waits, [&](const RankWait& each) {
+             return each.call.group == call.group && each.call.seq == call.seq && !each.call.point_to_point &&
+                    is_held_by_earlier(*peer, each);
+           });
+  }
   return has_message(rank, call, *peer, *group);
 }
 
@@ -107,6 +120,7 @@ RankSet lost_for(const HangPicture& picture, const RankPicture& rank, const Rank
 
 namespace {
 bool may_end(const HangPicture& picture, const RankPicture& rank, const RankWait& wait, const RankSet& stuck) {
+  if (is_held_by_earlier(rank, wait)) return false;  // that one decides
   const Needs needs = needs_of(rank, wait);
   const RankSet missing = missing_for(picture, rank, wait);
   const RankSet never = lost_for(picture, rank, wait) | (missing & stuck);

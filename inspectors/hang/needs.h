@@ -2,9 +2,10 @@
 // therefore stuck. Pure.
 //
 // A rank is stuck if it waits in collectives none of which can end. A collective can't end if a rank that it needs, and
-// that has not entered it, has left the cell, died, destroyed the group, or is stuck itself. The largest set of such
-// ranks is found by removing ranks with a wait that may end, until none is left. So a rank that can still continue is
-// never reported.
+// that has not entered it, has left the cell, died, destroyed the group, or is stuck itself. On devices a call counts
+// as entered when no earlier collective of its rank holds the stream back from it. The largest set of such ranks is
+// found by removing ranks with a wait that may end, until none is left. So a rank that can still continue is never
+// reported.
 #pragma once
 #include <string>
 
@@ -25,8 +26,13 @@ Needs needs_of(const RankPicture& rank, const RankWait& wait);
 /// Whether `peer` has destroyed the group of that call, or was never in it.
 bool has_left_group(const RankPicture& peer, const dist::CollectiveRecord& call);
 
-/// Whether `peer` has entered the collective in which `rank` waits; true if that is not known. `peer`: null for a rank
-/// without a picture.
+/// Whether the device of `rank` comes to its call only after an earlier collective of the rank is done: its stream has
+/// not reached the call, and such a collective is in flight.
+bool is_held_by_earlier(const RankPicture& rank, const RankWait& wait);
+
+/// Whether `peer` has entered the collective in which `rank` waits; true if that is not known. A call on a device that
+/// is held by an earlier one does not count: the others wait for it as for one that has not been made. `peer`: null for
+/// a rank without a picture.
 bool has_entered(const RankPicture& rank, const RankWait& wait, const RankPicture* peer);
 
 /// The ranks that the wait needs and that have not entered it.

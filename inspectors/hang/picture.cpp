@@ -12,6 +12,7 @@ bool read_log(RankPicture& rank, const std::string& path, size_t recent) {
     rank.groups = log.groups();
     rank.recent = log.last(recent);
     rank.main_thread = static_cast<int>(log.pid());  // the first thread of a process has the number of the process
+    rank.realtime_minus_monotonic = log.realtime_minus_monotonic();
     rank.has_log = true;
   } catch (const dist::Error&) {  // not written yet, or of another version: the rank is shown without it
     rank.has_log = false;

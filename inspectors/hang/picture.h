@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/log/collective_log.h"
+#include "inspectors/evidence/evidence.h"
 #include "inspectors/hang/activity.h"
 #include "protocol/rank_set.h"
 #include "protocol/status.h"
@@ -48,6 +49,7 @@ struct RankPicture {
   std::vector<RankWait> waits;  // oldest first
   bool has_log = false;  // what follows is known
   int main_thread = 0;  // the kernel's number of the thread that runs cells
+  int64_t realtime_minus_monotonic = 0;  // ns, of its machine's clocks; 0: unknown
   std::vector<dist::LoggedGroup> groups;
   std::vector<dist::CollectiveRecord> recent;  // oldest first
   std::string last_where;  // the line of the newest record
@@ -64,6 +66,8 @@ struct HangPicture {
   int64_t now_ns = 0;  // CLOCK_MONOTONIC
   bool calls_compared = false;  // ranks compare their calls themselves, and report those that do not match
   std::vector<RankPicture> ranks;
+  std::vector<Evidence> evidence;  // of NCCL and c10d; join.h compares it with the logs
+  std::vector<std::string> unread;  // evidence that could not be read, and why
 
   const RankPicture* rank(int number) const {
     for (const RankPicture& each : ranks)

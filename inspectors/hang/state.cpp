@@ -2,21 +2,78 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "inspectors/findings/about.h"
+#include "inspectors/hang/join.h"
 #include "inspectors/hang/needs.h"
 #include "inspectors/hang/words.h"
 
 namespace lockstep::inspect {
+
+namespace {
+
+/// Whether the rank's thread waits in a collective, or for a device that is to do one.
+bool waits_in_call(const RankPicture& rank) {
+  if (rank.activity == Activity::device)
+    return std::ranges::any_of(rank.waits, [](const RankWait& wait) { return wait.call.on_device; });
+  return rank.activity == Activity::collective || (rank.activity == Activity::unknown && !rank.waits.empty());
+}
+
+/// The call that a sentence about a waiting rank names.
+const RankWait& shown_wait(const RankPicture& rank) {
+  if (rank.activity == Activity::device)
+    for (const RankWait& wait : rank.waits)
+      if (wait.call.on_device) return wait;
+  return rank.waits.front();
+}
+
+/// "enqueued all_reduce #17 (cell 7, line 4) 3.1 s ago; its stream has not reached it (a kernel before it still runs)".
+std::string enqueued_sentence(const HangPicture& picture, const RankPicture& rank, const RankWait& wait) {
+  std::string text = "enqueued " + call_words(wait);
+  if (wait.call.entered_ns > 0 && picture.now_ns > 0)
+    text += fmt::format(" {} ago", seconds_words(static_cast<double>(picture.now_ns - wait.call.entered_ns) / 1e9));
+  switch (wait.call.stage()) {
+    case dist::CollectiveStage::waiting_for_stream:
+      text += fmt::format("; its stream has not reached it ({})", before_words(rank.waits, wait.call));
+      break;
+    case dist::CollectiveStage::ready:
+      text += "; its stream has reached it, and an earlier collective of the group is not done";
+      break;
+    default:
+      text += "; whether its stream has reached it is not known";
+  }
+  if (const RankSet missing = missing_for(picture, rank, wait); !missing.empty())
+    text += fmt::format("; {} {} not entered it", missing.words(), missing.size() == 1 ? "has" : "have");
+  return text;
+}
+
+/// "enqueued", "started on its device": after the name of a call.
+std::string stage_in_words(const dist::CollectiveRecord& call) {
+  switch (call.stage()) {
+    case dist::CollectiveStage::waiting_for_stream:
+      return "waiting for its stream";
+    case dist::CollectiveStage::ready:
+    case dist::CollectiveStage::enqueued:
+      return "enqueued";
+    default:
+      return "started on its device";
+  }
+}
+
+bool has_started(const RankWait& wait) {
+  return !wait.call.on_device || wait.call.stage() == dist::CollectiveStage::started;
+}
+
+}  // namespace
 
 std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
   RankSet in_collective, elsewhere, computing, missing;
   const RankPicture* first = nullptr;
   for (const RankPicture& rank : picture.ranks) {
     if (rank.gone()) continue;
-    const bool waits =
-        !rank.waits.empty() && (rank.activity == Activity::collective || rank.activity == Activity::unknown);
+    const bool waits = !rank.waits.empty() && waits_in_call(rank);
     (waits ? in_collective : elsewhere).insert(rank.rank);
     if (waits && !first) first = &rank;
     if (waits) missing = missing | waited_for(picture, rank.rank);
@@ -26,16 +83,23 @@ std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
   if (in_collective.empty() && (elsewhere.empty() || !computing.empty())) return std::nullopt;
   // The ranks that others wait for; without any, all of them.
   const RankSet late = missing & elsewhere;
-  const RankSet& ranks = !late.empty() ? late : !elsewhere.empty() ? elsewhere : in_collective;
+  // All have called it, and the device of a rank is busy with what that rank queued before: others wait for it.
+  const RankSet unreached =
+      first && late.empty() ? unreached_ranks(picture, shown_wait(*first).call) & in_collective : RankSet();
+  const RankSet& ranks = !late.empty()        ? late
+                         : !unreached.empty() ? unreached
+                         : !elsewhere.empty() ? elsewhere
+                                              : in_collective;
   const RankPicture& shown = *picture.rank(ranks.ranks().front());
-  const FindingKind kind =
-      in_collective.contains(shown.rank) ? FindingKind::collective : kind_of_activity(shown.activity);
+  const FindingKind kind = ranks == unreached                   ? FindingKind::stream
+                           : in_collective.contains(shown.rank) ? FindingKind::collective
+                                                                : kind_of_activity(shown.activity);
   Finding finding = About{.inspector = "hang", .object = {}, .step = {}, .ranks = ranks}.finding(Severity::fault,
                                                                                                  Verdict::hang, kind);
-  if (ranks != in_collective) finding.reference_ranks = in_collective;
+  if (ranks != in_collective) finding.reference_ranks = in_collective - ranks;
   if (first) {
-    finding.op = dist::to_finding_op(first->waits.front().call);
-    if (!first->waits.front().where.empty()) finding.where = first->waits.front().where;
+    finding.op = dist::to_finding_op(shown_wait(*first).call);
+    if (!shown_wait(*first).where.empty()) finding.where = shown_wait(*first).where;
   } else if (!shown.where.empty()) {
     finding.where = shown.where;
   }
@@ -53,6 +117,7 @@ std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
     finding.message +=
         fmt::format("{}{}: {}", &sentence == &order.front() ? ": " : "; ", who.words(), said_of(sentence, who.size()));
   }
+  if (first) finding.message += evidence_words(picture, shown_wait(*first).call);
   return finding;
 }
 
@@ -62,18 +127,24 @@ std::string rank_sentence(const HangPicture& picture, const RankPicture& rank) {
     if (picture.cell == 0 && !dead) return "is idle";
     return rank.has_finished() ? "has finished the cell" : plural(left_words(rank), 1);
   }
-  const bool waits =
-      rank.activity == Activity::collective || (rank.activity == Activity::unknown && !rank.waits.empty());
-  if (waits && !rank.waits.empty()) {
-    const RankWait& wait = rank.waits.front();
+  if (!rank.waits.empty() && waits_in_call(rank)) {
+    const RankWait& wait = shown_wait(rank);
+    if (!has_started(wait)) return enqueued_sentence(picture, rank, wait);
     const double seconds = static_cast<double>(picture.now_ns - wait.call.entered_ns) / 1e9;
     const RankSet missing = missing_for(picture, rank, wait);
     std::string text = wait.call.entered_ns > 0 && picture.now_ns > 0
                            ? fmt::format("waits {} in ", seconds_words(seconds))
                            : "waits in ";
     text += call_words(wait);
-    if (missing.empty() && rank.has_log && !needs_of(rank, wait).ranks.empty())
-      return text + ", which all ranks have entered";
+    if (wait.call.on_device) text += ", started on its device,";
+    if (missing.empty() && rank.has_log && !needs_of(rank, wait).ranks.empty()) {
+      text += wait.call.on_device ? " which all ranks have entered" : ", which all ranks have entered";
+      if (const RankSet unreached = unreached_ranks(picture, wait.call); !unreached.empty())
+        text += fmt::format("; the {} of {} {} not reached it", unreached.size() == 1 ? "stream" : "streams",
+                            unreached.words(), unreached.size() == 1 ? "has" : "have");
+      return text;
+    }
+    if (missing.empty() && wait.call.on_device) text.pop_back();  // the comma
     return missing.empty() ? text : text + " for " + missing.words();
   }
   std::string text = activity_words(rank.activity);
@@ -81,7 +152,9 @@ std::string rank_sentence(const HangPicture& picture, const RankPicture& rank) {
     text += (place.starts_with("cell ") ? " at " : " in ") + place;
   else if (!rank.where.empty())
     text += " at " + rank.where;
-  if (!rank.waits.empty()) text += ", with " + call_words(rank.waits.front()) + " in progress";
+  if (!rank.waits.empty())
+    text += ", with " + call_words(rank.waits.front()) + " " +
+            (rank.waits.front().call.on_device ? stage_in_words(rank.waits.front().call) : "in progress");
   return text;
 }
 

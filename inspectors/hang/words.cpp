@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 namespace lockstep::inspect {
 
@@ -37,6 +38,51 @@ std::string call_words(const RankWait& wait) {
   if (call.point_to_point && call.tag != 0) text += fmt::format(" with tag {}", call.tag);
   if (call.group != "default" && !call.group.empty()) text += " of " + call.group;
   return text + in_brackets(wait.where);
+}
+
+namespace {
+/// The stages of a collective's ranks that are in it on their devices.
+std::map<dist::CollectiveStage, RankSet> stages_of(const HangPicture& picture, const dist::CollectiveRecord& call) {
+  std::map<dist::CollectiveStage, RankSet> result;
+  for (const RankPicture& rank : picture.ranks)
+    for (const RankWait& wait : rank.waits)
+      if (wait.call.on_device && wait.call.group == call.group && wait.call.seq == call.seq &&
+          wait.call.point_to_point == call.point_to_point)
+        result[wait.call.stage()].insert(rank.rank);
+  return result;
+}
+}  // namespace
+
+RankSet unreached_ranks(const HangPicture& picture, const dist::CollectiveRecord& call) {
+  const auto stages = stages_of(picture, call);
+  const auto found = stages.find(dist::CollectiveStage::waiting_for_stream);
+  return found == stages.end() ? RankSet() : found->second;
+}
+
+std::string before_words(const std::vector<RankWait>& waits, const dist::CollectiveRecord& call) {
+  const RankWait* before = nullptr;
+  for (const RankWait& wait : waits)
+    if (wait.call.on_device && wait.call.entry < call.entry) before = &wait;
+  return before ? call_words(*before) + " before it is not done" : "a kernel before it still runs";
+}
+
+std::string stages_words(const HangPicture& picture, const dist::CollectiveRecord& call) {
+  using dist::CollectiveStage;
+  std::string text;
+  const auto add = [&](const std::string& words) { text += (text.empty() ? "" : ", ") + words; };
+  for (const auto& [stage, ranks] : stages_of(picture, call)) {
+    if (stage == CollectiveStage::started) add("it has started on " + ranks.words());
+    if (stage == CollectiveStage::ready)
+      add(fmt::format("an earlier collective of the group is not done on {}", ranks.words()));
+    if (stage == CollectiveStage::enqueued) add(fmt::format("{} enqueued it", ranks.words()));
+    if (stage != CollectiveStage::waiting_for_stream) continue;
+    std::map<std::string, RankSet> by_reason;
+    for (const int rank : ranks) by_reason[before_words(picture.rank(rank)->waits, call)].insert(rank);
+    for (const auto& [reason, those] : by_reason)
+      add(fmt::format("the {} of {} {} not reached it ({})", those.size() == 1 ? "stream" : "streams", those.words(),
+                      those.size() == 1 ? "has" : "have", reason));
+  }
+  return text;
 }
 
 std::string seconds_words(double seconds) {

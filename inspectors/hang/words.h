@@ -14,6 +14,14 @@ std::string said_of(const std::string& sentence, size_t count);
 std::string in_brackets(const std::string& place);
 /// "all_reduce #12 of group_1 (cell 7, line 4)", "recv #1 from rank 2 with tag 5 (…)".
 std::string call_words(const RankWait& wait);
+/// How far the collective of a call is on the ranks whose devices do it: "it has started on ranks 0-1, the stream of
+/// rank 3 has not reached it (a kernel before it still runs)". Empty if no device does it.
+std::string stages_words(const HangPicture& picture, const dist::CollectiveRecord& call);
+/// The ranks that have enqueued it and whose streams have not come to it.
+RankSet unreached_ranks(const HangPicture& picture, const dist::CollectiveRecord& call);
+/// What a stream does that has not come to the call: "a kernel before it still runs", "all_reduce #16 before it is not
+/// done". `waits`: of the rank.
+std::string before_words(const std::vector<RankWait>& waits, const dist::CollectiveRecord& call);
 /// "12.3 s".
 std::string seconds_words(double seconds);
 /// How a rank left: "{has} finished without entering it". For plural().

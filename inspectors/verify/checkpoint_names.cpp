@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "inspectors/verify/python_pickle.h"
+#include "inspectors/pickle/python_pickle.h"
 
 namespace lockstep::inspect {
 namespace {

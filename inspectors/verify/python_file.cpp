@@ -10,7 +10,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "inspectors/verify/python_pickle.h"
+#include "inspectors/pickle/python_pickle.h"
 
 namespace lockstep::inspect {
 namespace {

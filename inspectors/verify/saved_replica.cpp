@@ -17,10 +17,10 @@
 
 #include "inspectors/findings/about.h"
 #include "inspectors/fingerprint/fingerprint.h"
+#include "inspectors/pickle/python_pickle.h"
 #include "inspectors/verify/checkpoint_names.h"
 #include "inspectors/verify/mapped_file.h"
 #include "inspectors/verify/python_file.h"
-#include "inspectors/verify/python_pickle.h"
 #include "inspectors/verify/zip_archives.h"
 #include "protocol/dist_error.h"
 

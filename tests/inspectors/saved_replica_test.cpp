@@ -9,7 +9,7 @@
 #include <fstream>
 #include <map>
 
-#include "inspectors/verify/python_pickle.h"
+#include "inspectors/pickle/python_pickle.h"
 #include "protocol/dist_error.h"
 #include "tests/inspectors/replicas.h"
 #include "tests/inspectors/reports.h"

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <map>
 
-#include "inspectors/verify/python_pickle.h"
+#include "inspectors/pickle/python_pickle.h"
 #include "inspectors/verify/saved_replica.h"
 #include "inspectors/verify/zip_archives.h"
 #include "protocol/dist_error.h"

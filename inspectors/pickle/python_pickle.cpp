@@ -1,4 +1,4 @@
-#include "inspectors/verify/python_pickle.h"
+#include "inspectors/pickle/python_pickle.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,0 +1,37 @@
+// A TCP connection that sends and receives text, with one deadline for all of it.
+#pragma once
+#include <chrono>
+#include <string>
+#include <string_view>
+
+namespace lockstep::inspect {
+
+class DeadlineSocket {
+ public:
+  /// Connects to "HOST:PORT" or "[IPv6]:PORT". `most`: bytes that are received at most. Throws UnreadableEvidence, as
+  /// all functions here do, with the address and the reason.
+  DeadlineSocket(const std::string& address, std::chrono::milliseconds deadline, size_t most);
+  ~DeadlineSocket();
+  DeadlineSocket(const DeadlineSocket&) = delete;
+  DeadlineSocket& operator=(const DeadlineSocket&) = delete;
+
+  void send(std::string_view text);
+  /// The next line, without its end.
+  std::string line();
+  /// All until the other side closes the connection.
+  std::string rest();
+
+ private:
+  void wait_for(short events, const char* what);
+  /// False at the end.
+  bool receive();
+
+  const std::string address_;
+  const std::chrono::steady_clock::time_point end_;
+  const size_t most_;
+  size_t received_ = 0;
+  int fd_ = -1;
+  std::string buffer_;
+};
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,16 @@
+// Any file of evidence, by what is in it: a Flight Recorder's dump, an answer of NCCL's RAS, a sequence of asynchronous
+// errors. What `lockstep diagnose PATH` is given, and inspect::hang.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "inspectors/evidence/evidence.h"
+
+namespace lockstep::inspect {
+
+/// Throws UnreadableEvidence that says what the file is not.
+Evidence read_evidence(std::string_view bytes, const std::string& origin);
+/// The same for a file; the rank of a dump is the digits at the end of its name. Throws also if it can't be read.
+Evidence read_evidence_file(const std::string& path);
+
+}  // namespace lockstep::inspect
