@@ -88,12 +88,15 @@ struct Abort {
 ///  stack        {"stack": ["train() at cell 7, line 4", ...] innermost first, "frames": [{"function", "cell", "line",
 ///               "object"}, ...]}; empty while the rank is idle
 ///  collectives  arguments {"last": K}: {"collectives": [{"group", "seq", "op", "dtype", "shape", "tensors", "root",
-///               "reduce_op", "bytes", "cell", "where", "state": entered|done|failed, "entered_s_ago", "took_us"},
-///               ...]} oldest first
-///  hang         arguments {"sites": [[cell, offset], ...]}: {"state", "cell", "since_s", "stack", "frames" as above,
-///               "held" (the kernel says that the thread does not run), "asleep" (it sleeps in a function of the
-///               worker's), "waits": {"ENTRY": "cell 7, line 4"} by number in the collective log, "last" (line of the
-///               newest collective), "sites" (lines of places in cells, null where this rank has not loaded the cell)}
+///               "reduce_op", "bytes", "cell", "where", "state": entered|done|failed, "stage":
+///               enqueued|waiting_for_stream|ready|started|done|failed (null where the host does it), "entered_s_ago",
+///               "took_us"}, ...]} oldest first
+///  hang         arguments {"sites": [[cell, offset], ...], "ras_rank": R (asks NCCL's RAS)}: {"state", "cell",
+///               "since_s", "stack", "frames" as above, "held" (the kernel says that the thread does not run), "asleep"
+///               (it sleeps in a function of the worker's), "waits": {"ENTRY": "cell 7, line 4"} by number in the
+///               collective log, "last" (line of the newest collective), "sites" (lines of places in cells, null where
+///               this rank has not loaded the cell), "evidence" (null without NCCL, else {"recorder", "errors", "ras",
+///               "problem"}: worker/nccl_evidence.h)}
 struct Query {
   int64_t id = 0;
   std::string what;

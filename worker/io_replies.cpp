@@ -9,10 +9,14 @@
 #include "collectives/session_group.h"
 #include "worker/cell/cell_objects.h"
 #include "worker/interpose/throw_trace.h"
+#include "worker/nccl_evidence.h"
 #include "worker/process/run_state.h"
 
 namespace lockstep::worker {
 namespace {
+
+// A query is answered within 100 ms, and its stack has been taken by now.
+constexpr std::chrono::milliseconds kEvidencePatience{50};
 
 RankState shown_state(RankState phase, bool in_collective) {
   return phase == RankState::running && in_collective ? RankState::waiting : phase;
@@ -64,6 +68,7 @@ nlohmann::json to_json(const dist::CollectiveRecord& record, Symbols& symbols) {
           {"state", record.state == dist::CollectiveState::entered ? "entered"
                     : record.state == dist::CollectiveState::done  ? "done"
                                                                    : "failed"},
+          {"stage", record.on_device ? nlohmann::json(dist::stage_name(record.stage())) : nlohmann::json()},
           {"entered_s_ago", static_cast<double>(RunState::now_ns() - record.entered_ns) / 1e9},
           {"took_us", static_cast<double>(took) / 1e3}};
 }
@@ -126,7 +131,7 @@ static nlohmann::json throws_reply(Symbols& symbols) {
   return list;
 }
 
-nlohmann::json hang_reply(const nlohmann::json& arguments, bool held, Symbols& symbols) {
+nlohmann::json hang_reply(const nlohmann::json& arguments, int rank, bool held, Symbols& symbols) {
   const auto& state = run_state();
   nlohmann::json waits = nlohmann::json::object(), sites = nlohmann::json::array();
   for (const auto& record : dist::collectives_in_flight())
@@ -138,7 +143,9 @@ nlohmann::json hang_reply(const nlohmann::json& arguments, bool held, Symbols& s
     const auto place = address == 0 ? std::string() : place_of(address, symbols);
     sites.push_back(place.empty() ? nlohmann::json() : nlohmann::json(place));
   }
+  nlohmann::json evidence = nccl_evidence(rank, arguments.value("ras_rank", -1) == rank, kEvidencePatience);
   return {{"state", shown_state(state.phase(), !waits.empty())},
+          {"evidence", std::move(evidence)},
           {"cell", state.cell()},
           {"since_s", static_cast<double>(RunState::now_ns() - state.since_ns()) / 1e9},
           {"held", held},

@@ -16,9 +16,10 @@ namespace lockstep::worker {
 nlohmann::json status_reply(const Device* device, const Configuration& configuration, Symbols& symbols);
 /// {"stack":["train() at cell 7, line 4",...],"frames":[{"function","cell","line","object"},...]}.
 nlohmann::json stack_reply(const std::vector<Frame>& frames);
-/// What a hang is judged by, without the stack: {"state","cell","since_s","held","asleep","waits":{},"last","sites"}.
-/// `held`: the kernel says that the run thread does not run.
-nlohmann::json hang_reply(const nlohmann::json& arguments, bool held, Symbols& symbols);
+/// What a hang is judged by, without the stack:
+/// {"state","cell","since_s","held","asleep","waits":{},"last","sites","evidence"}. `rank`: this one. `held`: the
+/// kernel says that the run thread does not run.
+nlohmann::json hang_reply(const nlohmann::json& arguments, int rank, bool held, Symbols& symbols);
 /// Whether the run thread waits in the kernel at this moment.
 bool run_thread_held();
 /// {"collectives":[{"group","seq","op","dtype","shape",...},...]}, oldest first.

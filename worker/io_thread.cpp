@@ -217,8 +217,8 @@ void IoThread::answer_stack_queries() {
 /// `frames`: nothing where the thread has not answered.
 void IoThread::answer_stack_queries(const std::optional<std::vector<Frame>>& frames) {
   for (const protocol::Query& query : stack_queries_) {
-    nlohmann::json body =
-        query.what == "hang" ? hang_reply(query.arguments, held_, symbols_) : nlohmann::json::object();
+    nlohmann::json body = query.what == "hang" ? hang_reply(query.arguments, configuration_.rank, held_, symbols_)
+                                               : nlohmann::json::object();
     if (frames)
       body.update(stack_reply(*frames));
     else

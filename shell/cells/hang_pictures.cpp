@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "inspectors/evidence/async_errors.h"
+#include "inspectors/evidence/flight_recorder.h"
+#include "inspectors/evidence/ras.h"
 #include "inspectors/hang/state.h"
 
 namespace lockstep::shell {
@@ -43,6 +46,29 @@ void take_answer(RankPicture& rank, int64_t cell, const nlohmann::json& answer) 
     if (wait.where.empty() && rank.activity == inspect::Activity::collective) wait.where = rank.where;
 }
 
+/// What NCCL says on a rank. Evidence that can't be read is named, and the logs are judged without it.
+void take_evidence(HangPicture& picture, int rank, const nlohmann::json& answer) {
+  const auto evidence = answer.find("evidence");
+  if (evidence == answer.end() || !evidence->is_object()) return;
+  const auto take = [&](const char* field, auto&& read) {
+    const auto text = evidence->find(field);
+    if (text == evidence->end() || !text->is_string() || text->get_ref<const std::string&>().empty()) return;
+    try {
+      picture.evidence.push_back(read(text->get_ref<const std::string&>()));
+    } catch (const inspect::UnreadableEvidence& error) {
+      picture.unread.emplace_back(error.what());
+    }
+  };
+  const std::string whose = " of rank " + std::to_string(rank);
+  take("recorder", [&](const std::string& text) {
+    return inspect::read_flight_recorder(text, "the Flight Recorder" + whose, rank);
+  });
+  take("errors", [&](const std::string& text) { return inspect::read_async_errors(text, "the errors" + whose); });
+  take("ras", [&](const std::string& text) { return inspect::read_ras(text, "NCCL's RAS"); });
+  if (const auto problem = evidence->find("problem"); problem != evidence->end() && problem->is_string())
+    picture.unread.push_back(*problem);
+}
+
 /// What a rank has reported itself (Waiting) decides, also where its log shows other collectives in flight.
 void take_waiting(RankPicture& rank, const protocol::Waiting& message) {
   const auto is_meant = [&](const inspect::RankWait& wait) {
@@ -81,7 +107,8 @@ nlohmann::json HangPictures::question() const {
     if (!inspect::read_log(dead, log_path(rank), 1) || dead.recent.empty() || !dead.recent.back().site_cell) continue;
     sites.push_back({*dead.recent.back().site_cell, dead.recent.back().site_offset, rank});
   }
-  return {{"sites", std::move(sites)}};
+  const RankSet live = workers.live();
+  return {{"sites", std::move(sites)}, {"ras_rank", live.empty() ? -1 : live.ranks().front()}};
 }
 
 /// The line of the last call of each dead rank, as the answers name it.
@@ -125,13 +152,18 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
       rank.where = error->second.where;
     }
     inspect::read_log(rank, log_path(number), recent);
-    if (const auto answer = answers.find(number); answer != answers.end())
+    if (const auto answer = answers.find(number); answer != answers.end()) {
       take_answer(rank, picture.cell, answer->second);
+      take_evidence(picture, number, answer->second);
+    }
     if (const auto line = lines.find(number); line != lines.end() && rank.gone()) rank.last_where = line->second;
     if (rank.recent.empty() || rank.recent.back().cell != picture.cell) rank.last_where.clear();
     if (run && run->in(CellRun::Phase::waiting).contains(number)) take_waiting(rank, run->waits().at(number));
     picture.ranks.push_back(std::move(rank));
   }
+  std::map<int64_t, int> processes;
+  for (const RankPicture& rank : picture.ranks) processes[rank.main_thread] = rank.rank;
+  for (inspect::Evidence& evidence : picture.evidence) inspect::name_ranks(evidence, processes);
   picture.now_ns = dist::monotonic_ns();
   return picture;
 }

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "inspectors/hang/analysis.h"
+#include "inspectors/hang/join.h"
 #include "inspectors/hang/needs.h"
 #include "inspectors/hang/state.h"
 #include "inspectors/hang/straggler.h"
@@ -241,6 +242,9 @@ void HangReporter::report(CellRun& run, const HangPicture& picture) {
     hung = hung | hang.waiting;
     if (reported_.insert(hang.key).second) host_.add_finding(std::move(hang.finding), run.number());
   }
+  for (Finding& finding : inspect::evidence_findings(picture))
+    if (finding.severity == Severity::fault && reported_.insert("evidence " + finding.ranks.str()).second)
+      host_.add_finding(std::move(finding), run.number());
   const RankSet waiting = run.in(CellRun::Phase::waiting);
   if (!services_.options.abort_hangs || waiting.empty()) return;
   services_.workers.hub().send(waiting, protocol::Abort{"a collective that others will not enter was aborted"});

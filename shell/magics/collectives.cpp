@@ -26,6 +26,11 @@ std::string peer_of(const nlohmann::json& record) {
   return root.is_number() ? root.dump() : "any";
 }
 
+/// "waiting for its stream" of "waiting_for_stream"; one word is as it is.
+std::string stage_text(const std::string& stage) {
+  return stage == "waiting_for_stream" ? "waiting for its stream" : stage;
+}
+
 /// "all_reduce [256, 64] float32", and what became of it where that is not "done".
 std::string cell_text(const nlohmann::json& record) {
   std::string shape;
@@ -38,10 +43,12 @@ std::string cell_text(const nlohmann::json& record) {
     if (const int tag = record["tag"]; tag != 0) text += " tag " + std::to_string(tag);
   }
   const std::string state = record.value("state", "");
+  const auto stage = record.value("stage", nlohmann::json());
   if (state == "done")
     text += "  " + duration_text(record.value("took_us", 0.0) / 1000);
   else
-    text += "  " + state + " since " + duration_text(record.value("entered_s_ago", 0.0) * 1000);
+    text += "  " + stage_text(stage.is_string() ? stage.get<std::string>() : state) + " since " +
+            duration_text(record.value("entered_s_ago", 0.0) * 1000);
   return text;
 }
 

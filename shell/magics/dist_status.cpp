@@ -16,8 +16,12 @@ std::string megabytes(const nlohmann::json& bytes) {
 /// "all_reduce #12 since 3.1 s", of a collective that the rank sits in.
 std::string collective_text(const nlohmann::json& collective) {
   if (!collective.is_object()) return "-";
-  return fmt::format("{} #{} since {}", collective.value("op", "?"), collective.value("seq", int64_t{0}),
-                     duration_text(collective.value("entered_s_ago", 0.0) * 1000));
+  const auto stage = collective.value("stage", nlohmann::json());
+  std::string words;  // of a collective on a device
+  if (stage.is_string())
+    words = stage == "waiting_for_stream" ? ", waiting for its stream" : ", " + stage.get<std::string>();
+  return fmt::format("{} #{} since {}{}", collective.value("op", "?"), collective.value("seq", int64_t{0}),
+                     duration_text(collective.value("entered_s_ago", 0.0) * 1000), words);
 }
 
 CellOutcome dist_status(MagicCall& call) {

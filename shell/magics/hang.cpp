@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "inspectors/hang/analysis.h"
+#include "inspectors/hang/join.h"
 #include "inspectors/hang/needs.h"
 #include "inspectors/hang/state.h"
 #include "inspectors/hang/words.h"
@@ -17,9 +18,11 @@ nlohmann::json data_of(const inspect::HangPicture& picture, const inspect::RankP
   constexpr const char* kPlaces[] = {"in_cell", "left", "elsewhere", "dead"};
   nlohmann::json waits = nlohmann::json::array(), stack = nlohmann::json::array();
   for (const auto& wait : rank.waits)
-    waits.push_back({{"op", dist::to_finding_op(wait.call)},
-                     {"where", wait.where.empty() ? nlohmann::json() : nlohmann::json(wait.where)},
-                     {"seconds", static_cast<double>(picture.now_ns - wait.call.entered_ns) / 1e9}});
+    waits.push_back(
+        {{"op", dist::to_finding_op(wait.call)},
+         {"where", wait.where.empty() ? nlohmann::json() : nlohmann::json(wait.where)},
+         {"stage", wait.call.on_device ? nlohmann::json(dist::stage_name(wait.call.stage())) : nlohmann::json()},
+         {"seconds", static_cast<double>(picture.now_ns - wait.call.entered_ns) / 1e9}});
   for (const auto& frame : rank.stack) {
     std::string text = frame.function;
     if (frame.cell > 0) text += (text.empty() ? "" : " at ") + inspect::code_line({frame});
@@ -40,7 +43,8 @@ CellOutcome hang(MagicCall& call) {
   nlohmann::json cells = nlohmann::json::array();
   std::string text;
   for (const auto& picture : call.session.hang_pictures()) {
-    nlohmann::json ranks = nlohmann::json::array(), proven = nlohmann::json::array();
+    nlohmann::json ranks = nlohmann::json::array(), proven = nlohmann::json::array(),
+                   reported = nlohmann::json::array();
     if (picture.number > 0) text += fmt::format("{}cell {}\n", text.empty() ? "" : "\n", picture.number);
     std::vector<std::pair<std::string, RankSet>> lines;  // equal ones once
     for (const auto& rank : picture.ranks) {
@@ -62,9 +66,16 @@ CellOutcome hang(MagicCall& call) {
       proven.push_back(found.finding);
     }
     if (proven.empty() && somebody_waits) text += "no hang is proven\n";
+    for (auto& found : inspect::evidence_findings(picture)) {
+      text += found.message + "\n";
+      reported.push_back(std::move(found));
+    }
+    for (const std::string& problem : picture.unread) text += "not read: " + problem + "\n";
     cells.push_back({{"cell", picture.number > 0 ? nlohmann::json(picture.number) : nlohmann::json()},
                      {"ranks", std::move(ranks)},
-                     {"proven", std::move(proven)}});
+                     {"proven", std::move(proven)},
+                     {"reported", std::move(reported)},
+                     {"unread_evidence", picture.unread}});
   }
   if (cells.empty()) text = "no ranks are running";
   call.session.message(text, {{"hang", std::move(cells)}});
