@@ -10,6 +10,7 @@
 #include "inspectors/kept.h"
 #include "inspectors/lockstep/lockstep.h"
 #include "inspectors/memory/memory.h"
+#include "inspectors/memory/out_of_memory.h"
 #include "inspectors/nan/nan.h"
 #include "inspectors/ranks/ranks.h"
 #include "inspectors/subject/saved_state.h"

@@ -1,24 +1,41 @@
 #include "inspectors/memory/memory.h"
 
 #include <ATen/ATen.h>
-#include <ATen/DeviceAccelerator.h>
-#include <c10/core/CachingDeviceAllocator.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <map>
 #include <set>
 
+#include "ddp/readable_reducer.h"
 #include "inspectors/exchange/inspection.h"
+#include "inspectors/exchange/participants.h"
+#include "inspectors/memory/device.h"
+#include "inspectors/memory/findings.h"
 
 namespace lockstep::inspect {
 
 namespace detail {
-void add_gradients(NamedMemory& memory, const std::vector<at::Tensor>& parameters) {
-  for (const at::Tensor& each : parameters)
-    if (each.defined() && each.is_leaf() && each.grad().defined())
-      memory.tensors.emplace_back(to_string(FindingKind::gradient), each.grad());
+
+void add_gradient(NamedMemory& memory, std::string name, const at::Tensor& parameter) {
+  if (parameter.defined() && parameter.is_leaf() && parameter.grad().defined())
+    memory.tensors.push_back({std::string(to_string(FindingKind::gradient)), parameter.grad(), std::move(name)});
 }
+
+void add_gradients(NamedMemory& memory, const torch::OrderedDict<std::string, at::Tensor>& parameters) {
+  for (const auto& each : parameters) add_gradient(memory, each.key(), each.value());
+}
+
+void add_buckets(NamedMemory& memory, const ddp::DistributedModule& wrapper) {
+  // Every wrapper makes this kind (ddp/reducer_factory.h).
+  const auto reducer = std::static_pointer_cast<ddp::detail::ReadableReducer>(wrapper.reducer());
+  if (!reducer) return;
+  for (const c10d::GradBucket& bucket : reducer->read_buckets())
+    if (const at::Tensor& buffer = bucket.getBuffer(); buffer.defined() && buffer.has_storage())
+      memory.tensors.push_back({"bucket", buffer, std::to_string(bucket.getIndex())});
+}
+
 }  // namespace detail
 
 namespace {
@@ -36,7 +53,7 @@ std::vector<TensorMemory> tensors_of(const std::vector<NamedMemory>& named) {
   std::set<const void*> seen;
   for (const NamedMemory& each : named) {
     std::map<std::pair<std::string, std::string>, size_t> row_of;
-    for (const auto& [kind, tensor] : each.tensors) {
+    for (const auto& [kind, tensor, name] : each.tensors) {
       const std::string device = tensor.device().str();
       const auto [found, is_new] = row_of.try_emplace({kind, device}, result.size());
       if (is_new) result.push_back({.name = each.name, .kind = kind, .device = device});
@@ -52,25 +69,24 @@ std::vector<TensorMemory> tensors_of(const std::vector<NamedMemory>& named) {
   return result;
 }
 
-void add_device(RankMemory& memory) {
-  if (!at::globalContext().hasCUDA()) return;
-  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const auto stats = c10::getDeviceAllocator(c10::DeviceType::CUDA)->getDeviceStats(at::accelerator::getDeviceIndex());
-  memory.device_allocated = stats.allocated_bytes[kAll].current;
-  memory.device_peak = stats.allocated_bytes[kAll].peak;
-  memory.device_reserved = stats.reserved_bytes[kAll].current;
+std::string own_host() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
 }
 
 RankMemory look(const std::vector<NamedMemory>& named, int rank) {
   const struct mallinfo2 heap = mallinfo2();
   RankMemory memory{.rank = rank,
+                    .pid = ::getpid(),
+                    .host = own_host(),
                     .resident = status_bytes("VmRSS"),
                     .peak_resident = status_bytes("VmHWM"),
                     .heap_used = static_cast<int64_t>(heap.uordblks + heap.hblkhd),
                     .heap_free = static_cast<int64_t>(heap.fordblks),
+                    .device = device_memory(),
                     .tensors = tensors_of(named),
                     .watched = watched_memory()};
-  add_device(memory);
   return memory;
 }
 
@@ -80,8 +96,13 @@ MemoryReport memory(const std::vector<NamedMemory>& named, const MemoryOptions& 
   MemoryReport report;
   Inspection inspection({.inspector = "memory", .object = options.name()}, options);
   if (!inspection.takes_part()) return report;
-  const RankMemory mine = look(named, inspection.rank());
-  if (auto facts = inspection.exchange_facts(mine)) report.ranks = *std::move(facts);  // nothing is judged
+  RankMemory mine = look(named, inspection.rank());
+  // Ranks that do not take part would count as other programs.
+  if (mine.device && inspection.ranks() != live_ranks()) mine.device->processes.clear();
+  if (auto facts = inspection.exchange_facts(mine)) {
+    report.ranks = *std::move(facts);
+    inspection.add(memory_findings(inspection.about(), report.ranks));
+  }
   inspection.conclude(report);
   return report;
 }

@@ -1,5 +1,5 @@
-// memory: what uses it? Tensors by the names of their owners, the process, and LibTorch's allocators; during a watch
-// also the peak of each cell and the growth from step to step.
+// memory: what uses it? Tensors by the names of their owners, the process, the device and LibTorch's allocators; during
+// a watch also the peak of each cell and the growth from step to step.
 //
 //   // On every rank:
 //   inspect::memory({inspect::named_memory("net", net), inspect::named_memory("optimizer", optimizer)});
@@ -20,10 +20,16 @@
 
 namespace lockstep::inspect {
 
-/// The tensors of one name, by kind: "parameter", "gradient", "buffer", "state", "tensor".
+struct NamedTensor {
+  std::string kind;  // "parameter", "gradient", "buffer", "bucket", "state", "tensor"
+  at::Tensor tensor;
+  std::string name;  // within its owner: "fc1.weight", "0.exp_avg"; empty for a tensor without an owner
+};
+
+/// The tensors of one variable.
 struct NamedMemory {
   std::string name;
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  std::vector<NamedTensor> tensors;
 };
 
 struct MemoryOptions : InspectOptionsOf<MemoryOptions> {};
@@ -35,8 +41,10 @@ struct MemoryReport : Report {
 /// Prints a column for each rank.
 std::ostream& operator<<(std::ostream& out, const MemoryReport& report);
 
-/// Collective over the options' ranks, over the inspectors' own connections. Copies no tensor. Throws
-/// dist::ArgumentError for ranks that do not exist.
+/// Collective over the options' ranks, over the inspectors' own connections. Copies no tensor, and waits for no device.
+/// Notes, on devices: a rank whose tensors take more than those of the others, memory that is free in split blocks, other
+/// programs on a rank's GPU (inspectors/memory/findings.h has the limits). Throws dist::ArgumentError for ranks that do
+/// not exist.
 MemoryReport memory(const std::vector<NamedMemory>& named = {}, const MemoryOptions& options = {});
 
 /// During its lifetime counts LibTorch's allocations on the thread that made it, and on threads that work for it
@@ -87,7 +95,10 @@ constexpr bool has_tensors() {
     return false;
 }
 
-void add_gradients(NamedMemory& memory, const std::vector<at::Tensor>& parameters);
+void add_gradients(NamedMemory& memory, const torch::OrderedDict<std::string, at::Tensor>& parameters);
+void add_gradient(NamedMemory& memory, std::string name, const at::Tensor& parameter);
+/// What a wrapper reduces gradients in. With gradient_as_bucket_view that is the gradients' own memory.
+void add_buckets(NamedMemory& memory, const ddp::DistributedModule& wrapper);
 
 }  // namespace detail
 
@@ -98,13 +109,15 @@ NamedMemory named_memory(std::string name, const T& object) {
   NamedMemory memory{std::move(name), {}};
   if constexpr (detail::has_tensors<T>()) {
     for (Item& item : subject_of(object, memory.name).items)
-      if (item.tensor.defined()) memory.tensors.emplace_back(to_string(item.kind), std::move(item.tensor));
+      if (item.tensor.defined())
+        memory.tensors.push_back({std::string(to_string(item.kind)), std::move(item.tensor), std::move(item.name)});
     if constexpr (std::derived_from<T, ddp::DistributedModule> || std::derived_from<T, torch::nn::Module>)
-      detail::add_gradients(memory, object.parameters());
+      detail::add_gradients(memory, object.named_parameters());
     else if constexpr (detail::Holder<T>)
-      detail::add_gradients(memory, object.ptr()->parameters());
+      detail::add_gradients(memory, object.ptr()->named_parameters());
     else if constexpr (std::derived_from<T, at::Tensor>)
-      detail::add_gradients(memory, {object});
+      detail::add_gradient(memory, "", object);
+    if constexpr (std::derived_from<T, ddp::DistributedModule>) detail::add_buckets(memory, object);
   }
   return memory;
 }

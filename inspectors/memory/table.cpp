@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "inspectors/findings/text.h"
+#include "inspectors/memory/findings.h"
 #include "inspectors/memory/memory.h"
 
 namespace lockstep::inspect {
@@ -34,6 +35,14 @@ class Sheet {
   std::vector<std::vector<std::string>> rows_;
 };
 
+/// A row of the device's memory, for ranks that use one.
+template <typename Value>
+auto of_device(const Value& value) {
+  return [value](const RankMemory& memory) -> std::optional<std::string> {
+    return memory.device ? value(*memory.device) : std::nullopt;
+  };
+}
+
 std::optional<std::string> size_text(const std::optional<int64_t>& bytes) {
   if (!bytes) return std::nullopt;
   return bytes_text(static_cast<double>(*bytes));
@@ -47,9 +56,26 @@ std::ostream& operator<<(std::ostream& out, const MemoryReport& report) {
   sheet.row("process, peak", [](const RankMemory& m) { return size_text(m.peak_resident); });
   sheet.row("malloc, in use", [](const RankMemory& m) { return size_text(m.heap_used); });
   sheet.row("malloc, free", [](const RankMemory& m) { return size_text(m.heap_free); });
-  sheet.row("GPU, allocated", [](const RankMemory& m) { return size_text(m.device_allocated); });
-  sheet.row("GPU, reserved", [](const RankMemory& m) { return size_text(m.device_reserved); });
-  sheet.row("GPU, peak", [](const RankMemory& m) { return size_text(m.device_peak); });
+  sheet.row("device", of_device([](const DeviceMemory& d) { return std::optional(d.device); }));
+  sheet.row("device, in use by all", of_device([](const DeviceMemory& d) -> std::optional<std::string> {
+              if (!d.used || !d.total) return std::nullopt;
+              return fmt::format("{} of {}", *size_text(d.used), *size_text(d.total));
+            }));
+  sheet.row("device, by other programs",
+            [&](const RankMemory& m) { return size_text(memory_of_other_programs(m, report.ranks)); });
+  sheet.row("LibTorch, allocated", of_device([](const DeviceMemory& d) { return size_text(d.allocated); }));
+  sheet.row("LibTorch, peak", of_device([](const DeviceMemory& d) { return size_text(d.peak); }));
+  sheet.row("LibTorch, reserved", of_device([](const DeviceMemory& d) {
+              return std::optional(fmt::format("{} in {}", *size_text(d.reserved), d.segments));
+            }));
+  sheet.row("LibTorch, free in split blocks", of_device([](const DeviceMemory& d) { return size_text(d.split); }));
+  sheet.row("LibTorch, largest free block", of_device([](const DeviceMemory& d) { return size_text(d.largest_free); }));
+  const bool had_retries = std::ranges::any_of(
+      report.ranks, [](const RankMemory& m) { return m.device && m.device->retries + m.device->failures > 0; });
+  if (had_retries)
+    sheet.row("LibTorch, retries, failures", of_device([](const DeviceMemory& d) {
+                return std::optional(fmt::format("{}, {}", d.retries, d.failures));
+              }));
   std::vector<std::pair<std::string, std::string>> things;
   std::vector<int64_t> cells;
   const auto add = [](auto& list, const auto& value) {

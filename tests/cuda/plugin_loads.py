@@ -28,6 +28,32 @@ used, total = ctypes.c_uint64(), ctypes.c_uint64()
 assert not device.memory(10000, ctypes.byref(used), ctypes.byref(total))
 assert device.name(-1) is None and device.name(10000) is None
 
+
+
+class DeviceError(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_int), ("name", ctypes.c_char * 64), ("text", ctypes.c_char * 256),
+                ("lost", ctypes.c_bool)]
+
+
+class DeviceState(ctypes.Structure):
+    _fields_ = [("abi", ctypes.c_uint32), ("work", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)),
+                ("finish", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int, ctypes.POINTER(DeviceError))),
+                ("allocator", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int, ctypes.c_bool, ctypes.c_void_p)),
+                ("bus_id", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
+                ("memory", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int, ctypes.POINTER(ctypes.c_uint64),
+                                            ctypes.POINTER(ctypes.c_uint64)))]
+
+
+state = DeviceState.in_dll(plugin, "lockstep_device_state")
+assert state.abi == 1, state.abi
+# Nothing throws, and nothing is filled in.
+assert state.work(0) in (0, 1), state.work(0)
+assert not state.memory(10000, ctypes.byref(used), ctypes.byref(total))
+text = ctypes.create_string_buffer(b"untouched", 32)
+assert not state.bus_id(10000, text, 32) and text.value == b"untouched"
+numbers = (ctypes.c_int64 * 10)(*[7] * 10)
+assert not state.allocator(10000, True, numbers) and list(numbers) == [7] * 10
+
 plugin.lockstep_device_functions.restype = ctypes.POINTER(DeviceFunctions)
 functions = plugin.lockstep_device_functions().contents
 assert functions.abi == 1 and functions.fingerprint and functions.first_bad

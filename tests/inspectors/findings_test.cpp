@@ -129,12 +129,11 @@ TEST(Facts, ArriveAsTheyWereSent) {
   EXPECT_EQ(data.size, 7);
   EXPECT_FALSE(data.batch_size);
 
-  RankMemory memory{.rank = 3, .resident = 10, .device_peak = 9, .tensors = {{"net", "parameter", "cpu", 2, 80}}};
+  RankMemory memory{.rank = 3, .resident = 10, .tensors = {{"net", "parameter", "cpu", 2, 80}}};
   memory.watched = {.cells = {{1, 2, 30, 40, -5}}, .steps = 6, .growth_per_step = 7};
   memory = sent(memory);
   EXPECT_EQ(memory.rank, 3);
-  EXPECT_EQ(memory.device_peak, 9);
-  EXPECT_FALSE(memory.device_allocated);
+  EXPECT_FALSE(memory.device);
   EXPECT_EQ(memory.tensors.at(0).bytes, 80);
   EXPECT_EQ(memory.watched->cells.at(0).kept, -5);
   EXPECT_EQ(memory.watched->growth_per_step, 7);

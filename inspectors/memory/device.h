@@ -1,0 +1,17 @@
+// The memory of the device that this process uses.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <optional>
+
+#include "inspectors/memory/facts.h"
+
+namespace lockstep::inspect {
+
+/// Of the accelerator's current device; nothing without one. Local. Asks the driver which processes use a GPU, a second
+/// at most.
+std::optional<DeviceMemory> device_memory();
+/// Of a device.
+std::optional<DeviceMemory> device_memory(c10::Device device);
+
+}  // namespace lockstep::inspect
