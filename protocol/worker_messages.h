@@ -83,8 +83,8 @@ struct Abort {
 /// (or {"error": why not}):
 ///  status       {"state": starting|idle|loading|running|waiting|regrouping|ending, "cell", "line" (first of the step
 ///               that runs, or null), "since_s" (in this state), "collective" (as below, that it waits in, or null),
-///               "device", "rss_bytes", "threads", "cells_loaded"; on a GPU "device_name", "device_memory_bytes",
-///               "device_memory_total_bytes"}
+///               "device", "rss_bytes", "threads", "cells_loaded"; on a GPU "device_name", "device_bus_id", and
+///               "on_device": true while the cell has ended and its work on the device has not}
 ///  stack        {"stack": ["train() at cell 7, line 4", ...] innermost first, "frames": [{"function", "cell", "line",
 ///               "object"}, ...]}; empty while the rank is idle
 ///  collectives  arguments {"last": K}: {"collectives": [{"group", "seq", "op", "dtype", "shape", "tensors", "root",

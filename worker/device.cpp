@@ -41,18 +41,20 @@ Device::Device(const std::string& device) : device_(device) {
   plugin_ = static_cast<const lockstep_device_plugin_v1*>(::dlsym(library, "lockstep_device_plugin"));
   if (!plugin_ || plugin_->abi != kDevicePluginAbi)
     throw StartError(std::string(kPlugin) + " is of another version than this worker: build both from the same tree");
+  state_ = static_cast<const lockstep_device_state_v1*>(::dlsym(library, kDeviceStateSymbol));
+  if (!state_ || state_->abi != kDeviceStateAbi)
+    throw StartError(std::string(kPlugin) + " is of another version than this worker: build both from the same tree");
   if (const char* problem = plugin_->select(index_)) throw StartError(device + " can't be used: " + problem);
+  if (char bus_id[32] = {}; state_->bus_id(index_, bus_id, sizeof bus_id)) bus_id_ = bus_id;
+  if (const char* name = plugin_->name(index_)) name_ = name;
 }
 
+// Nothing of CUDA or of LibTorch's allocator is called here: both have locks that the run thread may hold while it waits
+// for the device. How full the device is, the shell asks the driver (shell/processes/gpu_lookup.h).
 nlohmann::json Device::status() const {
   nlohmann::json status = {{"device", device_}};
-  if (!plugin_) return status;
-  uint64_t used = 0, total = 0;
-  if (plugin_->memory(index_, &used, &total)) {
-    status["device_memory_bytes"] = used;
-    status["device_memory_total_bytes"] = total;
-  }
-  if (const char* name = plugin_->name(index_)) status["device_name"] = name;
+  if (!name_.empty()) status["device_name"] = name_;
+  if (!bus_id_.empty()) status["device_bus_id"] = bus_id_;
   return status;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "protocol/device_plugin.h"
+#include "protocol/device_state.h"
 
 namespace lockstep::worker {
 
@@ -15,14 +16,19 @@ class Device {
   explicit Device(const std::string& device);
 
   const std::string& str() const { return device_; }
-  /// For status: {"device":"cuda:0","device_name":...,"device_memory_bytes":...,
-  /// "device_memory_total_bytes":...}. From any thread.
+  int index() const { return index_; }
+  /// What the plug-in knows of the work on the device; null for a CPU.
+  const lockstep_device_state_v1* state() const { return state_; }
+  /// For status: {"device":"cuda:0","device_name":...,"device_bus_id":"0000:3b:00.0"}. From any thread; asks nothing of
+  /// the device, which may be lost.
   nlohmann::json status() const;
 
  private:
   std::string device_;
   int index_ = -1;
   const lockstep_device_plugin_v1* plugin_ = nullptr;
+  const lockstep_device_state_v1* state_ = nullptr;
+  std::string name_, bus_id_;
 };
 
 }  // namespace lockstep::worker

@@ -85,6 +85,7 @@ nlohmann::json status_reply(const Device* device, const Configuration& configura
   body["line"] = phase == RankState::running && state.line() > 0 ? nlohmann::json(state.line()) : nlohmann::json();
   body["since_s"] = static_cast<double>(RunState::now_ns() - state.since_ns()) / 1e9;
   body["collective"] = collective ? to_json(*collective, symbols) : nlohmann::json();
+  if (state.waits_for_device()) body["on_device"] = true;
   body["rss_bytes"] = resident_bytes();
   body["threads"] = thread_count();
   body["cells_loaded"] = cell_object_count();

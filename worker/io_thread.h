@@ -29,7 +29,7 @@ class IoThread {
   IoThread(const Configuration& configuration, Outbox& outbox, OutputPipes& pipes, RunQueue& queue, int event_fd);
   IoThread(const IoThread&) = delete;
 
-  /// Its memory is shown in answers to status from now on. On the run thread, once.
+  /// It is named in answers to status from now on. On the run thread, once.
   void set_device(const Device* device) { device_ = device; }
   /// A collective was entered, and nobody looks yet whether it lasts. From any thread.
   void look_at_waits();

@@ -3,8 +3,10 @@
 #include <cxxabi.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -101,6 +103,7 @@ bool RunThread::start() {
   try {
     device_ = std::make_unique<Device>(configuration_.device);
     io_.set_device(device_.get());
+    device_work_.emplace(device_->state(), device_->index(), device_->str());
     set_libtorch_threads(configuration_.threads);
     dist::set_waiting_callback([this](const dist::CollectiveRecord& record, const RankSet& missing) {
       outbox_.report_waiting(record, missing);
@@ -226,8 +229,64 @@ bool RunThread::run_step(const Step& step, int64_t index, int line, protocol::Do
   }
 }
 
+void RunThread::end_device_work(protocol::Done& done, int64_t step) {
+  if (!device_work_) return;
+  std::optional<DeviceFailure> failure;
+  bool asked = false;
+  const auto end = [&](bool waits) {
+    asked = true;
+    run_state().set_waits_for_device(waits);
+    failure = device_work_->end_cell(run_state().number(), waits);
+    run_state().set_waits_for_device(false);
+  };
+  if (done.status == CellStatus::ok && device_work_->is_used()) {
+    // As a step, so that an interrupt that comes meanwhile ends the cell as in any other.
+    const int64_t steps_done = done.steps_done;
+    run_step(
+        [&] {
+          end(true);
+          lockstep_poll();
+        },
+        step, 0, done);
+    done.steps_done = steps_done;
+    if (done.status == CellStatus::ok && stop_requests().pending() == StopReason::abort) {
+      done.status = CellStatus::aborted;
+      done.error.emplace();
+      done.error->type = "lockstep::dist::Aborted";
+      done.error->message = "the cell was aborted while its work on " + device_->str() + " ran";
+      done.error->root_cause = false;
+    }
+  }
+  // The error of a cell is reported at once, whatever its work on the device may wait for.
+  if (!asked) end(done.status == CellStatus::ok);
+  if (!failure) return;
+  device_is_lost_ = failure->lost;
+  if (done.error && done.status == CellStatus::error) {
+    // The line is that of the call that has met the error, or that failed for a reason of its own.
+    done.error->message += "\n" + failure->message;
+    return;
+  }
+  done.status = CellStatus::error;
+  done.error.emplace();
+  done.error->type = failure->type;
+  done.error->message = failure->message;
+  if (failure->first_cell == failure->last_cell) {
+    done.error->where = fmt::format("cell {}", failure->last_cell);
+    done.error->where_cell = failure->last_cell;
+  }
+}
+
+void RunThread::end_rank(const protocol::Done& done) {
+  outbox_.post(protocol::Dying{done.cell, *done.error});
+  // No destructors: those of tensors and libraries would call the device.
+  io_.finish();
+  ::syscall(SYS_exit_group, 1);
+  __builtin_unreachable();
+}
+
 void RunThread::end_cell(protocol::Done done, double run_ms) {
   flush_standard_streams();
+  if (device_is_lost_) end_rank(done);
   stop_requests().disarm();
   dist::set_thread_context(0);
   done.run_ms = run_ms;
@@ -264,6 +323,7 @@ void RunThread::handle(const protocol::Run& run) {
     if (!run_step(object->entry->steps[i], i, line, done)) break;
     ++done.steps_done;
   }
+  end_device_work(done, std::max<int64_t>(0, int64_t{object->entry->step_count} - 1));
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   end_cell(std::move(done), took.count());
 }

@@ -3,11 +3,13 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "worker/cell/cell_objects.h"
 #include "worker/cell/symbols.h"
 #include "worker/device.h"
+#include "worker/device_work.h"
 #include "worker/io_thread.h"
 #include "worker/process/configuration.h"
 #include "worker/process/outbox.h"
@@ -44,7 +46,11 @@ class RunThread {
   template <typename Step>
   bool run_step(const Step& step, int64_t index, int line, protocol::Done& done);
   void begin_cell(int64_t cell, int64_t number);
+  /// Waits for the cell's work on the device, and adds to `done` what failed there.
+  void end_device_work(protocol::Done& done, int64_t step);
   void end_cell(protocol::Done done, double run_ms);
+  /// The context of the device is lost: reports the cell's error as the rank's last words, and ends the process.
+  [[noreturn]] void end_rank(const protocol::Done& done);
   std::optional<std::string> near_limit() const;
 
   const Configuration& configuration_;
@@ -52,6 +58,8 @@ class RunThread {
   RunQueue& queue_;
   IoThread& io_;
   std::unique_ptr<Device> device_;
+  std::optional<DeviceWork> device_work_;
+  bool device_is_lost_ = false;
   Symbols symbols_;
   std::map<int64_t, LoadedCell> cells_;
   int64_t cell_limit_ = 0;

@@ -25,6 +25,8 @@ class RunState {
   void set_code(uintptr_t address) { code_ = address; }
   /// Whether the thread is in a function of worker/interpose/sleep.cpp.
   void set_asleep(bool asleep) { asleep_ = asleep; }
+  /// Whether the statements of the cell are over and the thread waits for what they queued on the device.
+  void set_waits_for_device(bool waits) { waits_for_device_ = waits; }
 
   RankState phase() const { return phase_; }
   int64_t since_ns() const { return since_ns_; }  // CLOCK_MONOTONIC, of the phase
@@ -33,6 +35,7 @@ class RunState {
   int line() const { return line_; }
   uintptr_t code() const { return code_; }
   bool asleep() const { return asleep_; }
+  bool waits_for_device() const { return waits_for_device_; }
 
   static int64_t now_ns();
 
@@ -42,7 +45,7 @@ class RunState {
   std::atomic<int> line_{0};
   std::atomic<uintptr_t> code_{0};
   std::atomic<int64_t> since_ns_{now_ns()};
-  std::atomic<bool> asleep_{false};
+  std::atomic<bool> asleep_{false}, waits_for_device_{false};
 };
 
 /// This process's.
