@@ -19,6 +19,7 @@ struct CodeResult {
   std::map<int, double> run_ms;  // per rank that ran it
   std::map<int, CellStatus> rank_status;
   std::string compiler_messages;  // all of them
+  RankSet out_of_memory;  // ranks on which an allocation has failed
 };
 
 /// What had gone wrong with a cell, or before it, when the user interrupted it.

@@ -148,6 +148,8 @@ CodeResult CellRunner::result_of(const OpenCell& cell) {
   result.compile_ms = cell.event.compile_ms;
   result.run_ms = cell.run.run_ms();
   result.rank_status = cell.run.rank_status();
+  for (const auto& [rank, error] : cell.run.errors())
+    if (error.type == "c10::OutOfMemoryError") result.out_of_memory.insert(rank);
   return result;
 }
 

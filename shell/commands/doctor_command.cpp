@@ -43,6 +43,7 @@ std::string draw(const Check& check, int name_width, const Screen& screen) {
 
 int doctor(bool as_json) {
   std::vector<Check> checks = check_installation();
+  for (Check& check : check_gpus()) checks.push_back(std::move(check));
   for (Check& check : check_machine()) checks.push_back(std::move(check));
   const bool can_start =
       std::none_of(checks.begin(), checks.end(), [](const Check& check) { return check.state == CheckState::missing; });

@@ -18,7 +18,6 @@
 #include "protocol/error.h"
 #include "protocol/user_folders.h"
 #include "shell/commands/doctor.h"
-#include "shell/processes/gpus.h"
 #include "shell/processes/launcher.h"
 #include "shell/processes/session_directory.h"
 #include "shell/processes/stack_limit.h"
@@ -47,22 +46,6 @@ std::optional<int64_t> number_in(const std::string& path) {
   std::ifstream file(path);
   int64_t value = 0;
   return file >> value ? std::optional(value) : std::nullopt;
-}
-
-Check check_gpus() {
-  const int count = visible_gpus();
-  Check check{.name = "gpus", .data = {{"visible", count}, {"plugin", has_cuda_plugin()}}};
-  const std::string reason = no_gpu_reason();
-  if (reason.empty()) {
-    check.found = fmt::format("{} visible; sessions use them", count);
-  } else if (count == 0) {
-    check.found = "none visible: ranks run on the CPU";
-  } else {
-    check.state = CheckState::note;
-    check.found = fmt::format("{} visible, and not usable: ranks run on the CPU", count);
-    check.fix = reason;
-  }
-  return check;
 }
 
 Check check_memory() {
@@ -277,8 +260,8 @@ Check check_environment() {
 }  // namespace
 
 std::vector<Check> check_machine() {
-  return {check_gpus(),  check_memory(),  check_cells(),    check_limits(),     check_shared_memory(),
-          check_cache(), check_runtime(), check_loopback(), check_environment()};
+  return {check_memory(), check_cells(),   check_limits(),   check_shared_memory(),
+          check_cache(),  check_runtime(), check_loopback(), check_environment()};
 }
 
 }  // namespace lockstep::shell

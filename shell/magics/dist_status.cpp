@@ -1,7 +1,14 @@
 // %dist_status: what every rank is and does.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+
 #include "protocol/error.h"
+#include "shell/processes/gpu_lookup.h"
+#include "shell/processes/gpu_text.h"
 #include "shell/session/session_core.h"
 #include "shell/session/timing.h"
 #include "shell/text/table.h"
@@ -9,8 +16,62 @@
 namespace lockstep::shell {
 namespace {
 
+// Of the driver, which answers in milliseconds unless a GPU is lost.
+constexpr std::chrono::seconds kDriverLimit{2};
+
 std::string megabytes(const nlohmann::json& bytes) {
   return bytes.is_number() ? fmt::format("{:.0f} MB", bytes.get<double>() / 1e6) : std::string("-");
+}
+
+/// The GPUs that ranks use, with the ranks of each.
+class GpusOfRanks {
+ public:
+  explicit GpusOfRanks(gpus::Machine machine) : machine_(std::move(machine)) {}
+
+  /// The GPU of this rank, by the address that the rank gives; null where it is not known.
+  const gpus::Gpu* add(int rank, const nlohmann::json& status) {
+    const std::string address = gpus::normal_bus_id(status.value("device_bus_id", ""));
+    const auto gpu = std::ranges::find(machine_.gpus, address, &gpus::Gpu::bus_id);
+    if (address.empty() || gpu == machine_.gpus.end()) return nullptr;
+    ranks_[gpu->index].insert(rank);
+    return &*gpu;
+  }
+
+  std::string text() const {
+    if (!machine_.problem.empty()) return "GPUs: " + machine_.problem + "\n";
+    std::vector<std::vector<std::string>> rows = {gpu_header()};
+    rows[0].insert(rows[0].begin() + 1, "ranks");
+    for (const gpus::Gpu& gpu : machine_.gpus) {
+      const auto ranks = ranks_.find(gpu.index);
+      // One that does not answer may be that of a rank.
+      if (ranks == ranks_.end() && gpu.problem.empty()) continue;
+      rows.push_back(gpu_row(gpu));
+      rows.back().insert(rows.back().begin() + 1, ranks == ranks_.end() ? "?" : ranks->second.str());
+    }
+    return rows.size() > 1 ? table(rows) : std::string();
+  }
+
+  nlohmann::json data() const {
+    nlohmann::json list = nlohmann::json::array();
+    for (const gpus::Gpu& gpu : machine_.gpus) {
+      list.push_back(gpu);
+      const auto ranks = ranks_.find(gpu.index);
+      list.back()["ranks"] = ranks == ranks_.end() ? RankSet() : ranks->second;
+    }
+    return {{"problem", machine_.problem.empty() ? nlohmann::json() : nlohmann::json(machine_.problem)},
+            {"driver", machine_.driver},
+            {"gpus", list}};
+  }
+
+ private:
+  gpus::Machine machine_;
+  std::map<int, RankSet> ranks_;
+};
+
+/// What the process uses of its GPU, as the driver counts it.
+std::optional<int64_t> bytes_of(const gpus::Gpu& gpu, int64_t pid) {
+  const auto process = std::ranges::find(gpu.processes, pid, &gpus::GpuProcess::pid);
+  return process == gpu.processes.end() ? std::nullopt : process->bytes;
 }
 
 /// "all_reduce #12 since 3.1 s", of a collective that the rank sits in.
@@ -31,7 +92,12 @@ CellOutcome dist_status(MagicCall& call) {
                          {{"ranks", nlohmann::json::array()}});
     return {};
   }
+  bool on_gpus = false;
+  for (int rank = 0; rank < call.session.world_size(); ++rank)
+    on_gpus = on_gpus || call.session.describe_rank(rank).device.starts_with("cuda");
+  const auto lookup = on_gpus ? call.session.look_up_gpus() : nullptr;
   const auto answers = call.session.query(call.session.live_ranks(), "status");
+  GpusOfRanks of_ranks(lookup ? lookup->finish(kDriverLimit) : gpus::Machine());
   std::vector<std::vector<std::string>> rows = {
       {"rank", "state", "pid", "host", "device", "memory", "cell", "collective"}};
   nlohmann::json data = nlohmann::json::array();
@@ -49,9 +115,11 @@ CellOutcome dist_status(MagicCall& call) {
     std::string cell = "-";
     if (in_cell) cell = fmt::format("{} since {}", known.cell, duration_text(status.value("since_s", 0.0) * 1000));
     const auto collective = status.value("collective", nlohmann::json());
-    const auto device_bytes = status.value("device_memory_bytes", nlohmann::json());
+    if (in_cell && status.value("on_device", false)) cell += ", on the device";
     std::string memory = megabytes(status.value("rss_bytes", nlohmann::json()));
-    if (device_bytes.is_number()) memory = megabytes(device_bytes) + " (host " + memory + ")";
+    const gpus::Gpu* gpu = of_ranks.add(rank, status);
+    const auto device_bytes = gpu ? bytes_of(*gpu, known.pid) : std::nullopt;
+    if (device_bytes) memory = megabytes(*device_bytes) + " (host " + memory + ")";
     rows.push_back({std::to_string(rank), state, std::to_string(known.pid), known.host, known.device, memory, cell,
                     collective_text(collective)});
     nlohmann::json entry = status;
@@ -61,10 +129,20 @@ CellOutcome dist_status(MagicCall& call) {
                   {"host", known.host},
                   {"device", known.device},
                   {"intra_op_threads", known.threads}});
+    if (lookup) {
+      entry["gpu"] = gpu ? nlohmann::json(gpu->index) : nlohmann::json();
+      entry["device_memory_bytes"] = device_bytes ? nlohmann::json(*device_bytes) : nlohmann::json();
+    }
     entry["cell"] = in_cell ? nlohmann::json(known.cell) : nlohmann::json(nullptr);
     data.push_back(std::move(entry));
   }
-  call.session.message(table(rows), {{"ranks", std::move(data)}});
+  nlohmann::json all = {{"ranks", std::move(data)}};
+  std::string text = table(rows);
+  if (lookup) {
+    text += of_ranks.text();
+    all.update(of_ranks.data());
+  }
+  call.session.message(std::move(text), std::move(all));
   return {};
 }
 
@@ -72,7 +150,11 @@ const RegisterMagic kDistStatus(
     {.name = "dist_status",
      .usage = "%dist_status",
      .summary = "per rank: state, pid, host, device and memory, cell, collective, and for how long",
-     .help = "Answered by the ranks also while their cells run.",
+     .help =
+         "Answered by the ranks also while their cells run. Ranks on GPUs: also the GPUs, as the driver reports them "
+         "(memory of all\n"
+         "processes, load, temperature, ECC errors, why clocks are low). A GPU that does not answer is shown so "
+         "after 2 s.",
      .line = dist_status,
      .cell = {},
      .at_any_time = true});

@@ -9,6 +9,7 @@
 
 #include "protocol/error.h"
 #include "shell/scripts/magic_parser.h"
+#include "shell/session/out_of_memory.h"
 #include "shell/session/session_state.h"
 #include "shell/session/timing.h"
 
@@ -199,6 +200,7 @@ void SessionCore::run_parts_between(RunningCell& cell, const ParsedCell& parsed,
       total.compile_ms += result.compile_ms;
       for (const auto& [rank, ms] : result.run_ms) total.run_ms[rank] += ms;
       note_end(cell.end, result);
+      if (!result.out_of_memory.empty()) explain_out_of_memory(*this, result.out_of_memory);
     } else {
       MagicCall call{*this, part.magic.arguments, {}, part.magic.line};
       const CellOutcome result = registry.find(part.magic.name, false).line(call);

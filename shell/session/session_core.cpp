@@ -10,6 +10,7 @@
 
 #include "protocol/error.h"
 #include "shell/processes/compiler_service.h"
+#include "shell/processes/gpu_lookup.h"
 #include "shell/processes/session_plan.h"
 #include "shell/processes/stack_limit.h"
 #include "shell/session/session_state.h"
@@ -245,6 +246,8 @@ std::map<int, nlohmann::json> SessionCore::query(const RankSet& ranks, const std
   if (!started()) return {};
   return state_->runner->query(ranks, what, arguments, limit);
 }
+
+std::unique_ptr<GpuLookup> SessionCore::look_up_gpus() { return std::make_unique<GpuLookup>(state_->loop); }
 
 protocol::CompilerResponse SessionCore::ask(const protocol::CompilerRequest& request) {
   start();

@@ -45,6 +45,7 @@ struct RankDescription {
   std::string waits_in;  // "all_reduce #3 of cell 7, line 4", for ranks that will not come
 };
 
+class GpuLookup;
 struct ParsedCell;
 struct RunningCell;
 
@@ -107,6 +108,8 @@ struct SessionCore {
   std::map<int, nlohmann::json> query(const RankSet& ranks, const std::string& what,
                                       const nlohmann::json& arguments = nlohmann::json::object(),
                                       std::chrono::milliseconds limit = std::chrono::milliseconds(1000));
+  /// Starts to ask the driver about the GPUs of this machine.
+  std::unique_ptr<GpuLookup> look_up_gpus();
   /// One request to the compiler (started if needed). Throws ChannelError when it ended and could not be started again.
   protocol::CompilerResponse ask(const protocol::CompilerRequest& request);
   /// Environment and working directory of all ranks, those that start later too.

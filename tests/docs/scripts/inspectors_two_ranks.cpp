@@ -89,3 +89,7 @@ torch::optim::SGD descent(steep->parameters(), 1e38);
 auto sum = steep(torch::ones({4, 4})).sum() * 100;
 sum.backward();
 descent.step();
+
+// %% out of memory tags=["raises-exception"]
+auto activations = torch::zeros({4096, 1024});
+if (rank == 1) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate 2.00 GiB");

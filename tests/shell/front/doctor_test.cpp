@@ -196,3 +196,70 @@ TEST_F(DoctorTest, AProgramThatDoesNotEndIsGivenUp) {
   EXPECT_EQ(output.exit_code, -1);
   EXPECT_EQ(output.text, "begun\n");
 }
+
+// ---- GPUs -----------------------------------------------------------------------------------------------------------
+
+TEST_F(DoctorTest, TheGpusAsTheDriverReportsThem) {
+  const auto line = [](int index, const std::string& more) {
+    return R"({"index": )" + std::to_string(index) + R"(, "problem": null, "name": "NVIDIA H100", "uuid": "GPU-1",)" +
+           R"( "bus_id": "0000:3b:00.0", "capability": "9.0", "total_bytes": 80000000000, "used_bytes": 1,)" +
+           R"( "processes": [], "peers": [1])" + more + "}\n";
+  };
+  program("lockstep", R"({"driver": "570.10", "cuda": 12080, "count": 3})"
+                      "\n" +
+                          line(0, R"(, "ecc": true, "persistence": true)") +
+                          line(1, R"(, "ecc": true, "uncorrected_errors": 4, "persistence": false)"));
+  const Variable bin("LOCKSTEP_BIN", folder_);
+  const auto checks = check_gpus();
+  const Check& check = find(checks, "gpus");
+  EXPECT_EQ(check.state, CheckState::note);
+  EXPECT_THAT(check.found, HasSubstr("driver 570.10, CUDA up to 12.8"));
+  EXPECT_THAT(check.found,
+              HasSubstr("GPU 0: NVIDIA H100, compute capability 9.0, 80.0 GB, ECC on, persistence mode on, "
+                        "reads the memory of GPU 1"));
+  EXPECT_THAT(check.found, HasSubstr("4 uncorrected memory errors"));
+  EXPECT_THAT(check.found, HasSubstr("GPU 2: NVML does not answer"));
+  EXPECT_THAT(check.fix, HasSubstr("GPU 2 can't be used"));
+  EXPECT_THAT(check.fix, HasSubstr("nvidia-smi -pm 1"));
+  EXPECT_THAT(check.fix, HasSubstr("the memory of GPU 1 has failed"));
+  EXPECT_EQ(check.data.at("gpus").size(), 3U);
+  EXPECT_EQ(check.data.at("driver"), "570.10");
+  const Check& plugin = find(checks, "gpu plug-in");
+  EXPECT_EQ(plugin.state, CheckState::note) << "GPUs without the plug-in";
+  EXPECT_EQ(plugin.found, "not built");
+  EXPECT_THAT(plugin.fix, HasSubstr("tools/setup --gpu"));
+}
+
+TEST_F(DoctorTest, WithoutAGpuNothingIsMissing) {
+  program("lockstep", R"({"problem": "libnvidia-ml.so.1: cannot open shared object file"})");
+  const Variable bin("LOCKSTEP_BIN", folder_);
+  for (const Check& check : check_gpus()) {
+    EXPECT_EQ(check.state, CheckState::ok) << check.name << ": " << check.found;
+    EXPECT_EQ(check.fix, "") << check.name;
+  }
+  EXPECT_THAT(find(check_gpus(), "gpus").found, HasSubstr("none visible"));
+}
+
+TEST_F(DoctorTest, WhichGpusThePlugInHasCodeForIsReadFromItsFile) {
+  std::ofstream(folder_ / "liblockstep_cuda.so", std::ios::binary)
+      << "\x7f" << "ELF" << std::string(3, '\0') << "lockstep-cuda-architectures:80,86,90,120,120+;" << '\0' << "rest";
+  const auto architectures = plugin_architectures(folder_ / "liblockstep_cuda.so");
+  EXPECT_EQ(architectures, (std::vector<std::string>{"8.0", "8.6", "9.0", "12.0+"}));
+  EXPECT_TRUE(has_code_for(architectures, "8.0"));
+  EXPECT_TRUE(has_code_for(architectures, "8.9")) << "code for 8.6 runs on 8.9";
+  EXPECT_FALSE(has_code_for(architectures, "7.5"));
+  EXPECT_FALSE(has_code_for(architectures, "10.0")) << "neither code for it, nor PTX that is old enough";
+  EXPECT_TRUE(has_code_for(architectures, "12.1"));
+  EXPECT_TRUE(has_code_for(architectures, "13.0")) << "by PTX";
+  program("lockstep",
+          R"({"driver": "580", "cuda": 13000, "count": 1})"
+          "\n"
+          R"({"index": 0, "problem": null, "name": "B200", "uuid": "", "bus_id": "", "capability": "10.0", )"
+          R"("processes": [], "peers": []})");
+  const Variable bin("LOCKSTEP_BIN", folder_);
+  const Check check = find(check_gpus(), "gpu plug-in");
+  EXPECT_EQ(check.state, CheckState::note);
+  EXPECT_THAT(check.found, HasSubstr("none for GPU 0 (10.0)"));
+  EXPECT_THAT(check.fix, HasSubstr("LOCKSTEP_CUDA_ARCHITECTURES=\"100\""));
+  EXPECT_EQ(plugin_architectures(folder_ / "nothing"), std::vector<std::string>());
+}

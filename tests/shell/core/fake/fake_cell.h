@@ -5,6 +5,7 @@
 //   storm N                        N bytes of output in lines of 64
 //   value TEXT                     a shown value
 //   throw TEXT, consequence TEXT   an error; one that follows from another rank's
+//   out_of_memory TEXT             an error of an allocation
 //   loop                           runs until it is interrupted or aborted
 //   stubborn                       runs until it is killed
 //   collective                     enters the next collective and leaves it

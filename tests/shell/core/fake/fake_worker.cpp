@@ -1,6 +1,6 @@
 // lockstep-worker for tests of the shell: one rank that runs the commands of fake_cell.h; with --store a process that
 // waits for its lifeline's end. FAKE_WORKER: of rank 1, at the start: die, stop (it is stopped), refuse (says not
-// ready), old (is of another version).
+// ready), old (is of another version). With FAKE_GPUS rank R says that it has the GPU cuda:R, at the address 0000:3R:00.0.
 #include <signal.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ class FakeWorker {
     hello.rank = rank_;
     hello.pid = ::getpid();
     hello.host = "here";
-    hello.device = "cpu";
+    hello.device = std::getenv("FAKE_GPUS") ? "cuda:" + std::to_string(rank_) : "cpu";
     hello.versions.libtorch = how == "old" ? "2.15.0" : "2.11.0";
     send(hello);
     refuses_ = how == "refuse";
@@ -128,7 +128,9 @@ class FakeWorker {
       else
         send(Regrouped{m->generation, true, {}});
     } else if (const auto* m = std::get_if<Query>(&message)) {
-      send(Reply{m->id, {{"state", cell_ ? "running" : "idle"}, {"entered", entered_}}});
+      nlohmann::json body = {{"state", cell_ ? "running" : "idle"}, {"entered", entered_}};
+      if (std::getenv("FAKE_GPUS")) body["device_bus_id"] = "0000:3" + std::to_string(rank_) + ":00.0";
+      send(Reply{m->id, std::move(body)});
     } else if (const auto* m = std::get_if<Credit>(&message)) {
       credit_ += m->bytes;
     } else if (std::holds_alternative<Shutdown>(message)) {
@@ -207,6 +209,12 @@ class FakeWorker {
       return fail(done, command, true);
     else if (name == "consequence")
       return fail(done, command, false);
+    else if (name == "out_of_memory") {
+      fail(done, command, true);
+      done.error->type = "c10::OutOfMemoryError";
+      return false;
+    } else if (name.starts_with("__lockstep::out_of_memory("))  // what the session asks after it
+      send(Value{cell_, "holders on rank " + std::to_string(rank_) + " " + name, nullptr});
     else if (name == "loop") {
       while (!stop_ && !ended_) serve(-1);
       done.status = stop_.value_or(CellStatus::ok);
