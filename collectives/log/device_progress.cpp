@@ -1,6 +1,7 @@
 #include "collectives/log/device_progress.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -19,6 +20,8 @@ namespace {
 // Oldest calls that each new one asks: more than one, so that their number falls.
 constexpr size_t kAskedByEachCall = 2;
 
+std::atomic<void (*)(const std::function<void()>&)> query_guard{nullptr};
+
 struct Pending {
   uint64_t entry = 0;
   DeviceProgress::Order order;
@@ -30,20 +33,29 @@ struct Pending {
 struct Answer {
   uint64_t entry = 0;
   bool reached = false;
-  DeviceEnd end = DeviceEnd::none;
+  StreamEnd end = StreamEnd::none;
 };
 
 Answer ask(const Pending& pending) {
   Answer answer{.entry = pending.entry, .reached = pending.reached};
   try {
-    answer.end = pending.call.end();
+    if (pending.call.end) answer.end = pending.call.end();
     if (!answer.reached && pending.call.reached) answer.reached = pending.call.reached();
   } catch (...) {  // the device failed; its own error comes up in the program's next call
-    answer.end = DeviceEnd::failed;
+    answer.end = StreamEnd::failed;
   }
   return answer;
 }
+
+/// Whether the entry is in flight by the log: nobody has ended it, and no later one has its slot.
+bool stands(const LogMapping& log, uint64_t entry) {
+  return log.entry(entry).state.load(std::memory_order_acquire) == entry * 4;
+}
 }  // namespace
+
+void set_device_query_guard(void (*guard)(const std::function<void()>& ask)) {
+  query_guard.store(guard, std::memory_order_release);
+}
 
 struct DeviceProgress::State {
   explicit State(const LogMapping& log) : log(&log) {}
@@ -74,8 +86,12 @@ struct DeviceProgress::State {
         ++each;
         continue;
       }
-      if (answer->end != DeviceEnd::none) {
-        finish_entry(*log, each->entry, answer->end == DeviceEnd::done ? EntryState::done : EntryState::failed);
+      if (!stands(*log, each->entry)) {
+        each = pending.erase(each);
+        continue;
+      }
+      if (answer->end != StreamEnd::none) {
+        finish_entry(*log, each->entry, answer->end == StreamEnd::done ? EntryState::done : EntryState::failed);
         each = pending.erase(each);
         continue;
       }
@@ -94,8 +110,16 @@ struct DeviceProgress::State {
   }
 
   void look(size_t count) {
+    const std::vector<Pending> asked = oldest(count);
+    if (asked.empty()) return;
     std::vector<Answer> answers;
-    for (const Pending& each : oldest(count)) answers.push_back(ask(each));
+    const auto ask_all = [&] {
+      for (const Pending& each : asked) answers.push_back(ask(each));
+    };
+    if (const auto guard = query_guard.load(std::memory_order_acquire))
+      guard(ask_all);
+    else
+      ask_all();
     write(answers);
   }
 };
@@ -126,8 +150,8 @@ void DeviceProgress::add(uint64_t entry, Order order, DeviceCall call) {
   state_->pending.insert(after, {.entry = entry, .order = order, .call = std::move(call)});
 }
 
-void DeviceProgress::set_end(uint64_t entry, std::function<DeviceEnd()> end) {
-  std::function<DeviceEnd()> old;  // destroyed without the lock: it may hold the last reference to a work
+void DeviceProgress::set_end(uint64_t entry, std::function<StreamEnd()> end) {
+  std::function<StreamEnd()> old;  // destroyed without the lock: it may hold the last reference to a work
   const std::lock_guard lock(state_->mutex);
   for (Pending& each : state_->pending) {
     if (each.entry != entry) continue;

@@ -15,14 +15,19 @@ namespace lockstep::dist {
 
 class LogMapping;
 
-enum class DeviceEnd { none, done, failed };
+enum class StreamEnd { none, done, failed };
 
 /// Called on any thread, sometimes on two at once, and must not wait for the device. What they throw ends the
 /// collective as failed: the device does not work any more.
 struct DeviceCall {
   std::function<bool()> reached;  // the caller's stream has come to the collective; empty: unknown until it is done
-  std::function<DeviceEnd()> end;  // whether the device is done with it
+  std::function<StreamEnd()> end;  // whether the device is done with it; empty: somebody else ends the entry in the log
 };
+
+/// Calls `ask`, which asks a device how far collectives are, in a state of the thread in which that disturbs nobody: on
+/// CUDA, where another thread may be capturing a graph, in the relaxed capture mode. Set by the plug-in for a device;
+/// null removes it. From any thread.
+void set_device_query_guard(void (*guard)(const std::function<void()>& ask));
 
 class DeviceProgress {
  public:
@@ -38,7 +43,7 @@ class DeviceProgress {
   /// program in which nobody looks does not gather them.
   void add(uint64_t entry, Order order, DeviceCall call);
   /// From now on that is asked. For one that is not in flight any more nothing happens.
-  void set_end(uint64_t entry, std::function<DeviceEnd()> end);
+  void set_end(uint64_t entry, std::function<StreamEnd()> end);
   /// Asks all that are in flight and writes the answers into the log. Returns false if the answers have not come within
   /// `limit`: the log then has those of an earlier look. From any thread.
   bool look(std::chrono::milliseconds limit = std::chrono::milliseconds(50));

@@ -8,9 +8,9 @@ using log_layout::EntryState;
 
 namespace {
 /// Where a transport's work has an error, it counts as complete.
-DeviceEnd end_of(c10d::Work& work) {
-  if (!work.isCompleted()) return DeviceEnd::none;
-  return work.exception() ? DeviceEnd::failed : DeviceEnd::done;
+StreamEnd end_of(c10d::Work& work) {
+  if (!work.isCompleted()) return StreamEnd::none;
+  return work.exception() ? StreamEnd::failed : StreamEnd::done;
 }
 }  // namespace
 
@@ -49,10 +49,10 @@ void WatchedWork::complete() {
 // A wait on a device returns when the caller's stream waits, which can be long before the device is done. From then on
 // an event on that stream answers for the work, whose tensors are not kept any longer than without Lockstep.
 void WatchedWork::log_end() {
-  if (device_ && !completed_ && end_of(*inner_) == DeviceEnd::none) {
+  if (device_ && !completed_ && end_of(*inner_) == StreamEnd::none) {
     if (auto passed = mark_stream(*device_)) {
       group_->device_progress().set_end(
-          entered_.entry, [passed = std::move(passed)] { return passed() ? DeviceEnd::done : DeviceEnd::none; });
+          entered_.entry, [passed = std::move(passed)] { return passed() ? StreamEnd::done : StreamEnd::none; });
       return;
     }
   }

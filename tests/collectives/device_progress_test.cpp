@@ -19,7 +19,7 @@ constexpr std::chrono::seconds kLong{60};
 /// A collective as the device sees it.
 struct OnStream {
   std::atomic<bool> reached = false;
-  std::atomic<DeviceEnd> end = DeviceEnd::none;
+  std::atomic<StreamEnd> end = StreamEnd::none;
   std::atomic<int> asked = 0;
 };
 
@@ -62,7 +62,7 @@ TEST_F(DeviceProgressTest, GoesFromEnqueuedToDone) {
   EXPECT_GE(started.reached_ns, started.entered_ns);
   EXPECT_GE(started.started_ns, started.reached_ns);
   EXPECT_EQ(started.state, CollectiveState::entered);
-  device.end = DeviceEnd::done;
+  device.end = StreamEnd::done;
   look();
   EXPECT_EQ(stage(entry), CollectiveStage::done);
   EXPECT_EQ(log_.device_progress().in_flight(), 0u);
@@ -75,7 +75,7 @@ TEST_F(DeviceProgressTest, ALaterCollectiveOfTheGroupStartsAfterTheEarlierOne) {
   look();
   EXPECT_EQ(stage(one), CollectiveStage::started);
   EXPECT_EQ(stage(two), CollectiveStage::ready);
-  first.end = DeviceEnd::done;
+  first.end = StreamEnd::done;
   look();
   EXPECT_EQ(stage(two), CollectiveStage::started);
 }
@@ -93,12 +93,12 @@ TEST_F(DeviceProgressTest, AMessageDoesNotWaitForCollectivesNorForMessagesOfOthe
 TEST_F(DeviceProgressTest, AFailedDeviceFailsTheCollective) {
   OnStream device;
   const uint64_t failed = enqueue(device);
-  device.end = DeviceEnd::failed;
+  device.end = StreamEnd::failed;
   look();
   EXPECT_EQ(stage(failed), CollectiveStage::failed);
   const uint64_t thrown = log_.begin(group_, ++seq_, {.op = CollectiveOp::barrier, .flags = log_layout::kOnDevice});
   log_.device_progress().add(thrown, {group_, -1},
-                             {.reached = {}, .end = []() -> DeviceEnd { throw std::runtime_error("device lost"); }});
+                             {.reached = {}, .end = []() -> StreamEnd { throw std::runtime_error("device lost"); }});
   look();
   EXPECT_EQ(stage(thrown), CollectiveStage::failed);
 }
@@ -107,7 +107,7 @@ TEST_F(DeviceProgressTest, TheFirstEndCounts) {
   OnStream device;
   const uint64_t entry = enqueue(device);
   log_.finish(entry, log_layout::EntryState::failed);
-  device.end = DeviceEnd::done;
+  device.end = StreamEnd::done;
   look();
   EXPECT_EQ(stage(entry), CollectiveStage::failed);
 }
@@ -116,19 +116,47 @@ TEST_F(DeviceProgressTest, AnotherWayToAskReplacesTheFirst) {
   OnStream device;
   const uint64_t entry = enqueue(device);
   const int asked = device.asked;
-  log_.device_progress().set_end(entry, [] { return DeviceEnd::done; });
+  log_.device_progress().set_end(entry, [] { return StreamEnd::done; });
   look();
   EXPECT_EQ(stage(entry), CollectiveStage::done);
   EXPECT_EQ(device.asked, asked);
-  log_.device_progress().set_end(entry, [] { return DeviceEnd::failed; });  // not in flight any more
+  log_.device_progress().set_end(entry, [] { return StreamEnd::failed; });  // not in flight any more
   look();
   EXPECT_EQ(stage(entry), CollectiveStage::done);
+}
+
+TEST_F(DeviceProgressTest, AnEntryThatSomebodyElseEndsIsNotAskedAnyMore) {
+  OnStream device;
+  const uint64_t entry = log_.begin(group_, ++seq_, {.op = CollectiveOp::barrier, .flags = log_layout::kOnDevice});
+  log_.device_progress().add(entry, {group_, -1}, {.reached = [&] { return device.reached.load(); }, .end = {}});
+  device.reached = true;
+  look();
+  EXPECT_EQ(stage(entry), CollectiveStage::started);
+  EXPECT_EQ(log_.device_progress().in_flight(), 1u);
+  log_.finish(entry, log_layout::EntryState::done);
+  look();
+  EXPECT_EQ(stage(entry), CollectiveStage::done);
+  EXPECT_EQ(log_.device_progress().in_flight(), 0u);
+}
+
+TEST_F(DeviceProgressTest, ADeviceIsAskedWithinTheGuardThatItsPlugInSets) {
+  static int guarded = 0;
+  set_device_query_guard([](const std::function<void()>& ask) {
+    ++guarded;
+    ask();
+  });
+  OnStream device;
+  const uint64_t entry = enqueue(device);
+  look();
+  set_device_query_guard(nullptr);
+  EXPECT_EQ(guarded, 1);
+  EXPECT_EQ(stage(entry), CollectiveStage::waiting_for_stream);
 }
 
 TEST_F(DeviceProgressTest, AProgramInWhichNobodyLooksGathersNone) {
   OnStream device;
   device.reached = true;
-  device.end = DeviceEnd::done;
+  device.end = StreamEnd::done;
   for (int i = 0; i < 1000; ++i) enqueue(device);
   EXPECT_LE(log_.device_progress().in_flight(), 1u);
 }
@@ -143,7 +171,7 @@ TEST_F(DeviceProgressTest, ALookAtADeviceThatIsStuckEndsAtItsLimit) {
                                                      changed.wait(lock, [&] { return !stuck; });
                                                      free = true;
                                                      changed.notify_all();
-                                                     return DeviceEnd::done;
+                                                     return StreamEnd::done;
                                                    }});
   EXPECT_FALSE(log_.device_progress().look(std::chrono::milliseconds(1)));
   EXPECT_EQ(stage(entry), CollectiveStage::enqueued);
@@ -198,7 +226,7 @@ TEST(DeviceProgress, TheLogMayEndWhileADeviceIsStuck) {
                                                      gate->changed.wait(lock, [&] { return !gate->stuck; });
                                                      gate->gone = true;
                                                      gate->changed.notify_all();
-                                                     return DeviceEnd::done;
+                                                     return StreamEnd::done;
                                                    }});
     EXPECT_FALSE(log.device_progress().look(std::chrono::milliseconds(1)));
   }
