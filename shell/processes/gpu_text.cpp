@@ -29,7 +29,7 @@ std::string notes_text(const gpus::Gpu& gpu) {
 std::string gigabytes(int64_t bytes) { return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9); }
 
 std::vector<std::string> gpu_header() {
-  return {"GPU", "name", "memory in use", "busy", "heat", "ECC errors", "notes"};
+  return {"GPU", "name", "memory in use", "busy", "temperature", "ECC errors", "notes"};
 }
 
 std::vector<std::string> gpu_row(const gpus::Gpu& gpu) {

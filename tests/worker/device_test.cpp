@@ -174,5 +174,28 @@ TEST(DeviceError, Rule4StatusIsAnsweredWhileTheDeviceWorks) {
   EXPECT_FALSE(hub.query("status").contains("on_device"));
 }
 
+TEST(DeviceError, ACellThatIsStoppedWhileTheDeviceWorksEndsAsStopped) {
+  FakeHub hub;
+  const std::string fifo = hub.directory() + "/held";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  hub.start_ready({{"LOCKSTEP_DEVICE", "cuda:0"}, {"FAKE_DEVICE_HOLDS", fifo}});
+  const auto stop = [&](const auto& message_of) {
+    const auto cell = hub.load("output", "nothing");
+    hub.run(cell);
+    EXPECT_TRUE(eventually([&] { return hub.query("status").value("on_device", false); }));
+    hub.send(message_of(cell));
+    hub.query("status");  // the I/O thread has taken it
+    const Fd writer(::open(fifo.c_str(), O_WRONLY));
+    return hub.expect<Done>();
+  };
+  const auto interrupted = stop([](int64_t cell) { return Interrupt{cell}; });
+  EXPECT_EQ(interrupted.status, CellStatus::interrupted);
+  EXPECT_EQ(interrupted.steps_done, 1) << "its statements have run";
+  const auto aborted = stop([](int64_t) { return Abort{"a test"}; });
+  EXPECT_EQ(aborted.status, CellStatus::aborted);
+  ASSERT_TRUE(aborted.error);
+  EXPECT_FALSE(aborted.error->root_cause);
+}
+
 }  // namespace
 }  // namespace lockstep::testing
