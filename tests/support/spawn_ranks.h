@@ -40,6 +40,7 @@ struct RankOptions {
   bool initialise = true;  // make the default group before the function runs
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   bool check_collectives = true;
+  std::string backend;  // of the default group; empty: the default one
   std::string log_folder;  // each rank's log is <folder>/log-<rank>; empty: anonymous memory
 };
 
@@ -65,6 +66,7 @@ inline Outcome run_rank(int rank, int world_size, const dist::Store& store, cons
   try {
     if (options.initialise) {
       dist::init_process_group(dist::InitOptions{
+          .backend = options.backend,
           .timeout = options.timeout,
           .connect_timeout = options.timeout,
           .world_size = world_size,
