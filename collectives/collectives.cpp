@@ -266,7 +266,7 @@ Work barrier(const Group& group, bool async_op) {
 
 void monitored_barrier(const Group& group, std::chrono::milliseconds timeout, bool wait_all_ranks) {
   const GroupEntry entry = require_member("monitored_barrier", group);
-  if (entry.group->identity().backend != "gloo")
+  if (!is_gloo(entry.group->identity().backend))
     throw ArgumentError(fmt::format("dist::monitored_barrier: the backend {} has none, gloo has; use dist::barrier",
                                     entry.group->identity().backend));
   check_limit("monitored_barrier", "timeout", timeout);

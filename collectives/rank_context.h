@@ -84,6 +84,8 @@ class RankContext {
   GroupEntry find(const Group& handle) const;
   /// See session_group.h. From any thread.
   std::vector<std::pair<std::string, int>> communicator_errors() const;
+  /// All groups of this rank's making.
+  std::vector<GroupEntry> entries() const;
   int group_count() const { return static_cast<int>(entries().size()); }
 
   Group new_group(std::vector<int> ranks, std::chrono::milliseconds timeout, const std::string& backend,
@@ -107,7 +109,6 @@ class RankContext {
 
   GroupEntry make_entry(WatchedGroup::Identity identity);
   void start(const GroupEntry& entry);
-  std::vector<GroupEntry> entries() const;
   void forget(const GroupEntry& entry);
   void call_abort_listener() const;
 

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "collectives/transport/streams.h"
+
 namespace lockstep::dist {
 
 namespace {
@@ -91,6 +93,9 @@ std::function<void()> TransportTensors::finish() const {
       for (const auto& [to, from] : *each) {
         const WritableGuard writable(to);
         at::Tensor(to).copy_(from.view(to.sizes()));
+        // The stream is that of whoever waits, the memory's that of the call.
+        record_use_on_current_stream(to);
+        record_use_on_current_stream(from);
       }
   };
 }

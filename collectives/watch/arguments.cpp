@@ -93,7 +93,7 @@ void check_sparse(const char* function, const std::string& name, const at::Tenso
   if (tensor.device().type() != device)
     complain(fmt::format("is on {}, but backend {} of group {} takes {} tensors", tensor.device().str(), group.backend,
                          group.name, c10::DeviceTypeName(device, true)));
-  if (group.backend != "gloo") return;
+  if (!is_gloo(group.backend)) return;
   switch (tensor.scalar_type()) {
     case at::kFloat:
     case at::kDouble:
@@ -176,7 +176,7 @@ void check_reduction(const char* function, const at::Tensor& tensor, const c10d:
   if (tensor.is_complex() && op.op_ != c10d::ReduceOp::SUM && op.op_ != c10d::ReduceOp::AVG)
     complain(function,
              fmt::format("{} of complex numbers is not defined element by element; SUM and AVG are", op_text));
-  if (group.backend != "gloo") return;
+  if (!is_gloo(group.backend)) return;
   if (op.op_ == c10d::ReduceOp::PREMUL_SUM)
     complain(function, "PREMUL_SUM needs the backend nccl; multiply before (t.mul_(factor)) and use SUM");
   const at::ScalarType type = c10::toRealValueType(tensor.scalar_type());

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "collectives/transport/backend_factory.h"
 #include "collectives/transport/libtorch_version.h"
 #include "collectives/watch/watched_group.h"
 
@@ -149,7 +150,7 @@ class WatchedBackend : public c10d::Backend {
                                const c10d::ReduceScatterOptions& options);
   void run_entered(const Entered& entered, c10d::Backend& transport, const Steps& steps);
   void check_message(const char* function, const Tensors& tensors, int peer, int tag, Use use) const;
-  bool on_gloo() const { return group_->identity().backend == "gloo"; }
+  bool on_gloo() const { return is_gloo(group_->identity().backend); }
   int global_root(int64_t group_root, const char* what) const;
 
   const std::shared_ptr<WatchedGroup> group_;

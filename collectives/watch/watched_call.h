@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "collectives/transport/streams.h"
 #include "collectives/transport/transport_tensors.h"
 #include "collectives/watch/arguments.h"
 #include "collectives/watch/call_context.h"
@@ -86,6 +87,7 @@ struct WatchedBackend::Call {
           tensor.div_(divisor);
         else
           tensor.div_(divisor, "trunc");
+        record_use_on_current_stream(tensor);
       }
       if (copies) copies();
     };
@@ -111,7 +113,9 @@ WatchedBackend::WorkPtr WatchedBackend::run(Call& call, c10d::OpType type, bool 
   if (call.device) on_device = {.device = call.device, .reached = mark_stream(*call.device)};
   WorkPtr inner;
   try {
+    auto span = group_->device_spans().begin(entered.seq, call.results);
     inner = issue(*transport_);
+    group_->device_spans().end(std::move(span), *inner);
   } catch (...) {  // fail() throws what it means
     lock.unlock();
     group_->fail(entered, std::current_exception());

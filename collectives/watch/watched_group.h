@@ -19,6 +19,7 @@
 
 #include "collectives/log/collective_log.h"
 #include "collectives/transport/backend_factory.h"
+#include "collectives/watch/device_spans.h"
 #include "collectives/watch/hang_watch.h"
 #include "collectives/watch/peer.h"
 #include "protocol/dist_error.h"
@@ -116,6 +117,9 @@ class WatchedGroup {
   void connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation);
   std::shared_ptr<BackendConnector> connector() const;
 
+  /// When its collectives ran on a device, while that is recorded.
+  DeviceSpans& device_spans() { return device_spans_; }
+
  private:
   log_layout::Group& slot_in_log() const { return log_->mapping().group(slot_); }
   [[noreturn]] void throw_unusable() const;
@@ -143,6 +147,7 @@ class WatchedGroup {
   std::shared_ptr<BackendConnector> connector_;
   std::string message_;  // why it is unusable
   MismatchHook mismatch_hook_;
+  DeviceSpans device_spans_;
 };
 
 }  // namespace lockstep::dist

@@ -41,7 +41,13 @@ WatchedWork::WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c
 
 void WatchedWork::complete() {
   if (!completed_ && group_->lost_writes()) fail(nullptr);
-  if (finally_) std::call_once(finally_once_, finally_);
+  if (finally_) {
+    std::call_once(finally_once_, [this] {
+      finally_();
+      finally_queued_ = StreamPoint(results_);
+    });
+    finally_queued_.wait_on_current_streams();  // it may have run for another waiter, on that one's stream
+  }
   log_end();
   completed_ = true;
 }

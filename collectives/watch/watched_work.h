@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "collectives/transport/libtorch_version.h"
+#include "collectives/transport/streams.h"
 #include "collectives/watch/completion.h"
 #include "collectives/watch/stream_mark.h"
 #include "collectives/watch/watched_group.h"
@@ -72,6 +73,7 @@ class WatchedWork : public c10d::Work {
   const std::optional<c10::Device> device_;
   std::function<void()> finally_;
   std::once_flag finally_once_;
+  StreamPoint finally_queued_;  // on the streams of whoever ran it
   const std::vector<at::Tensor> results_;
   mutable std::mutex waiting_mutex_;  // held while somebody waits for a send or recv of the transport
   mutable std::shared_ptr<Completion> completion_;

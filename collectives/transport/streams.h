@@ -1,0 +1,56 @@
+// Order between the streams of devices, for tensors of any device. On the CPU, where work is done when a call returns,
+// these do nothing.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <vector>
+
+namespace lockstep::dist {
+
+inline c10::Stream current_stream_of(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+/// `tensor` is used on the current stream of its device: when it is freed, its memory is not given away before that work
+/// is done. For memory that comes from another stream.
+inline void record_use_on_current_stream(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_cpu() || !tensor.has_storage()) return;
+  const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+  guard.recordDataPtrOnStream(tensor.storage().data_ptr(), guard.getStream(tensor.device()));
+}
+
+/// What is queued so far on the current streams of some devices.
+class StreamPoint {
+ public:
+  StreamPoint() = default;
+  /// The devices of `tensors`.
+  explicit StreamPoint(at::TensorList tensors) {
+    for (const at::Tensor& each : tensors) {
+      if (!each.defined() || each.is_cpu() || each.is_meta() || has(each.device())) continue;
+      c10::Event event(each.device().type());
+      event.record(current_stream_of(each.device()));
+      events_.push_back(std::move(event));
+    }
+  }
+
+  /// What is queued later on the current streams of the same devices runs after it. The host does not wait.
+  void wait_on_current_streams() const {
+    for (const c10::Event& each : events_) {
+      const c10::Stream current = current_stream_of(each.device());
+      each.block(current);
+    }
+  }
+
+ private:
+  bool has(c10::Device device) const {
+    for (const c10::Event& each : events_)
+      if (each.device() == device) return true;
+    return false;
+  }
+  std::vector<c10::Event> events_;
+};
+
+}  // namespace lockstep::dist
