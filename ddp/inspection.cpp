@@ -22,6 +22,11 @@ bool Inspection::has_stale_gradients() const { return state_->has_answered(); }
 bool Inspection::has_stale_parameters() const { return state_->is_in_join() && state_->has_answered(); }
 bool Inspection::buffers_may_differ() const { return state_->buffer_sync().may_differ(); }
 
+const StepMarks& Inspection::device_marks() const {
+  state_->marks().turn_on();
+  return state_->marks().marks();
+}
+
 Progress Inspection::progress() const {
   return {.steps = state_->steps().count(),
           .require_backward_grad_sync = state_->requires_grad_sync(),

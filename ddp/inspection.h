@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ddp/distributed_module.h"
+#include "ddp/step_marks.h"
 
 namespace lockstep::ddp {
 
@@ -41,6 +42,10 @@ class Inspection {
   /// Whether a forward has run since the buffers were made equal. With broadcast_buffers, each rank's own batch makes
   /// them differ until the next forward.
   bool buffers_may_differ() const;
+
+  /// Points of the last synchronised step on the replica's device; recorded from the first call on, so that this has
+  /// none. Two events a step. Without a device there are none.
+  const StepMarks& device_marks() const;
 
   Progress progress() const;
   /// Between steps. `steps`: restore the count of steps, too. It has to be the same on every rank.

@@ -21,6 +21,7 @@
 #include "ddp/replica.h"
 #include "ddp/step_counter.h"
 #include "ddp/step_machine.h"
+#include "ddp/step_marks.h"
 #include "ddp/tensor_tree.h"
 #include "ddp/training_group.h"
 
@@ -44,6 +45,7 @@ class State : public std::enable_shared_from_this<State> {
   const StepMachine& step() const { return step_; }
   StepCounter& steps() { return steps_; }
   BufferSync& buffer_sync() { return buffer_sync_; }
+  StepMarkRecorder& marks() { return marks_; }
 
   /// Checks options and module, makes replicas equal, makes the Reducer. Collective unless init_sync is off.
   void construct();
@@ -146,6 +148,7 @@ class State : public std::enable_shared_from_this<State> {
   std::shared_ptr<LowPrecision> low_precision_;  // null without mixed_precision
   std::unique_ptr<DelayedAllReduce> delayed_;  // null without delay_all_reduce_named_params
   BufferSync buffer_sync_;
+  StepMarkRecorder marks_;
 
   StepMachine step_;
   StepCounter steps_;

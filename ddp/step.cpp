@@ -66,6 +66,7 @@ void State::after_forward(const TensorPointers& outputs) {
   const bool reduces = grad && requires_grad_sync_;
   buffer_sync_.set_last_forward_was_reduced(reduces);
   if (reduces) {
+    marks_.forward_ends(replica_.device());
     announce_reduction(outputs);
   } else if (grad) {
     step_.transition(Event::kForwardLocal);
@@ -177,6 +178,7 @@ void State::await_end_of_backward(bool from_outputs) {
 
 void State::backward_ended(bool from_outputs) {
   if (!is_running(step_.phase())) return;
+  marks_.backward_ends(replica_.device());
   if (is_static() && !from_outputs && torch::autograd::get_current_node()) {
     // A backward within the backward (checkpointing) has ended. More gradients may come, and the Reducer does not know.
     step_.transition(Event::kLeftOpen);

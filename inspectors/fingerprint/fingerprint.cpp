@@ -1,6 +1,8 @@
 #include "inspectors/fingerprint/fingerprint.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -8,6 +10,8 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -176,14 +180,33 @@ Fingerprint summed_up(const Plan& plan, std::span<const Result> chunks) {
 }
 
 /// Fingerprints by the functions of a device, with one transfer to the host for all tensors.
-std::vector<Fingerprint> read_on_device(const DeviceFunctions& functions, at::TensorList tensors) {
-  const at::Tensor rows = functions.fingerprint(tensors).cpu().contiguous();
-  static_assert(sizeof(Fingerprint) == 6 * sizeof(int64_t));
-  TORCH_INTERNAL_ASSERT(rows.nbytes() == tensors.size() * sizeof(Fingerprint));
-  std::vector<Fingerprint> results(tensors.size());
-  std::memcpy(static_cast<void*>(results.data()), rows.const_data_ptr(), rows.nbytes());
-  return results;
-}
+class RowsOnDevice {
+ public:
+  RowsOnDevice(const DeviceFunctions& functions, at::TensorList tensors) {
+    const at::Tensor rows = functions.fingerprint(tensors);
+    static_assert(sizeof(Fingerprint) == 6 * sizeof(int64_t));
+    TORCH_INTERNAL_ASSERT(rows.nbytes() == tensors.size() * sizeof(Fingerprint));
+    if (rows.is_cpu()) {
+      host_ = rows.contiguous();
+      return;
+    }
+    host_ = at::empty(rows.sizes(), at::TensorOptions().dtype(at::kLong).pinned_memory(true));
+    host_.copy_(rows, /*non_blocking=*/true);
+    arrived_.emplace(rows.device().type());
+    arrived_->record(c10::impl::VirtualGuardImpl(rows.device().type()).getStream(rows.device()));
+  }
+
+  std::vector<Fingerprint> read() const {
+    if (arrived_) arrived_->synchronize();
+    std::vector<Fingerprint> results(static_cast<size_t>(host_.size(0)));
+    std::memcpy(static_cast<void*>(results.data()), host_.const_data_ptr(), host_.nbytes());
+    return results;
+  }
+
+ private:
+  at::Tensor host_;
+  std::optional<c10::Event> arrived_;
+};
 
 /// The tensors of one device, and where they stand in the caller's list.
 struct OnDevice {
@@ -208,8 +231,15 @@ Hash hash_of(const std::string& text) {
   return hash;
 }
 
-std::vector<Fingerprint> fingerprint(at::TensorList tensors) {
-  std::vector<Fingerprint> results(tensors.size());
+struct QueuedFingerprints::State {
+  std::vector<Fingerprint> results;
+  std::vector<std::pair<RowsOnDevice, std::vector<size_t>>> queued;  // with indices in the results
+};
+
+QueuedFingerprints::QueuedFingerprints(at::TensorList tensors) : state_(std::make_unique<State>()) {
+  const at::NoGradGuard no_grad;
+  std::vector<Fingerprint>& results = state_->results;
+  results.resize(tensors.size());
   std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, OnDevice> devices;
   std::vector<Plan> plans;
   std::vector<size_t> of_plan;
@@ -230,17 +260,28 @@ std::vector<Fingerprint> fingerprint(at::TensorList tensors) {
     of_plan.push_back(i);
     chunks += plans.back().chunks();
   }
-  for (const auto& [device, same] : devices) {
-    const std::vector<Fingerprint> found = read_on_device(*same.functions, same.tensors);
-    for (size_t i = 0; i < found.size(); ++i) results[same.indices[i]] = found[i];
-  }
+  for (const auto& [device, same] : devices)
+    state_->queued.emplace_back(RowsOnDevice(*same.functions, same.tensors), same.indices);
   const std::vector<Result> read = read_all(plans);
   for (size_t p = 0; p < plans.size(); ++p) {
     const auto first = read.data() + plans[p].first_chunk;
     results[of_plan[p]] = summed_up(plans[p], {first, static_cast<size_t>(plans[p].chunks())});
   }
+}
+
+QueuedFingerprints::QueuedFingerprints(QueuedFingerprints&&) noexcept = default;
+QueuedFingerprints::~QueuedFingerprints() = default;
+
+std::vector<Fingerprint> QueuedFingerprints::read() const {
+  std::vector<Fingerprint> results = state_->results;
+  for (const auto& [rows, indices] : state_->queued) {
+    const std::vector<Fingerprint> found = rows.read();
+    for (size_t i = 0; i < found.size(); ++i) results[indices[i]] = found[i];
+  }
   return results;
 }
+
+std::vector<Fingerprint> fingerprint(at::TensorList tensors) { return QueuedFingerprints(tensors).read(); }
 
 Fingerprint fingerprint(const at::Tensor& tensor) { return fingerprint(at::TensorList(tensor)).front(); }
 

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace lockstep::inspect {
@@ -30,6 +31,23 @@ struct Fingerprint {
 /// naming the index.
 std::vector<Fingerprint> fingerprint(at::TensorList tensors);
 Fingerprint fingerprint(const at::Tensor& tensor);
+
+/// The same while the host goes on: what is queued later on the current streams may overwrite the tensors or free them.
+/// Tensors of devices without functions, and of the CPU, are read at once.
+class QueuedFingerprints {
+ public:
+  /// Local. Throws as fingerprint() does, and waits for no device that has functions.
+  explicit QueuedFingerprints(at::TensorList tensors);
+  QueuedFingerprints(QueuedFingerprints&&) noexcept;
+  ~QueuedFingerprints();
+
+  /// Waits until the devices are that far.
+  std::vector<Fingerprint> read() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 /// Bytes of a chunk, the unit of comparison: elements in logical order; the last chunk may be shorter.
 inline constexpr int64_t kChunkBytes = 64 * 1024;

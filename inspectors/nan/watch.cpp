@@ -1,16 +1,23 @@
-// The sentinel: it checks values that backward and the optimizer have just put into the cache.
+// The sentinel: it checks values that backward and the optimizer have just put into the cache, or has a device check them
+// while the host goes on.
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <chrono>
+#include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
 #include "collectives/rank_context.h"
+#include "inspectors/device/late_flag.h"
 #include "inspectors/exchange/participants.h"
 #include "inspectors/findings/about.h"
 #include "inspectors/findings/text.h"
@@ -38,12 +45,63 @@ class Stopwatch {
   const Clock::time_point start_ = Clock::now();
 };
 
+enum class BadKind { nan, inf, unknown };
+
+/// A value that is checked on a device. What the host needs when the result comes, at that time.
+struct CheckedValue {
+  enum class Role {
+    loss,
+    gradient,  // before the reduction
+    reduced_gradient,  // that the optimizer has used
+    parameter,  // that it has written
+  };
+  Role role = Role::gradient;
+  at::Tensor parameter;  // undefined for a loss
+  at::Tensor loss;
+  std::string op;  // that made the loss, or wrote the parameter
+};
+
+/// Values of one stream that are checked by one launch.
+struct Batch {
+  static constexpr size_t kMostTensors = 128;
+  static constexpr size_t kMostBytes = size_t{64} << 20;  // of gradients that are kept alive until the launch
+
+  std::optional<c10::Stream> stream;
+  std::vector<at::Tensor> tensors;
+  std::vector<CheckedValue> values;  // as many
+  size_t bytes = 0;
+
+  bool empty() const { return tensors.empty(); }
+  bool full() const { return tensors.size() >= kMostTensors || bytes >= kMostBytes; }
+};
+
+struct QueuedCheck {
+  LateFlag flag;
+  std::vector<CheckedValue> values;
+  int64_t serial;  // of the step
+  std::vector<int64_t> steps;  // as the user counts, by value; empty until the program's thread has asked
+};
+
+/// A bad gradient after the reduction, until the other ranks have said whether theirs were finite before it.
+struct Undecided {
+  BadKind kind;
+  at::Tensor parameter;
+  int64_t step = 0;
+  std::string key;
+  RankSet ranks;
+};
+
+/// Values of the CPU are checked at once. Those of a device are checked there, on the stream that made them, and the
+/// host reads the results when they have arrived: in the optimizer's step, in the next forward, or when the watch ends.
 class Sentinel : public OpObserver {
  public:
   explicit Sentinel(TensorNames names) : names_(std::move(names)) {}
 
   void before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) override {
-    if (!op.node) return;
+    if (!op.node) {
+      operator_begins(op);
+      return;
+    }
     const Stopwatch looking(status_.seconds);
     backward_begins(op);
     const at::Tensor parameter = accumulated_parameter();
@@ -52,9 +110,11 @@ class Sentinel : public OpObserver {
     for (const c10::IValue& value : inputs)
       for_each_tensor(value, [&](const at::Tensor& gradient) {
         ++status_.gradients;
+        if (check_later(gradient, {.role = CheckedValue::Role::gradient, .parameter = parameter, .loss = {}, .op = {}}))
+          return;
         const BadValues bad = bad_values(gradient);
         if (!bad.any()) return;
-        local_gradient_bad_ = true;
+        local_bad_ = serial_;
         report(bad, FindingKind::backward, parameter, gradient,
                fmt::format("the gradient of {}, before the reduction,", name_of(parameter)));
       });
@@ -69,19 +129,207 @@ class Sentinel : public OpObserver {
   NanWatchStatus status() const { return status_; }
   void rename(const TensorNames& names) { names_ = names; }
 
+  /// Waits for all checks that are queued. `last`: nothing is checked after this.
+  void finish(bool last) {
+    const at::RecordFunctionGuard unrecorded(false);
+    const at::NoGradGuard no_grad;
+    launch();
+    note_steps();
+    while (!checks_.empty()) read_oldest();
+    decide(last);
+  }
+
  private:
+  enum class Phase { forward, backward, update };
+
+  // ---- on a device
+
+  /// Whether the check is queued, or there is nothing to check; false: the value can only be checked at once.
+  bool check_later(const at::Tensor& tensor, CheckedValue value) {
+    if (!tensor.defined() || tensor.device().is_cpu()) return false;
+    const at::Tensor values = float_values(tensor);
+    if (!values.defined() || values.numel() == 0) return true;
+    if (!device_functions(values.device().type())) return false;
+    add(values, std::move(value), c10::impl::VirtualGuardImpl(values.device().type()).getStream(values.device()));
+    return true;
+  }
+
+  void add(const at::Tensor& values, CheckedValue value, c10::Stream stream) {
+    if (!batch_.empty() && (*batch_.stream != stream || batch_.full())) launch();
+    batch_.stream = stream;
+    // An alias: the accumulation takes the gradient itself over only if nobody else has it.
+    batch_.tensors.push_back(values.detach());
+    batch_.values.push_back(std::move(value));
+    batch_.bytes += values.nbytes();
+  }
+
+  void launch() {
+    if (batch_.empty()) return;
+    Batch batch = std::exchange(batch_, {});
+    const DeviceFunctions* functions = device_functions(batch.stream->device_type());
+    checks_.push_back({.flag = LateFlag(*functions, batch.tensors, *batch.stream),
+                       .values = std::move(batch.values),
+                       .serial = serial_,
+                       .steps = {}});
+  }
+
+  /// Checks have to be queued before what they read is overwritten. Gradients: before the reduction, and before the
+  /// program goes on after backward. Updated parameters and the gradients that they were made from: before gradients are
+  /// set to zero, and before the next forward.
+  void operator_begins(const RunningOp& op) {
+    if (op.engine) {
+      if (batch_.empty() || !op.collective()) return;
+      const Stopwatch looking(status_.seconds);
+      launch();
+      return;
+    }
+    if (phase_ == Phase::backward) {
+      phase_ = Phase::update;
+    } else if (phase_ == Phase::update && op.grad) {
+      phase_ = Phase::forward;
+    } else {
+      if (!batch_.empty() && (op.collective() || op.name == "zero_" || op.name == "copy_")) launch();
+      return;
+    }
+    const Stopwatch looking(status_.seconds);
+    launch();
+    note_steps();
+    read_arrived();
+  }
+
+  /// On the thread of the program, which counts the steps.
+  void note_steps() {
+    for (QueuedCheck& check : checks_) {
+      if (!check.steps.empty()) continue;
+      for (const CheckedValue& each : check.values)
+        check.steps.push_back(each.parameter.defined() ? step(each.parameter) : step_of_loss());
+    }
+  }
+
+  int64_t step_of_loss() const {
+    const std::vector<at::Tensor> seen = parameters_.all();
+    for (const at::Tensor& each : seen)
+      if (names_.find(each)) return step(each);
+    return step({});
+  }
+
+  void read_arrived() {
+    // Not more than the device has of late: the host is rarely so far ahead, and the memory for flags is bounded.
+    constexpr size_t kMostUnread = 256;
+    while (!checks_.empty() && (checks_.size() > kMostUnread || checks_.front().flag.arrived())) read_oldest();
+    decide(/*last=*/false);
+  }
+
+  void read_oldest() {
+    const QueuedCheck check = std::move(checks_.front());
+    checks_.pop_front();
+    const auto bad = check.flag.read();
+    if (!bad) return;
+    const CheckedValue& value = check.values.at(*bad);
+    const int64_t step = check.steps.empty() ? this->step(value.parameter) : check.steps.at(*bad);
+    const std::string key = late_key(check.serial);
+    using Role = CheckedValue::Role;
+    if (value.role == Role::loss || value.role == Role::gradient) {
+      local_bad_ = check.serial;
+    } else if (value.role == Role::reduced_gradient && local_bad_ == check.serial) {
+      return;
+    }
+    if (!mark_bad(check.serial)) return;
+    const BadKind kind = kind_of(value);
+    switch (value.role) {
+      case Role::loss:
+        announce(key);
+        publish_late(kind, FindingKind::forward, {}, step, RankSet{own_rank()},
+                     fmt::format("the loss, made by {},", value.op));
+        break;
+      case Role::gradient:
+        announce(key);
+        publish_late(kind, FindingKind::backward, value.parameter, step, RankSet{own_rank()},
+                     fmt::format("the gradient of {}, before the reduction,", name_of(value.parameter)));
+        break;
+      case Role::parameter:
+        announce(key);
+        publish_late(kind, FindingKind::optimizer, value.parameter, step, RankSet{own_rank()},
+                     fmt::format("{}, written by {} from a finite gradient,", name_of(value.parameter), value.op));
+        break;
+      case Role::reduced_gradient:
+        reduced_gradient_is_bad({kind, value.parameter, step, key, live_ranks()});
+        break;
+    }
+  }
+
+  /// The reduced gradient is bad on every rank, but a rank may read later than this one that its own was bad before.
+  /// So each rank whose own was finite says so, and the lowest one waits for all of these, without blocking.
+  void reduced_gradient_is_bad(Undecided found) {
+    const auto context = dist::current_context();
+    if (!context || context->world_size() == 1) return publish_reduced(found, /*finite_before=*/true);
+    context->store()->set(finite_key(found.key, own_rank()), std::vector<uint8_t>{1});
+    if (own_rank() == found.ranks.ranks().front()) undecided_.push_back(std::move(found));
+  }
+
+  void decide(bool last) {
+    const auto context = dist::current_context();
+    std::erase_if(undecided_, [&](const Undecided& each) {
+      if (!context) return true;
+      if (context->store()->check({each.key})) return true;  // a rank has named its own gradient
+      std::vector<std::string> finite;
+      for (const int rank : each.ranks.ranks()) finite.push_back(finite_key(each.key, rank));
+      const bool all_finite = context->store()->check(finite);
+      if (!all_finite && !last) return false;
+      publish_reduced(each, all_finite);
+      return true;
+    });
+  }
+
+  void publish_reduced(const Undecided& found, bool finite_before) {
+    publish_late(found.kind, FindingKind::backward, found.parameter, found.step, found.ranks,
+                 fmt::format("the gradient of {} after the reduction{}", name_of(found.parameter),
+                             finite_before ? " (finite on every rank before it)" : ""));
+  }
+
+  static std::string finite_key(const std::string& key, int rank) { return fmt::format("{}/finite/{}", key, rank); }
+
+  std::string late_key(int64_t serial) const {
+    const auto context = dist::current_context();
+    return fmt::format("inspect/nan/{}/device/{}", context ? context->generation() : 0, serial);
+  }
+
+  static void announce(const std::string& key) {
+    const auto context = dist::current_context();
+    if (context && context->world_size() > 1) context->store()->set(key, std::vector<uint8_t>{1});
+  }
+
+  /// From what is left of the values, now that one is known to be bad and the host may wait.
+  static BadKind kind_of(const CheckedValue& value) {
+    for (const at::Tensor& each :
+         {value.loss, value.parameter.defined() ? value.parameter.grad() : at::Tensor(), value.parameter}) {
+      const BadValues bad = bad_values(each);
+      if (bad.any()) return bad.nan > 0 ? BadKind::nan : BadKind::inf;
+    }
+    return BadKind::unknown;
+  }
+
+  void publish_late(BadKind kind, FindingKind phase, const at::Tensor& parameter, int64_t step, const RankSet& ranks,
+                    const std::string& subject) {
+    const About about{.inspector = "nan", .object = {}, .step = step, .ranks = ranks};
+    Finding finding = about.finding(Severity::fault, kind == BadKind::inf ? Verdict::inf : Verdict::nan, phase);
+    if (parameter.defined()) {
+      finding.tensors.push_back(finding_tensor(name_of(parameter), parameter));
+      if (const TensorName* name = names_.find(parameter); name && !name->object.empty()) finding.object = name->object;
+    }
+    const char* what = kind == BadKind::nan ? "NaN" : kind == BadKind::inf ? "Inf" : "NaN or Inf";
+    set_message_with_ranks(finding, fmt::format("{} became {} in step {} ({})", subject, what, step, to_string(phase)));
+    Report report;
+    report.findings.push_back(std::move(finding));
+    publish(report);
+  }
+
+  // ---- at once
+
   void look_at(const RunningOp& op, const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     if (op.grad) {
-      // A number with a graph may be a loss. On a GPU the value is not there yet, and waiting for it would slow the
-      // step down.
-      if (op.sequence < 0 || tensor.dim() != 0 || !tensor.device().is_cpu() || !tensor.requires_grad()) return;
-      const Stopwatch looking(status_.seconds);
-      const BadValues bad = bad_values(tensor);
-      if (bad.any()) {
-        if (losses_.size() == kMostLosses) losses_.erase(losses_.begin());
-        losses_[{op.thread, op.sequence}] = {bad, op.name};
-      }
+      look_at_loss(op, tensor);
       return;
     }
     if (op.outer || !op.name.ends_with("_")) return;
@@ -91,31 +339,72 @@ class Sentinel : public OpObserver {
     if (backward_seen_) ++status_.steps;
     backward_seen_ = false;
     ++status_.parameters;
+    if (check_update_later(op, parameter, tensor)) return;
     const BadValues bad = bad_values(tensor);
     if (!bad.any()) return;
     const bool gradient_bad = parameter.grad().defined() && bad_values(parameter.grad()).any();
     if (!gradient_bad)
       report(bad, FindingKind::optimizer, parameter, parameter,
              fmt::format("{}, written by {} from a finite gradient,", name_of(parameter), op.name));
-    else if (!local_gradient_bad_)
+    else if (local_bad_ != serial_)
       from_reduction(bad, parameter);
+  }
+
+  /// A number with a graph may be a loss.
+  void look_at_loss(const RunningOp& op, const at::Tensor& tensor) {
+    if (op.sequence < 0 || tensor.dim() != 0 || !tensor.requires_grad()) return;
+    const Stopwatch looking(status_.seconds);
+    Loss loss{.op = op.name};
+    if (tensor.device().is_cpu()) {
+      loss.bad = bad_values(tensor);
+      if (!loss.bad.any()) return;
+    } else {
+      // It is checked if backward begins with it. Until then its memory is kept, which is not that of a large tensor.
+      constexpr size_t kMostBytes = 4096;
+      const at::Tensor values = float_values(tensor);
+      if (!values.defined() || values.storage().nbytes() > kMostBytes || !device_functions(values.device().type()))
+        return;
+      loss.values = values.detach();
+      loss.stream = c10::impl::VirtualGuardImpl(values.device().type()).getStream(values.device());
+    }
+    if (losses_.size() == kMostLosses) losses_.erase(losses_.begin());
+    losses_.insert_or_assign({op.thread, op.sequence}, std::move(loss));
+  }
+
+  /// The gradient comes before the parameter: the first bad one of them is the cause.
+  bool check_update_later(const RunningOp& op, const at::Tensor& parameter, const at::Tensor& tensor) {
+    if (tensor.device().is_cpu() || !device_functions(tensor.device().type()) || !float_values(tensor).defined())
+      return false;
+    for (CheckedValue& each : batch_.values) {  // some optimizers write a parameter several times
+      if (each.role != CheckedValue::Role::parameter || !each.parameter.is_same(parameter)) continue;
+      each.op = op.name;
+      return true;
+    }
+    if (parameter.grad().defined())
+      check_later(parameter.grad(),
+                  {.role = CheckedValue::Role::reduced_gradient, .parameter = parameter, .loss = {}, .op = op.name});
+    return check_later(tensor,
+                       {.role = CheckedValue::Role::parameter, .parameter = parameter, .loss = {}, .op = op.name});
   }
 
   void backward_begins(const RunningOp& node) {
     const int task = torch::autograd::get_current_graph_task_id();
     if (task == task_) return;
     task_ = task;
-    if (!backward_seen_) {  // the first backward of a step
-      reported_ = reported_ && bad_;
-      bad_ = false;
-      local_gradient_bad_ = false;
-    }
+    launch();  // of the last step
+    phase_ = Phase::backward;
+    if (!backward_seen_) ++serial_;  // the first backward of a step
     backward_seen_ = true;
     ++status_.losses;
     const auto found = losses_.find({node.thread, node.sequence});
-    if (found != losses_.end())
-      report(found->second.first, FindingKind::forward, {}, {},
-             fmt::format("the loss, made by {},", found->second.second));
+    if (found != losses_.end()) {
+      const Loss& loss = found->second;
+      if (loss.values.defined())
+        add(loss.values, {.role = CheckedValue::Role::loss, .parameter = {}, .loss = loss.values, .op = loss.op},
+            *loss.stream);
+      else
+        report(loss.bad, FindingKind::forward, {}, {}, fmt::format("the loss, made by {},", loss.op));
+    }
     losses_.clear();
   }
 
@@ -148,22 +437,24 @@ class Sentinel : public OpObserver {
     return name ? name->name : fmt::format("a parameter of shape {}", shape_text(parameter));
   }
 
+  /// Counts the step as bad. Whether it is to be reported: the first finding of a step, unless the step before was bad.
+  bool mark_bad(int64_t serial) {
+    if (last_bad_ && serial <= *last_bad_) return false;
+    ++status_.bad_steps;
+    const bool reported_before = last_bad_ && *last_bad_ == serial - 1;
+    last_bad_ = serial;
+    return !reported_before;
+  }
+
   void report(const BadValues& bad, FindingKind phase, const at::Tensor& parameter, const at::Tensor& values,
               const std::string& subject) {
-    if (!bad_) ++status_.bad_steps;
-    bad_ = true;
-    if (reported_) return;
-    reported_ = true;
-    const auto context = dist::current_context();
-    if (context && context->world_size() > 1) context->store()->set(key_of_step(), std::vector<uint8_t>{1});
+    if (!mark_bad(serial_)) return;
+    announce(key_of_step());
     publish_finding(bad, phase, parameter, values, RankSet{own_rank()}, subject);
   }
 
   void from_reduction(const BadValues& bad, const at::Tensor& parameter) {
-    if (!bad_) ++status_.bad_steps;
-    bad_ = true;
-    if (reported_) return;
-    reported_ = true;
+    if (!mark_bad(serial_)) return;
     const auto context = dist::current_context();
     const RankSet alive = live_ranks();
     // A rank with bad gradients before the reduction has set the key before the reduction began.
@@ -204,16 +495,27 @@ class Sentinel : public OpObserver {
     publish(report);
   }
 
+  struct Loss {
+    std::string op;
+    BadValues bad;  // of a number on the CPU, which is bad
+    at::Tensor values;  // of one on a device
+    std::optional<c10::Stream> stream;  // that made it
+  };
+
   TensorNames names_;
   SeenParameters parameters_;
   NanWatchStatus status_{.on = true};
-  /// Bad values that may be losses, with their operators; by thread and sequence number in the graph.
-  std::map<std::pair<uint64_t, int64_t>, std::pair<BadValues, std::string>> losses_;
+  /// Values that may be losses; by thread and sequence number in the graph.
+  std::map<std::pair<uint64_t, int64_t>, Loss> losses_;
   int task_ = -1;  // of autograd's engine
+  Phase phase_ = Phase::forward;
   bool backward_seen_ = false;  // since parameters were last written
-  bool local_gradient_bad_ = false;
-  bool bad_ = false;  // this step
-  bool reported_ = false;
+  int64_t serial_ = 0;  // of the step, by its first backward
+  int64_t local_bad_ = -1;  // the last step in which a gradient of this rank was bad before the reduction
+  std::optional<int64_t> last_bad_;  // the last step with any bad value
+  Batch batch_;
+  std::deque<QueuedCheck> checks_;
+  std::vector<Undecided> undecided_;
 };
 
 thread_local std::unique_ptr<NanWatch> thread_watch;
@@ -229,9 +531,19 @@ struct NanWatch::State {
 };
 
 NanWatch::NanWatch(TensorNames names) : state_(std::make_unique<State>(std::move(names))) {}
-NanWatch::~NanWatch() = default;
+NanWatch::~NanWatch() {
+  if (!state_) return;
+  try {
+    state_->sentinel->finish(/*last=*/true);
+  } catch (const std::exception& error) {  // of a device whose work has failed, which the program learns elsewhere
+    TORCH_WARN("nan_watch: the last checks on a device could not be read: ", error.what());
+  }
+}
 NanWatch::NanWatch(NanWatch&&) noexcept = default;
-NanWatchStatus NanWatch::status() const { return state_->sentinel->status(); }
+NanWatchStatus NanWatch::status() const {
+  state_->sentinel->finish(/*last=*/false);
+  return state_->sentinel->status();
+}
 void NanWatch::rename(const TensorNames& names) { state_->sentinel->rename(names); }
 
 void nan_on(const TensorNames& names) {

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <ostream>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "collectives/dist.h"
 #include "collectives/rank_context.h"
+#include "ddp/inspection.h"
 #include "inspectors/exchange/inspection.h"
 #include "inspectors/findings/text.h"
+#include "inspectors/trace/time_mark.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -66,10 +69,56 @@ std::pair<double, double> covered(std::vector<std::pair<double, double>> spans, 
   return {all, before};
 }
 
+/// The device that has the gradients; none: the CPU.
+std::optional<c10::Device> device_of(const ddp::DistributedModule& net) {
+  for (const at::Tensor& each : net.parameters())
+    if (!each.is_cpu()) return each.device();
+  return std::nullopt;
+}
+
+/// On a device, from the events of the last step. Waits for the device, which is between steps.
+void add_device_times(const ddp::DistributedModule& net, c10::Device device,
+                      const std::vector<dist::CollectiveRecord>& reductions, RankBuckets& result) {
+  const auto context = dist::current_context();
+  dist::DeviceSpans& spans = context->find(net.process_group()).group->device_spans();
+  const ddp::StepMarks& marks = ddp::Inspection(net).device_marks();
+  const bool recorded = spans.on() && marks.forward_end && marks.backward_end;
+  spans.keep_on();
+  result.recording_began = !recorded;
+  if (!recorded || reductions.empty()) return;
+  std::map<int64_t, std::shared_ptr<const dist::DeviceSpan>> by_seq;
+  for (auto& each : spans.all()) by_seq[each->seq] = std::move(each);
+  for (const dist::CollectiveRecord& each : reductions)
+    if (!by_seq.contains(each.seq)) return;
+  wait_for_device(device);
+  const auto since_forward = [&](const c10::Event& event) { return seconds_between(*marks.forward_end, event); };
+  result.backward_end = since_forward(*marks.backward_end);
+  std::vector<std::pair<double, double>> covered_by;
+  for (const dist::CollectiveRecord& each : reductions) {
+    const dist::DeviceSpan& span = *by_seq[each.seq];
+    BucketTimes times;
+    times.ready = since_forward(span.queued);
+    // One reduction of a group runs after the other.
+    times.start = std::max(times.ready, covered_by.empty() ? 0 : covered_by.back().second);
+    times.end = since_forward(*span.done);
+    covered_by.emplace_back(*times.start, *times.end);
+    result.exposed = std::max(result.exposed, *times.end - result.backward_end);
+    result.buckets.push_back(times);
+  }
+  const auto [all, before] = covered(std::move(covered_by), result.backward_end);
+  if (all > 0) result.hidden = before / all;
+}
+
 RankBuckets times_of(const ddp::DistributedModule& net, const std::vector<ddp::Bucket>& buckets, int rank) {
   RankBuckets result{.rank = rank};
   const auto reducer = net.reducer();
-  if (!reducer || net.steps() == 0) return result;
+  if (!reducer) return result;
+  if (const auto device = device_of(net)) {
+    add_device_times(net, *device,
+                     reductions_of(element_counts(net, buckets), dist::get_group_name(net.process_group())), result);
+    return result;
+  }
+  if (net.steps() == 0) return result;
   const std::vector<int64_t> ready_ns = reducer->get_backward_stats();
   for (const ddp::Bucket& bucket : buckets) {
     BucketTimes times;
@@ -164,6 +213,8 @@ std::ostream& operator<<(std::ostream& out, const BucketsReport& report) {
   if (timed)
     out << fmt::format("; times of step {} on rank {}, from the end of forward to {}\n", report.step.value_or(0),
                        last->rank, time_text(end_of(*last)));
+  else if (std::ranges::any_of(report.ranks, &RankBuckets::recording_began))
+    out << "; the device's times are recorded from now on: ask again after a step\n";
   else
     out << "; no synchronised step yet, so there are no times\n";
   std::vector<std::vector<std::string>> rows = {{"#", "bytes", "ready", "reduced from", "to", "", "parameters"}};

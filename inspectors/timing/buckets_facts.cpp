@@ -23,7 +23,8 @@ void to_json(json& value, const RankBuckets& rank) {
            {"buckets", buckets},
            {"backward_end", rank.backward_end},
            {"hidden", optional(rank.hidden)},
-           {"exposed", rank.exposed}};
+           {"exposed", rank.exposed},
+           {"recording_began", rank.recording_began}};
 }
 
 void from_json(const json& value, RankBuckets& result) {
@@ -33,6 +34,7 @@ void from_json(const json& value, RankBuckets& result) {
   result.backward_end = value.at("backward_end");
   result.hidden = optional(value.at("hidden"));
   result.exposed = value.at("exposed");
+  result.recording_began = value.at("recording_began");
 }
 
 }  // namespace lockstep::inspect

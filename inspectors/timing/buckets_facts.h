@@ -20,6 +20,8 @@ struct RankBuckets {
   /// The part of the time of reductions in which backward ran, too: 0 to 1. Unset if times are not known.
   std::optional<double> hidden;
   double exposed = 0;  // from the last gradient to the end of the last reduction
+  /// On a device: its times of the last step were not recorded; they are from now on.
+  bool recording_began = false;
 };
 
 void to_json(nlohmann::json& json, const RankBuckets& rank);

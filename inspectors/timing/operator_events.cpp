@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 
 #include "collectives/log/collective_log.h"
+#include "collectives/rank_context.h"
 #include "inspectors/timing/timeline.h"
 #include "protocol/error.h"
 
@@ -49,6 +50,19 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
                                   .end_ns = now});
 }
 
+/// Of all groups that there are.
+void record_device_spans(bool on) {
+  const auto context = dist::current_context();
+  if (!context) return;
+  for (const dist::GroupEntry& entry : context->entries()) {
+    if (!entry.group->member()) continue;
+    if (on)
+      entry.group->device_spans().turn_on();
+    else
+      entry.group->device_spans().turn_off();
+  }
+}
+
 }  // namespace
 
 void OperatorEvents::add(const char* name, OperatorEvent event) {
@@ -73,6 +87,7 @@ OperatorRecording::OperatorRecording() {
     const std::lock_guard lock(any_mutex);
     any_events = own.events;
   }
+  record_device_spans(true);
   callback_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(begin, end)
           .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE}));
@@ -84,6 +99,7 @@ OperatorRecording::OperatorRecording(OperatorRecording&& other) noexcept
 OperatorRecording::~OperatorRecording() {
   if (!callback_) return;
   at::removeCallback(*callback_);
+  record_device_spans(false);
   own_recording().running = false;
 }
 

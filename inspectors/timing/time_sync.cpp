@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <torch/cuda.h>
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "collectives/log/collective_log.h"
 #include "inspectors/exchange/inspection.h"
 #include "inspectors/exchange/participants.h"
 #include "inspectors/findings/median.h"
@@ -17,6 +15,7 @@
 #include "inspectors/trace/backward_clock.h"
 #include "inspectors/trace/step_reductions.h"
 #include "inspectors/trace/steps.h"
+#include "inspectors/trace/time_mark.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -55,26 +54,22 @@ class Timer {
   const std::vector<StepReduction>& reductions() const { return reductions_; }
 
  private:
-  static void wait_for_device() {
-    if (torch::cuda::is_available()) torch::cuda::synchronize();
-  }
-
   void time(bool synchronise) {
     step_.rewind();
     clock_.reset();
-    wait_for_device();
+    wait_for_device(device_);
     inspection_.exchange().barrier();
-    const int64_t begin = dist::monotonic_ns();
+    // Between these two the host waits for the device only where the step itself does.
+    const TimeMark begin(device_);
     step_.run(synchronise);
-    wait_for_device();
-    const int64_t end = dist::monotonic_ns();
-    const auto seconds = [](int64_t from, int64_t to) { return static_cast<double>(to - from) * 1e-9; };
-    (synchronise ? series_.synchronised : series_.unsynchronised).push_back(seconds(begin, end));
+    const TimeMark end(device_);
+    wait_for_device(device_);
+    (synchronise ? series_.synchronised : series_.unsynchronised).push_back(begin.seconds_until(end));
     if (synchronise) return;
     const bool backward = clock_.ran();
-    series_.forward.push_back(seconds(begin, backward ? clock_.begin_ns() : end));
-    series_.backward.push_back(backward ? seconds(clock_.begin_ns(), clock_.end_ns()) : 0);
-    series_.rest.push_back(backward ? seconds(clock_.end_ns(), end) : 0);
+    series_.forward.push_back(begin.seconds_until(backward ? clock_.begin() : end));
+    series_.backward.push_back(backward ? clock_.begin().seconds_until(clock_.end()) : 0);
+    series_.rest.push_back(backward ? clock_.end().seconds_until(end) : 0);
   }
 
   void find_reductions() {
@@ -99,10 +94,11 @@ class Timer {
     const ReductionsAlone alone(reductions_, step_.group);
     for (int i = -1; i < options_.steps(); ++i) {
       inspection_.exchange().barrier();
-      const int64_t begin = dist::monotonic_ns();
+      const TimeMark begin(device_);
       alone.run();
-      wait_for_device();
-      if (i >= 0) series_.reduction.push_back(static_cast<double>(dist::monotonic_ns() - begin) * 1e-9);
+      const TimeMark end(device_);
+      wait_for_device(device_);
+      if (i >= 0) series_.reduction.push_back(begin.seconds_until(end));
     }
   }
 
@@ -120,7 +116,8 @@ class Timer {
   const detail::StepToTime& step_;
   const TimeSyncOptions& options_;
   Inspection& inspection_;
-  BackwardClock clock_;
+  const std::optional<c10::Device> device_ = current_accelerator();
+  BackwardClock clock_{device_};
   const UncountedSteps uncounted_;
   Series series_;
   std::vector<StepReduction> reductions_;

@@ -41,6 +41,7 @@ TraceEvents look(int rank, const ClockOffset& offset) {
   TraceEvents events(rank, offset.ns);
   events.add_cells();
   events.add_collectives();
+  events.add_device_collectives();
   events.add_operators();
   return events;
 }

@@ -6,10 +6,13 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "collectives/rank_context.h"
 #include "collectives/session_group.h"
+#include "collectives/transport/streams.h"
 #include "inspectors/timing/operator_events.h"
+#include "inspectors/trace/time_mark.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -17,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 // Rows of a rank. Each thread with operators has one below.
-constexpr int kCellRow = 1, kCollectiveRow = 2, kFirstThreadRow = 10;
+constexpr int kCellRow = 1, kCollectiveRow = 2, kDeviceRow = 3, kFirstThreadRow = 10;
 
 }  // namespace
 
@@ -63,6 +66,42 @@ void TraceEvents::add_collectives() {
     event["ts"] = microseconds(each.done_ns);
     event.erase("args");
     add(event);
+  }
+}
+
+void TraceEvents::add_device_collectives() {
+  const auto context = dist::current_context();
+  const auto device = current_accelerator();
+  if (!context || !device) return;
+  // The clocks meet here: the device has reached the mark when the wait is over.
+  c10::Event mark(device->type(), c10::EventFlag::BACKEND_DEFAULT);
+  mark.record(dist::current_stream_of(*device));
+  wait_for_device(device);
+  const int64_t now = dist::monotonic_ns();
+  const auto on_host = [&](const c10::Event& event) {
+    return now - static_cast<int64_t>(seconds_between(event, mark) * 1e9);
+  };
+  bool named = false;
+  for (const dist::GroupEntry& entry : context->entries()) {
+    if (!entry.group->member()) continue;
+    for (const auto& span : entry.group->device_spans().all()) {
+      if (span->queued.device() != *device) continue;
+      if (!std::exchange(named, true)) add_name("thread_name", kDeviceRow, "collectives on " + device->str());
+      const std::string group = entry.group->identity().name;
+      json event = {{"cat", "device"},
+                    {"name", fmt::format("{} #{}", group, span->seq)},
+                    {"id", fmt::format("{}-{}", rank_, number_++)},
+                    {"pid", rank_},
+                    {"tid", kDeviceRow}};
+      event["ph"] = "b";
+      event["ts"] = microseconds(on_host(span->queued));
+      event["args"] = {{"group", group}, {"seq", span->seq}};
+      add(event);
+      event["ph"] = "e";
+      event["ts"] = microseconds(on_host(*span->done));
+      event.erase("args");
+      add(event);
+    }
   }
 }
 

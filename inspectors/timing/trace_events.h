@@ -15,6 +15,7 @@ class TraceEvents {
 
   void add_cells();
   void add_collectives();  // of the collective log
+  void add_device_collectives();  // by the device's clock, while operators were recorded; waits for the device
   void add_operators();  // of the thread's recording
 
   const TimelineCounts& counts() const { return counts_; }

@@ -1,10 +1,8 @@
 #include "inspectors/trace/backward_clock.h"
 
 #include <ATen/record_function.h>
-
-#include <algorithm>
-
-#include "collectives/log/collective_log.h"
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 namespace lockstep::inspect {
 namespace {
@@ -16,21 +14,15 @@ BackwardClock* clock_here() { return own_clock ? own_clock : any_clock.load(); }
 
 }  // namespace
 
-BackwardClock::BackwardClock() {
+BackwardClock::BackwardClock(std::optional<c10::Device> device) : device_(device) {
   own_clock = this;
   any_clock = this;
   // LibTorch passes thread-local callbacks on to the threads that run the graph.
-  callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(
-                                             [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
-                                               if (BackwardClock* clock = clock_here())
-                                                 clock->node_begins(dist::monotonic_ns());
-                                               return nullptr;
-                                             },
-                                             [](const at::RecordFunction&, at::ObserverContext*) {
-                                               if (BackwardClock* clock = clock_here())
-                                                 clock->node_ends(dist::monotonic_ns());
-                                             })
-                                             .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  callback_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
+        if (BackwardClock* clock = clock_here()) clock->node_begins();
+        return nullptr;
+      }).scopes({at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 BackwardClock::~BackwardClock() {
@@ -41,20 +33,27 @@ BackwardClock::~BackwardClock() {
 }
 
 void BackwardClock::reset() {
-  begin_ns_ = std::numeric_limits<int64_t>::max();
-  end_ns_ = 0;
+  const std::lock_guard lock(mutex_);
+  begin_.reset();
+  end_.reset();
+  task_ = -1;
 }
 
-void BackwardClock::node_begins(int64_t now) {
-  int64_t seen = begin_ns_;
-  while (now < seen && !begin_ns_.compare_exchange_weak(seen, now)) {
+void BackwardClock::node_begins() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (task_.exchange(task) == task) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!begin_) begin_.emplace(device_);
   }
+  // Called on the streams that are current where the program called backward, which wait for all of its nodes by then.
+  torch::autograd::Engine::get_default_engine().queue_callback([this] { backward_ends(); });
 }
 
-void BackwardClock::node_ends(int64_t now) {
-  int64_t seen = end_ns_;
-  while (now > seen && !end_ns_.compare_exchange_weak(seen, now)) {
-  }
+void BackwardClock::backward_ends() {
+  const std::lock_guard lock(mutex_);
+  end_.reset();
+  end_.emplace(device_);
 }
 
 }  // namespace lockstep::inspect

@@ -1,32 +1,40 @@
-// When a backward of this thread began and ended, from LibTorch's callbacks before and after each node of the graph.
+// When a backward of this thread began and ended, from LibTorch's callbacks before each node of the graph and at its end.
 #pragma once
 #include <atomic>
-#include <cstdint>
-#include <limits>
+#include <mutex>
+#include <optional>
+
+#include "inspectors/trace/time_mark.h"
 
 namespace lockstep::inspect {
 
-/// Measures from construction to destruction. One at a time per thread; on a GPU, where backward runs on LibTorch's
-/// threads, one per process.
+/// Measures from construction to destruction. One at a time per thread; on a device, where backward runs on LibTorch's
+/// threads, one per process. Waits for no device.
 class BackwardClock {
  public:
-  BackwardClock();
+  /// `device`: whose streams are asked for times; none: the host's clock.
+  explicit BackwardClock(std::optional<c10::Device> device);
   ~BackwardClock();
   BackwardClock(const BackwardClock&) = delete;
   BackwardClock& operator=(const BackwardClock&) = delete;
 
   void reset();
-  bool ran() const { return end_ns_ > 0; }
-  /// CLOCK_MONOTONIC, in nanoseconds: the begin of the first node, and the end of the last one.
-  int64_t begin_ns() const { return begin_ns_; }
-  int64_t end_ns() const { return end_ns_; }
+  bool ran() const { return begin_ && end_; }
+  /// The begin of the first node since reset(), and the end of the last backward: all its nodes, without the reductions
+  /// that it started. After ran().
+  const TimeMark& begin() const { return *begin_; }
+  const TimeMark& end() const { return *end_; }
 
-  void node_begins(int64_t now);
-  void node_ends(int64_t now);
+  void node_begins();
 
  private:
+  void backward_ends();
+
+  const std::optional<c10::Device> device_;
   uint64_t callback_ = 0;
-  std::atomic<int64_t> begin_ns_ = std::numeric_limits<int64_t>::max(), end_ns_ = 0;
+  std::atomic<int> task_ = -1;  // of autograd's engine, whose end is awaited
+  std::mutex mutex_;  // of both below
+  std::optional<TimeMark> begin_, end_;
 };
 
 }  // namespace lockstep::inspect

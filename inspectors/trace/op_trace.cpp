@@ -199,6 +199,13 @@ at::Tensor SeenParameters::find(const at::Tensor& tensor) const {
   return complete ? parameter : at::Tensor();
 }
 
+std::vector<at::Tensor> SeenParameters::all() const {
+  std::vector<at::Tensor> living;
+  for (const auto& [storage, weak] : by_storage_)
+    if (auto held = weak.lock()) living.emplace_back(std::move(held));
+  return living;
+}
+
 at::Tensor accumulated_parameter() {
   const auto node = torch::autograd::get_current_node();
   const auto* accumulator = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get());

@@ -91,6 +91,8 @@ class SeenParameters {
   void add(const at::Tensor& parameter);
   /// The parameter that `tensor` is, or is a complete alias of; undefined for any other tensor.
   at::Tensor find(const at::Tensor& tensor) const;
+  /// Those that still live, in no order.
+  std::vector<at::Tensor> all() const;
 
  private:
   std::unordered_map<const void*, c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>> by_storage_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "collectives/rank_context.h"
+#include "collectives/transport/backend_factory.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -45,11 +46,10 @@ std::vector<StepReduction> beyond(std::vector<StepReduction> all, const std::vec
 
 ReductionsAlone::ReductionsAlone(const std::vector<StepReduction>& reductions, dist::Group group)
     : reductions_(reductions), group_(std::move(group)) {
-  const bool on_gpu = dist::get_backend(group_) == "nccl";
+  // Its current device, if the backend takes tensors of one.
+  const c10::DeviceType device = dist::find_backend(dist::get_backend(group_)).device;
   for (const StepReduction& each : reductions_)
-    buffers_.push_back(at::zeros(each.shape, at::TensorOptions()
-                                                 .dtype(type_named(each.dtype))
-                                                 .device(on_gpu ? at::Device(at::kCUDA) : at::Device(at::kCPU))));
+    buffers_.push_back(at::zeros(each.shape, at::TensorOptions().dtype(type_named(each.dtype)).device(device)));
 }
 
 void ReductionsAlone::run() const {

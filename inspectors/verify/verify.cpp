@@ -1,4 +1,4 @@
-#include "inspectors/verify/verify.h"
+#include "inspectors/verify/queued_verify.h"
 
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "ddp/inspection.h"
+#include "inspectors/device/functions.h"
 #include "inspectors/exchange/inspection.h"
 #include "inspectors/exchange/local_exchange.h"
 #include "inspectors/fingerprint/fingerprint.h"
@@ -24,18 +25,22 @@ namespace {
 
 using nlohmann::json;
 
-/// The hash of every item, in order.
-std::vector<Hash> hashes_of(const Subject& subject) {
+std::vector<at::Tensor> tensors_of(const Subject& subject) {
   std::vector<at::Tensor> tensors;
   for (const Item& item : subject.items)
     if (item.tensor.defined()) tensors.push_back(item.tensor);
-  const std::vector<Fingerprint> marks = fingerprint(tensors);
+  return tensors;
+}
+
+/// The hash of every item, in order. `marks`: of its tensors.
+std::vector<Hash> hashes_of(const Subject& subject, const std::vector<Fingerprint>& marks) {
   std::vector<Hash> hashes;
   size_t next = 0;
   for (const Item& item : subject.items)
     hashes.push_back(item.tensor.defined() ? marks[next++].hash : hash_of(item.value));
   return hashes;
 }
+std::vector<Hash> hashes_of(const Subject& subject) { return hashes_of(subject, fingerprint(tensors_of(subject))); }
 
 int64_t bytes_of(const Subject& subject) {
   int64_t bytes = 0;
@@ -131,14 +136,25 @@ struct Look {
   std::vector<Hash> hashes;  // of the items, if they are compared by fingerprint
 };
 
+VerifyFacts facts_without_content(const Subject& subject) {
+  VerifyFacts facts;
+  facts.structure = structure_hash(subject);
+  facts.buffers_written = subject.buffers_are_written;
+  facts.out_of_data = subject.wrapper && ddp::Inspection(*subject.wrapper).has_stale_parameters();
+  return facts;
+}
+
+Hash content_of(const std::vector<Hash>& hashes) {
+  Hash content = VerifyFacts().content;
+  for (const Hash& each : hashes) content = combine(content, each);
+  return content;
+}
+
 Look look(const Subject& subject, const VerifyOptions& options) {
-  Look result;
-  result.facts.structure = structure_hash(subject);
-  result.facts.buffers_written = subject.buffers_are_written;
-  result.facts.out_of_data = subject.wrapper && ddp::Inspection(*subject.wrapper).has_stale_parameters();
+  Look result{.facts = facts_without_content(subject), .hashes = {}};
   if (options.method() != Method::kFingerprint) return result;
   result.hashes = hashes_of(subject);
-  for (const Hash& each : result.hashes) result.facts.content = combine(result.facts.content, each);
+  result.facts.content = content_of(result.hashes);
   return result;
 }
 
@@ -189,21 +205,30 @@ InspectionCall call_for(const Subject& subject, const VerifyOptions& options) {
           .step = subject.step};
 }
 
-Report verify_in(Inspection& inspection, const Subject& subject, const VerifyOptions& options) {
-  Report report;
-  report.tensors = std::ranges::count_if(subject.items, [](const Item& each) {
+int64_t count_of(const Subject& subject) {
+  return std::ranges::count_if(subject.items, [](const Item& each) {
     return each.kind != FindingKind::mode && each.kind != FindingKind::unsupported;
   });
+}
+
+/// Those whose parameters are of an older step. None where all are: join has ended, and all ranks have the last model.
+RankSet out_of_data(const Inspection& inspection, const std::vector<VerifyFacts>& facts) {
+  RankSet ranks;
+  for (size_t i = 0; i < facts.size(); ++i)
+    if (facts[i].out_of_data) ranks.insert(inspection.about().rank_at(i));
+  return ranks.size() == facts.size() ? RankSet() : ranks;
+}
+
+Report verify_in(Inspection& inspection, const Subject& subject, const VerifyOptions& options) {
+  Report report;
+  report.tensors = count_of(subject);
   report.bytes = bytes_of(subject);
   const Look mine = look(subject, options);
   if (auto facts = inspection.exchange_facts(mine.facts)) {
-    RankSet out_of_data;
-    for (size_t i = 0; i < facts->size(); ++i)
-      if ((*facts)[i].out_of_data) out_of_data.insert(inspection.about().rank_at(i));
-    if (out_of_data.size() == facts->size()) out_of_data = {};  // join has ended: all ranks have the last model
-    if (!out_of_data.empty()) {
+    const RankSet left_out = out_of_data(inspection, *facts);
+    if (!left_out.empty()) {
       std::erase_if(*facts, [](const VerifyFacts& each) { return each.out_of_data; });
-      inspection.leave_out(out_of_data);
+      inspection.leave_out(left_out);
     }
     if (inspection.takes_part()) {
       std::vector<Finding> findings = compare(inspection, subject, options, mine, *facts);
@@ -211,7 +236,7 @@ Report verify_in(Inspection& inspection, const Subject& subject, const VerifyOpt
       complete_findings(inspection.about(), subject, options, report, findings);
       inspection.add(std::move(findings));
     }
-    if (!out_of_data.empty()) inspection.add(out_of_data_finding(inspection.about(), out_of_data));
+    if (!left_out.empty()) inspection.add(out_of_data_finding(inspection.about(), left_out));
   }
   if (options.publish_ok())
     inspection.conclude(report);
@@ -220,12 +245,93 @@ Report verify_in(Inspection& inspection, const Subject& subject, const VerifyOpt
   return report;
 }
 
+/// By the hashes of all ranks, which differ, without a look at the values. Collective.
+Finding passing_difference(Inspection& inspection, const Subject& subject, const std::vector<Hash>& hashes) {
+  std::vector<std::vector<Hash>> by_rank;
+  for (const json& each : inspection.exchange().gather_json(hashes)) by_rank.push_back(each);
+  RankSet faulty;
+  std::vector<FindingTensor> tensors;
+  std::string names;
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    std::vector<Hash> votes;
+    for (const auto& each : by_rank) votes.push_back(each.at(i));
+    if (std::ranges::all_of(votes, [&](const Hash& each) { return each == votes[0]; })) continue;
+    ItemDifference difference;
+    vote(inspection.ranks(), votes, difference);
+    for (const int rank : (difference.faulty.empty() ? inspection.ranks() : difference.faulty).ranks())
+      faulty.insert(rank);
+    names += (names.empty() ? "" : ", ") + subject.items[i].name;
+    tensors.push_back({.name = subject.items[i].name});
+  }
+  const About& about = inspection.about();
+  Finding finding = about.finding(Severity::fault, Verdict::mismatch, FindingKind::parameter);
+  finding.ranks = faulty;
+  finding.tensors = std::move(tensors);
+  finding.message = fmt::format("{}: {} differed on {} for a step, and {} equal again",
+                                about.object.empty() ? "the object" : about.object, names, faulty.words(),
+                                finding.tensors.size() == 1 ? "is" : "are");
+  return finding;
+}
+
 }  // namespace
 
 Report verify_subject(const Subject& subject, const VerifyOptions& options) {
   Inspection inspection(call_for(subject, options), options);
   if (!inspection.takes_part()) return {};
   return verify_in(inspection, subject, options);
+}
+
+struct QueuedVerify::State {
+  Subject subject;
+  VerifyOptions options;
+  VerifyFacts facts;
+  QueuedFingerprints marks;
+};
+
+bool QueuedVerify::possible(const Subject& subject, const VerifyOptions& options) {
+  if (options.method() != Method::kFingerprint) return false;
+  const std::vector<at::Tensor> tensors = tensors_of(subject);
+  return std::ranges::any_of(
+      tensors, [](const at::Tensor& each) { return !each.is_cpu() && device_functions(each.device().type()); });
+}
+
+QueuedVerify::QueuedVerify(Subject subject, const VerifyOptions& options) {
+  bytes_of(subject);  // which refuses tensors without bytes
+  QueuedFingerprints marks(tensors_of(subject));
+  VerifyFacts facts = facts_without_content(subject);
+  state_ = std::make_unique<State>(State{std::move(subject), options, facts, std::move(marks)});
+}
+QueuedVerify::QueuedVerify(QueuedVerify&&) noexcept = default;
+QueuedVerify& QueuedVerify::operator=(QueuedVerify&&) noexcept = default;
+QueuedVerify::~QueuedVerify() = default;
+
+Report QueuedVerify::finish(const std::function<Subject()>& now) {
+  const auto& [subject, options, _, marks] = *state_;
+  Inspection inspection(call_for(subject, options), options);
+  if (!inspection.takes_part()) return {};
+  Report report;
+  report.tensors = count_of(subject);
+  report.bytes = bytes_of(subject);
+  const std::vector<Hash> hashes = hashes_of(subject, marks.read());
+  state_->facts.content = content_of(hashes);
+  bool differ = false;
+  if (auto facts = inspection.exchange_facts(state_->facts)) {
+    const RankSet left_out = out_of_data(inspection, *facts);
+    if (!left_out.empty()) {
+      std::erase_if(*facts, [](const VerifyFacts& each) { return each.out_of_data; });
+      inspection.leave_out(left_out);
+      inspection.add(out_of_data_finding(inspection.about(), left_out));
+    }
+    if (inspection.takes_part())
+      differ = !all_agree(*facts, &VerifyFacts::structure) || !all_agree(*facts, &VerifyFacts::content);
+    if (differ && all_agree(*facts, &VerifyFacts::structure))
+      inspection.add(passing_difference(inspection, subject, hashes));
+  }
+  inspection.conclude(report, is_not_ok);
+  if (!differ) return report;
+  // With the details of the values, where they still differ.
+  Report present = verify_subject(now(), options);
+  return present.ok() ? report : present;
 }
 
 Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, const VerifyOptions& options) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "collectives/rank_context.h"
@@ -10,6 +12,7 @@
 #include "inspectors/findings/about.h"
 #include "inspectors/trace/parameter_trace.h"
 #include "inspectors/trace/step_counter.h"
+#include "inspectors/verify/queued_verify.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::inspect {
@@ -38,6 +41,8 @@ struct Watch::State : StepObserver {
   int64_t generation = 0;
   int64_t equal_at = 0;  // the last step at which the replicas were equal
   bool reported = false;
+  std::optional<QueuedVerify> queued;  // the last check, until the next step is over
+  int64_t queued_step = 0;
   WatchCost cost;
 
   uint64_t trace_now() const {
@@ -55,11 +60,13 @@ struct Watch::State : StepObserver {
     generation = now;
     since = 0;
     trace = trace_now();
+    queued.reset();
   }
 
   void step_is_over(int64_t number) {
     if (steps->paused()) return;  // an inspector runs the step, and undoes it
     follow_regroup();
+    if (queued) finish_queued();
     step = number;
     ++cost.steps;
     if (++since % every == 0) check();
@@ -79,12 +86,29 @@ struct Watch::State : StepObserver {
     step_is_over(step + 1);
   }
 
+  /// On a device the fingerprints are queued here, before the optimizer's next update is, and compared when the next
+  /// step is over.
   void check() {
-    Report report = verify_subject(subject(), VerifyOptions(options).publish(false).step(step));
     ++cost.checks;
+    const VerifyOptions now = VerifyOptions(options).publish(false).step(step);
+    Subject current = subject();
+    if (QueuedVerify::possible(current, now)) {
+      queued.emplace(std::move(current), now);
+      queued_step = step;
+      return;
+    }
+    judge(verify_subject(current, now), step);
+  }
+
+  void finish_queued() {
+    QueuedVerify earlier = *std::exchange(queued, std::nullopt);
+    judge(earlier.finish(subject), queued_step);
+  }
+
+  void judge(Report report, int64_t of_step) {
     cost.seconds += report.seconds;
     if (report.ok()) {
-      equal_at = step;
+      equal_at = of_step;
       reported = false;
       return;
     }
@@ -92,9 +116,9 @@ struct Watch::State : StepObserver {
     reported = true;
     for (Finding& each : report.findings) {
       if (!is_fault(each)) continue;
-      each.step = step;
+      each.step = of_step;
       if (!has_kind(each, FindingKind::call))
-        each.message += fmt::format("; equal at step {}, not at step {}", equal_at, step);
+        each.message += fmt::format("; equal at step {}, not at step {}", equal_at, of_step);
     }
     publish_from_reporting_rank(report, is_not_ok);
   }

@@ -1,0 +1,202 @@
+// nan_watch on the fake device: the checks are queued on the device's streams, and no step waits for them.
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+
+#include "ddp/ddp.h"
+#include "inspectors/nan/nan.h"
+#include "tests/inspectors/nan_fixture.h"
+#include "tests/inspectors/reports.h"
+#include "tests/support/fake_device/fake_device.h"
+#include "tests/support/spawn_ranks.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using fake::Schedule;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class NanOnDevices : public ::testing::Test {
+ protected:
+  NanOnDevices() { fake::use_device_functions(true); }
+  ~NanOnDevices() override { fake::use_device_functions(false); }
+};
+
+/// sqrt(0) * 0: the value is finite, its gradient NaN.
+torch::Tensor finite_with_nan_gradient(const torch::Tensor& weight) { return ((weight - weight.detach()) * 0).sqrt(); }
+
+TEST_F(NanOnDevices, no_step_waits_and_the_step_is_named) {
+  for (const bool late : {true, false}) {
+    const fake::Scope scope({.schedule = late ? Schedule::late : Schedule::eager, .poison = !late, .delays = {}});
+    const PublishedFindings published;
+    auto weight = torch::ones({3}, fake::device(0)).set_requires_grad(true);
+    torch::optim::SGD optimizer({weight}, 0.1);
+    TensorNames names;
+    names.learn("weight", weight);
+    NanWatch watching(names);
+    const int64_t waits = fake::host_waits(), checks = fake::sentinels_queued();
+    for (int step = 1; step <= 4; ++step) {
+      optimizer.zero_grad();
+      auto loss = weight.square().sum();
+      if (step == 3) loss = loss + finite_with_nan_gradient(weight).sum();
+      loss.backward();
+      optimizer.step();
+    }
+    // In the late schedule nothing has run so far.
+    if (late) {
+      EXPECT_EQ(fake::host_waits(), waits);
+      EXPECT_EQ(published.all().size(), 0U);
+    }
+    // Each step one for the loss and the gradient, and one for the update. The last update's is queued by status().
+    EXPECT_EQ(fake::sentinels_queued() - checks, 7);
+    const NanWatchStatus status = watching.status();
+    EXPECT_EQ(status.steps, 4);
+    EXPECT_EQ(status.gradients, 4);
+    EXPECT_EQ(status.bad_steps, 2);  // the parameter is NaN from then on
+    ASSERT_EQ(published.all().size(), 1U);
+    const Finding finding = published.all()[0];
+    EXPECT_EQ(finding.kind, "backward");
+    EXPECT_EQ(finding.verdict, "nan");
+    EXPECT_EQ(finding.step, 3);
+    EXPECT_EQ(finding.tensors.at(0).name, "weight");
+    EXPECT_THAT(finding.message, HasSubstr("the gradient of weight, before the reduction, became NaN in step 3"));
+  }
+}
+
+TEST_F(NanOnDevices, a_finding_comes_during_training) {
+  const fake::Scope scope({});
+  const PublishedFindings published;
+  auto weight = torch::ones({3}, fake::device(0)).set_requires_grad(true);
+  torch::optim::SGD optimizer({weight}, 0.1);
+  const auto watching = nan_watch();
+  for (int step = 1; step <= 2; ++step) {
+    optimizer.zero_grad();
+    (weight.sum() + finite_with_nan_gradient(weight).sum()).backward();
+    fake::synchronize();
+    optimizer.step();
+  }
+  EXPECT_EQ(published.all().size(), 1U);
+}
+
+TEST_F(NanOnDevices, the_loss_and_the_optimizer_are_named) {
+  const fake::Scope scope({.schedule = Schedule::late, .poison = true, .delays = {}});
+  const PublishedFindings published;
+  auto weight = torch::ones({3}, fake::device(1)).set_requires_grad(true);
+  torch::optim::SGD optimizer({weight}, 0.1);
+  {
+    const auto watching = nan_watch();
+    optimizer.zero_grad();
+    (weight * 1000).exp().sum().backward();
+    optimizer.step();
+  }
+  ASSERT_EQ(published.all().size(), 1U);
+  EXPECT_EQ(published.all()[0].kind, "forward");
+  EXPECT_EQ(published.all()[0].verdict, "inf");
+  EXPECT_THAT(published.all()[0].message, HasSubstr("the loss, made by sum,"));
+
+  auto other = torch::ones({3}, fake::device(1)).set_requires_grad(true);
+  torch::optim::SGD steep({other}, 1e38);
+  {
+    const auto watching = nan_watch();
+    (other * 1e3).sum().backward();
+    steep.step();
+  }
+  ASSERT_EQ(published.all().size(), 2U);
+  EXPECT_EQ(published.all()[1].kind, "optimizer");
+  EXPECT_THAT(published.all()[1].message, HasSubstr("written by add_ from a finite gradient, became Inf in step 1"));
+}
+
+// Gradients are made on a stream of their own, and the sentinel is slow. What comes after backward, on the program's
+// stream, overwrites the gradient or frees it.
+TEST_F(NanOnDevices, gradients_that_are_overwritten_or_freed_at_once) {
+  for (const bool frees : {false, true}) {
+    const fake::Scope scope(
+        {.schedule = Schedule::eager, .poison = true, .delays = {{"sentinel", std::chrono::milliseconds(30)}}});
+    const PublishedFindings published;
+    auto weight = torch::ones({3}, fake::device(0)).set_requires_grad(true);
+    fake::synchronize();
+    const c10::Stream side = c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1).getNewStream(fake::device(0));
+    const auto watching = nan_watch();
+    for (int step = 1; step <= 2; ++step) {
+      torch::Tensor loss;
+      {
+        const c10::StreamGuard guard(side);
+        const auto bad = step == 1 ? finite_with_nan_gradient(weight).sum() : weight.sum();
+        loss = weight.sum() + bad;
+      }
+      loss.backward();
+      const torch::NoGradGuard no_grad;
+      if (frees)
+        weight.mutable_grad() = torch::Tensor();
+      else
+        weight.mutable_grad().zero_();
+      torch::ones({3}, fake::device(0)).add_(1);
+    }
+    EXPECT_EQ(watching.status().bad_steps, 1);
+    ASSERT_EQ(published.all().size(), 1U) << (frees ? "freed" : "overwritten");
+    EXPECT_EQ(published.all()[0].step, 1);
+  }
+}
+
+/// Two ranks with a device each; four steps, of which `spoil` changes some outputs.
+void train_on_devices(const std::function<torch::Tensor(int rank, int step, const torch::Tensor& out)>& spoil,
+                      const std::function<void(int rank, const std::vector<Finding>& findings)>& check) {
+  testing::spawn_processes(
+      2,
+      [&](int rank, int) {
+        fake::use_device_functions(true);
+        c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1).setDevice(fake::device(rank));
+        for (const Schedule schedule : {Schedule::late, Schedule::eager}) {
+          const fake::Scope scope({.schedule = schedule, .poison = true, .delays = {}});
+          const PublishedFindings published;
+          auto net = std::make_shared<ReluNet>();
+          fake::move_to(*net, fake::device(rank));
+          auto wrapped = ddp::DistributedDataParallel(net, ddp::Options().gradient_as_bucket_view(true));
+          torch::optim::SGD optimizer(wrapped.parameters(), 0.1);
+          auto watching = std::make_unique<NanWatch>(nan_watch(wrapped));
+          for (int step = 1; step <= 4; ++step) {
+            optimizer.zero_grad();
+            spoil(rank, step, wrapped(relu_input().to(fake::device(rank)))).square().mean().backward();
+            optimizer.step();
+          }
+          EXPECT_EQ(watching->status().steps, 4);
+          dist::barrier();  // all have read their flags
+          watching.reset();
+          check(rank, published.all());
+        }
+      },
+      testing::RankOptions{.backend = "gloo_fake"});
+}
+
+TEST_F(NanOnDevices, one_rank_with_a_bad_gradient_is_named_by_itself) {
+  train_on_devices(
+      [](int rank, int step, const torch::Tensor& out) {
+        if (rank != 1 || step != 3) return out;
+        return out + ((out.detach() - out) * 0).sqrt().mean();
+      },
+      [](int rank, const std::vector<Finding>& findings) {
+        ASSERT_EQ(findings.size(), rank == 1 ? 1U : 0U) << "rank " << rank;
+        if (rank == 0) return;
+        EXPECT_EQ(findings[0].ranks, RankSet{1});
+        EXPECT_EQ(findings[0].step, 3);
+        EXPECT_THAT(findings[0].message, HasSubstr("before the reduction"));
+      });
+}
+
+TEST_F(NanOnDevices, an_overflow_in_the_reduction_is_named_once) {
+  train_on_devices(
+      [](int, int step, const torch::Tensor& out) { return step == 2 ? out * 0 + out * 1e19 * 1e19 * 2 : out; },
+      [](int rank, const std::vector<Finding>& findings) {
+        ASSERT_LE(findings.size(), 1U) << "rank " << rank;
+        for (const Finding& each : findings) EXPECT_THAT(each.message, Not(HasSubstr("finite on every rank")));
+      });
+}
+
+}  // namespace
+}  // namespace lockstep::inspect
