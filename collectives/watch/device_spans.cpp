@@ -3,6 +3,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <utility>
+
 #include "collectives/transport/streams.h"
 
 namespace lockstep::dist {
@@ -19,7 +21,7 @@ std::shared_ptr<DeviceSpan> DeviceSpans::begin(int64_t seq, at::TensorList tenso
   return nullptr;
 }
 
-void DeviceSpans::end(std::shared_ptr<DeviceSpan> span, c10d::Work& work) {
+void DeviceSpans::end(std::shared_ptr<DeviceSpan> span, c10d::Work& work, std::shared_ptr<const void> owner) {
   if (!span) return;
   const c10::Device device = span->queued.device();
   {
@@ -28,7 +30,7 @@ void DeviceSpans::end(std::shared_ptr<DeviceSpan> span, c10d::Work& work) {
       observer_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
   }
   work.getFuture()->addCallback(
-      [this, span, device](c10::ivalue::Future& future) {
+      [this, owner = std::move(owner), span, device](c10::ivalue::Future& future) {
         if (future.hasError()) return;
         const std::lock_guard lock(mutex_);
         // The observer's stream waits for the results, the host does not: the future is completed.

@@ -36,8 +36,8 @@ class DeviceSpans {
 
   /// Before the transport gets the collective. Null: it is off, or `tensors` are on the CPU.
   std::shared_ptr<DeviceSpan> begin(int64_t seq, at::TensorList tensors);
-  /// With the transport's work.
-  void end(std::shared_ptr<DeviceSpan> span, c10d::Work& work);
+  /// With the transport's work. `owner` keeps this object until the work is done.
+  void end(std::shared_ptr<DeviceSpan> span, c10d::Work& work, std::shared_ptr<const void> owner);
 
   /// Those that are done on the host's side, oldest first.
   std::vector<std::shared_ptr<const DeviceSpan>> all() const;

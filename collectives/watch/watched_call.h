@@ -115,7 +115,7 @@ WatchedBackend::WorkPtr WatchedBackend::run(Call& call, c10d::OpType type, bool 
   try {
     auto span = group_->device_spans().begin(entered.seq, call.results);
     inner = issue(*transport_);
-    group_->device_spans().end(std::move(span), *inner);
+    group_->device_spans().end(std::move(span), *inner, group_);
   } catch (...) {  // fail() throws what it means
     lock.unlock();
     group_->fail(entered, std::current_exception());

@@ -93,8 +93,9 @@ TEST(TimingOnDevices, TimeSyncMeasuresTheDeviceAndDoesNotWaitInTheWindow) {
 TEST(TimingOnDevices, BucketsHaveTheTimesOfTheStream) {
   on_two_devices([](int rank, int) {
     DeviceTraining training(rank);
-    const fake::Scope scope(
-        {.schedule = Schedule::eager, .poison = false, .delays = {{"threshold_backward.grad_input", 20ms}}});
+    const fake::Scope scope({.schedule = Schedule::eager,
+                             .poison = false,
+                             .delays = {{"threshold_backward.grad_input", 20ms}, {"copy", 20ms}}});
     training.step();
     training.step();
     const BucketsReport first = buckets(training.net, BucketsOptions().deadline(5min));
@@ -114,6 +115,7 @@ TEST(TimingOnDevices, BucketsHaveTheTimesOfTheStream) {
         EXPECT_GE(*times.start, times.ready);
         EXPECT_GT(*times.end, *times.start);
       }
+      EXPECT_GE(*each.buckets.front().end - each.buckets.front().ready, 0.040);  // copies to the host and back
       EXPECT_GT(each.buckets.back().ready, each.buckets.front().ready + 0.020);  // a slow operator lies between them
       EXPECT_GT(each.exposed, 0);
       EXPECT_TRUE(each.hidden.has_value());
