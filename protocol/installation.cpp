@@ -16,6 +16,9 @@ constexpr const char* kVersionFile = "lib/lockstep/libtorch.version";
 constexpr const char* kFolderFile = "lib/lockstep/libtorch.folder";
 constexpr const char* kDigestFile = "lib/lockstep/headers.digest";
 constexpr const char* kSetup = "bin/lockstep-setup";
+// An installation with the one lacks the other only when it is damaged.
+constexpr const char* kHeaders = "include/lockstep";
+constexpr const char* kCompiler = "bin/lockstep-compiler";
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -80,6 +83,10 @@ fs::path programs_prefix() {
 }
 
 bool is_installed() { return is_there(programs_prefix() / kSetup); }
+
+bool is_run_only() {
+  return is_installed() && !is_there(programs_prefix() / kHeaders) && !is_there(programs_prefix() / kCompiler);
+}
 
 std::string setup_command() { return is_installed() ? (programs_prefix() / kSetup).string() : "tools/setup"; }
 

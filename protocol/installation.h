@@ -14,6 +14,8 @@ std::filesystem::path programs_prefix();
 /// installation, "tools/setup" in a build folder.
 std::string setup_command();
 bool is_installed();
+/// Whether this is an installation without lockstep-compiler, which runs files of `lockstep build` only.
+bool is_run_only();
 
 /// The version of LibTorch that the programs were built with: "2.11.0"; empty where the installation is damaged.
 std::string libtorch_version();
@@ -21,6 +23,10 @@ std::string libtorch_version();
 /// A digest of the headers that cells are compiled with. Objects of cells fit workers that have the same. Empty where the
 /// installation is damaged.
 std::string header_digest();
+
+/// What objects of built files name as the folder of their session, the same in each build, so that a script gives the
+/// same file.
+inline constexpr const char* kBuiltSession = "/lockstep-build";
 
 struct LibTorch {
   std::filesystem::path folder;  // holds include/ and lib/; empty when there is none

@@ -1,7 +1,9 @@
 // `lockstep build SCRIPT… -o FILE`: compiles the cells of session scripts ahead, so that `lockstep run FILE` needs no
 // compiler. The scripts run through a session in which no cell runs (shell/processes/rehearsal.h), and what it asks the
-// compiler is recorded (shell/built/recording.h); then once more for each early end of a cell that later cells depend on.
+// compiler is recorded (shell/built/recording.h); then once more for each early end of a cell that later cells depend
+// on, in copies of this process (shell/built/process_copies.h).
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,8 @@
 #include <set>
 
 #include "protocol/error.h"
+#include "protocol/installation.h"
+#include "shell/built/process_copies.h"
 #include "shell/built/recording.h"
 #include "shell/commands/command.h"
 #include "shell/processes/compiler_service.h"
@@ -156,13 +160,29 @@ class Build {
 
   void rehearse_all() {
     rehearse(std::nullopt);
-    if (failed_ > 0) return;
-    // A copy: the list of takes grows.
-    const Take first = file_->takes.front();
-    for (const EarlyEnd& end : early_ends_in(first, expected_to_fail_, options_.all_views)) {
-      if (stopped_) return;
-      rehearse(end);
+    if (failed_ > 0 || stopped_) return;
+    // Each of the others depends on the first alone, so the file does not depend on how many are made at once.
+    const auto ends = early_ends_in(file_->takes.front(), expected_to_fail_, options_.all_views);
+    const auto takes = copies_.run(ends.size(), takes_at_once(), [&](size_t index) {
+      rehearse(ends[index]);
+      if (stopped_) throw StartError("interrupted");
+      BuiltFile part = *file_;
+      part.takes.erase(part.takes.begin());
+      return serialize(part);
+    });
+    for (const std::string& bytes : takes) {
+      const BuiltFile part = parse_built_file(bytes, options_.output);
+      recorder_.add(part.takes.front(), part);
     }
+  }
+
+  /// As many as there are cores; one where cells write files, which later cells of the same take read.
+  size_t takes_at_once() const {
+    for (const BuiltScript& script : file_->scripts)
+      for (const ScriptCell& cell : script.cells)
+        if (!cell.markdown && cell.text.find("%%writefile") != std::string::npos) return 1;
+    cpu_set_t set;
+    return ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<size_t>(CPU_COUNT(&set)) : 1;
   }
 
   /// The scripts once, as a take of the file.
@@ -196,7 +216,9 @@ class Build {
   std::unique_ptr<ObjectSource> source(bool known, size_t index, EventLoop& loop, const CompilerOptions& compiler,
                                        const std::function<void(const std::string&)>& progress) {
     const auto start = [&loop, compiler, progress] {
-      return std::make_unique<CompilerService>(loop, compiler, progress);
+      CompilerOptions options = compiler;
+      options.session_directory = protocol::kBuiltSession;
+      return std::make_unique<CompilerService>(loop, options, progress);
     };
     if (!known) return start();
     protocol::CompilerReady ready;
@@ -229,6 +251,7 @@ class Build {
 
   void on_signal(int signal) noexcept {
     stopped_ = true;
+    copies_.pass_on(signal);
     Session* session = session_;
     if (!session) return;
     if (signal == SIGINT)
@@ -243,6 +266,7 @@ class Build {
   Renderer renderer_;
   std::shared_ptr<BuiltFile> file_;
   TakeRecorder recorder_;
+  ProcessCopies copies_;
   std::set<int64_t> expected_to_fail_;  // numbers of cells
   int64_t cells_ = 0, failed_ = 0;
   std::atomic<bool> stopped_{false};

@@ -3,6 +3,7 @@
 
     built_refusals_test.py LOCKSTEP
 """
+import os
 import pathlib
 import sys
 import tempfile
@@ -123,6 +124,18 @@ def main():
             if seen != wanted:
                 failures.append(f"{what}: the script ends with {wanted[1]} and shows\n{wanted[0]}\n"
                                 f"the file with {seen[1]} and\n{seen[0]}")
+
+        # The file does not depend on how many cores build it.
+        cores = os.sched_getaffinity(0)
+        files = set()
+        for used in (cores, {min(cores)}):
+            os.sched_setaffinity(0, used)
+            expect(f"--all-views on {len(used)} cores", build(tagged + "// %% more\nint third = other;\n// %%\nthird\n",
+                                                             "--all-views", "-n", "3"), 0)
+            files.add((folder / "script.lockstep").read_bytes())
+        os.sched_setaffinity(0, cores)
+        if len(files) != 1:
+            failures.append("the file depends on the number of cores")
 
         # -n of the build is that of the run.
         expect("build -n 3", build("world_size", "-n", "3"), 0)

@@ -8,13 +8,18 @@
 #include <string>
 #include <string_view>
 
+#include "protocol/installation.h"
 #include "worker/interpose/crash.h"
 #include "worker/process/configuration.h"
 
 namespace {
 
 bool is_file_of_a_cell(std::string_view file) {
-  return file.starts_with(lockstep::worker::configuration().session_dir + "/cells/cell_");
+  constexpr std::string_view kCell = "/cells/cell_";
+  for (const std::string_view session : {std::string_view(lockstep::worker::configuration().session_dir),
+                                         std::string_view(lockstep::protocol::kBuiltSession)})
+    if (file.starts_with(session) && file.substr(session.size()).starts_with(kCell)) return true;
+  return false;
 }
 
 /// "void cell_7()": the code of a cell outside of functions.
