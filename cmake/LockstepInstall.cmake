@@ -1,6 +1,11 @@
 # `cmake --install`: programs into bin/, liblockstep into lib/, the headers that programs need into include/lockstep/, and the
 # package for find_package(Lockstep) into lib/cmake/Lockstep/. The tree may be moved as a whole; LibTorch stays where it is.
 # bin/lockstep-setup gets LibTorch and names missing Debian packages; it shares files with tools/setup.
+#
+# Components: what runs built files and plain programs has no component of its own ("Unspecified"); Development adds
+# what compiling needs, cells with lockstep-compiler and programs with the package; ThisMachine has what is true where
+# the build was made; GpuBundle has what tools/gpu-bundle packs besides (lockstep_gpu_bundle), and is installed only when
+# it is named.
 include(CMakePackageConfigHelpers)
 
 set(LOCKSTEP_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
@@ -8,13 +13,13 @@ set(LOCKSTEP_HEADER_DIR ${CMAKE_INSTALL_INCLUDEDIR}/lockstep)
 
 # A user of the package includes <lockstep/dist.h>; the headers include each other by room ("collectives/dist.h").
 install(TARGETS lockstep lockstep_interpose EXPORT LockstepTargets
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_COMPONENT Development
   INCLUDES DESTINATION ${LOCKSTEP_HEADER_DIR} ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT LockstepTargets NAMESPACE Lockstep:: DESTINATION ${LOCKSTEP_PACKAGE_DIR})
+install(EXPORT LockstepTargets NAMESPACE Lockstep:: DESTINATION ${LOCKSTEP_PACKAGE_DIR} COMPONENT Development)
 
 # What programs include, and what the cells' precompiled header is made of.
-install(CODE "set(SOURCE_DIR ${CMAKE_SOURCE_DIR})\nset(HEADER_DIR ${LOCKSTEP_HEADER_DIR})")
-install(SCRIPT ${CMAKE_SOURCE_DIR}/cmake/InstallHeaders.cmake)
+install(CODE "set(SOURCE_DIR ${CMAKE_SOURCE_DIR})\nset(HEADER_DIR ${LOCKSTEP_HEADER_DIR})" COMPONENT Development)
+install(SCRIPT ${CMAKE_SOURCE_DIR}/cmake/InstallHeaders.cmake COMPONENT Development)
 
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/LockstepConfig.cmake.in ${CMAKE_BINARY_DIR}/cmake/LockstepConfig.cmake
   INSTALL_DESTINATION ${LOCKSTEP_PACKAGE_DIR} NO_SET_AND_CHECK_MACRO)
@@ -23,7 +28,7 @@ install(FILES
   ${CMAKE_BINARY_DIR}/cmake/LockstepConfig.cmake
   ${CMAKE_BINARY_DIR}/cmake/LockstepConfigVersion.cmake
   ${CMAKE_SOURCE_DIR}/cmake/FindLibTorch.cmake
-  DESTINATION ${LOCKSTEP_PACKAGE_DIR})
+  DESTINATION ${LOCKSTEP_PACKAGE_DIR} COMPONENT Development)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep)
 
@@ -35,6 +40,8 @@ install(FILES
   ${CMAKE_SOURCE_DIR}/tools/libtorch.sha256
   ${CMAKE_SOURCE_DIR}/tools/debian-packages-run.txt
   DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep/setup)
+install(FILES ${CMAKE_SOURCE_DIR}/tools/debian-packages-cells.txt
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep/setup COMPONENT Development)
 
 # Which LibTorch the programs use (protocol/installation.h). Where the build found it holds on this machine only, so that
 # packages leave it out.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "protocol/installation.h"
 #include "protocol/version.h"
 #include "shell/commands/command.h"
 #include "shell/commands/doctor.h"
@@ -47,6 +48,7 @@ int doctor(bool as_json) {
   for (Check& check : check_machine()) checks.push_back(std::move(check));
   const bool can_start =
       std::none_of(checks.begin(), checks.end(), [](const Check& check) { return check.state == CheckState::missing; });
+  const bool can_compile = can_start && !protocol::is_run_only();
   if (as_json) {
     nlohmann::json list = nlohmann::json::array();
     for (const Check& check : checks)
@@ -55,7 +57,8 @@ int doctor(bool as_json) {
                       {"found", check.found},
                       {"mend", check.fix.empty() ? nlohmann::json(nullptr) : nlohmann::json(check.fix)},
                       {"data", check.data}});
-    const nlohmann::json report = {{"lockstep", kVersion}, {"can_start", can_start}, {"checks", list}};
+    const nlohmann::json report = {
+        {"lockstep", kVersion}, {"can_start", can_start}, {"can_compile", can_compile}, {"checks", list}};
     std::puts(report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return can_start ? kExitOk : kExitNoStart;
   }
@@ -63,7 +66,8 @@ int doctor(bool as_json) {
   int name_width = 0;
   for (const Check& check : checks) name_width = std::max(name_width, text_width(check.name));
   for (const Check& check : checks) std::fputs(draw(check, name_width, screen).c_str(), stdout);
-  const std::string verdict = can_start ? paint(screen, Style::good, "A session can start.")
+  const std::string can = can_compile ? "A session can start." : "Built files run here. Cells can't be compiled.";
+  const std::string verdict = can_start ? paint(screen, Style::good, can)
                                         : paint(screen, Style::fault, "No session can start: fix what is marked ") +
                                               paint(screen, Style::fault, signs(screen).fault) + ".";
   std::printf("\n%s\n", verdict.c_str());
@@ -73,7 +77,7 @@ int doctor(bool as_json) {
 std::function<int()> set_up_doctor(CLI::App& app) {
   auto as_json = std::make_shared<bool>(false);
   app.add_flag("--json", *as_json, "One JSON object rather than lines for people");
-  app.footer("Exit codes: 0 a session can start; 3 it can't.");
+  app.footer("Exit codes: 0 a session can start, without compiler one of a built file; 3 it can't.");
   return [as_json] { return doctor(*as_json); };
 }
 

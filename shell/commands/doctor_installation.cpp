@@ -114,6 +114,16 @@ Check check_compiler(const json& compiler, const protocol::LibTorch& libtorch) {
   return check;
 }
 
+Check check_run_only() {
+  return {.name = "compiler",
+          .state = CheckState::note,
+          .found = "none: this installation runs built files (lockstep run FILE.lockstep), and can't compile cells",
+          .fix =
+              "build files where the compiler is (lockstep build SCRIPT -o FILE.lockstep), or install the package "
+              "lockstep in place of lockstep-run and run lockstep-setup",
+          .data = {{"run_only", true}}};
+}
+
 Check check_header(const json& compiler) {
   Check check{.name = "precompiled header"};
   const std::string state = text_of(compiler, "header_state"), path = text_of(compiler, "header");
@@ -131,11 +141,13 @@ Check check_header(const json& compiler) {
   return check;
 }
 
+/// `compiler`: null where the installation has none.
 Check check_versions(const json& worker, const json& compiler) {
   Check check{.name = "versions"};
   check.found = std::string("lockstep ") + kVersion + ", protocol " + std::to_string(kProtocolVersion);
   for (const auto& [name, versions] :
        {std::pair("lockstep-worker", worker), std::pair("lockstep-compiler", compiler)}) {
+    if (versions.is_null()) continue;
     if (text_of(versions, "lockstep") == kVersion && versions.value("protocol", -1) == kProtocolVersion) continue;
     check.state = CheckState::missing;
     check.found += "; " + std::string(name) + " is " + text_of(versions, "lockstep") + ", protocol " +
@@ -144,7 +156,8 @@ Check check_versions(const json& worker, const json& compiler) {
         "the programs are of different builds: build or install all of them again, and see that LOCKSTEP_BIN names "
         "their folder";
   }
-  const std::string ours = text_of(worker, "libtorch_built_with"), theirs = text_of(compiler, "libtorch");
+  const std::string ours = text_of(worker, "libtorch_built_with");
+  const std::string theirs = compiler.is_null() ? "" : text_of(compiler, "libtorch");
   if (!ours.empty() && !theirs.empty() && ours != theirs) {
     check.state = CheckState::missing;
     check.found += "; cells are compiled for LibTorch " + theirs + ", and the worker is built with " + ours;
@@ -189,11 +202,13 @@ std::vector<Check> check_installation() {
   // The worker does not run without LibTorch, and its loader's message names neither the folders nor the fix.
   const std::optional<json> worker = libtorch.problem.empty() ? ask_version("lockstep-worker", checks) : std::nullopt;
   if (!libtorch.problem.empty()) checks.push_back(missing_libtorch(libtorch));
-  const std::optional<json> compiler = ask_version("lockstep-compiler", checks);
+  const bool is_run_only = protocol::is_run_only();
+  if (is_run_only) checks.push_back(check_run_only());
+  const std::optional<json> compiler = is_run_only ? std::nullopt : ask_version("lockstep-compiler", checks);
   if (worker) checks.push_back(check_libtorch(*worker, libtorch));
   if (compiler) checks.push_back(check_compiler(*compiler, libtorch));
   if (compiler && compiler->contains("header_state")) checks.push_back(check_header(*compiler));
-  if (worker && compiler) checks.push_back(check_versions(*worker, *compiler));
+  if (worker && (compiler || is_run_only)) checks.push_back(check_versions(*worker, compiler.value_or(nullptr)));
   return checks;
 }
 

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
@@ -157,10 +158,16 @@ Launch worker_launch() {
   if (!libtorch.problem.empty()) throw StartError(libtorch.sentence());
   const char* value = std::getenv("LD_LIBRARY_PATH");
   const std::string of_user = value ? value : "";
-  // Behind the user's folders, as the loader would look into a folder that is written in the program.
-  launch.environment = {
-      {"LD_LIBRARY_PATH", of_user + (of_user.empty() ? "" : ":") + (libtorch.folder / "lib").string()},
-      {"LOCKSTEP_USER_LIBRARY_PATH", of_user}};
+  // After the user's folders, as the loader would look into a folder that is written in the program. The plug-in for
+  // GPUs needs the CUDA runtime of the wheels, which is beside torch/.
+  std::string folders = (libtorch.folder / "lib").string();
+  std::error_code none;
+  std::set<std::string> of_wheels;
+  for (const auto& part : std::filesystem::directory_iterator(libtorch.folder / "../nvidia", none))
+    if (std::filesystem::is_directory(part.path() / "lib", none)) of_wheels.insert((part.path() / "lib").string());
+  for (const std::string& folder : of_wheels) folders += ":" + folder;
+  launch.environment = {{"LD_LIBRARY_PATH", of_user + (of_user.empty() ? "" : ":") + folders},
+                        {"LOCKSTEP_USER_LIBRARY_PATH", of_user}};
   return launch;
 }
 
@@ -178,6 +185,10 @@ std::string find_program(const std::string& name) {
     folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   }
   const std::string path = folder + "/" + name;
+  if (::access(path.c_str(), X_OK) != 0 && name == "lockstep-compiler" && protocol::is_run_only())
+    throw StartError(
+        "this installation runs built files, and has no compiler of cells: build the script where there is one "
+        "(lockstep build SCRIPT -o FILE.lockstep), or install the package with the compiler");
   if (::access(path.c_str(), X_OK) != 0)
     throw StartError(name + " is missing: there is none in " + folder +
                      ". Build all of Lockstep, or let LOCKSTEP_BIN name the folder that has it");

@@ -58,8 +58,9 @@ expect 1 "sudo apt-get update && sudo apt-get install -y --no-install-recommends
 expect 1 "then $setup again" LACKING=libzmq5
 expect 1 "by sudo: env DEBIAN_FRONTEND=noninteractive apt-get install -y -q" LACKING=libzmq5 -- --install
 expect 1 "apt-get install -y -q --no-install-recommends -o Dpkg::Use-Pty=0 libzmq5" LACKING=libzmq5 USER_ID=0
-expect 1 "Unknown option --gpu" -- --gpu
-expect 0 "lockstep-setup [--install]" -- --help
+expect 1 "apt-get install -y -q --no-install-recommends -o Dpkg::Use-Pty=0 libclang-cpp19" LACKING=libclang-cpp19 USER_ID=0
+expect 1 "Unknown option --cpu" -- --cpu
+expect 0 "lockstep-setup [--gpu] [--install]" -- --help
 
 # LibTorch: from the wheel, into the cache, once.
 expect 1 "libtorch.sha256 does not know LibTorch 2.13.7"
@@ -75,6 +76,11 @@ expect 0 "$scratch/cache/lockstep/libtorch/2.13.7/torch"
 # The other places, in the order of the programs.
 fake_libtorch "$scratch/cache/lockstep/libtorch/2.13.7-gpu/torch" 7
 expect 0 "2.13.7-gpu/torch"
+# With --gpu, one without CUDA will not do.
+fake_libtorch "$scratch/named" 7
+expect 1 "a LibTorch without CUDA" LOCKSTEP_LIBTORCH="$scratch/named" -- --gpu
+touch "$scratch/cache/lockstep/libtorch/2.13.7-gpu/torch/lib/libtorch_cuda.so"
+expect 0 "2.13.7-gpu/torch" -- --gpu
 fake_libtorch "$scratch/recorded" 7
 echo "$scratch/recorded" > "$scratch/prefix/lib/lockstep/libtorch.folder"
 expect 0 "$scratch/recorded"
@@ -87,6 +93,11 @@ expect 0 "2.13.7-gpu/torch"
 
 program "$scratch/prefix/bin/lockstep-compiler" <<< $'#!/bin/sh\nexit 2'
 expect 1 "The precompiled header of all cells could not be built"
+
+# Without the compiler: no header is built, and its packages are not asked for.
+rm "$scratch/prefix/bin/lockstep-compiler" "$scratch/prefix/share/lockstep/setup/debian-packages-cells.txt"
+expect 0 "it runs files of lockstep build" LACKING=libclang-cpp19
+expect 1 "sudo apt-get update && sudo apt-get install -y --no-install-recommends libzmq5" LACKING=libzmq5
 
 [ "$failures" -eq 0 ] && echo "lockstep-setup: all as expected"
 exit "$failures"

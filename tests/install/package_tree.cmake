@@ -1,11 +1,13 @@
 # Installs what a package has (no component ThisMachine) to one place and moves it to PREFIX. Nothing in it may name the
 # LibTorch of this machine: programs look for libraries beside themselves only, and LibTorch's folder is not recorded.
 file(REMOVE_RECURSE ${PREFIX} ${SCRATCH}/package-first)
-execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${SCRATCH}/package-first --component Unspecified
-  OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+foreach(component Unspecified Development)
+  execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${SCRATCH}/package-first --component ${component}
+    OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
 file(RENAME ${SCRATCH}/package-first ${PREFIX})
 
-foreach(file bin/lockstep-setup share/lockstep/setup/libtorch.sha256 share/lockstep/scripts/lessons/01-ddp-from-scratch.cpp)
+foreach(file bin/lockstep-setup bin/lockstep-compiler include/lockstep/dist.h lib/liblockstep.so share/lockstep/setup/libtorch.sha256 share/lockstep/scripts/lessons/01-ddp-from-scratch.cpp)
   if(NOT EXISTS ${PREFIX}/${file})
     message(SEND_ERROR "the package lacks ${file}")
   endif()
