@@ -83,6 +83,14 @@ function(lockstep_torch_target name)
   lockstep_share_header(${name} collectives/torch_pch.h lockstep_torch_pch LibTorch::torch)
 endfunction()
 
+# lockstep_gpu_bundle(NAME FOLDER): the program NAME travels to machines with GPUs, in FOLDER of what tools/gpu-bundle
+# packs: cpu_tests and device_tests have GoogleTest programs, each of which its script runs; benchmarks has those that
+# the script names (tools/gpu_bundle/run.py).
+function(lockstep_gpu_bundle name folder)
+  install(TARGETS ${name} RUNTIME DESTINATION ${folder} COMPONENT GpuBundle EXCLUDE_FROM_ALL)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_GPU_BUNDLE ${name})
+endfunction()
+
 # lockstep_unity(NAME): compiles the sources of NAME in batches, each of sources of one folder. Most of what a source
 # costs is the front end's work on the templates of its headers, which a batch pays for once: six sources of inspectors/
 # in one batch take a third of the processor time. A batch is small enough for two cores to share the work, and for an
