@@ -12,8 +12,8 @@
 #include <cstring>
 #include <exception>
 
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
-#include "shell/text/descriptor.h"
 
 namespace lockstep::shell {
 namespace {
