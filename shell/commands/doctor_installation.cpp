@@ -49,7 +49,7 @@ std::optional<json> ask_version(const std::string& program, std::vector<Check>& 
       launch.program = find_program(program);
     const std::string path = launch.program;
     launch.arguments = {"--version"};
-    const ProgramOutput output = output_of(std::move(launch), 20);
+    const ProgramOutput output = output_of(std::move(launch), 60);
     const json versions = json::parse(output.text, nullptr, false);
     if (output.exit_code == 0 && versions.is_object()) {
       check.found = path;

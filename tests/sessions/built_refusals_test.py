@@ -146,6 +146,10 @@ def main():
         expect("%%nan on as many ranks", run_built(), 0)
         expect("%%nan on more ranks", run_built("-n", "3"), 1, "the file was built for 2")
 
+        # An assertion of a cell is one, whatever folder the build had.
+        expect("build assert()", build("#include <cassert>\nassert(rank == 7);\n"), 0)
+        expect("assert()", run_built(), 5, "the assertion `rank == 7` failed")
+
         # Magics.
         expect("build magics", build(MAGICS.format(folder=folder), "-n", "2"), 0)
         if not (folder / "part.h").exists():
