@@ -7,8 +7,10 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <optional>
 
 #include "ddp/ddp.h"
+#include "inspectors/device/late_flag.h"
 #include "inspectors/nan/nan.h"
 #include "tests/inspectors/nan_fixture.h"
 #include "tests/inspectors/reports.h"
@@ -141,6 +143,23 @@ TEST_F(NanOnDevices, gradients_that_are_overwritten_or_freed_at_once) {
     ASSERT_EQ(published.all().size(), 1U) << (frees ? "freed" : "overwritten");
     EXPECT_EQ(published.all()[0].step, 1);
   }
+}
+
+// Memory of a third stream, which neither the check nor the program's stream is on.
+TEST_F(NanOnDevices, a_check_keeps_the_memory_that_it_reads) {
+  const fake::Scope scope(
+      {.schedule = Schedule::eager, .poison = true, .delays = {{"sentinel", std::chrono::milliseconds(30)}}});
+  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::PrivateUse1);
+  torch::Tensor value;
+  {
+    const c10::StreamGuard on_another(guard.getNewStream(fake::device(0)));
+    value = torch::ones({64}, fake::device(0));
+  }
+  fake::synchronize();
+  const LateFlag flag(*device_functions(c10::DeviceType::PrivateUse1), at::TensorList(value),
+                      guard.getNewStream(fake::device(0)));
+  value = torch::Tensor();
+  EXPECT_EQ(flag.read(), std::nullopt);
 }
 
 /// Two ranks with a device each; four steps, of which `spoil` changes some outputs.
