@@ -266,9 +266,10 @@ Work barrier(const Group& group, bool async_op) {
 
 void monitored_barrier(const Group& group, std::chrono::milliseconds timeout, bool wait_all_ranks) {
   const GroupEntry entry = require_member("monitored_barrier", group);
-  if (!is_gloo(entry.group->identity().backend))
-    throw ArgumentError(fmt::format("dist::monitored_barrier: the backend {} has none, gloo has; use dist::barrier",
-                                    entry.group->identity().backend));
+  // A group with a backend for a device has Gloo beside it.
+  if (const BackendConfig& backend = entry.group->identity().backend; !backend.device_part() && backend.str() != "gloo")
+    throw ArgumentError(
+        fmt::format("dist::monitored_barrier: the backend {} has none, gloo has; use dist::barrier", backend.str()));
   check_limit("monitored_barrier", "timeout", timeout);
   c10d::BarrierOptions options;
   options.timeout = timeout;

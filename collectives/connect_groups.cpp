@@ -10,7 +10,7 @@
 #include "collectives/log/process_identity.h"
 #include "collectives/rank_context.h"
 #include "collectives/rendezvous.h"
-#include "collectives/transport/backend_factory.h"
+#include "collectives/transport/mixed_connector.h"
 #include "collectives/transport/transport_text.h"
 
 namespace lockstep::dist {
@@ -149,8 +149,12 @@ void RankContext::connect_group(const GroupEntry& entry, const std::map<int, jso
 void RankContext::connect(const std::vector<GroupEntry>& groups, const Attempt& attempt) {
   for (const GroupEntry& entry : groups) {
     const auto& identity = entry.group->identity();
-    const GroupDescription description{identity.name, identity.group_rank, identity.ranks, identity.timeout, loopback_};
-    entry.group->prepare(find_backend(identity.backend).factory(description));
+    entry.group->prepare(make_connector(identity.backend, {.name = identity.name,
+                                                           .group_rank = identity.group_rank,
+                                                           .ranks = identity.ranks,
+                                                           .timeout = identity.timeout,
+                                                           .loopback = loopback_,
+                                                           .parent = attempt.parent}));
   }
   const Rendezvous rendezvous(*this, attempt.abort_count, attempt.timeout);
   std::map<int, json> announcements;

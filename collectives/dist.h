@@ -8,7 +8,12 @@
 // contiguous are copied, and copied back.
 //
 // With async_op = true a call returns at once and the tensors must not be touched before wait(). Without it, the call
-// returns when this rank's part is done, and the Work it returns is complete.
+// returns when this rank's part is done, and the Work it returns is complete. On NCCL both queue the operation on the
+// device: without async_op, or after wait(), what the current stream is given next finds the result, and the host does
+// not wait (barrier() does).
+//
+// A group has one backend for every tensor ("gloo", "nccl"), or one for each device ("cpu:gloo,cuda:nccl", the default
+// of a session on GPUs). Gloo takes tensors of every device, with copies on the host.
 //
 // Throws (protocol/dist_error.h): ArgumentError before anything is sent; CollectiveMismatch, PeerLeft, Aborted,
 // TimedOut from the call or from wait().
@@ -51,7 +56,9 @@ inline constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minute
 // ---- groups ------------------------------------------------------------------------------------------------------
 
 struct InitOptions {
-  std::string backend;  // "gloo", "nccl"; empty: nccl where a plug-in for the device is loaded, else gloo
+  // "gloo", "nccl", "cpu:gloo,cuda:nccl"; empty: the last where this process has LibTorch with CUDA and the plug-in for
+  // GPUs, else gloo
+  std::string backend;
   std::string init_method =
       "env://";  // env:// (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), file:///path, tcp://host:port
   std::chrono::milliseconds timeout = kDefaultTimeout;  // of each collective
@@ -117,7 +124,7 @@ int get_world_size(const Group& group = {});
 /// lower ranks of the default group on this machine. Throws Error where none of these is there.
 int get_node_local_rank(std::optional<int> fallback_rank = std::nullopt);
 std::string get_backend(const Group& group = {});
-std::string get_backend_config(const Group& group = {});  // "cpu:gloo"
+std::string get_backend_config(const Group& group = {});  // "cpu:gloo", "cpu:gloo,cuda:nccl"
 std::string get_group_name(const Group& group = {});  // "default", "group_1"
 std::vector<int> get_process_group_ranks(const Group& group = {});
 int get_global_rank(const Group& group, int group_rank);
@@ -215,7 +222,8 @@ Work reduce_scatter_tensor_coalesced(const std::vector<at::Tensor>& outputs, con
                                      bool async_op = false);
 
 Work barrier(const Group& group = {}, bool async_op = false);
-/// A barrier that throws within `timeout`, naming the ranks that did not come. Gloo only.
+/// A barrier that throws within `timeout`, naming the ranks that did not come. It is Gloo's in any case, so that it
+/// does not wait for devices.
 void monitored_barrier(const Group& group = {}, std::chrono::milliseconds timeout = std::chrono::minutes(5),
                        bool wait_all_ranks = false);
 

@@ -10,6 +10,7 @@
 #include "collectives/environment.h"
 #include "collectives/group_arguments.h"
 #include "collectives/rank_context.h"
+#include "collectives/transport/backend_config.h"
 #include "collectives/transport/backend_factory.h"
 #include "collectives/transport/interposed.h"
 #include "collectives/watch/arguments.h"
@@ -21,8 +22,9 @@ void init_process_group(const InitOptions& options) {
     throw Error(
         "the process group is initialised already; call dist::destroy_process_group() first (in a session it always "
         "is)");
-  const std::string backend = options.backend.empty() ? (has_backend("nccl") ? "nccl" : "gloo") : options.backend;
-  find_backend(backend);  // before anyone waits
+  const std::string backend =
+      options.backend.empty() ? (has_backend("nccl") ? "cpu:gloo,cuda:nccl" : "gloo") : options.backend;
+  const BackendConfig named(backend);  // an unknown name: before anyone waits
   const RendezvousInfo rendezvous = find_rendezvous(options);
   set_current_context(std::make_shared<RankContext>(
       ContextOptions{.rank = rendezvous.rank,
@@ -115,12 +117,11 @@ int get_world_size(const Group& group) {
 }
 
 std::string get_backend(const Group& group) {
-  return require_context("get_backend")->find(group).group->identity().backend;
+  return require_context("get_backend")->find(group).group->identity().backend.str();
 }
 
 std::string get_backend_config(const Group& group) {
-  const std::string backend = get_backend(group);
-  return c10::DeviceTypeName(find_backend(backend).device, /*lower_case=*/true) + ":" + backend;
+  return require_context("get_backend_config")->find(group).group->identity().backend.by_device();
 }
 
 std::string get_group_name(const Group& group) {

@@ -7,6 +7,8 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "collectives/transport/mixed_connector.h"
+
 namespace lockstep::dist {
 
 using log_layout::BreakCause;
@@ -20,6 +22,22 @@ class OutsideGroup : public c10d::ProcessGroup {
  public:
   explicit OutsideGroup(int size) : c10d::ProcessGroup(-1, size) {}
 };
+
+// The watched backend stands for every part: it finds the one for a tensor itself. The default is the part for CPU
+// tensors, so that c10d makes no tensor on a device for a call that has none.
+void set_backends(c10d::ProcessGroup& handle, const BackendConfig& config,
+                  const c10::intrusive_ptr<WatchedBackend>& watched) {
+  handle.setDefaultBackend(c10d::ProcessGroup::strToBackendType(config.parts().front().backend));
+  for (const BackendConfig::Part& part : config.parts())
+    handle.setBackend(part.device, c10d::ProcessGroup::strToBackendType(part.backend),
+                      c10::intrusive_ptr<c10d::Backend>(watched));
+  for (const c10::DeviceType device : {c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1}) {
+    const BackendConfig::Part* const part = config.part_for(device);
+    if (part && part->device != device)  // Gloo, with copies on the host
+      handle.setBackend(device, c10d::ProcessGroup::strToBackendType(part->backend),
+                        c10::intrusive_ptr<c10d::Backend>(watched));
+  }
+}
 
 // After close(): frees the connections although users may still hold the group.
 void release_connections(const GroupEntry& entry) {
@@ -88,8 +106,8 @@ GroupEntry RankContext::make_entry(WatchedGroup::Identity identity) {
   GroupEntry entry;
   const int size = static_cast<int>(identity.ranks.size());
   const int group_rank = identity.group_rank;
-  const std::string name = identity.name, backend = identity.backend;
-  const c10::DeviceType device = find_backend(backend).device;
+  const std::string name = identity.name;
+  const BackendConfig backend = identity.backend;
   entry.group =
       std::make_shared<WatchedGroup>(std::move(identity), log_, watch_, abort_flag_, options_.check_collectives);
   if (group_rank < 0) {
@@ -99,9 +117,7 @@ GroupEntry RankContext::make_entry(WatchedGroup::Identity identity) {
   entry.backend = c10::make_intrusive<WatchedBackend>(entry.group);
   entry.handle = c10::make_intrusive<c10d::ProcessGroup>(
       c10::make_intrusive<c10d::PrefixStore>("group-" + name, options_.store), group_rank, size);
-  const auto type = c10d::ProcessGroup::strToBackendType(backend);
-  entry.handle->setDefaultBackend(type);
-  entry.handle->setBackend(device, type, c10::intrusive_ptr<c10d::Backend>(entry.backend));
+  set_backends(*entry.handle, backend, entry.backend);
   entry.handle->setGroupName(name);
   entry.handle->setGroupDesc(name);
   return entry;
@@ -149,7 +165,7 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
     if (i > 0 && ranks[i] == ranks[i - 1])
       throw ArgumentError(fmt::format("dist::new_group: rank {} is named twice", ranks[i]));
   }
-  find_backend(backend.empty() ? options_.backend : backend);  // an unknown name is an error before anyone waits
+  const BackendConfig config(backend.empty() ? options_.backend : backend);  // an unknown name: before anyone waits
   const auto me = std::find(ranks.begin(), ranks.end(), options_.rank);
 
   // All ranks make the call, in the sequence of the default group; those outside only count. When a rank is lost, there
@@ -177,7 +193,7 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
                         .number = number,
                         .ranks = ranks,
                         .group_rank = me == ranks.end() ? -1 : static_cast<int>(me - ranks.begin()),
-                        .backend = backend.empty() ? options_.backend : backend,
+                        .backend = config,
                         .timeout = timeout});
     {
       std::lock_guard lock(mutex_);
@@ -185,12 +201,17 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
     }
     if (all_live)
       all.group->throw_if_mismatched();  // one that is seen later is written into the store, where the others wait
+    // All ranks are here at the same time, so that connections of the default group can be split.
+    const auto parent = all_live && config.device_part() && all.group->live() ? all.group->connector() : nullptr;
     if (me != ranks.end())
       connect({entry}, {.key = key,
                         .ranks = members,
                         .timeout = options_.connect_timeout,
                         .generation = generation_,
-                        .abort_count = aborts});
+                        .abort_count = aborts,
+                        .parent = parent});
+    else if (const auto part = parent ? connector_of_part(parent, config.device_part()->backend) : nullptr)
+      part->sit_out(options_.connect_timeout);
   } catch (...) {  // the log needs an end of the call
     forget(entry);
     if (all_live) all.group->finish(entered, EntryState::failed);
@@ -266,6 +287,11 @@ RankSet RankContext::left_ranks() const {
   for (const auto& [rank, of_cell] : departures_)
     if (of_cell == cell && cell > 0) left.insert(rank);
   return left;
+}
+
+void RankContext::check_device_works() const {
+  for (const GroupEntry& entry : entries())
+    if (entry.group->member()) entry.group->check_device_works();
 }
 
 bool RankContext::needs_regroup() const {

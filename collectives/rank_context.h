@@ -95,6 +95,9 @@ class RankContext {
   void abort(const std::string& reason);
   void regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout);
   bool needs_regroup() const;
+  /// By the rank's own thread: throws for collectives on a device that an abort, a time limit or a peer's end has cut
+  /// off since the last call.
+  void check_device_works() const;
 
  private:
   struct Rendezvous;
@@ -105,6 +108,7 @@ class RankContext {
     std::chrono::milliseconds timeout{};
     int64_t generation = 0;
     int64_t abort_count = 0;  // as it was before: a later abort() ends the attempt
+    std::shared_ptr<BackendConnector> parent = nullptr;  // of GroupDescription
   };
 
   GroupEntry make_entry(WatchedGroup::Identity identity);

@@ -10,6 +10,9 @@
 
 #include "collectives/environment.h"
 #include "collectives/rank_context.h"
+#include "collectives/transport/backend_config.h"
+#include "collectives/transport/backend_factory.h"
+#include "collectives/transport/nccl_environment.h"
 #include "collectives/transport/tcp_store.h"
 
 namespace lockstep::dist {
@@ -41,9 +44,14 @@ LongWaitWatch& long_wait_watch() {
 
 std::string choose_backend(const SessionGroupOptions& options) {
   if (options.backend != "auto" && !options.backend.empty()) return options.backend;
-  return options.device.starts_with("cuda") && has_backend("nccl") ? "nccl" : "gloo";
+  return options.device.starts_with("cuda") && has_backend("nccl") ? "cpu:gloo,cuda:nccl" : "gloo";
 }
 }  // namespace
+
+void register_device_backend(const std::string& name, const void* factory) {
+  set_nccl_environment();
+  register_backend(name, c10::DeviceType::CUDA, *static_cast<const BackendFactory*>(factory));
+}
 
 void start_session_group(const SessionGroupOptions& options) {
   const size_t colon = options.store_address.rfind(':');
@@ -55,7 +63,7 @@ void start_session_group(const SessionGroupOptions& options) {
     throw ArgumentError(fmt::format("LOCKSTEP_STORE is '{}'; it must be HOST:PORT", options.store_address));
   const std::string host = options.store_address.substr(0, colon);
   const std::string backend = choose_backend(options);
-  find_backend(backend);
+  const BackendConfig named(backend);  // an unknown name: before anyone waits
   // On the loopback interface the store is a process of this user, as everything of the session is.
   const bool own_user_only = is_loopback(host);
   Store store = connect_store(host, port, milliseconds(options.connect_timeout_s), own_user_only);
@@ -83,6 +91,10 @@ void start_session_group(const SessionGroupOptions& options) {
 }
 
 void end_session_group() { set_current_context({}); }
+
+void check_device_works() {
+  if (const auto context = current_context()) context->check_device_works();
+}
 
 void regroup_session(int64_t generation, const RankSet& ranks, double timeout_s) {
   require_context("regroup")->regroup(generation, ranks, milliseconds(timeout_s));

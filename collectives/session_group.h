@@ -24,7 +24,7 @@ struct SessionGroupOptions {
   int world_size = 1;
   std::string store_address;  // "127.0.0.1:PORT" of the session's TCPStore
   std::string store_key;  // under which the session's keys stand in it
-  std::string backend = "gloo";  // "auto", "gloo", "nccl"
+  std::string backend = "gloo";  // "gloo", "nccl", "cpu:gloo,cuda:nccl"; "auto": the last for ranks on GPUs
   std::string device = "cpu";  // "cpu", "cuda:0"
   std::string log_path;  // "<session>/rank-R/log"; empty: anonymous memory
   bool check_collectives = true;
@@ -32,6 +32,10 @@ struct SessionGroupOptions {
   double connect_timeout_s = 60;
   int64_t generation = 0;  // above 0: this process replaces a lost rank, and connects by regroup_session(generation, …)
 };
+
+/// Registers the plug-in's process groups for tensors on GPUs, and sets the environment that they need
+/// (transport/nccl_environment.h). `factory`: a BackendFactory (backend/backend.h). Before start_session_group.
+void register_device_backend(const std::string& name, const void* factory);
 
 /// Makes the default group. Collective over all ranks. Throws Error naming the ranks that did not come.
 void start_session_group(const SessionGroupOptions& options);
@@ -43,6 +47,10 @@ void regroup_session(int64_t generation, const RankSet& ranks, double timeout_s)
 /// Whether a group of this rank was aborted or has failed, so that collectives need a regroup first
 /// (protocol::Done::regroup).
 bool needs_regroup();
+
+/// On the run thread, after a step of a cell: throws Aborted, TimedOut or PeerLeft where a collective on a device was
+/// cut off, although no call of the step has thrown: what the step read from the device then means nothing.
+void check_device_works();
 
 /// The cell (0: none) and step that collectives entered from now on are logged with.
 void set_thread_context(int64_t cell, int64_t step = 0);

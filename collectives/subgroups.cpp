@@ -84,7 +84,7 @@ Group split_group(const Group& parent, const std::vector<std::vector<int>>& spli
   std::vector<std::vector<int>> lists = split_ranks;
   for (std::vector<int>& list : lists)
     for (int& rank : list) rank = identity.ranks[static_cast<size_t>(rank)];
-  return make_groups(lists, timeout, identity.backend, site).first;
+  return make_groups(lists, timeout, identity.backend.str(), site).first;
 }
 
 }  // namespace lockstep::dist

@@ -1,10 +1,11 @@
-// What a worker asks of the plug-in for GPUs, liblockstep_cuda.so: the symbol `lockstep_device_plugin`.
+// What a worker and liblockstep ask of the plug-in for GPUs, liblockstep_cuda.so: the symbol `lockstep_device_plugin`.
 #pragma once
 #include <cstdint>
 
 extern "C" {
-struct lockstep_device_plugin_v1 {
+struct lockstep_device_plugin_v2 {
   uint32_t abi;  // kDevicePluginAbi
+  const char* libtorch;  // the version that it was built for: "2.11.0"
   /// Makes GPU `index` the one of this thread and process. Returns nullptr, or what is wrong: the thread's next call
   /// ends the text's life.
   const char* (*select)(int index);
@@ -12,9 +13,12 @@ struct lockstep_device_plugin_v1 {
   bool (*memory)(int index, uint64_t* used, uint64_t* total);
   /// "NVIDIA H100"; nullptr where unknown. From any thread; the text stays.
   const char* (*name)(int index);
+  /// Process groups on NCCL: a lockstep::dist::BackendFactory (collectives/backend/backend.h), which stays. nullptr
+  /// where there are none; `problem` then says why, and stays as well.
+  const void* (*nccl)(const char** problem);
 };
 }
 
 namespace lockstep {
-inline constexpr uint32_t kDevicePluginAbi = 1;
+inline constexpr uint32_t kDevicePluginAbi = 2;
 }

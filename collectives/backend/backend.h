@@ -1,5 +1,5 @@
 // A transport of dist::: what a program implements, and registers by a name, so that process groups can be made on it.
-// Gloo is built in; the CUDA plug-in registers "nccl" when it is loaded.
+// Gloo is built in; the plug-in for GPUs has "nccl".
 #pragma once
 #include <chrono>
 #include <exception>
@@ -12,12 +12,17 @@
 
 namespace lockstep::dist {
 
+class BackendConnector;
+
 struct GroupDescription {
   std::string name;
   int group_rank = 0;
   std::vector<int> ranks;  // of the default group
   std::chrono::milliseconds timeout{};  // of each collective
   bool loopback = true;  // all ranks are on this machine: nothing may listen on other interfaces than the loopback one
+  /// The default group's, where it is connected and every rank of it makes this group at the same time: those outside
+  /// call sit_out(). A transport that can split a group's connections does so; null: the group connects by itself.
+  std::shared_ptr<BackendConnector> parent;
 };
 
 /// The connections of one group, for one generation of the group: announced to the peers, connected, and shut down from
@@ -34,9 +39,26 @@ class BackendConnector {
                                                     const std::vector<std::string>& peers,
                                                     std::chrono::milliseconds connect_timeout) = 0;
 
-  /// Makes every wait in the backend throw, here and at the peers. From any thread, returns at once, may be called
-  /// twice.
+  /// For a rank that is not in a group which is split off this one: its part in that. Collective over this group, with
+  /// connect() of the ranks that are in it. Throws what the transport throws.
+  virtual void sit_out(std::chrono::milliseconds timeout) { static_cast<void>(timeout); }
+
+  /// Makes every wait in the backend throw, here and at the peers. Waits of streams on a device end, with results that
+  /// mean nothing. From any thread, returns at once, may be called twice.
   virtual void interrupt() noexcept = 0;
+
+  /// Ends connections that nobody has interrupted, when all operations of this rank are done; may wait for peers that
+  /// are still at theirs. Called once, before the last reference to the backend goes.
+  virtual void close() {}
+
+  /// Whether the caller's current stream on the device is being captured into a graph: what is queued on it runs when
+  /// the graph is replayed, and nothing reports its end.
+  virtual bool is_captured() const { return false; }
+
+  /// Descriptors of the connections to peers, which hang up when a peer leaves; valid as long as the connector.
+  virtual std::vector<int> connections() const { return {}; }
+  /// `callback` is called, by a thread of the connector, when a connection to a peer has ended. Set before connect().
+  virtual void on_connection_end(std::function<void()> callback) { static_cast<void>(callback); }
 
   /// Whether something was sent into a closed connection and counted as sent: an operation that the backend reports as
   /// done may not be.

@@ -9,7 +9,9 @@
 #include <optional>
 #include <string_view>
 
+#include "collectives/transport/device_plugin.h"
 #include "collectives/transport/gloo_connector.h"
+#include "collectives/transport/nccl_environment.h"
 #include "collectives/transport/staged_backend.h"
 #include "protocol/dist_error.h"
 
@@ -46,6 +48,22 @@ const BackendEntry* find_or_make(const std::string& name) {
   const auto device = staged_device(name);
   return device ? &entries.emplace(name, BackendEntry{*device, make_staged_gloo_connector}).first->second : nullptr;
 }
+
+/// Why the plug-in has not registered "nccl"; empty when it has.
+std::string register_nccl_of_plugin() {
+  if (!libtorch_cuda_is_loaded()) return "this process has no LibTorch with CUDA loaded";
+  static const std::string problem = [] {
+    const DevicePlugin& plugin = device_plugin();
+    if (!plugin.table) return plugin.problem;
+    const char* missing = nullptr;
+    const void* factory = plugin.table->nccl(&missing);
+    if (!factory) return std::string(missing ? missing : "it was built without NCCL");
+    set_nccl_environment();
+    register_backend("nccl", c10::DeviceType::CUDA, *static_cast<const BackendFactory*>(factory));
+    return std::string();
+  }();
+  return problem;
+}
 }  // namespace
 
 void register_backend(const std::string& name, c10::DeviceType device, BackendFactory factory) {
@@ -54,20 +72,26 @@ void register_backend(const std::string& name, c10::DeviceType device, BackendFa
 }
 
 bool has_backend(const std::string& name) {
-  std::lock_guard lock(registry().mutex);
-  return find_or_make(name) != nullptr;
+  {
+    std::lock_guard lock(registry().mutex);
+    if (find_or_make(name)) return true;
+  }
+  return name == "nccl" && register_nccl_of_plugin().empty();
 }
 
 bool is_gloo(const std::string& name) { return name == "gloo" || name.starts_with(kStaged); }
 
 const BackendEntry& find_backend(const std::string& name) {
+  const bool has_it = has_backend(name);
+  const std::string problem = name == "nccl" && !has_it ? register_nccl_of_plugin() : std::string();
   std::lock_guard lock(registry().mutex);
   if (const BackendEntry* found = find_or_make(name)) return *found;
   if (name == "nccl")
     throw ArgumentError(
-        "the backend nccl needs Lockstep's CUDA plug-in, which is not loaded: it needs a visible NVIDIA GPU and a "
-        "LibTorch with "
-        "CUDA (tools/setup --gpu). Use the backend gloo for CPU tensors");
+        fmt::format("the backend nccl needs Lockstep's plug-in for GPUs, and {}. It takes a visible "
+                    "NVIDIA GPU and a LibTorch with CUDA (tools/setup --gpu). The backend gloo takes "
+                    "tensors of every device",
+                    problem));
   std::string known;
   for (const auto& [each, entry] : registry().entries) known += (known.empty() ? "" : ", ") + each;
   throw ArgumentError(fmt::format("there is no backend '{}'; there is: {}", name, known));

@@ -10,7 +10,8 @@ struct BackendEntry {
   c10::DeviceType device = c10::DeviceType::CPU;
   BackendFactory factory;
 };
-/// Throws ArgumentError for a name that is not registered, with the names that are.
+/// Throws ArgumentError for a name that is not registered, with the names that are. "nccl" is looked for in the plug-in
+/// for GPUs, which is loaded in a process that has LibTorch's CUDA half.
 const BackendEntry& find_backend(const std::string& name);
 bool has_backend(const std::string& name);
 

@@ -114,6 +114,7 @@ class GlooConnector : public BackendConnector {
   }
 
   bool lost_writes() const noexcept override { return sockets_.lost_writes(); }
+  std::vector<int> connections() const override { return sockets_.descriptors(); }
 
   /// Gloo has one type for a lost connection and for a time limit, and others for what it refuses.
   bool is_transport_error(const std::exception_ptr& error) const noexcept override {

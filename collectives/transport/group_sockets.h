@@ -57,6 +57,8 @@ class HeldSockets {
   /// Ends the connections: reads and writes on both sides fail from now on.
   void shut_down() noexcept;
   size_t size() const { return fds_.size(); }
+  /// The duplicates.
+  const std::vector<int>& descriptors() const { return fds_; }
 
  private:
   std::vector<int> fds_;

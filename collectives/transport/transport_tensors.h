@@ -14,10 +14,17 @@ namespace lockstep::dist {
 
 /// Whether Gloo has that dtype; it has no complex ones, which are passed as pairs of real numbers.
 bool transport_knows(at::ScalarType type);
+/// The same of ProcessGroupNCCL.
+bool nccl_knows(at::ScalarType type);
+
+/// Who takes the tensors: Gloo those of the CPU, or copies of others on the host; NCCL those of its device.
+enum class Wire { gloo, gloo_from_device, nccl };
 
 /// Tensors of one collective. They must have been checked (check_tensor), and gradient mode must be off.
 class TransportTensors {
  public:
+  explicit TransportTensors(Wire wire = Wire::gloo) : wire_(wire) {}
+
   /// What the transport reads in place of `tensor`. Shapes: as the caller's, but complex numbers have one dimension
   /// more, and dtypes that the transport does not know are bytes along the last dimension.
   at::Tensor read(const at::Tensor& tensor);
@@ -38,6 +45,12 @@ class TransportTensors {
   std::function<void()> finish() const;
 
  private:
+  at::Tensor in_known_dtype(const at::Tensor& tensor) const;
+  /// Whether the transport can use its memory.
+  bool is_usable(const at::Tensor& tensor) const;
+  at::Tensor usable_copy(const at::Tensor& tensor) const;
+
+  Wire wire_;
   using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;  // to, from
   Copies parts_, copies_;
 };

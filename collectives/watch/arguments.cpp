@@ -25,6 +25,33 @@ bool bitwise(const c10d::ReduceOp& op) {
   throw ArgumentError(fmt::format("dist::{}: {}", function, what));
 }
 
+constexpr std::string_view kNccl = "nccl";
+
+/// What ProcessGroupNCCL refuses, or would reduce as bytes.
+void check_nccl_reduction(const char* function, const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  const char* op_text = reduce_op_name(static_cast<uint8_t>(op.op_));
+  const at::ScalarType type = c10::toRealValueType(tensor.scalar_type());
+  if (!nccl_knows(type) || tensor.scalar_type() == at::kComplexHalf)
+    complain(function, fmt::format("the backend nccl can't reduce {}. Convert first: t.to({})", dtype_of(tensor),
+                                   tensor.is_complex()                        ? "torch::kComplexFloat"
+                                   : at::isFloatingType(tensor.scalar_type()) ? "torch::kFloat32"
+                                                                              : "torch::kInt64"));
+  if (bitwise(op))
+    complain(function,
+             fmt::format("the backend nccl has no {}; reduce a copy on the CPU in a group of gloo, or use MIN "
+                         "or MAX of each bit",
+                         op_text));
+  if (op.op_ == c10d::ReduceOp::AVG && type == at::kBool)
+    complain(function, "AVG of bool is not defined; convert first: t.to(torch::kFloat32)");
+}
+
+void check_device(const char* function, const std::string& name, const at::Tensor& tensor, const std::string& like_name,
+                  const at::Tensor& like) {
+  if (tensor.device() == like.device()) return;
+  complain(function, fmt::format("{} is on {}, but {} is on {}; all must be on one device", name, tensor.device().str(),
+                                 like_name, like.device().str()));
+}
+
 /// A tensor can outlive its memory: storage().resize_(0), as sharded training does it.
 bool has_memory(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return false;
@@ -59,10 +86,10 @@ void check_tensor(const char* function, const std::string& name, const at::Tenso
 #endif
   if (tensor.is_quantized())
     complain("is quantized, which no collective takes. Send t.int_repr(), the scale and the zero point");
-  const c10::DeviceType device = find_backend(group.backend).device;
-  if (tensor.device().type() != device)
+  if (!group.backend.part_for(tensor.device().type()))
     complain(fmt::format("is on {}, but backend {} of group {} takes {} tensors. Move it: t.{}", tensor.device().str(),
-                         group.backend, group.name, c10::DeviceTypeName(device, true),
+                         group.backend.str(), group.name,
+                         c10::DeviceTypeName(group.backend.parts().front().device, true),
                          tensor.device().is_cpu() ? "to(device)" : "cpu(), or choose the backend nccl"));
   if (tensor._is_zerotensor() || !has_memory(tensor))
     complain(
@@ -89,11 +116,15 @@ void check_sparse(const char* function, const std::string& name, const at::Tenso
   if (op.op_ != c10d::ReduceOp::SUM)
     throw ArgumentError(fmt::format("dist::{}: sparse tensors can be summed only; {} of {} needs t.to_dense()",
                                     function, reduce_op_name(static_cast<uint8_t>(op.op_)), name));
-  const c10::DeviceType device = find_backend(group.backend).device;
-  if (tensor.device().type() != device)
-    complain(fmt::format("is on {}, but backend {} of group {} takes {} tensors", tensor.device().str(), group.backend,
-                         group.name, c10::DeviceTypeName(device, true)));
-  if (!is_gloo(group.backend)) return;
+  const BackendConfig::Part* const part = group.backend.part_for(tensor.device().type());
+  if (!part || part->device != tensor.device().type())
+    complain(
+        fmt::format("is sparse and on {}; backend {} of group {} takes sparse tensors of the CPU. Use t.cpu(), or "
+                    "t.to_dense()",
+                    tensor.device().str(), group.backend.str(), group.name));
+  if (part->backend == kNccl || (is_gloo(part->backend) && part->device != c10::DeviceType::CPU))
+    complain(fmt::format("is sparse, which the backend {} can't sum. Use t.to_dense()", part->backend));
+  if (!is_gloo(part->backend)) return;
   switch (tensor.scalar_type()) {
     case at::kFloat:
     case at::kDouble:
@@ -118,6 +149,7 @@ void check_sparse(const char* function, const std::string& name, const at::Tenso
 
 void check_like(const char* function, const std::string& name, const at::Tensor& tensor, const std::string& like_name,
                 const at::Tensor& like) {
+  check_device(function, name, tensor, like_name, like);
   if (tensor.scalar_type() == like.scalar_type() && tensor.sizes() == like.sizes()) return;
   throw ArgumentError(fmt::format("dist::{}: {} is {} {}, but {} is {} {}; they must have the same dtype and shape",
                                   function, name, dtype_of(tensor), shape_of(tensor), like_name, dtype_of(like),
@@ -126,6 +158,7 @@ void check_like(const char* function, const std::string& name, const at::Tensor&
 
 void check_dtype(const char* function, const std::string& name, const at::Tensor& tensor, const std::string& like_name,
                  const at::Tensor& like) {
+  check_device(function, name, tensor, like_name, like);
   if (tensor.scalar_type() == like.scalar_type()) return;
   throw ArgumentError(fmt::format("dist::{}: {} is {}, but {} is {}; all must have one dtype", function, name,
                                   dtype_of(tensor), like_name, dtype_of(like)));
@@ -133,6 +166,7 @@ void check_dtype(const char* function, const std::string& name, const at::Tensor
 
 void check_stacked(const char* function, const std::string& name, const at::Tensor& stacked,
                    const std::string& part_name, const at::Tensor& part, const WatchedGroup::Identity& group) {
+  check_device(function, name, stacked, part_name, part);
   const int64_t size = static_cast<int64_t>(group.ranks.size());
   if (stacked.numel() == part.numel() * size && stacked.scalar_type() == part.scalar_type()) return;
   throw ArgumentError(fmt::format("dist::{}: {} has {} elements of {}; it needs {} of {} (group size × those of {})",
@@ -176,7 +210,9 @@ void check_reduction(const char* function, const at::Tensor& tensor, const c10d:
   if (tensor.is_complex() && op.op_ != c10d::ReduceOp::SUM && op.op_ != c10d::ReduceOp::AVG)
     complain(function,
              fmt::format("{} of complex numbers is not defined element by element; SUM and AVG are", op_text));
-  if (!is_gloo(group.backend)) return;
+  const BackendConfig::Part* const part = group.backend.part_for(tensor.device().type());
+  if (part && part->backend == kNccl) return check_nccl_reduction(function, tensor, op);
+  if (!part || !is_gloo(part->backend)) return;
   if (op.op_ == c10d::ReduceOp::PREMUL_SUM)
     complain(function, "PREMUL_SUM needs the backend nccl; multiply before (t.mul_(factor)) and use SUM");
   const at::ScalarType type = c10::toRealValueType(tensor.scalar_type());

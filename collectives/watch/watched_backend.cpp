@@ -6,6 +6,7 @@
 #include <future>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "collectives/transport/sigpipe.h"
 #include "collectives/watch/watched_call.h"
@@ -19,16 +20,22 @@ thread_local const CallContext* CallContext::current_ = nullptr;
 
 namespace {
 
-/// Ends a transport whose connections were shut down. Gloo's destructor joins threads that run its operations. An
-/// operation that was queued behind a failed one may wait for a peer until the time limit of its group: when data for
-/// the failed one arrives, Gloo stops reading that connection and does not notice its end. Such an operation keeps the
-/// thread that is started here, and the group is rebuilt without it.
-void end_interrupted(c10::intrusive_ptr<c10d::Backend> transport) {
+/// Ends a transport, whose connections were shut down if `connector` is null; else those are closed first. Gloo's
+/// destructor joins threads that run its operations. An operation that was queued behind a failed one may wait for a
+/// peer until the time limit of its group: when data for the failed one arrives, Gloo stops reading that connection and
+/// does not notice its end. Such an operation keeps the thread that is started here, and the group is rebuilt without
+/// it.
+void end_transport(c10::intrusive_ptr<c10d::Backend> transport, std::shared_ptr<BackendConnector> connector) {
   constexpr std::chrono::seconds kPatience{2};
   const SigpipeBlocked quiet;
   auto ended = std::make_shared<std::promise<void>>();
   const std::future<void> end = ended->get_future();
-  std::thread([transport = std::move(transport), ended]() mutable {
+  std::thread([transport = std::move(transport), connector = std::move(connector), ended]() mutable {
+    try {
+      if (connector) connector->close();
+    } catch (const std::exception&) {
+      // A peer has left, or an error of the device: there is nothing to close properly any more.
+    }
     transport.reset();
     ended->set_value();
   }).detach();
@@ -43,32 +50,63 @@ WatchedBackend::WatchedBackend(std::shared_ptr<WatchedGroup> group)
   init();
 }
 
+namespace {
+template <typename Visit>
+void for_each_part(c10d::Backend& transport, const Visit& visit) {
+  const auto* mixed = dynamic_cast<const MixedBackend*>(&transport);
+  if (!mixed) return visit(transport);
+  for (const MixedBackend::Part& part : mixed->parts()) visit(*part.transport);
+}
+}  // namespace
+
 c10::intrusive_ptr<c10d::Backend> WatchedBackend::transport() const {
   std::lock_guard lock(order_);
   if (!transport_) throw Error(fmt::format("group {} is not connected", group_->identity().name));
-  return transport_;
+  const auto* mixed = dynamic_cast<const MixedBackend*>(transport_.get());
+  return mixed ? mixed->parts().back().transport : transport_;
+}
+
+c10d::Backend& WatchedBackend::host_transport() const {
+  const auto* mixed = dynamic_cast<const MixedBackend*>(transport_.get());
+  return mixed ? *mixed->parts().front().transport : *transport_;
 }
 
 void WatchedBackend::set_transport(c10::intrusive_ptr<c10d::Backend> transport) {
-  if (transport) {
-    transport->setGroupUid(getGroupUid());
-    transport->setGroupDesc(getGroupDesc());
-    transport->setBoundDeviceId(getBoundDeviceId());
-  }
+  if (transport)
+    for_each_part(*transport, [this](c10d::Backend& part) {
+      part.setGroupUid(getGroupUid());
+      part.setGroupDesc(getGroupDesc());
+      if (const auto device = getBoundDeviceId()) part.setBoundDeviceId(device);
+    });
   std::unique_lock lock(order_);
   std::swap(transport_, transport);
+  coalescing_ = false;
+  coalesced_.clear();
   lock.unlock();
-  if (transport && !group_->live()) end_interrupted(std::move(transport));
+  if (transport && !group_->live())
+    end_transport(std::move(transport), group_->broken_off() ? nullptr : group_->connector());
 }
 
 void WatchedBackend::setGroupUid(const std::string& uid) {
   c10d::Backend::setGroupUid(uid);
   std::lock_guard lock(order_);
-  if (transport_) transport_->setGroupUid(uid);
+  if (transport_) for_each_part(*transport_, [&](c10d::Backend& part) { part.setGroupUid(uid); });
+}
+
+void WatchedBackend::setTimeout(std::chrono::milliseconds timeout) {
+  std::lock_guard lock(order_);
+  if (!transport_) throw Error(fmt::format("group {} is not connected", group_->identity().name));
+  for_each_part(*transport_, [&](c10d::Backend& part) { part.setTimeout(timeout); });
+}
+
+void WatchedBackend::startCoalescing() {
+  transport()->startCoalescing();
+  std::lock_guard lock(order_);
+  coalescing_ = config().device_part() != nullptr;
 }
 
 Entered WatchedBackend::enter_new_group(const std::vector<int64_t>& ranks, uint64_t call_site) {
-  Call call(CollectiveOp::new_group, {});
+  Call call(config(), CollectiveOp::new_group, {});
   call.fields.call_site = call_site;
   call.fields.shape = ranks.data();
   call.fields.dimensions = ranks.size();
@@ -83,25 +121,16 @@ WatchedBackend::WorkPtr WatchedBackend::run_point_to_point(Call& call, OpType ty
   if (const CallContext* context = CallContext::current(); !context || !context->waits())
     call.fields.flags |= log_layout::kAsync;
   call.fields.tag = tag;
-  if (on_gloo()) {  // its messages are done when the host is
+  call.message = true;
+  call.peer = peer;
+  if (call.on_gloo()) {  // its messages are done when the host is
     call.device.reset();
     call.fields.flags &= static_cast<uint8_t>(~log_layout::kOnDevice);
   }
   const SigpipeBlocked quiet;  // point to point, Gloo writes on this thread
   std::unique_lock lock(order_);
   const Entered entered = group_->enter_point_to_point(call.fields, peer, type == OpType::SEND);
-  OnDevice on_device;
-  if (call.device) on_device = {.device = call.device, .reached = mark_stream(*call.device), .peer = peer};
-  WorkPtr inner;
-  try {
-    inner = issue(*transport_);
-  } catch (...) {  // becomes what it means
-    lock.unlock();
-    group_->fail(entered, std::current_exception());
-  }
-  lock.unlock();
-  return c10::make_intrusive<WatchedWork>(group_, entered, type, std::move(inner), call.finish(),
-                                          std::move(call.results), false, std::move(on_device));
+  return issue_entered(call, entered, type, /*reports=*/false, lock, issue);
 }
 
 void WatchedBackend::check_message(const char* function, const Tensors& tensors, int peer, int tag, Use use) const {
@@ -123,7 +152,7 @@ WatchedBackend::Tensors sendable(WatchedBackend::Tensors tensors) {
 WatchedBackend::WorkPtr WatchedBackend::send(Tensors& tensors, int destination, int tag) {
   const int root = global_root(destination, "send");
   if (unchecked()) check_message("send", tensors, destination, tag, Use::read);
-  Call call(CollectiveOp::send, tensors, root);
+  Call call(config(), CollectiveOp::send, tensors, root);
   call.results = tensors;
   Tensors read = sendable(call.tensors.read(tensors));
   return run_point_to_point(call, OpType::SEND, destination, tag,
@@ -133,7 +162,7 @@ WatchedBackend::WorkPtr WatchedBackend::send(Tensors& tensors, int destination, 
 WatchedBackend::WorkPtr WatchedBackend::recv(Tensors& tensors, int source, int tag) {
   const int root = global_root(source, "recv");
   if (unchecked()) check_message("recv", tensors, source, tag, Use::write);
-  Call call(CollectiveOp::recv, tensors, root);
+  Call call(config(), CollectiveOp::recv, tensors, root);
   call.results = tensors;
   Tensors written = sendable(call.tensors.write(tensors));
   return run_point_to_point(call, OpType::RECV, source, tag, [&](Backend& b) { return b.recv(written, source, tag); });
@@ -141,7 +170,10 @@ WatchedBackend::WorkPtr WatchedBackend::recv(Tensors& tensors, int source, int t
 
 WatchedBackend::WorkPtr WatchedBackend::recvAnysource(Tensors& tensors, int tag) {
   if (unchecked()) check_message("recv", tensors, -1, tag, Use::write);
-  Call call(CollectiveOp::recv, tensors);
+  Call call(config(), CollectiveOp::recv, tensors);
+  if (call.on_device())
+    throw ArgumentError(
+        fmt::format("dist::recv: the backend {} receives from a rank that is named only; give src", call.part.backend));
   call.results = tensors;
   Tensors written = sendable(call.tensors.write(tensors));
   return run_point_to_point(call, OpType::RECVANYSOURCE, -1, tag,
@@ -149,25 +181,27 @@ WatchedBackend::WorkPtr WatchedBackend::recvAnysource(Tensors& tensors, int tag)
 }
 
 void WatchedBackend::run_steps(CollectiveOp op, int group_root, int64_t bytes, const Steps& steps) {
-  Call call(op, {}, group_root < 0 ? -1 : global_root(group_root, op_name(op)));
+  Call call(config(), op, {}, group_root < 0 ? -1 : global_root(group_root, op_name(op)));
   call.fields.bytes = bytes;
   call_collective_listener();
   std::unique_lock lock(order_);
   const Entered entered = group_->enter(call.fields);
-  const auto transport = transport_;
+  const auto transport = transport_;  // keeps what host_transport() returns
+  Backend& host = host_transport();
   lock.unlock();  // it waits
-  run_entered(entered, *transport, steps);
+  run_entered(entered, host, steps);
 }
 
 void WatchedBackend::run_steps_with(CollectiveOp op, int peer, int64_t bytes, const Steps& steps) {
-  Call call(op, {}, peer < 0 ? -1 : global_root(peer, op_name(op)));
+  Call call(config(), op, {}, peer < 0 ? -1 : global_root(peer, op_name(op)));
   call.fields.bytes = bytes;
   call.fields.flags |= log_layout::kPointToPoint;
   std::unique_lock lock(order_);
   const Entered entered = group_->enter_point_to_point(call.fields, peer, op == CollectiveOp::send_object_list);
-  const auto transport = transport_;
+  const auto transport = transport_;  // keeps what host_transport() returns
+  Backend& host = host_transport();
   lock.unlock();  // it waits
-  run_entered(entered, *transport, steps);
+  run_entered(entered, host, steps);
 }
 
 void WatchedBackend::run_entered(const Entered& entered, Backend& transport, const Steps& steps) {
@@ -182,20 +216,24 @@ void WatchedBackend::run_entered(const Entered& entered, Backend& transport, con
 }
 
 WatchedBackend::WorkPtr WatchedBackend::barrier(const c10d::BarrierOptions& options) {
-  Call call(CollectiveOp::barrier, {});
-  return run(call, OpType::BARRIER, options.asyncOp, [&](Backend& b) { return b.barrier(options); });
+  Call call(config(), CollectiveOp::barrier, {});
+  // A device's barrier is on the device of its group, wherever c10d has made a tensor for the call.
+  c10d::BarrierOptions passed = options;
+  if (call.on_device()) passed.device = std::nullopt;
+  return run(call, OpType::BARRIER, options.asyncOp, [&](Backend& b) { return b.barrier(with_work(passed)); });
 }
 
 void WatchedBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   if (options.timeout != c10d::kUnsetTimeout) check_limit("monitored_barrier", "timeout", options.timeout);
-  Call call(CollectiveOp::monitored_barrier, {});
+  Call call(config(), CollectiveOp::monitored_barrier, {});
   std::unique_lock lock(order_);
   const Entered entered = group_->enter(call.fields);
-  const auto transport = transport_;
+  const auto transport = transport_;  // keeps what host_transport() returns
+  Backend& host = host_transport();
   lock.unlock();  // it waits
   const SigpipeBlocked quiet;  // and writes on this thread
   try {
-    transport->monitoredBarrier(options, wait_all_ranks);
+    host.monitoredBarrier(options, wait_all_ranks);
   } catch (...) {  // becomes what it means
     const bool has_limit = options.timeout > std::chrono::milliseconds::zero();
     group_->fail(entered, std::current_exception(), has_limit ? options.timeout : group_->identity().timeout);
@@ -204,7 +242,12 @@ void WatchedBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool 
 }
 
 WatchedBackend::WorkPtr WatchedBackend::endCoalescing() {
-  Call call(CollectiveOp::coalesced, {});
+  Call call(config(), CollectiveOp::coalesced, {});
+  {
+    std::lock_guard lock(order_);
+    if (std::exchange(coalescing_, false) && coalesced_.empty())
+      return backend_of_part(*transport_, call.part.backend).endCoalescing();  // no work: nothing was coalesced
+  }
   return run(call, OpType::COALESCED, true, [&](Backend& b) { return b.endCoalescing(); });
 }
 

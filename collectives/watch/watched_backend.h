@@ -32,9 +32,9 @@ class WatchedBackend : public c10d::Backend {
   /// dist::new_group as a collective of the log: compared with what the peers call, nothing is sent.
   Entered enter_new_group(const std::vector<int64_t>& ranks, uint64_t call_site);
 
-  /// Several operations of the transport that are one collective to the caller, the log and the other ranks. `steps`
-  /// runs on the calling thread and waits for each; what it throws counts as the transport's error. `bytes`: that this
-  /// rank sends.
+  /// Several operations of the transport that are one collective to the caller, the log and the other ranks. The
+  /// transport takes CPU tensors: it is Gloo's in a group with a transport for a device. `steps` runs on the calling
+  /// thread and waits for each; what it throws counts as the transport's error. `bytes`: that this rank sends.
   using Steps = std::function<void(c10d::Backend& transport)>;
   void run_steps(CollectiveOp op, int group_root, int64_t bytes, const Steps& steps);
   /// The same between two ranks; `peer` -1: any.
@@ -70,12 +70,12 @@ class WatchedBackend : public c10d::Backend {
   int64_t generation() const { return group_->generation(); }
 
   // Questions and settings: the transport's.
-  const std::string getBackendName() const override { return group_->identity().backend; }
+  const std::string getBackendName() const override { return group_->identity().backend.str(); }
   c10::intrusive_ptr<Options> getBackendOptions() override { return transport()->getBackendOptions(); }
   bool supportsCoalescing() const override { return transport()->supportsCoalescing(); }
   bool supportsTimeEstimation() const override { return transport()->supportsTimeEstimation(); }
-  void setTimeout(std::chrono::milliseconds timeout) override { transport()->setTimeout(timeout); }
-  void startCoalescing() override { transport()->startCoalescing(); }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void startCoalescing() override;
   void setSequenceNumberForGroup() override {}  // numbers start equal on all ranks and go on equally after regroup
   uint64_t getSequenceNumberForGroup() override { return static_cast<uint64_t>(group_->seq()); }
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override {
@@ -140,9 +140,16 @@ class WatchedBackend : public c10d::Backend {
  private:
   struct Call;  // what is logged and compared, and the tensors of the transport
 
+  /// That of the device where the group has several.
   c10::intrusive_ptr<c10d::Backend> transport() const;
+  /// That of CPU tensors, which the others have beside them.
+  c10d::Backend& host_transport() const;
+  const BackendConfig& config() const { return group_->identity().backend; }
   template <typename Issue>
   WorkPtr run(Call& call, c10d::OpType type, bool async, Issue&& issue);
+  template <typename Issue>
+  WorkPtr issue_entered(Call& call, const Entered& entered, c10d::OpType type, bool reports,
+                        std::unique_lock<std::mutex>& lock, Issue&& issue);
   template <typename Issue>
   WorkPtr run_point_to_point(Call& call, c10d::OpType type, int peer, int tag, Issue&& issue);
   WorkPtr all_gather_parts(Call& call, const Tensors& inputs, const TensorLists& outputs, bool async);
@@ -150,12 +157,13 @@ class WatchedBackend : public c10d::Backend {
                                const c10d::ReduceScatterOptions& options);
   void run_entered(const Entered& entered, c10d::Backend& transport, const Steps& steps);
   void check_message(const char* function, const Tensors& tensors, int peer, int tag, Use use) const;
-  bool on_gloo() const { return is_gloo(group_->identity().backend); }
   int global_root(int64_t group_root, const char* what) const;
 
   const std::shared_ptr<WatchedGroup> group_;
   mutable std::mutex order_;  // numbers are given out in the order in which the transport gets the calls
   c10::intrusive_ptr<c10d::Backend> transport_;
+  bool coalescing_ = false;  // between startCoalescing and endCoalescing on a device
+  std::vector<Entered> coalesced_;
 };
 
 }  // namespace lockstep::dist

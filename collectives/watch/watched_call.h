@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "collectives/transport/mixed_connector.h"
 #include "collectives/transport/streams.h"
 #include "collectives/transport/transport_tensors.h"
 #include "collectives/watch/arguments.h"
@@ -23,9 +24,11 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
 }
 
 struct WatchedBackend::Call {
-  /// `described`: the caller's tensors that are compared between ranks.
-  Call(CollectiveOp op, c10::ArrayRef<at::Tensor> described, int root = -1,
-       std::optional<c10d::ReduceOp::RedOpType> reduce_op = {}) {
+  /// `described`: the caller's tensors that are compared between ranks. Without tensors the call belongs to the device
+  /// that the group has a backend for, and else to the CPU.
+  Call(const BackendConfig& backend, CollectiveOp op, c10::ArrayRef<at::Tensor> described, int root = -1,
+       std::optional<c10d::ReduceOp::RedOpType> reduce_op = {})
+      : part(part_of(backend, described)), tensors(wire_of(part, described)) {
     const CallContext* context = CallContext::current();
     if (!described.empty()) device = stream_device(described[0]);
     if (device) fields.flags |= log_layout::kOnDevice;
@@ -52,8 +55,23 @@ struct WatchedBackend::Call {
         fields.bytes += tensor.numel() * static_cast<int64_t>(tensor.element_size());
       first = false;
     }
+    // Where tensors of one rank go one way, those of the others must not go another.
+    if (backend.parts().size() > 1) hash = mix(hash, static_cast<uint64_t>(part.device) + 1);
     fields.signature = mix(hash, described.size());
   }
+
+  static const BackendConfig::Part& part_of(const BackendConfig& backend, c10::ArrayRef<at::Tensor> described) {
+    const BackendConfig::Part* const part =
+        described.empty() ? backend.device_part() : backend.part_for(described[0].device().type());
+    return part ? *part : backend.parts().front();
+  }
+  static Wire wire_of(const BackendConfig::Part& part, c10::ArrayRef<at::Tensor> described) {
+    if (part.device != c10::DeviceType::CPU) return is_gloo(part.backend) ? Wire::gloo : Wire::nccl;
+    return described.empty() || described[0].is_cpu() ? Wire::gloo : Wire::gloo_from_device;
+  }
+  bool on_gloo() const { return is_gloo(part.backend); }
+  /// The transport queues the operation on a device, and the host goes on. Gloo's work on host memory is the host's.
+  bool on_device() const { return part.device != c10::DeviceType::CPU && !on_gloo(); }
 
   /// Operations whose shapes may differ between ranks: only operation and dtype are compared, and the splits pair by
   /// pair.
@@ -93,7 +111,10 @@ struct WatchedBackend::Call {
     };
   }
 
+  const BackendConfig::Part part;
   EntryFields fields;
+  bool message = false;  // point to point, with `peer` (-1: any)
+  int peer = -1;
   std::optional<c10::Device> device;  // whose stream does it; none: the host
   std::vector<int64_t> splits;
   TransportTensors tensors;
@@ -109,20 +130,55 @@ WatchedBackend::WorkPtr WatchedBackend::run(Call& call, c10d::OpType type, bool 
   if (async) call.fields.flags |= log_layout::kAsync;
   std::unique_lock lock(order_);
   const Entered entered = group_->enter(call.fields);
+  return issue_entered(call, entered, type, async, lock, issue);
+}
+
+/// `lock`: of order_, held; released before anything is waited for.
+template <typename Issue>
+WatchedBackend::WorkPtr WatchedBackend::issue_entered(Call& call, const Entered& entered, c10d::OpType type,
+                                                      bool reports, std::unique_lock<std::mutex>& lock, Issue&& issue) {
   OnDevice on_device;
-  if (call.device) on_device = {.device = call.device, .reached = mark_stream(*call.device)};
+  if (call.device) on_device = {.device = call.device, .reached = mark_stream(*call.device), .peer = call.peer};
   WorkPtr inner;
   try {
-    auto span = group_->device_spans().begin(entered.seq, call.results);
-    inner = issue(*transport_);
+    auto span = call.message || coalescing_ ? nullptr : group_->device_spans().begin(entered.seq, call.results);
+    inner = issue(backend_of_part(*transport_, call.part.backend));
+    TORCH_CHECK(inner, "the transport has not begun the operation");
     group_->device_spans().end(std::move(span), *inner, group_);
   } catch (...) {  // fail() throws what it means
     lock.unlock();
     group_->fail(entered, std::current_exception());
   }
+  std::shared_ptr<DeviceOperation> operation;
+  if (call.on_device()) {
+    if (on_device.reached)  // how far its stream is; its end is reported
+      group_->device_progress().add(entered.entry, {group_->slot(), call.peer}, {.reached = on_device.reached, .end = {}});
+    if (coalescing_) {
+      coalesced_.push_back(entered);  // done with the others
+    } else if (group_->captures()) {
+      for (const Entered& each : std::exchange(coalesced_, {})) group_->finish(each, log_layout::EntryState::done);
+      group_->finish(entered, log_layout::EntryState::done);
+    } else {
+      std::vector<Entered> all;
+      std::swap(all, coalesced_);
+      all.push_back(entered);
+      operation = group_->track(std::move(all), inner);
+    }
+  }
   lock.unlock();
+  if (call.on_device())
+    return c10::make_intrusive<WatchedWork>(group_, entered, type, std::move(inner), call.finish(),
+                                            std::move(call.results), std::move(operation));
   return c10::make_intrusive<WatchedWork>(group_, entered, type, std::move(inner), call.finish(),
-                                          std::move(call.results), async, std::move(on_device));
+                                          std::move(call.results), reports, std::move(on_device));
+}
+
+/// For transports on a device, which return no work for an operation that the caller is going to wait for: the host
+/// does not wait in either case.
+template <typename Options>
+Options with_work(Options options) {
+  options.asyncOp = true;
+  return options;
 }
 
 /// Whether c10d was called without dist::, so that the arguments have not been checked.

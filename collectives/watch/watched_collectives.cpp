@@ -1,6 +1,6 @@
 // The collectives of the watched backend that move data. Gloo's own that move parts of tensors have conditions on
 // shapes, lists and dtypes that they find out about when other ranks wait already. On Gloo they are therefore made of
-// all_gather of one buffer.
+// all_gather of one buffer. Tensors of a device that go over Gloo are copied to the host and back.
 #include <fmt/format.h>
 
 #include "collectives/watch/call_checks.h"
@@ -32,10 +32,11 @@ WatchedBackend::WorkPtr WatchedBackend::broadcast(Tensors& tensors, const c10d::
     if (options.rootTensor < 0 || options.rootTensor >= static_cast<int64_t>(tensors.size()))
       throw ArgumentError(fmt::format("dist::broadcast: there is no tensor {}", options.rootTensor));
   }
-  Call call(CollectiveOp::broadcast, tensors, root);
+  Call call(config(), CollectiveOp::broadcast, tensors, root);
   call.results = tensors;
   Tensors passed = sends && tensors.size() == 1 ? call.tensors.read(tensors) : call.tensors.update(tensors);
-  return run(call, OpType::BROADCAST, options.asyncOp, [&](Backend& b) { return b.broadcast(passed, options); });
+  return run(call, OpType::BROADCAST, options.asyncOp,
+             [&](Backend& b) { return b.broadcast(passed, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::allgather(TensorLists& outputs, Tensors& inputs,
@@ -47,11 +48,12 @@ WatchedBackend::WorkPtr WatchedBackend::allgather(TensorLists& outputs, Tensors&
     check.list("inputs", inputs, Use::read);
     check.list_of_ranks("outputs[0]", outputs[0], Use::write, "inputs[0]", inputs[0]);
   }
-  Call call(CollectiveOp::all_gather, inputs);
+  Call call(config(), CollectiveOp::all_gather, inputs);
   call.results = outputs[0];
   TensorLists written{call.tensors.write(outputs[0])};
   Tensors read = call.tensors.read(inputs);
-  return run(call, OpType::ALLGATHER, options.asyncOp, [&](Backend& b) { return b.allgather(written, read, options); });
+  return run(call, OpType::ALLGATHER, options.asyncOp,
+             [&](Backend& b) { return b.allgather(written, read, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -62,11 +64,11 @@ WatchedBackend::WorkPtr WatchedBackend::_allgather_base(at::Tensor& output, at::
     check.tensor("output", output, Use::write);
     check.stacked("output", output, "input", input);
   }
-  Call call(CollectiveOp::all_gather_into_tensor, input);
+  Call call(config(), CollectiveOp::all_gather_into_tensor, input);
   call.results = {output};
   at::Tensor written = flat(call.tensors.write(output)), read = flat(call.tensors.read(input));
   return run(call, OpType::_ALLGATHER_BASE, options.asyncOp,
-             [&](Backend& b) { return b._allgather_base(written, read, options); });
+             [&](Backend& b) { return b._allgather_base(written, read, with_work(options)); });
 }
 
 // `outputs`: by rank, each like `inputs`.
@@ -80,7 +82,7 @@ WatchedBackend::WorkPtr WatchedBackend::all_gather_parts(Call& call, const Tenso
   c10d::AllgatherOptions options;
   options.asyncOp = async;
   return run(call, OpType::ALLGATHER_COALESCED, async,
-             [&](Backend& b) { return b._allgather_base(received, sent, options); });
+             [&](Backend& b) { return b._allgather_base(received, sent, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
@@ -98,12 +100,10 @@ WatchedBackend::WorkPtr WatchedBackend::allgather_coalesced(TensorLists& outputs
         check_like(op_name(op), element(element("outputs", r), i), outputs[r][i], element("inputs", i), inputs[i]);
     }
   }
-  Call call(op, inputs);
+  Call call(config(), op, inputs);
   for (const Tensors& each : outputs) call.results.insert(call.results.end(), each.begin(), each.end());
-  if (!on_gloo())
-    return run(call, OpType::ALLGATHER_COALESCED, options.asyncOp,
-               [&](Backend& b) { return b.allgather_coalesced(outputs, inputs, options); });
-  TensorLists written;
+  TensorLists written;  // NCCL has no allgather_coalesced
+
   for (const Tensors& each : outputs) written.push_back(call.tensors.write(each));
   return all_gather_parts(call, inputs, written, options.asyncOp);
 }
@@ -119,11 +119,13 @@ WatchedBackend::WorkPtr WatchedBackend::allgather_into_tensor_coalesced(Tensors&
     check.list("outputs", outputs, Use::write);
     check.all_stacked("outputs", outputs, "inputs", inputs);
   }
-  Call call(op, inputs);
+  Call call(config(), op, inputs);
   call.results = outputs;
-  if (!on_gloo())
+  if (!call.on_gloo()) {
+    Tensors written = call.tensors.write(outputs), read = call.tensors.read(inputs);
     return run(call, OpType::COALESCED, options.asyncOp,
-               [&](Backend& b) { return b.allgather_into_tensor_coalesced(outputs, inputs, options); });
+               [&](Backend& b) { return b.allgather_into_tensor_coalesced(written, read, with_work(options)); });
+  }
   TensorLists parts(static_cast<size_t>(getSize()));
   for (const at::Tensor& output : call.tensors.write(outputs)) {
     const at::Tensor all = flat(output);
@@ -145,14 +147,15 @@ WatchedBackend::WorkPtr WatchedBackend::gather(TensorLists& outputs, Tensors& in
     check.one_on_root("outputs", outputs.size(), receives);
     if (receives) check.list_of_ranks("outputs[0]", outputs[0], Use::write, "inputs[0]", inputs[0]);
   }
-  Call call(op, inputs, root);
+  Call call(config(), op, inputs, root);
   TensorLists written;
   if (receives) {
     call.results = outputs[0];
     written.push_back(call.tensors.write(outputs[0]));
   }
   Tensors read = call.tensors.read(inputs);
-  return run(call, OpType::GATHER, options.asyncOp, [&](Backend& b) { return b.gather(written, read, options); });
+  return run(call, OpType::GATHER, options.asyncOp,
+             [&](Backend& b) { return b.gather(written, read, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::scatter(Tensors& outputs, TensorLists& inputs,
@@ -167,7 +170,7 @@ WatchedBackend::WorkPtr WatchedBackend::scatter(Tensors& outputs, TensorLists& i
     check.one_on_root("inputs", inputs.size(), sends);
     if (sends) check.list_of_ranks("inputs[0]", inputs[0], Use::read, "outputs[0]", outputs[0]);
   }
-  Call call(op, outputs, root);
+  Call call(config(), op, outputs, root);
   call.results = outputs;
   TensorLists read;
   Tensors written = call.tensors.write(outputs);
@@ -181,7 +184,8 @@ WatchedBackend::WorkPtr WatchedBackend::scatter(Tensors& outputs, TensorLists& i
         break;
       }
   }
-  return run(call, OpType::SCATTER, options.asyncOp, [&](Backend& b) { return b.scatter(written, read, options); });
+  return run(call, OpType::SCATTER, options.asyncOp,
+             [&](Backend& b) { return b.scatter(written, read, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -198,7 +202,7 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall_base(at::Tensor& output, at::Te
     check.splits("output", output, output_splits);
     check.splits("input", input, input_splits);
   }
-  Call call(op, input);
+  Call call(config(), op, input);
   call.results = {output};
   at::Tensor written = flat(call.tensors.write(output)), read = flat(call.tensors.read(input));
   // In elements of what is passed, so that rows of another width are seen, too.
@@ -213,7 +217,7 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall_base(at::Tensor& output, at::Te
   if (may_share_memory(read, written)) read = read.clone();  // it would be overwritten while it is sent
   if (input_splits.empty() && output_splits.empty()) sent = received = {};
   return run(call, OpType::ALLTOALL_BASE, options.asyncOp,
-             [&](Backend& b) { return b.alltoall_base(written, read, received, sent, options); });
+             [&](Backend& b) { return b.alltoall_base(written, read, received, sent, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::alltoall(Tensors& outputs, Tensors& inputs,
@@ -229,15 +233,16 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall(Tensors& outputs, Tensors& inpu
     }
     check.distinct("outputs", outputs);
   }
-  Call call(op, inputs);
+  Call call(config(), op, inputs);
   call.results = outputs;
   Tensors written = call.tensors.write(outputs), read = call.tensors.read(inputs);
   std::vector<int64_t> input_sizes, output_sizes;
   for (const at::Tensor& tensor : read) input_sizes.push_back(tensor.numel());
   for (const at::Tensor& tensor : written) output_sizes.push_back(tensor.numel());
   call.compare_splits(input_sizes, output_sizes);
-  if (!on_gloo())
-    return run(call, OpType::ALLTOALL, options.asyncOp, [&](Backend& b) { return b.alltoall(written, read, options); });
+  if (!call.on_gloo())
+    return run(call, OpType::ALLTOALL, options.asyncOp,
+               [&](Backend& b) { return b.alltoall(written, read, with_work(options)); });
 
   // Gloo has the form with one tensor only: pack, exchange, unpack.
   at::Tensor sent = packed(read);
@@ -245,8 +250,9 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall(Tensors& outputs, Tensors& inpu
   for (const int64_t size : output_sizes) total += size;
   at::Tensor received = at::empty({total}, sent.options());
   call.tensors.unpack_all(written, received);
-  return run(call, OpType::ALLTOALL, options.asyncOp,
-             [&](Backend& b) { return b.alltoall_base(received, sent, output_sizes, input_sizes, options); });
+  return run(call, OpType::ALLTOALL, options.asyncOp, [&](Backend& b) {
+    return b.alltoall_base(received, sent, output_sizes, input_sizes, with_work(options));
+  });
 }
 
 #if LOCKSTEP_C10D_HAS_WINDOW
@@ -262,11 +268,11 @@ WatchedBackend::WorkPtr WatchedBackend::gather_single(at::Tensor& output, at::Te
       check.stacked("output", output, "input", input);
     }
   }
-  Call call(CollectiveOp::gather_into_tensor, input, root);
+  Call call(config(), CollectiveOp::gather_into_tensor, input, root);
   call.results = {output};
   at::Tensor written = receives ? flat(call.tensors.write(output)) : output, read = flat(call.tensors.read(input));
   return run(call, OpType::GATHER, options.asyncOp,
-             [&](Backend& b) { return b.gather_single(written, read, options); });
+             [&](Backend& b) { return b.gather_single(written, read, with_work(options)); });
 }
 #endif
 

@@ -18,6 +18,8 @@ namespace {
 // How long the rank that saw a mismatch waits for the others to come to the same number, so that every rank's message
 // can name all calls; and how long a rank whose connection was closed waits for the death of a peer as its cause.
 constexpr auto kPatience = std::chrono::milliseconds(250);
+// Reports of LibTorch's watchdog about operations that a device has finished come this much later at most.
+constexpr auto kReports = std::chrono::milliseconds(1500);
 constexpr size_t kTagCapacity = 1 << 16;  // of which sends and receives are counted
 constexpr const char* kRebuild =
     "Collectives of this group need dist::regroup first (a session does it before the next cell)";
@@ -41,9 +43,14 @@ WatchedGroup::WatchedGroup(Identity identity, std::shared_ptr<CollectiveLog> log
       abort_(std::move(abort)),
       check_(check),
       slot_(log_->add_group(identity_.name, identity_.ranks, identity_.group_rank, 0)),
-      message_(fmt::format("group {} is not connected yet. {}", identity_.name, kRebuild)) {}
+      message_(fmt::format("group {} is not connected yet. {}", identity_.name, kRebuild)),
+      device_works_(std::make_shared<DeviceWorks>(
+          [this](const DeviceOperation& operation, DeviceEnd end) { device_ended(operation, end); })) {}
 
-WatchedGroup::~WatchedGroup() { log_->remove_group(slot_); }
+WatchedGroup::~WatchedGroup() {
+  device_works_->close();
+  log_->remove_group(slot_);
+}
 
 std::shared_ptr<BackendConnector> WatchedGroup::connector() const {
   std::lock_guard lock(mutex_);
@@ -55,10 +62,15 @@ bool WatchedGroup::lost_writes() const {
   return connector_ && connector_->lost_writes();
 }
 
-void WatchedGroup::prepare(std::shared_ptr<BackendConnector> connector) {
+void WatchedGroup::prepare(std::shared_ptr<BackendConnector> new_connector) {
+  std::shared_ptr<BackendConnector> connector = std::move(new_connector);
+  if (connector)
+    connector->on_connection_end([group = weak_from_this()] {
+      if (const auto self = group.lock()) self->connection_ended();
+    });
   std::lock_guard lock(mutex_);
   live_ = false;
-  connector_ = std::move(connector);
+  std::swap(connector_, connector);  // the old one is destroyed after the lock: its thread may be asking for it
   peers_.clear();
   if (!connector_) return;  // closed: peers may still read the log
   // Before the peers know of this generation: what they read in the log from now on belongs to it. A mismatch stays,
@@ -67,7 +79,6 @@ void WatchedGroup::prepare(std::shared_ptr<BackendConnector> connector) {
 }
 
 void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation) {
-  peers_ = std::move(peers);
   generation_ = generation;
   slot_in_log().generation = generation;
   slot_in_log().last_entered = seq;
@@ -78,7 +89,10 @@ void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_
   slot_in_log().received_from_any = 0;
   tag_counts_.clear();
   std::lock_guard lock(mutex_);
+  peers_ = std::move(peers);
+  device_works_->take_failed();  // of the last generation; whoever was at it has ended
   message_.clear();
+  broken_off_ = false;
   slot_in_log().state = GroupState::live;
   live_ = true;
 }
@@ -95,7 +109,9 @@ void WatchedGroup::break_off(BreakCause cause, const std::string& message) noexc
     group.cause.compare_exchange_strong(none, cause);
     group.state = GroupState::broken;
     connector = connector_;
+    broken_off_ = true;
   }
+  device_works_->cut();
   if (connector) connector->interrupt();  // after the cause is written, which the peers read
 }
 
@@ -103,6 +119,8 @@ void WatchedGroup::close() noexcept {
   // Peers may still be reading what this rank has sent, so its connections are not shut down here, unless a collective
   // of this rank is stuck: the transport would wait for it.
   bool stuck = false;
+  device_works_->refresh();
+  device_works_->wait_for_reports(kReports);
   for (const CollectiveRecord& record : CollectiveLogReader(log_->mapping()).in_flight())
     stuck |= record.group == std::string_view(slot_in_log().name);
   if (stuck) {
@@ -331,44 +349,108 @@ void WatchedGroup::fail(const Entered& entered, const std::exception_ptr& error,
   throw Error(message);
 }
 
-void WatchedGroup::throw_peer_left(const std::string& what) {
-  RankSet dead, aborted, closed, failed;
-  std::string reason;
+WatchedGroup::Departures WatchedGroup::departures(const std::vector<PeerInGroup>& peers) const {
+  Departures found;
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (attempt == 1) {
       std::vector<Peer> processes;
-      for (const PeerInGroup& peer : peers_) processes.push_back(peer.peer);
+      for (const PeerInGroup& peer : peers) processes.push_back(peer.peer);
       wait_for_death(processes, kPatience);
     }
-    for (const PeerInGroup& peer : peers_) {
+    for (const PeerInGroup& peer : peers) {
       if (!peer.peer.log) continue;
       const Group& theirs = peer.peer.log->group(peer.slot);
       const GroupState state = theirs.state.load();
       if (!peer.peer.alive()) {
-        dead.insert(peer.peer.rank);
+        found.dead.insert(peer.peer.rank);
       } else if (state == GroupState::closed || std::string_view(theirs.name) != identity_.name) {
-        closed.insert(peer.peer.rank);
+        found.closed.insert(peer.peer.rank);
       } else if (theirs.cause.load() == BreakCause::aborted) {
-        aborted.insert(peer.peer.rank);
-        reason.assign(peer.peer.log->header().reason, strnlen(peer.peer.log->header().reason, sizeof(Header::reason)));
+        found.aborted.insert(peer.peer.rank);
+        found.reason.assign(peer.peer.log->header().reason,
+                            strnlen(peer.peer.log->header().reason, sizeof(Header::reason)));
       } else if (state == GroupState::broken) {
-        failed.insert(peer.peer.rank);
+        found.failed.insert(peer.peer.rank);
       }
     }
-    if (!dead.empty() || !aborted.empty() || !closed.empty()) break;
+    if (!found.dead.empty() || !found.aborted.empty() || !found.closed.empty()) break;
   }
-  throw_if_mismatched();
+  return found;
+}
 
-  RankSet left = dead;
-  std::string why = "the process has died";
-  if (left.empty() && !aborted.empty()) left = aborted, why = fmt::format("aborted ({})", reason);
-  if (left.empty() && !closed.empty()) left = closed, why = "it has closed the group";
-  if (left.empty() && !failed.empty()) left = failed, why = "its part failed";
+std::pair<RankSet, std::string> WatchedGroup::Departures::cause() const {
+  if (!dead.empty()) return {dead, "the process has died"};
+  if (!aborted.empty()) return {aborted, fmt::format("aborted ({})", reason)};
+  if (!closed.empty()) return {closed, "it has closed the group"};
+  if (!failed.empty()) return {failed, "its part failed"};
+  return {};
+}
+
+void WatchedGroup::throw_peer_left(const std::string& what) {
+  const auto [left, why] = departures(peers_).cause();
+  throw_if_mismatched();
   const std::string message = left.empty()
                                   ? fmt::format("a rank left {}: its connection closed. {}", what, kRebuild)
                                   : fmt::format("{} left the collective {}: {}. {}", left.words(), what, why, kRebuild);
   break_off(BreakCause::failed, message);
   throw PeerLeft(message, left);
+}
+
+// For transports whose operations do not end when a peer leaves. A peer that has closed the group was done with it:
+// what this rank still waits for on its device may come yet.
+void WatchedGroup::connection_ended() {
+  std::vector<PeerInGroup> peers;
+  {
+    std::lock_guard lock(mutex_);
+    if (!live_) return;
+    peers = peers_;
+  }
+  const Departures found = departures(peers);
+  if (!found.closed.empty() && found.dead.empty() && found.aborted.empty() && found.failed.empty()) return;
+  const auto [left, why] = found.cause();
+  const std::string who = left.empty() ? "a rank" : left.words();
+  break_off(BreakCause::failed, fmt::format("group {} was shut down because {} left it{}{}. {}", identity_.name, who,
+                                            why.empty() ? "" : ": ", why, kRebuild));
+}
+
+void WatchedGroup::device_ended(const DeviceOperation& operation, DeviceEnd end) {
+  for (const Entered& entered : operation.entered)
+    finish(entered, end == DeviceEnd::done ? EntryState::done : EntryState::failed);
+  if (end == DeviceEnd::done || !live_) return;
+  // fail() says more on the rank's own thread.
+  break_off(
+      BreakCause::failed,
+      fmt::format("group {} was shut down because a collective {}. {}", identity_.name,
+                  end == DeviceEnd::timeout ? "did not end within its time limit" : "failed on its device", kRebuild));
+}
+
+void WatchedGroup::fail(const DeviceOperation& operation) {
+  const Entered& entered = operation.entered.front();
+  for (const Entered& each : operation.entered) finish(each, EntryState::failed);
+  switch (operation.end.load()) {
+    case DeviceEnd::timeout:
+      fail(entered, std::make_exception_ptr(Error("time limit")), identity_.timeout);
+    case DeviceEnd::error:
+      fail(entered, std::make_exception_ptr(Error("the transport reports an error on the device")));
+    default:
+      fail(entered, nullptr);
+  }
+}
+
+void WatchedGroup::set_excluded(bool excluded) {
+  excluded_ = excluded;
+  device_works_->take_failed();  // as in connected(), which does not come
+}
+
+bool WatchedGroup::captures() const {
+  const auto transport = connector();
+  return transport && transport->is_captured();
+}
+
+void WatchedGroup::check_device_works() {
+  device_works_->refresh();
+  const auto failed = device_works_->take_failed();
+  if (!failed.empty()) fail(*failed.front());
 }
 
 }  // namespace lockstep::dist

@@ -18,8 +18,11 @@
 #include <vector>
 
 #include "collectives/log/collective_log.h"
+#include "collectives/transport/backend_config.h"
 #include "collectives/transport/backend_factory.h"
 #include "collectives/watch/device_spans.h"
+#include "collectives/watch/device_works.h"
+#include "collectives/watch/entered.h"
 #include "collectives/watch/hang_watch.h"
 #include "collectives/watch/peer.h"
 #include "protocol/dist_error.h"
@@ -40,20 +43,14 @@ struct PeerInGroup {
   uint32_t slot = 0;  // of this group in the peer's log
 };
 
-/// A collective that was entered: its number in the log and in the group's sequence.
-struct Entered {
-  uint64_t entry = 0;
-  int64_t seq = 0;
-};
-
-class WatchedGroup {
+class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
  public:
   struct Identity {
     std::string name;
     int number = 0;  // in the order of creation, equal on all ranks
     std::vector<int> ranks;
     int group_rank = -1;
-    std::string backend;
+    BackendConfig backend;
     std::chrono::milliseconds timeout{};
   };
 
@@ -68,11 +65,13 @@ class WatchedGroup {
   /// A path at which any process of this user can read the log.
   std::string log_path() const { return log_->mapping().shared_path(); }
   bool live() const { return live_; }
+  /// Its connections were interrupted since they were made.
+  bool broken_off() const { return broken_off_; }
   /// That of the regroup which made the connections.
   int64_t generation() const { return slot_in_log().generation; }
   /// A member is lost: regroup leaves the group out until all are there.
   bool excluded() const { return excluded_; }
-  void set_excluded(bool excluded) { excluded_ = excluded; }
+  void set_excluded(bool excluded);
   /// Rank of the default group.
   int global_rank(int group_rank) const { return identity_.ranks.at(static_cast<size_t>(group_rank)); }
 
@@ -85,7 +84,6 @@ class WatchedGroup {
   void finish(const Entered& entered, log_layout::EntryState state) { log_->finish(entered.entry, state); }
   /// Of collectives with kOnDevice.
   DeviceProgress& device_progress() const { return log_->device_progress(); }
-  uint32_t log_slot() const { return slot_; }
 
   /// The transport threw `error` in that collective: shuts this rank's side of the group, so that nobody waits for it,
   /// and throws what it means: Aborted, CollectiveMismatch, PeerLeft, TimedOut. Null: the transport reports success,
@@ -93,6 +91,19 @@ class WatchedGroup {
   /// limit.
   [[noreturn]] void fail(const Entered& entered, const std::exception_ptr& error,
                          std::optional<std::chrono::milliseconds> own_limit = std::nullopt);
+
+  /// `work` is queued on a device and logged as done when the device is done with it. An error of it breaks the group
+  /// off.
+  std::shared_ptr<DeviceOperation> track(std::vector<Entered> entered, const c10::intrusive_ptr<c10d::Work>& work) {
+    return device_works_->add(std::move(entered), work);
+  }
+  /// What the caller queues on its current stream goes into a graph.
+  bool captures() const;
+  /// By the rank's own thread. Logs what devices have done by now; throws as fail() does for the oldest operation that
+  /// was cut off or has failed on a device since the last call: what it was to write means nothing.
+  void check_device_works();
+  /// Throws for an operation whose end is neither pending nor done.
+  [[noreturn]] void fail(const DeviceOperation& operation);
 
   /// Whether an operation that the transport reports as done may never have reached a peer; then fail() throws why.
   bool lost_writes() const;
@@ -131,6 +142,16 @@ class WatchedGroup {
   int64_t mismatch_seen_by_anyone() const;
   std::set<int64_t> where_ranks_are() const;
   [[noreturn]] void throw_peer_left(const std::string& what);
+  /// Ranks that will not go on with the group, by what their logs and processes say now.
+  struct Departures {
+    RankSet dead, aborted, closed, failed;
+    std::string reason;  // of those that aborted
+    /// The ranks to name, and why they left; none where nothing is known.
+    std::pair<RankSet, std::string> cause() const;
+  };
+  Departures departures(const std::vector<PeerInGroup>& peers) const;
+  void connection_ended();
+  void device_ended(const DeviceOperation& operation, DeviceEnd end);
 
   const Identity identity_;
   const std::shared_ptr<CollectiveLog> log_;
@@ -141,13 +162,15 @@ class WatchedGroup {
   int64_t generation_ = 0;
   std::map<std::tuple<int, bool, int>, int64_t>
       tag_counts_;  // (peer, sends, tag) → messages; under the backend's order mutex
-  std::vector<PeerInGroup> peers_;  // without this rank; changed between generations only
-  std::atomic<bool> live_ = false, excluded_ = false;
+  // Without this rank; changed between generations only, by the rank's own thread. Others read it under mutex_.
+  std::vector<PeerInGroup> peers_;
+  std::atomic<bool> live_ = false, excluded_ = false, broken_off_ = false;
   mutable std::mutex mutex_;  // connector_, message_
   std::shared_ptr<BackendConnector> connector_;
   std::string message_;  // why it is unusable
   MismatchHook mismatch_hook_;
   DeviceSpans device_spans_;
+  std::shared_ptr<DeviceWorks> device_works_;
 };
 
 }  // namespace lockstep::dist

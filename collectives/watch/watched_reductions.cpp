@@ -22,12 +22,13 @@ WatchedBackend::WorkPtr WatchedBackend::allreduce(Tensors& tensors, const c10d::
     check.all_like("tensors", tensors, "tensors[0]", tensors[0]);
     check.reduction(tensors[0], options.reduceOp);
   }
-  Call call(CollectiveOp::all_reduce, tensors, -1, options.reduceOp.op_);
+  Call call(config(), CollectiveOp::all_reduce, tensors, -1, options.reduceOp.op_);
   call.results = tensors;
   c10d::AllreduceOptions passed = options;
   Tensors updated = call.tensors.update(tensors);
-  if (on_gloo()) call.adapt(passed.reduceOp, updated, getSize());
-  return run(call, OpType::ALLREDUCE, options.asyncOp, [&](Backend& b) { return b.allreduce(updated, passed); });
+  if (call.on_gloo()) call.adapt(passed.reduceOp, updated, getSize());
+  return run(call, OpType::ALLREDUCE, options.asyncOp,
+             [&](Backend& b) { return b.allreduce(updated, with_work(passed)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -40,10 +41,10 @@ WatchedBackend::WorkPtr WatchedBackend::allreduce_sparse(Tensors& tensors, const
     }
     CallChecks(CollectiveOp::all_reduce, group_->identity()).all_like("tensors", tensors, "tensors[0]", tensors[0]);
   }
-  Call call(CollectiveOp::all_reduce_sparse, tensors, -1, options.reduceOp.op_);
+  Call call(config(), CollectiveOp::all_reduce_sparse, tensors, -1, options.reduceOp.op_);
   call.results = tensors;
   return run(call, OpType::_ALLREDUCE_SPARSE, options.asyncOp, [&](Backend& b) {
-    return on_gloo() ? b.allreduce(tensors, options) : b.allreduce_sparse(tensors, options);
+    return call.on_gloo() ? b.allreduce(tensors, with_work(options)) : b.allreduce_sparse(tensors, with_work(options));
   });
 }
 
@@ -56,18 +57,18 @@ WatchedBackend::WorkPtr WatchedBackend::allreduce_coalesced(Tensors& tensors,
     check.same_dtype("tensors", tensors, tensors[0]);
     check.reduction(tensors[0], options.reduceOp);
   }
-  Call call(op, tensors, -1, options.reduceOp.op_);
+  Call call(config(), op, tensors, -1, options.reduceOp.op_);
   call.results = tensors;
-  if (!on_gloo())
+  Tensors updated = call.tensors.update(tensors);
+  if (!call.on_gloo())
     return run(call, OpType::ALLREDUCE_COALESCED, options.asyncOp,
-               [&](Backend& b) { return b.allreduce_coalesced(tensors, options); });
-  const Tensors updated = call.tensors.update(tensors);
+               [&](Backend& b) { return b.allreduce_coalesced(updated, with_work(options)); });
   Tensors buffer{packed(updated)};
   call.tensors.unpack_all(updated, buffer[0]);
   c10d::AllreduceOptions passed = options;
   call.adapt(passed.reduceOp, buffer, getSize());
   return run(call, OpType::ALLREDUCE_COALESCED, options.asyncOp,
-             [&](Backend& b) { return b.allreduce(buffer, passed); });
+             [&](Backend& b) { return b.allreduce(buffer, with_work(passed)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -79,13 +80,13 @@ WatchedBackend::WorkPtr WatchedBackend::reduce(Tensors& tensors, const c10d::Red
     check.list("tensors", tensors, Use::update);
     check.reduction(tensors[0], options.reduceOp);
   }
-  Call call(CollectiveOp::reduce, tensors, root, options.reduceOp.op_);
+  Call call(config(), CollectiveOp::reduce, tensors, root, options.reduceOp.op_);
   call.results = tensors;
   c10d::ReduceOptions passed = options;
   Tensors updated = receives ? call.tensors.update(tensors) : call.tensors.read(tensors);
-  if (on_gloo()) call.adapt(passed.reduceOp, updated, getSize());
+  if (call.on_gloo()) call.adapt(passed.reduceOp, updated, getSize());
   if (!receives) call.averaged.clear();
-  return run(call, OpType::REDUCE, options.asyncOp, [&](Backend& b) { return b.reduce(updated, passed); });
+  return run(call, OpType::REDUCE, options.asyncOp, [&](Backend& b) { return b.reduce(updated, with_work(passed)); });
 }
 
 // `inputs`: packed one after the other they hold, for each of `outputs`, the parts of all ranks.
@@ -104,7 +105,7 @@ WatchedBackend::WorkPtr WatchedBackend::reduce_scatter_parts(Call& call, OpType 
   passed.timeout = options.timeout;
   passed.asyncOp = options.asyncOp;
   call.adapt(passed.reduceOp, own, getSize());
-  return run(call, type, options.asyncOp, [&](Backend& b) { return b.allreduce(buffer, passed); });
+  return run(call, type, options.asyncOp, [&](Backend& b) { return b.allreduce(buffer, with_work(passed)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -118,13 +119,13 @@ WatchedBackend::WorkPtr WatchedBackend::reduce_scatter(Tensors& outputs, TensorL
     check.list_of_ranks("inputs[0]", inputs[0], Use::read, "outputs[0]", outputs[0]);
     check.reduction(outputs[0], options.reduceOp);
   }
-  Call call(op, outputs, -1, options.reduceOp.op_);
+  Call call(config(), op, outputs, -1, options.reduceOp.op_);
   call.results = outputs;
-  if (on_gloo()) return reduce_scatter_parts(call, OpType::REDUCE_SCATTER, outputs, inputs[0], options);
+  if (call.on_gloo()) return reduce_scatter_parts(call, OpType::REDUCE_SCATTER, outputs, inputs[0], options);
   Tensors written = call.tensors.write(outputs);
   TensorLists read{call.tensors.read(inputs[0])};
   return run(call, OpType::REDUCE_SCATTER, options.asyncOp,
-             [&](Backend& b) { return b.reduce_scatter(written, read, options); });
+             [&](Backend& b) { return b.reduce_scatter(written, read, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -137,12 +138,12 @@ WatchedBackend::WorkPtr WatchedBackend::_reduce_scatter_base(at::Tensor& output,
     check.stacked("input", input, "output", output);
     check.reduction(input, options.reduceOp);
   }
-  Call call(op, input, -1, options.reduceOp.op_);
+  Call call(config(), op, input, -1, options.reduceOp.op_);
   call.results = {output};
-  if (on_gloo()) return reduce_scatter_parts(call, OpType::_REDUCE_SCATTER_BASE, {output}, {input}, options);
+  if (call.on_gloo()) return reduce_scatter_parts(call, OpType::_REDUCE_SCATTER_BASE, {output}, {input}, options);
   at::Tensor written = flat(call.tensors.write(output)), read = flat(call.tensors.read(input));
   return run(call, OpType::_REDUCE_SCATTER_BASE, options.asyncOp,
-             [&](Backend& b) { return b._reduce_scatter_base(written, read, options); });
+             [&](Backend& b) { return b._reduce_scatter_base(written, read, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -157,11 +158,12 @@ WatchedBackend::WorkPtr WatchedBackend::reduce_scatter_tensor_coalesced(Tensors&
     check.all_stacked("inputs", inputs, "outputs", outputs);
     check.reduction(inputs[0], options.reduceOp);
   }
-  Call call(op, inputs, -1, options.reduceOp.op_);
+  Call call(config(), op, inputs, -1, options.reduceOp.op_);
   call.results = outputs;
-  if (on_gloo()) return reduce_scatter_parts(call, OpType::COALESCED, outputs, inputs, options);
+  if (call.on_gloo()) return reduce_scatter_parts(call, OpType::COALESCED, outputs, inputs, options);
+  Tensors written = call.tensors.write(outputs), read = call.tensors.read(inputs);
   return run(call, OpType::COALESCED, options.asyncOp,
-             [&](Backend& b) { return b.reduce_scatter_tensor_coalesced(outputs, inputs, options); });
+             [&](Backend& b) { return b.reduce_scatter_tensor_coalesced(written, read, with_work(options)); });
 }
 
 }  // namespace lockstep::dist

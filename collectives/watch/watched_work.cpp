@@ -1,5 +1,7 @@
 #include "collectives/watch/watched_work.h"
 
+#include <thread>
+
 #include "protocol/dist_error.h"
 
 namespace lockstep::dist {
@@ -20,6 +22,7 @@ WatchedWork::WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c
     : c10d::Work(-1, type),
       group_(std::move(group)),
       entered_(entered),
+      on_device_(false),
       point_to_point_(type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE),
       inner_(std::move(inner)),
       device_(on_device.reached ? on_device.device : std::nullopt),
@@ -27,7 +30,7 @@ WatchedWork::WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c
       results_(std::move(results)) {
   if (device_) {
     group_->device_progress().add(
-        entered_.entry, {group_->log_slot(), on_device.peer},
+        entered_.entry, {group_->slot(), on_device.peer},
         {.reached = std::move(on_device.reached), .end = [inner = inner_] { return end_of(*inner); }});
     return;
   }
@@ -39,6 +42,19 @@ WatchedWork::WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c
       /*uses_future=*/false);
 }
 
+WatchedWork::WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c10d::OpType type,
+                         c10::intrusive_ptr<c10d::Work> inner, std::function<void()> finally,
+                         std::vector<at::Tensor> results, std::shared_ptr<DeviceOperation> operation)
+    : c10d::Work(-1, type),
+      group_(std::move(group)),
+      entered_(entered),
+      on_device_(true),
+      point_to_point_(false),
+      inner_(std::move(inner)),
+      finally_(std::move(finally)),
+      results_(std::move(results)),
+      operation_(std::move(operation)) {}
+
 void WatchedWork::complete() {
   if (!completed_ && group_->lost_writes()) fail(nullptr);
   if (finally_) {
@@ -48,6 +64,7 @@ void WatchedWork::complete() {
     });
     finally_queued_.wait_on_current_streams();  // it may have run for another waiter, on that one's stream
   }
+  if (on_device_) return;  // queued in the caller's stream; its end is reported
   log_end();
   completed_ = true;
 }
@@ -63,6 +80,47 @@ void WatchedWork::log_end() {
     }
   }
   group_->finish(entered_, EntryState::done);
+}
+
+void WatchedWork::check_device() {
+  if (!operation_ || !operation_->failed()) return;
+  std::lock_guard lock(failure_mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  try {
+    group_->fail(*operation_);
+  } catch (...) {  // kept for whoever asks next
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
+void WatchedWork::wait_on_device(std::chrono::milliseconds limit) {
+  constexpr auto kPause = std::chrono::milliseconds(1);
+  check_device();
+  try {
+    if (limit == kNoTimeout) {
+      inner_->wait();  // a barrier's makes the host wait
+    } else {
+      // The transport's own wait with a limit ends the group when the limit passes.
+      inner_->synchronize();
+      const auto end = std::chrono::steady_clock::now() + limit;
+      while (!inner_->isCompleted()) {
+        check_device();
+        if (std::chrono::steady_clock::now() >= end) not_done(limit);
+        std::this_thread::sleep_for(kPause);
+      }
+      if (const auto error = inner_->exception()) std::rethrow_exception(error);
+    }
+  } catch (const TimedOut&) {
+    throw;
+  } catch (const Error&) {  // of check_device()
+    throw;
+  } catch (...) {  // becomes what it means
+    check_device();
+    fail(std::current_exception());
+  }
+  check_device();
+  complete();
 }
 
 void WatchedWork::fail(std::exception_ptr error) {
@@ -91,6 +149,10 @@ bool WatchedWork::wait(std::chrono::milliseconds timeout) {
   if (timeout.count() < 0)
     throw ArgumentError("wait(" + std::to_string(timeout.count()) +
                         " ms): a time limit is not negative; 0 is the group's");
+  if (on_device_) {
+    wait_on_device(timeout);
+    return true;
+  }
   if (point_to_point_) return wait_point_to_point(timeout);
   bool result = false;
   try {
@@ -144,12 +206,18 @@ bool WatchedWork::isCompleted() {
     return true;
   }
   if (!inner_->isCompleted()) return false;
+  if (on_device_) {
+    if (isSuccess()) complete();
+    return true;
+  }
   if (inner_->isSuccess() && !group_->lost_writes()) complete();
   return true;
 }
 
 bool WatchedWork::isSuccess() const {
   if (failed()) return false;
+  // NCCL's work does not answer isSuccess().
+  if (on_device_) return !(operation_ && operation_->failed()) && inner_->isCompleted() && !inner_->exception();
   if (!point_to_point_) return inner_->isSuccess();
   if (completed_) return true;
   const auto known = completion();
@@ -181,8 +249,17 @@ std::vector<at::Tensor> WatchedWork::result() {
   return results_;
 }
 
+void WatchedWork::blockCurrentStream() {
+  inner_->blockCurrentStream();
+  if (on_device_) complete();
+}
+
 void WatchedWork::synchronize() {
   inner_->synchronize();
+  if (on_device_) {
+    check_device();
+    return complete();
+  }
   if (inner_->isCompleted() && inner_->isSuccess()) complete();
 }
 

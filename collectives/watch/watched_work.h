@@ -33,6 +33,13 @@ class WatchedWork : public c10d::Work {
               c10::intrusive_ptr<c10d::Work> inner, std::function<void()> finally, std::vector<at::Tensor> results,
               bool reports, OnDevice on_device = {});
 
+  /// Of a transport that queues its operations on a device, where `operation` is reported; null: it was coalesced with
+  /// others. wait() and synchronize() make the caller's current stream wait for it, and not the host; what that
+  /// stream is given next finds the result.
+  WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c10d::OpType type,
+              c10::intrusive_ptr<c10d::Work> inner, std::function<void()> finally, std::vector<at::Tensor> results,
+              std::shared_ptr<DeviceOperation> operation);
+
   const std::shared_ptr<WatchedGroup>& group() const { return group_; }
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
@@ -43,7 +50,7 @@ class WatchedWork : public c10d::Work {
   /// Once it is done.
   std::vector<at::Tensor> result() override;
   void synchronize() override;
-  void blockCurrentStream() override { inner_->blockCurrentStream(); }
+  void blockCurrentStream() override;
   void abort() override { inner_->abort(); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override { return inner_->getFutureResult(); }
@@ -63,18 +70,23 @@ class WatchedWork : public c10d::Work {
   [[noreturn]] void not_done(std::chrono::milliseconds limit) const;
   bool failed() const;
   bool wait_point_to_point(std::chrono::milliseconds limit);
+  void wait_on_device(std::chrono::milliseconds limit);
+  /// Throws where the operation was cut off or has failed on its device.
+  void check_device();
   /// Null while somebody waits for the transport's work, or has.
   std::shared_ptr<Completion> completion() const;
 
   const std::shared_ptr<WatchedGroup> group_;
   const Entered entered_;
-  const bool point_to_point_;
+  const bool on_device_;
+  const bool point_to_point_;  // of Gloo
   const c10::intrusive_ptr<c10d::Work> inner_;
   const std::optional<c10::Device> device_;
   std::function<void()> finally_;
   std::once_flag finally_once_;
   StreamPoint finally_queued_;  // on the streams of whoever ran it
   const std::vector<at::Tensor> results_;
+  const std::shared_ptr<DeviceOperation> operation_;
   mutable std::mutex waiting_mutex_;  // held while somebody waits for a send or recv of the transport
   mutable std::shared_ptr<Completion> completion_;
   std::atomic<bool> completed_ = false;

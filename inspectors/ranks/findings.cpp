@@ -217,7 +217,7 @@ void shared_devices(const std::vector<RankIdentity>& identities, std::vector<Fin
     Finding found = fault(Verdict::mismatch, FindingKind::device, ranks_of(who),
                           fmt::format("{} use the same device, {} ({}) on {}", ranks_of(who).words(), who[0]->device,
                                       key.second, key.first));
-    if (who[0]->backend == "nccl")
+    if (who[0]->backend.find("nccl") != std::string::npos)
       found.message += ": NCCL takes one rank per GPU";
     else
       found.severity = Severity::note;  // other backends allow it

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "collectives/rank_context.h"
-#include "collectives/transport/backend_factory.h"
+#include "collectives/transport/backend_config.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -47,7 +47,9 @@ std::vector<StepReduction> beyond(std::vector<StepReduction> all, const std::vec
 ReductionsAlone::ReductionsAlone(const std::vector<StepReduction>& reductions, dist::Group group)
     : reductions_(reductions), group_(std::move(group)) {
   // Its current device, if the backend takes tensors of one.
-  const c10::DeviceType device = dist::find_backend(dist::get_backend(group_)).device;
+  const dist::BackendConfig backend(dist::get_backend(group_));
+  const dist::BackendConfig::Part* const part = backend.device_part();
+  const c10::DeviceType device = part ? part->device : c10::DeviceType::CPU;
   for (const StepReduction& each : reductions_)
     buffers_.push_back(at::zeros(each.shape, at::TensorOptions().dtype(type_named(each.dtype)).device(device)));
 }

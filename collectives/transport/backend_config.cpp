@@ -1,0 +1,87 @@
+#include "collectives/transport/backend_config.h"
+
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/transport/backend_factory.h"
+#include "protocol/dist_error.h"
+
+namespace lockstep::dist {
+
+namespace {
+constexpr const char* kGloo = "gloo";
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> result;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    result.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return result;
+}
+
+c10::DeviceType device_type(const std::string& name, const std::string& text) {
+  try {
+    return c10::Device(name).type();
+  } catch (const c10::Error&) {
+    throw ArgumentError(
+        fmt::format("the backend '{}' names the device '{}', which LibTorch does not have; write a name "
+                    "(gloo, nccl), or one for each device: cpu:gloo,cuda:nccl",
+                    text, name));
+  }
+}
+}  // namespace
+
+BackendConfig::BackendConfig(std::string text) : text_(std::move(text)) {
+  if (text_.find(':') == std::string::npos) {
+    parts_.push_back({text_, find_backend(text_).device});
+    return;
+  }
+  std::vector<c10::DeviceType> named;
+  for (const std::string& item : split(text_, ',')) {
+    const size_t colon = item.find(':');
+    if (colon == std::string::npos)
+      throw ArgumentError(
+          fmt::format("the backend '{}' names no device for '{}'; write a name (gloo, nccl), or one for "
+                      "each device: cpu:gloo,cuda:nccl",
+                      text_, item));
+    const std::string backend = item.substr(colon + 1);
+    const c10::DeviceType device = device_type(item.substr(0, colon), text_);
+    if (std::find(named.begin(), named.end(), device) != named.end())
+      throw ArgumentError(fmt::format("the backend '{}' names {} twice", text_, c10::DeviceTypeName(device, true)));
+    named.push_back(device);
+    const c10::DeviceType native = find_backend(backend).device;
+    if (native != device && backend != kGloo)
+      throw ArgumentError(fmt::format("the backend '{}' gives {} tensors to {}, which takes {} tensors", text_,
+                                      c10::DeviceTypeName(device, true), backend, c10::DeviceTypeName(native, true)));
+    const auto same = [&](const Part& part) { return part.backend == backend; };
+    if (std::none_of(parts_.begin(), parts_.end(), same)) parts_.push_back({backend, native});
+  }
+  std::stable_partition(parts_.begin(), parts_.end(),
+                        [](const Part& part) { return part.device == c10::DeviceType::CPU; });
+}
+
+std::string BackendConfig::by_device() const {
+  if (text_.find(':') != std::string::npos || parts_.empty()) return text_;
+  return c10::DeviceTypeName(parts_.front().device, /*lower_case=*/true) + ":" + text_;
+}
+
+const BackendConfig::Part* BackendConfig::part_for(c10::DeviceType device) const {
+  for (const Part& part : parts_)
+    if (part.device == device) return &part;
+  for (const Part& part : parts_)
+    if (part.backend == kGloo) return &part;
+  return nullptr;
+}
+
+const BackendConfig::Part* BackendConfig::device_part() const {
+  for (const Part& part : parts_)
+    if (part.device != c10::DeviceType::CPU) return &part;
+  return nullptr;
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,38 @@
+// Which backend takes the tensors of which device: one name ("gloo", "nccl"), or one for each device as
+// torch.distributed writes it: "cpu:gloo,cuda:nccl".
+#pragma once
+#include <c10/core/DeviceType.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep::dist {
+
+class BackendConfig {
+ public:
+  struct Part {
+    std::string backend;
+    c10::DeviceType device;  // whose tensors the backend takes without a copy
+  };
+
+  BackendConfig() = default;
+  /// Throws ArgumentError: another form, a name that is not registered, a device twice, or one whose tensors the
+  /// backend does not take. Gloo may be named for any device.
+  BackendConfig(std::string text);
+  BackendConfig(const char* text) : BackendConfig(std::string(text)) {}
+
+  const std::string& str() const { return text_; }
+  /// As "cpu:gloo,cuda:nccl", for one name, too.
+  std::string by_device() const;
+  const std::vector<Part>& parts() const { return parts_; }
+  /// Takes tensors on `device`: the part for that device, or else Gloo, which gets copies on the host. Null: none does.
+  const Part* part_for(c10::DeviceType device) const;
+  /// The part for a device that is not the CPU; null where there is none.
+  const Part* device_part() const;
+
+ private:
+  std::string text_;
+  std::vector<Part> parts_;  // the CPU's first
+};
+
+}  // namespace lockstep::dist

@@ -1,0 +1,209 @@
+#include "collectives/transport/mixed_connector.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "collectives/transport/backend_factory.h"
+#include "protocol/dist_error.h"
+
+namespace lockstep::dist {
+
+namespace {
+constexpr const char* kGloo = "gloo";
+
+/// Calls a function for each connection that ends.
+class HangUpWatch {
+ public:
+  /// `descriptors` must stay open until the destructor has returned.
+  HangUpWatch(std::vector<int> descriptors, std::function<void()> ended) {
+    if (descriptors.empty()) return;
+    state_->end_fd = ::eventfd(0, EFD_CLOEXEC);
+    if (state_->end_fd < 0) throw Error("a connection can't be watched: the process is out of descriptors (ulimit -n)");
+    // Signals are for the threads of the program.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([state = state_, descriptors = std::move(descriptors), ended = std::move(ended)]() mutable {
+      run(*state, std::move(descriptors), ended);
+    });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  ~HangUpWatch() {
+    if (!thread_.joinable()) return;
+    state_->over = true;
+    const uint64_t one = 1;
+    (void)!::write(state_->end_fd, &one, sizeof one);
+    if (thread_.get_id() == std::this_thread::get_id())
+      thread_.detach();  // the callback has let go of the connector; the thread ends when that returns
+    else
+      thread_.join();
+  }
+  HangUpWatch(const HangUpWatch&) = delete;
+  HangUpWatch& operator=(const HangUpWatch&) = delete;
+
+ private:
+  struct State {
+    ~State() {
+      if (end_fd >= 0) ::close(end_fd);
+    }
+    int end_fd = -1;
+    std::atomic<bool> over = false;
+  };
+
+  static void run(const State& state, std::vector<int> descriptors, const std::function<void()>& ended) {
+    pthread_setname_np(pthread_self(), "lockstep-peers");
+    std::vector<pollfd> watched = {{.fd = state.end_fd, .events = POLLIN, .revents = 0}};
+    for (int fd : descriptors) watched.push_back({.fd = fd, .events = POLLRDHUP, .revents = 0});
+    while (!state.over) {
+      if (::poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) return;
+      for (size_t i = 1; i < watched.size() && !state.over; ++i) {
+        if (watched[i].fd < 0 || watched[i].revents == 0) continue;
+        watched[i].fd = -1;  // poll passes over it
+        ended();
+      }
+    }
+  }
+
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::thread thread_;
+};
+
+class MixedConnector : public BackendConnector {
+ public:
+  MixedConnector(const BackendConfig& config, const GroupDescription& group) : group_(group) {
+    for (const BackendConfig::Part& part : config.parts()) {
+      if (part.backend == kGloo) continue;
+      GroupDescription described = group;
+      described.parent = connector_of_part(group.parent, part.backend);
+      parts_.push_back({part.backend, find_backend(part.backend).factory(described)});
+    }
+    GroupDescription described = group;
+    described.parent = nullptr;
+    parts_.insert(parts_.begin(), {kGloo, find_backend(kGloo).factory(described)});
+  }
+  ~MixedConnector() override { watch_.reset(); }
+
+  std::string announcement() override {
+    nlohmann::json all = nlohmann::json::array();
+    for (const Part& part : parts_) all.push_back(part.connector->announcement());
+    return all.dump();
+  }
+
+  c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
+                                            const std::vector<std::string>& peers,
+                                            std::chrono::milliseconds connect_timeout) override {
+    std::vector<MixedBackend::Part> backends;
+    connecting_ = true;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      std::vector<std::string> theirs;
+      for (const std::string& peer : peers) {
+        const auto all = nlohmann::json::parse(peer, nullptr, false);
+        if (!all.is_array() || all.size() != parts_.size())
+          throw Error(fmt::format("the ranks of group {} have different backends", group_.name));
+        theirs.push_back(all[i].get<std::string>());
+      }
+      const auto own_keys = c10::make_intrusive<c10d::PrefixStore>(parts_[i].backend, store);
+      backends.push_back({parts_[i].backend, parts_[i].connector->connect(own_keys, theirs, connect_timeout)});
+      // From here on a rank that leaves ends what the others wait for on the device.
+      if (i == 0)
+        watch_ = std::make_unique<HangUpWatch>(parts_[0].connector->connections(), [this] { connection_ended(); });
+    }
+    connecting_ = false;
+    if (peer_left_) connection_ended();  // it was not reported yet
+    return c10::make_intrusive<MixedBackend>(group_.group_rank, static_cast<int>(group_.ranks.size()),
+                                             std::move(backends));
+  }
+
+  void sit_out(std::chrono::milliseconds timeout) override {
+    for (const Part& part : parts_) part.connector->sit_out(timeout);
+  }
+
+  void interrupt() noexcept override {
+    // The device's first: a peer that sees Gloo's connections end aborts its own communicators.
+    for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) part->connector->interrupt();
+  }
+
+  void close() override {
+    for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) part->connector->close();
+  }
+
+  bool is_captured() const override {
+    return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.connector->is_captured(); });
+  }
+
+  void on_connection_end(std::function<void()> callback) override { callback_ = std::move(callback); }
+
+  bool lost_writes() const noexcept override { return parts_[0].connector->lost_writes(); }
+  bool is_transport_error(const std::exception_ptr& error) const noexcept override {
+    for (const Part& part : parts_)
+      if (part.connector->is_transport_error(error)) return true;
+    return false;
+  }
+  bool lost_connection() const noexcept override {
+    for (const Part& part : parts_)
+      if (part.connector->lost_connection()) return true;
+    return false;
+  }
+
+  std::shared_ptr<BackendConnector> part(const std::string& backend) const {
+    for (const Part& each : parts_)
+      if (each.backend == backend) return each.connector;
+    return nullptr;
+  }
+
+ private:
+  struct Part {
+    std::string backend;
+    std::shared_ptr<BackendConnector> connector;
+  };
+
+  /// On the watch's thread, and once on that of connect().
+  void connection_ended() {
+    peer_left_ = true;
+    if (connecting_) {
+      for (size_t i = 1; i < parts_.size(); ++i) parts_[i].connector->interrupt();
+    } else if (callback_) {
+      callback_();
+    }
+  }
+
+  const GroupDescription group_;
+  std::vector<Part> parts_;  // Gloo first
+  std::function<void()> callback_;
+  std::atomic<bool> connecting_ = false, peer_left_ = false;
+  std::unique_ptr<HangUpWatch> watch_;  // last: its thread uses the rest
+};
+
+}  // namespace
+
+c10d::Backend& backend_of_part(c10d::Backend& transport, const std::string& backend) {
+  const auto* mixed = dynamic_cast<const MixedBackend*>(&transport);
+  if (!mixed) return transport;
+  for (const MixedBackend::Part& part : mixed->parts())
+    if (part.backend == backend) return *part.transport;
+  throw Error(fmt::format("this group has no part on {}", backend));
+}
+
+std::unique_ptr<BackendConnector> make_connector(const BackendConfig& config, const GroupDescription& group) {
+  if (!config.device_part()) return find_backend(config.parts().front().backend).factory(group);
+  return std::make_unique<MixedConnector>(config, group);
+}
+
+std::shared_ptr<BackendConnector> connector_of_part(const std::shared_ptr<BackendConnector>& connector,
+                                                    const std::string& backend) {
+  const auto mixed = std::dynamic_pointer_cast<MixedConnector>(connector);
+  return mixed ? mixed->part(backend) : nullptr;
+}
+
+}  // namespace lockstep::dist

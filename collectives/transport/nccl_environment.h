@@ -1,0 +1,31 @@
+// Variables of the environment that ProcessGroupNCCL and NCCL read, with the values under which a process can be
+// aborted and goes on after an error. By default LibTorch's watchdog ends the process instead.
+#pragma once
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lockstep::dist {
+
+struct NcclVariable {
+  const char* name;
+  const char* value;
+  const char* why;  // what the value prevents, for a note where the user has set another
+};
+
+/// Read before the first communicator is made.
+const std::vector<NcclVariable>& nccl_variables();
+
+struct NcclEnvironment {
+  std::map<std::string, std::string> set;  // what has no value yet
+  std::vector<std::string> notes;  // where the user's value differs: it stays, and this is what follows
+};
+/// `lookup`: as std::getenv.
+NcclEnvironment choose_nccl_environment(const std::function<const char*(const char*)>& lookup);
+
+/// Sets the variables of this process that have no value; writes a line on the standard error for each that has
+/// another. Once; before there are communicators.
+void set_nccl_environment();
+
+}  // namespace lockstep::dist

@@ -1,0 +1,12 @@
+// A collective that was entered: its number in the log and in the group's sequence.
+#pragma once
+#include <cstdint>
+
+namespace lockstep::dist {
+
+struct Entered {
+  uint64_t entry = 0;
+  int64_t seq = 0;
+};
+
+}  // namespace lockstep::dist
