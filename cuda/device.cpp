@@ -1,6 +1,8 @@
-// The device of a rank, for the worker: chooses the GPU, and says what it is and how full.
+// The device of a rank, for the worker and liblockstep: chooses the GPU, says what it is and how full, and has the
+// process groups on NCCL.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <torch/headeronly/version.h>
 
 #include <array>
 #include <cstdint>
@@ -8,6 +10,10 @@
 #include <string>
 #include <utility>
 
+#ifdef LOCKSTEP_CUDA_HAS_NCCL
+#include "cuda/nccl_connector.h"
+#include "cuda/nccl_symbols.h"
+#endif
 #include "protocol/device_plugin.h"
 
 namespace lockstep::cuda {
@@ -86,13 +92,47 @@ const char* name(int index) {
   return known.c_str();
 }
 
+#ifdef LOCKSTEP_CUDA_HAS_NCCL
+/// Of libtorch_cuda.so; they are bound when they are called, so what is missing is found here.
+const char* missing_symbol() {
+  for (const char* symbol : kNcclSymbols)
+    if (!::dlsym(RTLD_DEFAULT, symbol)) return symbol;
+  return nullptr;
+}
+
+/// Why there are no process groups on NCCL; empty where there are.
+std::string problem_of_nccl() {
+  if (const char* problem = load_libtorch_cuda()) return problem;
+  if (const char* symbol = missing_symbol())
+    return std::string("libtorch_cuda.so lacks ") + symbol + ": it is of another version than LibTorch " +
+           TORCH_VERSION;
+  int count = 0;
+  if (const char* problem = problem_of(cudaGetDeviceCount(&count), "cudaGetDeviceCount")) return problem;
+  return count == 0 ? "no GPU is visible" : "";
+}
+
+const void* nccl(const char** problem) {
+  static const dist::BackendFactory factory = make_nccl_connector;
+  static const std::string found = problem_of_nccl();
+  *problem = found.empty() ? nullptr : found.c_str();
+  return found.empty() ? &factory : nullptr;
+}
+#else
+const void* nccl(const char** problem) {
+  *problem = "it was built without NCCL, because nccl.h was not found: run tools/setup --gpu and build again";
+  return nullptr;
+}
+#endif
+
 }  // namespace
 }  // namespace lockstep::cuda
 
 extern "C" {
-__attribute__((visibility("default"))) extern const lockstep_device_plugin_v1 lockstep_device_plugin;
-const lockstep_device_plugin_v1 lockstep_device_plugin{.abi = lockstep::kDevicePluginAbi,
+__attribute__((visibility("default"))) extern const lockstep_device_plugin_v2 lockstep_device_plugin;
+const lockstep_device_plugin_v2 lockstep_device_plugin{.abi = lockstep::kDevicePluginAbi,
+                                                       .libtorch = TORCH_VERSION,
                                                        .select = lockstep::cuda::select,
                                                        .memory = lockstep::cuda::memory,
-                                                       .name = lockstep::cuda::name};
+                                                       .name = lockstep::cuda::name,
+                                                       .nccl = lockstep::cuda::nccl};
 }

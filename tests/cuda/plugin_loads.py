@@ -3,14 +3,15 @@
 import ctypes
 import sys
 
-plugin = ctypes.CDLL(sys.argv[1])  # binds all symbols at once
+plugin = ctypes.CDLL(sys.argv[1], mode=1)  # RTLD_LAZY, as the library loads it
 
 
 class DevicePlugin(ctypes.Structure):
-    _fields_ = [("abi", ctypes.c_uint32), ("select", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)),
+    _fields_ = [("abi", ctypes.c_uint32), ("libtorch", ctypes.c_char_p), ("select", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)),
                 ("memory", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int, ctypes.POINTER(ctypes.c_uint64),
                                             ctypes.POINTER(ctypes.c_uint64))),
-                ("name", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int))]
+                ("name", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)),
+                ("nccl", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p)))]
 
 
 class DeviceFunctions(ctypes.Structure):
@@ -19,7 +20,7 @@ class DeviceFunctions(ctypes.Structure):
 
 
 device = DevicePlugin.in_dll(plugin, "lockstep_device_plugin")
-assert device.abi == 1, device.abi
+assert device.abi == 2, device.abi
 # No machine has so many GPUs: refused in words, with a driver and without one.
 problem = device.select(10000)
 assert problem, "select(10000) found no fault"
@@ -28,6 +29,11 @@ used, total = ctypes.c_uint64(), ctypes.c_uint64()
 assert not device.memory(10000, ctypes.byref(used), ctypes.byref(total))
 assert device.name(-1) is None and device.name(10000) is None
 
+# Process groups on NCCL, or the reason why there are none: where LibTorch has no CUDA, or the build had no nccl.h.
+reason = ctypes.c_char_p()
+factory = device.nccl(ctypes.byref(reason))
+assert bool(factory) != bool(reason.value), reason.value
+print("NCCL:", reason.value.decode() if reason.value else "yes")
 
 
 class DeviceError(ctypes.Structure):
