@@ -12,8 +12,9 @@ namespace lockstep::worker {
 
 class Device {
  public:
-  /// `device`: "cpu" or "cuda:N". Loads the plug-in where it is needed. Throws StartError that says how to fix it.
-  explicit Device(const std::string& device);
+  /// `device`: "cpu" or "cuda:N". Loads the plug-in where it is needed, and registers its process groups on NCCL unless
+  /// `backend` is gloo. Throws StartError that says how to fix it.
+  Device(const std::string& device, const std::string& backend);
 
   const std::string& str() const { return device_; }
   int index() const { return index_; }
@@ -26,7 +27,7 @@ class Device {
  private:
   std::string device_;
   int index_ = -1;
-  const lockstep_device_plugin_v1* plugin_ = nullptr;
+  const lockstep_device_plugin_v2* plugin_ = nullptr;
   const lockstep_device_state_v1* state_ = nullptr;
   std::string name_, bus_id_;
 };

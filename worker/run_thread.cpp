@@ -101,7 +101,7 @@ bool RunThread::start() {
     return not_ready(
         fmt::format("the session's folder {} can't be written: {}", configuration_.session_dir, std::strerror(errno)));
   try {
-    device_ = std::make_unique<Device>(configuration_.device);
+    device_ = std::make_unique<Device>(configuration_.device, configuration_.backend);
     io_.set_device(device_.get());
     device_work_.emplace(device_->state(), device_->index(), device_->str());
     set_libtorch_threads(configuration_.threads);
@@ -199,6 +199,7 @@ bool RunThread::run_step(const Step& step, int64_t index, int line, protocol::Do
     lockstep_poll();
     step();
     end_forked_child(0);
+    dist::check_device_works();
     return true;
   } catch (abi::__forced_unwind&) {
     // The rank can't go on without the thread that runs cells.

@@ -9,7 +9,8 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kDistInitUsage = "%dist_init [-n/--num-processes N] [--gpu-ids L] [--backend auto|gloo|nccl]";
+const char* const kDistInitUsage =
+    "%dist_init [-n/--num-processes N] [--gpu-ids L] [--share-gpu] [--all-gpus-visible] [--backend auto|gloo|nccl]";
 
 CellOutcome dist_init(MagicCall& call) {
   MagicArguments arguments(call.arguments, kDistInitUsage);
@@ -20,6 +21,8 @@ CellOutcome dist_init(MagicCall& call) {
     wanted.gpu_ids = parse_gpu_ids(*ids);
     if (!call.session.options.num_processes) wanted.num_processes.reset();
   }
+  if (arguments.take_flag("", "--share-gpu")) wanted.share_gpu = true;
+  if (arguments.take_flag("", "--all-gpus-visible")) wanted.all_gpus_visible = true;
   if (const auto backend = arguments.take_value("", "--backend")) wanted.backend = *backend;
   if (const auto word = arguments.rest_word())
     throw UsageError("'" + *word + "' is not expected; usage: " + std::string(kDistInitUsage));
@@ -48,8 +51,10 @@ const RegisterMagic kDistInit(
      .usage = kDistInitUsage,
      .summary = "starts the ranks (the first cell does it if you do not)",
      .help = "-n N         so many ranks; default: one per visible GPU, two on the CPU where there is none\n"
-             "--gpu-ids L  the GPUs of the ranks, in order: 0,1\n"
-             "--backend B  of the collectives: auto (nccl on GPUs, gloo on the CPU), gloo, nccl",
+             "--gpu-ids L  the GPUs of the ranks, in order, counted among the visible ones: 0,1\n"
+             "--share-gpu  several ranks may share a GPU; their collectives go over gloo\n"
+             "--all-gpus-visible  each rank sees every GPU; default: its own only, as cuda:0\n"
+             "--backend B  of the collectives: auto (nccl for tensors on GPUs, gloo for others), gloo, nccl",
      .line = dist_init,
      .cell = {}});
 

@@ -1,13 +1,20 @@
 #include "shell/processes/gpus.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
+
+#include "protocol/installation.h"
 
 namespace lockstep::shell {
 
 namespace fs = std::filesystem;
 
-int visible_gpus() {
+namespace {
+
+/// That NVIDIA's driver shows.
+int gpus_of_driver() {
   std::error_code error;
   int count = 0;
   for (fs::directory_iterator entry("/proc/driver/nvidia/gpus", error), end; !error && entry != end;
@@ -16,29 +23,73 @@ int visible_gpus() {
   return count;
 }
 
+bool is_number(const std::string& text, int& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+constexpr const char* kOnCpu = "hide them to run on the CPU (CUDA_VISIBLE_DEVICES= lockstep)";
+
+}  // namespace
+
+std::vector<std::string> visible_devices(int count, const char* variable) {
+  std::vector<std::string> visible;
+  if (!variable) {
+    for (int gpu = 0; gpu < count; ++gpu) visible.push_back(std::to_string(gpu));
+    return visible;
+  }
+  const std::string list = variable;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string entry = list.substr(begin, end - begin);
+    int number = -1;
+    if (is_number(entry, number) ? number < 0 || number >= count
+                                 : !entry.starts_with("GPU-") && !entry.starts_with("MIG-"))
+      break;
+    visible.push_back(entry);
+    begin = end + 1;
+  }
+  return visible;
+}
+
 bool has_cuda_plugin() {
   std::error_code error;
+  if (const char* named = std::getenv("LOCKSTEP_PLUGIN"); named && *named) return fs::exists(named, error);
   const char* chosen = std::getenv("LOCKSTEP_BIN");
   const fs::path folder =
       chosen && *chosen ? fs::path(chosen) : fs::read_symlink("/proc/self/exe", error).parent_path();
   return fs::exists(folder / "liblockstep_cuda.so", error) || fs::exists(folder / "../lib/liblockstep_cuda.so", error);
 }
 
-// The plug-in has kernels, and no process groups on NCCL yet: ranks on GPUs could not talk to one another.
-constexpr bool kPluginHasNccl = false;
-
-std::string no_gpu_reason() {
-  if (visible_gpus() == 0)
-    return "no GPU is visible on this machine (/proc/driver/nvidia/gpus is absent or empty): install NVIDIA's driver, "
-           "or leave --gpu-ids "
-           "and --backend nccl out to run on the CPU";
-  if (!has_cuda_plugin())
-    return "this build has no plug-in for GPUs (liblockstep_cuda.so): leave --gpu-ids and --backend nccl out to run on "
-           "the CPU";
-  if (!kPluginHasNccl)
-    return "the plug-in for GPUs (liblockstep_cuda.so) has kernels for inspectors, and no process groups on NCCL yet: "
-           "leave --gpu-ids and --backend nccl out to run on the CPU";
-  return {};
+Gpus find_gpus() {
+  Gpus gpus;
+  const int of_driver = gpus_of_driver();
+  const char* const variable = std::getenv("CUDA_VISIBLE_DEVICES");
+  gpus.visible = visible_devices(of_driver, variable);
+  std::error_code error;
+  const protocol::LibTorch libtorch = protocol::find_libtorch();
+  if (of_driver == 0) {
+    gpus.problem =
+        "no GPU is visible on this machine (/proc/driver/nvidia/gpus is absent or empty): install NVIDIA's driver, or "
+        "leave --gpu-ids, --share-gpu and --backend nccl out to run on the CPU";
+  } else if (gpus.visible.empty()) {
+    gpus.problem = std::string("CUDA_VISIBLE_DEVICES is '") + (variable ? variable : "") +
+                   "', which hides all of the " + std::to_string(of_driver) +
+                   " GPUs: unset it, or leave --gpu-ids, --share-gpu and --backend nccl out to run on the CPU";
+  } else if (!has_cuda_plugin()) {
+    gpus.problem =
+        "this build has no plug-in for GPUs (liblockstep_cuda.so): leave --gpu-ids, --share-gpu and "
+        "--backend nccl out to run on the CPU";
+  } else if (libtorch.problem.empty() && !fs::exists(libtorch.folder / "lib/libtorch_cuda.so", error)) {
+    gpus.problem = "this machine has GPUs, and LibTorch (" + libtorch.folder.string() + ") is for the CPU only: run " +
+                   protocol::setup_command() + (protocol::is_installed() ? "" : " --gpu") + ", or " + kOnCpu;
+    gpus.refuses = true;
+  }
+  return gpus;
 }
+
+int visible_gpus() { return find_gpus().count(); }
+
+std::string no_gpu_reason() { return find_gpus().problem; }
 
 }  // namespace lockstep::shell

@@ -1,17 +1,35 @@
-// What the shell knows of GPUs without linking CUDA: how many the driver shows, and whether the plug-in for them is
-// there.
+// What the shell knows of GPUs without linking CUDA: which ones the driver shows and the user's environment leaves,
+// whether the plug-in for them is there, and whether LibTorch can use them.
 #pragma once
 #include <string>
+#include <vector>
 
 namespace lockstep::shell {
 
-/// GPUs that the NVIDIA driver of this machine shows (/proc/driver/nvidia/gpus).
+struct Gpus {
+  /// What CUDA_VISIBLE_DEVICES of a rank has to be for it to see GPU 0, 1, … of the session: numbers, or what the
+  /// user's CUDA_VISIBLE_DEVICES names ("GPU-…", "MIG-…"). Empty: none is visible.
+  std::vector<std::string> visible;
+  /// Why sessions can't use GPUs, and how to fix it; empty when they can.
+  std::string problem;
+  /// Sessions are refused even where nobody has asked for GPUs.
+  bool refuses = false;
+
+  int count() const { return static_cast<int>(visible.size()); }
+};
+
+/// Of this machine, for this user's environment.
+Gpus find_gpus();
+/// find_gpus() in parts.
 int visible_gpus();
-
-/// Whether the plug-in (liblockstep_cuda.so, beside the programs or in ../lib) that workers load for GPUs is installed.
-bool has_cuda_plugin();
-
-/// Why this session can't use GPUs and how to fix it; empty when it can.
 std::string no_gpu_reason();
+
+/// The entries of CUDA_VISIBLE_DEVICES that CUDA takes: up to the first that is no device ("-1", an empty one), for a
+/// driver with `count` GPUs. Null: all.
+std::vector<std::string> visible_devices(int count, const char* variable);
+
+/// Whether the plug-in (liblockstep_cuda.so, beside the programs or in ../lib) that workers load for GPUs is installed,
+/// or LOCKSTEP_PLUGIN names one.
+bool has_cuda_plugin();
 
 }  // namespace lockstep::shell

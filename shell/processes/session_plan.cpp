@@ -111,6 +111,45 @@ std::vector<int> parse_gpu_ids(const std::string& list) {
 }
 
 SessionPlan plan_session(const SessionOptions& options) {
+  return plan_session(options, options.rehearsal ? Gpus{} : find_gpus());
+}
+
+namespace {
+
+std::string count_text(int gpus) { return gpus == 1 ? "1 GPU is" : std::to_string(gpus) + " GPUs are"; }
+
+/// What a user has asked of GPUs, which has to be there.
+std::string wish_for_gpus(const SessionOptions& options) {
+  if (!options.gpu_ids.empty()) return "GPU " + std::to_string(options.gpu_ids.front());
+  if (options.share_gpu) return "--share-gpu";
+  if (options.all_gpus_visible) return "--all-gpus-visible";
+  return options.backend == "nccl" ? "--backend nccl" : "";
+}
+
+/// Per rank, an index into the visible GPUs.
+std::vector<int> choose_gpus(const SessionOptions& options, const Gpus& gpus, int world_size) {
+  std::vector<int> usable = options.gpu_ids;
+  for (int gpu = 0; options.gpu_ids.empty() && gpu < gpus.count(); ++gpu) usable.push_back(gpu);
+  const int count = static_cast<int>(usable.size());
+  if (!options.share_gpu) {
+    if (!options.gpu_ids.empty() && count != world_size)
+      throw UsageError(
+          "-n " + std::to_string(world_size) + " with " + std::to_string(count) +
+          " GPU ids: each rank needs one GPU; leave -n out, name as many ids, or let ranks share GPUs over "
+          "Gloo (--share-gpu)");
+    if (world_size > count)
+      throw UsageError("-n " + std::to_string(world_size) + ": " + count_text(count) +
+                       " visible, and each rank needs one: start fewer ranks, let ranks share GPUs over Gloo "
+                       "(--share-gpu), or hide the GPUs to run on the CPU (CUDA_VISIBLE_DEVICES= lockstep)");
+  }
+  std::vector<int> chosen;
+  for (int rank = 0; rank < world_size; ++rank) chosen.push_back(usable[static_cast<size_t>(rank % count)]);
+  return chosen;
+}
+
+}  // namespace
+
+SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
   static const std::set<std::string> kBackends = {"auto", "gloo", "nccl"};
   if (!kBackends.contains(options.backend))
     throw UsageError("--backend " + options.backend + ": it is one of auto, gloo and nccl");
@@ -118,34 +157,42 @@ SessionPlan plan_session(const SessionOptions& options) {
   if (options.rehearsal) return plan_rehearsal(options);
   if (options.num_processes) check_size(*options.num_processes);
 
-  const std::string no_gpu = no_gpu_reason();
-  const int gpus = visible_gpus();
-  if (options.backend == "nccl" && !no_gpu.empty()) throw UsageError("--backend nccl: " + no_gpu);
-  for (int id : options.gpu_ids) {
-    if (!no_gpu.empty()) throw UsageError("GPU " + std::to_string(id) + ": " + no_gpu);
-    if (id >= gpus)
-      throw UsageError("GPU " + std::to_string(id) + " does not exist: this machine has " +
-                       (gpus == 1 ? "GPU 0" : "GPUs 0-" + std::to_string(gpus - 1)));
+  if (!gpus.problem.empty()) {
+    if (const std::string wish = wish_for_gpus(options); !wish.empty()) throw UsageError(wish + ": " + gpus.problem);
+    if (gpus.refuses) throw UsageError(gpus.problem);
   }
+  const bool on_gpu = gpus.problem.empty() && gpus.count() > 0;
+  for (const int id : options.gpu_ids)
+    if (id >= gpus.count())
+      throw UsageError("GPU " + std::to_string(id) + " does not exist: " + count_text(gpus.count()) + " visible, " +
+                       (gpus.count() == 1 ? "GPU 0" : "GPUs 0-" + std::to_string(gpus.count() - 1)));
+  if (options.share_gpu && options.backend == "nccl")
+    throw UsageError("--share-gpu --backend nccl: NCCL needs a GPU for each rank; ranks that share one use gloo");
 
   SessionPlan plan;
-  const bool on_gpu = no_gpu.empty();
-  plan.world_size = options.num_processes.value_or(!options.gpu_ids.empty() ? static_cast<int>(options.gpu_ids.size())
-                                                   : on_gpu                 ? gpus
-                                                                            : 2);
-  if (!options.gpu_ids.empty() && static_cast<int>(options.gpu_ids.size()) != plan.world_size)
-    throw UsageError("-n " + std::to_string(plan.world_size) + " with " + std::to_string(options.gpu_ids.size()) +
-                     " GPU ids: each rank needs one GPU; leave -n out, or name as many ids");
-  if (on_gpu && options.gpu_ids.empty() && plan.world_size > gpus)
-    throw UsageError("-n " + std::to_string(plan.world_size) + ": this machine has " + std::to_string(gpus) +
-                     " GPUs, and each rank needs one");
-  for (int rank = 0; rank < plan.world_size; ++rank)
-    plan.devices.push_back(
-        on_gpu ? "cuda:" + std::to_string(options.gpu_ids.empty() ? rank : options.gpu_ids[static_cast<size_t>(rank)])
-               : "cpu");
-  plan.backend = options.backend != "auto" ? options.backend : on_gpu ? "nccl" : "gloo";
+  const int asked = options.gpu_ids.empty() ? gpus.count() : static_cast<int>(options.gpu_ids.size());
+  plan.world_size = options.num_processes.value_or(!on_gpu ? 2 : options.share_gpu ? std::max(2, asked) : asked);
+  if (on_gpu) plan.gpu_ids = choose_gpus(options, gpus, plan.world_size);
+  for (int rank = 0; rank < plan.world_size; ++rank) {
+    if (!on_gpu) {
+      plan.devices.emplace_back("cpu");
+      continue;
+    }
+    const int gpu = plan.gpu_ids[static_cast<size_t>(rank)];
+    plan.devices.push_back("cuda:" + std::to_string(options.all_gpus_visible ? gpu : 0));
+    if (!options.all_gpus_visible) plan.visible_devices.push_back(gpus.visible[static_cast<size_t>(gpu)]);
+  }
+  plan.backend = !on_gpu || options.share_gpu ? "gloo" : options.backend;
   plan.threads = threads.value_or(std::max(1, cores() / plan.world_size));
   return plan;
+}
+
+std::map<std::string, std::string> device_environment(const SessionPlan& plan, int rank) {
+  const auto index = static_cast<size_t>(rank);
+  std::map<std::string, std::string> environment = {{"LOCKSTEP_DEVICE", plan.devices.at(index)}};
+  if (!plan.gpu_ids.empty()) environment["LOCKSTEP_GPU_ID"] = std::to_string(plan.gpu_ids.at(index));
+  if (!plan.visible_devices.empty()) environment["CUDA_VISIBLE_DEVICES"] = plan.visible_devices.at(index);
+  return environment;
 }
 
 }  // namespace lockstep::shell

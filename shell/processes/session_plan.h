@@ -1,22 +1,32 @@
 // What a session is going to be: how many ranks, on which devices, with which backend and how many threads. Worked out
 // and checked before anything starts, so that what is wrong with the options costs nothing.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
+#include "shell/processes/gpus.h"
 #include "shell/processes/session_options.h"
 
 namespace lockstep::shell {
 
 struct SessionPlan {
   int world_size = 0;
-  std::vector<std::string> devices;  // per rank: "cpu", "cuda:0"
-  std::string backend;  // gloo, nccl
+  std::vector<std::string> devices;  // per rank, as its process counts: "cpu", "cuda:0"
+  std::vector<int> gpu_ids;  // per rank, as the user counts: among the visible GPUs; empty on the CPU
+  std::vector<std::string> visible_devices;  // per rank: its CUDA_VISIBLE_DEVICES; empty: as the session's
+  std::string backend;  // gloo, nccl; auto: gloo for CPU tensors, nccl for those on GPUs
   int threads = 1;  // per rank, intra-op
 };
 
 /// Throws UsageError that names the option or the LOCKSTEP_* variable at fault and how to fix it.
 SessionPlan plan_session(const SessionOptions& options);
+/// The same for a machine with these GPUs.
+SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus);
+
+/// What the environment of a rank says about its device: LOCKSTEP_DEVICE, and on a GPU LOCKSTEP_GPU_ID and
+/// CUDA_VISIBLE_DEVICES.
+std::map<std::string, std::string> device_environment(const SessionPlan& plan, int rank);
 
 /// "0,1,3" as GPU ids. Throws UsageError naming the part at fault.
 std::vector<int> parse_gpu_ids(const std::string& list);

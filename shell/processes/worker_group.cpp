@@ -177,11 +177,11 @@ void WorkerGroup::start_rank(int number, const SessionOptions& options) {
                              {"LOCKSTEP_STORE", store_address_},
                              {"LOCKSTEP_STORE_KEY", store_key_},
                              {"LOCKSTEP_BACKEND", plan_.backend},
-                             {"LOCKSTEP_DEVICE", plan_.devices[static_cast<size_t>(number)]},
                              {"LOCKSTEP_THREADS", std::to_string(plan_.threads)},
                              {"LOCKSTEP_CHECK_COLLECTIVES", options.check_collectives ? "1" : "0"},
                              {"LOCKSTEP_LIFELINE_FD", std::to_string(lifeline_.read.get())},
                              {"LOCKSTEP_ARGUMENTS", nlohmann::json(options.arguments).dump()}});
+  launch.environment.merge(device_environment(plan_, number));
   launch.inherit = rank.output->descriptors();
   launch.inherit.push_back(lifeline_.read.get());
   launch.output = rank.tail->write_end();

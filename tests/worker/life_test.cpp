@@ -81,6 +81,46 @@ TEST(Start, WithoutAPlugInForItsGpuSaysSo) {
   EXPECT_EQ(hub.process().wait().code, 3);
 }
 
+TEST(Start, APlugInThatCantBeLoadedIsQuoted) {
+  FakeHub hub;
+  hub.start(0, {{"LOCKSTEP_DEVICE", "cuda:0"}, {"LOCKSTEP_PLUGIN", "/nowhere/plug-in.so"}});
+  EXPECT_THAT(hub.expect<NotReady>().message, AllOf(HasSubstr("/nowhere/plug-in.so: cannot open shared object file"),
+                                                    HasSubstr("CUDA_VISIBLE_DEVICES=")));
+}
+
+/// A rank on a GPU of the stand-in.
+Environment on_stand_in(Environment more = {}) {
+  more.insert(
+      {{"LOCKSTEP_DEVICE", "cuda:0"}, {"LOCKSTEP_BACKEND", "auto"}, {"LOCKSTEP_PLUGIN", LOCKSTEP_STAND_IN_PLUGIN}});
+  return more;
+}
+
+TEST(Start, RanksOnGpusHaveGroupsOfThePlugIn) {
+  FakeHub hub(2);
+  hub.start_ready(on_stand_in({{"LOCKSTEP_GPU_ID", "3"}}));
+  for (const int rank : {0, 1}) hub.send(Builtin{.cell = 1, .name = "barrier"}, rank);
+  for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, CellStatus::ok);
+  const nlohmann::json status = hub.query("status");
+  EXPECT_EQ(status.at("device"), "cuda:0");
+  EXPECT_EQ(status.at("device_name"), "Stand-in");
+}
+
+TEST(Start, AGpuThatThePlugInRefusesIsNamed) {
+  FakeHub hub;
+  hub.start(0, on_stand_in({{"LOCKSTEP_DEVICE", "cuda:2"}}));
+  EXPECT_THAT(hub.expect<NotReady>().message, HasSubstr("cuda:2 can't be used: the stand-in has GPU 0 only"));
+}
+
+TEST(Start, WithoutNcclInThePlugInOnlyGlooWillDo) {
+  {
+    FakeHub hub;
+    hub.start(0, on_stand_in({{"STAND_IN_WITHOUT_NCCL", "1"}}));
+    EXPECT_THAT(hub.expect<NotReady>().message, AllOf(HasSubstr("asked to have none"), HasSubstr("--backend gloo")));
+  }
+  FakeHub hub;
+  hub.start_ready(on_stand_in({{"STAND_IN_WITHOUT_NCCL", "1"}, {"LOCKSTEP_BACKEND", "gloo"}}));
+}
+
 TEST(Start, WithoutAHubSaysSoOnStandardError) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);

@@ -71,7 +71,10 @@ void read_device(Reader& read, Configuration& c) {
   if (rest.starts_with("cuda:")) {
     rest.remove_prefix(5);
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), c.gpu_id);
-    if (error == std::errc() && end == rest.data() + rest.size() && c.gpu_id >= 0) return;
+    if (error == std::errc() && end == rest.data() + rest.size() && c.gpu_id >= 0) {
+      c.gpu_id = read.integer("LOCKSTEP_GPU_ID", 0, kAny, c.gpu_id);
+      return;
+    }
   }
   read.problem("LOCKSTEP_DEVICE", "is '" + c.device + "': it has to be cpu or cuda:N");
   c.device = "cpu";

@@ -24,7 +24,9 @@ struct Configuration {
   std::string store_key;  // LOCKSTEP_STORE_KEY: before every key of this session, so that nobody else can name one
   std::string backend = "gloo";  // LOCKSTEP_BACKEND: auto, gloo, nccl
   std::string device = "cpu";  // LOCKSTEP_DEVICE: cpu, cuda:N
-  int gpu_id = -1;  // N of cuda:N
+  // LOCKSTEP_GPU_ID: as the user counts, among the GPUs that the session sees; default: N of cuda:N. The two differ
+  // where each rank sees one GPU only. -1 on the CPU.
+  int gpu_id = -1;
   int threads = 1;  // LOCKSTEP_THREADS, intra-op; default: cores of this process / local_world_size
   bool check_collectives = true;  // LOCKSTEP_CHECK_COLLECTIVES: 1, 0
   int lifeline_fd = -1;  // LOCKSTEP_LIFELINE_FD
