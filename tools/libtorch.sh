@@ -89,6 +89,34 @@ add_compiler() {
   rm -rf "$cache/downloads/nvcc-$1"
 }
 
+# has_nccl_header FOLDER VERSION
+has_nccl_header() {
+  [ -f "$1/nccl.h" ] &&
+    [ "$(sed -n 's/^#define NCCL_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\).*/\2/p' "$1/nccl.h" | paste -sd.)" = "$2" ]
+}
+
+# add_nccl_header VERSION VARIANT: beside a LibTorch for CPU ranks, on a machine whose nvcc builds the plug-in for GPUs. Of
+# the wheel of NCCL (200 MB) only the headers are kept. Without them the plug-in is built without NCCL, so this may fail.
+add_nccl_header() {
+  local folder nvcc checksum wheel nccl
+  folder=$(dirname "$libtorch")
+  nvcc=$(command -v nvcc || ls "${CUDACXX:-}" "${CUDA_PATH:-}/bin/nvcc" /usr/local/cuda/bin/nvcc 2>/dev/null | head -n 1)
+  [ "$2" = cpu ] && [ -n "${builds:-}" ] && [ -n "$nvcc" ] || return 0
+  read -r checksum wheel < <(wheels "$1" gpu | grep -E '  nvidia_nccl_cu') || return 0
+  nccl=$(requirement_of "$wheel"); nccl=${nccl##*==}
+  has_nccl_header "$folder/nvidia/nccl/include" "$nccl" && return
+  has_nccl_header "$(dirname "$(dirname "$(readlink -f "$nvcc")")")/include" "$nccl" && return
+  say "The headers of NCCL $nccl go to $folder (out of a wheel of 200 MB), for the plug-in for GPUs"
+  (
+    python=$(python_with_pip)
+    mkdir -p "$cache/downloads/nccl-$1"
+    cd "$cache/downloads/nccl-$1"
+    download "$checksum" "$wheel"
+    unzip -q -o "$wheel" 'nvidia/nccl/include/*' -d "$folder"
+  ) || say "They could not be brought here: the plug-in for GPUs is built without NCCL"
+  rm -rf "$cache/downloads/nccl-$1"
+}
+
 megabytes_free() { df --output=avail -BM "$1" | tail -n 1 | tr -dc 0-9; }
 
 # Sets `libtorch` to the cache's folder for this version and variant, and fills it if need be.
@@ -96,7 +124,8 @@ get_libtorch() {
   local version=$1 variant=$2 name=$1 needed=1300
   [ "$variant" = cpu ] || { name=$1-gpu; needed=9000; }
   libtorch=$cache/$name/torch
-  [ -z "$(version_of "$libtorch")" ] || { add_compiler "$version" "$variant"; return 0; }
+  [ -z "$(version_of "$libtorch")" ] ||
+    { add_compiler "$version" "$variant"; add_nccl_header "$version" "$variant"; return 0; }
   if [ "$variant" = cpu ] && [ -d "$cache/$version-gpu/torch" ]; then libtorch=$cache/$version-gpu/torch; return; fi
   is_supported "$version" || fail "LibTorch $version is outside the supported range 2.11 to 2.15."
   [ -n "$(wheels "$version" cpu)" ] ||
@@ -132,4 +161,5 @@ get_libtorch() {
   rm -rf "$downloads"
   rmdir "$cache/downloads" 2>/dev/null || true
   say "LibTorch $version is in place ($(du -sm "$cache/$name" | cut -f1) MB)"
+  add_nccl_header "$version" "$variant"
 }
