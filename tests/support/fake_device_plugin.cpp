@@ -5,6 +5,7 @@
 //   FAKE_DEVICE_LOST=1      and the context is lost: the device has failed from then on
 //   FAKE_DEVICE_HOLDS=FIFO  finish() returns when somebody opens this for writing
 #include <fcntl.h>
+#include <torch/headeronly/version.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -52,11 +53,16 @@ bool memory(int, uint64_t*, uint64_t*) { return false; }
 }  // namespace
 
 extern "C" {
-__attribute__((visibility("default"))) extern const lockstep_device_plugin_v1 lockstep_device_plugin;
-const lockstep_device_plugin_v1 lockstep_device_plugin{.abi = lockstep::kDevicePluginAbi,
+__attribute__((visibility("default"))) extern const lockstep_device_plugin_v2 lockstep_device_plugin;
+const lockstep_device_plugin_v2 lockstep_device_plugin{.abi = lockstep::kDevicePluginAbi,
+                                                       .libtorch = TORCH_VERSION,
                                                        .select = [](int) -> const char* { return nullptr; },
                                                        .memory = [](int, uint64_t*, uint64_t*) { return false; },
-                                                       .name = [](int) { return "Fake GPU"; }};
+                                                       .name = [](int) { return "Fake GPU"; },
+                                                       .nccl = [](const char** problem) -> const void* {
+                                                         *problem = "the fake device has no process groups";
+                                                         return nullptr;
+                                                       }};
 __attribute__((visibility("default"))) extern const lockstep_device_state_v1 lockstep_device_state;
 const lockstep_device_state_v1 lockstep_device_state{.abi = lockstep::kDeviceStateAbi,
                                                      .work = work,

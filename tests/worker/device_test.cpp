@@ -113,9 +113,18 @@ TEST_F(DeviceOfCells, ALostContextIsFoundAlsoAtTheEndOfACellThatHasThrown) {
 
 // ---- What a worker makes of it --------------------------------------------------------------------------------------
 
+namespace {
+/// The environment of a rank on the stand-in, and `more`.
+Environment on_device(Environment more) {
+  more.insert(
+      {{"LOCKSTEP_DEVICE", "cuda:0"}, {"LOCKSTEP_BACKEND", "gloo"}, {"LOCKSTEP_PLUGIN", LOCKSTEP_FAKE_DEVICE_PLUGIN}});
+  return more;
+}
+}  // namespace
+
 TEST(DeviceError, IsThatOfTheCellThatQueuedTheWorkAndTheRankGoesOn) {
   FakeHub hub;
-  hub.start_ready({{"LOCKSTEP_DEVICE", "cuda:0"}, {"FAKE_DEVICE_FAILS_AT", "2"}});
+  hub.start_ready(on_device({{"FAKE_DEVICE_FAILS_AT", "2"}}));
   EXPECT_EQ(hub.run_cell("output", "nothing").status, CellStatus::ok);
   const auto done = hub.run_cell("output", "nothing");
   EXPECT_EQ(done.status, CellStatus::error);
@@ -130,7 +139,7 @@ TEST(DeviceError, IsThatOfTheCellThatQueuedTheWorkAndTheRankGoesOn) {
 
 TEST(DeviceError, Rule7ALostContextEndsTheRankWithTheCause) {
   FakeHub hub;
-  hub.start_ready({{"LOCKSTEP_DEVICE", "cuda:0"}, {"FAKE_DEVICE_FAILS_AT", "1"}, {"FAKE_DEVICE_LOST", "1"}});
+  hub.start_ready(on_device({{"FAKE_DEVICE_FAILS_AT", "1"}, {"FAKE_DEVICE_LOST", "1"}}));
   const auto cell = hub.load("output", "mixed");
   hub.run(cell);
   const auto dying = hub.expect<Dying>();
@@ -144,7 +153,7 @@ TEST(DeviceError, Rule7ALostContextEndsTheRankWithTheCause) {
 
 TEST(DeviceError, AnExceptionOfTheSameCellKeepsItsTypeAndLine) {
   FakeHub hub;
-  hub.start_ready({{"LOCKSTEP_DEVICE", "cuda:0"}, {"FAKE_DEVICE_FAILS_AT", "2"}});
+  hub.start_ready(on_device({{"FAKE_DEVICE_FAILS_AT", "2"}}));
   const auto thrown = hub.run_cell("errors", "second_of_three");
   EXPECT_EQ(thrown.error->message, "diverged at step 3") << "its work is not waited for";
   EXPECT_EQ(hub.run_cell("output", "nothing").status, CellStatus::ok);
@@ -157,7 +166,7 @@ TEST(DeviceError, Rule4StatusIsAnsweredWhileTheDeviceWorks) {
   FakeHub hub;
   const std::string fifo = hub.directory() + "/held";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  hub.start_ready({{"LOCKSTEP_DEVICE", "cuda:0"}, {"FAKE_DEVICE_HOLDS", fifo}});
+  hub.start_ready(on_device({{"FAKE_DEVICE_HOLDS", fifo}}));
   const auto cell = hub.load("output", "nothing");
   hub.run(cell);
   nlohmann::json status;
@@ -178,7 +187,7 @@ TEST(DeviceError, ACellThatIsStoppedWhileTheDeviceWorksEndsAsStopped) {
   FakeHub hub;
   const std::string fifo = hub.directory() + "/held";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  hub.start_ready({{"LOCKSTEP_DEVICE", "cuda:0"}, {"FAKE_DEVICE_HOLDS", fifo}});
+  hub.start_ready(on_device({{"FAKE_DEVICE_HOLDS", fifo}}));
   const auto stop = [&](const auto& message_of) {
     const auto cell = hub.load("output", "nothing");
     hub.run(cell);
