@@ -152,7 +152,8 @@ WatchedBackend::WorkPtr WatchedBackend::issue_entered(Call& call, const Entered&
   std::shared_ptr<DeviceOperation> operation;
   if (call.on_device()) {
     if (on_device.reached)  // how far its stream is; its end is reported
-      group_->device_progress().add(entered.entry, {group_->slot(), call.peer}, {.reached = on_device.reached, .end = {}});
+      group_->device_progress().add(entered.entry, {group_->slot(), call.peer},
+                                    {.reached = on_device.reached, .end = {}});
     if (coalescing_) {
       coalesced_.push_back(entered);  // done with the others
     } else if (group_->captures()) {
