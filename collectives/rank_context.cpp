@@ -31,12 +31,6 @@ void set_backends(c10d::ProcessGroup& handle, const BackendConfig& config,
   for (const BackendConfig::Part& part : config.parts())
     handle.setBackend(part.device, c10d::ProcessGroup::strToBackendType(part.backend),
                       c10::intrusive_ptr<c10d::Backend>(watched));
-  for (const c10::DeviceType device : {c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1}) {
-    const BackendConfig::Part* const part = config.part_for(device);
-    if (part && part->device != device)  // Gloo, with copies on the host
-      handle.setBackend(device, c10d::ProcessGroup::strToBackendType(part->backend),
-                        c10::intrusive_ptr<c10d::Backend>(watched));
-  }
 }
 
 // After close(): frees the connections although users may still hold the group.

@@ -1,6 +1,7 @@
 #include "collectives/transport/backend_config.h"
 
 #include <c10/core/Device.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
@@ -13,6 +14,16 @@ namespace lockstep::dist {
 
 namespace {
 constexpr const char* kGloo = "gloo";
+
+/// Whether this process can have tensors on such a device.
+bool is_there(c10::DeviceType type) {
+  return c10::impl::hasDeviceGuardImpl(type) && c10::impl::getDeviceGuardImpl(type)->deviceCount() > 0;
+}
+
+/// Gloo for tensors of a device that is not the CPU.
+std::string staged_gloo(c10::DeviceType device) {
+  return std::string(kGloo) + "_" + c10::DeviceTypeName(device, /*lower_case=*/true);
+}
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> result;
@@ -39,6 +50,9 @@ c10::DeviceType device_type(const std::string& name, const std::string& text) {
 BackendConfig::BackendConfig(std::string text) : text_(std::move(text)) {
   if (text_.find(':') == std::string::npos) {
     parts_.push_back({text_, find_backend(text_).device});
+    if (text_ == kGloo)
+      for (const c10::DeviceType device : {c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1})
+        if (is_there(device)) parts_.push_back({staged_gloo(device), device});
     return;
   }
   std::vector<c10::DeviceType> named;
@@ -55,7 +69,11 @@ BackendConfig::BackendConfig(std::string text) : text_(std::move(text)) {
       throw ArgumentError(fmt::format("the backend '{}' names {} twice", text_, c10::DeviceTypeName(device, true)));
     named.push_back(device);
     const c10::DeviceType native = find_backend(backend).device;
-    if (native != device && backend != kGloo)
+    if (backend == kGloo && device != native) {
+      if (is_there(device)) parts_.push_back({staged_gloo(device), device});
+      continue;
+    }
+    if (native != device)
       throw ArgumentError(fmt::format("the backend '{}' gives {} tensors to {}, which takes {} tensors", text_,
                                       c10::DeviceTypeName(device, true), backend, c10::DeviceTypeName(native, true)));
     const auto same = [&](const Part& part) { return part.backend == backend; };
@@ -66,15 +84,16 @@ BackendConfig::BackendConfig(std::string text) : text_(std::move(text)) {
 }
 
 std::string BackendConfig::by_device() const {
-  if (text_.find(':') != std::string::npos || parts_.empty()) return text_;
-  return c10::DeviceTypeName(parts_.front().device, /*lower_case=*/true) + ":" + text_;
+  if (text_.find(':') != std::string::npos) return text_;
+  std::string text;
+  for (const Part& part : parts_)
+    text += (text.empty() ? "" : ",") + c10::DeviceTypeName(part.device, /*lower_case=*/true) + ":" + text_;
+  return text;
 }
 
 const BackendConfig::Part* BackendConfig::part_for(c10::DeviceType device) const {
   for (const Part& part : parts_)
     if (part.device == device) return &part;
-  for (const Part& part : parts_)
-    if (part.backend == kGloo) return &part;
   return nullptr;
 }
 

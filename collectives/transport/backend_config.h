@@ -17,7 +17,8 @@ class BackendConfig {
 
   BackendConfig() = default;
   /// Throws ArgumentError: another form, a name that is not registered, a device twice, or one whose tensors the
-  /// backend does not take. Gloo may be named for any device.
+  /// backend does not take. Gloo may be named for any device, and "gloo" alone stands for all devices of this process:
+  /// tensors of others than the CPU go through host memory (staged_backend.h).
   BackendConfig(std::string text);
   BackendConfig(const char* text) : BackendConfig(std::string(text)) {}
 
@@ -25,7 +26,7 @@ class BackendConfig {
   /// As "cpu:gloo,cuda:nccl", for one name, too.
   std::string by_device() const;
   const std::vector<Part>& parts() const { return parts_; }
-  /// Takes tensors on `device`: the part for that device, or else Gloo, which gets copies on the host. Null: none does.
+  /// Takes tensors on `device`. Null: none does.
   const Part* part_for(c10::DeviceType device) const;
   /// The part for a device that is not the CPU; null where there is none.
   const Part* device_part() const;

@@ -196,7 +196,10 @@ c10d::Backend& backend_of_part(c10d::Backend& transport, const std::string& back
 }
 
 std::unique_ptr<BackendConnector> make_connector(const BackendConfig& config, const GroupDescription& group) {
-  if (!config.device_part()) return find_backend(config.parts().front().backend).factory(group);
+  // Gloo for a device takes the tensors of all others as well.
+  const auto gloo = [](const BackendConfig::Part& part) { return is_gloo(part.backend); };
+  if (std::all_of(config.parts().begin(), config.parts().end(), gloo))
+    return find_backend(config.parts().back().backend).factory(group);
   return std::make_unique<MixedConnector>(config, group);
 }
 

@@ -1,7 +1,6 @@
 #include "collectives/transport/transport_tensors.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "collectives/transport/streams.h"
 
@@ -12,12 +11,6 @@ namespace {
 bool is_plain(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
 
 at::Tensor plain_copy(const at::Tensor& tensor) { return tensor.resolve_conj().resolve_neg().contiguous(); }
-
-/// What was queued before may still read memory that is going to be overwritten from the host.
-void wait_for_current_stream(const at::Tensor& tensor) {
-  const c10::impl::VirtualGuardImpl device(tensor.device().type());
-  device.getStream(tensor.device()).synchronize();
-}
 
 template <typename Each>
 std::vector<at::Tensor> for_each(const std::vector<at::Tensor>& tensors, const Each& each) {
@@ -62,36 +55,22 @@ at::Tensor TransportTensors::in_known_dtype(const at::Tensor& tensor) const {
   return (tensor.dim() == 0 ? tensor.view({1}) : tensor).view(at::kByte);
 }
 
-bool TransportTensors::is_usable(const at::Tensor& tensor) const {
-  return wire_ != Wire::gloo_from_device && is_plain(tensor);
-}
-
-// A copy from a device to the host returns when it is done; it comes after what the caller's current stream was given.
-at::Tensor TransportTensors::usable_copy(const at::Tensor& tensor) const {
-  const at::Tensor copy = plain_copy(tensor);
-  return wire_ == Wire::gloo_from_device ? copy.cpu() : copy;
-}
-
 at::Tensor TransportTensors::read(const at::Tensor& tensor) {
-  return in_known_dtype(is_usable(tensor) ? tensor : usable_copy(tensor));
+  return in_known_dtype(is_plain(tensor) ? tensor : plain_copy(tensor));
 }
 
 at::Tensor TransportTensors::write(const at::Tensor& tensor) {
   // Some transports write with operators, which refuse tensors of inference mode outside of it.
-  if (is_usable(tensor) && !tensor.is_inference()) return in_known_dtype(tensor);
-  auto options = tensor.options().memory_format(at::MemoryFormat::Contiguous);
-  if (wire_ == Wire::gloo_from_device) {
-    wait_for_current_stream(tensor);
-    options = options.device(at::kCPU);
-  }
+  if (is_plain(tensor) && !tensor.is_inference()) return in_known_dtype(tensor);
+  const auto options = tensor.options().memory_format(at::MemoryFormat::Contiguous);
   const at::Tensor buffer = at::empty(tensor.sizes(), options);
   copies_.emplace_back(tensor, buffer);
   return in_known_dtype(buffer);
 }
 
 at::Tensor TransportTensors::update(const at::Tensor& tensor) {
-  if (is_usable(tensor) && !tensor.is_inference()) return in_known_dtype(tensor);
-  at::Tensor copy = usable_copy(tensor);
+  if (is_plain(tensor) && !tensor.is_inference()) return in_known_dtype(tensor);
+  at::Tensor copy = plain_copy(tensor);
   if (copy.is_same(tensor) || copy.is_inference()) copy = copy.clone();
   copies_.emplace_back(tensor, copy);
   return in_known_dtype(copy);

@@ -17,8 +17,8 @@ bool transport_knows(at::ScalarType type);
 /// The same of ProcessGroupNCCL.
 bool nccl_knows(at::ScalarType type);
 
-/// Who takes the tensors: Gloo those of the CPU, or copies of others on the host; NCCL those of its device.
-enum class Wire { gloo, gloo_from_device, nccl };
+/// Who takes the tensors. On a device, Gloo copies them to the host itself.
+enum class Wire { gloo, nccl };
 
 /// Tensors of one collective. They must have been checked (check_tensor), and gradient mode must be off.
 class TransportTensors {
@@ -46,9 +46,6 @@ class TransportTensors {
 
  private:
   at::Tensor in_known_dtype(const at::Tensor& tensor) const;
-  /// Whether the transport can use its memory.
-  bool is_usable(const at::Tensor& tensor) const;
-  at::Tensor usable_copy(const at::Tensor& tensor) const;
 
   Wire wire_;
   using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;  // to, from

@@ -28,7 +28,7 @@ struct WatchedBackend::Call {
   /// that the group has a backend for, and else to the CPU.
   Call(const BackendConfig& backend, CollectiveOp op, c10::ArrayRef<at::Tensor> described, int root = -1,
        std::optional<c10d::ReduceOp::RedOpType> reduce_op = {})
-      : part(part_of(backend, described)), tensors(wire_of(part, described)) {
+      : part(part_of(backend, described)), tensors(wire_of(part)) {
     const CallContext* context = CallContext::current();
     if (!described.empty()) device = stream_device(described[0]);
     if (device) fields.flags |= log_layout::kOnDevice;
@@ -61,14 +61,12 @@ struct WatchedBackend::Call {
   }
 
   static const BackendConfig::Part& part_of(const BackendConfig& backend, c10::ArrayRef<at::Tensor> described) {
-    const BackendConfig::Part* const part =
+    const BackendConfig::Part* part =
         described.empty() ? backend.device_part() : backend.part_for(described[0].device().type());
+    if (described.empty() && part && is_gloo(part->backend)) part = nullptr;  // what has no tensors has no device
     return part ? *part : backend.parts().front();
   }
-  static Wire wire_of(const BackendConfig::Part& part, c10::ArrayRef<at::Tensor> described) {
-    if (part.device != c10::DeviceType::CPU) return is_gloo(part.backend) ? Wire::gloo : Wire::nccl;
-    return described.empty() || described[0].is_cpu() ? Wire::gloo : Wire::gloo_from_device;
-  }
+  static Wire wire_of(const BackendConfig::Part& part) { return is_gloo(part.backend) ? Wire::gloo : Wire::nccl; }
   bool on_gloo() const { return is_gloo(part.backend); }
   /// The transport queues the operation on a device, and the host goes on. Gloo's work on host memory is the host's.
   bool on_device() const { return part.device != c10::DeviceType::CPU && !on_gloo(); }
@@ -138,7 +136,8 @@ template <typename Issue>
 WatchedBackend::WorkPtr WatchedBackend::issue_entered(Call& call, const Entered& entered, c10d::OpType type,
                                                       bool reports, std::unique_lock<std::mutex>& lock, Issue&& issue) {
   OnDevice on_device;
-  if (call.device) on_device = {.device = call.device, .reached = mark_stream(*call.device), .peer = call.peer};
+  if (call.device && !(call.on_device() && group_->captures()))
+    on_device = {.device = call.device, .reached = mark_stream(*call.device), .peer = call.peer};
   WorkPtr inner;
   try {
     auto span = call.message || coalescing_ ? nullptr : group_->device_spans().begin(entered.seq, call.results);
