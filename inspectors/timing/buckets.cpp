@@ -41,6 +41,7 @@ std::vector<dist::CollectiveRecord> reductions_of(const std::vector<int64_t>& si
   constexpr size_t kAll = dist::log_layout::kEntryCapacity;
   const auto context = dist::current_context();
   if (!context || sizes.empty()) return {};
+  context->log()->device_progress().look();  // the log learns what devices have done
   std::vector<dist::CollectiveRecord> records;
   for (auto& each : dist::CollectiveLogReader(context->log()->mapping()).last(kAll))
     if (each.group == group && each.op == "all_reduce" && each.through_c10d) records.push_back(std::move(each));
@@ -76,7 +77,7 @@ std::optional<c10::Device> device_of(const ddp::DistributedModule& net) {
   return std::nullopt;
 }
 
-/// On a device, from the events of the last step. Waits for the device, which is between steps.
+/// On a device that is between steps and has been waited for: from the events of the last step.
 void add_device_times(const ddp::DistributedModule& net, c10::Device device,
                       const std::vector<dist::CollectiveRecord>& reductions, RankBuckets& result) {
   const auto context = dist::current_context();
@@ -90,7 +91,6 @@ void add_device_times(const ddp::DistributedModule& net, c10::Device device,
   for (auto& each : spans.all()) by_seq[each->seq] = std::move(each);
   for (const dist::CollectiveRecord& each : reductions)
     if (!by_seq.contains(each.seq)) return;
-  wait_for_device(device);
   const auto since_forward = [&](const c10::Event& event) { return seconds_between(*marks.forward_end, event); };
   result.backward_end = since_forward(*marks.backward_end);
   std::vector<std::pair<double, double>> covered_by;
@@ -114,6 +114,7 @@ RankBuckets times_of(const ddp::DistributedModule& net, const std::vector<ddp::B
   const auto reducer = net.reducer();
   if (!reducer) return result;
   if (const auto device = device_of(net)) {
+    wait_for_device(*device);
     add_device_times(net, *device,
                      reductions_of(element_counts(net, buckets), dist::get_group_name(net.process_group())), result);
     return result;

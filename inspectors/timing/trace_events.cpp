@@ -46,6 +46,7 @@ void TraceEvents::add_collectives() {
   const auto context = dist::current_context();
   if (!context) return;
   constexpr size_t kAll = dist::log_layout::kEntryCapacity;
+  context->log()->device_progress().look();  // the log learns what devices have done
   for (const dist::CollectiveRecord& each : dist::CollectiveLogReader(context->log()->mapping()).last(kAll)) {
     if (each.done_ns == 0) continue;
     const bool bucket = each.op == "all_reduce" && each.through_c10d;  // made by c10d for a Reducer
