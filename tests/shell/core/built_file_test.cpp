@@ -182,8 +182,8 @@ TEST(BuiltFile, Rule12OtherVersionsAreRefusedWithWhatToDo) {
   }();
   EXPECT_EQ(refusal_of_versions(good), "");
   BuiltFile file = good;
-  file.versions.libtorch = "2.15.0";
-  EXPECT_THAT(refusal_of_versions(file), HasSubstr("built for LibTorch 2.15.0"));
+  file.versions.libtorch = "1.0.0";
+  EXPECT_THAT(refusal_of_versions(file), HasSubstr("built for LibTorch 1.0.0"));
   file = good;
   file.versions.protocol = 77;
   EXPECT_THAT(refusal_of_versions(file), HasSubstr("built for protocol 77"));
