@@ -155,8 +155,8 @@ const lockstep_device_state_v1 lockstep_device_state{.abi = lockstep::kDeviceSta
                                                      .bus_id = lockstep::cuda::bus_id,
                                                      .memory = lockstep::cuda::memory};
 
-// The architectures that the kernels have code for. `lockstep doctor` reads it out of the file, since loading the library
-// takes LibTorch.
+// The architectures that the kernels have code for. `lockstep doctor` reads it out of the file, since loading the
+// library takes LibTorch.
 __attribute__((visibility("default"))) extern const char lockstep_cuda_architectures[];
 const char lockstep_cuda_architectures[] = "lockstep-cuda-architectures:" LOCKSTEP_CUDA_ARCHITECTURE_LIST ";";
 }

@@ -203,7 +203,7 @@ void NcclConnector::interrupt() noexcept {
     try {
       backend->abort();
     } catch (const std::exception&) {
-      // The group is broken off in any case; the communicator is left as it is.
+      // The group is aborted in any case; the communicator is not used again.
     }
     backend.reset();
   }).detach();

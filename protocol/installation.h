@@ -20,8 +20,8 @@ bool is_run_only();
 /// The version of LibTorch that the programs were built with: "2.11.0"; empty where the installation is damaged.
 std::string libtorch_version();
 
-/// A digest of the headers that cells are compiled with. Objects of cells fit workers that have the same. Empty where the
-/// installation is damaged.
+/// A digest of the headers that cells are compiled with. Objects of cells fit workers that have the same. Empty where
+/// the installation is damaged.
 std::string header_digest();
 
 /// What objects of built files name as the folder of their session, the same in each build, so that a script gives the

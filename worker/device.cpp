@@ -33,8 +33,8 @@ Device::Device(const std::string& device, const std::string& backend) : device_(
   dist::register_device_backend("nccl", factory);
 }
 
-// Nothing of CUDA or of LibTorch's allocator is called here: both have locks that the run thread may hold while it waits
-// for the device. How full the device is, the shell asks the driver (shell/processes/gpu_lookup.h).
+// Nothing of CUDA or of LibTorch's allocator is called here: both have locks that the run thread may hold while it
+// waits for the device. How full the device is, the shell asks the driver (shell/processes/gpu_lookup.h).
 nlohmann::json Device::status() const {
   nlohmann::json status = {{"device", device_}};
   if (!name_.empty()) status["device_name"] = name_;

@@ -29,9 +29,9 @@ class DeviceWork {
   /// Whether end_cell() may have something to wait for. Waits for nothing.
   bool is_used() const { return state_ && state_->work(index_) == LOCKSTEP_DEVICE_USED; }
 
-  /// At the end of cell `number`. `waits`: until the cell's work has ended, which takes a few microseconds where it has;
-  /// false where the cell ended early, and its work may have no end (a collective that other ranks do not enter). A lost
-  /// context is found in either case.
+  /// At the end of cell `number`. `waits`: until the cell's work has ended, which takes a few microseconds where it
+  /// has; false where the cell ended early, and its work may have no end (a collective that other ranks do not enter).
+  /// A lost context is found in either case.
   std::optional<DeviceFailure> end_cell(int64_t number, bool waits);
 
  private:

@@ -2,8 +2,8 @@
 //
 //   fingerprint_benchmark [ROUNDS]
 //
-// The plain sum adds 64-bit words in as many vectors as it takes to be bound by memory. Rounds take turns; the best round
-// of each counts, as other programs use the memory too.
+// The plain sum adds 64-bit words in as many vectors as it takes to be bound by memory. Rounds take turns; the best
+// round of each counts, as other programs use the memory too.
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
 

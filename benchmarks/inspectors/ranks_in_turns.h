@@ -23,8 +23,8 @@ extern char** environ;
 
 namespace lockstep::benchmark {
 
-/// Calls `function` with this rank's number on `world_size` ranks of a default group over the loopback interface, with one
-/// thread each: this process is rank 0, and the others are this program again, with the same arguments; the
+/// Calls `function` with this rank's number on `world_size` ranks of a default group over the loopback interface, with
+/// one thread each: this process is rank 0, and the others are this program again, with the same arguments; the
 /// environment has their rank.
 inline int run_as_ranks(int world_size, char** arguments, const std::function<void(int rank)>& function) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -64,8 +64,10 @@ struct Seconds {
   double median, best;  // best: what other programs have disturbed least
 };
 
-/// The seconds from when all ranks begin a call until the last of them is done with it, over `rounds`, in which the calls take turns, each time beginning with the next one, after one round that does not count. Ranks begin at one time of the clock
-/// that they share: left to a barrier they begin one after the other, and each has the memory to itself for a while. Collective.
+/// The seconds from when all ranks begin a call until the last of them is done with it, over `rounds`, in which the
+/// calls take turns, each time beginning with the next one, after one round that does not count. Ranks begin at one
+/// time of the clock that they share: left to a barrier they begin one after the other, and each has the memory to
+/// itself for a while. Collective.
 inline std::map<std::string, Seconds> in_turns(int rounds, const Calls& calls) {
   using Clock = std::chrono::steady_clock;
   const auto latest = [](Clock::time_point time) {

@@ -15,8 +15,8 @@ struct BackendEntry {
 const BackendEntry& find_backend(const std::string& name);
 bool has_backend(const std::string& name);
 
-/// "gloo", and "gloo_" with the type of a device ("gloo_cuda"): Gloo for tensors of that device, whose values go through
-/// host memory (staged_backend.h).
+/// "gloo", and "gloo_" with the type of a device ("gloo_cuda"): Gloo for tensors of that device, whose values go
+/// through host memory (staged_backend.h).
 bool is_gloo(const std::string& name);
 
 }  // namespace lockstep::dist

@@ -1,6 +1,6 @@
 // Groups with a transport for tensors on a device: that one, and Gloo beside it. Gloo takes the CPU tensors where the
 // group has a backend for those. In any case its connections tell each rank when a peer leaves the group, which NCCL
-// does not: a kernel that waits for a peer on the same machine waits for ever.
+// does not: a kernel that waits for a peer on the same machine never ends.
 #pragma once
 #include <memory>
 #include <string>

@@ -94,7 +94,7 @@ class StagedWork : public c10d::Work {
     if (issued) {  // Gloo's sends and receives have to be waited for
       try {
         issued->wait(timeout);
-      } catch (...) {  // everyone's who asks
+      } catch (...) {  // for all who ask
         fail(std::current_exception());
       }
       complete();
@@ -282,8 +282,8 @@ void StagedWorks::interrupt() noexcept {
   for (const auto& each : outstanding) each->fail(std::make_exception_ptr(Interrupted()));
 }
 
-/// The host's tensors of one collective. Copies to the host are queued here; the destructor of a Staging that was not run
-/// leaves nothing behind.
+/// The host's tensors of one collective. Copies to the host are queued here; the destructor of a Staging that was not
+/// run leaves nothing behind.
 class StagedBackend::Staging {
  public:
   explicit Staging(StagedBackend& backend) : backend_(backend) {}
@@ -431,7 +431,7 @@ void StagedBackend::serve() {
       // An interrupted one is left out: its peers are interrupted by Gloo's closed connections.
       if (entry.work->exception()) continue;
       entry.work->issued(entry.issue(*host_));
-    } catch (...) {  // everyone's who waits for it
+    } catch (...) {  // for all who wait for it
       entry.work->fail(std::current_exception());
     }
   }

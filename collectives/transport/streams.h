@@ -14,7 +14,7 @@ inline c10::Stream current_stream_of(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-/// `tensor` is used on the current stream of its device: when it is freed, its memory is not given away before that work
+/// `tensor` is used on the current stream of its device: when it is freed, its memory is not reused before that work
 /// is done. For memory that comes from another stream.
 inline void record_use_on_current_stream(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_cpu() || !tensor.has_storage()) return;

@@ -1,5 +1,5 @@
-// When the collectives of a group ran on a device, by the device's own clock. The collective log has the host's times: on
-// a device they say when work was queued.
+// When the collectives of a group ran on a device, by the device's own clock. The collective log has the host's times:
+// on a device they say when work was queued.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>

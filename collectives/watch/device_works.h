@@ -14,7 +14,7 @@
 
 namespace lockstep::dist {
 
-/// How an operation on a device ended: WorkResult of c10d, and `cut` where the group was broken off before its end.
+/// How an operation on a device ended: WorkResult of c10d, and `cut` where the group was aborted before its end.
 enum class DeviceEnd { pending, done, timeout, error, cut };
 
 struct DeviceOperation {

@@ -1,6 +1,6 @@
 // The kernel that takes fingerprints of many tensors in one launch and one read of their memory, with the bits that the
-// CPU's loops give (inspectors/fingerprint/loop.h). A block of 256 threads reads a chunk of 64 KiB: four threads a stripe
-// of 1,024 bytes, each 16 of every 64 bytes, so that all that goes into one lane of a stripe is in one thread.
+// CPU's loops give (inspectors/fingerprint/loop.h). A block of 256 threads reads a chunk of 64 KiB: four threads a
+// stripe of 1,024 bytes, each 16 of every 64 bytes, so that all that goes into one lane of a stripe is in one thread.
 //
 //   keys      copies the keys into shared memory
 //   read      reads the chunk: each stripe's hash lanes, sums of squares, largest magnitude

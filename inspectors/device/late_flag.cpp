@@ -16,7 +16,7 @@ LateFlag::LateFlag(const DeviceFunctions& functions, at::TensorList tensors, c10
   {
     const c10::StreamGuard guard(stream);
     const at::NoGradGuard no_grad;
-    // Their memory may be of another stream, which would give it away as soon as it is freed.
+    // Their memory may be of another stream, which would reuse it as soon as it is freed.
     for (const at::Tensor& each : tensors) device.recordDataPtrOnStream(each.storage().data_ptr(), stream);
     const at::Tensor flag = functions.first_bad(tensors);
     host_ = at::empty({1}, at::TensorOptions().dtype(at::kInt).pinned_memory(true));

@@ -1,5 +1,5 @@
-// A check for NaN and Inf that runs on a device while the host goes on. Its result is one word that the host reads when it
-// has arrived.
+// A check for NaN and Inf that runs on a device while the host goes on. Its result is one word that the host reads when
+// it has arrived.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>

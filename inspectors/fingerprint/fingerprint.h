@@ -26,9 +26,9 @@ struct Fingerprint {
 
 /// The fingerprints of `tensors`, in order: of any dtype and strides, also of empty ones; quantized and packed dtypes
 /// have no statistics. Tensors on a GPU are read there when the plug-in for GPUs is installed
-/// (inspectors/device/functions.h): all of one GPU in one launch on its current stream, which this call waits for. Other
-/// tensors are copied to the CPU. Throws c10::Error for tensors without strided storage (undefined, meta, sparse),
-/// naming the index.
+/// (inspectors/device/functions.h): all of one GPU in one launch on its current stream, which this call waits for.
+/// Other tensors are copied to the CPU. Throws c10::Error for tensors without strided storage (undefined, meta,
+/// sparse), naming the index.
 std::vector<Fingerprint> fingerprint(at::TensorList tensors);
 Fingerprint fingerprint(const at::Tensor& tensor);
 

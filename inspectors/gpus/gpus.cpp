@@ -257,7 +257,7 @@ std::string normal_bus_id(const std::string& text) {
 
 namespace {
 
-/// What the threads that ask hand over. They keep it alive, for they may outlast who waits.
+/// What the threads that ask hand over. They keep it alive, since they may run longer than the caller waits.
 struct Answers {
   std::mutex mutex;
   std::condition_variable changed;

@@ -19,8 +19,8 @@ inline constexpr int64_t kMuchSplit = 256 << 20;
 inline constexpr double kLargeShareSplit = 0.2;
 
 /// Notes: `outlier` of kind `device` (a rank's tensors take more than those of the others, and which of them), `unused`
-/// of kind `storage` (memory that split blocks keep from other uses), `outlier` of kind `environment` (a program that is
-/// no rank uses a rank's GPU). `ranks`: by rank index.
+/// of kind `storage` (memory that split blocks keep from other uses), `outlier` of kind `environment` (a program that
+/// is no rank uses a rank's GPU). `ranks`: by rank index.
 std::vector<Finding> memory_findings(const About& about, const std::vector<RankMemory>& ranks);
 
 /// The programs on the rank's GPU that are no rank. Unset where that can't be said: the driver's list does not have the

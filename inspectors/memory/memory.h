@@ -42,9 +42,9 @@ struct MemoryReport : Report {
 std::ostream& operator<<(std::ostream& out, const MemoryReport& report);
 
 /// Collective over the options' ranks, over the inspectors' own connections. Copies no tensor, and waits for no device.
-/// Notes, on devices: a rank whose tensors take more than those of the others, memory that is free in split blocks, other
-/// programs on a rank's GPU (inspectors/memory/findings.h has the limits). Throws dist::ArgumentError for ranks that do
-/// not exist.
+/// Notes, on devices: a rank whose tensors take more than those of the others, memory that is free in split blocks,
+/// other programs on a rank's GPU (inspectors/memory/findings.h has the limits). Throws dist::ArgumentError for ranks
+/// that do not exist.
 MemoryReport memory(const std::vector<NamedMemory>& named = {}, const MemoryOptions& options = {});
 
 /// During its lifetime counts LibTorch's allocations on the thread that made it, and on threads that work for it

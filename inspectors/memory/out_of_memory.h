@@ -30,9 +30,9 @@ struct OutOfMemoryReport {
 
 std::ostream& operator<<(std::ostream& out, const OutOfMemoryReport& report);
 
-/// Of `device`. Local: other ranks may be waiting in a collective. Copies no tensor, and waits for no device. Memory that
-/// was freed since the failure, such as that of a function's variables, is not seen, and the report says how much more
-/// was in use at the peak.
+/// Of `device`. Local: other ranks may be waiting in a collective. Copies no tensor, and waits for no device. Memory
+/// that was freed since the failure, such as that of a function's variables, is not seen, and the report says how much
+/// more was in use at the peak.
 OutOfMemoryReport out_of_memory(const std::vector<NamedMemory>& named, c10::Device device);
 /// Of the device that this process uses: the accelerator's current one, or the CPU.
 OutOfMemoryReport out_of_memory(const std::vector<NamedMemory>& named);

@@ -115,9 +115,8 @@ class [[nodiscard]] NanWatch {
 /// Local: each rank checks its own values and publishes its own findings. Checked are every loss that backward begins
 /// with, every gradient when backward accumulates it (before the reduction), and every parameter when an optimizer
 /// writes it. There is one finding, and another one after a step without bad values. On a device for which there are
-/// functions (inspectors/device/functions.h) the checks run on the streams of the values, and the host waits for none of
-/// them: their findings come up to a step later. `objects` (modules, wrappers) give
-/// parameters their names.
+/// functions (inspectors/device/functions.h) the checks run on the streams of the values, and the host waits for none
+/// of them: their findings come up to a step later. `objects` (modules, wrappers) give parameters their names.
 template <typename... T>
 NanWatch nan_watch(const T&... objects) {
   TensorNames names;

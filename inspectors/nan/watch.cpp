@@ -1,5 +1,5 @@
-// The sentinel: it checks values that backward and the optimizer have just put into the cache, or has a device check them
-// while the host goes on.
+// The sentinel: it checks values that backward and the optimizer have just put into the cache, or has a device check
+// them while the host goes on.
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -174,8 +174,8 @@ class Sentinel : public OpObserver {
   }
 
   /// Checks have to be queued before what they read is overwritten. Gradients: before the reduction, and before the
-  /// program goes on after backward. Updated parameters and the gradients that they were made from: before gradients are
-  /// set to zero, and before the next forward.
+  /// program goes on after backward. Updated parameters and the gradients that they were made from: before gradients
+  /// are set to zero, and before the next forward.
   void operator_begins(const RunningOp& op) {
     if (op.engine) {
       if (batch_.empty() || !op.collective()) return;

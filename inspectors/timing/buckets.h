@@ -29,7 +29,8 @@ std::ostream& operator<<(std::ostream& out, const BucketsReport& report);
 
 /// Collective over the ranks of the wrapper's group, over the inspectors' own connections. On the CPU reads c10d's
 /// statistics and the collective log; costs training nothing. On a device the times are those of its streams, recorded
-/// from the first call on (two events for each reduction and each step); this waits for the device, the steps do not. Throws dist::ArgumentError for ranks that do not exist.
+/// from the first call on (two events for each reduction and each step); this waits for the device, the steps do not.
+/// Throws dist::ArgumentError for ranks that do not exist.
 BucketsReport buckets(const ddp::DistributedModule& net, const BucketsOptions& options = {});
 inline BucketsReport buckets(const ddp::DistributedModule& net, std::string name) {
   return buckets(net, BucketsOptions().name(std::move(name)));

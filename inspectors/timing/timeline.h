@@ -33,9 +33,10 @@ std::ostream& operator<<(std::ostream& out, const TimelineReport& report);
 /// written.
 TimelineReport timeline(const std::string& path, const TimelineOptions& options = {});
 
-/// During its lifetime records when collectives ran on a device (two events for each), and the operators of the thread that made it, and of the threads that run its backward.
-/// timeline() uses the recording until the next one begins. Keeps at most 500,000 operators and counts the others. One
-/// at a time per thread: throws lockstep::Error for a second one.
+/// During its lifetime records when collectives ran on a device (two events for each), and the operators of the thread
+/// that made it, and of the threads that run its backward. timeline() uses the recording until the next one begins.
+/// Keeps at most 500,000 operators and counts the others. One at a time per thread: throws lockstep::Error for a second
+/// one.
 class [[nodiscard]] OperatorRecording {
  public:
   OperatorRecording();

@@ -1,4 +1,5 @@
-// When a backward of this thread began and ended, from LibTorch's callbacks before each node of the graph and at its end.
+// When a backward of this thread began and ended, from LibTorch's callbacks before each node of the graph and at its
+// end.
 #pragma once
 #include <atomic>
 #include <mutex>

@@ -1,5 +1,5 @@
-// verify in two halves, for objects on a device: the fingerprints are queued between two steps, and the ranks compare them
-// a step later, when they are there. So training and verification overlap, and the host does not wait.
+// verify in two halves, for objects on a device: the fingerprints are queued between two steps, and the ranks compare
+// them a step later, when they are there. So training and verification overlap, and the host does not wait.
 #pragma once
 #include <functional>
 #include <memory>

@@ -44,7 +44,8 @@ class [[nodiscard]] Watch {
 /// To be called on every rank; all ranks run the same number of steps. By default the ranks are those of the wrapper. A
 /// difference is reported once, with the steps between which it appeared, and again after the replicas were equal.
 /// Objects on a device for which there are functions (inspectors/device/functions.h) are compared a step late, so that
-/// the host does not wait for the device: a difference after the last step is not seen. `object` must outlive the result. Throws dist::ArgumentError for `every` < 1.
+/// the host does not wait for the device: a difference after the last step is not seen. `object` must outlive the
+/// result. Throws dist::ArgumentError for `every` < 1.
 template <typename T>
 Watch watch(const T& object, int64_t every, VerifyOptions options = {}) {
   return Watch([&object, name = options.name()] { return subject_of(object, name); }, every, std::move(options));

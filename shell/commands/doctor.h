@@ -27,11 +27,11 @@ struct Check {
 /// Programs and libraries: worker, LibTorch, compiler, precompiled header, whether their versions fit together.
 std::vector<Check> check_installation();
 
-/// GPUs: driver, each GPU, the plug-in and what it has code for, LibTorch with CUDA, NCCL. All of them are notes at most:
-/// sessions start without.
+/// GPUs: driver, each GPU, the plug-in and what it has code for, LibTorch with CUDA, NCCL. All of them are notes at
+/// most: sessions start without.
 std::vector<Check> check_gpus();
-/// The compute capabilities that the plug-in `library` has code for: "8.0", …, "12.0+", where + is PTX, which newer ones
-/// can use, too. Read from the file: loading it would take LibTorch. Empty for a file that is none.
+/// The compute capabilities that the plug-in `library` has code for: "8.0", …, "12.0+", where + is PTX, which newer
+/// ones can use, too. Read from the file: loading it would take LibTorch. Empty for a file that is none.
 std::vector<std::string> plugin_architectures(const std::string& library);
 /// Whether a GPU of compute capability "9.0" runs code for one of them.
 bool has_code_for(const std::vector<std::string>& architectures, const std::string& capability);

@@ -230,7 +230,7 @@ std::vector<std::string> plugin_architectures(const std::string& library) {
       number += bytes[i];
       continue;
     }
-    // "90" is compute capability 9.0, "120" is 12.0; a + stands behind the last digit.
+    // "90" is compute capability 9.0, "120" is 12.0; a + follows the last digit.
     const bool newer = number.ends_with('+');
     if (newer) number.pop_back();
     if (number.size() < 2) return {};

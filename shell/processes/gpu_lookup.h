@@ -1,5 +1,5 @@
 // Asks for the state of this machine's GPUs. NVML is called in a process of its own (`lockstep gpus`): a call about a
-// lost GPU can block in the driver for ever, and so would what waits for it. After a deadline the process is left, and
+// lost GPU can block in the driver without end, and with it the caller. After a deadline the process is left, and
 // GPUs that it has said nothing of are shown so. While such a process is stuck, no other one is started.
 #pragma once
 #include <chrono>
@@ -35,7 +35,7 @@ class GpuLookup {
   std::string problem_;
 };
 
-/// The same for who has no loop.
+/// The same for callers without a loop.
 gpus::Machine look_at_gpus(std::chrono::milliseconds limit);
 
 }  // namespace lockstep::shell

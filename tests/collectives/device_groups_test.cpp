@@ -128,7 +128,7 @@ TEST(DeviceGroup, AbortFreesWhatIsQueuedAndTheRankHearsOfIt) {
         const auto context = dist::current_context();
         context->abort("interrupted");
         EXPECT_EQ(stand_in()->interrupted, 1);
-        // The program may go on as if the results were there; then this tells.
+        // The program may go on as if the results were there; then check_device_works() throws.
         EXPECT_THAT(caught<dist::Aborted>([&] { context->check_device_works(); }).what(),
                     AllOf(HasSubstr("barrier, #1 of group default"), HasSubstr("interrupted")));
         context->check_device_works();  // once
@@ -201,7 +201,7 @@ TEST(DeviceGroup, AnErrorOfTheDeviceIsNoTimeLimit) {
       mixed());
 }
 
-// NCCL's kernels wait for a dead peer for ever: Gloo's connections beside them end.
+// NCCL's kernels wait for a dead peer without end; Gloo's connections to it break.
 TEST(DeviceGroup, ThePeersOfADeadRankAreFreed) {
   testing::register_stand_in(stand_in);
   const auto outcomes = run_as_processes(

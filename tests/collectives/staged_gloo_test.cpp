@@ -1,5 +1,5 @@
-// Gloo for tensors of a device, through host memory: on the fake device, one for each rank. Under the late schedule each
-// result is right only if every wait between the caller's stream, the side stream and the host is there.
+// Gloo for tensors of a device, through host memory: on the fake device, one for each rank. Under the late schedule
+// each result is right only if every wait between the caller's stream, the side stream and the host is there.
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
@@ -142,8 +142,8 @@ TEST(StagedGloo, MemoryIsKeptForTheSideStream) {
   });
 }
 
-// A future's callbacks run on streams of their own; what the watched work does at the end (here the division of AVG) runs
-// there, too, and wait() has to come after it.
+// A future's callbacks run on streams of their own; what the watched work does at the end (here the division of AVG)
+// runs there, too, and wait() has to come after it.
 TEST(StagedGloo, WaitComesAfterWhatAFutureHasQueued) {
   on_devices(2, [](int rank, int) {
     const fake::Scope scope({.schedule = Schedule::late, .poison = true, .delays = {}});

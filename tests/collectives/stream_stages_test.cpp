@@ -60,8 +60,8 @@ class StandIn : public c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, StandIn);
 
-/// Work as NCCL's process group gives it out: a wait returns at once, the future is complete from the start, and the end
-/// is reported by another one.
+/// Work as NCCL's process group gives it out: a wait returns at once, the future is complete from the start, and the
+/// end is reported by another one.
 class QueuedWork : public c10d::Work {
  public:
   QueuedWork() : future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {

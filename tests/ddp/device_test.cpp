@@ -1,6 +1,6 @@
 // DistributedDataParallel with one fake device for each rank, over Gloo through host memory. Replicas have the bits of
-// those on the CPU: under the late schedule, and with freed memory overwritten, only if every wait and every record of a
-// stream is there.
+// those on the CPU: under the late schedule, and with freed memory overwritten, only if every wait and every record of
+// a stream is there.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

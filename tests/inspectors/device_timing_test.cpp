@@ -1,5 +1,5 @@
-// time_sync, buckets and timeline on the fake device: times are those of the device's streams, and no measured window waits
-// for the device. The delays that the device injects are lower bounds; no other time is compared with a number.
+// time_sync, buckets and timeline on the fake device: times are those of the device's streams, and no measured window
+// waits for the device. The delays that the device injects are lower bounds; no other time is compared with a number.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>

@@ -1,5 +1,5 @@
-// verify and watch on the fake device: fingerprints are of the values that the current stream leaves, and a watched step does
-// not wait for them.
+// verify and watch on the fake device: fingerprints are of the values that the current stream leaves, and a watched
+// step does not wait for them.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>

@@ -116,7 +116,7 @@ TEST(HangEvidence, ACallThatOnlyTheRecorderHasIsSaidBesideTheLog) {
   MadeUp ranks = with_clocks(2);
   ranks.enters(0, "all_reduce");
   ranks.done(1, "broadcast");
-  // The log of rank 1 is a broadcast behind: made through another way than Lockstep's groups.
+  // The log of rank 1 lacks a broadcast: made through another way than Lockstep's groups.
   ranks.group(1, "default").entered = 0;
   EvidenceCall logged = entry_of(ranks, 1, EvidenceState::completed), more = logged;
   more.seq += 1;

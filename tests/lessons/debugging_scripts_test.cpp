@@ -1,4 +1,5 @@
-// The scripts under scripts/debugging: that they find their culprit, on the ranks that are to blame, and go on after it.
+// The scripts under scripts/debugging: that they find their culprit, on the ranks that are to blame, and go on after
+// it.
 #include <gtest/gtest.h>
 
 #include "tests/lessons/script_run.h"

@@ -1,11 +1,12 @@
-// Runs a function as several ranks of one default group: as threads of this process over an in-process store, or as processes
-// over a TCPStore that the test holds. Every rank's outcome comes back; nothing that a rank started outlives the call.
+// Runs a function as several ranks of one default group: as threads of this process over an in-process store, or as
+// processes over a TCPStore that the test holds. Every rank's outcome comes back; nothing that a rank started outlives
+// the call.
 //
 //   spawn_ranks(3, [](int rank, int world_size) { … dist::all_reduce(t); … });      // threads, all must succeed
 //   auto outcomes = run_as_processes(3, [](int rank, int world_size) { … });        // processes, any may fail or be killed
 //
-// A process is this test program again, told to run the same test and, at this call, the function: so the function must not
-// depend on what the test did before, and a test calls run_as_processes outside of loops with side effects.
+// A process is this test program again, told to run the same test and, at this call, the function: so the function must
+// not depend on what the test did before, and a test calls run_as_processes outside of loops with side effects.
 #pragma once
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -91,7 +92,8 @@ inline std::string folder_for_results() {
   return pattern;
 }
 
-// Which call of run_as_processes this is, counted within the test: the same here and in the processes, which run that test only.
+// Which call of run_as_processes this is, counted within the test: the same here and in the processes, which run that
+// test only.
 inline int next_call() {
   static const ::testing::TestInfo* test = nullptr;
   static ::testing::TimeInMillis start = 0;  // tells repetitions of a test apart
@@ -140,7 +142,8 @@ inline std::vector<Outcome> run_as_threads(int world_size, const RankFunction& f
   return outcomes;
 }
 
-/// `meanwhile` runs here, with the processes' ids by rank, while they run. Processes that the call leaves behind are killed.
+/// `meanwhile` runs here, with the processes' ids by rank, while they run. Processes that the call leaves behind are
+/// killed.
 inline std::vector<Outcome> run_as_processes(int world_size, const RankFunction& function,
                                              const RankOptions& options = {},
                                              const std::function<void(const std::vector<pid_t>&)>& meanwhile = {}) {

@@ -1,5 +1,5 @@
-// Ranks on GPUs in a session: what %dist_status shows of them, and what a cell that runs out of memory shows. The program
-// that asks the driver is a script.
+// Ranks on GPUs in a session: what %dist_status shows of them, and what a cell that runs out of memory shows. The
+// program that asks the driver is a script.
 #include <nlohmann/json.hpp>
 
 #include "inspectors/gpus/gpus.h"

@@ -1,6 +1,6 @@
-// A device that CI has everywhere, as LibTorch's PrivateUse1 backend "fake": its memory is host memory, and a stream is a
-// queue that a thread of its own serves in order. It stands in for a GPU in tests of what depends on streams: which work
-// waits for which, what the host waits for, and how long memory stays in use.
+// A device that CI has everywhere, as LibTorch's PrivateUse1 backend "fake": its memory is host memory, and a stream is
+// a queue that a thread of its own serves in order. It stands in for a GPU in tests of what depends on streams: which
+// work waits for which, what the host waits for, and how long memory stays in use.
 //
 //   at::Tensor t = torch::ones({4}, fake::device(1));   // queued, as on a GPU
 //   fake::Scope scope({.schedule = fake::Schedule::late, .poison = true});
@@ -31,8 +31,8 @@ c10::Device device(int index);
 /// Of the calling thread, on `device`.
 c10::Stream current_stream(int device);
 
-/// Moves parameters and buffers there. Module::to() refuses: LibTorch lets tensors change between devices of its own list
-/// only. Before the first backward.
+/// Moves parameters and buffers there. Module::to() refuses: LibTorch lets tensors change between devices of its own
+/// list only. Before the first backward.
 void move_to(torch::nn::Module& module, c10::Device device);
 
 enum class Schedule {
@@ -72,8 +72,8 @@ class Hold {
   std::shared_ptr<Gate> gate_;
 };
 
-/// How often threads of the program have waited for the device so far: for a stream, an event, a device, or the end of a
-/// copy. Queued waits of one stream for another do not count, nor do waits for an event that is already reached.
+/// How often threads of the program have waited for the device so far: for a stream, an event, a device, or the end of
+/// a copy. Queued waits of one stream for another do not count, nor do waits for an event that is already reached.
 int64_t host_waits();
 
 /// Waits for all streams of all devices. Throws the first exception that an operation ended with since the last call.

@@ -1,6 +1,6 @@
-// The operators of the fake device. A few are its own: memory, copies, views. All others run the kernel of the CPU, on the
-// stream's thread, on CPU tensors that share the memory of the device's. The shapes of results have to be known when an
-// operator is queued, before its inputs have values: they come from the same kernel, run at once on zeros.
+// The operators of the fake device. A few are its own: memory, copies, views. All others run the kernel of the CPU, on
+// the stream's thread, on CPU tensors that share the memory of the device's. The shapes of results have to be known
+// when an operator is queued, before its inputs have values: they come from the same kernel, run at once on zeros.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/_reshape_alias_native.h>
