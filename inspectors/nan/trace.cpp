@@ -192,7 +192,17 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
     return;
   }
   notes->ignored = ignored_class(op, inputs);
-  size_t argument = 0;
+  // All arguments in one pass. Those that are not checked are left out.
+  std::vector<at::Tensor> checked;
+  for (const c10::IValue& value : inputs)
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      at::Tensor values = float_values(tensor);
+      if (!values.defined()) return;
+      const bool look = op.collective() ? taint_of(values) != nullptr : !leaves_memory_unset(op.name);
+      checked.push_back(look ? std::move(values) : at::Tensor());
+    });
+  const std::vector<BadValues> found = bad_values(checked);
+  size_t next = 0, argument = 0;
   for (const c10::IValue& value : inputs) {
     notes->bad_number = notes->bad_number || is_bad_number(value);
     for_each_tensor(value, [&](const at::Tensor& tensor) {
@@ -209,9 +219,10 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
                                    .range = in_place(op.name) ? range_text(tensor) : std::string()});
         return;
       }
+      const BadValues bad = found[next++];
       if (op.collective()) {
         // The values arrive when the collective ends, which is not known here.
-        if (!taint_of(values) || !bad_values(values).any()) {
+        if (!bad.any()) {
           BadOrigin origin = describe(op);
           origin.kind = BadOrigin::Kind::kCollective;
           origin.op = op.name.substr(6, op.name.find_last_not_of('_') + 1 - 6);
@@ -219,8 +230,7 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
         }
         return;
       }
-      Notes::Input input{.tensor = values, .argument = argument, .bad = {}, .origin = 0, .range = {}};
-      if (!leaves_memory_unset(op.name)) input.bad = bad_values(values);
+      Notes::Input input{.tensor = values, .argument = argument, .bad = bad, .origin = 0, .range = {}};
       if (input.bad.any() && overwrites(op, argument)) {
         input.bad = {};
         mark_read(tensor);
@@ -245,11 +255,11 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
   op.notes = std::move(notes);
 }
 
-void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor& output) {
+void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor& output, const BadValues& bad) {
   const at::Tensor tensor = float_values(output);
   if (!tensor.defined() || leaves_memory_unset(op.name)) {
     // The content is arbitrary, and counts only if it is read before it is written.
-    if (tensor.defined() && bad_values(tensor).any()) {
+    if (tensor.defined() && bad.any()) {
       BadOrigin origin = describe(op);
       origin.kind = BadOrigin::Kind::kUnset;
       origin.output = finding_tensor("output", tensor);
@@ -257,7 +267,6 @@ void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor&
     }
     return;
   }
-  const BadValues bad = bad_values(tensor);
   if (!bad.any()) {
     // All of the memory has been written, so the old content is gone.
     if (const Taint* old = taint_of(tensor); old && origins_[old->origin].kind == BadOrigin::Kind::kUnset &&
@@ -331,11 +340,14 @@ void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor&
 void NanTrace::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
   const auto* notes = dynamic_cast<const Notes*>(op.notes.get());
   if (!notes || op.node || op.collective() || decided()) return;
+  std::vector<at::Tensor> written;
   for (const c10::IValue& value : outputs)
-    for_each_tensor(value, [&](const at::Tensor& tensor) { judge_output(op, *notes, tensor); });
+    for_each_tensor(value, [&](const at::Tensor& tensor) { written.push_back(tensor); });
   // Operators on lists of tensors that return nothing have written their inputs.
   if (outputs.empty() && op.name.starts_with("_foreach"))
-    for (const Notes::Input& input : notes->inputs) judge_output(op, *notes, input.tensor);
+    for (const Notes::Input& input : notes->inputs) written.push_back(input.tensor);
+  const std::vector<BadValues> bad = bad_values(written);
+  for (size_t i = 0; i < written.size(); ++i) judge_output(op, *notes, written[i], bad[i]);
 }
 
 void NanTrace::shown(const at::Tensor& tensor) {

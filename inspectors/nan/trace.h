@@ -96,7 +96,7 @@ class NanTrace : public OpObserver {
   bool allocated_within(const RunningOp& op, const at::Tensor& tensor) const;
   void mark_read(const at::Tensor& tensor);  // in kept_
   BadOrigin describe(const RunningOp& op) const;
-  void judge_output(RunningOp& op, const Notes& notes, const at::Tensor& tensor);
+  void judge_output(RunningOp& op, const Notes& notes, const at::Tensor& output, const BadValues& bad);
   void reach(size_t origin, BadOrigin::Reached what, const void* identity = nullptr);
   void backward_begins(const RunningOp& node);
   void taint(const at::Tensor& tensor, size_t origin);

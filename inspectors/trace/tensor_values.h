@@ -21,10 +21,13 @@ struct BadValues {
 at::Tensor float_values(const at::Tensor& tensor);
 /// Reads memory once. Zeros for tensors without float_values().
 BadValues bad_values(const at::Tensor& tensor);
+/// Those of several tensors, in order. Tensors of one device are read in one launch, which this call waits for.
+std::vector<BadValues> bad_values(at::TensorList tensors);
 
 /// Whether it has integers or bools that can be read.
 bool has_integer_values(const at::Tensor& tensor);
 
+// The next two read a tensor on its own device, and copy the answer to the host.
 /// "[-3.2, 88.1]", and the numbers of NaN and Inf: "[-3.2, 88.1], 2 NaN, 1 -Inf". Integers have all digits; of bools
 /// "2 of 8 true".
 std::string range_text(const at::Tensor& tensor);

@@ -162,6 +162,41 @@ TEST_F(NanOnDevices, a_check_keeps_the_memory_that_it_reads) {
   EXPECT_EQ(flag.read(), std::nullopt);
 }
 
+TEST_F(NanOnDevices, a_trace_finds_what_it_finds_on_the_host) {
+  const auto step = [](torch::Tensor x) {
+    auto scaled = x.clone();
+    scaled.mul_(2);  // in place, where the range of the values before is kept
+    return scaled.sub(torch::full_like(x, 8)).log().sum();
+  };
+  const auto traced = [&](c10::Device device) {
+    const fake::Scope scope({.schedule = Schedule::late, .poison = true, .delays = {}});
+    const auto x = torch::arange(6.0).reshape({2, 3}).to(device);
+    return only_finding(replay([&] { return step(x); }));
+  };
+  const Finding on_host = traced(torch::kCPU), on_device = traced(fake::device(0));
+  EXPECT_EQ(on_device.op->name, "log");
+  EXPECT_THAT(on_device.message, HasSubstr(on_host.message));  // the fake device adds the argument `out`
+  ASSERT_EQ(on_device.tensors.size(), on_host.tensors.size());
+  EXPECT_EQ(on_device.tensors[0].count, on_host.tensors[0].count);
+  EXPECT_EQ(on_device.tensors[0].first, on_host.tensors[0].first);
+}
+
+// However many tensors an operator has, they are read in one launch before it and one after it.
+TEST_F(NanOnDevices, a_trace_reads_the_tensors_of_an_operator_together) {
+  const fake::Scope scope({});
+  const auto device = fake::device(0);
+  std::vector<torch::Tensor> many;
+  for (int i = 0; i < 20; ++i) many.push_back(torch::ones({4}, device));
+  begin_nan_trace();
+  const int64_t before = fake::fingerprints_queued();
+  const auto all = torch::stack(many);
+  const int64_t launches = fake::fingerprints_queued() - before;
+  EXPECT_EQ(end_nan_trace({}).findings.at(0).verdict, "ok");
+  // stack calls others (cat, views) with the same tensors.
+  EXPECT_GE(launches, 2);
+  EXPECT_LT(launches, 20);
+}
+
 /// Two ranks with a device each; four steps, of which `spoil` changes some outputs.
 void train_on_devices(const std::function<torch::Tensor(int rank, int step, const torch::Tensor& out)>& spoil,
                       const std::function<void(int rank, const std::vector<Finding>& findings)>& check,
