@@ -7,7 +7,10 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "collectives/log/device_progress.h"
+#include "collectives/transport/device_plugin.h"
 #include "collectives/transport/mixed_connector.h"
+#include "collectives/watch/stream_mark.h"
 
 namespace lockstep::dist {
 
@@ -33,6 +36,17 @@ void set_backends(c10d::ProcessGroup& handle, const BackendConfig& config,
                       c10::intrusive_ptr<c10d::Backend>(watched));
 }
 
+/// What LibTorch can't answer for every device, the plug-in answers for GPUs.
+void use_queries_of_plugin() {
+  if (!libtorch_cuda_is_loaded() || !device_plugin().table) return;
+  set_stream_capture_query(
+      [](c10::Device device) { return device.is_cuda() && device_plugin().table->captures(device.index()); });
+  set_device_query_guard([](const std::function<void()>& ask) {
+    device_plugin().table->query([](void* argument) { (*static_cast<const std::function<void()>*>(argument))(); },
+                                 const_cast<std::function<void()>*>(&ask));
+  });
+}
+
 // After close(): frees the connections although users may still hold the group.
 void release_connections(const GroupEntry& entry) {
   if (entry.backend) entry.backend->set_transport({});
@@ -47,6 +61,7 @@ RankContext::RankContext(ContextOptions options)
       watch_(std::make_shared<HangWatch>(log_->mapping())),
       loopback_(options_.loopback.value_or(true)),
       live_ranks_(RankSet::all(options_.world_size)) {
+  use_queries_of_plugin();
   const GroupEntry entry = make_entry({.name = "default",
                                        .number = 0,
                                        .ranks = live_ranks_.ranks(),

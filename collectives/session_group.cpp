@@ -48,10 +48,7 @@ std::string choose_backend(const SessionGroupOptions& options) {
 }
 }  // namespace
 
-void register_device_backend(const std::string& name, const void* factory) {
-  set_nccl_environment();
-  register_backend(name, c10::DeviceType::CUDA, *static_cast<const BackendFactory*>(factory));
-}
+std::string register_nccl() { return register_nccl_of_plugin(); }
 
 void start_session_group(const SessionGroupOptions& options) {
   const size_t colon = options.store_address.rfind(':');

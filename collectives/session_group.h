@@ -34,8 +34,8 @@ struct SessionGroupOptions {
 };
 
 /// Registers the plug-in's process groups for tensors on GPUs, and sets the environment that they need
-/// (transport/nccl_environment.h). `factory`: a BackendFactory (backend/backend.h). Before start_session_group.
-void register_device_backend(const std::string& name, const void* factory);
+/// (transport/nccl_environment.h). Returns why that can't be done; empty: it is. Before start_session_group.
+std::string register_nccl();
 
 /// Makes the default group. Collective over all ranks. Throws Error naming the ranks that did not come.
 void start_session_group(const SessionGroupOptions& options);

@@ -1,11 +1,13 @@
 // The device of a rank, for the worker and liblockstep: chooses the GPU, says what it is and how full, and has the
 // process groups on NCCL.
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <torch/headeronly/version.h>
 
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -124,15 +126,36 @@ const void* nccl(const char** problem) {
 }
 #endif
 
+bool captures(int index) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  try {
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index)).stream();
+    if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  } catch (const std::exception&) {  // no such device, or it has failed: the operation itself reports that
+    static_cast<void>(cudaGetLastError());
+  }
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void query(void (*question)(void*), void* argument) {
+  // In the global mode, which is the default, a capture of any thread forbids cudaEventQuery to all.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  const bool exchanged = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
+  question(argument);
+  if (exchanged) static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
+}
+
 }  // namespace
 }  // namespace lockstep::cuda
 
 extern "C" {
-__attribute__((visibility("default"))) extern const lockstep_device_plugin_v2 lockstep_device_plugin;
-const lockstep_device_plugin_v2 lockstep_device_plugin{.abi = lockstep::kDevicePluginAbi,
+__attribute__((visibility("default"))) extern const lockstep_device_plugin_v3 lockstep_device_plugin;
+const lockstep_device_plugin_v3 lockstep_device_plugin{.abi = lockstep::kDevicePluginAbi,
                                                        .libtorch = TORCH_VERSION,
                                                        .select = lockstep::cuda::select,
                                                        .memory = lockstep::cuda::memory,
                                                        .name = lockstep::cuda::name,
-                                                       .nccl = lockstep::cuda::nccl};
+                                                       .nccl = lockstep::cuda::nccl,
+                                                       .captures = lockstep::cuda::captures,
+                                                       .query = lockstep::cuda::query};
 }

@@ -4,7 +4,6 @@
 #include "cuda/nccl_connector.h"
 
 #include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/util/Exception.h>
 #include <cuda_runtime_api.h>
@@ -102,10 +101,6 @@ class NcclConnector : public dist::BackendConnector {
   void sit_out(milliseconds timeout) override;
   void interrupt() noexcept override;
   void close() override;
-  bool is_captured() const override {
-    const c10::cuda::CUDAGuard guard(device_);
-    return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
-  }
 
   /// An argument that ProcessGroupNCCL refuses is the rank's own error; the group's state says the rest.
   bool is_transport_error(const std::exception_ptr&) const noexcept override { return lost_connection(); }

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 extern "C" {
-struct lockstep_device_plugin_v2 {
+struct lockstep_device_plugin_v3 {
   uint32_t abi;  // kDevicePluginAbi
   const char* libtorch;  // the version that it was built for: "2.11.0"
   /// Makes GPU `index` the one of this thread and process. Returns nullptr, or what is wrong: the thread's next call
@@ -16,9 +16,15 @@ struct lockstep_device_plugin_v2 {
   /// Process groups on NCCL: a lockstep::dist::BackendFactory (collectives/backend/backend.h), which stays. nullptr
   /// where there are none; `problem` then says why, and stays as well.
   const void* (*nccl)(const char** problem);
+  /// Whether LibTorch's current stream of this thread on GPU `index` (-1: the current one) is being captured into a
+  /// graph. From any thread.
+  bool (*captures)(int index);
+  /// Calls `question`, which queries events, on this thread in a mode in which that ends no capture of another thread.
+  /// `question` must not throw.
+  void (*query)(void (*question)(void* argument), void* argument);
 };
 }
 
 namespace lockstep {
-inline constexpr uint32_t kDevicePluginAbi = 2;
+inline constexpr uint32_t kDevicePluginAbi = 3;
 }

@@ -24,13 +24,9 @@ Device::Device(const std::string& device, const std::string& backend) : device_(
   if (char bus_id[32] = {}; state_->bus_id(index_, bus_id, sizeof bus_id)) bus_id_ = bus_id;
   if (const char* name = plugin_->name(index_)) name_ = name;
   if (backend == "gloo") return;
-  const char* problem = nullptr;
-  const void* factory = plugin_->nccl(&problem);
-  if (!factory)
-    throw StartError(std::string("process groups on NCCL can't be made: ") +
-                     (problem ? problem : "no reason is known") +
+  if (const std::string problem = dist::register_nccl(); !problem.empty())
+    throw StartError("process groups on NCCL can't be made: " + problem +
                      ". --backend gloo makes groups that copy tensors to the host");
-  dist::register_device_backend("nccl", factory);
 }
 
 // Nothing of CUDA or of LibTorch's allocator is called here: both have locks that the run thread may hold while it

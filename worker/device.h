@@ -27,7 +27,7 @@ class Device {
  private:
   std::string device_;
   int index_ = -1;
-  const lockstep_device_plugin_v2* plugin_ = nullptr;
+  const lockstep_device_plugin_v3* plugin_ = nullptr;
   const lockstep_device_state_v1* state_ = nullptr;
   std::string name_, bus_id_;
 };

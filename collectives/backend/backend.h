@@ -51,10 +51,6 @@ class BackendConnector {
   /// are still at theirs. Called once, before the last reference to the backend goes.
   virtual void close() {}
 
-  /// Whether the caller's current stream on the device is being captured into a graph: what is queued on it runs when
-  /// the graph is replayed, and nothing reports its end.
-  virtual bool is_captured() const { return false; }
-
   /// Descriptors of the connections to peers, which hang up when a peer leaves; valid as long as the connector.
   virtual std::vector<int> connections() const { return {}; }
   /// `callback` is called, by a thread of the connector, when a connection to a peer has ended. Set before connect().

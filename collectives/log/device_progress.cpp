@@ -67,10 +67,21 @@ struct DeviceProgress::State {
   bool has_thread = false;
   uint64_t wanted = 0, looked = 0;  // looks
 
-  /// Copies, so that no lock is held while a device is asked.
-  std::vector<Pending> oldest(size_t count) const {
+  /// Copies, so that no lock is held while a device is asked. Those that have ended otherwise are not asked, and are
+  /// dropped: their events may be of a device that has failed.
+  std::vector<Pending> oldest(size_t count) {
+    std::vector<Pending> asked, ended;  // destroyed without the lock
     const std::lock_guard lock(mutex);
-    return {pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(std::min(count, pending.size()))};
+    if (!log) return {};
+    for (auto each = pending.begin(); each != pending.end() && asked.size() < count;) {
+      if (stands(*log, each->entry)) {
+        asked.push_back(*each++);
+      } else {
+        ended.push_back(std::move(*each));
+        each = pending.erase(each);
+      }
+    }
+    return asked;
   }
 
   void write(const std::vector<Answer>& answers) {

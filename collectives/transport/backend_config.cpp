@@ -13,16 +13,9 @@
 namespace lockstep::dist {
 
 namespace {
-constexpr const char* kGloo = "gloo";
-
 /// Whether this process can have tensors on such a device.
 bool is_there(c10::DeviceType type) {
   return c10::impl::hasDeviceGuardImpl(type) && c10::impl::getDeviceGuardImpl(type)->deviceCount() > 0;
-}
-
-/// Gloo for tensors of a device that is not the CPU.
-std::string staged_gloo(c10::DeviceType device) {
-  return std::string(kGloo) + "_" + c10::DeviceTypeName(device, /*lower_case=*/true);
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -47,10 +40,12 @@ c10::DeviceType device_type(const std::string& name, const std::string& text) {
 }
 }  // namespace
 
+bool BackendConfig::Part::on_gloo() const { return backend == "gloo" || backend == staged_gloo(device); }
+
 BackendConfig::BackendConfig(std::string text) : text_(std::move(text)) {
   if (text_.find(':') == std::string::npos) {
     parts_.push_back({text_, find_backend(text_).device});
-    if (text_ == kGloo)
+    if (text_ == "gloo")
       for (const c10::DeviceType device : {c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1})
         if (is_there(device)) parts_.push_back({staged_gloo(device), device});
     return;
@@ -69,7 +64,7 @@ BackendConfig::BackendConfig(std::string text) : text_(std::move(text)) {
       throw ArgumentError(fmt::format("the backend '{}' names {} twice", text_, c10::DeviceTypeName(device, true)));
     named.push_back(device);
     const c10::DeviceType native = find_backend(backend).device;
-    if (backend == kGloo && device != native) {
+    if (backend == "gloo" && device != native) {
       if (is_there(device)) parts_.push_back({staged_gloo(device), device});
       continue;
     }
@@ -79,6 +74,9 @@ BackendConfig::BackendConfig(std::string text) : text_(std::move(text)) {
     const auto same = [&](const Part& part) { return part.backend == backend; };
     if (std::none_of(parts_.begin(), parts_.end(), same)) parts_.push_back({backend, native});
   }
+  if (parts_.empty())
+    throw ArgumentError(
+        fmt::format("the backend '{}' names no device that this process has; cpu:gloo takes CPU tensors", text_));
   std::stable_partition(parts_.begin(), parts_.end(),
                         [](const Part& part) { return part.device == c10::DeviceType::CPU; });
 }

@@ -12,7 +12,10 @@ class BackendConfig {
  public:
   struct Part {
     std::string backend;
-    c10::DeviceType device;  // whose tensors the backend takes without a copy
+    c10::DeviceType device;  // whose tensors the backend takes
+
+    /// Gloo, also for tensors of a device, whose values go through host memory.
+    bool on_gloo() const;
   };
 
   BackendConfig() = default;

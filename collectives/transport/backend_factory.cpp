@@ -49,9 +49,13 @@ const BackendEntry* find_or_make(const std::string& name) {
   return device ? &entries.emplace(name, BackendEntry{*device, make_staged_gloo_connector}).first->second : nullptr;
 }
 
-/// Why the plug-in has not registered "nccl"; empty when it has.
+/// The same where LibTorch's CUDA half is loaded already: nothing loads it for a process that may not need it.
+std::string find_nccl() {
+  return libtorch_cuda_is_loaded() ? register_nccl_of_plugin() : "this process has no LibTorch with CUDA loaded";
+}
+}  // namespace
+
 std::string register_nccl_of_plugin() {
-  if (!libtorch_cuda_is_loaded()) return "this process has no LibTorch with CUDA loaded";
   static const std::string problem = [] {
     const DevicePlugin& plugin = device_plugin();
     if (!plugin.table) return plugin.problem;
@@ -64,7 +68,6 @@ std::string register_nccl_of_plugin() {
   }();
   return problem;
 }
-}  // namespace
 
 void register_backend(const std::string& name, c10::DeviceType device, BackendFactory factory) {
   std::lock_guard lock(registry().mutex);
@@ -76,14 +79,16 @@ bool has_backend(const std::string& name) {
     std::lock_guard lock(registry().mutex);
     if (find_or_make(name)) return true;
   }
-  return name == "nccl" && register_nccl_of_plugin().empty();
+  return name == "nccl" && find_nccl().empty();
 }
 
-bool is_gloo(const std::string& name) { return name == "gloo" || name.starts_with(kStaged); }
+std::string staged_gloo(c10::DeviceType device) {
+  return std::string(kStaged) + c10::DeviceTypeName(device, /*lower_case=*/true);
+}
 
 const BackendEntry& find_backend(const std::string& name) {
   const bool has_it = has_backend(name);
-  const std::string problem = name == "nccl" && !has_it ? register_nccl_of_plugin() : std::string();
+  const std::string problem = name == "nccl" && !has_it ? find_nccl() : std::string();
   std::lock_guard lock(registry().mutex);
   if (const BackendEntry* found = find_or_make(name)) return *found;
   if (name == "nccl")

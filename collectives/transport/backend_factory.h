@@ -15,8 +15,10 @@ struct BackendEntry {
 const BackendEntry& find_backend(const std::string& name);
 bool has_backend(const std::string& name);
 
-/// "gloo", and "gloo_" with the type of a device ("gloo_cuda"): Gloo for tensors of that device, whose values go
-/// through host memory (staged_backend.h).
-bool is_gloo(const std::string& name);
+/// Registers "nccl" with the plug-in for GPUs. Returns why that can't be done; empty: it is.
+std::string register_nccl_of_plugin();
+
+/// "gloo_cuda": the name of Gloo for tensors of that device, whose values go through host memory (staged_backend.h).
+std::string staged_gloo(c10::DeviceType device);
 
 }  // namespace lockstep::dist

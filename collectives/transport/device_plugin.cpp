@@ -33,7 +33,7 @@ DevicePlugin load() {
     const char* text = ::dlerror();
     return without(fmt::format("it can't be loaded: {}", text ? text : path.c_str()));
   }
-  const auto* table = static_cast<const lockstep_device_plugin_v2*>(::dlsym(library, "lockstep_device_plugin"));
+  const auto* table = static_cast<const lockstep_device_plugin_v3*>(::dlsym(library, "lockstep_device_plugin"));
   if (!table || table->abi != kDevicePluginAbi)
     return without(
         fmt::format("{} is of another version than this library: build both from the same tree", path.string()));

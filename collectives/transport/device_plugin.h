@@ -9,7 +9,7 @@ namespace lockstep::dist {
 
 struct DevicePlugin {
   void* library = nullptr;  // of dlopen
-  const lockstep_device_plugin_v2* table = nullptr;  // null: see `problem`
+  const lockstep_device_plugin_v3* table = nullptr;  // null: see `problem`
   std::string problem;
 };
 

@@ -125,10 +125,6 @@ class MixedConnector : public BackendConnector {
                                              std::move(backends));
   }
 
-  void sit_out(std::chrono::milliseconds timeout) override {
-    for (const Part& part : parts_) part.connector->sit_out(timeout);
-  }
-
   void interrupt() noexcept override {
     // The device's first: a peer that sees Gloo's connections end aborts its own communicators.
     for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) part->connector->interrupt();
@@ -136,10 +132,6 @@ class MixedConnector : public BackendConnector {
 
   void close() override {
     for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) part->connector->close();
-  }
-
-  bool is_captured() const override {
-    return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.connector->is_captured(); });
   }
 
   void on_connection_end(std::function<void()> callback) override { callback_ = std::move(callback); }
@@ -197,8 +189,8 @@ c10d::Backend& backend_of_part(c10d::Backend& transport, const std::string& back
 
 std::unique_ptr<BackendConnector> make_connector(const BackendConfig& config, const GroupDescription& group) {
   // Gloo for a device takes the tensors of all others as well.
-  const auto gloo = [](const BackendConfig::Part& part) { return is_gloo(part.backend); };
-  if (std::all_of(config.parts().begin(), config.parts().end(), gloo))
+  const auto gloo = [](const BackendConfig::Part& part) { return part.on_gloo(); };
+  if (!config.device_part() || std::all_of(config.parts().begin(), config.parts().end(), gloo))
     return find_backend(config.parts().back().backend).factory(group);
   return std::make_unique<MixedConnector>(config, group);
 }

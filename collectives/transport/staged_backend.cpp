@@ -28,10 +28,13 @@ using c10d::OpType;
 
 namespace {
 
-/// What works fail with that are interrupted before Gloo has them.
-struct Interrupted : std::runtime_error {
-  Interrupted() : std::runtime_error("the collective was interrupted before its inputs had left the device") {}
+/// Errors of waiting for a peer, as Gloo's are.
+struct StagedError : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
+std::exception_ptr interrupted() {
+  return std::make_exception_ptr(StagedError("the collective was interrupted before its inputs had left the device"));
+}
 
 /// Copies below autograd: a collective leaves no trace in the graph, and no version of a tensor is counted up, as it is
 /// where Gloo writes to memory itself.
@@ -80,15 +83,16 @@ class StagedWork : public c10d::Work {
 
   bool wait(std::chrono::milliseconds timeout) override {
     const auto limit = std::chrono::steady_clock::now() + timeout;
+    const auto wait_for = [&](std::unique_lock<std::mutex>& lock, const auto& condition) {
+      if (timeout == kNoTimeout)
+        cv_.wait(lock, condition);
+      else if (!cv_.wait_until(lock, limit, condition))
+        throw StagedError("the collective is not done after " + std::to_string(timeout.count()) + " ms");
+    };
     c10::intrusive_ptr<c10d::Work> issued;
     {
       std::unique_lock lock(mutex_);
-      const auto can_go_on = [&] { return completed_ || (point_to_point_ && issued_); };
-      if (timeout == kNoTimeout)
-        cv_.wait(lock, can_go_on);
-      else
-        TORCH_CHECK(cv_.wait_until(lock, limit, can_go_on), "the collective is not done after ", timeout.count(),
-                    " ms");
+      wait_for(lock, [&] { return completed_ || (point_to_point_ && issued_); });
       if (!completed_) issued = issued_;
     }
     if (issued) {  // Gloo's sends and receives have to be waited for
@@ -98,9 +102,11 @@ class StagedWork : public c10d::Work {
         fail(std::current_exception());
       }
       complete();
+      std::unique_lock lock(mutex_);  // another thread may be at the copies of the results
+      wait_for(lock, [&] { return completed_; });
     }
     if (const auto error = exception()) std::rethrow_exception(error);
-    synchronize();
+    block_current_stream();
     return true;
   }
 
@@ -109,17 +115,15 @@ class StagedWork : public c10d::Work {
     return completed_ && (exception_ || !copied_back_ || copied_back_->query());
   }
 
-  void synchronize() override {
-    const std::lock_guard lock(mutex_);
-    if (copied_back_) copied_back_->block(current_stream_of(copied_back_->device()));
-  }
+  /// The host waits until the copies are queued: a stream can't wait for what Gloo has yet to do.
+  void synchronize() override { wait(kNoTimeout); }
 
   int sourceRank() const override {
     const std::lock_guard lock(mutex_);
     return issued_ ? issued_->sourceRank() : -1;
   }
 
-  void abort() override { fail(std::make_exception_ptr(Interrupted())); }
+  void abort() override { fail(interrupted()); }
   std::vector<at::Tensor> result() override {
     std::vector<at::Tensor> tensors;
     for (const auto& [to, from] : copies_) tensors.push_back(to);
@@ -150,23 +154,31 @@ class StagedWork : public c10d::Work {
   }
 
   void fail(std::exception_ptr error) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (settled_) return;
-      settled_ = true;
-    }
-    works_->remove(this);
-    finish(error);
-    future_->setError(error);
+    if (free_waiters(error)) future_->setError(error);
   }
+  /// The first part of fail(), without what the program has hung onto the future. False: it is done, or has failed.
+  bool free_waiters(std::exception_ptr error) {
+    if (!settle()) return false;
+    works_->remove(this);
+    finish(std::move(error));
+    return true;
+  }
+  void set_future_error(std::exception_ptr error) { future_->setError(std::move(error)); }
 
  private:
+  /// True once.
+  bool settle() {
+    const std::lock_guard lock(mutex_);
+    return !std::exchange(settled_, true);
+  }
+
+  void block_current_stream() {
+    const std::lock_guard lock(mutex_);
+    if (copied_back_) copied_back_->block(current_stream_of(copied_back_->device()));
+  }
+
   void complete() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (settled_) return;  // interrupted: nothing is written to the caller's tensors any more
-      settled_ = true;
-    }
+    if (!settle()) return;  // interrupted: nothing is written to the caller's tensors any more
     works_->remove(this);
     std::exception_ptr error;
     c10::OptionalStreamGuard guard;
@@ -179,10 +191,12 @@ class StagedWork : public c10d::Work {
       }
     }
     finish(error);
-    if (error)
-      future_->setError(error);
-    else
-      future_->markCompleted(result());
+    try {
+      if (!error) return future_->markCompleted(result());
+    } catch (...) {  // of the device, whose events it records
+      error = std::current_exception();
+    }
+    future_->setErrorIfNeeded(error);
   }
 
   void copy_back() {
@@ -262,7 +276,7 @@ bool StagedWorks::add(const c10::intrusive_ptr<StagedWork>& work) {
     works_.emplace(work.get(), work);
     if (!interrupted_) return true;
   }
-  work->fail(std::make_exception_ptr(Interrupted()));
+  work->fail(interrupted());
   return false;
 }
 
@@ -279,7 +293,13 @@ void StagedWorks::interrupt() noexcept {
     for (const auto& [key, weak] : works_)
       if (auto work = weak.lock()) outstanding.push_back(std::move(work));
   }
-  for (const auto& each : outstanding) each->fail(std::make_exception_ptr(Interrupted()));
+  const std::exception_ptr error = interrupted();
+  std::erase_if(outstanding, [&](const auto& each) { return !each->free_waiters(error); });
+  if (outstanding.empty()) return;
+  // What the program has hung onto the futures may take its time, and the thread that interrupts has to go on.
+  std::thread([outstanding = std::move(outstanding), error] {
+    for (const auto& each : outstanding) each->set_future_error(error);
+  }).detach();
 }
 
 /// The host's tensors of one collective. Copies to the host are queued here; the destructor of a Staging that was not
@@ -561,7 +581,7 @@ class StagedConnector : public BackendConnector {
   bool is_transport_error(const std::exception_ptr& error) const noexcept override {
     try {
       std::rethrow_exception(error);
-    } catch (const Interrupted&) {
+    } catch (const StagedError&) {
       return true;
     } catch (...) {  // Gloo's
       return gloo_->is_transport_error(error);

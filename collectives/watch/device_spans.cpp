@@ -33,11 +33,15 @@ void DeviceSpans::end(std::shared_ptr<DeviceSpan> span, c10d::Work& work, std::s
       [this, owner = std::move(owner), span, device](c10::ivalue::Future& future) {
         if (future.hasError()) return;
         const std::lock_guard lock(mutex_);
-        // The observer's stream waits for the results, the host does not: the future is completed.
-        const c10::StreamGuard guard(*observer_);
-        future.wait();
-        span->done.emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);
-        span->done->record(*observer_);
+        try {
+          // The observer's stream waits for the results, the host does not: the future is completed.
+          const c10::StreamGuard guard(*observer_);
+          future.wait();
+          span->done.emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+          span->done->record(*observer_);
+        } catch (const std::exception&) {  // the device has failed, which the program's next call reports
+          return;
+        }
         spans_.push_back(span);
         if (spans_.size() > kMost) spans_.pop_front();
       },

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::dist {
 
@@ -58,7 +59,6 @@ void DeviceWorks::end(const std::shared_ptr<DeviceOperation>& operation, DeviceE
     if (std::erase(pending_, operation) == 0) return;  // cut off, or seen to be done before
     operation->end = end;
     if (end != DeviceEnd::done) failed_.push_back(operation);
-    if (pending_.empty()) reported_.notify_all();
   }
   std::lock_guard lock(ended_mutex_);
   if (ended_) ended_(*operation, end);
@@ -80,19 +80,19 @@ void DeviceWorks::refresh() {
       end(operation, DeviceEnd::done);
 }
 
-bool DeviceWorks::wait_for_reports(std::chrono::milliseconds at_most) {
-  std::unique_lock lock(mutex_);
-  return reported_.wait_for(lock, at_most, [this] { return pending_.empty(); });
+bool DeviceWorks::pending() const {
+  std::lock_guard lock(mutex_);
+  return !pending_.empty();
 }
 
-void DeviceWorks::cut() noexcept {
+std::vector<std::shared_ptr<DeviceOperation>> DeviceWorks::cut() {
   std::lock_guard lock(mutex_);
+  failed_.reserve(failed_.size() + pending_.size());
   for (const auto& operation : pending_) {
     operation->end = DeviceEnd::cut;
     failed_.push_back(operation);
   }
-  pending_.clear();
-  reported_.notify_all();
+  return std::exchange(pending_, {});
 }
 
 std::vector<std::shared_ptr<DeviceOperation>> DeviceWorks::take_failed() {

@@ -2,8 +2,6 @@
 // failed, by the transport's own thread; those that an abort has cut off are kept for the rank to throw.
 #pragma once
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -38,10 +36,10 @@ class DeviceWorks : public std::enable_shared_from_this<DeviceWorks> {
   /// Asks the device which operations are done by now, of those whose work is still held. By the rank's own thread: it
   /// may wait for a lock of the driver.
   void refresh();
-  /// Waits until all operations have been reported; false after `at_most`.
-  bool wait_for_reports(std::chrono::milliseconds at_most);
-  /// The results of what is not known to be done mean nothing from now on. From any thread.
-  void cut() noexcept;
+  /// Whether an operation has neither ended nor been cut off.
+  bool pending() const;
+  /// The results of what is not known to be done mean nothing from now on. Returns those operations. From any thread.
+  std::vector<std::shared_ptr<DeviceOperation>> cut();
   /// Nothing is reported any more.
   void close();
   /// What was cut off or has failed since the last call; the oldest first.
@@ -50,9 +48,9 @@ class DeviceWorks : public std::enable_shared_from_this<DeviceWorks> {
  private:
   void end(const std::shared_ptr<DeviceOperation>& operation, DeviceEnd end);
 
-  std::mutex mutex_, ended_mutex_;
+  mutable std::mutex mutex_;
+  std::mutex ended_mutex_;
   Ended ended_;  // under ended_mutex_
-  std::condition_variable reported_;
   std::vector<std::shared_ptr<DeviceOperation>> pending_, failed_;
 };
 

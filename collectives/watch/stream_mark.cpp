@@ -13,15 +13,19 @@ namespace {
 
 std::atomic<bool (*)(c10::Device)> capture_query{nullptr};
 
-bool is_capturing([[maybe_unused]] const c10::impl::VirtualGuardImpl& guard, const c10::Stream& stream) {
-#if LOCKSTEP_C10_HAS_STREAM_CAPTURING
-  if (guard.isStreamCapturing(stream)) return true;
-#endif
-  bool (*const query)(c10::Device) = capture_query.load(std::memory_order_acquire);
-  return query && query(stream.device());
-}
-
 }  // namespace
+
+bool is_captured(c10::Device device) {
+  if (bool (*const query)(c10::Device) = capture_query.load(std::memory_order_acquire); query && query(device))
+    return true;
+#if LOCKSTEP_C10_HAS_STREAM_CAPTURING
+  if (c10::impl::hasDeviceGuardImpl(device.type())) {
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    return guard.isStreamCapturing(guard.getStream(device.has_index() ? device : guard.getDevice()));
+  }
+#endif
+  return false;
+}
 
 void set_stream_capture_query(bool (*function)(c10::Device)) {
   capture_query.store(function, std::memory_order_release);
@@ -32,7 +36,7 @@ std::function<bool()> mark_stream(c10::Device device) {
   try {
     const c10::impl::VirtualGuardImpl guard(device.type());
     const c10::Stream stream = guard.getStream(device);
-    if (is_capturing(guard, stream)) return {};
+    if (is_captured(stream.device())) return {};
     auto event = std::make_shared<c10::Event>(device.type());
     event->record(stream);
     return [event = std::move(event)] { return event->query(); };

@@ -20,8 +20,12 @@ inline std::optional<c10::Device> stream_device(const at::Tensor& tensor) {
 /// into a graph: an event of a capture can't be queried.
 std::function<bool()> mark_stream(c10::Device device);
 
-/// Whether the current stream of a device is being captured into a graph. LibTorch before 2.15 has no way to ask that
-/// for every device: the plug-in for a device sets `function`, null removes it. From any thread.
+/// Whether the calling thread's current stream of `device` (without an index: of the current one) is being captured
+/// into a graph: what is queued on it runs when the graph is replayed, and nothing reports its end.
+bool is_captured(c10::Device device);
+
+/// LibTorch before 2.15 has no way to ask that for every device: `function` answers as well; null removes it. From any
+/// thread.
 void set_stream_capture_query(bool (*function)(c10::Device));
 
 }  // namespace lockstep::dist

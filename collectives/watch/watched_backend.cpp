@@ -81,7 +81,7 @@ void WatchedBackend::set_transport(c10::intrusive_ptr<c10d::Backend> transport) 
   std::unique_lock lock(order_);
   std::swap(transport_, transport);
   coalescing_ = false;
-  coalesced_.clear();
+  for (const Entered& each : std::exchange(coalesced_, {})) group_->finish(each, EntryState::failed);
   lock.unlock();
   if (transport && !group_->live())
     end_transport(std::move(transport), group_->broken_off() ? nullptr : group_->connector());

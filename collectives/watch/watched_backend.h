@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "collectives/transport/backend_factory.h"
+#include "collectives/backend/backend.h"
 #include "collectives/transport/libtorch_version.h"
 #include "collectives/watch/watched_group.h"
 

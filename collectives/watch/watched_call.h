@@ -55,19 +55,19 @@ struct WatchedBackend::Call {
         fields.bytes += tensor.numel() * static_cast<int64_t>(tensor.element_size());
       first = false;
     }
-    // Where tensors of one rank go one way, those of the others must not go another.
-    if (backend.parts().size() > 1) hash = mix(hash, static_cast<uint64_t>(part.device) + 1);
+    // Where tensors of one rank go one way, those of the others must not go another. Gloo has one way for all devices.
+    if (!on_gloo()) hash = mix(hash, static_cast<uint64_t>(part.device) + 1);
     fields.signature = mix(hash, described.size());
   }
 
   static const BackendConfig::Part& part_of(const BackendConfig& backend, c10::ArrayRef<at::Tensor> described) {
     const BackendConfig::Part* part =
         described.empty() ? backend.device_part() : backend.part_for(described[0].device().type());
-    if (described.empty() && part && is_gloo(part->backend)) part = nullptr;  // what has no tensors has no device
+    if (described.empty() && part && part->on_gloo()) part = nullptr;  // what has no tensors has no device
     return part ? *part : backend.parts().front();
   }
-  static Wire wire_of(const BackendConfig::Part& part) { return is_gloo(part.backend) ? Wire::gloo : Wire::nccl; }
-  bool on_gloo() const { return is_gloo(part.backend); }
+  static Wire wire_of(const BackendConfig::Part& part) { return part.on_gloo() ? Wire::gloo : Wire::nccl; }
+  bool on_gloo() const { return part.on_gloo(); }
   /// The transport queues the operation on a device, and the host goes on. Gloo's work on host memory is the host's.
   bool on_device() const { return part.device != c10::DeviceType::CPU && !on_gloo(); }
 
@@ -136,11 +136,14 @@ template <typename Issue>
 WatchedBackend::WorkPtr WatchedBackend::issue_entered(Call& call, const Entered& entered, c10d::OpType type,
                                                       bool reports, std::unique_lock<std::mutex>& lock, Issue&& issue) {
   OnDevice on_device;
-  if (call.device && !(call.on_device() && group_->captures()))
-    on_device = {.device = call.device, .reached = mark_stream(*call.device), .peer = call.peer};
+  bool captured = false;  // nothing reports the end of what goes into a graph
   WorkPtr inner;
   try {
-    auto span = call.message || coalescing_ ? nullptr : group_->device_spans().begin(entered.seq, call.results);
+    captured = call.on_device() && is_captured(call.device.value_or(c10::Device(call.part.device)));
+    if (call.device && !captured)
+      on_device = {.device = call.device, .reached = mark_stream(*call.device), .peer = call.peer};
+    const bool timed = !call.message && !coalescing_ && !captured;
+    auto span = timed ? group_->device_spans().begin(entered.seq, call.results) : nullptr;
     inner = issue(backend_of_part(*transport_, call.part.backend));
     TORCH_CHECK(inner, "the transport has not begun the operation");
     group_->device_spans().end(std::move(span), *inner, group_);
@@ -151,11 +154,12 @@ WatchedBackend::WorkPtr WatchedBackend::issue_entered(Call& call, const Entered&
   std::shared_ptr<DeviceOperation> operation;
   if (call.on_device()) {
     if (on_device.reached)  // how far its stream is; its end is reported
-      group_->device_progress().add(entered.entry, {group_->slot(), call.peer},
+      // Coalesced messages run with the group's collectives.
+      group_->device_progress().add(entered.entry, {group_->slot(), coalescing_ ? -1 : call.peer},
                                     {.reached = on_device.reached, .end = {}});
     if (coalescing_) {
       coalesced_.push_back(entered);  // done with the others
-    } else if (group_->captures()) {
+    } else if (captured) {
       for (const Entered& each : std::exchange(coalesced_, {})) group_->finish(each, log_layout::EntryState::done);
       group_->finish(entered, log_layout::EntryState::done);
     } else {

@@ -5,7 +5,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
+#include <thread>
 
 #include "collectives/transport/transport_text.h"
 #include "collectives/watch/collective_mismatch.h"
@@ -18,8 +20,8 @@ namespace {
 // How long the rank that saw a mismatch waits for the others to come to the same number, so that every rank's message
 // can name all calls; and how long a rank whose connection was closed waits for the death of a peer as its cause.
 constexpr auto kPatience = std::chrono::milliseconds(250);
-// Reports of LibTorch's watchdog about operations that a device has finished come this much later at most.
-constexpr auto kReports = std::chrono::milliseconds(1500);
+// Until a group that is closed shuts its connections, because a device has not ended this rank's collectives.
+constexpr auto kDevicePatience = std::chrono::milliseconds(1500);
 constexpr size_t kTagCapacity = 1 << 16;  // of which sends and receives are counted
 constexpr const char* kRebuild =
     "Collectives of this group need dist::regroup first (a session does it before the next cell)";
@@ -65,8 +67,8 @@ bool WatchedGroup::lost_writes() const {
 void WatchedGroup::prepare(std::shared_ptr<BackendConnector> new_connector) {
   std::shared_ptr<BackendConnector> connector = std::move(new_connector);
   if (connector)
-    connector->on_connection_end([group = weak_from_this()] {
-      if (const auto self = group.lock()) self->connection_ended();
+    connector->on_connection_end([group = weak_from_this(), of = connector.get()] {
+      if (const auto self = group.lock()) self->connection_ended(of);
     });
   std::lock_guard lock(mutex_);
   live_ = false;
@@ -88,19 +90,28 @@ void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_
   }
   slot_in_log().received_from_any = 0;
   tag_counts_.clear();
-  std::lock_guard lock(mutex_);
-  peers_ = std::move(peers);
-  device_works_->take_failed();  // of the last generation; whoever was at it has ended
-  message_.clear();
-  broken_off_ = false;
-  slot_in_log().state = GroupState::live;
-  live_ = true;
-}
-
-void WatchedGroup::break_off(BreakCause cause, const std::string& message) noexcept {
   std::shared_ptr<BackendConnector> connector;
   {
     std::lock_guard lock(mutex_);
+    peers_ = std::move(peers);
+    device_works_->take_failed();  // of the last generation; whoever was at it has ended
+    device_failed_ = false;
+    message_.clear();
+    broken_off_ = false;
+    slot_in_log().state = GroupState::live;
+    live_ = true;
+    connector = connector_;
+  }
+  // One that was reported before the group was live is not reported again.
+  const BackendConfig::Part* part = identity_.backend.device_part();
+  if (part && !part->on_gloo() && connector && connector->lost_connection()) connection_ended(connector.get());
+}
+
+void WatchedGroup::break_off(BreakCause cause, const std::string& message, const BackendConnector* only) noexcept {
+  std::shared_ptr<BackendConnector> connector;
+  {
+    std::lock_guard lock(mutex_);
+    if (only && connector_.get() != only) return;
     // The first cause is the one that errors name, until the group is aborted or excluded on purpose.
     if (live_.exchange(false) || cause == BreakCause::aborted || cause == BreakCause::excluded || message_.empty())
       message_ = message;
@@ -111,19 +122,32 @@ void WatchedGroup::break_off(BreakCause cause, const std::string& message) noexc
     connector = connector_;
     broken_off_ = true;
   }
-  device_works_->cut();
+  for (const auto& operation : device_works_->cut())
+    for (const Entered& entered : operation->entered) finish(entered, EntryState::failed);
   if (connector) connector->interrupt();  // after the cause is written, which the peers read
+}
+
+bool WatchedGroup::has_stuck_collective() {
+  constexpr auto kPause = std::chrono::milliseconds(2);
+  const auto end = std::chrono::steady_clock::now() + kDevicePatience;
+  for (;;) {
+    device_works_->refresh();
+    device_progress().look();
+    bool any = false, on_device = device_works_->pending();
+    for (const CollectiveRecord& record : CollectiveLogReader(log_->mapping()).in_flight()) {
+      if (record.group != std::string_view(slot_in_log().name)) continue;
+      any = true;
+      on_device |= record.on_device;
+    }
+    if (!any || !on_device || std::chrono::steady_clock::now() >= end) return any;
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 void WatchedGroup::close() noexcept {
   // Peers may still be reading what this rank has sent, so its connections are not shut down here, unless a collective
   // of this rank is stuck: the transport would wait for it.
-  bool stuck = false;
-  device_works_->refresh();
-  device_works_->wait_for_reports(kReports);
-  for (const CollectiveRecord& record : CollectiveLogReader(log_->mapping()).in_flight())
-    stuck |= record.group == std::string_view(slot_in_log().name);
-  if (stuck) {
+  if (has_stuck_collective()) {
     break_off(BreakCause::excluded, fmt::format("group {} was destroyed", identity_.name));
   } else {
     std::lock_guard lock(mutex_);
@@ -398,25 +422,28 @@ void WatchedGroup::throw_peer_left(const std::string& what) {
 
 // For transports whose operations do not end when a peer leaves. A peer that has closed the group was done with it:
 // what this rank still waits for on its device may come yet.
-void WatchedGroup::connection_ended() {
+void WatchedGroup::connection_ended(const BackendConnector* of) {
   std::vector<PeerInGroup> peers;
   {
     std::lock_guard lock(mutex_);
-    if (!live_) return;
+    if (!live_ || connector_.get() != of) return;
     peers = peers_;
   }
   const Departures found = departures(peers);
   if (!found.closed.empty() && found.dead.empty() && found.aborted.empty() && found.failed.empty()) return;
   const auto [left, why] = found.cause();
   const std::string who = left.empty() ? "a rank" : left.words();
-  break_off(BreakCause::failed, fmt::format("group {} was shut down because {} left it{}{}. {}", identity_.name, who,
-                                            why.empty() ? "" : ": ", why, kRebuild));
+  break_off(BreakCause::failed,
+            fmt::format("group {} was shut down because {} left it{}{}. {}", identity_.name, who,
+                        why.empty() ? "" : ": ", why, kRebuild),
+            of);
 }
 
 void WatchedGroup::device_ended(const DeviceOperation& operation, DeviceEnd end) {
   for (const Entered& entered : operation.entered)
     finish(entered, end == DeviceEnd::done ? EntryState::done : EntryState::failed);
   if (end == DeviceEnd::done || !live_) return;
+  device_failed_ = true;
   // fail() says more on the rank's own thread.
   break_off(
       BreakCause::failed,
@@ -431,8 +458,12 @@ void WatchedGroup::fail(const DeviceOperation& operation) {
     case DeviceEnd::timeout:
       fail(entered, std::make_exception_ptr(Error("time limit")), identity_.timeout);
     case DeviceEnd::error:
+      // Of this rank's device, or because a peer is gone.
+      if (const Departures found = departures(peers_); !found.dead.empty() || !found.aborted.empty())
+        fail(entered, nullptr);
       fail(entered, std::make_exception_ptr(Error("the transport reports an error on the device")));
     default:
+      if (device_failed_) throw_unusable();  // another operation of this rank has cut it off
       fail(entered, nullptr);
   }
 }
@@ -442,15 +473,13 @@ void WatchedGroup::set_excluded(bool excluded) {
   device_works_->take_failed();  // as in connected(), which does not come
 }
 
-bool WatchedGroup::captures() const {
-  const auto transport = connector();
-  return transport && transport->is_captured();
-}
-
 void WatchedGroup::check_device_works() {
   device_works_->refresh();
   const auto failed = device_works_->take_failed();
-  if (!failed.empty()) fail(*failed.front());
+  if (failed.empty()) return;
+  // One that failed by itself is the cause of the others' end.
+  const auto cause = std::ranges::find_if(failed, [](const auto& each) { return each->end != DeviceEnd::cut; });
+  fail(cause == failed.end() ? *failed.front() : **cause);
 }
 
 }  // namespace lockstep::dist

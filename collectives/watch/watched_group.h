@@ -17,9 +17,9 @@
 #include <tuple>
 #include <vector>
 
+#include "collectives/backend/backend.h"
 #include "collectives/log/collective_log.h"
 #include "collectives/transport/backend_config.h"
-#include "collectives/transport/backend_factory.h"
 #include "collectives/watch/device_spans.h"
 #include "collectives/watch/device_works.h"
 #include "collectives/watch/entered.h"
@@ -97,8 +97,6 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   std::shared_ptr<DeviceOperation> track(std::vector<Entered> entered, const c10::intrusive_ptr<c10d::Work>& work) {
     return device_works_->add(std::move(entered), work);
   }
-  /// What the caller queues on its current stream goes into a graph.
-  bool captures() const;
   /// By the rank's own thread. Logs what devices have done by now; throws as fail() does for the oldest operation that
   /// was cut off or has failed on a device since the last call: what it was to write means nothing.
   void check_device_works();
@@ -108,8 +106,10 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   /// Whether an operation that the transport reports as done may never have reached a peer; then fail() throws why.
   bool lost_writes() const;
 
-  /// Shuts the connections; the group is unusable until connected again.
-  void break_off(log_layout::BreakCause cause, const std::string& message) noexcept;
+  /// Shuts the connections; the group is unusable until connected again. `only`: nothing happens where the group has
+  /// other connections by now.
+  void break_off(log_layout::BreakCause cause, const std::string& message,
+                 const BackendConnector* only = nullptr) noexcept;
 
   /// Throws CollectiveMismatch for number `seq`, where this rank or another saw one, and shuts the connections down.
   [[noreturn]] void raise_mismatch(int64_t seq);
@@ -150,7 +150,10 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
     std::pair<RankSet, std::string> cause() const;
   };
   Departures departures(const std::vector<PeerInGroup>& peers) const;
-  void connection_ended();
+  /// Reported by the connector `of`.
+  void connection_ended(const BackendConnector* of);
+  /// Whether a collective of this rank has not ended. Devices get a moment to end theirs.
+  bool has_stuck_collective();
   void device_ended(const DeviceOperation& operation, DeviceEnd end);
 
   const Identity identity_;
@@ -165,6 +168,7 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   // Without this rank; changed between generations only, by the rank's own thread. Others read it under mutex_.
   std::vector<PeerInGroup> peers_;
   std::atomic<bool> live_ = false, excluded_ = false, broken_off_ = false;
+  std::atomic<bool> device_failed_ = false;  // an operation of this rank has, and broke the group off
   mutable std::mutex mutex_;  // connector_, message_
   std::shared_ptr<BackendConnector> connector_;
   std::string message_;  // why it is unusable

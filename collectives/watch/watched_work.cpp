@@ -205,6 +205,7 @@ bool WatchedWork::isCompleted() {
     if (!known->error() && !group_->lost_writes()) complete();
     return true;
   }
+  if (operation_ && operation_->failed()) return true;
   if (!inner_->isCompleted()) return false;
   if (on_device_) {
     if (isSuccess()) complete();
@@ -250,12 +251,18 @@ std::vector<at::Tensor> WatchedWork::result() {
 }
 
 void WatchedWork::blockCurrentStream() {
+  if (!on_device_) return synchronize();
   inner_->blockCurrentStream();
-  if (on_device_) complete();
+  complete();
 }
 
 void WatchedWork::synchronize() {
-  inner_->synchronize();
+  try {
+    inner_->synchronize();
+  } catch (...) {  // becomes what it means
+    check_device();
+    fail(std::current_exception());
+  }
   if (on_device_) {
     check_device();
     return complete();

@@ -10,6 +10,7 @@
 #include "collectives/rank_context.h"
 #include "collectives/session_group.h"
 #include "collectives/transport/backend_config.h"
+#include "collectives/watch/stream_mark.h"
 #include "tests/collectives/stuck_ranks.h"
 #include "tests/support/spawn_ranks.h"
 #include "tests/support/stand_in_backend.h"
@@ -66,6 +67,8 @@ TEST(BackendConfig, WhatIsNoneIsNamed) {
   EXPECT_THAT(error("cpu:gloo,stand_in"), HasSubstr("names no device for 'stand_in'"));
   EXPECT_THAT(error("gpu:stand_in"), HasSubstr("'gpu'"));
   EXPECT_THAT(error("cpu:gloo,cpu:stand_in"), HasSubstr("names cpu twice"));
+  if (!c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA))
+    EXPECT_THAT(error("cuda:gloo"), HasSubstr("names no device that this process has"));
   EXPECT_THAT(error("cpu:stand_in"), HasSubstr("which takes cuda tensors"));
 }
 
@@ -120,14 +123,18 @@ TEST(DeviceGroup, AnOperationIsDoneWhenTheDeviceIs) {
 TEST(DeviceGroup, AbortFreesWhatIsQueuedAndTheRankHearsOfIt) {
   spawn_ranks(
       2,
-      [](int, int size) {
+      [](int rank, int size) {
         at::Tensor state = at::ones({3});
         stand_in()->hold = true;
         dist::barrier();
         const dist::Work work = dist::barrier({}, /*async_op=*/true);
         const auto context = dist::current_context();
+        meet(dist::default_group()->getStore(), "queued", rank, size);
+        EXPECT_THAT(dist::collectives_in_flight(), SizeIs(2));
+        meet(dist::default_group()->getStore(), "seen", rank, size);
         context->abort("interrupted");
-        EXPECT_EQ(stand_in()->interrupted, 1);
+        EXPECT_GE(stand_in()->interrupted, 1);  // the end of the peer's connection interrupts as well
+        EXPECT_THAT(dist::collectives_in_flight(), IsEmpty());
         // The program may go on as if the results were there; then check_device_works() throws.
         EXPECT_THAT(caught<dist::Aborted>([&] { context->check_device_works(); }).what(),
                     AllOf(HasSubstr("barrier, #1 of group default"), HasSubstr("interrupted")));
@@ -137,6 +144,7 @@ TEST(DeviceGroup, AbortFreesWhatIsQueuedAndTheRankHearsOfIt) {
         EXPECT_THROW(dist::barrier(), dist::Aborted);
         EXPECT_TRUE(dist::needs_regroup());
 
+        meet(dist::default_group()->getStore(), "out", rank, size);
         dist::regroup(1, RankSet::all(size));
         EXPECT_EQ(stand_in()->connections, 2);
         stand_in()->hold = false;
@@ -166,7 +174,7 @@ TEST(DeviceGroup, WhatIsCapturedIntoAGraphIsNotWaitedFor) {
       1,
       [](int, int) {
         stand_in()->hold = true;
-        stand_in()->captures = true;
+        dist::set_stream_capture_query([](c10::Device device) { return device.is_cuda(); });
         dist::barrier();
         EXPECT_THAT(dist::collectives_in_flight(), IsEmpty());
         dist::abort("stop");

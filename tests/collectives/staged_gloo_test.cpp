@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/dist.h"
+#include "collectives/session_group.h"
 #include "tests/support/fake_device/fake_device.h"
 #include "tests/support/spawn_ranks.h"
 
@@ -20,14 +21,14 @@ namespace {
 using fake::Schedule;
 using testing::RankOptions;
 
-void on_devices(int world_size, const testing::RankFunction& function) {
+void on_devices(int world_size, const testing::RankFunction& function, const char* backend = "gloo_fake") {
   testing::spawn_processes(
       world_size,
       [&](int rank, int size) {
         c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1).setDevice(fake::device(rank));
         function(rank, size);
       },
-      RankOptions{.backend = "gloo_fake"});
+      RankOptions{.backend = backend});
 }
 
 /// Two numbers of this rank on its device.
@@ -110,6 +111,49 @@ TEST(StagedGloo, TensorsOfAllKinds) {
     at::Tensor empty = torch::empty({0}, device);
     all_reduce(empty);
     EXPECT_THROW(all_reduce(torch::ones({2})), ArgumentError);
+  });
+}
+
+// Ranks of one group may be on different devices, as with PyTorch's Gloo.
+TEST(StagedGloo, TensorsOnTheHostAndOnADeviceMeet) {
+  on_devices(
+      2,
+      [](int rank, int) {
+        const fake::Scope scope({.schedule = Schedule::late, .poison = true, .delays = {}});
+        at::Tensor t = rank == 0 ? numbers(0) : numbers(1).cpu();
+        all_reduce(t);
+        EXPECT_EQ(values(t), (Values{30, 32}));
+      },
+      "gloo");
+}
+
+TEST(StagedGloo, SynchronizeWaitsForTheResults) {
+  on_devices(2, [](int rank, int) {
+    const fake::Scope scope({.schedule = Schedule::late, .poison = true, .delays = {}});
+    std::vector<at::Tensor> tensors{numbers(rank)};
+    const auto work = default_group()->allreduce(tensors);
+    work->synchronize();
+    EXPECT_EQ(values(tensors[0]), (Values{30, 32}));
+    tensors[0] = numbers(rank);
+    const auto other = default_group()->allreduce(tensors);
+    other->blockCurrentStream();
+    EXPECT_EQ(values(tensors[0]), (Values{30, 32}));
+  });
+}
+
+// A group that is destroyed right after its last collective is not broken off: the device gets the time to end it, and
+// a peer that comes later gets its result.
+TEST(StagedGloo, AGroupIsDestroyedWhenItsDeviceIsDone) {
+  on_devices(2, [](int rank, int) {
+    const fake::Scope scope(
+        {.schedule = Schedule::eager, .poison = true, .delays = {{"copy", std::chrono::milliseconds(50)}}});
+    const Group pair = new_group({0, 1});
+    at::Tensor t = numbers(rank);
+    const Work work = all_reduce(t, ReduceOp::SUM, pair, /*async_op=*/true);
+    work.wait();
+    EXPECT_FALSE(collectives_in_flight().empty()) << "the device is done already, so that this shows nothing";
+    destroy_process_group(pair);
+    EXPECT_EQ(values(t), (Values{30, 32}));
   });
 }
 

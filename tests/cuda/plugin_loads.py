@@ -11,7 +11,9 @@ class DevicePlugin(ctypes.Structure):
                 ("memory", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int, ctypes.POINTER(ctypes.c_uint64),
                                             ctypes.POINTER(ctypes.c_uint64))),
                 ("name", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)),
-                ("nccl", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p)))]
+                ("nccl", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p))),
+                ("captures", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int)),
+                ("query", ctypes.CFUNCTYPE(None, ctypes.CFUNCTYPE(None, ctypes.c_void_p), ctypes.c_void_p))]
 
 
 class DeviceFunctions(ctypes.Structure):
@@ -20,7 +22,7 @@ class DeviceFunctions(ctypes.Structure):
 
 
 device = DevicePlugin.in_dll(plugin, "lockstep_device_plugin")
-assert device.abi == 2, device.abi
+assert device.abi == 3, device.abi
 # No machine has so many GPUs: refused in words, with a driver and without one.
 problem = device.select(10000)
 assert problem, "select(10000) found no fault"
@@ -34,6 +36,12 @@ reason = ctypes.c_char_p()
 factory = device.nccl(ctypes.byref(reason))
 assert bool(factory) != bool(reason.value), reason.value
 print("NCCL:", reason.value.decode() if reason.value else "yes")
+
+# Nothing is captured, and what queries events runs with a driver and without one.
+assert not device.captures(0) and not device.captures(10000)
+asked = []
+device.query(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(asked.append), 7)
+assert asked == [7], asked
 
 
 class DeviceError(ctypes.Structure):

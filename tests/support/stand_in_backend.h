@@ -53,7 +53,6 @@ struct StandIn {
   std::mutex mutex;
   std::condition_variable changed;
   bool hold = false;  // operations wait for release()
-  bool captures = false;  // into a graph
   std::vector<c10::intrusive_ptr<QueuedWork>> queued;
   int operations = 0, connections = 0, splits = 0, sat_out = 0, closed = 0, interrupted = 0;
 
@@ -122,7 +121,6 @@ class StandInConnector : public dist::BackendConnector {
     std::lock_guard lock(state_->mutex);
     ++state_->closed;
   }
-  bool is_captured() const override { return state_->captures; }
   bool is_transport_error(const std::exception_ptr&) const noexcept override { return false; }
   bool lost_connection() const noexcept override { return false; }
 

@@ -1,5 +1,5 @@
 // Work on a device that fails after the calls that queued it have returned: which cell is blamed, and what becomes of
-// the rank. The device is a stand-in (tests/support/fake_device_plugin.cpp).
+// the rank. The device is a stand-in (tests/support/stand_in_plugin.cpp).
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -117,14 +117,14 @@ namespace {
 /// The environment of a rank on the stand-in, and `more`.
 Environment on_device(Environment more) {
   more.insert(
-      {{"LOCKSTEP_DEVICE", "cuda:0"}, {"LOCKSTEP_BACKEND", "gloo"}, {"LOCKSTEP_PLUGIN", LOCKSTEP_FAKE_DEVICE_PLUGIN}});
+      {{"LOCKSTEP_DEVICE", "cuda:0"}, {"LOCKSTEP_BACKEND", "gloo"}, {"LOCKSTEP_PLUGIN", LOCKSTEP_STAND_IN_PLUGIN}});
   return more;
 }
 }  // namespace
 
 TEST(DeviceError, IsThatOfTheCellThatQueuedTheWorkAndTheRankGoesOn) {
   FakeHub hub;
-  hub.start_ready(on_device({{"FAKE_DEVICE_FAILS_AT", "2"}}));
+  hub.start_ready(on_device({{"STAND_IN_FAILS_AT", "2"}}));
   EXPECT_EQ(hub.run_cell("output", "nothing").status, CellStatus::ok);
   const auto done = hub.run_cell("output", "nothing");
   EXPECT_EQ(done.status, CellStatus::error);
@@ -139,7 +139,7 @@ TEST(DeviceError, IsThatOfTheCellThatQueuedTheWorkAndTheRankGoesOn) {
 
 TEST(DeviceError, Rule7ALostContextEndsTheRankWithTheCause) {
   FakeHub hub;
-  hub.start_ready(on_device({{"FAKE_DEVICE_FAILS_AT", "1"}, {"FAKE_DEVICE_LOST", "1"}}));
+  hub.start_ready(on_device({{"STAND_IN_FAILS_AT", "1"}, {"STAND_IN_LOST", "1"}}));
   const auto cell = hub.load("output", "mixed");
   hub.run(cell);
   const auto dying = hub.expect<Dying>();
@@ -153,7 +153,7 @@ TEST(DeviceError, Rule7ALostContextEndsTheRankWithTheCause) {
 
 TEST(DeviceError, AnExceptionOfTheSameCellKeepsItsTypeAndLine) {
   FakeHub hub;
-  hub.start_ready(on_device({{"FAKE_DEVICE_FAILS_AT", "2"}}));
+  hub.start_ready(on_device({{"STAND_IN_FAILS_AT", "2"}}));
   const auto thrown = hub.run_cell("errors", "second_of_three");
   EXPECT_EQ(thrown.error->message, "diverged at step 3") << "its work is not waited for";
   EXPECT_EQ(hub.run_cell("output", "nothing").status, CellStatus::ok);
@@ -166,7 +166,7 @@ TEST(DeviceError, Rule4StatusIsAnsweredWhileTheDeviceWorks) {
   FakeHub hub;
   const std::string fifo = hub.directory() + "/held";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  hub.start_ready(on_device({{"FAKE_DEVICE_HOLDS", fifo}}));
+  hub.start_ready(on_device({{"STAND_IN_HOLDS", fifo}}));
   const auto cell = hub.load("output", "nothing");
   hub.run(cell);
   nlohmann::json status;
@@ -175,7 +175,7 @@ TEST(DeviceError, Rule4StatusIsAnsweredWhileTheDeviceWorks) {
     return status.value("on_device", false);
   }));
   EXPECT_EQ(status["state"], "running");
-  EXPECT_EQ(status["device_name"], "Fake GPU");
+  EXPECT_EQ(status["device_name"], "Stand-in");
   EXPECT_EQ(status["device_bus_id"], "0000:30:00.0");
   EXPECT_FALSE(hub.has<Done>()) << "the cell ends when its work on the device has ended";
   const Fd writer(::open(fifo.c_str(), O_WRONLY));
@@ -187,7 +187,7 @@ TEST(DeviceError, ACellThatIsStoppedWhileTheDeviceWorksEndsAsStopped) {
   FakeHub hub;
   const std::string fifo = hub.directory() + "/held";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  hub.start_ready(on_device({{"FAKE_DEVICE_HOLDS", fifo}}));
+  hub.start_ready(on_device({{"STAND_IN_HOLDS", fifo}}));
   const auto stop = [&](const auto& message_of) {
     const auto cell = hub.load("output", "nothing");
     hub.run(cell);
