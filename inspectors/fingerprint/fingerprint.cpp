@@ -182,21 +182,28 @@ Fingerprint summed_up(const Plan& plan, std::span<const Result> chunks) {
 /// Fingerprints by the functions of a device, with one transfer to the host for all tensors.
 class RowsOnDevice {
  public:
-  RowsOnDevice(const DeviceFunctions& functions, at::TensorList tensors) {
-    const at::Tensor rows = functions.fingerprint(tensors);
+  RowsOnDevice(const DeviceFunctions& functions, at::TensorList tensors) : rows_(functions.fingerprint(tensors)) {
     static_assert(sizeof(Fingerprint) == 6 * sizeof(int64_t));
-    TORCH_INTERNAL_ASSERT(rows.nbytes() == tensors.size() * sizeof(Fingerprint));
-    if (rows.is_cpu()) {
-      host_ = rows.contiguous();
-      return;
-    }
-    host_ = at::empty(rows.sizes(), at::TensorOptions().dtype(at::kLong).pinned_memory(true));
-    host_.copy_(rows, /*non_blocking=*/true);
-    arrived_.emplace(rows.device().type());
-    arrived_->record(c10::impl::VirtualGuardImpl(rows.device().type()).getStream(rows.device()));
+    TORCH_INTERNAL_ASSERT(rows_.nbytes() == tensors.size() * sizeof(Fingerprint));
   }
 
-  std::vector<Fingerprint> read() const {
+  void copy_to_host() {
+    if (host_.defined()) return;
+    if (rows_.is_cpu()) {
+      host_ = rows_.contiguous();
+      return;
+    }
+    host_ = at::empty(rows_.sizes(), at::TensorOptions().dtype(at::kLong).pinned_memory(true));
+    host_.copy_(rows_, /*non_blocking=*/true);
+    arrived_.emplace(rows_.device().type());
+    arrived_->record(c10::impl::VirtualGuardImpl(rows_.device().type()).getStream(rows_.device()));
+  }
+
+  /// int64 [number of tensors, 2] on the device.
+  at::Tensor hashes() const { return rows_.narrow(1, 0, 2); }
+
+  std::vector<Fingerprint> read() {
+    copy_to_host();
     if (arrived_) arrived_->synchronize();
     std::vector<Fingerprint> results(static_cast<size_t>(host_.size(0)));
     std::memcpy(static_cast<void*>(results.data()), host_.const_data_ptr(), host_.nbytes());
@@ -204,9 +211,14 @@ class RowsOnDevice {
   }
 
  private:
+  const at::Tensor rows_;
   at::Tensor host_;
   std::optional<c10::Event> arrived_;
 };
+
+/// Odd numbers, so that multiplication by one loses nothing.
+constexpr std::array<uint64_t, 2> kWeights = {0x9E3779B97F4A7C15, 0xD1B54A32D192ED03};
+uint64_t weight(size_t index, size_t word) { return (index * kWeights[word]) << 1 | 1; }
 
 /// The tensors of one device, and where they stand in the caller's list.
 struct OnDevice {
@@ -236,7 +248,7 @@ struct QueuedFingerprints::State {
   std::vector<std::pair<RowsOnDevice, std::vector<size_t>>> queued;  // with indices in the results
 };
 
-QueuedFingerprints::QueuedFingerprints(at::TensorList tensors) : state_(std::make_unique<State>()) {
+QueuedFingerprints::QueuedFingerprints(at::TensorList tensors, To to) : state_(std::make_unique<State>()) {
   const at::NoGradGuard no_grad;
   std::vector<Fingerprint>& results = state_->results;
   results.resize(tensors.size());
@@ -260,8 +272,10 @@ QueuedFingerprints::QueuedFingerprints(at::TensorList tensors) : state_(std::mak
     of_plan.push_back(i);
     chunks += plans.back().chunks();
   }
-  for (const auto& [device, same] : devices)
+  for (const auto& [device, same] : devices) {
     state_->queued.emplace_back(RowsOnDevice(*same.functions, same.tensors), same.indices);
+    if (to == To::kHost) state_->queued.back().first.copy_to_host();
+  }
   const std::vector<Result> read = read_all(plans);
   for (size_t p = 0; p < plans.size(); ++p) {
     const auto first = read.data() + plans[p].first_chunk;
@@ -274,11 +288,39 @@ QueuedFingerprints::~QueuedFingerprints() = default;
 
 std::vector<Fingerprint> QueuedFingerprints::read() const {
   std::vector<Fingerprint> results = state_->results;
-  for (const auto& [rows, indices] : state_->queued) {
+  for (auto& [rows, indices] : state_->queued) {
     const std::vector<Fingerprint> found = rows.read();
     for (size_t i = 0; i < found.size(); ++i) results[indices[i]] = found[i];
   }
   return results;
+}
+
+at::Tensor QueuedFingerprints::content() const {
+  const at::NoGradGuard no_grad;
+  const auto longs = at::TensorOptions().dtype(at::kLong);
+  std::vector<bool> on_device(state_->results.size());
+  at::Tensor sum;
+  for (const auto& [rows, indices] : state_->queued) {
+    const at::Tensor hashes = rows.hashes();
+    const bool pinned = !hashes.is_cpu();
+    at::Tensor weights = at::empty({hashes.size(0), 2}, longs.pinned_memory(pinned));
+    auto* each = reinterpret_cast<uint64_t*>(weights.mutable_data_ptr<int64_t>());
+    for (const size_t index : indices) {
+      on_device[index] = true;
+      for (size_t word = 0; word < 2; ++word) *each++ = weight(index, word);
+    }
+    weights = weights.to(hashes.device(), /*non_blocking=*/true);
+    const at::Tensor part = hashes.mul(weights).sum(0);
+    sum = sum.defined() ? sum.add(part.to(sum.device(), /*non_blocking=*/true)) : part;
+  }
+  Hash rest{};
+  for (size_t i = 0; i < state_->results.size(); ++i)
+    if (!on_device[i])
+      for (size_t word = 0; word < 2; ++word) rest[word] += state_->results[i].hash[word] * weight(i, word);
+  const bool pinned = sum.defined() && !sum.is_cpu();
+  const at::Tensor host = at::empty({2}, longs.pinned_memory(pinned));
+  std::memcpy(host.mutable_data_ptr(), rest.data(), sizeof rest);
+  return sum.defined() ? sum.add(host.to(sum.device(), /*non_blocking=*/true)) : host;
 }
 
 std::vector<Fingerprint> fingerprint(at::TensorList tensors) { return QueuedFingerprints(tensors).read(); }

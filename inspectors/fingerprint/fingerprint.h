@@ -36,13 +36,20 @@ Fingerprint fingerprint(const at::Tensor& tensor);
 /// Tensors of devices without functions, and of the CPU, are read at once.
 class QueuedFingerprints {
  public:
+  /// Where the fingerprints of tensors on a device go: kHost queues their copy at once.
+  enum class To { kHost, kStayOnDevice };
+
   /// Local. Throws as fingerprint() does, and waits for no device that has functions.
-  explicit QueuedFingerprints(at::TensorList tensors);
+  explicit QueuedFingerprints(at::TensorList tensors, To to = To::kHost);
   QueuedFingerprints(QueuedFingerprints&&) noexcept;
   ~QueuedFingerprints();
 
   /// Waits until the devices are that far.
   std::vector<Fingerprint> read() const;
+
+  /// With kStayOnDevice: one number from the hashes and indices of all tensors, which other tensors have with a chance
+  /// of about 2^-50; int64 [2], on the first device that has fingerprints, or on the CPU. Queued on current streams.
+  at::Tensor content() const;
 
  private:
   struct State;

@@ -6,16 +6,20 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
+#include "collectives/rank_context.h"
 #include "ddp/inspection.h"
 #include "inspectors/device/functions.h"
 #include "inspectors/exchange/inspection.h"
 #include "inspectors/exchange/local_exchange.h"
+#include "inspectors/exchange/participants.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/subject/difference_findings.h"
 #include "inspectors/subject/differences.h"
 #include "inspectors/subject/structure.h"
+#include "inspectors/verify/agreement.h"
 #include "inspectors/verify/facts.h"
 #include "inspectors/verify/findings.h"
 #include "protocol/dist_error.h"
@@ -197,6 +201,7 @@ std::vector<Finding> compare(Inspection& inspection, const Subject& subject, con
 InspectionCall call_for(const Subject& subject, const VerifyOptions& options) {
   const char* variant = options.method() == Method::kFingerprint ? "by fingerprint"
                         : options.method() == Method::kBroadcast ? "by broadcast"
+                        : options.method() == Method::kAllReduce ? "by all_reduce"
                                                                  : "by all_gather";
   return {.inspector = "verify",
           .object = subject.name,
@@ -273,9 +278,54 @@ Finding passing_difference(Inspection& inspection, const Subject& subject, const
   return finding;
 }
 
+void require_all_ranks(const VerifyOptions& options) {
+  const auto context = dist::current_context();
+  const RankSet all = context ? RankSet::all(context->world_size()) : live_ranks();
+  if (live_ranks() == all && (!options.ranks() || *options.ranks() == all)) return;
+  throw dist::ArgumentError(
+      fmt::format("verify by all_reduce is a collective of the default group: all of its ranks ({}) take part. The "
+                  "method fingerprint compares ranks {}",
+                  all.str(), options.ranks().value_or(live_ranks()).str()));
+}
+
+/// int64 [5] on the device of the fingerprints: what VerifyFacts has. Equal numbers mean equal objects.
+at::Tensor agreement_words(const Subject& subject, const VerifyFacts& facts, const QueuedFingerprints& marks) {
+  Hash rest = facts.structure;
+  for (const Item& item : subject.items)
+    if (!item.tensor.defined()) rest = combine(rest, hash_of(item.value));
+  const at::Tensor content = marks.content();
+  const at::Tensor host = at::empty({3}, at::TensorOptions().dtype(at::kLong).pinned_memory(!content.is_cpu()));
+  auto* word = host.mutable_data_ptr<int64_t>();
+  std::memcpy(word, rest.data(), sizeof rest);
+  // Not buffers_written: ranks that differ in it alone are equal.
+  word[2] = facts.out_of_data;
+  return at::cat({content, host.to(content.device(), /*non_blocking=*/true)});
+}
+
+Report verify_by_all_reduce(const Subject& subject, const VerifyOptions& options) {
+  require_all_ranks(options);
+  Inspection inspection(call_for(subject, options), options);
+  Report report;
+  report.tensors = count_of(subject);
+  report.bytes = bytes_of(subject);
+  const QueuedFingerprints marks(tensors_of(subject), QueuedFingerprints::To::kStayOnDevice);
+  if (!QueuedAgreement(agreement_words(subject, facts_without_content(subject), marks)).read())
+    return verify_subject(subject, VerifyOptions(options).method(Method::kFingerprint));
+  std::vector<Finding> findings;
+  report.seconds = inspection.seconds();
+  complete_findings(inspection.about(), subject, options, report, findings);
+  inspection.add(std::move(findings));
+  if (options.publish_ok())
+    inspection.conclude(report);
+  else
+    inspection.conclude(report, is_not_ok);
+  return report;
+}
+
 }  // namespace
 
 Report verify_subject(const Subject& subject, const VerifyOptions& options) {
+  if (options.method() == Method::kAllReduce) return verify_by_all_reduce(subject, options);
   Inspection inspection(call_for(subject, options), options);
   if (!inspection.takes_part()) return {};
   return verify_in(inspection, subject, options);
@@ -286,10 +336,11 @@ struct QueuedVerify::State {
   VerifyOptions options;
   VerifyFacts facts;
   QueuedFingerprints marks;
+  std::optional<QueuedAgreement> agreement;  // by all_reduce
 };
 
 bool QueuedVerify::possible(const Subject& subject, const VerifyOptions& options) {
-  if (options.method() != Method::kFingerprint) return false;
+  if (options.method() != Method::kFingerprint && options.method() != Method::kAllReduce) return false;
   const std::vector<at::Tensor> tensors = tensors_of(subject);
   return std::ranges::any_of(
       tensors, [](const at::Tensor& each) { return !each.is_cpu() && device_functions(each.device().type()); });
@@ -297,21 +348,30 @@ bool QueuedVerify::possible(const Subject& subject, const VerifyOptions& options
 
 QueuedVerify::QueuedVerify(Subject subject, const VerifyOptions& options) {
   bytes_of(subject);  // which refuses tensors without bytes
-  QueuedFingerprints marks(tensors_of(subject));
+  using To = QueuedFingerprints::To;
+  const bool by_all_reduce = options.method() == Method::kAllReduce;
+  if (by_all_reduce) require_all_ranks(options);
+  QueuedFingerprints marks(tensors_of(subject), by_all_reduce ? To::kStayOnDevice : To::kHost);
   VerifyFacts facts = facts_without_content(subject);
-  state_ = std::make_unique<State>(State{std::move(subject), options, facts, std::move(marks)});
+  std::optional<QueuedAgreement> agreement;
+  if (by_all_reduce) agreement.emplace(agreement_words(subject, facts, marks));
+  state_ = std::make_unique<State>(State{std::move(subject), options, facts, std::move(marks), std::move(agreement)});
 }
 QueuedVerify::QueuedVerify(QueuedVerify&&) noexcept = default;
 QueuedVerify& QueuedVerify::operator=(QueuedVerify&&) noexcept = default;
 QueuedVerify::~QueuedVerify() = default;
 
 Report QueuedVerify::finish(const std::function<Subject()>& now) {
-  const auto& [subject, options, _, marks] = *state_;
+  const auto& [subject, options, _, marks, agreement] = *state_;
   Inspection inspection(call_for(subject, options), options);
   if (!inspection.takes_part()) return {};
   Report report;
   report.tensors = count_of(subject);
   report.bytes = bytes_of(subject);
+  if (agreement && agreement->read()) {
+    inspection.conclude(report, is_not_ok);
+    return report;
+  }
   const std::vector<Hash> hashes = hashes_of(subject, marks.read());
   state_->facts.content = content_of(hashes);
   bool differ = false;
@@ -330,7 +390,7 @@ Report QueuedVerify::finish(const std::function<Subject()>& now) {
   inspection.conclude(report, is_not_ok);
   if (!differ) return report;
   // With the details of the values, where they still differ.
-  Report present = verify_subject(now(), options);
+  Report present = verify_subject(now(), VerifyOptions(options).method(Method::kFingerprint));
   return present.ok() ? report : present;
 }
 
@@ -338,6 +398,8 @@ Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, c
   if (subjects.size() != ranks.size() || subjects.empty())
     throw dist::ArgumentError(
         fmt::format("inspect::verify_here: {} subjects for {} ranks", subjects.size(), ranks.size()));
+  VerifyOptions here = options;
+  if (here.method() == Method::kAllReduce) here.method(Method::kFingerprint);  // one process has nothing to reduce
   const auto group = std::make_shared<LocalRanks>(ranks);
   std::vector<Report> reports(subjects.size());
   std::vector<std::exception_ptr> errors(subjects.size());
@@ -345,9 +407,9 @@ Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, c
   for (size_t i = 0; i < subjects.size(); ++i) {
     threads.emplace_back([&, i] {
       try {
-        Inspection inspection(call_for(subjects[i], options), VerifyOptions(options).publish(false),
+        Inspection inspection(call_for(subjects[i], here), VerifyOptions(here).publish(false),
                               group->exchange(ranks.ranks()[i]));
-        reports[i] = verify_in(inspection, subjects[i], options);
+        reports[i] = verify_in(inspection, subjects[i], here);
       } catch (...) {  // rethrown below
         errors[i] = std::current_exception();
         group->give_up();

@@ -19,11 +19,16 @@ enum class Method {
   kFingerprint,  // compares hashes; only tensors that differ are sent
   kBroadcast,  // every rank compares its bytes with those of the lowest rank
   kAllGather,  // allclose with rtol and atol
+  kAllReduce,  // compares hashes by an all_reduce of the program's default group, on the device of the tensors
 };
 
 struct VerifyOptions : InspectOptionsOf<VerifyOptions> {
   /// How tensors are compared. By default by fingerprint, which reads every byte once and exchanges a few numbers if
-  /// all are equal; the other methods send every tensor.
+  /// all are equal, over the inspectors' own connections. kBroadcast and kAllGather send every tensor.
+  ///
+  /// kAllReduce: nothing is copied to the host as long as all are equal, and no host waits for another one; in a watch
+  /// the host does not wait at all. The call is a collective of the program's default group, so all of its ranks take
+  /// part, in the same order with its other collectives, and the group's time limit holds in place of the deadline.
   TORCH_ARG(Method, method) = Method::kFingerprint;
   /// For kAllGather: elements agree if |a - b| <= atol + rtol |b|. 1e-5 and 1e-8 by default. Cost nothing.
   TORCH_ARG(double, rtol) = 1e-5;
@@ -35,11 +40,12 @@ struct VerifyOptions : InspectOptionsOf<VerifyOptions> {
   TORCH_ARG(bool, publish_ok) = true;
 };
 
-/// Collective over the options' ranks, over the inspectors' own connections: the program's groups are not used. If a
+/// Collective over the options' ranks, over the inspectors' own connections: the program's groups are not used, except
+/// by kAllReduce. If a
 /// rank does not call, or calls with another object, there is a finding and no comparison. The report is the same on
 /// every rank that took part, except for times. Does not change the object. Throws dist::ArgumentError for tensors
 /// without bytes to compare (sparse, meta) and for ranks that do not exist, dist::PeerLeft if a rank is lost during the
-/// call.
+/// call; with kAllReduce what dist::all_reduce throws, and dist::ArgumentError for other ranks than all.
 Report verify_subject(const Subject& subject, const VerifyOptions& options);
 
 template <typename T>

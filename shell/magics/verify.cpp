@@ -9,13 +9,15 @@ namespace lockstep::shell {
 namespace {
 
 const char* const kVerifyUsage =
-    "%verify EXPR... [--method fingerprint|broadcast|all_gather] [--rtol R] [--atol A] [--every K] [--ranks SPEC]";
+    "%verify EXPR... [--method fingerprint|broadcast|all_gather|all_reduce] [--rtol R] [--atol A] [--every K] [--ranks "
+    "SPEC]";
 
 std::string method_of(const std::string& word) {
   if (word == "fingerprint") return "__lockstep::Method::kFingerprint";
   if (word == "broadcast") return "__lockstep::Method::kBroadcast";
   if (word == "all_gather") return "__lockstep::Method::kAllGather";
-  throw UsageError("'" + word + "' is no method; methods are fingerprint, broadcast and all_gather");
+  if (word == "all_reduce") return "__lockstep::Method::kAllReduce";
+  throw UsageError("'" + word + "' is no method; methods are fingerprint, broadcast, all_gather and all_reduce");
 }
 
 CellOutcome verify(MagicCall& call) {
@@ -83,6 +85,7 @@ const RegisterMagic kVerify(
          "rng                    the random number generators\n"
          "--method broadcast     compare all bytes with the lowest rank's\n"
          "--method all_gather    allclose, with --rtol R and --atol A\n"
+         "--method all_reduce    by one all_reduce of the default group on the tensors' device\n"
          "--every K              from now on, each K training steps, while cells run; --every 0 ends it, and shows "
          "its\n"
          "                       cost; --every off without names ends all\n"

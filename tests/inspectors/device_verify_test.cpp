@@ -6,6 +6,7 @@
 
 #include <chrono>
 
+#include "collectives/session_group.h"
 #include "ddp/ddp.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/verify/watch.h"
@@ -107,11 +108,32 @@ TEST(VerifyOnDevices, AWatchedStepDoesNotWaitForItsOwnFingerprints) {
   on_two_devices(train, /*poison=*/false);
 }
 
-TEST(VerifyOnDevices, AWatchNamesTheStepInWhichReplicasParted) {
-  on_two_devices([](int rank, int) {
+TEST(VerifyOnDevices, AWatchByAllReduceIsACallOfTheProgramsGroup) {
+  const auto train = [](int rank, int) {
     Watched training(rank);
     const PublishedFindings published;
-    const auto watching = watch(training.weight, 1, options());
+    const auto watching = watch(training.weight, 1, options().method(Method::kAllReduce));
+    const int64_t before = dist::progress().at("default");
+    for (int i = 0; i < 4; ++i) training.step();
+    EXPECT_EQ(dist::progress().at("default"), before + 4);
+    EXPECT_EQ(watching.cost().checks, 4);
+    EXPECT_TRUE(published.all().empty());
+  };
+  on_two_devices(train, /*poison=*/false);
+}
+
+class WatchOnDevices : public ::testing::TestWithParam<Method> {};
+INSTANTIATE_TEST_SUITE_P(By, WatchOnDevices, ::testing::Values(Method::kFingerprint, Method::kAllReduce),
+                         [](const auto& info) {
+                           return info.param == Method::kAllReduce ? std::string("all_reduce")
+                                                                   : std::string("fingerprint");
+                         });
+
+TEST_P(WatchOnDevices, NamesTheStepInWhichReplicasParted) {
+  on_two_devices([method = GetParam()](int rank, int) {
+    Watched training(rank);
+    const PublishedFindings published;
+    const auto watching = watch(training.weight, 1, options().method(method));
     for (int i = 1; i <= 5; ++i) {
       if (i == 3 && rank == 1) {
         const torch::NoGradGuard no_grad;
@@ -127,11 +149,11 @@ TEST(VerifyOnDevices, AWatchNamesTheStepInWhichReplicasParted) {
   });
 }
 
-TEST(VerifyOnDevices, ADifferenceThatHasPassedIsNamed) {
-  on_two_devices([](int rank, int) {
+TEST_P(WatchOnDevices, ADifferenceThatHasPassedIsNamed) {
+  on_two_devices([method = GetParam()](int rank, int) {
     Watched training(rank);
     const PublishedFindings published;
-    const auto watching = watch(training.weight, 1, options());
+    const auto watching = watch(training.weight, 1, options().method(method));
     const auto spoil = [&](double by) {
       if (rank != 1) return;
       const torch::NoGradGuard no_grad;

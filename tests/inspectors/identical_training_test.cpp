@@ -185,7 +185,8 @@ std::string results_folder() {
 std::vector<Look> looks() {
   std::vector<Look> all;
   all.push_back({.name = "verify by all methods", .after_step = [](Training& training) {
-                   for (const Method method : {Method::kFingerprint, Method::kBroadcast, Method::kAllGather}) {
+                   for (const Method method :
+                        {Method::kFingerprint, Method::kBroadcast, Method::kAllGather, Method::kAllReduce}) {
                      expect_ok(verify(training.net, VerifyOptions().method(method)));
                      expect_ok(verify(*training.optimizer, VerifyOptions().method(method)));
                    }
@@ -198,6 +199,9 @@ std::vector<Look> looks() {
                  }});
   all.push_back({.name = "watch by all_gather", .begin = [](Training& training) {
                    return held(watch(training.net, 1, VerifyOptions().method(Method::kAllGather)));
+                 }});
+  all.push_back({.name = "watch by all_reduce", .begin = [](Training& training) {
+                   return held(watch(training.net, 1, VerifyOptions().method(Method::kAllReduce)));
                  }});
   all.push_back({.name = "grads",
                  .after_backward =

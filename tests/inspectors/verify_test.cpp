@@ -20,7 +20,7 @@ using testing::spawn_ranks;
 TEST(Verify, EqualReplicasAreOkByEveryMethod) {
   spawn_ranks(3, [](int, int) {
     const auto net = equal_net();
-    for (const Method method : {Method::kFingerprint, Method::kBroadcast, Method::kAllGather}) {
+    for (const Method method : {Method::kFingerprint, Method::kBroadcast, Method::kAllGather, Method::kAllReduce}) {
       const Report report = verify(net, verify_options().method(method));
       const Finding finding = only_finding(report);
       EXPECT_EQ(finding.verdict, "ok");
@@ -41,7 +41,7 @@ TEST(Verify, NamesRankTensorElementsPlaceAndDistance) {
         weight[5][0] -= 0.125;
         weight[7][15] += 0.0625;
       });
-    for (const Method method : {Method::kFingerprint, Method::kBroadcast, Method::kAllGather}) {
+    for (const Method method : {Method::kFingerprint, Method::kBroadcast, Method::kAllGather, Method::kAllReduce}) {
       const Finding finding = only_finding(verify(net, verify_options().method(method)));
       EXPECT_EQ(finding.severity, Severity::fault);
       EXPECT_EQ(finding.inspector, "verify");
@@ -60,6 +60,21 @@ TEST(Verify, NamesRankTensorElementsPlaceAndDistance) {
       EXPECT_THAT(finding.message, HasSubstr("rank 2 differs from ranks 0-1,3 in 1 of 6 parameters"));
       EXPECT_THAT(finding.message, HasSubstr("ULP"));
     }
+  });
+}
+
+TEST(Verify, AnAllReduceIsOfAllRanksAndSeesOrderAndValues) {
+  spawn_ranks(3, [](int rank, int) {
+    const auto by_all_reduce = verify_options().method(Method::kAllReduce);
+    std::vector<torch::Tensor> tensors = {torch::ones({4}), torch::zeros({4})};
+    EXPECT_TRUE(verify(tensors, by_all_reduce).ok());
+    if (rank == 1) std::swap(tensors[0], tensors[1]);
+    EXPECT_EQ(only_finding(verify(tensors, by_all_reduce)).ranks, RankSet{1});
+    EXPECT_TRUE(verify(7, by_all_reduce).ok());
+    EXPECT_FALSE(verify(rank == 2 ? 8 : 7, by_all_reduce).ok());
+    if (rank == 2) tensors.pop_back();
+    EXPECT_FALSE(verify(tensors, by_all_reduce).ok());
+    EXPECT_THROW(verify(tensors, VerifyOptions(by_all_reduce).ranks(RankSet{0, 1})), dist::ArgumentError);
   });
 }
 
