@@ -60,11 +60,13 @@ struct Forget {
 /// The names that cells have defined: for %who and messages.
 struct ListNames {};
 
-/// Completions at byte `offset` of `text`, as ranks `ranks` see it.
+/// Completions at byte `offset` of `text`, as ranks `ranks` see it, and the signatures of the call whose arguments
+/// stand there.
 struct Complete {
   std::string text;
   int64_t offset = 0;
   RankSet ranks;
+  bool signatures_only = false;  // no completions
 };
 
 /// What is EXPR: type, declaration, comment.
@@ -133,13 +135,23 @@ struct Names {
 
 struct Completion {
   std::string text;  // what replaces [begin, end)
-  std::string kind;  // variable, function, type, member, keyword, macro, namespace
-  std::string detail;  // signature or type
+  std::string kind;  // variable, function, type, member, keyword, macro, namespace; of the session: magic, option,
+                     // choice, path, ranks
+  std::string detail;  // signature or type; of a magic what it does
+};
+
+/// One overload of the function, constructor or template whose arguments stand at the offset.
+struct Signature {
+  std::string label;  // "Tensor zeros(IntArrayRef size, TensorOptions options = {})"
+  std::vector<std::pair<int64_t, int64_t>> parameters;  // bytes [begin, end) of label
+  int64_t active = -1;  // the parameter at the offset, an index; -1: it takes no more
 };
 
 struct Completions {
   int64_t begin = 0, end = 0;  // bytes of the text that completions replace
-  std::vector<Completion> completions;
+  std::vector<Completion> completions;  // best first: names of cells and members before all else, macros and reserved
+                                        // names last. Overloads of a name follow one another
+  std::vector<Signature> signatures;
 };
 
 struct Inspection {
@@ -147,6 +159,8 @@ struct Inspection {
   std::string type;
   std::string declaration;
   std::string comment;
+  std::string source;  // the definition as it was written, in a cell or a header; empty where there is none at hand
+  std::string where;  // file and line of what a header defines: "torch/nn/module.h:62"
   std::optional<int64_t> cell;  // where it was defined, if in a cell
 };
 

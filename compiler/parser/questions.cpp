@@ -12,44 +12,97 @@ using namespace clang;
 namespace {
 
 constexpr size_t kMostCompletions = 2000;
+constexpr unsigned kMostSignatures = 40;
+
+/// How near a name is to what people mean, nearest first.
+enum class Nearness { of_cells, of_session, of_libraries, keyword, c_library, macro, reserved };
+
+bool is_of_session(llvm::StringRef name) {
+  static const char* const kNames[] = {"arg",   "ddp",      "device",   "dist",    "get",        "gpu_id",
+                                       "inspect", "local_rank", "node_rank", "progress", "rank", "set_seed", "show",
+                                       "std",   "torch",    "world_size"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
 
 class CompletionCollector : public CodeCompleteConsumer {
  public:
-  explicit CompletionCollector(Preprocessor& preprocessor)
+  CompletionCollector(Preprocessor& preprocessor, const NameTable& names, bool signatures_only)
       : CodeCompleteConsumer(options()),
         allocator_(std::make_shared<GlobalCodeCompletionAllocator>()),
         unit_(allocator_),
-        preprocessor_(preprocessor) {}
+        preprocessor_(preprocessor),
+        names_(names),
+        signatures_only_(signatures_only) {}
 
   void ProcessCodeCompleteResults(Sema& sema, CodeCompletionContext context, CodeCompletionResult* results,
                                   unsigned count) override {
+    if (signatures_only_) return;
     const std::string prefix = preprocessor_.getCodeCompletionFilter().str();
-    for (unsigned i = 0; i < count && found.size() < kMostCompletions; ++i) {
+    for (unsigned i = 0; i < count; ++i) {
       const auto& result = results[i];
       if (result.Availability == CXAvailability_NotAvailable || result.Availability == CXAvailability_NotAccessible)
         continue;
+      const Nearness nearness = nearness_of(result);
+      // Where nothing is typed yet, names that nobody meant would hide the others.
+      if (prefix.empty() && nearness >= Nearness::c_library) continue;
       const auto* text = const_cast<CodeCompletionResult&>(result).CreateCodeCompletionString(
           sema, context, *allocator_, unit_, /*IncludeBriefComments=*/false);
       if (!text || !text->getTypedText()) continue;
       const std::string typed = text->getTypedText();
       if (!typed.starts_with(prefix) || typed.starts_with("__") || typed.starts_with("operator")) continue;
-      protocol::Completion completion{typed, kind_of(result), ""};
+      if (typed.starts_with("~") && prefix.empty()) continue;
+      const Nearness near = typed.starts_with("_") ? Nearness::reserved : nearness;
+      Found one{near, near <= Nearness::of_session ? result.Priority : 0, {typed, kind_of(result), ""}};
       for (const auto& chunk : *text) {
         if (chunk.Kind == CodeCompletionString::CK_ResultType)
-          completion.detail = std::string(chunk.Text) + " " + completion.detail;
+          one.completion.detail = std::string(chunk.Text) + " " + one.completion.detail;
         else if (chunk.Kind != CodeCompletionString::CK_Optional && chunk.Text)
-          completion.detail += chunk.Text;
+          one.completion.detail += chunk.Text;
       }
-      if (completion.detail == typed) completion.detail.clear();
-      found.push_back(std::move(completion));
+      if (one.completion.detail == typed) one.completion.detail.clear();
+      found_.push_back(std::move(one));
     }
   }
+
+  void ProcessOverloadCandidates(Sema& sema, unsigned argument, OverloadCandidate* candidates, unsigned count,
+                                 SourceLocation, bool braced) override {
+    signatures.clear();  // of the innermost call
+    for (unsigned i = 0; i < count && signatures.size() < kMostSignatures; ++i) {
+      const auto* text = candidates[i].CreateSignatureString(argument, sema, *allocator_, unit_,
+                                                             /*IncludeBriefComments=*/false, braced);
+      if (!text) continue;
+      protocol::Signature signature;
+      append(*text, signature);
+      const bool is_known = std::any_of(signatures.begin(), signatures.end(),
+                                        [&](const auto& each) { return each.label == signature.label; });
+      if (!is_known) signatures.push_back(std::move(signature));
+    }
+  }
+
   CodeCompletionAllocator& getAllocator() override { return *allocator_; }
   CodeCompletionTUInfo& getCodeCompletionTUInfo() override { return unit_; }
 
-  std::vector<protocol::Completion> found;
+  std::vector<protocol::Completion> completions() {
+    const auto lower = [](const std::string& text) { return llvm::StringRef(text).lower(); };
+    std::stable_sort(found_.begin(), found_.end(), [&](const Found& a, const Found& b) {
+      return std::tuple(a.nearness, a.priority, lower(a.completion.text), a.completion.text, a.completion.detail) <
+             std::tuple(b.nearness, b.priority, lower(b.completion.text), b.completion.text, b.completion.detail);
+    });
+    std::vector<protocol::Completion> result;
+    for (Found& each : found_)
+      if (result.size() < kMostCompletions) result.push_back(std::move(each.completion));
+    return result;
+  }
+
+  std::vector<protocol::Signature> signatures;
 
  private:
+  struct Found {
+    Nearness nearness;
+    unsigned priority;
+    protocol::Completion completion;
+  };
+
   static CodeCompleteOptions options() {
     CodeCompleteOptions options;
     options.IncludeMacros = 1;
@@ -58,6 +111,39 @@ class CompletionCollector : public CodeCompleteConsumer {
     options.IncludeNamespaceLevelDecls = 1;
     options.LoadExternal = 1;
     return options;
+  }
+
+  static void append(const CodeCompletionString& text, protocol::Signature& signature) {
+    for (const auto& chunk : text) {
+      if (chunk.Kind == CodeCompletionString::CK_Optional) {
+        append(*chunk.Optional, signature);
+        continue;
+      }
+      if (!chunk.Text || chunk.Kind == CodeCompletionString::CK_Informative) continue;
+      const auto begin = static_cast<int64_t>(signature.label.size());
+      signature.label += chunk.Text;
+      const auto end = static_cast<int64_t>(signature.label.size());
+      if (chunk.Kind == CodeCompletionString::CK_ResultType) signature.label += ' ';
+      if (chunk.Kind == CodeCompletionString::CK_CurrentParameter)
+        signature.active = static_cast<int64_t>(signature.parameters.size());
+      if (chunk.Kind == CodeCompletionString::CK_CurrentParameter || chunk.Kind == CodeCompletionString::CK_Placeholder)
+        signature.parameters.emplace_back(begin, end);
+    }
+  }
+
+  Nearness nearness_of(const CodeCompletionResult& result) const {
+    if (result.Kind == CodeCompletionResult::RK_Keyword) return Nearness::keyword;
+    if (result.Kind == CodeCompletionResult::RK_Macro)
+      return result.Macro && names_.find(result.Macro->getName().str()).empty() ? Nearness::macro : Nearness::of_cells;
+    const NamedDecl* decl = result.Declaration;
+    if (!decl) return Nearness::of_libraries;
+    if (const auto* shadow = llvm::dyn_cast<UsingShadowDecl>(decl)) decl = shadow->getTargetDecl();
+    const DeclContext* context = decl->getDeclContext();
+    if (names_.of(decl) || decl->isCXXClassMember() || context->isFunctionOrMethod()) return Nearness::of_cells;
+    if (decl->getIdentifier() && is_of_session(decl->getName())) return Nearness::of_session;
+    if (context->getRedeclContext()->isTranslationUnit() && !llvm::isa<NamespaceDecl, NamespaceAliasDecl>(decl))
+      return Nearness::c_library;
+    return Nearness::of_libraries;
   }
 
   static std::string kind_of(const CodeCompletionResult& result) {
@@ -77,11 +163,15 @@ class CompletionCollector : public CodeCompleteConsumer {
   std::shared_ptr<GlobalCodeCompletionAllocator> allocator_;
   CodeCompletionTUInfo unit_;
   Preprocessor& preprocessor_;
+  const NameTable& names_;
+  const bool signatures_only_;
+  std::vector<Found> found_;
 };
 
 }  // namespace
 
-protocol::Completions complete_in(CompilerInstance& instance, CellParser& parser, const protocol::Complete& request) {
+protocol::Completions complete_in(CompilerInstance& instance, CellParser& parser, const NameTable& names,
+                                  const protocol::Complete& request) {
   const auto offset =
       static_cast<size_t>(std::clamp<int64_t>(request.offset, 0, static_cast<int64_t>(request.text.size())));
   protocol::Completions answer;
@@ -92,7 +182,7 @@ protocol::Completions complete_in(CompilerInstance& instance, CellParser& parser
   const auto column = static_cast<unsigned>(offset - (last_break == std::string::npos ? 0 : last_break + 1)) + 1;
 
   auto& preprocessor = instance.getPreprocessor();
-  CompletionCollector collector(preprocessor);
+  CompletionCollector collector(preprocessor, names, request.signatures_only);
   instance.getSema().CodeCompletion().CodeCompleter = &collector;
   ReadPlan plan;
   plan.ranks = request.ranks;
@@ -100,11 +190,8 @@ protocol::Completions complete_in(CompilerInstance& instance, CellParser& parser
   instance.getSema().CodeCompletion().CodeCompleter = nullptr;
 
   answer.begin = answer.end - static_cast<int64_t>(preprocessor.getCodeCompletionFilter().size());
-  answer.completions = std::move(collector.found);
-  const auto before_in_order = [](const auto& a, const auto& b) {
-    return std::tie(a.text, a.detail) < std::tie(b.text, b.detail);
-  };
-  std::sort(answer.completions.begin(), answer.completions.end(), before_in_order);
+  answer.completions = collector.completions();
+  answer.signatures = std::move(collector.signatures);
   return answer;
 }
 
@@ -116,6 +203,28 @@ PrintingPolicy policy_of(const CompilerInstance& instance) {
   policy.PolishForDeclaration = true;
   policy.SuppressUnwrittenScope = true;
   return policy;
+}
+
+/// The text of the definition, and where a header has it.
+void describe_source(const NamedDecl* decl, const CompilerInstance& instance, protocol::Inspection& answer) {
+  const Decl* defined = decl;
+  if (const auto* function = decl->getAsFunction(); function && function->getDefinition())
+    defined = function->getDefinition();
+  else if (const auto* record = llvm::dyn_cast<CXXRecordDecl>(decl); record && record->getDefinition())
+    defined = record->getDefinition();
+  if (const auto* function = llvm::dyn_cast<FunctionDecl>(defined); function && function->getDescribedFunctionTemplate())
+    defined = function->getDescribedFunctionTemplate();
+  const auto& sources = instance.getSourceManager();
+  const SourceRange range(sources.getExpansionLoc(defined->getBeginLoc()), sources.getExpansionLoc(defined->getEndLoc()));
+  if (range.isInvalid()) return;
+  answer.source =
+      Lexer::getSourceText(CharSourceRange::getTokenRange(range), sources, instance.getLangOpts()).str();
+  if (answer.cell) return;
+  const PresumedLoc place = sources.getPresumedLoc(range.getBegin());
+  if (place.isInvalid()) return;
+  llvm::StringRef file = place.getFilename();
+  if (const size_t cut = file.rfind("/include/"); cut != llvm::StringRef::npos) file = file.substr(cut + 9);
+  answer.where = file.str() + ":" + std::to_string(place.getLine());
 }
 
 void describe(NamedDecl* decl, CompilerInstance& instance, const NameTable& names, protocol::Inspection& answer) {
@@ -135,6 +244,7 @@ void describe(NamedDecl* decl, CompilerInstance& instance, const NameTable& name
   if (const auto* comment = context.getRawCommentForAnyRedecl(decl))
     answer.comment = comment->getFormattedText(context.getSourceManager(), instance.getDiagnostics());
   if (const auto* definition = names.of(decl)) answer.cell = definition->number;
+  describe_source(decl, instance, answer);
 }
 
 }  // namespace

@@ -321,7 +321,7 @@ protocol::Completions CellCompiler::complete(const protocol::Complete& request) 
   impl.diagnostics.start_cell();
   impl.view_rank = request.ranks.empty() ? 0 : *request.ranks.begin();
   impl.names->show_view(impl.view_rank);
-  return complete_in(*impl.instance, *impl.parser, request);
+  return complete_in(*impl.instance, *impl.parser, *impl.names, request);
 }
 
 protocol::Inspection CellCompiler::inspect(const protocol::Inspect& request) {

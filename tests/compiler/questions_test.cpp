@@ -83,6 +83,66 @@ TEST(Questions, Completion) {
   EXPECT_EQ(session.run("number").text(), "=> 3\n");
 }
 
+protocol::Completions ask(CellSession& session, const std::string& text, bool signatures_only = false) {
+  return std::get<protocol::Completions>(
+      session.ask(protocol::Complete{text, static_cast<int64_t>(text.size()), RankSet{0}, signatures_only}));
+}
+
+size_t rank_of(const protocol::Completions& answer, const std::string& name) {
+  for (size_t i = 0; i < answer.completions.size(); ++i)
+    if (answer.completions[i].text == name) return i;
+  return std::string::npos;
+}
+
+TEST(Questions, NamesOfCellsComeFirstAndMacrosLast) {
+  CellSession session;
+  session.run("struct Net : torch::nn::Module { int steps = 0; void step() {} }; Net net; int IPP = 1; int stepper = 2;");
+  const auto argument = ask(session, "torch::zeros(");
+  ASSERT_FALSE(argument.completions.empty());
+  EXPECT_EQ(argument.completions[0].text.find("IPPORT"), std::string::npos);
+  EXPECT_LT(rank_of(argument, "stepper"), rank_of(argument, "world_size"));
+  EXPECT_LT(rank_of(argument, "world_size"), rank_of(argument, "c10"));
+  for (const auto& each : argument.completions) EXPECT_NE(each.kind, "macro") << each.text;
+  const auto named = ask(session, "IPP");
+  EXPECT_EQ(named.completions[0].text, "IPP");
+  EXPECT_NE(rank_of(named, "IPPROTO_TCP"), std::string::npos);
+  const auto members = ask(session, "net.");
+  EXPECT_LT(rank_of(members, "step"), rank_of(members, "parameters"));
+  EXPECT_EQ(rank_of(members, "~Net"), std::string::npos);
+}
+
+TEST(Questions, SignaturesMarkTheParameter) {
+  CellSession session;
+  session.run("int add(int first, double second = 1) { return first; } int add(const char* text) { return 0; }");
+  const auto answer = ask(session, "add(1, ", true);
+  EXPECT_TRUE(answer.completions.empty());
+  ASSERT_FALSE(answer.signatures.empty());
+  const protocol::Signature& best = answer.signatures[0];
+  EXPECT_EQ(best.label, "int add(int first, double second = 1)");
+  ASSERT_EQ(best.parameters.size(), 2u);
+  EXPECT_EQ(best.active, 1);
+  const auto [begin, end] = best.parameters[1];
+  EXPECT_EQ(best.label.substr(begin, end - begin), "double second = 1");
+  EXPECT_EQ(ask(session, "add(", true).signatures.size(), 2u);
+  EXPECT_GE(ask(session, "torch::zeros(", true).signatures.size(), 1u);
+  EXPECT_GE(ask(session, "torch::nn::Linear layer(", true).signatures.size(), 1u);
+  EXPECT_TRUE(ask(session, "int x = 1; ", true).signatures.empty());
+}
+
+TEST(Questions, InspectionHasTheSource) {
+  CellSession session;
+  session.run("struct Net { int layers = 2; };\nint more(int a) {\n  return a + 1;\n}");
+  const auto inspect = [&](const std::string& expression) {
+    return std::get<protocol::Inspection>(session.ask(protocol::Inspect{expression, RankSet{0}}));
+  };
+  EXPECT_EQ(inspect("more").source, "int more(int a) {\n  return a + 1;\n}");
+  EXPECT_EQ(inspect("more").where, "");
+  EXPECT_EQ(inspect("Net").source, "struct Net { int layers = 2; }");
+  const auto module = inspect("torch::nn::Module");
+  EXPECT_NE(module.where.find("torch/nn/module.h:"), std::string::npos) << module.where;
+  EXPECT_TRUE(module.source.starts_with("class TORCH_API Module")) << module.source.substr(0, 80);
+}
+
 TEST(Questions, Inspection) {
   CellSession session;
   session.run(
