@@ -136,7 +136,7 @@ struct Names {
 struct Completion {
   std::string text;  // what replaces [begin, end)
   std::string kind;  // variable, function, type, member, keyword, macro, namespace; of the session: magic, option,
-                     // choice, path, ranks
+      // choice, path, ranks
   std::string detail;  // signature or type; of a magic what it does
 };
 
@@ -150,7 +150,7 @@ struct Signature {
 struct Completions {
   int64_t begin = 0, end = 0;  // bytes of the text that completions replace
   std::vector<Completion> completions;  // best first: names of cells and members before all else, macros and reserved
-                                        // names last. Overloads of a name follow one another
+      // names last. Overloads of a name follow one another
   std::vector<Signature> signatures;
 };
 

@@ -18,9 +18,9 @@ constexpr unsigned kMostSignatures = 40;
 enum class Nearness { of_cells, of_session, of_libraries, keyword, c_library, macro, reserved };
 
 bool is_of_session(llvm::StringRef name) {
-  static const char* const kNames[] = {"arg",   "ddp",      "device",   "dist",    "get",        "gpu_id",
-                                       "inspect", "local_rank", "node_rank", "progress", "rank", "set_seed", "show",
-                                       "std",   "torch",    "world_size"};
+  static const char* const kNames[] = {"arg",     "ddp",        "device",    "dist",      "get",  "gpu_id",
+                                       "inspect", "local_rank", "node_rank", "progress",  "rank", "set_seed",
+                                       "show",    "std",        "torch",     "world_size"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
@@ -212,13 +212,14 @@ void describe_source(const NamedDecl* decl, const CompilerInstance& instance, pr
     defined = function->getDefinition();
   else if (const auto* record = llvm::dyn_cast<CXXRecordDecl>(decl); record && record->getDefinition())
     defined = record->getDefinition();
-  if (const auto* function = llvm::dyn_cast<FunctionDecl>(defined); function && function->getDescribedFunctionTemplate())
+  if (const auto* function = llvm::dyn_cast<FunctionDecl>(defined);
+      function && function->getDescribedFunctionTemplate())
     defined = function->getDescribedFunctionTemplate();
   const auto& sources = instance.getSourceManager();
-  const SourceRange range(sources.getExpansionLoc(defined->getBeginLoc()), sources.getExpansionLoc(defined->getEndLoc()));
+  const SourceRange range(sources.getExpansionLoc(defined->getBeginLoc()),
+                          sources.getExpansionLoc(defined->getEndLoc()));
   if (range.isInvalid()) return;
-  answer.source =
-      Lexer::getSourceText(CharSourceRange::getTokenRange(range), sources, instance.getLangOpts()).str();
+  answer.source = Lexer::getSourceText(CharSourceRange::getTokenRange(range), sources, instance.getLangOpts()).str();
   if (answer.cell) return;
   const PresumedLoc place = sources.getPresumedLoc(range.getBegin());
   if (place.isInvalid()) return;

@@ -1,4 +1,4 @@
-// %cd: the working directory of the ranks, and where #include "..." and %load look.
+// %cd, %pwd: the working directory of the ranks, and where #include "..." and %load look.
 #include <cstdlib>
 #include <filesystem>
 
@@ -51,6 +51,21 @@ const RegisterMagic kCd({.name = "cd",
                                  "are looked for there.",
                          .line = cd,
                          .cell = {}});
+
+CellOutcome pwd(MagicCall& call) {
+  const auto words = MagicArguments(call.arguments, "%pwd").rest();
+  if (!words.empty()) throw UsageError("%pwd takes nothing; %cd FOLDER changes the folder");
+  call.session.message(call.session.directory, {{"directory", call.session.directory}});
+  return {};
+}
+
+const RegisterMagic kPwd({.name = "pwd",
+                          .usage = "%pwd",
+                          .summary = "the working directory of all ranks",
+                          .help = "%cd changes it.",
+                          .line = pwd,
+                          .cell = {},
+                          .at_any_time = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -9,10 +9,10 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kHelpUsage = "%help [NAME]";
+const char* const kHelpUsage = "%help [MAGIC]";
 
 std::string name_of(const Magic& magic) {
-  if (magic.name == "?") return "EXPR?";
+  if (magic.name == "?" || magic.name == "??") return "EXPR" + magic.name;
   if (magic.name == "!") return "!COMMAND";
   if (!magic.cell) return "%" + magic.name;
   return magic.line ? "%" + magic.name + ", %%" + magic.name : "%%" + magic.name;
@@ -32,8 +32,7 @@ std::string one_magic(std::string name) {
   // An unknown name is an error with the nearest one; it is the table's to say.
   if (!registry.knows(name)) registry.find(name, false);
   for (const Magic* magic : registry.all())
-    if (magic->name == name)
-      return magic->usage + "\n    " + magic->summary + (magic->help.empty() ? "" : "\n\n" + magic->help);
+    if (magic->name == name) return help_of(*magic);
   return "";
 }
 
@@ -52,9 +51,46 @@ CellOutcome help(MagicCall& call) {
 const RegisterMagic kHelp({.name = "help",
                            .usage = kHelpUsage,
                            .summary = "all magics, or what one of them does",
-                           .help = "%help rank and %rank? are the same.",
+                           .help = "%help rank and %rank? are the same; so are %help, help and a ? alone.",
                            .line = help,
                            .cell = {}});
+
+/// The names alone, as many as fit into a line.
+std::string names_in_lines(const std::vector<std::string>& names) {
+  constexpr size_t kLineWidth = 78;
+  std::string text;
+  size_t width = 0;
+  for (const std::string& name : names) {
+    if (width > 0 && width + 2 + name.size() > kLineWidth) {
+      text += '\n';
+      width = 0;
+    }
+    text += (width > 0 ? "  " : "") + name;
+    width += (width > 0 ? 2 : 0) + name.size();
+  }
+  return text;
+}
+
+CellOutcome lsmagic(MagicCall& call) {
+  if (MagicArguments(call.arguments, "%lsmagic").rest_word()) throw UsageError("%lsmagic takes nothing; see %help");
+  std::vector<std::string> line_magics, cell_magics;
+  for (const Magic* magic : MagicRegistry::instance().all()) {
+    if (magic->name.find_first_of("?!") != std::string::npos) continue;
+    if (magic->line) line_magics.push_back("%" + magic->name);
+    if (magic->cell) cell_magics.push_back("%%" + magic->name);
+  }
+  call.session.message(
+      "Line magics:\n" + names_in_lines(line_magics) + "\n\nCell magics:\n" + names_in_lines(cell_magics),
+      {{"line", line_magics}, {"cell", cell_magics}});
+  return {};
+}
+
+const RegisterMagic kLsMagic({.name = "lsmagic",
+                              .usage = "%lsmagic",
+                              .summary = "the names of all magics",
+                              .help = "%help has a line about each of them.",
+                              .line = lsmagic,
+                              .cell = {}});
 
 }  // namespace
 }  // namespace lockstep::shell

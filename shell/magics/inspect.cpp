@@ -1,11 +1,8 @@
-// EXPR?: what a name or an expression is.
-#include <nlohmann/json.hpp>
-
+// EXPR? and EXPR??: what a name or an expression is.
 #include "protocol/error.h"
+#include "shell/session/inspection.h"
 #include "shell/session/session_core.h"
 #include "shell/text/suggest.h"
-#include "shell/text/table.h"
-#include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {
@@ -18,43 +15,30 @@ std::vector<std::string> known_names(SessionCore& session) {
   return names;
 }
 
-std::string inset(const std::string& text) {
-  std::string result;
-  for (const std::string_view line : lines_of(text))
-    result += (result.empty() ? "" : "\n             ") + std::string(line);
-  return result;
-}
-
-CellOutcome inspect(MagicCall& call) {
+CellOutcome inspect(MagicCall& call, bool with_source) {
   const std::string& expression = call.arguments;
-  const auto response = call.session.ask(protocol::Inspect{expression, call.session.target_ranks()});
-  const auto* answer = std::get_if<protocol::Inspection>(&response);
-  if (!answer || !answer->found)
+  Description found = describe(call.session, expression, with_source);
+  if (!found.found)
     throw UsageError("'" + expression + "' is not known" + did_you_mean(expression, known_names(call.session)) +
                      "; %who lists the names of cells");
-  std::vector<std::vector<std::string>> rows;
-  const auto add = [&](const char* what, const std::string& value) {
-    if (!value.empty()) rows.push_back({what, inset(value)});
-  };
-  add("type", answer->type);
-  add("declaration", answer->declaration);
-  add("comment", answer->comment);
-  add("defined in", answer->cell ? "cell " + std::to_string(*answer->cell) : "");
-  call.session.message(
-      table(rows), nlohmann::json{{"expression", expression},
-                                  {"type", answer->type},
-                                  {"declaration", answer->declaration},
-                                  {"comment", answer->comment},
-                                  {"cell", answer->cell ? nlohmann::json(*answer->cell) : nlohmann::json(nullptr)}});
+  call.session.message(std::move(found.text), std::move(found.data));
   return {};
 }
 
 const RegisterMagic kInspect({.name = "?",
                               .usage = "EXPR?",
                               .summary = "what a name or an expression is: type, declaration, comment, cell",
-                              .help = "Nothing runs. %NAME? is the help of a magic.",
-                              .line = inspect,
+                              .help = "Nothing runs. ?EXPR is the same, EXPR?? has the source as well. %NAME? is the "
+                                      "help of a magic.",
+                              .line = [](MagicCall& call) { return inspect(call, /*with_source=*/false); },
                               .cell = {}});
+
+const RegisterMagic kInspectSource({.name = "??",
+                                    .usage = "EXPR??",
+                                    .summary = "the same, with the source of its definition",
+                                    .help = "The source is that of the cell, or of the header, that defines it.",
+                                    .line = [](MagicCall& call) { return inspect(call, /*with_source=*/true); },
+                                    .cell = {}});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -11,7 +11,7 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kWhoUsage = "%who [KIND]";
+const char* const kWhoUsage = "%who [variable|function|type|template|macro|namespace|alias]";
 
 CellOutcome who(MagicCall& call) {
   const std::optional<std::string> kind = MagicArguments(call.arguments, kWhoUsage).rest_word();
@@ -42,7 +42,7 @@ const RegisterMagic kWho(
      .usage = kWhoUsage,
      .summary = "names that cells have defined, with type, ranks and cell",
      .help = "Lists the newest definition of each name, the ranks that see it, and the cell that it is from.\n"
-             "KIND narrows the list: variable, function, type, template, macro, namespace or alias.",
+             "A kind narrows the list to names of that kind.",
      .line = who,
      .cell = {}});
 

@@ -5,6 +5,10 @@
 
 namespace lockstep::shell {
 
+std::string help_of(const Magic& magic) {
+  return magic.usage + "\n    " + magic.summary + (magic.help.empty() ? "" : "\n\n" + magic.help);
+}
+
 MagicRegistry& MagicRegistry::instance() {
   static MagicRegistry registry;
   return registry;

@@ -55,6 +55,9 @@ struct Magic {
   bool takes_text = false;  // a cell magic: what follows is text of any kind, without magics in it
 };
 
+/// What `%NAME?` shows: usage, summary, help.
+std::string help_of(const Magic& magic);
+
 /// The table of all magics. Names that are unknown throw UsageError with the nearest name.
 class MagicRegistry {
  public:

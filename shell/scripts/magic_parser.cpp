@@ -73,7 +73,7 @@ std::optional<Found> find_magic(std::string_view raw, int line, const MagicRegis
   const std::string_view rest = without_comment(trim(text.substr(name.size())));
   if (commented && !registry.knows(name)) return std::nullopt;
   found.use = {name, std::string(rest), line};
-  if (rest == "?") {
+  if (rest == "?" || rest == "??") {
     found.cell_magic = false;
     found.use = {"help", name, line};
   }
@@ -108,17 +108,34 @@ std::optional<MagicUse> find_command(std::string_view raw, int line, std::string
   return MagicUse{"!", std::string(text), line};
 }
 
-/// `expression?`: a name, with members, scopes, calls and subscripts, and nothing else on the line.
-std::optional<MagicUse> find_question(std::string_view raw, int line) {
-  std::string_view text = trim(raw);
-  if (text.size() < 2 || text.back() != '?' || !(is_name_start(text.front()) || text.front() == ':'))
+/// `expression?`, `expression??` and `?expression`: a name, with members, scopes, calls and subscripts, and nothing else
+/// on the line. `?` alone and `help`, unless a cell has defined that name, are %help.
+std::optional<MagicUse> find_question(std::string_view raw, int line,
+                                      const std::function<bool(const std::string&)>& is_name_of_cell) {
+  std::string_view text = without_comment(trim(raw));
+  if ((text == "help" || text == "help()") && !(is_name_of_cell && is_name_of_cell("help")))
+    return MagicUse{"help", "", line};
+  std::string_view sign = "?";
+  if (text.starts_with('?')) {
+    if (text.starts_with("??")) sign = "??";
+    text = trim(text.substr(sign.size()));
+    if (text.empty()) return MagicUse{"help", "", line};
+  } else if (text.ends_with('?')) {
+    if (text.ends_with("??")) sign = "??";
+    text.remove_suffix(sign.size());
+  } else {
     return std::nullopt;
-  text.remove_suffix(1);
+  }
+  if (text.starts_with('%')) {
+    text.remove_prefix(std::min(text.find_first_not_of('%'), text.size()));
+    return MagicUse{"help", std::string(text), line};
+  }
+  if (text.empty() || !(is_name_start(text.front()) || text.front() == ':')) return std::nullopt;
   if (!std::all_of(text.begin(), text.end(), [](char c) {
         return is_name_character(c) || std::string_view(":.->()[]<>,").find(c) != std::string_view::npos;
       }))
     return std::nullopt;
-  return MagicUse{"?", std::string(text), line};
+  return MagicUse{std::string(sign), std::string(text), line};
 }
 
 /// Whether there is anything to compile: other than blanks and comments, of which the last may be open (`open_is_code`:
@@ -214,7 +231,7 @@ ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry,
               line, "%%" + found->use.name + " is for the whole cell: it has to come before anything else in it"));
         }
         use = found->use;
-      } else if (const auto question = find_question(lines[k], line); question && registry.knows("?")) {
+      } else if (const auto question = find_question(lines[k], line, is_name); question && registry.knows("?")) {
         use = question;
       } else if (registry.knows("!")) {
         const auto before = text.substr(0, static_cast<size_t>(lines[k].data() - text.data()));

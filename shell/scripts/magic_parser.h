@@ -4,7 +4,8 @@
 // Cell magics (%%name) come first, after blank lines and comments; several may follow one another. A line magic (%name)
 // is recognised where a statement may begin, and splits the C++ there. Both may stand after `// ` where the name is a
 // known magic. `%%rank[0]` is `%%rank [0]`. A `//` comment after a magic is no argument of it.
-// `%name?` is `%help name`, and a line `expression?` the line magic `?` with the expression as its arguments.
+// `%name?` is `%help name`, and a line `expression?` the line magic `?` with the expression as its arguments;
+// `expression??` is `??`, `?expression` the same as `expression?`, and `?` or `help` alone `%help`.
 // A line `!command` is the line magic `!`, unless it begins with the negation of a name that C++ knows.
 #pragma once
 #include <functional>
@@ -36,7 +37,7 @@ struct ParsedCell {
 };
 
 /// Throws UsageError with the line: unknown magics (with the nearest name), %% in the middle of a cell, zero bytes.
-/// `is_name`: whether a cell has defined this name; asked only where a line begins with `!`.
+/// `is_name`: whether a cell has defined this name; asked only where a line begins with `!` or is `help`.
 ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry,
                       const std::function<bool(const std::string&)>& is_name = nullptr);
 

@@ -1,5 +1,6 @@
 #include "shell/session/session.h"
 
+#include "shell/session/completion.h"
 #include "shell/session/outcome.h"
 #include "shell/session/session_core.h"
 
@@ -63,15 +64,19 @@ protocol::Completeness Session::is_complete(const std::string& text) {
 }
 
 protocol::Completions Session::complete(const std::string& text, int64_t offset) {
-  const auto response = core_->ask(protocol::Complete{text, offset, core_->target_ranks()});
-  const auto* answer = std::get_if<protocol::Completions>(&response);
-  return answer ? *answer : protocol::Completions{.begin = offset, .end = offset, .completions = {}};
+  return complete_cell(*core_, text, offset);
 }
 
-protocol::Inspection Session::inspect(const std::string& expression) {
-  const auto response = core_->ask(protocol::Inspect{expression, core_->target_ranks()});
-  const auto* answer = std::get_if<protocol::Inspection>(&response);
-  return answer ? *answer : protocol::Inspection{};
+std::vector<protocol::Signature> Session::signatures(const std::string& text, int64_t offset) {
+  return signatures_in_cell(*core_, text, offset);
+}
+
+Description Session::inspect(const std::string& expression, bool with_source) {
+  return describe(*core_, expression, with_source);
+}
+
+Description Session::inspect_at(const std::string& text, int64_t offset, bool with_source) {
+  return describe_at(*core_, text, offset, with_source);
 }
 
 }  // namespace lockstep::shell

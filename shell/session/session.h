@@ -20,6 +20,7 @@
 #include "shell/events/event.h"
 #include "shell/processes/session_options.h"
 #include "shell/scripts/script.h"
+#include "shell/session/inspection.h"
 
 namespace lockstep::shell {
 
@@ -81,8 +82,13 @@ class Session {
   void give_up_question() noexcept;
 
   protocol::Completeness is_complete(const std::string& text);
+  /// What may stand at byte `offset` of a cell: C++, magics, options, rank sets, paths (session/completion.h).
   protocol::Completions complete(const std::string& text, int64_t offset);
-  protocol::Inspection inspect(const std::string& expression);
+  /// The overloads of the call whose arguments stand there; none before start().
+  std::vector<protocol::Signature> signatures(const std::string& text, int64_t offset);
+  /// What an expression or a magic is, and what stands at an offset (session/inspection.h).
+  Description inspect(const std::string& expression, bool with_source = false);
+  Description inspect_at(const std::string& text, int64_t offset, bool with_source = false);
 
  private:
   std::unique_ptr<SessionCore> core_;

@@ -96,7 +96,8 @@ size_t rank_of(const protocol::Completions& answer, const std::string& name) {
 
 TEST(Questions, NamesOfCellsComeFirstAndMacrosLast) {
   CellSession session;
-  session.run("struct Net : torch::nn::Module { int steps = 0; void step() {} }; Net net; int IPP = 1; int stepper = 2;");
+  session.run(
+      "struct Net : torch::nn::Module { int steps = 0; void step() {} }; Net net; int IPP = 1; int stepper = 2;");
   const auto argument = ask(session, "torch::zeros(");
   ASSERT_FALSE(argument.completions.empty());
   EXPECT_EQ(argument.completions[0].text.find("IPPORT"), std::string::npos);

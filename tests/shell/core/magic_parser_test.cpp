@@ -93,6 +93,20 @@ TEST(MagicParser, Questions) {
   EXPECT_EQ(parse("net?").parts.at(0).magic.name, "?");
   EXPECT_EQ(parse("net->fc1?").parts.at(0).magic.arguments, "net->fc1");
   EXPECT_EQ(parse("%rank?").parts.at(0).magic.name, "help");
+  EXPECT_EQ(parse("%rank??").parts.at(0).magic.arguments, "rank");
+  EXPECT_EQ(parse("?%rank").parts.at(0).magic.arguments, "rank");
+  EXPECT_EQ(parse("net??").parts.at(0).magic.name, "??");
+  EXPECT_EQ(parse("?net").parts.at(0).magic.name, "?");
+  EXPECT_EQ(parse("? net.fc").parts.at(0).magic.arguments, "net.fc");
+  EXPECT_EQ(parse("??net").parts.at(0).magic.name, "??");
+  EXPECT_EQ(parse("net?  // what").parts.at(0).magic.arguments, "net");
+  for (const char* text : {"?", "??", "help", "help()", " help  // me"}) {
+    EXPECT_EQ(parse(text).parts.at(0).magic.name, "help") << text;
+    EXPECT_EQ(parse(text).parts.at(0).magic.arguments, "") << text;
+  }
+  EXPECT_TRUE(parse("help(3)").parts.at(0).is_code);
+  EXPECT_TRUE(
+      parse_cell("help", MagicRegistry::instance(), [](const std::string&) { return true; }).parts.at(0).is_code);
   EXPECT_EQ(parse("%rank?").parts.at(0).magic.arguments, "rank");
   EXPECT_TRUE(parse("int k = a ?\n1 : 2;").parts.at(0).is_code);
 }

@@ -69,6 +69,29 @@ void compile(const Compile& request) {
   answer(compiled, std::move(frames));
 }
 
+/// Names that begin with the word at the offset; for the word `echo_` the text itself. `f(` has two overloads.
+Completions complete(const Complete& request) {
+  const std::string text = request.text.substr(0, request.offset);
+  size_t begin = text.size();
+  while (begin > 0 && (std::isalnum(static_cast<unsigned char>(text[begin - 1])) || text[begin - 1] == '_')) --begin;
+  const std::string word = text.substr(begin);
+  Completions result{static_cast<int64_t>(begin), request.offset, {}, {}};
+  if (word == "echo_") result.completions.push_back({request.text, "variable", ""});
+  for (const auto& [name, detail] : {std::pair("print", "void print(std::string text)"),
+                                     {"print_err", "void print_err()"},
+                                     {"value", "int value"},
+                                     {"throw", ""}})
+    if (!request.signatures_only && std::string(name).starts_with(word))
+      result.completions.push_back({name, "function", detail});
+  const size_t open = text.rfind("f(");
+  if (open != std::string::npos && text.find(')', open) == std::string::npos) {
+    const bool second = text.find(',', open) != std::string::npos;
+    result.signatures.push_back({"int f(int a, int b)", {{6, 11}, {13, 18}}, second ? 1 : 0});
+    result.signatures.push_back({"int f(char c)", {{6, 12}}, second ? -1 : 0});
+  }
+  return result;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -109,6 +132,14 @@ int main(int argc, char** argv) {
       answer(Names{names});
     } else if (std::holds_alternative<IsComplete>(request)) {
       answer(Completeness{TextStatus::complete, 0});
+    } else if (const auto* m = std::get_if<Complete>(&request)) {
+      answer(complete(*m));
+    } else if (const auto* m = std::get_if<Inspect>(&request)) {
+      answer(Inspection{.found = !m->expression.starts_with("no_"),
+                        .type = "Fake",
+                        .declaration = "Fake " + m->expression,
+                        .source = "Fake " + m->expression + "{};",
+                        .cell = 1});
     }
   }
   return 0;

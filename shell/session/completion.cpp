@@ -1,0 +1,406 @@
+#include "shell/session/completion.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "protocol/error.h"
+#include "shell/scripts/code_scanner.h"
+#include "shell/scripts/magic.h"
+#include "shell/session/session_core.h"
+#include "shell/text/text.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostPaths = 500;
+constexpr int kMostRanksListed = 64;
+
+bool is_blank_character(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+/// A cell as it is typed, up to the cursor.
+struct Place {
+  std::string code;  // the text with blanks in place of magics: as long as the text up to the cursor
+  std::string_view line;  // from the beginning of the cursor's line to the cursor
+  size_t line_begin = 0;
+  bool at_statement = false;  // a statement, and therefore a magic, may begin with this line
+  bool only_cell_magics = true;  // nothing but cell magics, blanks and comments comes before
+  bool is_text = false;  // the body of a magic that takes text
+};
+
+/// The name of a line's magic, with its percent signs; empty where it has none.
+std::string_view magic_of(std::string_view line) {
+  while (!line.empty() && is_blank_character(line.front())) line.remove_prefix(1);
+  if (!line.starts_with('%')) return {};
+  size_t end = line.find_first_not_of('%');
+  if (end == std::string_view::npos) return line;
+  while (end < line.size() && is_name_character(line[end])) ++end;
+  return line.substr(0, end);
+}
+
+const Magic* find_magic(std::string_view name) {
+  name.remove_prefix(std::min(name.find_first_not_of('%'), name.size()));
+  for (const Magic* magic : MagicRegistry::instance().all())
+    if (magic->name == name) return magic;
+  return nullptr;
+}
+
+Place place_of(std::string_view text) {
+  Place place;
+  place.code = text;
+  const size_t last = text.rfind('\n');
+  place.line_begin = last == std::string_view::npos ? 0 : last + 1;
+  place.line = text.substr(place.line_begin);
+  CodeScanner scanner;
+  for (size_t begin = 0; begin < place.line_begin;) {
+    const size_t end = text.find('\n', begin);
+    const std::string_view line = text.substr(begin, end - begin);
+    const std::string_view magic = scanner.at_statement() ? magic_of(line) : std::string_view();
+    const size_t first = line.find_first_not_of(" \t\r");
+    if (!magic.empty()) {
+      const Magic* known = find_magic(magic);
+      if (magic.starts_with("%%") && known && known->takes_text) place.is_text = true;
+      if (!magic.starts_with("%%")) place.only_cell_magics = false;
+      std::fill_n(place.code.begin() + static_cast<ptrdiff_t>(begin), line.size(), ' ');
+      scanner.end_statement();
+    } else {
+      if (first != std::string_view::npos && !line.substr(first).starts_with("//")) place.only_cell_magics = false;
+      scanner.take(line);
+    }
+    begin = end + 1;
+  }
+  place.at_statement = scanner.at_statement();
+  return place;
+}
+
+/// Where the word that the cursor is in begins: after the last blank outside brackets and quotes.
+size_t word_begin(std::string_view text) {
+  size_t begin = 0;
+  int depth = 0;
+  char quote = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote) {
+      if (c == '\\')
+        ++i;
+      else if (c == quote)
+        quote = 0;
+    } else if (c == '"' || (c == '\'' && (i == 0 || !is_name_character(text[i - 1])))) {
+      quote = c;
+    } else if (c == '(' || c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ')' || c == ']' || c == '}') {
+      --depth;
+    } else if (is_blank_character(c) && depth <= 0) {
+      begin = i + 1;
+    }
+  }
+  return begin;
+}
+
+/// The string literal that the cursor is in: where its text begins.
+std::optional<size_t> literal_begin(std::string_view line) {
+  std::optional<size_t> open;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (open && line[i] == '\\') {
+      ++i;
+    } else if (line[i] == '"') {
+      open = open ? std::nullopt : std::optional(i + 1);
+    } else if (!open && line[i] == '\'' && i + 2 < line.size() && (i == 0 || !is_name_character(line[i - 1]))) {
+      const size_t end = line.find('\'', line[i + 1] == '\\' ? i + 3 : i + 2);
+      if (end != std::string_view::npos) i = end;
+    } else if (!open && line.substr(i, 2) == "//") {
+      return std::nullopt;
+    }
+  }
+  return open;
+}
+
+/// The words of a usage, taken out of their brackets: "[SPEC", "[-n", "K]" → SPEC, -n, K.
+std::vector<std::string> usage_words(std::string_view usage) {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : std::string(usage) + " ") {
+    if (c == ' ' || c == '[' || c == ']' || c == ',' || c == '=' || (c == '/' && word.starts_with('-'))) {
+      while (word.ends_with("...")) word.erase(word.size() - 3);
+      if (!word.empty()) words.push_back(word);
+      word.clear();
+    } else {
+      word += c;
+    }
+  }
+  return words;
+}
+
+bool is_option(std::string_view word) {
+  return word.size() > 1 && word[0] == '-' && (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])));
+}
+
+bool is_placeholder(std::string_view word) {
+  return !word.empty() &&
+         std::all_of(word.begin(), word.end(), [](char c) { return std::isupper(static_cast<unsigned char>(c)); });
+}
+
+/// `on|off|FILE`: its parts.
+std::vector<std::string> alternatives(const std::string& word) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= word.size();) {
+    const size_t end = std::min(word.find('|', begin), word.size());
+    if (end > begin) parts.push_back(word.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+class Completer {
+ public:
+  Completer(SessionCore& session, const std::string& text, size_t offset)
+      : session_(session), offset_(offset), place_(place_of(std::string_view(text).substr(0, offset))) {
+    answer_.begin = answer_.end = static_cast<int64_t>(offset);
+  }
+
+  protocol::Completions run() {
+    if (place_.is_text) return answer_;
+    const std::string_view line = place_.line;
+    const size_t first = std::min(line.find_first_not_of(" \t"), line.size());
+    const std::string_view rest = line.substr(first);
+    if (place_.at_statement && rest.starts_with('%')) {
+      const std::string_view name = magic_of(line);
+      if (name.size() == rest.size())
+        magics(name);
+      else if (const Magic* magic = find_magic(name))
+        arguments(*magic, rest.substr(name.size()));
+    } else if (place_.at_statement && rest.starts_with('!')) {
+      paths(rest.substr(1), /*folders_only=*/false);
+    } else if (place_.at_statement && rest.starts_with('?')) {
+      const size_t sign = place_.line_begin + first;
+      std::fill_n(place_.code.begin() + static_cast<ptrdiff_t>(sign),
+                  std::min(rest.find_first_not_of('?'), rest.size()), ' ');
+      code();
+    } else if (const auto begin = literal_begin(line)) {
+      paths(line.substr(*begin), /*folders_only=*/false);
+    } else {
+      code();
+    }
+    return answer_;
+  }
+
+ private:
+  void add(std::string text, const char* kind, std::string detail = "") {
+    for (const protocol::Completion& each : answer_.completions)
+      if (each.text == text) return;
+    answer_.completions.push_back({std::move(text), kind, std::move(detail)});
+  }
+
+  void replace_last(size_t bytes) { answer_.begin = static_cast<int64_t>(offset_ - bytes); }
+
+  void magics(std::string_view typed) {
+    replace_last(typed.size());
+    const auto all = MagicRegistry::instance().all();
+    const std::string_view name = typed.substr(std::min(typed.find_first_not_of('%'), typed.size()));
+    const auto offer = [&](const Magic& magic, const char* sign) {
+      if (std::isalpha(static_cast<unsigned char>(magic.name.front())) && magic.name.starts_with(name))
+        add(sign + magic.name, "magic", magic.summary);
+    };
+    if (!typed.starts_with("%%"))
+      for (const Magic* magic : all)
+        if (magic->line) offer(*magic, "%");
+    if (!place_.only_cell_magics) return;
+    for (const Magic* magic : all)
+      if (magic->cell) offer(*magic, "%%");
+  }
+
+  void arguments(const Magic& magic, std::string_view typed) {
+    const size_t begin = word_begin(typed);
+    const std::string_view word = typed.substr(begin);
+    const std::vector<std::string> usage = usage_words(magic.usage);
+    replace_last(word.size());
+    if (is_option(word) || word == "-") {
+      options(magic, usage, word);
+      return;
+    }
+    size_t words_before = 0;
+    std::string_view option;  // that takes the word as its value
+    for (size_t at = 0; at < begin;) {
+      const size_t from = std::min(typed.find_first_not_of(" \t", at), begin);
+      if (from == begin) break;
+      const size_t length = std::max<size_t>(1, end_of_word(typed.substr(from, begin - from)));
+      const std::string_view each = typed.substr(from, length);
+      at = from + length;
+      const bool is_value = !option.empty();
+      option = {};
+      if (is_option(each)) {
+        option = takes_value(usage, each) ? each : std::string_view();
+      } else if (!is_value) {
+        ++words_before;
+      }
+    }
+    if (!option.empty()) {
+      const auto at = std::find(usage.begin(), usage.end(), option);
+      for (const std::string& each : alternatives(*(at + 1))) value(each, word, begin, typed);
+      return;
+    }
+    std::vector<std::string> expected;
+    for (size_t i = 0; i < usage.size(); ++i) {
+      if (usage[i].starts_with('%')) continue;
+      if (is_option(usage[i])) {
+        if (takes_value(usage, usage[i])) ++i;
+        continue;
+      }
+      expected.push_back(usage[i]);
+    }
+    if (expected.empty()) return;
+    // The last word of a usage may come again: EXPR...
+    for (const std::string& each : alternatives(expected[std::min(words_before, expected.size() - 1)]))
+      value(each, word, begin, typed);
+  }
+
+  static size_t end_of_word(std::string_view text) {
+    for (size_t i = 1; i <= text.size(); ++i)
+      if (i == text.size() || (is_blank_character(text[i]) && word_begin(text.substr(0, i + 1)) == i + 1)) return i;
+    return text.size();
+  }
+
+  static bool takes_value(const std::vector<std::string>& usage, std::string_view option) {
+    const auto at = std::find(usage.begin(), usage.end(), option);
+    return at != usage.end() && at + 1 != usage.end() && !is_option(*(at + 1)) && !(at + 1)->starts_with('%') &&
+           !(at + 1)->starts_with('|');
+  }
+
+  void options(const Magic& magic, const std::vector<std::string>& usage, std::string_view typed) {
+    const auto offer = [&](const std::string& option) {
+      if (option.starts_with(typed)) add(option, "option", help_of_option(magic, option));
+    };
+    for (const std::string& each : usage)
+      for (const std::string& part : alternatives(each))
+        if (is_option(part)) offer(part);
+    for (const std::string_view line : lines_of(magic.help)) {
+      const size_t begin = line.find_first_not_of(' ');
+      if (begin == std::string_view::npos || !is_option(line.substr(begin))) continue;
+      offer(std::string(line.substr(begin, line.find_first_of(" =,[", begin) - begin)));
+    }
+  }
+
+  /// What the help of the magic says of an option: "--size N  how many samples".
+  static std::string help_of_option(const Magic& magic, const std::string& option) {
+    for (const std::string_view line : lines_of(magic.help)) {
+      const size_t begin = line.find_first_not_of(' ');
+      if (begin == std::string_view::npos || !line.substr(begin).starts_with(option)) continue;
+      const size_t gap = line.find("  ", begin);
+      if (gap == std::string_view::npos) continue;
+      return std::string(line.substr(line.find_first_not_of(' ', gap)));
+    }
+    return "";
+  }
+
+  /// What stands for one word of a usage: a choice, or what its placeholder means.
+  void value(const std::string& expected, std::string_view word, size_t begin, std::string_view typed) {
+    if (!is_placeholder(expected)) {
+      if (expected.starts_with(word)) add(expected, "choice");
+    } else if (expected == "SPEC") {
+      rank_sets(word);
+    } else if (expected == "FILE" || expected == "FOLDER" || expected == "HEADER") {
+      paths(word, expected == "FOLDER");
+    } else if (expected == "MAGIC") {
+      for (const Magic* magic : MagicRegistry::instance().all())
+        if (std::isalpha(static_cast<unsigned char>(magic->name.front())) && magic->name.starts_with(word))
+          add(magic->name, "magic", magic->summary);
+    } else if (expected == "NAME") {
+      names(word);
+    } else if (expected == "EXPR" || expected == "CODE" || expected == "STEP" || expected == "STATE") {
+      const size_t code_begin = place_.line.size() - (typed.size() - begin);
+      std::fill_n(place_.code.begin() + static_cast<ptrdiff_t>(place_.line_begin), code_begin, ' ');
+      code();
+    }
+  }
+
+  /// Continues the list of ranks that `word` is.
+  void rank_sets(std::string_view word) {
+    if (!session_.started()) return;
+    const size_t cut = word.find_last_of("[,^- ");
+    const std::string_view part = cut == std::string_view::npos ? word : word.substr(cut + 1);
+    replace_last(part.size());
+    const bool is_list = cut != std::string_view::npos;
+    const RankSet live = session_.live_ranks();
+    const auto offer = [&](const std::string& text, const std::string& detail) {
+      if (text.starts_with(part)) add(text, "ranks", detail);
+    };
+    if (!is_list) offer("all", session_.live_ranks().words());
+    if (!is_list && session_.world_size() > 2) offer("0-" + std::to_string(session_.world_size() - 1), "every rank");
+    for (const int rank : live)
+      if (rank < kMostRanksListed) offer(std::to_string(rank), session_.describe_rank(rank).device);
+  }
+
+  void names(std::string_view word) {
+    if (!session_.started()) return;
+    const auto response = session_.ask(protocol::ListNames{});
+    if (const auto* list = std::get_if<protocol::Names>(&response))
+      for (const protocol::Name& name : list->names)
+        if (name.name.starts_with(word)) add(name.name, name.kind == "type" ? "type" : "variable", name.type);
+  }
+
+  /// Files and folders whose path begins with the last word of `typed`, seen from the session's directory.
+  void paths(std::string_view typed, bool folders_only) {
+    const size_t blank = typed.find_last_of(" \t");
+    const std::string word(blank == std::string_view::npos ? typed : typed.substr(blank + 1));
+    const size_t slash = word.rfind('/');
+    const std::string folder = slash == std::string::npos ? "" : word.substr(0, slash + 1);
+    const std::string prefix = slash == std::string::npos ? word : word.substr(slash + 1);
+    replace_last(word.size());
+    fs::path base = session_.directory;
+    if (const char* home = std::getenv("HOME"); home && folder.starts_with("~/"))
+      base = fs::path(home) / folder.substr(2);
+    else
+      base /= folder;
+    std::error_code error;
+    std::vector<std::string> found;
+    for (fs::directory_iterator entry(base, error), end; !error && entry != end; entry.increment(error)) {
+      const std::string name = entry->path().filename();
+      if (!name.starts_with(prefix) || (prefix.empty() && name.starts_with('.'))) continue;
+      std::error_code unreadable;
+      const bool is_folder = entry->is_directory(unreadable);
+      if (folders_only && !is_folder) continue;
+      found.push_back(folder + name + (is_folder ? "/" : ""));
+      if (found.size() == kMostPaths) break;
+    }
+    std::sort(found.begin(), found.end());
+    for (std::string& each : found) add(std::move(each), "path");
+  }
+
+  void code() {
+    const auto response =
+        session_.ask(protocol::Complete{place_.code, static_cast<int64_t>(offset_), session_.target_ranks()});
+    if (const auto* found = std::get_if<protocol::Completions>(&response)) answer_ = *found;
+  }
+
+  SessionCore& session_;
+  const size_t offset_;
+  Place place_;
+  protocol::Completions answer_;
+};
+
+size_t within(const std::string& text, int64_t offset) {
+  return static_cast<size_t>(std::clamp<int64_t>(offset, 0, static_cast<int64_t>(text.size())));
+}
+
+}  // namespace
+
+protocol::Completions complete_cell(SessionCore& session, const std::string& text, int64_t offset) {
+  return Completer(session, text, within(text, offset)).run();
+}
+
+std::vector<protocol::Signature> signatures_in_cell(SessionCore& session, const std::string& text, int64_t offset) {
+  if (!session.started()) return {};
+  const Place place = place_of(std::string_view(text).substr(0, within(text, offset)));
+  if (place.is_text || (place.at_statement && !magic_of(place.line).empty())) return {};
+  const auto response = session.ask(
+      protocol::Complete{place.code, static_cast<int64_t>(place.code.size()), session.target_ranks(), true});
+  const auto* found = std::get_if<protocol::Completions>(&response);
+  return found ? found->signatures : std::vector<protocol::Signature>();
+}
+
+}  // namespace lockstep::shell

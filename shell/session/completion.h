@@ -1,0 +1,21 @@
+// What may stand at a place in a cell that is being typed: C++ (asked of the compiler), magics with their options, rank
+// sets and choices, and paths. Front ends draw it as they like; all of them offer the same.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "protocol/compiler_messages.h"
+
+namespace lockstep::shell {
+
+struct SessionCore;
+
+/// Completions at byte `offset` of `text`, a cell as typed, best first. Starts the session where C++ is asked for.
+/// Throws ChannelError when the compiler has ended.
+protocol::Completions complete_cell(SessionCore& session, const std::string& text, int64_t offset);
+
+/// The overloads of the call whose arguments stand at `offset`; none before the session has started.
+std::vector<protocol::Signature> signatures_in_cell(SessionCore& session, const std::string& text, int64_t offset);
+
+}  // namespace lockstep::shell
