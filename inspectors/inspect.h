@@ -19,4 +19,5 @@
 #include "inspectors/timing/timeline.h"
 #include "inspectors/verify/saved_replica.h"
 #include "inspectors/verify/verify.h"
+#include "inspectors/verify/verify_files.h"
 #include "inspectors/verify/watch.h"

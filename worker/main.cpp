@@ -1,5 +1,6 @@
 // lockstep-worker: one rank of a session, or with --store the process that holds the session's store. Both are started
 // by `lockstep`, which tells them all they need by their environment (worker/process/configuration.h, worker/store.h).
+// With --verify it compares saved replicas (worker/verify_saved.h).
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -27,6 +28,7 @@
 #include "worker/run_thread.h"
 #include "worker/standard_input.h"
 #include "worker/store.h"
+#include "worker/verify_saved.h"
 
 namespace lockstep::worker {
 namespace {
@@ -88,9 +90,10 @@ int main(int argc, char** argv) {
   using namespace lockstep::worker;
   restore_library_path();
   const std::string_view option = argc > 1 ? argv[1] : "";
-  if (argc > 2 || (!option.empty() && option != "--store" && option != "--version")) {
+  const bool verifies = option == "--verify" && argc == 3;
+  if (!verifies && (argc > 2 || (!option.empty() && option != "--store" && option != "--version"))) {
     std::fprintf(stderr,
-                 "usage: lockstep-worker [--store | --version]\n"
+                 "usage: lockstep-worker [--store | --verify FD | --version]\n"
                  "One rank of a session. `lockstep` starts it; everything else comes by LOCKSTEP_* variables.\n");
     return 2;
   }
@@ -106,6 +109,11 @@ int main(int argc, char** argv) {
   }
   // Who started this process owns it: it does not outlive its owner, however that ends.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (verifies) {
+    const int code = verify_saved(std::atoi(argv[2]));
+    std::fflush(nullptr);
+    ::syscall(SYS_exit_group, code);
+  }
   try {
     return run_rank();
   } catch (const std::exception& error) {

@@ -34,7 +34,8 @@ About about_of(const InspectionCall& call, const InspectOptions& options, RankSe
   return {.inspector = call.inspector,
           .object = call.object.empty() ? call.type : call.object,
           .step = call.step ? call.step : options.step(),
-          .ranks = std::move(ranks)};
+          .ranks = std::move(ranks),
+          .names = call.names};
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ struct InspectionCall {
   std::string function;  // what users call, if it is not the inspector's name: "inspect::replay"
   std::optional<RankSet> ranks;  // that take part if the options name none; unset: all live ranks
   std::optional<int64_t> step;  // of the object; unset: the options' step
+  std::vector<std::string> names;  // of the participants, if they are no ranks (About::names)
   std::chrono::steady_clock::time_point start =
       std::chrono::steady_clock::now();  // what the report's seconds count from
 };

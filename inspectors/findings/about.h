@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "protocol/finding.h"
 #include "protocol/rank_set.h"
@@ -16,8 +17,15 @@ struct About {
   std::string object;  // "net"; empty where findings name none
   std::optional<int64_t> step;
   RankSet ranks;  // whose facts are judged; lists of facts have this order
+  /// What messages call the participants, by rank: saved files that are compared as ranks are. Empty: "rank 2".
+  std::vector<std::string> names;
 
   int rank_at(size_t rank_index) const { return ranks.ranks()[rank_index]; }
+  /// As a sentence has them: "ranks 0-1", or "a.pt and b.pt".
+  std::string words(const RankSet& some) const;
+  std::string words(int rank) const { return words(RankSet{rank}); }
+  /// Where a value is: "on ranks 0-1", or "in a.pt and b.pt".
+  std::string at(const RankSet& some) const { return (names.empty() ? "on " : "in ") + words(some); }
   /// About all ranks, without a message.
   Finding finding(Severity severity, Verdict verdict) const {
     Finding found;

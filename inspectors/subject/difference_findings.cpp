@@ -106,7 +106,8 @@ std::string seeds_by_rank(const ItemDifference& item, const RankSet& ranks) {
 }
 
 /// About the first item: its values, or the distance and norms of its tensors.
-std::string details(const Party& party, const Subject& subject, const RankSet& ranks) {
+std::string details(const Party& party, const Subject& subject, const About& about) {
+  const RankSet& ranks = about.ranks;
   const ItemDifference& item = *party.items.front();
   if (party.kind == FindingKind::rng) {
     const std::string seeds = seeds_by_rank(item, ranks);
@@ -116,7 +117,7 @@ std::string details(const Party& party, const Subject& subject, const RankSet& r
   }
   const std::string name = subject.items[item.item].name;
   if (!item.value.empty())
-    return (name.empty() || party.kind == FindingKind::mode ? "" : name + ": ") + values_text(item.value, ranks);
+    return (name.empty() || party.kind == FindingKind::mode ? "" : name + ": ") + values_text(item.value, about);
   std::string text;
   if (const std::string pairs = swaps(party, subject, ranks); !pairs.empty()) return pairs + " seem to be swapped";
   if (same_elements(item))
@@ -134,15 +135,17 @@ std::string details(const Party& party, const Subject& subject, const RankSet& r
   }
   if (worst >= item.norm.size()) return "";
   if (ulp > 0) text += fmt::format("at most {:.0f} ULP apart, ", ulp);
-  text += fmt::format("norm {:.6g} on rank {}, {:.6g} on rank {}", item.norm[worst], ranks.ranks()[worst],
-                      item.norm[source], ranks.ranks()[source]);
+  text += fmt::format("norm {:.6g} {}, {:.6g} {}", item.norm[worst], about.at({ranks.ranks()[worst]}),
+                      item.norm[source], about.at({ranks.ranks()[source]}));
   if (item.not_finite[worst] != item.not_finite[source])
     text += fmt::format("; NaN or Inf: {} and {}", item.not_finite[worst], item.not_finite[source]);
   return party.items.size() == 1 ? text : name + ": " + text;
 }
 
 /// Why every parameter differs, from the distances.
-std::string likely_cause(const Party& party, const RankSet& ranks) {
+std::string likely_cause(const Party& party, const About& about) {
+  const RankSet& ranks = about.ranks;
+  const bool files = !about.names.empty();
   // The distance between unrelated random values is about that of orthogonal vectors.
   int unrelated = 0, near = 0;
   for (const ItemDifference* item : party.items) {
@@ -155,7 +158,11 @@ std::string likely_cause(const Party& party, const RankSet& ranks) {
       ++(item->difference[i].squares > 0.25 * both ? unrelated : near);
     }
   }
+  if (unrelated + near == 0 && files) return "of different runs, or from different seeds?";
   if (unrelated + near == 0) return "were they initialised from different seeds, or loaded on some ranks only?";
+  if (near > unrelated && files)
+    return "close to one another: of different steps, or of replicas that were trained separately?";
+  if (files && unrelated + near > 0) return "unrelated to one another: of different runs, or from different seeds?";
   if (near > unrelated && party.in_groups())
     return "close to one another, so they were equal and were trained separately: are gradients reduced over a "
            "sub-group?";
@@ -208,10 +215,10 @@ std::vector<Finding> difference_findings(const About& about, const Subject& subj
       found.tensors.push_back(std::move(tensor));
     }
     const std::string who = party.reference.empty()
-                                ? (party.classes.empty() ? party.faulty.words() + " differ"
-                                                         : classes_text(party.classes) + ", and they differ")
-                                : fmt::format("{} differ{} from {}", party.faulty.words(),
-                                              party.faulty.size() == 1 ? "s" : "", party.reference.words());
+                                ? (party.classes.empty() ? about.words(party.faulty) + " differ"
+                                                         : classes_text(party.classes, about) + ", and they differ")
+                                : fmt::format("{} differ{} from {}", about.words(party.faulty),
+                                              party.faulty.size() == 1 ? "s" : "", about.words(party.reference));
     if (mode)
       found.message = who + " in train() and eval()";
     else if (total > 1)
@@ -227,12 +234,12 @@ std::vector<Finding> difference_findings(const About& about, const Subject& subj
     else if (party.note && !rng)
       found.message += " only in the signs of zeros or the bits of NaN; the values are the same";
     else if (party.kind == FindingKind::parameter && count == total && total > 1)
-      found.message += ": " + likely_cause(party, ranks);
-    const std::string more = details(party, subject, ranks);
+      found.message += ": " + likely_cause(party, about);
+    const std::string more = details(party, subject, about);
     if (!more.empty() && !local && (!party.note || rng)) found.message += (mode ? ": " : "; ") + more;
     if (!party.reference.empty() && party.faulty.size() > 1 && !party.note && !mode &&
         party.classes.size() < party.faulty.size())
-      found.message += "; among them " + classes_text(party.classes);
+      found.message += "; among them " + classes_text(party.classes, about);
     findings.push_back(std::move(found));
   }
   return findings;

@@ -137,26 +137,27 @@ std::vector<RankSet> classes_of(const std::vector<const ItemDifference*>& items,
   return classes;
 }
 
-std::string classes_text(const std::vector<RankSet>& classes) {
+std::string classes_text(const std::vector<RankSet>& classes, const About& about) {
   std::string text;
   RankSet alone;
   for (const RankSet& each : classes)
     if (each.size() == 1)
       alone.insert(each.ranks().front());
     else
-      text += fmt::format("{}{} agree", text.empty() ? "" : ", ", each.words());
-  if (!alone.empty()) text += fmt::format(", {} {} with none", alone.words(), alone.size() == 1 ? "agrees" : "agree");
+      text += fmt::format("{}{} agree", text.empty() ? "" : ", ", about.words(each));
+  if (!alone.empty())
+    text += fmt::format(", {} {} with none", about.words(alone), alone.size() == 1 ? "agrees" : "agree");
   return text;
 }
 
-std::string values_text(const std::vector<std::string>& values, const RankSet& ranks) {
+std::string values_text(const std::vector<std::string>& values, const About& about) {
   constexpr size_t kLongest = 60;
   std::vector<std::pair<std::string, RankSet>> parties;
   for (size_t i = 0; i < values.size(); ++i) {
     auto party =
         std::find_if(parties.begin(), parties.end(), [&](const auto& each) { return each.first == values[i]; });
     if (party == parties.end()) party = parties.insert(parties.end(), {values[i], RankSet{}});
-    party->second.insert(ranks.ranks()[i]);
+    party->second.insert(about.rank_at(i));
   }
   // Long values with a common beginning are shown from shortly before their first difference.
   size_t common = parties.empty() ? 0 : parties.front().first.size();
@@ -175,7 +176,7 @@ std::string values_text(const std::vector<std::string>& values, const RankSet& r
     const size_t to = value.size() - from > kLongest ? character_at(from + kLongest - 3) : value.size();
     const std::string shown =
         (from > 0 ? "..." : "") + value.substr(from, to - from) + (to < value.size() ? "..." : "");
-    text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", shown, party.words());
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", shown, about.at(party));
   }
   return text;
 }

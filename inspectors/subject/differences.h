@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "inspectors/exchange/exchange.h"
+#include "inspectors/findings/about.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/subject/compare.h"
 #include "inspectors/subject/subject.h"
@@ -49,9 +50,9 @@ void look_closer(Exchange& exchange, const Subject& subject, const std::vector<H
 /// Empty if no two ranks agree, or if that is not known.
 std::vector<RankSet> classes_of(const std::vector<const ItemDifference*>& items, const RankSet& ranks);
 /// "ranks 0-1 agree, ranks 2-3 agree, rank 4 agrees with none".
-std::string classes_text(const std::vector<RankSet>& classes);
+std::string classes_text(const std::vector<RankSet>& classes, const About& about);
 /// Each value with its ranks: "0.1 on ranks 0-1, 0.01 on rank 2".
-std::string values_text(const std::vector<std::string>& values, const RankSet& ranks);
+std::string values_text(const std::vector<std::string>& values, const About& about);
 
 /// Sets faulty ranks, reference and source. `votes`: equal if ranks agree.
 void vote(const RankSet& ranks, const std::vector<Hash>& votes, ItemDifference& difference);

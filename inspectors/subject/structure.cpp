@@ -75,23 +75,31 @@ std::string value_text(const json& value) {
 }
 
 /// "[3] on rank 1, [4] on ranks 0,2"
-std::string parties_text(const std::map<json, RankSet>& parties) {
+std::string parties_text(const std::map<json, RankSet>& parties, const About& about) {
   std::string text;
   for (const auto& [value, party] : parties)
-    text += (text.empty() ? "" : ", ") + value_text(value) + " on " + party.words();
+    text += (text.empty() ? "" : ", ") + value_text(value) + " " + about.at(party);
   return text;
 }
 
 /// Findings about items, one for all items that have the same kind, aspect and ranks.
 class ItemFindings {
  public:
-  void add(const Aspect& aspect, const Majority& majority, const json& item, const std::string& text) {
+  /// `direction`: of items that some ranks have and others do not.
+  void add(const Aspect& aspect, const Majority& majority, const json& item, const std::string& text,
+           const std::string& direction = "") {
     const std::string kind = item.at("kind");
     for (Finding& each : findings_) {
       if (!has_verdict(each, aspect.verdict) || each.kind != kind || each.ranks != majority.at_fault ||
           each.reference_ranks != majority.reference || aspects_[&each - findings_.data()] != aspect.name)
         continue;
       each.tensors.push_back(tensor_of(item));
+      std::vector<Text>& texts = texts_[static_cast<size_t>(&each - findings_.data())];
+      const auto known = std::ranges::find(texts, direction, &Text::direction);
+      if (known != texts.end())
+        ++known->count;
+      else
+        texts.push_back({direction, text, 1});
       return;
     }
     const About about{.inspector = "verify", .object = {}, .step = {}, .ranks = majority.at_fault};
@@ -99,20 +107,29 @@ class ItemFindings {
     finding.kind = kind;
     finding.reference_ranks = majority.reference;
     finding.tensors = {tensor_of(item)};
-    finding.message = text;
     findings_.push_back(std::move(finding));
+    texts_.push_back({{direction, text, 1}});
     aspects_.emplace_back(aspect.name);
   }
 
   std::vector<Finding> take() {
-    for (Finding& each : findings_)
-      if (each.tensors.size() > 1) each.message += fmt::format("; the same for {} items in total", each.tensors.size());
+    for (size_t i = 0; i < findings_.size(); ++i)
+      for (const Text& each : texts_[i]) {
+        std::string& message = findings_[i].message;
+        message += (message.empty() ? "" : "; ") + each.text;
+        if (each.count > 1) message += fmt::format("; the same for {} items in total", each.count);
+      }
     return std::move(findings_);
   }
 
  private:
+  struct Text {
+    std::string direction, text;
+    int count = 0;
+  };
   std::vector<Finding> findings_;
   std::vector<std::string> aspects_;
+  std::vector<std::vector<Text>> texts_;  // of each finding
 };
 
 }  // namespace
@@ -128,7 +145,9 @@ Hash structure_hash(const Subject& subject) {
   return hash_of(text);
 }
 
-StructureDifference structure_difference(Exchange& exchange, const Subject& subject) {
+StructureDifference structure_difference(Exchange& exchange, const Subject& subject,
+                                         const std::vector<std::string>& participants) {
+  const About about{.inspector = "verify", .object = {}, .step = {}, .ranks = exchange.ranks(), .names = participants};
   json mine = json::array();
   for (const Item& item : subject.items) mine.push_back(described(item));
   std::vector<Listing> listings;
@@ -158,10 +177,11 @@ StructureDifference structure_difference(Exchange& exchange, const Subject& subj
     if (present.size() < ranks.size()) {
       const RankSet absent = exchange.ranks() - present;
       const std::map<bool, RankSet> by_presence = {{true, present}, {false, absent}};
-      findings.add({"", Verdict::missing, "missing", Severity::fault}, majority_of(exchange.ranks(), by_presence),
-                   *item,
-                   fmt::format("{} {} {}, which {} {} not have", present.words(), present.size() == 1 ? "has" : "have",
-                               label, absent.words(), absent.size() == 1 ? "does" : "do"));
+      findings.add(
+          {"", Verdict::missing, "missing", Severity::fault}, majority_of(exchange.ranks(), by_presence), *item,
+          fmt::format("{} {} {}, which {} {} not have", about.words(present), present.size() == 1 ? "has" : "have",
+                      label, about.words(absent), absent.size() == 1 ? "does" : "do"),
+          present.str());
       continue;
     }
     everywhere.push_back(name);
@@ -179,7 +199,7 @@ StructureDifference structure_difference(Exchange& exchange, const Subject& subj
       const std::map<bool, RankSet> by_definition = {{true, defined}, {false, undefined}};
       findings.add({"", Verdict::missing, "undefined", Severity::fault}, majority_of(exchange.ranks(), by_definition),
                    listings[first].items.at(name),
-                   fmt::format("{} is undefined on {}, and a tensor on {}", label, undefined.words(), defined.words()));
+                   fmt::format("{} is undefined {}, and a tensor {}", label, about.at(undefined), about.at(defined)));
       continue;
     }
     bool comparable = true;
@@ -193,7 +213,7 @@ StructureDifference structure_difference(Exchange& exchange, const Subject& subj
           aspect, majority_of(exchange.ranks(), parties), *item,
           fmt::format("{}: {}",
                       name.empty() ? fmt::format("its {}", aspect.name) : fmt::format("{} of {}", aspect.name, name),
-                      parties_text(parties)));
+                      parties_text(parties, about)));
     }
     if (comparable) result.comparable.push_back(name);
   }
@@ -209,9 +229,10 @@ StructureDifference structure_difference(Exchange& exchange, const Subject& subj
   if (orders.size() > 1) {
     const Majority majority = majority_of(exchange.ranks(), orders);
     const std::string text =
-        fmt::format("{} {} the same names in another order{}: DistributedDataParallel reduces by order, not by name",
-                    majority.at_fault.words(), majority.at_fault.size() == 1 ? "has" : "have",
-                    majority.reference.empty() ? "" : " than " + majority.reference.words());
+        fmt::format("{} {} the same names in another order{}: {} by order, not by name", about.words(majority.at_fault),
+                    majority.at_fault.size() == 1 ? "has" : "have",
+                    majority.reference.empty() ? "" : " than " + about.words(majority.reference),
+                    participants.empty() ? "DistributedDataParallel reduces" : "optimizers count parameters");
     for (size_t index = 0; index < everywhere.size(); ++index) {
       const json& name = orders.begin()->first.at(index);
       const bool moved =

@@ -19,7 +19,9 @@ struct StructureDifference {
   std::vector<std::string> comparable;  // names that every rank has with the same kind, dtype and shape
 };
 
-/// Collective over `exchange`'s ranks, whose structures are not all equal.
-StructureDifference structure_difference(Exchange& exchange, const Subject& subject);
+/// Collective over `exchange`'s ranks, whose structures are not all equal. `names`: of the participants, where they are
+/// no ranks (About::names).
+StructureDifference structure_difference(Exchange& exchange, const Subject& subject,
+                                         const std::vector<std::string>& names = {});
 
 }  // namespace lockstep::inspect

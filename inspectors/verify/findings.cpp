@@ -58,7 +58,7 @@ void complete_findings(const About& about, const Subject& subject, const VerifyO
   }
   if (equal && left_out.empty()) {
     Finding found = about.finding(Severity::note, Verdict::ok);
-    found.message = fmt::format("equal on {}: {}", about.ranks.words(), what);
+    found.message = fmt::format("equal {}: {}", about.at(about.ranks), what);
     findings.push_back(std::move(found));
   }
   for (Finding& each : findings)
@@ -69,7 +69,7 @@ void complete_findings(const About& about, const Subject& subject, const VerifyO
                                 fmt::join(left_out.begin(), left_out.begin() + std::min(kNamed, left_out.size()), ", "),
                                 left_out.size() > kNamed ? fmt::format(" and {} more", left_out.size() - kNamed) : "");
     // In place of an ok, which would cover all items.
-    if (equal) found.message += fmt::format("; the rest is equal on {}: {}", about.ranks.words(), what);
+    if (equal) found.message += fmt::format("; the rest is equal {}: {}", about.at(about.ranks), what);
     findings.push_back(std::move(found));
   }
 }

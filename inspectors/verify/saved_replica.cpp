@@ -2,7 +2,6 @@
 
 #include <caffe2/serialize/inline_container.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/serialize.h>
 
 #include <algorithm>
@@ -15,12 +14,12 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "inspectors/findings/about.h"
-#include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/pickle/python_pickle.h"
-#include "inspectors/verify/checkpoint_names.h"
+#include "inspectors/verify/checkpoint_folder.h"
+#include "inspectors/verify/checkpoint_metadata.h"
 #include "inspectors/verify/mapped_file.h"
 #include "inspectors/verify/python_file.h"
+#include "inspectors/verify/safetensors_file.h"
 #include "inspectors/verify/zip_archives.h"
 #include "protocol/dist_error.h"
 
@@ -144,114 +143,95 @@ void name_by_parameter(Subject& subject) {
   for (size_t i = 0; i < indices.size(); ++i) subject.items[indices[i]] = std::move(states[i].second);
 }
 
-/// Throws, with a description, for files that are no zip files as torch.save writes them.
-void check_beginning(const std::string& path) {
-  if (std::filesystem::is_directory(path)) throw std::runtime_error("it is a folder");
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw std::runtime_error("it does not exist, or may not be read");
-  char beginning[4] = {};
-  stream.read(beginning, sizeof beginning);
-  if (stream.gcount() == 0) throw std::runtime_error("it is empty");
-  const std::string_view seen(beginning, static_cast<size_t>(stream.gcount()));
-  if (seen == "PK\3\4") return;
-  if (seen.starts_with("\x80\x02"))
+/// What the beginning of a file says of its format.
+enum class Format { zip, safetensors };
+
+/// Throws, with a description, for files that are neither.
+Format format_of(const std::string& path, const MappedFile& file) {
+  const std::string_view bytes = file.bytes();
+  if (bytes.starts_with("PK\3\4")) return Format::zip;
+  if (is_safetensors(file)) return Format::safetensors;
+  if (path.ends_with(".safetensors"))
+    throw std::runtime_error("it does not begin with the header of safetensors: it was cut off, or it is damaged");
+  if (bytes.starts_with("\x80\x02"))
     throw std::runtime_error(
         "it is in the format of PyTorch before 1.6: load it in Python, and save it with "
         "_use_new_zipfile_serialization=True");
-  throw std::runtime_error("it is no file of torch.save: it is no zip archive");
+  throw std::runtime_error("it is no file of torch.save, which is a zip archive, and none of safetensors");
+}
+
+std::shared_ptr<MappedFile> mapped(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) throw std::runtime_error("it does not exist, or may not be read");
+  if (stream.peek() == std::ifstream::traits_type::eof()) throw std::runtime_error("it is empty");
+  return std::make_shared<MappedFile>(path);
+}
+
+void add_archives(SavedReplica& replica, const std::string& path, const std::shared_ptr<MappedFile>& file) {
+  const std::vector<ZipArchive> archives = zip_archives(file->bytes());
+  const bool part = path.ends_with(".distcp") || archives.size() > 1;
+  const std::map<uint64_t, std::string> names = part ? checkpoint_names(path) : std::map<uint64_t, std::string>();
+  if (part) replica.format = SavedFormat::checkpoint_part;
+  for (size_t i = 0; i < archives.size(); ++i) {
+    const auto named = names.find(archives[i].begin);
+    const std::string name = named != names.end() ? named->second : archives.size() > 1 ? fmt::format("[{}]", i) : "";
+    const auto reader = std::make_shared<ZipArchiveReader>(file, archives[i]);
+    caffe2::serialize::PyTorchStreamReader records(reader);
+    // LibTorch's archives have the format of TorchScript.
+    if (records.hasRecord("constants.pkl")) {
+      if (!part) replica.format = SavedFormat::libtorch;
+      torch::serialize::InputArchive input;
+      input.load_from([&](uint64_t offset, void* into, size_t count) { return reader->read(offset, into, count); },
+                      [&] { return reader->size(); });
+      add(replica, name, input);
+      add_records(replica, name, records);
+    } else {
+      add_python_archive(replica, name, file, archives[i]);
+    }
+  }
+  replica.is_module = std::ranges::any_of(replica.items, [](const Item& each) { return each.name == "__class__"; });
+  name_by_parameter(replica);
+}
+
+void add_folder(SavedReplica& replica, const std::string& path) {
+  if (!std::filesystem::exists(std::filesystem::path(path) / ".metadata"))
+    throw std::runtime_error(
+        "it is a folder without the file .metadata, which a checkpoint of torch.distributed.checkpoint has; name the "
+        "files in it");
+  replica.format = SavedFormat::checkpoint;
+  add_checkpoint_folder(replica, path);
 }
 
 }  // namespace
 
-Subject saved_replica(const std::string& path) {
-  Subject subject;
-  subject.type = "file";
+SavedReplica saved_replica(const std::string& path) {
+  SavedReplica replica;
+  replica.type = "file";
   try {
-    check_beginning(path);
-    const auto file = std::make_shared<MappedFile>(path);
-    const std::vector<ZipArchive> archives = zip_archives(file->bytes());
-    const std::map<uint64_t, std::string> names =
-        archives.size() > 1 ? checkpoint_names(path) : std::map<uint64_t, std::string>();
-    for (size_t i = 0; i < archives.size(); ++i) {
-      const auto named = names.find(archives[i].begin);
-      const std::string name = named != names.end() ? named->second : archives.size() > 1 ? fmt::format("[{}]", i) : "";
-      const auto reader = std::make_shared<ZipArchiveReader>(file, archives[i]);
-      caffe2::serialize::PyTorchStreamReader records(reader);
-      // LibTorch's archives have the format of TorchScript.
-      if (records.hasRecord("constants.pkl")) {
-        torch::serialize::InputArchive input;
-        input.load_from([&](uint64_t offset, void* into, size_t count) { return reader->read(offset, into, count); },
-                        [&] { return reader->size(); });
-        add(subject, name, input);
-        add_records(subject, name, records);
+    if (std::filesystem::is_directory(path)) {
+      add_folder(replica, path);
+    } else {
+      const auto file = mapped(path);
+      if (format_of(path, *file) == Format::safetensors) {
+        replica.format = SavedFormat::safetensors;
+        add_safetensors(replica, file);
       } else {
-        add_python_archive(subject, name, file, archives[i]);
+        add_archives(replica, path, file);
       }
     }
-    name_by_parameter(subject);
-    number_equal_names(subject.items);
-    number_equal_names(subject.unseen);
+    number_equal_names(replica.items);
+    number_equal_names(replica.unseen);
   } catch (const std::exception& error) {
     std::string text = error.what();
     if (text.find("central directory") != std::string::npos)  // the end of a zip file
       text = "its end is missing, as when the job that wrote it, or a copy of it, was cut off";
     throw dist::ArgumentError(fmt::format(
-        "'{}' can't be read as a saved replica: {}. Supported are files of torch::save and of Python's torch.save",
+        "'{}' can't be read as a saved replica: {}. Supported are files of torch::save, of Python's torch.save and of "
+        "safetensors, and folders of torch.distributed.checkpoint",
         path, text.substr(0, text.find('\n'))));
   }
-  if (subject.items.empty()) throw dist::ArgumentError(fmt::format("'{}' has no tensors", path));
-  return subject;
-}
-
-namespace {
-
-/// Adds a note if files differ in bytes that belong to no tensor or value. It replaces an ok, since the files differ.
-void compare_unseen(const std::vector<Subject>& subjects, Report& report) {
-  constexpr size_t kNamed = 3;
-  std::map<std::string, std::vector<std::optional<Hash>>> seen;
-  for (size_t i = 0; i < subjects.size(); ++i)
-    for (const Item& each : subjects[i].unseen) {
-      auto& hashes = seen[each.name];
-      hashes.resize(subjects.size());
-      hashes[i] = each.tensor.defined() ? fingerprint(each.tensor).hash : hash_of(each.value);
-    }
-  std::erase_if(seen, [](const auto& each) {
-    return std::ranges::all_of(each.second, [&](const auto& hash) { return hash == each.second[0]; });
-  });
-  if (seen.empty()) return;
-  std::vector<std::string> names;
-  for (const auto& [name, hashes] : seen) names.push_back(name);
-  const size_t more = names.size() - std::min(kNamed, names.size());
-  names.resize(names.size() - more);
-  const auto ok = std::ranges::find_if(report.findings, [](const Finding& each) { return !is_not_ok(each); });
-  const About about{.inspector = "verify",
-                    .object = report.findings.front().object.value_or(""),
-                    .step = report.findings.front().step,
-                    .ranks = RankSet::all(static_cast<int>(subjects.size()))};
-  Finding found = about.finding(Severity::note, Verdict::mismatch, FindingKind::storage);
-  found.message = fmt::format("{} differ in bytes that belong to no tensor or value: {}{}{}", found.ranks.words(),
-                              fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "",
-                              ok != report.findings.end() ? "; tensors and values are equal" : "");
-  if (ok != report.findings.end())
-    *ok = std::move(found);
-  else
-    report.findings.push_back(std::move(found));
-}
-
-}  // namespace
-
-Report verify_files(const std::vector<std::string>& paths, const VerifyOptions& options) {
-  if (paths.size() < 2) throw dist::ArgumentError("inspect::verify_files: needs two files or more");
-  std::vector<Subject> subjects;
-  for (const std::string& path : paths) {
-    subjects.push_back(saved_replica(path));
-    subjects.back().name = options.name().empty() ? paths.front() + ", …" : options.name();
-  }
-  Report report =
-      verify_here(subjects, RankSet::all(static_cast<int>(paths.size())), VerifyOptions(options).publish(false));
-  compare_unseen(subjects, report);
-  if (options.publish()) publish(report);
-  return report;
+  if (replica.items.empty()) throw dist::ArgumentError(fmt::format("'{}' has no tensors", path));
+  return replica;
 }
 
 }  // namespace lockstep::inspect

@@ -1,17 +1,28 @@
-// Replicas in files of LibTorch's torch::save and Python's torch.save, of a job that ran elsewhere.
+// Replicas in files of LibTorch's torch::save, Python's torch.save and safetensors, and in folders of
+// torch.distributed.checkpoint, of a job that ran elsewhere.
 #pragma once
 #include <string>
-#include <vector>
 
-#include "inspectors/verify/verify.h"
+#include "inspectors/subject/subject.h"
 
 namespace lockstep::inspect {
 
-/// The tensors and values of a file, with their names (`fc1.weight`). Tensors of Python's files are views of the mapped
-/// file. Throws dist::ArgumentError, with the name of the file, if it can't be read.
-Subject saved_replica(const std::string& path);
+enum class SavedFormat {
+  python,  // torch.save
+  libtorch,  // torch::save, TorchScript
+  safetensors,
+  checkpoint,  // a folder of torch.distributed.checkpoint
+  checkpoint_part  // one .distcp file of it
+};
 
-/// Compares files as verify() compares ranks; the first file is rank 0. Local. Findings are those of verify().
-Report verify_files(const std::vector<std::string>& paths, const VerifyOptions& options = {});
+struct SavedReplica : Subject {
+  SavedFormat format = SavedFormat::python;
+  bool is_module = false;  // a complete model of Python, with its class and attributes
+};
+
+/// The tensors and values of a file or of a checkpoint's folder, with their names (`fc1.weight`). Tensors of Python's
+/// files and of safetensors are views of the mapped file. Throws dist::ArgumentError, with the name of the file, if it
+/// can't be read.
+SavedReplica saved_replica(const std::string& path);
 
 }  // namespace lockstep::inspect

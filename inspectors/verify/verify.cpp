@@ -183,7 +183,7 @@ std::vector<Finding> compare(Inspection& inspection, const Subject& subject, con
                                        : compare_by_sending(exchange, subject, options),
                                buffers_written);
   }
-  StructureDifference difference = structure_difference(exchange, subject);
+  StructureDifference difference = structure_difference(exchange, subject, about.names);
   std::vector<Finding> findings = std::move(difference.findings);
   for (Finding& each : findings) {
     each.object = about.object;
@@ -198,7 +198,8 @@ std::vector<Finding> compare(Inspection& inspection, const Subject& subject, con
   return findings;
 }
 
-InspectionCall call_for(const Subject& subject, const VerifyOptions& options) {
+InspectionCall call_for(const Subject& subject, const VerifyOptions& options,
+                        const std::vector<std::string>& names = {}) {
   const char* variant = options.method() == Method::kFingerprint ? "by fingerprint"
                         : options.method() == Method::kBroadcast ? "by broadcast"
                         : options.method() == Method::kAllReduce ? "by all_reduce"
@@ -207,7 +208,8 @@ InspectionCall call_for(const Subject& subject, const VerifyOptions& options) {
           .object = subject.name,
           .type = subject.type.empty() ? "container" : subject.type,
           .variant = variant,
-          .step = subject.step};
+          .step = subject.step,
+          .names = names};
 }
 
 int64_t count_of(const Subject& subject) {
@@ -394,7 +396,8 @@ Report QueuedVerify::finish(const std::function<Subject()>& now) {
   return present.ok() ? report : present;
 }
 
-Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, const VerifyOptions& options) {
+Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, const VerifyOptions& options,
+                   const std::vector<std::string>& names) {
   if (subjects.size() != ranks.size() || subjects.empty())
     throw dist::ArgumentError(
         fmt::format("inspect::verify_here: {} subjects for {} ranks", subjects.size(), ranks.size()));
@@ -407,7 +410,7 @@ Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, c
   for (size_t i = 0; i < subjects.size(); ++i) {
     threads.emplace_back([&, i] {
       try {
-        Inspection inspection(call_for(subjects[i], here), VerifyOptions(here).publish(false),
+        Inspection inspection(call_for(subjects[i], here, names), VerifyOptions(here).publish(false),
                               group->exchange(ranks.ranks()[i]));
         reports[i] = verify_in(inspection, subjects[i], here);
       } catch (...) {  // rethrown below

@@ -59,7 +59,9 @@ Report verify(const T& object, std::string name) {
   return verify(object, VerifyOptions().name(std::move(name)));
 }
 
-/// Compares `subjects` of this process (such as saved replicas), one for each of `ranks`, in order. Local.
-Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, const VerifyOptions& options);
+/// Compares `subjects` of this process (such as saved replicas), one for each of `ranks`, in order. `names`: what
+/// messages call them in place of "rank 2", by rank. Local.
+Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, const VerifyOptions& options,
+                   const std::vector<std::string>& names = {});
 
 }  // namespace lockstep::inspect

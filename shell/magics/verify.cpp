@@ -90,8 +90,9 @@ const RegisterMagic kVerify(
          "its\n"
          "                       cost; --every off without names ends all\n"
          "--ranks SPEC           these ranks only\n"
-         "--files rank0.pt ...   saved replicas: of torch::save, Python's torch.save or "
-         "torch.distributed.checkpoint (.distcp)",
+         "--files rank0.pt ...   saved replicas: of torch::save, Python's torch.save, safetensors or "
+         "torch.distributed.checkpoint (its folder);\n"
+         "                       without a session: lockstep verify",
      .line = verify,
      .cell = {}});
 
