@@ -18,6 +18,7 @@
 #include "inspectors/timing/time_sync.h"
 #include "inspectors/timing/timeline.h"
 #include "inspectors/verify/saved_replica.h"
+#include "inspectors/verify/sharded.h"
 #include "inspectors/verify/verify.h"
 #include "inspectors/verify/verify_files.h"
 #include "inspectors/verify/watch.h"

@@ -103,16 +103,18 @@ InspectionCall call_for(const GradientSubject& subject, const GradsOptions& opti
 GradsFacts look(const GradientSubject& subject, const Subject& structure) {
   return {.structure = structure_hash(structure),
           .out_of_data = subject.wrapper && ddp::Inspection(*subject.wrapper).has_stale_gradients(),
-          .last_forward_was_local = subject.wrapper && ddp::Inspection(*subject.wrapper).last_forward_was_local()};
+          .last_forward_was_local = (subject.wrapper && ddp::Inspection(*subject.wrapper).last_forward_was_local()) ||
+                                    (subject.other_wrapper && subject.other_wrapper->last_forward_was_local)};
 }
 
 WrapperFacts wrapper_facts(const GradientSubject& subject, const std::vector<GradsFacts>& facts, bool uneven) {
   WrapperFacts wrapper;
   wrapper.last_was_local = std::ranges::any_of(facts, &GradsFacts::last_forward_was_local);
-  if (!subject.wrapper) return wrapper;
+  if (!subject.wrapper && !subject.other_wrapper) return wrapper;
   wrapper.present = true;
   wrapper.skips_unused =
-      subject.wrapper->options().find_unused_parameters() || subject.wrapper->options().static_graph();
+      subject.wrapper ? subject.wrapper->options().find_unused_parameters() || subject.wrapper->options().static_graph()
+                      : subject.other_wrapper->skips_unused;
   wrapper.uneven = uneven;
   return wrapper;
 }

@@ -213,7 +213,7 @@ void GradObserver::after_accumulation(size_t index) {
     observed.last.on_used = observed.adds_to_used;
   }
   observed.trace = trace_of(observed.tensor);
-  observed.collectives = collectives_so_far();
+  observed.collectives = collectives_begun();
   observed.last.mark = gradient_fingerprints({gradient})[0];
   observed.last.sketch = sketch_of(gradient);
   const size_t micro_batch = observed.hashes.size();
@@ -240,7 +240,7 @@ void GradObserver::report_to(const GradientSubject& subject, ObservedGradients& 
     ObservedGradient last = observed.last;
     last.same_for = observed.same ? observed.same_before + 1 : 0;
     last.stepped = trace_of(observed.tensor) != observed.trace;
-    last.collective_since = collectives_so_far() != observed.collectives;
+    last.collective_since = collectives_begun() != observed.collectives;
     result.gradients[i] = last;
   }
 }

@@ -18,11 +18,18 @@ struct GradientOwner {
   at::Tensor parameter;
 };
 
+/// A wrapper that reduces gradients and is not this library's, such as torch.nn.parallel.DistributedDataParallel.
+struct OtherWrapper {
+  bool skips_unused = false;  // parameters without a gradient are intended: find_unused_parameters, static_graph
+  bool last_forward_was_local = false;  // it ran under no_sync()
+};
+
 struct GradientSubject {
   std::string name;  // the user's; may be empty
   std::string type;  // "module", "optimizer", …
   std::vector<GradientOwner> parameters;
   std::optional<ddp::DistributedModule> wrapper;  // that reduces the gradients
+  std::optional<OtherWrapper> other_wrapper;  // the same
   bool averages_in_a_loop = false;  // it has sync_gradients(), as the simple class, which makes gradients the mean
 };
 

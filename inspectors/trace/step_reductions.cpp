@@ -3,12 +3,15 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "collectives/rank_context.h"
 #include "collectives/transport/backend_config.h"
 
 namespace lockstep::inspect {
 namespace {
+
+std::atomic<uint64_t (*)()> other_collectives{nullptr};
 
 at::ScalarType type_named(const std::string& name) {
   for (uint8_t type = 0; type < static_cast<uint8_t>(at::ScalarType::NumOptions); ++type)
@@ -22,6 +25,13 @@ uint64_t collectives_so_far() {
   const auto context = dist::current_context();
   return context ? context->log()->mapping().header().next_entry.load() : 0;
 }
+
+uint64_t collectives_begun() {
+  const auto others = other_collectives.load();
+  return collectives_so_far() + (others ? others() : 0);
+}
+
+void set_other_collectives(uint64_t (*count)()) { other_collectives = count; }
 
 std::vector<StepReduction> reductions_since(uint64_t count, const dist::Group& group) {
   std::vector<StepReduction> result;

@@ -18,8 +18,14 @@ struct StepReduction {
   bool operator==(const StepReduction&) const = default;
 };
 
-/// The number of collectives begun on this rank so far.
+/// The number of collectives in the log of this rank so far.
 uint64_t collectives_so_far();
+/// The same with those of process groups that dist:: did not make, of which the log has nothing; set_other_collectives
+/// says how to count them.
+uint64_t collectives_begun();
+/// `count`: the number of such collectives that this process has begun so far. To be called once, at the program's
+/// start; null: there are none.
+void set_other_collectives(uint64_t (*count)());
 /// The all_reduces and broadcasts of `group` that began after the first `count` collectives. Local.
 std::vector<StepReduction> reductions_since(uint64_t count, const dist::Group& group);
 /// The elements of `all` that are not in `without`, in order.

@@ -1,5 +1,7 @@
 #include "inspectors/trace/tensor_names.h"
 
+#include <utility>
+
 #include "ddp/inspection.h"
 
 namespace lockstep::inspect {
@@ -35,6 +37,10 @@ void TensorNames::learn(const std::string& name, const at::Tensor& tensor) {
   if (tensor.defined() && !name.empty())
     names_.emplace(tensor.unsafeGetTensorImpl(),
                    TensorName{.object = name, .name = name, .kind = "tensor", .wrapped = {}});
+}
+
+void TensorNames::learn(TensorName name, const at::Tensor& tensor) {
+  if (tensor.defined()) names_.emplace(tensor.unsafeGetTensorImpl(), std::move(name));
 }
 
 const TensorName* TensorNames::find(const void* tensor) const {

@@ -31,6 +31,8 @@ class TensorNames {
   /// Adds parameters and buffers of a module. Tensors that have a name keep it, but their wrapper is updated.
   void learn(const std::string& object, const torch::nn::Module& module);
   void learn(const std::string& name, const at::Tensor& tensor);
+  /// A parameter or buffer of a module that is not LibTorch's: of a Python job.
+  void learn(TensorName name, const at::Tensor& tensor);
   /// By identity (at::Tensor::unsafeGetTensorImpl); null for a tensor without a name.
   const TensorName* find(const void* tensor) const;
   const TensorName* find(const at::Tensor& tensor) const { return find(tensor.unsafeGetTensorImpl()); }

@@ -25,6 +25,7 @@ constexpr size_t kObservedParameters = 4;
 struct Watch::State : StepObserver {
   std::shared_ptr<StepCounter> steps = StepCounter::of_this_thread();
   std::function<Subject()> subject;
+  std::function<Report(const VerifyOptions&)> verify;  // empty: verify_subject
   int64_t every = 1;
   VerifyOptions options;
   Clock::time_point begun = Clock::now();
@@ -91,6 +92,7 @@ struct Watch::State : StepObserver {
   void check() {
     ++cost.checks;
     const VerifyOptions now = VerifyOptions(options).publish(false).step(step);
+    if (verify) return judge(verify(now), step);
     Subject current = subject();
     if (QueuedVerify::possible(current, now)) {
       queued.emplace(std::move(current), now);
@@ -123,6 +125,12 @@ struct Watch::State : StepObserver {
     publish_from_reporting_rank(report, is_not_ok);
   }
 };
+
+Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options,
+             std::function<Report(const VerifyOptions&)> verify)
+    : Watch(std::move(subject), every, std::move(options)) {
+  state_->verify = std::move(verify);
+}
 
 Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options)
     : state_(std::make_shared<State>()) {

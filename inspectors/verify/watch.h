@@ -31,6 +31,9 @@ struct WatchCost {
 class [[nodiscard]] Watch {
  public:
   Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options);
+  /// The same, with `verify` for the check: an object of which not every part is compared on all ranks.
+  Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options,
+        std::function<Report(const VerifyOptions&)> verify);
   ~Watch();
   Watch(Watch&&) noexcept;
   Watch& operator=(Watch&&) = delete;
