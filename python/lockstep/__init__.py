@@ -1,0 +1,66 @@
+"""Lockstep in a Python job: are the replicas of a data-parallel training still the same, and if not, which rank, which
+parameter, which step?
+
+    import lockstep
+
+    lockstep.verify(model)                                  # on every rank; True without a fault
+    watching = lockstep.watch(model, optimizer, every=10)   # while training runs
+    print(lockstep.grads(model))
+
+The functions are those of C++ sessions (docs/inspectors.md), and all that they compare, measure and say is done by the
+same library. Importing the package starts no thread, replaces no function and changes no signal handler; the library is
+loaded by the first call. docs/python.md begins with five minutes from a torchrun script to the first verdict.
+"""
+
+from __future__ import annotations
+
+from lockstep import _library
+
+_library.check_torch()
+
+from lockstep._watches import Watch, nan_watch, record_operators, step, watch, watch_grads, watch_memory  # noqa: E402
+from lockstep.errors import Aborted, ArgumentError, FaultFound, LockstepError, PeerLeft  # noqa: E402
+from lockstep.inspectors import (  # noqa: E402
+    attach,
+    data,
+    detach,
+    first_difference,
+    grads,
+    memory,
+    nan_trace,
+    ranks,
+    time_sync,
+    timeline,
+    verify,
+)
+from lockstep.report import Finding, FindingOp, FindingTensor, Report  # noqa: E402
+
+__all__ = [
+    "Aborted",
+    "ArgumentError",
+    "FaultFound",
+    "Finding",
+    "FindingOp",
+    "FindingTensor",
+    "LockstepError",
+    "PeerLeft",
+    "Report",
+    "Watch",
+    "attach",
+    "data",
+    "detach",
+    "first_difference",
+    "grads",
+    "memory",
+    "nan_trace",
+    "nan_watch",
+    "ranks",
+    "record_operators",
+    "step",
+    "time_sync",
+    "timeline",
+    "verify",
+    "watch",
+    "watch_grads",
+    "watch_memory",
+]

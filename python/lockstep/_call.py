@@ -1,0 +1,77 @@
+"""What every inspector does around its operator: the common options, the caller's line, publishing, raising."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Iterable, Sequence, Union
+
+import torch
+
+from lockstep import _caller, _library, _publish
+from lockstep._step import Callbacks
+from lockstep.errors import ArgumentError, FaultFound
+from lockstep.report import Report
+
+Ranks = Union[Iterable[int], int, None]
+Deadline = Union[float, timedelta]
+
+
+def group() -> str | None:
+    """The name of torch.distributed's default group in c10d's registry; None without one."""
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return str(distributed.group.WORLD.group_name)  # type: ignore[union-attr]
+
+
+def rank_list(ranks: Ranks) -> list[int] | None:
+    if ranks is None:
+        return None
+    if isinstance(ranks, int):
+        return [ranks]
+    result = sorted({int(each) for each in ranks})
+    if not result:
+        raise ArgumentError("ranks: the list is empty. Leave it out for all ranks")
+    return result
+
+
+def common(
+    function: str, name: str | None, ranks: Ranks, deadline: Deadline, step: int | None, *, object_of_call: bool = True
+) -> dict[str, Any]:
+    """The arguments that all operators have. Findings name the object by `name`, or as the caller wrote it."""
+    frame = _caller.user_frame()
+    seconds = deadline.total_seconds() if isinstance(deadline, timedelta) else float(deadline)
+    if not seconds > 0:
+        raise ArgumentError(f"deadline: {seconds} s? It is a number of seconds above 0")
+    if name is None:
+        name = _caller.argument_text(frame, function) if object_of_call else ""
+    if step is None and _library.is_loaded():
+        counted = int(_library.call("steps")["steps"])
+        step = counted if counted > 0 else None
+    return {
+        "name": name,
+        "ranks": rank_list(ranks),
+        "deadline": seconds,
+        "step": step,
+        "group": group(),
+        "where": _caller.where(frame),
+    }
+
+
+def run(
+    operator: str,
+    tensors: Sequence[torch.Tensor],
+    arguments: dict[str, Any],
+    *,
+    raise_on_fault: bool,
+    callbacks: Callbacks | None = None,
+) -> Report:
+    """Calls the operator of an inspector, and publishes what it found."""
+    try:
+        result = (callbacks or Callbacks()).run(operator, tensors, **arguments)
+    finally:
+        _publish.flush()
+    report = Report.from_json(result)
+    if raise_on_fault and not report.ok:
+        raise FaultFound(report)
+    return report

@@ -1,0 +1,317 @@
+"""What is looked at, taken apart into names, tensors and values. Nothing is compared or judged here."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from typing import Any, Iterator, Mapping
+
+import torch
+
+from lockstep import _sharding
+from lockstep.errors import ArgumentError
+
+Module = torch.nn.Module
+Optimizer = torch.optim.Optimizer
+
+_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+
+
+def plain_name(name: str) -> str:
+    """The name of a parameter without what torch.compile, FSDP and checkpointing put into it."""
+    for each in _WRAPPERS:
+        name = name.replace(each, "")
+    return name
+
+
+def joined(prefix: str, name: str) -> str:
+    if not prefix or not name:
+        return prefix or name
+    return prefix + name if name.startswith("[") else f"{prefix}.{name}"
+
+
+def is_ddp(module: Any) -> bool:
+    return isinstance(module, torch.nn.parallel.DistributedDataParallel)
+
+
+def bare(module: Module) -> Module:
+    """The module that DistributedDataParallel wraps, or the module itself."""
+    if is_ddp(module):
+        inner = module.module
+        assert isinstance(inner, Module)
+        return inner
+    return module
+
+
+def ranks_of(module: Any) -> list[int] | None:
+    """The ranks over which DistributedDataParallel reduces; None without it."""
+    if not is_ddp(module):
+        return None
+    ranks: list[int] = torch.distributed.get_process_group_ranks(module.process_group)
+    return ranks
+
+
+class Tensors:
+    """The tensors of a call. JSON refers to them by their index."""
+
+    def __init__(self) -> None:
+        self.list: list[torch.Tensor] = []
+
+    def add(self, tensor: torch.Tensor) -> int:
+        self.list.append(tensor)
+        return len(self.list) - 1
+
+
+class Description:
+    """A subject for the operator `verify` (python/operators/subjects.h)."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.tensors = Tensors()
+        self.json: dict[str, Any] = {"name": name, "type": kind, "items": [], "modes": None, "groups": []}
+        self._groups: dict[tuple[int, ...], list[dict[str, Any]]] = {}
+
+    def add_tensor(self, name: str, kind: str, tensor: torch.Tensor | None) -> None:
+        if tensor is None:
+            return self.add_value(name, kind, None)
+        part = _sharding.part_of(tensor)
+        if part is None:
+            self.json["items"].append({"name": name, "kind": kind, "tensor": self.tensors.add(tensor)})
+        else:
+            self.add_part(name, kind, part)
+
+    def add_part(self, name: str, kind: str, part: _sharding.Part) -> None:
+        """How it is divided should be equal on all ranks, and its contents on `part.ranks`."""
+        self.add_value(joined(name, "layout"), "value", part.layout)
+        if part.local is not None:
+            index = self.tensors.add(part.local)
+            items = self._groups.setdefault(tuple(sorted(part.ranks)), [])
+            items.append({"name": name, "kind": kind, "tensor": index})
+
+    def add_alone(self, name: str, kind: str, value: Any) -> None:
+        """What only this rank has, and which nothing on other ranks stands beside."""
+        if isinstance(value, torch.Tensor):
+            items = self._groups.setdefault((torch.distributed.get_rank(),), [])
+            items.append({"name": name, "kind": kind, "tensor": self.tensors.add(value)})
+
+    def add_value(self, name: str, kind: str, value: Any) -> None:
+        self.json["items"].append({"name": name, "kind": kind, "value": value})
+
+    def add_any(self, name: str, kind: str, value: Any) -> None:
+        """Tensors and values, also in containers."""
+        if isinstance(value, Module):
+            self.add_module(value, name)
+        elif isinstance(value, Optimizer):
+            self.add_optimizer(value, {}, name)
+        elif isinstance(value, torch.Tensor):
+            self.add_tensor(name, kind, value)
+        elif isinstance(value, torch.Generator):
+            self.json["items"].append(
+                {"name": name or "state", "kind": "rng", "tensor": self.tensors.add(value.get_state())}
+            )
+        elif _is_array(value):
+            self.add_tensor(name, kind, torch.from_numpy(value))
+        elif value is None or isinstance(value, (bool, int, float, str)):
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                value = str(value)  # longer than JSON's integers in C++
+            self.add_value(name, kind, value)
+        elif isinstance(value, (bytes, bytearray)):
+            self.add_value(name, kind, value.hex())
+        elif isinstance(value, Mapping):
+            ordered = isinstance(value, OrderedDict)
+            entries = list(value.items()) if ordered else sorted(value.items(), key=lambda each: str(each[0]))
+            for key, each in entries:
+                self.add_any(joined(name, str(key)), kind, each)
+            if not entries:
+                self.add_value(name, kind, {})
+        elif isinstance(value, (list, tuple)):
+            if value and all(isinstance(each, (bool, int, float, str)) for each in value):
+                self.add_value(name, kind, list(value))
+                return
+            for index, each in enumerate(value):
+                self.add_any(f"{name}[{index}]", kind, each)
+            if not value:
+                self.add_value(name, kind, [])
+        elif isinstance(value, (torch.dtype, torch.device, torch.Size)):
+            self.add_value(name, kind, str(value))
+        else:
+            self.add_value(name, "unsupported", type(value).__name__)
+
+    def add_module(self, module: Module, prefix: str = "") -> None:
+        inner = bare(module)
+        units = _sharding.flat_units(inner)
+        managed: set[int] = set()
+        for unit in units:
+            managed |= unit.managed
+            self.add_part(joined(prefix, plain_name(unit.name)), "parameter", unit.part)
+        for name, parameter in inner.named_parameters():
+            if id(parameter) in managed:
+                continue
+            if isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin):
+                self.add_value(joined(prefix, plain_name(name)), "unsupported", "not initialised")
+                continue
+            self.add_tensor(joined(prefix, plain_name(name)), "parameter", parameter)
+        for name, buffer in inner.named_buffers():
+            self.add_tensor(joined(prefix, plain_name(name)), "buffer", buffer)
+        modes = [[joined(prefix, plain_name(name + ".")[:-1]), each.training] for name, each in inner.named_modules()]
+        if not prefix:
+            self.json["modes"] = modes
+        if is_ddp(module):
+            # The wrapper makes buffers equal at the next forward; in training a forward may have changed them since.
+            self.json["buffers_are_local"] = not module.broadcast_buffers
+            self.json["buffers_are_written"] = bool(module.broadcast_buffers and inner.training)
+
+    def add_optimizer(self, optimizer: Optimizer, names: Mapping[torch.Tensor, str], prefix: str = "") -> None:
+        """`names`: of parameters. Without them a parameter has the name that its group gives it, or its number."""
+        groups = optimizer.param_groups
+        for number, group in enumerate(groups):
+            of_group = prefix if len(groups) == 1 else joined(prefix, str(number))
+            for key, value in group.items():
+                if key not in ("params", "param_names"):
+                    self.add_any(joined(of_group, key), "hyperparameter", value)
+            self.add_value(joined(of_group, "parameters"), "hyperparameter", len(group["params"]))
+            own = group.get("param_names") or []
+            for index, parameter in enumerate(group["params"]):
+                state = optimizer.state.get(parameter)
+                if not state:
+                    continue
+                name = names.get(parameter) or (own[index] if index < len(own) else str(index))
+                add = self.add_alone if _sharding.is_flattened(parameter) else self.add_any
+                for key, value in state.items():
+                    add(joined(joined(of_group, name), str(key)), "state", value)
+
+    def finished(self) -> dict[str, Any]:
+        self.json["groups"] = [
+            {"ranks": list(ranks), "items": items} for ranks, items in sorted(self._groups.items())
+        ]
+        return self.json
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "biuf"
+
+
+def parameter_names(*objects: Any) -> dict[torch.Tensor, str]:
+    """The names of the parameters of modules."""
+    return {
+        parameter: plain_name(name)
+        for each in objects
+        if isinstance(each, Module)
+        for name, parameter in bare(each).named_parameters()
+    }
+
+
+def describe(value: Any, name: str, model: Module | None = None) -> Description:
+    """`value` as a subject to verify. `model` gives names to the parameters of an optimizer."""
+    if isinstance(value, str) and value == "rng":
+        description = Description(name, "rng")
+        description.json["rng"] = True
+        return description
+    if isinstance(value, Module):
+        description = Description(name, "module")
+        description.add_module(value)
+        description.json["stepped"] = [
+            each["tensor"] for each in description.json["items"] if each["kind"] == "parameter" and "tensor" in each
+        ]
+    elif isinstance(value, Optimizer):
+        description = Description(name, "optimizer")
+        description.add_optimizer(value, parameter_names(model))
+    elif isinstance(value, torch.Tensor):
+        description = Description(name, "tensor")
+        description.add_tensor(name, "tensor", value)
+        for each in description.json["items"]:
+            if each["kind"] == "tensor":
+                each["name"] = ""
+    elif isinstance(value, torch.Generator):
+        description = Description(name, "rng")
+        description.add_any("", "rng", value)
+    elif isinstance(value, (Mapping, list, tuple)):
+        description = Description(name, "container")
+        description.add_any("", "tensor", value)
+        for each in description.json["items"]:
+            if "value" in each and each["kind"] == "tensor":
+                each["kind"] = "value"
+    elif value is None or isinstance(value, (bool, int, float, bytes)) or _is_array(value):
+        description = Description(name, "value")
+        description.add_any("", "tensor" if _is_array(value) else "value", value)
+    elif isinstance(value, str):
+        raise ArgumentError(
+            f"verify: there is nothing called {value!r}. The only text that verify takes is 'rng', the random number "
+            "generators; to compare a text, put it into a list"
+        )
+    else:
+        raise ArgumentError(
+            f"verify: can't look into a {type(value).__name__}. It takes a module, an optimizer, a tensor, 'rng', a "
+            "generator, and containers of tensors and values; of other objects pass their state_dict()"
+        )
+    return description
+
+
+def gradients(value: Any, name: str, tensors: Tensors) -> dict[str, Any]:
+    """The parameters whose gradients are looked at (python/operators/subjects.h)."""
+    wrapper = None
+    kind = "container"
+    named: list[tuple[str, torch.Tensor]]
+    if isinstance(value, Module):
+        kind = "module"
+        ignored: set[str] = set(getattr(value, "parameters_to_ignore", ()))
+        named = [
+            (plain_name(key), each) for key, each in bare(value).named_parameters() if key not in ignored
+        ]
+        if is_ddp(value):
+            wrapper = {
+                "skips_unused": bool(value.find_unused_parameters or value.static_graph),
+                "last_forward_was_local": not value.require_forward_param_sync,
+            }
+    elif isinstance(value, Optimizer):
+        kind = "optimizer"
+        named = list(_optimizer_parameters(value))
+    elif isinstance(value, torch.Tensor):
+        kind = "tensor"
+        named = [("", value)]
+    elif isinstance(value, Mapping):
+        named = [(str(key), each) for key, each in value.items()]
+    else:
+        try:
+            named = [(str(index), each) for index, each in enumerate(value)]
+        except TypeError:
+            raise ArgumentError(
+                f"grads: can't find parameters in a {type(value).__name__}. It takes a module, an optimizer, a tensor, "
+                "or a container of tensors"
+            ) from None
+    for _, each in named:
+        if not isinstance(each, torch.Tensor):
+            raise ArgumentError(f"grads: {type(each).__name__} is no parameter. It takes a module, an optimizer, a "
+                                "tensor, or a container of tensors")
+    return {
+        "name": name,
+        "type": kind,
+        "parameters": [{"name": key, "tensor": tensors.add(each)} for key, each in named],
+        "wrapper": wrapper,
+    }
+
+
+def _optimizer_parameters(optimizer: Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+    groups = optimizer.param_groups
+    for number, group in enumerate(groups):
+        prefix = "" if len(groups) == 1 else str(number)
+        own = group.get("param_names") or []
+        for index, parameter in enumerate(group["params"]):
+            yield joined(prefix, own[index] if index < len(own) else str(index)), parameter
+
+
+def names(tensors: Tensors, *objects: Any) -> list[dict[str, Any]]:
+    """The names of parameters and buffers, for findings about operators (python/operators/subjects.h)."""
+    result = []
+    for each in objects:
+        if not isinstance(each, Module):
+            continue
+        inner = bare(each)
+        for kind, named in (("parameter", inner.named_parameters()), ("buffer", inner.named_buffers())):
+            for name, tensor in named:
+                local = _sharding.local_of(tensor)
+                if local is not None:
+                    result.append(
+                        {"object": "", "name": plain_name(name), "kind": kind, "tensor": tensors.add(local)}
+                    )
+    return result

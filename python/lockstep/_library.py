@@ -1,0 +1,104 @@
+"""The library of the operators: which torch it is for, where it is, and how its operators are called."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pathlib
+import sys
+from typing import Any, Sequence
+
+import torch
+
+from lockstep.errors import FOR_NAME, LockstepError, PythonRaised
+
+FOLDER = pathlib.Path(os.path.abspath(__file__)).parent
+_TORCH_FOLDER = os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep
+_WORKING_FOLDER = os.getcwd().rstrip(os.sep) + os.sep
+_loaded = False
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def _libraries() -> pathlib.Path:
+    """The folder with the libraries: beside this file, or where an editable installation has put them."""
+    for entry in [FOLDER, *(pathlib.Path(each) / "lockstep" for each in sys.path)]:
+        if (entry / "lib" / "torch.version").is_file():
+            return entry / "lib"
+    raise ImportError(
+        f"lockstep: {FOLDER / 'lib'} has no libraries. This is the package's source; install a wheel (tools/wheel "
+        "makes one), or the source with `pip install -e python`"
+    )
+
+
+def check_torch() -> None:
+    """Raises ImportError if the library is for another minor version of torch, whose classes are laid out otherwise."""
+    built = (_libraries() / "torch.version").read_text().strip()
+    here = str(torch.__version__)
+    if _minor(built) != _minor(here):
+        raise ImportError(
+            f"lockstep: this wheel is for torch {_minor(built)}, and torch {here} is installed. Install the wheel "
+            f"lockstep-…+torch{_minor(here)}-py3-none-linux_x86_64.whl (`tools/wheel --torch {_minor(here)}` makes "
+            f"it), or torch {_minor(built)}"
+        )
+
+
+def skipped_folders() -> list[str]:
+    """Folders whose frames are not the user's."""
+    return [_TORCH_FOLDER, str(FOLDER) + os.sep]
+
+
+def working_folder() -> str:
+    """Paths in it are shown relative to it."""
+    return _WORKING_FOLDER
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no Inf: they are written as an object (python/operators/call.cpp)."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _load() -> None:
+    global _loaded
+    torch.ops.load_library(str(_libraries() / "liblockstep_python.so"))
+    _loaded = True
+    call("start", skipped=skipped_folders(), folder=working_folder())
+
+
+def is_loaded() -> bool:
+    """Whether a function of this package was called that needed the library."""
+    return _loaded
+
+
+def call(operator: str, tensors: Sequence[torch.Tensor] = (), **arguments: Any) -> dict[str, Any]:
+    """Calls torch.ops.lockstep.`operator`. Raises what the operator reports as an error."""
+    if not _loaded:
+        _load()
+    text = json.dumps(_plain(arguments), allow_nan=False)
+    result = json.loads(getattr(torch.ops.lockstep, operator)(list(tensors), text))
+    error = result.get("error")
+    if error is not None:
+        raise FOR_NAME.get(error["type"], LockstepError)(error["message"])
+    return result
+
+
+def give_list(tensors: Sequence[torch.Tensor], indices: list[int]) -> None:
+    """Hands tensors to an operator that calls back, with the indices of those that it is to use."""
+    torch.ops.lockstep.give(list(tensors), json.dumps(indices))
+
+
+def give_subject(tensors: Sequence[torch.Tensor], subject: dict[str, Any]) -> None:
+    """Hands a subject to an operator that calls back."""
+    torch.ops.lockstep.give(list(tensors), json.dumps(_plain(subject), allow_nan=False))
+
+
+__all__ = ["PythonRaised", "call", "check_torch", "give_list", "give_subject", "is_loaded", "skipped_folders", "working_folder"]

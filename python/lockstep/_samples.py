@@ -1,0 +1,167 @@
+"""The samples that a rank reads in an epoch, in order: from a loader, a sampler, or indices. Reading them changes
+neither random numbers nor the sampler."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from dataclasses import dataclass
+from typing import Any, Callable, Iterator
+
+import torch
+
+from lockstep.errors import ArgumentError
+
+_MOST = 1 << 30
+
+
+@dataclass
+class Samples:
+    samples: list[int]
+    batches: list[int] | None = None
+    """Their sizes, if the object has batches."""
+    epoch: int | None = None
+    """Of a sampler with set_epoch."""
+    of_epoch: Callable[[int], list[int]] | None = None
+    size: int | None = None
+    """Of the dataset, where the object knows it."""
+    batch_size: int | None = None
+
+
+def _generators(value: Any) -> Iterator[torch.Generator]:
+    """Generators that a loader or a sampler draws from."""
+    seen: set[int] = set()
+    left = [value]
+    while left:
+        each = left.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        generator = getattr(each, "generator", None)
+        if isinstance(generator, torch.Generator):
+            yield generator
+        left += [getattr(each, name, None) for name in ("sampler", "batch_sampler")]
+
+
+@contextlib.contextmanager
+def _unchanged(value: Any) -> Iterator[None]:
+    state = torch.get_rng_state()
+    python = random.getstate()
+    numpy = sys.modules.get("numpy")
+    of_numpy = numpy.random.get_state() if numpy is not None else None
+    own = [(each, each.get_state()) for each in _generators(value)]
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+        random.setstate(python)
+        if numpy is not None:
+            numpy.random.set_state(of_numpy)
+        for each, before in own:
+            each.set_state(before)
+
+
+def _read(value: Any, samples: list[int], batches: list[int]) -> bool:
+    """Appends what `value` gives; returns whether it gives batches."""
+    in_batches = False
+    for each in value:
+        if isinstance(each, torch.Tensor):
+            each = each.tolist()
+        if isinstance(each, (list, tuple)) or hasattr(each, "__iter__"):
+            in_batches = True
+            batch = [_index(one) for one in each]
+            samples += batch
+            batches.append(len(batch))
+        else:
+            samples.append(_index(each))
+        if len(samples) > _MOST:
+            raise ArgumentError(f"data: the sampler gave more than {_MOST} samples, and goes on")
+    return in_batches
+
+
+def _index(value: Any) -> int:
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return int(value.__index__())
+    except (AttributeError, TypeError):
+        raise ArgumentError(
+            f"data: {value!r} is no index of a sample. data takes a DataLoader, a sampler, or the indices that this "
+            "rank reads"
+        ) from None
+
+
+def _epoch_holder(value: Any) -> Any:
+    """The sampler that has set_epoch, if there is one."""
+    for each in (value, getattr(value, "sampler", None), getattr(getattr(value, "batch_sampler", None), "sampler", None)):
+        if callable(getattr(each, "set_epoch", None)) and isinstance(getattr(each, "epoch", None), int):
+            return each
+    return None
+
+
+def _length(value: Any) -> int | None:
+    for name in ("dataset", "data_source"):
+        holder: Any = value
+        while holder is not None:
+            dataset = getattr(holder, name, None)
+            if dataset is not None:
+                try:
+                    return len(dataset)
+                except TypeError:
+                    return None
+            holder = getattr(holder, "sampler", None)
+    return None
+
+
+def read(value: Any) -> Samples:
+    """Reads the order of this rank. Local."""
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+            raise ArgumentError(f"data: a tensor of {value.dtype} has no indices of samples")
+        if value.dim() not in (1, 2):
+            raise ArgumentError(f"data: indices have one dimension, or a row for each batch; this is {list(value.shape)}")
+        rows = value.tolist()
+        return Samples([each for row in rows for each in row], [len(row) for row in rows]) if value.dim() == 2 else \
+            Samples(rows)
+    source = value
+    if isinstance(value, torch.utils.data.DataLoader):
+        source = value.batch_sampler if value.batch_sampler is not None else value.sampler
+        if isinstance(value.dataset, torch.utils.data.IterableDataset):
+            raise ArgumentError("data: an IterableDataset has no indices. Pass the indices that this rank reads, as a list")
+
+    def order() -> tuple[list[int], list[int] | None]:
+        samples: list[int] = []
+        batches: list[int] = []
+        try:
+            iterator = iter(source)
+        except TypeError:
+            raise ArgumentError(
+                f"data: can't read indices from a {type(value).__name__}. data takes a DataLoader, a sampler, or the "
+                "indices that this rank reads"
+            ) from None
+        if iterator is source:
+            raise ArgumentError("data: an iterator is used up by reading it. Pass what it iterates over")
+        with _unchanged(value):
+            in_batches = _read(iterator, samples, batches)
+        return samples, batches if in_batches else None
+
+    samples, batches = order()
+    batch_size = getattr(value, "batch_size", None)
+    result = Samples(samples, batches, size=_length(value), batch_size=batch_size if isinstance(batch_size, int) else None)
+    holder = _epoch_holder(value)
+    if holder is not None:
+        result.epoch = holder.epoch
+
+        def of_epoch(epoch: int) -> list[int]:
+            before = holder.epoch
+            holder.set_epoch(epoch)
+            try:
+                return order()[0]
+            finally:
+                holder.set_epoch(before)
+
+        result.of_epoch = of_epoch
+    return result

@@ -1,0 +1,161 @@
+"""Steps that an inspector runs: the function, and the state that it changes and that is restored afterwards.
+
+The library restores the contents of tensors and torch's generators, bit by bit and in place. What Python's objects have
+besides is restored here: the dictionaries of optimizers, state_dict() of schedulers and scalers, Python's and NumPy's
+random numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import random
+import sys
+from typing import Any, Callable, Sequence
+
+import torch
+
+from lockstep import _describe, _library, _sharding
+from lockstep.errors import ArgumentError, PythonRaised
+
+FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
+
+
+class Callbacks:
+    """Functions for the library to call. An exception is kept, and raised again by `run`."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self._alive: list[Any] = []
+
+    def address(self, function: Callable[[int], None]) -> int:
+        def guarded(argument: int) -> int:
+            try:
+                function(argument)
+            except BaseException as error:  # also KeyboardInterrupt: it goes through the library to the caller
+                self.error = error
+                return 1
+            return 0
+
+        wrapped = FUNCTION(guarded)
+        self._alive.append(wrapped)
+        return ctypes.cast(wrapped, ctypes.c_void_p).value or 0
+
+    def run(self, operator: str, tensors: Sequence[torch.Tensor], **arguments: Any) -> dict[str, Any]:
+        try:
+            return _library.call(operator, tensors, **arguments)
+        except PythonRaised:
+            error, self.error = self.error, None
+            assert error is not None
+            raise error from None
+
+
+class OtherState:
+    """What objects have besides tensors, as it was when this was made."""
+
+    def __init__(self, objects: Sequence[Any]) -> None:
+        self._restorers: list[Callable[[], None]] = []
+        for each in objects:
+            if isinstance(each, torch.nn.Module):
+                self._keep_module(each)
+            elif isinstance(each, torch.optim.Optimizer):
+                self._keep_optimizer(each)
+            elif not isinstance(each, torch.Tensor):
+                self._keep_state_dict(each)
+        python = random.getstate()
+        self._restorers.append(lambda: random.setstate(python))
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            state = numpy.random.get_state()
+            self._restorers.append(lambda: numpy.random.set_state(state))
+
+    def restore(self) -> None:
+        for each in self._restorers:
+            each()
+
+    def _keep_module(self, module: torch.nn.Module) -> None:
+        modes = [(each, each.training) for each in module.modules()]
+
+        def restore() -> None:
+            for each, training in modes:
+                each.training = training
+
+        self._restorers.append(restore)
+
+    def _keep_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        state = {parameter: _shallow(each) for parameter, each in optimizer.state.items()}
+        groups = [{key: copy.copy(value) for key, value in group.items()} for group in optimizer.param_groups]
+
+        def restore() -> None:
+            optimizer.state.clear()
+            for parameter, each in state.items():
+                optimizer.state[parameter] = _shallow(each)
+            for group, before in zip(optimizer.param_groups, groups):
+                for key in [key for key in group if key not in before]:
+                    del group[key]
+                for key, value in before.items():
+                    if key != "params":
+                        group[key] = copy.copy(value)
+
+        self._restorers.append(restore)
+
+    def _keep_state_dict(self, value: Any) -> None:
+        if not callable(getattr(value, "state_dict", None)) or not callable(getattr(value, "load_state_dict", None)):
+            raise ArgumentError(
+                f"a {type(value).__name__} can't be saved and restored. The state of a step are modules, optimizers, "
+                "tensors, and objects with state_dict() and load_state_dict()"
+            )
+        state = copy.deepcopy(value.state_dict())
+        self._restorers.append(lambda: value.load_state_dict(copy.deepcopy(state)))
+
+
+def _shallow(state: Any) -> Any:
+    """A copy whose tensors are those of `state`: the library restores their contents."""
+    if isinstance(state, dict):
+        return {key: copy.copy(each) if isinstance(each, (list, dict)) else each for key, each in state.items()}
+    return copy.copy(state)
+
+
+def state_tensors(objects: Sequence[Any], tensors: _describe.Tensors) -> list[int]:
+    """The tensors that the library saves, as indices."""
+    found: list[torch.Tensor] = []
+    for each in objects:
+        if isinstance(each, torch.nn.Module):
+            inner = _describe.bare(each)
+            found += [*inner.parameters(), *inner.buffers()]
+        elif isinstance(each, torch.optim.Optimizer):
+            for group in each.param_groups:
+                found += group["params"]
+            found += _tensors_in(list(each.state.values()))
+        elif isinstance(each, torch.Tensor):
+            found.append(each)
+    result = []
+    for each in found:
+        local = _sharding.local_of(each)
+        if local is not None:
+            result.append(tensors.add(local))
+        if each.grad is not None and local is not each:
+            gradient = _sharding.local_of(each.grad)
+            if gradient is not None:
+                result.append(tensors.add(gradient))
+    return result
+
+
+def _tensors_in(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        return [tensor for each in value.values() for tensor in _tensors_in(each)]
+    if isinstance(value, (list, tuple)):
+        return [tensor for each in value for tensor in _tensors_in(each)]
+    return []
+
+
+def ddp_among(objects: Sequence[Any]) -> list[torch.nn.parallel.DistributedDataParallel]:
+    return [each for each in objects if _describe.is_ddp(each)]
+
+
+def give(value: Any) -> None:
+    """Hands what a step returns (a loss, tensors) to the library."""
+    tensors = [each for each in _tensors_in(value) if _sharding.local_of(each) is each]
+    _library.call("give", tensors)

@@ -1,0 +1,265 @@
+"""Watches: they look while training runs, until they are closed."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import weakref
+from typing import Any, Iterator
+
+import torch
+
+from lockstep import _call, _caller, _describe, _library, _publish, _step
+from lockstep._call import Deadline, Ranks
+from lockstep.errors import ArgumentError, FaultFound, LockstepError, PythonRaised
+from lockstep.inspectors import _ranks_of
+from lockstep.report import Finding, Report
+
+_uncounted = 0
+_stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+_counted: weakref.WeakKeyDictionary[torch.optim.Optimizer, Any] = weakref.WeakKeyDictionary()
+_open: weakref.WeakSet[Watch] = weakref.WeakSet()
+
+
+def _report_of(findings: list[Finding]) -> Report:
+    return Report(findings, 0, 0, 0.0, [])
+
+
+@contextlib.contextmanager
+def uncounted(active: bool) -> Iterator[None]:
+    """An inspector runs a step and undoes it: no step is counted."""
+    global _uncounted
+    _uncounted += active
+    try:
+        yield
+    finally:
+        _uncounted -= active
+
+
+def step() -> None:
+    """Counts a training step, and runs the checks of watches that are due. For loops whose optimizer no watch knows;
+    `watch` and `nan_watch` count the steps of the optimizer that they are given. Collective over the ranks of a watch
+    whose check is due."""
+    if _uncounted:
+        return
+    try:
+        _library.call("count_step", where=_caller.where(_caller.user_frame()))
+    except PythonRaised:  # when the library asked for the subject of a watch
+        for each in list(_open):
+            each._raise_error()
+    _after_step()
+
+
+def _after_step() -> None:
+    faults = [each for each in _publish.flush() if each.is_fault]
+    if faults and any(each.raise_on_fault for each in _open):
+        raise FaultFound(_report_of(faults))
+
+
+def count_steps_of(optimizer: torch.optim.Optimizer) -> None:
+    """Counts the steps of `optimizer` from here on."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ArgumentError(f"a {type(optimizer).__name__} is no optimizer of torch.optim")
+    _stepped.clear()
+    if optimizer not in _counted:
+        _counted[optimizer] = optimizer.register_step_post_hook(_optimizer_stepped)
+
+
+def _optimizer_stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """A loop with several optimizers steps each of them: a training step begins when one of them comes again."""
+    if _uncounted:
+        return
+    if _stepped and optimizer not in _stepped:
+        _stepped.add(optimizer)
+        return _after_step()
+    _stepped.clear()
+    _stepped.add(optimizer)
+    step()
+
+
+class Watch:
+    """A watch, from `watch`, `watch_grads`, `nan_watch`, `record_operators` or `watch_memory`. It ends with `close`, at
+    the end of a `with` block, or when nothing refers to it any more."""
+
+    def __init__(self, number: list[int], *, raise_on_fault: bool, callbacks: _step.Callbacks | None = None) -> None:
+        self._numbers = number
+        self.raise_on_fault = raise_on_fault
+        self._callbacks = callbacks  # the library calls them as long as the watch is open
+        self._finalizer = weakref.finalize(self, _close, number, callbacks)
+        self._finalizer.atexit = False
+        _open.add(self)
+
+    def _raise_error(self) -> None:
+        if self._callbacks is not None and self._callbacks.error is not None:
+            error, self._callbacks.error = self._callbacks.error, None
+            raise error
+
+    def close(self) -> None:
+        """Ends the watch. Local."""
+        self._finalizer()
+        _publish.flush()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def cost(self) -> dict[str, float]:
+        """Of `watch`: steps, checks, the seconds spent in them, and the seconds since it began."""
+        total: dict[str, float] = {}
+        for each in self._numbers:
+            for key, value in _library.call("watch_cost", watch=each).items():
+                total[key] = max(total.get(key, 0), value) if key in ("steps", "of_seconds") else \
+                    total.get(key, 0) + value
+        return total
+
+    def status(self) -> dict[str, float]:
+        """Of `nan_watch`: how many steps, gradients, parameters and losses were checked, and how many steps were
+        bad."""
+        return dict(_library.call("nan_status", watch=self._numbers[0]))
+
+
+def _close(numbers: list[int], callbacks: _step.Callbacks | None) -> None:
+    for each in numbers:
+        _library.call("close", watch=each)
+    numbers.clear()
+    del callbacks
+
+
+def _opened(result: dict[str, Any]) -> int:
+    """The number of a watch, or what the ranks found when they did not meet."""
+    if "watch" in result:
+        return int(result["watch"])
+    _publish.flush()
+    raise FaultFound(Report.from_json(result))
+
+
+def watch(
+    value: Any,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    every: int = 10,
+    method: str = "fingerprint",
+    name: str | None = None,
+    ranks: Ranks = None,
+    deadline: Deadline = 10.0,
+    raise_on_fault: bool = False,
+) -> Watch:
+    """Verifies `value` (a module, or what verify takes) and the state of `optimizer` every so many steps while training
+    runs, so that a difference is found near the step in which it appeared.
+
+        watching = lockstep.watch(model, optimizer, every=10)
+        for …:
+            …
+            optimizer.step()
+
+    Every rank calls it and runs the same number of steps. A difference is logged once, with the steps between which it
+    appeared; with `raise_on_fault` `optimizer.step()` raises FaultFound. Without an optimizer, `lockstep.step()` counts.
+    Raises FaultFound if some ranks do not call it.
+    """
+    if every < 1:
+        raise ArgumentError(f"watch: every {every} steps? It takes 1 or more")
+    if optimizer is not None:
+        count_steps_of(optimizer)
+    common = _call.common("watch", name, _ranks_of(value, ranks), deadline, None)
+    common.pop("step")
+    callbacks = _step.Callbacks()
+    numbers: list[int] = []
+    objects: list[tuple[str, Any]] = [(common["name"], value)]
+    if optimizer is not None and optimizer is not value:
+        objects.append(("optimizer", optimizer))
+    model = value if isinstance(value, torch.nn.Module) else None
+    try:
+        for key, each in objects:
+            numbers.append(_watch_one(each, key, model, every, method, common, callbacks))
+    except BaseException:
+        _close(numbers, callbacks)
+        raise
+    return Watch(numbers, raise_on_fault=raise_on_fault, callbacks=callbacks)
+
+
+def _watch_one(
+    value: Any,
+    name: str,
+    model: torch.nn.Module | None,
+    every: int,
+    method: str,
+    common: dict[str, Any],
+    callbacks: _step.Callbacks,
+) -> int:
+    def describe(_: int) -> None:
+        description = _describe.describe(value, name, model)
+        _library.give_subject(description.tensors.list, description.finished())
+
+    description = _describe.describe(value, name, model)
+    arguments = {
+        **common,
+        "name": name,
+        "step": None,
+        "subject": description.finished(),
+        "type": description.json["type"],
+        "subject_function": callbacks.address(describe),
+        "every": every,
+        "method": method,
+        "rtol": 1e-5,
+        "atol": 1e-8,
+    }
+    return _opened(callbacks.run("watch", description.tensors.list, **arguments))
+
+
+def watch_grads(value: Any) -> Watch:
+    """Observes each gradient of this rank before the reduction, so that `grads` knows what backward made. Local, but
+    `grads` needs it on every rank. Costs one read of each gradient in backward."""
+    tensors = _describe.Tensors()
+    subject = _describe.gradients(value, "", tensors)
+    groups = [each for each in (_call.group(),) if each is not None]
+    if _describe.is_ddp(value):
+        groups.append(str(value.process_group.group_name))
+    result = _library.call("watch_grads", tensors.list, subject=subject, groups=sorted(set(groups)))
+    return Watch([int(result["watch"])], raise_on_fault=False)
+
+
+def nan_watch(
+    *objects: Any,
+    deadline: Deadline = 10.0,
+    raise_on_fault: bool = False,
+) -> Watch:
+    """Looks for NaN and Inf while training runs: in every loss that backward begins with, every gradient when backward
+    accumulates it (before the reduction), and every parameter when an optimizer writes it.
+
+        watching = lockstep.nan_watch(model, optimizer)
+
+    Each rank checks and logs its own values. Modules give parameters their names; steps of optimizers are counted. With
+    `raise_on_fault` `optimizer.step()` raises FaultFound. Every rank calls it. `nan_trace` then runs the step again and
+    names the operator.
+    """
+    for each in objects:
+        if isinstance(each, torch.optim.Optimizer):
+            count_steps_of(each)
+        elif not isinstance(each, torch.nn.Module):
+            raise ArgumentError(f"nan_watch takes modules and optimizers; a {type(each).__name__} is neither")
+    arguments = _call.common("nan_watch", "", None, deadline, None, object_of_call=False)
+    tensors = _describe.Tensors()
+    arguments["names"] = _describe.names(tensors, *objects)
+    number = _opened(_library.call("nan_watch", tensors.list, **arguments))
+    return Watch([number], raise_on_fault=raise_on_fault)
+
+
+def record_operators() -> Watch:
+    """Records the operators of the calling thread and of its backward, for `timeline`. Local. One at a time."""
+    return Watch([int(_library.call("record_operators")["watch"])], raise_on_fault=False)
+
+
+def watch_memory() -> Watch:
+    """Counts torch's allocations of the calling thread, for `memory`. Local. One at a time."""
+    return Watch([int(_library.call("watch_memory")["watch"])], raise_on_fault=False)
+
+
+@atexit.register
+def _at_exit() -> None:
+    # Findings that nobody has asked for since: those of nan_watch after the last step.
+    try:
+        _publish.flush()
+    except LockstepError:  # the program is ending, and its own error is what counts
+        pass
