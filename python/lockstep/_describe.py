@@ -146,7 +146,7 @@ class Description:
         for name, parameter in inner.named_parameters():
             if id(parameter) in managed:
                 continue
-            if isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin):
+            if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
                 self.add_value(joined(prefix, plain_name(name)), "unsupported", "not initialised")
                 continue
             self.add_tensor(joined(prefix, plain_name(name)), "parameter", parameter)

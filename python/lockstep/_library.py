@@ -69,7 +69,7 @@ def _plain(value: Any) -> Any:
 
 def _load() -> None:
     global _loaded
-    torch.ops.load_library(str(_libraries() / "liblockstep_python.so"))
+    torch.ops.load_library(str(_libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
     _loaded = True
     call("start", skipped=skipped_folders(), folder=working_folder())
 
@@ -84,7 +84,7 @@ def call(operator: str, tensors: Sequence[torch.Tensor] = (), **arguments: Any) 
     if not _loaded:
         _load()
     text = json.dumps(_plain(arguments), allow_nan=False)
-    result = json.loads(getattr(torch.ops.lockstep, operator)(list(tensors), text))
+    result: dict[str, Any] = json.loads(getattr(torch.ops.lockstep, operator)(list(tensors), text))
     error = result.get("error")
     if error is not None:
         raise FOR_NAME.get(error["type"], LockstepError)(error["message"])
