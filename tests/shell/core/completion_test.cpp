@@ -40,7 +40,7 @@ TEST_F(Completing, MagicsByTheirKind) {
 
 TEST_F(Completing, OptionsChoicesAndPathsOfMagics) {
   EXPECT_THAT(texts("%verify net --m"), ElementsAre("--method"));
-  EXPECT_THAT(texts("%verify net --method "), ElementsAre("fingerprint", "broadcast", "all_gather"));
+  EXPECT_THAT(texts("%verify net --method "), ElementsAre("fingerprint", "broadcast", "all_gather", "all_reduce"));
   EXPECT_THAT(texts("%verify net --method b"), ElementsAre("broadcast"));
   EXPECT_THAT(texts("%quiet o"), ElementsAre("on", "off"));
   EXPECT_THAT(texts("%dist_mode -"), ElementsAre("-e", "-d"));
