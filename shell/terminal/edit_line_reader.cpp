@@ -1,13 +1,17 @@
 #include "shell/terminal/edit_line_reader.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 
 #include "protocol/error.h"
 #include "shell/text/screen.h"
@@ -16,18 +20,11 @@
 namespace lockstep::shell {
 namespace {
 
-constexpr int kHistorySize = 5000;
-constexpr size_t kMostListed = 60;
+constexpr size_t kHistorySize = 5000;
 constexpr const char* kIndent = "  ";
-constexpr wchar_t kControlC = 3;
-
-// libedit's own commands can't be called; they are bound to sequences that no key sends, and those are pushed.
-constexpr const char* kAcceptKeys = "\033[9001~";
-constexpr const char* kOlderKeys = "\033[9002~";
-constexpr const char* kNewerKeys = "\033[9003~";
-constexpr const char* kDeleteKeys = "\033[9004~";
-
-Screen screen_now() { return detect_screen(STDOUT_FILENO); }
+constexpr int kDeepestIndent = 40;
+constexpr int kEscapeMs = 50;  // a key that sends a sequence sends it at once
+constexpr size_t kMostHighlighted = 200'000;  // bytes; longer texts have no colours, so that keys stay fast
 
 std::string_view last_line(std::string_view text) {
   const size_t end = text.rfind('\n');
@@ -36,75 +33,21 @@ std::string_view last_line(std::string_view text) {
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\n") == std::string_view::npos; }
 
-/// One entry for each name: overloads complete to the same text.
-void merge_overloads(std::vector<protocol::Completion>& completions) {
-  std::stable_sort(completions.begin(), completions.end(),
-                   [](const auto& a, const auto& b) { return a.text < b.text; });
-  const auto end = std::unique(completions.begin(), completions.end(),
-                               [](const auto& a, const auto& b) { return a.text == b.text; });
-  completions.erase(end, completions.end());
+bool has_input(int fd) {
+  pollfd poll{fd, POLLIN, 0};
+  return ::poll(&poll, 1, 0) > 0;
 }
 
-std::string common_prefix(const std::vector<protocol::Completion>& completions) {
-  std::string prefix = completions.front().text;
-  for (const protocol::Completion& completion : completions) {
-    const auto end = std::mismatch(prefix.begin(), prefix.end(), completion.text.begin(), completion.text.end()).first;
-    prefix.erase(end, prefix.end());
-  }
-  return prefix;
+std::string editor_command() {
+  for (const char* name : {"VISUAL", "EDITOR"})
+    if (const char* value = std::getenv(name); value && *value) return value;
+  return "vi";
 }
 
 }  // namespace
 
-/// Functions for libedit's table; the reader is its client data.
-struct EditLineReader::Keys {
-  static EditLineReader& reader(EditLine* edit) {
-    void* data = nullptr;
-    el_get(edit, EL_CLIENTDATA, &data);
-    return *static_cast<EditLineReader*>(data);
-  }
-  static int read(EditLine* edit, wchar_t* character) { return reader(edit).read_character(character); }
-  static wchar_t* prompt(EditLine* edit) { return reader(edit).prompt_.data(); }
-  static unsigned char enter(EditLine* edit, wint_t) { return reader(edit).enter(false); }
-  static unsigned char force(EditLine* edit, wint_t) { return reader(edit).enter(true); }
-  static unsigned char paste(EditLine* edit, wint_t) { return reader(edit).paste(); }
-  static unsigned char complete(EditLine* edit, wint_t) { return reader(edit).complete(); }
-  static unsigned char up(EditLine* edit, wint_t) { return reader(edit).move_line(-1); }
-  static unsigned char down(EditLine* edit, wint_t) { return reader(edit).move_line(1); }
-  static unsigned char line_begin(EditLine* edit, wint_t) { return reader(edit).move_to(reader(edit).line_begin()); }
-  static unsigned char line_end(EditLine* edit, wint_t) { return reader(edit).move_to(reader(edit).line_end()); }
-
-  static unsigned char cancel(EditLine* edit, wint_t) {
-    EditLineReader& self = reader(edit);
-    self.cancelled_ = true;
-    self.cancelled_text_ = self.text();
-    el_cursor(edit, 1 << 30);
-    self.insert("^C");
-    self.accept();
-    return CC_REFRESH;
-  }
-
-  static unsigned char end(EditLine* edit, wint_t) {
-    EditLineReader& self = reader(edit);
-    if (self.text().empty()) return CC_EOF;
-    el_push(edit, kDeleteKeys);
-    return CC_NORM;
-  }
-
-  /// A brace that closes a block goes back to where the block began.
-  static unsigned char close(EditLine* edit, wint_t) {
-    EditLineReader& self = reader(edit);
-    const std::string line(last_line(self.text_before_cursor()));
-    const bool at_indent = !line.empty() && is_blank(line) && line.ends_with(kIndent) &&
-                           self.text_before_cursor().find('\n') != std::string::npos;
-    if (at_indent) el_deletestr(edit, static_cast<int>(std::strlen(kIndent)));
-    self.insert("}");
-    return CC_REFRESH;
-  }
-};
-
 EditLineReader::EditLineReader(LineReaderServices services, HistoryFile history)
-    : services_(std::move(services)), file_(std::move(history)) {
+    : services_(std::move(services)), file_(std::move(history)), history_(file_.load(kHistorySize)) {
   if (::pipe2(wake_, O_CLOEXEC | O_NONBLOCK) != 0)
     throw StartError(std::string("no pipe for the terminal: ") + std::strerror(errno));
   wait_ = ::epoll_create1(EPOLL_CLOEXEC);
@@ -112,99 +55,477 @@ EditLineReader::EditLineReader(LineReaderServices services, HistoryFile history)
   if (wait_ < 0 || ::epoll_ctl(wait_, EPOLL_CTL_ADD, STDIN_FILENO, &event) != 0 ||
       ::epoll_ctl(wait_, EPOLL_CTL_ADD, wake_[0], &event) != 0)
     throw StartError(std::string("can't wait for the terminal: ") + std::strerror(errno));
-  edit_ = el_init("lockstep", stdin, stdout, stderr);
-  if (!edit_) throw StartError("libedit can't work with this terminal; set TERM, or give the cells by a pipe");
-
-  history_ = history_winit();
-  HistEventW event_out;
-  history_w(history_, &event_out, H_SETSIZE, kHistorySize);
-  for (const std::string& cell : file_.load(kHistorySize)) {
-    history_w(history_, &event_out, H_ENTER, to_wide(cell).c_str());
-    last_ = cell;
-  }
-
-  el_set(edit_, EL_CLIENTDATA, this);
-  el_wset(edit_, EL_PROMPT_ESC, Keys::prompt, L'\1');
-  el_set(edit_, EL_GETCFN, Keys::read);
-  el_wset(edit_, EL_HIST, history_w, history_);
-  el_set(edit_, EL_EDITOR, "emacs");
-  const struct {
-    const char* name;
-    unsigned char (*function)(EditLine*, wint_t);
-    std::vector<const char*> keys;
-  } bindings[] = {{"ls-enter", Keys::enter, {"^M", "^J"}},
-                  {"ls-force", Keys::force, {"\033\r", "\033\n"}},
-                  {"ls-paste", Keys::paste, {"\033[200~"}},
-                  {"ls-complete", Keys::complete, {"^I"}},
-                  {"ls-up", Keys::up, {"\033[A", "\033OA", "^P"}},
-                  {"ls-down", Keys::down, {"\033[B", "\033OB", "^N"}},
-                  {"ls-line-begin", Keys::line_begin, {"^A", "\033[H", "\033OH", "\033[1~"}},
-                  {"ls-line-end", Keys::line_end, {"^E", "\033[F", "\033OF", "\033[4~"}},
-                  {"ls-cancel", Keys::cancel, {"^C"}},
-                  {"ls-end", Keys::end, {"^D"}},
-                  {"ls-close", Keys::close, {"}"}}};
-  for (const auto& binding : bindings) {
-    el_set(edit_, EL_ADDFN, binding.name, "see the head of edit_line_reader.h", binding.function);
-    for (const char* key : binding.keys) el_set(edit_, EL_BIND, key, binding.name, nullptr);
-  }
-  const std::pair<const char*, const char*> builtins[] = {
-      {kAcceptKeys, "ed-newline"},          {kOlderKeys, "ed-prev-history"}, {kNewerKeys, "ed-next-history"},
-      {kDeleteKeys, "ed-delete-next-char"}, {"^R", "em-inc-search-prev"},    {"\033[3~", "ed-delete-next-char"},
-      {"\033[1;5D", "ed-prev-word"},        {"\033[1;5C", "em-next-word"},   {"\033[1;3D", "ed-prev-word"},
-      {"\033[1;3C", "em-next-word"},        {"^W", "ed-delete-prev-word"}};
-  for (const auto& [key, command] : builtins) el_set(edit_, EL_BIND, key, command, nullptr);
-  el_source(edit_, nullptr);
 }
 
 EditLineReader::~EditLineReader() {
-  if (edit_) el_end(edit_);
-  if (history_) history_wend(history_);
+  if (reading_) set_terminal(/*raw=*/false);
   for (const int fd : {wake_[0], wake_[1], wait_})
     if (fd >= 0) ::close(fd);
 }
 
+/// Raw: keys come one by one and are not echoed. Ctrl-C and Ctrl-Z stay signals, so that a question to the compiler
+/// that takes long can be given up.
+void EditLineReader::set_terminal(bool raw) {
+  if (!raw) {
+    write("\033[?2004l");
+    if (has_cooked_) ::tcsetattr(STDIN_FILENO, TCSANOW, &cooked_);
+    return;
+  }
+  has_cooked_ = ::tcgetattr(STDIN_FILENO, &cooked_) == 0;
+  if (!has_cooked_) return;
+  termios settings = cooked_;
+  settings.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | IEXTEN);
+  settings.c_lflag |= ISIG | NOFLSH;
+  settings.c_iflag &= ~static_cast<tcflag_t>(ICRNL | INLCR | IGNCR | IXON);
+  settings.c_oflag |= OPOST | ONLCR;
+  settings.c_cc[VMIN] = 1;
+  settings.c_cc[VTIME] = 0;
+  ::tcsetattr(STDIN_FILENO, TCSANOW, &settings);
+  write("\033[?2004h");
+}
+
 LineReader::Input EditLineReader::read(const std::string& prompt) {
-  set_prompt(prompt);
-  cancelled_ = false;
+  prompt_ = prompt;
   char stale;
   while (::read(wake_[0], &stale, 1) == 1) {  // signals that came after the last cell was taken
   }
+  buffer_.reset(std::exchange(prefilled_, ""));
+  history_index_ = history_.size();
+  drafts_.clear();
+  walk_prefix_.reset();
+  result_.reset();
+  menu_.reset();
+  search_.reset();
+  signatures_.clear();
+  signatures_of_.reset();
+  signatures_for_.clear();
+  prefix_key_ = was_pasted_ = hidden_ = false;
+  first_row_ = 0;
+  writer_.forget();
   reading_ = true;
-  write("\033[?2004h");
-  // libedit itself would draw the prompt first, and the terminal echo what is typed in between.
-  el_set(edit_, EL_PREP_TERM, 1);
-  int count = 0;
-  const wchar_t* line = el_wgets(edit_, &count);
-  write("\033[?2004l");
-  reading_ = false;
-  if (!line || count <= 0) {
-    write("\n");
-    return {End::end_of_input, ""};
+  set_terminal(/*raw=*/true);
+  draw();
+  while (!result_) {
+    if (const std::optional<Key> key = keys_.next()) {
+      take(*key);
+      continue;
+    }
+    if (changed_ && !has_input(STDIN_FILENO)) {
+      draw();
+      update_signatures();
+      if (result_) break;
+      if (changed_) draw();
+    }
+    if (!has_input(STDIN_FILENO)) services_.wait(wait_);
+    take_signals();
+    if (result_) break;
+    if (!take_input()) result_ = Input{End::end_of_input, ""};
   }
-  if (cancelled_) return {End::cancelled, std::move(cancelled_text_)};
-  std::string text = to_utf8(std::wstring_view(line, static_cast<size_t>(count)));
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '\t')) text.pop_back();
-  return {End::cell, std::move(text)};
+  menu_.reset();
+  search_.reset();
+  signatures_.clear();
+  draw(/*is_final=*/true);
+  reading_ = false;
+  set_terminal(/*raw=*/false);
+  Input input = std::move(*result_);
+  result_.reset();
+  if (input.end == End::cell)
+    while (!input.text.empty() && is_blank(input.text.substr(input.text.size() - 1))) input.text.pop_back();
+  return input;
 }
 
-void EditLineReader::set_prompt(const std::string& prompt) {
-  // libedit takes what is between two \1 for the terminal alone: no columns.
-  prompt_.clear();
-  for (std::string_view rest = prompt; !rest.empty();) {
-    const size_t escape = escape_length(rest);
-    const size_t bytes = escape ? escape : first_character(rest).bytes;
-    const std::wstring piece = to_wide(rest.substr(0, bytes));
-    prompt_ += escape ? L"\1" + piece + L"\1" : piece;
-    rest.remove_prefix(bytes);
+void EditLineReader::take_signals() {
+  char what;
+  while (::read(wake_[0], &what, 1) == 1) {
+    if (what == 'i') return cancel();
+    if (what == 'c') {  // the shell that stopped us has changed the terminal's settings, and written below
+      set_terminal(/*raw=*/true);
+      writer_.forget();
+    }
+    if (what == 'w') writer_.resized(detect_screen(STDOUT_FILENO).width);
+    if (what == 'w' && writer_.is_shown() && !hidden_) write(writer_.erase());
+    changed_ = true;
   }
-  prompt_width_ = text_width(prompt);
 }
+
+/// Takes what the terminal has sent. False at its end. Bytes are taken one by one, as those after the end of the cell
+/// belong to whoever reads next.
+bool EditLineReader::take_input() {
+  char bytes[1 << 16];
+  while (has_input(STDIN_FILENO)) {
+    const ssize_t count = ::read(STDIN_FILENO, bytes, keys_.is_pasting() ? sizeof bytes : 1);
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return true;
+    if (count <= 0) return false;
+    keys_.feed({bytes, static_cast<size_t>(count)});
+    if (const std::optional<Key> key = keys_.next()) {
+      take(*key);
+      if (result_) return true;
+    }
+    if (keys_.is_waiting() && !has_input(STDIN_FILENO)) {
+      pollfd poll{STDIN_FILENO, POLLIN, 0};
+      if (::poll(&poll, 1, kEscapeMs) == 0)
+        if (const std::optional<Key> key = keys_.next(/*is_over=*/true)) take(*key);
+    }
+    if (result_) return true;
+  }
+  return true;
+}
+
+// ---- The screen -----------------------------------------------------------------------------------------------------
+
+void EditLineReader::write(const std::string& bytes) const {
+  std::fflush(stdout);
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t count = ::write(STDOUT_FILENO, bytes.data() + at, bytes.size() - at);
+    if (count < 0 && errno == EAGAIN) {
+      pollfd poll{STDOUT_FILENO, POLLOUT, 0};
+      ::poll(&poll, 1, -1);
+      continue;
+    }
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return;
+    at += static_cast<size_t>(count);
+  }
+}
+
+/// Final: all of the text as it is, without the marks before its lines, so that it can be copied from the screen.
+void EditLineReader::draw(bool is_final) {
+  changed_ = false;
+  if (hidden_) return;
+  const Screen screen = detect_screen(STDOUT_FILENO);
+  EditPicture picture;
+  picture.prompt = prompt_;
+  picture.text = buffer_.text();
+  picture.cursor = buffer_.cursor();
+  if (picture.text.size() <= kMostHighlighted) picture.tokens = tokens_of(picture.text);
+  std::string shown;
+  if (is_final) {
+    picture.limited = false;
+    if (result_->end == End::cancelled) shown = buffer_.text() + "^C", picture.text = shown;
+    picture.cursor = picture.text.size();
+    write(writer_.draw(frame_of(picture, screen, first_row_)) + "\r\n");
+    writer_.forget();
+    return;
+  }
+  picture.continuation = paint(screen, Style::dim, "... ");
+  picture.brackets = matching_brackets(picture.text, picture.tokens, picture.cursor);
+  if (search_) {
+    const std::string line = std::string("search: ") + search_->words +
+                             (search_->failed ? "   nothing older has it"
+                                              : "   Ctrl-R older, Ctrl-S newer, Enter takes it, Ctrl-G goes back");
+    picture.below = {
+        paint(screen, search_->failed ? Style::note : Style::dim, fitting(line, std::max(20, screen.width) - 1))};
+  } else if (menu_) {
+    picture.below = menu_->rows(screen);
+  } else if (!signatures_.empty()) {
+    picture.below = signature_rows(signatures_, screen);
+  }
+  write(writer_.draw(frame_of(picture, screen, first_row_)));
+}
+
+void EditLineReader::hide() {
+  if (!reading_ || hidden_) return;
+  write(writer_.erase());
+  hidden_ = true;
+}
+
+void EditLineReader::show() {
+  if (!reading_ || !hidden_) return;
+  hidden_ = false;
+  writer_.forget();
+  draw();
+}
+
+void EditLineReader::wake(char what) noexcept {
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = ::write(wake_[1], &what, 1);
+  errno = error;
+}
+
+void EditLineReader::interrupt() noexcept { wake('i'); }
+
+// ---- Keys -----------------------------------------------------------------------------------------------------------
+
+void EditLineReader::take(const Key& key) {
+  changed_ = true;
+  if (search_ && take_in_search(key)) return;
+  if (menu_ && take_in_menu(key)) return;
+  const size_t size_before = buffer_.text().size();
+  const bool was_pasted = was_pasted_;
+  edit(key);
+  changed_ = true;  // also where it was drawn before the compiler was asked
+  was_pasted_ = key.kind == Key::Kind::paste || (was_pasted && buffer_.text().size() == size_before);
+}
+
+void EditLineReader::edit(const Key& key) {
+  using enum Key::Kind;
+  if (std::exchange(prefix_key_, false) && key.kind == control && key.letter == 'e') return edit_elsewhere();
+  if (key.kind != up && key.kind != down && !(key.kind == control && (key.letter == 'p' || key.letter == 'n')))
+    walk_prefix_.reset();
+  const int half_screen = std::max(1, detect_screen(STDOUT_FILENO).height / 2);
+  switch (key.kind) {
+    case text:
+      if (key.text == "}") return close_brace();
+      return buffer_.insert(key.text);
+    case paste: {
+      std::string block = key.text;
+      while (block.ends_with('\n')) block.pop_back();  // so that Enter runs the cell
+      return buffer_.replace(buffer_.cursor(), buffer_.cursor(), block);
+    }
+    case control:
+      return take_control(key.letter);
+    case alt:
+      return take_alt(key.letter);
+    case enter:
+      return this->enter(/*force=*/false);
+    case alt_enter:
+      return this->enter(/*force=*/true);
+    case tab:
+      return complete();
+    case backspace:
+      return buffer_.erase_before();
+    case del:
+      return buffer_.erase_at();
+    case up:
+      return move_line(-1);
+    case down:
+      return move_line(1);
+    case left:
+      return buffer_.move_left();
+    case right:
+      return buffer_.move_right();
+    case home:
+      return buffer_.move_to_line_begin();
+    case end:
+      return buffer_.move_to_line_end();
+    case page_up:
+      buffer_.move_lines(-half_screen);
+      return;
+    case page_down:
+      buffer_.move_lines(half_screen);
+      return;
+    case word_left:
+      return buffer_.move_word_left();
+    case word_right:
+      return buffer_.move_word_right();
+    case top:
+      return buffer_.move_to(0);
+    case bottom:
+      return buffer_.move_to(buffer_.text().size());
+    case f2:
+      return edit_elsewhere();
+    case escape:
+    case back_tab:
+    case unknown:
+      return;
+  }
+}
+
+void EditLineReader::take_control(char letter) {
+  switch (letter) {
+    case 'a':
+      return buffer_.move_to_line_begin();
+    case 'b':
+      return buffer_.move_left();
+    case 'c':  // where Ctrl-C is no signal
+      return cancel();
+    case 'd':
+      if (buffer_.text().empty()) {
+        result_ = Input{End::end_of_input, ""};
+        return;
+      }
+      return buffer_.erase_at();
+    case 'e':
+      return buffer_.move_to_line_end();
+    case 'f':
+      return buffer_.move_right();
+    case 'k':
+      return buffer_.cut_to_line_end();
+    case 'l':
+      write("\033[H\033[2J");
+      writer_.forget();
+      return;
+    case 'n':
+      return move_line(1);
+    case 'o':
+      return new_line({});
+    case 'p':
+      return move_line(-1);
+    case 'r':
+    case 's':
+      return begin_search();
+    case 'u':
+      return buffer_.cut_to_line_begin();
+    case 'w':
+      return buffer_.cut_word_before();
+    case 'x':
+      prefix_key_ = true;
+      return;
+    case 'y':
+      return buffer_.yank();
+    case '_':
+      buffer_.undo();
+      return;
+    default:
+      return;
+  }
+}
+
+void EditLineReader::take_alt(char letter) {
+  switch (letter) {
+    case 'b':
+      return buffer_.move_word_left();
+    case 'd':
+      return buffer_.cut_word_after();
+    case 'f':
+      return buffer_.move_word_right();
+    case '\x7f':
+    case '\b':
+      return buffer_.cut_word_before();
+    case '_':
+      buffer_.redo();
+      return;
+    case '<':
+      return history_.empty() ? void() : show_history(0);
+    case '>':
+      return show_history(history_.size());
+    default:
+      return;
+  }
+}
+
+void EditLineReader::cancel() {
+  buffer_.move_to(buffer_.text().size());
+  keys_.clear();
+  result_ = Input{End::cancelled, buffer_.text()};
+}
+
+void EditLineReader::enter(bool force) {
+  draw();  // the compiler may be asked, and what was typed is seen before
+  const std::string& text = buffer_.text();
+  const bool on_last_line = buffer_.on_last_line();
+  const bool empty_last_line = on_last_line && text.find('\n') != std::string::npos && is_blank(last_line(text));
+  protocol::Completeness found{TextStatus::complete, 0};
+  if (!force && !empty_last_line && !is_blank(text)) {
+    found = services_.completeness(on_last_line ? text : std::string(buffer_.before_cursor()), was_pasted_);
+    take_signals();  // Ctrl-C that gave the question up
+    if (result_) return;
+    if (!on_last_line) found.status = TextStatus::incomplete;
+  }
+  if (found.status == TextStatus::incomplete)
+    new_line(buffer_.cursor() == text.size() || !on_last_line ? std::optional(found.indent) : std::nullopt);
+  else
+    result_ = Input{End::cell, text};
+}
+
+void EditLineReader::new_line(std::optional<int> indent) {
+  const int depth =
+      indent ? *indent : services_.completeness(std::string(buffer_.before_cursor()), /*is_pasted=*/false).indent;
+  std::string line = "\n";
+  for (int i = 0; i < std::min(depth, kDeepestIndent); ++i) line += kIndent;
+  buffer_.insert(line);
+}
+
+/// A brace that closes a block goes back to where the block began.
+void EditLineReader::close_brace() {
+  const std::string_view before = buffer_.before_cursor();
+  const std::string_view line = last_line(before);
+  if (!line.empty() && is_blank(line) && line.ends_with(kIndent) && line.size() < before.size())
+    return buffer_.replace(buffer_.cursor() - std::strlen(kIndent), buffer_.cursor(), "}");
+  buffer_.insert("}");
+}
+
+// ---- Completion -----------------------------------------------------------------------------------------------------
+
+void EditLineReader::complete() {
+  if (is_blank(last_line(buffer_.before_cursor()))) return buffer_.insert(kIndent);
+  draw();
+  const auto cursor = static_cast<int64_t>(buffer_.cursor());
+  const protocol::Completions found = services_.complete(buffer_.text(), cursor);
+  if (result_ || found.completions.empty()) return;
+  menu_begin_ = static_cast<size_t>(std::clamp<int64_t>(found.begin, 0, cursor));
+  menu_end_ = static_cast<size_t>(std::clamp<int64_t>(found.end, cursor, static_cast<int64_t>(buffer_.text().size())));
+  menu_typed_ = buffer_.text().substr(menu_begin_, menu_end_ - menu_begin_);
+  CandidateMenu menu(found.completions);
+  const std::string prefix = menu.common_prefix();
+  const bool is_more = prefix.size() > menu_typed_.size() || (menu.size() == 1 && prefix != menu_typed_);
+  if (is_more) {
+    buffer_.replace(menu_begin_, menu_end_, prefix);
+    return;
+  }
+  if (menu.size() > 1) menu_ = std::move(menu);
+}
+
+bool EditLineReader::take_in_menu(const Key& key) {
+  using enum Key::Kind;
+  const bool was_selected = menu_->selected().has_value();
+  switch (key.kind) {
+    case tab:
+      menu_->select_next(1);
+      show_candidate();
+      return true;
+    case back_tab:
+      menu_->select_next(-1);
+      show_candidate();
+      return true;
+    case down:
+    case right:
+    case up:
+    case left:
+      if (!was_selected) break;
+      menu_->select_next(key.kind == down || key.kind == right ? 1 : -1);
+      show_candidate();
+      return true;
+    case enter:
+      menu_.reset();
+      return was_selected;
+    case escape:
+      if (was_selected) buffer_.replace(menu_begin_, menu_end_, menu_typed_);
+      menu_.reset();
+      return true;
+    default:
+      break;
+  }
+  menu_.reset();
+  return false;
+}
+
+/// The selected candidate stands in the text.
+void EditLineReader::show_candidate() {
+  const std::string& text = menu_->text(*menu_->selected());
+  buffer_.replace(menu_begin_, menu_end_, text);
+  menu_end_ = menu_begin_ + text.size();
+}
+
+/// Asks for the overloads of the call that the cursor is in, once for each of its arguments.
+void EditLineReader::update_signatures() {
+  if (!services_.signatures || menu_ || search_ || buffer_.text().size() > kMostHighlighted) return;
+  const std::string& text = buffer_.text();
+  const std::vector<Token> tokens = tokens_of(text);
+  const std::optional<size_t> open = open_call(text, tokens, buffer_.cursor());
+  if (!open) {
+    if (!signatures_.empty()) changed_ = true;
+    signatures_.clear();
+    signatures_of_.reset();
+    return;
+  }
+  // Only a bracket or a comma begins another argument.
+  const size_t comma = std::string_view(text).substr(0, buffer_.cursor()).find_last_of(",()");
+  const std::string asked = text.substr(0, comma == std::string::npos ? 0 : comma + 1);
+  if (signatures_of_ == open && signatures_for_ == asked) return;
+  signatures_of_ = open;
+  signatures_for_ = asked;
+  std::vector<protocol::Signature> found = services_.signatures(asked, static_cast<int64_t>(asked.size()));
+  changed_ = changed_ || !found.empty() || !signatures_.empty();
+  signatures_ = std::move(found);
+}
+
+// ---- History --------------------------------------------------------------------------------------------------------
 
 void EditLineReader::remember(const std::string& text) {
-  if (text.empty() || text == last_) return;
-  last_ = text;
-  HistEventW event;
-  history_w(history_, &event, H_ENTER, to_wide(text).c_str());
+  if (text.empty() || (!history_.empty() && text == history_.back())) return;
+  history_.push_back(text);
+  if (history_.size() > kHistorySize) history_.erase(history_.begin());
   if (file_works_ && !file_.add(text)) {
     file_works_ = false;
     write(std::string("the history is not kept: its file can't be written (") + std::strerror(errno) +
@@ -212,241 +533,148 @@ void EditLineReader::remember(const std::string& text) {
   }
 }
 
-ssize_t EditLineReader::read_byte(char* byte) {
-  if (typed_ahead_.empty()) return ::read(STDIN_FILENO, byte, 1);
-  *byte = typed_ahead_.front();
-  typed_ahead_.erase(0, 1);
-  return 1;
-}
-
-int EditLineReader::read_character(wchar_t* character) {
-  std::string bytes;
-  for (;;) {
-    if (typed_ahead_.empty()) services_.wait(wait_);
-    char what;
-    while (::read(wake_[0], &what, 1) == 1) {
-      if (what == 'i') {
-        *character = kControlC;
-        return 1;
-      }
-      // Another size moves what is on the screen about; a shell that stopped us has changed the terminal's settings.
-      if (what == 'c') el_set(edit_, EL_PREP_TERM, 1);
-      if (what == 'w') el_resize(edit_);
-      el_set(edit_, EL_REFRESH);
-    }
-    int available = 0;
-    epoll_event event;
-    if (typed_ahead_.empty() && ::ioctl(STDIN_FILENO, FIONREAD, &available) == 0 && available == 0 &&
-        ::epoll_wait(wait_, &event, 1, 0) == 0)
-      continue;
-    char byte;
-    const ssize_t count = read_byte(&byte);
-    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (count <= 0) return 0;
-    bytes += byte;
-    const auto lead = static_cast<unsigned char>(bytes[0]);
-    const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
-    if (bytes.size() < length) continue;
-    *character = static_cast<wchar_t>(first_character(bytes).code);
-    return 1;
-  }
-}
-
-std::string EditLineReader::text() const { return to_utf8(whole()); }
-
-std::string EditLineReader::text_before_cursor() const { return to_utf8(whole().substr(0, cursor())); }
-
-void EditLineReader::insert(const std::string& text) { el_winsertstr(edit_, to_wide(text).c_str()); }
-
-void EditLineReader::write(const std::string& bytes) const {
-  std::fwrite(bytes.data(), 1, bytes.size(), stdout);
-  std::fflush(stdout);
-}
-
-void EditLineReader::accept() { el_push(edit_, kAcceptKeys); }
-
-unsigned char EditLineReader::enter(bool force) {
-  const std::string whole = text(), before = text_before_cursor();
-  const bool on_last_line = whole.find('\n', before.size()) == std::string::npos;
-  const bool empty_last_line = on_last_line && before.find('\n') != std::string::npos && is_blank(last_line(whole));
-  if (force || empty_last_line || is_blank(whole)) {
-    accept();
-    return CC_NORM;
-  }
-  if (on_last_line && services_.completeness(whole).status != TextStatus::incomplete) {
-    accept();
-    return CC_NORM;
-  }
-  std::string line = "\n";
-  const int depth = std::min(services_.completeness(before).indent, 40);
-  for (int i = 0; i < depth; ++i) line += kIndent;
-  insert(line);
-  return CC_REFRESH;
-}
-
-/// Takes the block up to the end of bracketed paste; line ends at its end are left out, so that Enter runs the cell.
-unsigned char EditLineReader::paste() {
-  const std::wstring end = L"\033[201~";
-  std::wstring block;
-  while (!block.ends_with(end)) {
-    wchar_t character;
-    if (read_character(&character) != 1 || character == kControlC) return CC_REFRESH;
-    block += character;
-  }
-  block.erase(block.size() - end.size());
-  std::wstring clean;
-  for (size_t i = 0; i < block.size(); ++i) {
-    const wchar_t c = block[i];
-    if (c == L'\r') {
-      if (i + 1 == block.size() || block[i + 1] != L'\n') clean += L'\n';
-    } else if (c == L'\n' || c == L'\t' || (c >= 32 && c != 127)) {
-      clean += c;
-    }
-  }
-  while (!clean.empty() && clean.back() == L'\n') clean.pop_back();
-  el_winsertstr(edit_, clean.c_str());
-  return CC_REFRESH;
-}
-
-size_t EditLineReader::cursor() const {
-  const LineInfoW* line = el_wline(edit_);
-  return static_cast<size_t>(line->cursor - line->buffer);
-}
-
-std::wstring_view EditLineReader::whole() const {
-  const LineInfoW* line = el_wline(edit_);
-  return {line->buffer, static_cast<size_t>(line->lastchar - line->buffer)};
-}
-
-/// Of the line in which the cursor stands.
-size_t EditLineReader::line_begin() const {
-  const size_t at = cursor();
-  const size_t before = at == 0 ? std::wstring_view::npos : whole().rfind(L'\n', at - 1);
-  return before == std::wstring_view::npos ? 0 : before + 1;
-}
-
-size_t EditLineReader::line_end() const { return std::min(whole().find(L'\n', cursor()), whole().size()); }
-
-unsigned char EditLineReader::move_to(size_t target) {
-  el_cursor(edit_, static_cast<int>(target) - static_cast<int>(cursor()));
-  return CC_CURSOR;
-}
-
 /// To the same column of the line above or below; from the first or last line on, through the history.
-unsigned char EditLineReader::move_line(int direction) {
-  const size_t begin = line_begin(), end = line_end(), column = cursor() - begin;
-  if (direction < 0 ? begin == 0 : end == whole().size()) {
-    el_push(edit_, direction < 0 ? kOlderKeys : kNewerKeys);
-    return CC_NORM;
-  }
-  if (direction > 0) return move_to(std::min(end + 1 + column, std::min(whole().find(L'\n', end + 1), whole().size())));
-  const size_t above = begin >= 2 ? whole().rfind(L'\n', begin - 2) : std::wstring_view::npos;
-  return move_to(std::min((above == std::wstring_view::npos ? 0 : above + 1) + column, begin - 1));
+void EditLineReader::move_line(int direction) {
+  if (walk_prefix_ || !buffer_.move_lines(direction)) walk_history(direction);
 }
 
-unsigned char EditLineReader::complete() {
-  const std::string before = text_before_cursor(), whole = text();
-  if (is_blank(last_line(before))) {
-    insert(kIndent);
-    return CC_REFRESH;
+/// To the next cell of the history that begins with what was typed before the first step.
+void EditLineReader::walk_history(int direction) {
+  if (!walk_prefix_) {
+    const bool is_typed = history_index_ == history_.size();
+    walk_prefix_ = is_typed && buffer_.cursor() == buffer_.text().size() ? buffer_.text() : "";
   }
-  protocol::Completions found = services_.complete(whole, static_cast<int64_t>(before.size()));
-  merge_overloads(found.completions);
-  if (found.completions.empty()) return CC_REFRESH_BEEP;
-  const auto begin = static_cast<size_t>(std::clamp<int64_t>(found.begin, 0, static_cast<int64_t>(before.size())));
-  const auto end = static_cast<size_t>(
-      std::clamp<int64_t>(found.end, static_cast<int64_t>(before.size()), static_cast<int64_t>(whole.size())));
-  const std::string prefix = common_prefix(found.completions);
-  const std::string typed = before.substr(begin);
-  const bool single = found.completions.size() == 1;
-  if (prefix.size() > typed.size() || (single && prefix != typed)) {
-    el_cursor(edit_, static_cast<int>(to_wide(whole.substr(before.size(), end - before.size())).size()));
-    el_deletestr(edit_, static_cast<int>(to_wide(whole.substr(begin, end - begin)).size()));
-    insert(prefix);
-    return CC_REFRESH;
+  for (size_t index = history_index_;;) {
+    if (direction < 0 ? index == 0 : index >= history_.size()) return;
+    index = direction < 0 ? index - 1 : index + 1;
+    if (index < history_.size() && !history_[index].starts_with(*walk_prefix_)) continue;
+    show_history(index);
+    // A cell of several lines is walked through before the next one.
+    if (buffer_.text().find('\n') != std::string::npos) walk_prefix_ = std::nullopt;
+    return;
   }
-  if (!single) list(found.completions);
-  return CC_REFRESH;
 }
 
-/// Writes the candidates below what is typed, which is drawn again below them.
-void EditLineReader::list(const std::vector<protocol::Completion>& completions) {
-  const Screen screen = screen_now();
-  const Position here = position_after(whole().substr(0, cursor()));
-  const Position last = position_after(whole());
-  std::string bytes;
-  if (last.row > here.row) bytes += "\033[" + std::to_string(last.row - here.row) + "B";
-  bytes += "\r\n";
-  const size_t shown = std::min(completions.size(), kMostListed);
-  const int width = std::max(20, screen.width);
-  int name_width = 0;
-  for (size_t i = 0; i < shown; ++i) name_width = std::max(name_width, text_width(completions[i].text));
-  const bool with_details = shown <= 12;
-  const int columns = with_details ? 1 : std::max(1, width / (name_width + 2));
-  for (size_t i = 0; i < shown; ++i) {
-    const protocol::Completion& completion = completions[i];
-    bytes += fitting(completion.text, width - 1);
-    const bool row_ends = static_cast<int>(i) % columns == columns - 1 || i + 1 == shown;
-    if (with_details && !completion.detail.empty()) {
-      const int left = width - 1 - name_width - 2;
-      bytes += std::string(static_cast<size_t>(name_width - text_width(completion.text) + 2), ' ');
-      if (left > 8) bytes += paint(screen, Style::dim, fitting(completion.detail, left));
+void EditLineReader::show_history(size_t index) {
+  const std::optional<std::string> prefix = walk_prefix_;
+  if (history_index_ == history_.size() || buffer_.text() != history_[history_index_])
+    drafts_[history_index_] = buffer_.text();
+  history_index_ = index;
+  const auto draft = drafts_.find(index);
+  buffer_.reset(draft != drafts_.end() ? draft->second : index < history_.size() ? history_[index] : "");
+  walk_prefix_ = prefix;
+}
+
+void EditLineReader::begin_search() {
+  search_ = Search{"", history_.size(), false, buffer_.text(), buffer_.cursor()};
+  signatures_.clear();
+}
+
+/// `stay`: the entry that is shown may be the one; otherwise the next one in that direction.
+void EditLineReader::search_history(int direction, bool stay) {
+  Search& search = *search_;
+  if (search.words.empty()) return;
+  size_t index = search.index;
+  if (!stay || index >= history_.size()) {
+    if (direction < 0 ? index == 0 : index + 1 >= history_.size()) {
+      search.failed = true;
+      return;
     }
-    bytes += row_ends ? "\r\n" : std::string(static_cast<size_t>(name_width - text_width(completion.text) + 2), ' ');
+    index = direction < 0 ? index - 1 : index + 1;
   }
-  if (completions.size() > shown)
-    bytes += std::string(signs(screen).dots) + " and " + std::to_string(completions.size() - shown) + " more\r\n";
-  write(bytes);
-  el_set(edit_, EL_REFRESH);
-}
-
-/// Where the cursor stands after the prompt and `text`, counted from the beginning of the prompt.
-EditLineReader::Position EditLineReader::position_after(std::wstring_view text) const {
-  const int width = std::max(1, screen_now().width);
-  Position position{prompt_width_ / width, prompt_width_ % width};
-  for (const wchar_t c : text) {
-    if (c == L'\n') {
-      ++position.row;
-      position.column = 0;
-      continue;
+  for (;;) {
+    const size_t at = history_[index].find(search.words);
+    if (at != std::string::npos && (stay || history_[index] != buffer_.text())) {
+      search.index = index;
+      search.failed = false;
+      buffer_.reset(history_[index], at);
+      return;
     }
-    const int columns = c == L'\t' ? 8 - position.column % 8 : character_width(static_cast<char32_t>(c));
-    if (position.column + columns > width) {
-      ++position.row;
-      position.column = 0;
-    }
-    position.column += columns;
-    if (position.column >= width) {
-      ++position.row;
-      position.column -= width;
-    }
+    if (direction < 0 ? index == 0 : index + 1 >= history_.size()) break;
+    index = direction < 0 ? index - 1 : index + 1;
   }
-  return position;
+  search.failed = true;
 }
 
-void EditLineReader::hide() {
-  if (!reading_) return;
-  const int row = std::min(position_after(whole().substr(0, cursor())).row, std::max(0, screen_now().height - 1));
-  write(row > 0 ? "\r\033[" + std::to_string(row) + "A\033[J" : "\r\033[J");
+bool EditLineReader::take_in_search(const Key& key) {
+  using enum Key::Kind;
+  Search& search = *search_;
+  const auto give_up = [&] {
+    buffer_.reset(search.text, search.cursor);
+    search_.reset();
+    return true;
+  };
+  switch (key.kind) {
+    case text:
+    case paste:
+      search.words += key.text;
+      search_history(-1, /*stay=*/true);
+      return true;
+    case backspace:
+      while (!search.words.empty() && (static_cast<unsigned char>(search.words.back()) & 0xC0) == 0x80)
+        search.words.pop_back();
+      if (!search.words.empty()) search.words.pop_back();
+      search.index = history_.size();
+      search_history(-1, /*stay=*/true);
+      return true;
+    case control:
+      if (key.letter == 'r' || key.letter == 's') {
+        search_history(key.letter == 'r' ? -1 : 1, /*stay=*/false);
+        return true;
+      }
+      if (key.letter == 'g' || key.letter == 'c') return give_up();
+      break;
+    case escape:
+    case enter:  // the cell is there to be changed, or run by another Enter
+      if (search.index < history_.size() && !search.failed) {
+        drafts_[history_.size()] = search.text;
+        history_index_ = search.index;
+        buffer_.move_to(buffer_.text().size());
+      }
+      search_.reset();
+      return true;
+    default:
+      break;
+  }
+  search_.reset();
+  return false;
 }
 
-void EditLineReader::show() {
-  if (reading_) el_set(edit_, EL_REFRESH);
-}
+// ---- Another editor -------------------------------------------------------------------------------------------------
 
-void EditLineReader::interrupt() noexcept {
-  const char what = 'i';
-  [[maybe_unused]] const ssize_t written = ::write(wake_[1], &what, 1);
-}
-
-void EditLineReader::resized() noexcept {
-  const char what = 'w';
-  [[maybe_unused]] const ssize_t written = ::write(wake_[1], &what, 1);
-}
-
-void EditLineReader::resumed() noexcept {
-  const char what = 'c';
-  [[maybe_unused]] const ssize_t written = ::write(wake_[1], &what, 1);
+/// Opens the text in $VISUAL or $EDITOR, and takes what was saved.
+void EditLineReader::edit_elsewhere() {
+  const char* folder = std::getenv("TMPDIR");
+  std::string path = std::string(folder && *folder ? folder : "/tmp") + "/lockstep-cell-XXXXXX.cpp";
+  const int fd = ::mkstemps(path.data(), 4);
+  if (fd < 0) return;
+  ::close(fd);
+  std::ofstream(path) << buffer_.text() << '\n';
+  const std::string command = editor_command();
+  write(writer_.erase());
+  set_terminal(/*raw=*/false);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::signal(SIGINT, SIG_DFL);
+    ::execl("/bin/sh", "sh", "-c", (command + " \"$1\"").c_str(), "sh", path.c_str(), nullptr);
+    ::_exit(127);
+  }
+  int status = 0;
+  while (pid > 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  set_terminal(/*raw=*/true);
+  writer_.forget();
+  if (pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    std::string edited = text.str();
+    while (!edited.empty() && (edited.back() == '\n' || edited.back() == '\r')) edited.pop_back();
+    buffer_.set(edited);
+  } else {
+    write("the editor '" + command + "' failed; set EDITOR to another one\n");
+  }
+  ::unlink(path.c_str());
 }
 
 }  // namespace lockstep::shell

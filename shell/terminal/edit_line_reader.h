@@ -1,26 +1,35 @@
-// Editing on a terminal, with libedit: several lines at once, history, completion, pasted blocks.
+// Editing on a terminal: cells of several lines with colours, history, completion and signatures, pasted blocks.
 //
 //   Enter           takes a complete cell; otherwise begins a new line, indented. On an empty last line: takes the
 //                   text, complete or not
-//   Alt-Enter       takes the text, complete or not
-//   Tab             completes; at the beginning of a line: indents
-//   Up, Down        lines of the cell, then the history; Ctrl-R searches it
-//   Ctrl-C          throws away what is typed;   Ctrl-D on an empty line: the end
-// A pasted block (bracketed paste) goes into the cell unchanged. Further keys are those of .editrc and of emacs.
+//   Alt-Enter       takes the text, complete or not;     Ctrl-O   begins a new line
+//   Tab             completes; again: selects the next candidate; at the beginning of a line: indents
+//   Up, Down        lines of the cell, then cells of the history that begin with what was typed
+//   Ctrl-R          searches the history;                F2, Ctrl-X Ctrl-E   opens the text in $EDITOR
+//   Ctrl-C          throws away what is typed;           Ctrl-D   on an empty line: the end
+// Further keys are those of emacs and readline; docs/terminal.md lists them. The editor owns its rows of the screen:
+// what is drawn meanwhile comes above them.
 #pragma once
-#include <histedit.h>
+#include <termios.h>
 
+#include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "shell/terminal/candidate_menu.h"
+#include "shell/terminal/edit_buffer.h"
+#include "shell/terminal/edit_view.h"
 #include "shell/terminal/history_file.h"
+#include "shell/terminal/key_decoder.h"
 #include "shell/terminal/line_reader.h"
 
 namespace lockstep::shell {
 
 class EditLineReader : public LineReader {
  public:
-  /// Standard input and output must be a terminal. Throws StartError where libedit can't work with it.
+  /// Standard input and output must be a terminal. Throws StartError where it can't be waited for.
   EditLineReader(LineReaderServices services, HistoryFile history);
   ~EditLineReader() override;
 
@@ -29,53 +38,82 @@ class EditLineReader : public LineReader {
   void show() override;
   void remember(const std::string& text) override;
   void interrupt() noexcept override;
-  void set_prompt(const std::string& prompt) override;
-  void type_ahead(const std::string& bytes) override { typed_ahead_ += bytes; }
+  void set_prompt(const std::string& prompt) override { prompt_ = prompt; }
+  void type_ahead(const std::string& bytes) override { keys_.feed(bytes); }
+  /// The next read() begins with this text, for %edit and %recall.
+  void prefill(const std::string& text) { prefilled_ = text; }
   /// From a signal handler: the terminal has another size, or the program goes on after it was stopped.
-  void resized() noexcept;
-  void resumed() noexcept;
+  void resized() noexcept { wake('w'); }
+  void resumed() noexcept { wake('c'); }
 
  private:
-  struct Keys;  // the functions that keys are bound to
-  friend struct Keys;
-
-  struct Position {
-    int row = 0, column = 0;
+  /// What is looked for in the history, and where it was found.
+  struct Search {
+    std::string words;
+    size_t index;  // of the entry that is shown
+    bool failed = false;
+    std::string text;  // that was typed before
+    size_t cursor;
   };
 
-  std::string text() const;
-  std::string text_before_cursor() const;
-  std::wstring_view whole() const;
-  size_t cursor() const;
-  size_t line_begin() const;
-  size_t line_end() const;
-  Position position_after(std::wstring_view text) const;
-  int read_character(wchar_t* character);
-  ssize_t read_byte(char* byte);
-  void accept();
-  void insert(const std::string& text);
-  unsigned char enter(bool force);
-  unsigned char paste();
-  unsigned char complete();
-  unsigned char move_line(int direction);
-  unsigned char move_to(size_t target);
-  void list(const std::vector<protocol::Completion>& completions);
+  void set_terminal(bool raw);
+  void wake(char what) noexcept;
+  bool take_input();
+  void take_signals();
+  void draw(bool is_final = false);
   void write(const std::string& bytes) const;
+
+  void take(const Key& key);
+  void edit(const Key& key);
+  void take_control(char letter);
+  void take_alt(char letter);
+  bool take_in_menu(const Key& key);
+  bool take_in_search(const Key& key);
+  void enter(bool force);
+  void cancel();
+  void new_line(std::optional<int> indent);  // of the next line; nothing: by the text before the cursor
+  void close_brace();
+  void complete();
+  void show_candidate();
+  void move_line(int direction);
+  void walk_history(int direction);
+  void show_history(size_t index);
+  void search_history(int direction, bool stay);
+  void begin_search();
+  void update_signatures();
+  void edit_elsewhere();
 
   LineReaderServices services_;
   HistoryFile file_;
-  EditLine* edit_ = nullptr;
-  HistoryW* history_ = nullptr;
   int wake_[2] = {-1, -1};  // a signal handler writes a letter: what happened
   int wait_ = -1;  // epoll over the terminal and wake_
-  std::wstring prompt_;
-  int prompt_width_ = 0;
-  std::string typed_ahead_;
-  std::string last_;  // newest entry of the history
-  bool cancelled_ = false;
-  std::string cancelled_text_;
-  bool reading_ = false;
+  termios cooked_{};
+  bool has_cooked_ = false;
+
+  std::string prompt_, prefilled_;
+  EditBuffer buffer_;
+  KeyDecoder keys_;
+  FrameWriter writer_;
+  size_t first_row_ = 0;
+  bool changed_ = false;  // since it was drawn
+  bool reading_ = false, hidden_ = false;
+  std::optional<Input> result_;
+  bool prefix_key_ = false;  // Ctrl-X
+  bool was_pasted_ = false;  // the last change
   bool file_works_ = true;
+
+  std::vector<std::string> history_;  // oldest first
+  size_t history_index_ = 0;  // history_.size(): what is being typed
+  std::map<size_t, std::string> drafts_;  // entries that were changed, and what is being typed
+  std::optional<std::string> walk_prefix_;  // Up and Down stay at entries that begin with it
+
+  std::optional<CandidateMenu> menu_;
+  size_t menu_begin_ = 0, menu_end_ = 0;  // what the candidates replace
+  std::string menu_typed_;  // what stood there
+  std::optional<Search> search_;
+  std::vector<protocol::Signature> signatures_;
+  std::optional<size_t> signatures_of_;  // the parenthesis of the call
+  std::string signatures_for_;  // text up to the cursor that they were asked for
 };
 
 }  // namespace lockstep::shell

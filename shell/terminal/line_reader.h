@@ -1,4 +1,4 @@
-// Reads what a person types, one cell at a time. Behind it: libedit on a terminal (edit_line_reader.h), plain lines
+// Reads what a person types, one cell at a time: with an editor on a terminal (edit_line_reader.h), as plain lines
 // otherwise (plain_line_reader.h).
 #pragma once
 #include <cstdint>
@@ -15,10 +15,13 @@ namespace lockstep::shell {
 struct LineReaderServices {
   /// Waits until `fd` is readable; other things (events of ranks) are served meanwhile.
   std::function<void(int fd)> wait;
-  /// Is this text a whole cell? And how deep is the indentation of the next line?
-  std::function<protocol::Completeness(const std::string& text)> completeness;
+  /// Is this text a whole cell? And how deep is the indentation of the next line? `is_pasted`: it came as one block, so
+  /// that no further line is to be expected.
+  std::function<protocol::Completeness(const std::string& text, bool is_pasted)> completeness;
   /// What could stand at byte `offset` of `text`?
   std::function<protocol::Completions(const std::string& text, int64_t offset)> complete;
+  /// The overloads of the call whose arguments stand there.
+  std::function<std::vector<protocol::Signature>(const std::string& text, int64_t offset)> signatures;
 };
 
 class LineReader {

@@ -154,7 +154,8 @@ LineReader::Input PlainLineReader::read(const std::string& prompt) {
     text += (text.empty() ? "" : "\n") + line;
     if (in_script_ || awaits_body(text)) continue;
     if (has_line_at_hand() && continues_statement(std::string_view(buffer_).substr(0, buffer_.find('\n')))) continue;
-    if (services_.completeness(text).status != TextStatus::incomplete) return {End::cell, std::move(text)};
+    if (services_.completeness(text, /*is_pasted=*/false).status != TextStatus::incomplete)
+      return {End::cell, std::move(text)};
   }
   if (interrupted_) {
     if (write_prompt_) write_prompt_("\n");

@@ -95,8 +95,10 @@ class Terminal {
         session_(options, renderer_) {
     renderer_.set_live(interactive_);
     const LineReaderServices services{
-        [this](int fd) { session_.serve(fd); }, [this](const std::string& text) { return completeness(text); },
-        [this](const std::string& text, int64_t offset) { return complete(text, offset); }};
+        [this](int fd) { session_.serve(fd); },
+        [this](const std::string& text, bool is_pasted) { return completeness(text, is_pasted); },
+        [this](const std::string& text, int64_t offset) { return complete(text, offset); },
+        [this](const std::string& text, int64_t offset) { return signatures(text, offset); }};
     if (interactive_ && can_edit) {
       auto reader = std::make_unique<EditLineReader>(services, HistoryFile(default_history_path()));
       editing_ = reader.get();
@@ -223,9 +225,9 @@ class Terminal {
 
   /// Before the session runs, the shell's own scanner is enough: a new line must not wait for the start of a session.
   /// A cell magic waits for its cell, which on a terminal ends with an empty line, as in IPython.
-  protocol::Completeness completeness(const std::string& text) {
+  protocol::Completeness completeness(const std::string& text, bool is_pasted) {
     const CellMagics magics = cell_magics_of(text);
-    if (magics == CellMagics::alone || (magics == CellMagics::with_body && interactive_))
+    if (magics == CellMagics::alone || (magics == CellMagics::with_body && interactive_ && !is_pasted))
       return {TextStatus::incomplete, scan(text).indent};
     if (!session_.started() || !interactive_) return scan(text);
     gave_up_ = false;
@@ -244,6 +246,15 @@ class Terminal {
       return session_.complete(text, offset);
     } catch (const std::exception&) {  // as above; there is only nothing to offer
       return {offset, offset, {}};
+    }
+  }
+
+  std::vector<protocol::Signature> signatures(const std::string& text, int64_t offset) {
+    const Asking asking(asking_);
+    try {
+      return session_.signatures(text, offset);
+    } catch (const std::exception&) {  // as above
+      return {};
     }
   }
 

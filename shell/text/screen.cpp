@@ -79,6 +79,29 @@ std::string paint(const Screen& screen, Style style, std::string_view text) {
     case Style::standard_error:
       code = "31";
       break;
+    case Style::selected:
+      code = "7";
+      break;
+    case Style::keyword:
+      code = "1;34";
+      break;
+    case Style::type_name:
+    case Style::number:
+      code = "36";
+      break;
+    case Style::string:
+      code = "32";
+      break;
+    case Style::comment:
+      code = "2";
+      break;
+    case Style::directive:
+    case Style::magic:
+      code = "35";
+      break;
+    case Style::bracket:
+      code = "1;4";
+      break;
   }
   return "\033[" + std::string(code) + "m" + std::string(text) + "\033[0m";
 }

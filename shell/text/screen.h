@@ -18,7 +18,26 @@ struct Screen {
 /// LANG) for Unicode.
 Screen detect_screen(int fd);
 
-enum class Style { plain, dim, bold, good, note, fault, prompt, standard_error };
+enum class Style {
+  plain,
+  dim,
+  bold,
+  good,
+  note,
+  fault,
+  prompt,
+  standard_error,
+  selected,
+  // of a cell that is being typed
+  keyword,
+  type_name,
+  number,
+  string,
+  comment,
+  directive,
+  magic,
+  bracket,
+};
 
 /// `text` in that style; unchanged where the screen has no colours.
 std::string paint(const Screen& screen, Style style, std::string_view text);

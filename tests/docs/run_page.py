@@ -130,7 +130,7 @@ class Runner:
                 raise PageError("a prompt, and no session: a line `$ lockstep` above it starts one")
             elif kind == "cell":
                 prompts = self.typed() + 1
-                self.program.send(f"\x1b[200~{text}\x1b[201~\r" + ("\r" if text.startswith("%%") else ""))
+                self.program.send(f"\x1b[200~{text}\x1b[201~\r")
             else:
                 prompts = self.typed() + bool(PROMPT.match(text))
                 self.interrupt(text)

@@ -13,10 +13,7 @@ const char* __asan_default_options() {
 
 const char* __ubsan_default_options() { return "print_stacktrace=1"; }
 
-const char* __lsan_default_suppressions() {
-  // Only libedit calls it: el_set(EL_ADDFN) copies the name and the help of a command and never frees them.
-  return "leak:wcsdup";
-}
+const char* __lsan_default_suppressions() { return ""; }
 
 const char* __tsan_default_options() { return ""; }
 

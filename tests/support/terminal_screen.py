@@ -1,4 +1,4 @@
-"""A program on a pseudo-terminal, and the screen that a person would see: enough of a VT100 for libedit and our own drawing."""
+"""A program on a pseudo-terminal, and the screen that a person would see: enough of a VT100 for what the line editor and the renderer draw."""
 import codecs
 import errno
 import fcntl

@@ -20,9 +20,10 @@ namespace {
 
 EditLineReader* the_reader = nullptr;
 
-protocol::Completeness completeness(const std::string& text) {
+protocol::Completeness completeness(const std::string& text, bool is_pasted) {
   int depth = 0;
   for (const char c : text) depth += c == '{' || c == '(' ? 1 : c == '}' || c == ')' ? -1 : 0;
+  if (text.starts_with("%%") && !is_pasted) return {TextStatus::incomplete, depth};
   return {depth > 0 ? TextStatus::incomplete : TextStatus::complete, depth > 0 ? depth : 0};
 }
 
@@ -34,6 +35,15 @@ protocol::Completions complete(const std::string& text, int64_t offset) {
   for (const char* name : {"foo_bar", "foo_baz", "print"})
     if (std::string(name).starts_with(word)) result.completions.push_back({name, "function", "void ()"});
   return result;
+}
+
+/// f( has two overloads.
+std::vector<protocol::Signature> signatures(const std::string& text, int64_t offset) {
+  const std::string before = text.substr(0, static_cast<size_t>(offset));
+  const size_t open = before.rfind("f(");
+  if (open == std::string::npos || before.find(')', open) != std::string::npos) return {};
+  const bool second = before.find(',', open) != std::string::npos;
+  return {{"int f(int a, int b)", {{6, 11}, {13, 18}}, second ? 1 : 0}, {"int f(char c)", {{6, 12}}, second ? -1 : 0}};
 }
 
 void wait_for(int fd) {
@@ -58,7 +68,7 @@ void wait_for(int fd) {
 
 int main(int argc, char** argv) {
   std::setlocale(LC_CTYPE, "");
-  const LineReaderServices services{wait_for, completeness, complete};
+  const LineReaderServices services{wait_for, completeness, complete, signatures};
   std::unique_ptr<LineReader> reader;
   if (::isatty(STDIN_FILENO)) {
     auto editing = std::make_unique<EditLineReader>(services, HistoryFile(argc > 1 ? argv[1] : ""));

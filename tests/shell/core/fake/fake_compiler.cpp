@@ -2,6 +2,7 @@
 // the start).
 #include <signal.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <cstdlib>
 #include <cstring>
@@ -130,8 +131,10 @@ int main(int argc, char** argv) {
       answer(Settled{});
     } else if (std::holds_alternative<ListNames>(request)) {
       answer(Names{names});
-    } else if (std::holds_alternative<IsComplete>(request)) {
-      answer(Completeness{TextStatus::complete, 0});
+    } else if (const auto* m = std::get_if<IsComplete>(&request)) {
+      int depth = 0;
+      for (const char c : m->text) depth += c == '{' || c == '(' ? 1 : c == '}' || c == ')' ? -1 : 0;
+      answer(Completeness{depth > 0 ? TextStatus::incomplete : TextStatus::complete, std::max(0, depth)});
     } else if (const auto* m = std::get_if<Complete>(&request)) {
       answer(complete(*m));
     } else if (const auto* m = std::get_if<Inspect>(&request)) {
