@@ -189,8 +189,8 @@ bool CellPreparation::load(OpenCell& cell, const protocol::Compiled& compiled, s
 void CellPreparation::report_slow_load(const CellRun& run) const {
   if (services_.options.abort_hangs) return;  // `run`: nobody is there to press it
   const RankSet late = run.in(CellRun::Phase::loading);
-  services_.message(fmt::format("{} {} not loaded the cell yet; Ctrl-C gives it up", late.words(),
-                                late.size() == 1 ? "has" : "have"));
+  services_.message(fmt::format("{} {} not loaded the cell yet; {} gives it up", late.words(),
+                                late.size() == 1 ? "has" : "have", services_.options.interrupt_words));
 }
 
 /// Emits why, and notes it in the cell. Where a rank has died, that is the cause which its CellRun knows.

@@ -50,13 +50,14 @@ void CellStopper::user_step(StopStep step) {
     interrupt(active);
     user_deadline_.set_after(UserStop::kPatience, [this] { user_step(user_.patience_is_over()); });
   } else if (step == StopStep::remind && !active.empty()) {
-    services_.message(fmt::format("{} not come back yet. Ctrl-C again offers to end {}",
-                                  active.words() + (one ? " has" : " have"), one ? "it" : "them"));
+    services_.message(fmt::format("{} not come back yet. {} again offers to end {}",
+                                  active.words() + (one ? " has" : " have"), services_.options.interrupt_words,
+                                  one ? "it" : "them"));
   } else if (step == StopStep::offer && !active.empty()) {
     const bool others = !(services_.workers.live() - active).empty();
-    services_.message(fmt::format("{} did not come back. Ctrl-C once more ends {}: what {} is lost{}", active.words(),
-                                  one ? "it" : "them", one ? "it holds" : "they hold",
-                                  others ? ", the others keep theirs" : ""));
+    services_.message(fmt::format("{} did not come back. {} once more ends {}: what {} is lost{}", active.words(),
+                                  services_.options.interrupt_words, one ? "it" : "them",
+                                  one ? "it holds" : "they hold", others ? ", the others keep theirs" : ""));
     interrupt(active);
   } else if (step == StopStep::end) {
     end(active);

@@ -44,8 +44,8 @@ void DeathReports::explain_now() {
       services_.emit(std::move(event));
     }
     if (!services_.options.abort_hangs)
-      services_.message(fmt::format("{} run{} on; Ctrl-C interrupts {}", active.words(), active.size() == 1 ? "s" : "",
-                                    active.size() == 1 ? "it" : "them"));
+      services_.message(fmt::format("{} run{} on; {} interrupts {}", active.words(), active.size() == 1 ? "s" : "",
+                                    services_.options.interrupt_words, active.size() == 1 ? "it" : "them"));
   }
 }
 

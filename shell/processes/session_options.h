@@ -21,6 +21,7 @@ struct SessionOptions {
   double compile_timeout_s = 60;
   bool check_collectives = true;
   bool debug_cells = false;
+  std::string interrupt_words = "Ctrl-C";  // how people interrupt a cell, as messages name it
   bool abort_hangs = false;  // `run`: a proven hang is aborted; a terminal leaves it to %abort
   std::vector<std::string> include_dirs;  // -I
   std::map<std::string, std::string> arguments;  // --arg NAME=VALUE: what cells read with arg("NAME")

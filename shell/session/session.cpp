@@ -20,6 +20,8 @@ RankSet Session::live_ranks() const { return core_->live_ranks(); }
 RankSet Session::target_ranks() const { return core_->started() ? core_->target_ranks() : RankSet(); }
 std::string Session::target_words() const { return core_->target_words(); }
 int64_t Session::next_cell() const { return core_->next_number(); }
+void Session::set_next_cell(int64_t number) { core_->set_next_number(number); }
+EventLoop& Session::loop() { return core_->loop(); }
 CellOutcome Session::run(const std::string& text, const std::string& title) {
   // Cells that %load has queued belong to this call, however it ends: an exception (a start that fails) leaves none for
   // the next cell.

@@ -24,6 +24,7 @@
 
 namespace lockstep::shell {
 
+class EventLoop;  // shell/processes/event_loop.h
 struct SessionCore;  // magics work on it: shell/session/session_core.h
 
 /// How a cell ended, for exit codes and for `run` to decide whether to go on.
@@ -52,6 +53,8 @@ class Session {
   /// The same for people: "ranks 0-1"; says so where those ranks, or all, are dead.
   std::string target_words() const;
   int64_t next_cell() const;  // the number that the next cell with C++ in it gets
+  /// For front ends that number cells themselves (a notebook counts those of magics alone, too).
+  void set_next_cell(int64_t number);
 
   /// Runs one cell as typed: magics, C++ or a mix. Never throws for what the user wrote: it becomes an ErrorEvent and a
   /// status. Throws StartError when the session could not be started for it. Status `waiting`: the prompt is back,
@@ -60,6 +63,10 @@ class Session {
 
   /// Serves the ranks until `fd` is readable, or the time is over. For front ends that wait for typing.
   void serve(int fd, std::optional<std::chrono::milliseconds> limit = std::nullopt);
+
+  /// What serves the ranks, while a cell runs and in between: a front end may watch sockets and descriptors of its own
+  /// with it. Between cells it has to run it (or call serve()).
+  EventLoop& loop();
 
   /// For front ends that are typed at: `typed` is called while run() is at a cell and `fd` is readable. -1: not any
   /// more.

@@ -168,6 +168,10 @@ RankSet SessionCore::parse_ranks(std::string_view spec) {
 
 int64_t SessionCore::next_number() const { return state_->last_number + 1; }
 
+void SessionCore::set_next_number(int64_t number) { state_->last_number = number - 1; }
+
+EventLoop& SessionCore::loop() { return state_->loop; }
+
 int64_t SessionCore::current_number() const { return state_->cell ? state_->cell->number : 0; }
 
 // ---- What magics use ------------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ struct RankDescription {
   std::string waits_in;  // "all_reduce #3 of cell 7, line 4", for ranks that will not come
 };
 
+class EventLoop;
 class GpuLookup;
 struct ParsedCell;
 struct RunningCell;
@@ -125,6 +126,8 @@ struct SessionCore {
 
   // ---- For Session --------------------------------------------------------------------------------------------------
   CellOutcome run(const std::string& text, const std::string& title);
+  void set_next_number(int64_t number);
+  EventLoop& loop();
   void serve(int fd, std::optional<std::chrono::milliseconds> limit);
   enum class Asked : char { interrupt = 1, leave, give_up_question };
   void ask_from_signal(Asked what) noexcept;
