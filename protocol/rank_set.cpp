@@ -98,7 +98,10 @@ RankSet RankSet::all(int world_size) {
 
 bool RankSet::contains(int rank) const { return std::binary_search(ranks_.begin(), ranks_.end(), rank); }
 
-void RankSet::insert(int rank) { *this = *this | RankSet{rank}; }
+void RankSet::insert(int rank) {
+  const auto at = std::lower_bound(ranks_.begin(), ranks_.end(), rank);
+  if (at == ranks_.end() || *at != rank) ranks_.insert(at, rank);
+}
 
 void RankSet::erase(int rank) { std::erase(ranks_, rank); }
 

@@ -1,0 +1,45 @@
+// What a dead or stuck job left behind, as facts: dumps of the Flight Recorder and other evidence of NCCL and c10d, the
+// exceptions that ended ranks, and stacks. Of any job that uses torch.distributed; it needs no Lockstep. Plain values,
+// without LibTorch.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "inspectors/evidence/evidence.h"
+
+namespace lockstep::inspect {
+
+/// What ended a rank.
+struct RankError {
+  int rank = -1;  // -1 if unknown
+  std::string type;  // "RuntimeError", "torch.distributed.DistBackendError", "Fatal Python error"
+  std::string message;  // the first line
+  int64_t time_s = 0;  // CLOCK_REALTIME; 0 if unknown
+  std::vector<EvidenceFrame> frames;  // innermost first; may be empty
+  std::string origin;
+};
+
+/// What a thread of a rank did at a moment.
+struct RankStack {
+  int rank = -1;
+  std::string thread;  // as its source names it: "MainThread", "0x00007f3a"
+  bool is_main = false;  // the main thread, or the one that dumped
+  std::vector<EvidenceFrame> frames;  // innermost first
+  std::string origin;
+};
+
+struct Remains {
+  std::vector<Evidence> evidence;
+  std::vector<RankError> errors;
+  std::vector<RankStack> stacks;
+  int64_t files = 0;  // in which something was found
+  std::vector<std::string> unread;  // what was not read or not used, and why, a sentence each
+};
+
+/// The innermost frame of the program: not of Python itself, nor of installed packages. The innermost of all where
+/// every frame is of those; null without frames.
+const EvidenceFrame* program_frame(const std::vector<EvidenceFrame>& frames);
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,353 @@
+// What a dead job left behind: files of all kinds are found and read as data, and the first cause comes last.
+#include <gmock/gmock.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "inspectors/evidence/flight_recorder.h"
+#include "inspectors/remains/error_file.h"
+#include "inspectors/remains/job_files.h"
+#include "inspectors/remains/judge.h"
+#include "inspectors/remains/stack_text.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+namespace fs = std::filesystem;
+
+/// Gone at the end of the test.
+class Folder {
+ public:
+  Folder() {
+    std::string name = fs::temp_directory_path() / "lockstep-remains-XXXXXX";
+    path_ = ::mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  std::string write(const std::string& name, const std::string& text) const {
+    fs::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << text;
+    return path_ / name;
+  }
+  std::string str() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+struct Call {
+  int seq = 1;
+  std::string op = "all_reduce", state = "completed";
+  std::vector<int64_t> shape = {1000};
+  std::string dtype = "Float", group = "0";
+};
+
+/// A dump in the form of c10d.
+std::string dump(int world, const std::vector<Call>& calls) {
+  json entries = json::array();
+  std::vector<int> ranks;
+  for (int rank = 0; rank < world; ++rank) ranks.push_back(rank);
+  int64_t id = 0;
+  for (const Call& call : calls)
+    entries.push_back({{"record_id", id++},
+                       {"pg_id", 0},
+                       {"process_group", {call.group, call.group == "0" ? "default_pg" : "undefined"}},
+                       {"collective_seq_id", call.seq},
+                       {"p2p_seq_id", 0},
+                       {"op_id", call.seq},
+                       {"profiling_name", "nccl:" + call.op},
+                       {"time_created_ns", 1'700'000'000'000'000'000 + id},
+                       {"input_sizes", {call.shape}},
+                       {"input_dtypes", {call.dtype}},
+                       {"output_sizes", {call.shape}},
+                       {"output_dtypes", {call.dtype}},
+                       {"state", call.state},
+                       {"time_discovered_started_ns", nullptr},
+                       {"time_discovered_completed_ns", nullptr},
+                       {"retired", call.state == "completed"},
+                       {"timeout_ms", 600000},
+                       {"is_p2p", false}});
+  return json({{"version", "2.10"},
+               {"pg_config", {{"0", {{"name", "0"}, {"desc", "default_pg"}, {"ranks", json(ranks).dump()}}}}},
+               {"pg_status", json::object()},
+               {"entries", entries}})
+      .dump();
+}
+
+Finding last_of(const std::vector<std::string>& paths) { return judge(read_remains(paths)).back(); }
+
+TEST(Remains, ARankThatHasNotCalledIsNamedWithItsLastCall) {
+  const Folder job;
+  for (int rank = 0; rank < 4; ++rank) {
+    std::vector<Call> calls = {{.seq = 1}, {.seq = 2}};
+    if (rank != 2) calls.push_back({.seq = 3, .state = "scheduled"});
+    job.write("trace_rank_" + std::to_string(rank), dump(4, calls));
+  }
+  const Finding finding = last_of({job.str()});
+  EXPECT_EQ(finding.severity, Severity::fault);
+  EXPECT_EQ(finding.verdict, "hang");
+  EXPECT_EQ(finding.ranks, RankSet{2});
+  EXPECT_EQ(finding.reference_ranks, (RankSet{0, 1, 3}));
+  EXPECT_EQ(finding.op->seq, 3);
+  EXPECT_THAT(finding.message,
+              AllOf(HasSubstr("ranks 0-1,3 wait in all_reduce #3 of default_pg float32 [1000], which rank 2 has not "
+                              "called"),
+                    HasSubstr("rank 2 called all_reduce #2 of default_pg last, which has ended")));
+}
+
+TEST(Remains, RankFilesOfTheTestsAreJudged) {
+  std::vector<std::string> paths;
+  for (int rank = 0; rank < 4; ++rank)
+    paths.push_back(std::string(LOCKSTEP_TEST_EVIDENCE) + "/nccl_trace_rank_" + std::to_string(rank) + ".json");
+  const auto findings = judge(read_remains(paths));
+  // Messages that are queued after the collective are no findings.
+  ASSERT_THAT(findings, SizeIs(1));
+  EXPECT_EQ(findings[0].severity, Severity::fault);
+  EXPECT_EQ(findings[0].ranks, RankSet{2});
+  EXPECT_EQ(findings[0].op->seq, 17);
+  // A pickle that Python has written, and JSON of the same rank.
+  const Finding gloo = last_of({std::string(LOCKSTEP_TEST_EVIDENCE) + "/gloo_trace_rank_0",
+                                std::string(LOCKSTEP_TEST_EVIDENCE) + "/gloo_trace_rank_1"});
+  EXPECT_EQ(gloo.verdict, "hang");
+  EXPECT_EQ(gloo.ranks, RankSet{1});
+}
+
+TEST(Remains, AnotherCollectiveShapeOrDtypeIsAMismatch) {
+  const auto judged = [](const Call& other) {
+    const Folder job;
+    for (int rank = 0; rank < 3; ++rank) {
+      Call call = rank == 1 ? other : Call{};
+      call.state = "scheduled";
+      job.write("trace_rank_" + std::to_string(rank), dump(3, {call}));
+    }
+    return last_of({job.str()});
+  };
+  const Finding op = judged({.op = "broadcast"});
+  EXPECT_EQ(op.verdict, "op_mismatch");
+  EXPECT_EQ(op.ranks, RankSet{1});
+  EXPECT_EQ(op.reference_ranks, (RankSet{0, 2}));
+  EXPECT_THAT(op.message, HasSubstr("ranks 0,2 called all_reduce float32 [1000], rank 1 called broadcast"));
+  EXPECT_EQ(judged({.shape = {999}}).verdict, "shape_mismatch");
+  EXPECT_EQ(judged({.dtype = "Double"}).verdict, "dtype_mismatch");
+}
+
+TEST(Remains, UnequalInputsOfAllToAllAreNoMismatch) {
+  const Folder job;
+  for (int rank = 0; rank < 2; ++rank)
+    job.write("trace_rank_" + std::to_string(rank),
+              dump(2, {{.op = "all_to_all", .state = "scheduled", .shape = {rank + 1}}}));
+  EXPECT_EQ(last_of({job.str()}).verdict, "hang");
+}
+
+TEST(Remains, ARankThatIsInAnotherGroupIsNamedWithThat) {
+  const Folder job;
+  job.write("trace_rank_0", dump(2, {{.seq = 1}, {.seq = 2, .state = "scheduled"}}));
+  job.write("trace_rank_1", dump(2, {{.seq = 1}, {.seq = 5, .op = "all_gather", .state = "scheduled", .group = "7"}}));
+  const auto findings = judge(read_remains({job.str()}));
+  EXPECT_TRUE(std::ranges::any_of(findings, [](const Finding& each) {
+    return each.ranks == RankSet{1} && each.kind == "other_collective" &&
+           each.message.find("rank 1 is in all_gather #5 of group 7") != std::string::npos;
+  }));
+}
+
+constexpr const char* kTraceback =
+    "Traceback (most recent call last):\n"
+    "  File \"/job/train.py\", line 40, in <module>\n"
+    "    main()\n"
+    "    ^^^^^^\n"
+    "  File \"/job/data.py\", line 12, in batch\n"
+    "    return table[index]\n"
+    "  File \"/usr/lib/python3.11/site-packages/torch/x.py\", line 7, in inner\n"
+    "KeyError: 'step'\n";
+
+TEST(Remains, TheExceptionOfOneRankIsTheCauseAndItsPeersErrorsAreNot) {
+  const Folder job;
+  job.write("attempt_0/0/stderr.log", "[rank0]: " + std::string("Traceback (most recent call last):\n") +
+                                          "[rank0]:   File \"/job/train.py\", line 41, in step\n"
+                                          "[rank0]: RuntimeError: Connection closed by peer [127.0.0.1]:34\n");
+  job.write("attempt_0/1/stderr.log", kTraceback);
+  job.write("trace_rank_0", dump(2, {{.seq = 1}, {.seq = 2, .state = "scheduled"}}));
+  job.write("trace_rank_1", dump(2, {{.seq = 1}}));
+  const auto findings = judge(read_remains({job.str()}));
+  const Finding& cause = findings.back();
+  EXPECT_EQ(cause.severity, Severity::fault);
+  EXPECT_EQ(cause.ranks, RankSet{1});
+  EXPECT_EQ(cause.kind, "threw");
+  EXPECT_EQ(cause.where, "/job/data.py:12 in batch");
+  EXPECT_THAT(cause.message, HasSubstr("rank 1 raised KeyError: 'step' (/job/data.py:12 in batch)"));
+  EXPECT_EQ(std::ranges::count_if(findings, [](const Finding& each) { return each.severity == Severity::fault; }), 1);
+  EXPECT_TRUE(std::ranges::any_of(findings, [](const Finding& each) {
+    return each.verdict == "hang" && each.message.find("rank 1 raised KeyError") != std::string::npos;
+  }));
+}
+
+TEST(Remains, TheEarliestExceptionIsTheCause) {
+  const Folder job;
+  const auto write = [&](int rank, const std::string& message, int64_t time) {
+    job.write("attempt_0/" + std::to_string(rank) + "/error.json",
+              json({{"message",
+                     {{"message", message},
+                      {"extraInfo", {{"py_callstack", kTraceback}, {"timestamp", std::to_string(time)}}}}}})
+                  .dump());
+  };
+  write(0, "ValueError: second", 200);
+  write(1, "ValueError: first", 100);
+  write(2, "ValueError: second", 210);
+  const auto findings = judge(read_remains({job.str()}));
+  ASSERT_THAT(findings, SizeIs(2));
+  EXPECT_EQ(findings[0].ranks, (RankSet{0, 2}));
+  EXPECT_EQ(findings[1].ranks, RankSet{1});
+  EXPECT_THAT(findings[1].message, HasSubstr("ValueError: first (/job/data.py:12 in batch)"));
+}
+
+TEST(Remains, OnlyConsequencesAreNoCause) {
+  const Folder job;
+  job.write("rank0.log",
+            "Traceback (most recent call last):\n  File \"/job/a.py\", line 1, in f\n"
+            "torch.distributed.DistBackendError: NCCL error\n");
+  const auto findings = judge(read_remains({job.str()}));
+  EXPECT_TRUE(std::ranges::none_of(findings, [](const Finding& each) { return each.severity == Severity::fault; }));
+  EXPECT_THAT(findings.back().message, HasSubstr("was killed"));
+}
+
+TEST(Remains, StacksSayWhatTheRankDoesThatOthersWaitFor) {
+  const Folder job;
+  job.write("trace_rank_0", dump(2, {{.seq = 1, .state = "scheduled"}}));
+  job.write("trace_rank_1", dump(2, {}));
+  job.write("rank1-stack.txt",
+            "Process 77: python train.py\n"
+            "Python v3.11.2 (/usr/bin/python3.11)\n\n"
+            "Thread 77 (idle): \"MainThread\"\n"
+            "    wait (threading.py:320)\n"
+            "    next_batch (/job/loader.py:55)\n"
+            "    <module> (/job/train.py:9)\n"
+            "Thread 78 (idle): \"Thread-1\"\n"
+            "    run (threading.py:1)\n");
+  EXPECT_THAT(last_of({job.str()}).message, HasSubstr("rank 1 its main thread is at"));
+}
+
+TEST(StackText, ReadsFaulthandlerAndRanksInTheLines) {
+  Remains remains;
+  EXPECT_TRUE(
+      read_stack_text("[default1]:Fatal Python error: Segmentation fault\n"
+                      "[default0]:noise\n"
+                      "[default1]:\n"
+                      "[default1]:Thread 0x00007f1 (most recent call first):\n"
+                      "[default1]:  File \"/job/w.py\", line 3 in work\n"
+                      "[default1]:\n"
+                      "[default1]:Current thread 0x00007f2 (most recent call first):\n"
+                      "[default1]:  File \"/job/op.py\", line 8 in call\n"
+                      "[default1]:  File \"/job/train.py\", line 2 in <module>\n"
+                      "[default1]:\n"
+                      "[default1]:Extension modules: numpy\n",
+                      "log", std::nullopt, remains));
+  ASSERT_THAT(remains.stacks, SizeIs(2));
+  EXPECT_TRUE(remains.stacks[1].is_main);
+  EXPECT_EQ(remains.stacks[1].rank, 1);
+  EXPECT_THAT(remains.stacks[1].frames,
+              ElementsAre(EvidenceFrame{"call", "/job/op.py", 8}, EvidenceFrame{"<module>", "/job/train.py", 2}));
+  ASSERT_THAT(remains.errors, SizeIs(1));
+  EXPECT_EQ(remains.errors[0].message, "Segmentation fault");
+  EXPECT_THAT(remains.errors[0].frames, SizeIs(2));
+}
+
+TEST(StackText, TheLastExceptionOfAChainCounts) {
+  Remains remains;
+  read_stack_text(std::string(kTraceback) +
+                      "\nDuring handling of the above exception, another exception occurred:\n\n"
+                      "Traceback (most recent call last):\n"
+                      "  File \"/job/train.py\", line 44, in step\n"
+                      "RuntimeError: no step\n",
+                  "log", 3, remains);
+  ASSERT_THAT(remains.errors, SizeIs(1));
+  EXPECT_EQ(remains.errors[0].type, "RuntimeError");
+  EXPECT_EQ(remains.errors[0].rank, 3);
+}
+
+TEST(StackText, OrdinaryLinesAreNothing) {
+  Remains remains;
+  EXPECT_FALSE(read_stack_text("[W1122 20:44:56.45 logger.cpp:329] Warning\nloss: 3\n[1/2]: x\nThread 4\n    a (b)\n",
+                               "log", std::nullopt, remains));
+  EXPECT_THAT(remains.errors, IsEmpty());
+  EXPECT_THAT(remains.stacks, IsEmpty());
+}
+
+TEST(JobFiles, TheRankIsInTheNameOfTheFileOrOfAFolder) {
+  EXPECT_EQ(rank_in_path("/tmp/comm_lib_trace_rank_3"), 3);
+  EXPECT_EQ(rank_in_path("/tmp/run-12/attempt_0/5/stderr.log"), 5);
+  EXPECT_EQ(rank_in_path("/tmp/attempt_0/5/error.json"), 5);
+  EXPECT_EQ(rank_in_path("logs/rank-11/out.txt"), 11);
+  EXPECT_EQ(rank_in_path("logs/rank7.log"), 7);
+  EXPECT_EQ(rank_in_path("trace_4.json"), 4);
+  EXPECT_EQ(rank_in_path("train.log"), std::nullopt);
+  EXPECT_EQ(rank_in_path("2026-11-22/train-99.log"), std::nullopt);
+  EXPECT_EQ(rank_in_path("rank12345678901234567890"), std::nullopt);
+}
+
+TEST(JobFiles, WhatIsNotReadIsNamedAndTheOthersCount) {
+  const Folder job;
+  job.write("trace_rank_0", dump(2, {{.seq = 1}}));
+  const std::string cut_off = job.write("trace_rank_1", dump(2, {{.seq = 1}}).substr(0, 60));
+  const std::string empty = job.write("empty", "");
+  job.write("notes.txt", "nothing of interest\n");
+  job.write("weights.bin", std::string("\x01\x00\x02", 3));
+  const Remains remains = read_remains({job.str(), empty});
+  EXPECT_EQ(remains.files, 1);
+  EXPECT_THAT(remains.unread, SizeIs(2));
+  EXPECT_THAT(remains.unread[0], HasSubstr(cut_off));
+  EXPECT_THAT(remains.unread[1], HasSubstr("is empty"));
+  EXPECT_THROW(read_remains({job.str() + "/absent"}), UnreadableEvidence);
+}
+
+TEST(JobFiles, OfTwoDumpsOfARankTheNewestCounts) {
+  const Folder job;
+  const std::string old = job.write("old/trace_rank_0", dump(1, {{.seq = 1}}));
+  job.write("new/trace_rank_0", dump(1, {{.seq = 1}, {.seq = 2, .state = "scheduled"}}));
+  fs::last_write_time(old, fs::last_write_time(old) - std::chrono::hours(1));
+  const Remains remains = read_remains({job.str()});
+  ASSERT_THAT(remains.evidence, SizeIs(1));
+  EXPECT_THAT(remains.evidence[0].calls, SizeIs(2));
+  EXPECT_THAT(remains.unread, ElementsAre(HasSubstr("older dump of rank 0")));
+}
+
+TEST(JobFiles, OfALongDumpTheEndIsKept) {
+  const Folder job;
+  std::vector<Call> calls;
+  for (int seq = 1; seq <= 500; ++seq) calls.push_back({.seq = seq, .state = seq == 10 ? "scheduled" : "completed"});
+  const Remains remains = read_remains({job.write("trace_rank_0", dump(1, calls))});
+  ASSERT_THAT(remains.evidence[0].calls, SizeIs(65));
+  EXPECT_EQ(remains.evidence[0].calls.front().seq, 10);
+  EXPECT_EQ(remains.evidence[0].calls.back().seq, 500);
+}
+
+TEST(ErrorFile, DamagedOnesAreErrorsThatNameThem) {
+  const std::string text =
+      json({{"message", {{"message", "ValueError: x"}, {"extraInfo", {{"timestamp", "12"}}}}}}).dump();
+  EXPECT_EQ(read_error_file(text, "error.json", 1).time_s, 12);
+  for (size_t end = 1; end < text.size(); ++end)
+    EXPECT_THROW(read_error_file(std::string_view(text).substr(0, end), "error.json", 1), UnreadableEvidence);
+  EXPECT_THROW(read_error_file(R"({"message": 7})", "error.json", 1), UnreadableEvidence);
+  EXPECT_THROW(read_error_file(R"({"message": {"message": "x", "extraInfo": []}})", "error.json", 1),
+               UnreadableEvidence);
+  EXPECT_EQ(read_error_file(R"({"message": "killed"})", "error.json", 1).message, "killed");
+}
+
+TEST(Judge, NothingOrNothingWrongIsSaid) {
+  EXPECT_EQ(judge({}).back().verdict, "unsupported");
+  const Folder job;
+  job.write("trace_rank_0", dump(1, {{.seq = 1}}));
+  const Finding ok = last_of({job.str()});
+  EXPECT_EQ(ok.verdict, "ok");
+  EXPECT_THAT(ok.message, HasSubstr("by the dumps of rank 0"));
+}
+
+}  // namespace
+}  // namespace lockstep::inspect
