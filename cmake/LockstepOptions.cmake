@@ -32,8 +32,9 @@ function(lockstep_target name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${LOCKSTEP_WARNINGS})
   if(LOCKSTEP_SANITIZE)
+    # vptr: in LibTorch's headers c10::IValue has pointers to intrusive_ptr_target that the check takes for wild ones.
     target_compile_options(${name} PRIVATE
-      -fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+      -fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize=vptr -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(${name} PRIVATE -fsanitize=${LOCKSTEP_SANITIZE})
     get_target_property(type ${name} TYPE)
     if(type STREQUAL EXECUTABLE)

@@ -121,8 +121,8 @@ size_t LaunchPlan::scratch_bytes() const {
 
 void LaunchPlan::write_table(uint8_t* table) const {
   std::memset(table, 0, table_bytes_);
-  std::memcpy(table, records_.data(), records_.size() * sizeof(TensorRecord));
-  std::memcpy(table + strides_offset_, strides_.data(), strides_.size() * sizeof(Strides));
+  if (!records_.empty()) std::memcpy(table, records_.data(), records_.size() * sizeof(TensorRecord));
+  if (!strides_.empty()) std::memcpy(table + strides_offset_, strides_.data(), strides_.size() * sizeof(Strides));
   auto* tensor_of_chunk = reinterpret_cast<uint32_t*>(table + tensor_of_chunk_);
   for (size_t i = 0; i < records_.size(); ++i)
     std::fill_n(tensor_of_chunk + records_[i].first_chunk, records_[i].chunks, static_cast<uint32_t>(i));
