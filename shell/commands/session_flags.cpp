@@ -87,4 +87,9 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
       ->type_name("NAME=VALUE");
 }
 
+bool asks_for_ranks(const SessionOptions& options) {
+  return options.num_processes || !options.gpu_ids.empty() || options.share_gpu || options.all_gpus_visible ||
+         options.backend != "auto";
+}
+
 }  // namespace lockstep::shell

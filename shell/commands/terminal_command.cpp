@@ -8,13 +8,6 @@
 namespace lockstep::shell {
 namespace {
 
-/// Whether the user said what the session shall be: then it starts before the first prompt, and not with the first
-/// cell.
-bool asks_for_ranks(const SessionOptions& options) {
-  return options.num_processes || !options.gpu_ids.empty() || options.share_gpu || options.all_gpus_visible ||
-         options.backend != "auto";
-}
-
 std::function<int()> set_up_terminal(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
   add_session_options(app, *options);

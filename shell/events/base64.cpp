@@ -1,6 +1,7 @@
 #include "shell/events/base64.h"
 
 #include <cstdint>
+#include <stdexcept>
 
 namespace lockstep::shell {
 namespace {
@@ -45,6 +46,23 @@ std::string base64(std::string_view bytes) {
     text += i + 2 < bytes.size() ? kDigits[group & 63] : '=';
   }
   return text;
+}
+
+std::string from_base64(std::string_view text) {
+  static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  while (text.ends_with('=')) text.remove_suffix(1);
+  std::string bytes;
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char c : text) {
+    const size_t digit = kDigits.find(c);
+    if (digit == std::string_view::npos) throw std::invalid_argument("no base64");
+    bits = bits << 6 | static_cast<uint32_t>(digit);
+    if ((count += 6) < 8) continue;
+    count -= 8;
+    bytes += static_cast<char>(bits >> count & 0xFF);
+  }
+  return bytes;
 }
 
 bool is_utf8(std::string_view bytes) {

@@ -6,6 +6,8 @@
 namespace lockstep::shell {
 
 std::string base64(std::string_view bytes);
+/// The bytes that `text` stands for. Throws std::invalid_argument for text that is no base64.
+std::string from_base64(std::string_view text);
 
 /// Well-formed UTF-8: no overlong forms, no surrogates, nothing cut short.
 bool is_utf8(std::string_view bytes);

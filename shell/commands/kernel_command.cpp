@@ -1,0 +1,98 @@
+// `lockstep kernel install|run`: the kernel for Jupyter.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "protocol/error.h"
+#include "shell/commands/command.h"
+#include "shell/commands/session_flags.h"
+#include "shell/jupyter/kernel.h"
+#include "shell/jupyter/kernel_spec.h"
+
+namespace lockstep::shell {
+namespace {
+
+struct Choice {
+  std::function<int()> run;
+  // install
+  bool user = false;
+  std::string prefix;
+  jupyter::KernelSpec spec;
+  SessionOptions installed;  // as given to install; it checks them
+  // run
+  jupyter::KernelOptions kernel;
+};
+
+/// The session's options as they were given, for the kernel's command line. Folders are made absolute: the kernel
+/// starts anywhere.
+std::vector<std::string> words_of(const CLI::App& app) {
+  std::vector<std::string> words;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::string name = option->get_lnames().front();
+    if (name == "user" || name == "prefix" || name == "name" || name == "display-name") continue;
+    if (option->get_items_expected_max() == 0) {
+      words.push_back("--" + name);
+      continue;
+    }
+    for (const std::string& value : option->results())
+      words.push_back(
+          fmt::format("--{}={}", name, name == "include-dir" ? std::filesystem::absolute(value).string() : value));
+  }
+  return words;
+}
+
+int install(Choice& choice, const CLI::App& app) {
+  if (choice.user && !choice.prefix.empty())
+    throw UsageError("--user and --prefix name different places: give one of them");
+  jupyter::KernelSpec& spec = choice.spec;
+  spec.options = words_of(app);
+  if (spec.display_name.empty()) {
+    const auto ranks = choice.installed.num_processes;
+    spec.display_name = ranks ? fmt::format("Lockstep (C++20, {} rank{})", *ranks, *ranks == 1 ? "" : "s")
+                              : std::string("Lockstep (C++20)");
+  }
+  const std::string folder =
+      choice.prefix.empty() ? jupyter::kernels_folder_of_user() : jupyter::kernels_folder_under(choice.prefix);
+  const std::string path = jupyter::install_kernel(folder, spec);
+  std::printf("installed the kernel \"%s\" in %s\n", spec.display_name.c_str(), path.c_str());
+  std::printf("jupyter lab lists it; jupyter console --kernel %s opens it in a terminal\n", spec.name.c_str());
+  return 0;
+}
+
+std::function<int()> set_up_kernel(CLI::App& app) {
+  auto choice = std::make_shared<Choice>();
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "Print the options of install and run");
+  CLI::App& install_command = *app.add_subcommand("install", "Tells Jupyter where the kernel is");
+  install_command.add_flag("--user", choice->user, "For this user (the default)");
+  install_command.add_option("--prefix", choice->prefix, "Under DIR/share/jupyter: a virtual environment, /usr/local")
+      ->type_name("DIR");
+  install_command.add_option("--name", choice->spec.name, "What the kernel is called (lockstep)")->type_name("NAME");
+  install_command.add_option("--display-name", choice->spec.display_name, "What people see in menus")
+      ->type_name("TEXT");
+  add_session_options(install_command, choice->installed);
+  install_command.final_callback([choice = choice.get(), command = &install_command] {
+    choice->run = [choice, command] { return install(*choice, *command); };
+  });
+  CLI::App& run_command = *app.add_subcommand("run", "The kernel itself; Jupyter starts it");
+  run_command
+      .add_option("-f,--connection-file", choice->kernel.connection_file,
+                  "Sockets and key; without it the kernel makes one and prints how to connect")
+      ->type_name("FILE");
+  add_session_options(run_command, choice->kernel.session);
+  run_command.final_callback([choice = choice.get()] {
+    choice->run = [choice] {
+      choice->kernel.start_now = asks_for_ranks(choice->kernel.session);
+      return jupyter::run_kernel(choice->kernel);
+    };
+  });
+  return [choice] { return choice->run(); };
+}
+
+const RegisterCommand kKernel({"kernel", "The kernel for Jupyter: install, run", set_up_kernel});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,117 @@
+#include "shell/jupyter/connection_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "protocol/error.h"
+
+namespace lockstep::shell::jupyter {
+namespace {
+
+using nlohmann::json;
+
+std::string text_field(const json& file, const char* name, const std::string& path, const std::string& absent) {
+  const auto found = file.find(name);
+  if (found == file.end()) return absent;
+  if (!found->is_string()) throw UsageError(fmt::format("connection file {}: \"{}\" is no text", path, name));
+  return found->get<std::string>();
+}
+
+int port_field(const json& file, const char* name, const std::string& path) {
+  const auto found = file.find(name);
+  if (found == file.end()) throw UsageError(fmt::format("connection file {} lacks \"{}\"", path, name));
+  if (!found->is_number_integer() || found->get<int64_t>() < 0 || found->get<int64_t>() > 65535)
+    throw UsageError(fmt::format("connection file {}: \"{}\" is no port (0 to 65535)", path, name));
+  return found->get<int>();
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+}  // namespace
+
+std::string ConnectionFile::endpoint(int port) const {
+  if (transport == "ipc") return fmt::format("ipc://{}-{}", ip, port);
+  return fmt::format("tcp://{}:{}", ip, port == 0 ? "*" : std::to_string(port));
+}
+
+ConnectionFile read_connection_file(const std::string& path) {
+  std::ifstream stream(path);
+  std::stringstream text;
+  text << stream.rdbuf();
+  if (!stream) throw UsageError(fmt::format("cannot read the connection file {}: {}", path, std::strerror(errno)));
+  const json file = json::parse(text.str(), nullptr, false);
+  if (!file.is_object()) throw UsageError(fmt::format("connection file {} is no JSON object", path));
+  ConnectionFile result;
+  result.transport = text_field(file, "transport", path, "tcp");
+  if (result.transport != "tcp" && result.transport != "ipc")
+    throw UsageError(
+        fmt::format("connection file {}: transport \"{}\" is neither tcp nor ipc", path, result.transport));
+  result.ip = text_field(file, "ip", path, "127.0.0.1");
+  result.key = text_field(file, "key", path, "");
+  result.kernel_name = text_field(file, "kernel_name", path, "");
+  const std::string scheme = text_field(file, "signature_scheme", path, "hmac-sha256");
+  if (scheme != "hmac-sha256")
+    throw UsageError(
+        fmt::format("connection file {}: signature scheme \"{}\"; this kernel knows hmac-sha256 only", path, scheme));
+  // Rule 11: without a key everyone who reaches the port could run code.
+  if (result.key.empty())
+    throw UsageError(
+        fmt::format("connection file {} has no key, so anybody could send cells to this kernel: start it "
+                    "through Jupyter with a key (Session.key is not to be empty)",
+                    path));
+  result.shell_port = port_field(file, "shell_port", path);
+  result.iopub_port = port_field(file, "iopub_port", path);
+  result.stdin_port = port_field(file, "stdin_port", path);
+  result.control_port = port_field(file, "control_port", path);
+  result.hb_port = port_field(file, "hb_port", path);
+  return result;
+}
+
+void write_connection_file(const std::string& path, const ConnectionFile& connection) {
+  const std::string text = json{{"transport", connection.transport},
+                                {"ip", connection.ip},
+                                {"key", connection.key},
+                                {"signature_scheme", "hmac-sha256"},
+                                {"kernel_name", connection.kernel_name},
+                                {"shell_port", connection.shell_port},
+                                {"iopub_port", connection.iopub_port},
+                                {"stdin_port", connection.stdin_port},
+                                {"control_port", connection.control_port},
+                                {"hb_port", connection.hb_port}}
+                               .dump(2) +
+                           "\n";
+  const std::string draft = fmt::format("{}.{}", path, ::getpid());
+  const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const bool written = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (fd >= 0) ::close(fd);
+  if (written && ::rename(draft.c_str(), path.c_str()) == 0) return;
+  const std::string why = std::strerror(errno);
+  ::unlink(draft.c_str());
+  throw StartError(fmt::format("cannot write the connection file {}: {}", path, why));
+}
+
+std::string data_folder() {
+  if (const std::string folder = variable("JUPYTER_DATA_DIR"); !folder.empty()) return folder;
+  if (const std::string folder = variable("XDG_DATA_HOME"); !folder.empty()) return folder + "/jupyter";
+  const std::string home = variable("HOME");
+  if (home.empty())
+    throw StartError("there is no HOME, so Jupyter's folder of this user is not known: set JUPYTER_DATA_DIR");
+  return home + "/.local/share/jupyter";
+}
+
+std::string connection_folder() {
+  if (const std::string folder = variable("JUPYTER_RUNTIME_DIR"); !folder.empty()) return folder;
+  return data_folder() + "/runtime";
+}
+
+}  // namespace lockstep::shell::jupyter

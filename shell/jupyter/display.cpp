@@ -1,0 +1,291 @@
+#include "shell/jupyter/display.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "shell/jupyter/displayed_data.h"
+#include "shell/jupyter/replies.h"
+#include "shell/processes/random_key.h"
+#include "shell/text/text.h"
+
+namespace lockstep::shell::jupyter {
+namespace {
+
+using nlohmann::json;
+
+/// How long values of some ranks wait for those of others, so that they are one result. The end of the cell, or any
+/// output, is the end of it as well.
+constexpr std::chrono::milliseconds kValuesHold{1000};
+constexpr int kColumns = 120;  // at which sentences are broken
+
+const char* name_of(Stream stream) { return stream == Stream::standard_error ? "stderr" : "stdout"; }
+
+/// Output of ranks: lines as they are, colours of the ranks' own only.
+Screen output_screen() { return {.terminal = true, .colour = false, .unicode = true, .width = 0}; }
+Screen note_screen() { return {.terminal = false, .colour = false, .unicode = true, .width = kColumns}; }
+Screen problem_screen() { return {.terminal = false, .colour = true, .unicode = true, .width = kColumns}; }
+
+std::string first_line(std::string_view text) {
+  for (const std::string_view line : lines_of(text))
+    if (line.find_first_not_of(" \t") != std::string_view::npos) return std::string(line);
+  return "";
+}
+
+}  // namespace
+
+Display::Display(EventLoop& loop, Publish publish)
+    : publish_(std::move(publish)),
+      send_(loop),
+      values_due_(loop),
+      notes_(note_screen(), [this](std::string_view text) { notes_text_ += text; }),
+      problems_(problem_screen(), [this](std::string_view text) { problems_text_ += text; }) {
+  for (const Stream stream : {Stream::standard_output, Stream::standard_error}) lines_.emplace(stream, output_screen());
+}
+
+void Display::begin(const Wishes& wishes) {
+  flush();
+  wishes_ = wishes;
+  runs_ = true;
+  limit_.begin();
+  result_ = nullptr;
+  errors_.clear();
+  problems_text_.clear();
+  status_ = CellStatus::ok;
+  page_.clear();
+}
+
+Display::Report Display::end() {
+  flush();
+  flush_output(/*is_over=*/true);
+  if (limit_.is_cut()) publish("stream", {{"name", "stdout"}, {"text", limit_.end_text()}});
+  problems_.flush();
+  Report report;
+  report.page = std::move(page_);
+  report.result = std::move(result_);
+  for (const std::string_view line : lines_of(problems_text_)) report.traceback.emplace_back(line);
+  problems_text_.clear();
+  const auto cause =
+      std::find_if(errors_.rbegin(), errors_.rend(), [](const ErrorEvent& error) { return error.root_cause; });
+  if (cause != errors_.rend()) {
+    report.error_name = cause->type;
+    report.error_value = cause->ranks.empty() || cause->type == "compile_error" ? "" : cause->ranks.words() + ": ";
+    report.error_value += first_line(cause->message);
+  } else if (!errors_.empty()) {
+    report.error_name = errors_.back().type;
+    report.error_value = first_line(errors_.back().message);
+  }
+  runs_ = false;
+  return report;
+}
+
+void Display::take(const Event& event) {
+  if (!std::holds_alternative<ValueEvent>(event)) flush_values();
+  std::visit([this](const auto& e) { draw(e); }, event);
+  if (!runs_) {
+    problems_.flush();
+    publish_problems();
+  }
+}
+
+void Display::set_ranks(const RankSet& ranks) {
+  all_ = ranks;
+  for (auto& [stream, lines] : lines_) lines.set_ranks(ranks);
+}
+
+// ---- Events ---------------------------------------------------------------------------------------------------------
+
+void Display::draw(const SessionEvent& event) {
+  set_ranks(event.ranks);
+  notes_.take(event);
+  add_text(Stream::standard_output, std::exchange(notes_text_, {}));
+}
+
+void Display::draw(const CellEvent& event) {
+  status_ = event.status;
+  problems_.take(event);
+}
+
+void Display::draw(const OutputEvent& event) {
+  std::string drawn;
+  lines_.at(event.stream).append(event.ranks, event.stream, event.bytes, drawn);
+  add_text(event.stream, std::move(drawn));
+  arm();
+}
+
+void Display::draw(const ValueEvent& event) {
+  RankSet shown;
+  for (const ValueEvent& other : values_) shown = shown | other.ranks;
+  if (!(shown & event.ranks).empty()) {  // the next value
+    flush_values();
+    shown = {};
+  }
+  const auto same = std::find_if(values_.begin(), values_.end(), [&](const ValueEvent& other) {
+    return other.text == event.text && other.data == event.data;
+  });
+  if (same != values_.end())
+    same->ranks = same->ranks | event.ranks;
+  else
+    values_.push_back(event);
+  if ((all_ - (shown | event.ranks)).empty())
+    flush_values();
+  else
+    values_due_.set_after(kValuesHold, [this] { flush_values(); });
+}
+
+void Display::draw(const ErrorEvent& event) {
+  errors_.push_back(event);
+  problems_.take(event);
+  if (event.others_run) publish_problems();
+}
+
+void Display::draw(const FindingEvent& event) {
+  flush();
+  publish("display_data",
+          {{"data", finding_data(event.finding)}, {"metadata", json::object()}, {"transient", json::object()}});
+}
+
+void Display::draw(const RankEvent& event) {
+  if (event.state == RankState::dead) {
+    problems_.take(event);
+    return;
+  }
+  notes_.take(event);
+  add_text(Stream::standard_error, std::exchange(notes_text_, {}));
+}
+
+void Display::draw(const MessageEvent& event) {
+  if (event.data.is_object() && event.data.contains("clear_output")) {
+    flush();
+    progress_id_.clear();
+    publish("clear_output", {{"wait", flag_of(event.data["clear_output"], "wait", false)}});
+    return;
+  }
+  notes_.take(event);
+  if (wishes_.paged && runs_)
+    page_ += std::exchange(notes_text_, {});
+  else
+    add_text(Stream::standard_output, std::exchange(notes_text_, {}));
+}
+
+void Display::draw(const MarkdownEvent& event) {
+  flush();
+  publish("display_data", {{"data", {{"text/markdown", event.text}, {"text/plain", event.text}}},
+                           {"metadata", json::object()},
+                           {"transient", json::object()}});
+}
+
+void Display::draw(const EndEvent&) {}
+
+// ---- What goes out --------------------------------------------------------------------------------------------------
+
+void Display::publish(std::string_view type, json content) {
+  if (!(runs_ && wishes_.silent)) publish_(type, std::move(content));
+}
+
+void Display::flush() {
+  flush_values();
+  flush_output(/*is_over=*/false);
+}
+
+void Display::flush_values() {
+  values_due_.cancel();
+  if (values_.empty()) return;
+  flush_output(/*is_over=*/true);
+  const std::vector<ValueEvent> values = std::exchange(values_, {});
+  json data = value_data(values, all_);
+  result_ = data;
+  publish("execute_result",
+          {{"execution_count", wishes_.execution_count}, {"data", std::move(data)}, {"metadata", json::object()}});
+}
+
+void Display::add_text(Stream stream, std::string text) {
+  if (text.empty()) return;
+  if (!pending_.empty() && pending_.back().first == stream)
+    pending_.back().second += text;
+  else
+    pending_.emplace_back(stream, std::move(text));
+  arm();
+}
+
+/// Output goes out now, or a period after the last; unfinished lines may end soon, and wait for a period.
+void Display::arm() {
+  const auto now = Clock::now();
+  if (!pending_.empty() && now >= sent_ + kPeriod) {
+    flush_output(/*is_over=*/false);
+    return;
+  }
+  if (!send_.is_set())
+    send_.set(std::max(now, sent_) + kPeriod, [this] {
+      flush_output(/*is_over=*/false);
+      show_progress();
+    });
+}
+
+/// `is_over`: lines that are not finished are shown as if they were.
+void Display::flush_output(bool is_over) {
+  if (is_over)
+    for (auto& [stream, lines] : lines_) {
+      std::string drawn;
+      lines.finish(drawn);
+      if (!drawn.empty()) pending_.emplace_back(stream, std::move(drawn));
+    }
+  if (is_over) send_.cancel();
+  if (pending_.empty()) return;
+  sent_ = Clock::now();
+  const auto pending = std::exchange(pending_, {});
+  if (progress_id_.empty()) {
+    for (const auto& [stream, text] : pending) publish_stream(stream, text);
+    return;
+  }
+  // The lines that the display has shown have ended, or others ended beside them: they are its last text, and what is
+  // not finished gets a display below them.
+  std::string text;
+  for (const auto& [stream, part] : pending) text += limited(part);
+  if (text.empty()) return;  // the notebook has had enough
+  while (text.ends_with('\n')) text.pop_back();
+  publish(
+      "update_display_data",
+      {{"data", {{"text/plain", text}}}, {"metadata", json::object()}, {"transient", {{"display_id", progress_id_}}}});
+  progress_id_.clear();
+  progress_.clear();
+  if (!is_over) arm();
+}
+
+/// What the notebook still gets of `text`.
+std::string Display::limited(const std::string& text) {
+  if (!runs_) return text;
+  const bool was_cut = limit_.is_cut();
+  std::string shown = limit_.take(text);
+  if (limit_.is_cut() && !was_cut) shown += limit_.cut_text();
+  return shown;
+}
+
+void Display::publish_stream(Stream stream, const std::string& text) {
+  std::string shown = limited(text);
+  if (!shown.empty()) publish("stream", {{"name", name_of(stream)}, {"text", std::move(shown)}});
+}
+
+/// Shows the lines that are not finished, in place of those that were.
+void Display::show_progress() {
+  std::string text;
+  for (const auto& [stream, lines] : lines_)
+    for (const std::string& row : lines.unfinished()) text += (text.empty() ? "" : "\n") + row;
+  if (text.empty() || text == progress_) return;
+  const bool is_new = progress_id_.empty();
+  if (is_new) progress_id_ = random_key();
+  publish(
+      is_new ? "display_data" : "update_display_data",
+      {{"data", {{"text/plain", text}}}, {"metadata", json::object()}, {"transient", {{"display_id", progress_id_}}}});
+  progress_ = std::move(text);
+  sent_ = Clock::now();
+}
+
+void Display::publish_problems() {
+  if (problems_text_.empty()) return;
+  flush();
+  publish("stream", {{"name", "stderr"}, {"text", std::exchange(problems_text_, {})}});
+}
+
+}  // namespace lockstep::shell::jupyter

@@ -1,0 +1,28 @@
+// Findings and values as Jupyter displays them: the same content as text, as HTML and as JSON.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "protocol/finding.h"
+#include "shell/events/event.h"
+
+namespace lockstep::shell::jupyter {
+
+/// JSON forms, which frontends do not draw and programs may read. Formats: docs/events.md.
+inline constexpr const char* kFindingMime = "application/vnd.lockstep.finding+json";
+inline constexpr const char* kInspectionMime = "application/vnd.lockstep.inspection+json";
+inline constexpr const char* kValueMime = "application/vnd.lockstep.value+json";
+
+/// text/plain as in a terminal, text/html with a table of the tensors, and kFindingMime.
+nlohmann::json finding_data(const Finding& finding);
+
+/// Values that ranks show at the same time. text/plain: the value alone where all ranks of the session (`all`) have it,
+/// else a line for each set of ranks.
+nlohmann::json value_data(const std::vector<ValueEvent>& values, const RankSet& all);
+
+/// `text` without characters that mean something in HTML.
+std::string html_text(std::string_view text);
+
+}  // namespace lockstep::shell::jupyter

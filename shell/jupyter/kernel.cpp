@@ -1,0 +1,591 @@
+#include "shell/jupyter/kernel.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+#include "protocol/error.h"
+#include "protocol/version.h"
+#include "shell/jupyter/code_positions.h"
+#include "shell/jupyter/display.h"
+#include "shell/jupyter/displayed_data.h"
+#include "shell/jupyter/input_history.h"
+#include "shell/jupyter/replies.h"
+#include "shell/jupyter/sockets.h"
+#include "shell/processes/random_key.h"
+#include "shell/processes/session_directory.h"
+#include "shell/processes/session_records.h"
+#include "shell/scripts/completeness.h"
+#include "shell/session/session.h"
+#include "shell/text/text.h"
+
+namespace lockstep::shell::jupyter {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kAtEnd = std::numeric_limits<int64_t>::max();  // of the code, where a request names no position
+
+json kernel_info() {
+  return {{"status", "ok"},
+          {"protocol_version", kProtocol},
+          {"implementation", "lockstep"},
+          {"implementation_version", kVersion},
+          {"language_info",
+           {{"name", "c++"},
+            {"version", "20"},
+            {"mimetype", "text/x-c++src"},
+            {"file_extension", ".cpp"},
+            {"pygments_lexer", "cpp"},
+            {"codemirror_mode", "text/x-c++src"},
+            {"nbconvert_exporter", "script"}}},
+          {"banner", fmt::format("Lockstep {}: C++20 with LibTorch on every rank. %help lists the magics.", kVersion)},
+          {"help_links", json::array({{{"text", "LibTorch's C++ API"}, {"url", "https://pytorch.org/cppdocs/"}}})},
+          {"supported_features", json::array()},
+          {"debugger", false}};
+}
+
+/// `text` without the terminal's colours.
+std::string without_escapes(std::string_view text) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t escape = escape_length(text.substr(at));
+    if (escape == 0) result += text[at];
+    at += std::max<size_t>(1, escape);
+  }
+  return result;
+}
+
+bool asks_to_leave(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\n"), end = text.find_last_not_of(" \t\n;");
+  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return false;
+  const std::string_view word = text.substr(begin, end + 1 - begin);
+  return word == "exit" || word == "quit" || word == "exit()" || word == "quit()";
+}
+
+/// `net?`, `%verify?`, `%help`: the answer is for the pager.
+bool asks_for_help(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\n");
+  if (begin == std::string_view::npos) return false;
+  text = text.substr(begin, text.find_last_not_of(" \t\n") + 1 - begin);
+  if (text.find('\n') != std::string_view::npos) return false;
+  return text.back() == '?' || text.front() == '?' || text == "help" || text == "%help" || text == "%lsmagic" ||
+         text.starts_with("%help ");
+}
+
+/// The descriptor of the process that started the kernel: readable when that has ended. -1 where it does not matter.
+int frontend_descriptor() {
+  const char* text = std::getenv("JPY_PARENT_PID");
+  const pid_t parent = ::getppid();
+  if (!text || std::atoll(text) != parent) return -1;
+  return static_cast<int>(::syscall(SYS_pidfd_open, parent, 0));
+}
+
+class Kernel {
+ public:
+  Kernel(const KernelOptions& options, ConnectionFile& connection)
+      : sockets_(connection),
+        session_(with_words(options.session), *this_sink()),
+        display_(session_.loop(), [this](std::string_view type,
+                                         json content) { sockets_.publish(type, shown_parent_, std::move(content)); }),
+        history_(HistoryFile(default_history_path())),
+        frontend_(frontend_descriptor()) {
+    current_ = this;
+    EventLoop& loop = session_.loop();
+    loop.watch(sockets_.shell(), [this] { take_shell(); });
+    loop.watch(sockets_.control(), [this] { take_control(); });
+    loop.watch(sockets_.iopub(), [this] { sockets_.welcome_listeners(); });
+    if (frontend_ >= 0)
+      loop.watch(frontend_, [this] {
+        session_.loop().forget(frontend_);
+        leave();
+      });
+  }
+  ~Kernel() {
+    current_ = nullptr;
+    session_.shutdown();  // while there is a display for what that reports
+    EventLoop& loop = session_.loop();
+    loop.forget(sockets_.shell());
+    loop.forget(sockets_.control());
+    loop.forget(sockets_.iopub());
+    if (frontend_ >= 0) {
+      loop.forget(frontend_);
+      ::close(frontend_);
+    }
+  }
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+  int run(bool start_now) {
+    install_signals();
+    sockets_.publish("status", json::object(), {{"execution_state", "starting"}});
+    if (start_now) start();
+    while (!leaving_) {
+      try {
+        session_.loop().run_until([this] { return leaving_ || interrupt_busy_ || !queue_.empty(); });
+      } catch (const ChannelError& error) {
+        display_.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "session_error", .message = error.what()});
+        continue;
+      }
+      if (leaving_) break;
+      if (std::exchange(interrupt_busy_, false)) session_.interrupt_busy_ranks();
+      if (queue_.empty()) continue;
+      const Message request = std::move(queue_.front());
+      queue_.pop_front();
+      answer(request);
+    }
+    const bool is_asked = !shutdown_.header.empty();
+    if (is_asked) {
+      const json content = {{"status", "ok"}, {"restart", flag_of(shutdown_.content, "restart", false)}};
+      session_.shutdown();
+      reply(shutdown_is_control_ ? sockets_.control() : sockets_.shell(), shutdown_, "shutdown_reply", content);
+      sockets_.publish("shutdown_reply", shutdown_.header, content);
+      sockets_.publish("status", shutdown_.header, {{"execution_state", "idle"}});
+    }
+    return is_asked || leaving_ < 0 ? 0 : 128 + leaving_;
+  }
+
+ private:
+  static constexpr int kAsked = -1;  // of leaving_: by a request, or the frontend has ended
+
+  /// The session is made before the display, which needs its loop; events come later.
+  class Sink : public EventSink {
+   public:
+    explicit Sink(Kernel& kernel) : kernel_(kernel) {}
+    void take(const Event& event) override { kernel_.take(event); }
+
+   private:
+    Kernel& kernel_;
+  };
+  EventSink* this_sink() {
+    sink_ = std::make_unique<Sink>(*this);
+    return sink_.get();
+  }
+
+  static SessionOptions with_words(SessionOptions options) {
+    options.interrupt_words = "Interrupt";
+    return options;
+  }
+
+  void take(const Event& event) {
+    const auto* session = std::get_if<SessionEvent>(&event);
+    if (starting_ && session)
+      display_.set_ranks(session->ranks);  // no cell has asked for them
+    else if (starting_ && shown_parent_.empty())
+      start_messages_.push_back(event);
+    else
+      display_.take(event);
+  }
+
+  void start() {
+    starting_ = true;
+    try {
+      session_.start();
+    } catch (const std::exception&) {
+      // The first cell starts them again, and reports what is wrong.
+    }
+    starting_ = false;
+    start_messages_.clear();
+    shown_parent_ = json::object();
+  }
+
+  // ---- Sockets ------------------------------------------------------------------------------------------------------
+
+  static void report_refused(const std::string& what) {
+    std::fprintf(stderr, "lockstep kernel: %s is left out\n", what.c_str());
+  }
+
+  void take_shell() {
+    while (auto message = sockets_.receive(sockets_.shell(), report_refused)) {
+      if (starting_ && message->type() == "kernel_info_request") {
+        answer(*message);  // frontends wait for it; the ranks take a second
+      } else if (message->type() == "shutdown_request") {
+        take_shutdown(std::move(*message), /*is_control=*/false);
+      } else {
+        if (starting_ && shown_parent_.empty() && message->type() == "execute_request") show_start(*message);
+        queue_.push_back(std::move(*message));
+      }
+    }
+  }
+
+  /// The first cell waits for the ranks: it shows what they wait for.
+  void show_start(const Message& request) {
+    shown_parent_ = request.header;
+    publish_status(request, "busy");
+    announced_ = request.header.value("msg_id", "");
+    for (const Event& event : std::exchange(start_messages_, {})) display_.take(event);
+  }
+
+  /// At any time, also while a cell runs.
+  void take_control() {
+    while (auto message = sockets_.receive(sockets_.control(), report_refused)) {
+      const std::string type = message->type();
+      if (type == "shutdown_request") {
+        take_shutdown(std::move(*message), /*is_control=*/true);
+        continue;
+      }
+      // A frontend would take "idle" for the end of the cell that runs.
+      if (!answering_) publish_status(*message, "busy");
+      json content;
+      if (type == "interrupt_request") {
+        interrupt();
+        content = {{"status", "ok"}};
+      } else if (type == "kernel_info_request") {
+        content = kernel_info();
+      } else if (type == "debug_request") {
+        // gdb 13 has no debug adapter.
+        content = {{"type", "response"},
+                   {"request_seq", number_of(message->content, "seq", 0)},
+                   {"success", false},
+                   {"command", text_of(message->content, "command")},
+                   {"message", "this kernel has no debugger: docs/debugging.md shows gdb on a rank"}};
+      } else {
+        if (!answering_) publish_status(*message, "idle");
+        continue;
+      }
+      reply(sockets_.control(), *message, reply_type(type), std::move(content));
+      if (!answering_) publish_status(*message, "idle");
+    }
+  }
+
+  void take_shutdown(Message message, bool is_control) {
+    shutdown_ = std::move(message);
+    shutdown_is_control_ = is_control;
+    leave();
+  }
+
+  void leave() {
+    if (leaving_ == 0) leaving_ = kAsked;
+    session_.leave();
+  }
+
+  void interrupt() {
+    session_.interrupt();
+    if (!answering_) interrupt_busy_ = true;
+  }
+
+  static std::string reply_type(const std::string& type) { return type.substr(0, type.rfind("_request")) + "_reply"; }
+
+  void reply(zmq::socket_t& socket, const Message& request, std::string_view type, json content,
+             json metadata = json::object()) {
+    Message message = sockets_.codec().make(type, request.header, std::move(content));
+    message.identities = request.identities;
+    message.metadata = std::move(metadata);
+    sockets_.send(socket, message);
+  }
+
+  void publish_status(const Message& request, const char* state) {
+    sockets_.publish("status", request.header, {{"execution_state", state}});
+  }
+
+  // ---- Requests of the shell channel --------------------------------------------------------------------------------
+
+  void answer(const Message& request) {
+    const std::string type = request.type();
+    if (request.header.value("msg_id", "") != announced_) publish_status(request, "busy");
+    const bool nested = std::exchange(answering_, true);
+    bool stops = false;
+    if (type == "execute_request") {
+      stops = execute(request);
+    } else if (type == "kernel_info_request") {
+      reply(sockets_.shell(), request, "kernel_info_reply", kernel_info());
+    } else if (type == "complete_request") {
+      reply(sockets_.shell(), request, "complete_reply", complete(request.content));
+    } else if (type == "inspect_request") {
+      reply(sockets_.shell(), request, "inspect_reply", inspect(request.content));
+    } else if (type == "is_complete_request") {
+      reply(sockets_.shell(), request, "is_complete_reply", is_complete(request.content));
+    } else if (type == "history_request") {
+      reply(sockets_.shell(), request, "history_reply", history_.answer(request.content));
+    } else if (type == "comm_info_request") {
+      reply(sockets_.shell(), request, "comm_info_reply", {{"status", "ok"}, {"comms", json::object()}});
+    } else if (type == "comm_open") {
+      // No target is known here; the other side learns that nobody will answer.
+      sockets_.publish("comm_close", request.header,
+                       {{"comm_id", text_of(request.content, "comm_id")}, {"data", json::object()}});
+    }
+    answering_ = nested;
+    publish_status(request, "idle");
+    if (stops) abort_queued();
+  }
+
+  /// Whether the cells that are queued are not to run.
+  bool execute(const Message& request) {
+    const json& content = request.content;
+    const std::string code = text_of(content, "code");
+    const bool is_silent = flag_of(content, "silent", false);
+    const bool is_stored = !is_silent && flag_of(content, "store_history", true);
+    const std::string started = sockets_.codec().make("", json::object(), nullptr).header["date"];
+    const int64_t number = count_ + 1;
+    if (is_stored) ++count_;
+    shown_parent_ = request.header;
+    if (!is_silent) sockets_.publish("execute_input", request.header, {{"code", code}, {"execution_count", number}});
+    if (is_stored) history_.add(number, code);
+
+    json payload = json::array();
+    bool leaves = asks_to_leave(code);
+    const Ran ran = leaves ? Ran{} : run_code(code, {is_silent, asks_for_help(code), number});
+    leaves = leaves || ran.leaves;
+    if (leaves) payload.push_back({{"source", "ask_exit"}, {"keepkernel", false}});
+    if (!ran.report.page.empty())
+      payload.push_back({{"source", "page"}, {"data", {{"text/plain", ran.report.page}}}, {"start", 0}});
+    if (is_stored && ran.report.result.is_object())
+      history_.set_output(ran.report.result.value("text/plain", std::string()));
+
+    json answer = {{"status", "ok"}, {"execution_count", number}, {"payload", std::move(payload)}};
+    if (ran.failed) {
+      const json error = {
+          {"ename", ran.report.error_name}, {"evalue", ran.report.error_value}, {"traceback", ran.report.traceback}};
+      if (!is_silent) sockets_.publish("error", request.header, error);
+      answer.update(error);
+      answer["status"] = "error";
+      answer["user_expressions"] = json::object();
+    } else {
+      answer["user_expressions"] = evaluate(content);
+    }
+    reply(sockets_.shell(), request, "execute_reply", answer,
+          {{"started", started}, {"status", answer["status"]}, {"dependencies_met", true}});
+    if (leaves && leaving_ == 0) leaving_ = kAsked;
+    return ran.failed && flag_of(content, "stop_on_error", true);
+  }
+
+  struct Ran {
+    bool failed = false, leaves = false;
+    Display::Report report;
+  };
+
+  /// One cell, drawn as `wishes` has it. Numbers of cells are those that the notebook shows.
+  Ran run_code(const std::string& code, const Display::Wishes& wishes) {
+    Ran ran;
+    session_.set_next_cell(wishes.execution_count);
+    display_.begin(wishes);
+    CellStatus status = CellStatus::error;
+    try {
+      const CellOutcome outcome = session_.run(code);
+      status = outcome.status;
+      ran.leaves = outcome.exit_requested;
+    } catch (const std::exception& error) {  // the ranks could not be started
+      display_.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "session_error", .message = error.what()});
+    }
+    ran.report = display_.end();
+    ran.failed = status != CellStatus::ok;
+    if (!ran.failed && !ran.report.traceback.empty() && !wishes.silent)  // such as a rank that died after its part
+      sockets_.publish("stream", shown_parent_,
+                       {{"name", "stderr"}, {"text", fmt::format("{}\n", fmt::join(ran.report.traceback, "\n"))}});
+    if (ran.failed && ran.report.error_name.empty()) {
+      ran.report.error_name = status == CellStatus::waiting ? "hang" : std::string(to_string(status));
+      ran.report.error_value = status == CellStatus::waiting
+                                   ? "ranks wait for ranks that will not come: %hang shows them, %abort frees them"
+                                   : first_line_of(ran.report.traceback);
+    }
+    if (ran.failed && ran.report.traceback.empty())
+      ran.report.traceback.push_back(ran.report.error_name + ": " + ran.report.error_value);
+    return ran;
+  }
+
+  static std::string first_line_of(const std::vector<std::string>& lines) {
+    return lines.empty() ? "" : without_escapes(lines.front());
+  }
+
+  /// The user_expressions of an execute request.
+  json evaluate(const json& content) {
+    json results = json::object();
+    const auto found = content.find("user_expressions");
+    if (found == content.end() || !found->is_object()) return results;
+    for (const auto& [name, expression] : found->items()) {
+      if (!expression.is_string()) continue;
+      const Ran ran =
+          run_code(expression.get<std::string>(), {.silent = true, .paged = false, .execution_count = count_ + 1});
+      if (ran.failed)
+        results[name] = error_reply(ran.report.error_name, ran.report.error_value, ran.report.traceback);
+      else
+        results[name] = {{"status", "ok"},
+                         {"data", ran.report.result.is_object() ? ran.report.result : json::object()},
+                         {"metadata", json::object()}};
+    }
+    return results;
+  }
+
+  /// The cells that a frontend has sent after one that failed do not run.
+  void abort_queued() {
+    session_.loop().run_once();  // those that are on their way
+    std::deque<Message> rest;
+    std::swap(rest, queue_);
+    for (Message& message : rest) {
+      if (message.type() != "execute_request") {
+        queue_.push_back(std::move(message));
+        continue;
+      }
+      publish_status(message, "busy");
+      reply(sockets_.shell(), message, "execute_reply", {{"status", "aborted"}});
+      publish_status(message, "idle");
+    }
+  }
+
+  json complete(const json& content) {
+    const std::string code = text_of(content, "code");
+    const int64_t offset = byte_of(code, number_of(content, "cursor_pos", kAtEnd));
+    protocol::Completions found{offset, offset, {}};
+    try {
+      found = session_.complete(code, offset);
+    } catch (const std::exception&) {
+      // The compiler has ended, or the ranks can't start: a cell that needs them says so.
+    }
+    const int64_t begin = character_of(code, found.begin), end = character_of(code, found.end);
+    json matches = json::array(), types = json::array();
+    std::set<std::string_view> seen;  // overloads have the same text
+    for (const protocol::Completion& completion : found.completions) {
+      if (!seen.insert(completion.text).second) continue;
+      matches.push_back(completion.text);
+      types.push_back({{"start", begin},
+                       {"end", end},
+                       {"text", completion.text},
+                       {"type", completion.kind},
+                       {"signature", completion.detail}});
+    }
+    return {{"status", "ok"},
+            {"matches", std::move(matches)},
+            {"cursor_start", begin},
+            {"cursor_end", end},
+            {"metadata", {{"_jupyter_types_experimental", std::move(types)}}}};
+  }
+
+  /// A tooltip: what a name or a magic is, and within the arguments of a call its overloads.
+  json inspect(const json& content) {
+    const std::string code = text_of(content, "code");
+    const int64_t offset = byte_of(code, number_of(content, "cursor_pos", kAtEnd));
+    std::string text;
+    json fields = json::object();
+    try {
+      const Description found = session_.inspect_at(code, offset, number_of(content, "detail_level", 0) > 0);
+      if (found.found) {
+        text = found.text;
+        fields = found.data;
+      }
+      std::string overloads;
+      for (const protocol::Signature& signature : session_.signatures(code, offset))
+        overloads += signature.label + "\n";
+      if (!overloads.empty()) text = overloads + (text.empty() ? "" : "\n" + text);
+    } catch (const std::exception&) {
+      // As in complete().
+    }
+    json data = json::object();
+    if (!text.empty()) data = {{"text/plain", text}, {kInspectionMime, fields}};
+    return {{"status", "ok"}, {"found", !text.empty()}, {"data", std::move(data)}, {"metadata", json::object()}};
+  }
+
+  json is_complete(const json& content) {
+    const std::string code = text_of(content, "code");
+    protocol::Completeness found = scan_completeness(code);
+    const CellMagics magics = cell_magics_of(code);
+    if (magics == CellMagics::alone || (magics == CellMagics::with_body && !code.ends_with("\n"))) {
+      found.status = TextStatus::incomplete;  // as in IPython, a blank line ends the body
+    } else if (magics == CellMagics::none && session_.started()) {
+      try {
+        found = session_.is_complete(code);
+      } catch (const std::exception&) {
+        // The compiler has ended: the scanner's answer has to do.
+      }
+    }
+    json answer = {{"status", to_string(found.status)}};
+    if (found.status == TextStatus::incomplete)
+      answer["indent"] = std::string(2 * static_cast<size_t>(std::max(0, found.indent)), ' ');
+    return answer;
+  }
+
+  // ---- Signals ------------------------------------------------------------------------------------------------------
+
+  static void install_signals() {
+    const auto install = [](int signal, void (*handler)(int)) {
+      struct sigaction action{};
+      action.sa_handler = handler;
+      action.sa_flags = SA_RESTART;
+      ::sigaction(signal, &action, nullptr);
+    };
+    install(SIGINT, [](int) {
+      if (Kernel* kernel = current_) kernel->session_.interrupt();
+    });
+    for (const int signal : {SIGTERM, SIGHUP, SIGQUIT})
+      install(signal, [](int number) {
+        Kernel* kernel = current_;
+        if (!kernel) return;
+        if (kernel->leaving_ == 0) kernel->leaving_ = number;
+        kernel->session_.leave();
+      });
+  }
+
+  static inline std::atomic<Kernel*> current_{nullptr};
+
+  Sockets sockets_;
+  std::unique_ptr<Sink> sink_;
+  Session session_;
+  Display display_;
+  InputHistory history_;
+  const int frontend_;
+
+  std::deque<Message> queue_;  // of the shell channel
+  json shown_parent_ = json::object();  // the header of the request whose outputs come now
+  int64_t count_ = 0;  // cells that have been stored
+  bool answering_ = false;  // a request of the shell channel
+  bool interrupt_busy_ = false;  // ranks that are in a cell which was left
+  bool starting_ = false;
+  std::vector<Event> start_messages_;  // that no cell has shown yet
+  std::string announced_;  // the request whose "busy" was sent ahead
+  Message shutdown_;
+  bool shutdown_is_control_ = true;
+  std::atomic<int> leaving_{0};  // kAsked, or a signal
+};
+
+/// A connection file that the kernel has made itself, for as long as it runs.
+class OwnConnectionFile {
+ public:
+  explicit OwnConnectionFile(ConnectionFile& connection) {
+    std::error_code error;
+    const std::string folder = connection_folder();
+    std::filesystem::create_directories(folder, error);
+    if (error) throw StartError(fmt::format("cannot make {}: {}", folder, error.message()));
+    path_ = fmt::format("{}/kernel-{}.json", folder, ::getpid());
+    connection.key = random_key();
+  }
+  ~OwnConnectionFile() { ::unlink(path_.c_str()); }
+  OwnConnectionFile(const OwnConnectionFile&) = delete;
+  OwnConnectionFile& operator=(const OwnConnectionFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+int run_kernel(const KernelOptions& options) {
+  ConnectionFile connection;
+  std::optional<OwnConnectionFile> own;
+  if (options.connection_file.empty())
+    own.emplace(connection);
+  else
+    connection = read_connection_file(options.connection_file);
+  const std::string path = own ? own->path() : options.connection_file;
+  const bool has_ports = connection.shell_port && connection.iopub_port && connection.stdin_port &&
+                         connection.control_port && connection.hb_port;
+  // Jupyter kills kernels that take long to end, and what those leave is nobody else's to remove.
+  (void)clean_sessions(runtime_directories());
+  Kernel kernel(options, connection);
+  if (!has_ports) write_connection_file(path, connection);
+  if (own)
+    std::fprintf(stderr, "lockstep kernel: jupyter console --existing %s connects to it; Ctrl-\\ ends it\n",
+                 std::filesystem::path(path).filename().c_str());
+  return kernel.run(options.start_now);
+}
+
+}  // namespace lockstep::shell::jupyter
