@@ -1,0 +1,159 @@
+#include "shell/jupyter/display.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::shell::jupyter {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class DisplayTest : public testing::Test {
+ protected:
+  void SetUp() override { display_.set_ranks(RankSet{0, 1}); }
+
+  std::vector<std::string> types() const {
+    std::vector<std::string> result;
+    for (const auto& [type, content] : published_) result.push_back(type);
+    return result;
+  }
+  /// Serves the loop until a message has come that was not there.
+  void wait_for_next() {
+    const size_t count = published_.size();
+    loop_.run_until([&] { return published_.size() > count; });
+  }
+  static OutputEvent output(const RankSet& ranks, const std::string& bytes, Stream stream = Stream::standard_output) {
+    return {.cell = 1, .ranks = ranks, .stream = stream, .bytes = bytes};
+  }
+
+  EventLoop loop_;
+  std::vector<std::pair<std::string, json>> published_;
+  Display display_{loop_,
+                   [this](std::string_view type, json content) { published_.emplace_back(type, std::move(content)); }};
+};
+
+TEST_F(DisplayTest, TheFirstLinesGoOutAtOnceAndThoseAfterThemTogether) {
+  display_.begin({});
+  display_.take(output({0, 1}, "one\n"));
+  ASSERT_EQ(published_.size(), 1u);
+  EXPECT_EQ(published_[0].second, (json{{"name", "stdout"}, {"text", "0-1 │ one\n"}}));
+  display_.take(output({0}, "two\n"));
+  display_.take(output({1}, "three\n"));
+  EXPECT_EQ(published_.size(), 1u);
+  (void)display_.end();
+  ASSERT_EQ(published_.size(), 2u);
+  EXPECT_EQ(published_[1].second["text"], "0   │ two\n1   │ three\n");
+}
+
+TEST_F(DisplayTest, StreamsKeepTheirOrder) {
+  display_.begin({});
+  display_.take(output({0, 1}, "first\n"));
+  display_.take(output({0, 1}, "error\n", Stream::standard_error));
+  display_.take(output({0, 1}, "last\n"));
+  (void)display_.end();
+  ASSERT_EQ(published_.size(), 3u);
+  EXPECT_EQ(published_[1].second["name"], "stderr");
+  EXPECT_EQ(published_[2].second["text"], "0-1 │ last\n");
+}
+
+TEST_F(DisplayTest, AnUnfinishedLineIsADisplayThatBecomesItsEnd) {
+  display_.begin({});
+  display_.take(output({0, 1}, "\r10%"));
+  wait_for_next();
+  display_.take(output({0, 1}, "\r50%"));
+  wait_for_next();
+  display_.take(output({0, 1}, "\r99%\n"));
+  (void)display_.end();
+  EXPECT_THAT(types(), ElementsAre("display_data", "update_display_data", "update_display_data"));
+  EXPECT_EQ(published_[0].second["data"]["text/plain"], "0-1 │ 10%");
+  EXPECT_EQ(published_[2].second["data"]["text/plain"], "0-1 │ 99%");
+  EXPECT_EQ(published_[0].second["transient"], published_[2].second["transient"]);
+}
+
+TEST_F(DisplayTest, ALineWithoutEndIsOutputOfACellThatIsOver) {
+  display_.begin({});
+  display_.take(output({0}, "no end"));
+  (void)display_.end();
+  EXPECT_THAT(types(), ElementsAre("stream"));
+  EXPECT_EQ(published_[0].second["text"], "0   │ no end\n");
+}
+
+TEST_F(DisplayTest, ValuesOfRanksAreOneResultAndTheNextIsAnother) {
+  display_.begin({.silent = false, .paged = false, .execution_count = 4});
+  display_.take(ValueEvent{1, {0}, "a", 1});
+  EXPECT_TRUE(published_.empty());
+  display_.take(ValueEvent{1, {1}, "b", 2});
+  EXPECT_EQ(published_.size(), 1u);
+  display_.take(ValueEvent{1, {0}, "c", 3});
+  display_.take(ValueEvent{1, {1}, "c", 3});  // came too late to be merged
+  const Display::Report report = display_.end();
+  ASSERT_THAT(types(), ElementsAre("execute_result", "execute_result"));
+  EXPECT_EQ(published_[0].second["data"]["text/plain"], "0   = a\n1   = b");
+  EXPECT_EQ(published_[0].second["execution_count"], 4);
+  EXPECT_EQ(published_[1].second["data"]["text/plain"], "c");
+  EXPECT_EQ(report.result["text/plain"], "c");
+}
+
+TEST_F(DisplayTest, AValueOfSomeRanksDoesNotWaitForTheEndOfItsCell) {
+  display_.begin({});
+  display_.take(ValueEvent{1, {0}, "42", 42});
+  wait_for_next();
+  EXPECT_THAT(types(), ElementsAre("execute_result"));
+}
+
+TEST_F(DisplayTest, ErrorsAreForTheReply) {
+  display_.begin({});
+  display_.take(ErrorEvent{.cell = 1, .ranks = {0}, .type = "Aborted", .message = "freed", .root_cause = false});
+  display_.take(ErrorEvent{.cell = 1, .ranks = {1}, .type = "std::logic_error", .message = "wrong\nsecond line"});
+  const Display::Report report = display_.end();
+  EXPECT_TRUE(published_.empty());
+  EXPECT_EQ(report.error_name, "std::logic_error");
+  EXPECT_EQ(report.error_value, "rank 1: wrong");
+  EXPECT_THAT(report.traceback.front(), HasSubstr("rank 0: Aborted"));
+  EXPECT_THAT(report.traceback.back(), HasSubstr("second line"));
+}
+
+TEST_F(DisplayTest, WhatHappensBetweenCellsIsShownAtOnce) {
+  display_.take(ErrorEvent{.cell = 1, .ranks = {1}, .type = "SIGKILL", .message = "killed"});
+  ASSERT_THAT(types(), ElementsAre("stream"));
+  EXPECT_EQ(published_[0].second["name"], "stderr");
+  EXPECT_THAT(published_[0].second["text"].get<std::string>(), HasSubstr("rank 1: SIGKILL"));
+}
+
+TEST_F(DisplayTest, HelpIsForThePager) {
+  display_.begin({.silent = false, .paged = true, .execution_count = 1});
+  display_.take(MessageEvent{0, "%rank SPEC", nullptr});
+  EXPECT_EQ(display_.end().page, "%rank SPEC\n");
+  EXPECT_TRUE(published_.empty());
+}
+
+TEST_F(DisplayTest, ASilentRequestPublishesNothing) {
+  display_.begin({.silent = true, .paged = false, .execution_count = 1});
+  display_.take(output({0, 1}, "unseen\n"));
+  display_.take(ValueEvent{1, {0, 1}, "1", 1});
+  EXPECT_EQ(display_.end().result["text/plain"], "1");
+  EXPECT_TRUE(published_.empty());
+}
+
+TEST_F(DisplayTest, TextOfFindingsIsNoHtml) {
+  Finding finding;
+  finding.severity = Severity::fault;
+  finding.inspector = "verify";
+  finding.verdict = "mismatch";
+  finding.object = "net<b>";
+  finding.message = "a & b differ";
+  finding.tensors = {{.name = "<script>", .dtype = "float32", .shape = {2}, .count = 1}};
+  display_.begin({});
+  display_.take(FindingEvent{finding});
+  (void)display_.end();
+  ASSERT_THAT(types(), ElementsAre("display_data"));
+  const std::string html = published_[0].second["data"]["text/html"];
+  EXPECT_THAT(html, HasSubstr("net&lt;b&gt;"));
+  EXPECT_THAT(html, HasSubstr("&lt;script&gt;"));
+  EXPECT_EQ(html.find("<script>"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::shell::jupyter
