@@ -31,6 +31,12 @@ GOALS = [
     *[Goal(f"object: {text}", f"torch.{name}.object", 2, 80) for name, (text, _) in CELLS.items()],
     *[Goal(f"compile with `%%debug`: {text}", f"torch_debug.{name}.compile", 2) for name, (text, _) in CELLS.items()],
     *[Goal(f"object with `%%debug`: {text}", f"torch_debug.{name}.object", 2) for name, (text, _) in CELLS.items()],
+    Goal("Jupyter kernel: start to ready, 2 ranks", "kernel.start", 2, 1.0),
+    Goal("Jupyter kernel: the first cell is done, 2 ranks", "kernel.first_cell", 2),
+    Goal("Jupyter kernel: `k + 1`, 2 ranks", "kernel.value", 2, 20, [(0.4, NBD, "cell.value")]),
+    *[Goal(f"Jupyter kernel: completion of {text}", f"kernel.complete.{name}", 2, 60)
+      for name, text in (("member", "`net->`"), ("namespace", "`torch::nn::`"), ("name", "a name"), ("magic", "a magic"))],
+    Goal("Jupyter kernel: 100,000 lines of each of 4 ranks", "kernel.flood", 4, 3.0),
     Goal("memory of the shell, idle", "memory.shell.resident", 2, 40),
     Goal("memory of the compiler, idle", "memory.compiler.resident", 2, 450),
     Goal("memory of a worker, idle", "memory.worker.resident", 2, 250),

@@ -21,6 +21,13 @@ def peer(name, ranks, cells, venv):
     return parse(output_of([python, ROOT / "benchmarks/peers" / f"drive_{name}.py", "--ranks", ranks, "--cells", cells], 300) or "")
 
 
+def kernel(lockstep, ranks, cells, venv):
+    """The Jupyter kernel through jupyter_client, with ipykernel in turn."""
+    command = [Path(venv) / "bin" / "python", ROOT / "benchmarks/peers/drive_kernel.py", "--lockstep", lockstep.program,
+               "--ranks", ranks, "--cells", cells]
+    return parse(output_of(command, 600, lockstep.environment()) or "")
+
+
 def plan(lockstep, what, cells, venv):
     """What one round measures: (title, function that returns records)."""
     for ranks in (2, 4):
@@ -45,6 +52,8 @@ def plan(lockstep, what, cells, venv):
         yield "lockstep 1,000 cells", lambda: lockstep.bench("many", 2, 1000, limit_s=600)
     if "output" in what:
         yield "lockstep 100 MB of output", lambda: lockstep.bench("output", 2, 1)
+    for ranks in (2, 4) if venv and "kernel" in what else ():
+        yield f"lockstep kernel, {ranks} ranks", lambda ranks=ranks: kernel(lockstep, ranks, cells, venv)
     if "poll" in what:
         yield "lockstep empty loops", lambda: lockstep.bench("poll", 2, 1)
 
@@ -68,7 +77,7 @@ def print_table(results):
 
 
 def main(help_text):
-    everything = ["start", "trivial", "magic", "torch", "debug", "memory", "many", "output", "poll"]
+    everything = ["start", "trivial", "magic", "torch", "debug", "memory", "many", "output", "kernel", "poll"]
     parser = argparse.ArgumentParser(description=help_text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", metavar="WHAT")
     parser.add_argument("--build", default=ROOT / "build" / "release", help="build folder (build/release)")
