@@ -60,7 +60,8 @@ json fields(const CellEvent& e) {
           {"status", e.status},
           {"rank_status", by_rank(e.rank_status, kAsIs)},
           {"run_ms", by_rank(e.run_ms, number)},
-          {"compile_ms", number(e.compile_ms)}};
+          {"compile_ms", number(e.compile_ms)},
+          {"expected", e.expected}};
 }
 
 json fields(const OutputEvent& e) {

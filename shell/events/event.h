@@ -35,6 +35,7 @@ struct CellEvent {
   std::map<int, CellStatus> rank_status;
   std::map<int, double> run_ms;
   double compile_ms = 0;
+  std::optional<bool> expected;  // of a script: whether status and findings are what its tags say
 };
 
 /// Bytes that all of `ranks` wrote. Concatenating a rank's events of one stream gives its bytes.

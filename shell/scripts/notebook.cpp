@@ -89,6 +89,7 @@ std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string&
     if (type.empty()) throw UsageError(where + ": has no \"cell_type\"; save the notebook again in Jupyter");
     if (type != "code" && type != "markdown") continue;
     ScriptCell result;
+    result.notebook_cell = number - 1;
     result.markdown = type == "markdown";
     result.text = source_of(cell, where);
     const json metadata = cell.value("metadata", json::object());

@@ -24,6 +24,7 @@ struct ScriptCell {
   std::map<std::string, std::string> metadata;  // other key=value pairs of the marker
   std::string text;
   int line = 0;  // in the file, of the first line of the text, from 1; 0 in a notebook
+  int notebook_cell = -1;  // index among the cells of a notebook, from 0; -1 in a script
 };
 
 /// Reads a .cpp (percent format) or .ipynb file; `-` is the standard input. Throws UsageError that names the file and

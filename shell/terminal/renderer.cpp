@@ -109,7 +109,8 @@ std::string prompt_text(int64_t cell, const RankSet& ranks, const Screen& screen
 
 std::string prompt_text(int64_t cell, const std::string& label, const Screen& screen) {
   return paint(screen, Style::prompt,
-               fmt::format("In [{}]{}{} {}", cell, label.empty() ? "" : " ", label, signs(screen).prompt)) +
+               fmt::format("In [{}]{}{} {}", cell > 0 ? std::to_string(cell) : " ", label.empty() ? "" : " ", label,
+                           signs(screen).prompt)) +
          " ";
 }
 

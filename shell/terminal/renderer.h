@@ -77,7 +77,7 @@ class Renderer : public EventSink {
   bool quiet_ = false;
 };
 
-/// `In [7] ranks 0-3 ▸ `, coloured as the screen allows.
+/// `In [7] ranks 0-3 ▸ `; `In [ ] …` for a cell without a number; coloured as the screen allows.
 std::string prompt_text(int64_t cell, const RankSet& ranks, const Screen& screen);
 /// `In [7] label ▸ `; without a label: `In [7] ▸ `.
 std::string prompt_text(int64_t cell, const std::string& label, const Screen& screen);

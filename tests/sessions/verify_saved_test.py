@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-LOCKSTEP = sys.argv.pop(1)
+LOCKSTEP = os.path.abspath(sys.argv.pop(1))
 FILES = pathlib.Path(__file__).resolve().parent.parent / "inspectors" / "files"
 
 

@@ -1,0 +1,221 @@
+#include "shell/commands/script_run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "protocol/error.h"
+#include "shell/processes/session_plan.h"
+#include "shell/processes/signal_scope.h"
+#include "shell/scripts/details.h"
+#include "shell/scripts/magic_parser.h"
+#include "shell/text/screen.h"
+#include "shell/text/text.h"
+
+namespace lockstep::shell {
+namespace {
+
+/// Whether a cell has comments and blanks alone: nothing of it runs, and it gets no number.
+bool is_comment(const ScriptCell& cell) {
+  try {
+    const ParsedCell parsed = parse_cell(cell.text, MagicRegistry::instance());
+    return parsed.parts.empty() && parsed.cell_magics.empty();
+  } catch (const UsageError&) {  // reported when it runs
+    return false;
+  }
+}
+
+}  // namespace
+
+ScriptRun::ScriptRun(RunOptions options, std::vector<Script> scripts)
+    : options_(std::move(options)), scripts_(std::move(scripts)) {}
+
+int ScriptRun::run() {
+  plan_session(options_.session);
+  const int people = options_.json == "-" ? STDERR_FILENO : STDOUT_FILENO;
+  output_ =
+      std::make_unique<TextOutput>(people, "the output", [this](size_t dropped) { renderer_->drop_output(dropped); });
+  screen_ = detect_screen(people);
+  renderer_ = std::make_unique<Renderer>(screen_, [this](std::string_view text) {
+    output_->write(text, renderer_->draws_output());
+    check(*output_);
+  });
+  sinks_.add(*renderer_);
+  if (!options_.json.empty()) {
+    json_ = std::make_unique<JsonWriter>(options_.json);
+    sinks_.add(*json_);
+  }
+  if (!options_.junit.empty()) {
+    junit_ = std::make_unique<JunitReport>(options_.junit);
+    sinks_.add(*junit_);
+  }
+  if (!options_.write.empty()) {
+    notebook_ = std::make_unique<NotebookOutputs>(options_.files.front(), options_.write);
+    sinks_.add(*notebook_);
+  }
+
+  EventSink& events = *this;
+  session_ = std::make_unique<Session>(options_.session, events);
+  current_ = this;
+  {
+    const SignalScope signals([](int signal) { current_->on_signal(signal); });
+    bool going = true;
+    try {
+      for (const Script& script : scripts_) {
+        if (junit_) junit_->begin_script(script.name);
+        if (going)
+          going = run_script(script);
+        else
+          skip_rest(script, 0);
+      }
+    } catch (const StartError& error) {
+      if (stopped_) {
+        note(kExitInterrupted);
+      } else {
+        take(ErrorEvent{.cell = 0, .ranks = {}, .type = "start_error", .message = error.what()});
+        if (junit_) junit_->fail_start(error.what());
+        note(kExitNoStart);
+      }
+    }
+    session_->shutdown();
+  }
+  session_.reset();
+  if (notebook_ && !notebook_->write()) note(kExitFailed);
+  if (junit_ && !junit_->write()) note(kExitFailed);
+  take(EndEvent{exit_code_, {{"cells", cells_}, {"failed", failed_}, {"faults", faults_}}});
+  return exit_code_;
+}
+
+bool ScriptRun::run_script(const Script& script) {
+  for (size_t i = 0; i < script.cells.size(); ++i) {
+    const ScriptCell& cell = script.cells[i];
+    if (cell.markdown) {
+      show_markdown(cell);
+      continue;
+    }
+    const bool begins = !stopped_;
+    if (begins && run_cell(cell)) continue;
+    skip_rest(script, begins ? i + 1 : i);
+    return false;
+  }
+  return true;
+}
+
+void ScriptRun::skip_rest(const Script& script, size_t begin) {
+  for (size_t i = begin; junit_ && i < script.cells.size(); ++i)
+    if (!script.cells[i].markdown && !is_comment(script.cells[i])) junit_->skip_cell(script.cells[i]);
+}
+
+RankSet ScriptRun::lost_ranks() const {
+  const RankSet now = session_->live_ranks();
+  return now.size() <= alive_.size() ? alive_ - now : RankSet();  // more: another session
+}
+
+bool ScriptRun::run_cell(const ScriptCell& cell) {
+  const bool counts = !is_comment(cell);
+  alive_ = session_->live_ranks();
+  show_cell(cell, counts);
+  if (!counts) return true;
+  cell_ = &cell;
+  findings_.clear();
+  if (junit_) junit_->begin_cell(cell);
+  if (notebook_) notebook_->begin_cell(cell);
+  const CellOutcome outcome = session_->run(cell.text, cell.title);
+  const Verdict verdict = judge(cell.tags, outcome, lost_ranks());
+  ++cells_;
+  failed_ += verdict.failed ? 1 : 0;
+  faults_ += verdict.faults;
+  for (const auto& complaint : verdict.complaints)
+    take(ErrorEvent{.cell = outcome.cell, .ranks = {}, .type = "expectation", .message = complaint});
+  show_expected(cell, verdict);
+  if (junit_) junit_->end_cell(outcome, verdict);
+  if (notebook_) notebook_->end_cell(outcome.cell);
+  cell_ = nullptr;
+  if (outcome.before_interrupt) {
+    note(code_before_interrupt(cell.tags, *outcome.before_interrupt, alive_));
+    note(kExitInterrupted);
+  }
+  note(verdict.exit_code);
+  if (stopped_) note(kExitInterrupted);
+  if (outcome.exit_requested || outcome.status == CellStatus::interrupted || stopped_) return false;
+  return verdict.exit_code == kExitOk || options_.keep_going;
+}
+
+void ScriptRun::show_markdown(const ScriptCell& cell) {
+  const char* const sign = signs(screen_).prompt;
+  renderer_->take(
+      MarkdownEvent{options_.answers ? with_open_details(cell.text, sign) : with_folded_details(cell.text, sign)});
+  if (json_) json_->take(MarkdownEvent{cell.text});
+}
+
+void ScriptRun::show_cell(const ScriptCell& cell, bool counts) {
+  const bool code_follows = options_.show_code && (!cell.title.empty() || lines_of(cell.text).size() > 1);
+  renderer_->begin_cell(counts ? session_->next_cell() : 0, session_->target_ranks(), cell.title, cell.text);
+  if (!code_follows) return;
+  std::string text;
+  for (const std::string_view line : lines_of(cell.text))
+    text += line.empty() ? "\n" : "    " + paint(screen_, Style::dim, line) + "\n";
+  show(text);
+}
+
+/// After a cell whose errors and findings are what its tags say, so that nobody takes them for failures.
+void ScriptRun::show_expected(const ScriptCell& cell, const Verdict& verdict) {
+  if (verdict.failed || verdict.faults > 0) return;
+  std::vector<std::string> words;
+  for (const Tag& tag : cell.tags) {
+    if (tag.name == "raises-exception") words.emplace_back("an exception");
+    if (tag.name == "expects-finding") words.push_back(tag.value.empty() ? "a finding" : tag.value);
+  }
+  if (words.empty()) return;
+  show(paint(screen_, Style::good, fmt::format("{} expected: {}", signs(screen_).good, fmt::join(words, ", "))) + "\n");
+}
+
+void ScriptRun::show(const std::string& text) {
+  renderer_->take(MessageEvent{.cell = 0, .text = text, .data = nullptr});
+}
+
+void ScriptRun::take(const Event& event) {
+  if (const auto* finding = std::get_if<FindingEvent>(&event)) findings_.push_back(finding->finding);
+  const auto* ended = std::get_if<CellEvent>(&event);
+  if (ended && cell_) {
+    CellOutcome outcome;
+    outcome.status = ended->status;
+    outcome.findings = findings_;
+    const Verdict verdict = judge(cell_->tags, outcome, lost_ranks());
+    CellEvent judged = *ended;
+    judged.expected = !verdict.failed && verdict.faults == 0;
+    sinks_.take(judged);
+  } else {
+    sinks_.take(event);
+  }
+  if (json_) check(json_->output());
+}
+
+void ScriptRun::on_signal(int signal) noexcept {
+  stopped_ = true;
+  output_->interrupt();
+  if (json_) json_->output().interrupt();
+  if (signal == SIGINT)
+    session_->interrupt();
+  else
+    session_->leave();
+}
+
+/// Output that is lost is no success. Where nobody reads any more the run stops, as programs in a pipe do.
+void ScriptRun::check(const TextOutput& output) {
+  if (output.lost()) note(kExitFailed);
+  if (!output.closed() || std::exchange(stopped_for_readers_, true) || !session_) return;
+  stopped_ = true;
+  session_->leave();
+}
+
+/// The first thing that went wrong decides.
+void ScriptRun::note(int exit_code) {
+  if (exit_code_ == kExitOk) exit_code_ = exit_code;
+}
+
+}  // namespace lockstep::shell

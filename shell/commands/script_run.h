@@ -1,0 +1,84 @@
+// `lockstep run`: the cells of scripts, in order, in one session; and what the run shows and writes.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shell/events/json_writer.h"
+#include "shell/processes/session_options.h"
+#include "shell/reports/junit_report.h"
+#include "shell/reports/notebook_outputs.h"
+#include "shell/scripts/script.h"
+#include "shell/session/outcome.h"
+#include "shell/session/session.h"
+#include "shell/terminal/renderer.h"
+#include "shell/text/text_output.h"
+
+namespace lockstep::shell {
+
+struct RunOptions {
+  std::vector<std::string> files;
+  std::string json;  // a file, or - for the standard output; empty: none
+  std::string junit;  // a file; empty: none
+  std::string write;  // a notebook; empty: none
+  bool keep_going = false;
+  bool show_code = false;
+  bool answers = false;  // shows what markdown cells fold away
+  SessionOptions session;
+};
+
+/// The cells of a file, and what reports call it.
+struct Script {
+  std::string name;
+  std::vector<ScriptCell> cells;
+};
+
+class ScriptRun : private EventSink {
+ public:
+  ScriptRun(RunOptions options, std::vector<Script> scripts);
+
+  /// Returns the exit code. Throws UsageError for files that can't be written.
+  int run();
+
+ private:
+  /// False: stop.
+  bool run_script(const Script& script);
+  bool run_cell(const ScriptCell& cell);
+  void skip_rest(const Script& script, size_t begin);
+  void show_markdown(const ScriptCell& cell);
+  /// The first line of a cell, and its code.
+  void show_cell(const ScriptCell& cell, bool counts);
+  void show_expected(const ScriptCell& cell, const Verdict& verdict);
+  /// For people alone: it is no event of the session.
+  void show(const std::string& text);
+  /// Every event of the session.
+  void take(const Event& event) override;
+  void on_signal(int signal) noexcept;
+  void check(const TextOutput& output);
+  void note(int exit_code);
+  RankSet lost_ranks() const;
+
+  RunOptions options_;
+  const std::vector<Script> scripts_;
+  EventFork sinks_;
+  std::unique_ptr<TextOutput> output_;
+  Screen screen_;
+  std::unique_ptr<Renderer> renderer_;
+  std::unique_ptr<JsonWriter> json_;
+  std::unique_ptr<JunitReport> junit_;
+  std::unique_ptr<NotebookOutputs> notebook_;
+  std::unique_ptr<Session> session_;
+  const ScriptCell* cell_ = nullptr;  // that runs
+  std::vector<Finding> findings_;  // of it
+  RankSet alive_;  // when it began
+  int exit_code_ = kExitOk;
+  std::atomic<bool> stopped_{false};  // by a signal, or since nobody reads
+  bool stopped_for_readers_ = false;
+  static inline ScriptRun* current_ = nullptr;  // for the signal handler
+  int64_t cells_ = 0, failed_ = 0, faults_ = 0;
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,65 @@
+#include "shell/scripts/details.h"
+
+#include <algorithm>
+
+namespace lockstep::shell {
+namespace {
+
+std::string stripped(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
+}
+
+/// From `<TAG` to its `>`; nothing (npos) where it is not in the text. `<details open>` is one, `<detailsx>` is none.
+struct Tag {
+  size_t begin = std::string_view::npos, end = std::string_view::npos;
+};
+Tag find_tag(std::string_view text, std::string_view name, size_t from) {
+  for (size_t at = text.find(name, from); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    const size_t after = at + name.size();
+    if (after >= text.size() || (text[after] != '>' && text[after] != ' ')) continue;
+    const size_t end = text.find('>', after);
+    if (end != std::string_view::npos) return {.begin = at, .end = end + 1};
+  }
+  return {};
+}
+
+std::string transformed(std::string_view text, std::string_view sign, bool open) {
+  std::string result;
+  size_t done = 0;
+  for (;;) {
+    const Tag details = find_tag(text, "<details", done);
+    if (details.begin == std::string_view::npos) return result.append(text.substr(done));
+    // Details in details end with the outer ones.
+    size_t end = details.end;
+    int depth = 1;
+    while (depth > 0) {
+      const Tag inner = find_tag(text, "<details", end), close = find_tag(text, "</details", end);
+      if (close.begin == std::string_view::npos) {
+        end = text.size();
+        break;
+      }
+      depth += inner.begin < close.begin ? 1 : -1;
+      end = inner.begin < close.begin ? inner.end : close.end;
+    }
+    std::string_view body = text.substr(details.end, end - details.end);
+    if (depth == 0) body = body.substr(0, body.rfind("</details"));
+    const Tag summary = find_tag(body, "<summary", 0), summary_end = find_tag(body, "</summary", 0);
+    std::string head = "Details";
+    if (summary_end.begin != std::string_view::npos && summary.end <= summary_end.begin) {
+      head = stripped(body.substr(summary.end, summary_end.begin - summary.end));
+      body = body.substr(summary_end.end);
+    }
+    result.append(text.substr(done, details.begin - done)).append(sign).append(" ").append(head);
+    result += open ? "\n\n" + transformed(stripped(body), sign, true) : " (hidden: --answers shows it)";
+    done = end;
+  }
+}
+
+}  // namespace
+
+std::string with_folded_details(std::string_view text, std::string_view sign) { return transformed(text, sign, false); }
+std::string with_open_details(std::string_view text, std::string_view sign) { return transformed(text, sign, true); }
+
+}  // namespace lockstep::shell

@@ -1,0 +1,61 @@
+#include "shell/scripts/parameters.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "shell/text/text.h"
+
+namespace lockstep::shell {
+namespace {
+
+/// Whether `code` has the name where a variable is declared: before `=`, `{`, `(`, `;` or `,`.
+bool declares(const std::string& code, const std::string& name) {
+  for (size_t at = code.find(name); at != std::string::npos; at = code.find(name, at + 1)) {
+    if (at > 0 && is_name_character(code[at - 1])) continue;
+    size_t after = at + name.size();
+    if (after < code.size() && is_name_character(code[after])) continue;
+    while (after < code.size() && std::isspace(static_cast<unsigned char>(code[after]))) ++after;
+    if (after < code.size() && std::string_view("={(;,").find(code[after]) != std::string_view::npos &&
+        code.substr(after, 2) != "==")
+      return true;
+  }
+  return false;
+}
+
+bool is_name(const std::string& text) {
+  return !text.empty() && !std::isdigit(static_cast<unsigned char>(text[0])) &&
+         std::all_of(text.begin(), text.end(), is_name_character);
+}
+
+}  // namespace
+
+bool has_tag(const ScriptCell& cell, const std::string& name) {
+  return std::any_of(cell.tags.begin(), cell.tags.end(), [&](const Tag& tag) { return tag.name == name; });
+}
+
+std::vector<ScriptCell> with_parameters(std::vector<ScriptCell> cells,
+                                        const std::map<std::string, std::string>& arguments) {
+  std::vector<ScriptCell> result;
+  for (ScriptCell& cell : cells) {
+    if (has_tag(cell, "injected-parameters")) continue;
+    std::string text;
+    if (has_tag(cell, "parameters") && !cell.markdown)
+      for (const auto& [name, value] : arguments)
+        if (is_name(name) && declares(cell.text, name)) {
+          const bool printable = std::all_of(value.begin(), value.end(), [](char c) { return c >= ' ' && c != '\\'; });
+          text += (text.empty() ? "" : "\n") + name + " = arg(\"" + name + "\", " + name + ");" +
+                  (printable ? "  // " + value : "");
+        }
+    result.push_back(std::move(cell));
+    if (text.empty()) continue;
+    ScriptCell injected;
+    injected.title = "parameters of this run";
+    injected.tags = {{"injected-parameters", ""}};
+    injected.text = std::move(text);
+    injected.line = result.back().line;
+    result.push_back(std::move(injected));
+  }
+  return result;
+}
+
+}  // namespace lockstep::shell

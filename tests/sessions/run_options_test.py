@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""`lockstep run`: --junit, --show-code, --answers, `expected` in cell events, --arg of a `parameters` cell, and notebooks
+with --write."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+LOCKSTEP = os.path.abspath(sys.argv.pop(1))
+
+SCRIPT = """\
+// %% [markdown]
+// # A question
+// <details><summary>Answer</summary>
+//
+// Because of the rank.
+//
+// </details>
+// %% a remark
+// nothing runs here
+// %% parameters tags=["parameters"]
+int epochs = 3;
+std::string name = "none";
+// %% values
+std::cout << epochs << name << "\\n";
+epochs
+// %% on purpose tags=["raises-exception"]
+if (rank == 1) throw std::runtime_error("<one> & \\"two\\" \\x1b[1m");
+// %% drift tags=["expects-finding=verify:mismatch"]
+auto t = torch::ones(2) * rank;
+%verify t
+// %%
+throw std::runtime_error("not expected");
+// %% after it
+1
+"""
+
+
+def run(*arguments, folder):
+    result = subprocess.run([LOCKSTEP, "run", *arguments, "-n", "2"], cwd=folder, stdin=subprocess.DEVNULL, timeout=300,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env={**os.environ, "NO_COLOR": "1", "LC_ALL": "C.UTF-8"})
+    return result.returncode, result.stdout
+
+
+def cell(source, kind="code", tags=(), **more):
+    result = {"cell_type": kind, "id": more.pop("id"), "metadata": {"tags": list(tags)} if tags else {}, "source": source}
+    return {**result, **({"outputs": [], "execution_count": None} if kind == "code" else {}), **more}
+
+
+class RunOptions(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        path = pathlib.Path(cls.folder.name)
+        (path / "script.cpp").write_text(SCRIPT)
+        cls.code, cls.out = run("script.cpp", "--junit", "out.xml", "--json", "out.json", "--show-code",
+                                "--arg", "epochs=7", "--arg", "other=1", folder=path)
+        cls.suites = xml.etree.ElementTree.parse(path / "out.xml").getroot()
+        cls.events = [json.loads(line) for line in (path / "out.json").read_text().splitlines()]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_answers_are_folded(self):
+        self.assertIn("▸ Answer (hidden: --answers shows it)", self.out)
+        self.assertNotIn("Because of the rank", self.out)
+        self.assertIn("Because of the rank", [e for e in self.events if e["event"] == "markdown"][0]["text"])
+
+    def test_cells_of_comments_have_no_number(self):
+        self.assertIn("In [ ] ▸ a remark", self.out)
+        self.assertIn("In [1] ▸ parameters", self.out)
+        self.assertEqual(self.out.count("In [1]"), 1)
+
+    def test_code_is_shown(self):
+        self.assertIn('    std::cout << epochs << name << "\\n";', self.out)
+
+    def test_arguments_set_parameters(self):
+        self.assertIn('    epochs = arg("epochs", epochs);  // 7', self.out)
+        self.assertIn("7none", self.out)
+        self.assertNotIn("other", self.out)
+
+    def test_what_is_expected_is_marked(self):
+        self.assertIn("✓ expected: an exception", self.out)
+        self.assertIn("✓ expected: verify:mismatch", self.out)
+        cells = [(e["title"], e["status"], e["expected"]) for e in self.events if e["event"] == "cell"]
+        self.assertEqual(cells[2:], [("values", "ok", True), ("on purpose", "error", True), ("drift", "ok", True),
+                                     ("", "error", False)])
+        self.assertEqual(self.code, 1)
+
+    def test_junit(self):
+        (suite,) = self.suites
+        self.assertEqual({k: suite.get(k) for k in ("name", "tests", "failures", "errors", "skipped")},
+                         {"name": "script.cpp", "tests": "7", "failures": "1", "errors": "0", "skipped": "1"})
+        cases = {case.get("name"): case for case in suite}
+        self.assertEqual(len(cases), 7)
+        self.assertIsNone(cases["on purpose"].find("failure"))
+        self.assertIn('<one> & "two"', cases["on purpose"].find("system-out").text)
+        failure = cases['throw std::runtime_error("not expected");'].find("failure")
+        self.assertEqual(failure.get("type"), "error")
+        self.assertIn("ranks 0-1: std::runtime_error: not expected", failure.get("message"))
+        self.assertIsNotNone(cases["after it"].find("skipped"))
+        self.assertEqual(cases["values"].get("line"), "14")
+
+    def test_a_report_that_cant_be_written(self):
+        code, out = run("script.cpp", "--junit", "/nonexistent/out.xml", folder=self.folder.name)
+        self.assertEqual(code, 2)
+        self.assertIn("--junit /nonexistent/out.xml can't be written", out)
+
+
+class Notebooks(unittest.TestCase):
+    def test_outputs_are_stored(self):
+        notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": {"name": "lockstep", "display_name": "x",
+                    "language": "c++"}, "kept": [1, 2]}, "cells": [
+                        cell("# Title\n<details>x</details>", "markdown", id="a"),
+                        cell(["int epochs = 3;\n", "double rate = 0.5;"], tags=["parameters"], id="b"),
+                        cell("old", tags=["injected-parameters"], id="c"),
+                        cell('std::cout << "rank " << rank << "\\n";\nstd::cerr << "warn\\n";\nepochs * rate', id="d",
+                             outputs=[{"output_type": "stream", "name": "stdout", "text": "old"}], execution_count=9),
+                        cell("auto t = torch::ones(2) * rank;\n%verify t", tags=["expects-finding"], id="e"),
+                        cell('throw std::runtime_error("end");', id="f"),
+                        cell("1", id="g", outputs=[{"output_type": "stream", "name": "stdout", "text": "old"}])]}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "in.ipynb"
+            path.write_text(json.dumps(notebook))
+            path.chmod(0o640)
+            code, _ = run("in.ipynb", "--write", "in.ipynb", "--arg", "epochs=8", folder=folder)
+            written = json.loads(path.read_text())
+            self.assertEqual(path.stat().st_mode & 0o777, 0o640)
+            self.assertEqual(os.listdir(folder), ["in.ipynb"])
+        self.assertEqual(code, 1)
+        self.assertEqual(written["metadata"], notebook["metadata"])
+        ids = [each["id"] for each in written["cells"]]
+        self.assertEqual([*ids[:2], *ids[3:]], ["a", "b", "d", "e", "f", "g"])
+        self.assertEqual(len(set(ids)), 7)
+        _, _, injected, values, drift, error, rest = written["cells"]
+        self.assertEqual("".join(injected["source"]), 'epochs = arg("epochs", epochs);  // 8')
+        self.assertEqual(values["execution_count"], 3)
+        streams = {name: "".join("".join(o["text"]) for o in values["outputs"] if o.get("name") == name)
+                   for name in ("stdout", "stderr")}
+        self.assertIn("rank 0", streams["stdout"])
+        self.assertIn("warn", streams["stderr"])
+        shown = [o for o in values["outputs"] if o["output_type"] == "display_data"]  # one, or one for each rank
+        for value in shown:
+            self.assertIn("= 4", "".join(value["data"]["text/plain"]))
+        self.assertTrue(shown)
+        (finding,) = [o for o in drift["outputs"] if o["output_type"] == "display_data"]
+        self.assertEqual(finding["data"]["application/vnd.lockstep.finding+json"]["verdict"], "mismatch")
+        (raised,) = error["outputs"]
+        self.assertEqual((raised["output_type"], raised["ename"], raised["evalue"]),
+                         ("error", "std::runtime_error", "ranks 0-1: end"))
+        self.assertEqual((rest["outputs"], rest["execution_count"]), ([], None))
+        try:
+            import nbformat
+        except ImportError:
+            return  # what it checks is checked above for these cells
+        nbformat.validate(nbformat.from_dict(written))
+
+    def test_only_notebooks_are_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "script.cpp").write_text("// %%\n1\n")
+            code, out = run("script.cpp", "--write", "out.ipynb", folder=folder)
+        self.assertEqual(code, 2)
+        self.assertIn("--write stores the outputs of one notebook", out)
+
+
+if __name__ == "__main__":
+    unittest.main()
