@@ -12,6 +12,16 @@ version_of() {
 
 is_supported() { case $1 in 2.11|2.11.*|2.12|2.12.*|2.13|2.13.*|2.14|2.14.*|2.15|2.15.*) ;; *) return 1 ;; esac; }
 
+# known_version VERSION: the version that libtorch.sha256 has for a version, or for a minor version ("2.15").
+known_version() {
+  local version
+  version=$(awk -v v="$1" '$1 == v || index($1, v ".") == 1 { print $1; exit }' "$setup_data/libtorch.sha256")
+  [ -n "$version" ] ||
+    fail "There is no torch $1 here." \
+         "libtorch.sha256 knows $(awk '/^[0-9]/ { print $1 }' "$setup_data/libtorch.sha256" | uniq | paste -sd' ')."
+  echo "$version"
+}
+
 # wheels VERSION VARIANT: its lines "checksum  wheel". CUDA's compiler is among those for GPU ranks where `builds` is set.
 wheels() {
   awk -v v="$1" -v gpu="$2" -v builds="${builds:-}" \

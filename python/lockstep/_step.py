@@ -75,10 +75,19 @@ class OtherState:
 
     def _keep_module(self, module: torch.nn.Module) -> None:
         modes = [(each, each.training) for each in module.modules()]
+        # Whether the last forward announced a reduction: if not, the next one does not broadcast the buffers.
+        synchronises = [
+            (each, each.require_forward_param_sync, each.require_backward_grad_sync)
+            for each in module.modules()
+            if isinstance(each, torch.nn.parallel.DistributedDataParallel)
+        ]
 
         def restore() -> None:
             for each, training in modes:
                 each.training = training
+            for wrapper, of_forward, of_backward in synchronises:
+                wrapper.require_forward_param_sync = of_forward
+                wrapper.require_backward_grad_sync = of_backward
 
         self._restorers.append(restore)
 

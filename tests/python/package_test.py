@@ -1,0 +1,90 @@
+"""The package itself: what importing it does to a program, which torch it takes, its types, its wheel."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+from ranks import TREE, environment
+
+BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
+
+
+def run(code, **more):
+    done = subprocess.run([sys.executable, "-c", code], env=environment(**more), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout.strip()
+
+
+IMPORT = """
+import os, signal, sys, threading, torch
+def state():
+    return (len(os.listdir("/proc/self/task")), {each: signal.getsignal(each) for each in signal.valid_signals()},
+            os.environ.copy(), sys.excepthook, threading.excepthook, sys.breakpointhook, torch.get_rng_state().tolist())
+before = state()
+import lockstep
+assert state() == before
+assert "liblockstep" not in open("/proc/self/maps").read()
+report = lockstep.verify(torch.ones(2))
+assert report and report.took_part == [0], report
+maps = open("/proc/self/maps").read()
+assert "liblockstep.so" in maps and "interpose" not in maps
+assert len(os.listdir("/proc/self/task")) == before[0], "a single process needs no thread"
+print(report)
+"""
+
+
+class Package(unittest.TestCase):
+    def test_import_changes_nothing(self):
+        self.assertIn("✓ tensor: equal on rank 0", run(IMPORT))
+
+    def test_another_torch_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = pathlib.Path(folder) / "lockstep"
+            shutil.copytree(TREE / "python" / "lockstep", package, ignore=shutil.ignore_patterns("__pycache__"))
+            (package / "lib").mkdir()
+            (package / "lib" / "torch.version").write_text("2.99.1\n")
+            said = run("import torch\ntry:\n  import lockstep\nexcept ImportError as error:\n  print(error)",
+                       PYTHONPATH=folder)
+            minor = run("import torch; print('.'.join(torch.__version__.split('.')[:2]))")
+        self.assertIn("this wheel is for torch 2.99, and torch " + minor, said)
+        self.assertIn(f"+torch{minor}-py3-none-linux_x86_64.whl", said)
+        self.assertIn(f"tools/wheel --torch {minor}", said)
+
+    def test_types(self):
+        done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "lockstep"],
+                              cwd=TREE / "python", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_everything_public_has_a_docstring(self):
+        run("import lockstep, inspect\nfor name in lockstep.__all__:\n  assert inspect.getdoc(getattr(lockstep, name)), name")
+
+    def test_wheel(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-build-isolation",
+                 "--no-deps", "--wheel-dir", folder, str(TREE / "python")],
+                env=environment(LOCKSTEP_BUILD=str(BUILD)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            (wheel,) = pathlib.Path(folder).glob("*.whl")
+            version = (BUILD / "lib" / "lockstep" / "libtorch.version").read_text().strip()
+            self.assertRegex(wheel.name, r"^lockstep-[0-9.]+\+torch" + ".".join(version.split(".")[:2]) +
+                             r"-py3-none-linux_x86_64\.whl$")
+            names = zipfile.ZipFile(wheel).namelist()
+            for each in ("lockstep/lib/liblockstep.so.0", "lockstep/lib/liblockstep_python.so", "lockstep/py.typed"):
+                self.assertIn(each, names)
+            self.assertFalse([each for each in names if "operators" in each or "__pycache__" in each])
+            installed = pathlib.Path(folder) / "installed"
+            subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+                            "--target", str(installed), str(wheel)], check=True)
+            self.assertIn(f"{installed}/lockstep/lib/liblockstep_python.so",
+                          run(IMPORT + "print(maps)", PYTHONPATH=str(installed)))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)

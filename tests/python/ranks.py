@@ -1,0 +1,28 @@
+"""Runs a job of jobs/ under torchrun, and reads what its ranks have written."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+TREE = HERE.parent.parent
+
+
+def environment(**more):
+    """That of the tests, with one thread for each rank, as torchrun would set it."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **more}
+
+
+def run_job(name, ranks, *arguments, **more):
+    """Returns, by rank, what each rank has written; raises AssertionError with the output of a job that fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}",
+                   str(HERE / "jobs" / name), folder, *arguments]
+        done = subprocess.run(command, env=environment(**more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, cwd=HERE / "jobs")
+        files = [pathlib.Path(folder) / f"rank-{rank}.json" for rank in range(ranks)]
+        assert done.returncode == 0 and all(file.exists() for file in files), done.stdout[-8000:]
+        return [json.loads(file.read_text()) for file in files], done.stdout

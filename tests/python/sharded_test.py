@@ -1,0 +1,70 @@
+"""DTensor, fully_shard and FullyShardedDataParallel: what should be equal is compared where it should be."""
+
+import sys
+import unittest
+
+from ranks import run_job
+
+
+class Sharded(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.results, _ = run_job("sharded.py", 4)
+
+    def found(self, name, everywhere=True):
+        for of_rank in self.results:
+            self.assertIsInstance(of_rank[name], list, of_rank[name])
+        if everywhere:  # apart from times, which are in the messages of `ok`
+            faults = [[each for each in of_rank[name] if each["severity"] == "fault"] for of_rank in self.results]
+            self.assertTrue(all(each == faults[0] for each in faults), faults)
+        return self.results[0][name]
+
+    def the_fault(self, name):
+        faults = [each for each in self.found(name) if each["severity"] == "fault"]
+        self.assertEqual(len(faults), 1, faults)
+        return faults[0]
+
+    def test_healthy_models_have_no_fault_and_say_what_was_not_compared(self):
+        for name in ("healthy_fsdp2", "healthy_fsdp2_replicated", "healthy_fsdp1"):
+            with self.subTest(name):
+                found = self.found(name)
+                self.assertEqual([each["message"] for each in found if each["severity"] == "fault"], [])
+                self.assertEqual({each["verdict"] for each in found}, {"ok"})
+        of_shards = self.found("healthy_fsdp2")[0]["message"]
+        self.assertIn("of 4 parts that only one rank has, the layout is equal and the values are finite, and they are "
+                      "not compared", of_shards)
+        self.assertIn("4 parts equal among the ranks that replicate them",
+                      self.found("healthy_fsdp2_replicated")[0]["message"])
+
+    def test_a_replica_is_compared_with_the_ranks_that_have_the_same_part(self):
+        fault = self.the_fault("drifted_replica")
+        self.assertEqual((fault["verdict"], fault["ranks"], fault["tensor"], fault["object"]),
+                         ("mismatch", [1, 3], "fc1.weight", "net"))
+        self.assertEqual(fault["tensors"][0]["first"], [0, 0])
+
+    def test_nan_in_a_part_of_one_rank(self):
+        fault = self.the_fault("nan_in_a_shard")
+        self.assertEqual((fault["verdict"], fault["ranks"], fault["tensor"]), ("nan", [2], "fc1.weight"))
+
+    def test_layouts_are_compared_on_all_ranks(self):
+        fault = self.the_fault("another_placement")
+        self.assertEqual((fault["verdict"], fault["ranks"], fault["reference_ranks"], fault["tensor"]),
+                         ("mismatch", [3], [0, 1, 2], "weight.layout"))
+        self.assertIn("Shard(1)", fault["message"])
+
+    def test_a_replicated_tensor(self):
+        fault = self.the_fault("replicated_tensor")
+        self.assertEqual((fault["verdict"], fault["ranks"], fault["reference_ranks"]), ("mismatch", [3], [0, 1, 2]))
+
+    def test_a_watch_names_the_steps(self):
+        fault = self.found("watched_drift", everywhere=False)[0]
+        self.assertEqual((fault["verdict"], fault["ranks"], fault["step"]), ("mismatch", [0, 2], 4))
+        self.assertIn("equal at step 2, not at step 4", fault["message"])
+
+    def test_a_flat_parameter_that_is_not_divided(self):
+        fault = self.the_fault("drifted_fsdp1")
+        self.assertEqual((fault["verdict"], fault["ranks"], fault["tensor"]), ("mismatch", [2], "flat"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)
