@@ -26,6 +26,7 @@ struct Watch::State : StepObserver {
   std::shared_ptr<StepCounter> steps = StepCounter::of_this_thread();
   std::function<Subject()> subject;
   std::function<Report(const VerifyOptions&)> verify;  // empty: verify_subject
+  std::function<void(const Report&)> found;
   int64_t every = 1;
   VerifyOptions options;
   Clock::time_point begun = Clock::now();
@@ -123,13 +124,15 @@ struct Watch::State : StepObserver {
         each.message += fmt::format("; equal at step {}, not at step {}", equal_at, of_step);
     }
     publish_from_reporting_rank(report, is_not_ok);
+    if (found) found(report);
   }
 };
 
 Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options,
-             std::function<Report(const VerifyOptions&)> verify)
+             std::function<Report(const VerifyOptions&)> verify, std::function<void(const Report&)> found)
     : Watch(std::move(subject), every, std::move(options)) {
   state_->verify = std::move(verify);
+  state_->found = std::move(found);
 }
 
 Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options)

@@ -31,9 +31,10 @@ struct WatchCost {
 class [[nodiscard]] Watch {
  public:
   Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options);
-  /// The same, with `verify` for the check: an object of which not every part is compared on all ranks.
+  /// The same, with `verify` for the check: an object of which not every part is compared on all ranks. `found` gets the
+  /// report of a difference, on every rank, when the lowest one publishes it.
   Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options,
-        std::function<Report(const VerifyOptions&)> verify);
+        std::function<Report(const VerifyOptions&)> verify, std::function<void(const Report&)> found);
   ~Watch();
   Watch(Watch&&) noexcept;
   Watch& operator=(Watch&&) = delete;

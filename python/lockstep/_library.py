@@ -93,12 +93,12 @@ def call(operator: str, tensors: Sequence[torch.Tensor] = (), **arguments: Any) 
 
 def give_list(tensors: Sequence[torch.Tensor], indices: list[int]) -> None:
     """Hands tensors to an operator that calls back, with the indices of those that it is to use."""
-    torch.ops.lockstep.give(list(tensors), json.dumps(indices))
+    call("give", tensors, indices=indices)
 
 
 def give_subject(tensors: Sequence[torch.Tensor], subject: dict[str, Any]) -> None:
     """Hands a subject to an operator that calls back."""
-    torch.ops.lockstep.give(list(tensors), json.dumps(_plain(subject), allow_nan=False))
+    call("give", tensors, **subject)
 
 
 __all__ = ["PythonRaised", "call", "check_torch", "give_list", "give_subject", "is_loaded", "skipped_folders", "working_folder"]

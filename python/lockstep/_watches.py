@@ -42,17 +42,25 @@ def step() -> None:
     whose check is due."""
     if _uncounted:
         return
+    found: list[tuple[int, Finding]] = []
     try:
-        _library.call("count_step", where=_caller.where(_caller.user_frame()))
+        result = _library.call("count_step", where=_caller.where(_caller.user_frame()))
+        found = [(int(each["watch"]), Finding.from_json(each["finding"])) for each in result["findings"]]
     except PythonRaised:  # when the library asked for the subject of a watch
-        for each in list(_open):
-            each._raise_error()
-    _after_step()
+        for watching in list(_open):
+            watching._raise_error()
+    _after_step(found)
 
 
-def _after_step() -> None:
-    faults = [each for each in _publish.flush() if each.is_fault]
-    if faults and any(each.raise_on_fault for each in _open):
+def _after_step(found: list[tuple[int, Finding]]) -> None:
+    """`found`: by `watch`, with its number, on every rank. What `nan_watch` finds is among what this rank publishes."""
+    published = _publish.flush()
+    raising = [each for each in _open if each.raise_on_fault]
+    numbers = {number for each in raising for number in each._numbers}
+    faults = [finding for number, finding in found if number in numbers and finding.is_fault]
+    if any(each.is_nan_watch for each in raising):
+        faults += [each for each in published if each.inspector == "nan" and each.is_fault]
+    if faults:
         raise FaultFound(_report_of(faults))
 
 
@@ -71,7 +79,7 @@ def _optimizer_stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         return
     if _stepped and optimizer not in _stepped:
         _stepped.add(optimizer)
-        return _after_step()
+        return _after_step([])
     _stepped.clear()
     _stepped.add(optimizer)
     step()
@@ -81,11 +89,19 @@ class Watch:
     """A watch, from `watch`, `watch_grads`, `nan_watch`, `record_operators` or `watch_memory`. It ends with `close`, at
     the end of a `with` block, or when nothing refers to it any more."""
 
-    def __init__(self, number: list[int], *, raise_on_fault: bool, callbacks: _step.Callbacks | None = None) -> None:
-        self._numbers = number
+    def __init__(
+        self,
+        numbers: list[int],
+        *,
+        raise_on_fault: bool,
+        callbacks: _step.Callbacks | None = None,
+        is_nan_watch: bool = False,
+    ) -> None:
+        self._numbers = numbers
         self.raise_on_fault = raise_on_fault
+        self.is_nan_watch = is_nan_watch
         self._callbacks = callbacks  # the library calls them as long as the watch is open
-        self._finalizer = weakref.finalize(self, _close, number, callbacks)
+        self._finalizer = weakref.finalize(self, _close, numbers, callbacks)
         self._finalizer.atexit = False
         _open.add(self)
 
@@ -155,7 +171,7 @@ def watch(
             optimizer.step()
 
     Every rank calls it and runs the same number of steps. A difference is logged once, with the steps between which it
-    appeared; with `raise_on_fault` `optimizer.step()` raises FaultFound. Without an optimizer, `lockstep.step()` counts.
+    appeared; with `raise_on_fault` `optimizer.step()` raises FaultFound on every rank. Without an optimizer, `lockstep.step()` counts.
     Raises FaultFound if some ranks do not call it.
     """
     if every < 1:
@@ -231,7 +247,7 @@ def nan_watch(
         watching = lockstep.nan_watch(model, optimizer)
 
     Each rank checks and logs its own values. Modules give parameters their names; steps of optimizers are counted. With
-    `raise_on_fault` `optimizer.step()` raises FaultFound. Every rank calls it. `nan_trace` then runs the step again and
+    `raise_on_fault` `optimizer.step()` raises FaultFound on the rank that has the value. Every rank calls it. `nan_trace` then runs the step again and
     names the operator.
     """
     for each in objects:
@@ -243,7 +259,7 @@ def nan_watch(
     tensors = _describe.Tensors()
     arguments["names"] = _describe.names(tensors, *objects)
     number = _opened(_library.call("nan_watch", tensors.list, **arguments))
-    return Watch([number], raise_on_fault=raise_on_fault)
+    return Watch([number], raise_on_fault=raise_on_fault, is_nan_watch=True)
 
 
 def record_operators() -> Watch:

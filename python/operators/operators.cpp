@@ -170,7 +170,7 @@ json time_sync(const Call& call) {
       call_python(state);
       const Call given = take_given();
       auto saved = std::make_shared<inspect::SavedState>();
-      save_all(*saved, given, given.arguments);
+      save_all(*saved, given, given.arguments.at("indices"));
       return saved;
     };
     enum { kRewindToStart = 1, kRewindToWarm = 2, kSaveWarm = 3 };  // of Python's part of the state
@@ -218,6 +218,9 @@ json keep(Arguments&&... arguments) {
   return {{"watch", next_watch++}};
 }
 
+/// What watches have found in the step that is counted, with their numbers; on every rank, where each may raise.
+thread_local json found_by_watches = json::array();
+
 json watch(const Call& call) {
   auto options = verify_options(call.arguments);
   const auto what = [&] {
@@ -228,12 +231,15 @@ json watch(const Call& call) {
       const Call given = take_given();
       return subject_of(given, given.arguments);
     };
-    return keep<inspect::Watch>(
-        [common = subject.common, first = true, now]() mutable {
-          return std::exchange(first, false) ? common : now().common;
-        },
-        call.arguments.at("every").get<int64_t>(), options,
-        [now](const inspect::VerifyOptions& each) { return inspect::verify_sharded(now(), each); });
+    const auto first_then_now = [common = subject.common, first = true, now]() mutable {
+      return std::exchange(first, false) ? common : now().common;
+    };
+    const auto verify = [now](const inspect::VerifyOptions& each) { return inspect::verify_sharded(now(), each); };
+    const auto found = [number = next_watch](const inspect::Report& report) {
+      for (json& each : report_json(report).at("findings"))
+        found_by_watches.push_back({{"watch", number}, {"finding", std::move(each)}});
+    };
+    return keep<inspect::Watch>(first_then_now, call.arguments.at("every").get<int64_t>(), options, verify, found);
   };
   return inspect_with(call, {.inspector = "watch"}, options, what);
 }
@@ -294,7 +300,7 @@ json detach_ranks(const Call&) {
 
 json count_step(const Call&) {
   inspect::count_step();
-  return json::object();
+  return {{"findings", std::exchange(found_by_watches, json::array())}};
 }
 
 json steps(const Call&) { return {{"steps", inspect::counted_steps()}}; }

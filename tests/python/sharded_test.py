@@ -57,7 +57,7 @@ class Sharded(unittest.TestCase):
         self.assertEqual((fault["verdict"], fault["ranks"], fault["reference_ranks"]), ("mismatch", [3], [0, 1, 2]))
 
     def test_a_watch_names_the_steps(self):
-        fault = self.found("watched_drift", everywhere=False)[0]
+        fault = self.the_fault("watched_drift")  # the same on every rank: each of them raises
         self.assertEqual((fault["verdict"], fault["ranks"], fault["step"]), ("mismatch", [0, 2], 4))
         self.assertIn("equal at step 2, not at step 4", fault["message"])
 
