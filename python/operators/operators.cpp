@@ -236,7 +236,8 @@ json watch(const Call& call) {
     };
     const auto verify = [now](const inspect::VerifyOptions& each) { return inspect::verify_sharded(now(), each); };
     const auto found = [number = next_watch](const inspect::Report& report) {
-      for (json& each : report_json(report).at("findings"))
+      json result = report_json(report);
+      for (json& each : result.at("findings"))
         found_by_watches.push_back({{"watch", number}, {"finding", std::move(each)}});
     };
     return keep<inspect::Watch>(first_then_now, call.arguments.at("every").get<int64_t>(), options, verify, found);
