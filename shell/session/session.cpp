@@ -19,6 +19,11 @@ int Session::world_size() const { return core_->world_size(); }
 RankSet Session::live_ranks() const { return core_->live_ranks(); }
 RankSet Session::target_ranks() const { return core_->started() ? core_->target_ranks() : RankSet(); }
 std::string Session::target_words() const { return core_->target_words(); }
+std::optional<std::string> Session::text_of_cell(std::optional<int64_t> number) const {
+  for (auto entry = core_->history.rbegin(); entry != core_->history.rend(); ++entry)
+    if (number ? entry->number == *number : entry->number > 0) return entry->text;
+  return std::nullopt;
+}
 int64_t Session::next_cell() const { return core_->next_number(); }
 void Session::set_next_cell(int64_t number) { core_->set_next_number(number); }
 EventLoop& Session::loop() { return core_->loop(); }

@@ -52,6 +52,8 @@ class Session {
   RankSet target_ranks() const;  // of a cell that names none: for prompts; empty before start()
   /// The same for people: "ranks 0-1"; says so where those ranks, or all, are dead.
   std::string target_words() const;
+  /// The text of the newest cell with this number, or of the last one; nothing where there is none.
+  std::optional<std::string> text_of_cell(std::optional<int64_t> number) const;
   int64_t next_cell() const;  // the number that the next cell with C++ in it gets
   /// For front ends that number cells themselves (a notebook counts those of magics alone, too).
   void set_next_cell(int64_t number);

@@ -89,7 +89,7 @@ LineReader::Input EditLineReader::read(const std::string& prompt) {
   char stale;
   while (::read(wake_[0], &stale, 1) == 1) {  // signals that came after the last cell was taken
   }
-  buffer_.reset(std::exchange(prefilled_, ""));
+  buffer_.reset(edit_first_.value_or(""));
   history_index_ = history_.size();
   drafts_.clear();
   walk_prefix_.reset();
@@ -105,6 +105,10 @@ LineReader::Input EditLineReader::read(const std::string& prompt) {
   reading_ = true;
   set_terminal(/*raw=*/true);
   draw();
+  if (std::exchange(edit_first_, std::nullopt)) {
+    edit_elsewhere();
+    draw();
+  }
   while (!result_) {
     if (const std::optional<Key> key = keys_.next()) {
       take(*key);

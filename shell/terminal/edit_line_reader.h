@@ -40,8 +40,8 @@ class EditLineReader : public LineReader {
   void interrupt() noexcept override;
   void set_prompt(const std::string& prompt) override { prompt_ = prompt; }
   void type_ahead(const std::string& bytes) override { keys_.feed(bytes); }
-  /// The next read() begins with this text, for %edit and %recall.
-  void prefill(const std::string& text) { prefilled_ = text; }
+  /// The next read() begins in $EDITOR with this text (%edit).
+  void edit_first(const std::string& text) { edit_first_ = text; }
   /// From a signal handler: the terminal has another size, or the program goes on after it was stopped.
   void resized() noexcept { wake('w'); }
   void resumed() noexcept { wake('c'); }
@@ -90,7 +90,8 @@ class EditLineReader : public LineReader {
   termios cooked_{};
   bool has_cooked_ = false;
 
-  std::string prompt_, prefilled_;
+  std::string prompt_;
+  std::optional<std::string> edit_first_;
   EditBuffer buffer_;
   KeyDecoder keys_;
   FrameWriter writer_;

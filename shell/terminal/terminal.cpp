@@ -13,6 +13,7 @@
 #include "protocol/version.h"
 #include "shell/processes/session_plan.h"
 #include "shell/scripts/code_scanner.h"
+#include "shell/scripts/magic_arguments.h"
 #include "shell/session/outcome.h"
 #include "shell/terminal/edit_line_reader.h"
 #include "shell/terminal/plain_line_reader.h"
@@ -150,6 +151,7 @@ class Terminal {
       if (is_blank) continue;
       if (interactive_) reader_->remember(input.text);
       if (asks_to_leave(input.text)) break;
+      if (editing_ && take_edit(input.text)) continue;
       const int code = run_cell(input.text);
       if (code != 0 && exit_code == 0) exit_code = code;
       if (code == kLeave || output_.closed() || (interrupted_ && !interactive_)) break;
@@ -159,6 +161,25 @@ class Terminal {
     if (exit_code == kLeave) exit_code = 0;
     if (exit_code == 0 && output_.lost()) return kExitFailed;
     return exit_code == 0 && interrupted_ ? kExitInterrupted : exit_code;
+  }
+
+  /// %edit [CELL], alone in its cell.
+  bool take_edit(const std::string& text) {
+    const std::vector<std::string_view> lines = lines_of(text);
+    if (lines.size() != 1 || !lines[0].starts_with("%edit")) return false;
+    const std::string words(lines[0].substr(std::string_view("%edit").size()));
+    const size_t begin = words.find_first_not_of(' ');
+    if (begin == 0 || words.ends_with('?')) return false;
+    std::optional<int64_t> number;
+    try {
+      if (begin != std::string::npos) number = parse_count(words.substr(begin), "the number of a cell");
+      const std::optional<std::string> cell = session_.text_of_cell(number);
+      if (!cell && number) throw UsageError("there is no cell " + std::to_string(*number) + "; %history lists them");
+      editing_->edit_first(cell.value_or(""));
+    } catch (const UsageError& error) {
+      renderer_.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "usage_error", .message = error.what()});
+    }
+    return true;
   }
 
   std::optional<NoEcho> quiet_terminal() const {

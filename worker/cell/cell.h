@@ -21,6 +21,7 @@
 #include "inspectors/inspect.h"
 #include "protocol/cell_abi.h"
 #include "worker/cell/show.h"
+#include "worker/cell/show_options.h"
 
 namespace dist = lockstep::dist;
 namespace ddp = lockstep::ddp;
@@ -86,11 +87,23 @@ extern "C" void __lockstep_load_library(const char* library) __asm__("lockstep_c
 /// Seeds LibTorch's generators of every device and std::rand. Local: other ranks keep theirs.
 void set_seed(uint64_t seed);
 
-/// Shows a value where it stands, as the last expression of a cell is shown.
-template <typename T>
-void show(T&& value) {
-  lockstep::show_here(value);
-}
+namespace lockstep::detail {
+struct Show {
+  template <typename T>
+  void operator()(T&& value) const {
+    lockstep::show_here(value);
+  }
+};
+}  // namespace lockstep::detail
+
+/// show(x): shows a value where it stands, as the last expression of a cell is shown.
+inline constexpr lockstep::detail::Show show;
+
+/// show::options({.precision = 2, .threshold = 100}): how tensors are written, as torch.set_printoptions
+/// (worker/cell/show_options.h). Of this rank.
+struct show {
+  static void options(const lockstep::ShowOptions& options) { lockstep::set_show_options(options); }
+};
 
 /// What `--arg NAME=VALUE` gave. Throws std::out_of_range where it was not given.
 inline std::string arg(std::string_view name) { return lockstep::detail::argument(name); }

@@ -58,7 +58,30 @@ struct Open {
   bool key_next = false, value_next = false;
   json key;
   std::vector<std::string> fields;  // names of the members
+  size_t text_begin = 0;  // of its first member
+  std::vector<size_t> members = {};  // where the text of each begins
+  std::vector<size_t> values = {};   // and that of its value, after a name or a key
 };
+
+/// Members of more than one line (tensors): each begins a line of its own, indented.
+void put_in_lines(std::string& text, const Open& open) {
+  std::string result;
+  for (size_t i = 0; i < open.members.size(); ++i) {
+    const bool is_last = i + 1 == open.members.size();
+    std::string member =
+        text.substr(open.members[i], is_last ? std::string::npos : open.members[i + 1] - open.members[i]);
+    if (!is_last) member.erase(member.size() - 2);  // ", "
+    while (member.ends_with('\n')) member.pop_back();
+    result += i > 0 ? ",\n  " : "\n  ";
+    const std::string indent(2 + open.values[i] - open.members[i], ' ');
+    for (const char c : member) {
+      result += c;
+      if (c == '\n') result += indent;
+    }
+  }
+  text.resize(open.text_begin);
+  text += result;
+}
 
 }  // namespace
 
@@ -91,6 +114,7 @@ struct ValueWriter::Impl {
       top.value_next = true;
       top.key = std::move(form);
       text += ": ";
+      if (!top.values.empty()) top.values.back() = text.size();
     } else if (top.value_next) {
       top.value_next = false;
       if (top.key.is_string() && top.data.is_object())
@@ -144,6 +168,11 @@ void ValueWriter::tensor(const at::Tensor& value) {
   auto data = tensor_data(value);
   const bool has_data = !data.is_null();
   impl_->value(text_of_tensor(value), std::move(data), has_data);
+}
+
+void ValueWriter::module(const torch::nn::Module& value) {
+  const at::RecordFunctionGuard unseen(false);
+  impl_->value(text_of_module(value), nullptr, false);
 }
 
 void ValueWriter::pointer(const void* value, const std::type_info& pointee) {
@@ -253,8 +282,11 @@ bool ValueWriter::item() {
   Open& top = impl_->open.back();
   const bool enough = top.items >= kMaxElements || impl_->text.size() > kLongestText;
   if (enough && top.kind != 'f' && top.kind != 't') return false;
+  if (top.items == 0) top.text_begin = impl_->text.size();
   if (top.items++ > 0) impl_->text += ", ";
+  top.members.push_back(impl_->text.size());
   if (!top.fields.empty()) impl_->text += "." + top.fields.at(top.items - 1) + " = ";
+  top.values.push_back(impl_->text.size());
   return true;
 }
 
@@ -263,7 +295,10 @@ void ValueWriter::key() { impl_->open.back().key_next = true; }
 void ValueWriter::end(size_t left_out) {
   Open top = std::move(impl_->open.back());
   impl_->open.pop_back();
-  if (left_out > 0) impl_->text += ", ... and " + std::to_string(left_out) + " more";
+  const bool in_lines = top.items > 0 && impl_->text.find('\n', top.text_begin) != std::string::npos;
+  if (in_lines) put_in_lines(impl_->text, top);
+  if (left_out > 0) impl_->text += (in_lines ? ",\n  ... and " : ", ... and ") + std::to_string(left_out) + " more";
+  if (in_lines) impl_->text += '\n';
   impl_->text += top.kind == 't' ? ')' : '}';
   impl_->place(std::move(top.data), top.has_data && left_out == 0);
 }

@@ -1,8 +1,8 @@
 // How the value of an expression becomes text and JSON. Templates only take a value apart; everything that builds text
 // lives in the worker, so that a cell pays little to show something.
 //
-// What is shown: numbers, strings and enumerators as one would write them, tensors as LibTorch prints them, modules by
-// their own printer, containers, pairs and tuples element by element, exceptions with their text, anything else with an
+// What is shown: numbers, strings and enumerators as one would write them, tensors as PyTorch prints them, modules as a
+// tree with the numbers of their parameters, containers, pairs and tuples element by element, exceptions with their text, anything else with an
 // operator<<, aggregates field by field, and the name of its type where there is nothing better. Expressions of type
 // void and streams (std::cout << x) show nothing.
 //
@@ -51,6 +51,7 @@ class ValueWriter {
   void wide_string(const void* units, size_t count, size_t bytes_each);  // UTF-8, UTF-16 or UTF-32, by the size
   void null(std::string_view text);  // nullptr, nullopt
   void tensor(const at::Tensor& value);
+  void module(const torch::nn::Module& value);
   void pointer(const void* value, const std::type_info& pointee);
   /// `names`: what names_of() says of the values of enumerator_tried(); empty where nothing is known.
   void enumerator(int64_t value, const std::type_info& type, const char* names);
@@ -261,6 +262,8 @@ void write_object(ValueWriter& out, T& value) {
       out.null("nullptr");
     else
       write<Fresh>(out, *value.ptr());
+  } else if constexpr (std::is_base_of_v<torch::nn::Module, V>) {
+    out.module(value);
   } else if constexpr (kIsDuration<V>) {
     out.duration(static_cast<double>(value.count()), V::period::num, V::period::den);
   } else if constexpr (kIsTimePoint<V>) {

@@ -9,6 +9,9 @@
 namespace at {
 class Tensor;
 }
+namespace torch::nn {
+class Module;
+}
 
 namespace lockstep {
 
@@ -30,8 +33,12 @@ std::vector<std::string_view> template_arguments(std::string_view text);
 /// "... [T = (lambda at DIR/cells/cell_7.cpp:3:5)]" is "lambda of cell 7, line 3".
 std::string place_of_lambda(std::string_view text);
 
-/// As LibTorch prints it; with both parts of complex numbers, of which LibTorch drops one. Of those without elements
-/// that can be read (meta), what is known of it.
+/// In PyTorch's form, with size, dtype, device and requires_grad or grad_fn of each; its edges alone where it is large
+/// (show_options.h). Quantized, nested and unusual layouts as LibTorch prints them.
 std::string text_of_tensor(const at::Tensor& tensor);
+
+/// A line for each module with its arguments, indented below the one it is in; the numbers of parameters behind `#`,
+/// and a last line about all of them.
+std::string text_of_module(const torch::nn::Module& module);
 
 }  // namespace lockstep

@@ -293,6 +293,20 @@ class Editor(unittest.TestCase):
         terminal.wait_for("▸ print from the editor$")
         terminal.press("Enter")
         terminal.wait_for("0-1 │ from the editor")
+        terminal.type("%edit 7")
+        terminal.press("Enter")
+        terminal.wait_for("✗ there is no cell 7; %history lists them")
+
+    def test_an_earlier_cell_in_an_editor(self):
+        terminal = self.start(EDITOR="sed -i s/one/two/")
+        terminal.type("print one")
+        terminal.press("Enter")
+        terminal.wait_for(PROMPT.format(2))
+        terminal.type("%edit")
+        terminal.press("Enter")
+        terminal.wait_for("▸ print two$")
+        terminal.press("Enter")
+        terminal.wait_for("0-1 │ two")
 
     def test_undo_and_cuts(self):
         terminal = self.start()

@@ -33,6 +33,8 @@ class Terminal:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def type(self, text):
+        if text.endswith(";"):  # which would end tmux's own command
+            text = text[:-1] + "\\;"
         self.tmux("send-keys", "-t", "test", "-l", "--", text)
 
     def press(self, *keys):

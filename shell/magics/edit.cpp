@@ -1,0 +1,22 @@
+// %edit: a cell in an editor. The terminal does it, since the text comes back to its prompt; this is the magic's help.
+#include "protocol/error.h"
+#include "shell/session/session_core.h"
+
+namespace lockstep::shell {
+namespace {
+
+CellOutcome edit(MagicCall&) {
+  throw UsageError("%edit opens an editor from the prompt of a terminal, alone in its cell; there is none here");
+}
+
+const RegisterMagic kEdit(
+    {.name = "edit",
+     .usage = "%edit [CELL]",
+     .summary = "opens a cell in $VISUAL or $EDITOR; what is saved comes to the prompt",
+     .help = "CELL is its number; without it the last one. Enter then runs the text. F2 opens the "
+             "text that is being typed.",
+     .line = edit,
+     .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell
