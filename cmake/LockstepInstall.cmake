@@ -30,6 +30,10 @@ install(FILES
   ${CMAKE_SOURCE_DIR}/cmake/FindLibTorch.cmake
   DESTINATION ${LOCKSTEP_PACKAGE_DIR} COMPONENT Development)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/docs/man/lockstep.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${CMAKE_SOURCE_DIR}/shell/completion/lockstep.bash
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME lockstep)
+install(FILES ${CMAKE_SOURCE_DIR}/shell/completion/_lockstep DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep)
 
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/tools/lockstep-setup DESTINATION ${CMAKE_INSTALL_BINDIR})
