@@ -146,7 +146,7 @@ NanFacts facts_of(const NanTrace& trace, const TensorNames& names, const NanOpti
   NanFacts facts{.operators = trace.operators(), .harmless = trace.harmless()};
   if (const BadOrigin* origin = trace.first_cause()) {
     facts.finding = finding_of(*origin, names, options);
-    facts.made_here = origin->kind != Kind::kCollective;
+    facts.made_here = origin->kind != Kind::kCollective && !origin->of_received;
   }
   return facts;
 }

@@ -316,6 +316,8 @@ void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor&
   BadOrigin origin = describe(op);
   origin.kind = notes.bad_number && !with_inf ? BadOrigin::Kind::kDesign : BadOrigin::Kind::kMade;
   origin.nan = bad.nan > 0;
+  origin.of_received = with_inf && (origins_[with_inf->origin].kind == BadOrigin::Kind::kCollective ||
+                                    origins_[with_inf->origin].of_received);
   origin.output = finding_tensor("output", tensor);
   origin.output.count = bad.nan > 0 ? bad.nan : bad.inf;
   origin.output.first = first_bad(tensor);

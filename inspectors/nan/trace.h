@@ -45,6 +45,7 @@ struct BadOrigin {
 
   Kind kind = Kind::kMade;
   bool nan = false;
+  bool of_received = false;  // NaN, from an Inf that came from another rank
   int64_t number = 0;  // of the operator in the trace, from 1
   std::string op;  // "log_softmax"
   std::string within;  // "cross_entropy_loss": the operator that the program called, if another one did the work

@@ -18,7 +18,7 @@ from lockstep.report import Finding, Report
 _uncounted = 0
 _stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 _counted: weakref.WeakKeyDictionary[torch.optim.Optimizer, Any] = weakref.WeakKeyDictionary()
-_open: weakref.WeakSet[Watch] = weakref.WeakSet()
+_open: set[Watch] = set()  # so that a watch that no variable holds goes on looking
 
 
 def _report_of(findings: list[Finding]) -> Report:
@@ -86,8 +86,8 @@ def _optimizer_stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 
 class Watch:
-    """A watch, from `watch`, `watch_grads`, `nan_watch`, `record_operators` or `watch_memory`. It ends with `close`, at
-    the end of a `with` block, or when nothing refers to it any more."""
+    """A watch, from `watch`, `watch_grads`, `nan_watch`, `record_operators` or `watch_memory`. It ends with `close`
+    or at the end of a `with` block, and otherwise with the program."""
 
     def __init__(
         self,
@@ -101,8 +101,6 @@ class Watch:
         self.raise_on_fault = raise_on_fault
         self.is_nan_watch = is_nan_watch
         self._callbacks = callbacks  # the library calls them as long as the watch is open
-        self._finalizer = weakref.finalize(self, _close, numbers, callbacks)
-        self._finalizer.atexit = False
         _open.add(self)
 
     def _raise_error(self) -> None:
@@ -112,7 +110,8 @@ class Watch:
 
     def close(self) -> None:
         """Ends the watch. Local."""
-        self._finalizer()
+        _close(self._numbers)
+        _open.discard(self)
         _publish.flush()
 
     def __enter__(self) -> Watch:
@@ -136,11 +135,10 @@ class Watch:
         return dict(_library.call("nan_status", watch=self._numbers[0]))
 
 
-def _close(numbers: list[int], callbacks: _step.Callbacks | None) -> None:
+def _close(numbers: list[int]) -> None:
     for each in numbers:
         _library.call("close", watch=each)
     numbers.clear()
-    del callbacks
 
 
 def _opened(result: dict[str, Any]) -> int:
@@ -190,7 +188,7 @@ def watch(
         for key, each in objects:
             numbers.append(_watch_one(each, key, model, every, method, common, callbacks))
     except BaseException:
-        _close(numbers, callbacks)
+        _close(numbers)
         raise
     return Watch(numbers, raise_on_fault=raise_on_fault, callbacks=callbacks)
 

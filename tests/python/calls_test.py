@@ -36,6 +36,11 @@ class Calls(unittest.TestCase):
         (ok,) = self.found("some_ranks")
         self.assertEqual((ok["verdict"], ok["ranks"]), ("ok", [0, 1]))
 
+    def test_the_rank_that_made_an_inf_is_named(self):
+        (fault,) = self.found("inf_through_the_reduction")
+        self.assertEqual((fault["verdict"], fault["ranks"], fault["op"]["name"]), ("inf", [1], "div"))
+        self.assertRegex(fault["where"], r"^calls\.py, line [0-9]+$")
+
     def test_everything_else(self):
         self.assertEqual(self.found("raised")[0]["ranks"], [0, 1, 2])
         self.assertIn("✗ x: ranks 0-2 differ", self.output)  # logged, once

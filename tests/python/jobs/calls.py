@@ -75,6 +75,24 @@ def a_step_that_raises(rank, size):
 
 
 @case
+def inf_through_the_reduction(rank, size):
+    """Adam makes NaN of an Inf on every rank; the rank that made the Inf is to be named, and no other."""
+    torch.manual_seed(0)
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    optimizer = torch.optim.Adam(net.parameters())
+    x = torch.ones(2, 4)
+    if rank == 1:
+        x[0] = 0
+
+    def step():
+        optimizer.zero_grad()
+        (net(x).sum(1) / x.norm(dim=1)).sum().backward()
+        optimizer.step()
+
+    return lockstep.nan_trace(step, net, optimizer)
+
+
+@case
 def groups_made_again(rank, size):
     """A program destroys its process groups and makes new ones."""
     reports = [lockstep.verify(torch.ones(2))]
