@@ -91,6 +91,7 @@ int ScriptRun::run() {
 }
 
 bool ScriptRun::run_script(const Script& script) {
+  script_ = &script;
   for (size_t i = 0; i < script.cells.size(); ++i) {
     const ScriptCell& cell = script.cells[i];
     if (cell.markdown) {
@@ -187,6 +188,8 @@ void ScriptRun::take(const Event& event) {
     outcome.findings = findings_;
     const Verdict verdict = judge(cell_->tags, outcome, lost_ranks());
     CellEvent judged = *ended;
+    judged.file = script_->name;
+    if (cell_->line > 0) judged.line = cell_->line;
     judged.expected = !verdict.failed && verdict.faults == 0;
     sinks_.take(judged);
   } else {

@@ -71,7 +71,8 @@ class ScriptRun : private EventSink {
   std::unique_ptr<JunitReport> junit_;
   std::unique_ptr<NotebookOutputs> notebook_;
   std::unique_ptr<Session> session_;
-  const ScriptCell* cell_ = nullptr;  // that runs
+  const Script* script_ = nullptr;  // that runs
+  const ScriptCell* cell_ = nullptr;  // of it
   std::vector<Finding> findings_;  // of it
   RankSet alive_;  // when it began
   int exit_code_ = kExitOk;

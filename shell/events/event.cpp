@@ -61,6 +61,8 @@ json fields(const CellEvent& e) {
           {"rank_status", by_rank(e.rank_status, kAsIs)},
           {"run_ms", by_rank(e.run_ms, number)},
           {"compile_ms", number(e.compile_ms)},
+          {"file", e.file ? text(*e.file) : json(nullptr)},
+          {"line", e.line},
           {"expected", e.expected}};
 }
 

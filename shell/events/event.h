@@ -35,6 +35,8 @@ struct CellEvent {
   std::map<int, CellStatus> rank_status;
   std::map<int, double> run_ms;
   double compile_ms = 0;
+  std::optional<std::string> file;  // of a script, with the line on which the text of the cell begins
+  std::optional<int> line;
   std::optional<bool> expected;  // of a script: whether status and findings are what its tags say
 };
 

@@ -68,6 +68,7 @@ struct SessionCore {
   std::function<std::string(const RankSet&)> before_each_cell;
   std::vector<HistoryEntry> history;
   std::string compiler_messages;  // about the last cell, whole: %errors
+  std::map<std::string, std::string> checks;  // %%check: C++ by name
   std::vector<ScriptCell> queued;  // %load: Session::run() runs them after the cell at hand, up to the first that fails
 
   // ---- The session -------------------------------------------------------------------------------------------------

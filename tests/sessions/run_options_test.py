@@ -107,6 +107,12 @@ class RunOptions(unittest.TestCase):
         self.assertIsNotNone(cases["after it"].find("skipped"))
         self.assertEqual(cases["values"].get("line"), "14")
 
+    def test_annotations(self):
+        tool = pathlib.Path(__file__).resolve().parents[2] / "tools/annotate"
+        out = subprocess.run([sys.executable, tool, pathlib.Path(self.folder.name) / "out.json"], text=True, check=True,
+                             stdout=subprocess.PIPE, timeout=60).stdout
+        self.assertEqual(out, "::error file=script.cpp,line=22,title=std%3A%3Aruntime_error::rank 0, 1: not expected\n")
+
     def test_a_report_that_cant_be_written(self):
         code, out = run("script.cpp", "--junit", "/nonexistent/out.xml", folder=self.folder.name)
         self.assertEqual(code, 2)
