@@ -51,5 +51,15 @@ install(FILES ${CMAKE_SOURCE_DIR}/tools/debian-packages-cells.txt
 # packages leave it out.
 install(FILES ${CMAKE_BINARY_DIR}/lib/lockstep/libtorch.version ${CMAKE_BINARY_DIR}/lib/lockstep/headers.digest
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep)
+# For all users of the machine: LibTorch and the precompiled header go along, to LOCKSTEP_HOME if the environment has it,
+# to lib/lockstep/home otherwise: cmake --install BUILD --component Home, or LOCKSTEP_HOME=DIR cmake --install BUILD.
+install(CODE [[
+  execute_process(COMMAND ${CMAKE_INSTALL_PREFIX}/bin/lockstep-setup --shared COMMAND_ERROR_IS_FATAL ANY)]]
+  COMPONENT Home EXCLUDE_FROM_ALL)
+install(CODE [[
+  if(NOT "$ENV{LOCKSTEP_HOME}" STREQUAL "" AND "$ENV{DESTDIR}" STREQUAL "" AND NOT CMAKE_INSTALL_COMPONENT)
+    execute_process(COMMAND ${CMAKE_INSTALL_PREFIX}/bin/lockstep-setup --shared COMMAND_ERROR_IS_FATAL ANY)
+  endif()]]
+  COMPONENT ThisMachine)
 install(FILES ${CMAKE_BINARY_DIR}/lib/lockstep/libtorch.folder DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep
   COMPONENT ThisMachine)

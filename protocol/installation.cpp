@@ -15,6 +15,7 @@ namespace {
 constexpr const char* kVersionFile = "lib/lockstep/libtorch.version";
 constexpr const char* kFolderFile = "lib/lockstep/libtorch.folder";
 constexpr const char* kDigestFile = "lib/lockstep/headers.digest";
+constexpr const char* kHome = "lib/lockstep/home";
 constexpr const char* kSetup = "bin/lockstep-setup";
 // An installation with the one lacks the other only when it is damaged.
 constexpr const char* kHeaders = "include/lockstep";
@@ -94,6 +95,11 @@ std::string libtorch_version() { return first_line(programs_prefix() / kVersionF
 
 std::string header_digest() { return first_line(programs_prefix() / kDigestFile); }
 
+fs::path shared_home() {
+  const fs::path named = environment("LOCKSTEP_HOME");
+  return named.is_absolute() ? named : programs_prefix() / kHome;
+}
+
 LibTorch find_libtorch() {
   const fs::path prefix = programs_prefix();
   const std::string version = libtorch_version();
@@ -106,6 +112,10 @@ LibTorch find_libtorch() {
   std::vector<fs::path> places;
   if (const std::string built_with = first_line(prefix / kFolderFile); !built_with.empty())
     places.emplace_back(built_with);
+  for (const std::string& name : {version + "-gpu", version}) {
+    const fs::path shared = shared_home() / "libtorch" / name / "torch";
+    if (is_there(shared) || !environment("LOCKSTEP_HOME").empty()) places.push_back(shared);
+  }
   if (const fs::path cache = user_folder("XDG_CACHE_HOME", ".cache"); !cache.empty())
     for (const std::string& name : {version + "-gpu", version})
       places.push_back(cache / "lockstep" / "libtorch" / name / "torch");

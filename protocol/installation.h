@@ -28,6 +28,11 @@ std::string header_digest();
 /// same file.
 inline constexpr const char* kBuiltSession = "/lockstep-build";
 
+/// The folder that all users of this installation share and only its owner writes: LOCKSTEP_HOME, or
+/// PREFIX/lib/lockstep/home. It has libtorch/VERSION/torch and the precompiled header (pch/); `lockstep-setup --shared`
+/// fills it. It need not exist.
+std::filesystem::path shared_home();
+
 struct LibTorch {
   std::filesystem::path folder;  // holds include/ and lib/; empty when there is none
   std::string problem;  // why the programs can't use it; empty when they can
@@ -41,7 +46,8 @@ struct LibTorch {
 /// PREFIX/lib/lockstep/libtorch.version. The first of these that has it:
 ///   1. LOCKSTEP_LIBTORCH: when it is set, no other place is looked at;
 ///   2. the folder that PREFIX/lib/lockstep/libtorch.folder names: where the build found it (not in packages);
-///   3. lockstep/libtorch/VERSION-gpu/torch and lockstep/libtorch/VERSION/torch in the user's cache ($XDG_CACHE_HOME or
+///   3. libtorch/VERSION-gpu/torch and libtorch/VERSION/torch in shared_home();
+///   4. lockstep/libtorch/VERSION-gpu/torch and lockstep/libtorch/VERSION/torch in the user's cache ($XDG_CACHE_HOME or
 ///      ~/.cache), where tools/setup and lockstep-setup put it.
 LibTorch find_libtorch();
 

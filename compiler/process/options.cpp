@@ -51,6 +51,8 @@ Options read_options(int argc, char** argv) {
       options.version = true;
     } else if (argument == "--prepare") {
       options.prepare = true;
+    } else if (argument == "--cache-dir") {
+      options.cache_dir = value();
     } else if (argument == "-I") {
       options.include_dirs.push_back(value());
     } else if (argument.starts_with("-I")) {
@@ -69,7 +71,8 @@ Options read_options(int argc, char** argv) {
   if (!libtorch.problem.empty()) options.libtorch_problem = libtorch.sentence();
   options.include_root = find_include_root();
   options.resource_dir = LOCKSTEP_DEFAULT_RESOURCE_DIR;
-  options.cache_dir = find_cache();
+  options.home_dir = protocol::shared_home();
+  if (options.cache_dir.empty()) options.cache_dir = find_cache();
   return options;
 }
 

@@ -15,7 +15,8 @@ struct Options {
   std::string libtorch_problem;           // why there is none, as a sentence with the fix; empty when there is one
   std::string include_root;  // folder with worker/cell/cell.h: beside the installed program, or the source tree
   std::string resource_dir;  // clang's own headers
-  std::string cache_dir;  // $XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep; empty: there is no home
+  std::string home_dir;  // protocol::shared_home(): a precompiled header there is used, and never written
+  std::string cache_dir;  // --cache-dir DIR; $XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep; empty: there is no home
 
   std::string cells_dir() const { return session_dir + "/cells"; }
 };

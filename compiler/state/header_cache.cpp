@@ -18,6 +18,7 @@
 #include "compiler/state/cell_compiler.h"
 #include "protocol/error.h"
 #include "protocol/pipe_channel.h"
+#include "protocol/user_folders.h"
 
 namespace lockstep::compiler {
 
@@ -134,13 +135,32 @@ std::string header_key(const Options& options) {
   return hash.str();
 }
 
-std::string header_folder(const Options& options) { return fs::path(options.cache_dir) / "pch" / header_key(options); }
+namespace {
+
+/// Whether the header of all users can be used. Its owner has to be this user or root.
+bool is_usable(const fs::path& shared) {
+  if (!is_complete(shared)) return false;
+  for (const char* file : {kHeader, kPrelude})
+    if (::access((shared / file).c_str(), R_OK) != 0 || !protocol::writable_by_others(shared / file).empty())
+      return false;
+  return true;
+}
+
+}  // namespace
+
+std::string header_folder(const Options& options) {
+  const std::string key = header_key(options);
+  const fs::path shared = fs::path(options.home_dir) / "pch" / key;
+  return !options.home_dir.empty() && is_usable(shared) ? shared : fs::path(options.cache_dir) / "pch" / key;
+}
 
 HeaderFiles provide_header(const Options& options, const std::function<void(const std::string&)>& progress) {
   const std::string problem = installation_problem(options);
   if (!problem.empty()) throw StartError(problem);
   const fs::path folder = header_folder(options);
   const HeaderFiles files{folder / kHeader, folder / kPrelude};
+  if (!options.home_dir.empty() && folder.parent_path() == fs::path(options.home_dir) / "pch" && is_usable(folder))
+    return files;
   const SharedFolder shared{
       .path = folder,
       .what = "the precompiled header",

@@ -1,7 +1,8 @@
 // The precompiled header of cells and the prelude's shared object, built once per installation and shared by all
 // sessions of a user.
 //
-// They are in CACHE/pch/KEY/ (compiler/process/shared_folder.h). The key is a hash of everything that they depend on:
+// They are in CACHE/pch/KEY/ (compiler/process/shared_folder.h), or for all users of an installation in HOME/pch/KEY/
+// (protocol::shared_home()), which sessions only read. The key is a hash of everything that they depend on:
 // compiler, LibTorch, flags, the text of the headers.
 #pragma once
 #include <functional>
@@ -19,7 +20,8 @@ struct HeaderFiles {
 /// Sixteen hexadecimal digits.
 std::string header_key(const Options& options);
 
-/// The folder of the files, which need not exist yet.
+/// The folder of the files, which need not exist yet: that of all users if it is complete and nobody else than root and
+/// this user can write it, otherwise that of this user.
 std::string header_folder(const Options& options);
 
 /// The files. Builds them in a child of this process if they are missing or damaged, in some 25 s; `progress` receives

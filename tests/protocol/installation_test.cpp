@@ -24,6 +24,7 @@ class InstallationTest : public testing::Test {
     set("LOCKSTEP_BIN", folder_ / "prefix/bin");
     set("XDG_CACHE_HOME", folder_ / "cache");
     set("LOCKSTEP_LIBTORCH", "");
+    set("LOCKSTEP_HOME", "");
     write("prefix/lib/lockstep/libtorch.version", "2.13.0\n");
     write("prefix/bin/lockstep-setup", "");
   }
@@ -80,6 +81,17 @@ TEST_F(InstallationTest, AnotherVersionIsPassedOver) {
   libtorch("cache/lockstep/libtorch/2.13.0-gpu/torch", 12);
   const fs::path cached = libtorch("cache/lockstep/libtorch/2.13.0/torch", 13);
   EXPECT_EQ(find_libtorch().folder, cached);
+}
+
+TEST_F(InstallationTest, TheFolderOfAllUsersComesBeforeThatOfThisUser) {
+  const fs::path cached = libtorch("cache/lockstep/libtorch/2.13.0/torch", 13);
+  EXPECT_EQ(shared_home(), folder_ / "prefix/lib/lockstep/home");
+  const fs::path shared = libtorch("prefix/lib/lockstep/home/libtorch/2.13.0/torch", 13);
+  EXPECT_EQ(find_libtorch().folder, shared);
+  set("LOCKSTEP_HOME", folder_ / "elsewhere");
+  EXPECT_EQ(find_libtorch().folder, cached);
+  const fs::path named = libtorch("elsewhere/libtorch/2.13.0-gpu/torch", 13);
+  EXPECT_EQ(find_libtorch().folder, named);
 }
 
 TEST_F(InstallationTest, HeadersWithoutALibraryAreNoLibTorch) {
