@@ -12,7 +12,7 @@
 #include "protocol/error.h"
 #include "protocol/version.h"
 #include "shell/processes/session_plan.h"
-#include "shell/scripts/code_scanner.h"
+#include "shell/scripts/completeness.h"
 #include "shell/scripts/magic_arguments.h"
 #include "shell/session/outcome.h"
 #include "shell/terminal/edit_line_reader.h"
@@ -46,27 +46,6 @@ class NoEcho {
   termios before_{};
   bool works_;
 };
-
-protocol::Completeness scan(const std::string& text) {
-  CodeScanner scanner;
-  for (const std::string_view line : lines_of(text)) scanner.take(line);
-  return {scanner.unfinished() ? TextStatus::incomplete : TextStatus::complete, scanner.depth()};
-}
-
-enum class CellMagics { none, alone, with_body };
-
-/// Does the cell begin with `%%` lines, and is there anything behind them yet?
-CellMagics cell_magics_of(std::string_view text) {
-  CellMagics found = CellMagics::none;
-  for (std::string_view line : lines_of(text)) {
-    const size_t begin = line.find_first_not_of(" \t\r");
-    if (begin == std::string_view::npos || line.substr(begin).starts_with("//")) continue;
-    if (!line.substr(begin).starts_with("%%"))
-      return found == CellMagics::none ? CellMagics::none : CellMagics::with_body;
-    found = CellMagics::alone;
-  }
-  return found;
-}
 
 bool asks_to_leave(std::string_view text) {
   for (const char* word : {"exit", "quit", "exit()", "quit()", "exit;", "quit;"})
@@ -249,15 +228,15 @@ class Terminal {
   protocol::Completeness completeness(const std::string& text, bool is_pasted) {
     const CellMagics magics = cell_magics_of(text);
     if (magics == CellMagics::alone || (magics == CellMagics::with_body && interactive_ && !is_pasted))
-      return {TextStatus::incomplete, scan(text).indent};
-    if (!session_.started() || !interactive_) return scan(text);
+      return {TextStatus::incomplete, scan_completeness(text).indent};
+    if (!session_.started() || !interactive_) return scan_completeness(text);
     gave_up_ = false;
     const Asking asking(asking_);
     try {
       return session_.is_complete(text);
     } catch (const std::exception&) {
       if (gave_up_) return {TextStatus::incomplete, 0};  // Ctrl-C: it comes next, and throws the text away
-      return scan(text);  // the compiler has just ended: running the cell reports that
+      return scan_completeness(text);  // the compiler has just ended: running the cell reports that
     }
   }
 
