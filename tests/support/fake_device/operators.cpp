@@ -210,7 +210,7 @@ class Call {
     Stack inputs = on_cpu(/*zeros=*/false);
     queue.add(name_, [op = op_, inputs = std::move(inputs), outputs = std::move(outputs)]() mutable {
       const Kernels kernels;
-      op.callBoxed(&inputs);
+      call(op, inputs);
       size_t next = 0;
       for (size_t i = 0; i < inputs.size() && next < outputs.size(); ++i) copy_out(inputs[i], outputs, next, op, i);
     });
@@ -316,7 +316,7 @@ class Call {
     const Stack arguments = stack;
     {
       const Kernels kernels;
-      op_.callBoxed(&stack);
+      call(op_, stack);
     }
     const auto& schema = op_.schema().arguments();
     for (size_t i = 0; i < schema.size(); ++i) {
@@ -341,6 +341,13 @@ class Call {
     return list;
   }
 
+  /// LibTorch's boxed kernels with several `out` arguments return references to these, and read them after they have
+  /// taken the arguments off the stack, which may have the only ones.
+  static void call(const c10::OperatorHandle& op, Stack& stack) {
+    const Stack arguments = stack;
+    op.callBoxed(&stack);
+  }
+
   static void copy_out(const c10::IValue& result, std::vector<at::Tensor>& outputs, size_t& next,
                        const c10::OperatorHandle& op, size_t index) {
     if (op.schema().returns()[index].alias_info()) return;
@@ -356,7 +363,7 @@ class Call {
     Stack stack = on_cpu(/*zeros=*/false);
     {
       const Kernels kernels;
-      op_.callBoxed(&stack);
+      call(op_, stack);
     }
     Stack results;
     for (size_t i = 0; i < stack.size(); ++i) {
