@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -83,12 +84,17 @@ bool asks_for_help(std::string_view text) {
          text.starts_with("%help ");
 }
 
-/// The descriptor of the process that started the kernel: readable when that has ended. -1 where it does not matter.
+constexpr int kNoFrontend = -1, kFrontendHasEnded = -2;
+
+/// The descriptor of the process that started the kernel: readable when that has ended. It may be no parent: a script
+/// in between, or it has ended before the kernel came here.
 int frontend_descriptor() {
-  const char* text = std::getenv("JPY_PARENT_PID");
-  const pid_t parent = ::getppid();
-  if (!text || std::atoll(text) != parent) return -1;
-  return static_cast<int>(::syscall(SYS_pidfd_open, parent, 0));
+  const char* text = std::getenv("JPY_PARENT_PID");  // Jupyter sets it
+  const auto frontend = static_cast<pid_t>(text ? std::atoll(text) : 0);
+  if (frontend <= 0) return kNoFrontend;
+  const int descriptor = static_cast<int>(::syscall(SYS_pidfd_open, frontend, 0));
+  if (descriptor >= 0) return descriptor;
+  return errno == ESRCH ? kFrontendHasEnded : kNoFrontend;
 }
 
 class Kernel {
@@ -110,6 +116,7 @@ class Kernel {
         session_.loop().forget(frontend_);
         leave();
       });
+    if (frontend_ == kFrontendHasEnded) leave();
   }
   ~Kernel() {
     current_ = nullptr;

@@ -316,6 +316,11 @@ class Kernels(unittest.TestCase):
         pid = int(frontend.stdout.readline())
         frontend.kill()
         wait_until(lambda: not is_alive(pid), "the end of a kernel whose frontend was killed")
+        # One that comes up later finds no frontend.
+        frontend.wait()
+        late = subprocess.run([LOCKSTEP, "kernel", "run"], stderr=subprocess.DEVNULL, timeout=LIMIT_S,
+                              env=os.environ | {"JPY_PARENT_PID": str(frontend.pid)})
+        self.assertEqual(late.returncode, 0)
 
     def test_messages_that_are_not_signed_are_refused(self):
         kernel = self.start()
