@@ -2,20 +2,14 @@
 and batches, and compares the losses of every rank and step (to 1e-6), the buckets before and after they are rebuilt,
 and the trained weights from the archive that torch::save wrote.
 
-    LOCKSTEP_PYTHON_WITH_TORCH=VENV/bin/python python3 parity.py build/…/bin/ddp_parity
-
-Skipped (exit code 77) without a Python that has torch.
+    $(tools/python)/bin/python tests/ddp/parity.py build/release/bin/ddp_parity
 """
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import warnings
-
-SKIPPED = 77
-
 
 def models():
     import torch
@@ -142,12 +136,6 @@ def compare(program, model, ranks, views):
 
 
 def main():
-    if importlib.util.find_spec("torch") is None:
-        other = os.environ.get("LOCKSTEP_PYTHON_WITH_TORCH")
-        if not other:
-            print("skipped: this Python has no torch; set LOCKSTEP_PYTHON_WITH_TORCH to one that has it")
-            return SKIPPED
-        return subprocess.run([other, *sys.argv]).returncode
     results = [compare(sys.argv[1], model, ranks, views)
                for model in ("mlp", "conv") for ranks, views in ((2, False), (3, True))]
     return 0 if all(results) else 1
