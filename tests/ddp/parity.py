@@ -11,6 +11,7 @@ import sys
 import tempfile
 import warnings
 
+
 def models():
     import torch
     import torch.nn as nn
