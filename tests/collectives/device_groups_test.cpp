@@ -170,17 +170,18 @@ TEST(DeviceGroup, WhatAnEarlierCellHasLostIsNotThrownInALaterOne) {
 }
 
 TEST(DeviceGroup, WhatIsCapturedIntoAGraphIsNotWaitedFor) {
+  dist::set_stream_capture_query([](c10::Device device) { return device.is_cuda(); });
   spawn_ranks(
       1,
       [](int, int) {
         stand_in()->hold = true;
-        dist::set_stream_capture_query([](c10::Device device) { return device.is_cuda(); });
         dist::barrier();
         EXPECT_THAT(dist::collectives_in_flight(), IsEmpty());
         dist::abort("stop");
         dist::current_context()->check_device_works();
       },
       mixed());
+  dist::set_stream_capture_query(nullptr);
 }
 
 TEST(DeviceGroup, ATimeLimitOfTheDeviceBreaksTheGroupOff) {

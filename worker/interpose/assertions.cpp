@@ -33,8 +33,10 @@ bool is_cell_itself(std::string_view function) {
 
 }  // namespace
 
-extern "C" [[noreturn]] void __assert_fail(const char* assertion, const char* file, unsigned line,
-                                           const char* function) noexcept {
+// The attribute as <assert.h> writes it: [[noreturn]] would have to stand at that declaration, which comes first where
+// NDEBUG is not defined.
+extern "C" __attribute__((__noreturn__)) void __assert_fail(const char* assertion, const char* file, unsigned line,
+                                                            const char* function) noexcept {
   if (file && is_file_of_a_cell(file)) {
     std::string text = std::string("the assertion `") + (assertion ? assertion : "") + "` failed";
     if (function && !is_cell_itself(function)) text += std::string(", in ") + function;
