@@ -214,7 +214,7 @@ TEST(DeviceProgress, TheLogMayEndWhileADeviceIsStuck) {
   struct Gate {
     std::mutex mutex;
     std::condition_variable changed;
-    bool stuck = true, gone = false;
+    bool asked = false, stuck = true, gone = false;
   };
   const auto gate = std::make_shared<Gate>();
   {
@@ -223,12 +223,16 @@ TEST(DeviceProgress, TheLogMayEndWhileADeviceIsStuck) {
     const uint64_t entry = log.begin(group, 1, {.op = CollectiveOp::barrier, .flags = log_layout::kOnDevice});
     log.device_progress().add(entry, {group, -1}, {.reached = {}, .end = [gate] {
                                                      std::unique_lock lock(gate->mutex);
+                                                     gate->asked = true;
+                                                     gate->changed.notify_all();
                                                      gate->changed.wait(lock, [&] { return !gate->stuck; });
                                                      gate->gone = true;
                                                      gate->changed.notify_all();
                                                      return StreamEnd::done;
                                                    }});
     EXPECT_FALSE(log.device_progress().look(std::chrono::milliseconds(1)));
+    std::unique_lock lock(gate->mutex);
+    gate->changed.wait(lock, [&] { return gate->asked; });
   }
   std::unique_lock lock(gate->mutex);
   gate->stuck = false;
