@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "compiler/process/process.h"
@@ -102,6 +104,14 @@ class Supervisor {
   }
 
  private:
+  /// clang does not survive every failed allocation.
+  static std::string crashed_at_start() {
+    rlimit memory = {};
+    const bool is_limited = ::getrlimit(RLIMIT_AS, &memory) == 0 && memory.rlim_cur != RLIM_INFINITY;
+    return std::string("the compiler crashed while it read the precompiled header") +
+           (is_limited ? ": does this session have too little memory (ulimit -v)?" : "");
+  }
+
   bool start() {
     const auto begin = Clock::now();
     auto [ours, theirs] = make_channel();
@@ -116,7 +126,7 @@ class Supervisor {
     for (;;) {
       const auto message = wait_first();
       if (!message) {
-        if (!session_gone_) reply(CompilerFailed{"the compiler crashed while it read the precompiled header"});
+        if (!session_gone_) reply(CompilerFailed{crashed_at_start()});
         return false;
       }
       const json& header = message->header;
