@@ -360,10 +360,14 @@ class Kernel {
     } else {
       answer["user_expressions"] = evaluate(content);
     }
+    const bool stops = ran.failed && flag_of(content, "stop_on_error", true);
+    // What has come by now was sent by someone who did not know of the failure.
+    if (stops) take_shell();
+    to_abort_ = stops ? queue_.size() : 0;
     reply(sockets_.shell(), request, "execute_reply", answer,
           {{"started", started}, {"status", answer["status"]}, {"dependencies_met", true}});
     if (leaves && leaving_ == 0) leaving_ = kAsked;
-    return ran.failed && flag_of(content, "stop_on_error", true);
+    return stops;
   }
 
   struct Ran {
@@ -423,13 +427,15 @@ class Kernel {
     return results;
   }
 
-  /// The cells that a frontend has sent after one that failed do not run.
+  /// The cells that a frontend had sent when one before them failed do not run.
   void abort_queued() {
-    session_.loop().run_once();  // those that are on their way
     std::deque<Message> rest;
     std::swap(rest, queue_);
+    size_t left = std::exchange(to_abort_, 0);
     for (Message& message : rest) {
-      if (message.type() != "execute_request") {
+      const bool is_aborted = left > 0 && message.type() == "execute_request";
+      left -= left > 0;
+      if (!is_aborted) {
         queue_.push_back(std::move(message));
         continue;
       }
@@ -550,6 +556,7 @@ class Kernel {
   std::string announced_;  // the request whose "busy" was sent ahead
   Message shutdown_;
   bool shutdown_is_control_ = true;
+  size_t to_abort_ = 0;  // messages at the begin of the queue, whose cells do not run
   std::atomic<int> leaving_{0};  // kAsked, or a signal
 };
 
