@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
@@ -297,9 +298,15 @@ void StagedWorks::interrupt() noexcept {
   std::erase_if(outstanding, [&](const auto& each) { return !each->free_waiters(error); });
   if (outstanding.empty()) return;
   // What the program has hung onto the futures may take its time, and the thread that interrupts has to go on.
-  std::thread([outstanding = std::move(outstanding), error] {
-    for (const auto& each : outstanding) each->set_future_error(error);
-  }).detach();
+  const auto freed = std::make_shared<const decltype(outstanding)>(std::move(outstanding));
+  const auto set_errors = [freed, error] {
+    for (const auto& each : *freed) each->set_future_error(error);
+  };
+  try {
+    std::thread(set_errors).detach();
+  } catch (const std::system_error&) {  // the process may have no more threads
+    set_errors();
+  }
 }
 
 /// The host's tensors of one collective. Copies to the host are queued here; the destructor of a Staging that was not

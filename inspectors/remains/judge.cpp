@@ -220,7 +220,7 @@ class Judge {
     };
     const bool one_op = same([](const Shape& each) { return std::get<0>(each); });
     const bool one_dtype = same([](const Shape& each) { return std::get<1>(each); });
-    // A collective that every rank has finished was one to its transport, whatever the recorder says of its inputs.
+    // A collective that every rank has finished was one to its transport, although the recorder's inputs differ.
     if (one_op && waiting.empty()) return false;
     const auto most = std::ranges::max_element(called, {}, [](const auto& each) { return each.second.size(); });
     const bool majority =

@@ -34,7 +34,7 @@ class SharedHome(unittest.TestCase):
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                  env={k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")} |
                                  {"LOCKSTEP_LIBTORCH": cls.libtorch})
-        (cls.prefix / "lib/lockstep/libtorch.folder").write_text("/root/.cache/of-root-alone\n")
+        (cls.prefix / "lib/lockstep/libtorch.folder").write_text("/nowhere/of-root-alone\n")
         cls.home = cls.prefix / "lib/lockstep/home"
         shutil.copy(SESSION, cls.folder / "session.cpp")
 
