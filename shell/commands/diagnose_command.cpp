@@ -1,25 +1,19 @@
 // `lockstep diagnose PATH…`: what a dead job left behind, judged. Without a session and without LibTorch.
-#include <unistd.h>
-
-#include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "inspectors/remains/job_files.h"
 #include "inspectors/remains/judge.h"
 #include "protocol/error.h"
 #include "protocol/finding.h"
 #include "shell/commands/command.h"
-#include "shell/events/event.h"
-#include "shell/events/finding_text.h"
+#include "shell/commands/print_findings.h"
 #include "shell/session/outcome.h"
-#include "shell/text/screen.h"
 
 namespace lockstep::shell {
 namespace {
-
-using nlohmann::json;
 
 struct DiagnoseCommand {
   std::vector<std::string> paths;
@@ -34,25 +28,18 @@ int diagnose(const DiagnoseCommand& command) {
     throw UsageError(error.what());
   }
   const std::vector<Finding> findings = inspect::judge(remains);
-  const bool faults =
-      std::ranges::any_of(findings, [](const Finding& each) { return each.severity == Severity::fault; });
-  const int code = faults ? kExitFailed : remains.files == 0 ? kExitUsage : kExitOk;
+  const int code = has_fault(findings) ? kExitFailed : remains.files == 0 ? kExitUsage : kExitOk;
   if (!command.as_json) {
-    const Screen screen = detect_screen(STDOUT_FILENO);
-    for (const Finding& each : findings) std::fputs(finding_text(each, screen).c_str(), stdout);
+    print_findings(findings);
     return code;
   }
-  const auto print = [](const json& event) {
-    std::puts(event.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
-  };
-  print({{"event", "files"},
-         {"files", remains.files},
-         {"dumps", remains.evidence.size()},
-         {"errors", remains.errors.size()},
-         {"stacks", remains.stacks.size()},
-         {"unread", remains.unread}});
-  for (const Finding& each : findings) print(to_event_json(FindingEvent{each}));
-  print({{"event", "end"}, {"exit_code", code}});
+  print_findings_as_json({{"event", "files"},
+                          {"files", remains.files},
+                          {"dumps", remains.evidence.size()},
+                          {"errors", remains.errors.size()},
+                          {"stacks", remains.stacks.size()},
+                          {"unread", remains.unread}},
+                         findings, code);
   return code;
 }
 

@@ -20,11 +20,9 @@
 #include "protocol/error.h"
 #include "protocol/finding.h"
 #include "shell/commands/command.h"
-#include "shell/events/event.h"
-#include "shell/events/finding_text.h"
+#include "shell/commands/print_findings.h"
 #include "shell/processes/launcher.h"
 #include "shell/session/outcome.h"
-#include "shell/text/screen.h"
 #include "shell/text/suggest.h"
 #include "shell/text/text.h"
 
@@ -125,29 +123,20 @@ int verify(const VerifyCommand& command) {
   if (reply.contains("error")) throw UsageError(reply.at("error").get<std::string>());
 
   const auto findings = reply.at("findings").get<std::vector<Finding>>();
-  const bool faults = std::any_of(findings.begin(), findings.end(),
-                                  [](const Finding& each) { return each.severity == Severity::fault; });
-  const int code = faults ? kExitFailed : kExitOk;
+  const int code = has_fault(findings) ? kExitFailed : kExitOk;
   if (!command.as_json) {
-    const Screen screen = detect_screen(STDOUT_FILENO);
-    for (const Finding& each : findings) std::fputs(finding_text(each, screen).c_str(), stdout);
+    print_findings(findings);
     return code;
   }
-  const auto print = [](const json& event) {
-    std::puts(event.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
-  };
-  print({{"event", "files"},
-         {"files", paths},
-         {"tensors", reply.at("tensors")},
-         {"bytes", reply.at("bytes")},
-         {"seconds", reply.at("seconds")}});
-  for (const Finding& each : findings) {
-    json event = to_event_json(FindingEvent{each});
-    event["files"] = named(paths, each.ranks);
-    event["reference_files"] = named(paths, each.reference_ranks);
-    print(event);
-  }
-  print({{"event", "end"}, {"exit_code", code}});
+  print_findings_as_json({{"event", "files"},
+                          {"files", paths},
+                          {"tensors", reply.at("tensors")},
+                          {"bytes", reply.at("bytes")},
+                          {"seconds", reply.at("seconds")}},
+                         findings, code, [&](json& event, const Finding& each) {
+                           event["files"] = named(paths, each.ranks);
+                           event["reference_files"] = named(paths, each.reference_ranks);
+                         });
   return code;
 }
 
