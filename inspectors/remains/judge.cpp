@@ -249,8 +249,10 @@ class Judge {
   /// A collective that some rank has not finished. False where nothing can be said.
   bool find_stuck(const EvidenceRow& row, const RankSet& waiting) {
     const EvidenceCall& call = *row.calls.at(waiting.ranks().front());
-    if (row.missing.empty() && row.unknown.empty()) return find_unfinished(row, waiting, call);
-    const RankSet absent = row.missing.empty() ? row.unknown : row.missing;
+    // A rank whose dump begins later has called it.
+    const RankSet silent = row.unknown - dumped_;
+    if (row.missing.empty() && silent.empty()) return find_unfinished(row, waiting, call);
+    const RankSet absent = row.missing.empty() ? silent : row.missing;
     const bool known = !row.missing.empty();
     Finding finding = about().finding(Severity::fault, Verdict::hang);
     finding.ranks = absent;

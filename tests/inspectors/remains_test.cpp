@@ -139,6 +139,17 @@ TEST(Remains, AnotherCollectiveShapeOrDtypeIsAMismatch) {
   EXPECT_EQ(judged({.dtype = "Double"}).verdict, "dtype_mismatch");
 }
 
+TEST(Remains, ARankThatIsFarAheadHasCalledIt) {
+  const Folder job;
+  job.write("trace_rank_0", dump(2, {{.seq = 10, .state = "scheduled"}}));
+  std::vector<Call> calls;
+  for (int seq = 1; seq <= 500; ++seq) calls.push_back({.seq = seq});
+  job.write("trace_rank_1", dump(2, calls));
+  const Finding finding = last_of({job.str()});
+  EXPECT_EQ(finding.ranks, RankSet{0});
+  EXPECT_THAT(finding.message, HasSubstr("all ranks have called all_reduce #10"));
+}
+
 TEST(Remains, UnequalInputsOfAllToAllAreNoMismatch) {
   const Folder job;
   for (int rank = 0; rank < 2; ++rank)
