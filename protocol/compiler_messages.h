@@ -92,7 +92,7 @@ struct Step {
 struct CompiledObject {
   RankSet ranks;  // who gets it
   std::string name;  // "cell_7.so", "cell_7.2.so": unique in a session
-  std::string entry;  // symbol of `const lockstep_cell_entry` (worker/cell_abi.h)
+  std::string entry;  // symbol of `const lockstep_cell_entry` (protocol/cell_abi.h)
   std::vector<Step> steps;
   std::string source;  // text for <session>/cells/cell_7.cpp, which line tables name
   int64_t frame = 0;

@@ -255,7 +255,7 @@ class Kernel {
                    {"request_seq", number_of(message->content, "seq", 0)},
                    {"success", false},
                    {"command", text_of(message->content, "command")},
-                   {"message", "this kernel has no debugger: docs/debugging.md shows gdb on a rank"}};
+                   {"message", "this kernel has no debugger: docs/gdb.md shows gdb on a rank"}};
       } else {
         if (!answering_) publish_status(*message, "idle");
         continue;

@@ -5,7 +5,7 @@
 // channel are answered one after the other.
 //
 //   queued ─→ being answered ─→ answered      execute, complete, inspect, is_complete, history, comm, kernel_info
-//      └────→ aborted                         execute requests behind one that failed, where that asks for it
+//      └────→ aborted                         execute requests after one that failed, where that asks for it
 #pragma once
 #include <string>
 
