@@ -13,7 +13,7 @@
 #include "benchmarks/session/measurement.h"
 #include "benchmarks/session/processes.h"
 #include "benchmarks/session/recorder.h"
-#include "shell/processes/session_directory.h"
+#include "protocol/runtime_folder.h"
 
 namespace lockstep::benchmark {
 namespace {
@@ -88,7 +88,7 @@ void measure_torch(Bench& bench) {
       const CellTime time = bench.run(numbered(name, i));
       compile[name].push_back(time.compile_ms);
       total[name].push_back(time.total_ms);
-      const auto rank0 = std::filesystem::path(shell::runtime_directory()) / bench.recorder.session_id / "rank-0";
+      const auto rank0 = std::filesystem::path(protocol::runtime_directory()) / bench.recorder.session_id / "rank-0";
       const auto object = rank0 / ("cell_" + std::to_string(bench.recorder.last_cell.cell) + ".so");
       size[name].push_back(static_cast<double>(std::filesystem::file_size(object)) / 1024);
     }

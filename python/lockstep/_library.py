@@ -72,6 +72,9 @@ def _load() -> None:
     torch.ops.load_library(str(_libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
     _loaded = True
     call("start", skipped=skipped_folders(), folder=working_folder())
+    from lockstep import _agent  # which calls this module
+
+    _agent.start()
 
 
 def is_loaded() -> bool:

@@ -6,6 +6,9 @@
 #include <memory>
 
 #include "inspectors/inspect.h"
+#include "python/agent/agent.h"
+#include "python/agent/stacks.h"
+#include "python/operators/agent_handlers.h"
 #include "python/operators/attach.h"
 #include "python/operators/call.h"
 #include "python/operators/call_sites.h"
@@ -288,6 +291,24 @@ json start(const Call& call) {
   return json::object();
 }
 
+json agent_start(const Call& call) { return start_agent(call.arguments); }
+
+json agent_end(const Call& call) {
+  agent::set_end(call.arguments.at("end").get<protocol::RankEnd>());
+  return json::object();
+}
+
+// Around faulthandler.register (python/agent/stacks.h).
+json agent_begin_borrowing(const Call&) {
+  agent::begin_borrowing();
+  return json::object();
+}
+
+json agent_end_borrowing(const Call& call) {
+  agent::end_borrowing(call.arguments.at("file"));
+  return json::object();
+}
+
 json attach_ranks(const Call& call) {
   const auto options = common_options<inspect::RanksOptions>(call.arguments);
   const auto failed = attach(call.arguments.at("group"), {.inspector = "attach"}, options);
@@ -328,6 +349,10 @@ json draw_findings(const Call& call) {
 
 TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("start", start);
+  LOCKSTEP_OPERATOR("agent_start", agent_start);
+  LOCKSTEP_OPERATOR("agent_end", agent_end);
+  LOCKSTEP_OPERATOR("agent_begin_borrowing", agent_begin_borrowing);
+  LOCKSTEP_OPERATOR("agent_end_borrowing", agent_end_borrowing);
   LOCKSTEP_OPERATOR("attach", attach_ranks);
   LOCKSTEP_OPERATOR("detach", detach_ranks);
   LOCKSTEP_OPERATOR("verify", verify);

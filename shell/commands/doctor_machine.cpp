@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "protocol/error.h"
+#include "protocol/runtime_folder.h"
 #include "protocol/user_folders.h"
 #include "shell/commands/doctor.h"
 #include "shell/processes/launcher.h"
@@ -190,7 +191,7 @@ Check check_cache() {
 
 Check check_runtime() {
   try {
-    return check_folder("runtime folder", runtime_directory(), kRuntimeSpace, "XDG_RUNTIME_DIR");
+    return check_folder("runtime folder", protocol::runtime_directory(), kRuntimeSpace, "XDG_RUNTIME_DIR");
   } catch (const StartError& error) {
     return {.name = "runtime folder",
             .state = CheckState::missing,

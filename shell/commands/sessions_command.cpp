@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
+#include "protocol/runtime_folder.h"
 #include "shell/commands/command.h"
-#include "shell/processes/session_directory.h"
 #include "shell/processes/session_records.h"
 #include "shell/text/suggest.h"
 #include "shell/text/table.h"
@@ -31,7 +31,7 @@ const char* state_of(const SessionRecord& record) {
 }
 
 int list(bool as_json) {
-  const std::vector<SessionRecord> records = read_sessions(runtime_directories());
+  const std::vector<SessionRecord> records = read_sessions(protocol::runtime_directories());
   if (as_json) {
     nlohmann::json all = nlohmann::json::array();
     for (const SessionRecord& record : records)
@@ -67,7 +67,7 @@ int list(bool as_json) {
 SessionRecord find_session(const std::string& id) {
   std::vector<std::string> names;
   std::vector<SessionRecord> found;
-  for (const SessionRecord& record : read_sessions(runtime_directories())) {
+  for (const SessionRecord& record : read_sessions(protocol::runtime_directories())) {
     names.push_back(record.id);
     if (record.id == id) return record;
     if (record.id.starts_with(id)) found.push_back(record);
@@ -108,7 +108,7 @@ int show(const std::string& id) {
 }
 
 int clean() {
-  const Cleaned cleaned = clean_sessions(runtime_directories());
+  const Cleaned cleaned = clean_sessions(protocol::runtime_directories());
   for (const std::string& id : cleaned.sessions) std::printf("removed %s\n", id.c_str());
   if (cleaned.workers > 0)
     std::printf("ended %d worker%s of dead sessions\n", cleaned.workers, cleaned.workers == 1 ? "" : "s");

@@ -16,6 +16,7 @@
 #include <set>
 
 #include "protocol/error.h"
+#include "protocol/runtime_folder.h"
 #include "protocol/version.h"
 #include "shell/jupyter/code_positions.h"
 #include "shell/jupyter/display.h"
@@ -24,7 +25,6 @@
 #include "shell/jupyter/replies.h"
 #include "shell/jupyter/sockets.h"
 #include "shell/processes/random_key.h"
-#include "shell/processes/session_directory.h"
 #include "shell/processes/session_records.h"
 #include "shell/scripts/completeness.h"
 #include "shell/session/session.h"
@@ -593,7 +593,7 @@ int run_kernel(const KernelOptions& options) {
   const bool has_ports = connection.shell_port && connection.iopub_port && connection.stdin_port &&
                          connection.control_port && connection.hb_port;
   // Jupyter kills kernels that take long to end, and what those leave is nobody else's to remove.
-  (void)clean_sessions(runtime_directories());
+  (void)clean_sessions(protocol::runtime_directories());
   Kernel kernel(options, connection);
   if (!has_ports) write_connection_file(path, connection);
   if (own)

@@ -4,10 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -15,7 +13,7 @@
 
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
-#include "protocol/user_folders.h"
+#include "protocol/runtime_folder.h"
 #include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
@@ -23,47 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// sockaddr_un holds 107 characters and a zero.
-constexpr size_t kLongestSocketPath = 107;
-
 void make_folder(const std::string& path, const std::string& fix) {
   if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return;
   throw StartError("the folder " + path + " could not be made: " + std::strerror(errno) + fix);
-}
-
-/// Why `path` is no private folder of this user; empty when it is one. One that others can only read is closed.
-std::string problem_of(const std::string& path) {
-  struct stat status = {};
-  if (::lstat(path.c_str(), &status) != 0) return path + " can't be looked at: " + std::strerror(errno);
-  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid()) return path + " is not a folder of yours";
-  if ((status.st_mode & 077) != 0 && ::chmod(path.c_str(), 0700) != 0)
-    return path + " is open to other users and could not be closed: " + std::strerror(errno);
-  return protocol::writable_by_others(path);
-}
-
-/// $XDG_RUNTIME_DIR/lockstep; empty where there is no such folder that this user may write to (a container), or that
-/// belongs to another user (sudo).
-std::string named_runtime_directory() {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (!runtime || *runtime != '/' || ::access(runtime, W_OK) != 0) return "";
-  return protocol::writable_by_others(runtime).empty() ? std::string(runtime) + "/lockstep" : "";
-}
-
-std::string temporary_prefix() { return "/tmp/lockstep-" + std::to_string(::geteuid()) + "-"; }
-
-/// In /tmp, where any user can make a folder of any name: known by their owner.
-std::vector<std::string> temporary_runtime_directories() {
-  const fs::path prefix = temporary_prefix();
-  std::vector<std::string> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(prefix.parent_path(), error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    if (name.size() == prefix.filename().string().size() + 6 && name.starts_with(prefix.filename().string()) &&
-        problem_of(entry->path()).empty())
-      found.push_back(entry->path());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
 }
 
 std::string random_hex() {
@@ -74,28 +34,6 @@ std::string random_hex() {
 }
 
 }  // namespace
-
-std::vector<std::string> runtime_directories() {
-  std::vector<std::string> all = temporary_runtime_directories();
-  const std::string named = named_runtime_directory();
-  if (!named.empty() && ::access(named.c_str(), F_OK) == 0 && problem_of(named).empty()) all.insert(all.begin(), named);
-  return all;
-}
-
-std::string runtime_directory() {
-  if (const std::string path = named_runtime_directory(); !path.empty()) {
-    make_folder(path, "; set XDG_RUNTIME_DIR to a folder that you can write to");
-    if (const std::string problem = problem_of(path); !problem.empty())
-      throw StartError(problem + ": remove " + path + ", or set XDG_RUNTIME_DIR to another folder of yours");
-    return path;
-  }
-  if (auto found = temporary_runtime_directories(); !found.empty()) return found.front();
-  std::string path = temporary_prefix() + "XXXXXX";
-  if (!::mkdtemp(path.data()))
-    throw StartError("no folder for sessions could be made in /tmp: " + std::string(std::strerror(errno)) +
-                     "; set XDG_RUNTIME_DIR to a folder of yours");
-  return path;
-}
 
 std::string working_directory() {
   std::error_code error;
@@ -108,8 +46,8 @@ std::string working_directory() {
 
 SessionDirectory::SessionDirectory() {
   id_ = std::to_string(::getpid()) + "-" + random_hex();
-  path_ = runtime_directory() + "/" + id_;
-  if (path_.size() + std::strlen("/hub") > kLongestSocketPath)
+  path_ = protocol::runtime_directory() + "/" + id_;
+  if (path_.size() + std::strlen("/hub") > protocol::kLongestSocketPath)
     throw StartError("the path of the session's socket is too long (" + path_ +
                      "/hub): set XDG_RUNTIME_DIR to a shorter one");
   if (::mkdir(path_.c_str(), 0700) != 0)

@@ -13,13 +13,6 @@
 
 namespace lockstep::shell {
 
-/// The folder that holds the folders of new sessions of this user; made if it is missing. Throws StartError when it
-/// can't be made, or when another user can write to it.
-std::string runtime_directory();
-
-/// All folders that may hold sessions of this user and that are there: with and without XDG_RUNTIME_DIR they differ.
-std::vector<std::string> runtime_directories();
-
 /// Where the shell is, and the programs that it starts will be. Throws StartError where that folder has been removed.
 std::string working_directory();
 

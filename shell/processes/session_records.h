@@ -30,7 +30,7 @@ struct SessionRecord {
   std::vector<int64_t> cells;  // numbers of cells whose text is there, ascending
 };
 
-/// All sessions in `folders` (runtime_directories()), oldest first. What is no session's folder is left out.
+/// All sessions in `folders` (protocol::runtime_directories()), oldest first. What is no session's folder is left out.
 std::vector<SessionRecord> read_sessions(const std::vector<std::string>& folders);
 
 struct Cleaned {

@@ -1,0 +1,218 @@
+#include "python/agent/agent.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "collectives/log/process_identity.h"
+#include "protocol/error.h"
+#include "python/agent/job_id.h"
+#include "python/agent/server.h"
+
+namespace lockstep::agent {
+namespace {
+
+using nlohmann::json;
+
+struct Handlers {
+  std::mutex mutex;
+  std::map<std::string, std::pair<Handler, Runs>> all;
+};
+
+struct Agent {
+  std::mutex mutex;
+  Server* server = nullptr;  // never destroyed: see Server::stop
+  std::string folder;
+  bool owns_folder = false;  // no shell made it
+  protocol::JobRank rank;
+};
+
+// Never destroyed: the threads may outlive the library's objects.
+Handlers& handlers() {
+  static auto* one = new Handlers;
+  return *one;
+}
+Agent& agent() {
+  static auto* one = new Agent;
+  return *one;
+}
+
+std::atomic<Server*> g_server = nullptr;  // for the child of a fork
+std::atomic<bool> g_is_child = false;     // of a process that had an agent
+
+void after_fork_in_child() {
+  if (Server* server = g_server.load()) {
+    server->close_in_child();
+    g_server.store(nullptr);
+    g_is_child.store(true);
+  }
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+/// The process that has the rank's number now, if it lives.
+bool is_taken(const std::string& folder, int rank) {
+  std::ifstream file(protocol::rank_file(folder, rank));
+  const json text = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!text.is_object()) return false;
+  try {
+    const auto other = text.get<protocol::JobRank>();
+    return other.pid != ::getpid() &&
+           dist::process_start_time(static_cast<pid_t>(other.pid)) == std::optional(other.start_time);
+  } catch (const json::exception&) {  // not ours
+    return false;
+  }
+}
+
+void write_rank(const Agent& mine) {
+  protocol::write_at_once(protocol::rank_file(mine.folder, mine.rank.rank), json(mine.rank).dump(2) + "\n");
+}
+
+std::optional<int> number(const char* name) {
+  const char* value = std::getenv(name);
+  if (!value) return std::nullopt;
+  int result = 0;
+  const auto [end, error] = std::from_chars(value, value + std::strlen(value), result);
+  return error == std::errc() && *end == '\0' && result >= 0 ? std::optional(result) : std::nullopt;
+}
+
+}  // namespace
+
+void add_handler(const std::string& name, Handler handler, Runs runs) {
+  Handlers& all = handlers();
+  const std::lock_guard lock(all.mutex);
+  all.all[name] = {std::move(handler), runs};
+}
+
+std::optional<std::pair<Handler, Runs>> find_handler(const std::string& name) {
+  Handlers& all = handlers();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.all.find(name);
+  return found == all.all.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<std::string> handler_names() {
+  Handlers& all = handlers();
+  const std::lock_guard lock(all.mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, handler] : all.all) names.push_back(name);
+  return names;
+}
+
+bool rank_from_environment(protocol::JobRank& rank) {
+  struct Names {
+    const char *rank, *world_size, *local_rank;
+  };
+  constexpr Names kLaunchers[] = {
+      {"RANK", "WORLD_SIZE", "LOCAL_RANK"},  // torchrun, accelerate, deepspeed
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+      {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
+      {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+  };
+  for (const Names& names : kLaunchers) {
+    const auto number_of_rank = number(names.rank), size = number(names.world_size);
+    if (!number_of_rank || !size || *number_of_rank >= *size) continue;
+    rank.rank = *number_of_rank;
+    rank.world_size = *size;
+    rank.local_rank = number(names.local_rank).value_or(*number_of_rank);
+    return true;
+  }
+  return false;
+}
+
+std::string start(protocol::JobRank rank) {
+  if (g_is_child) return "this process is a child of a rank";
+  Agent& mine = agent();
+  const std::lock_guard lock(mine.mutex);
+  if (mine.server) return "";
+  rank.pid = ::getpid();
+  rank.start_time = dist::process_start_time(::getpid()).value_or(0);
+  rank.host = host_name();
+  rank.started = std::time(nullptr);
+  rank.end.reset();
+  protocol::JobRank launched;
+  const char* named = std::getenv(protocol::kJobVariable);
+  try {
+    mine.folder = find_job_folder(/*alone=*/!rank_from_environment(launched) && rank.world_size == 1);
+    mine.owns_folder = !named || !*named;
+    mine.rank = rank;
+    if (is_taken(mine.folder, rank.rank)) return fmt::format("another process of the job is rank {}, too", rank.rank);
+    const std::string socket = protocol::rank_socket(mine.folder, rank.rank);
+    ::unlink(socket.c_str());  // of a rank that has died
+    auto* server = new Server(socket);
+    try {
+      write_rank(mine);
+    } catch (const std::exception&) {
+      server->stop();
+      ::unlink(socket.c_str());
+      throw;
+    }
+    mine.server = server;
+    g_server = server;
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  static std::once_flag once;
+  std::call_once(once, [] {
+    ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
+    std::atexit(stop);
+  });
+  return "";
+}
+
+std::string job_folder() {
+  if (g_is_child) return "";
+  Agent& mine = agent();
+  const std::lock_guard lock(mine.mutex);
+  return mine.server ? mine.folder : "";
+}
+
+protocol::JobRank described_rank() {
+  if (g_is_child) return {};
+  Agent& mine = agent();
+  const std::lock_guard lock(mine.mutex);
+  return mine.rank;
+}
+
+void set_end(const protocol::RankEnd& end) {
+  if (g_is_child) return;
+  Agent& mine = agent();
+  const std::lock_guard lock(mine.mutex);
+  if (!mine.server || mine.rank.end) return;
+  mine.rank.end = end;
+  if (mine.rank.end->time == 0) mine.rank.end->time = std::time(nullptr);
+  try {
+    write_rank(mine);
+  } catch (const std::exception&) {  // a full disk: the process ends all the same
+  }
+}
+
+void stop() {
+  if (g_is_child) return;
+  Agent& mine = agent();
+  const std::lock_guard lock(mine.mutex);
+  Server* server = std::exchange(mine.server, nullptr);
+  if (!server) return;
+  g_server = nullptr;
+  ::unlink(protocol::rank_socket(mine.folder, mine.rank.rank).c_str());
+  server->stop();
+  if (!mine.owns_folder) return;  // the shell reads how the rank ended
+  ::unlink(protocol::rank_file(mine.folder, mine.rank.rank).c_str());
+  ::rmdir(mine.folder.c_str());  // fails while other ranks have files there
+}
+
+}  // namespace lockstep::agent

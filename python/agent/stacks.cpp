@@ -1,0 +1,157 @@
+#include "python/agent/stacks.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "worker/process/demangle.h"
+#include "worker/process/dynamic_symbols.h"
+#include "worker/process/stack.h"
+
+namespace lockstep::agent {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kSignal = SIGURG;  // ignored by default, so that one that comes late does no harm
+constexpr int kPatienceMs = 1000;
+constexpr off_t kLongestText = 4 << 20;
+
+std::mutex g_mutex;  // one request at a time
+struct sigaction g_before;
+std::atomic<void (*)(int)> g_faulthandler = nullptr;
+int g_text = -1;
+std::atomic<bool> g_wanted = false;
+std::atomic<int> g_event = -1;
+worker::Stack g_stack;
+
+void on_signal(int number, siginfo_t*, void* context) {
+  const int error = errno;
+  if (g_wanted.exchange(false)) {
+    worker::capture_interrupted_stack(g_stack, context);
+    if (const auto faulthandler = g_faulthandler.load()) faulthandler(number);
+    const uint64_t one = 1;
+    static_cast<void>(!::write(g_event.load(), &one, sizeof one));
+  }
+  errno = error;
+}
+
+/// The state of the main thread: 'R' runs or could; others wait.
+char main_thread_state() {
+  const std::string id = std::to_string(::getpid());
+  std::ifstream file("/proc/self/task/" + id + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const size_t end = text.rfind(')');
+  return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : '?';
+}
+
+std::string executable_name() {
+  char path[4096];
+  const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
+  const std::string text(path, size > 0 ? static_cast<size_t>(size) : 0);
+  return text.substr(text.rfind('/') + 1);
+}
+
+json frames_of(const worker::Stack& stack) {
+  std::map<const link_map*, std::vector<int>> by_library;
+  for (int i = 0; i < stack.size; ++i) {
+    dl_find_object found;
+    if (_dl_find_object(reinterpret_cast<void*>(stack.pc[i]), &found) == 0)
+      by_library[found.dlfo_link_map].push_back(i);
+  }
+  std::vector<json> frames(static_cast<size_t>(stack.size), {{"function", ""}, {"object", ""}});
+  for (const auto& [map, members] : by_library) {
+    std::vector<uintptr_t> addresses;
+    for (const int i : members) addresses.push_back(stack.pc[i]);
+    std::vector<std::string> names(addresses.size());
+    worker::DynamicSymbols(map).name(addresses, names);
+    const std::string path = map->l_name && *map->l_name ? map->l_name : executable_name();
+    for (size_t k = 0; k < members.size(); ++k)
+      frames[static_cast<size_t>(members[k])] = {
+          {"function", names[k].empty() ? "" : worker::demangle(names[k].c_str())},
+          {"object", path.substr(path.rfind('/') + 1)}};
+  }
+  return frames;
+}
+
+std::string faulthandler_text() {
+  std::string text;
+  struct stat status = {};
+  if (g_text < 0 || ::fstat(g_text, &status) != 0) return text;
+  text.resize(static_cast<size_t>(std::min(status.st_size, kLongestText)));
+  const ssize_t size = ::pread(g_text, text.data(), text.size(), 0);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  return text;
+}
+
+}  // namespace
+
+void begin_borrowing() {
+  const std::lock_guard lock(g_mutex);
+  ::sigaction(kSignal, nullptr, &g_before);
+}
+
+void end_borrowing(int fd) {
+  const std::lock_guard lock(g_mutex);
+  struct sigaction now = {};
+  ::sigaction(kSignal, &g_before, &now);
+  const auto handler = (now.sa_flags & SA_SIGINFO) != 0 ? nullptr : now.sa_handler;
+  if (handler == SIG_DFL || handler == SIG_IGN || handler == g_before.sa_handler) return;
+  g_text = fd;
+  g_faulthandler = handler;
+}
+
+json take_stacks() {
+  const std::lock_guard lock(g_mutex);
+  static const bool warm = [] {
+    worker::warm_up_stacks();
+    return true;
+  }();
+  static_cast<void>(warm);
+  const char state = main_thread_state();
+  if (g_text >= 0) {
+    static_cast<void>(!::ftruncate(g_text, 0));
+    ::lseek(g_text, 0, SEEK_SET);
+  }
+  static const int event = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  uint64_t count;
+  static_cast<void>(!::read(event, &count, sizeof count));
+  g_event = event;
+  struct sigaction action = {}, before = {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+  ::sigaction(kSignal, &action, &before);
+  g_wanted = true;
+  ::syscall(SYS_tgkill, ::getpid(), ::getpid(), kSignal);
+  pollfd polled{event, POLLIN, 0};
+  int ready;
+  while ((ready = ::poll(&polled, 1, kPatienceMs)) < 0 && errno == EINTR) {
+  }
+  // A main thread that blocks the signal, or sits in the kernel where none reaches it, runs no Python meanwhile. Its
+  // handler stays until it has answered or the next request comes: a signal without it would do nothing, too.
+  const bool answered = ready > 0 || !g_wanted.exchange(false);
+  if (ready == 0 && answered) ::poll(&polled, 1, kPatienceMs);
+  if (!answered)
+    if (const auto faulthandler = g_faulthandler.load()) faulthandler(kSignal);
+  ::sigaction(kSignal, &before, nullptr);
+  return {{"native", answered ? frames_of(g_stack) : json::array()},
+          {"held", state != 'R' && state != '?'},
+          {"python", faulthandler_text()}};
+}
+
+}  // namespace lockstep::agent

@@ -1,0 +1,73 @@
+"""The agent of this process: through it a shell of the same user asks what the rank is doing (python/agent/agent.h)."""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import Any
+
+import torch
+
+from lockstep import _library
+
+_tried_for: int | None = None
+
+
+def _distributed() -> dict[str, Any]:
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return {"rank": None, "world_size": None}
+    return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+
+
+def start(*, only_with_launcher: bool = False) -> None:
+    """Starts the agent, once in a process. Without one (a full disk, a child of a rank) the program goes on."""
+    global _tried_for
+    if _tried_for == os.getpid():
+        return
+    _tried_for = os.getpid()
+    arguments = {
+        **_distributed(),
+        "torch": str(torch.__version__),
+        "python": ".".join(str(each) for each in sys.version_info[:3]),
+        "script": os.path.abspath(sys.argv[0]) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "",
+        "only_with_launcher": only_with_launcher,
+    }
+    if "folder" not in _library.call("agent_start", **arguments):
+        return
+    _lend_faulthandler()
+    atexit.register(_say_end, os.getpid())
+
+
+def _lend_faulthandler() -> None:
+    """Gives the library the function of faulthandler that writes all Python stacks from a signal handler. The signal has
+    the handler that it had before as soon as this returns."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    file = os.memfd_create("lockstep-stacks")
+    _library.call("agent_begin_borrowing")
+    faulthandler.register(signal.SIGURG, file=file, all_threads=True, chain=False)
+    _library.call("agent_end_borrowing", file=file)
+
+
+def _say_end(process: int) -> None:
+    """How the program ends, for a shell that watches. Python keeps an exception that nothing has caught."""
+    if os.getpid() != process:
+        return
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if error is None:
+        _library.call("agent_end", end={"how": "finished"})
+        return
+    frames = [
+        {"function": each.name, "file": each.filename, "line": each.lineno or 0}
+        for each in reversed(traceback.extract_tb(error.__traceback__, limit=-64))
+    ]
+    name = type(error).__qualname__
+    if type(error).__module__ not in ("builtins", "__main__"):
+        name = f"{type(error).__module__}.{name}"
+    _library.call("agent_end", end={"how": "threw", "type": name, "message": str(error)[:4096], "frames": frames})

@@ -1,0 +1,115 @@
+#include "python/operators/agent_handlers.h"
+
+#include <dlfcn.h>
+
+#include <chrono>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
+
+#include "inspectors/inspect.h"
+#include "protocol/version.h"
+#include "python/agent/agent.h"
+#include "python/agent/stacks.h"
+#include "shell/events/base64.h"
+
+namespace lockstep::python {
+namespace {
+
+using nlohmann::json;
+
+/// A function of libtorch_cuda, with which nothing of this library is linked; null where it isn't loaded.
+template <typename Function>
+Function* find_in_torch_cuda(const char* symbol) {
+  void* const library = ::dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (!library) return nullptr;
+  void* const function = ::dlsym(library, symbol);
+  ::dlclose(library);  // what loaded it keeps it
+  return reinterpret_cast<Function*>(function);
+}
+
+/// The recorder of NCCL's groups, as JSON without stacks; empty where there is none.
+std::string nccl_json(bool collectives) {
+  // c10d::dump_nccl_trace_json(bool includeCollectives, bool onlyActive)
+  const auto dump = find_in_torch_cuda<std::string(bool, bool)>("_ZN4c10d20dump_nccl_trace_jsonB5cxx11Ebb");
+  return dump ? dump(collectives, false) : std::string();
+}
+
+/// The numbers of the newest collectives of each group, from the recorder: {"0": {"enqueued": 4, "completed": 3}}.
+void add_progress(json& groups, const std::string& text) {
+  const json dump = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!dump.is_object()) return;
+  const auto number = [](const json& status, const char* name) {
+    const json value = status.value(name, json());
+    return value.is_string()   ? std::atoll(value.get_ref<const std::string&>().c_str())
+           : value.is_number() ? value.get<long long>()
+                               : -1;
+  };
+  for (const auto& [name, status] : dump.value("pg_status", json::object()).items())
+    groups[name] = {{"enqueued", number(status, "last_enqueued_collective")},
+                    {"completed", number(status, "last_completed_collective")}};
+}
+
+json status(const json&) {
+  json groups = json::object();
+  add_progress(groups, c10d::dump_fr_trace_json(/*includeCollectives=*/false, /*onlyActive=*/false));
+  add_progress(groups, nccl_json(false));
+  const protocol::JobRank rank = agent::described_rank();
+  const int64_t steps = inspect::counted_steps();
+  return {{"rank", rank.rank},  {"world_size", rank.world_size},
+          {"pid", rank.pid},    {"started", rank.started},
+          {"groups", groups},   {"step", steps > 0 ? json(steps) : json()},
+          {"torch", rank.torch}};
+}
+
+/// "stacks": true asks for the Python frames of each call, which takes the interpreter's lock for a moment.
+json collectives(const json& request) {
+  json dumps = json::array();
+  if (request.value("stacks", true)) {
+    const auto add = [&](const std::string& pickle) {
+      if (!pickle.empty()) dumps.push_back({{"base64", shell::base64(pickle)}});
+    };
+    add(c10d::dump_fr_trace(/*includeCollectives=*/true, /*includeStackTraces=*/true, /*onlyActive=*/false));
+    // c10d::dump_nccl_trace(bool includeCollectives, bool includeStackTraces, bool onlyActive)
+    if (const auto dump = find_in_torch_cuda<std::string(bool, bool, bool)>("_ZN4c10d15dump_nccl_traceB5cxx11Ebbb"))
+      add(dump(true, true, false));
+  } else {
+    dumps.push_back({{"text", c10d::dump_fr_trace_json(/*includeCollectives=*/true, /*onlyActive=*/false)}});
+    if (std::string text = nccl_json(true); !text.empty()) dumps.push_back({{"text", std::move(text)}});
+  }
+  return {{"dumps", dumps}};
+}
+
+json collectives_without_stacks(const json& request) {
+  json without = request;
+  without["stacks"] = false;
+  return collectives(without);
+}
+
+}  // namespace
+
+json start_agent(const json& facts) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    agent::add_handler("status", status);
+    agent::add_handler("collectives", collectives, agent::Runs::aside);
+    agent::add_handler("collectives_without_stacks", collectives_without_stacks);
+    agent::add_handler("stacks", [](const json&) { return agent::take_stacks(); });
+  });
+  protocol::JobRank rank;
+  bool launched = agent::rank_from_environment(rank);
+  if (const json& number = facts.at("rank"); !number.is_null()) {
+    rank.rank = number;
+    rank.world_size = facts.at("world_size");
+    if (!launched) rank.local_rank = rank.rank;
+    launched = true;
+  }
+  if (!launched && facts.value("only_with_launcher", false)) return {{"problem", "no launcher has given it a rank"}};
+  rank.torch = facts.at("torch");
+  rank.python = facts.at("python");
+  rank.script = facts.at("script");
+  rank.lockstep = kVersion;
+  const std::string problem = agent::start(rank);
+  return problem.empty() ? json{{"folder", agent::job_folder()}} : json{{"problem", problem}};
+}
+
+}  // namespace lockstep::python

@@ -1,0 +1,13 @@
+// What a rank answers to a shell (python/agent/agent.h): "status", "collectives", "stacks".
+#pragma once
+#include <nlohmann/json.hpp>
+
+namespace lockstep::python {
+
+/// Registers the handlers, once, and starts the agent of this process. `facts`: {"rank", "world_size", "local_rank"}
+/// where torch.distributed knows them, else null: then the environment of the launcher counts; {"torch", "python",
+/// "script"}; "only_with_launcher": starts nothing in a process that no launcher has given a rank. Returns {"folder"} of
+/// the job, or {"problem"}: why there is no agent. Local; never throws for what the machine lacks.
+nlohmann::json start_agent(const nlohmann::json& facts);
+
+}  // namespace lockstep::python

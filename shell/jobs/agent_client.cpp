@@ -1,0 +1,128 @@
+#include "shell/jobs/agent_client.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "protocol/descriptor.h"
+#include "protocol/runtime_folder.h"
+
+namespace lockstep::shell {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kLongestAnswer = size_t{512} << 20;  // a recorder's dump with stacks
+
+/// One request under way.
+class Request {
+ public:
+  Request(const std::string& socket, const std::string& line) : out_(line) { connect(socket); }
+
+  bool done() const { return done_; }
+  pollfd polled() const { return {fd_.get(), static_cast<short>(POLLIN | (out_.empty() ? 0 : POLLOUT)), 0}; }
+  AgentAnswer take() { return std::move(answer_); }
+
+  void go_on(short events) {
+    if ((events & POLLOUT) != 0 && !out_.empty()) {
+      const ssize_t count = ::send(fd_.get(), out_.data(), out_.size(), MSG_NOSIGNAL);
+      if (count > 0) out_.erase(0, static_cast<size_t>(count));
+      if (count < 0 && errno != EAGAIN && errno != EINTR) return fail("it has ended");
+    }
+    if ((events & (POLLIN | POLLHUP | POLLERR)) == 0) return;
+    char bytes[65536];
+    const ssize_t count = ::recv(fd_.get(), bytes, sizeof bytes, 0);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (count <= 0) return fail("it ended before it answered");
+    const char* end = static_cast<const char*>(std::memchr(bytes, '\n', static_cast<size_t>(count)));
+    in_.append(bytes, end ? static_cast<size_t>(end - bytes) : static_cast<size_t>(count));
+    if (in_.size() > kLongestAnswer) return fail("its answer is too long");
+    if (end) read_answer();
+  }
+
+  void fail(const std::string& why) {
+    answer_ = {.body = nullptr, .error = why};
+    done_ = true;
+    fd_.reset();
+  }
+
+ private:
+  void connect(const std::string& socket) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    if (socket.size() > protocol::kLongestSocketPath) return fail("the path of its socket is too long: " + socket);
+    std::copy(socket.begin(), socket.end(), address.sun_path);
+    fd_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd_ || ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+      return fail(std::string("its agent can't be reached: ") + std::strerror(errno));
+    ucred peer = {};
+    socklen_t size = sizeof peer;
+    if (::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid())
+      return fail("the process at " + socket + " belongs to another user");
+  }
+
+  void read_answer() {
+    json body = json::parse(in_, nullptr, /*allow_exceptions=*/false);
+    if (!body.is_object() || !body.contains("ok")) return fail("its answer is no JSON object");
+    if (body["ok"] != true) {
+      const json error = body.value("error", json("it can't answer"));
+      return fail(error.is_string() ? error.get<std::string>() : error.dump());
+    }
+    answer_.body = std::move(body);
+    done_ = true;
+    fd_.reset();
+  }
+
+  Descriptor fd_;
+  std::string out_, in_;
+  AgentAnswer answer_;
+  bool done_ = false;
+};
+
+void finish(std::vector<Request*> requests, std::chrono::milliseconds limit) {
+  const auto end = Clock::now() + limit;
+  while (true) {
+    std::erase_if(requests, [](const Request* each) { return each->done(); });
+    if (requests.empty()) return;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (left <= 0) break;
+    std::vector<pollfd> polled;
+    for (const Request* each : requests) polled.push_back(each->polled());
+    if (::poll(polled.data(), polled.size(), static_cast<int>(left)) < 0 && errno != EINTR) break;
+    for (size_t i = 0; i < requests.size(); ++i)
+      if (polled[i].revents != 0) requests[i]->go_on(polled[i].revents);
+  }
+  for (Request* each : requests)
+    each->fail("it did not answer within " + std::to_string(limit.count()) + " ms: is its process stopped?");
+}
+
+}  // namespace
+
+std::map<int, AgentAnswer> ask_ranks(const std::vector<JobMember>& ranks, const json& request,
+                                     std::chrono::milliseconds limit) {
+  const std::string line = request.dump() + "\n";
+  std::map<int, Request> requests;
+  std::vector<Request*> open;
+  for (const JobMember& each : ranks)
+    if (each.is_alive) open.push_back(&requests.try_emplace(each.facts.rank, each.socket, line).first->second);
+  finish(open, limit);
+  std::map<int, AgentAnswer> answers;
+  for (auto& [rank, each] : requests) answers.emplace(rank, each.take());
+  return answers;
+}
+
+json ask_agent(const std::string& socket, const json& request, std::chrono::milliseconds limit) {
+  Request asked(socket, request.dump() + "\n");
+  finish({&asked}, limit);
+  AgentAnswer answer = asked.take();
+  if (answer.body.is_null()) throw AgentError(answer.error);
+  return std::move(answer.body);
+}
+
+}  // namespace lockstep::shell

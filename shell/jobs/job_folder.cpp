@@ -1,0 +1,185 @@
+#include "shell/jobs/job_folder.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "collectives/log/process_identity.h"
+#include "protocol/error.h"
+#include "protocol/runtime_folder.h"
+#include "shell/processes/random_key.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::uintmax_t kLargestFile = 1 << 20;
+
+bool runs(int64_t pid, uint64_t start_time) {
+  return dist::process_start_time(static_cast<pid_t>(pid)) == std::optional(start_time);
+}
+
+json read_object(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(fs::symlink_status(path, error)) || fs::file_size(path, error) > kLargestFile || error)
+    return nullptr;
+  std::ifstream file(path);
+  return json::parse(file, nullptr, /*allow_exceptions=*/false);
+}
+
+/// The number in "rank-3.json".
+std::optional<int> rank_of(const std::string& name) {
+  constexpr std::string_view kBegin = "rank-", kEnd = ".json";
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return std::nullopt;
+  int rank = 0;
+  const char* last = name.data() + name.size() - kEnd.size();
+  const auto [end, error] = std::from_chars(name.data() + kBegin.size(), last, rank);
+  return error == std::errc() && end == last ? std::optional(rank) : std::nullopt;
+}
+
+void add_folder(const fs::path& folder, Job& job) {
+  job.folders.push_back(folder);
+  if (const json made = read_object(folder / "job.json"); made.is_object()) {
+    try {
+      job.is_watched = job.is_watched || runs(made.at("pid"), made.at("start_time"));
+    } catch (const json::exception&) {  // written by no version of this program: nobody watches
+    }
+  }
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::optional<int> rank = rank_of(entry->path().filename());
+    if (!rank) continue;
+    const json text = read_object(entry->path());
+    if (!text.is_object()) continue;
+    try {
+      JobMember member{.facts = text.get<protocol::JobRank>(), .socket = protocol::rank_socket(folder, *rank)};
+      if (member.facts.rank != *rank) continue;
+      member.is_alive = runs(member.facts.pid, member.facts.start_time);
+      job.ranks.push_back(std::move(member));
+    } catch (const json::exception&) {  // not a rank's
+    }
+  }
+}
+
+/// By number; of two with one number the living one, or the later.
+void order(Job& job) {
+  std::ranges::sort(job.ranks, [](const JobMember& a, const JobMember& b) {
+    if (a.facts.rank != b.facts.rank) return a.facts.rank < b.facts.rank;
+    if (a.is_alive != b.is_alive) return a.is_alive;
+    return a.facts.started > b.facts.started;
+  });
+  const auto same = [](const JobMember& a, const JobMember& b) { return a.facts.rank == b.facts.rank; };
+  job.ranks.erase(std::unique(job.ranks.begin(), job.ranks.end(), same), job.ranks.end());
+}
+
+int64_t started(const Job& job) {
+  int64_t first = INT64_MAX;
+  for (const JobMember& each : job.ranks) first = std::min(first, each.facts.started);
+  return first;
+}
+
+}  // namespace
+
+bool Job::is_alive() const {
+  return is_watched || std::ranges::any_of(ranks, [](const JobMember& each) { return each.is_alive; });
+}
+
+RankSet Job::live_ranks() const {
+  RankSet live;
+  for (const JobMember& each : ranks)
+    if (each.is_alive) live.insert(each.facts.rank);
+  return live;
+}
+
+int Job::world_size() const { return ranks.empty() ? 0 : ranks.front().facts.world_size; }
+
+const JobMember* Job::rank(int number) const {
+  for (const JobMember& each : ranks)
+    if (each.facts.rank == number) return &each;
+  return nullptr;
+}
+
+std::vector<Job> read_jobs(const std::vector<std::string>& folders) {
+  std::map<std::string, Job> by_id;
+  for (const std::string& folder : folders) {
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+      const std::string name = entry->path().filename();
+      if (!name.starts_with(protocol::kJobPrefix) || !protocol::private_folder_problem(entry->path()).empty()) continue;
+      const std::string id = name.substr(std::strlen(protocol::kJobPrefix));
+      Job& job = by_id[id];
+      job.id = id;
+      add_folder(entry->path(), job);
+    }
+  }
+  std::vector<Job> jobs;
+  for (auto& [id, job] : by_id) {
+    order(job);
+    jobs.push_back(std::move(job));
+  }
+  std::ranges::stable_sort(jobs, {}, started);
+  return jobs;
+}
+
+Job read_job(const std::string& folder) {
+  Job job;
+  const std::string name = fs::path(folder).filename();
+  job.id = name.starts_with(protocol::kJobPrefix) ? name.substr(std::strlen(protocol::kJobPrefix)) : name;
+  add_folder(folder, job);
+  order(job);
+  return job;
+}
+
+std::vector<std::string> clean_jobs(const std::vector<std::string>& folders) {
+  std::vector<std::string> cleaned;
+  for (const Job& job : read_jobs(folders)) {
+    if (job.is_alive()) continue;
+    // A folder without ranks may be one that a rank is just making.
+    if (job.ranks.empty() && !fs::exists(fs::path(job.folders.front()) / "job.json")) continue;
+    for (const std::string& folder : job.folders) {
+      std::error_code ignored;  // it is listed again
+      fs::remove_all(folder, ignored);
+    }
+    cleaned.push_back(job.id);
+  }
+  return cleaned;
+}
+
+JobFolder::JobFolder(const std::vector<std::string>& launcher) {
+  path_ = protocol::runtime_directory() + "/" + protocol::kJobPrefix + std::to_string(::getpid()) + "-" +
+          random_key().substr(0, 8);
+  if (protocol::rank_socket(path_, 99999).size() > protocol::kLongestSocketPath)
+    throw StartError("the paths of the job's sockets are too long (" + path_ +
+                     "): set XDG_RUNTIME_DIR to a shorter one");
+  if (::mkdir(path_.c_str(), 0700) != 0)
+    throw StartError("the job's folder " + path_ + " could not be made: " + std::strerror(errno) +
+                     "; make room there, or set XDG_RUNTIME_DIR to another folder");
+  try {
+    const json description = {
+        {"pid", ::getpid()}, {"start_time", dist::process_start_time(::getpid()).value_or(0)}, {"launcher", launcher}};
+    protocol::write_at_once(path_ + "/job.json",
+                            description.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  } catch (const Error& error) {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+    throw StartError(error.what());
+  }
+}
+
+JobFolder::~JobFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,54 @@
+// The Python jobs of this user on this machine, from what their ranks left in the runtime folder (protocol/job.h).
+#pragma once
+#include <string>
+#include <vector>
+
+#include "protocol/job.h"
+#include "protocol/rank_set.h"
+
+namespace lockstep::shell {
+
+struct JobMember {
+  protocol::JobRank facts;
+  std::string socket;  // where it answers while it lives
+  bool is_alive = false;
+};
+
+struct Job {
+  std::string id;  // "4711-0fdca92a": what follows "job-" in the names of its folders
+  std::vector<std::string> folders;  // ranks with different XDG_RUNTIME_DIR have several
+  bool is_watched = false;  // the `lockstep run` that made the folder lives
+  std::vector<JobMember> ranks;  // by number
+
+  bool is_alive() const;
+  RankSet live_ranks() const;
+  int world_size() const;  // of which this machine may have a part
+  const JobMember* rank(int number) const;
+};
+
+/// All jobs in `folders` (protocol::runtime_directories()), oldest first. Files that no rank wrote are left out.
+std::vector<Job> read_jobs(const std::vector<std::string>& folders);
+
+/// One job's folder. A job without ranks where there is none.
+Job read_job(const std::string& folder);
+
+/// Removes the folders of jobs of which no rank and no `lockstep run` lives. Returns their ids. Nothing is signalled.
+std::vector<std::string> clean_jobs(const std::vector<std::string>& folders);
+
+/// A new folder for a job of this process, in the user's runtime folder; removed with everything in it by the
+/// destructor. Throws StartError.
+class JobFolder {
+ public:
+  explicit JobFolder(const std::vector<std::string>& launcher);
+  ~JobFolder();
+  JobFolder(const JobFolder&) = delete;
+  JobFolder& operator=(const JobFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  Job read() const { return read_job(path_); }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace lockstep::shell

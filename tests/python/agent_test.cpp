@@ -1,0 +1,394 @@
+// The agent of a rank and what a shell sees of it: python/agent/, shell/jobs/.
+#include "python/agent/agent.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <future>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "protocol/descriptor.h"
+#include "protocol/runtime_folder.h"
+#include "python/agent/stacks.h"
+#include "shell/jobs/agent_client.h"
+#include "shell/jobs/job_folder.h"
+
+namespace fs = std::filesystem;
+using namespace lockstep;
+using namespace std::chrono_literals;
+using nlohmann::json;
+using shell::ask_agent;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+namespace {
+
+constexpr auto kLimit = 10'000ms;
+
+/// A connection without the client's care.
+class RawConnection {
+ public:
+  explicit RawConnection(const std::string& socket) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::copy(socket.begin(), socket.end(), address.sun_path);
+    connected_ = ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  }
+  bool connected() const { return connected_; }
+  void send(const std::string& text) const {
+    size_t sent = 0;
+    while (sent < text.size()) {
+      const ssize_t count = ::send(fd_.get(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      if (count <= 0) return;
+      sent += static_cast<size_t>(count);
+    }
+  }
+  /// The next line; empty at the end of the connection.
+  std::string line() {
+    while (true) {
+      if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
+        std::string line = buffer_.substr(0, end);
+        buffer_.erase(0, end + 1);
+        return line;
+      }
+      char bytes[4096];
+      const ssize_t count = ::recv(fd_.get(), bytes, sizeof bytes, 0);
+      if (count <= 0) return "";
+      buffer_.append(bytes, static_cast<size_t>(count));
+    }
+  }
+
+ private:
+  Descriptor fd_;
+  bool connected_ = false;
+  std::string buffer_;
+};
+
+/// What `function` returns in a child, as the child's exit status.
+template <typename Function>
+int in_child(Function function) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(function());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+class Agent : public testing::Test {
+ protected:
+  Agent() {
+    std::string pattern = (fs::temp_directory_path() / "lockstep-agent-XXXXXX").string();
+    runtime_ = ::mkdtemp(pattern.data());
+    ::setenv("XDG_RUNTIME_DIR", runtime_.c_str(), 1);
+    for (const char* name : {"LOCKSTEP_JOB", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"}) ::unsetenv(name);
+    agent::add_handler("echo", [](const json& request) { return json{{"said", request.value("what", "")}}; });
+  }
+  ~Agent() override {
+    agent::stop();
+    fs::remove_all(runtime_);
+  }
+
+  static protocol::JobRank rank(int number, int world_size = 4) {
+    protocol::JobRank rank;
+    rank.rank = number;
+    rank.world_size = world_size;
+    rank.script = "train.py";
+    return rank;
+  }
+  static std::string socket(int rank = 0) { return protocol::rank_socket(agent::job_folder(), rank); }
+  std::string runtime() const { return (runtime_ / "lockstep").string(); }
+
+  fs::path runtime_;
+};
+
+TEST_F(Agent, AnswersRequests) {
+  ASSERT_EQ(agent::start(rank(0)), "");
+  EXPECT_EQ(ask_agent(socket(), {{"request", "echo"}, {"what", "äh\n"}}, kLimit)["said"], "äh\n");
+  RawConnection several(socket());
+  several.send(R"({"request":"echo","what":"a"})"
+               "\n"
+               R"({"request":"echo","wh)");
+  EXPECT_EQ(json::parse(several.line())["said"], "a");
+  several.send(R"(at":"b"})"
+               "\n");
+  EXPECT_EQ(json::parse(several.line())["said"], "b");
+}
+
+TEST_F(Agent, TheFolderSaysWhoTheRankIs) {
+  ASSERT_EQ(agent::start(rank(3)), "");
+  struct stat status = {};
+  ASSERT_EQ(::stat(agent::job_folder().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700U);
+  const auto jobs = shell::read_jobs({runtime()});
+  ASSERT_EQ(jobs.size(), 1U);
+  EXPECT_TRUE(jobs[0].is_alive());
+  EXPECT_EQ(jobs[0].live_ranks(), RankSet{3});
+  EXPECT_EQ(jobs[0].world_size(), 4);
+  EXPECT_EQ(jobs[0].ranks[0].facts.pid, ::getpid());
+  EXPECT_EQ(jobs[0].ranks[0].facts.script, "train.py");
+  EXPECT_THAT(shell::clean_jobs({runtime()}), IsEmpty());
+  agent::stop();
+  EXPECT_THAT(shell::read_jobs({runtime()}), IsEmpty());
+}
+
+TEST_F(Agent, BadRequestsAreAnswered) {
+  ASSERT_EQ(agent::start(rank(0)), "");
+  agent::add_handler("throws", [](const json&) -> json { throw std::runtime_error("no such thing"); });
+  RawConnection connection(socket());
+  for (const char* bad : {"garbage\n", "\n", "[1]\n", "{\"request\":7}\n", "\xff\xfe\n", "{}\n"}) {
+    connection.send(bad);
+    const json answer = json::parse(connection.line());
+    EXPECT_EQ(answer["ok"], false) << bad;
+  }
+  connection.send("{\"request\":\"nonsense\"}\n");
+  EXPECT_THAT(connection.line(), HasSubstr("there is no request"));
+  connection.send("{\"request\":\"throws\"}\n");
+  EXPECT_THAT(connection.line(), HasSubstr("no such thing"));
+  EXPECT_EQ(ask_agent(socket(), {{"request", "echo"}, {"what", "still"}}, kLimit)["said"], "still");
+}
+
+TEST_F(Agent, ALineThatIsTooLongEndsTheConnection) {
+  ASSERT_EQ(agent::start(rank(0)), "");
+  RawConnection connection(socket());
+  connection.send(std::string(agent::kLongestRequest + 100'000, 'x'));
+  EXPECT_THAT(connection.line(), HasSubstr("at most"));
+  EXPECT_EQ(connection.line(), "");
+  EXPECT_EQ(ask_agent(socket(), {{"request", "echo"}, {"what", "still"}}, kLimit)["said"], "still");
+}
+
+TEST_F(Agent, ConnectionsThatSayNothingDoNotBlockOthers) {
+  ASSERT_EQ(agent::start(rank(0)), "");
+  std::vector<std::unique_ptr<RawConnection>> idle;
+  for (size_t i = 0; i < agent::kMostConnections; ++i) {
+    idle.push_back(std::make_unique<RawConnection>(socket()));
+    idle.back()->send("{\"request\":\"echo\"}\n");
+    ASSERT_NE(idle.back()->line(), "");
+  }
+  EXPECT_THROW(ask_agent(socket(), {{"request", "echo"}}, kLimit), shell::AgentError);
+  idle.clear();
+  for (int i = 0;; ++i) {  // the agent learns that they are closed
+    try {
+      ask_agent(socket(), {{"request", "echo"}}, kLimit);
+      break;
+    } catch (const shell::AgentError&) {
+      ASSERT_LT(i, 10'000);
+    }
+  }
+}
+
+TEST_F(Agent, ASlowRequestDoesNotHoldUpOthers) {
+  ASSERT_EQ(agent::start(rank(0)), "");
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool entered = false, free = false;
+  agent::add_handler(
+      "slow",
+      [&](const json&) {
+        std::unique_lock lock(mutex);
+        entered = true;
+        changed.notify_all();
+        changed.wait(lock, [&] { return free; });
+        return json{{"done", true}};
+      },
+      agent::Runs::aside);
+  auto slow = std::async(std::launch::async, [] { return ask_agent(socket(), {{"request", "slow"}}, kLimit); });
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return entered; });
+  }
+  EXPECT_EQ(ask_agent(socket(), {{"request", "echo"}, {"what", "now"}}, kLimit)["said"], "now");
+  try {
+    ask_agent(socket(), {{"request", "slow"}}, kLimit);
+    ADD_FAILURE();
+  } catch (const shell::AgentError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("still answering"));
+  }
+  {
+    const std::lock_guard lock(mutex);
+    free = true;
+    changed.notify_all();
+  }
+  EXPECT_EQ(slow.get()["done"], true);
+}
+
+TEST_F(Agent, AnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  ASSERT_EQ(agent::start(rank(0)), "");
+  // The folder keeps others out already. What if it did not?
+  const std::string path = socket();
+  ::chmod(runtime_.c_str(), 0755);
+  ::chmod(runtime().c_str(), 0755);
+  ::chmod(agent::job_folder().c_str(), 0755);
+  ::chmod(path.c_str(), 0666);
+  EXPECT_EQ(in_child([&] {
+              if (::setuid(65534) != 0) return 2;
+              RawConnection connection(path);
+              if (!connection.connected()) return 3;
+              connection.send("{\"request\":\"echo\"}\n");
+              return connection.line().empty() ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(ask_agent(path, {{"request", "echo"}}, kLimit)["ok"], true);
+}
+
+TEST_F(Agent, AFolderOfAnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  const fs::path folder = runtime_ / "job-x";
+  fs::create_directory(folder);
+  ASSERT_EQ(::chown(folder.c_str(), 65534, 65534), 0);
+  ::setenv("LOCKSTEP_JOB", folder.c_str(), 1);
+  EXPECT_THAT(agent::start(rank(0)), HasSubstr("not a folder of yours"));
+  EXPECT_EQ(agent::job_folder(), "");
+}
+
+TEST_F(Agent, AChildOfARankHasNone) {
+  ASSERT_EQ(agent::start(rank(0)), "");
+  const std::string path = socket();
+  EXPECT_EQ(in_child([&] {
+              if (!agent::job_folder().empty()) return 1;
+              if (agent::start(rank(0)).empty()) return 2;
+              agent::stop();  // leaves the parent's files
+              return ::access(path.c_str(), F_OK) == 0 ? 0 : 3;
+            }),
+            0);
+  EXPECT_EQ(ask_agent(path, {{"request", "echo"}}, kLimit)["ok"], true);
+}
+
+TEST_F(Agent, OnlyOneProcessIsARank) {
+  ASSERT_EQ(agent::start(rank(0)), "");
+  ::setenv("LOCKSTEP_JOB", agent::job_folder().c_str(), 1);
+  agent::stop();  // the folder goes; a process that forks after that may be a rank
+  shell::JobFolder folder({"torchrun"});
+  ::setenv("LOCKSTEP_JOB", folder.path().c_str(), 1);
+  int ready[2];
+  ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    const std::string problem = agent::start(rank(0));
+    static_cast<void>(!::write(ready[1], problem.empty() ? "y" : "n", 1));
+    ::pause();
+  }
+  char started = '?';
+  ASSERT_EQ(::read(ready[0], &started, 1), 1);
+  EXPECT_EQ(started, 'y');
+  EXPECT_THAT(agent::start(rank(0)), HasSubstr("another process"));
+  EXPECT_EQ(agent::start(rank(1)), "");
+  EXPECT_EQ(folder.read().live_ranks(), (RankSet{0, 1}));
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  const shell::Job job = folder.read();
+  EXPECT_EQ(job.live_ranks(), RankSet{1});
+  ASSERT_NE(job.rank(0), nullptr);
+  EXPECT_FALSE(job.rank(0)->facts.end.has_value());  // it could not say anything
+  const auto answers = shell::ask_ranks(job.ranks, {{"request", "echo"}}, kLimit);
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers.at(1).error, "");
+}
+
+TEST_F(Agent, WhatDeadRanksLeftIsRemoved) {
+  EXPECT_EQ(in_child([&] { return agent::start(rank(0)).empty() ? 0 : 1; }), 0);  // ends by _exit
+  ASSERT_EQ(shell::read_jobs({runtime()}).size(), 1U);
+  EXPECT_FALSE(shell::read_jobs({runtime()})[0].is_alive());
+  EXPECT_EQ(shell::clean_jobs({runtime()}).size(), 1U);
+  EXPECT_THAT(shell::read_jobs({runtime()}), IsEmpty());
+}
+
+TEST_F(Agent, RanksOfOneLauncherAgreeOnTheJob) {
+  ::setenv("WORLD_SIZE", "2", 1);
+  ::setenv("MASTER_PORT", "29500", 1);
+  for (const char* number : {"0", "1"}) {
+    ::setenv("RANK", number, 1);
+    EXPECT_EQ(in_child([] {
+                protocol::JobRank rank;
+                return agent::rank_from_environment(rank) && agent::start(rank).empty() ? 0 : 1;
+              }),
+              0);
+  }
+  const auto jobs = shell::read_jobs({runtime()});
+  ASSERT_EQ(jobs.size(), 1U);
+  EXPECT_EQ(jobs[0].ranks.size(), 2U);
+  ::setenv("MASTER_PORT", "29501", 1);
+  in_child([] { return static_cast<int>(agent::start(rank(0)).size()); });
+  EXPECT_EQ(shell::read_jobs({runtime()}).size(), 2U);
+}
+
+TEST_F(Agent, FilesThatNoRankWroteAreLeftOut) {
+  shell::JobFolder folder({"torchrun"});
+  for (const auto& [name, text] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"rank-0.json", "{"},
+                                                                  {"rank-1.json", "[]"},
+                                                                  {"rank-2.json", "{\"pid\":\"x\"}"},
+                                                                  {"rank-3.json", "{}"},
+                                                                  {"rank-x.json", "{}"},
+                                                                  {"rank-99999999999999999999.json", "{}"}})
+    protocol::write_at_once(folder.path() + "/" + name, text);
+  EXPECT_THAT(folder.read().ranks, IsEmpty());
+}
+
+TEST_F(Agent, SaysHowTheRankEnded) {
+  shell::JobFolder folder({"torchrun"});
+  ::setenv("LOCKSTEP_JOB", folder.path().c_str(), 1);
+  ASSERT_EQ(agent::start(rank(0)), "");
+  agent::set_end({.how = "threw", .type = "ValueError", .message = "no", .frames = {{"main", "train.py", 7}}});
+  agent::set_end({.how = "finished"});
+  agent::stop();
+  const shell::Job job = folder.read();
+  ASSERT_EQ(job.ranks.size(), 1U);
+  ASSERT_TRUE(job.ranks[0].facts.end.has_value());
+  EXPECT_EQ(job.ranks[0].facts.end->type, "ValueError");
+  EXPECT_EQ(job.ranks[0].facts.end->frames.at(0).line, 7);
+  EXPECT_FALSE(fs::exists(job.ranks[0].socket));
+}
+
+TEST_F(Agent, AStoppedRankCostsTheDeadlineOnly) {
+  shell::JobFolder folder({"torchrun"});
+  ::setenv("LOCKSTEP_JOB", folder.path().c_str(), 1);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    agent::start(rank(0));
+    ::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(other, &status, WUNTRACED);
+  const auto answers = shell::ask_ranks(folder.read().ranks, {{"request", "echo"}}, 100ms);
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_THAT(answers.at(0).error, HasSubstr("did not answer"));
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+}
+
+TEST_F(Agent, TheStackOfTheMainThreadIsTakenWhereItWaits) {
+  agent::add_handler("stacks", [](const json&) { return agent::take_stacks(); });
+  ASSERT_EQ(agent::start(rank(0)), "");
+  struct sigaction before = {}, after = {};
+  ::sigaction(SIGURG, nullptr, &before);
+  int never[2];
+  ASSERT_EQ(::pipe2(never, O_CLOEXEC), 0);
+  auto asked = std::async(std::launch::async, [&] {
+    json answer = ask_agent(socket(), {{"request", "stacks"}}, kLimit);
+    ::close(never[1]);
+    return answer;
+  });
+  char byte;
+  EXPECT_EQ(::read(never[0], &byte, 1), 0);  // restarted after the signal
+  const json answer = asked.get();
+  EXPECT_EQ(answer["native"].at(0)["object"], "libc.so.6");
+  EXPECT_THAT(answer["native"].at(0)["function"].get<std::string>(), HasSubstr("read"));
+  ::sigaction(SIGURG, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+}
+
+}  // namespace
