@@ -18,8 +18,10 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (options.prepare) {
-      const auto header = lockstep::compiler::provide_header(
-          options, [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); });
+      const auto header =
+          lockstep::compiler::provide_header(options, [](const lockstep::protocol::CompilerProgress& progress) {
+            if (!progress.message.empty()) std::fprintf(stderr, "%s\n", progress.message.c_str());
+          });
       std::printf("%s\n", header.prelude.c_str());
       return 0;
     }

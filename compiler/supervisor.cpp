@@ -131,7 +131,7 @@ class Supervisor {
       }
       const json& header = message->header;
       if (header.contains("progress")) {
-        reply(CompilerProgress{header["progress"].get<std::string>()});
+        reply(decode_response(header["progress"]));
       } else if (header.contains("failed")) {
         reply(CompilerFailed{header["failed"].get<std::string>()});
         return false;

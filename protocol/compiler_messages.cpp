@@ -32,7 +32,8 @@ LOCKSTEP_MESSAGE("inspection", Inspection, found, type, declaration, comment, so
 LOCKSTEP_MESSAGE("completeness", Completeness, status, indent)
 LOCKSTEP_MESSAGE("ready", CompilerReady, versions, prelude, ms)
 LOCKSTEP_MESSAGE("failed", CompilerFailed, message)
-LOCKSTEP_MESSAGE("progress", CompilerProgress, message)
+LOCKSTEP_JSON(StartStep, what, number, count, last_s)
+LOCKSTEP_MESSAGE("progress", CompilerProgress, message, step)
 
 nlohmann::json encode(const CompilerRequest& request) { return encode_variant(request); }
 nlohmann::json encode(const CompilerResponse& response) { return encode_variant(response); }

@@ -181,9 +181,17 @@ struct CompilerFailed {
   std::string message;
 };
 
-/// Something takes long (building the precompiled header, once per installation).
+/// A step of a build that takes long: the precompiled header, once per installation.
+struct StartStep {
+  std::string what;  // "the headers of LibTorch"
+  int number = 0, count = 0;  // step `number` of `count`, from 1
+  std::optional<double> last_s;  // seconds that this step and those after it took in the last build on this machine
+};
+
+/// Something takes long at the start.
 struct CompilerProgress {
-  std::string message;
+  std::string message;  // a sentence for the user; empty: no more than another step has begun
+  std::optional<StartStep> step;  // nothing where the compiler only waits (for another session that builds)
 };
 
 using CompilerResponse = std::variant<Compiled, Settled, Names, Completions, Inspection, Completeness, CompilerReady,

@@ -18,6 +18,7 @@ constexpr std::string_view kStream[] = {"stdout", "stderr"};
 constexpr std::string_view kCompileStatus[] = {"ok", "error", "timeout", "crash", "cancelled"};
 constexpr std::string_view kDiagnosticSeverity[] = {"error", "warning", "note"};
 constexpr std::string_view kTextStatus[] = {"complete", "incomplete", "invalid"};
+constexpr std::string_view kLoopState[] = {"running", "completed", "stopped"};
 constexpr std::string_view kSeverity[] = {"note", "fault"};
 
 constexpr std::span<const std::string_view> words(CellStatus) { return kCellStatus; }
@@ -26,6 +27,7 @@ constexpr std::span<const std::string_view> words(Stream) { return kStream; }
 constexpr std::span<const std::string_view> words(CompileStatus) { return kCompileStatus; }
 constexpr std::span<const std::string_view> words(DiagnosticSeverity) { return kDiagnosticSeverity; }
 constexpr std::span<const std::string_view> words(TextStatus) { return kTextStatus; }
+constexpr std::span<const std::string_view> words(LoopState) { return kLoopState; }
 constexpr std::span<const std::string_view> words(Severity) { return kSeverity; }
 
 static_assert(words(CellStatus()).size() == static_cast<size_t>(CellStatus::waiting) + 1);
@@ -34,6 +36,7 @@ static_assert(words(Stream()).size() == static_cast<size_t>(Stream::standard_err
 static_assert(words(CompileStatus()).size() == static_cast<size_t>(CompileStatus::cancelled) + 1);
 static_assert(words(DiagnosticSeverity()).size() == static_cast<size_t>(DiagnosticSeverity::note) + 1);
 static_assert(words(TextStatus()).size() == static_cast<size_t>(TextStatus::invalid) + 1);
+static_assert(words(LoopState()).size() == static_cast<size_t>(LoopState::stopped) + 1);
 static_assert(words(Severity()).size() == static_cast<size_t>(Severity::fault) + 1);
 
 }  // namespace
@@ -80,6 +83,7 @@ LOCKSTEP_STATUS(Stream)
 LOCKSTEP_STATUS(CompileStatus)
 LOCKSTEP_STATUS(DiagnosticSeverity)
 LOCKSTEP_STATUS(TextStatus)
+LOCKSTEP_STATUS(LoopState)
 LOCKSTEP_STATUS(Severity)
 #undef LOCKSTEP_STATUS
 

@@ -35,6 +35,13 @@ enum class DiagnosticSeverity { error, warning, note };
 /// Whether a text is a whole cell.
 enum class TextStatus { complete, incomplete, invalid };
 
+/// What a loop over progress() is at.
+enum class LoopState {
+  running,
+  completed,  // to the end of its range
+  stopped  // left before: a break, an exception, an interrupt, the end of the rank
+};
+
 /// Only faults count for exit codes, colour and the rule against false alarms.
 enum class Severity { note, fault };
 
@@ -44,7 +51,7 @@ template <typename T>
 using IfStatus =
     std::enable_if_t<std::is_same_v<T, CellStatus> || std::is_same_v<T, RankState> || std::is_same_v<T, Stream> ||
                      std::is_same_v<T, CompileStatus> || std::is_same_v<T, DiagnosticSeverity> ||
-                     std::is_same_v<T, TextStatus> || std::is_same_v<T, Severity>>;
+                     std::is_same_v<T, TextStatus> || std::is_same_v<T, LoopState> || std::is_same_v<T, Severity>>;
 
 /// The word that JSON and people have for it: "compile_error". Static storage, terminated by a null character.
 template <typename T, typename = IfStatus<T>>

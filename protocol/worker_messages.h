@@ -1,7 +1,8 @@
 // Between the session's hub and its workers, over ZeroMQ: one JSON header and binary frames per message.
 //
 // Header: {"v":1,"kind":"load",...}. The hub is a ROUTER, a worker a DEALER whose identity is "rank-R".
-// Phases of a cell, per rank:   Load → Loaded → Run → (Output | Value | FindingMessage | Waiting | LongWait)* → Done
+// Phases of a cell, per rank:
+//   Load → Loaded → Run → (Output | Value | Progress | FindingMessage | Waiting | LongWait)* → Done
 // or, where some rank could not load it: Load → Loaded → Drop. Regroup → Regrouped happens between cells only.
 // Interrupt, Abort, Query, Credit, PeerDone and Shutdown are control: the I/O thread answers them, also while a cell
 // runs.
@@ -199,6 +200,21 @@ struct Value {
   int64_t cell = 0;
   std::string text;
   nlohmann::json data;  // null where the value has no JSON form
+  bool as_range = false;  // numbers that differ between ranks are to be shown as one range (show::options)
+};
+
+/// How far a loop over progress() is on this rank: at its begin, up to five times a second while it runs, and at its
+/// end. A rank sends none of a loop that is over in a moment while it sends many others.
+struct Progress {
+  int64_t cell = 0;
+  std::string loop;  // equal on all ranks for the same pass of the same loop; unique within the cell
+  std::string parent;  // `loop` of the one around it; empty: none
+  std::string label;
+  int line = 0;  // of progress() in its cell or header
+  int64_t done = 0;  // passes through the body that are over
+  std::optional<int64_t> total;  // nothing where the range has no size
+  double elapsed_s = 0;  // since the loop began on this rank
+  LoopState state = LoopState::running;
 };
 
 struct FindingMessage {
@@ -233,7 +249,7 @@ struct Reply {
 };
 
 using WorkerMessage = std::variant<Hello, Ready, NotReady, Loaded, Done, Regrouped, Output, Value, FindingMessage,
-                                   Waiting, LongWait, Dying, Reply>;
+                                   Waiting, LongWait, Dying, Reply, Progress>;
 
 nlohmann::json encode(const HubMessage& message);
 nlohmann::json encode(const WorkerMessage& message);

@@ -11,8 +11,10 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "compiler/process/process.h"
 #include "protocol/error.h"
@@ -27,6 +29,7 @@ namespace {
 constexpr const char* kInventory = "inventory";
 constexpr const char* kDraft = ".draft";
 constexpr const char* kLock = ".lock";
+constexpr const char* kLastBuild = "last-build";
 constexpr auto kKeep = std::chrono::hours(30 * 24);  // for an unused folder
 
 fs::path with_suffix(const fs::path& folder, const char* suffix) {
@@ -167,17 +170,72 @@ void clean_up(const SharedFolder& folder) {
   }
 }
 
-void build(const SharedFolder& folder) {
+std::string machine() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+/// Seconds of each step in the last build on this machine, by file; empty where there was none.
+std::map<std::string, double> last_build(const SharedFolder& folder) {
+  std::ifstream file(folder.path.parent_path() / kLastBuild);
+  std::string host, name;
+  std::map<std::string, double> result;
+  if (!std::getline(file, host) || host != machine()) return result;
+  for (double seconds; file >> seconds >> name;)
+    if (seconds >= 0) result[name] = seconds;
+  return result;
+}
+
+/// Without it the next build has no estimate, which is no error.
+void record_build(const SharedFolder& folder, std::map<std::string, double> steps) {
+  for (const auto& [name, seconds] : last_build(folder))
+    steps.emplace(name, seconds);  // those that a killed builder did
+  const fs::path path = folder.path.parent_path() / kLastBuild;
+  const fs::path draft = path.string() + "." + std::to_string(::getpid());
+  std::ofstream file(draft);
+  file << machine() << "\n";
+  for (const auto& [name, seconds] : steps) file << seconds << " " << name << "\n";
+  file.close();
+  std::error_code error;
+  if (file) fs::rename(draft, path, error);
+  if (!file || error) fs::remove(draft, error);
+}
+
+/// How long the steps from `first` on took in the last build; nothing where that is not known of all.
+std::optional<double> seconds_from(const std::vector<BuildStep>& steps, size_t first,
+                                   const std::map<std::string, double>& known) {
+  double sum = 0;
+  for (size_t i = first; i < steps.size(); ++i) {
+    const auto found = known.find(steps[i].file);
+    if (found == known.end()) return std::nullopt;
+    sum += found->second;
+  }
+  return sum;
+}
+
+void build(const SharedFolder& folder, std::string building, const ReportProgress& progress) {
   const fs::path draft = with_suffix(folder.path, kDraft);
   make_private(folder, draft);
+  const auto known = last_build(folder);
+  std::map<std::string, double> took;
   std::error_code error;
   try {
-    for (const auto& step : folder.steps) {
+    for (size_t i = 0; i < folder.steps.size(); ++i) {
+      const BuildStep& step = folder.steps[i];
       const fs::path finished = draft / step.file, part = draft / (step.file + ".part");
       if (fs::exists(finished, error)) continue;  // by a builder that was killed later
+      progress({.message = std::exchange(building, {}),
+                .step = protocol::StartStep{.what = step.what,
+                                            .number = static_cast<int>(i) + 1,
+                                            .count = static_cast<int>(folder.steps.size()),
+                                            .last_s = seconds_from(folder.steps, i, known)}});
+      const auto begin = std::chrono::steady_clock::now();
       step.build(part);
+      took[step.file] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       fs::rename(part, finished);
     }
+    record_build(folder, took);
     write_inventory(folder, draft);
     fs::remove_all(folder.path, error);  // damaged
     fs::rename(draft, folder.path);
@@ -214,21 +272,20 @@ bool discard_if_damaged(const fs::path& folder) {
   return false;
 }
 
-void provide(const SharedFolder& folder, const std::string& building,
-             const std::function<void(const std::string&)>& progress) {
+void provide(const SharedFolder& folder, const std::string& building, const ReportProgress& progress) {
   check_trust(folder);
   if (is_complete(folder.path)) return touch(folder.path);
   make_private(folder, folder.path.parent_path());
   const Lock lock(folder, [&](const std::string& pid) {
-    progress("waiting for another session" + (pid.empty() ? "" : " (process " + pid + ")") + ", which builds " +
-             folder.what);
+    progress({.message = "waiting for another session" + (pid.empty() ? "" : " (process " + pid + ")") +
+                         ", which builds " + folder.what,
+              .step = {}});
   });
   check_trust(folder);
   if (is_complete(folder.path)) return;  // by another session meanwhile
   clean_up(folder);
   check_space(folder);
-  progress(building);
-  build(folder);
+  build(folder, building, progress);
 }
 
 }  // namespace lockstep::compiler

@@ -154,7 +154,7 @@ std::string header_folder(const Options& options) {
   return !options.home_dir.empty() && is_usable(shared) ? shared : fs::path(options.cache_dir) / "pch" / key;
 }
 
-HeaderFiles provide_header(const Options& options, const std::function<void(const std::string&)>& progress) {
+HeaderFiles provide_header(const Options& options, const ReportProgress& progress) {
   const std::string problem = installation_problem(options);
   if (!problem.empty()) throw StartError(problem);
   const fs::path folder = header_folder(options);
@@ -166,14 +166,17 @@ HeaderFiles provide_header(const Options& options, const std::function<void(cons
       .what = "the precompiled header",
       .advice = "set XDG_CACHE_HOME to a folder of yours",
       .space = kSpaceNeeded,
-      .steps = {{kHeader, [&](const fs::path& path) { in_copy([&] { build_header(options, path); }); }},
-                {kPrelude, [&](const fs::path& path) {
+      .steps = {{kHeader, [&](const fs::path& path) { in_copy([&] { build_header(options, path); }); },
+                 "the headers of LibTorch"},
+                {kPrelude,
+                 [&](const fs::path& path) {
                    in_copy([&] {
                      CellCompiler compiler(options, path.parent_path() / kHeader);
                      write_file(path, compiler.make_prelude());
                    });
-                 }}}};
-  provide(shared, "building the precompiled header of LibTorch (once, about half a minute)", progress);
+                 },
+                 "the code that cells share"}}};
+  provide(shared, "building the precompiled header of LibTorch, once for this installation", progress);
   return files;
 }
 

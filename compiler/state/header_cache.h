@@ -9,6 +9,7 @@
 #include <string>
 
 #include "compiler/process/options.h"
+#include "compiler/process/shared_folder.h"
 
 namespace lockstep::compiler {
 
@@ -25,8 +26,8 @@ std::string header_key(const Options& options);
 std::string header_folder(const Options& options);
 
 /// The files. Builds them in a child of this process if they are missing or damaged, in some 25 s; `progress` receives
-/// a sentence about that. Throws StartError: no cache that can be written to or trusted, no space, headers that do not
+/// its steps. Throws StartError: no cache that can be written to or trusted, no space, headers that do not
 /// compile.
-HeaderFiles provide_header(const Options& options, const std::function<void(const std::string&)>& progress);
+HeaderFiles provide_header(const Options& options, const ReportProgress& progress);
 
 }  // namespace lockstep::compiler

@@ -106,7 +106,9 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
     }
   };
   try {
-    const auto progress = [&](const std::string& text) { say({{"progress", text}}); };
+    const auto progress = [&](const protocol::CompilerProgress& step) {
+      say({{"progress", protocol::encode(protocol::CompilerResponse(step))}});
+    };
     static std::optional<CellCompiler> compiler;
     HeaderFiles header = provide_header(options, progress);
     try {

@@ -15,7 +15,7 @@ namespace lockstep::compiler {
 ///   {"do":"compile","compile":…,"attempt":…} → {"compiled":…,"again":…} and frames
 ///   {"do":"settle"|"forget"|"names"|…,"request":…} → the answer's header
 /// The first message of the first state process is {"ready":{"prelude":…}} or {"failed":"…"}, with
-/// {"progress":"…"} before.
+/// {"progress":…}, an encoded CompilerProgress, before.
 [[noreturn]] void run_first_state(const Options& options, Descriptor link, pid_t supervisor);
 
 }  // namespace lockstep::compiler

@@ -6,9 +6,13 @@ namespace lockstep::shell {
 
 using Clock = EventLoop::Clock;
 
-CellOutput::CellOutput(const CellServices& services)
+CellOutput::CellOutput(const CellServices& services, std::function<void(const RankSet&, const std::string&)> marked)
     : workers_(services.workers),
-      merger_(services.emit, [this](int rank, int64_t bytes) { give_credit(rank, bytes); }),
+      merger_(
+          services.emit, [this](int rank, int64_t bytes) { give_credit(rank, bytes); },
+          [marked = std::move(marked)](const RankSet& ranks, int64_t, const std::string& mark) {
+            marked(ranks, mark);
+          }),
       due_(services.loop) {}
 
 CellOutput::~CellOutput() { flush(); }
@@ -23,8 +27,13 @@ void CellOutput::output(int rank, int64_t number, Stream stream, std::string byt
   arm();
 }
 
-void CellOutput::value(int rank, int64_t number, std::string text, nlohmann::json data) {
-  merger_.value(rank, number, std::move(text), std::move(data), Clock::now());
+void CellOutput::value(int rank, int64_t number, protocol::Value message) {
+  merger_.value(rank, number, std::move(message.text), std::move(message.data), message.as_range, Clock::now());
+  arm();
+}
+
+void CellOutput::mark(int rank, int64_t number, std::string name) {
+  merger_.mark(rank, number, std::move(name), Clock::now());
   arm();
 }
 

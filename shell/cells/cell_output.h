@@ -2,6 +2,7 @@
 // ranks by credit once the front end has taken them.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -13,7 +14,8 @@ namespace lockstep::shell {
 
 class CellOutput {
  public:
-  explicit CellOutput(const CellServices& services);
+  /// `marked`: a mark is out, with all that the ranks wrote before.
+  CellOutput(const CellServices& services, std::function<void(const RankSet& ranks, const std::string& mark)> marked);
   /// Emits what is held back.
   ~CellOutput();
 
@@ -22,7 +24,8 @@ class CellOutput {
   /// `rank` writes nothing more until the next expect().
   void left(int rank);
   void output(int rank, int64_t number, Stream stream, std::string bytes);
-  void value(int rank, int64_t number, std::string text, nlohmann::json data);
+  void value(int rank, int64_t number, protocol::Value message);
+  void mark(int rank, int64_t number, std::string name);
   /// Emits what is held back.
   void flush() { merger_.flush(); }
 

@@ -50,7 +50,7 @@ std::string nothing_has_run(const RankSet& dead) {
 }  // namespace
 
 CellPreparation::Scope CellPreparation::begin(const RankSet& ranks, int64_t number) {
-  phase_ = Phase::connecting;
+  enter(Phase::connecting);
   ranks_ = ranks;
   number_ = number;
   lost_ = {};
@@ -74,7 +74,7 @@ bool CellPreparation::rank_died(int rank) {
 }
 
 OpenCell& CellPreparation::open(int64_t id, const CellRequest& request, bool has_objects) {
-  phase_ = has_objects ? Phase::loading : Phase::idle;
+  enter(has_objects ? Phase::loading : Phase::idle);
   OpenCell& cell = cells_.open(id, request, has_objects);
   output_.expect(request.ranks);
   return cell;
@@ -99,7 +99,7 @@ PreparedCell CellPreparation::prepare(const CellRequest& request, CodeResult& re
   cell.event.compile_ms = result.compile_ms;
   prepared.cell = &cell;
   prepared.is_loaded = load(cell, compiled, answer.frames);
-  phase_ = Phase::idle;
+  enter(Phase::idle);
   if (prepared.is_loaded && compiled.repeatable && compiled.rendered.empty() && !prepared.object.empty)
     repeatable_.remember(request, prepared.object);
   return prepared;
@@ -131,7 +131,7 @@ bool CellPreparation::compile(const CellRequest& request, int64_t id, CodeResult
   compile.directory = request.directory;
   compile.number = request.number;
   compile.repeats = repeats_;
-  phase_ = Phase::compiling;
+  enter(Phase::compiling);
   answer = services_.compiler.ask(compile);
   auto* compiled = std::get_if<protocol::Compiled>(&answer.response);
   if (!compiled) throw ChannelError("lockstep-compiler answered a cell with something else");

@@ -58,6 +58,7 @@ class CellPreparation {
   OpenCell& open(const CellRequest& request);
 
   Phase phase() const { return phase_; }
+  EventLoop::Clock::time_point phase_since() const { return phase_since_; }
   int64_t number() const { return number_; }  // of the cell that is, or was, prepared
   /// `rank` has died in no cell. True: it was one of those that the cell is prepared for, which is stopped.
   bool rank_died(int rank);
@@ -70,6 +71,10 @@ class CellPreparation {
   void settle(OpenCell& cell, bool loaded);
 
  private:
+  void enter(Phase phase) {
+    phase_ = phase;
+    phase_since_ = EventLoop::Clock::now();
+  }
   OpenCell& open(int64_t id, const CellRequest& request, bool has_objects);
   std::optional<PreparedCell> prepare_again(const CellRequest& request, int64_t id);
   bool compile(const CellRequest& request, int64_t id, CodeResult& result, FromCompiler& answer);
@@ -84,6 +89,7 @@ class CellPreparation {
   const CellStopper& stopper_;
 
   Phase phase_ = Phase::idle;
+  EventLoop::Clock::time_point phase_since_;
   RankSet ranks_, lost_;  // of the cell; those of them that have died before it was opened
   int64_t number_ = 0;
   RepeatableObjects repeatable_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "shell/cells/rank_activity.h"
+
 namespace lockstep::shell {
 namespace {
 
@@ -26,7 +28,9 @@ CellRunner::CellRunner(EventLoop& loop, ObjectSource& compiler, WorkerGroup& wor
                 .emit = std::move(emit),
                 .message =
                     [this](const std::string& text) { services_.emit(MessageEvent{number_at_hand(), text, nullptr}); }},
-      output_(services_),
+      progress_(loop, services_.emit,
+                [this](int rank, int64_t number, std::string mark) { output_.mark(rank, number, std::move(mark)); }),
+      output_(services_, [this](const RankSet& ranks, const std::string& mark) { progress_.marked(ranks, mark); }),
       findings_(loop, services_.emit),
       stopper_(services_, cells_),
       connections_(services_, cells_),
@@ -114,6 +118,7 @@ void CellRunner::connect_ranks() {
 /// Serves until the cell is over, or stuck in a session that leaves hangs to the user.
 void CellRunner::serve(OpenCell& cell) {
   stopper_.start();
+  served_since_ = Clock::now();
   hangs_.cell_is_served();
   services_.loop.run_until([&] {
     const bool is_left_open =
@@ -155,6 +160,7 @@ CodeResult CellRunner::result_of(const OpenCell& cell) {
 
 CodeResult CellRunner::close(OpenCell& cell) {
   output_.flush();
+  progress_.cell_is_over(cell.run.id());
   output_.expect(services_.workers.live() - busy());
   emit_errors(cell);
   compare_progress(cell.run);
@@ -236,6 +242,34 @@ std::vector<inspect::HangPicture> CellRunner::hang_pictures() {
   return pictures;
 }
 
+std::optional<ActivityEvent> CellRunner::activity() const {
+  using Phase = ActivityEvent::Phase;
+  const auto now = Clock::now();
+  ActivityEvent event{.cell = number_at_hand()};
+  const OpenCell* served = cells_.served();
+  Clock::time_point since = preparation_.phase_since();
+  switch (preparation_.phase()) {
+    case CellPreparation::Phase::connecting:
+      event.phase = Phase::connecting;
+      break;
+    case CellPreparation::Phase::compiling:
+      event.phase = Phase::compiling;
+      break;
+    case CellPreparation::Phase::loading:
+      event.phase = Phase::loading;
+      if (served) event.parts = {{.ranks = served->run.in(CellRun::Phase::loading), .state = "loading"}};
+      break;
+    case CellPreparation::Phase::idle:
+      if (!served) return std::nullopt;
+      event.phase = Phase::running;
+      since = served_since_;
+      event.parts = rank_activity(served->run, hangs_.pictures());
+      break;
+  }
+  event.elapsed_s = std::chrono::duration<double>(now - since).count();
+  return event;
+}
+
 // ---- Messages of the ranks ------------------------------------------------------------------------------------------
 
 void CellRunner::message(FromWorker& from) {
@@ -249,7 +283,13 @@ void CellRunner::handle(int rank, FromWorker& from, protocol::Output& message) {
 }
 
 void CellRunner::handle(int rank, FromWorker&, protocol::Value& message) {
-  output_.value(rank, cells_.number_of(message.cell), std::move(message.text), std::move(message.data));
+  const int64_t number = cells_.number_of(message.cell);
+  output_.value(rank, number, std::move(message));
+}
+
+void CellRunner::handle(int rank, FromWorker&, protocol::Progress& message) {
+  if (cells_.with(rank, message.cell)) progress_.report(rank, cells_.number_of(message.cell), message);
+  hangs_.output_came();
 }
 
 void CellRunner::handle(int rank, FromWorker&, protocol::FindingMessage& message) {
@@ -304,6 +344,7 @@ void CellRunner::last_output(int rank, Stream stream, std::string bytes) {
 // ---- Ends -----------------------------------------------------------------------------------------------------------
 
 void CellRunner::left(int rank, CellStatus how) {
+  progress_.left(rank);
   output_.left(rank);
   findings_.left(rank);
   hangs_.left(rank, how);

@@ -21,6 +21,7 @@
 #include "shell/cells/cell_findings.h"
 #include "shell/cells/cell_output.h"
 #include "shell/cells/cell_preparation.h"
+#include "shell/cells/cell_progress.h"
 #include "shell/cells/cell_request.h"
 #include "shell/cells/cell_result.h"
 #include "shell/cells/cell_services.h"
@@ -75,6 +76,9 @@ class CellRunner {
   void died(int rank, const protocol::CellError& error);
   void store_ended(const std::string& how) { connections_.store_ended(how); }
 
+  /// What the cell that is prepared or served is at, from the collective logs: no rank is asked. Nothing where none is.
+  std::optional<ActivityEvent> activity() const;
+
   const std::vector<Finding>& findings() const { return findings_.all(); }  // since begin_cell()
   /// A new cell, which may have several parts, begins: forgets findings and what came before an interrupt.
   void begin_cell();
@@ -97,6 +101,7 @@ class CellRunner {
 
   void handle(int rank, FromWorker& from, protocol::Output& message);
   void handle(int rank, FromWorker& from, protocol::Value& message);
+  void handle(int rank, FromWorker& from, protocol::Progress& message);
   void handle(int rank, FromWorker& from, protocol::FindingMessage& message);
   void handle(int rank, FromWorker& from, protocol::Loaded& message);
   void handle(int rank, FromWorker& from, protocol::Done& message);
@@ -116,6 +121,7 @@ class CellRunner {
 
   const CellServices services_;
   OpenCells cells_;
+  CellProgress progress_;
   CellOutput output_;
   CellFindings findings_;
   CellStopper stopper_;
@@ -125,6 +131,7 @@ class CellRunner {
   RankQueries queries_;
   HangReporter hangs_;
   std::optional<BeforeInterrupt> before_interrupt_;
+  EventLoop::Clock::time_point served_since_;
 };
 
 }  // namespace lockstep::shell

@@ -178,6 +178,13 @@ std::map<int, std::set<uint64_t>> HangPictures::entries_in_flight() const {
   return result;
 }
 
+std::vector<inspect::RankWait> HangPictures::waits_of(int rank, int64_t id) const {
+  RankPicture picture;
+  if (!inspect::read_log(picture, log_path(rank), 0)) return {};
+  std::erase_if(picture.waits, [id](const auto& wait) { return wait.call.cell != id; });
+  return std::move(picture.waits);
+}
+
 RankSet HangPictures::outside_collectives(const RankSet& ranks) const {
   RankSet result;
   for (int rank : ranks) {

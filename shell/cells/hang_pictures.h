@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "inspectors/hang/picture.h"
 #include "shell/cells/cell_services.h"
@@ -27,6 +28,8 @@ class HangPictures {
 
   /// Numbers in the log of the collectives that each live rank is in.
   std::map<int, std::set<uint64_t>> entries_in_flight() const;
+  /// The collectives that a rank is in, or has begun, in the cell `id`, oldest first, from its log.
+  std::vector<inspect::RankWait> waits_of(int rank, int64_t id) const;
   /// Of `ranks`, those whose logs say that they are in no collective.
   RankSet outside_collectives(const RankSet& ranks) const;
 

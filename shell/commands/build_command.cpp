@@ -214,7 +214,7 @@ class Build {
   }
 
   std::unique_ptr<ObjectSource> source(bool known, size_t index, EventLoop& loop, const CompilerOptions& compiler,
-                                       const std::function<void(const std::string&)>& progress) {
+                                       const TakeProgress& progress) {
     const auto start = [&loop, compiler, progress] {
       CompilerOptions options = compiler;
       options.session_directory = protocol::kBuiltSession;

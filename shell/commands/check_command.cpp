@@ -56,7 +56,9 @@ class ScriptCheck {
         ranks_(RankSet::all(options.ranks)),
         directory_(working_directory()),
         compiler_(loop_, CompilerOptions{folder_.path(), options.include_dirs},
-                  [&](const std::string& text) { renderer_.take(MessageEvent{0, text, nullptr}); }) {
+                  [&](const protocol::CompilerProgress& progress) {
+                    if (!progress.message.empty()) renderer_.take(MessageEvent{0, progress.message, nullptr});
+                  }) {
     loop_.watch(stop.fd(), [this] {
       stop.take();
       compiler_.cancel();

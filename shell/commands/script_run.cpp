@@ -44,7 +44,16 @@ int ScriptRun::run() {
     output_->write(text, renderer_->draws_output());
     check(*output_);
   });
+  renderer_->set_brief(true);
   sinks_.add(*renderer_);
+  const Screen status_screen = detect_screen(STDERR_FILENO);
+  if (!screen_.terminal && status_screen.terminal && people != STDERR_FILENO) {
+    status_output_ = std::make_unique<TextOutput>(STDERR_FILENO, "the status");
+    status_ =
+        std::make_unique<StatusDisplay>(status_screen, [this](std::string_view text) { status_output_->write(text); });
+    sinks_.add(*status_);
+  }
+  options_.session.reports_activity = screen_.terminal || status_;
   if (!options_.json.empty()) {
     json_ = std::make_unique<JsonWriter>(options_.json);
     sinks_.add(*json_);

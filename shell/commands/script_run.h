@@ -15,6 +15,7 @@
 #include "shell/session/outcome.h"
 #include "shell/session/session.h"
 #include "shell/terminal/renderer.h"
+#include "shell/terminal/status_display.h"
 #include "shell/text/text_output.h"
 
 namespace lockstep::shell {
@@ -67,6 +68,8 @@ class ScriptRun : private EventSink {
   std::unique_ptr<TextOutput> output_;
   Screen screen_;
   std::unique_ptr<Renderer> renderer_;
+  std::unique_ptr<TextOutput> status_output_;
+  std::unique_ptr<StatusDisplay> status_;
   std::unique_ptr<JsonWriter> json_;
   std::unique_ptr<JunitReport> junit_;
   std::unique_ptr<NotebookOutputs> notebook_;

@@ -105,6 +105,46 @@ json fields(const MessageEvent& e) {
   return {{"event", "message"}, {"cell", e.cell}, {"text", text(e.text)}, {"data", finite(e.data)}};
 }
 
+json fields(const ProgressEvent& e) {
+  return {{"event", "progress"},
+          {"cell", e.cell},
+          {"loop", e.loop},
+          {"parent", e.parent > 0 ? json(e.parent) : json(nullptr)},
+          {"label", text(e.label)},
+          {"line", e.line},
+          {"ranks", e.ranks},
+          {"done", by_rank(e.done, kAsIs)},
+          {"total", by_rank(e.total, kAsIs)},
+          {"elapsed_s", by_rank(e.elapsed_s, number)},
+          {"state", e.state}};
+}
+
+json fields(const PageEvent& e) { return {{"event", "page"}, {"cell", e.cell}, {"text", text(e.text)}}; }
+
+json fields(const ActivityEvent& e) {
+  static constexpr const char* kPhases[] = {"over", "starting", "connecting", "compiling", "loading", "running"};
+  json parts = json::array();
+  for (const auto& part : e.parts) {
+    const bool waits = !part.collective.empty();
+    parts.push_back({{"ranks", part.ranks},
+                     {"state", part.state},
+                     {"collective", waits ? json(part.collective) : json(nullptr)},
+                     {"group", waits ? json(part.group) : json(nullptr)},
+                     {"seq", waits ? json(part.seq) : json(nullptr)},
+                     {"since_s", waits ? number(part.since_s) : json(nullptr)}});
+  }
+  json step = nullptr;
+  if (e.step)
+    step = {{"what", e.step->what},
+            {"number", e.step->number},
+            {"count", e.step->count},
+            {"elapsed_s", number(e.step_s)},
+            {"last_s", e.step->last_s}};
+  return {{"event", "activity"},     {"phase", kPhases[static_cast<size_t>(e.phase)]},
+          {"cell", e.cell},          {"elapsed_s", number(e.elapsed_s)},
+          {"step", std::move(step)}, {"parts", std::move(parts)}};
+}
+
 json fields(const MarkdownEvent& e) { return {{"event", "markdown"}, {"text", text(e.text)}}; }
 
 json fields(const EndEvent& e) { return {{"event", "end"}, {"exit_code", e.exit_code}, {"counts", e.counts}}; }

@@ -78,6 +78,46 @@ struct RankEvent {
   std::string message;  // "killed by SIGKILL in cell 7"
 };
 
+/// How far a loop over progress() is on its ranks: when it begins, up to five times a second, and at its end.
+struct ProgressEvent {
+  int64_t cell = 0;
+  int64_t loop = 0;  // unique in the session
+  int64_t parent = 0;  // the loop around it; 0: none
+  std::string label;
+  int line = 0;
+  RankSet ranks;  // that have begun it
+  std::map<int, int64_t> done;  // turns that are over
+  std::map<int, int64_t> total;  // without the ranks on which it is unknown
+  std::map<int, double> elapsed_s;  // since a rank began it, until it ended there
+  LoopState state = LoopState::running;  // completed: on all ranks
+};
+
+/// A text for a pager: %page.
+struct PageEvent {
+  int64_t cell = 0;
+  std::string text;
+};
+
+/// What the session is at while it takes long, about once a second, for front ends that ask for it (SessionOptions) and
+/// show it in one place. Everything in it is of that moment. `over`: nothing is to be shown any more.
+struct ActivityEvent {
+  enum class Phase { over, starting, connecting, compiling, loading, running };
+  struct Part {
+    RankSet ranks;
+    std::string state;  // starting, connected, ready; of a cell loading, in a collective, running, done
+    std::string collective;  // "all_reduce"; empty: in none
+    std::string group;
+    int64_t seq = 0;
+    double since_s = 0;  // the first of the ranks has been in the collective
+  };
+  Phase phase = Phase::over;
+  int64_t cell = 0;
+  double elapsed_s = 0;  // in this phase
+  std::optional<protocol::StartStep> step;  // of a build, while the session starts
+  double step_s = 0;  // since it began
+  std::vector<Part> parts;  // by rank
+};
+
 /// What a magic prints for people (tables, help). In --json: {"event":"message", "text":…, "data":…}.
 struct MessageEvent {
   int64_t cell = 0;
@@ -96,7 +136,7 @@ struct EndEvent {
 };
 
 using Event = std::variant<SessionEvent, CellEvent, OutputEvent, ValueEvent, ErrorEvent, FindingEvent, RankEvent,
-                           MessageEvent, MarkdownEvent, EndEvent>;
+                           MessageEvent, MarkdownEvent, EndEvent, ProgressEvent, PageEvent, ActivityEvent>;
 
 /// Takes events as they come, on the session's thread. Must not block for long: the session serves its ranks on the
 /// same thread.

@@ -21,6 +21,7 @@ JsonWriter::JsonWriter(const std::string& path) {
 }
 
 void JsonWriter::take(const Event& event) {
+  if (std::holds_alternative<ActivityEvent>(event)) return;  // for displays
   nlohmann::json line = to_event_json(event);
   line["time"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   output_->write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shell/events/base64.h"
+#include "shell/events/value_range.h"
 
 namespace lockstep::shell {
 namespace {
@@ -21,8 +22,9 @@ size_t whole_lines(std::string_view text) {
 
 }  // namespace
 
-OutputMerger::OutputMerger(std::function<void(Event)> emit, std::function<void(int, int64_t)> consumed)
-    : emit_(std::move(emit)), consumed_(std::move(consumed)) {}
+OutputMerger::OutputMerger(std::function<void(Event)> emit, std::function<void(int, int64_t)> consumed,
+                           std::function<void(const RankSet&, int64_t, const std::string&)> marked)
+    : emit_(std::move(emit)), consumed_(std::move(consumed)), marked_(std::move(marked)) {}
 
 OutputMerger::Queue& OutputMerger::queue(int rank) { return queues_[rank]; }
 
@@ -48,7 +50,7 @@ void OutputMerger::left(int rank, Clock::time_point now) {
 void OutputMerger::output(int rank, int64_t cell, Stream stream, std::string bytes, Clock::time_point now) {
   if (bytes.empty()) return;
   auto& items = queue(rank).items;
-  if (!items.empty() && !items.back().is_value && items.back().cell == cell && items.back().stream == stream) {
+  if (!items.empty() && items.back().is_output() && items.back().cell == cell && items.back().stream == stream) {
     Item& last = items.back();
     if (last.begin > last.bytes.size() / 2) last.bytes.erase(0, std::exchange(last.begin, 0));
     last.bytes += bytes;
@@ -58,9 +60,21 @@ void OutputMerger::output(int rank, int64_t cell, Stream stream, std::string byt
   advance(rank, now);
 }
 
-void OutputMerger::value(int rank, int64_t cell, std::string text, nlohmann::json data, Clock::time_point now) {
+void OutputMerger::value(int rank, int64_t cell, std::string text, nlohmann::json data, bool as_range,
+                         Clock::time_point now) {
+  queue(rank).items.push_back({.kind = Item::Kind::value,
+                               .cell = cell,
+                               .stream = {},
+                               .bytes = std::move(text),
+                               .data = std::move(data),
+                               .as_range = as_range,
+                               .since = now});
+  advance(rank, now);
+}
+
+void OutputMerger::mark(int rank, int64_t cell, std::string name, Clock::time_point now) {
   queue(rank).items.push_back(
-      {.is_value = true, .cell = cell, .stream = {}, .bytes = std::move(text), .data = std::move(data), .since = now});
+      {.kind = Item::Kind::mark, .cell = cell, .stream = {}, .bytes = std::move(name), .data = nullptr, .since = now});
   advance(rank, now);
 }
 
@@ -103,13 +117,18 @@ bool OutputMerger::merge_common(const std::vector<int>& ranks) {
     const Queue& q = queues_.at(rank);
     if (q.items.empty() || !q.items.front().same_kind(head)) return false;
     const Item& other = q.items.front();
-    if (head.is_value && (other.bytes != head.bytes || other.data != head.data)) return false;
+    if (!head.is_output()) {
+      if (!head.is_alike(other)) return false;
+      continue;
+    }
     length = std::min(length, common_prefix(head.rest(), other.rest()));
     complete = complete && (q.items.size() > 1 || !q.expected) && other.rest().size() == length;
   }
-  for (int rank : ranks) complete = complete && queues_.at(rank).items.front().rest().size() == length;
-  if (!head.is_value && !complete) length = whole_lines(head.rest().substr(0, length));
-  if (!head.is_value && length == 0) return false;
+  if (head.is_output()) {
+    for (int rank : ranks) complete = complete && queues_.at(rank).items.front().rest().size() == length;
+    if (!complete) length = whole_lines(head.rest().substr(0, length));
+    if (length == 0) return false;
+  }
   emit_front(ranks, length);
   return true;
 }
@@ -132,7 +151,7 @@ void OutputMerger::emit_expired(Clock::time_point limit, bool final) {
       Item& head = q.items.front();
       size_t length = 0;
       const auto ranks = alike(rank, length);
-      if (!head.is_value && !final && q.items.size() == 1 && length == head.rest().size()) {
+      if (head.is_output() && !final && q.items.size() == 1 && length == head.rest().size()) {
         // A character that is cut in two would be no text.
         const size_t unfinished = unfinished_utf8(head.rest());
         if (unfinished > 0 && q.expected) {
@@ -154,8 +173,8 @@ std::vector<int> OutputMerger::alike(int rank, size_t& length) const {
   for (const auto& [other, q] : queues_) {
     if (other <= rank || q.items.empty() || !q.items.front().same_kind(head)) continue;
     const Item& item = q.items.front();
-    if (head.is_value) {
-      if (item.bytes == head.bytes && item.data == head.data) result.push_back(other);
+    if (!head.is_output()) {
+      if (head.is_alike(item)) result.push_back(other);
       continue;
     }
     const size_t common = common_prefix(head.rest().substr(0, length), item.rest());
@@ -171,28 +190,52 @@ std::vector<int> OutputMerger::alike(int rank, size_t& length) const {
 /// Takes `length` bytes (of a value: all) from the front of each of `ranks`, which have them in common, and emits them.
 void OutputMerger::emit_front(const std::vector<int>& ranks, size_t length) {
   Item& head = queues_.at(ranks.front()).items.front();
+  const Item::Kind kind = head.kind;
+  const int64_t cell = head.cell;
   Event event;
-  if (head.is_value) {
-    event = ValueEvent{head.cell, RankSet(ranks), head.bytes, head.data};
-  } else if (head.begin == 0 && length == head.bytes.size()) {
+  std::string mark;
+  if (kind == Item::Kind::mark)
+    mark = head.bytes;
+  else if (kind == Item::Kind::value)
+    event = value_at_front(ranks);
+  else if (head.begin == 0 && length == head.bytes.size())
     event = OutputEvent{head.cell, RankSet(ranks), head.stream, head.bytes};
-  } else {
+  else
     event = OutputEvent{head.cell, RankSet(ranks), head.stream, std::string(head.rest().substr(0, length))};
-  }
-  const bool is_value = head.is_value;
   const auto text = head.rest().substr(0, length);
-  const uint64_t lines = is_value ? 1 : static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n'));
+  const uint64_t lines = kind == Item::Kind::value ? 1
+                         : kind == Item::Kind::output
+                             ? static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n'))
+                             : 0;
   for (int rank : ranks) {
     Queue& q = queues_.at(rank);
-    Item& item = q.items.front();
-    item.begin += length;
+    if (kind == Item::Kind::output) {
+      q.bytes += length;
+      q.items.front().begin += length;
+    }
     q.lines += lines;
-    q.bytes += length;
-    if (is_value || item.begin == item.bytes.size()) q.items.pop_front();
+    if (kind != Item::Kind::output || q.items.front().rest().empty()) q.items.pop_front();
+  }
+  if (kind == Item::Kind::mark) {
+    if (marked_) marked_(RankSet(ranks), cell, mark);
+    return;
   }
   emit_(std::move(event));
-  if (!is_value)
+  if (kind == Item::Kind::output)
     for (int rank : ranks) consumed_(rank, static_cast<int64_t>(length));
+}
+
+/// The value at the front of `ranks`, which is equal on all of them, or a number of each that is to be shown as a range.
+ValueEvent OutputMerger::value_at_front(const std::vector<int>& ranks) const {
+  const Item& head = queues_.at(ranks.front()).items.front();
+  const bool is_equal = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+    const Item& other = queues_.at(rank).items.front();
+    return other.bytes == head.bytes && other.data == head.data;
+  });
+  if (is_equal) return {head.cell, RankSet(ranks), head.bytes, head.data};
+  std::map<int, nlohmann::json> values;
+  for (const int rank : ranks) values[rank] = queues_.at(rank).items.front().data;
+  return range_of_values(head.cell, values);
 }
 
 std::vector<ErrorEvent> merge_errors(int64_t cell, const std::map<int, protocol::CellError>& errors) {

@@ -31,8 +31,10 @@ class OutputMerger {
   /// A difference between ranks of more than this many bytes is emitted before kHold has passed.
   static constexpr size_t kLongDifference = 64 << 10;
 
-  /// `emit` gets OutputEvent and ValueEvent; `consumed` how many bytes of a rank's output have been emitted.
-  OutputMerger(std::function<void(Event)> emit, std::function<void(int rank, int64_t bytes)> consumed);
+  /// `emit` gets OutputEvent and ValueEvent; `consumed` how many bytes of a rank's output have been emitted; `marked`
+  /// the marks, when all that the ranks wrote before has been emitted.
+  OutputMerger(std::function<void(Event)> emit, std::function<void(int rank, int64_t bytes)> consumed,
+               std::function<void(const RankSet& ranks, int64_t cell, const std::string& mark)> marked = nullptr);
 
   /// The ranks that write from now on, all in step.
   void expect(const RankSet& ranks);
@@ -40,7 +42,10 @@ class OutputMerger {
   void left(int rank, Clock::time_point now);
 
   void output(int rank, int64_t cell, Stream stream, std::string bytes, Clock::time_point now);
-  void value(int rank, int64_t cell, std::string text, nlohmann::json data, Clock::time_point now);
+  /// `as_range`: where ranks show different numbers, they are one value: their range.
+  void value(int rank, int64_t cell, std::string text, nlohmann::json data, bool as_range, Clock::time_point now);
+  /// A point in the output of a rank. It is no output: ranks without it stay in step.
+  void mark(int rank, int64_t cell, std::string name, Clock::time_point now);
 
   /// When due() has something to do; nothing while nothing is held.
   std::optional<Clock::time_point> deadline() const;
@@ -51,16 +56,25 @@ class OutputMerger {
 
  private:
   struct Item {
-    bool is_value = false;
+    enum class Kind { output, value, mark };
+    Kind kind = Kind::output;
     int64_t cell = 0;
     Stream stream = Stream::standard_output;
-    std::string bytes;  // of a value: its text
+    std::string bytes;  // of a value: its text; of a mark: its name
     size_t begin = 0;  // bytes before it are out
     nlohmann::json data;
+    bool as_range = false;
     Clock::time_point since;
+    bool is_output() const { return kind == Kind::output; }
+    /// A number that may be put together with other numbers.
+    bool is_of_range() const { return as_range && data.is_number(); }
+    bool is_alike(const Item& other) const {
+      return same_kind(other) &&
+             ((is_of_range() && other.is_of_range()) || (bytes == other.bytes && data == other.data));
+    }
     std::string_view rest() const { return std::string_view(bytes).substr(begin); }
     bool same_kind(const Item& other) const {
-      return is_value == other.is_value && cell == other.cell && stream == other.stream;
+      return kind == other.kind && cell == other.cell && stream == other.stream;
     }
   };
   struct Queue {
@@ -77,9 +91,11 @@ class OutputMerger {
   void emit_expired(Clock::time_point limit, bool final);
   std::vector<int> alike(int rank, size_t& length) const;
   void emit_front(const std::vector<int>& ranks, size_t length);
+  ValueEvent value_at_front(const std::vector<int>& ranks) const;
 
   std::function<void(Event)> emit_;
   std::function<void(int, int64_t)> consumed_;
+  std::function<void(const RankSet&, int64_t, const std::string&)> marked_;
   std::map<int, Queue> queues_;
 };
 

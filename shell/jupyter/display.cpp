@@ -8,6 +8,7 @@
 #include "shell/jupyter/displayed_data.h"
 #include "shell/jupyter/replies.h"
 #include "shell/processes/random_key.h"
+#include "shell/terminal/status_text.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell::jupyter {
@@ -178,6 +179,21 @@ void Display::draw(const MarkdownEvent& event) {
 
 void Display::draw(const EndEvent&) {}
 
+void Display::draw(const ProgressEvent& event) {
+  if (event.state == LoopState::running) {
+    loops_[event.loop] = event;
+    arm();
+    return;
+  }
+  loops_.erase(event.loop);
+  notes_.take(event);
+  add_text(Stream::standard_output, std::exchange(notes_text_, {}));
+}
+
+void Display::draw(const PageEvent& event) { page_ += event.text; }
+
+void Display::draw(const ActivityEvent&) {}  // a notebook has a mark at the cell that runs
+
 // ---- What goes out --------------------------------------------------------------------------------------------------
 
 void Display::publish(std::string_view type, json content) {
@@ -272,6 +288,9 @@ void Display::show_progress() {
   std::string text;
   for (const auto& [stream, lines] : lines_)
     for (const std::string& row : lines.unfinished()) text += (text.empty() ? "" : "\n") + row;
+  for (const auto& [number, loop] : loops_)
+    text += (text.empty() ? "" : "\n") + lines_.at(Stream::standard_output).output_gutter(loop.ranks) +
+            progress_text(loop, 0, output_screen());
   if (text.empty() || text == progress_) return;
   const bool is_new = progress_id_.empty();
   if (is_new) progress_id_ = random_key();

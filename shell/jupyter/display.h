@@ -73,6 +73,9 @@ class Display : public EventSink {
   void draw(const MessageEvent& event);
   void draw(const MarkdownEvent& event);
   void draw(const EndEvent& event);
+  void draw(const ProgressEvent& event);
+  void draw(const PageEvent& event);
+  void draw(const ActivityEvent& event);
 
   /// Everything that was held goes out, so that what comes next stands after it.
   void flush();
@@ -99,6 +102,7 @@ class Display : public EventSink {
 
   std::string progress_id_;  // of the display that shows unfinished lines; empty while there is none
   std::string progress_;  // what it shows
+  std::map<int64_t, ProgressEvent> loops_;  // that run
 
   std::vector<ValueEvent> values_;  // of ranks that show a value at the same time
   Deadline values_due_;

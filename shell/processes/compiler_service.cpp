@@ -61,8 +61,7 @@ class CompilerService::Waiting {
   bool outer_;
 };
 
-CompilerService::CompilerService(EventLoop& loop, CompilerOptions options,
-                                 std::function<void(const std::string&)> progress)
+CompilerService::CompilerService(EventLoop& loop, CompilerOptions options, TakeProgress progress)
     : loop_(loop), options_(std::move(options)), progress_(std::move(progress)) {
   start();
 }
@@ -102,7 +101,7 @@ void CompilerService::receive() {
 
 void CompilerService::take(FromCompiler from) {
   if (auto* progress = std::get_if<protocol::CompilerProgress>(&from.response)) {
-    progress_(progress->message);
+    progress_(*progress);
   } else if (auto* ready = std::get_if<protocol::CompilerReady>(&from.response)) {
     ready_ = *ready;
     was_ready_ = true;
@@ -251,8 +250,9 @@ void CompilerService::settle(const protocol::Settle& settle) {
 
 /// `why`: what no error has said yet.
 void CompilerService::restart(const std::string& why) {
-  progress_((why.empty() ? "" : why + "\n") + std::string("lockstep-compiler is started again") +
-            (journal_.empty() ? "" : "; the cells so far are compiled again for it, none of them runs"));
+  progress_({.message = (why.empty() ? "" : why + "\n") + std::string("lockstep-compiler is started again") +
+                        (journal_.empty() ? "" : "; the cells so far are compiled again for it, none of them runs"),
+             .step = {}});
   if (!gone_) loop_.forget(client_->fd());
   if (std::exchange(sending_, false)) loop_.forget_writable(client_->fd());
   loop_.forget(client_->output().fd());

@@ -19,8 +19,8 @@ namespace lockstep::shell {
 
 class CompilerService : public ObjectSource {
  public:
-  /// Starts the compiler; returns at once. `progress` gets messages for people. Throws StartError.
-  CompilerService(EventLoop& loop, CompilerOptions options, std::function<void(const std::string&)> progress);
+  /// Starts the compiler; returns at once. Throws StartError.
+  CompilerService(EventLoop& loop, CompilerOptions options, TakeProgress progress);
   ~CompilerService() override;
 
   /// Serves until it is ready. Throws StartError with the compiler's reason.
@@ -56,7 +56,7 @@ class CompilerService : public ObjectSource {
 
   EventLoop& loop_;
   CompilerOptions options_;
-  std::function<void(const std::string&)> progress_;
+  TakeProgress progress_;
   std::unique_ptr<CompilerClient> client_;
   std::optional<protocol::CompilerReady> ready_;
   bool was_ready_ = false;  // once: a start that fails is tried again from then on

@@ -44,8 +44,11 @@ class ObjectSource {
   virtual void cancel() = 0;
 };
 
-/// Called at each start of a session. `progress` gets messages for people. Throws StartError.
+/// Gets what takes long at the start, and messages for people.
+using TakeProgress = std::function<void(const protocol::CompilerProgress&)>;
+
+/// Called at each start of a session. Throws StartError.
 using MakeObjectSource = std::function<std::unique_ptr<ObjectSource>(EventLoop& loop, const CompilerOptions& options,
-                                                                     std::function<void(const std::string&)> progress)>;
+                                                                     TakeProgress progress)>;
 
 }  // namespace lockstep::shell

@@ -25,6 +25,7 @@ struct SessionOptions {
   bool abort_hangs = false;  // `run`: a proven hang is aborted; a terminal leaves it to %abort
   std::vector<std::string> include_dirs;  // -I
   std::map<std::string, std::string> arguments;  // --arg NAME=VALUE: what cells read with arg("NAME")
+  bool reports_activity = false;  // the front end shows what takes long (ActivityEvent)
   MakeObjectSource objects;  // where objects come from; none: lockstep-compiler
   std::optional<Rehearsal> rehearsal;  // ranks load objects and run none of them: `lockstep build`
 };

@@ -49,6 +49,7 @@ CellOutcome SessionCore::run(const std::string& text, const std::string& title) 
   cell.title = title;
   cell.text = text;
   state_->cell = &cell;
+  const ActivityReporter::Scope reporting(events);
   const Watched typing(state_->loop, input_fd, input);  // a copy: the callback may end the watching
   if (state_->runner) state_->runner->begin_cell();
   CellOutcome outcome;

@@ -33,6 +33,7 @@ SessionCore::SessionCore(SessionOptions session_options, EventSink& sink)
     const auto n = ::read(state_->signals.read.get(), bytes, sizeof bytes);
     for (int i = 0; i < n; ++i) take_asked(static_cast<Asked>(bytes[i]));
   });
+  if (options.reports_activity) events.start(state_->loop, [this] { return activity(); });
 }
 
 void SessionCore::take_asked(Asked what) {
@@ -44,7 +45,10 @@ void SessionCore::take_asked(Asked what) {
   if (s.starting && s.workers) s.workers->cancel_start("interrupted");
 }
 
-SessionCore::~SessionCore() { shutdown(); }
+SessionCore::~SessionCore() {
+  shutdown();
+  events.stop();
+}
 
 void SessionCore::ask_from_signal(Asked what) noexcept {
   const char byte = static_cast<char>(what);
@@ -58,11 +62,20 @@ void SessionCore::start() {
   const SessionPlan plan = plan_session(options);
   (void)working_directory();
   State& s = *state_;
+  const ActivityReporter::Scope reporting(events);
   s.starting = true;
+  s.starting_since = EventLoop::Clock::now();
+  s.start_step.reset();
   try {
     s.directory = std::make_unique<SessionDirectory>();
     const CompilerOptions compiler{s.directory->path(), options.include_dirs};
-    const auto progress = [this](const std::string& text) { message(text); };
+    const auto progress = [this](const protocol::CompilerProgress& step) {
+      state_->start_step = step.step;
+      state_->start_step_since = EventLoop::Clock::now();
+      if (step.message.empty()) return;
+      const bool is_known = step.step && step.step->last_s;
+      message(step.message + (is_known ? fmt::format("; the last time it took {:.0f} s", *step.step->last_s) : ""));
+    };
     s.compiler = options.objects ? options.objects(s.loop, compiler, progress)
                                  : std::make_unique<CompilerService>(s.loop, compiler, progress);
     WorkerGroup::Listener listener{.message =
@@ -136,6 +149,27 @@ void SessionCore::shutdown() {
   s.workers.reset();
   s.compiler.reset();
   s.directory.reset();
+}
+
+/// For a display, about once a second: asks nobody.
+std::optional<ActivityEvent> SessionCore::activity() const {
+  const State& s = *state_;
+  if (!s.starting) return s.runner ? s.runner->activity() : std::nullopt;
+  const auto seconds_since = [](EventLoop::Clock::time_point begin) {
+    return std::chrono::duration<double>(EventLoop::Clock::now() - begin).count();
+  };
+  ActivityEvent event{.phase = ActivityEvent::Phase::starting, .elapsed_s = seconds_since(s.starting_since)};
+  event.step = s.start_step;
+  if (event.step) event.step_s = seconds_since(s.start_step_since);
+  std::map<RankInfo::State, RankSet> ranks;
+  for (int rank = 0; rank < world_size(); ++rank) ranks[s.workers->rank(rank).state].insert(rank);
+  for (const auto& [state, which] : ranks)
+    event.parts.push_back({.ranks = which,
+                           .state = state == RankInfo::State::starting    ? "starting"
+                                    : state == RankInfo::State::connected ? "connected"
+                                    : state == RankInfo::State::ready     ? "ready"
+                                                                          : "dead"});
+  return event;
 }
 
 bool SessionCore::started() const { return state_->runner != nullptr; }

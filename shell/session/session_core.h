@@ -21,6 +21,7 @@
 #include "shell/events/event.h"
 #include "shell/processes/launcher.h"
 #include "shell/scripts/magic.h"
+#include "shell/session/activity.h"
 #include "shell/session/session.h"
 
 namespace lockstep::shell {
@@ -58,7 +59,7 @@ struct SessionCore {
 
   // ---- State that magics read and set ------------------------------------------------------------------------------
   SessionOptions options;  // %dist_init changes it before start()
-  EventSink& events;
+  ActivityReporter events;  // to the front end
   std::optional<RankSet> target;  // %rank: ranks of the cells from now on; none: by distributed
   bool distributed = true;  // %dist_mode: cells without a target go to all ranks, or to rank 0
   bool quiet = false;  // %quiet
@@ -148,6 +149,7 @@ struct SessionCore {
   void check_ranks(const RankSet& ranks) const;
   void take_asked(Asked what);
   void undo_start();
+  std::optional<ActivityEvent> activity() const;
 
   struct State;  // session_state.h
   std::unique_ptr<State> state_;

@@ -36,6 +36,8 @@ struct SessionCore::State {
   int64_t last_number = 0;
   RunningCell* cell = nullptr;
   bool starting = false;
+  EventLoop::Clock::time_point starting_since, start_step_since;
+  std::optional<protocol::StartStep> start_step;  // of a build at the start
   std::function<void()> interrupt_command;  // while one runs
 
   ~State() {

@@ -36,6 +36,8 @@ class RankOutput {
   /// Unfinished lines, each cut to one row of the screen, in rank order.
   std::vector<std::string> unfinished() const;
 
+  /// What goes before a line of output of these ranks: `0-2 │ `, nothing in a session of one rank.
+  std::string output_gutter(const RankSet& ranks) const { return gutter(ranks, Stream::standard_output); }
   /// What goes before each line of a value of these ranks: `0-2 = `.
   std::string value_gutter(const RankSet& ranks) const;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shell/events/finding_text.h"
+#include "shell/terminal/status_text.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell {
@@ -193,10 +194,33 @@ std::string Renderer::bottom_rows(size_t& rows) const {
         fmt::format("{} {}: {}: {}", signs(screen_).fault, error.ranks.words(), error.type, first_line(error.message));
     lines.push_back(paint(screen_, Style::fault, fitting(line, screen_.width > 0 ? screen_.width - 1 : 200)));
   }
+  for (std::string& row : status_rows()) lines.push_back(std::move(row));
   const size_t most = static_cast<size_t>(std::max(1, screen_.height - 2));
   if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(most));
   for (const std::string& line : lines) text += (rows++ ? "\n" : "") + line;
   return text;
+}
+
+/// Loops that run, and what takes long, each cut to a row.
+std::vector<std::string> Renderer::status_rows() const {
+  const int columns = screen_.width > 0 ? screen_.width - 1 : 1 << 20;
+  std::vector<std::string> rows;
+  for (const auto& [number, loop] : loops_) {
+    const std::chrono::duration<double> age = std::chrono::steady_clock::now() - loop.since;
+    rows.push_back(output_.output_gutter(loop.event.ranks) + progress_text(loop.event, age.count(), screen_));
+  }
+  const size_t most = static_cast<size_t>(std::max(1, screen_.height / 2));
+  std::vector<std::string> parts = activity_rows(activity_, screen_, brief_);
+  if (parts.size() > most) {
+    const size_t more = parts.size() - most + 1;
+    parts.resize(most - 1);
+    parts.push_back(paint(screen_, Style::dim, fmt::format("    {} {} more", signs(screen_).dots, more)));
+  }
+  rows.insert(rows.end(), parts.begin(), parts.end());
+  for (std::string& row : rows)
+    if (text_width(row) > columns)
+      row = std::string(fitting(row, columns)) + (row.find('\033') == std::string::npos ? "" : "\033[0m");
+  return rows;
 }
 
 /// Writes what was drawn above the bottom rows, and those again.
@@ -377,6 +401,25 @@ void Renderer::draw(const MessageEvent& event) {
   drawn_ += event.text;
   if (event.text.back() != '\n') drawn_ += '\n';
 }
+
+/// A loop that is over leaves a line, unless it is in another one.
+void Renderer::draw(const ProgressEvent& event) {
+  if (event.state == LoopState::running) {
+    loops_.insert_or_assign(event.loop, RunningLoop{event, std::chrono::steady_clock::now()});
+    return;
+  }
+  loops_.erase(event.loop);
+  if (event.parent == 0 && !dropping_)
+    drawn_ += output_.output_gutter(event.ranks) + progress_text(event, 0, screen_) + "\n";
+}
+
+void Renderer::draw(const PageEvent& event) {
+  output_.finish(drawn_);
+  drawn_ += event.text;
+  if (!event.text.ends_with('\n')) drawn_ += '\n';
+}
+
+void Renderer::draw(const ActivityEvent& event) { activity_ = event; }
 
 void Renderer::draw(const MarkdownEvent& event) { drawn_ += "\n" + paint_markdown(screen_, event.text) + "\n"; }
 

@@ -5,7 +5,9 @@
 // come at its end, those that follow from another first and the cause last, where the eye is; until then a terminal
 // shows them in a row at the bottom.
 #pragma once
+#include <chrono>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +33,8 @@ class Renderer : public EventSink {
   /// Ends unfinished lines and draws the errors that are held: the cell is over, or a prompt comes next.
   void flush();
 
+  /// What takes long is one row instead of one for each set of ranks.
+  void set_brief(bool brief) { brief_ = brief; }
   /// Off while a prompt is on the screen: nothing is drawn in place, unfinished lines wait for their ends.
   void set_live(bool live);
   /// The terminal has got another size.
@@ -54,6 +58,9 @@ class Renderer : public EventSink {
   void draw(const MessageEvent& event);
   void draw(const MarkdownEvent& event);
   void draw(const EndEvent& event);
+  void draw(const ProgressEvent& event);
+  void draw(const PageEvent& event);
+  void draw(const ActivityEvent& event);
   void draw_errors();
   void draw_deaths();
   void draw_dropped();
@@ -61,6 +68,7 @@ class Renderer : public EventSink {
   std::string head_of(const ErrorEvent& error) const;
   void put();
   std::string bottom_rows(size_t& rows) const;
+  std::vector<std::string> status_rows() const;
 
   Screen screen_;
   Write write_;
@@ -68,6 +76,12 @@ class Renderer : public EventSink {
   std::vector<ErrorEvent> errors_;  // of the running cell
   std::vector<RankEvent> deaths_;  // that no error has explained yet
   std::vector<std::string> reported_deaths_;  // while others ran on: the heads of their errors
+  struct RunningLoop {
+    ProgressEvent event;
+    std::chrono::steady_clock::time_point since;
+  };
+  std::map<int64_t, RunningLoop> loops_;  // by number, so that a loop is above those in it
+  ActivityEvent activity_;
   std::string drawn_;  // what the event at hand adds above the bottom rows
   std::string bottom_;  // bottom rows that stand on the screen
   size_t bottom_rows_ = 0;
@@ -75,6 +89,7 @@ class Renderer : public EventSink {
   size_t dropped_ = 0;  // bytes
   bool live_ = true;
   bool quiet_ = false;
+  bool brief_ = false;
 };
 
 /// `In [7] ranks 0-3 ▸ `; `In [ ] …` for a cell without a number; coloured as the screen allows.

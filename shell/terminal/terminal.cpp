@@ -65,6 +65,12 @@ class Asking {
   std::atomic<bool>& asking_;
 };
 
+/// Rows that are drawn in place need a terminal that can move its cursor.
+SessionOptions with_activity(SessionOptions options, bool shows_activity) {
+  options.reports_activity = shows_activity;
+  return options;
+}
+
 class Terminal {
  public:
   /// `can_edit`: the terminal can move its cursor.
@@ -72,7 +78,7 @@ class Terminal {
       : interactive_(is_interactive),
         output_(STDOUT_FILENO, "the output", [this](size_t dropped) { renderer_.drop_output(dropped); }),
         renderer_(detect_screen(STDOUT_FILENO), [this](std::string_view bytes) { draw(bytes); }),
-        session_(options, renderer_) {
+        session_(with_activity(options, can_edit), renderer_) {
     renderer_.set_live(interactive_);
     const LineReaderServices services{
         [this](int fd) { session_.serve(fd); },

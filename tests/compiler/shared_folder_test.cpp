@@ -44,7 +44,11 @@ class SharedFolderTest : public testing::Test {
   std::string provide_folder() {
     built_.clear();
     said_.clear();
-    provide(folder_, "building", [this](const std::string& text) { said_.push_back(text); });
+    steps_.clear();
+    provide(folder_, "building", [this](const protocol::CompilerProgress& progress) {
+      if (!progress.message.empty()) said_.push_back(progress.message);
+      if (progress.step) steps_.push_back(*progress.step);
+    });
     return built_;
   }
   std::string failure() {
@@ -72,6 +76,7 @@ class SharedFolderTest : public testing::Test {
   SharedFolder folder_;
   std::string failing_, killed_in_, built_;
   std::vector<std::string> said_;
+  std::vector<protocol::StartStep> steps_;
 };
 
 TEST_F(SharedFolderTest, IsBuiltOnce) {
@@ -141,8 +146,8 @@ TEST_F(SharedFolderTest, WhoWaitsForABuilderSaysSo) {
   char byte;
   ASSERT_EQ(::read(built[0], &byte, 1), 1);
   std::vector<std::string> texts;
-  provide(folder_, "building", [&](const std::string& text) {
-    texts.push_back(text);
+  provide(folder_, "building", [&](const protocol::CompilerProgress& progress) {
+    texts.push_back(progress.message);
     (void)!::write(said[1], "x", 1);
   });
   ASSERT_EQ(texts.size(), 1u);
@@ -150,6 +155,33 @@ TEST_F(SharedFolderTest, WhoWaitsForABuilderSaysSo) {
   EXPECT_EQ(built_, "");
   ::waitpid(builder, nullptr, 0);
   for (const int fd : {built[0], built[1], said[0], said[1]}) ::close(fd);
+}
+
+TEST_F(SharedFolderTest, TheStepsOfABuildAreReportedWithTheTimesOfTheLastOne) {
+  folder_.steps[0].what = "the first file";
+  provide_folder();
+  ASSERT_EQ(steps_.size(), 2u);
+  EXPECT_EQ(steps_[0].what, "the first file");
+  EXPECT_EQ(steps_[0].number, 1);
+  EXPECT_EQ(steps_[1].number, 2);
+  EXPECT_EQ(steps_[1].count, 2);
+  EXPECT_FALSE(steps_[0].last_s) << "nothing is known before the first build";
+  const fs::path times = path_.parent_path() / "last-build";
+  std::string machine;
+  std::getline(std::ifstream(times) >> std::ws, machine);
+  std::ofstream(times) << machine << "\n20.5 first\n4 second\n";
+  fs::remove_all(path_);
+  provide_folder();
+  EXPECT_EQ(steps_.at(0).last_s, 24.5);
+  EXPECT_EQ(steps_.at(1).last_s, 4);
+  std::ofstream(times) << "another machine\n20.5 first\n4 second\n";
+  fs::remove_all(path_);
+  provide_folder();
+  EXPECT_FALSE(steps_.at(0).last_s);
+  std::ofstream(times) << machine << "\nno number\n";
+  fs::remove_all(path_);
+  provide_folder();
+  EXPECT_FALSE(steps_.at(0).last_s);
 }
 
 TEST_F(SharedFolderTest, WhatAnotherUserCouldHaveWrittenIsRefused) {

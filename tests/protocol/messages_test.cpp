@@ -52,6 +52,28 @@ TEST(Messages, DoneKeepsItsError) {
       (through_json<Done>(decode_worker_message, WorkerMessage(Done{.cell = 4, .status = CellStatus::ok})).error));
 }
 
+TEST(Messages, ProgressKeepsAnUnknownTotalUnknown) {
+  Progress sent{.cell = 4, .loop = "3:1#0", .label = "epoch", .line = 3, .done = 7, .elapsed_s = 1.5};
+  auto m = through_json<Progress>(decode_worker_message, WorkerMessage(sent));
+  EXPECT_FALSE(m.total);
+  EXPECT_EQ(m.state, LoopState::running);
+  sent.total = 10;
+  sent.state = LoopState::stopped;
+  m = through_json<Progress>(decode_worker_message, WorkerMessage(sent));
+  EXPECT_EQ(m.total, 10);
+  EXPECT_EQ(m.state, LoopState::stopped);
+}
+
+TEST(Messages, AStepOfTheStartMayHaveAnEstimate) {
+  const auto m = through_json<CompilerProgress>(
+      decode_response, CompilerResponse(CompilerProgress{
+                           .message = "", .step = StartStep{.what = "x", .number = 1, .count = 2, .last_s = 20.5}}));
+  ASSERT_TRUE(m.step);
+  EXPECT_EQ(m.step->last_s, 20.5);
+  EXPECT_FALSE(
+      (through_json<CompilerProgress>(decode_response, CompilerResponse(CompilerProgress{.message = "m"}))).step);
+}
+
 TEST(Messages, FindingKeepsAbsentThingsAbsent) {
   Finding finding{.severity = Severity::fault, .inspector = "verify", .verdict = "mismatch", .ranks = {2}};
   finding.tensors.push_back(

@@ -19,6 +19,8 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kLongestText = 1 << 20;  // of one value; the rest is counted
+constexpr size_t kLongestTextInFull = 32 << 20;
+constexpr size_t kMaxElementsInFull = 1'000'000;  // of a container; a view may have no end
 constexpr int64_t kSmallTensor = 64;      // elements that go into the JSON form
 constexpr size_t kDeepest = 10;           // objects in one another; more is taken for an object that holds itself
 
@@ -280,7 +282,9 @@ bool ValueWriter::begin_fields(const std::type_info& type, const char* names) {
 
 bool ValueWriter::item() {
   Open& top = impl_->open.back();
-  const bool enough = top.items >= kMaxElements || impl_->text.size() > kLongestText;
+  const bool in_full = worker::shows_in_full();
+  const bool enough = top.items >= (in_full ? kMaxElementsInFull : kMaxElements) ||
+                      impl_->text.size() > (in_full ? kLongestTextInFull : kLongestText);
   if (enough && top.kind != 'f' && top.kind != 't') return false;
   if (top.items == 0) top.text_begin = impl_->text.size();
   if (top.items++ > 0) impl_->text += ", ";
@@ -305,13 +309,14 @@ void ValueWriter::end(size_t left_out) {
 
 void ValueWriter::send() {
   auto& text = impl_->text;
-  if (text.size() > kLongestText) {
-    const size_t more = text.size() - kLongestText;
-    text.resize(kLongestText);
+  const size_t longest = worker::shows_in_full() ? kLongestTextInFull : kLongestText;
+  if (text.size() > longest) {
+    const size_t more = text.size() - longest;
+    text.resize(longest);
     text += "... and " + std::to_string(more) + " bytes more";
   }
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  worker::post_value(std::move(text), impl_->has_data ? std::move(impl_->data) : json());
+  worker::post_value(std::move(text), impl_->has_data ? std::move(impl_->data) : json(), shows_ranks_as_range());
 }
 
 }  // namespace lockstep

@@ -99,12 +99,14 @@ void write_range(ValueWriter& out, T& range) {
     out.begin_map();
   else
     out.begin_list();
-  size_t left_out = 0;
+  size_t shown = 0, left_out = 0;
   for (auto&& element : range) {
-    if (left_out > 0 || !out.item()) {
+    if (left_out == 0 && out.item()) {
+      ++shown;
+    } else {
       ++left_out;
       if constexpr (std::ranges::sized_range<T>) {
-        left_out = std::ranges::size(range) - ValueWriter::kMaxElements;
+        left_out = std::ranges::size(range) - shown;
       } else if (left_out < 100 * ValueWriter::kMaxElements) {  // a view may have no end
         continue;
       }

@@ -15,9 +15,12 @@ struct ShowOptions {
   std::optional<bool> sci_mode;  // 1.0000e+00 always or never; by default where the numbers need it
   std::optional<std::string>
       profile;  // all of the above: "default", "short" (2 digits, 2 edge items), "full" (no limit)
+  std::optional<std::string> ranks;  // numbers that differ between ranks: "each" (default), a line for each rank, or
+      // "range", one line: 0-7 = 1.21 … 1.34 (spread 0.13, mean 1.27, lowest rank 3, highest rank 5)
 };
 
-/// Throws std::invalid_argument for a number that is out of range and for an unknown profile; nothing is set then.
+/// Throws std::invalid_argument for a number that is out of range and for an unknown profile or form of ranks; nothing
+/// is set then.
 void set_show_options(const ShowOptions& options) __asm__("lockstep_cell_show_options");
 
 }  // namespace lockstep

@@ -12,11 +12,14 @@
 #include "collectives/log/collective_op.h"
 #include "worker/cell/show_options.h"
 #include "worker/cell/show_text.h"
+#include "worker/cell/values.h"
 
 namespace lockstep {
 namespace {
 
 constexpr size_t kIndentOfText = 7;  // of "tensor("
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 struct Settings {
   int precision = 4;
@@ -24,6 +27,7 @@ struct Settings {
   int64_t edgeitems = 3;
   int linewidth = 80;
   std::optional<bool> sci_mode;
+  bool ranks_as_range = false;
 };
 
 Settings& settings() {
@@ -240,11 +244,11 @@ void set_show_options(const ShowOptions& options) {
   Settings next = settings();
   if (options.profile) {
     if (*options.profile == "default") {
-      next = {};
+      next = {.sci_mode = {}, .ranks_as_range = next.ranks_as_range};
     } else if (*options.profile == "short") {
-      next = {.precision = 2, .edgeitems = 2};
+      next = {.precision = 2, .edgeitems = 2, .sci_mode = {}, .ranks_as_range = next.ranks_as_range};
     } else if (*options.profile == "full") {
-      next = {.threshold = std::numeric_limits<int64_t>::max()};
+      next = {.threshold = kNoLimit, .sci_mode = {}, .ranks_as_range = next.ranks_as_range};
     } else {
       throw std::invalid_argument("show::options: there is no profile '" + *options.profile +
                                   "'; profiles are default, short and full");
@@ -261,8 +265,15 @@ void set_show_options(const ShowOptions& options) {
   if (options.edgeitems) check("edgeitems", *options.edgeitems, 1, 1000), next.edgeitems = *options.edgeitems;
   if (options.linewidth) check("linewidth", *options.linewidth, 20, 10000), next.linewidth = *options.linewidth;
   if (options.sci_mode) next.sci_mode = options.sci_mode;
+  if (options.ranks) {
+    if (*options.ranks != "each" && *options.ranks != "range")
+      throw std::invalid_argument("show::options: ranks is '" + *options.ranks + "'; it is each or range");
+    next.ranks_as_range = *options.ranks == "range";
+  }
   settings() = next;
 }
+
+bool shows_ranks_as_range() { return settings().ranks_as_range; }
 
 std::string text_of_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) return "[ Tensor (undefined) ]";
@@ -288,7 +299,7 @@ std::string text_of_tensor(const at::Tensor& tensor) {
     return with_properties(text + part("indices", flat.indices()) + part("values", flat.values()), words);
   }
   const at::Tensor plain = tensor.detach();
-  const bool edges_only = plain.numel() > settings().threshold;
+  const bool edges_only = plain.numel() > settings().threshold && !worker::shows_in_full();
   if (plain.numel() == 0)
     text += "[]";
   else

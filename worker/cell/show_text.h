@@ -37,6 +37,9 @@ std::string place_of_lambda(std::string_view text);
 /// (show_options.h). Quantized, nested and unusual layouts as LibTorch prints them.
 std::string text_of_tensor(const at::Tensor& tensor);
 
+/// Whether numbers that differ between ranks are shown as one range: show::options({.ranks = "range"}).
+bool shows_ranks_as_range();
+
 /// A line for each module with its arguments, indented below the one it is in; the numbers of parameters behind `#`,
 /// and a last line about all of them.
 std::string text_of_module(const torch::nn::Module& module);

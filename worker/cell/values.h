@@ -1,7 +1,9 @@
-// The way of a shown value to the hub, from whatever thread shows it.
+// The way of shown values and of progress to the hub, from whatever thread they come.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "protocol/worker_messages.h"
 
 namespace lockstep::worker {
 
@@ -11,6 +13,13 @@ class Outbox;
 void send_values_to(Outbox& outbox);
 
 /// A value of the running cell. Output written before it is sent before it.
-void post_value(std::string text, nlohmann::json data);
+void post_value(std::string text, nlohmann::json data, bool as_range);
+/// Progress of a loop. It replaces what has not been sent yet of the same loop. The end of a loop comes after the
+/// output that was written before it.
+void post_progress(protocol::Progress progress);
+
+/// Values of the running cell are shown in full from here on: %page.
+void show_in_full() __asm__("lockstep_cell_show_in_full");
+bool shows_in_full();
 
 }  // namespace lockstep::worker

@@ -15,6 +15,20 @@ void Outbox::put(Outgoing message) {
   (void)!::write(event_fd_, &one, sizeof one);
 }
 
+void Outbox::post(protocol::Progress progress) {
+  {
+    const std::lock_guard lock(mutex_);
+    auto* last = messages_.empty() ? nullptr : std::get_if<protocol::WorkerMessage>(&messages_.back().message);
+    auto* waiting = last ? std::get_if<protocol::Progress>(last) : nullptr;
+    if (waiting && waiting->cell == progress.cell && waiting->loop == progress.loop) {
+      if (progress.state != LoopState::running) messages_.back().mark = pipes_.written();
+      *waiting = std::move(progress);
+      return;
+    }
+  }
+  put(protocol::WorkerMessage(std::move(progress)));
+}
+
 std::optional<Outgoing> Outbox::next() {
   const std::lock_guard lock(mutex_);
   if (messages_.empty()) return std::nullopt;

@@ -30,6 +30,39 @@ TEST(EventJson, BytesThatAreNoTextAreBase64) {
   EXPECT_EQ(json.at("base64"), "/wAB");
 }
 
+TEST(EventJson, ProgressIsKeyedByRank) {
+  const auto json = to_event_json(ProgressEvent{.cell = 3,
+                                                .loop = 2,
+                                                .label = "epoch",
+                                                .line = 4,
+                                                .ranks = {0, 1},
+                                                .done = {{0, 5}, {1, 7}},
+                                                .total = {{1, 10}},
+                                                .elapsed_s = {{0, 1.5}, {1, 2}},
+                                                .state = LoopState::stopped});
+  EXPECT_EQ(json.at("event"), "progress");
+  EXPECT_TRUE(json.at("parent").is_null());
+  EXPECT_EQ(json.at("done"), nlohmann::json({{"0", 5}, {"1", 7}}));
+  EXPECT_EQ(json.at("total"), nlohmann::json({{"1", 10}}));
+  EXPECT_EQ(json.at("state"), "stopped");
+}
+
+TEST(EventJson, ActivityHasThePartsOfTheRanks) {
+  ActivityEvent event{.phase = ActivityEvent::Phase::running, .cell = 3, .elapsed_s = 12};
+  event.parts.push_back({.ranks = {0, 2},
+                         .state = "in_collective",
+                         .collective = "all_reduce",
+                         .group = "default",
+                         .seq = 7,
+                         .since_s = 1.5});
+  event.parts.push_back({.ranks = {1}, .state = "running"});
+  const auto json = to_event_json(event);
+  EXPECT_EQ(json.at("phase"), "running");
+  EXPECT_EQ(json.at("parts").at(0).at("seq"), 7);
+  EXPECT_TRUE(json.at("parts").at(1).at("collective").is_null());
+  EXPECT_TRUE(json.at("step").is_null());
+}
+
 TEST(EventJson, NumbersThatJsonLacksAreWords) {
   ValueEvent value{
       .cell = 1, .ranks = {0}, .text = "x", .data = {{"a", std::nan("")}, {"b", {INFINITY, -INFINITY, 1.0}}}};

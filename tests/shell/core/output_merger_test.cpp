@@ -22,7 +22,10 @@ struct OutputMergerTest : testing::Test {
                           reported.push_back(v->ranks.str() + " value " + v->text);
                         }
                       },
-                      [this](int rank, int64_t n) { consumed[rank] += n; }};
+                      [this](int rank, int64_t n) { consumed[rank] += n; },
+                      [this](const RankSet& ranks, int64_t, const std::string& mark) {
+                        reported.push_back(ranks.str() + " mark " + mark);
+                      }};
   OutputMerger::Clock::time_point at(int ms) { return OutputMerger::Clock::time_point(milliseconds(ms)); }
   void out(int rank, const std::string& text, int ms = 0) {
     merger.output(rank, 1, Stream::standard_output, text, at(ms));
@@ -99,13 +102,53 @@ TEST_F(OutputMergerTest, ValuesKeepTheirPlaceBetweenOutput) {
   merger.expect({0, 1});
   for (int rank : {0, 1}) {
     out(rank, "a\n");
-    merger.value(rank, 1, "7", 7, at(0));
-    merger.value(rank, 1, std::to_string(rank), rank, at(0));
+    merger.value(rank, 1, "7", 7, false, at(0));
+    merger.value(rank, 1, std::to_string(rank), rank, false, at(0));
     out(rank, "b\n");
   }
   merger.flush();
   EXPECT_EQ(reported,
             (Reported{"0-1 stdout a\n", "0-1 value 7", "0 value 0", "0 stdout b\n", "1 value 1", "1 stdout b\n"}));
+}
+
+TEST_F(OutputMergerTest, AMarkComesAfterTheOutputBeforeIt) {
+  merger.expect({0, 1});
+  out(0, "a\n");
+  merger.mark(0, 1, "m", at(0));
+  out(0, "b\n");
+  EXPECT_TRUE(reported.empty());
+  out(1, "a\n");
+  EXPECT_EQ(reported, (Reported{"0-1 stdout a\n"}));
+  merger.mark(1, 1, "m", at(10));
+  out(1, "b\n");
+  EXPECT_EQ(reported, (Reported{"0-1 stdout a\n", "0-1 mark m", "0-1 stdout b\n"}));
+}
+
+TEST_F(OutputMergerTest, RanksWithoutAMarkStayInStep) {
+  merger.expect({0, 1});
+  merger.mark(0, 1, "m", at(0));
+  out(0, "b\n", 10);
+  out(1, "b\n", 20);
+  merger.due(at(200));
+  merger.due(at(210));
+  EXPECT_EQ(reported, (Reported{"0 mark m", "0-1 stdout b\n"}));
+}
+
+TEST_F(OutputMergerTest, NumbersOfTheRanksAreOneRangeWhereThatIsAskedFor) {
+  merger.expect({0, 1, 2});
+  merger.value(0, 1, "1.25", 1.25, true, at(0));
+  merger.value(1, 1, "1.5", 1.5, true, at(0));
+  EXPECT_TRUE(reported.empty());
+  merger.value(2, 1, "1", 1, true, at(0));
+  EXPECT_EQ(reported, (Reported{"0-2 value 1 … 1.5 (spread 0.5, mean 1.25, lowest rank 2, highest rank 1)"}));
+  for (const int rank : {0, 1, 2}) merger.value(rank, 1, "7", 7, true, at(10));
+  EXPECT_EQ(reported.back(), "0-2 value 7");
+  for (const int rank : {0, 1, 2})
+    merger.value(rank, 1, rank == 1 ? "nan" : "3", rank == 1 ? nlohmann::json("nan") : nlohmann::json(3 + rank), true,
+                 at(20));
+  merger.flush();
+  EXPECT_EQ(reported[2], "0,2 value 3 … 5 (spread 2, mean 4, lowest rank 0, highest rank 2)");
+  EXPECT_EQ(reported[3], "1 value nan") << "what is no number is in no range";
 }
 
 TEST_F(OutputMergerTest, StreamsAreNotMixed) {

@@ -419,3 +419,55 @@ TEST(Renderer, MarkdownOnATerminal) {
   t.renderer.take(MarkdownEvent{"# Replicas\n\nThey start **equal**."});
   EXPECT_EQ(t.text, "\n\033[1m# Replicas\033[0m\n\nThey start \033[1mequal\033[0m.\n\n");
 }
+
+TEST(Renderer, ALoopIsARowInPlaceAndALineAtItsEnd) {
+  Transcript t(2, {.terminal = true, .unicode = true, .width = 60});
+  ProgressEvent event{.cell = 1,
+                      .loop = 4,
+                      .label = "epoch",
+                      .ranks = {0, 1},
+                      .done = {{0, 2}, {1, 2}},
+                      .total = {{0, 4}, {1, 4}},
+                      .elapsed_s = {{0, 1}, {1, 1}}};
+  t.renderer.take(event);
+  EXPECT_EQ(t.text, "0-1 │ epoch  50% 2/4 [0:01<0:01, 2 it/s]");
+  t.text.clear();
+  t.output({0, 1}, "half way\n");
+  EXPECT_EQ(t.text, "\r\033[J0-1 │ half way\n0-1 │ epoch  50% 2/4 [0:01<0:01, 2 it/s]");
+  t.text.clear();
+  event.done = {{0, 4}, {1, 4}};
+  event.elapsed_s = {{0, 4}, {1, 4}};
+  event.state = LoopState::completed;
+  t.renderer.take(event);
+  EXPECT_EQ(t.text, "\r\033[J0-1 │ epoch  100% 4/4 [0:04, 1 it/s]\n");
+}
+
+TEST(Renderer, InAFileALoopIsItsLastLine) {
+  Transcript t(2);
+  ProgressEvent event{
+      .cell = 1, .loop = 4, .label = "epoch", .ranks = {0}, .done = {{0, 1}}, .total = {{0, 4}}, .elapsed_s = {{0, 1}}};
+  t.renderer.take(event);
+  ProgressEvent inner = event;
+  inner.loop = 5;
+  inner.parent = 4;
+  t.renderer.take(inner);
+  inner.state = LoopState::completed;
+  t.renderer.take(inner);
+  EXPECT_EQ(t.text, "") << "a loop in a loop leaves none";
+  event.state = LoopState::stopped;
+  t.renderer.take(event);
+  EXPECT_EQ(t.text, "0   │ epoch  stopped at 25% 1/4 [0:01, 1 it/s]\n");
+}
+
+TEST(Renderer, WhatTakesLongIsBelowTheOutputAndVanishes) {
+  Transcript t(2, {.terminal = true, .unicode = true, .width = 60});
+  ActivityEvent event{.phase = ActivityEvent::Phase::compiling, .cell = 2, .elapsed_s = 3};
+  t.renderer.take(event);
+  EXPECT_EQ(t.text, "… compiling cell 2 for 0:03");
+  t.text.clear();
+  t.renderer.take(ActivityEvent{});
+  EXPECT_EQ(t.text, "\r\033[J");
+  Transcript file(2);
+  file.renderer.take(event);
+  EXPECT_EQ(file.text, "");
+}

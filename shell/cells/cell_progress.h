@@ -1,0 +1,57 @@
+// Loops over progress() on the ranks of a cell, put together: one row for each loop, whatever rank is how far in it.
+//
+// What the ranks report within kGather is one event. The end of a loop on a rank is a mark in its output: the last event
+// of a loop comes after all that its ranks wrote before they left it.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "shell/events/event.h"
+#include "shell/processes/deadline.h"
+
+namespace lockstep::shell {
+
+class CellProgress {
+ public:
+  /// Ranks report at the same moments, a machine that is busy somewhat later.
+  static constexpr std::chrono::milliseconds kGather{40};
+
+  /// `mark` puts a mark into the output of a rank; marked() follows when that output is out.
+  CellProgress(EventLoop& loop, std::function<void(Event)> emit,
+               std::function<void(int rank, int64_t number, std::string mark)> mark);
+
+  /// `number`: of the cell, for people.
+  void report(int rank, int64_t number, const protocol::Progress& message);
+  void marked(const RankSet& ranks, const std::string& mark);
+  /// `rank` has left its cell, or is dead: so it has left its loops.
+  void left(int rank);
+  /// The cell `id` is over, and its output is out.
+  void cell_is_over(int64_t id);
+
+ private:
+  struct Rank {
+    protocol::Progress last;
+    bool ended = false;  // and its output is out
+  };
+  struct Row {
+    int64_t cell = 0, number = 0;
+    std::map<int, Rank> ranks;
+    bool changed = false;
+  };
+  int64_t loop_number(const std::string& key);
+  void emit(const std::string& key, Row& row, bool is_over);
+  void emit_changed();
+  bool end_if_over(const std::string& key);
+
+  const std::function<void(Event)> emit_;
+  const std::function<void(int, int64_t, std::string)> mark_;
+  std::map<std::string, Row> rows_;  // by cell and name of the loop, which is the mark
+  std::map<std::string, int64_t> numbers_;  // of the loops of open cells
+  int64_t last_number_ = 0;
+  Deadline due_;
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,14 @@
+// What the ranks of a cell are at, from their collective logs: a display may ask again and again, no rank notices.
+#pragma once
+#include <vector>
+
+#include "shell/cells/cell_run.h"
+#include "shell/cells/hang_pictures.h"
+#include "shell/events/event.h"
+
+namespace lockstep::shell {
+
+/// Ranks that are at the same are one part; parts are in the order of their first ranks.
+std::vector<ActivityEvent::Part> rank_activity(const CellRun& run, const HangPictures& pictures);
+
+}  // namespace lockstep::shell
