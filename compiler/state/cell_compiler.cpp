@@ -5,8 +5,10 @@
 #include "compiler/front_end/front_end.h"
 #include "compiler/front_end/user_headers.h"
 #include "compiler/names/kept_values.h"
+#include "compiler/names/library_names.h"
 #include "compiler/objects/code_generation.h"
 #include "compiler/objects/link.h"
+#include "compiler/parser/completion.h"
 #include "compiler/parser/declarations.h"
 #include "compiler/parser/openmp.h"
 #include "compiler/parser/poll_insertion.h"
@@ -143,6 +145,7 @@ struct CellCompiler::Impl {
   OwnNames own;
   UserHeaders* headers = nullptr;  // owned by the preprocessor
   std::unique_ptr<NameTable> names;
+  std::unique_ptr<LibraryNames> library;  // nullptr: there is no list
   std::unique_ptr<KeptValues> kept;
   std::map<int64_t, int64_t> numbers;  // id of a cell → its number for people
   std::unique_ptr<CellParser> parser;
@@ -161,6 +164,10 @@ CellCompiler::CellCompiler(const Options& options, const std::string& header)
 CellCompiler::~CellCompiler() = default;
 
 void CellCompiler::add_prelude(const std::string& path) { impl_->resident->add_library(path); }
+
+std::string CellCompiler::make_library_names() { return list_library_names(*impl_->instance, *impl_->names); }
+
+void CellCompiler::add_library_names(const std::string& path) { impl_->library = LibraryNames::read(path); }
 
 void CellCompiler::warm_up() { impl_->code->warm_up(); }
 
@@ -321,7 +328,7 @@ protocol::Completions CellCompiler::complete(const protocol::Complete& request) 
   impl.diagnostics.start_cell();
   impl.view_rank = request.ranks.empty() ? 0 : *request.ranks.begin();
   impl.names->show_view(impl.view_rank);
-  return complete_in(*impl.instance, *impl.parser, *impl.names, request);
+  return complete_in(*impl.instance, *impl.parser, *impl.names, impl.library.get(), request);
 }
 
 protocol::Inspection CellCompiler::inspect(const protocol::Inspect& request) {

@@ -40,6 +40,10 @@ class CellCompiler {
   /// Compiles the prelude's shared object: the functions that worker/cell/warm_prelude.h lists. The process can't
   /// compile cells afterwards.
   std::string make_prelude();
+  /// The text of the file for add_library_names(). The process can't compile cells afterwards.
+  std::string make_library_names();
+  /// Completion finds the header's names in the file at `path`. Without it, it reads them from the header.
+  void add_library_names(const std::string& path);
   /// Every rank has loaded the shared object at `path`.
   void add_prelude(const std::string& path);
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "compiler/front_end/front_end.h"
+#include "compiler/names/library_names.h"
 #include "compiler/process/process.h"
 #include "compiler/process/shared_folder.h"
 #include "compiler/state/cell_compiler.h"
@@ -28,6 +29,7 @@ namespace {
 
 constexpr const char* kHeader = "cells.pch";
 constexpr const char* kPrelude = "libprelude.so";
+constexpr const char* kLibraryNames = "names.txt";
 constexpr uintmax_t kSpaceNeeded = 400u << 20;  // bytes; the header has some 170 MB
 
 /// FNV-1a.
@@ -124,6 +126,7 @@ std::string header_key(const Options& options) {
   hash.add(compiler_version());
   for (const auto& flag : compile_flags(options)) hash.add(flag);
   hash.add(header_text());
+  hash.add(std::to_string(kLibraryNamesVersion));
   for (const auto& header : own_headers(options.include_root)) hash.add_file(header);
   hash.add_file(options.libtorch + "/include/torch/headeronly/version.h");
   hash.add_stamp(options.libtorch + "/lib/libtorch_cpu.so");
@@ -140,7 +143,7 @@ namespace {
 /// Whether the header of all users can be used. Its owner has to be this user or root.
 bool is_usable(const fs::path& shared) {
   if (!is_complete(shared)) return false;
-  for (const char* file : {kHeader, kPrelude})
+  for (const char* file : {kHeader, kPrelude, kLibraryNames})
     if (::access((shared / file).c_str(), R_OK) != 0 || !protocol::writable_by_others(shared / file).empty())
       return false;
   return true;
@@ -158,7 +161,7 @@ HeaderFiles provide_header(const Options& options, const ReportProgress& progres
   const std::string problem = installation_problem(options);
   if (!problem.empty()) throw StartError(problem);
   const fs::path folder = header_folder(options);
-  const HeaderFiles files{folder / kHeader, folder / kPrelude};
+  const HeaderFiles files{folder / kHeader, folder / kPrelude, folder / kLibraryNames};
   if (!options.home_dir.empty() && folder.parent_path() == fs::path(options.home_dir) / "pch" && is_usable(folder))
     return files;
   const SharedFolder shared{
@@ -175,7 +178,15 @@ HeaderFiles provide_header(const Options& options, const ReportProgress& progres
                      write_file(path, compiler.make_prelude());
                    });
                  },
-                 "the code that cells share"}}};
+                 "the code that cells share"},
+                {kLibraryNames,
+                 [&](const fs::path& path) {
+                   in_copy([&] {
+                     CellCompiler compiler(options, path.parent_path() / kHeader);
+                     write_file(path, compiler.make_library_names());
+                   });
+                 },
+                 "the names for completion"}}};
   provide(shared, "building the precompiled header of LibTorch, once for this installation", progress);
   return files;
 }

@@ -1,4 +1,4 @@
-// The precompiled header of cells and the prelude's shared object, built once per installation and shared by all
+// The precompiled header of cells, the list of its names, and the prelude's shared object, built once per installation and shared by all
 // sessions of a user.
 //
 // They are in CACHE/pch/KEY/ (compiler/process/shared_folder.h), or for all users of an installation in HOME/pch/KEY/
@@ -16,6 +16,7 @@ namespace lockstep::compiler {
 struct HeaderFiles {
   std::string precompiled;
   std::string prelude;
+  std::string library_names;  // compiler/names/library_names.h
 };
 
 /// Sixteen hexadecimal digits.

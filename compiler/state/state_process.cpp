@@ -122,6 +122,7 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
       compiler.emplace(options, header.precompiled);
     }
     compiler->add_prelude(header.prelude);
+    compiler->add_library_names(header.library_names);
     compiler->warm_up();
     say({{"ready",
           {{"prelude", header.prelude}, {"libtorch", LOCKSTEP_LIBTORCH_VERSION}, {"compiler", compiler_version()}}}});

@@ -53,7 +53,7 @@ TEST(Installation, AHeaderThatIsNotWhatWasBuiltIsNotUsed) {
   EXPECT_TRUE(compiler::is_complete(original));
   const fs::path copy = session.directory() + "/copy";
   fs::create_directories(copy);
-  for (const char* file : {"cells.pch", "inventory"}) fs::create_symlink(original / file, copy / file);
+  for (const char* file : {"cells.pch", "names.txt", "inventory"}) fs::create_symlink(original / file, copy / file);
   fs::copy_file(original / "libprelude.so", copy / "libprelude.so");
   EXPECT_FALSE(compiler::is_complete(copy));  // another time
   fs::last_write_time(copy / "libprelude.so", fs::last_write_time(original / "libprelude.so"));

@@ -1,4 +1,8 @@
 // %who, %reset, completion, inspection.
+#include <filesystem>
+#include <fstream>
+#include <set>
+
 #include "tests/compiler/transcript.h"
 
 namespace lockstep::compiler_test {
@@ -110,6 +114,78 @@ TEST(Questions, NamesOfCellsComeFirstAndMacrosLast) {
   const auto members = ask(session, "net.");
   EXPECT_LT(rank_of(members, "step"), rank_of(members, "parameters"));
   EXPECT_EQ(rank_of(members, "~Net"), std::string::npos);
+}
+
+std::set<std::string> texts(const protocol::Completions& answer) {
+  std::set<std::string> found;
+  for (const auto& each : answer.completions) found.insert(each.text);
+  return found;
+}
+
+/// Settings of a compiler that has the precompiled header, but no list of its names.
+SessionSettings without_the_list(const std::string& cache) {
+  namespace fs = std::filesystem;
+  const fs::path original = [] {
+    SessionSettings settings;
+    settings.hosts = false;
+    return fs::path(CellSession(settings).ready().prelude).parent_path();
+  }();
+  const fs::path copy = fs::path(cache) / "lockstep/pch" / original.filename();
+  fs::create_directories(copy);
+  for (fs::path each = copy; each != fs::path(cache).parent_path(); each = each.parent_path())
+    fs::permissions(each, fs::perms::owner_all);
+  for (const char* file : {"cells.pch", "libprelude.so"}) fs::create_symlink(original / file, copy / file);
+  std::ifstream inventory(original / "inventory");
+  std::ofstream kept(copy / "inventory");
+  for (std::string line; std::getline(inventory, line);)
+    if (!line.starts_with("names.txt")) kept << line << '\n';
+  SessionSettings settings;
+  settings.hosts = false;
+  settings.environment = {{"XDG_CACHE_HOME", cache}};
+  return settings;
+}
+
+TEST(Questions, TheListOfTheHeadersNamesSaysWhatTheHeaderSays) {
+  std::string cache = (std::filesystem::temp_directory_path() / "lockstep-list-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(cache.data()), nullptr);
+  {
+    SessionSettings settings;
+    settings.hosts = false;
+    CellSession quick(settings), thorough(without_the_list(cache));
+    EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(thorough.ready().prelude).parent_path() / "names.txt"));
+    for (const char* const text :
+         {"torch::nn::Li", "torch::optim::", "torch::nn::functional::", "at::indexing::", "std::filesystem::",
+          "std::vec", "std::__cxx11::ba", "dist::", "dist::all_re", "ddp::", "wor", "tor", "SEEK_", "fopen",
+          "std::vector<tor", "namespace nn = torch::nn; nn::Lin", "using namespace to", "x = 1; int y = loc"})
+      EXPECT_EQ(texts(ask(quick, text)), texts(ask(thorough, text))) << text;
+  }
+  std::filesystem::remove_all(cache);
+}
+
+TEST(Questions, NamesOfCellsTakeThePlaceOfTheHeaders) {
+  CellSession session;
+  session.run("int fopen = 3;\n#undef SEEK_CUR\n#define SEEK_OWN 1\nnamespace torch { int own_addition = 1; }");
+  session.run("namespace mine { struct Inner { Inner(int n) {} }; } using namespace torch::nn;");
+  std::vector<std::string> kinds;
+  for (const auto& each : ask(session, "fope").completions)
+    if (each.text == "fopen") kinds.push_back(each.kind);
+  EXPECT_EQ(kinds, std::vector<std::string>{"variable"});
+  const auto seeks = texts(ask(session, "SEEK_"));
+  EXPECT_TRUE(seeks.contains("SEEK_SET"));
+  EXPECT_TRUE(seeks.contains("SEEK_OWN"));
+  EXPECT_FALSE(seeks.contains("SEEK_CUR"));
+  EXPECT_TRUE(texts(ask(session, "torch::own_")).contains("own_addition"));
+  EXPECT_TRUE(texts(ask(session, "mine::")).contains("Inner"));
+  EXPECT_TRUE(texts(ask(session, "auto layer = Line")).contains("Linear"));
+  EXPECT_FALSE(texts(ask(session, "using namespace tor")).contains("tornado"));
+  EXPECT_EQ(texts(ask(session, "using namespace tor")), (std::set<std::string>{"torch"}));
+}
+
+TEST(Questions, ANamespaceOfferedInFullHasItsLastNames) {
+  CellSession session;
+  const auto found = texts(ask(session, "torch::nn::"));
+  EXPECT_TRUE(found.contains("AdaptiveAvgPool1d"));
+  EXPECT_TRUE(found.contains("ZeroPad2d"));
 }
 
 TEST(Questions, SignaturesMarkTheParameter) {
