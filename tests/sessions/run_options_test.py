@@ -52,13 +52,33 @@ def cell(source, kind="code", tags=(), **more):
     return {**result, **({"outputs": [], "execution_count": None} if kind == "code" else {}), **more}
 
 
+def notebook_of(script):
+    """The same cells as a notebook. Their titles are metadata, as jupytext writes them."""
+    cells = []
+    for part in script.removeprefix("// %% ").split("\n// %%"):
+        marker, _, text = part.partition("\n")
+        is_markdown = "[markdown]" in marker
+        title, _, tags = marker.strip().partition(" tags=")
+        if is_markdown:
+            text = "\n".join(line.removeprefix("//").removeprefix(" ") for line in text.split("\n"))
+        cells.append(cell(text.rstrip("\n"), "markdown" if is_markdown else "code", json.loads(tags or "[]"),
+                          id=f"cell{len(cells)}"))
+        if title and not is_markdown:
+            cells[-1]["metadata"]["title"] = title
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells})
+
+
 class RunOptions(unittest.TestCase):
+    name = "script.cpp"
+    line_of_values = "14"
+    annotation = "::error file=script.cpp,line=22,title=std%3A%3Aruntime_error::rank 0, 1: not expected\n"
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         path = pathlib.Path(cls.folder.name)
-        (path / "script.cpp").write_text(SCRIPT)
-        cls.code, cls.out = run("script.cpp", "--junit", "out.xml", "--json", "out.json", "--show-code",
+        (path / cls.name).write_text(SCRIPT if cls.name.endswith(".cpp") else notebook_of(SCRIPT))
+        cls.code, cls.out = run(cls.name, "--junit", "out.xml", "--json", "out.json", "--show-code",
                                 "--arg", "epochs=7", "--arg", "other=1", folder=path)
         cls.suites = xml.etree.ElementTree.parse(path / "out.xml").getroot()
         cls.events = [json.loads(line) for line in (path / "out.json").read_text().splitlines()]
@@ -96,7 +116,7 @@ class RunOptions(unittest.TestCase):
     def test_junit(self):
         (suite,) = self.suites
         self.assertEqual({k: suite.get(k) for k in ("name", "tests", "failures", "errors", "skipped")},
-                         {"name": "script.cpp", "tests": "7", "failures": "1", "errors": "0", "skipped": "1"})
+                         {"name": self.name, "tests": "7", "failures": "1", "errors": "0", "skipped": "1"})
         cases = {case.get("name"): case for case in suite}
         self.assertEqual(len(cases), 7)
         self.assertIsNone(cases["on purpose"].find("failure"))
@@ -105,18 +125,31 @@ class RunOptions(unittest.TestCase):
         self.assertEqual(failure.get("type"), "error")
         self.assertIn("ranks 0-1: std::runtime_error: not expected", failure.get("message"))
         self.assertIsNotNone(cases["after it"].find("skipped"))
-        self.assertEqual(cases["values"].get("line"), "14")
+        self.assertEqual(cases["values"].get("line"), self.line_of_values)
 
     def test_annotations(self):
         tool = pathlib.Path(__file__).resolve().parents[2] / "tools/annotate"
         out = subprocess.run([sys.executable, tool, pathlib.Path(self.folder.name) / "out.json"], text=True, check=True,
                              stdout=subprocess.PIPE, timeout=60).stdout
-        self.assertEqual(out, "::error file=script.cpp,line=22,title=std%3A%3Aruntime_error::rank 0, 1: not expected\n")
+        self.assertEqual(out, self.annotation)
 
     def test_a_report_that_cant_be_written(self):
-        code, out = run("script.cpp", "--junit", "/nonexistent/out.xml", folder=self.folder.name)
+        code, out = run(self.name, "--junit", "/nonexistent/out.xml", folder=self.folder.name)
         self.assertEqual(code, 2)
         self.assertIn("--junit /nonexistent/out.xml can't be written", out)
+
+
+class RunOptionsOfNotebooks(RunOptions):
+    name = "script.ipynb"
+    line_of_values = None
+    annotation = "::error file=script.ipynb,title=std%3A%3Aruntime_error::rank 0, 1: not expected\n"
+
+    def test_answers_are_shown(self):
+        path = pathlib.Path(self.folder.name)
+        (path / "answer.ipynb").write_text(notebook_of(SCRIPT[:SCRIPT.index("// %% a remark")]))
+        code, out = run("answer.ipynb", "--answers", folder=path)
+        self.assertEqual(code, 0)
+        self.assertIn("Because of the rank", out)
 
 
 class Notebooks(unittest.TestCase):
