@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "compiler/front_end/front_end.h"
 #include "compiler/process/shared_folder.h"
 #include "compiler/state/header_cache.h"
 #include "protocol/version.h"
@@ -20,6 +21,17 @@ std::string describe_program(const Options& options) {
   } else {
     const std::string folder = header_folder(options);
     description["header"] = folder;
+    // For programs that read cells as this one does, with a clang of their own.
+    description["flags"] = nlohmann::json::array();
+    const auto flags = compile_flags(options);
+    for (size_t i = 0; i < flags.size(); ++i) {
+      if (flags[i] == "-Xclang")
+        ++i;  // what only holds for cells that come one by one
+      else if (!flags[i].starts_with("-resource-dir"))
+        description["flags"].push_back(flags[i]);
+    }
+    description["cell_headers"] = {options.include_root + "/worker/cell/cell.h",
+                                   options.include_root + "/worker/cell/warm_prelude.h"};
     description["header_state"] = is_complete(folder)               ? "ready"
                                   : std::filesystem::exists(folder) ? "damaged"
                                                                     : "missing";

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
-"""Completion in bash, and the man page: commands and options are those of the program. Usage: completion_test.py LOCKSTEP
+"""Completion in bash and zsh, and the man page: commands and options are those of the program. Usage: completion_test.py LOCKSTEP
 TREE."""
+import os
 import pathlib
+import pty
 import re
+import select
+import shutil
 import subprocess
 import sys
+import time
 import unittest
 
 LOCKSTEP, TREE = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1))
@@ -40,6 +45,47 @@ class Completion(unittest.TestCase):
     def test_files(self):
         found = completed("run", f"{TREE}/README")
         self.assertEqual(found, [f"{TREE}/README.md"])
+
+
+@unittest.skipUnless(shutil.which("zsh"), "zsh is not installed (apt-get install zsh)")
+class Zsh(unittest.TestCase):
+    """A zsh on a terminal: text is typed, Tab pressed, and the line read back."""
+
+    def setUp(self):
+        self.zsh, self.terminal = pty.fork()
+        if self.zsh == 0:
+            os.environ.update(TERM="vt100", PATH=f"{pathlib.Path(LOCKSTEP).parent}:{os.environ['PATH']}")
+            os.execlp("zsh", "zsh", "-f", "-i")
+        self.addCleanup(self.end)
+        # Ctrl-X shows the line and empties it. The title of a list is no part of the line.
+        self.type(f"fpath=({TREE}/shell/completion $fpath); autoload -Uz compinit; compinit -D -u; unsetopt beep\n"
+                  "show() { print -r -- \"<$BUFFER>\"; BUFFER=; zle reset-prompt }; zle -N show; bindkey '^X' show\n"
+                  "setopt menu_complete; bindkey '^I' complete-word\nprint read''y\n")
+        self.read(r"ready")
+
+    def end(self):
+        os.close(self.terminal)  # which ends zsh
+        os.waitpid(self.zsh, 0)
+
+    def type(self, text):
+        os.write(self.terminal, text.encode())
+
+    def read(self, pattern):
+        text, deadline = "", time.monotonic() + 60
+        while not (found := re.search(pattern, text)):
+            self.assertTrue(select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))[0], text)
+            text += os.read(self.terminal, 4096).decode(errors="replace")
+        return found
+
+    def completed(self, text):
+        self.type(text + "\t\x18")
+        return self.read(r"<(lockstep[^>]*)>")[1].rstrip()
+
+    def test_commands_options_and_files(self):
+        self.assertEqual(self.completed("lockstep ver"), "lockstep verify")
+        self.assertEqual(self.completed("lockstep run --ju"), "lockstep run --junit")
+        self.assertEqual(self.completed("lockstep run x.cpp --backend n"), "lockstep run x.cpp --backend nccl")
+        self.assertEqual(self.completed(f"lockstep run {TREE}/READ"), f"lockstep run {TREE}/README.md")
 
 
 class ManPage(unittest.TestCase):

@@ -8,11 +8,11 @@ using testing::ElementsAre;
 
 namespace {
 
-struct Stream {
+struct LineStream {
   LineBuffer buffer;
   std::vector<std::string> lines;
 
-  Stream& operator<<(std::string_view bytes) {
+  LineStream& operator<<(std::string_view bytes) {
     buffer.append(bytes, [&](std::string_view line) { lines.emplace_back(line); });
     return *this;
   }
@@ -21,7 +21,7 @@ struct Stream {
 }  // namespace
 
 TEST(LineBuffer, HandsOverWholeLines) {
-  Stream stream;
+  LineStream stream;
   stream << "loss " << "0.5\n\n  indented\nrest";
   EXPECT_THAT(stream.lines, ElementsAre("loss 0.5", "", "  indented"));
   EXPECT_EQ(stream.buffer.text(), "rest");
@@ -30,7 +30,7 @@ TEST(LineBuffer, HandsOverWholeLines) {
 }
 
 TEST(LineBuffer, CarriageReturnOverwrites) {
-  Stream stream;
+  LineStream stream;
   stream << "epoch 1/3" << "\repoch 2/3" << "\repoch 3/3\n";
   EXPECT_THAT(stream.lines, ElementsAre("epoch 3/3"));
   stream << "100%\r9\n";
@@ -40,7 +40,7 @@ TEST(LineBuffer, CarriageReturnOverwrites) {
 }
 
 TEST(LineBuffer, OverwritesCharactersNotBytes) {
-  Stream stream;
+  LineStream stream;
   stream << "é漢x\rab\n";
   EXPECT_EQ(stream.lines.back(), "abx");
   stream << "abc\r\xE6" << "\xBC" << "\xA2\n";  // a character in three pieces
@@ -48,7 +48,7 @@ TEST(LineBuffer, OverwritesCharactersNotBytes) {
 }
 
 TEST(LineBuffer, BackspaceStepsBack) {
-  Stream stream;
+  LineStream stream;
   stream << "10%\b\b\b20%\n";
   EXPECT_EQ(stream.lines.back(), "20%");
   stream << "\b\bx\n";
@@ -56,7 +56,7 @@ TEST(LineBuffer, BackspaceStepsBack) {
 }
 
 TEST(LineBuffer, ErasesAndKeepsColours) {
-  Stream stream;
+  LineStream stream;
   stream << "a long line\r\033[Kshort\n";
   EXPECT_EQ(stream.lines.back(), "short");
   stream << "\033[31mred\033[0m\n";
@@ -66,14 +66,14 @@ TEST(LineBuffer, ErasesAndKeepsColours) {
 }
 
 TEST(LineBuffer, TenThousandUpdatesStayOneLine) {
-  Stream stream;
+  LineStream stream;
   for (int i = 0; i < 10000; ++i) stream << "\rstep " << std::to_string(i);
   EXPECT_EQ(stream.buffer.text(), "step 9999");
   EXPECT_TRUE(stream.lines.empty());
 }
 
 TEST(LineBuffer, MemoryIsBoundedWithoutLineEnds) {
-  Stream stream;
+  LineStream stream;
   const std::string piece(1 << 16, 'x');
   size_t total = 0;
   for (int i = 0; i < 200; ++i) {

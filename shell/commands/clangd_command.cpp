@@ -1,0 +1,286 @@
+// `lockstep clangd`: clangd for session scripts. Editors start it in place of clangd.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+
+#include "protocol/descriptor.h"
+#include "protocol/error.h"
+#include "shell/commands/clangd_proxy.h"
+#include "shell/commands/command.h"
+#include "shell/commands/doctor.h"
+#include "shell/processes/launcher.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr auto kTimeToEnd = std::chrono::seconds(2);
+
+/// The first of these programs in the folders of PATH; empty: none.
+std::string find_in_path(std::initializer_list<const char*> names) {
+  const char* path = std::getenv("PATH");
+  for (const char* name : names)
+    for (std::string_view rest = path ? path : ""; !rest.empty();) {
+      const size_t end = std::min(rest.find(':'), rest.size());
+      const std::string candidate = std::string(rest.substr(0, end)) + "/" + name;
+      if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+  return "";
+}
+
+std::string find_clangd() {
+  if (const char* named = std::getenv("LOCKSTEP_CLANGD"); named && *named) return named;
+  const std::string found = find_in_path({"clangd-19", "clangd-20", "clangd-21", "clangd-18", "clangd"});
+  if (found.empty()) throw StartError("there is no clangd in PATH: apt-get install clangd-19, or set LOCKSTEP_CLANGD");
+  return found;
+}
+
+/// How cells are compiled, as lockstep-compiler says.
+std::vector<std::string> flags_of_cells() {
+  Launch launch;
+  launch.program = find_program("lockstep-compiler");
+  launch.arguments = {"--version"};
+  const ProgramOutput output = output_of(std::move(launch), 60);
+  const json description = json::parse(output.text, nullptr, false);
+  if (output.exit_code != 0 || !description.is_object())
+    throw StartError("lockstep-compiler does not run: run lockstep doctor");
+  if (description.contains("problem")) throw StartError(description["problem"].get<std::string>());
+  auto flags = description.at("flags").get<std::vector<std::string>>();
+  flags.push_back("-xc++");
+  for (const auto& header : description.at("cell_headers"))
+    flags.insert(flags.end(), {"-include", header.get<std::string>()});
+  return flags;
+}
+
+/// clangd with a pipe to its input, and one from its output or from its messages.
+class ClangdProcess {
+ public:
+  ClangdProcess(const std::vector<std::string>& command, int captured) {
+    int to[2], from[2];
+    if (::pipe2(to, O_CLOEXEC) != 0 || ::pipe2(from, O_CLOEXEC) != 0) throw StartError("no pipe for clangd");
+    input = Descriptor(to[1]);
+    output = Descriptor(from[0]);
+    const Descriptor its_input(to[0]), its_output(from[1]);
+    std::vector<char*> words;
+    for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+    words.push_back(nullptr);
+    pid_ = ::fork();
+    if (pid_ < 0) throw StartError(std::string("clangd does not start: ") + std::strerror(errno));
+    if (pid_ == 0) {
+      ::dup2(its_input.get(), 0);
+      ::dup2(its_output.get(), captured);
+      ::execv(words[0], words.data());
+      ::_exit(127);
+    }
+  }
+  ~ClangdProcess() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    wait();
+  }
+  int wait() {
+    int status = 0;
+    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  Descriptor input, output;
+
+ private:
+  pid_t pid_ = -1;
+};
+
+/// Messages of the Language Server Protocol out of a stream: a header with the length, and JSON.
+class MessageReader {
+ public:
+  void append(std::string_view bytes) { bytes_ += bytes; }
+  std::optional<json> next() {
+    const size_t head = bytes_.find("\r\n\r\n");
+    if (head == std::string::npos) return std::nullopt;
+    const size_t length = bytes_.find("Content-Length:");
+    if (length > head) throw ChannelError("a message without Content-Length arrived");
+    const size_t size = std::strtoul(bytes_.c_str() + length + 15, nullptr, 10);
+    if (bytes_.size() < head + 4 + size) return std::nullopt;
+    json message = json::parse(bytes_.substr(head + 4, size), nullptr, false);
+    bytes_.erase(0, head + 4 + size);
+    if (message.is_discarded()) throw ChannelError("a message that is not JSON arrived");
+    return message;
+  }
+
+ private:
+  std::string bytes_;
+};
+
+std::string wire(const json& message) {
+  const std::string text = message.dump(-1, ' ', false, json::error_handler_t::replace);
+  return "Content-Length: " + std::to_string(text.size()) + "\r\n\r\n" + text;
+}
+
+int serve(const std::vector<std::string>& command) {
+  ClangdProxy proxy(flags_of_cells());
+  ClangdProcess clangd(command, STDOUT_FILENO);
+  ::signal(SIGPIPE, SIG_IGN);
+  MessageReader editor, answers;
+  std::string to_clangd, to_editor;
+  const auto send = [&](const ClangdProxy::Messages& messages) {
+    for (const json& each : messages.to_clangd) to_clangd += wire(each);
+    for (const json& each : messages.to_editor) to_editor += wire(each);
+  };
+  bool editor_open = true, shut_down = false;
+  std::optional<std::chrono::steady_clock::time_point> end;  // clangd may work on for minutes, for nobody
+  const auto leave = [&] {
+    editor_open = false;
+    if (!end) end = std::chrono::steady_clock::now() + kTimeToEnd;
+  };
+  ::fcntl(clangd.input.get(), F_SETFL, O_NONBLOCK);
+  std::vector<char> buffer(1 << 16);
+  for (;;) {
+    if (!editor_open && to_clangd.empty()) clangd.input.reset();
+    pollfd fds[] = {{editor_open ? STDIN_FILENO : -1, POLLIN, 0},
+                    {clangd.output.get(), POLLIN, 0},
+                    {to_clangd.empty() || !clangd.input ? -1 : clangd.input.get(), POLLOUT, 0},
+                    {to_editor.empty() ? -1 : STDOUT_FILENO, POLLOUT, 0}};
+    const auto left =
+        end ? std::chrono::ceil<std::chrono::milliseconds>(*end - std::chrono::steady_clock::now()).count() : -1;
+    if (end && left <= 0) return shut_down ? 0 : 1;
+    if (::poll(fds, 4, static_cast<int>(left)) < 0) {
+      if (errno == EINTR) continue;
+      throw ChannelError(std::string("waiting for messages failed: ") + std::strerror(errno));
+    }
+    if (fds[0].revents) {
+      const ssize_t n = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+      if (n <= 0) leave();
+      if (n > 0) editor.append({buffer.data(), static_cast<size_t>(n)});
+      while (auto message = editor.next()) {
+        const std::string method = message->value("method", "");
+        shut_down |= method == "shutdown";
+        if (method == "exit") leave();
+        send(proxy.from_editor(std::move(*message)));
+      }
+    }
+    if (fds[1].revents) {
+      const ssize_t n = ::read(clangd.output.get(), buffer.data(), buffer.size());
+      if (n <= 0) break;
+      answers.append({buffer.data(), static_cast<size_t>(n)});
+      while (auto message = answers.next()) send(proxy.from_clangd(std::move(*message)));
+    }
+    if (fds[2].revents) {
+      const ssize_t n = ::write(clangd.input.get(), to_clangd.data(), to_clangd.size());
+      if (n < 0 && errno != EAGAIN) to_clangd.clear();  // it has ended; its output says so
+      if (n > 0) to_clangd.erase(0, static_cast<size_t>(n));
+    }
+    if (fds[3].revents) {
+      const ssize_t n = ::write(STDOUT_FILENO, to_editor.data(), std::min<size_t>(to_editor.size(), 4096));
+      if (n < 0 && errno != EAGAIN) break;
+      if (n > 0) to_editor.erase(0, static_cast<size_t>(n));
+    }
+  }
+  while (!to_editor.empty()) {
+    const ssize_t n = ::write(STDOUT_FILENO, to_editor.data(), to_editor.size());
+    if (n <= 0) break;
+    to_editor.erase(0, static_cast<size_t>(n));
+  }
+  clangd.input.reset();
+  return clangd.wait();
+}
+
+/// `--check=FILE` of a script: clangd checks a copy of what it would see, and its messages name lines of the script.
+int check(std::vector<std::string> command, const std::string& file, const std::string& script) {
+  const EditorText text(script, MagicRegistry::instance());
+  std::string folder = (fs::temp_directory_path() / "lockstep-clangd-XXXXXX").string();
+  if (!::mkdtemp(folder.data())) throw StartError(std::string("no temporary folder: ") + std::strerror(errno));
+  const struct Cleaner {
+    std::string path;
+    ~Cleaner() {
+      std::error_code error;
+      fs::remove_all(path, error);
+    }
+  } cleaner{folder};
+  const std::string copy = folder + "/" + fs::path(file).filename().string();
+  std::ofstream(copy) << text.text();
+  json arguments = json::array({"clang++"});
+  for (const std::string& flag : flags_of_cells()) arguments.push_back(flag);
+  arguments.push_back("-I" + fs::absolute(file).parent_path().string());
+  arguments.push_back(copy);
+  const std::string directory = fs::absolute(file).parent_path().string();
+  std::ofstream(folder + "/compile_commands.json")
+      << json::array({{{"directory", directory}, {"file", copy}, {"arguments", arguments}}});
+  command.push_back("--check=" + copy);
+  command.push_back("--compile-commands-dir=" + folder);
+  command.push_back(
+      "--tweaks=none");  // refactorings, each tried at each word, whose refusals are no errors of the script
+  ClangdProcess clangd(command, STDERR_FILENO);
+  clangd.input.reset();
+  static const std::regex line_of("\\] Line ([0-9]+): ");
+  std::string bytes;
+  char buffer[4096];
+  const auto show = [&](std::string line) {
+    std::smatch found;
+    if (std::regex_search(line, found, line_of)) {
+      const EditorPosition position = text.to_script({std::stoi(found[1].str()) - 1, 0});
+      line = found.prefix().str() + "] Line " + std::to_string(position.line + 1) + ": " + found.suffix().str();
+    }
+    for (size_t at; (at = line.find(copy)) != std::string::npos;) line.replace(at, copy.size(), file);
+    std::fprintf(stderr, "%s\n", without_script_names(line).c_str());
+  };
+  for (ssize_t n; (n = ::read(clangd.output.get(), buffer, sizeof buffer)) > 0;) {
+    bytes.append(buffer, static_cast<size_t>(n));
+    for (size_t end; (end = bytes.find('\n')) != std::string::npos; bytes.erase(0, end + 1)) show(bytes.substr(0, end));
+  }
+  if (!bytes.empty()) show(bytes);
+  return clangd.wait();
+}
+
+std::function<int()> set_up_clangd(CLI::App& app) {
+  app.prefix_command();
+  app.footer(
+      "Arguments are those of clangd. Editors start it in place of clangd; session scripts reach clangd as one C++ "
+      "file.\n"
+      "  lockstep clangd --check=FILE   reports what clangd finds in a script, and ends\n"
+      "clangd is the program that LOCKSTEP_CLANGD names, or clangd-19, another version, or clangd in PATH.");
+  return [&app] {
+    std::vector<std::string> command = {find_clangd(), "--header-insertion=never"};
+    std::string checked;
+    for (const std::string& word : app.remaining()) {
+      if (word.starts_with("--check="))
+        checked = word.substr(8);
+      else
+        command.push_back(word);
+    }
+    if (checked.empty()) return serve(command);
+    std::ifstream file(checked);
+    if (!file) throw UsageError(checked + " can't be read");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (is_session_script(text)) return check(std::move(command), checked, text);
+    command.push_back("--check=" + checked);
+    ClangdProcess clangd(command, STDOUT_FILENO);
+    clangd.input.reset();
+    char buffer[4096];
+    for (ssize_t n; (n = ::read(clangd.output.get(), buffer, sizeof buffer)) > 0;)
+      std::fwrite(buffer, 1, static_cast<size_t>(n), stdout);
+    return clangd.wait();
+  };
+}
+
+const RegisterCommand kClangd({"clangd", "clangd for editors, which understands session scripts", set_up_clangd});
+
+}  // namespace
+}  // namespace lockstep::shell
