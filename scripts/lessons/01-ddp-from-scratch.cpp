@@ -38,12 +38,20 @@ show(get("lrank"));
 // four ranks each. What are `rank`, `local_rank` and `node_rank` of the second process on the second machine? Which one picks the GPU, which one
 // decides who writes the checkpoint, which one picks the part of the data?
 //
+// The next cell checks an answer. At a prompt, define `int rank_there`, `local_rank_there` and `node_rank_there`, then type `%check second_machine`.
+//
 // <details><summary>Answer</summary>
 //
 // `rank` 5, `local_rank` 1, `node_rank` 1. The GPU goes by `local_rank` (there is no GPU number 5 in a machine that has four). The checkpoint and
 // the data go by `rank`: with `local_rank`, two processes would write the same file, and each part of the data would be read twice.
 //
 // </details>
+
+// %% the check of exercise 1
+%%check second_machine
+TORCH_CHECK(node_rank_there == 1, "node_rank counts machines, from 0");
+TORCH_CHECK(local_rank_there == 1, "local_rank counts the processes of one machine, from 0");
+TORCH_CHECK(rank_there == 4 * node_rank_there + local_rank_there, "rank counts all processes: four are on the first machine");
 
 // %% [markdown]
 // ## Data and a model
@@ -382,10 +390,15 @@ together
 // Each rank has a share of the work. Whether that shows in the time depends on the machine: two ranks on two busy cores gain little or nothing,
 // two GPUs nearly half.
 //
-// **Exercise 2.** The cell above is fast, runs without an error, and is wrong. What is missing? Run the next cell before you look.
+// **Exercise 2.** The cell above is fast, runs without an error, and is wrong. What is missing? Run the next two cells before you look. Then change
+// the cell above, run it again, and `%check one_model` until it passes.
+
+// %% the check of exercise 2
+%%check one_model
+check_same(net->named_parameters());
 
 // %% did that train one model? tags=["raises-exception"]
-check_same(net->named_parameters());
+%check one_model
 
 // %% [markdown]
 // <details><summary>Answer</summary>
@@ -407,8 +420,10 @@ auto together = seconds_per_batch(shard(digits, rank, world_size), share, [&](au
   optimizer->step();
   optimizer->zero_grad();
 });
-check_same(net->named_parameters());
 together
+
+// %% and now?
+%check one_model
 
 // %% side by side
 %%rank [0]
@@ -527,7 +542,7 @@ std::cout << "four micro-batches on " << world_size << " ranks: the same step as
 
 // %% [markdown]
 // **Exercise 3.** Much code writes the window as below: one loop, and a condition for when to average. Which micro-batch does `index % kWindow == 0`
-// pick? What do the gradients look like at the end of the window, and which condition is right?
+// pick? What do the gradients look like at the end of the window, and which condition is right? `%check one_gradient` passes with the right one.
 
 // %% a condition that looks right
 set_seed(43);
@@ -542,13 +557,14 @@ for (int index = 0; index < kWindow; ++index) {
   micro_step(replica, index);
 }
 
+// %% the check of exercise 3
+%%check one_gradient
+NamedTensors gradients;
+for (const auto& parameter : net->named_parameters()) gradients.insert(parameter.key(), parameter.value().grad());
+check_same(gradients);
+
 // %% are the gradients the same? tags=["raises-exception"]
-NamedTensors gradients_of(const Net& model) {
-  NamedTensors gradients;
-  for (const auto& parameter : model.named_parameters()) gradients.insert(parameter.key(), parameter.value().grad());
-  return gradients;
-}
-check_same(gradients_of(*net));
+%check one_gradient
 
 // %% [markdown]
 // <details><summary>Answer</summary>
@@ -571,7 +587,9 @@ for (int index = 0; index < kWindow; ++index) {
     replica.disable_grad_sync();
   micro_step(replica, index);
 }
-check_same(gradients_of(*net));
+
+// %% and these?
+%check one_gradient
 
 // %% [markdown]
 // **Exercise 4.** `micro_step` is given the replica. Suppose that it simply used the name `replica`, as a function in a Python notebook may. Which

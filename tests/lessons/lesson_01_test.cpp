@@ -68,11 +68,11 @@ TEST(Lesson01, NoticesAStepWithoutAverage) {
 
 TEST(Lesson01, NoticesATimingWithoutAverage) {
   expect_noticed(kLesson, "all ranks, each with its share, as one model", "  replica.sync_gradients();\n", "",
-                 "all ranks, each with its share, as one model");
+                 "and now?");
 }
 
 TEST(Lesson01, NoticesAWrongWindow) {
-  expect_noticed(kLesson, "// %% the right one", "(index + 1) % kWindow == 0", "index % kWindow == 0", "the right one");
+  expect_noticed(kLesson, "// %% the right one", "(index + 1) % kWindow == 0", "index % kWindow == 0", "and these?");
 }
 
 TEST(Lesson01, NoticesAScopeThatDoesNotRestore) {
