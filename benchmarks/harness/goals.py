@@ -9,6 +9,7 @@ class Goal:
     ranks: int
     limit: float = None  # in the record's unit
     ratios: list = field(default_factory=list)  # (at most, subject, what)
+    limit_95: float = None  # of the 95th percentile
 
 
 NBD, JD, IPP = "nbdistributed", "jupyter-distributed", "ipyparallel"
@@ -34,7 +35,7 @@ GOALS = [
     Goal("Jupyter kernel: start to ready, 2 ranks", "kernel.start", 2, 1.0),
     Goal("Jupyter kernel: the first cell is done, 2 ranks", "kernel.first_cell", 2),
     Goal("Jupyter kernel: `k + 1`, 2 ranks", "kernel.value", 2, 20, [(0.4, NBD, "cell.value")]),
-    *[Goal(f"Jupyter kernel: completion of {text}", f"kernel.complete.{name}", 2, 60)
+    *[Goal(f"Jupyter kernel: completion of {text}", f"kernel.complete.{name}", 2, 60, limit_95=150)
       for name, text in (("member", "`net->`"), ("namespace", "`torch::nn::`"), ("name", "a name"), ("magic", "a magic"))],
     Goal("Jupyter kernel: 100,000 lines of each of 4 ranks", "kernel.flood", 4, 3.0),
     Goal("memory of the shell, idle", "memory.shell.resident", 2, 40),
@@ -61,6 +62,11 @@ def rows(results):
         if goal.limit is not None:
             wanted.append(f"≤ {goal.limit:g} {unit}")
             met.append(mine <= goal.limit)
+        if goal.limit_95 is not None:
+            high = results.percentile_95("lockstep", goal.what, goal.ranks)
+            wanted.append(f"p95 ≤ {goal.limit_95:g} {unit}")
+            measured.append(f"p95 {high:.3g} {unit}")
+            met.append(high <= goal.limit_95)
         for most, subject, what in goal.ratios:
             other = results.median(subject, what, goal.ranks)
             wanted.append(f"≤ {most:g} × {subject}")

@@ -26,6 +26,11 @@ class Results:
         values = self.values(subject, what, ranks)
         return statistics.median(values) if values else None
 
+    def percentile_95(self, subject, what, ranks):
+        """The value that 19 of 20 do not exceed. None where nothing was measured."""
+        values = sorted(self.values(subject, what, ranks))
+        return values[-(-len(values) * 19 // 20) - 1] if values else None
+
     def unit(self, subject, what):
         return next(r["unit"] for r in self.records if (r["subject"], r["what"]) == (subject, what))
 
