@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "protocol/error.h"
@@ -56,7 +57,19 @@ int refuse(const CLI::App& app, const CLI::ParseError& error, int argc, char** a
   return 2;
 }
 
+/// Takes what follows `--` of `lockstep run [options] -- LAUNCHER…` off the command line: it has options of its own.
+void take_launcher(int& argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "run") return;
+  for (int i = 2; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--") continue;
+    launcher_arguments().assign(argv + i + 1, argv + argc);
+    if (!launcher_arguments().empty()) argc = i;
+    return;
+  }
+}
+
 int run_main(int argc, char** argv) {
+  take_launcher(argc, argv);
   CLI::App app("A C++ REPL and debugging workbench for data-parallel training.", "lockstep");
   app.set_version_flag("--version", std::string("lockstep ") + kVersion);
   app.require_subcommand(0, 1);

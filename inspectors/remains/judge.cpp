@@ -102,11 +102,18 @@ class Judge {
     for (const int rank : dumped_) world_.insert(rank);
     for (const RankError& each : remains.errors)
       if (each.rank >= 0) failed_.insert(each.rank);
+    for (const RankDoing& each : remains.doing) {
+      world_.insert(each.rank);
+      if (each.ended) ended_.insert(each.rank);
+      if (each.at_fault) failed_.insert(each.rank);
+    }
   }
 
   std::vector<Finding> run() {
     say_what_is_missing();
     look_at_errors();
+    look_at_departures();
+    look_at_deaths();
     look_at_collectives();
     look_at_communicators();
     return ordered();
@@ -141,7 +148,7 @@ class Judge {
           nameless == 1 ? "1 dump was" : fmt::format("{} dumps were", nameless));
       add(Weight::remark, std::move(note));
     }
-    const RankSet silent = world_ - dumped_;
+    const RankSet silent = world_ - dumped_ - ended_;
     if (dumped_.empty() || silent.empty()) return;
     Finding note = about().finding(Severity::note, Verdict::missing);
     note.ranks = silent;
@@ -186,6 +193,68 @@ class Judge {
                     shown->message.empty() ? "" : ": " + shown->message, in_brackets(place(shown->frames)));
     if (is_consequence) finding.message += "; that follows from another rank's end or absence";
     add(is_consequence ? Weight::consequence : Weight::exception, std::move(finding), first);
+  }
+
+  /// Processes that were killed, or left without an exception.
+  void look_at_deaths() {
+    std::map<std::string, std::vector<const RankDoing*>> alike;
+    for (const RankDoing& each : remains_.doing)
+      if (each.at_fault && !departed_.contains(each.rank)) alike[each.words].push_back(&each);
+    for (const auto& [words, deaths] : alike) {
+      Finding finding = about().finding(Severity::fault, Verdict::dead, FindingKind::died);
+      int64_t first = 0;
+      for (const RankDoing* each : deaths) {
+        finding.ranks.insert(each->rank);
+        if (each->time_s > 0 && (first == 0 || each->time_s < first)) first = each->time_s;
+      }
+      const std::string last = last_call(finding.ranks.ranks().front());
+      finding.message = finding.ranks.words() + " " + (deaths.size() == 1 ? words : plural_of(words)) + last;
+      add(Weight::exception, std::move(finding), first);
+    }
+  }
+
+  /// Ranks that have finished, while others were in a collective with them: transports raise an error there.
+  void look_at_departures() {
+    RankSet finished, broken;
+    int64_t first = 0;
+    const RankError* shown = nullptr;
+    for (const RankDoing& each : remains_.doing)
+      if (each.ended && each.kind == FindingKind::finished) {
+        finished.insert(each.rank);
+        if (each.time_s > 0 && (first == 0 || each.time_s < first)) first = each.time_s;
+      }
+    for (const RankError& each : remains_.errors) {
+      if (!is_consequence(each)) return;  // that one explains them
+      if (each.rank < 0) continue;
+      broken.insert(each.rank);
+      if (!shown || shown->frames.empty()) shown = &each;
+    }
+    const bool died = std::ranges::any_of(
+        remains_.doing, [](const RankDoing& each) { return each.at_fault && each.kind != FindingKind::finished; });
+    if (finished.empty() || broken.empty() || died) return;
+    departed_ = finished;
+    Finding finding = about().finding(Severity::fault, Verdict::hang, FindingKind::finished);
+    finding.ranks = finished;
+    finding.reference_ranks = broken;
+    if (!shown->frames.empty()) finding.where = place(shown->frames);
+    finding.message =
+        fmt::format("{} {} finished, and {} {} still in a collective with {}{}", finished.words(),
+                    finished.size() == 1 ? "has" : "have", broken.words(), broken.size() == 1 ? "was" : "were",
+                    finished.size() == 1 ? "it" : "them", in_brackets(place(shown->frames)));
+    add(Weight::stuck, std::move(finding), first);
+  }
+
+  static std::string plural_of(const std::string& words) {
+    return words.starts_with("was ") ? "were " + words.substr(4) : words;
+  }
+
+  /// "; its last call is all_reduce #3 of default_pg (train.py:12)"; empty if it is not known.
+  std::string last_call(int rank) const {
+    for (const Evidence* dump : dumps_)
+      if (dump->rank == rank && !dump->calls.empty())
+        return fmt::format("; its last collective is {}{}", call_words(dump->calls.back()),
+                           in_brackets(place(dump->calls.back().frames)));
+    return {};
   }
 
   // ---- collectives
@@ -253,7 +322,8 @@ class Judge {
     const RankSet silent = row.unknown - dumped_;
     if (row.missing.empty() && silent.empty()) return find_unfinished(row, waiting, call);
     const RankSet absent = row.missing.empty() ? silent : row.missing;
-    const bool known = !row.missing.empty();
+    const bool proven = absent - ended_ == RankSet();  // who has ended will not come
+    const bool known = !row.missing.empty() || proven;
     Finding finding = about().finding(Severity::fault, Verdict::hang);
     finding.ranks = absent;
     finding.reference_ranks = waiting;
@@ -276,7 +346,7 @@ class Judge {
         finding.message += fmt::format("; rank {} {}", rank, does);
     }
     finding.kind = to_string(kind);
-    if (known) finding.message += kByRecorder;
+    if (known && !proven) finding.message += kByRecorder;
     if (explained) finding.severity = Severity::note;
     waiting_ = waiting_ | waiting;
     add(explained                               ? Weight::consequence
@@ -346,6 +416,9 @@ class Judge {
     for (const RankError& each : remains_.errors)
       if (each.rank == rank)
         return {fmt::format("raised {}{}", each.type, in_brackets(place(each.frames))), FindingKind::threw};
+    const auto doing = std::ranges::find(remains_.doing, rank, &RankDoing::rank);
+    const bool watched = doing != remains_.doing.end();
+    if (watched && doing->ended) return {doing->words, doing->kind};
     std::string words;
     FindingKind kind = FindingKind::unknown;
     const EvidenceCall* last = nullptr;
@@ -361,9 +434,15 @@ class Judge {
     }
     for (const RankStack& each : remains_.stacks) {
       if (each.rank != rank || !each.is_main || each.frames.empty()) continue;
-      words += fmt::format("{}its main thread is at {}", words.empty() ? "" : ", and ", place(each.frames));
+      if (watched && kind == FindingKind::unknown) {
+        words = fmt::format("{}{}", doing->words, in_brackets(place(each.frames)));
+        kind = doing->kind;
+      } else {
+        words += fmt::format("{}its main thread is at {}", words.empty() ? "" : ", and ", place(each.frames));
+      }
       break;
     }
+    if (words.empty() && watched) words = doing->words, kind = doing->kind;
     if (words.empty() && last)
       words = fmt::format("called {} last{}{}", call_words(*last), in_brackets(place(last->frames)),
                           last->state == EvidenceState::completed ? ", which has ended" : "");
@@ -432,7 +511,8 @@ class Judge {
 
   const Remains& remains_;
   std::vector<const Evidence*> dumps_;
-  RankSet world_, dumped_, failed_;
+  RankSet world_, dumped_, failed_, ended_;
+  RankSet departed_;  // finished while others were in a collective with them; how their processes ended follows
   RankSet waiting_;  // in a collective that a finding is about
   std::vector<Weighed> found_;
 };

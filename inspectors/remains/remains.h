@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "inspectors/evidence/evidence.h"
+#include "protocol/verdict.h"
 
 namespace lockstep::inspect {
 
@@ -30,7 +31,18 @@ struct RankStack {
   std::string origin;
 };
 
+/// What a rank does, or how it ended, as who watched it saw it.
+struct RankDoing {
+  int rank = -1;
+  FindingKind kind = FindingKind::unknown;  // sleeping, lock, loading_data, finished, died, …
+  std::string words;  // "sleeps", "was killed by SIGKILL": after the name of the rank
+  bool ended = false;  // its process is gone
+  bool at_fault = false;  // it died, and of nothing that happened to another rank
+  int64_t time_s = 0;  // of its end, CLOCK_REALTIME; 0 if unknown
+};
+
 struct Remains {
+  std::vector<RankDoing> doing;
   std::vector<Evidence> evidence;
   std::vector<RankError> errors;
   std::vector<RankStack> stacks;

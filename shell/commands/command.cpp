@@ -7,4 +7,9 @@ std::vector<Command>& commands() {
   return table;
 }
 
+std::vector<std::string>& launcher_arguments() {
+  static std::vector<std::string> arguments;
+  return arguments;
+}
+
 }  // namespace lockstep::shell

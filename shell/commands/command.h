@@ -15,6 +15,10 @@ struct Command {
   std::function<std::function<int()>(CLI::App& app)> set_up;
 };
 
+/// What follows `--` on the command line of `lockstep run`: the launcher of a Python job and its arguments. Set before
+/// set_up is called.
+std::vector<std::string>& launcher_arguments();
+
 /// All commands, by name.
 std::vector<Command>& commands();
 

@@ -1,0 +1,93 @@
+#include "shell/jobs/job_picture.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "inspectors/evidence/flight_recorder.h"
+#include "inspectors/hang/activity.h"
+#include "inspectors/remains/stack_text.h"
+#include "shell/events/base64.h"
+#include "shell/jobs/agent_client.h"
+
+namespace lockstep::shell {
+namespace {
+
+using inspect::Activity;
+using nlohmann::json;
+
+void add_dumps(int rank, const json& answer, inspect::Remains& remains) {
+  for (const json& each : answer.value("dumps", json::array())) {
+    const std::string bytes = each.contains("base64") ? from_base64(each.at("base64").get<std::string>())
+                                                      : each.at("text").get<std::string>();
+    inspect::Evidence dump = inspect::read_flight_recorder(bytes, fmt::format("rank {}", rank), rank);
+    if (dump.calls.empty() && dump.groups.empty()) continue;  // of a backend that the rank does not use
+    remains.evidence.push_back(std::move(dump));
+    ++remains.files;
+  }
+}
+
+bool any_frame(const std::vector<inspect::EvidenceFrame>& frames, std::initializer_list<const char*> files) {
+  return std::ranges::any_of(frames, [&](const inspect::EvidenceFrame& frame) {
+    return std::ranges::any_of(files, [&](const char* file) { return frame.file.find(file) != std::string::npos; });
+  });
+}
+
+}  // namespace
+
+inspect::RankDoing doing_of(int rank, const json& stacks, const std::vector<inspect::EvidenceFrame>& python) {
+  std::vector<inspect::StackFrame> frames;
+  for (const json& each : stacks.value("native", json::array()))
+    frames.push_back({.function = each.value("function", ""), .object = each.value("object", "")});
+  Activity activity = inspect::activity_of(frames, /*asleep=*/false, stacks.value("held", false));
+  const bool waits = activity != Activity::computing && activity != Activity::unknown;
+  // Python's own locks and queues end in the same functions of the C library, whatever they are for.
+  const auto has = [&](const char* name) {
+    return std::ranges::any_of(frames, [&](const auto& each) { return each.function.starts_with(name); });
+  };
+  if (waits && any_frame(python, {"torch/utils/data/"}))
+    activity = Activity::loading_data;
+  else if (waits && activity != Activity::collective && has("PyThread_acquire_lock"))
+    activity = Activity::lock;
+  return {.rank = rank, .kind = inspect::kind_of_activity(activity), .words = inspect::activity_words(activity)};
+}
+
+inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit) {
+  inspect::Remains remains;
+  const auto use = [&](int rank, const auto& function) {
+    try {
+      function();
+    } catch (const std::exception& error) {  // the other ranks may say enough
+      remains.unread.push_back(fmt::format("what rank {} answered: {}", rank, error.what()));
+    }
+  };
+  std::vector<JobMember> without_frames;
+  for (const auto& [rank, answer] : ask_ranks(ranks, {{"request", "collectives"}}, limit)) {
+    if (answer.error.empty())
+      use(rank, [&, number = rank, &body = answer.body] { add_dumps(number, body, remains); });
+    else  // its interpreter is held: the recorder without lines of Python can be read all the same
+      std::ranges::copy_if(ranks, std::back_inserter(without_frames),
+                           [number = rank](const JobMember& each) { return each.facts.rank == number; });
+  }
+  for (const auto& [rank, answer] : ask_ranks(without_frames, {{"request", "collectives_without_stacks"}}, limit)) {
+    if (answer.error.empty())
+      use(rank, [&, number = rank, &body = answer.body] { add_dumps(number, body, remains); });
+    else
+      remains.unread.push_back(fmt::format("rank {}: {}", rank, answer.error));
+  }
+  for (const auto& [rank, answer] : ask_ranks(ranks, {{"request", "stacks"}}, limit)) {
+    if (!answer.error.empty()) continue;
+    use(rank, [&, number = rank, &body = answer.body] {
+      inspect::Remains stacks;
+      inspect::read_stack_text(body.value("python", ""), fmt::format("rank {}", number), number, stacks);
+      const auto main = std::ranges::find_if(stacks.stacks, &inspect::RankStack::is_main);
+      remains.doing.push_back(
+          doing_of(number, body, main == stacks.stacks.end() ? std::vector<inspect::EvidenceFrame>() : main->frames));
+      std::ranges::move(stacks.stacks, std::back_inserter(remains.stacks));
+      ++remains.files;
+    });
+  }
+  return remains;
+}
+
+}  // namespace lockstep::shell

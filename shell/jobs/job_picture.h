@@ -1,0 +1,19 @@
+// What all ranks of a running job are doing, as judge() wants it (inspectors/remains): the Flight Recorder of each with
+// Python frames, Python stacks, and what the main thread waits for.
+#pragma once
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "inspectors/remains/remains.h"
+#include "shell/jobs/job_folder.h"
+
+namespace lockstep::shell {
+
+/// Asks all ranks that live, each request at most `limit`. A rank that does not answer costs its facts: `unread` says why.
+inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit);
+
+/// What a rank does, from an answer to "stacks": its words, and a kind such as sleeping or lock.
+inspect::RankDoing doing_of(int rank, const nlohmann::json& stacks, const std::vector<inspect::EvidenceFrame>& python);
+
+}  // namespace lockstep::shell

@@ -1,0 +1,367 @@
+#include "shell/jobs/job_run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "inspectors/remains/judge.h"
+#include "protocol/error.h"
+#include "protocol/installation.h"
+#include "protocol/runtime_folder.h"
+#include "shell/events/event.h"
+#include "shell/events/finding_text.h"
+#include "shell/jobs/agent_client.h"
+#include "shell/jobs/job_picture.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+constexpr int kFailed = 1, kHang = 4, kDeath = 5, kInterrupted = 130;  // shell/session/outcome.h
+constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 5s, kLastWordsLimit = 500ms;
+constexpr double kUnprovenNote = 60;  // seconds without progress after which a job without a limit is looked at
+constexpr double kProof = 3;  // seconds that the others get to leave a collective after a rank has ended
+
+// ---- signals
+
+int g_signal_pipe = -1;
+
+/// One byte: the signal, plus 128 if it came from the terminal, whose whole foreground group has it.
+void on_signal(int number, siginfo_t* info, void*) {
+  const int error = errno;
+  const auto byte = static_cast<unsigned char>(number | (info && info->si_code == SI_KERNEL ? 128 : 0));
+  static_cast<void>(!::write(g_signal_pipe, &byte, 1));
+  errno = error;
+}
+
+class SignalPipe {
+ public:
+  SignalPipe() : pipe_(make_pipe()) {
+    ::fcntl(pipe_.read.get(), F_SETFL, O_NONBLOCK);
+    ::fcntl(pipe_.write.get(), F_SETFL, O_NONBLOCK);
+    g_signal_pipe = pipe_.write.get();
+    struct sigaction action = {};
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    for (const int number : kSignals) ::sigaction(number, &action, nullptr);
+  }
+  ~SignalPipe() {
+    for (const int number : kSignals) ::signal(number, SIG_DFL);
+    g_signal_pipe = -1;
+  }
+  int fd() const { return pipe_.read.get(); }
+
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+  Pipe pipe_;
+};
+
+// ---- the environment of the ranks
+
+/// The package that lies beside this program: in a build folder. An installed wheel comes before it.
+void add_package(std::map<std::string, std::string>& environment) {
+  const fs::path folder = protocol::programs_prefix() / "python";
+  std::error_code error;
+  if (!fs::exists(folder / "autoload", error)) return;
+  const char* before = std::getenv("PYTHONPATH");
+  environment["PYTHONPATH"] =
+      (before && *before ? std::string(before) + ":" : std::string()) + (folder / "autoload").string();
+  environment["LOCKSTEP_PACKAGE"] = folder.string();
+}
+
+double seconds_since(EventLoop::Clock::time_point when) {
+  return std::chrono::duration<double>(EventLoop::Clock::now() - when).count();
+}
+
+bool is_hang(const Finding& finding) { return finding.severity == Severity::fault && finding.verdict == "hang"; }
+
+bool is_of_ended_rank(const Finding& finding) {
+  return is_hang(finding) && (finding.kind == "finished" || finding.kind == "died" || finding.kind == "threw");
+}
+
+}  // namespace
+
+JobRun::JobRun(JobOptions options) : options_(std::move(options)), next_look_(loop_) {}
+JobRun::~JobRun() = default;
+
+int JobRun::run() {
+  clean_jobs(protocol::runtime_directories());
+  folder_ = std::make_unique<JobFolder>(options_.launcher);
+  std::map<std::string, std::string> environment = {{protocol::kJobVariable, folder_->path()}};
+  add_package(environment);
+  // The recorder keeps so many collectives; some versions of torch have it off by default.
+  if (!std::getenv("TORCH_FR_BUFFER_SIZE") && !std::getenv("TORCH_NCCL_TRACE_BUFFER_SIZE"))
+    environment["TORCH_FR_BUFFER_SIZE"] = "2000";
+  if (!options_.findings.empty()) {
+    inspectors_file_ = fs::absolute(options_.findings).string();
+    const Descriptor file(::open(inspectors_file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+    if (!file) throw UsageError("--findings " + options_.findings + ": " + std::strerror(errno));
+  } else if (const char* named = std::getenv("LOCKSTEP_FINDINGS"); named && *named) {
+    inspectors_file_ = named;
+  } else {
+    inspectors_file_ = folder_->path() + "/findings";
+  }
+  environment["LOCKSTEP_FINDINGS"] = inspectors_file_;
+  std::error_code error;
+  const auto size = fs::file_size(inspectors_file_, error);
+  inspectors_begin_ = error ? 0 : static_cast<int64_t>(size);
+  memory_kills_ = out_of_memory_kills();
+
+  new_ranks_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  if (!new_ranks_ || ::inotify_add_watch(new_ranks_.get(), folder_->path().c_str(), IN_MOVED_TO) < 0)
+    throw StartError(std::string("the job's folder can't be watched: ") + std::strerror(errno) +
+                     " (fs.inotify.max_user_instances)");
+  const SignalPipe signals;
+  launcher_ = std::make_unique<LauncherProcess>(options_.launcher, environment);
+  std::optional<ProcessEnd> end;
+  loop_.watch(launcher_->pidfd(), [&] { end = launcher_->ended(); });
+  loop_.watch(signals.fd(), [&, fd = signals.fd()] {
+    unsigned char byte;
+    while (::read(fd, &byte, 1) == 1) {
+      const int number = byte & 127;
+      if ((byte & 128) == 0) launcher_->signal(number);  // a terminal has sent it to the launcher, too
+      if (number != SIGUSR1 && number != SIGUSR2) {
+        interrupted_ = number;
+        ending_ = true;
+      }
+    }
+  });
+  loop_.watch(new_ranks_.get(), [&] {
+    char events[8192];
+    while (::read(new_ranks_.get(), events, sizeof events) > 0) {
+    }
+    look_for_ranks();
+  });
+  progressed_at_ = EventLoop::Clock::now();
+  plan_next_look();
+  loop_.run_until([&] { return end.has_value(); });
+  loop_.run_once();  // ends of ranks that are known by now
+  next_look_.cancel();
+  conclude(*end);
+  return exit_code_;
+}
+
+void JobRun::look_for_ranks() {
+  for (JobMember& each : folder_->read().ranks) {
+    const int64_t pid = each.facts.pid;
+    if (const auto known = watched_.find(pid); known != watched_.end()) {
+      if (each.facts.end && !known->second.member.facts.end) progressed_at_ = EventLoop::Clock::now();
+      known->second.member = std::move(each);
+      continue;
+    }
+    if (!each.is_alive) continue;
+    Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!pidfd) continue;  // it has just ended
+    ever_ranks_ = true;
+    // Of a launcher that starts ranks again: the earlier process's end is past.
+    ends_.erase(each.facts.rank);
+    progressed_at_ = EventLoop::Clock::now();
+    const int fd = pidfd.get();
+    loop_.watch(fd, [this, pid] { on_rank_end(static_cast<int>(pid)); });
+    watched_.emplace(pid, Watched{std::move(each), std::move(pidfd)});
+  }
+}
+
+void JobRun::on_rank_end(int pid) {
+  const auto found = watched_.find(pid);
+  if (found == watched_.end()) return;
+  SeenEnd end{.rank = found->second.member.facts.rank,
+              .wait_status = wait_status_of_zombie(pid),
+              .after_failure = ending_,
+              .time_s = std::time(nullptr)};
+  const Job job = folder_->read();
+  if (const JobMember* member = job.rank(end.rank); member && member->facts.pid == pid) end.said = member->facts.end;
+  if (const auto kills = out_of_memory_kills(); kills && memory_kills_ && *kills > *memory_kills_) {
+    end.out_of_memory = end.wait_status && WIFSIGNALED(*end.wait_status) && WTERMSIG(*end.wait_status) == SIGKILL;
+    if (end.out_of_memory) memory_kills_ = kills;
+  }
+  loop_.forget(found->second.pidfd.get());
+  watched_.erase(found);
+  ends_[end.rank] = end;
+  waits_.erase(end.rank);
+  if (end.is_clean() || ending_) return;
+  ending_ = true;
+  // Where the others are, before the launcher ends them.
+  std::vector<JobMember> others;
+  for (const auto& [other, each] : watched_) others.push_back(each.member);
+  last_picture_ = picture_of(others, kLastWordsLimit);
+  last_picture_.unread.clear();  // those that have ended meanwhile are reported as such
+}
+
+void JobRun::plan_next_look() {
+  const double limit = options_.hang_timeout_s;
+  const double seconds = limit > 0 ? std::clamp(limit / 4, 0.1, 5.0) : 2.0;
+  next_look_.set_after(std::chrono::duration_cast<EventLoop::Clock::duration>(std::chrono::duration<double>(seconds)),
+                       [this] { look_at_progress(); });
+}
+
+bool JobRun::is_anyone_waiting() const {
+  return std::ranges::any_of(waits_, [](const auto& each) { return each.second; });
+}
+
+void JobRun::look_at_progress() {
+  plan_next_look();
+  if (watched_.empty() || ending_) return;
+  json progress = json::object();
+  waits_.clear();
+  for (const auto& [rank, answer] : ask_ranks(running(), {{"request", "status"}}, kStatusLimit)) {
+    if (!answer.error.empty()) continue;
+    progress[std::to_string(rank)] = {answer.body.value("groups", json()), answer.body.value("step", json())};
+    bool waits = false;
+    for (const auto& [name, group] : answer.body.value("groups", json::object()).items())
+      waits = waits || group.value("enqueued", -1) > group.value("completed", -1);
+    waits_[rank] = waits;
+  }
+  if (std::string now = progress.dump(); now != progress_) {
+    progress_ = std::move(now);
+    progressed_at_ = EventLoop::Clock::now();
+    warned_ = false;
+    return;
+  }
+  on_stall(seconds_since(progressed_at_));
+}
+
+void JobRun::on_stall(double seconds) {
+  const bool out_of_time = options_.hang_timeout_s > 0 && seconds >= options_.hang_timeout_s;
+  const bool may_be_proven = !ends_.empty() && is_anyone_waiting() && seconds >= kProof;
+  const bool noted = options_.hang_timeout_s <= 0 && seconds >= kUnprovenNote && is_anyone_waiting() && !warned_;
+  if (!out_of_time && !may_be_proven && !noted) return;
+  std::vector<Finding> findings = judge_now();
+  const bool proven = std::ranges::any_of(findings, is_of_ended_rank);
+  if (!out_of_time && !proven) {
+    if (!noted) return;
+    warned_ = true;
+    fmt::print(stderr, "lockstep: no collective has ended for {:.0f} s. The job goes on; --hang-timeout S ends it\n",
+               seconds);
+    report(findings);
+    return;
+  }
+  if (out_of_time &&
+      std::ranges::none_of(findings, [](const Finding& each) { return each.severity == Severity::fault; })) {
+    // No rank waits for another one by the recorder: say what they do.
+    Finding finding;
+    finding.severity = Severity::fault;
+    finding.inspector = "hang";
+    finding.verdict = "hang";
+    std::string words;
+    for (const auto& [pid, each] : watched_) finding.ranks.insert(each.member.facts.rank);
+    for (const inspect::RankDoing& each : last_picture_.doing) {
+      const auto stack = std::ranges::find_if(last_picture_.stacks, [&](const inspect::RankStack& one) {
+        return one.rank == each.rank && one.is_main && !one.frames.empty();
+      });
+      const inspect::EvidenceFrame* frame =
+          stack == last_picture_.stacks.end() ? nullptr : inspect::program_frame(stack->frames);
+      words += fmt::format("; rank {} {}{}", each.rank, each.words,
+                           frame ? fmt::format(" ({}:{})", frame->file, frame->line) : std::string());
+    }
+    finding.message = fmt::format("no collective has begun or ended for {:.1f} s{}", seconds, words);
+    std::erase_if(findings, [](const Finding& each) { return each.verdict == "ok"; });
+    findings.push_back(std::move(finding));
+  }
+  verdict_ = std::move(findings);
+  exit_code_ = kHang;
+  ending_ = true;
+  fmt::print(stderr, "lockstep: the job has made no progress for {:.1f} s; ending it\n", seconds);
+  launcher_->signal(SIGTERM);
+}
+
+std::vector<Finding> JobRun::judge_now() {
+  last_picture_ = picture_of(running(), kPictureLimit);
+  add_ends();
+  return inspect::judge(last_picture_);
+}
+
+std::vector<JobMember> JobRun::running() const {
+  std::vector<JobMember> ranks;
+  for (const auto& [pid, each] : watched_)
+    if (!each.member.facts.end) ranks.push_back(each.member);
+  return ranks;
+}
+
+void JobRun::add_ends() {
+  for (const auto& [rank, each] : ends_) add_end(each, last_picture_);
+  last_picture_.files += static_cast<int64_t>(ends_.size());
+  for (const auto& [pid, each] : watched_) {
+    if (!each.member.facts.end) continue;
+    add_end({.rank = each.member.facts.rank, .said = each.member.facts.end}, last_picture_);
+    ++last_picture_.files;
+  }
+}
+
+bool JobRun::has_failure() const {
+  return std::ranges::any_of(ends_, [](const auto& each) { return !each.second.is_clean(); });
+}
+
+void JobRun::conclude(const ProcessEnd& end) {
+  look_for_ranks();
+  report(verdict_);  // after what the launcher writes at its end
+  const bool failed = end.signal != 0 || end.code != 0;
+  if (exit_code_ == 0 && interrupted_ != 0) {
+    exit_code_ = kInterrupted;
+  } else if (exit_code_ == 0 && (failed || has_failure())) {
+    add_ends();
+    const std::vector<Finding> findings = ends_.empty() ? std::vector<Finding>() : inspect::judge(last_picture_);
+    const auto cause = std::ranges::find_if(findings.rbegin(), findings.rend(),
+                                            [](const Finding& each) { return each.severity == Severity::fault; });
+    exit_code_ = kFailed;
+    if (cause != findings.rend()) {
+      report(findings);
+      exit_code_ = cause->verdict == "hang" ? kHang : cause->kind == "died" ? kDeath : kFailed;
+    }
+    if (failed) {
+      const std::string advice =
+          ever_ranks_ ? ""
+                      : ". No rank could be watched: is the wheel of lockstep installed in the environment of the job? "
+                        "docs/python.md begins with that";
+      fmt::print(stderr, "lockstep: {} {}{}\n", options_.launcher.front(), end.str(), advice);
+    }
+  }
+  if (exit_code_ == 0 && faults_of_inspectors() > 0) exit_code_ = kFailed;
+}
+
+int JobRun::faults_of_inspectors() const {
+  std::ifstream file(inspectors_file_);
+  file.seekg(inspectors_begin_);
+  int faults = 0;
+  for (std::string line; std::getline(file, line);) {
+    const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (event.is_object() && event.value("event", "") == "finding" && event.value("severity", "") == "fault") ++faults;
+  }
+  return faults;
+}
+
+void JobRun::report(const std::vector<Finding>& findings) {
+  if (findings.empty()) return;
+  std::fflush(stdout);
+  const Screen screen = detect_screen(STDERR_FILENO);
+  std::string text, lines;
+  for (const Finding& each : findings) {
+    text += finding_text(each, screen);
+    json event = to_event_json(FindingEvent{each});
+    event["schema"] = 1;
+    event["time"] = seconds_since(started_);
+    lines += event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  }
+  std::fputs(text.c_str(), stderr);
+  if (options_.findings.empty()) return;
+  const Descriptor file(::open(inspectors_file_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  if (!file || ::write(file.get(), lines.data(), lines.size()) != static_cast<ssize_t>(lines.size()))
+    fmt::print(stderr, "lockstep: --findings {}: {}\n", options_.findings, std::strerror(errno));
+}
+
+}  // namespace lockstep::shell

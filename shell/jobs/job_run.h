@@ -1,0 +1,86 @@
+// `lockstep run -- LAUNCHER…`: starts the launcher of a Python job, watches the job's ranks, and says what went wrong.
+//
+// The job's output isn't touched: the launcher has this process's terminal and files. Nothing is signalled but the
+// launcher, which ends what it has started.
+//
+// A rank is known by its file in the job's folder, and its end by a pidfd. Whether the job goes on is seen from the
+// numbers of its collectives, which the ranks are asked for now and then: they can't say it themselves while they are
+// stuck. When it does not go on, or a rank has failed, all ranks are asked for their collectives and stacks, and
+// inspectors/remains judges them as `lockstep diagnose` would.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "protocol/descriptor.h"
+#include "protocol/finding.h"
+#include "shell/jobs/job_folder.h"
+#include "shell/jobs/launcher_process.h"
+#include "shell/jobs/rank_ends.h"
+#include "shell/processes/deadline.h"
+#include "shell/processes/event_loop.h"
+
+namespace lockstep::shell {
+
+struct JobOptions {
+  std::vector<std::string> launcher;  // a program and its arguments
+  double hang_timeout_s = 0;  // 0: only what is proven ends the job
+  std::string findings;  // a file to which findings are added as lines of JSON; empty: none
+};
+
+class JobRun {
+ public:
+  explicit JobRun(JobOptions options);
+  ~JobRun();
+
+  /// Until the launcher ends. Returns the exit code. Throws StartError, UsageError.
+  int run();
+
+ private:
+  struct Watched {
+    JobMember member;
+    Descriptor pidfd;
+  };
+
+  void look_for_ranks();
+  void on_rank_end(int rank);
+  void look_at_progress();
+  void plan_next_look();
+  void on_stall(double seconds);
+  /// Ranks that have not said that they end.
+  std::vector<JobMember> running() const;
+  std::vector<Finding> judge_now();
+  /// How ranks ended, into last_picture_.
+  void add_ends();
+  void report(const std::vector<Finding>& findings);
+  void conclude(const ProcessEnd& end);
+  int faults_of_inspectors() const;
+  bool has_failure() const;
+  bool is_anyone_waiting() const;
+
+  const JobOptions options_;
+  std::unique_ptr<JobFolder> folder_;
+  std::string inspectors_file_;
+  int64_t inspectors_begin_ = 0;
+  EventLoop loop_;
+  Deadline next_look_;
+  Descriptor new_ranks_;  // inotify
+  std::unique_ptr<LauncherProcess> launcher_;
+  std::map<int64_t, Watched> watched_;  // by pid
+  std::map<int, SeenEnd> ends_;
+  std::optional<int64_t> memory_kills_;
+  std::string progress_;
+  EventLoop::Clock::time_point progressed_at_, started_ = EventLoop::Clock::now();
+  std::map<int, bool> waits_;  // rank → a collective of it has not ended
+  inspect::Remains last_picture_;
+  std::vector<Finding> verdict_;  // of a hang that ends the job
+  bool ending_ = false;  // the launcher has been asked to end, or a rank has failed
+  bool warned_ = false;  // of a stall that is not proven, since the last progress
+  bool ever_ranks_ = false;
+  int interrupted_ = 0;  // the signal
+  int exit_code_ = 0;
+};
+
+}  // namespace lockstep::shell

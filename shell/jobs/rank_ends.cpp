@@ -1,0 +1,98 @@
+#include "shell/jobs/rank_ends.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <fstream>
+#include <sstream>
+
+#include "shell/processes/launcher.h"
+
+namespace lockstep::shell {
+namespace {
+
+/// The value in a line "oom_kill 3".
+std::optional<int64_t> counter(const std::string& path, const std::string& name) {
+  std::ifstream file(path);
+  std::string key;
+  for (int64_t value = 0; file >> key >> value;)
+    if (key == name) return value;
+  return std::nullopt;
+}
+
+bool has_raised(const SeenEnd& end) { return end.said && end.said->how == "threw"; }
+
+/// Signals by which a launcher, or a person, ends a job.
+bool is_asked_to_end(int signal) {
+  return signal == SIGTERM || signal == SIGINT || signal == SIGKILL || signal == SIGHUP || signal == SIGABRT;
+}
+
+}  // namespace
+
+std::optional<int> wait_status_of_zombie(int64_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  if (!std::getline(file, text)) return std::nullopt;
+  const size_t end_of_name = text.rfind(')');
+  if (end_of_name == std::string::npos) return std::nullopt;
+  std::istringstream fields(text.substr(end_of_name + 1));
+  std::string field;
+  for (int number = 3; fields >> field; ++number) {
+    if (number == 3 && field != "Z" && field != "X") return std::nullopt;
+    if (number == 52) return std::stoi(field);
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> out_of_memory_kills() {
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);)
+    if (line.starts_with("0::"))
+      if (const auto count = counter("/sys/fs/cgroup" + line.substr(3) + "/memory.events", "oom_kill")) return count;
+  return counter("/proc/vmstat", "oom_kill");
+}
+
+bool SeenEnd::is_clean() const { return !has_raised(*this) && (wait_status ? *wait_status == 0 : said.has_value()); }
+
+std::string SeenEnd::words() const {
+  if (has_raised(*this)) return "raised " + said->type;
+  if (!wait_status) return said ? "has finished" : "has ended without an exception: it was killed, or called os._exit";
+  if (WIFSIGNALED(*wait_status)) {
+    const std::string killed = (said ? "has finished, and its process was killed by " : "was killed by ") +
+                               signal_name(WTERMSIG(*wait_status));
+    return out_of_memory ? killed + ": out of memory (the kernel's out-of-memory killer)" : killed;
+  }
+  const int code = WEXITSTATUS(*wait_status);
+  if (code == 0) return "has finished";
+  return fmt::format("ended with exit code {} {}", code,
+                     said ? "(sys.exit)" : "without an exception (os._exit, or exit() of a library)");
+}
+
+void add_end(const SeenEnd& end, inspect::Remains& remains) {
+  if (has_raised(end)) {
+    inspect::RankError error{.rank = end.rank,
+                             .type = end.said->type,
+                             .message = end.said->message.substr(0, end.said->message.find('\n')),
+                             .time_s = end.said->time,
+                             .frames = {},
+                             .origin = fmt::format("rank {}", end.rank)};
+    for (const protocol::JobFrame& each : end.said->frames)
+      error.frames.push_back({each.function, each.file, each.line});
+    remains.errors.push_back(std::move(error));
+    return;
+  }
+  const bool signalled = end.wait_status && WIFSIGNALED(*end.wait_status);
+  const bool ended_by_launcher =
+      end.after_failure &&
+      (!end.wait_status || (signalled && !end.out_of_memory && is_asked_to_end(WTERMSIG(*end.wait_status))));
+  remains.doing.push_back(
+      {.rank = end.rank,
+       .kind = end.is_clean() || (end.said && signalled) ? FindingKind::finished : FindingKind::died,
+       .words = end.words(),
+       .ended = true,
+       .at_fault = !end.is_clean() && !ended_by_launcher,
+       .time_s = end.time_s});
+}
+
+}  // namespace lockstep::shell

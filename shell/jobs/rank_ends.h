@@ -1,0 +1,37 @@
+// How the ranks of a job ended, of which this process is no parent: from what they said, from the kernel's record of a
+// process that its parent has not asked for yet, and from the counters of the out-of-memory killer.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "inspectors/remains/remains.h"
+#include "shell/jobs/job_folder.h"
+
+namespace lockstep::shell {
+
+/// What waitpid() would give for a process that has ended; nothing if it runs, or its parent has asked already.
+std::optional<int> wait_status_of_zombie(int64_t pid);
+
+/// How often the kernel has killed a process for want of memory: of this process's control group and those below it
+/// (memory.events), or of the machine where there is no such group (/proc/vmstat). Nothing where neither can be read.
+std::optional<int64_t> out_of_memory_kills();
+
+struct SeenEnd {
+  int rank = 0;
+  std::optional<int> wait_status;
+  std::optional<protocol::RankEnd> said;
+  bool out_of_memory = false;  // killed, and the counter has gone up
+  bool after_failure = false;  // another rank had failed, or the launcher was to end: it ends the others
+  int64_t time_s = 0;
+
+  /// Neither an exception nor a signal nor an exit code other than 0.
+  bool is_clean() const;
+  /// "was killed by SIGKILL: the machine was out of memory".
+  std::string words() const;
+};
+
+/// For judge(). An exception becomes an error, everything else what the rank does.
+void add_end(const SeenEnd& end, inspect::Remains& remains);
+
+}  // namespace lockstep::shell
