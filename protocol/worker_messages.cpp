@@ -9,7 +9,7 @@ LOCKSTEP_JSON(Versions, protocol, lockstep, libtorch, compiler)
 namespace lockstep::protocol {
 
 LOCKSTEP_JSON(Step, line, names)
-LOCKSTEP_JSON(CellError, type, message, where, where_cell, where_line, root_cause, stack)
+LOCKSTEP_JSON(CellError, type, message, where, where_cell, where_line, root_cause, stack, traceback)
 
 LOCKSTEP_MESSAGE("prelude", Prelude, path)
 LOCKSTEP_MESSAGE("load", Load, cell, name, entry, steps, ranks)
@@ -25,7 +25,7 @@ LOCKSTEP_MESSAGE("peer_done", PeerDone, cell, rank, how, collectives)
 LOCKSTEP_MESSAGE("configure", Configure, environment, directory)
 LOCKSTEP_EMPTY_MESSAGE("shutdown", Shutdown)
 
-LOCKSTEP_MESSAGE("hello", Hello, rank, pid, host, device, versions, cell_limit)
+LOCKSTEP_MESSAGE("hello", Hello, rank, pid, host, device, versions, cell_limit, where)
 LOCKSTEP_MESSAGE("ready", Ready, threads)
 LOCKSTEP_MESSAGE("not_ready", NotReady, message)
 LOCKSTEP_MESSAGE("loaded", Loaded, cell, ok, message, warning)

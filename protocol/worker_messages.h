@@ -55,7 +55,13 @@ struct Run {
 };
 
 /// Runs a function of the worker's own on the run thread, as a cell of one step; no object is loaded. Answered by Done.
-/// name: barrier (of all ranks; run_ms of Done is the time that this rank waited).
+/// name:
+///   barrier   of all ranks; run_ms of Done is the time that this rank waited
+/// and of a rank of a Python job, at a prompt:
+///   python    arguments {"text", "number" (what people call the cell)}: runs the text in the selected frame
+///   frame     arguments {"move": 0 | N (up: towards the caller) | -N}: selects a frame, and writes the
+///             frames as output
+///   detach    later breakpoints of the rank are passed over
 struct Builtin {
   int64_t cell = 0;
   std::string name;
@@ -143,6 +149,7 @@ struct Hello {
   std::string device;  // "cpu", "cuda:1"
   Versions versions;
   int64_t cell_limit = 0;  // loaded objects that the system's limit on mappings allows
+  std::string where;  // of a rank of a Python job: "train.py, line 31, in main"
 };
 
 /// The prelude is loaded and the process group is up: the rank takes cells.
@@ -171,6 +178,7 @@ struct CellError {
   int where_line = 0;
   bool root_cause = true;  // false: it failed because another rank did (an aborted collective)
   std::vector<std::string> stack;  // innermost first, cell frames named "train() at cell 7, line 4"
+  std::string traceback;  // of a Python cell, as Python prints it; empty: there is none
 };
 
 struct Done {

@@ -19,6 +19,7 @@ from lockstep import _library
 _library.check_torch()
 
 from lockstep._watches import Watch, nan_watch, record_operators, step, watch, watch_grads, watch_memory  # noqa: E402
+from lockstep.breakpoints import breakpoint  # noqa: E402
 from lockstep.errors import Aborted, ArgumentError, FaultFound, LockstepError, PeerLeft  # noqa: E402
 from lockstep.inspectors import (  # noqa: E402
     attach,
@@ -47,6 +48,7 @@ __all__ = [
     "Report",
     "Watch",
     "attach",
+    "breakpoint",
     "data",
     "detach",
     "first_difference",

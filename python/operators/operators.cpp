@@ -13,6 +13,7 @@
 #include "python/operators/call.h"
 #include "python/operators/call_sites.h"
 #include "python/operators/findings.h"
+#include "python/operators/invitations.h"
 #include "python/operators/subjects.h"
 
 namespace lockstep::python {
@@ -293,6 +294,17 @@ json start(const Call& call) {
 
 json agent_start(const Call& call) { return start_agent(call.arguments); }
 
+json agent_folder(const Call&) { return {{"folder", agent::job_folder()}}; }
+
+json expect_shells(const Call&) { return expect_invitations(); }
+
+json set_stopped_at(const Call& call) {
+  set_stopped(call.arguments.at("place"));
+  return json::object();
+}
+
+json take_shell(const Call&) { return take_invitation(); }
+
 json agent_end(const Call& call) {
   agent::set_end(call.arguments.at("end").get<protocol::RankEnd>());
   return json::object();
@@ -353,6 +365,10 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("agent_end", agent_end);
   LOCKSTEP_OPERATOR("agent_begin_borrowing", agent_begin_borrowing);
   LOCKSTEP_OPERATOR("agent_end_borrowing", agent_end_borrowing);
+  LOCKSTEP_OPERATOR("agent_folder", agent_folder);
+  LOCKSTEP_OPERATOR("expect_invitations", expect_shells);
+  LOCKSTEP_OPERATOR("set_stopped", set_stopped_at);
+  LOCKSTEP_OPERATOR("take_invitation", take_shell);
   LOCKSTEP_OPERATOR("attach", attach_ranks);
   LOCKSTEP_OPERATOR("detach", detach_ranks);
   LOCKSTEP_OPERATOR("verify", verify);

@@ -33,7 +33,7 @@ class CellOutput {
   void give_credit(int rank, int64_t bytes);
   void arm();
 
-  WorkerGroup& workers_;
+  RankGroup& workers_;
   OutputMerger merger_;
   Deadline due_;
   std::map<int, int64_t> owed_credit_;  // bytes

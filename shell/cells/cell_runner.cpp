@@ -18,7 +18,7 @@ constexpr milliseconds kLogsLimit{1000};
 
 }  // namespace
 
-CellRunner::CellRunner(EventLoop& loop, ObjectSource& compiler, WorkerGroup& workers, SessionDirectory& directory,
+CellRunner::CellRunner(EventLoop& loop, ObjectSource& compiler, RankGroup& workers, SessionDirectory& directory,
                        const SessionOptions& options, std::function<void(Event)> emit)
     : services_{.loop = loop,
                 .compiler = compiler,
@@ -123,7 +123,7 @@ void CellRunner::serve(OpenCell& cell) {
   services_.loop.run_until([&] {
     const bool is_left_open =
         !services_.options.abort_hangs && !stopper_.has_limit() && cell.run.stuck() && !hangs_.is_busy();
-    return cell.run.over() || is_left_open;
+    return cell.run.over() || is_left_open || stopper_.gives_up();
   });
   hangs_.cell_is_left();
   stopper_.stop();

@@ -36,7 +36,7 @@ namespace lockstep::shell {
 
 class CellRunner {
  public:
-  CellRunner(EventLoop& loop, ObjectSource& compiler, WorkerGroup& workers, SessionDirectory& directory,
+  CellRunner(EventLoop& loop, ObjectSource& compiler, RankGroup& workers, SessionDirectory& directory,
              const SessionOptions& options, std::function<void(Event)> emit);
   ~CellRunner();
 

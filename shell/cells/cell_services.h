@@ -6,16 +6,16 @@
 #include "shell/events/event.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/object_source.h"
+#include "shell/processes/rank_group.h"
 #include "shell/processes/session_directory.h"
 #include "shell/processes/session_options.h"
-#include "shell/processes/worker_group.h"
 
 namespace lockstep::shell {
 
 struct CellServices {
   EventLoop& loop;
   ObjectSource& compiler;
-  WorkerGroup& workers;
+  RankGroup& workers;
   SessionDirectory& directory;
   const SessionOptions& options;
   std::function<void(Event event)> emit;

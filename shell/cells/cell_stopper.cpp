@@ -11,6 +11,7 @@ CellStopper::CellStopper(const CellServices& services, OpenCells& cells)
 
 void CellStopper::begin() {
   is_interrupted_ = is_leaving_;
+  gives_up_ = false;
   user_.begin();
 }
 
@@ -46,6 +47,7 @@ void CellStopper::user_step(StopStep step) {
   if (!cells_.served()) return;
   const RankSet active = cells_.served()->run.active();
   const bool one = active.size() == 1;
+  if (!services_.workers.owns_processes() && step != StopStep::interrupt) return user_step_in_job(step, active);
   if (step == StopStep::interrupt) {
     interrupt(active);
     user_deadline_.set_after(UserStop::kPatience, [this] { user_step(user_.patience_is_over()); });
@@ -61,6 +63,21 @@ void CellStopper::user_step(StopStep step) {
     interrupt(active);
   } else if (step == StopStep::end) {
     end(active);
+  }
+}
+
+/// Ranks of a job are not ended: the prompt comes back, and the cell goes on there.
+void CellStopper::user_step_in_job(StopStep step, const RankSet& active) {
+  if (active.empty()) return;
+  const bool one = active.size() == 1;
+  if (step == StopStep::remind) {
+    services_.message(fmt::format("{} not come back yet; {} again gives the prompt back",
+                                  active.words() + (one ? " has" : " have"), services_.options.interrupt_words));
+  } else if (step == StopStep::offer) {
+    interrupt(active);
+    gives_up_ = true;
+    services_.message(fmt::format("{} still in the cell, which goes on there; a cell on other ranks may join {}",
+                                  active.words() + (one ? " is" : " are"), one ? "it" : "them"));
   }
 }
 

@@ -21,6 +21,8 @@ class CellStopper {
   void start();
   /// The cell is not served any more: nothing of this is done.
   void stop();
+  /// Whether the user wants the prompt back, and ranks of a job have not come out of the cell.
+  bool gives_up() const { return gives_up_; }
   /// Whether a time limit will end the served cell.
   bool has_limit() const { return limit_deadline_.is_set(); }
 
@@ -36,6 +38,7 @@ class CellStopper {
 
  private:
   void user_step(StopStep step);
+  void user_step_in_job(StopStep step, const RankSet& active);
   void limit_step();
   void end(const RankSet& ranks);
 
@@ -45,6 +48,7 @@ class CellStopper {
   LimitStop limit_;
   bool is_interrupted_ = false;
   bool is_leaving_ = false;
+  bool gives_up_ = false;
   Deadline user_deadline_, limit_deadline_;
 };
 

@@ -23,11 +23,12 @@ void GroupConnections::enter(Phase to) {
 
 /// Step that is lost while the ranks connect shows in their answers, or in the ranks that live then.
 void GroupConnections::lose_step() {
-  if (phase_ == Phase::in_step) enter(Phase::out_of_step);
+  // Groups of a job are its own: what is out of step there is the user's to mend.
+  if (phase_ == Phase::in_step && services_.workers.owns_processes()) enter(Phase::out_of_step);
 }
 
 bool GroupConnections::connect_if_needed(const std::function<bool()>& interrupted) {
-  WorkerGroup& workers = services_.workers;
+  RankGroup& workers = services_.workers;
   const RankSet live = workers.live();
   if (phase_ == Phase::in_step || !cells_.busy().empty() || live.empty()) return false;
   if (workers.has_store()) {

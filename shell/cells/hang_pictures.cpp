@@ -100,7 +100,7 @@ std::string HangPictures::log_path(int rank) const {
 
 /// Dead ranks can't name the lines of their calls; those that are alive have the same code.
 nlohmann::json HangPictures::question() const {
-  const WorkerGroup& workers = services_.workers;
+  const RankGroup& workers = services_.workers;
   nlohmann::json sites = nlohmann::json::array();
   for (int rank : RankSet::all(workers.world_size()) - workers.live()) {
     RankPicture dead;

@@ -166,7 +166,7 @@ void HangReporter::look(unsigned reasons) {
     return;
   }
   recheck_.cancel();
-  WorkerGroup& workers = services_.workers;
+  RankGroup& workers = services_.workers;
   inquiry_ = Inquiry{.id = --last_id_,
                      .reasons = reasons,
                      .asked = workers.live(),

@@ -6,7 +6,7 @@ namespace lockstep::shell {
 
 std::map<int, nlohmann::json> RankQueries::ask(const RankSet& ranks, const std::string& what,
                                                const nlohmann::json& arguments, std::chrono::milliseconds limit) {
-  WorkerGroup& workers = services_.workers;
+  RankGroup& workers = services_.workers;
   const RankSet asked = ranks & workers.live();
   const int64_t id = ++last_id_;
   auto& answers = answers_[id];

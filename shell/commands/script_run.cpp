@@ -12,7 +12,7 @@
 #include "shell/processes/session_plan.h"
 #include "shell/processes/signal_scope.h"
 #include "shell/scripts/details.h"
-#include "shell/scripts/magic_parser.h"
+#include "shell/scripts/python_cell.h"
 #include "shell/text/screen.h"
 #include "shell/text/text.h"
 
@@ -20,9 +20,10 @@ namespace lockstep::shell {
 namespace {
 
 /// Whether a cell has comments and blanks alone: nothing of it runs, and it gets no number.
-bool is_comment(const ScriptCell& cell) {
+bool is_comment(const ScriptCell& cell, Language language) {
   try {
-    const ParsedCell parsed = parse_cell(cell.text, MagicRegistry::instance());
+    const ParsedCell parsed = language == Language::python ? parse_python_cell(cell.text, MagicRegistry::instance())
+                                                           : parse_cell(cell.text, MagicRegistry::instance());
     return parsed.parts.empty() && parsed.cell_magics.empty();
   } catch (const UsageError&) {  // reported when it runs
     return false;
@@ -35,7 +36,7 @@ ScriptRun::ScriptRun(RunOptions options, std::vector<Script> scripts)
     : options_(std::move(options)), scripts_(std::move(scripts)) {}
 
 int ScriptRun::run() {
-  plan_session(options_.session);
+  if (!options_.session.job) plan_session(options_.session);
   const int people = options_.json == "-" ? STDERR_FILENO : STDOUT_FILENO;
   output_ =
       std::make_unique<TextOutput>(people, "the output", [this](size_t dropped) { renderer_->drop_output(dropped); });
@@ -117,7 +118,7 @@ bool ScriptRun::run_script(const Script& script) {
 
 void ScriptRun::skip_rest(const Script& script, size_t begin) {
   for (size_t i = begin; junit_ && i < script.cells.size(); ++i)
-    if (!script.cells[i].markdown && !is_comment(script.cells[i])) junit_->skip_cell(script.cells[i]);
+    if (!script.cells[i].markdown && !is_comment(script.cells[i], language())) junit_->skip_cell(script.cells[i]);
 }
 
 RankSet ScriptRun::lost_ranks() const {
@@ -126,7 +127,7 @@ RankSet ScriptRun::lost_ranks() const {
 }
 
 bool ScriptRun::run_cell(const ScriptCell& cell) {
-  const bool counts = !is_comment(cell);
+  const bool counts = !is_comment(cell, language());
   alive_ = session_->live_ranks();
   show_cell(cell, counts);
   if (!counts) return true;

@@ -87,6 +87,7 @@ json fields(const ErrorEvent& e) {
                 {"message", text(e.message)}, {"where", e.where ? text(*e.where) : json(nullptr)},
                 {"root_cause", e.root_cause}, {"stack", std::move(stack)}};
   if (!e.diagnostics.empty()) event["diagnostics"] = e.diagnostics;
+  if (!e.traceback.empty()) event["traceback"] = text(e.traceback);
   return event;
 }
 

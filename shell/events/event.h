@@ -24,6 +24,7 @@ struct SessionEvent {
   std::string backend;  // gloo, nccl
   std::map<int, std::string> devices;  // rank → "cpu", "cuda:0"
   std::map<std::string, std::string> versions;
+  bool is_python = false;  // the ranks are those of a Python job
 };
 
 /// A cell is over on all its ranks. `status` is the root cause's.
@@ -63,6 +64,7 @@ struct ErrorEvent {
   std::optional<std::string> where;
   bool root_cause = true;
   std::vector<std::string> stack;
+  std::string traceback;  // of a Python cell, as Python prints it; it ends with type and message
   std::vector<protocol::Diagnostic> diagnostics;  // compile errors
   bool others_run = false;  // a death that is reported while other ranks of the cell run on, not at the cell's end
 };

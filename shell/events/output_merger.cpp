@@ -253,6 +253,7 @@ std::vector<ErrorEvent> merge_errors(int64_t cell, const std::map<int, protocol:
     if (!error.where.empty()) event.where = error.where;
     event.root_cause = error.root_cause;
     event.stack = error.stack;
+    event.traceback = error.traceback;
     events.push_back(std::move(event));
   }
   std::stable_partition(events.begin(), events.end(), [](const ErrorEvent& e) { return !e.root_cause; });

@@ -50,7 +50,8 @@ const RegisterMagic kCd({.name = "cd",
                                  "open, #include \"...\", %load and %save\n"
                                  "are looked for there.",
                          .line = cd,
-                         .cell = {}});
+                         .cell = {},
+                         .in_jobs = true});
 
 CellOutcome pwd(MagicCall& call) {
   const auto words = MagicArguments(call.arguments, "%pwd").rest();
@@ -65,7 +66,8 @@ const RegisterMagic kPwd({.name = "pwd",
                           .help = "%cd changes it.",
                           .line = pwd,
                           .cell = {},
-                          .at_any_time = true});
+                          .at_any_time = true,
+                          .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

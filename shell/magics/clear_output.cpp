@@ -26,7 +26,8 @@ const RegisterMagic kClearOutput({.name = "clear_output",
                                           "A terminal and `lockstep run` keep what was shown.",
                                   .line = clear_output,
                                   .cell = {},
-                                  .at_any_time = true});
+                                  .at_any_time = true,
+                                  .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -27,7 +27,8 @@ const RegisterMagic kCommand(
          "it\n"
          "comes. A command that fails fails the cell; Ctrl-C interrupts it. A line that negates a name of C++ is C++.",
      .line = command,
-     .cell = {}});
+     .cell = {},
+     .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

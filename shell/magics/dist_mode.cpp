@@ -31,7 +31,8 @@ const RegisterMagic kDistMode(
      .help =
          "-e, --enable   on (as at the start)\n-d, --disable  off\nNeither: says which. Either ends a choice of %rank.",
      .line = dist_mode,
-     .cell = {}});
+     .cell = {},
+     .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -157,7 +157,8 @@ const RegisterMagic kDistStatus(
          "after 2 s.",
      .line = dist_status,
      .cell = {},
-     .at_any_time = true});
+     .at_any_time = true,
+     .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -71,7 +71,8 @@ const RegisterMagic kEnv(
              "start later too.\n"
              "Libraries that read a variable only when they start (OMP_NUM_THREADS) see it after %dist_reset.",
      .line = env,
-     .cell = {}});
+     .cell = {},
+     .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

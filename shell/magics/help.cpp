@@ -53,7 +53,8 @@ const RegisterMagic kHelp({.name = "help",
                            .summary = "all magics, or what one of them does",
                            .help = "%help rank and %rank? are the same; so are %help, help and a ? alone.",
                            .line = help,
-                           .cell = {}});
+                           .cell = {},
+                           .in_jobs = true});
 
 /// The names alone, as many as fit into a line.
 std::string names_in_lines(const std::vector<std::string>& names) {
@@ -90,7 +91,8 @@ const RegisterMagic kLsMagic({.name = "lsmagic",
                               .summary = "the names of all magics",
                               .help = "%help has a line about each of them.",
                               .line = lsmagic,
-                              .cell = {}});
+                              .cell = {},
+                              .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

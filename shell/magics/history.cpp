@@ -41,7 +41,8 @@ const RegisterMagic kHistory({.name = "history",
                                       "  -n K    the last K\n"
                                       "  -g TEXT those that hold TEXT",
                               .line = history,
-                              .cell = {}});
+                              .cell = {},
+                              .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -9,6 +9,7 @@ namespace {
 
 std::vector<std::string> known_names(SessionCore& session) {
   std::vector<std::string> names;
+  if (session.language() == Language::python) return names;
   const auto response = session.ask(protocol::ListNames{});
   if (const auto* list = std::get_if<protocol::Names>(&response))
     for (const protocol::Name& name : list->names) names.push_back(name.name);
@@ -20,7 +21,7 @@ CellOutcome inspect(MagicCall& call, bool with_source) {
   Description found = describe(call.session, expression, with_source);
   if (!found.found)
     throw UsageError("'" + expression + "' is not known" + did_you_mean(expression, known_names(call.session)) +
-                     "; %who lists the names of cells");
+                     (call.session.options.job ? " in the selected frame" : "; %who lists the names of cells"));
   call.session.message(std::move(found.text), std::move(found.data));
   return {};
 }
@@ -31,14 +32,16 @@ const RegisterMagic kInspect({.name = "?",
                               .help = "Nothing runs. ?EXPR is the same, EXPR?? has the source as well. %NAME? is the "
                                       "help of a magic.",
                               .line = [](MagicCall& call) { return inspect(call, /*with_source=*/false); },
-                              .cell = {}});
+                              .cell = {},
+                              .in_jobs = true});
 
 const RegisterMagic kInspectSource({.name = "??",
                                     .usage = "EXPR??",
                                     .summary = "the same, with the source of its definition",
                                     .help = "The source is that of the cell, or of the header, that defines it.",
                                     .line = [](MagicCall& call) { return inspect(call, /*with_source=*/true); },
-                                    .cell = {}});
+                                    .cell = {},
+                                    .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -53,7 +53,8 @@ const RegisterMagic kInterrupt(
      .help = "What Ctrl-C does to a cell that runs. Loops, sleeps and collectives end with \"interrupted\".",
      .line = interrupt,
      .cell = {},
-     .at_any_time = true});
+     .at_any_time = true,
+     .in_jobs = true});
 
 const RegisterMagic kAbort(
     {.name = "abort",

@@ -14,8 +14,8 @@ const char* const kLoadUsage = "%load FILE";
 CellOutcome load(MagicCall& call) {
   const std::optional<std::string> file = MagicArguments(call.arguments, kLoadUsage).rest_word();
   if (!file) throw UsageError("name a session script or a notebook; usage: " + std::string(kLoadUsage));
-  const std::vector<ScriptCell> cells =
-      read_script((std::filesystem::path(call.session.directory) / *file).lexically_normal().string());
+  const std::vector<ScriptCell> cells = read_script(
+      (std::filesystem::path(call.session.directory) / *file).lexically_normal().string(), call.session.language());
   call.session.queued.insert(call.session.queued.end(), cells.begin(), cells.end());
   return {};
 }
@@ -27,7 +27,8 @@ const RegisterMagic kLoad({.name = "load",
                                    "as if they were typed; names and\n"
                                    "objects stay. A cell tagged raises-exception may fail.",
                            .line = load,
-                           .cell = {}});
+                           .cell = {},
+                           .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -27,7 +27,8 @@ const RegisterMagic kQuiet({.name = "quiet",
                                     "the start are not shown to people. --json\n"
                                     "and exit codes are as ever. Without on or off: the other way round.",
                             .line = quiet,
-                            .cell = {}});
+                            .cell = {},
+                            .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

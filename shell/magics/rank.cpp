@@ -79,14 +79,16 @@ const RegisterMagic kRank(
              "%rank            says where cells run\n"
              "%%rank SPEC      this cell's ranks",
      .line = rank_line,
-     .cell = rank_cell});
+     .cell = rank_cell,
+     .in_jobs = true});
 
 const RegisterMagic kDistributed({.name = "distributed",
                                   .usage = "%%distributed",
                                   .summary = "this cell runs on all ranks",
                                   .help = "%rank and %dist_mode do not change that.",
                                   .line = {},
-                                  .cell = distributed_cell});
+                                  .cell = distributed_cell,
+                                  .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

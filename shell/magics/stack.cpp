@@ -51,7 +51,8 @@ const RegisterMagic kStack({.name = "stack",
                             .help = "SPEC  these ranks only\nInnermost first. Answered also while a cell runs.",
                             .line = stack,
                             .cell = {},
-                            .at_any_time = true});
+                            .at_any_time = true,
+                            .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -35,7 +35,8 @@ const RegisterMagic kTime({.name = "time",
                            .summary = "per rank: time to compile and to run, and the spread",
                            .help = "With %%: of this cell. A cell is compiled once for all ranks.",
                            .line = time_line,
-                           .cell = time_cell});
+                           .cell = time_cell,
+                           .in_jobs = true});
 
 const RegisterMagic kTimeit(
     {.name = "timeit",

@@ -49,6 +49,7 @@ const RegisterMagic kWritefile(
          "A header that has been written so is read afresh by the next #include of it.",
      .line = {},
      .cell = writefile,
+     .in_jobs = true,
      .takes_text = true});
 
 }  // namespace

@@ -27,6 +27,7 @@ struct SessionOptions {
   std::map<std::string, std::string> arguments;  // --arg NAME=VALUE: what cells read with arg("NAME")
   bool reports_activity = false;  // the front end shows what takes long (ActivityEvent)
   MakeObjectSource objects;  // where objects come from; none: lockstep-compiler
+  std::optional<std::string> job;  // the id of a Python job to attach to, instead of starting ranks
   std::optional<Rehearsal> rehearsal;  // ranks load objects and run none of them: `lockstep build`
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "protocol/rank_set.h"
+#include "shell/scripts/language.h"
 
 namespace lockstep::shell {
 
@@ -32,6 +33,7 @@ struct CellEnd {
 /// How a cell magic changes the way in which the rest of its cell is run.
 struct CellSettings {
   std::optional<RankSet> ranks;
+  std::optional<Language> language;  // none: the session's
   std::optional<int> optimize;
   bool debug = false;
   bool time = false;
@@ -52,6 +54,7 @@ struct Magic {
   std::function<CellOutcome(MagicCall&)> line;  // empty: it is a cell magic only
   std::function<void(MagicCall&, CellSettings&)> cell;  // empty: it is a line magic only
   bool at_any_time = false;  // typed while a cell runs, it is done at once
+  bool in_jobs = false;  // it works at a prompt over a Python job, too
   bool takes_text = false;  // a cell magic: what follows is text of any kind, without magics in it
 };
 

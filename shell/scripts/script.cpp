@@ -125,8 +125,8 @@ Marker parse_marker(std::string_view rest, const std::string& where) {
 }
 
 /// What follows `// %%` where `line` is a marker.
-std::optional<std::string_view> marker_of(std::string_view line) {
-  const std::string_view marker = "// %%";
+std::optional<std::string_view> marker_of(std::string_view line, Language language) {
+  const std::string_view marker = language == Language::python ? "# %%" : "// %%";
   if (line.substr(0, marker.size()) != marker) return std::nullopt;
   line.remove_prefix(marker.size());
   if (!line.empty() && kBlanks.find(line.front()) == std::string_view::npos) return std::nullopt;
@@ -134,14 +134,15 @@ std::optional<std::string_view> marker_of(std::string_view line) {
 }
 
 /// The text of a markdown cell: comment signs taken away, `// ` of each line or one `/* */` around all of them.
-std::string uncomment_markdown(const std::vector<std::string>& lines) {
+std::string uncomment_markdown(const std::vector<std::string>& lines, Language language) {
+  const std::string_view sign = language == Language::python ? "#" : "//";
   std::string text;
   for (const std::string& line : lines) {
     std::string_view view = line;
-    if (view.substr(0, 3) == "// ")
-      view.remove_prefix(3);
-    else if (view.substr(0, 2) == "//")
-      view.remove_prefix(2);
+    if (view.starts_with(sign)) {
+      view.remove_prefix(sign.size());
+      if (view.starts_with(' ')) view.remove_prefix(1);
+    }
     text.append(view).push_back('\n');
   }
   const std::string_view all = strip(text);
@@ -151,7 +152,10 @@ std::string uncomment_markdown(const std::vector<std::string>& lines) {
 }
 
 /// Are these lines nothing but blanks and comments? (A header that no cell needs.)
-bool only_comments(const std::vector<std::string>& lines) {
+bool only_comments(const std::vector<std::string>& lines, Language language) {
+  if (language == Language::python)
+    return std::all_of(lines.begin(), lines.end(),
+                       [](const std::string& line) { return strip(line).empty() || strip(line).starts_with('#'); });
   bool in_block = false;
   for (const std::string& line : lines) {
     std::string_view rest = strip(line);
@@ -176,7 +180,7 @@ bool only_comments(const std::vector<std::string>& lines) {
 
 /// Fills in text and line of `cell` from the lines that follow its marker; the first of them is line `line` of the
 /// file.
-void finish(ScriptCell& cell, std::vector<std::string> lines, int line) {
+void finish(ScriptCell& cell, std::vector<std::string> lines, int line, Language language) {
   while (!lines.empty() && is_blank(lines.back())) lines.pop_back();
   while (!lines.empty() && is_blank(lines.front())) {
     lines.erase(lines.begin());
@@ -184,7 +188,7 @@ void finish(ScriptCell& cell, std::vector<std::string> lines, int line) {
   }
   cell.line = line;
   if (cell.markdown) {
-    cell.text = uncomment_markdown(lines);
+    cell.text = uncomment_markdown(lines, language);
     while (!cell.text.empty() && std::isspace(static_cast<unsigned char>(cell.text.back()))) cell.text.pop_back();
     return;
   }
@@ -252,22 +256,22 @@ Tag parse_tag(const std::string& text, const std::string& where) {
   return tag;
 }
 
-std::vector<ScriptCell> parse_script(std::string_view text, const std::string& name) {
+std::vector<ScriptCell> parse_script(std::string_view text, const std::string& name, Language language) {
   std::vector<ScriptCell> cells;
   Marker current;
   std::vector<std::string> lines;
   bool before_first_marker = true;
   int first_line = 1, number = 0;
   const auto close = [&] {
-    if (before_first_marker && only_comments(lines)) return;
+    if (before_first_marker && only_comments(lines, language)) return;
     if (current.kind == Kind::raw) return;
-    finish(current.cell, std::move(lines), first_line);
+    finish(current.cell, std::move(lines), first_line, language);
     if (!is_blank(current.cell.text)) cells.push_back(std::move(current.cell));
   };
   std::istringstream stream{std::string(text)};
   for (std::string line; std::getline(stream, line);) {
     ++number;
-    const std::optional<std::string_view> marker = marker_of(line);
+    const std::optional<std::string_view> marker = marker_of(line, language);
     if (!marker) {
       lines.push_back(std::move(line));
       continue;
@@ -281,14 +285,16 @@ std::vector<ScriptCell> parse_script(std::string_view text, const std::string& n
   close();
   if (cells.empty())
     throw UsageError(name + ": " + (is_blank(text) ? "is empty" : "has no cell") +
-                     "; a session script holds C++ in cells that begin with a line `// %%`");
+                     (language == Language::python ? "; a script of Python cells has lines `# %%` before them"
+                                                   : "; a session script holds C++ in cells that begin with a line "
+                                                     "`// %%`"));
   return cells;
 }
 
-std::vector<ScriptCell> read_script(const std::string& path) {
+std::vector<ScriptCell> read_script(const std::string& path, Language language) {
   const std::string text = read_text(path);
   const std::string name = path == "-" ? "<stdin>" : path;
-  return path.ends_with(".ipynb") ? parse_notebook(text, name) : parse_script(text, name);
+  return path.ends_with(".ipynb") ? parse_notebook(text, name) : parse_script(text, name, language);
 }
 
 std::string format_script(const std::vector<ScriptCell>& cells) {

@@ -1,4 +1,4 @@
-// Session scripts: Jupytext's percent format for C++, and .ipynb files. Text in, cells out; nothing runs here.
+// Session scripts: Jupytext's percent format for C++ (for Python: `# %%`), and .ipynb files. Text in, cells out; nothing runs here.
 //
 // A line `// %%` (then white space or its end) begins a cell: `// %% TITLE [markdown] KEY=JSON ...`. Errors are
 // UsageErrors: "FILE:LINE: what; how to fix it". Magics in cells are read later, also those
@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "shell/scripts/language.h"
 
 namespace lockstep::shell {
 
@@ -27,12 +29,12 @@ struct ScriptCell {
   int notebook_cell = -1;  // index among the cells of a notebook, from 0; -1 in a script
 };
 
-/// Reads a .cpp (percent format) or .ipynb file; `-` is the standard input. Throws UsageError that names the file and
+/// Reads a .cpp or .py (percent format of `language`) or .ipynb file; `-` is the standard input. Throws UsageError that names the file and
 /// the line and says how to fix it.
-std::vector<ScriptCell> read_script(const std::string& path);
+std::vector<ScriptCell> read_script(const std::string& path, Language language = Language::cpp);
 
 /// The percent format alone. `name` is for messages.
-std::vector<ScriptCell> parse_script(std::string_view text, const std::string& name);
+std::vector<ScriptCell> parse_script(std::string_view text, const std::string& name, Language language = Language::cpp);
 
 /// The cells of a notebook (nbformat 4), raw cells left out. `name` is for messages.
 std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string& name);

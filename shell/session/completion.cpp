@@ -9,6 +9,7 @@
 #include "protocol/error.h"
 #include "shell/scripts/code_scanner.h"
 #include "shell/scripts/magic.h"
+#include "shell/session/python_questions.h"
 #include "shell/session/session_core.h"
 #include "shell/text/text.h"
 
@@ -336,7 +337,7 @@ class Completer {
   }
 
   void names(std::string_view word) {
-    if (!session_.started()) return;
+    if (!session_.started() || session_.language() == Language::python) return;
     const auto response = session_.ask(protocol::ListNames{});
     if (const auto* list = std::get_if<protocol::Names>(&response))
       for (const protocol::Name& name : list->names)
@@ -372,6 +373,10 @@ class Completer {
   }
 
   void code() {
+    if (session_.language() == Language::python) {
+      answer_ = python_completions(session_, place_.code, static_cast<int64_t>(offset_));
+      return;
+    }
     const auto response =
         session_.ask(protocol::Complete{place_.code, static_cast<int64_t>(offset_), session_.target_ranks()});
     if (const auto* found = std::get_if<protocol::Completions>(&response)) answer_ = *found;
@@ -394,7 +399,7 @@ protocol::Completions complete_cell(SessionCore& session, const std::string& tex
 }
 
 std::vector<protocol::Signature> signatures_in_cell(SessionCore& session, const std::string& text, int64_t offset) {
-  if (!session.started()) return {};
+  if (!session.started() || session.language() == Language::python) return {};
   const Place place = place_of(std::string_view(text).substr(0, within(text, offset)));
   if (place.is_text || (place.at_statement && !magic_of(place.line).empty())) return {};
   const auto response = session.ask(

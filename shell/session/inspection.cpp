@@ -6,6 +6,7 @@
 
 #include "shell/scripts/magic.h"
 #include "shell/session/completion.h"
+#include "shell/session/python_questions.h"
 #include "shell/session/session_core.h"
 #include "shell/text/table.h"
 #include "shell/text/text.h"
@@ -82,6 +83,7 @@ Description describe_magic(std::string_view name) {
 
 Description describe(SessionCore& session, const std::string& expression, bool with_source) {
   if (expression.starts_with('%')) return describe_magic(expression);
+  if (session.language() == Language::python) return describe_python(session, expression);
   const auto response = session.ask(protocol::Inspect{expression, session.target_ranks()});
   const auto* answer = std::get_if<protocol::Inspection>(&response);
   if (!answer || !answer->found) return {};

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "protocol/error.h"
-#include "shell/scripts/magic_parser.h"
+#include "shell/scripts/python_cell.h"
 #include "shell/session/out_of_memory.h"
 #include "shell/session/session_state.h"
 #include "shell/session/timing.h"
@@ -87,7 +87,13 @@ CellOutcome SessionCore::run(const std::string& text, const std::string& title) 
 
 void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
   const auto& registry = MagicRegistry::instance();
-  const ParsedCell parsed = parse_cell(cell.text, registry, [this](const std::string& name) { return is_name(name); });
+  const bool is_python = language() == Language::python && !is_cpp_cell(cell.text);
+  const ParsedCell parsed =
+      is_python ? parse_python_cell(cell.text, registry)
+                : parse_cell(cell.text, registry, [this](const std::string& name) { return is_name(name); });
+  for (const auto& use : parsed.cell_magics) check_magic(use.name, "%%");
+  for (const auto& part : parsed.parts)
+    if (!part.is_code) check_magic(part.magic.name, "%");
   for (const auto& use : parsed.cell_magics) {
     MagicCall call{*this, use.arguments, parsed.body, use.line};
     registry.find(use.name, true).cell(call, cell.settings);
@@ -121,6 +127,16 @@ void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
     throw;
   }
   run_after(cell);
+}
+
+/// Magics that compile C++, or concern the processes of a session, are not for jobs.
+void SessionCore::check_magic(const std::string& name, const char* signs) const {
+  if (!options.job || !MagicRegistry::instance().knows(name)) return;
+  const auto all = MagicRegistry::instance().all();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Magic* each) { return each->name == name; });
+  if (!(*found)->in_jobs)
+    throw UsageError(std::string(signs) + name +
+                     " is for sessions of C++ cells; a Python job does not have it (%help)");
 }
 
 /// Has a cell defined it? A session that has not started has no names.

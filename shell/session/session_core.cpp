@@ -13,6 +13,7 @@
 #include "shell/processes/gpu_lookup.h"
 #include "shell/processes/session_plan.h"
 #include "shell/processes/stack_limit.h"
+#include "shell/processes/worker_group.h"
 #include "shell/session/session_state.h"
 
 namespace lockstep::shell {
@@ -57,8 +58,30 @@ void SessionCore::ask_from_signal(Asked what) noexcept {
 
 // ---- Start and end --------------------------------------------------------------------------------------------------
 
+RankGroup::Listener SessionCore::listener() {
+  State& s = *state_;
+  return {.message =
+              [&s](FromWorker& from) {
+                if (s.runner) s.runner->message(from);
+              },
+          .last_output =
+              [&s](int rank, Stream stream, std::string bytes) {
+                if (s.runner) s.runner->last_output(rank, stream, std::move(bytes));
+              },
+          .warning = [this](const std::string& text) { message(text); },
+          .died =
+              [&s](int rank, const protocol::CellError& error) {
+                if (s.runner) s.runner->died(rank, error);
+              },
+          .store_ended =
+              [&s](const std::string& how) {
+                if (s.runner) s.runner->store_ended(how);
+              }};
+}
+
 void SessionCore::start() {
   if (started()) return;
+  if (options.job) return start_job();
   const SessionPlan plan = plan_session(options);
   (void)working_directory();
   State& s = *state_;
@@ -78,24 +101,7 @@ void SessionCore::start() {
     };
     s.compiler = options.objects ? options.objects(s.loop, compiler, progress)
                                  : std::make_unique<CompilerService>(s.loop, compiler, progress);
-    WorkerGroup::Listener listener{.message =
-                                       [&s](FromWorker& from) {
-                                         if (s.runner) s.runner->message(from);
-                                       },
-                                   .last_output =
-                                       [&s](int rank, Stream stream, std::string bytes) {
-                                         if (s.runner) s.runner->last_output(rank, stream, std::move(bytes));
-                                       },
-                                   .warning = [this](const std::string& text) { message(text); },
-                                   .died =
-                                       [&s](int rank, const protocol::CellError& error) {
-                                         if (s.runner) s.runner->died(rank, error);
-                                       },
-                                   .store_ended =
-                                       [&s](const std::string& how) {
-                                         if (s.runner) s.runner->store_ended(how);
-                                       }};
-    s.workers = std::make_unique<WorkerGroup>(s.loop, plan, options, *s.directory, std::move(listener));
+    s.workers = std::make_unique<WorkerGroup>(s.loop, plan, options, *s.directory, listener());
     const auto& ready = s.compiler->wait_ready();
     s.workers->wait_connected();
     s.workers->make_ready(ready.prelude, ready.versions);
@@ -136,6 +142,7 @@ void SessionCore::undo_start() {
   State& s = *state_;
   s.starting = false;
   s.runner.reset();
+  s.job = nullptr;
   s.workers.reset();
   s.compiler.reset();
   s.directory.reset();
@@ -146,6 +153,7 @@ void SessionCore::shutdown() {
   if (s.workers) s.workers->shutdown();
   before_each_cell = nullptr;
   s.runner.reset();
+  s.job = nullptr;
   s.workers.reset();
   s.compiler.reset();
   s.directory.reset();
@@ -190,7 +198,7 @@ RankSet SessionCore::target_ranks() {
 
 std::string SessionCore::target_words() {
   if (!started()) return "";
-  if (live_ranks().empty()) return "all ranks dead";
+  if (live_ranks().empty()) return options.job ? "no rank" : "all ranks dead";
   const RankSet ranks = target_ranks();
   return ranks.empty() ? target->words() + " dead" : ranks.words();
 }
@@ -215,7 +223,17 @@ void SessionCore::message(std::string text, nlohmann::json data) {
 }
 
 void SessionCore::check_alive(const RankSet& ranks) const {
+  if (live_ranks().empty() && options.job)
+    throw UsageError(state_->job->away().empty() ? "the job has ended"
+                                                 : "no rank is at a breakpoint: continue waits "
+                                                   "until one is");
   if (live_ranks().empty()) throw UsageError("all ranks are dead: %dist_reset starts the session afresh");
+  if (options.job) {
+    for (const int rank : ranks - live_ranks())
+      throw UsageError(fmt::format("rank {} {}: {}", rank, state_->workers->absence(rank),
+                                   live_ranks().empty() ? "continue waits until ranks stop"
+                                                        : "name ranks that have stopped (" + live_ranks().str() + ")"));
+  }
   if (const RankSet dead = ranks & dead_ranks(); !dead.empty())
     throw UsageError(dead.words() + (dead.size() == 1 ? " is" : " are") + " dead: name other ranks (" +
                      live_ranks().str() + " live), or start afresh with %dist_reset");
@@ -236,6 +254,7 @@ void SessionCore::check_ranks(const RankSet& ranks) const {
 
 CodeResult SessionCore::run_code(std::string_view code, const CellSettings& settings, int line,
                                  const std::function<bool(const std::map<int, double>&)>& over) {
+  if (settings.language.value_or(language()) == Language::python) return run_python(code, settings, line, over);
   start();
   CellRequest request;
   request.ranks = settings.ranks ? *settings.ranks : target_ranks();

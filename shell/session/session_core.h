@@ -19,7 +19,9 @@
 #include "protocol/worker_messages.h"
 #include "shell/cells/cell_result.h"
 #include "shell/events/event.h"
+#include "shell/jobs/job_folder.h"
 #include "shell/processes/launcher.h"
+#include "shell/processes/rank_group.h"
 #include "shell/scripts/magic.h"
 #include "shell/session/activity.h"
 #include "shell/session/session.h"
@@ -85,6 +87,8 @@ struct SessionCore {
   /// Parses a rank set of this session (started if needed). Throws UsageError.
   RankSet parse_ranks(std::string_view spec);
   int64_t next_number() const;
+  /// Of cells that say nothing else.
+  Language language() const { return options.job ? Language::python : Language::cpp; }
   int64_t current_number() const;  // of the cell that runs; 0 where no C++ of it has run
 
   // ---- What magics use -----------------------------------------------------------------------------------
@@ -101,6 +105,9 @@ struct SessionCore {
   ProcessEnd run_command(const std::string& command);
   /// Runs a function of the worker's own (barrier) on the run threads of `ranks`.
   CodeResult run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks);
+  /// As run_code, with Python in the selected frame of the ranks of a job.
+  CodeResult run_python(std::string_view code, const CellSettings& settings, int line,
+                        const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
   /// Throws UsageError that says what can be done where one of `ranks` is dead, or none is named.
   void check_alive(const RankSet& ranks) const;
   /// What is known of a rank without asking it.
@@ -126,6 +133,15 @@ struct SessionCore {
   /// What every rank does now and whom it waits for, seen from each cell that is open; one picture where none is.
   std::vector<inspect::HangPicture> hang_pictures();
 
+  // ---- Of a prompt over a Python job ---------------------------------------------------------------------------------
+  /// Where the ranks are, a line for each place.
+  std::string places_of_job() const;
+  /// What all ranks of the job do: asked of their agents, wherever the ranks are.
+  std::vector<JobMember> members_of_job(const RankSet& ranks) const;
+  /// Lets the job train on, and serves until ranks stop again. Returns false where none does: the job is over, or
+  /// Ctrl-C ended the wait.
+  bool resume_job();
+
   // ---- For Session --------------------------------------------------------------------------------------------------
   CellOutcome run(const std::string& text, const std::string& title);
   void set_next_number(int64_t number);
@@ -142,6 +158,7 @@ struct SessionCore {
 
  private:
   bool is_name(const std::string& name);
+  void check_magic(const std::string& name, const char* signs) const;
   void run_parts(RunningCell& cell, CellOutcome& outcome);
   void run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome);
   void run_after(RunningCell& cell);
@@ -150,6 +167,8 @@ struct SessionCore {
   void take_asked(Asked what);
   void undo_start();
   std::optional<ActivityEvent> activity() const;
+  void start_job();
+  RankGroup::Listener listener();
 
   struct State;  // session_state.h
   std::unique_ptr<State> state_;

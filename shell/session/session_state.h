@@ -6,10 +6,11 @@
 #include <string>
 
 #include "shell/cells/cell_runner.h"
+#include "shell/jobs/job_group.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/object_source.h"
+#include "shell/processes/rank_group.h"
 #include "shell/processes/session_directory.h"
-#include "shell/processes/worker_group.h"
 #include "shell/scripts/magic.h"
 #include "shell/session/session_core.h"
 
@@ -30,7 +31,8 @@ struct SessionCore::State {
   Pipe signals = make_pipe();
   std::unique_ptr<SessionDirectory> directory;
   std::unique_ptr<ObjectSource> compiler;
-  std::unique_ptr<WorkerGroup> workers;
+  std::unique_ptr<RankGroup> workers;
+  JobGroup* job = nullptr;  // the same, at a prompt over a Python job
   std::unique_ptr<CellRunner> runner;
   protocol::Configure configuration;
   int64_t last_number = 0;

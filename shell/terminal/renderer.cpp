@@ -261,6 +261,7 @@ void Renderer::draw(const SessionEvent& event) {
       devices.emplace_back(device, RankSet{rank});
   }
   for (const auto& [device, ranks] : devices) drawn_ += fmt::format("    {} on {}\n", ranks.words(), device);
+  if (event.is_python) return;
   drawn_ +=
       painted_lines(screen_, Style::dim,
                     indented("Every cell sees rank, world_size, device, get(\"ws\"), set_seed(n), show(x), torch::, "
@@ -333,6 +334,10 @@ void Renderer::draw_error(const ErrorEvent& error) {
     return;
   }
   drawn_ += paint(screen_, style, head_of(error)) + "\n";
+  if (error.root_cause && !error.traceback.empty()) {
+    drawn_ += indented(error.traceback, "    ", screen_.width);
+    return;
+  }
   const std::string message = indented(error.message, "    ", screen_.width);
   drawn_ += error.root_cause ? message : painted_lines(screen_, Style::dim, message);
   if (!error.root_cause) return;  // where the others stood when it reached them is no news

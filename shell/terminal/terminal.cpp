@@ -94,7 +94,7 @@ class Terminal {
       if (interactive_) write_prompt = [this](const std::string& text) { output_.write(text); };
       reader_ = std::make_unique<PlainLineReader>(STDIN_FILENO, services, write_prompt);
     }
-    plan_session(options);  // throws where they ask for what can't be
+    if (!options.job) plan_session(options);  // throws where they ask for what can't be
     current_ = this;
   }
   ~Terminal() { current_ = nullptr; }
@@ -117,8 +117,11 @@ class Terminal {
 
   int run_cells(bool start_now) {
     if (interactive_)
-      draw(fmt::format("Lockstep {}: C++ with LibTorch on every rank. %help lists the magics, Ctrl-D leaves.\n",
-                       kVersion));
+      draw(fmt::format("Lockstep {}: {}.\n", kVersion,
+                       is_job()
+                           ? "Python on every rank of a job. continue lets it train on, Ctrl-D does that and leaves; "
+                             "%help lists the magics"
+                           : "C++ with LibTorch on every rank. %help lists the magics, Ctrl-D leaves"));
     if (start_now) {
       const std::optional<NoEcho> no_echo = quiet_terminal();
       session_.start();
@@ -171,6 +174,8 @@ class Terminal {
     if (!interactive_) return std::nullopt;
     return std::optional<NoEcho>(std::in_place);
   }
+
+  bool is_job() const { return session_.options().job.has_value(); }
 
   /// What the session will be: %dist_init may have changed what the command line said.
   RankSet planned_ranks() const { return RankSet::all(plan_session(session_.options()).world_size); }
@@ -235,6 +240,7 @@ class Terminal {
     const CellMagics magics = cell_magics_of(text);
     if (magics == CellMagics::alone || (magics == CellMagics::with_body && interactive_ && !is_pasted))
       return {TextStatus::incomplete, scan_completeness(text).indent};
+    if (session_.started() && is_job()) return session_.is_complete(text);
     if (!session_.started() || !interactive_) return scan_completeness(text);
     gave_up_ = false;
     const Asking asking(asking_);

@@ -1,0 +1,362 @@
+"""A rank that is stopped and serves the prompt of a shell: it speaks the protocol of a worker (docs/protocol.md) to the
+shell's hub. The thread that has stopped runs the cells; a thread of its own reads what the shell sends, answers
+questions, and sends what the cells write."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import os
+import queue
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any, Callable
+
+import torch
+
+from lockstep import _capture, _cells, _questions, _zmtp
+
+PROTOCOL = 1  # kProtocolVersion of protocol/version.h
+LOCKSTEP = "0.1.0"  # kVersion
+_OUTPUT_WINDOW = 1 << 20  # kOutputWindow of protocol/worker_messages.h
+_CHUNK = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Invitation:
+    """How a shell is reached."""
+
+    hub: str  # the path of its socket
+    identity: str
+
+
+class Ended(Exception):
+    """The prompt is over: the program goes on."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.how = how  # continue: the shell says so; lost: the shell is gone
+
+
+class Prompt:
+    """One connection to a shell, on the thread that has stopped. Raises OSError when the shell can't be reached."""
+
+    def __init__(self, invitation: Invitation, rank: int, frames: _cells.Frames) -> None:
+        self._connection = _zmtp.Connection(invitation.hub, invitation.identity)
+        self._rank = rank
+        self._frames = frames
+        self._tasks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._thread_id = threading.get_ident()
+        self._lock = threading.Condition()  # of what follows, and of sending
+        self._credit = _OUTPUT_WINDOW
+        self._ended: str | None = None
+        self._cell = 0  # that runs, or was the last
+        self._output_cell = 0
+        self._running = False
+        self._since = time.monotonic()
+        self._interrupts: set[int] = set()  # cells to interrupt
+        self.detached = False
+        self._capture = _capture.Capture()
+        self._wake_reader, self._wake_writer = os.pipe()
+        self._interrupter = _Interrupter()
+        self._send({
+            "kind": "hello", "rank": rank, "pid": os.getpid(), "host": socket.gethostname(), "device": _device(),
+            "versions": {"protocol": PROTOCOL, "lockstep": LOCKSTEP, "libtorch": str(torch.__version__), "compiler": ""},
+            "where": _cells.place_of(frames.selected),
+        })
+        self._send({"kind": "ready", "threads": torch.get_num_threads()})
+        self._io = threading.Thread(target=self._serve_connection, name="lockstep-prompt", daemon=True)
+        self._io.start()
+
+    # ---- The thread that has stopped ---------------------------------------------------------------------------------
+
+    def run(self) -> str:
+        """Runs cells until the shell lets the program go on ("continue"), or is gone ("lost")."""
+        try:
+            with self._interrupter:
+                while True:
+                    try:
+                        self._handle(self._tasks.get())
+                    except Ended as end:
+                        return end.how
+        finally:
+            self._close()
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        kind = message["kind"]
+        if kind == "shutdown":
+            raise Ended("continue")
+        if kind == "lost":
+            raise Ended("lost")
+        if kind == "configure":
+            self._configure(message)
+        elif kind == "builtin":
+            self._run_builtin(message)
+        elif kind == "regroup":
+            self._send({"kind": "regrouped", "generation": message["generation"], "ok": True})
+        elif kind == "load":
+            self._send({"kind": "loaded", "cell": message["cell"], "ok": False,
+                        "message": "ranks of this job run Python cells"})
+
+    def _configure(self, message: dict[str, Any]) -> None:
+        os.environ.update(message.get("environment") or {})
+        if message.get("directory"):
+            try:
+                os.chdir(message["directory"])
+            except OSError as error:
+                print(f"rank {self._rank} can't change to {message['directory']}: {error.strerror}", file=sys.stderr)
+
+    def _run_builtin(self, message: dict[str, Any]) -> None:
+        cell, arguments = message["cell"], message.get("arguments") or {}
+        functions: dict[str, Callable[[int, dict[str, Any]], None]] = {
+            "python": self._run_python, "frame": self._select_frame, "detach": self._detach,
+        }
+        done: dict[str, Any] = {"kind": "done", "cell": cell, "status": "ok", "steps_done": 0}
+        number = int(arguments.get("number") or cell)
+        start = time.perf_counter()
+        with self._lock:
+            self._cell = self._output_cell = cell
+            self._running = True
+            self._since = time.monotonic()
+        self._capture.begin()
+        try:
+            try:
+                self._interrupter.armed = True
+                self._check_interrupt(cell)
+                if message["name"] not in functions:
+                    raise NotImplementedError(f"a rank of a Python job can't do '{message['name']}'")
+                functions[message["name"]](cell, arguments)
+                self._check_interrupt(cell)
+                done["steps_done"] = 1
+            finally:
+                self._interrupter.armed = False
+        except BaseException as error:  # whatever a cell raises ends the cell and not the rank
+            done["status"] = "interrupted" if cell in self._interrupts else "error"
+            done["error"] = _cells.describe_error(error, number)
+            if done["status"] == "interrupted":
+                done["error"]["root_cause"] = False
+        with self._lock:  # an interrupt that comes later is for nobody
+            self._running = False
+        self._interrupter.settle()
+        self._capture.end()
+        self._interrupts.discard(cell)
+        done["run_ms"] = (time.perf_counter() - start) * 1e3
+        self._since = time.monotonic()
+        self._post(done)
+
+    def _check_interrupt(self, cell: int) -> None:
+        if cell in self._interrupts:
+            raise KeyboardInterrupt
+
+    def _run_python(self, cell: int, arguments: dict[str, Any]) -> None:
+        compiled = _cells.Cell(arguments["text"], int(arguments["number"]), self._frames.selected)
+        value = compiled.run(self._frames.selected)
+        text = None if value is None else _cells.text_of(value)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # what fails on the device belongs to this cell
+            torch.cuda.synchronize()
+        if text is not None:
+            self._post({"kind": "value", "cell": cell, "text": text, "data": _cells.data_of(value)})
+
+    def _select_frame(self, cell: int, arguments: dict[str, Any]) -> None:
+        self._frames.move(int(arguments.get("move", 0)))
+        os.write(1, (self._frames.describe() + "\n").encode("utf-8", "replace"))
+
+    def _detach(self, cell: int, arguments: dict[str, Any]) -> None:
+        self.detached = True
+
+    def _close(self) -> None:
+        with self._lock:
+            self._ended = self._ended or "continue"
+        os.write(self._wake_writer, b"e")
+        self._io.join()
+        self._connection.close()
+        self._capture.close()
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+
+    # ---- Sending -----------------------------------------------------------------------------------------------------
+
+    def _send(self, message: dict[str, Any], *frames: bytes) -> None:
+        """Does nothing if the shell is gone."""
+        # Half of a surrogate pair is no text: it becomes a question mark.
+        header = json.dumps({"v": PROTOCOL, **message}, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace")
+        with self._lock:
+            if self._ended == "lost":
+                return
+            try:
+                self._connection.send([header, *frames])
+            except OSError:
+                self._lose()
+
+    def _post(self, message: dict[str, Any]) -> None:
+        """Sends a message after all that was written before it."""
+        _capture.flush()
+        with self._lock:
+            while self._pump():
+                if self._credit <= 0 and self._ended is None:
+                    self._lock.wait()
+            self._send(message)
+
+    def _pump(self) -> bool:
+        """Sends what is in the pipes, as far as there is credit. Returns whether there may be more. Under the lock."""
+        more = False
+        for stream, reader in zip(_capture.STREAMS, self._capture.readers):
+            if self._credit <= 0 and self._ended is None:
+                return True
+            try:
+                data = os.read(reader, min(_CHUNK, max(1, self._credit)) if self._ended is None else _CHUNK)
+            except BlockingIOError:
+                continue
+            if not data:
+                continue
+            more = True
+            self._credit -= len(data)
+            if self._ended is None:
+                self._send({"kind": "output", "cell": self._output_cell, "stream": stream}, data)
+            else:  # nobody reads it there; it is the program's
+                os.write(2 if stream == "stderr" else 1, data)
+        return more
+
+    def _lose(self) -> None:
+        """The shell is gone. Under the lock."""
+        if self._ended is None:
+            self._ended = "lost"
+            self._tasks.put({"kind": "lost"})
+            self._lock.notify_all()
+
+    # ---- The thread of the connection --------------------------------------------------------------------------------
+
+    def _serve_connection(self) -> None:
+        while True:
+            poll = select.poll()
+            poll.register(self._wake_reader, select.POLLIN)
+            with self._lock:
+                if self._ended is not None:
+                    return
+                if self._credit > 0:
+                    for reader in self._capture.readers:
+                        poll.register(reader, select.POLLIN)
+            poll.register(self._connection.fileno(), select.POLLIN)
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            try:
+                if self._connection.fileno() in ready:
+                    for frames in self._connection.receive():
+                        self._take(json.loads(frames[0]))
+            except (OSError, ValueError):
+                with self._lock:
+                    self._lose()
+                return
+            with self._lock:
+                if self._ended is not None:
+                    return
+                self._pump()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        kind = message.get("kind")
+        if message.get("v") != PROTOCOL:
+            self._send({"kind": "not_ready", "message": f"the shell speaks version {message.get('v')} of the protocol, "
+                        f"and this package version {PROTOCOL}: install the package of the same build"})
+        elif kind == "credit":
+            with self._lock:
+                self._credit += int(message["bytes"])
+                self._lock.notify_all()
+        elif kind == "query":
+            self._send({"kind": "reply", "id": message["id"], "body": self._answer(message)})
+        elif kind == "interrupt":
+            self._interrupt(int(message["cell"]))
+        elif kind == "abort":
+            _abort_collectives()
+        elif kind in ("builtin", "configure", "shutdown", "regroup", "load"):
+            self._tasks.put(message)
+
+    def _interrupt(self, cell: int) -> None:
+        with self._lock:
+            self._interrupts.add(cell)  # it may not have begun
+            if self._running and self._cell == cell:
+                self._interrupter.interrupt(self._thread_id)
+
+    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        what, arguments = message.get("what"), message.get("arguments") or {}
+        try:
+            if what == "status":
+                return {"state": "running" if self._running else "idle", "cell": self._cell, "line": None,
+                        "since_s": time.monotonic() - self._since, "collective": None, "device": _device(),
+                        "rss_bytes": _resident_bytes(), "threads": torch.get_num_threads(), "cells_loaded": 0}
+            if what == "stack":
+                return _questions.stack(self._thread_id)
+            if what in _questions.ABOUT_NAMES:
+                return _questions.ABOUT_NAMES[what](arguments, self._frames.selected)
+            return {"error": f"a rank of a Python job can't answer '{what}'"}
+        except Exception as error:  # of the user's objects: the prompt goes on
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+class _Interrupter:
+    """Raises KeyboardInterrupt on the thread that runs cells. On the main thread by SIGINT, which ends waits as well;
+    its handler is replaced while the prompt is open. On other threads at their next bytecode."""
+
+    def __init__(self) -> None:
+        self._previous: Any = None
+        self._replaced = False
+        self._expected = False
+        self.armed = False  # whether a cell runs: an interrupt is swallowed otherwise
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.getsignal(signal.SIGINT)
+            if self._previous is not None:  # None: installed by C code, and can't be put back
+                signal.signal(signal.SIGINT, self._handle)
+                self._replaced = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._replaced:
+            signal.signal(signal.SIGINT, self._previous)
+            self._replaced = False
+
+    def interrupt(self, thread: int) -> None:
+        if self._replaced:
+            self._expected = True
+            signal.pthread_kill(thread, signal.SIGINT)
+        else:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
+
+    def settle(self) -> None:
+        """Takes an interrupt that is on its way. Called when no more can come."""
+        while self._replaced and self._expected:
+            time.sleep(0.001)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._expected:
+            self._expected = False
+            if self.armed:
+                raise KeyboardInterrupt
+            return
+        # Not from the prompt: what the program would do.
+        if callable(self._previous):
+            self._previous(number, frame)
+        elif self._previous == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+
+def _abort_collectives() -> None:
+    """Frees this rank from a collective, for %abort: its default group is gone then."""
+    try:
+        torch.distributed.group.WORLD.abort()  # type: ignore[union-attr]
+    except Exception as error:
+        print(f"the process group can't be aborted: {error}", file=sys.stderr)
+
+
+def _device() -> str:
+    return f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

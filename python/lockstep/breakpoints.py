@@ -1,0 +1,107 @@
+"""`lockstep.breakpoint()`: the ranks of a job stop, and a prompt opens over all of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from types import FrameType
+
+import torch
+
+from lockstep import _cells, _invitations, _prompt
+from lockstep.errors import ArgumentError
+
+_GRACE_SECONDS = 60.0
+_detached = False
+_one_at_a_time = threading.Lock()
+
+
+def _seconds(name: str, value: float | None, default: float | None) -> float | None:
+    """An argument, or the variable of the environment that stands for it."""
+    text = os.environ.get(name)
+    if value is None and text:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ArgumentError(f"{name}={text}: it is a number of seconds") from None
+    if value is not None and not value >= 0:
+        raise ArgumentError(f"{name}: {value} s? It is a number of seconds, 0 or more")
+    return default if value is None else value
+
+
+def breakpoint(condition: bool = True, *, timeout: float | None = None, grace: float | None = None) -> None:
+    """Stops this rank and serves the prompt of `lockstep attach`, until its user types `continue`.
+
+        lockstep.breakpoint()              # on every rank; those that come later join
+        lockstep.breakpoint(loss.isnan())  # only where the condition is true
+
+    Cells of the prompt run in the frame that has called. Without a shell, the rank waits for one: `timeout` seconds at
+    most, or LOCKSTEP_BREAKPOINT_TIMEOUT, and without end by default. If the shell is killed, the rank goes on after
+    `grace` seconds, or LOCKSTEP_BREAKPOINT_GRACE (60 by default), unless another one attaches. `detach` at the prompt
+    makes this function do nothing for the rest of the program.
+
+    Also as PYTHONBREAKPOINT=lockstep.breakpoint, for Python's own breakpoint(). Ranks that wait for one another in a
+    collective while others are stopped do so until the group's own timeout.
+    """
+    if _detached:
+        return
+    if not condition:
+        _invitations.start()  # so that a shell knows of this rank
+        return
+    limit = _seconds("LOCKSTEP_BREAKPOINT_TIMEOUT", timeout, None)
+    patience = _seconds("LOCKSTEP_BREAKPOINT_GRACE", grace, _GRACE_SECONDS)
+    assert patience is not None
+    with _one_at_a_time:  # threads stop one after the other
+        stop(sys._getframe(1), limit, patience)
+
+
+def stop(frame: FrameType, timeout: float | None, grace: float) -> None:
+    """Serves shells one after the other, in `frame`."""
+    global _detached
+    rank = _rank()
+    frames = _cells.Frames(frame)
+    place = _cells.place_of(frames.selected)
+    job = _invitations.start()
+    if job is None:
+        _say(rank, f"passes breakpoint() at {place}: no shell can attach, since the rank has no agent (a child of a "
+             "rank, another process with its number, or no private folder: `lockstep doctor` looks at that)")
+        return
+    with _invitations.Stopped(place) as stopped:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        invitation = stopped.wait(0.0)
+        if invitation is None:
+            _say(rank, f"waits in breakpoint() at {place}; `lockstep attach {job}` opens a prompt")
+        while True:
+            invitation = invitation or stopped.wait(deadline)
+            if invitation is None:
+                _say(rank, f"goes on from {place}: no shell came within {timeout:g} s")
+                return
+            try:
+                prompt = _prompt.Prompt(invitation, rank, frames)
+            except OSError:  # the shell is gone
+                continue
+            finally:
+                invitation = None  # a shell that stays asks again
+            how = prompt.run()
+            _detached = _detached or prompt.detached
+            if how == "continue":
+                return
+            timeout = grace
+            deadline = time.monotonic() + grace
+            _say(rank, f"is at {place}, and the shell is gone: goes on in {grace:g} s; `lockstep attach {job}` "
+                 "opens another prompt")
+
+
+def _rank() -> int:
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank()
+    return int(os.environ.get("RANK", "0"))
+
+
+def _say(rank: int, what: str) -> None:
+    sys.stderr.write(f"lockstep: rank {rank} {what}\n")  # at once: other ranks write there, too
+    sys.stderr.flush()
+

@@ -1,0 +1,67 @@
+#include "python/operators/invitations.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <mutex>
+
+#include "protocol/error.h"
+#include "python/agent/agent.h"
+
+namespace lockstep::python {
+namespace {
+
+using nlohmann::json;
+
+struct Invitations {
+  std::mutex mutex;
+  json place;       // null: the rank runs
+  json invitation;  // null: none
+  int event = -1;
+};
+
+Invitations& invitations() {
+  static auto* one = new Invitations;  // the agent's thread may outlive the library's objects
+  return *one;
+}
+
+json serve(const json& request) {
+  Invitations& mine = invitations();
+  const std::lock_guard lock(mine.mutex);
+  mine.invitation = {{"hub", request.at("hub").get<std::string>()},
+                     {"identity", request.at("identity").get<std::string>()}};
+  const uint64_t one = 1;
+  static_cast<void>(!::write(mine.event, &one, sizeof one));
+  return {{"stopped", mine.place}};
+}
+
+}  // namespace
+
+json expect_invitations() {
+  Invitations& mine = invitations();
+  const std::lock_guard lock(mine.mutex);
+  if (mine.event < 0) {
+    mine.event = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (mine.event < 0) throw Error("no descriptor is left for the breakpoint");
+    agent::add_handler("serve", serve);
+  }
+  return {{"event", mine.event}};
+}
+
+void set_stopped(const json& place) {
+  Invitations& mine = invitations();
+  const std::lock_guard lock(mine.mutex);
+  mine.place = place;
+}
+
+json take_invitation() {
+  Invitations& mine = invitations();
+  const std::lock_guard lock(mine.mutex);
+  uint64_t count = 0;
+  static_cast<void>(!::read(mine.event, &count, sizeof count));
+  const json taken = mine.invitation.is_null() ? json::object() : mine.invitation;
+  mine.invitation = nullptr;
+  return taken;
+}
+
+}  // namespace lockstep::python

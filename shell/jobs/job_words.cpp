@@ -1,0 +1,69 @@
+#include "shell/jobs/job_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "inspectors/remains/stack_text.h"
+#include "shell/jobs/agent_client.h"
+#include "shell/jobs/job_picture.h"
+
+namespace lockstep::shell {
+namespace {
+
+constexpr size_t kMostFrames = 40;
+
+std::vector<inspect::EvidenceFrame> main_frames(int rank, const nlohmann::json& answer) {
+  inspect::Remains stacks;
+  inspect::read_stack_text(answer.value("python", ""), fmt::format("rank {}", rank), rank, stacks);
+  const auto main = std::ranges::find_if(stacks.stacks, &inspect::RankStack::is_main);
+  return main == stacks.stacks.end() ? std::vector<inspect::EvidenceFrame>() : main->frames;
+}
+
+std::string place_of(const inspect::EvidenceFrame& frame) {
+  return fmt::format("{}, line {}, in {}", frame.file, frame.line, frame.function);
+}
+
+/// By rank, `words` of each answer; what is wrong with it where there is none.
+template <typename Words>
+std::map<int, std::string> answers(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit, Words words) {
+  std::map<int, std::string> result;
+  for (const auto& [rank, answer] : ask_ranks(ranks, {{"request", "stacks"}}, limit)) {
+    try {
+      result[rank] = answer.error.empty() ? words(rank, answer.body) : "does not answer: " + answer.error;
+    } catch (const std::exception& error) {  // the other ranks' answers are as good as before
+      result[rank] = std::string("answers what can't be read: ") + error.what();
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::map<int, std::string> activities_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit) {
+  return answers(ranks, limit, [](int rank, const nlohmann::json& answer) {
+    const auto frames = main_frames(rank, answer);
+    std::string words = doing_of(rank, answer, frames).words;
+    if (const auto* frame = inspect::program_frame(frames)) words += ", at " + place_of(*frame);
+    return words;
+  });
+}
+
+std::map<int, std::string> stacks_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit) {
+  return answers(ranks, limit, [](int rank, const nlohmann::json& answer) {
+    std::string text = "  Python\n";
+    const auto frames = main_frames(rank, answer);
+    for (size_t i = 0; i < std::min(frames.size(), kMostFrames); ++i) text += "    " + place_of(frames[i]) + "\n";
+    if (frames.empty()) text += "    none\n";
+    text += "  native\n";
+    size_t shown = 0;
+    for (const auto& frame : answer.value("native", nlohmann::json::array())) {
+      const std::string function = frame.value("function", ""), object = frame.value("object", "");
+      if (++shown <= kMostFrames) text += fmt::format("    {} ({})\n", function.empty() ? "?" : function, object);
+    }
+    if (shown == 0) text += "    the main thread did not answer\n";
+    return text;
+  });
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,45 @@
+// %%py, %py and %%cpp: the language of a cell.
+#include "protocol/error.h"
+#include "shell/session/session_core.h"
+
+namespace lockstep::shell {
+namespace {
+
+CellOutcome py_line(MagicCall& call) {
+  if (call.arguments.empty()) throw UsageError("%py needs code: %py CODE; %%py makes a Python cell");
+  const CodeResult result = call.session.run_python(call.arguments, {}, call.line);
+  return {.status = result.status, .findings = {}};
+}
+
+void py_cell(MagicCall& call, CellSettings& settings) {
+  if (!call.arguments.empty()) throw UsageError("%%py takes nothing: the code stands in the lines below");
+  if (!call.session.options.job)
+    throw UsageError("Python cells run at a prompt over a Python job: lockstep attach (docs/python.md)");
+  settings.language = Language::python;
+}
+
+void cpp_cell(MagicCall& call, CellSettings& settings) {
+  if (!call.arguments.empty()) throw UsageError("%%cpp takes nothing: the code stands in the lines below");
+  if (call.session.options.job) throw UsageError("C++ cells can't run over a Python job yet: write Python");
+  settings.language = Language::cpp;
+}
+
+const RegisterMagic kPy({.name = "py",
+                         .usage = "%py CODE, %%py",
+                         .summary = "Python, at a prompt over a Python job",
+                         .help = "Runs in the selected frame (%where) of each rank. At such a prompt cells are Python "
+                                 "anyway.",
+                         .line = py_line,
+                         .cell = py_cell,
+                         .in_jobs = true});
+
+const RegisterMagic kCpp({.name = "cpp",
+                          .usage = "%%cpp",
+                          .summary = "this cell is C++",
+                          .help = "Cells of sessions are C++ anyway.",
+                          .line = {},
+                          .cell = cpp_cell,
+                          .in_jobs = true});
+
+}  // namespace
+}  // namespace lockstep::shell

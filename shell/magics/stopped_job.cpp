@@ -1,0 +1,88 @@
+// %continue, %detach, %where, %up, %down: of a prompt over a Python job whose ranks have stopped.
+#include "protocol/error.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/session/session_core.h"
+
+namespace lockstep::shell {
+namespace {
+
+void check_job(const MagicCall& call, const char* name) {
+  if (!call.session.options.job)
+    throw UsageError(std::string("%") + name + " is for a prompt over a Python job: lockstep attach (docs/python.md)");
+  call.session.start();
+}
+
+CellOutcome resume(MagicCall& call) {
+  check_job(call, "continue");
+  if (!call.arguments.empty()) throw UsageError("%continue takes nothing: all ranks that have stopped go on");
+  if (const RankSet busy = call.session.busy_ranks(); !busy.empty())
+    call.session.message(busy.words() + " goes on when the cell ends there");
+  call.session.resume_job();
+  call.session.message(call.session.places_of_job());
+  return {};
+}
+
+CellOutcome detach(MagicCall& call) {
+  check_job(call, "detach");
+  if (!call.arguments.empty()) throw UsageError("%detach takes nothing: all ranks that have stopped are left alone");
+  const RankSet ranks = call.session.live_ranks() - call.session.busy_ranks();
+  if (!ranks.empty()) {
+    const CodeResult result = call.session.run_builtin("detach", nlohmann::json::object(), ranks);
+    if (result.status != CellStatus::ok) return {.status = result.status, .findings = {}};
+  }
+  return {.findings = {}, .exit_requested = true};
+}
+
+CellOutcome move(MagicCall& call, const char* name, int direction) {
+  check_job(call, name);
+  const std::optional<std::string> word = MagicArguments(call.arguments, std::string("%") + name + " [N]").rest_word();
+  if (word && direction == 0) throw UsageError("%where takes nothing");
+  const int64_t count = word ? parse_count(*word, "the number of frames") : 1;
+  const CodeResult result =
+      call.session.run_builtin("frame", {{"move", direction * count}}, call.session.target_ranks());
+  return {.status = result.status, .findings = {}};
+}
+
+const RegisterMagic kContinue({.name = "continue",
+                               .usage = "%continue (or continue)",
+                               .summary = "the job trains on, up to the next breakpoint",
+                               .help = "The prompt is back when ranks stop again, or with Ctrl-C. Ctrl-D lets the job "
+                                       "go on and leaves.",
+                               .line = resume,
+                               .cell = {},
+                               .in_jobs = true});
+
+const RegisterMagic kDetach({.name = "detach",
+                             .usage = "%detach (or detach)",
+                             .summary = "lets the job go on, without further breakpoints, and leaves",
+                             .help = "lockstep.breakpoint() does nothing from then on, on the ranks that have stopped.",
+                             .line = detach,
+                             .cell = {},
+                             .in_jobs = true});
+
+const RegisterMagic kWhere({.name = "where",
+                            .usage = "%where (or where)",
+                            .summary = "the Python frames of the ranks, and the one in which cells run",
+                            .help = "Innermost last, as in pdb. %up and %down select another frame.",
+                            .line = [](MagicCall& call) { return move(call, "where", 0); },
+                            .cell = {},
+                            .in_jobs = true});
+
+const RegisterMagic kUp({.name = "up",
+                         .usage = "%up [N] (or up)",
+                         .summary = "cells run in the frame that has called this one",
+                         .help = "N  that many frames",
+                         .line = [](MagicCall& call) { return move(call, "up", 1); },
+                         .cell = {},
+                         .in_jobs = true});
+
+const RegisterMagic kDown({.name = "down",
+                           .usage = "%down [N] (or down)",
+                           .summary = "cells run in the frame that this one has called",
+                           .help = "N  that many frames",
+                           .line = [](MagicCall& call) { return move(call, "down", -1); },
+                           .cell = {},
+                           .in_jobs = true});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,18 @@
+// What a prompt over a Python job asks its ranks about a text that is typed. The first rank that has stopped answers;
+// without an answer within a moment the shell does with what it can see itself.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "protocol/compiler_messages.h"
+#include "shell/session/inspection.h"
+
+namespace lockstep::shell {
+
+struct SessionCore;
+
+protocol::Completeness python_completeness(SessionCore& session, const std::string& text);
+protocol::Completions python_completions(SessionCore& session, const std::string& text, int64_t offset);
+Description describe_python(SessionCore& session, const std::string& expression);
+
+}  // namespace lockstep::shell

@@ -1,0 +1,262 @@
+"""`lockstep.breakpoint()` and `lockstep attach`: a prompt over jobs under torchrun."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+from ranks import HERE, environment
+
+LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
+
+
+class Job:
+    """jobs/prompt.py under torchrun, with a runtime folder of its own."""
+
+    def __init__(self, mode, ranks=2, **more):
+        self.temporary = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp")  # a socket's path is short
+        self.folder = pathlib.Path(self.temporary.name)
+        self.environment = environment(XDG_RUNTIME_DIR=str(self.folder), **more)
+        self.ranks = ranks
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}",
+                   str(HERE / "jobs" / "prompt.py"), str(self.folder), mode]
+        self.process = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True, cwd=HERE / "jobs")
+        self.output = ""
+        self.changed = threading.Condition()
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self.changed:
+                self.output += line
+                self.changed.notify_all()
+        with self.changed:
+            self.output += "\nended\n"
+            self.changed.notify_all()
+
+    def wait_for(self, pattern, times=1):
+        """Until that has been written so many times; fails where the job ends before."""
+        with self.changed:
+            self.changed.wait_for(lambda: len(re.findall(pattern, self.output)) >= times or "\nended\n" in self.output)
+            assert len(re.findall(pattern, self.output)) >= times, self.output
+
+    def attach(self, *arguments, text=None, code=0, **more):
+        done = subprocess.run([LOCKSTEP, "attach", self.id(), *arguments], env={**self.environment, **more}, input=text,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{self.output}"
+        return done.stdout
+
+    def id(self):
+        """As the ranks write it; jobs of others may run, too."""
+        found = re.search("lockstep attach ([^`]+)`", self.output)
+        return found[1] if found else "none"
+
+    def run_cells(self, *cells, code=0):
+        """The events of a script of these cells."""
+        script, events = self.folder / "cells.py", self.folder / "events"
+        script.write_text("".join(f"# %%\n{cell}\n" for cell in cells))
+        self.attach("--run", str(script), "--json", str(events), code=code)
+        return [json.loads(line) for line in events.read_text().splitlines()]
+
+    def results(self):
+        self.process.wait()
+        self.reader.join()
+        assert self.process.returncode == 0, self.output
+        return [json.loads((self.folder / f"rank-{rank}.json").read_text()) for rank in range(self.ranks)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait()
+        self.reader.join()
+        self.process.stdout.close()
+        self.temporary.cleanup()
+
+
+def of(events, kind):
+    return [each for each in events if each["event"] == kind]
+
+
+def values(events):
+    return [(each["ranks"], each["text"]) for each in of(events, "value")]
+
+
+class Prompt(unittest.TestCase):
+    def test_cells_run_in_the_frame_that_has_called(self):
+        with Job("every", ranks=3) as job:
+            job.wait_for("waits in breakpoint", times=3)
+            events = job.run_cells(
+                "factor + 1",
+                "print('step', step)\nfactor = 100 + rank; extra = [rank * each for each in range(3)]",
+                "def double():\n    return factor * 2\n(lambda: double() + sum(factor for _ in extra))()",
+                "global marked\nmarked = rank\nseen.append(step);",
+                "%rank 1 factor = 7",
+                "%rank [0,2]\nfactor",
+                "%rank all\ncontinue",
+                "step, factor, extra",
+                "marked",
+                "where",
+                "%up\nrank",
+                "down",
+                "total = 1000")
+            self.assertIn(([0], "11"), values(events))
+            self.assertIn(([2], "31"), values(events))
+            self.assertIn(([0, 1, 2], "step 0\n"), [(each["ranks"], each["text"]) for each in of(events, "output")])
+            self.assertIn(([1], "505"), values(events))  # 202 + 303
+            self.assertIn(([0], "100"), values(events))
+            self.assertIn(([2], "102"), values(events))
+            self.assertNotIn(([1], "7"), values(events))
+            # A step later: assigned locals have gone on, what the loop assigns is new, names of cells stay.
+            self.assertIn(([1], "(1, 20, [0, 1, 2])"), values(events))
+            self.assertEqual([each for each in values(events) if each[1] == "1"], [([1], "1")] * 2)
+            frames = [each["text"] for each in of(events, "output") if "in main" in each["text"]]
+            selected = [line.split(", ")[2] for text in frames for line in text.splitlines() if line.startswith("> ")]
+            self.assertEqual(selected, ["in train", "in main", "in train"])
+            self.assertEqual(len(of(events, "error")), 0)
+            job.wait_for("waits in breakpoint", times=6)  # the third stop, without a shell
+            job.attach(text="seen\n")
+            total = [each["total"] for each in job.results()]
+        self.assertEqual(total, [1000 + 10 + 10, 1000 + 20 + 20, 1000 + 30 + 30])
+
+    def test_errors_name_the_rank_and_have_its_traceback(self):
+        with Job("once") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            events = job.run_cells("def half(x):\n    return x / rank\nhalf(3)", code=1)
+            (error,) = of(events, "error")
+            self.assertEqual((error["ranks"], error["type"], error["where"]), ([0], "ZeroDivisionError", "cell 1, line 2"))
+            self.assertIn('File "<cell 1>", line 2, in half\n    return x / rank\n', error["traceback"])
+            self.assertNotIn("_prompt.py", error["traceback"])
+            self.assertIn(([1], "3.0"), values(events))
+            self.assertEqual([each["ranks"] for each in job.results()], [2, 2])
+
+    def test_lines_of_a_pipe(self):
+        with Job("once") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            said = job.attach(text="for i in range(2):\n    print('round', i)\n\n%py rank * 5\nfactor?\nx x\n!echo shell\n"
+                              "%verfy model\n", code=1)
+            self.assertIn("0-1 │ round 0\n0-1 │ round 1\n0   = 0\n1   = 5\n", said)
+            self.assertIn("factor: builtins.int", said)
+            self.assertIn("SyntaxError", said)
+            self.assertIn("shell\n", said)
+            self.assertIn("did you mean %verify?", said)
+            job.results()
+
+    def test_ranks_that_have_not_come(self):
+        with Job("one rank") as job:
+            job.wait_for("rank 1 waits in breakpoint")
+            attached = subprocess.Popen([LOCKSTEP, "attach", job.id(), "--run", "-", "--json", "-"], env=job.environment,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                        text=True)
+            attached.stdin.write("# %%\nrank\n# %%\n!touch " + str(job.folder / "attached") + "\n"
+                                 "# %%\nimport time\nwhile not seen: time.sleep(0.01)\n")
+            attached.stdin.close()
+            events = []
+            for line in attached.stdout:
+                events.append(json.loads(line))
+                if "rank 0: stopped at" in events[-1].get("text", ""):
+                    break
+            self.assertIn("rank 0: not at a breakpoint", " ".join(each.get("text", "") for each in events))
+            self.assertEqual(values(events), [([1], "1")])
+            attached.send_signal(signal.SIGINT)
+            attached.stdout.read()
+            attached.stdout.close()
+            self.assertEqual(attached.wait(), 130)
+            self.assertEqual([each["ranks"] for each in job.results()], [2, 2])
+
+    def test_interrupt(self):
+        with Job("once") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            script = job.folder / "cells.py"
+            script.write_text("# %%\nprint('sleeps')\nimport time\ntime.sleep(1000)\n")
+            attached = subprocess.Popen([LOCKSTEP, "attach", job.id(), "--run", str(script), "--json", "-"], env=job.environment,
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            for line in attached.stdout:
+                if "sleeps" in line:
+                    break
+            attached.send_signal(signal.SIGINT)
+            rest = [json.loads(line) for line in attached.communicate()[0].splitlines()]
+            self.assertEqual(attached.returncode, 130)
+            (cell,) = of(rest, "cell")
+            self.assertEqual(cell["rank_status"], {"0": "interrupted", "1": "interrupted"})
+            self.assertEqual([each["total"] for each in job.results()], [30, 60])
+
+    def test_breakpoint_of_python_and_detach(self):
+        with Job("builtin", PYTHONBREAKPOINT="lockstep.breakpoint") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            self.assertEqual(values(job.run_cells("step")), [([0, 1], "1")])
+            job.results()
+        with Job("every") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            job.attach(text="detach\n")
+            self.assertEqual([each["total"] for each in job.results()], [30, 60])
+            self.assertEqual(len(re.findall("waits in breakpoint", job.output)), 2)
+
+    def test_a_job_whose_shell_is_killed_goes_on(self):
+        with Job("once", LOCKSTEP_BREAKPOINT_GRACE="0.5") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            script = job.folder / "cells.py"
+            script.write_text("# %%\nprint('sleeps')\nimport time\ntime.sleep(1)\nfactor = 1\nprint('after')\n")
+            attached = subprocess.Popen([LOCKSTEP, "attach", job.id(), "--run", str(script), "--json", "-"], env=job.environment,
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            for line in attached.stdout:
+                if "sleeps" in line:
+                    break
+            attached.kill()
+            attached.communicate()
+            job.wait_for("the shell is gone: goes on in 0.5 s", times=2)
+            self.assertEqual([each["total"] for each in job.results()], [21, 41])
+            self.assertEqual(len(re.findall("^after", job.output, re.M)), 2)  # written by the program after all
+
+    def test_another_shell_takes_over(self):
+        with Job("once", LOCKSTEP_BREAKPOINT_GRACE="1000") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            attached = subprocess.Popen([LOCKSTEP, "attach", job.id()], env=job.environment, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+            attached.stdin.write("factor = 5\n%rank 0 print('set')\n")
+            attached.stdin.flush()
+            for line in attached.stdout:
+                if "│ set" in line:
+                    break
+            attached.kill()
+            attached.communicate()
+            job.wait_for("the shell is gone: goes on in 1000 s", times=2)
+            self.assertEqual(values(job.run_cells("factor")), [([0, 1], "5")])
+            self.assertEqual([each["total"] for each in job.results()], [25, 45])
+
+    def test_no_shell_comes(self):
+        with Job("once", LOCKSTEP_BREAKPOINT_TIMEOUT="0.1") as job:
+            self.assertEqual([each["total"] for each in job.results()], [30, 60])
+            self.assertIn("no shell came within 0.1 s", job.output)
+            said = job.attach(code=2)
+            self.assertRegex(said, "no Python job of yours|there is no job")
+
+    def test_nobody_else_can_attach(self):
+        with Job("once") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            sockets = list(job.folder.glob("lockstep/job-*/rank-*.sock"))
+            self.assertEqual(len(sockets), 2)
+            for path in [sockets[0].parent, *sockets[0].parents[1:2]]:
+                self.assertEqual(path.stat().st_mode & 0o777, 0o700)
+            if os.geteuid() == 0:
+                code = ("import os, socket, sys; os.setuid(65534)\n"
+                        "try:\n  socket.socket(socket.AF_UNIX).connect(sys.argv[1])\n"
+                        "except PermissionError:\n  sys.exit(7)")
+                done = subprocess.run([sys.executable, "-c", code, str(sockets[0])])
+                self.assertEqual(done.returncode, 7)
+            job.attach(text="")
+            job.results()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)
