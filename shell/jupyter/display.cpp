@@ -82,7 +82,9 @@ Display::Report Display::end() {
 }
 
 void Display::take(const Event& event) {
-  if (!std::holds_alternative<ValueEvent>(event)) flush_values();
+  const bool is_beside_output =
+      std::holds_alternative<ProgressEvent>(event) || std::holds_alternative<ActivityEvent>(event);
+  if (!std::holds_alternative<ValueEvent>(event) && !is_beside_output) flush_values();
   std::visit([this](const auto& e) { draw(e); }, event);
   if (!runs_) {
     problems_.flush();

@@ -105,8 +105,14 @@ void SessionCore::start() {
     const auto& ready = s.compiler->wait_ready();
     s.workers->wait_connected();
     s.workers->make_ready(ready.prelude, ready.versions);
-    s.runner = std::make_unique<CellRunner>(s.loop, *s.compiler, *s.workers, *s.directory, options,
-                                            [this](Event event) { events.take(event); });
+    s.runner =
+        std::make_unique<CellRunner>(s.loop, *s.compiler, *s.workers, *s.directory, options, [this](Event event) {
+          auto* value = std::get_if<ValueEvent>(&event);
+          if (value && state_->captured_values)
+            state_->captured_values->push_back(std::move(*value));
+          else
+            events.take(event);
+        });
     SessionEvent event;
     event.id = s.directory->id();
     event.ranks = s.workers->live();
@@ -274,6 +280,18 @@ CodeResult SessionCore::run_code(std::string_view code, const CellSettings& sett
   compiler_messages = result.compiler_messages;
   if (cell) note_result(result);
   return result;
+}
+
+CodeResult SessionCore::run_capturing(std::string_view code, const CellSettings& settings, int line,
+                                      std::vector<ValueEvent>& values) {
+  struct Capture {
+    explicit Capture(State& session, std::vector<ValueEvent>& taken) : state(session) {
+      state.captured_values = &taken;
+    }
+    ~Capture() { state.captured_values = nullptr; }
+    State& state;
+  } const capture(*state_, values);
+  return run_code(code, settings, line);
 }
 
 CodeResult SessionCore::run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks) {

@@ -100,6 +100,9 @@ struct SessionCore {
   /// once.
   CodeResult run_code(std::string_view code, const CellSettings& settings, int line,
                       const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
+  /// The same once, with the values that it shows in `values` instead of in events.
+  CodeResult run_capturing(std::string_view code, const CellSettings& settings, int line,
+                           std::vector<ValueEvent>& values);
   /// Runs a command of the shell's here, once, with the ranks' environment and directory, and shows what it writes.
   /// Ctrl-C interrupts it. In a rehearsal nothing runs, and it ends well. Throws StartError.
   ProcessEnd run_command(const std::string& command);

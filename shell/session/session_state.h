@@ -37,6 +37,7 @@ struct SessionCore::State {
   protocol::Configure configuration;
   int64_t last_number = 0;
   RunningCell* cell = nullptr;
+  std::vector<ValueEvent>* captured_values = nullptr;  // they go there
   bool starting = false;
   EventLoop::Clock::time_point starting_since, start_step_since;
   std::optional<protocol::StartStep> start_step;  // of a build at the start

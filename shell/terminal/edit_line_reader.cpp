@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <sstream>
 
 #include "protocol/error.h"
+#include "shell/terminal/foreground_program.h"
 #include "shell/text/screen.h"
 #include "shell/text/text.h"
 
@@ -657,18 +657,10 @@ void EditLineReader::edit_elsewhere() {
   const std::string command = editor_command();
   write(writer_.erase());
   set_terminal(/*raw=*/false);
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    ::signal(SIGINT, SIG_DFL);
-    ::execl("/bin/sh", "sh", "-c", (command + " \"$1\"").c_str(), "sh", path.c_str(), nullptr);
-    ::_exit(127);
-  }
-  int status = 0;
-  while (pid > 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
+  const bool is_saved = run_in_foreground(command, {path});
   set_terminal(/*raw=*/true);
   writer_.forget();
-  if (pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+  if (is_saved) {
     std::ifstream file(path);
     std::stringstream text;
     text << file.rdbuf();

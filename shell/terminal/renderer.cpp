@@ -284,8 +284,13 @@ void Renderer::draw(const ValueEvent& event) {
   }
   output_.finish(drawn_);
   const std::string gutter = output_.value_gutter(event.ranks);
-  for (const std::string_view line : lines_of(event.text.empty() ? std::string_view("\n") : event.text))
-    drawn_ += gutter + std::string(line) + "\n";
+  const std::vector<std::string_view> lines = lines_of(event.text.empty() ? std::string_view("\n") : event.text);
+  for (const std::string_view line : lines) drawn_ += gutter + std::string(line) + "\n";
+  if (screen_.terminal && live_ && lines.size() > static_cast<size_t>(std::max(1, screen_.height)))
+    drawn_ +=
+        paint(screen_, Style::dim,
+              fmt::format("{} {} lines: %page shows the last value in a pager", signs(screen_).dots, lines.size())) +
+        "\n";
 }
 
 void Renderer::draw(const ErrorEvent& event) {

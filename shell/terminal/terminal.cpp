@@ -4,10 +4,12 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <clocale>
 #include <csignal>
+#include <utility>
 
 #include "protocol/error.h"
 #include "protocol/version.h"
@@ -16,6 +18,7 @@
 #include "shell/scripts/magic_arguments.h"
 #include "shell/session/outcome.h"
 #include "shell/terminal/edit_line_reader.h"
+#include "shell/terminal/foreground_program.h"
 #include "shell/terminal/plain_line_reader.h"
 #include "shell/terminal/renderer.h"
 #include "shell/text/text.h"
@@ -71,14 +74,14 @@ SessionOptions with_activity(SessionOptions options, bool shows_activity) {
   return options;
 }
 
-class Terminal {
+class Terminal : private EventSink {
  public:
   /// `can_edit`: the terminal can move its cursor.
   Terminal(const SessionOptions& options, bool is_interactive, bool can_edit)
       : interactive_(is_interactive),
         output_(STDOUT_FILENO, "the output", [this](size_t dropped) { renderer_.drop_output(dropped); }),
         renderer_(detect_screen(STDOUT_FILENO), [this](std::string_view bytes) { draw(bytes); }),
-        session_(with_activity(options, can_edit), renderer_) {
+        session_(with_activity(options, can_edit), static_cast<EventSink&>(*this)) {
     renderer_.set_live(interactive_);
     const LineReaderServices services{
         [this](int fd) { session_.serve(fd); },
@@ -97,7 +100,7 @@ class Terminal {
     if (!options.job) plan_session(options);  // throws where they ask for what can't be
     current_ = this;
   }
-  ~Terminal() { current_ = nullptr; }
+  ~Terminal() override { current_ = nullptr; }
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
@@ -141,6 +144,7 @@ class Terminal {
       if (asks_to_leave(input.text)) break;
       if (editing_ && take_edit(input.text)) continue;
       const int code = run_cell(input.text);
+      show_pages();
       if (code != 0 && exit_code == 0) exit_code = code;
       if (code == kLeave || output_.closed() || (interrupted_ && !interactive_)) break;
     }
@@ -149,6 +153,21 @@ class Terminal {
     if (exit_code == kLeave) exit_code = 0;
     if (exit_code == 0 && output_.lost()) return kExitFailed;
     return exit_code == 0 && interrupted_ ? kExitInterrupted : exit_code;
+  }
+
+  void take(const Event& event) override {
+    const auto* page = std::get_if<PageEvent>(&event);
+    if (page && editing_)
+      pages_.push_back(*page);
+    else
+      renderer_.take(event);
+  }
+
+  /// What %page has found, after its cell: in a pager where it is taller than the screen.
+  void show_pages() {
+    const size_t rows = static_cast<size_t>(std::max(2, detect_screen(STDOUT_FILENO).height)) - 2;
+    for (const PageEvent& page : std::exchange(pages_, {}))
+      if (lines_of(page.text).size() <= rows || !show_in_pager(page.text)) renderer_.take(page);
   }
 
   /// %edit [CELL], alone in its cell.
@@ -328,6 +347,7 @@ class Terminal {
   const bool interactive_;
   std::unique_ptr<LineReader> reader_;
   EditLineReader* editing_ = nullptr;  // reader_, where it edits
+  std::vector<PageEvent> pages_;  // of the cell that runs
   TextOutput output_;
   Renderer renderer_;
   Session session_;

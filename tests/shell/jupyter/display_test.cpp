@@ -129,6 +129,37 @@ TEST_F(DisplayTest, HelpIsForThePager) {
   EXPECT_TRUE(published_.empty());
 }
 
+TEST_F(DisplayTest, AValueInFullIsForThePager) {
+  display_.begin({});
+  display_.take(PageEvent{1, "tensor(…)\n"});
+  EXPECT_EQ(display_.end().page, "tensor(…)\n");
+  EXPECT_TRUE(published_.empty());
+}
+
+TEST_F(DisplayTest, ALoopIsOneDisplayThatBecomesItsLastLine) {
+  display_.begin({});
+  ProgressEvent loop{.cell = 1,
+                     .loop = 1,
+                     .label = "epoch",
+                     .ranks = {0, 1},
+                     .done = {{0, 1}, {1, 1}},
+                     .total = {{0, 4}, {1, 4}},
+                     .elapsed_s = {{0, 2}, {1, 2}}};
+  display_.take(loop);
+  wait_for_next();
+  loop.done = {{0, 2}, {1, 2}};
+  display_.take(loop);
+  wait_for_next();
+  loop.done = {{0, 4}, {1, 4}};
+  loop.state = LoopState::completed;
+  display_.take(loop);
+  (void)display_.end();
+  ASSERT_THAT(types(), ElementsAre("display_data", "update_display_data", "update_display_data"));
+  EXPECT_EQ(published_[0].second["data"]["text/plain"], "0-1 │ epoch  25% 1/4 [0:02<0:06, 2 s/it]");
+  EXPECT_EQ(published_[2].second["data"]["text/plain"], "0-1 │ epoch  100% 4/4 [0:02, 2 it/s]");
+  EXPECT_EQ(published_[0].second["transient"], published_[2].second["transient"]);
+}
+
 TEST_F(DisplayTest, ASilentRequestPublishesNothing) {
   display_.begin({.silent = true, .paged = false, .execution_count = 1});
   display_.take(output({0, 1}, "unseen\n"));

@@ -4,6 +4,10 @@
 //   print TEXT, print_err TEXT     TEXT and a newline        raw HEX        bytes
 //   storm N                        N bytes of output in lines of 64
 //   value TEXT                     a shown value
+//   lines N                        a shown value of N lines
+//   number X                       a shown number, which is to be shown as a range
+//   turns N TOTAL LABEL            N turns of a loop over progress() are over, which goes on
+//   turned N TOTAL LABEL           a loop is over after N turns
 //   throw TEXT, consequence TEXT   an error; one that follows from another rank's
 //   out_of_memory TEXT             an error of an allocation
 //   loop                           runs until it is interrupted or aborted
@@ -49,6 +53,7 @@ inline std::vector<Command> commands_of(const std::string& source, int rank) {
     std::istringstream words(line);
     Command command{.line = number, .name = {}, .text = {}};
     words >> command.name;
+    if (command.name == "__lockstep::show_in_full();") words >> command.name;
     if (command.name == "rank") {
       int only = -1;
       words >> only >> command.name;

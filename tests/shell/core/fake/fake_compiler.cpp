@@ -1,5 +1,5 @@
-// lockstep-compiler for tests of the shell: hands the text on as the object. FAKE_COMPILER: fail, old, die, wait (at
-// the start).
+// lockstep-compiler for tests of the shell: hands the text on as the object. FAKE_COMPILER: fail, old, die, wait, build
+// (a step that takes long) at the start.
 #include <signal.h>
 #include <unistd.h>
 #include <algorithm>
@@ -108,7 +108,10 @@ int main(int argc, char** argv) {
     answer(CompilerFailed{"the precompiled header is damaged"});
     return 1;
   }
-  if (how == "wait")
+  if (how == "build")
+    answer(CompilerProgress{.message = "building what takes long",
+                            .step = StartStep{.what = "the headers", .number = 1, .count = 2, .last_s = 31}});
+  if (how == "wait" || how == "build")
     while (receive_message(channel)) {
     }
   CompilerReady ready;

@@ -181,6 +181,17 @@ class FakeWorker {
     return false;
   }
 
+  void loop(const std::string& text, bool is_over) {
+    std::istringstream words(text);
+    Progress progress{.cell = cell_, .line = 1, .elapsed_s = 12};
+    int64_t total = 0;
+    words >> progress.done >> total >> progress.label;
+    progress.loop = progress.label;
+    progress.total = total;
+    if (is_over) progress.state = progress.done == total ? LoopState::completed : LoopState::stopped;
+    send(progress);
+  }
+
   bool run_command(const fake::Command& command, Done& done) {
     const auto& [line, name, text] = command;
     if (name == "print")
@@ -206,6 +217,14 @@ class FakeWorker {
       output(Stream::standard_output, bytes);
     } else if (name == "value")
       send(Value{cell_, text, nullptr});
+    else if (name == "lines") {
+      std::string shown;
+      for (int k = 1; k <= std::stoi(text); ++k) shown += "line " + std::to_string(k) + "\n";
+      send(Value{cell_, shown, nullptr});
+    } else if (name == "number")
+      send(Value{.cell = cell_, .text = text, .data = std::stod(text), .as_range = true});
+    else if (name == "turns" || name == "turned")
+      loop(text, name == "turned");
     else if (name == "throw")
       return fail(done, command, true);
     else if (name == "consequence")

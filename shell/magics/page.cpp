@@ -1,0 +1,40 @@
+// %page: a value in full, in a pager where there is a terminal.
+#include "protocol/error.h"
+#include "shell/session/session_core.h"
+
+namespace lockstep::shell {
+namespace {
+
+CellOutcome page(MagicCall& call) {
+  const std::string expression = call.arguments.empty() ? "_" : std::string(call.arguments);
+  SessionCore& session = call.session;
+  std::vector<ValueEvent> values;
+  const CodeResult result = session.run_capturing("__lockstep::show_in_full(); " + expression, {}, call.line, values);
+  std::string text;
+  for (const ValueEvent& value : values) {
+    if (!text.empty()) text += "\n";
+    if (value.ranks != result.ranks || values.size() > 1) text += value.ranks.words() + ":\n";
+    text += value.text;
+    if (!text.ends_with('\n')) text += '\n';
+  }
+  if (!text.empty())
+    session.events.take(PageEvent{session.current_number(), std::move(text)});
+  else if (result.status == CellStatus::ok)
+    throw UsageError("%page " + expression + ": it has no value to show");
+  return {.status = result.status, .findings = {}};
+}
+
+const RegisterMagic kPage(
+    {.name = "page",
+     .usage = "%page [EXPR]",
+     .summary = "a value in full: all elements of tensors and containers; in a pager on a terminal",
+     .help =
+         "EXPR  a name or an expression; the last value (_) if it is left out\n"
+         "The pager is $PAGER, or less. What fits on the screen is shown without one. Where ranks differ, their values "
+         "follow one\nanother. In a notebook the value comes to the pager at the bottom; elsewhere its text is "
+         "written.",
+     .line = page,
+     .cell = {}});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,55 @@
+#include "shell/terminal/foreground_program.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+
+#include "protocol/descriptor.h"
+
+namespace lockstep::shell {
+
+bool run_in_foreground(const std::string& command, const std::vector<std::string>& arguments, int input) {
+  std::vector<std::string> words = {"sh", "-c", command + " \"$@\"", "sh"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  struct sigaction ignore{}, before{};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGINT, &ignore, &before);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::signal(SIGINT, SIG_DFL);
+    if (input >= 0) ::dup2(input, STDIN_FILENO);
+    ::execv("/bin/sh", argv.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  while (pid > 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  ::sigaction(SIGINT, &before, nullptr);
+  return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+bool show_in_pager(std::string_view text) {
+  const Descriptor file(::memfd_create("lockstep-page", MFD_CLOEXEC));
+  while (file && !text.empty()) {
+    const ssize_t n = ::write(file.get(), text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  std::vector<std::string> pagers = {"less -R", "more"};
+  if (const char* chosen = std::getenv("PAGER"); chosen && *chosen) pagers.insert(pagers.begin(), chosen);
+  for (const std::string& pager : pagers) {
+    ::lseek(file.get(), 0, SEEK_SET);
+    if (file && run_in_foreground(pager, {}, file.get())) return true;
+  }
+  return false;
+}
+
+}  // namespace lockstep::shell
