@@ -91,3 +91,24 @@ show::options({.precision = 99});
 // %% names of ones own
 int show = 5;
 show
+// %% all elements
+show::options({.threshold = 4});
+torch::arange(8)
+// %%
+%page torch::arange(8)
+// %%
+%page std::vector<int>(1001, 7).size() + rank
+// %% numbers of the ranks
+show::options({.ranks = "range"});
+// %%
+0.5 * rank
+// %%
+torch::tensor(1.5f + rank)
+// %%
+rank == 0 ? 0.0 / 0.0 : 1.0
+// %%
+show::options({.ranks = "each"});
+// %%
+rank
+// %% no such form tags=["raises-exception"]
+show::options({.ranks = "some"});
