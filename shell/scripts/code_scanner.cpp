@@ -1,7 +1,6 @@
 #include "shell/scripts/code_scanner.h"
 
-#include <cctype>
-
+#include "shell/scripts/literals.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell {
@@ -16,19 +15,6 @@ std::string_view word_before(std::string_view line, size_t end) {
 
 bool is_raw_prefix(std::string_view word) {
   return word == "R" || word == "LR" || word == "uR" || word == "UR" || word == "u8R";
-}
-
-/// 'x' after a digit of a number is a separator, 1'000; after a word such as u8 or L it begins a character.
-bool is_digit_separator(std::string_view line, size_t quote) {
-  const auto word = word_before(line, quote);
-  return !word.empty() && std::isdigit(static_cast<unsigned char>(word.front()));
-}
-
-/// Past the string or character that begins with the quote at `i`; the end of the line ends it, too.
-size_t past_quoted(std::string_view line, size_t i) {
-  const char quote = line[i++];
-  while (i < line.size() && line[i] != quote) i += line[i] == '\\' ? 2 : 1;
-  return std::min(i + 1, line.size());
 }
 
 }  // namespace
@@ -79,9 +65,9 @@ void CodeScanner::take_code(std::string_view line, size_t& i) {
     raw_end_ = ")" + std::string(line.substr(i + 1, open - i - 1)) + "\"";
     state_ = State::raw_string;
     i = open + 1;
-  } else if (c == '"' || (c == '\'' && !is_digit_separator(line, i))) {
+  } else if (const auto literal = literal_at(line, i)) {
     last_ = c;
-    i = past_quoted(line, i);
+    i = literal->end;
   } else {
     if (c == '(' || c == '[' || c == '{') ++depth_;
     if (c == ')' || c == ']' || c == '}') --depth_;

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "protocol/error.h"
+#include "shell/scripts/literals.h"
 #include "shell/text/suggest.h"
 #include "shell/text/text.h"
 
@@ -63,15 +64,14 @@ std::vector<std::string> split_arguments(std::string_view text) {
   std::vector<std::string> words;
   std::string word, closing;
   bool in_word = false;
-  char quote = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (quote) {
-      word += c;
-      if (c == '\\' && i + 1 < text.size())
-        word += text[++i];
-      else if (c == quote)
-        quote = 0;
+    if (const auto literal = literal_at(text, i)) {
+      if (!literal->is_closed)
+        throw UsageError(std::string("the quote ") + c + " in '" + std::string(text) + "' is not closed");
+      word += text.substr(i, literal->end - i);
+      i = literal->end - 1;
+      in_word = true;
       continue;
     }
     if ((c == ' ' || c == '\t' || c == '\n' || c == '\r') && closing.empty()) {
@@ -94,10 +94,7 @@ std::vector<std::string> split_arguments(std::string_view text) {
       continue;
     }
     word += c;
-    if (c == '"' ||
-        (c == '\'' && (word.size() == 1 || !std::isalnum(static_cast<unsigned char>(word[word.size() - 2])))))
-      quote = c;
-    else if (c == '(')
+    if (c == '(')
       closing += ')';
     else if (c == '[')
       closing += ']';
@@ -106,7 +103,6 @@ std::vector<std::string> split_arguments(std::string_view text) {
     else if (!closing.empty() && c == closing.back())
       closing.pop_back();
   }
-  if (quote) throw UsageError(std::string("the quote ") + quote + " in '" + std::string(text) + "' is not closed");
   if (!closing.empty())
     throw UsageError(std::string("'") + closing.back() + "' is missing in '" + std::string(text) + "'");
   if (in_word) words.push_back(std::move(word));

@@ -6,6 +6,7 @@
 
 #include "protocol/error.h"
 #include "shell/scripts/code_scanner.h"
+#include "shell/scripts/literals.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell {
@@ -33,16 +34,9 @@ std::vector<std::string_view> split_lines(std::string_view text) {
 /// What stands before a `//` comment: one at the beginning or behind a blank, outside quotes (an address holds // as
 /// well).
 std::string_view without_comment(std::string_view text) {
-  char quote = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quote) {
-      if (c == '\\')
-        ++i;
-      else if (c == quote)
-        quote = 0;
-    } else if (c == '"' || (c == '\'' && (i == 0 || !is_name_character(text[i - 1])))) {
-      quote = c;
+    if (const auto literal = literal_at(text, i)) {
+      i = literal->end - 1;
     } else if (text.substr(i, 2) == "//" && (i == 0 || text[i - 1] == ' ' || text[i - 1] == '\t')) {
       return trim(text.substr(0, i));
     }

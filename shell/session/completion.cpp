@@ -8,6 +8,7 @@
 
 #include "protocol/error.h"
 #include "shell/scripts/code_scanner.h"
+#include "shell/scripts/literals.h"
 #include "shell/scripts/magic.h"
 #include "shell/session/python_questions.h"
 #include "shell/session/session_core.h"
@@ -82,16 +83,10 @@ Place place_of(std::string_view text) {
 size_t word_begin(std::string_view text) {
   size_t begin = 0;
   int depth = 0;
-  char quote = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (quote) {
-      if (c == '\\')
-        ++i;
-      else if (c == quote)
-        quote = 0;
-    } else if (c == '"' || (c == '\'' && (i == 0 || !is_name_character(text[i - 1])))) {
-      quote = c;
+    if (const auto literal = literal_at(text, i)) {
+      i = literal->end - 1;
     } else if (c == '(' || c == '[' || c == '{') {
       ++depth;
     } else if (c == ')' || c == ']' || c == '}') {
@@ -105,20 +100,15 @@ size_t word_begin(std::string_view text) {
 
 /// The string literal that the cursor is in: where its text begins.
 std::optional<size_t> literal_begin(std::string_view line) {
-  std::optional<size_t> open;
   for (size_t i = 0; i < line.size(); ++i) {
-    if (open && line[i] == '\\') {
-      ++i;
-    } else if (line[i] == '"') {
-      open = open ? std::nullopt : std::optional(i + 1);
-    } else if (!open && line[i] == '\'' && i + 2 < line.size() && (i == 0 || !is_name_character(line[i - 1]))) {
-      const size_t end = line.find('\'', line[i + 1] == '\\' ? i + 3 : i + 2);
-      if (end != std::string_view::npos) i = end;
-    } else if (!open && line.substr(i, 2) == "//") {
+    if (const auto literal = literal_at(line, i)) {
+      if (!literal->is_closed && line[i] == '"') return i + 1;
+      if (literal->is_closed) i = literal->end - 1;
+    } else if (line.substr(i, 2) == "//") {
       return std::nullopt;
     }
   }
-  return open;
+  return std::nullopt;
 }
 
 /// The words of a usage, taken out of their brackets: "[SPEC", "[-n", "K]" → SPEC, -n, K.

@@ -1,0 +1,29 @@
+#include "shell/scripts/literals.h"
+
+#include <algorithm>
+
+#include "shell/text/text.h"
+
+namespace lockstep::shell {
+namespace {
+
+bool is_encoding_prefix(std::string_view word) {
+  return word.empty() || word == "L" || word == "u" || word == "U" || word == "u8";
+}
+
+}  // namespace
+
+std::optional<Literal> literal_at(std::string_view text, size_t i) {
+  const char quote = text[i];
+  if (quote != '"' && quote != '\'') return std::nullopt;
+  if (quote == '\'') {
+    size_t begin = i;
+    while (begin > 0 && is_name_character(text[begin - 1])) --begin;
+    if (!is_encoding_prefix(text.substr(begin, i - begin))) return std::nullopt;
+  }
+  size_t end = i + 1;
+  while (end < text.size() && text[end] != quote) end += text[end] == '\\' ? 2 : 1;
+  return end < text.size() ? Literal{end + 1, true} : Literal{text.size(), false};
+}
+
+}  // namespace lockstep::shell
