@@ -55,7 +55,7 @@ std::string install_kernel(const std::string& folder, const KernelSpec& spec) {
   for (const std::string& option : spec.options) command.push_back(option);
   nlohmann::json environment = nlohmann::json::object();
   // What this command was found with, the kernel is: Jupyter may start it from another shell.
-  for (const char* name : {"LOCKSTEP_LIBTORCH", "LOCKSTEP_BIN"})
+  for (const char* name : {"LOCKSTEP_LIBTORCH", "LOCKSTEP_BIN", "LOCKSTEP_HOME"})
     if (const char* value = std::getenv(name); value && *value) environment[name] = value;
   const nlohmann::json kernel = {{"argv", std::move(command)},    {"display_name", spec.display_name},
                                  {"language", "c++20"},           {"interrupt_mode", "message"},

@@ -175,6 +175,19 @@ TEST_F(DoctorTest, FoldersThatCantBeWritten) {
   EXPECT_THAT(check.fix, HasSubstr("XDG_CACHE_HOME"));
 }
 
+TEST(Doctor, VariablesOfTheDocumentationMeanSomething) {
+  std::ifstream page(LOCKSTEP_SOURCE_DIR "/docs/commands.md");
+  int count = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("| `LOCKSTEP_")) continue;
+    const std::string name = line.substr(3, line.find('`', 3) - 3);
+    const Variable set(name.c_str(), "/nowhere");
+    EXPECT_EQ(find(check_machine(), "environment").state, CheckState::ok) << name;
+    ++count;
+  }
+  EXPECT_GE(count, 4);
+}
+
 TEST_F(DoctorTest, VariablesThatMeanNothingAreNamed) {
   const Variable slip("LOCKSTEP_LIBTROCH", "/x");
   const Check check = find(check_machine(), "environment");

@@ -363,10 +363,13 @@ class Installation(unittest.TestCase):
 
     def test_a_prefix_and_a_name(self):
         with tempfile.TemporaryDirectory() as prefix:
-            done = self.command("install", "--prefix", prefix, "--name", "four", "-n", "4", "-I", ".")
+            done = self.command("install", "--prefix", prefix, "--name", "four", "-n", "4", "-I", ".",
+                                LOCKSTEP_HOME="/shared/home")
             self.assertEqual(done.returncode, 0, done.stderr)
             with open(os.path.join(prefix, "share/jupyter/kernels/four/kernel.json")) as file:
-                arguments = json.load(file)["argv"]
+                kernel = json.load(file)
+            arguments = kernel["argv"]
+            self.assertEqual(kernel["env"]["LOCKSTEP_HOME"], "/shared/home")
             self.assertIn("--num-processes=4", arguments)
             self.assertIn("--include-dir=" + os.path.join(os.getcwd(), "."), arguments)
 
