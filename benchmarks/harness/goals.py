@@ -35,6 +35,7 @@ GOALS = [
     Goal("Jupyter kernel: start to ready, 2 ranks", "kernel.start", 2, 1.0),
     Goal("Jupyter kernel: the first cell is done, 2 ranks", "kernel.first_cell", 2),
     Goal("Jupyter kernel: `k + 1`, 2 ranks", "kernel.value", 2, 20, [(0.4, NBD, "cell.value")]),
+    Goal("Jupyter kernel: the same text again, 2 ranks", "kernel.repeated", 2),
     *[Goal(f"Jupyter kernel: completion of {text}", f"kernel.complete.{name}", 2, 60, limit_95=150)
       for name, text in (("member", "`net->`"), ("namespace", "`torch::nn::`"), ("name", "a name"), ("magic", "a magic"))],
     Goal("Jupyter kernel: 100,000 lines of each of 4 ranks", "kernel.flood", 4, 3.0),
