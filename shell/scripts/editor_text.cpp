@@ -432,8 +432,12 @@ EditorText::EditorText(std::string_view script, const MagicRegistry& registry) {
   std::vector<size_t> includes;
   const std::vector<Token> tokens = tokens_of(code, includes);
 
-  std::map<size_t, std::string> inserted;  // before the byte
-  const auto insert = [&](size_t at, const std::string& text) { inserted[at] += text; };
+  std::map<size_t, std::pair<std::string, bool>> inserted;  // before the byte; whether it opens what follows
+  const auto insert = [&](size_t at, const std::string& text, bool opens = false) {
+    inserted[at].first += text;
+    inserted[at].second |= opens;
+  };
+  const auto insert_before = [&](size_t at, const std::string& text) { insert(at, text, /*opens=*/true); };
   int spaces = 0, functions = 0;
   const auto open_space = [](int i) { return "namespace lockstep_script_" + std::to_string(i) + " { "; };
   const auto all_spaces = [&](bool open) {
@@ -457,17 +461,17 @@ EditorText::EditorText(std::string_view script, const MagicRegistry& registry) {
     while (const auto item = items.next()) {
       const size_t begin = tokens[item->begin].begin, end = tokens[item->end - 1].end();
       if (!item->declares) {
-        if (!in_function) insert(begin, "void lockstep_statements_" + std::to_string(++functions) + "() { ");
+        if (!in_function) insert_before(begin, "void lockstep_statements_" + std::to_string(++functions) + "() { ");
         in_function = true;
         continue;
       }
       if (std::exchange(in_function, false)) insert(tokens[item->begin - 1].end(), " ;}");
       if (item->is_include_like) {
-        insert(begin, all_spaces(false) + " ");
+        insert_before(begin, all_spaces(false) + " ");
         insert(end, " " + all_spaces(true));
         continue;
       }
-      if (std::any_of(item->names.begin(), item->names.end(), is_defined)) insert(begin, open_space(++spaces));
+      if (std::any_of(item->names.begin(), item->names.end(), is_defined)) insert_before(begin, open_space(++spaces));
       for (const DefinedName& name : item->names) known.emplace(name.name, name.parameters);
       // Clang refuses a lambda that captures by default outside of a function. Names of cells need no capture.
       int braces = 0;
@@ -503,11 +507,12 @@ EditorText::EditorText(std::string_view script, const MagicRegistry& registry) {
       line_begin = done + 1;
     }
   };
-  for (const auto& [at, text] : inserted) {
+  for (const auto& [at, insertion] : inserted) {
+    const auto& [text, opens] = insertion;
     copy_to(at);
     text_ += text;
-    insertions_[line].push_back(
-        {utf16_units(std::string_view(code).substr(line_begin, at - line_begin)), static_cast<int>(text.size())});
+    insertions_[line].push_back({utf16_units(std::string_view(code).substr(line_begin, at - line_begin)),
+                                 static_cast<int>(text.size()), opens});
   }
   copy_to(code.size());
   text_ += "\n" + all_spaces(false) + "\n";
@@ -517,7 +522,7 @@ EditorPosition EditorText::to_file(EditorPosition in_script) const {
   EditorPosition result{in_script.line + static_cast<int>(included_at_.size()), in_script.character};
   if (const auto found = insertions_.find(in_script.line); found != insertions_.end())
     for (const Insertion& each : found->second)
-      if (each.character < in_script.character || (each.character == in_script.character && each.character == 0))
+      if (each.character < in_script.character || (each.character == in_script.character && each.opens))
         result.character += each.length;
   return result;
 }

@@ -37,6 +37,7 @@ class EditorText {
   struct Insertion {
     int character;  // in the script's line
     int length;
+    bool opens;  // before what follows, which it moves; otherwise after what comes before it
   };
   std::string text_;
   std::vector<int> included_at_;  // the script's line of each line before the script's first

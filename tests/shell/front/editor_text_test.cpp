@@ -113,6 +113,10 @@ TEST(EditorText, EveryPositionComesBack) {
     if (c == '\n') character = 0, ++line;
   }
   EXPECT_EQ(text.to_script({0, 5}).line, 1);  // the #include
+  // What is inserted before a word moves its first character; what is inserted after one does not move its end.
+  const EditorText indented("// %%\n  f(x)\n", MagicRegistry::instance());
+  EXPECT_EQ(indented.to_file({1, 2}).character, 2 + 31);
+  EXPECT_EQ(indented.to_file({1, 6}).character, 6 + 31);
 }
 
 TEST(EditorText, AnyTextIsTranslated) {
