@@ -110,7 +110,7 @@ has_nccl_header() {
 add_nccl_header() {
   local folder nvcc checksum wheel nccl
   folder=$(dirname "$libtorch")
-  nvcc=$(command -v nvcc || ls "${CUDACXX:-}" "${CUDA_PATH:-}/bin/nvcc" /usr/local/cuda/bin/nvcc 2>/dev/null | head -n 1)
+  nvcc=$(command -v nvcc || ls "${CUDACXX:-}" "${CUDA_PATH:-}/bin/nvcc" /usr/local/cuda/bin/nvcc 2>/dev/null | head -n 1 || true)
   [ "$2" = cpu ] && [ -n "${builds:-}" ] && [ -n "$nvcc" ] || return 0
   read -r checksum wheel < <(wheels "$1" gpu | grep -E '  nvidia_nccl_cu') || return 0
   nccl=$(requirement_of "$wheel"); nccl=${nccl##*==}

@@ -24,7 +24,7 @@ expect() {
   shift 2
   while [ $# -gt 0 ] && [ "$1" != -- ]; do environment+=("$1"); shift; done
   [ $# -eq 0 ] || shift
-  said=$(env -u LOCKSTEP_LIBTORCH XDG_CACHE_HOME="$scratch/cache" PATH="$scratch/bin:$PATH" USER_ID=1000 LACKING= \
+  said=$(env -u LOCKSTEP_LIBTORCH XDG_CACHE_HOME="$scratch/cache" PATH="$scratch/bin:/usr/bin:/bin" USER_ID=1000 LACKING= \
     ${environment[@]+"${environment[@]}"} "$setup" "$@" 2>&1)
   code=$?
   if [ "$code" != "$status" ] || [[ "$said" != *"$text"* ]]; then
@@ -41,6 +41,8 @@ program "$scratch/bin/dpkg-query" <<'SH'
 shift 3
 for package; do [ "$package" = "${LACKING:-}" ] || echo "installed $package"; done
 SH
+# A machine without CUDA, wherever the test runs.
+program "$scratch/bin/ls" <<< $'#!/bin/sh\ncase $* in */nvcc*) exit 2 ;; esac\nexec /bin/ls "$@"'
 program "$scratch/bin/apt-get" <<< $'#!/bin/sh\necho "apt-get $*"'
 program "$scratch/bin/sudo" <<< $'#!/bin/sh\necho "by sudo: $*"'
 program "$scratch/prefix/bin/lockstep-compiler" <<< $'#!/bin/sh\necho "the compiler: $*" >&2'
