@@ -445,12 +445,30 @@ EditorText::EditorText(std::string_view script, const MagicRegistry& registry) {
     for (int i = 0; i <= spaces; ++i) text += open ? open_space(i) : "}";
     return text;
   };
-  std::multimap<std::string, std::optional<std::string>> known;
+  struct Known {
+    std::optional<std::string> parameters;
+    int space;  // its namespace
+  };
+  std::multimap<std::string, Known> known;
   const auto is_defined = [&](const DefinedName& name) {
     const auto [begin, end] = known.equal_range(name.name);
     return std::any_of(begin, end, [&](const auto& each) {
-      return !each.second || !name.parameters || each.second == name.parameters;
+      return !each.second.parameters || !name.parameters || each.second.parameters == name.parameters;
     });
+  };
+  // An overload does not hide those of the namespaces around it.
+  const auto overloads = [&](const DefinedName& name) {
+    std::string text;
+    std::set<int> outer;
+    const auto [begin, end] = known.equal_range(name.name);
+    for (auto each = begin; each != end; ++each)
+      if (name.parameters && each->second.space < spaces) outer.insert(each->second.space);
+    if (!outer.empty()) {  // those of the innermost one, which has the others
+      text = "using ";
+      for (int i = 0; i <= *outer.rbegin(); ++i) text += "lockstep_script_" + std::to_string(i) + "::";
+      text += name.name + "; ";
+    }
+    return text;
   };
   size_t token = 0;
   for (const CellRange& cell : cells) {
@@ -471,8 +489,11 @@ EditorText::EditorText(std::string_view script, const MagicRegistry& registry) {
         insert(end, " " + all_spaces(true));
         continue;
       }
-      if (std::any_of(item->names.begin(), item->names.end(), is_defined)) insert_before(begin, open_space(++spaces));
-      for (const DefinedName& name : item->names) known.emplace(name.name, name.parameters);
+      if (std::any_of(item->names.begin(), item->names.end(), is_defined))
+        insert_before(begin, open_space(++spaces));
+      else
+        for (const DefinedName& name : item->names) insert_before(begin, overloads(name));
+      for (const DefinedName& name : item->names) known.emplace(name.name, Known{name.parameters, spaces});
       // Clang refuses a lambda that captures by default outside of a function. Names of cells need no capture.
       int braces = 0;
       for (size_t i = item->begin; i + 1 < item->end; ++i) {

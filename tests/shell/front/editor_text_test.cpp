@@ -87,6 +87,12 @@ TEST(EditorText, ANameThatIsDefinedAgainGetsANamespace) {
   EXPECT_EQ(spaces("// %%\ntemplate <class T> struct B {};\ntemplate <> struct B<int> {};\n"), 0);
 }
 
+TEST(EditorText, AnOverloadKeepsTheOthers) {
+  const std::string text =
+      translated("// %%\nvoid f(int) {}\nint x;\n// %%\nint x;\nvoid f(double) {}\nvoid f(char) {}\n");
+  EXPECT_NE(text.find("using lockstep_script_0::f; void f(double) {}"), std::string::npos) << text;
+}
+
 TEST(EditorText, IncludesComeFirstAndLibrariesStayOutside) {
   const std::string text = translated("// %%\nint x;\n#include <fstream>\nnamespace std { int y; }\n");
   EXPECT_TRUE(text.starts_with("#include <fstream>\n")) << text;
