@@ -36,11 +36,11 @@ fs::path with_suffix(const fs::path& folder, const char* suffix) {
   return folder.parent_path() / (folder.filename().string() + suffix);
 }
 
+/// In seconds, as images of containers keep times.
 std::string stamp_of(const fs::path& path) {
   struct stat status = {};
   if (::stat(path.c_str(), &status) != 0) return "";
-  return std::to_string(status.st_size) + "." + std::to_string(status.st_mtim.tv_sec) + "." +
-         std::to_string(status.st_mtim.tv_nsec);
+  return std::to_string(status.st_size) + "." + std::to_string(status.st_mtim.tv_sec);
 }
 
 /// Of the file's bytes, in hexadecimal digits; empty if it can't be read. Needs little memory.

@@ -46,12 +46,11 @@ class Hash {
     add(path.filename().string());
     add(text.str());
   }
-  /// For large files: size and time instead of the contents.
+  /// For large files: size and time instead of the contents. Images of containers keep times in seconds.
   void add_stamp(const fs::path& path) {
     struct stat status = {};
     ::stat(path.c_str(), &status);
-    add(path.string() + " " + std::to_string(status.st_size) + " " + std::to_string(status.st_mtim.tv_sec) + "." +
-        std::to_string(status.st_mtim.tv_nsec));
+    add(path.string() + " " + std::to_string(status.st_size) + " " + std::to_string(status.st_mtim.tv_sec));
   }
   std::string str() const {
     char text[17];

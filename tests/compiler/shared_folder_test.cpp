@@ -184,6 +184,15 @@ TEST_F(SharedFolderTest, TheStepsOfABuildAreReportedWithTheTimesOfTheLastOne) {
   EXPECT_FALSE(steps_.at(0).last_s);
 }
 
+TEST_F(SharedFolderTest, ACopyInAnImageOfAContainerIsComplete) {
+  provide_folder();
+  for (const char* file : {"first", "second"}) {  // images keep times in seconds
+    const auto time = fs::last_write_time(path_ / file);
+    fs::last_write_time(path_ / file, std::chrono::floor<std::chrono::seconds>(time));
+  }
+  EXPECT_TRUE(is_complete(path_));
+}
+
 TEST_F(SharedFolderTest, WhatAnotherUserCouldHaveWrittenIsRefused) {
   provide_folder();
   const fs::path file = path_ / "second";
