@@ -6,6 +6,7 @@
 //     rank-R.sock                  where rank R answers requests
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ struct RankEnd {
   std::string type, message;  // of an exception; `message` may have several lines
   std::vector<JobFrame> frames;  // innermost first
   int64_t time = 0;  // seconds, CLOCK_REALTIME
+  std::map<std::string, int64_t> calls;  // group, as c10d names it → number of its last collective that was called
 };
 
 struct JobRank {
@@ -40,7 +42,7 @@ struct JobRank {
 };
 
 LOCKSTEP_JSON(JobFrame, function, file, line)
-LOCKSTEP_JSON(RankEnd, how, type, message, frames, time)
+LOCKSTEP_JSON(RankEnd, how, type, message, frames, time, calls)
 LOCKSTEP_JSON(JobRank, rank, world_size, local_rank, pid, start_time, host, torch, lockstep, python, script, started,
               end)
 void from_json(const nlohmann::json& json, JobRank& rank);

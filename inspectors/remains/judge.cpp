@@ -319,7 +319,7 @@ class Judge {
   bool find_stuck(const EvidenceRow& row, const RankSet& waiting) {
     const EvidenceCall& call = *row.calls.at(waiting.ranks().front());
     // A rank whose dump begins later has called it.
-    const RankSet silent = row.unknown - dumped_;
+    const RankSet silent = row.unknown - dumped_ - ended_after(row);
     if (row.missing.empty() && silent.empty()) return find_unfinished(row, waiting, call);
     const RankSet absent = row.missing.empty() ? silent : row.missing;
     const bool proven = absent - ended_ == RankSet();  // who has ended will not come
@@ -354,6 +354,16 @@ class Judge {
                                                 : Weight::stuck,
         std::move(finding));
     return true;
+  }
+
+  /// Ranks that had called it before they ended.
+  RankSet ended_after(const EvidenceRow& row) const {
+    RankSet ranks;
+    for (const RankDoing& each : remains_.doing) {
+      const auto last = each.calls.find(row.group);
+      if (each.ended && last != each.calls.end() && last->second >= row.seq) ranks.insert(each.rank);
+    }
+    return ranks;
   }
 
   bool find_unfinished(const EvidenceRow& row, const RankSet& waiting, const EvidenceCall& call) {

@@ -3,6 +3,7 @@
 // without LibTorch.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,7 @@ struct RankDoing {
   bool ended = false;  // its process is gone
   bool at_fault = false;  // it died, and of nothing that happened to another rank
   int64_t time_s = 0;  // of its end, CLOCK_REALTIME; 0 if unknown
+  std::map<std::string, int64_t> calls;  // of a rank that has ended: group → its last collective; empty if unknown
 };
 
 struct Remains {

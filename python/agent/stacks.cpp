@@ -145,7 +145,7 @@ json take_stacks() {
   // A main thread that blocks the signal, or sits in the kernel where none reaches it, runs no Python meanwhile. Its
   // handler stays until it has answered or the next request comes: a signal without it would do nothing, too.
   const bool answered = ready > 0 || !g_wanted.exchange(false);
-  if (ready == 0 && answered) ::poll(&polled, 1, kPatienceMs);
+  if (ready == 0 && answered) ::poll(&polled, 1, 10 * kPatienceMs);  // the handler is at work: a busy machine
   if (!answered)
     if (const auto faulthandler = g_faulthandler.load()) faulthandler(kSignal);
   ::sigaction(kSignal, &before, nullptr);

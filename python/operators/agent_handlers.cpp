@@ -44,20 +44,26 @@ void add_progress(json& groups, const std::string& text) {
            : value.is_number() ? value.get<long long>()
                                : -1;
   };
-  for (const auto& [name, status] : dump.value("pg_status", json::object()).items())
+  const json all = dump.value("pg_status", json::object());
+  for (const auto& [name, status] : all.items()) {
+    if (!status.is_object()) continue;
     groups[name] = {{"enqueued", number(status, "last_enqueued_collective")},
                     {"completed", number(status, "last_completed_collective")}};
+  }
 }
 
-json status(const json&) {
+json progress() {
   json groups = json::object();
   add_progress(groups, c10d::dump_fr_trace_json(/*includeCollectives=*/false, /*onlyActive=*/false));
   add_progress(groups, nccl_json(false));
+  return groups;
+}
+
+json status(const json&) {
   const protocol::JobRank rank = agent::described_rank();
   const int64_t steps = inspect::counted_steps();
-  return {{"rank", rank.rank},  {"world_size", rank.world_size},
-          {"pid", rank.pid},    {"started", rank.started},
-          {"groups", groups},   {"step", steps > 0 ? json(steps) : json()},
+  return {{"rank", rank.rank},       {"world_size", rank.world_size}, {"pid", rank.pid},
+          {"started", rank.started}, {"groups", progress()},          {"step", steps > 0 ? json(steps) : json()},
           {"torch", rank.torch}};
 }
 
@@ -86,6 +92,21 @@ json collectives_without_stacks(const json& request) {
 }
 
 }  // namespace
+
+void end_agent(const json& end) {
+  auto said = end.get<protocol::RankEnd>();
+  for (const std::string& text :
+       {c10d::dump_fr_trace_json(/*includeCollectives=*/true, /*onlyActive=*/false), nccl_json(true)}) {
+    const json dump = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!dump.is_object()) continue;
+    for (const json& call : dump.value("entries", json::array())) {
+      if (call.value("is_p2p", true)) continue;
+      int64_t& last = said.calls[call.at("process_group").at(0).get<std::string>()];
+      last = std::max(last, call.at("collective_seq_id").get<int64_t>());
+    }
+  }
+  agent::set_end(said);
+}
 
 json start_agent(const json& facts) {
   static std::once_flag once;

@@ -10,4 +10,7 @@ namespace lockstep::python {
 /// the job, or {"problem"}: why there is no agent. Local; never throws for what the machine lacks.
 nlohmann::json start_agent(const nlohmann::json& facts);
 
+/// Says how the program ends (protocol::RankEnd), with the numbers of its last collectives.
+void end_agent(const nlohmann::json& end);
+
 }  // namespace lockstep::python

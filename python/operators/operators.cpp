@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "inspectors/inspect.h"
-#include "python/agent/agent.h"
 #include "python/agent/stacks.h"
 #include "python/operators/agent_handlers.h"
 #include "python/operators/attach.h"
@@ -306,7 +305,7 @@ json set_stopped_at(const Call& call) {
 json take_shell(const Call&) { return take_invitation(); }
 
 json agent_end(const Call& call) {
-  agent::set_end(call.arguments.at("end").get<protocol::RankEnd>());
+  end_agent(call.arguments.at("end"));
   return json::object();
 }
 

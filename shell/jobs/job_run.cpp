@@ -33,9 +33,9 @@ using nlohmann::json;
 using namespace std::chrono_literals;
 
 constexpr int kFailed = 1, kHang = 4, kDeath = 5, kInterrupted = 130;  // shell/session/outcome.h
-constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 5s, kLastWordsLimit = 500ms;
+constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 20s, kLastWordsLimit = 500ms;
 constexpr double kUnprovenNote = 60;  // seconds without progress after which a job without a limit is looked at
-constexpr double kProof = 3;  // seconds that the others get to leave a collective after a rank has ended
+constexpr double kProof = 5;  // seconds that the others get to leave a collective after a rank has ended
 
 // ---- signals
 
@@ -216,20 +216,25 @@ bool JobRun::is_anyone_waiting() const {
 
 void JobRun::look_at_progress() {
   plan_next_look();
-  if (watched_.empty() || ending_) return;
+  if (ending_) return;
+  if (running().empty()) {  // before the first rank, or while the last ones end
+    progressed_at_ = EventLoop::Clock::now();
+    return;
+  }
   json progress = json::object();
   waits_.clear();
   for (const auto& [rank, answer] : ask_ranks(running(), {{"request", "status"}}, kStatusLimit)) {
     if (!answer.error.empty()) continue;
     progress[std::to_string(rank)] = {answer.body.value("groups", json()), answer.body.value("step", json())};
     bool waits = false;
-    for (const auto& [name, group] : answer.body.value("groups", json::object()).items())
+    const json groups = answer.body.value("groups", json::object());
+    for (const auto& [name, group] : groups.items())
       waits = waits || group.value("enqueued", -1) > group.value("completed", -1);
     waits_[rank] = waits;
   }
   if (std::string now = progress.dump(); now != progress_) {
     progress_ = std::move(now);
-    progressed_at_ = EventLoop::Clock::now();
+    progressed_at_ = next_picture_ = EventLoop::Clock::now();
     warned_ = false;
     return;
   }
@@ -241,7 +246,11 @@ void JobRun::on_stall(double seconds) {
   const bool may_be_proven = !ends_.empty() && is_anyone_waiting() && seconds >= kProof;
   const bool noted = options_.hang_timeout_s <= 0 && seconds >= kUnprovenNote && is_anyone_waiting() && !warned_;
   if (!out_of_time && !may_be_proven && !noted) return;
+  if (EventLoop::Clock::now() < next_picture_) return;
   std::vector<Finding> findings = judge_now();
+  // A rank that computes for long is looked at less and less often.
+  next_picture_ = EventLoop::Clock::now() +
+                  std::chrono::duration_cast<EventLoop::Clock::duration>(std::chrono::duration<double>(seconds / 2));
   const bool proven = std::ranges::any_of(findings, is_of_ended_rank);
   if (!out_of_time && !proven) {
     if (!noted) return;
@@ -253,7 +262,13 @@ void JobRun::on_stall(double seconds) {
   }
   if (out_of_time &&
       std::ranges::none_of(findings, [](const Finding& each) { return each.severity == Severity::fault; })) {
-    // No rank waits for another one by the recorder: say what they do.
+    // No rank waits for another one by the recorder. One that computes may go on; if all wait for something, none will.
+    const auto may_go_on = [](const inspect::RankDoing& each) {
+      return !each.ended &&
+             (each.kind == FindingKind::computing || each.kind == FindingKind::unknown ||
+              each.kind == FindingKind::reading || each.kind == FindingKind::child || each.kind == FindingKind::device);
+    };
+    if (last_picture_.doing.empty() || std::ranges::any_of(last_picture_.doing, may_go_on)) return;
     Finding finding;
     finding.severity = Severity::fault;
     finding.inspector = "hang";

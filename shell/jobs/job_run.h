@@ -72,7 +72,7 @@ class JobRun {
   std::map<int, SeenEnd> ends_;
   std::optional<int64_t> memory_kills_;
   std::string progress_;
-  EventLoop::Clock::time_point progressed_at_, started_ = EventLoop::Clock::now();
+  EventLoop::Clock::time_point next_picture_, progressed_at_, started_ = EventLoop::Clock::now();
   std::map<int, bool> waits_;  // rank → a collective of it has not ended
   inspect::Remains last_picture_;
   std::vector<Finding> verdict_;  // of a hang that ends the job

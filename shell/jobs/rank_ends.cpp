@@ -92,7 +92,8 @@ void add_end(const SeenEnd& end, inspect::Remains& remains) {
        .words = end.words(),
        .ended = true,
        .at_fault = !end.is_clean() && !ended_by_launcher,
-       .time_s = end.time_s});
+       .time_s = end.time_s,
+       .calls = end.said ? end.said->calls : std::map<std::string, int64_t>()});
 }
 
 }  // namespace lockstep::shell

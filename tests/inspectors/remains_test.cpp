@@ -245,6 +245,81 @@ TEST(Remains, StacksSayWhatTheRankDoesThatOthersWaitFor) {
   EXPECT_THAT(last_of({job.str()}).message, HasSubstr("rank 1 its main thread is at"));
 }
 
+/// Dumps of ranks that wait in all_reduce #3, for judge() without files.
+Remains waiting(int world, const std::vector<int>& ranks) {
+  Remains remains;
+  for (const int rank : ranks)
+    remains.evidence.push_back(
+        read_flight_recorder(dump(world, {{.seq = 1}, {.seq = 2}, {.seq = 3, .state = "scheduled"}}), "a rank", rank));
+  remains.files = static_cast<int64_t>(ranks.size());
+  return remains;
+}
+
+TEST(Watched, WhatARankDoesStandsWithWhereItDoesIt) {
+  Remains remains = waiting(3, {0, 2});
+  remains.evidence.push_back(read_flight_recorder(dump(3, {{.seq = 1}, {.seq = 2}}), "rank 1", 1));
+  remains.doing = {{.rank = 1, .kind = FindingKind::sleeping, .words = "sleeps"}};
+  remains.stacks = {{.rank = 1, .thread = "main", .is_main = true, .frames = {{"wait", "train.py", 12}}, .origin = {}}};
+  const Finding finding = judge(remains).back();
+  EXPECT_EQ(finding.kind, "sleeping");
+  EXPECT_THAT(finding.message, AllOf(HasSubstr("rank 1 sleeps (train.py:12 in wait)"), HasSubstr("by the Flight")));
+}
+
+TEST(Watched, ThatARankHasEndedIsProven) {
+  Remains remains = waiting(3, {0, 2});
+  remains.doing = {{.rank = 1, .kind = FindingKind::finished, .words = "has finished", .ended = true}};
+  const Finding finding = judge(remains).back();
+  EXPECT_EQ(finding.verdict, "hang");
+  EXPECT_EQ(finding.kind, "finished");
+  EXPECT_EQ(finding.ranks, RankSet{1});
+  EXPECT_THAT(finding.message, Not(HasSubstr("Flight Recorder")));
+}
+
+TEST(Watched, ARankThatHadCalledItBeforeItEndedIsNotMissing) {
+  Remains remains = waiting(3, {0, 2});
+  remains.doing = {
+      {.rank = 1, .kind = FindingKind::finished, .words = "has finished", .ended = true, .calls = {{"0", 3}}}};
+  for (const Finding& finding : judge(remains)) {
+    EXPECT_NE(finding.kind, "finished") << finding.message;
+    EXPECT_NE(finding.ranks, RankSet{1}) << finding.message;
+  }
+}
+
+TEST(Watched, ADeathIsTheCauseOfItsPeersErrors) {
+  Remains remains;
+  remains.files = 2;
+  remains.errors = {{.rank = 0,
+                     .type = "RuntimeError",
+                     .message = "Connection closed by peer [127.0.0.1]:7",
+                     .frames = {{"step", "train.py", 18}}}};
+  remains.doing = {
+      {.rank = 1, .kind = FindingKind::died, .words = "was killed by SIGKILL", .ended = true, .at_fault = true}};
+  const std::vector<Finding> findings = judge(remains);
+  ASSERT_THAT(findings, SizeIs(2));
+  EXPECT_EQ(findings[0].severity, Severity::note);
+  EXPECT_EQ(findings[1].kind, "died");
+  EXPECT_EQ(findings[1].ranks, RankSet{1});
+  EXPECT_EQ(findings[1].message, "rank 1 was killed by SIGKILL");
+}
+
+TEST(Watched, ARankThatFinishedIsTheCauseOfItsPeersErrors) {
+  Remains remains;
+  remains.files = 2;
+  remains.errors = {{.rank = 0,
+                     .type = "RuntimeError",
+                     .message = "Connection closed by peer [127.0.0.1]:7",
+                     .frames = {{"step", "train.py", 18}}}};
+  remains.doing = {{.rank = 1, .kind = FindingKind::finished, .words = "has finished", .ended = true}};
+  Finding finding = judge(remains).back();
+  EXPECT_EQ(finding.verdict, "hang");
+  EXPECT_EQ(finding.message, "rank 1 has finished, and rank 0 was still in a collective with it (train.py:18 in step)");
+  // An exception of its own explains it instead.
+  remains.errors.push_back({.rank = 2, .type = "ValueError", .message = "no"});
+  finding = judge(remains).back();
+  EXPECT_EQ(finding.ranks, RankSet{2});
+  EXPECT_EQ(finding.kind, "threw");
+}
+
 TEST(StackText, ReadsFaulthandlerAndRanksInTheLines) {
   Remains remains;
   EXPECT_TRUE(

@@ -23,6 +23,8 @@
 #include "python/agent/stacks.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/job_folder.h"
+#include "shell/jobs/job_picture.h"
+#include "shell/jobs/rank_ends.h"
 
 namespace fs = std::filesystem;
 using namespace lockstep;
@@ -389,6 +391,58 @@ TEST_F(Agent, TheStackOfTheMainThreadIsTakenWhereItWaits) {
   EXPECT_THAT(answer["native"].at(0)["function"].get<std::string>(), HasSubstr("read"));
   ::sigaction(SIGURG, nullptr, &after);
   EXPECT_EQ(before.sa_handler, after.sa_handler);
+}
+
+TEST(RankEnds, AreNamedByWhatIsKnown) {
+  const protocol::RankEnd finished{.how = "finished"}, threw{.how = "threw", .type = "ValueError", .message = "a\nb"};
+  const auto words = [](std::optional<int> status, std::optional<protocol::RankEnd> said, bool out_of_memory = false) {
+    return shell::SeenEnd{.wait_status = status, .said = std::move(said), .out_of_memory = out_of_memory}.words();
+  };
+  EXPECT_EQ(words(0, finished), "has finished");
+  EXPECT_EQ(words({}, finished), "has finished");
+  EXPECT_EQ(words(256, threw), "raised ValueError");
+  EXPECT_EQ(words(SIGKILL, {}), "was killed by SIGKILL");
+  EXPECT_THAT(words(SIGKILL, {}, true), HasSubstr("out of memory"));
+  EXPECT_THAT(words(3 << 8, finished), HasSubstr("exit code 3 (sys.exit)"));
+  EXPECT_THAT(words(3 << 8, {}), HasSubstr("exit code 3 without an exception"));
+  EXPECT_THAT(words({}, {}), HasSubstr("killed, or called os._exit"));
+
+  inspect::Remains remains;
+  shell::add_end({.rank = 1, .wait_status = 256, .said = threw}, remains);
+  ASSERT_EQ(remains.errors.size(), 1U);
+  EXPECT_EQ(remains.errors[0].message, "a");  // its first line
+  // What the launcher ends after a failure is no failure; what breaks meanwhile is.
+  shell::add_end({.rank = 2, .wait_status = SIGTERM, .after_failure = true}, remains);
+  shell::add_end({.rank = 3, .wait_status = SIGSEGV, .after_failure = true}, remains);
+  shell::add_end({.rank = 4, .wait_status = SIGKILL}, remains);
+  ASSERT_EQ(remains.doing.size(), 3U);
+  EXPECT_FALSE(remains.doing[0].at_fault);
+  EXPECT_TRUE(remains.doing[1].at_fault);
+  EXPECT_TRUE(remains.doing[2].at_fault);
+}
+
+TEST(RankEnds, TheKernelKnowsHowAProcessEnded) {
+  const pid_t child = ::fork();
+  if (child == 0) ::raise(SIGKILL);
+  siginfo_t info;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(shell::wait_status_of_zombie(child), SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(shell::wait_status_of_zombie(child), std::nullopt);
+  EXPECT_EQ(shell::wait_status_of_zombie(::getpid()), std::nullopt);
+}
+
+TEST(JobPicture, WhatARankDoesIsInItsStacks) {
+  const auto kind = [](std::initializer_list<const char*> functions, const char* python) {
+    json native = json::array();
+    for (const char* each : functions) native.push_back({{"function", each}, {"object", "libc.so.6"}});
+    return shell::doing_of(0, {{"native", native}, {"held", true}}, {{"f", python, 1}}).kind;
+  };
+  EXPECT_EQ(kind({"clock_nanosleep", "_PyEval_EvalFrameDefault"}, "train.py"), FindingKind::sleeping);
+  EXPECT_EQ(kind({"__futex_abstimed_wait", "sem_clockwait", "PyThread_acquire_lock_timed"}, "train.py"),
+            FindingKind::lock);
+  EXPECT_EQ(kind({"poll", "_PyEval_EvalFrameDefault"}, "/x/torch/utils/data/dataloader.py"), FindingKind::loading_data);
+  EXPECT_EQ(kind({"pthread_cond_wait", "c10d::Work::wait"}, "train.py"), FindingKind::collective);
 }
 
 }  // namespace
