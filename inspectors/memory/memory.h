@@ -40,6 +40,8 @@ struct MemoryReport : Report {
 
 /// Prints a column for each rank.
 std::ostream& operator<<(std::ostream& out, const MemoryReport& report);
+/// The report as the text of a JSON object, with a chart of it (docs/events.md).
+std::string report_data(const MemoryReport& report);
 
 /// Collective over the options' ranks, over the inspectors' own connections. Copies no tensor, and waits for no device.
 /// Notes, on devices: a rank whose tensors take more than those of the others, memory that is free in split blocks,

@@ -26,6 +26,8 @@ struct BucketsReport : Report {
 
 /// Prints the buckets, a chart of the rank whose reductions ended last, and a line for each rank.
 std::ostream& operator<<(std::ostream& out, const BucketsReport& report);
+/// The report as the text of a JSON object, with a chart of it (docs/events.md).
+std::string report_data(const BucketsReport& report);
 
 /// Collective over the ranks of the wrapper's group, over the inspectors' own connections. On the CPU reads c10d's
 /// statistics and the collective log; costs training nothing. On a device the times are those of its streams, recorded

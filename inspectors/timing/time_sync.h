@@ -51,6 +51,8 @@ struct TimeSyncReport : Report {
 
 /// Prints a row for each rank, and the results.
 std::ostream& operator<<(std::ostream& out, const TimeSyncReport& report);
+/// The report as the text of a JSON object, with a chart of it (docs/events.md).
+std::string report_data(const TimeSyncReport& report);
 
 namespace detail {
 

@@ -8,6 +8,7 @@ using Clock = EventLoop::Clock;
 
 CellOutput::CellOutput(const CellServices& services, std::function<void(const RankSet&, const std::string&)> marked)
     : workers_(services.workers),
+      early_(services.options.early_output),
       merger_(
           services.emit, [this](int rank, int64_t bytes) { give_credit(rank, bytes); },
           [marked = std::move(marked)](const RankSet& ranks, int64_t, const std::string& mark) {
@@ -23,6 +24,7 @@ void CellOutput::left(int rank) {
 }
 
 void CellOutput::output(int rank, int64_t number, Stream stream, std::string bytes) {
+  if (early_) early_(rank, stream, bytes);
   merger_.output(rank, number, stream, std::move(bytes), Clock::now());
   arm();
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "shell/cells/cell_services.h"
 #include "shell/events/output_merger.h"
@@ -34,6 +35,7 @@ class CellOutput {
   void arm();
 
   RankGroup& workers_;
+  const std::function<void(int, Stream, std::string_view)>& early_;  // of the session's options
   OutputMerger merger_;
   Deadline due_;
   std::map<int, int64_t> owed_credit_;  // bytes

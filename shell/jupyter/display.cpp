@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "protocol/chart.h"
 #include "shell/jupyter/displayed_data.h"
 #include "shell/jupyter/replies.h"
 #include "shell/processes/random_key.h"
@@ -19,6 +20,10 @@ using nlohmann::json;
 /// How long values of some ranks wait for those of others, so that they are one result. The end of the cell, or any
 /// output, is the end of it as well.
 constexpr std::chrono::milliseconds kValuesHold{1000};
+/// How long output is held for merging before it is shown on trial. Ranks in step mostly write the same within it.
+constexpr std::chrono::milliseconds kHeldPeriod{30};
+constexpr size_t kMostHeld = 8 << 10;  // bytes of a rank that are shown on trial
+constexpr size_t kMostHeldLines = 40;
 constexpr int kColumns = 120;  // at which sentences are broken
 
 const char* name_of(Stream stream) { return stream == Stream::standard_error ? "stderr" : "stdout"; }
@@ -50,6 +55,7 @@ void Display::begin(const Wishes& wishes) {
   wishes_ = wishes;
   runs_ = true;
   limit_.begin();
+  held_.clear();
   result_ = nullptr;
   errors_.clear();
   problems_text_.clear();
@@ -111,10 +117,67 @@ void Display::draw(const CellEvent& event) {
 }
 
 void Display::draw(const OutputEvent& event) {
+  consume(event);
   std::string drawn;
   lines_.at(event.stream).append(event.ranks, event.stream, event.bytes, drawn);
   add_text(event.stream, std::move(drawn));
   arm();
+}
+
+void Display::take_early(int rank, Stream stream, std::string_view bytes) {
+  if (!runs_ || wishes_.silent || limit_.is_cut()) return;
+  if (!holds_output()) held_since_ = Clock::now();
+  Held& held = held_[stream][rank];
+  held.bytes += bytes.size();
+  held.tail += bytes;
+  if (held.tail.size() > 2 * kMostHeld) held.tail.erase(0, held.tail.size() - kMostHeld);
+  arm();
+}
+
+bool Display::holds_output() const {
+  return std::any_of(held_.begin(), held_.end(), [](const auto& ranks) {
+    return std::any_of(ranks.second.begin(), ranks.second.end(),
+                       [](const auto& each) { return each.second.bytes > 0; });
+  });
+}
+
+/// The event has come for which the output of its ranks was held.
+void Display::consume(const OutputEvent& event) {
+  const auto found = held_.find(event.stream);
+  if (found == held_.end()) return;
+  for (const int rank : event.ranks) {
+    Held& held = found->second[rank];
+    held.bytes -= std::min(held.bytes, event.bytes.size());
+    if (held.tail.size() > held.bytes) held.tail.erase(0, held.tail.size() - held.bytes);
+  }
+  held_since_ = Clock::now();
+}
+
+/// Output that is held for merging, as it would be shown now: its last lines.
+std::string Display::held_text() const {
+  std::string text;
+  for (const auto& [stream, ranks] : held_) {
+    RankOutput lines = lines_.at(stream);
+    std::string drawn;
+    std::vector<std::pair<RankSet, std::string_view>> groups;
+    for (const auto& [rank, held] : ranks) {
+      if (held.tail.empty()) continue;
+      const auto same =
+          std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.second == held.tail; });
+      if (same != groups.end())
+        same->first.insert(rank);
+      else
+        groups.emplace_back(RankSet{rank}, held.tail);
+    }
+    for (const auto& [group, tail] : groups) lines.append(group, stream, tail, drawn);
+    for (const std::string& row : lines.unfinished()) drawn += row + "\n";
+    text += drawn;
+  }
+  const std::vector<std::string_view> rows = lines_of(text);
+  std::string last;
+  for (size_t i = rows.size() > kMostHeldLines ? rows.size() - kMostHeldLines : 0; i < rows.size(); ++i)
+    last += (last.empty() ? "" : "\n") + std::string(rows[i]);
+  return last;
 }
 
 void Display::draw(const ValueEvent& event) {
@@ -216,6 +279,10 @@ void Display::flush_values() {
   result_ = data;
   publish("execute_result",
           {{"execution_count", wishes_.execution_count}, {"data", std::move(data)}, {"metadata", json::object()}});
+  if (result_.contains(kChartMime)) return;
+  json chart = chart_data(values, all_);
+  if (!chart.is_null())
+    publish("display_data", {{"data", std::move(chart)}, {"metadata", json::object()}, {"transient", json::object()}});
 }
 
 void Display::add_text(Stream stream, std::string text) {
@@ -285,11 +352,20 @@ void Display::publish_stream(Stream stream, const std::string& text) {
   if (!shown.empty()) publish("stream", {{"name", name_of(stream)}, {"text", std::move(shown)}});
 }
 
-/// Shows the lines that are not finished, in place of those that were.
+/// Shows the lines that are not finished, in place of those that were; with output that is held, if nothing else has
+/// come for a period.
 void Display::show_progress() {
-  std::string text;
-  for (const auto& [stream, lines] : lines_)
-    for (const std::string& row : lines.unfinished()) text += (text.empty() ? "" : "\n") + row;
+  const bool is_held = holds_output() && !limit_.is_cut();
+  const bool shows_held = is_held && Clock::now() >= held_since_ + kHeldPeriod;
+  if (is_held && !shows_held && !send_.is_set())
+    send_.set(held_since_ + kHeldPeriod, [this] {
+      flush_output(/*is_over=*/false);
+      show_progress();
+    });
+  std::string text = shows_held ? held_text() : "";
+  if (!shows_held)
+    for (const auto& [stream, lines] : lines_)
+      for (const std::string& row : lines.unfinished()) text += (text.empty() ? "" : "\n") + row;
   for (const auto& [number, loop] : loops_)
     text += (text.empty() ? "" : "\n") + lines_.at(Stream::standard_output).output_gutter(loop.ranks) +
             progress_text(loop, 0, output_screen());

@@ -1,7 +1,8 @@
 // Draws a session's events for Jupyter: streams, displays, results and errors of the request that is being answered.
 //
 // Lines of ranks go to the streams stdout and stderr, as in a terminal behind the ranks that wrote them. Lines that are
-// not finished yet (progress bars, dots) are one display, which is updated in place and becomes text when they end.
+// not finished yet (progress bars, dots), and lines that are held until other ranks have written the same, are one
+// display, which is updated in place and becomes text when they end or are merged.
 // Messages are sent at most every kPeriod; the first is sent at once. A cell that writes more than kMostBytes or
 // kMostLines shows the rest in a file only.
 //
@@ -56,6 +57,9 @@ class Display : public EventSink {
   Report end();
 
   void take(const Event& event) override;
+  /// Output that `rank` has written and that is held for merging: shown after kPeriod, until its OutputEvent comes and
+  /// takes its place.
+  void take_early(int rank, Stream stream, std::string_view bytes);
 
   /// The ranks of the session.
   void set_ranks(const RankSet& ranks);
@@ -82,6 +86,9 @@ class Display : public EventSink {
   void flush_values();
   void flush_output(bool is_over);
   void show_progress();
+  bool holds_output() const;
+  std::string held_text() const;
+  void consume(const OutputEvent& event);
   void add_text(Stream stream, std::string text);
   void publish(std::string_view type, nlohmann::json content);
   std::string limited(const std::string& text);
@@ -100,7 +107,15 @@ class Display : public EventSink {
   Clock::time_point sent_{};  // when output was sent last
   Deadline send_;
 
-  std::string progress_id_;  // of the display that shows unfinished lines; empty while there is none
+  /// Output of a rank that is held for merging.
+  struct Held {
+    size_t bytes = 0;
+    std::string tail;  // the last of them
+  };
+  std::map<Stream, std::map<int, Held>> held_;
+  Clock::time_point held_since_{};  // or since others' output was shown last
+
+  std::string progress_id_;  // of the display that shows unfinished lines and held output; empty while there is none
   std::string progress_;  // what it shows
   std::map<int64_t, ProgressEvent> loops_;  // that run
 

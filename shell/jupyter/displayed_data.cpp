@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "shell/charts/chart_axis.h"
+#include "shell/charts/chart_display.h"
+#include "shell/charts/chart_text.h"
 #include "shell/events/finding_text.h"
 #include "shell/terminal/rank_output.h"
 #include "shell/text/text.h"
@@ -121,18 +125,38 @@ json value_data(const std::vector<ValueEvent>& values, const RankSet& all) {
     json form = to_event_json(value);
     forms.push_back({{"ranks", form["ranks"]}, {"text", form["text"]}, {"data", form["data"]}});
   }
-  std::string text;
-  if (values.size() == 1 && values[0].ranks == all) {
-    text = values[0].text;
-  } else {
-    RankOutput output({.terminal = false, .colour = false, .unicode = true, .width = 0});
-    output.set_ranks(all);
-    for (const ValueEvent& value : values)
-      for (const std::string_view line : lines_of(value.text.empty() ? std::string_view("\n") : value.text))
-        text += output.value_gutter(value.ranks) + std::string(line) + "\n";
-    while (text.ends_with('\n')) text.pop_back();
+  const bool are_plots = std::all_of(values.begin(), values.end(), [](const auto& each) { return is_plot(each.data); });
+  json data = are_plots ? chart_data(values, all) : json();
+  if (data.is_null()) {
+    std::string text;
+    if (values.size() == 1 && values[0].ranks == all) {
+      text = values[0].text;
+    } else {
+      RankOutput output({.terminal = false, .colour = false, .unicode = true, .width = 0});
+      output.set_ranks(all);
+      for (const ValueEvent& value : values)
+        for (const std::string_view line : lines_of(value.text.empty() ? std::string_view("\n") : value.text))
+          text += output.value_gutter(value.ranks) + std::string(line) + "\n";
+      while (text.ends_with('\n')) text.pop_back();
+    }
+    data = {{"text/plain", std::move(text)}};
   }
-  return {{"text/plain", std::move(text)}, {kValueMime, {{"values", std::move(forms)}}}};
+  data[kValueMime] = {{"values", std::move(forms)}};
+  return data;
+}
+
+json chart_data(const std::vector<ValueEvent>& values, const RankSet& all) {
+  std::vector<RankChart> charts;
+  for (const ValueEvent& value : values)
+    if (auto chart = chart_in(value.data)) charts.push_back({value.ranks, std::move(*chart)});
+  const std::optional<Chart> chart = charts.size() == values.size() ? joined(charts, all) : std::nullopt;
+  if (!chart) return nullptr;
+  std::string text = chart_text(*chart, {.terminal = false, .colour = false, .unicode = true, .width = 0});
+  while (text.ends_with('\n')) text.pop_back();
+  return {{"text/plain", std::move(text)},
+          {kChartMime, *chart},
+          {kVegaLiteMime, chart_vega_lite(*chart)},
+          {"image/svg+xml", chart_svg(*chart)}};
 }
 
 }  // namespace lockstep::shell::jupyter

@@ -19,8 +19,12 @@ inline constexpr const char* kValueMime = "application/vnd.lockstep.value+json";
 nlohmann::json finding_data(const Finding& finding);
 
 /// Values that ranks show at the same time. text/plain: the value alone where all ranks of the session (`all`) have it,
-/// else a line for each set of ranks.
+/// else a line for each set of ranks. Of show::plot: chart_data().
 nlohmann::json value_data(const std::vector<ValueEvent>& values, const RankSet& all);
+
+/// The chart of show::plot or of a report, one for all ranks, as Vega-Lite, SVG, text and JSON; null where a value has
+/// none. A report is shown by its table, too, which frontends would leave out of a bundle with a picture.
+nlohmann::json chart_data(const std::vector<ValueEvent>& values, const RankSet& all);
 
 /// `text` without characters that mean something in HTML.
 std::string html_text(std::string_view text);

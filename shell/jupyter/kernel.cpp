@@ -101,7 +101,7 @@ class Kernel {
  public:
   Kernel(const KernelOptions& options, ConnectionFile& connection)
       : sockets_(connection),
-        session_(with_words(options.session), *this_sink()),
+        session_(as_kernel(options.session), *this_sink()),
         display_(session_.loop(), [this](std::string_view type,
                                          json content) { sockets_.publish(type, shown_parent_, std::move(content)); }),
         history_(HistoryFile(default_history_path())),
@@ -179,8 +179,11 @@ class Kernel {
     return sink_.get();
   }
 
-  static SessionOptions with_words(SessionOptions options) {
+  SessionOptions as_kernel(SessionOptions options) {
     options.interrupt_words = "Interrupt";
+    options.early_output = [this](int rank, Stream stream, std::string_view bytes) {
+      display_.take_early(rank, stream, bytes);
+    };
     return options;
   }
 

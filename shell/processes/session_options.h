@@ -1,10 +1,13 @@
 // What a user asks of a session: on the command line, or with %dist_init.
 #pragma once
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "protocol/status.h"
 #include "shell/processes/object_source.h"
 #include "shell/processes/rehearsal.h"
 
@@ -26,6 +29,9 @@ struct SessionOptions {
   std::vector<std::string> include_dirs;  // -I
   std::map<std::string, std::string> arguments;  // --arg NAME=VALUE: what cells read with arg("NAME")
   bool reports_activity = false;  // the front end shows what takes long (ActivityEvent)
+  /// Called with output of a rank when it comes, before it is held for merging: for front ends that show it at once and
+  /// again, in its place, when its OutputEvent comes. None: nothing is called.
+  std::function<void(int rank, Stream stream, std::string_view bytes)> early_output;
   MakeObjectSource objects;  // where objects come from; none: lockstep-compiler
   std::optional<std::string> job;  // the id of a Python job to attach to, instead of starting ranks
   std::optional<Rehearsal> rehearsal;  // ranks load objects and run none of them: `lockstep build`

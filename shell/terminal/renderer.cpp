@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "protocol/chart.h"
+#include "shell/charts/chart_text.h"
 #include "shell/events/finding_text.h"
 #include "shell/terminal/status_text.h"
 #include "shell/text/text.h"
@@ -17,6 +19,12 @@ std::string indented(std::string_view text, std::string_view indent, int width) 
        wrapped(text, width > 0 ? std::max(20, width - 1 - static_cast<int>(indent.size())) : 0))
     result += (line.empty() ? "" : std::string(indent) + line) + "\n";
   return result;
+}
+
+/// The screen to the right of a gutter.
+Screen inside(Screen screen, int gutter) {
+  if (screen.width > 0) screen.width = std::max(1, screen.width - gutter);
+  return screen;
 }
 
 /// Line by line, so that no colour runs over the end of one.
@@ -284,7 +292,10 @@ void Renderer::draw(const ValueEvent& event) {
   }
   output_.finish(drawn_);
   const std::string gutter = output_.value_gutter(event.ranks);
-  const std::vector<std::string_view> lines = lines_of(event.text.empty() ? std::string_view("\n") : event.text);
+  std::string text = event.text.empty() ? "\n" : event.text;
+  if (is_plot(event.data))
+    if (const auto chart = chart_in(event.data)) text = chart_text(*chart, inside(screen_, text_width(gutter)));
+  const std::vector<std::string_view> lines = lines_of(text);
   for (const std::string_view line : lines) drawn_ += gutter + std::string(line) + "\n";
   if (screen_.terminal && live_ && lines.size() > static_cast<size_t>(std::max(1, screen_.height)))
     drawn_ +=

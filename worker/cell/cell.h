@@ -20,6 +20,7 @@
 #include "ddp/ddp.h"
 #include "inspectors/inspect.h"
 #include "protocol/cell_abi.h"
+#include "worker/cell/plot.h"
 #include "worker/cell/progress.h"
 #include "worker/cell/show.h"
 #include "worker/cell/show_options.h"
@@ -104,8 +105,13 @@ inline constexpr lockstep::detail::Show show;
 
 /// show::options({.precision = 2, .threshold = 100}): how tensors are written, as torch.set_printoptions
 /// (worker/cell/show_options.h). Of this rank.
+///
+/// show::plot({{"loss", losses}}): a chart (worker/cell/plot.h).
 struct show {
   static void options(const lockstep::ShowOptions& options) { lockstep::set_show_options(options); }
+  static void plot(const std::vector<lockstep::PlotSeries>& series, const lockstep::PlotOptions& options = {}) {
+    lockstep::plot(series, options);
+  }
 };
 
 /// A range whose loop shows its progress, in one line for all ranks of the cell:

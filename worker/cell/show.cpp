@@ -248,6 +248,12 @@ void ValueWriter::streamed(const void* value, void (*print)(std::ostream&, const
   impl_->value(stream.str(), nullptr, false);
 }
 
+void ValueWriter::report(const void* value, void (*print)(std::ostream&, const void*), const std::string& data) {
+  std::ostringstream stream;
+  print(stream, value);
+  impl_->value(stream.str(), json::parse(data));
+}
+
 void ValueWriter::name_of(const std::type_info& type) {
   impl_->value("<" + worker::demangle(type) + ">", nullptr, false);
 }

@@ -11,6 +11,7 @@
 #pragma once
 #include <torch/torch.h>
 
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -24,6 +25,7 @@
 #include <utility>
 #include <variant>
 
+#include "inspectors/exchange/report.h"
 #include "worker/cell/kept_values.h"
 #include "worker/cell/show_fields.h"
 #include "worker/cell/show_kinds.h"
@@ -63,6 +65,8 @@ class ValueWriter {
   void iterator(const std::type_info& element);
   void holder(const char* name, const std::type_info& held);
   void streamed(const void* value, void (*print)(std::ostream&, const void*));
+  /// What is printed has a JSON form as well, whose text this is.
+  void report(const void* value, void (*print)(std::ostream&, const void*), const std::string& data);
   void name_of(const std::type_info& type);  // of which no more is known
 
   // {1, 2, 3}, {"a": 1, "b": 2}, (1, "x"), Point{.x = 1, .y = 2}: begin, then item() or key() before each element, then
@@ -249,6 +253,19 @@ void write_streamed(ValueWriter& out, const V& value) {
                [](std::ostream& stream, const void* object) { stream << *static_cast<const V*>(object); });
 }
 
+/// Reports of inspectors that have a JSON form.
+template <typename V>
+concept ReportWithData = std::is_base_of_v<inspect::Report, V> && requires(const V& value) {
+  { report_data(value) } -> std::same_as<std::string>;
+};
+
+template <typename V>
+void write_report(ValueWriter& out, const V& value) {
+  out.report(
+      std::addressof(value), [](std::ostream& stream, const void* object) { stream << *static_cast<const V*>(object); },
+      report_data(value));
+}
+
 /// What is a value by its parts comes before any operator<<: LibTorch's, for pairs and containers, does not compile
 /// where a part has none, and conversions make `1` of much.
 template <int Fresh, typename V, typename T>
@@ -318,7 +335,9 @@ void write_object(ValueWriter& out, T& value) {
 /// By an operator<<; without one by its parts, or by the name of its type.
 template <int Fresh, typename V, typename T>
 void write_other(ValueWriter& out, T& value) {
-  if constexpr (Streamable<V, Fresh>) {
+  if constexpr (ReportWithData<V>) {
+    write_report<V>(out, value);
+  } else if constexpr (Streamable<V, Fresh>) {
     write_streamed<Fresh, V>(out, value);
   } else if constexpr (std::ranges::range<T>) {
     write_range<Fresh>(out, value);

@@ -72,6 +72,52 @@ TEST_F(DisplayTest, AnUnfinishedLineIsADisplayThatBecomesItsEnd) {
   EXPECT_EQ(published_[0].second["transient"], published_[2].second["transient"]);
 }
 
+TEST_F(DisplayTest, OutputThatIsHeldForMergingIsShownUntilItIsMerged) {
+  display_.begin({});
+  display_.take_early(0, Stream::standard_output, "same\n");
+  wait_for_next();
+  ASSERT_THAT(types(), ElementsAre("display_data"));
+  EXPECT_EQ(published_[0].second["data"]["text/plain"], "0   │ same");
+  display_.take_early(1, Stream::standard_output, "same\n");
+  display_.take(output({0, 1}, "same\n"));
+  (void)display_.end();
+  ASSERT_THAT(types(), ElementsAre("display_data", "update_display_data"));
+  EXPECT_EQ(published_[1].second["data"]["text/plain"], "0-1 │ same");
+  EXPECT_EQ(published_[0].second["transient"], published_[1].second["transient"]);
+}
+
+TEST_F(DisplayTest, OutputThatIsMergedAtOnceIsTextAndNoDisplay) {
+  display_.begin({});
+  for (int i = 0; i < 3; ++i) {
+    for (const int rank : {0, 1}) display_.take_early(rank, Stream::standard_output, "same\n");
+    display_.take(output({0, 1}, "same\n"));
+  }
+  (void)display_.end();
+  EXPECT_THAT(types(), ElementsAre("stream", "stream"));
+}
+
+TEST_F(DisplayTest, HeldOutputOfRanksThatDifferIsShownByRankOnItsLastLines) {
+  display_.begin({});
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += "line " + std::to_string(i) + "\n";
+  display_.take_early(0, Stream::standard_output, many);
+  display_.take_early(1, Stream::standard_output, "other\n");
+  wait_for_next();
+  const std::string text = published_[0].second["data"]["text/plain"];
+  EXPECT_THAT(text, HasSubstr("0   │ line 999\n1   │ other"));
+  EXPECT_LT(text.size(), 2000u);
+  display_.take(output({0}, many));
+  display_.take(output({1}, "other\n"));
+  (void)display_.end();
+  std::string shown;
+  for (const auto& [type, content] : published_) {
+    if (type == "stream") shown += content["text"].get<std::string>();
+    if (type == "update_display_data") shown += content["data"]["text/plain"].get<std::string>();
+  }
+  EXPECT_THAT(shown, HasSubstr("0   │ line 0\n"));
+  EXPECT_THAT(shown, HasSubstr("1   │ other"));
+}
+
 TEST_F(DisplayTest, ALineWithoutEndIsOutputOfACellThatIsOver) {
   display_.begin({});
   display_.take(output({0}, "no end"));

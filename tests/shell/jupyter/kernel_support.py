@@ -128,8 +128,19 @@ class Kernel:
 
 
 def text_of(published, name="stdout"):
-    return "".join(m["content"]["text"] for m in published
-                   if m["msg_type"] == "stream" and m["content"]["name"] == name)
+    """What stands there in the end: streams, and the last text of displays that held output was shown in."""
+    sign = " ┊ " if name == "stderr" else " │ "
+    parts, displays = [], {}
+    for message in published:
+        content = message["content"]
+        if message["msg_type"] == "stream" and content["name"] == name:
+            parts.append(content["text"])
+        elif message["msg_type"] in ("display_data", "update_display_data") and set(content["data"]) == {"text/plain"}:
+            place = displays.setdefault(content["transient"].get("display_id"), len(parts))
+            if place == len(parts):
+                parts.append("")
+            parts[place] = "".join(line + "\n" for line in content["data"]["text/plain"].splitlines() if sign in line)
+    return "".join(parts)
 
 
 def lines_by_rank(text, ranks=(0, 1)):

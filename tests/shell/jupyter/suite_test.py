@@ -15,8 +15,9 @@ class Suite(jupyter_kernel_test.KernelTests):
     kernel_name = "lockstep"
     language_name = "c++"
     file_extension = ".cpp"
-    code_hello_world = 'std::cout << "hello, world\\n";'
-    code_stderr = 'std::cerr << "careful\\n";'
+    # Ranks that write at the same time have their output merged before it is shown on trial, as a display.
+    code_hello_world = 'dist::barrier();\nstd::cout << "hello, world\\n";'
+    code_stderr = 'dist::barrier();\nstd::cerr << "careful\\n";'
     completion_samples = [
         {"text": "torch::nn::BatchNorm2dO", "matches": {"BatchNorm2dOptions"}},
         {"text": "%time_s", "matches": {"%time_sync"}},

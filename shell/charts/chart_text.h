@@ -1,0 +1,13 @@
+// A chart in text: lines in Braille dots, bars in blocks, and plain ASCII where the screen has nothing else.
+#pragma once
+#include <string>
+
+#include "protocol/chart.h"
+#include "shell/text/screen.h"
+
+namespace lockstep::shell {
+
+/// Title, chart, axes and legend, each line with its end. `columns`: its width at most (20 at least is used).
+std::string chart_text(const Chart& chart, const Screen& screen, int columns = 72);
+
+}  // namespace lockstep::shell
