@@ -49,6 +49,16 @@ def split_head(script):
     return script[:begin.start()], script[begin.start():]
 
 
+def link_scripts(script, folder):
+    """`scripts` in the folder of a notebook: its cells run there, and lessons read scripts/data."""
+    scripts = os.path.dirname(os.path.abspath(script))
+    while os.path.basename(scripts) != "scripts" and scripts != os.path.dirname(scripts):
+        scripts = os.path.dirname(scripts)
+    link = os.path.join(folder, "scripts")
+    if os.path.isdir(os.path.join(scripts, "data")) and not os.path.lexists(link):
+        os.symlink(scripts, link)
+
+
 def main():
     mode, folder, *paths = sys.argv[1:]
     code = 0
@@ -76,6 +86,8 @@ def main():
         os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
         with open(target, "w", encoding="utf-8") as file:
             file.write(result)
+        if mode == "to":
+            link_scripts(path, os.path.dirname(target) or ".")
         print(target)
     return code
 
