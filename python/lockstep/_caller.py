@@ -27,7 +27,9 @@ def where(frame: FrameType | None) -> str:
     if frame is None:
         return ""
     name = frame.f_code.co_filename
-    if not name.startswith("<"):
+    if name.startswith("<cell "):  # of a prompt
+        name = name.strip("<>")
+    elif not name.startswith("<"):
         name = os.path.abspath(name)
         if name.startswith(_library.working_folder()):
             name = name[len(_library.working_folder()) :]

@@ -20,7 +20,8 @@ from typing import Any, Callable
 
 import torch
 
-from lockstep import _capture, _cells, _questions, _zmtp
+from lockstep import _capture, _cells, _publish, _questions, _zmtp
+from lockstep.report import Finding, Report
 
 PROTOCOL = 1  # kProtocolVersion of protocol/version.h
 LOCKSTEP = "0.1.0"  # kVersion
@@ -125,6 +126,7 @@ class Prompt:
             self._running = True
             self._since = time.monotonic()
         self._capture.begin()
+        _publish.sink = self._send_findings
         try:
             try:
                 self._interrupter.armed = True
@@ -144,6 +146,7 @@ class Prompt:
         with self._lock:  # an interrupt that comes later is for nobody
             self._running = False
         self._interrupter.settle()
+        _publish.sink = None
         self._capture.end()
         self._interrupts.discard(cell)
         done["run_ms"] = (time.perf_counter() - start) * 1e3
@@ -157,11 +160,16 @@ class Prompt:
     def _run_python(self, cell: int, arguments: dict[str, Any]) -> None:
         compiled = _cells.Cell(arguments["text"], int(arguments["number"]), self._frames.selected)
         value = compiled.run(self._frames.selected)
-        text = None if value is None else _cells.text_of(value)
+        # The findings of a report have been sent, and are drawn.
+        text = None if value is None or isinstance(value, Report) else _cells.text_of(value)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # what fails on the device belongs to this cell
             torch.cuda.synchronize()
         if text is not None:
             self._post({"kind": "value", "cell": cell, "text": text, "data": _cells.data_of(value)})
+
+    def _send_findings(self, findings: list[Finding]) -> None:
+        for finding in findings:
+            self._post({"kind": "finding", "finding": {**finding.json, "cell": self._cell}})
 
     def _select_frame(self, cell: int, arguments: dict[str, Any]) -> None:
         self._frames.move(int(arguments.get("move", 0)))

@@ -10,13 +10,15 @@ import json
 import logging
 import os
 import time
-from typing import Any
+from typing import Any, Callable
 
 from lockstep import _library
 from lockstep.report import Finding
 
 logger = logging.getLogger("lockstep")
 _started = time.monotonic()
+sink: Callable[[list[Finding]], None] | None = None
+"""Takes what is published instead of the logger, while a cell of a prompt runs."""
 
 
 def flush() -> list[Finding]:
@@ -24,7 +26,9 @@ def flush() -> list[Finding]:
     if not _library.is_loaded():
         return []
     published = [Finding.from_json(each) for each in _library.call("take_findings")["findings"]]
-    for finding in published:
+    if sink is not None:
+        sink(published)
+    for finding in published if sink is None else []:
         if logger.isEnabledFor(logging.ERROR if finding.is_fault else logging.INFO):
             logger.log(logging.ERROR if finding.is_fault else logging.INFO, "%s", finding, extra={"finding": finding})
     path = os.environ.get("LOCKSTEP_FINDINGS")

@@ -43,13 +43,21 @@ def step() -> None:
     if _uncounted:
         return
     found: list[tuple[int, Finding]] = []
+    stops = False
     try:
         result = _library.call("count_step", where=_caller.where(_caller.user_frame()))
+        stops = bool(result["stop"])
         found = [(int(each["watch"]), Finding.from_json(each["finding"])) for each in result["findings"]]
     except PythonRaised:  # when the library asked for the subject of a watch
         for watching in list(_open):
             watching._raise_error()
-    _after_step(found)
+    try:
+        _after_step(found)
+    finally:
+        if stops:  # a shell has asked for it
+            from lockstep import breakpoints
+
+            breakpoints.stop_between_steps()
 
 
 def _after_step(found: list[tuple[int, Finding]]) -> None:

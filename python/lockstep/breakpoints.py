@@ -10,7 +10,7 @@ from types import FrameType
 
 import torch
 
-from lockstep import _cells, _invitations, _prompt
+from lockstep import _caller, _cells, _invitations, _prompt
 from lockstep.errors import ArgumentError
 
 _GRACE_SECONDS = 60.0
@@ -57,8 +57,18 @@ def breakpoint(condition: bool = True, *, timeout: float | None = None, grace: f
         stop(sys._getframe(1), limit, patience)
 
 
-def stop(frame: FrameType, timeout: float | None, grace: float) -> None:
-    """Serves shells one after the other, in `frame`."""
+def stop_between_steps() -> None:
+    """A shell has asked the ranks to stop after this training step."""
+    frame = _caller.user_frame()
+    patience = _seconds("LOCKSTEP_BREAKPOINT_GRACE", None, _GRACE_SECONDS)
+    assert patience is not None
+    if frame is not None:
+        with _one_at_a_time:
+            stop(frame, patience, patience, is_asked=True)
+
+
+def stop(frame: FrameType, timeout: float | None, grace: float, *, is_asked: bool = False) -> None:
+    """Serves shells one after the other, in `frame`. `is_asked`: by a shell, which is there."""
     global _detached
     rank = _rank()
     frames = _cells.Frames(frame)
@@ -71,7 +81,7 @@ def stop(frame: FrameType, timeout: float | None, grace: float) -> None:
     with _invitations.Stopped(place) as stopped:
         deadline = None if timeout is None else time.monotonic() + timeout
         invitation = stopped.wait(0.0)
-        if invitation is None:
+        if invitation is None and not is_asked:
             _say(rank, f"waits in breakpoint() at {place}; `lockstep attach {job}` opens a prompt")
         while True:
             invitation = invitation or stopped.wait(deadline)

@@ -10,6 +10,7 @@
 #include "protocol/version.h"
 #include "python/agent/agent.h"
 #include "python/agent/stacks.h"
+#include "python/operators/invitations.h"
 #include "shell/events/base64.h"
 
 namespace lockstep::python {
@@ -114,6 +115,7 @@ json start_agent(const json& facts) {
     agent::add_handler("status", status);
     agent::add_handler("collectives", collectives, agent::Runs::aside);
     agent::add_handler("collectives_without_stacks", collectives_without_stacks);
+    expect_invitations();
     agent::add_handler("stacks", [](const json&) { return agent::take_stacks(); });
   });
   protocol::JobRank rank;

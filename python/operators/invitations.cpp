@@ -18,6 +18,8 @@ struct Invitations {
   json place;       // null: the rank runs
   json invitation;  // null: none
   int event = -1;
+  int64_t step = 0;  // the last that was counted
+  int64_t stop_at = 0;  // 0: nowhere
 };
 
 Invitations& invitations() {
@@ -35,6 +37,15 @@ json serve(const json& request) {
   return {{"stopped", mine.place}};
 }
 
+json stop_at(const json& request) {
+  Invitations& mine = invitations();
+  const std::lock_guard lock(mine.mutex);
+  const json wanted = request.value("step", json());
+  const bool late = !wanted.is_null() && wanted.get<int64_t>() <= mine.step;
+  mine.stop_at = wanted.is_null() || late ? 0 : wanted.get<int64_t>();
+  return {{"step", mine.step > 0 ? json(mine.step) : json()}, {"late", late}, {"stopped", mine.place}};
+}
+
 }  // namespace
 
 json expect_invitations() {
@@ -44,6 +55,7 @@ json expect_invitations() {
     mine.event = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (mine.event < 0) throw Error("no descriptor is left for the breakpoint");
     agent::add_handler("serve", serve);
+    agent::add_handler("stop_at", stop_at);
   }
   return {{"event", mine.event}};
 }
@@ -52,6 +64,15 @@ void set_stopped(const json& place) {
   Invitations& mine = invitations();
   const std::lock_guard lock(mine.mutex);
   mine.place = place;
+}
+
+bool stops_at(int64_t step) {
+  Invitations& mine = invitations();
+  const std::lock_guard lock(mine.mutex);
+  mine.step = step;
+  if (mine.stop_at == 0 || step < mine.stop_at) return false;
+  mine.stop_at = 0;
+  return true;
 }
 
 json take_invitation() {

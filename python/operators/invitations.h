@@ -14,6 +14,12 @@ nlohmann::json expect_invitations();
 /// `place`: where the rank has stopped; null: it goes on.
 void set_stopped(const nlohmann::json& place);
 
+/// The program has counted its step `step`. Returns whether the rank is to stop there: a shell has asked for it by the
+/// agent's request "stop_at", {"step": N}. Ranks that stop at the same step have called the same collectives. The answer
+/// has "step", the last one that was counted (null: the program counts none), and "late": N has passed, and nothing
+/// happens. Without "step" a request that waits is taken back.
+bool stops_at(int64_t step);
+
 /// Takes the invitation: {"hub", "identity"}, or {} where there is none.
 nlohmann::json take_invitation();
 

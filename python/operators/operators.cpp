@@ -333,7 +333,7 @@ json detach_ranks(const Call&) {
 
 json count_step(const Call&) {
   inspect::count_step();
-  return {{"findings", std::exchange(found_by_watches, json::array())}};
+  return {{"findings", std::exchange(found_by_watches, json::array())}, {"stop", stops_at(inspect::counted_steps())}};
 }
 
 json steps(const Call&) { return {{"steps", inspect::counted_steps()}}; }

@@ -270,6 +270,35 @@ std::vector<JobMember> JobGroup::members(const RankSet& ranks) const {
   return result;
 }
 
+std::string JobGroup::stop_between_steps() {
+  // Ranks that train together are at most a step apart. They go on while they are asked, so the step has to be ahead of
+  // all of them; where it is not, it is taken back and a later one is tried.
+  constexpr int kTries = 8;
+  int64_t margin = 2;
+  for (int attempt = 0; attempt < kTries; ++attempt, margin *= 4) {
+    int64_t newest = 0;
+    const std::vector<JobMember> ranks = members(away());
+    for (const auto& [number, answer] : ask_ranks(ranks, {{"request", "stop_at"}}, kAgentLimit)) {
+      if (!answer.error.empty()) return fmt::format("rank {} does not answer: {}", number, answer.error);
+      if (answer.body.at("step").is_null())
+        return fmt::format(
+            "rank {} counts no training steps: lockstep.step() in the loop, or lockstep.watch(model, optimizer) before "
+            "it, makes each step a point at which a cell can run",
+            number);
+      newest = std::max(newest, answer.body.at("step").get<int64_t>());
+    }
+    bool late = false;
+    for (const auto& [number, answer] :
+         ask_ranks(ranks, {{"request", "stop_at"}, {"step", newest + margin}}, kAgentLimit))
+      late |= !answer.error.empty() || answer.body.value("late", false);
+    if (!late) return "";
+    cancel_stop();
+  }
+  return "the ranks' steps are too short to stop them all after the same one";
+}
+
+void JobGroup::cancel_stop() { ask_ranks(members(away()), {{"request", "stop_at"}}, kAgentLimit); }
+
 void JobGroup::resume(const RankSet& ranks) {
   const RankSet meant = ranks & live();
   hub_->send(meant, protocol::Shutdown{});

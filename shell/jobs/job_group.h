@@ -49,6 +49,10 @@ class JobGroup : public RankGroup {
   /// "ranks 0-1: stopped at train.py, line 31, in main", and a line for each other place. Ranks that have
   /// not stopped are asked what they do.
   std::string places(const RankSet& ranks) const;
+  /// Asks all ranks to stop after the same training step, soon. Returns an empty string, or why they can't be.
+  std::string stop_between_steps();
+  /// Takes that back, for ranks that have not stopped.
+  void cancel_stop();
   /// Lets `ranks` go on until their next stop. Returns at once.
   void resume(const RankSet& ranks);
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "protocol/error.h"
+#include "shell/magics/job_magic.h"
 #include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 #include "shell/session/timing.h"
@@ -137,7 +138,8 @@ const RegisterMagic kCollectives({.name = "collectives",
                                           "cell runs, too; - where a rank has not entered it.",
                                   .line = collectives,
                                   .cell = {},
-                                  .at_any_time = true});
+                                  .at_any_time = true,
+                                  .job_line = collectives_of_job});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -3,6 +3,7 @@
 
 #include "protocol/error.h"
 #include "shell/magics/inspector_magic.h"
+#include "shell/magics/job_magic.h"
 #include "shell/scripts/magic_arguments.h"
 
 namespace lockstep::shell {
@@ -44,7 +45,14 @@ const RegisterMagic kData(
              "--join           the loop runs under join(), so numbers of batches may differ\n"
              "--ranks SPEC     these ranks only",
      .line = data,
-     .cell = {}});
+     .cell = {},
+     .job_line = [](MagicCall& call) {
+       return run_package_inspector(call, "data",
+                                    {{"size", PythonOption::number},
+                                     {"batch-size", PythonOption::number},
+                                     {"epoch", PythonOption::number},
+                                     {"join", PythonOption::flag}});
+     }});
 
 }  // namespace
 }  // namespace lockstep::shell

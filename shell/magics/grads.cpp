@@ -3,6 +3,7 @@
 
 #include "protocol/error.h"
 #include "shell/magics/inspector_magic.h"
+#include "shell/magics/job_magic.h"
 #include "shell/scripts/magic_arguments.h"
 
 namespace lockstep::shell {
@@ -67,7 +68,12 @@ const RegisterMagic kGrads(
          "--watch off    ends that, and shows its cost\n"
          "--ranks SPEC   these ranks only",
      .line = grads,
-     .cell = {}});
+     .cell = {},
+     .job_line = [](MagicCall& call) {
+       return run_package_inspector(
+           call, "grads",
+           {{"local", PythonOption::flag}, {"threshold", PythonOption::number}, {"factor", PythonOption::number}});
+     }});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -9,6 +9,7 @@
 #include "inspectors/hang/state.h"
 #include "inspectors/hang/words.h"
 #include "protocol/error.h"
+#include "shell/magics/job_magic.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
@@ -91,7 +92,8 @@ const RegisterMagic kHang(
              "once. %abort frees the ranks that are stuck, and keeps their state.",
      .line = hang,
      .cell = {},
-     .at_any_time = true});
+     .at_any_time = true,
+     .job_line = hang_of_job});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "shell/magics/inspector_magic.h"
+#include "shell/magics/job_magic.h"
 #include "shell/scripts/magic_arguments.h"
 #include "shell/session/out_of_memory.h"
 
@@ -31,7 +32,8 @@ const RegisterMagic kMemory(
              "per inspect::step\n"
              "off   ends that",
      .line = memory,
-     .cell = {}});
+     .cell = {},
+     .job_line = memory_of_job});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -3,6 +3,7 @@
 
 #include "protocol/error.h"
 #include "shell/magics/inspector_magic.h"
+#include "shell/magics/job_magic.h"
 #include "shell/magics/object_list.h"
 #include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
@@ -57,7 +58,8 @@ const RegisterMagic kNan(
          "%%nan       traces this cell operator by operator, on its ranks, and names the one that made the first\n"
          "            bad value which reached a result. Masked ones, and those that were asked for, are no findings",
      .line = nan_line,
-     .cell = nan_cell});
+     .cell = nan_cell,
+     .job_line = nan_of_job});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -1,6 +1,7 @@
 // %ranks: do the ranks agree on who they are? A cell that calls inspect::ranks on all live ranks.
 #include "protocol/error.h"
 #include "shell/magics/inspector_magic.h"
+#include "shell/magics/job_magic.h"
 #include "shell/scripts/magic_arguments.h"
 
 namespace lockstep::shell {
@@ -23,7 +24,10 @@ const RegisterMagic kRanks({.name = "ranks",
                             .help = "A row for each rank, and a finding for what they do not agree on.\n"
                                     "--ranks SPEC   these ranks only",
                             .line = ranks,
-                            .cell = {}});
+                            .cell = {},
+                            .job_line = [](MagicCall& call) {
+                              return run_package_inspector(call, "ranks", {}, /*expressions=*/false);
+                            }});
 
 }  // namespace
 }  // namespace lockstep::shell

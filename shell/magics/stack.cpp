@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "protocol/error.h"
+#include "shell/magics/job_magic.h"
 #include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 
@@ -52,7 +53,7 @@ const RegisterMagic kStack({.name = "stack",
                             .line = stack,
                             .cell = {},
                             .at_any_time = true,
-                            .in_jobs = true});
+                            .job_line = stack_of_job});
 
 }  // namespace
 }  // namespace lockstep::shell

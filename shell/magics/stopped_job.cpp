@@ -43,6 +43,23 @@ CellOutcome move(MagicCall& call, const char* name, int direction) {
   return {.status = result.status, .findings = {}};
 }
 
+CellOutcome stop(MagicCall& call) {
+  check_job(call, "stop");
+  if (!call.arguments.empty()) throw UsageError("%stop takes nothing: all ranks stop");
+  if (!call.session.stop_job()) return {.status = CellStatus::interrupted, .findings = {}};
+  call.session.message(call.session.places_of_job());
+  return {};
+}
+
+const RegisterMagic kStop({.name = "stop",
+                           .usage = "%stop",
+                           .summary = "all ranks of the job stop after the same training step",
+                           .help = "Steps are those that lockstep.step() or an optimizer that lockstep.watch knows "
+                                   "counts. Until continue.",
+                           .line = stop,
+                           .cell = {},
+                           .in_jobs = true});
+
 const RegisterMagic kContinue({.name = "continue",
                                .usage = "%continue (or continue)",
                                .summary = "the job trains on, up to the next breakpoint",

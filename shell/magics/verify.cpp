@@ -3,6 +3,7 @@
 
 #include "protocol/error.h"
 #include "shell/magics/inspector_magic.h"
+#include "shell/magics/job_magic.h"
 #include "shell/scripts/magic_arguments.h"
 
 namespace lockstep::shell {
@@ -94,7 +95,12 @@ const RegisterMagic kVerify(
          "torch.distributed.checkpoint (its folder);\n"
          "                       without a session: lockstep verify",
      .line = verify,
-     .cell = {}});
+     .cell = {},
+     .job_line = [](MagicCall& call) {
+       return run_package_inspector(
+           call, "verify",
+           {{"method", PythonOption::text}, {"rtol", PythonOption::number}, {"atol", PythonOption::number}});
+     }});
 
 }  // namespace
 }  // namespace lockstep::shell

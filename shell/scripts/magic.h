@@ -55,6 +55,8 @@ struct Magic {
   std::function<void(MagicCall&, CellSettings&)> cell;  // empty: it is a line magic only
   bool at_any_time = false;  // typed while a cell runs, it is done at once
   bool in_jobs = false;  // it works at a prompt over a Python job, too
+  /// What the line magic does there instead; empty: the same, or nothing.
+  std::function<CellOutcome(MagicCall&)> job_line;
   bool takes_text = false;  // a cell magic: what follows is text of any kind, without magics in it
 };
 

@@ -98,6 +98,23 @@ void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
     MagicCall call{*this, use.arguments, parsed.body, use.line};
     registry.find(use.name, true).cell(call, cell.settings);
   }
+  // Cells over a job that trains run between two steps of it.
+  struct Release {
+    SessionCore* session = nullptr;
+    ~Release() {
+      if (session) session->release_job();
+    }
+  } release;
+  if (options.job && parsed.has_code()) {
+    start();
+    if (live_ranks().empty() && !state_->job->away().empty()) {
+      if (!stop_job()) {
+        cell.status = CellStatus::interrupted;
+        return;
+      }
+      release.session = this;
+    }
+  }
   if (before_each_cell && parsed.has_code()) {
     CellSettings settings;
     settings.ranks = cell.settings.ranks ? *cell.settings.ranks : target_ranks();
@@ -129,12 +146,16 @@ void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
   run_after(cell);
 }
 
+const std::function<CellOutcome(MagicCall&)>& SessionCore::line_of(const Magic& magic) const {
+  return options.job && magic.job_line ? magic.job_line : magic.line;
+}
+
 /// Magics that compile C++, or concern the processes of a session, are not for jobs.
 void SessionCore::check_magic(const std::string& name, const char* signs) const {
   if (!options.job || !MagicRegistry::instance().knows(name)) return;
   const auto all = MagicRegistry::instance().all();
   const auto found = std::find_if(all.begin(), all.end(), [&](const Magic* each) { return each->name == name; });
-  if (!(*found)->in_jobs)
+  if (!(*found)->in_jobs && !(*found)->job_line)
     throw UsageError(std::string(signs) + name +
                      " is for sessions of C++ cells; a Python job does not have it (%help)");
 }
@@ -220,7 +241,7 @@ void SessionCore::run_parts_between(RunningCell& cell, const ParsedCell& parsed,
       if (!result.out_of_memory.empty()) explain_out_of_memory(*this, result.out_of_memory);
     } else {
       MagicCall call{*this, part.magic.arguments, {}, part.magic.line};
-      const CellOutcome result = registry.find(part.magic.name, false).line(call);
+      const CellOutcome result = line_of(registry.find(part.magic.name, false))(call);
       if (cell.status == CellStatus::ok) cell.status = result.status;
       outcome.exit_requested = outcome.exit_requested || result.exit_requested;
     }
@@ -265,7 +286,7 @@ bool SessionCore::run_now(const std::string& line) {
   message(line.substr(begin));  // it was typed without an echo
   try {
     MagicCall call{*this, parse_cell(line, MagicRegistry::instance()).parts.at(0).magic.arguments, {}, 1};
-    (*magic)->line(call);
+    line_of (**magic)(call);
   } catch (const UsageError& error) {
     events.take(ErrorEvent{
         .cell = state_->cell ? state_->cell->number : 0, .ranks = {}, .type = "usage_error", .message = error.what()});

@@ -141,6 +141,11 @@ struct SessionCore {
   std::string places_of_job() const;
   /// What all ranks of the job do: asked of their agents, wherever the ranks are.
   std::vector<JobMember> members_of_job(const RankSet& ranks) const;
+  /// Has all ranks stop after the same training step, and serves until they have. Returns whether they did; Ctrl-C ends
+  /// the wait. Throws UsageError where they count no steps.
+  bool stop_job();
+  /// Lets the ranks that have stopped go on. Does not wait.
+  void release_job();
   /// Lets the job train on, and serves until ranks stop again. Returns false where none does: the job is over, or
   /// Ctrl-C ended the wait.
   bool resume_job();
@@ -161,6 +166,7 @@ struct SessionCore {
 
  private:
   bool is_name(const std::string& name);
+  const std::function<CellOutcome(MagicCall&)>& line_of(const Magic& magic) const;
   void check_magic(const std::string& name, const char* signs) const;
   void run_parts(RunningCell& cell, CellOutcome& outcome);
   void run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome);

@@ -72,10 +72,25 @@ std::vector<JobMember> SessionCore::members_of_job(const RankSet& ranks) const {
   return state_->job ? state_->job->members(ranks) : std::vector<JobMember>();
 }
 
+bool SessionCore::stop_job() {
+  start();
+  State& s = *state_;
+  if (s.job->away().empty()) return true;
+  if (const std::string problem = s.job->stop_between_steps(); !problem.empty()) throw UsageError(problem);
+  bool interrupted = false;
+  s.interrupt_command = [&] { interrupted = true; };
+  s.loop.run_until([&] { return interrupted || s.job->away().empty(); });
+  s.interrupt_command = nullptr;
+  if (interrupted) s.job->cancel_stop();
+  return !interrupted && !s.workers->live().empty();
+}
+
+void SessionCore::release_job() { state_->job->resume(live_ranks() - busy_ranks()); }
+
 bool SessionCore::resume_job() {
   start();
   State& s = *state_;
-  s.job->resume(s.workers->live());
+  release_job();
   bool interrupted = false;
   s.interrupt_command = [&] { interrupted = true; };
   const auto ended = [&] { return s.workers->live().empty() && s.job->away().empty(); };

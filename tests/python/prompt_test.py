@@ -55,9 +55,9 @@ class Job:
         return done.stdout
 
     def id(self):
-        """As the ranks write it; jobs of others may run, too."""
-        found = re.search("lockstep attach ([^`]+)`", self.output)
-        return found[1] if found else "none"
+        """Jobs of others may run, too."""
+        folders = list(self.folder.glob("lockstep/job-*"))
+        return folders[0].name.removeprefix("job-") if folders else "none"
 
     def run_cells(self, *cells, code=0):
         """The events of a script of these cells."""
@@ -190,6 +190,45 @@ class Prompt(unittest.TestCase):
             (cell,) = of(rest, "cell")
             self.assertEqual(cell["rank_status"], {"0": "interrupted", "1": "interrupted"})
             self.assertEqual([each["total"] for each in job.results()], [30, 60])
+
+    def test_magics_take_names_of_python(self):
+        with Job("once") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            events = job.run_cells("%verify factor", code=1)
+            (fault,) = [each for each in of(events, "finding") if each["severity"] == "fault"]
+            self.assertEqual((fault["verdict"], fault["object"], fault["ranks"], fault["where"], fault["cell"]),
+                             ("mismatch", "factor", [0, 1], "cell 1, line 1", 1))
+            job.results()
+        with Job("once") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            events = job.run_cells("with __import__('torch').no_grad():\n    model.weight.fill_(1.5)\n"
+                                   "    model.bias.zero_();", "%verify model", "%nan on model", "%nan status", "%nan off",
+                                   "%collectives", "%hang", "%memory", "%stack 1", "%buckets model", code=2)
+            verified = of(events, "finding")[0]
+            self.assertEqual((verified["verdict"], verified["object"], verified["cell"]), ("ok", "model", 2))
+            said = " ".join(each["text"] for each in of(events, "message"))
+            self.assertIn("stopped at this prompt", said)
+            self.assertIn("MiB resident", said)
+            self.assertIn("prompt.py, line", said)
+            self.assertIn("a Python job does not have it", of(events, "error")[0]["message"])
+            job.results()
+
+    def test_cells_between_the_steps_of_a_job_that_trains(self):
+        with Job("steps") as job:
+            job.wait_for("trains")
+            events = job.run_cells("step, rank", "%stack\n%hang\n%collectives -n 3", "%stop", "step", "step",
+                                   "import time; time.sleep(0.2)\nkeep = False")
+            (first, second) = [each["data"] for each in of(events, "value")[:2]]
+            self.assertEqual((first[0], first[1], second[1]), (second[0], 0, 1))
+            stopped = [each["text"] for each in of(events, "value")[2:]]
+            self.assertEqual(len(stopped), 2)
+            self.assertEqual(stopped[0], stopped[1])
+            self.assertEqual([each["ranks"] for each in of(events, "value")[2:]], [[0, 1]] * 2)
+            said = " ".join(each["text"] for each in of(events, "message"))
+            self.assertIn("all_reduce", said)
+            self.assertIn("in train", said)
+            results = job.results()
+            self.assertEqual(results[0]["total"], results[1]["total"])
 
     def test_breakpoint_of_python_and_detach(self):
         with Job("builtin", PYTHONBREAKPOINT="lockstep.breakpoint") as job:

@@ -1,0 +1,245 @@
+#include "shell/magics/job_magic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "inspectors/remains/judge.h"
+#include "protocol/error.h"
+#include "shell/jobs/job_picture.h"
+#include "shell/jobs/job_words.h"
+#include "shell/scripts/magic_arguments.h"
+#include "shell/text/table.h"
+
+namespace lockstep::shell {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAnswerLimit{3000};
+constexpr const char* kPackage = "__import__('lockstep')";
+
+std::string argument_name(const char* option) {
+  std::string name = option;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+std::string argument_value(const PythonOption& option, const std::string& word) {
+  if (option.kind == PythonOption::text) return python_string(word);
+  char* end = nullptr;
+  std::strtod(word.c_str(), &end);
+  if (word.empty() || *end != '\0') throw UsageError(fmt::format("--{} takes a number, not '{}'", option.name, word));
+  return word;
+}
+
+/// Ranks for a call that is collective.
+RankSet all_ranks(MagicCall& call, const std::optional<std::string>& spec) {
+  call.session.start();
+  if (spec) {
+    const RankSet ranks = call.session.parse_ranks(*spec);
+    call.session.check_alive(ranks);
+    return ranks;
+  }
+  const RankSet all = RankSet::all(call.session.world_size()), live = call.session.live_ranks();
+  if (live != all)
+    throw UsageError(
+        fmt::format("{} not stopped, and all ranks take part: continue until they have, or name ranks "
+                    "with --ranks",
+                    (all - live).words() + ((all - live).size() == 1 ? " has" : " have")));
+  return all;
+}
+
+/// Lines of equal text once, with their ranks.
+std::string by_text(const std::map<int, std::string>& texts, const char* between) {
+  std::vector<std::pair<std::string, RankSet>> lines;
+  for (const auto& [rank, text] : texts) {
+    const auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == text; });
+    if (known == lines.end())
+      lines.emplace_back(text, RankSet{rank});
+    else
+      known->second.insert(rank);
+  }
+  std::string result;
+  for (const auto& [text, ranks] : lines) result += ranks.words() + between + text + (text.ends_with('\n') ? "" : "\n");
+  return result;
+}
+
+std::vector<JobMember> members(MagicCall& call, const std::optional<std::string>& spec) {
+  call.session.start();
+  return call.session.members_of_job(spec ? call.session.parse_ranks(*spec) : RankSet::all(call.session.world_size()));
+}
+
+std::string call_text(const inspect::EvidenceCall& each) {
+  std::string text = each.op;
+  const auto& shapes = each.input_shapes.empty() ? each.output_shapes : each.input_shapes;
+  const auto& dtypes = each.input_dtypes.empty() ? each.output_dtypes : each.input_dtypes;
+  if (!shapes.empty()) {
+    std::string shape;
+    for (const int64_t n : shapes.front()) shape += (shape.empty() ? "" : ", ") + std::to_string(n);
+    text += " [" + shape + "]";
+  }
+  if (!dtypes.empty()) text += " " + dtypes.front();
+  if (each.state == inspect::EvidenceState::completed) return text;
+  return text + (each.state == inspect::EvidenceState::started ? "  started" : "  scheduled");
+}
+
+}  // namespace
+
+// JSON's escapes are Python's, too.
+std::string python_string(const std::string& text) { return nlohmann::json(text).dump(); }
+
+CellOutcome run_package_inspector(MagicCall& call, const char* function, const std::vector<PythonOption>& options,
+                                  bool expressions) {
+  MagicArguments words(call.arguments, fmt::format("%{} (help(lockstep.{}) has the arguments)", function, function));
+  const auto spec = words.take_value("", "--ranks");
+  std::string arguments;
+  for (const PythonOption& option : options) {
+    const std::string name = std::string("--") + option.name;
+    if (option.kind == PythonOption::flag) {
+      if (words.take_flag("", name)) arguments += ", " + argument_name(option.name) + "=True";
+    } else if (const auto value = words.take_value("", name)) {
+      arguments += ", " + argument_name(option.name) + "=" + argument_value(option, *value);
+    }
+  }
+  const std::vector<std::string> given = words.rest();
+  if (expressions && given.empty())
+    throw UsageError(fmt::format("%{} needs what to look at: %{} model", function, function));
+  if (!expressions && !given.empty()) throw UsageError(fmt::format("%{} takes no words", function));
+  CellSettings settings;
+  settings.ranks = all_ranks(call, spec);
+  if (spec) {
+    std::string list;
+    for (const int rank : *settings.ranks) list += (list.empty() ? "" : ", ") + std::to_string(rank);
+    arguments += ", ranks=[" + list + "]";
+  }
+  std::string code;
+  for (const std::string& each : given) {
+    const std::string object = each == "rng" ? "\"rng\"" : each;
+    code += fmt::format("{}{}.{}({}, name={}{})", code.empty() ? "" : "; ", kPackage, function, object,
+                        python_string(each), arguments);
+  }
+  if (!expressions) code = fmt::format("{}.{}({})", kPackage, function, arguments.empty() ? "" : arguments.substr(2));
+  const CodeResult result = call.session.run_python(code, settings, call.line);
+  return {.status = result.status, .findings = {}};
+}
+
+CellOutcome hang_of_job(MagicCall& call) {
+  if (!call.arguments.empty()) throw UsageError("%hang takes nothing; %stack SPEC shows the stacks of some ranks");
+  const std::vector<JobMember> ranks = members(call, std::nullopt);
+  std::map<int, std::string> does = activities_of(ranks, kAnswerLimit);
+  for (const int rank : call.session.live_ranks() - call.session.busy_ranks()) does[rank] = "stopped at this prompt";
+  std::string text = by_text(does, ": ");
+  nlohmann::json data = nlohmann::json::array();
+  const inspect::Remains picture = picture_of(ranks, kAnswerLimit);
+  for (const Finding& finding : inspect::judge(picture)) {
+    text += finding.message + "\n";
+    data.push_back(finding);
+  }
+  if (ranks.empty()) text = "no ranks are running\n";
+  call.session.message(text, {{"hang", std::move(data)}});
+  return {};
+}
+
+CellOutcome stack_of_job(MagicCall& call) {
+  const auto spec = MagicArguments(call.arguments, "%stack [SPEC]").rest_word();
+  const auto stacks = stacks_of(members(call, spec), kAnswerLimit);
+  nlohmann::json data = nlohmann::json::object();
+  for (const auto& [rank, text] : stacks) data[std::to_string(rank)] = text;
+  call.session.message(stacks.empty() ? "no ranks are running" : by_text(stacks, "\n"), {{"stacks", std::move(data)}});
+  return {};
+}
+
+CellOutcome collectives_of_job(MagicCall& call) {
+  MagicArguments arguments(call.arguments, "%collectives [SPEC] [-n K]");
+  const auto last = arguments.take_value("-n", "--last");
+  const auto spec = arguments.rest_word();
+  const auto count = static_cast<size_t>(last ? parse_count(*last, "-n") : 10);
+  struct Key {
+    std::string group;
+    bool message;
+    int64_t seq;
+    auto operator<=>(const Key&) const = default;
+  };
+  std::map<Key, std::map<int, inspect::EvidenceCall>> calls;
+  RankSet ranks;
+  for (const inspect::Evidence& evidence : picture_of(members(call, spec), kAnswerLimit).evidence) {
+    if (!evidence.rank) continue;
+    ranks.insert(*evidence.rank);
+    for (const auto& each : evidence.calls)
+      calls[{each.group_description.empty() ? each.group : each.group_description, each.point_to_point, each.seq}]
+           [*evidence.rank] = each;
+  }
+  if (calls.empty()) {
+    call.session.message(
+        "no collectives are recorded: NCCL has its recorder on with TORCH_FR_BUFFER_SIZE=2000, Gloo "
+        "by itself");
+    return {};
+  }
+  std::vector<const std::pair<const Key, std::map<int, inspect::EvidenceCall>>*> order;
+  for (const auto& each : calls) order.push_back(&each);
+  std::ranges::stable_sort(order, {}, [](const auto* each) { return each->second.begin()->second.created_ns; });
+  if (order.size() > count) order.erase(order.begin(), order.end() - static_cast<ptrdiff_t>(count));
+  std::vector<std::vector<std::string>> rows = {{"group", "#", "where"}};
+  for (const int rank : ranks) rows[0].push_back("rank " + std::to_string(rank));
+  for (const auto* each : order) {
+    const auto* frame = inspect::program_frame(each->second.begin()->second.frames);
+    std::vector<std::string> row = {each->first.group, std::to_string(each->first.seq),
+                                    frame ? fmt::format("{}, line {}", frame->file, frame->line) : "-"};
+    for (const int rank : ranks) {
+      const auto found = each->second.find(rank);
+      row.push_back(found == each->second.end() ? "-" : call_text(found->second));
+    }
+    rows.push_back(std::move(row));
+  }
+  call.session.message(table(rows), {{"ranks", ranks}});
+  return {};
+}
+
+CellOutcome memory_of_job(MagicCall& call) {
+  call.session.start();
+  const std::vector<std::string> words = MagicArguments(call.arguments, "%memory [EXPR...]").rest();
+  if (words.empty()) {
+    std::map<int, std::string> sizes;
+    for (const JobMember& member : members(call, std::nullopt)) {
+      std::ifstream file(fmt::format("/proc/{}/statm", member.facts.pid));
+      int64_t total = 0, resident = 0;
+      if (file >> total >> resident)
+        sizes[member.facts.rank] =
+            fmt::format("{:.1f} MiB resident (process {})", static_cast<double>(resident) / 256, member.facts.pid);
+    }
+    call.session.message(sizes.empty() ? "no ranks are running" : by_text(sizes, ": "));
+    if (call.session.live_ranks() != RankSet::all(call.session.world_size())) return {};
+  }
+  CellSettings settings;
+  settings.ranks = all_ranks(call, std::nullopt);
+  std::string named;
+  for (const std::string& word : words) named += python_string(word) + ": " + word + ", ";
+  const CodeResult result =
+      call.session.run_python(fmt::format("{}.memory(**{{{}}})", kPackage, named), settings, call.line);
+  return {.status = result.status, .findings = {}};
+}
+
+CellOutcome nan_of_job(MagicCall& call) {
+  std::vector<std::string> words = MagicArguments(call.arguments, "%nan on EXPR...|off|status").rest();
+  const std::string word = words.empty() ? "" : words.front();
+  if (word != "on" && word != "off" && word != "status")
+    throw UsageError("%nan takes on with a model and an optimizer, off, or status: %nan on model optimizer");
+  words.erase(words.begin());
+  if ((word == "on") == words.empty())
+    throw UsageError(word == "on" ? "%nan on needs what to watch: %nan on model optimizer"
+                                  : "%nan " + word +
+                                        " takes "
+                                        "no names");
+  std::string objects;
+  for (const std::string& each : words) objects += (objects.empty() ? "" : ", ") + each;
+  CellSettings settings;
+  settings.ranks = all_ranks(call, std::nullopt);
+  const CodeResult result = call.session.run_python(
+      fmt::format("__import__('lockstep._magics')._magics.nan_{}({})", word, objects), settings, call.line);
+  return {.status = result.status, .findings = {}};
+}
+
+}  // namespace lockstep::shell
