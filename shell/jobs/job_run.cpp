@@ -341,8 +341,8 @@ void JobRun::conclude(const ProcessEnd& end) {
     if (failed) {
       const std::string advice =
           ever_ranks_ ? ""
-                      : ". No rank could be watched: is the wheel of lockstep installed in the environment of the job? "
-                        "docs/python.md begins with that";
+                      : ". No rank could be watched: none has imported torch with RANK and WORLD_SIZE set, or the wheel of "
+                        "lockstep is not installed in its environment (docs/python.md)";
       fmt::print(stderr, "lockstep: {} {}{}\n", options_.launcher.front(), end.str(), advice);
     }
   }

@@ -57,6 +57,18 @@ class Package(unittest.TestCase):
         self.assertIn(f"+torch{minor}-py3-none-linux_x86_64.whl", said)
         self.assertIn(f"tools/wheel --torch {minor}", said)
 
+    def test_the_entry_point_never_fails(self):
+        path = f"{BUILD / 'python'}:{BUILD / 'python' / 'autoload'}"
+        loaded = "import torch, sys\nprint('lockstep' in sys.modules)"
+        self.assertEqual(run(loaded, PYTHONPATH=path), "False")
+        rank = {"PYTHONPATH": path, "RANK": "0", "WORLD_SIZE": "1"}
+        self.assertEqual(run(loaded, **rank), "False")
+        self.assertEqual(run(loaded, LOCKSTEP_JOB="/nonexistent/job", PYTHONPATH=path), "False")  # no rank
+        self.assertEqual(run(loaded, LOCKSTEP_JOB="/nonexistent/job", **rank), "True")
+        said = run(loaded, LOCKSTEP_JOB="/nonexistent/job", RANK="0", WORLD_SIZE="1",
+                   PYTHONPATH=str(BUILD / "python" / "autoload"))
+        self.assertIn("this rank is not watched: No module named 'lockstep'", said)
+
     def test_types(self):
         done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "lockstep"],
                               cwd=TREE / "python", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -77,9 +89,13 @@ class Package(unittest.TestCase):
             self.assertRegex(wheel.name, r"^lockstep-[0-9.]+\+torch" + ".".join(version.split(".")[:2]) +
                              r"-py3-none-linux_x86_64\.whl$")
             names = zipfile.ZipFile(wheel).namelist()
-            for each in ("lockstep/lib/liblockstep.so.0", "lockstep/lib/liblockstep_python.so", "lockstep/py.typed"):
+            for each in ("lockstep/lib/liblockstep.so.0", "lockstep/lib/liblockstep_python.so", "lockstep/py.typed",
+                         "lockstep_autoload/__init__.py"):
                 self.assertIn(each, names)
             self.assertFalse([each for each in names if "operators" in each or "__pycache__" in each])
+            (entry_points,) = [each for each in names if each.endswith(".dist-info/entry_points.txt")]
+            self.assertIn("[torch.backends]\nlockstep = lockstep_autoload:start",
+                          zipfile.ZipFile(wheel).read(entry_points).decode().replace("\r", ""))
             installed = pathlib.Path(folder) / "installed"
             subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
                             "--target", str(installed), str(wheel)], check=True)

@@ -1,4 +1,4 @@
-"""Jobs of hangs_test.py that don't go on, or that do: hangs.py CASE. Nothing of lockstep is imported."""
+"""Jobs of hangs_test.py that do not go on, or that do: hangs.py CASE. Nothing of lockstep is imported."""
 
 import os
 import signal
@@ -30,6 +30,17 @@ def shapes(rank):
     time.sleep(FOREVER)
 
 
+def dtypes(rank):
+    dist.all_reduce(torch.ones(4, dtype=torch.float64 if rank == 1 else torch.float32))
+    time.sleep(FOREVER)
+
+
+def order(rank):
+    first, second = dist.new_group(), dist.new_group()
+    for group in (second, first) if rank == 1 else (first, second):
+        dist.all_reduce(torch.ones(4), group=group)
+
+
 def returned(rank):
     if rank == 1:
         return
@@ -56,7 +67,7 @@ def exited(rank):
 
 def sleeps(rank):
     if rank == 1:
-        time.sleep(FOREVER)
+        time.sleep(FOREVER)  # rank 1
     steps(1)
 
 
@@ -64,23 +75,32 @@ def locked(rank):
     if rank == 1:
         lock = threading.Lock()
         lock.acquire()
-        lock.acquire()
+        lock.acquire()  # again
     steps(1)
 
 
-class Slow(torch.utils.data.Dataset):
+class Data(torch.utils.data.Dataset):
+    def __init__(self, slow):
+        self.slow = slow
+
     def __len__(self):
         return 8
 
     def __getitem__(self, index):
-        time.sleep(FOREVER)
+        time.sleep(FOREVER if self.slow else 0)
+        return index
 
 
 def loader(rank):
     if rank == 1:
-        for _ in torch.utils.data.DataLoader(Slow(), num_workers=1):
+        for _ in torch.utils.data.DataLoader(Data(slow=True), num_workers=1):
             pass
     steps(1)
+
+
+def loads(rank):
+    for _ in torch.utils.data.DataLoader(Data(slow=False), num_workers=2, multiprocessing_context="fork"):
+        steps(1)
 
 
 def straggler(rank):
@@ -97,5 +117,7 @@ def healthy(rank):
 dist.init_process_group("gloo")
 steps(3)
 globals()[CASE](dist.get_rank())
-if CASE in ("healthy", "straggler"):
+if CASE in ("healthy", "straggler", "loads"):
+    if dist.get_rank() == 0:
+        print("rank 0 is done")
     dist.destroy_process_group()

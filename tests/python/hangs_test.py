@@ -1,0 +1,195 @@
+"""`lockstep run -- torchrun … train.py`: jobs that hang, fail or go on (jobs/hangs.py), which nobody has edited."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from ranks import HERE, environment
+
+PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep"
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone"]
+
+
+class Job:
+    """What a job came to: its exit code, its output, and the findings, of which the first cause is the last fault."""
+
+    def __init__(self, case, *options, ranks=3, launcher=None, **more):
+        with tempfile.TemporaryDirectory(prefix="ls-") as folder:
+            os.chmod(folder, 0o700)
+            findings = pathlib.Path(folder) / "findings.jsonl"
+            launcher = launcher or [sys.executable, *TORCHRUN, f"--nproc_per_node={ranks}"]
+            self.runtime = pathlib.Path(folder) / "run"
+            self.runtime.mkdir(mode=0o700)
+            started = subprocess.run(
+                [PROGRAM, "run", *options, "--findings", findings, "--", *launcher, "hangs.py", case],
+                cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=str(self.runtime), **more), stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True, timeout=400)
+            self.code, self.output, self.errors = started.returncode, started.stdout, started.stderr
+            self.findings = [json.loads(line) for line in findings.read_text().splitlines()]
+            self.left = [str(each) for each in (self.runtime / "lockstep").glob("*")]
+        self.faults = [each for each in self.findings if each["severity"] == "fault"]
+
+
+def line_of(text):
+    lines = (HERE / "jobs" / "hangs.py").read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+class Cases(unittest.TestCase):
+    def run_case(self, case, code, *options, **more):
+        job = Job(case, *options, **more)
+        self.assertEqual(job.code, code, job.errors[-6000:])
+        self.assertEqual(job.left, [], "the job's folder stays")
+        return job
+
+
+class Hangs(Cases):
+    def hang(self, case, **more):
+        job = self.run_case(case, 4, "--hang-timeout", "3", **more)
+        (fault,) = job.faults
+        self.assertEqual(fault, job.findings[-1], "the first cause is not last")
+        return fault
+
+    def waits_for(self, case, kind, words, line):
+        fault = self.hang(case)
+        self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"], fault["reference_ranks"]),
+                         ("hang", kind, [1], [0, 2]))
+        self.assertEqual((fault["op"]["name"], fault["op"]["seq"], fault["op"]["shape"]), ("all_reduce", 4, [4, 3]))
+        self.assertIn(f"rank 1 {words} (", fault["message"])
+        self.assertIn(f"hangs.py:{line_of(line)} in", fault["message"])
+        self.assertIn("by the Flight Recorder", fault["message"])  # likely, not proven
+        self.assertIn(f"hangs.py:{line_of('dist.all_reduce(torch.ones(4, 3))')} in steps", fault["where"])
+
+    def test_a_rank_that_sleeps(self):
+        self.waits_for("sleeps", "sleeping", "sleeps", "time.sleep(FOREVER)  # rank 1")
+
+    def test_a_rank_that_waits_for_a_lock(self):
+        self.waits_for("locked", "lock", "waits for a lock", "lock.acquire()  # again")
+
+    def test_a_rank_that_waits_for_its_loader(self):
+        self.waits_for("loader", "loading_data", "waits for its data loader", "for _ in torch.utils.data.DataLoader")
+
+    def test_another_collective(self):
+        fault = self.hang("mismatch")
+        self.assertEqual((fault["verdict"], fault["ranks"], fault["reference_ranks"]), ("op_mismatch", [1], [0, 2]))
+        self.assertIn(f"hangs.py:{line_of('dist.all_reduce(torch.ones(2, 2))')} in mismatch", fault["message"])
+        self.assertIn(f"hangs.py:{line_of('dist.broadcast(')} in mismatch", fault["message"])
+
+    def test_another_shape(self):
+        fault = self.hang("shapes")
+        self.assertEqual((fault["verdict"], fault["ranks"], fault["op"]["shape"]), ("shape_mismatch", [1], [5]))
+
+    def test_another_order_of_groups(self):
+        job = self.run_case("order", 4, "--hang-timeout", "3")
+        self.assertEqual([each["verdict"] for each in job.faults], ["hang"] * len(job.faults))
+        self.assertTrue(any(each["kind"] == "other_collective" and "is in all_reduce" in each["message"]
+                            for each in job.faults), job.faults)
+
+
+class Failures(Cases):
+    def first_cause(self, case, code, **more):
+        job = self.run_case(case, code, **more)
+        self.assertEqual(job.findings[-1]["severity"], "fault", job.errors[-4000:])
+        self.assertEqual(len(job.faults), 1, job.faults)
+        return job.findings[-1]
+
+    def test_a_rank_that_finished_early(self):
+        fault = self.first_cause("returned", 4)
+        self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"]), ("hang", "finished", [1]))
+        self.assertIn(f"hangs.py:{line_of('dist.all_reduce(torch.ones(4, 3))')} in steps", fault["where"])
+
+    def test_an_exception(self):
+        fault = self.first_cause("threw", 1)
+        self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"]), ("dead", "threw", [1]))
+        self.assertIn("rank 1 raised ValueError: no such sample: 17", fault["message"])
+        self.assertIn(f"hangs.py:{line_of('raise ValueError')} in threw", fault["where"])
+
+    def test_a_signal(self):
+        fault = self.first_cause("killed", 5)
+        self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"]), ("dead", "died", [1]))
+        self.assertIn("was killed by SIGKILL", fault["message"])
+
+    def test_an_exit_code(self):
+        fault = self.first_cause("exited", 5)
+        self.assertIn("rank 1 ended with exit code 3", fault["message"])
+
+
+class Healthy(Cases):
+    def test_jobs_without_a_fault(self):
+        for case in ("healthy", "straggler", "loads"):
+            job = self.run_case(case, 0, "--hang-timeout", "8")
+            self.assertEqual((job.findings, job.errors), ([], ""), case)
+            self.assertEqual(job.output.splitlines(), ["rank 0 is done"], "output is not passed through")
+
+    def test_without_agents_the_exit_code_is_the_launchers(self):
+        self.run_case("healthy", 0, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+        job = self.run_case("threw", 1, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+        self.assertIn("No rank could be watched", job.errors)
+
+
+class Ends(unittest.TestCase):
+    def start(self, folder, case):
+        job = subprocess.Popen(
+            [PROGRAM, "run", "--", sys.executable, *TORCHRUN, "--nproc_per_node=2", "hangs.py", case],
+            cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=folder), stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while True:
+            ranks = [json.loads(each.read_text()) for each in pathlib.Path(folder).glob("lockstep/job-*/rank-*.json")]
+            if len(ranks) == 2:
+                return job, [each["pid"] for each in ranks]
+            assert time.monotonic() < deadline and job.poll() is None, job.communicate()
+            time.sleep(0.05)
+
+    def runs(self, pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        except FileNotFoundError:
+            return False
+
+    def test_a_signal_ends_the_job(self):
+        with tempfile.TemporaryDirectory(prefix="ls-") as folder:
+            job, ranks = self.start(folder, "sleeps")
+            job.send_signal(signal.SIGINT)
+            job.communicate(timeout=60)
+            self.assertEqual(job.returncode, 130)
+            self.assertEqual([each for each in ranks if self.runs(each)], [])
+            self.assertEqual(list(pathlib.Path(folder).glob("lockstep/*")), [])
+
+    def test_6_a_job_goes_on_without_the_shell(self):
+        with tempfile.TemporaryDirectory(prefix="ls-") as folder:
+            job, ranks = self.start(folder, "sleeps")
+            children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+            job.kill()
+            job.wait()
+            self.assertEqual([self.runs(each) for each in ranks], [True, True])
+            for each in children:  # this job's launcher
+                os.kill(int(each), signal.SIGTERM)
+            job.communicate(timeout=60)
+
+    def test_usage(self):
+        def errors(*arguments):
+            done = subprocess.run([PROGRAM, "run", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            return done.returncode, done.stderr
+
+        code, said = errors("--json", "x", "--", "torchrun", "train.py")
+        self.assertEqual(code, 2)
+        self.assertIn("--json is for session scripts", said)
+        code, said = errors("--", "no-such-launcher", "train.py")
+        self.assertEqual(code, 3)
+        self.assertIn("no-such-launcher could not be started: No such file", said)
+        code, said = errors("--findings", "x", "a.cpp")
+        self.assertEqual(code, 2)
+        self.assertEqual(errors("--hang-timeout", "soon", "--", "true")[0], 2)
+        self.assertEqual(errors("--", "true")[0], 0)
+        self.assertEqual(errors("--", "false")[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)
