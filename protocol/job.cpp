@@ -18,6 +18,10 @@ std::string rank_socket(const std::string& folder, int rank) {
   return folder + "/rank-" + std::to_string(rank) + ".sock";
 }
 
+std::string rank_trace(const std::string& folder, int rank, bool nccl) {
+  return folder + "/rank-" + std::to_string(rank) + (nccl ? ".nccl-trace" : ".trace");
+}
+
 void write_at_once(const std::string& path, const std::string& text) {
   const std::string fresh = path + "." + std::to_string(::getpid());
   const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);

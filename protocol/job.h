@@ -4,6 +4,7 @@
 //     job.json                     only from `lockstep run`: {"pid", "start_time", "launcher"}
 //     rank-R.json                  JobRank, written by rank R (python/agent)
 //     rank-R.sock                  where rank R answers requests
+//     rank-R.trace, rank-R.nccl-trace  dumps of the Flight Recorder of a rank that raised an exception, if a shell watches
 #pragma once
 #include <cstdint>
 #include <map>
@@ -25,7 +26,7 @@ struct JobFrame {
 
 /// How a rank ended, in its own words. One that was killed has said nothing.
 struct RankEnd {
-  std::string how;            // "finished", "threw"
+  std::string how;  // "finished", "threw"
   std::string type, message;  // of an exception; `message` may have several lines
   std::vector<JobFrame> frames;  // innermost first
   int64_t time = 0;  // seconds, CLOCK_REALTIME
@@ -49,6 +50,8 @@ void from_json(const nlohmann::json& json, JobRank& rank);
 
 std::string rank_file(const std::string& folder, int rank);
 std::string rank_socket(const std::string& folder, int rank);
+/// `nccl`: of NCCL's groups; else of all others.
+std::string rank_trace(const std::string& folder, int rank, bool nccl);
 
 /// Writes `text` to `path` at once: others see the old file or the new one. Throws Error.
 void write_at_once(const std::string& path, const std::string& text);

@@ -112,9 +112,9 @@ class Judge {
   std::vector<Finding> run() {
     say_what_is_missing();
     look_at_errors();
+    look_at_collectives();
     look_at_departures();
     look_at_deaths();
-    look_at_collectives();
     look_at_communicators();
     return ordered();
   }
@@ -209,7 +209,12 @@ class Judge {
       }
       const std::string last = last_call(finding.ranks.ranks().front());
       finding.message = finding.ranks.words() + " " + (deaths.size() == 1 ? words : plural_of(words)) + last;
-      add(Weight::exception, std::move(finding), first);
+      // Transports abort the process that gets more bytes than it expects.
+      const bool follows =
+          words.find("SIGABRT") != std::string::npos &&
+          std::ranges::any_of(found_, [](const Weighed& each) { return each.weight == Weight::mismatch; });
+      if (follows) finding.severity = Severity::note;
+      add(follows ? Weight::consequence : Weight::exception, std::move(finding), first);
     }
   }
 
@@ -231,7 +236,10 @@ class Judge {
     }
     const bool died = std::ranges::any_of(
         remains_.doing, [](const RankDoing& each) { return each.at_fault && each.kind != FindingKind::finished; });
-    if (finished.empty() || broken.empty() || died) return;
+    const bool known = std::ranges::any_of(found_, [](const Weighed& each) {
+      return is_fault(each.finding) && has_kind(each.finding, FindingKind::finished);
+    });
+    if (finished.empty() || broken.empty() || died || known) return;
     departed_ = finished;
     Finding finding = about().finding(Severity::fault, Verdict::hang, FindingKind::finished);
     finding.ranks = finished;
@@ -366,6 +374,40 @@ class Judge {
     return ranks;
   }
 
+  /// Whether a dump says which ranks are in the group. Of Gloo's groups they name the default one alone.
+  bool has_members(const std::string& name) const {
+    return std::ranges::any_of(dumps_, [&](const Evidence* dump) {
+      const EvidenceGroup* group = dump->group(name);
+      return group && !group->ranks.empty();
+    });
+  }
+
+  /// Of a group whose ranks are not known: ranks that have not called it and are in a collective of another group.
+  bool find_elsewhere(const EvidenceRow& row, const RankSet& waiting, const EvidenceCall& call) {
+    RankSet called, elsewhere;
+    for (const auto& [rank, each] : row.calls) called.insert(rank);
+    std::string words;
+    for (const int rank : dumped_ - called) {
+      const auto [does, kind] = what_it_does(rank, row.group);
+      if (kind != FindingKind::other_collective) continue;
+      elsewhere.insert(rank);
+      words += fmt::format("; rank {} {}", rank, does);
+    }
+    if (elsewhere.empty()) return false;
+    Finding finding = about().finding(Severity::fault, Verdict::hang, FindingKind::other_collective);
+    finding.ranks = elsewhere;
+    finding.reference_ranks = waiting;
+    finding.op = op_of(call);
+    if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
+    finding.message = fmt::format("{} {} in {}{}{}, which {} {} not called, if in that group{}{}", waiting.words(),
+                                  waiting.size() == 1 ? "waits" : "wait", call_words(call), input_words(call),
+                                  in_brackets(place(call.frames)), elsewhere.words(),
+                                  elsewhere.size() == 1 ? "has" : "have", words, kByRecorder);
+    waiting_ = waiting_ | waiting;
+    add(Weight::behind, std::move(finding));
+    return true;
+  }
+
   bool find_unfinished(const EvidenceRow& row, const RankSet& waiting, const EvidenceCall& call) {
     const RankSet started = row.in_state(EvidenceState::started), scheduled = row.in_state(EvidenceState::scheduled);
     const RankSet done = row.in_state(EvidenceState::completed);
@@ -373,6 +415,7 @@ class Judge {
     const bool behind = !started.empty() && !scheduled.empty();
     const RankSet late = behind ? scheduled : waiting;
     RankSet left = done & failed_;
+    if (!has_members(row.group) && find_elsewhere(row, waiting, call)) return true;
     Finding finding = about().finding(left.empty() ? Severity::fault : Severity::note, Verdict::hang,
                                       behind ? FindingKind::stream : FindingKind::communicator);
     finding.ranks = late;

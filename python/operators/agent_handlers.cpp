@@ -92,6 +92,20 @@ json collectives_without_stacks(const json& request) {
   return collectives(without);
 }
 
+/// For a shell that watches: the process, with all that it could be asked, is about to go.
+void leave_dumps() {
+  const auto leave = [](bool nccl, const std::string& pickle) {
+    try {
+      protocol::write_at_once(protocol::rank_trace(agent::job_folder(), agent::described_rank().rank, nccl), pickle);
+    } catch (const std::exception&) {  // a full disk: the exception is known all the same
+    }
+  };
+  if (agent::job_folder().empty()) return;
+  leave(false, c10d::dump_fr_trace(/*includeCollectives=*/true, /*includeStackTraces=*/true, /*onlyActive=*/false));
+  if (const auto dump = find_in_torch_cuda<std::string(bool, bool, bool)>("_ZN4c10d15dump_nccl_traceB5cxx11Ebbb"))
+    leave(true, dump(true, true, false));
+}
+
 }  // namespace
 
 void end_agent(const json& end) {
@@ -106,6 +120,7 @@ void end_agent(const json& end) {
       last = std::max(last, call.at("collective_seq_id").get<int64_t>());
     }
   }
+  if (said.how == "threw" && std::getenv(protocol::kJobVariable)) leave_dumps();
   agent::set_end(said);
 }
 

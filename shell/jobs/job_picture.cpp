@@ -1,6 +1,7 @@
 #include "shell/jobs/job_picture.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -50,6 +51,19 @@ inspect::RankDoing doing_of(int rank, const json& stacks, const std::vector<insp
   else if (waits && activity != Activity::collective && has("PyThread_acquire_lock"))
     activity = Activity::lock;
   return {.rank = rank, .kind = inspect::kind_of_activity(activity), .words = inspect::activity_words(activity)};
+}
+
+void add_left_dumps(const std::string& folder, int rank, inspect::Remains& remains) {
+  for (const bool nccl : {false, true}) {
+    const std::string path = protocol::rank_trace(folder, rank, nccl);
+    if (::access(path.c_str(), R_OK) != 0) continue;
+    try {
+      inspect::Evidence dump = inspect::read_flight_recorder_file(path, rank);
+      if (!dump.calls.empty()) remains.evidence.push_back(std::move(dump));
+    } catch (const inspect::UnreadableEvidence& error) {
+      remains.unread.emplace_back(error.what());
+    }
+  }
 }
 
 inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit) {

@@ -309,7 +309,15 @@ std::vector<JobMember> JobRun::running() const {
 }
 
 void JobRun::add_ends() {
-  for (const auto& [rank, each] : ends_) add_end(each, last_picture_);
+  const auto add_dumps = [&](int rank) {
+    // What the rank left is newer than what it answered.
+    std::erase_if(last_picture_.evidence, [&](const inspect::Evidence& each) { return each.rank == rank; });
+    add_left_dumps(folder_->path(), rank, last_picture_);
+  };
+  for (const auto& [rank, each] : ends_) {
+    add_end(each, last_picture_);
+    if (each.said && each.said->how == "threw") add_dumps(rank);
+  }
   last_picture_.files += static_cast<int64_t>(ends_.size());
   for (const auto& [pid, each] : watched_) {
     if (!each.member.facts.end) continue;
@@ -340,9 +348,10 @@ void JobRun::conclude(const ProcessEnd& end) {
     }
     if (failed) {
       const std::string advice =
-          ever_ranks_ ? ""
-                      : ". No rank could be watched: none has imported torch with RANK and WORLD_SIZE set, or the wheel of "
-                        "lockstep is not installed in its environment (docs/python.md)";
+          ever_ranks_
+              ? ""
+              : ". No rank could be watched: none has imported torch with RANK and WORLD_SIZE set, or the wheel of "
+                "lockstep is not installed in its environment (docs/python.md)";
       fmt::print(stderr, "lockstep: {} {}{}\n", options_.launcher.front(), end.str(), advice);
     }
   }

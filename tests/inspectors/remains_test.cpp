@@ -265,6 +265,21 @@ TEST(Watched, WhatARankDoesStandsWithWhereItDoesIt) {
   EXPECT_THAT(finding.message, AllOf(HasSubstr("rank 1 sleeps (train.py:12 in wait)"), HasSubstr("by the Flight")));
 }
 
+TEST(Watched, OfAGroupThatNoDumpDescribesRanksInAnotherGroupAreNamed) {
+  Remains remains;
+  for (const int rank : {0, 1, 2})
+    remains.evidence.push_back(read_flight_recorder(
+        dump(3, {{.seq = 1, .state = "scheduled", .group = rank == 1 ? "2" : "1"}}), "a rank", rank));
+  remains.files = 3;
+  const std::vector<Finding> findings = judge(remains);
+  ASSERT_THAT(findings, SizeIs(2));
+  for (const Finding& finding : findings) {
+    EXPECT_EQ(finding.kind, "other_collective");
+    EXPECT_THAT(finding.message, Not(HasSubstr("all ranks have called")));
+  }
+  EXPECT_EQ(findings[0].ranks | findings[1].ranks, (RankSet{0, 1, 2}));
+}
+
 TEST(Watched, ThatARankHasEndedIsProven) {
   Remains remains = waiting(3, {0, 2});
   remains.doing = {{.rank = 1, .kind = FindingKind::finished, .words = "has finished", .ended = true}};

@@ -432,6 +432,25 @@ TEST(RankEnds, TheKernelKnowsHowAProcessEnded) {
   EXPECT_EQ(shell::wait_status_of_zombie(::getpid()), std::nullopt);
 }
 
+TEST_F(Agent, DumpsOfRanksThatRaisedAreRead) {
+  const shell::JobFolder folder({"torchrun"});
+  protocol::write_at_once(
+      protocol::rank_trace(folder.path(), 1, /*nccl=*/false),
+      R"({"version":"2.10","entries":[{"record_id":0,"pg_id":0,"process_group":["0","default_pg"],"collective_seq_id":1,
+          "p2p_seq_id":0,"op_id":1,"profiling_name":"gloo:all_reduce","time_created_ns":1,"input_sizes":[[4]],
+          "input_dtypes":["Float"],"output_sizes":[[4]],"output_dtypes":["Float"],"state":"scheduled",
+          "time_discovered_started_ns":null,"time_discovered_completed_ns":null,"retired":false,"timeout_ms":1,
+          "is_p2p":false}]})");
+  protocol::write_at_once(protocol::rank_trace(folder.path(), 1, /*nccl=*/true), "garbage");
+  inspect::Remains remains;
+  shell::add_left_dumps(folder.path(), 1, remains);
+  shell::add_left_dumps(folder.path(), 2, remains);
+  ASSERT_EQ(remains.evidence.size(), 1U);
+  EXPECT_EQ(remains.evidence[0].rank, 1);
+  EXPECT_EQ(remains.evidence[0].calls.at(0).op, "all_reduce");
+  EXPECT_EQ(remains.unread.size(), 1U);
+}
+
 TEST(JobPicture, WhatARankDoesIsInItsStacks) {
   const auto kind = [](std::initializer_list<const char*> functions, const char* python) {
     json native = json::array();
