@@ -12,8 +12,11 @@
 #include <iterator>
 #include <random>
 #include <set>
+#include <utility>
 
+#include "protocol/chart.h"
 #include "protocol/error.h"
+#include "shell/jupyter/displayed_data.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell {
@@ -34,6 +37,14 @@ Json lines_json(const std::string& text) {
     at = end;
   }
   return lines;
+}
+
+/// As in the kernel: whose, and the first line of what.
+std::string value_of(const ErrorEvent& error) {
+  const std::string ranks = error.ranks.empty() || error.type == "compile_error" ? "" : error.ranks.words() + ": ";
+  for (const std::string_view line : lines_of(error.message))
+    if (line.find_first_not_of(" \t") != std::string_view::npos) return ranks + std::string(line);
+  return ranks;
 }
 
 template <typename Json>
@@ -124,39 +135,88 @@ void NotebookOutputs::add_text(const std::string& text, const char* stream) {
 void NotebookOutputs::take(const Event& event) {
   if (const auto* error = std::get_if<ErrorEvent>(&event)) errors_.push_back(*error);
   if (const auto* output = std::get_if<OutputEvent>(&event)) {
+    add_values();
     const bool error = output->stream == Stream::standard_error;
     CapturedText& stream = error ? standard_error_ : output_;
     stream.take(event);
     add_text(stream.drawn(), error ? "stderr" : "stdout");
     return;
   }
+  if (const auto* value = std::get_if<ValueEvent>(&event)) {
+    add_value(*value);
+    return;
+  }
+  add_values();
+  if (const auto* finding = std::get_if<FindingEvent>(&event)) {
+    add_data("display_data", jupyter::finding_data(finding->finding));
+    return;
+  }
+  if (const auto* session = std::get_if<SessionEvent>(&event)) {
+    all_ = session->ranks;
+    for (CapturedText* const each : {&text_, &output_, &standard_error_}) {
+      each->take(event);  // how wide the names of ranks are
+      (void)each->drawn();  // of a kernel, the frontend shows that it has started
+    }
+    return;
+  }
   text_.take(event);
   const std::string text = text_.drawn();
   Json* const list = outputs();
   if (!list || text.empty()) return;
-  const auto display = [&](Json data) {
-    data["text/plain"] = lines_json<Json>(utf8(text));
-    list->push_back({{"data", std::move(data)}, {"metadata", Json::object()}, {"output_type", "display_data"}});
-  };
   add_streams();
-  if (std::holds_alternative<ValueEvent>(event)) {
-    display(Json::object());
-  } else if (const auto* finding = std::get_if<FindingEvent>(&event)) {
-    display({{"application/vnd.lockstep.finding+json", Json(to_event_json(*finding))}});
-  } else if (!errors_.empty()) {
+  if (!errors_.empty()) {
     const auto cause =
         std::find_if(errors_.rbegin(), errors_.rend(), [](const ErrorEvent& each) { return each.root_cause; });
     const ErrorEvent& error = cause != errors_.rend() ? *cause : errors_.back();
     Json traceback = Json::array();
     for (const std::string_view line : lines_of(text)) traceback.push_back(utf8(std::string(line)));
     list->push_back({{"ename", utf8(error.type)},
-                     {"evalue", utf8((error.ranks.empty() ? "" : error.ranks.words() + ": ") + error.message)},
+                     {"evalue", utf8(value_of(error))},
                      {"output_type", "error"},
                      {"traceback", std::move(traceback)}});
     errors_.clear();
   } else {
     add_text(text, "stdout");
   }
+}
+
+/// As the kernel merges them (shell/jupyter/display.cpp), but for its clock: other events end the wait.
+void NotebookOutputs::add_value(const ValueEvent& event) {
+  RankSet shown;
+  for (const ValueEvent& other : values_) shown = shown | other.ranks;
+  if (!(shown & event.ranks).empty()) {  // the next value
+    add_values();
+    shown = {};
+  }
+  const auto same = std::find_if(values_.begin(), values_.end(), [&](const ValueEvent& other) {
+    return other.text == event.text && other.data == event.data;
+  });
+  if (same != values_.end())
+    same->ranks = same->ranks | event.ranks;
+  else
+    values_.push_back(event);
+  if ((all_ - (shown | event.ranks)).empty()) add_values();
+}
+
+void NotebookOutputs::add_values() {
+  if (values_.empty()) return;
+  const std::vector<ValueEvent> values = std::exchange(values_, {});
+  const nlohmann::json data = jupyter::value_data(values, all_);
+  add_data("execute_result", data);
+  if (data.contains(kChartMime)) return;
+  if (const nlohmann::json chart = jupyter::chart_data(values, all_); !chart.is_null()) add_data("display_data", chart);
+}
+
+void NotebookOutputs::add_data(const char* type, const nlohmann::json& data) {
+  Json* const list = outputs();
+  if (!list) return;
+  add_streams();
+  Json stored = Json::object();
+  for (const auto& [mime, content] : data.items())
+    stored[mime] = content.is_string() ? lines_json<Json>(utf8(content.get<std::string>())) : Json(content);
+  Json output = {{"data", std::move(stored)}, {"metadata", Json::object()}, {"output_type", type}};
+  if (std::string_view(type) == "execute_result") output["execution_count"] = nullptr;  // known at the cell's end
+  list->push_back(std::move(output));
 }
 
 /// Lines that have no end yet come before what is no output.
@@ -166,9 +226,14 @@ void NotebookOutputs::add_streams() {
 }
 
 void NotebookOutputs::end_cell(int64_t number) {
+  add_values();
   add_streams();
   add_text(text_.finish(), "stdout");
-  if (cell_ && number > 0) notebook_["cells"][*cell_]["execution_count"] = number;
+  if (cell_ && number > 0) {
+    notebook_["cells"][*cell_]["execution_count"] = number;
+    for (Json& output : *outputs())
+      if (output["output_type"] == "execute_result") output["execution_count"] = number;
+  }
   cell_.reset();
 }
 

@@ -28,6 +28,9 @@ class NotebookOutputs : public EventSink {
   using Json = nlohmann::ordered_json;
   void add_text(const std::string& text, const char* stream);
   void add_streams();
+  void add_value(const ValueEvent& event);
+  void add_values();
+  void add_data(const char* type, const nlohmann::json& data);
   void remove_injected();
   size_t inject(const ScriptCell& cell);
   Json* outputs();
@@ -38,6 +41,8 @@ class NotebookOutputs : public EventSink {
   std::optional<size_t> cell_;  // that runs
   size_t last_ = 0;  // the cell before it
   CapturedText text_, output_, standard_error_;  // apart, since a notebook has a stream for each
+  RankSet all_;  // ranks of the session
+  std::vector<ValueEvent> values_;  // that ranks show at the same time, until they are stored as one result
   std::vector<ErrorEvent> errors_;  // of the cell, until they are drawn
 };
 

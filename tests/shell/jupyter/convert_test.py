@@ -1,19 +1,71 @@
-"""The kernel without a page: `jupyter console` runs cells in a terminal. python3 convert_test.py LOCKSTEP"""
+"""Notebooks without a page: `nbconvert --execute` with the kernel and `lockstep run --write` store the same text, and
+`jupyter console` runs cells in a terminal. python3 convert_test.py LOCKSTEP"""
 import os
+import re
+import subprocess
 import sys
+import tempfile
 import unittest
 
-from kernel_support import install, use_own_folders
+from kernel_support import SCRATCH, install, use_own_folders
 
 use_own_folders()
 LOCKSTEP = os.path.abspath(sys.argv.pop(1))
 install(LOCKSTEP, "-n", "2")
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../terminal"))
 
+import nbformat  # noqa: E402
 from tmux import Terminal  # noqa: E402
+
+CELLS = [
+    ("int shared = 20;\nshared + 1", []),
+    ("rank * 10", []),
+    ('std::cout << "rank " << rank << "\\n"; dist::barrier(); std::cerr << "aside\\n";', []),
+    ("auto drifted = torch::ones(3) * rank;\n%verify drifted", []),
+    ('throw std::out_of_range("here");', ["raises-exception"]),
+    ("int x = missing;", ["raises-exception"]),
+    ('show::plot({{"loss", std::vector<double>{3, 2, 1.5}}});', []),
+    ("torch::arange(4)", []),
+]
+
+
+def notebook():
+    cells = [nbformat.v4.new_code_cell(source, metadata={"tags": tags}) for source, tags in CELLS]
+    return nbformat.v4.new_notebook(cells=cells, metadata={
+        "kernelspec": {"name": "lockstep", "display_name": "Lockstep", "language": "c++"}})
+
+
+def text_of(output):
+    if output.output_type == "stream":
+        return output.text
+    if output.output_type == "error":
+        return f"{output.ename}: {output.evalue}\n"
+    return output.data["text/plain"] + "\n"
+
+
+def texts(path):
+    """Of each cell what people read, by ranks: the order of two ranks' lines, and of two streams, is nobody's promise."""
+    result = []
+    for cell in nbformat.read(path, 4).cells:
+        lines = "".join(text_of(output) for output in cell.outputs).splitlines()
+        result.append(sorted(re.sub(r"\d+(\.\d+)? [mµ]?s\b", "TIME", line).rstrip() for line in lines))
+    return result
 
 
 class WithoutAPage(unittest.TestCase):
+    def test_nbconvert_and_run_store_the_same(self):
+        with tempfile.TemporaryDirectory(dir=SCRATCH.name) as folder:
+            path, run, converted = (os.path.join(folder, name) for name in ("a.ipynb", "run.ipynb", "converted.ipynb"))
+            nbformat.write(notebook(), path)
+            subprocess.run([LOCKSTEP, "run", path, "-n", "2", "--keep-going", "--write", run], stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+            subprocess.run([sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook", "--output", converted,
+                            path], check=True, stderr=subprocess.DEVNULL, cwd=folder)
+            for saved in (run, converted):
+                nbformat.validate(nbformat.read(saved, 4))
+            for (source, _), mine, theirs in zip(CELLS, texts(run), texts(converted), strict=True):
+                self.assertEqual(mine, theirs, source)
+
     def test_jupyter_console(self):
         environment = {name: value for name, value in os.environ.items()
                        if name.startswith(("JUPYTER", "XDG", "IPYTHON"))}
