@@ -112,6 +112,22 @@ class OnOneKernel(unittest.TestCase):
         finding = data["application/vnd.lockstep.finding+json"]
         self.assertEqual((finding["verdict"], finding["ranks"]), ("mismatch", [0, 1]))
 
+    def test_reports_are_data_and_charts(self):
+        self.ok("auto charted = ddp::DistributedDataParallel(torch::nn::Linear(8, 8));\n"
+                "torch::optim::SGD sgd(charted->parameters(), 0.01);\n"
+                "auto step = [&] { sgd.zero_grad(); charted(torch::randn({4, 8})).sum().backward(); sgd.step(); };\n"
+                "for (int i = 0; i < 3; ++i) step();")
+        for magic, mark in (("%buckets charted", "span"), ("%time_sync step charted sgd --steps 2", "bar"),
+                            ("%memory charted", "stack")):
+            datas = [m["content"]["data"] for m in self.ok(magic) if "data" in m["content"]]
+            (report,) = [data for data in datas if "application/vnd.lockstep.value+json" in data]
+            (value,) = report["application/vnd.lockstep.value+json"]["values"]
+            self.assertEqual((value["ranks"], value["data"]["report"]), ([0, 1], magic.split()[0][1:]))
+            (chart,) = [data for data in datas if "application/vnd.vegalite.v5+json" in data]
+            self.assertEqual(chart["application/vnd.lockstep.chart+json"]["kind"], mark)
+            self.assertTrue(chart["application/vnd.vegalite.v5+json"]["data"]["values"], magic)
+            self.assertTrue(chart["image/svg+xml"].startswith("<svg"), magic)
+
     def test_an_error_has_a_traceback_and_is_one_message(self):
         reply, published = self.fails('void deep() { throw std::out_of_range("here"); }\ndeep();')
         self.assertEqual([m["msg_type"] for m in published], ["error"])
