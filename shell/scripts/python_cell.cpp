@@ -126,19 +126,17 @@ ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registr
   }
 
   const std::vector<std::string_view> lines = lines_of(text);
-  size_t body = 0;
-  for (; body < lines.size(); ++body) {
-    const std::string_view line = trimmed_all(lines[body]);
-    if (is_comment(lines[body])) continue;
+  size_t body = 0;  // after the last cell magic
+  for (size_t k = 0; k < lines.size(); ++k) {
+    const std::string_view line = trimmed_all(lines[k]);
+    if (is_comment(lines[k])) continue;
     if (!line.starts_with("%%")) break;
     const std::string_view name = name_at(line.substr(2));
     const Magic& magic = registry.find(name, true);
     cell.cell_magics.push_back(
-        {std::string(name), std::string(trimmed_all(line.substr(2 + name.size()))), static_cast<int>(body) + 1});
-    if (magic.takes_text) {
-      ++body;
-      break;
-    }
+        {std::string(name), std::string(trimmed_all(line.substr(2 + name.size()))), static_cast<int>(k) + 1});
+    body = k + 1;
+    if (magic.takes_text) break;
   }
   const auto on_its_lines = [&](size_t begin, size_t end) {
     std::string code(begin, '\n');
