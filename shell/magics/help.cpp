@@ -18,9 +18,9 @@ std::string name_of(const Magic& magic) {
   return magic.line ? "%" + magic.name + ", %%" + magic.name : "%%" + magic.name;
 }
 
-std::string all_magics() {
+std::string all_magics(const std::vector<const Magic*>& magics) {
   std::vector<std::vector<std::string>> rows;
-  for (const Magic* magic : MagicRegistry::instance().all()) rows.push_back({name_of(*magic), magic->summary});
+  for (const Magic* magic : magics) rows.push_back({name_of(*magic), magic->summary});
   return table(rows) +
          "\n%NAME? shows the help of a magic, EXPR? what a name of a cell is.\n"
          "Cell magics (%%) come first in a cell; a line magic (%) stands where a\nstatement may begin.\n";
@@ -38,13 +38,14 @@ std::string one_magic(std::string name) {
 
 CellOutcome help(MagicCall& call) {
   const std::optional<std::string> name = MagicArguments(call.arguments, kHelpUsage).rest_word();
+  const auto magics = MagicRegistry::instance().available(call.session.options.job.has_value());
   nlohmann::json data = nlohmann::json::array();
-  for (const Magic* magic : MagicRegistry::instance().all())
+  for (const Magic* magic : magics)
     data.push_back({{"name", magic->name}, {"usage", magic->usage}, {"summary", magic->summary}});
   if (name)
     call.session.message(one_magic(*name));
   else
-    call.session.message(all_magics(), std::move(data));
+    call.session.message(all_magics(magics), std::move(data));
   return {};
 }
 
@@ -75,7 +76,7 @@ std::string names_in_lines(const std::vector<std::string>& names) {
 CellOutcome lsmagic(MagicCall& call) {
   if (MagicArguments(call.arguments, "%lsmagic").rest_word()) throw UsageError("%lsmagic takes nothing; see %help");
   std::vector<std::string> line_magics, cell_magics;
-  for (const Magic* magic : MagicRegistry::instance().all()) {
+  for (const Magic* magic : MagicRegistry::instance().available(call.session.options.job.has_value())) {
     if (magic->name.find_first_of("?!") != std::string::npos) continue;
     if (magic->line) line_magics.push_back("%" + magic->name);
     if (magic->cell) cell_magics.push_back("%%" + magic->name);

@@ -31,7 +31,7 @@ const RegisterMagic kPy({.name = "py",
                                  "anyway.",
                          .line = py_line,
                          .cell = py_cell,
-                         .in_jobs = true});
+                         .only_in_jobs = true});
 
 const RegisterMagic kCpp({.name = "cpp",
                           .usage = "%%cpp",
@@ -39,7 +39,7 @@ const RegisterMagic kCpp({.name = "cpp",
                           .help = "Cells of sessions are C++ anyway.",
                           .line = {},
                           .cell = cpp_cell,
-                          .in_jobs = true});
+                          .only_in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

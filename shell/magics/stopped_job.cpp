@@ -58,7 +58,7 @@ const RegisterMagic kStop({.name = "stop",
                                    "counts. Until continue.",
                            .line = stop,
                            .cell = {},
-                           .in_jobs = true});
+                           .only_in_jobs = true});
 
 const RegisterMagic kContinue({.name = "continue",
                                .usage = "%continue (or continue)",
@@ -67,7 +67,7 @@ const RegisterMagic kContinue({.name = "continue",
                                        "go on and leaves.",
                                .line = resume,
                                .cell = {},
-                               .in_jobs = true});
+                               .only_in_jobs = true});
 
 const RegisterMagic kDetach({.name = "detach",
                              .usage = "%detach (or detach)",
@@ -75,7 +75,7 @@ const RegisterMagic kDetach({.name = "detach",
                              .help = "lockstep.breakpoint() does nothing from then on, on the ranks that have stopped.",
                              .line = detach,
                              .cell = {},
-                             .in_jobs = true});
+                             .only_in_jobs = true});
 
 const RegisterMagic kWhere({.name = "where",
                             .usage = "%where (or where)",
@@ -83,7 +83,7 @@ const RegisterMagic kWhere({.name = "where",
                             .help = "Innermost last, as in pdb. %up and %down select another frame.",
                             .line = [](MagicCall& call) { return move(call, "where", 0); },
                             .cell = {},
-                            .in_jobs = true});
+                            .only_in_jobs = true});
 
 const RegisterMagic kUp({.name = "up",
                          .usage = "%up [N] (or up)",
@@ -91,7 +91,7 @@ const RegisterMagic kUp({.name = "up",
                          .help = "N  that many frames",
                          .line = [](MagicCall& call) { return move(call, "up", 1); },
                          .cell = {},
-                         .in_jobs = true});
+                         .only_in_jobs = true});
 
 const RegisterMagic kDown({.name = "down",
                            .usage = "%down [N] (or down)",
@@ -99,7 +99,7 @@ const RegisterMagic kDown({.name = "down",
                            .help = "N  that many frames",
                            .line = [](MagicCall& call) { return move(call, "down", -1); },
                            .cell = {},
-                           .in_jobs = true});
+                           .only_in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

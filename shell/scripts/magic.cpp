@@ -45,4 +45,11 @@ std::vector<const Magic*> MagicRegistry::all() const {
   return result;
 }
 
+std::vector<const Magic*> MagicRegistry::available(bool in_job) const {
+  std::vector<const Magic*> result;
+  for (const auto& [name, magic] : magics_)
+    if (in_job ? magic.in_jobs || magic.only_in_jobs || magic.job_line : !magic.only_in_jobs) result.push_back(&magic);
+  return result;
+}
+
 }  // namespace lockstep::shell

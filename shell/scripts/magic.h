@@ -55,6 +55,7 @@ struct Magic {
   std::function<void(MagicCall&, CellSettings&)> cell;  // empty: it is a line magic only
   bool at_any_time = false;  // typed while a cell runs, it is done at once
   bool in_jobs = false;  // it works at a prompt over a Python job, too
+  bool only_in_jobs = false;  // it works there only
   /// What the line magic does there instead; empty: the same, or nothing.
   std::function<CellOutcome(MagicCall&)> job_line;
   bool takes_text = false;  // a cell magic: what follows is text of any kind, without magics in it
@@ -71,6 +72,8 @@ class MagicRegistry {
   const Magic& find(std::string_view name, bool cell_magic) const;
   bool knows(std::string_view name) const;
   std::vector<const Magic*> all() const;
+  /// Those that work in a session, or at a prompt over a Python job.
+  std::vector<const Magic*> available(bool in_job) const;
 
  private:
   std::map<std::string, Magic, std::less<>> magics_;

@@ -153,9 +153,8 @@ const std::function<CellOutcome(MagicCall&)>& SessionCore::line_of(const Magic& 
 /// Magics that compile C++, or concern the processes of a session, are not for jobs.
 void SessionCore::check_magic(const std::string& name, const char* signs) const {
   if (!options.job || !MagicRegistry::instance().knows(name)) return;
-  const auto all = MagicRegistry::instance().all();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Magic* each) { return each->name == name; });
-  if (!(*found)->in_jobs && !(*found)->job_line)
+  const auto magics = MagicRegistry::instance().available(/*in_job=*/true);
+  if (std::ranges::none_of(magics, [&](const Magic* each) { return each->name == name; }))
     throw UsageError(std::string(signs) + name +
                      " is for sessions of C++ cells; a Python job does not have it (%help)");
 }
