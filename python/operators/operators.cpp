@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "inspectors/inspect.h"
+#include "python/agent/agent.h"
 #include "python/agent/stacks.h"
 #include "python/operators/agent_handlers.h"
 #include "python/operators/attach.h"

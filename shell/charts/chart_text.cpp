@@ -54,7 +54,7 @@ class Canvas {
     if (x < 0 || y < 0 || x >= width() || y >= height()) return;
     const int from_top = height() - 1 - y;
     const int across = in_dots_ ? 2 : 1, down = in_dots_ ? 4 : 1;
-    Cell& cell = cells_[static_cast<size_t>((from_top / down) * columns_ + x / across)];
+    Cell& cell = cells_[index_of(from_top / down, x / across)];
     static constexpr std::array<std::array<int, 2>, 4> kBits = {
         {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}};
     cell.dots |= in_dots_ ? kBits[static_cast<size_t>(from_top % 4)][static_cast<size_t>(x % 2)] : 1;
@@ -69,7 +69,7 @@ class Canvas {
   std::string row(int index, bool in_colours) const {
     std::string result;
     for (int x = 0; x < columns_; ++x) {
-      const Cell& cell = cells_[static_cast<size_t>(index * columns_ + x)];
+      const Cell& cell = cells_[index_of(index, x)];
       const std::string sign = cell.dots == 0 ? " "
                                : in_dots_     ? utf8_of(0x2800 + static_cast<uint32_t>(cell.dots))
                                               : marker(cell.series, screen_);
@@ -80,6 +80,10 @@ class Canvas {
   }
 
  private:
+  size_t index_of(int row, int column) const {
+    return static_cast<size_t>(row) * static_cast<size_t>(columns_) + static_cast<size_t>(column);
+  }
+
   struct Cell {
     int dots = 0;
     size_t series = 0;
