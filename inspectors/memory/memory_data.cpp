@@ -41,7 +41,7 @@ std::string report_data(const MemoryReport& report) {
   }
   json data = {{"report", "memory"}, {"ranks", report.ranks}};
   if (!chart.series.empty()) data[kChartMime] = chart;
-  return data.dump();
+  return data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // names need not be UTF-8
 }
 
 }  // namespace lockstep::inspect

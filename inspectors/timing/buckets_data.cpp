@@ -38,7 +38,7 @@ std::string report_data(const BucketsReport& report) {
                {"ranks", report.ranks},
                {"step", report.step ? json(*report.step) : json()}};
   if (!chart.categories.empty()) data[kChartMime] = chart;
-  return data.dump();
+  return data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // names need not be UTF-8
 }
 
 }  // namespace lockstep::inspect

@@ -38,7 +38,7 @@ std::string report_data(const TimeSyncReport& report) {
                {"slower_by", report.slower_by}};
   if (report.reduction) data["reduction"] = {report.reduction->median, report.reduction->low, report.reduction->high};
   if (!report.ranks.empty()) data[kChartMime] = chart;
-  return data.dump();
+  return data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // names need not be UTF-8
 }
 
 }  // namespace lockstep::inspect

@@ -1,4 +1,4 @@
-// Loops over progress() on the ranks of a cell, put together: one row for each loop, whatever rank is how far in it.
+// Loops over progress() on the ranks of a cell, put together: one row for each loop, with the progress of each rank.
 //
 // What the ranks report within kGather is one event. The end of a loop on a rank is a mark in its output: the last event
 // of a loop comes after all that its ranks wrote before they left it.

@@ -46,6 +46,11 @@ CellRunner::CellRunner(EventLoop& loop, ObjectSource& compiler, RankGroup& worke
 
 CellRunner::~CellRunner() = default;
 
+void CellRunner::end_open_loops() {
+  output_.flush();
+  for (const OpenCell& cell : cells_.all()) progress_.cell_is_over(cell.run.id());
+}
+
 bool CellRunner::is_idle() const { return !cells_.served() && preparation_.phase() == CellPreparation::Phase::idle; }
 
 /// Of the cell that is prepared or served; 0: none.

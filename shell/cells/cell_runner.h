@@ -40,6 +40,9 @@ class CellRunner {
              const SessionOptions& options, std::function<void(Event)> emit);
   ~CellRunner();
 
+  /// Before the session ends: loops over progress() of open cells get their end.
+  void end_open_loops();
+
   /// Compiles and runs. What goes wrong is emitted as events. `over` is asked after each run of the object, with the
   /// time that each rank took: true ends (one run: leave it out). All ranks run equally often.
   using OverAfter = std::function<bool(const std::map<int, double>& run_ms)>;

@@ -23,7 +23,7 @@ void GroupConnections::enter(Phase to) {
 
 /// Step that is lost while the ranks connect shows in their answers, or in the ranks that live then.
 void GroupConnections::lose_step() {
-  // Groups of a job are its own: what is out of step there is the user's to mend.
+  // Groups of a job are its own: the user has to correct what is out of step there.
   if (phase_ == Phase::in_step && services_.workers.owns_processes()) enter(Phase::out_of_step);
 }
 

@@ -82,7 +82,10 @@ std::vector<double> ticks(const Range& range, int count) {
   return result;
 }
 
-std::string number_text(double value) { return fmt::format("{:.4g}", value); }
+std::string number_text(double value) {
+  const double size = std::abs(value);
+  return size >= 1e4 && size < 1e7 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
+}
 
 std::optional<Chart> joined(const std::vector<RankChart>& charts, const RankSet& all) {
   if (charts.empty()) return {};

@@ -1,6 +1,7 @@
 // What all drawings of a chart share: the range of its numbers, ticks at round numbers, and several ranks' charts as
 // one.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,8 +16,8 @@ struct Range {
   bool is_empty = true;  // no finite number is in it
   /// Takes a number in; NaN and Inf are left out.
   void take(double value);
-  /// 0 to 1 of a number within.
-  double part_of(double value) const { return (value - low) / (high - low); }
+  /// 0 to 1 of a number within; the nearer of the two of one outside.
+  double part_of(double value) const { return std::clamp((value - low) / (high - low), 0.0, 1.0); }
 };
 
 /// Of what is drawn; never without width. Bars and spans begin at 0.

@@ -216,14 +216,18 @@ json chart_vega_lite(const Chart& chart) {
   json encoding;
   json mark;
   if (chart.kind == ChartKind::line) {
-    mark = {{"type", "line"}, {"point", chart.series.size() == 1 && chart.series[0].y.size() <= 50}, {"tooltip", true}};
+    const bool has_single_points =
+        std::ranges::any_of(chart.series, [](const ChartSeries& each) { return each.y.size() == 1; });
+    const bool is_short = chart.series.size() == 1 && chart.series[0].y.size() <= 50;
+    mark = {{"type", "line"}, {"point", is_short || has_single_points}, {"tooltip", true}};
     number["scale"] = {{"zero", false}};
     encoding = {{"x",
                  {{"field", "x"},
                   {"type", "quantitative"},
                   {"title", title_or_null(chart.x_label)},
                   {"scale", {{"zero", false}, {"nice", false}}}}},
-                {"y", number}};
+                {"y", number},
+                {"order", {{"value", nullptr}}}};  // points are joined in their order, not by x
   } else {
     mark = {{"type", "bar"}, {"tooltip", true}};
     encoding = {{"y", {{"field", "category"}, {"type", "nominal"}, {"sort", chart.categories}, {"title", nullptr}}}};

@@ -189,13 +189,14 @@ int serve(const std::vector<std::string>& command) {
     }
     if (fds[3].revents) {
       const ssize_t n = ::write(STDOUT_FILENO, to_editor.data(), std::min<size_t>(to_editor.size(), 4096));
-      if (n < 0 && errno != EAGAIN) break;
+      if (n < 0 && errno != EAGAIN) return 1;  // the editor has ended
       if (n > 0) to_editor.erase(0, static_cast<size_t>(n));
     }
   }
   while (!to_editor.empty()) {
     const ssize_t n = ::write(STDOUT_FILENO, to_editor.data(), to_editor.size());
-    if (n <= 0) break;
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return 1;
     to_editor.erase(0, static_cast<size_t>(n));
   }
   clangd.input.reset();

@@ -110,7 +110,7 @@ ClangdProxy::Messages ClangdProxy::from_clangd(json message) {
   const std::string method = text_at(message, "/method"_json_pointer);
   if (method == "textDocument/publishDiagnostics") {
     const std::string uri = text_at(message, "/params/uri"_json_pointer);
-    if (const EditorText* script = script_of(uri)) {
+    if (script_of(uri)) {
       json kept = json::array();
       for (json& each : message["params"]["diagnostics"]) {
         // Includes stand at the head of the file, and all cells share them.
@@ -119,7 +119,6 @@ ClangdProxy::Messages ClangdProxy::from_clangd(json message) {
       }
       message["params"]["diagnostics"] = std::move(kept);
       map_positions(message["params"], uri, /*to_file=*/false);
-      (void)script;
     }
   } else if (!method.empty()) {
     if (message.contains("params")) map_positions(message["params"], "", /*to_file=*/false);
@@ -159,7 +158,7 @@ void ClangdProxy::map_positions(json& value, std::string uri, bool to_file) cons
   }
   if (value.is_string() && !to_file) value = without_script_names(value.get<std::string>());
   if (!value.is_object()) return;
-  for (const char* key : {"uri", "targetUri"})
+  for (const char* key : {"uri", "targetUri", "file"})  // the last in the arguments of clangd's commands
     if (value.contains(key) && value[key].is_string()) uri = value[key].get<std::string>();
   if (const std::string inner = text_at(value, "/textDocument/uri"_json_pointer); !inner.empty()) uri = inner;
   const EditorText* script = script_of(uri);
@@ -182,8 +181,9 @@ void ClangdProxy::map_positions(json& value, std::string uri, bool to_file) cons
   for (auto& [key, each] : value.items()) {
     if (key == "changes" && each.is_object()) {  // of several documents
       for (auto& [document, edits] : each.items()) map_positions(edits, document, to_file);
-    } else if (key == "originSelectionRange" || key == "fromRanges") {
-      map_positions(each, uri, to_file);
+    } else if (key == "fromRanges") {  // of the caller
+      const std::string caller = text_at(value, "/from/uri"_json_pointer);
+      map_positions(each, caller.empty() ? uri : caller, to_file);
     } else if (key != "data") {  // clangd's own
       map_positions(each, uri, to_file);
     }

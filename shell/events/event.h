@@ -106,7 +106,7 @@ struct ActivityEvent {
   enum class Phase { over, starting, connecting, compiling, loading, running };
   struct Part {
     RankSet ranks;
-    std::string state;  // starting, connected, ready; of a cell loading, in a collective, running, done
+    std::string state;  // starting, connected, ready; dead; of a cell loading, in_collective, running, done
     std::string collective;  // "all_reduce"; empty: in none
     std::string group;
     int64_t seq = 0;

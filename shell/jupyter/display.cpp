@@ -56,6 +56,7 @@ void Display::begin(const Wishes& wishes) {
   runs_ = true;
   limit_.begin();
   held_.clear();
+  loops_.clear();  // of a cell that is still open: they report themselves again
   result_ = nullptr;
   errors_.clear();
   problems_text_.clear();

@@ -57,7 +57,7 @@ class Display : public EventSink {
   Report end();
 
   void take(const Event& event) override;
-  /// Output that `rank` has written and that is held for merging: shown after kPeriod, until its OutputEvent comes and
+  /// Output that `rank` has written and that is held for merging: shown after kHeldPeriod, until its OutputEvent comes and
   /// takes its place.
   void take_early(int rank, Stream stream, std::string_view bytes);
 

@@ -146,6 +146,9 @@ void NotebookOutputs::take(const Event& event) {
     add_value(*value);
     return;
   }
+  // They come beside the outputs, and say nothing of their order.
+  if (std::holds_alternative<ActivityEvent>(event)) return;
+  if (const auto* loop = std::get_if<ProgressEvent>(&event); loop && loop->state == LoopState::running) return;
   add_values();
   if (const auto* finding = std::get_if<FindingEvent>(&event)) {
     add_data("display_data", jupyter::finding_data(finding->finding));

@@ -34,22 +34,20 @@ bool is_marker(std::string_view line) {
 
 std::vector<CellRange> cells_of(std::string_view text) {
   std::vector<CellRange> cells{{0, text.size()}};
-  bool markdown = false;
-  std::vector<bool> is_markdown{false};
+  std::vector<bool> is_code{true};
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view line = text.substr(begin, end - begin);
     if (is_marker(line)) {
       cells.back().end = begin;
-      markdown = line.find("[markdown]") != std::string_view::npos;
       cells.push_back({std::min(end + 1, text.size()), text.size()});
-      is_markdown.push_back(markdown);
+      is_code.push_back(begins_code(line.substr(5)));
     }
     begin = end + 1;
   }
   std::vector<CellRange> code;
   for (size_t i = 0; i < cells.size(); ++i)
-    if (!is_markdown[i]) code.push_back(cells[i]);
+    if (is_code[i]) code.push_back(cells[i]);
   return code;
 }
 
@@ -496,7 +494,7 @@ EditorText::EditorText(std::string_view script, const MagicRegistry& registry) {
       for (const DefinedName& name : item->names) known.emplace(name.name, Known{name.parameters, spaces});
       // Clang refuses a lambda that captures by default outside of a function. Names of cells need no capture.
       int braces = 0;
-      for (size_t i = item->begin; i + 1 < item->end; ++i) {
+      for (size_t i = item->begin; i + 2 < item->end; ++i) {
         if (tokens[i].text == "{") ++braces;
         if (tokens[i].text == "}") --braces;
         if (braces > 0 || tokens[i].text != "[" || !is_any_of(tokens[i + 1].text, {"&", "="})) continue;

@@ -1,6 +1,7 @@
 #include "shell/scripts/literals.h"
 
 #include <algorithm>
+#include <array>
 
 #include "shell/text/text.h"
 
@@ -11,6 +12,13 @@ bool is_encoding_prefix(std::string_view word) {
   return word.empty() || word == "L" || word == "u" || word == "U" || word == "u8";
 }
 
+/// After other words, and after digits, ' is no quote: it separates digits.
+bool can_precede_character(std::string_view word) {
+  static constexpr std::array<std::string_view, 10> kKeywords = {"case",  "return", "co_return", "co_yield", "co_await",
+                                                                 "throw", "else",   "and",       "or",       "not"};
+  return is_encoding_prefix(word) || std::ranges::find(kKeywords, word) != kKeywords.end();
+}
+
 }  // namespace
 
 std::optional<Literal> literal_at(std::string_view text, size_t i) {
@@ -19,7 +27,7 @@ std::optional<Literal> literal_at(std::string_view text, size_t i) {
   if (quote == '\'') {
     size_t begin = i;
     while (begin > 0 && is_name_character(text[begin - 1])) --begin;
-    if (!is_encoding_prefix(text.substr(begin, i - begin))) return std::nullopt;
+    if (!can_precede_character(text.substr(begin, i - begin))) return std::nullopt;
   }
   size_t end = i + 1;
   while (end < text.size() && text[end] != quote) end += text[end] == '\\' ? 2 : 1;

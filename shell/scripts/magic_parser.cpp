@@ -221,8 +221,7 @@ ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry,
       if (const auto found = find_magic(lines[k], line, registry)) {
         if (found->cell_magic) {
           (void)registry.find(found->use.name, true);
-          throw UsageError(at_line(
-              line, "%%" + found->use.name + " is for the whole cell: it has to come before anything else in it"));
+          throw UsageError(at_line(line, "%%" + found->use.name + " applies to the complete cell: put it first"));
         }
         use = found->use;
       } else if (const auto question = find_question(lines[k], line, is_name); question && registry.knows("?")) {

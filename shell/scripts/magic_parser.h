@@ -1,4 +1,4 @@
-// A cell's text taken apart: magics for the whole cell, line magics, and the C++ between them. Every piece of C++ is as
+// A cell's text taken apart: magics of the complete cell, line magics, and the C++ between them. Every piece of C++ is as
 // long as the whole cell, with blank lines where the rest stood, so that line numbers hold.
 //
 // Cell magics (%%name) come first, after blank lines and comments; several may follow one another. A line magic (%name)

@@ -159,8 +159,7 @@ ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registr
     if (scanner.at_statement()) {
       const int number = static_cast<int>(k) + 1;
       if (lines[k].starts_with("%%"))
-        throw UsageError(in_line(
-            number, std::string(lines[k]) + " is for the whole cell: it has to come before anything else in it"));
+        throw UsageError(in_line(number, std::string(lines[k]) + " applies to the complete cell: put it first"));
       if (const auto use = find_line_magic(lines[k], number, registry)) {
         try {
           (void)registry.find(use->name, false);

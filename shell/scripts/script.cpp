@@ -91,21 +91,28 @@ void read_pair(std::string_view key, std::string_view value, const std::string& 
   marker.cell.metadata[std::string(key)] = json.is_string() ? json.get<std::string>() : json.dump();
 }
 
+/// The word in a marker that says what kind of cell it is, and where it stands.
+struct KindWord {
+  Kind kind;
+  size_t begin, end;
+};
+
+std::optional<KindWord> find_kind(std::string_view rest, size_t metadata) {
+  for (const auto& [word, kind] :
+       {std::pair{"[markdown]", Kind::markdown}, {"[md]", Kind::markdown}, {"[raw]", Kind::raw}})
+    if (const size_t at = rest.find(word); at < metadata) return KindWord{kind, at, at + std::strlen(word)};
+  return std::nullopt;
+}
+
 /// `rest`: what follows `// %%`.
 Marker parse_marker(std::string_view rest, const std::string& where) {
   Marker marker;
   rest = strip(rest);
-  size_t title_end = find_key(rest, 0);
-  size_t metadata = title_end == std::string_view::npos ? rest.size() : title_end;
-  for (const auto& [word, kind] :
-       {std::pair{"[markdown]", Kind::markdown}, {"[md]", Kind::markdown}, {"[raw]", Kind::raw}}) {
-    const size_t at = rest.find(word);
-    if (at == std::string_view::npos || at >= metadata) continue;
-    marker.kind = kind;
-    marker.cell.title = strip(rest.substr(0, at));
-    metadata = at + std::strlen(word);
-    title_end = std::string_view::npos;
-    break;
+  size_t metadata = std::min(find_key(rest, 0), rest.size());
+  if (const std::optional<KindWord> found = find_kind(rest, metadata)) {
+    marker.kind = found->kind;
+    marker.cell.title = strip(rest.substr(0, found->begin));
+    metadata = found->end;
   }
   marker.cell.markdown = marker.kind == Kind::markdown;
   if (marker.kind == Kind::code) marker.cell.title = strip(rest.substr(0, metadata));
@@ -235,6 +242,11 @@ std::string read_text(const std::string& path) {
 }
 
 }  // namespace
+
+bool begins_code(std::string_view rest) {
+  rest = strip(rest);
+  return !find_kind(rest, std::min(find_key(rest, 0), rest.size()));
+}
 
 Tag parse_tag(const std::string& text, const std::string& where) {
   const size_t equals = text.find('=');

@@ -1,4 +1,5 @@
-// Session scripts: Jupytext's percent format for C++ (for Python: `# %%`), and .ipynb files. Text in, cells out; nothing runs here.
+// Session scripts: Jupytext's percent format for C++ (for Python: `# %%`), and .ipynb files. Text in, cells out; nothing
+// runs here.
 //
 // A line `// %%` (then white space or its end) begins a cell: `// %% TITLE [markdown] KEY=JSON ...`. Errors are
 // UsageErrors: "FILE:LINE: what; how to fix it". Magics in cells are read later, also those
@@ -29,8 +30,11 @@ struct ScriptCell {
   int notebook_cell = -1;  // index among the cells of a notebook, from 0; -1 in a script
 };
 
-/// Reads a .cpp or .py (percent format of `language`) or .ipynb file; `-` is the standard input. Throws UsageError that names the file and
-/// the line and says how to fix it.
+/// Whether the cell that begins with the marker `// %%` and `rest` is C++. Of a line that is still being typed, too.
+bool begins_code(std::string_view rest);
+
+/// Reads a .cpp or .py (percent format of `language`) or .ipynb file; `-` is the standard input. Throws UsageError that
+/// names the file and the line and says how to fix it.
 std::vector<ScriptCell> read_script(const std::string& path, Language language = Language::cpp);
 
 /// The percent format alone. `name` is for messages.

@@ -1,5 +1,5 @@
 // What a prompt over a Python job asks its ranks about a text that is typed. The first rank that has stopped answers;
-// without an answer within a moment the shell does with what it can see itself.
+// without an answer within a moment the shell uses what it knows.
 #pragma once
 #include <cstdint>
 #include <string>

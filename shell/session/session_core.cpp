@@ -158,6 +158,7 @@ void SessionCore::shutdown() {
   State& s = *state_;
   if (s.workers) s.workers->shutdown();
   before_each_cell = nullptr;
+  if (s.runner) s.runner->end_open_loops();
   s.runner.reset();
   s.job = nullptr;
   s.workers.reset();

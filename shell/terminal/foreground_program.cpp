@@ -11,8 +11,11 @@
 #include "protocol/descriptor.h"
 
 namespace lockstep::shell {
+namespace {
+constexpr int kNotExecutable = 126, kNotFound = 127;  // exit codes of a shell
+}
 
-bool run_in_foreground(const std::string& command, const std::vector<std::string>& arguments, int input) {
+int run_in_foreground(const std::string& command, const std::vector<std::string>& arguments, int input) {
   std::vector<std::string> words = {"sh", "-c", command + " \"$@\"", "sh"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -26,13 +29,14 @@ bool run_in_foreground(const std::string& command, const std::vector<std::string
     ::signal(SIGINT, SIG_DFL);
     if (input >= 0) ::dup2(input, STDIN_FILENO);
     ::execv("/bin/sh", argv.data());
-    ::_exit(127);
+    ::_exit(kNotFound);
   }
   int status = 0;
   while (pid > 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   ::sigaction(SIGINT, &before, nullptr);
-  return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (pid < 0) return kNotFound;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 bool show_in_pager(std::string_view text) {
@@ -47,7 +51,10 @@ bool show_in_pager(std::string_view text) {
   if (const char* chosen = std::getenv("PAGER"); chosen && *chosen) pagers.insert(pagers.begin(), chosen);
   for (const std::string& pager : pagers) {
     ::lseek(file.get(), 0, SEEK_SET);
-    if (file && run_in_foreground(pager, {}, file.get())) return true;
+    if (!file) return false;
+    // A pager that ended with an error, or by Ctrl-C, has shown the text.
+    if (const int code = run_in_foreground(pager, {}, file.get()); code != kNotFound && code != kNotExecutable)
+      return true;
   }
   return false;
 }

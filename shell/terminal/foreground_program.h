@@ -6,9 +6,10 @@
 
 namespace lockstep::shell {
 
-/// Runs `command` (of the user, for /bin/sh) with `arguments` behind it on the terminal, and waits for its end. Ctrl-C is
-/// the program's meanwhile. `input`: what its standard input is; -1: the terminal. True if it ended with 0.
-bool run_in_foreground(const std::string& command, const std::vector<std::string>& arguments, int input = -1);
+/// Runs `command` (of the user, for /bin/sh), followed by `arguments`, on the terminal, and waits for its end. Ctrl-C is
+/// the program's meanwhile. `input`: what its standard input is; -1: the terminal. Returns its exit code as a shell does:
+/// 127 for a command that does not exist, 128 and the number of the signal that ended it.
+int run_in_foreground(const std::string& command, const std::vector<std::string>& arguments, int input = -1);
 
 /// Shows `text` in $PAGER, else in less or more. False where none of them works: the text has not been shown.
 bool show_in_pager(std::string_view text);

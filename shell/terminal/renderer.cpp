@@ -297,10 +297,10 @@ void Renderer::draw(const ValueEvent& event) {
     if (const auto chart = chart_in(event.data)) text = chart_text(*chart, inside(screen_, text_width(gutter)));
   const std::vector<std::string_view> lines = lines_of(text);
   for (const std::string_view line : lines) drawn_ += gutter + std::string(line) + "\n";
-  if (screen_.terminal && live_ && lines.size() > static_cast<size_t>(std::max(1, screen_.height)))
+  if (has_prompt_ && !is_plot(event.data) && lines.size() > static_cast<size_t>(std::max(1, screen_.height)))
     drawn_ +=
         paint(screen_, Style::dim,
-              fmt::format("{} {} lines: %page shows the last value in a pager", signs(screen_).dots, lines.size())) +
+              fmt::format("{} {} lines: %page EXPR shows a value in a pager", signs(screen_).dots, lines.size())) +
         "\n";
 }
 

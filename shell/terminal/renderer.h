@@ -33,6 +33,10 @@ class Renderer : public EventSink {
   /// Ends unfinished lines and draws the errors that are held: the cell is over, or a prompt comes next.
   void flush();
 
+  /// The ranks of a session whose start is not drawn: how wide their names are.
+  void set_ranks(const RankSet& ranks) { output_.set_ranks(ranks); }
+  /// There is a prompt, at which a value can be asked for again.
+  void set_prompt(bool has_prompt) { has_prompt_ = has_prompt; }
   /// What takes long is one row instead of one for each set of ranks.
   void set_brief(bool brief) { brief_ = brief; }
   /// Off while a prompt is on the screen: nothing is drawn in place, unfinished lines wait for their ends.
@@ -88,6 +92,7 @@ class Renderer : public EventSink {
   bool draws_output_ = false, dropping_ = false;
   size_t dropped_ = 0;  // bytes
   bool live_ = true;
+  bool has_prompt_ = false;
   bool quiet_ = false;
   bool brief_ = false;
 };

@@ -12,6 +12,7 @@ class StatusDisplay : public EventSink {
     renderer_.set_brief(true);
   }
   void take(const Event& event) override {
+    if (const auto* session = std::get_if<SessionEvent>(&event)) renderer_.set_ranks(session->ranks);
     if (std::holds_alternative<ProgressEvent>(event) || std::holds_alternative<ActivityEvent>(event))
       renderer_.take(event);
   }

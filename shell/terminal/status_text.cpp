@@ -42,8 +42,11 @@ double mean(const std::vector<RankLoop>& loops, Value value) {
 
 std::string rate_text(double rate) {
   if (rate <= 0) return "";
-  if (rate < 1) return fmt::format("{:.3g} s/it", 1 / rate);
-  return rate < 1000 ? fmt::format("{:.3g} it/s", rate) : fmt::format("{:.0f} it/s", rate);
+  // Three digits, and no power of ten.
+  const auto digits = [](double number) {
+    return number < 999.5 ? fmt::format("{:.3g}", number) : fmt::format("{:.0f}", number);
+  };
+  return rate < 1 ? digits(1 / rate) + " s/it" : digits(rate) + " it/s";
 }
 
 /// `12.3 s`; of what takes minutes `2:03`.

@@ -83,6 +83,7 @@ class Terminal : private EventSink {
         renderer_(detect_screen(STDOUT_FILENO), [this](std::string_view bytes) { draw(bytes); }),
         session_(with_activity(options, can_edit), static_cast<EventSink&>(*this)) {
     renderer_.set_live(interactive_);
+    renderer_.set_prompt(interactive_ && can_edit);
     const LineReaderServices services{
         [this](int fd) { session_.serve(fd); },
         [this](const std::string& text, bool is_pasted) { return completeness(text, is_pasted); },

@@ -52,6 +52,13 @@ int64_t next_tick(int64_t now_ns, int64_t begun_ns) {
   return (now_ns / tick + 1) * tick;
 }
 
+/// A label is a part of one row of the screen.
+std::string without_control_characters(std::string label) {
+  for (char& c : label)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  return label;
+}
+
 }  // namespace
 
 /// The loops that a thread is in, outermost first, and how often it has begun each of the outermost in this cell.
@@ -84,7 +91,7 @@ ProgressLoop::Thread& ProgressLoop::this_thread() {
 }
 
 ProgressLoop::ProgressLoop(std::string label, std::optional<int64_t> total, const std::source_location& where)
-    : label_(std::move(label)),
+    : label_(without_control_characters(std::move(label))),
       total_(total && *total < 0 ? std::nullopt : total),
       site_(std::to_string(where.line()) + ":" + std::to_string(where.column())),
       line_(static_cast<int>(where.line())) {}

@@ -18,10 +18,16 @@ void Outbox::put(Outgoing message) {
 void Outbox::post(protocol::Progress progress) {
   {
     const std::lock_guard lock(mutex_);
-    auto* last = messages_.empty() ? nullptr : std::get_if<protocol::WorkerMessage>(&messages_.back().message);
-    auto* waiting = last ? std::get_if<protocol::Progress>(last) : nullptr;
-    if (waiting && waiting->cell == progress.cell && waiting->loop == progress.loop) {
-      if (progress.state != LoopState::running) messages_.back().mark = pipes_.written();
+    // Among the last messages, as far as all of them are progress: of loops in one another.
+    for (auto each = messages_.rbegin(); each != messages_.rend(); ++each) {
+      auto* message = std::get_if<protocol::WorkerMessage>(&each->message);
+      auto* waiting = message ? std::get_if<protocol::Progress>(message) : nullptr;
+      if (!waiting) break;
+      if (waiting->cell != progress.cell || waiting->loop != progress.loop) continue;
+      if (progress.state != LoopState::running) {  // the end comes after what was written before it
+        messages_.erase(std::next(each).base());
+        break;
+      }
       *waiting = std::move(progress);
       return;
     }

@@ -35,7 +35,8 @@ class Outbox {
   Outbox(OutputPipes& pipes, int event_fd) : pipes_(pipes), event_fd_(event_fd) {}
 
   void post(protocol::WorkerMessage message) { put(std::move(message)); }
-  /// Replaces the last message if that is progress of the same loop, so that a reader who takes nothing costs no memory.
+  /// Replaces progress of the same loop that waits with nothing but progress after it, so that a reader that takes
+  /// nothing costs little memory.
   void post(protocol::Progress progress);
   void begin_cell(int64_t cell) { put(CellBegins{cell}); }
   void report_waiting(const dist::CollectiveRecord& record, const RankSet& missing) {

@@ -126,9 +126,10 @@ TEST(EditorText, EveryPositionComesBack) {
 }
 
 TEST(EditorText, AnyTextIsTranslated) {
-  for (const std::string_view script : {"", "// %%", "// %%\n%", "// %%\n(((", "// %%\n}}}", "// %%\nR\"x(", "// %%\n#",
-                                        "// %%\n#include", "// %%\n'", "// %%\n/*", "// %%\ntemplate <", "// %%\n[[",
-                                        "// %%\nstruct", "// %%\nauto [", "// %%\n\\", "// %%\nusing\n%%nothing\nx"})
+  for (const std::string_view script :
+       {"", "// %%", "// %%\n%", "// %%\n(((", "// %%\n}}}", "// %%\nR\"x(", "// %%\n#", "// %%\n#include", "// %%\n'",
+        "// %%\n/*", "// %%\ntemplate <", "// %%\n[[", "// %%\nstruct", "// %%\nauto [", "// %%\nauto f = [&",
+        "// %%\nauto f = [=", "// %%\n\\", "// %%\nusing\n%%nothing\nx"})
     EXPECT_FALSE(EditorText(script, MagicRegistry::instance()).text().empty());
 }
 

@@ -133,7 +133,7 @@ class Status(unittest.TestCase):
     def test_a_pager_for_what_is_taller_than_the_screen(self):
         terminal = self.start(rows=12, PAGER="less -R")
         self.cell("lines 30")
-        terminal.wait_for("^… 30 lines: %page shows the last value in a pager$")
+        terminal.wait_for("^… 30 lines: %page EXPR shows a value in a pager$")
         self.cell("%page lines 30")
         terminal.wait_for(r"^line 1$")
         self.assertNotIn("In [", terminal.screen())
