@@ -7,6 +7,7 @@
 
 #include "protocol/error.h"
 #include "shell/scripts/magic_parser.h"
+#include "shell/scripts/script.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell {
