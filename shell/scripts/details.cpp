@@ -12,10 +12,10 @@ std::string stripped(std::string_view text) {
 }
 
 /// From `<TAG` to its `>`; nothing (npos) where it is not in the text. `<details open>` is one, `<detailsx>` is none.
-struct Tag {
+struct HtmlTag {
   size_t begin = std::string_view::npos, end = std::string_view::npos;
 };
-Tag find_tag(std::string_view text, std::string_view name, size_t from) {
+HtmlTag find_tag(std::string_view text, std::string_view name, size_t from) {
   for (size_t at = text.find(name, from); at != std::string_view::npos; at = text.find(name, at + 1)) {
     const size_t after = at + name.size();
     if (after >= text.size() || (text[after] != '>' && text[after] != ' ')) continue;
@@ -29,13 +29,13 @@ std::string transformed(std::string_view text, std::string_view sign, bool open)
   std::string result;
   size_t done = 0;
   for (;;) {
-    const Tag details = find_tag(text, "<details", done);
+    const HtmlTag details = find_tag(text, "<details", done);
     if (details.begin == std::string_view::npos) return result.append(text.substr(done));
     // Details in details end with the outer ones.
     size_t end = details.end;
     int depth = 1;
     while (depth > 0) {
-      const Tag inner = find_tag(text, "<details", end), close = find_tag(text, "</details", end);
+      const HtmlTag inner = find_tag(text, "<details", end), close = find_tag(text, "</details", end);
       if (close.begin == std::string_view::npos) {
         end = text.size();
         break;
@@ -45,7 +45,7 @@ std::string transformed(std::string_view text, std::string_view sign, bool open)
     }
     std::string_view body = text.substr(details.end, end - details.end);
     if (depth == 0) body = body.substr(0, body.rfind("</details"));
-    const Tag summary = find_tag(body, "<summary", 0), summary_end = find_tag(body, "</summary", 0);
+    const HtmlTag summary = find_tag(body, "<summary", 0), summary_end = find_tag(body, "</summary", 0);
     std::string head = "Details";
     if (summary_end.begin != std::string_view::npos && summary.end <= summary_end.begin) {
       head = stripped(body.substr(summary.end, summary_end.begin - summary.end));
