@@ -130,7 +130,7 @@ TEST(MagicParser, SlipsAreNamed) {
   EXPECT_THAT(parse_error("%%rnk 0\nint k;"), HasSubstr("%%rank"));
   EXPECT_THAT(parse_error("int k;\n%snc"), HasSubstr("line 2"));
   EXPECT_THAT(parse_error("int k;\n%snc"), HasSubstr("%sync"));
-  EXPECT_THAT(parse_error("int k;\n%%rank 0\n"), HasSubstr("before anything else"));
+  EXPECT_THAT(parse_error("int k;\n%%rank 0\n"), HasSubstr("put it first"));
   EXPECT_THAT(parse_error("%%sync\n"), HasSubstr("one %"));
   EXPECT_THAT(parse_error("%timeit f();\n"), HasSubstr("two %"));
 }
