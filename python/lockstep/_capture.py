@@ -4,13 +4,15 @@ processes write is captured, too."""
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import io
 import os
+import select
 import sys
 
 _F_SETPIPE_SZ = 1031
-_PIPE_BYTES = 1 << 20
+PIPE_BYTES = 1 << 20
 STREAMS = ("stdout", "stderr")
 
 
@@ -36,7 +38,7 @@ class Capture:
             reader, writer = os.pipe()
             os.set_blocking(reader, False)
             try:
-                fcntl.fcntl(writer, _F_SETPIPE_SZ, _PIPE_BYTES)
+                fcntl.fcntl(writer, _F_SETPIPE_SZ, PIPE_BYTES)
             except OSError:  # the limit of the user is reached: a small one works, too
                 pass
             self.readers.append(reader)
@@ -54,13 +56,25 @@ class Capture:
         for descriptor, writer in enumerate(self._writers, start=1):
             try:
                 self._saved.append(os.dup(descriptor))
-            except OSError:  # the program has closed it
-                self._saved.append(-1)
+            except OSError as error:
+                if error.errno != errno.EBADF:  # as when no descriptor is left
+                    raise
+                self._saved.append(-1)  # the program has closed it
             os.dup2(writer, descriptor)
 
+    def write_through(self, index: int, data: bytes) -> None:
+        """Writes where STREAMS[index] of the program goes without the capture. What can't be written is lost, as there."""
+        descriptor = self._saved[index] if index < len(self._saved) else index + 1
+        while data and descriptor >= 0:
+            try:
+                data = data[os.write(descriptor, data) :]
+            except BlockingIOError:
+                select.select([], [descriptor], [])
+            except OSError:
+                return
+
     def end(self) -> None:
-        """Gives the descriptors back."""
-        flush()
+        """Gives the descriptors back. Flush before; a begin() that has failed half-way is undone, too."""
         for descriptor, saved in enumerate(self._saved, start=1):
             if saved < 0:
                 os.close(descriptor)
@@ -74,6 +88,17 @@ class Capture:
             except ValueError:  # the cell has closed it
                 pass
         self._buffered.clear()
+
+    def leave_in_child(self) -> None:
+        """In the child of a fork: its output is not the cell's, and nobody may read it by the time it ends."""
+        for descriptor, saved in enumerate(self._saved, start=1):
+            if saved >= 0:
+                os.dup2(saved, descriptor)
+                os.close(saved)
+            else:
+                os.close(descriptor)
+        self._saved.clear()
+        self.close()
 
     def close(self) -> None:
         for descriptor in self.readers + self._writers:

@@ -182,7 +182,9 @@ def text_of(value: Any) -> str:
 
 def data_of(value: Any) -> Any:
     """The value as JSON; None if it has no such form."""
-    if isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_VALUE else None
+    if isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, (list, tuple, dict)) and len(value) <= 1000:
         try:

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from types import FrameType
 from typing import Any, Callable
 
@@ -27,6 +28,7 @@ PROTOCOL = 1  # kProtocolVersion of protocol/version.h
 LOCKSTEP = "0.1.0"  # kVersion
 _OUTPUT_WINDOW = 1 << 20  # kOutputWindow of protocol/worker_messages.h
 _CHUNK = 1 << 16
+_SETTLE_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Prompt:
     """One connection to a shell, on the thread that has stopped. Raises OSError when the shell can't be reached."""
 
     def __init__(self, invitation: Invitation, rank: int, frames: _cells.Frames) -> None:
+        self._process = os.getpid()
         self._connection = _zmtp.Connection(invitation.hub, invitation.identity)
         self._rank = rank
         self._frames = frames
@@ -57,6 +60,7 @@ class Prompt:
         self._lock = threading.Condition()  # of what follows, and of sending
         self._credit = _OUTPUT_WINDOW
         self._ended: str | None = None
+        self._closing = False
         self._cell = 0  # that runs, or was the last
         self._output_cell = 0
         self._running = False
@@ -72,6 +76,7 @@ class Prompt:
             "where": _cells.place_of(frames.selected),
         })
         self._send({"kind": "ready", "threads": torch.get_num_threads()})
+        _open.add(self)
         self._io = threading.Thread(target=self._serve_connection, name="lockstep-prompt", daemon=True)
         self._io.start()
 
@@ -125,10 +130,10 @@ class Prompt:
             self._cell = self._output_cell = cell
             self._running = True
             self._since = time.monotonic()
-        self._capture.begin()
-        _publish.sink = self._send_findings
         try:
             try:
+                self._capture.begin()
+                _publish.sink = self._send_findings
                 self._interrupter.armed = True
                 self._check_interrupt(cell)
                 if message["name"] not in functions:
@@ -138,16 +143,21 @@ class Prompt:
                 done["steps_done"] = 1
             finally:
                 self._interrupter.armed = False
-        except BaseException as error:  # whatever a cell raises ends the cell and not the rank
+        except BaseException as error:  # an exception ends the cell, not the rank
             done["status"] = "interrupted" if cell in self._interrupts else "error"
             done["error"] = _cells.describe_error(error, number)
             if done["status"] == "interrupted":
                 done["error"]["root_cause"] = False
-        with self._lock:  # an interrupt that comes later is for nobody
-            self._running = False
-        self._interrupter.settle()
-        _publish.sink = None
-        self._capture.end()
+        finally:  # also where the program's own handler of Ctrl-C raises in between
+            try:
+                with self._lock:  # an interrupt that comes later is for nobody
+                    self._running = False
+                self._interrupter.settle()
+                _capture.flush()
+            finally:
+                _publish.sink = None
+                with self._lock:
+                    self._capture.end()
         self._interrupts.discard(cell)
         done["run_ms"] = (time.perf_counter() - start) * 1e3
         self._since = time.monotonic()
@@ -179,12 +189,30 @@ class Prompt:
         self.detached = True
 
     def _close(self) -> None:
+        if os.getpid() != self._process:
+            return
+        _open.discard(self)
         with self._lock:
             self._ended = self._ended or "continue"
+            self._closing = True
         os.write(self._wake_writer, b"e")
         self._io.join()
+        for _ in range(_capture.PIPE_BYTES // _CHUNK):  # what child processes have written since
+            if not self._pump():
+                break
         self._connection.close()
         self._capture.close()
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+
+    def leave_in_child(self) -> None:
+        """In the child of a fork, which has no thread that serves the connection."""
+        self._lock = threading.Condition()
+        self._ended = "lost"
+        self._tasks = queue.SimpleQueue()
+        self._tasks.put({"kind": "lost"})
+        self._capture.leave_in_child()
+        self._connection.close()
         os.close(self._wake_reader)
         os.close(self._wake_writer)
 
@@ -214,7 +242,7 @@ class Prompt:
     def _pump(self) -> bool:
         """Sends what is in the pipes, as far as there is credit. Returns whether there may be more. Under the lock."""
         more = False
-        for stream, reader in zip(_capture.STREAMS, self._capture.readers):
+        for index, reader in enumerate(self._capture.readers):
             if self._credit <= 0 and self._ended is None:
                 return True
             try:
@@ -226,9 +254,9 @@ class Prompt:
             more = True
             self._credit -= len(data)
             if self._ended is None:
-                self._send({"kind": "output", "cell": self._output_cell, "stream": stream}, data)
+                self._send({"kind": "output", "cell": self._output_cell, "stream": _capture.STREAMS[index]}, data)
             else:  # nobody reads it there; it is the program's
-                os.write(2 if stream == "stderr" else 1, data)
+                self._capture.write_through(index, data)
         return more
 
     def _lose(self) -> None:
@@ -237,31 +265,37 @@ class Prompt:
             self._ended = "lost"
             self._tasks.put({"kind": "lost"})
             self._lock.notify_all()
+            os.write(self._wake_writer, b"l")  # from here on the thread of the connection empties the pipes
 
     # ---- The thread of the connection --------------------------------------------------------------------------------
 
     def _serve_connection(self) -> None:
+        """Until the prompt closes: without a shell, what a cell writes goes where the program's output goes, so that the
+        cell does not wait for room in the pipes."""
         while True:
             poll = select.poll()
             poll.register(self._wake_reader, select.POLLIN)
             with self._lock:
-                if self._ended is not None:
+                if self._closing:
                     return
-                if self._credit > 0:
+                connected = self._ended is None
+                if self._credit > 0 or not connected:
                     for reader in self._capture.readers:
                         poll.register(reader, select.POLLIN)
-            poll.register(self._connection.fileno(), select.POLLIN)
+            if connected:
+                poll.register(self._connection.fileno(), select.POLLIN)
             ready = {descriptor for descriptor, _ in poll.poll()}
+            if self._wake_reader in ready:
+                os.read(self._wake_reader, 64)
             try:
-                if self._connection.fileno() in ready:
+                if connected and self._connection.fileno() in ready:
                     for frames in self._connection.receive():
                         self._take(json.loads(frames[0]))
-            except (OSError, ValueError):
+            except Exception:  # the connection has ended, or carries what is no message of a shell
                 with self._lock:
                     self._lose()
-                return
             with self._lock:
-                if self._ended is not None:
+                if self._closing:
                     return
                 self._pump()
 
@@ -324,7 +358,8 @@ class _Interrupter:
 
     def __exit__(self, *_: object) -> None:
         if self._replaced:
-            signal.signal(signal.SIGINT, self._previous)
+            if signal.getsignal(signal.SIGINT) == self._handle:  # and not one that a cell has installed
+                signal.signal(signal.SIGINT, self._previous)
             self._replaced = False
 
     def interrupt(self, thread: int) -> None:
@@ -336,7 +371,11 @@ class _Interrupter:
 
     def settle(self) -> None:
         """Takes an interrupt that is on its way. Called when no more can come."""
-        while self._replaced and self._expected:
+        limit = time.monotonic() + _SETTLE_SECONDS
+        while self._replaced and self._expected and time.monotonic() < limit:
+            if signal.getsignal(signal.SIGINT) != self._handle:  # the cell has installed its own, which gets the signal
+                self._expected = False
+                return
             time.sleep(0.001)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
@@ -359,6 +398,18 @@ def _abort_collectives() -> None:
         torch.distributed.group.WORLD.abort()  # type: ignore[union-attr]
     except Exception as error:
         print(f"the process group can't be aborted: {error}", file=sys.stderr)
+
+
+_open: weakref.WeakSet[Prompt] = weakref.WeakSet()
+
+
+def _leave_in_child() -> None:
+    for prompt in list(_open):
+        prompt.leave_in_child()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_leave_in_child)
 
 
 def _device() -> str:

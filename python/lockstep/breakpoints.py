@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import time
 from types import FrameType
+from typing import Iterator
 
 import torch
 
@@ -15,7 +17,35 @@ from lockstep.errors import ArgumentError
 
 _GRACE_SECONDS = 60.0
 _detached = False
-_one_at_a_time = threading.Lock()
+
+
+class _Turn:
+    """Threads stop one after the other. Entering it gives whether this one may: a cell of the prompt runs on the thread
+    that has stopped."""
+
+    def __init__(self) -> None:
+        self.reset()
+        os.register_at_fork(after_in_child=self.reset)  # the thread that holds it is not in the child
+
+    def reset(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: int | None = None
+
+    @contextlib.contextmanager
+    def take(self) -> Iterator[bool]:
+        if self._thread == threading.get_ident():
+            yield False
+            return
+        lock = self._lock
+        with lock:
+            self._thread = threading.get_ident()
+            try:
+                yield True
+            finally:
+                self._thread = None
+
+
+_turn = _Turn()
 
 
 def _seconds(name: str, value: float | None, default: float | None) -> float | None:
@@ -53,8 +83,7 @@ def breakpoint(condition: bool = True, *, timeout: float | None = None, grace: f
     limit = _seconds("LOCKSTEP_BREAKPOINT_TIMEOUT", timeout, None)
     patience = _seconds("LOCKSTEP_BREAKPOINT_GRACE", grace, _GRACE_SECONDS)
     assert patience is not None
-    with _one_at_a_time:  # threads stop one after the other
-        stop(sys._getframe(1), limit, patience)
+    _stop_in_turn(sys._getframe(1), limit, patience)
 
 
 def stop_between_steps() -> None:
@@ -63,8 +92,15 @@ def stop_between_steps() -> None:
     patience = _seconds("LOCKSTEP_BREAKPOINT_GRACE", None, _GRACE_SECONDS)
     assert patience is not None
     if frame is not None:
-        with _one_at_a_time:
-            stop(frame, patience, patience, is_asked=True)
+        _stop_in_turn(frame, patience, patience, is_asked=True)
+
+
+def _stop_in_turn(frame: FrameType, timeout: float | None, grace: float, *, is_asked: bool = False) -> None:
+    with _turn.take() as may_stop:
+        if may_stop:
+            stop(frame, timeout, grace, is_asked=is_asked)
+        else:
+            _say(_rank(), "passes breakpoint(): it is at one already, and this is a cell of its prompt")
 
 
 def stop(frame: FrameType, timeout: float | None, grace: float, *, is_asked: bool = False) -> None:
@@ -80,21 +116,23 @@ def stop(frame: FrameType, timeout: float | None, grace: float, *, is_asked: boo
         return
     with _invitations.Stopped(place) as stopped:
         deadline = None if timeout is None else time.monotonic() + timeout
-        invitation = stopped.wait(0.0)
-        if invitation is None and not is_asked:
-            _say(rank, f"waits in breakpoint() at {place}; `lockstep attach {job}` opens a prompt")
+        is_known = is_asked
         while True:
+            invitation = stopped.wait(0.0)
+            if invitation is None and not is_known:
+                _say(rank, f"waits in breakpoint() at {place}; `lockstep attach {job}` opens a prompt")
+                is_known = True
             invitation = invitation or stopped.wait(deadline)
             if invitation is None:
                 _say(rank, f"goes on from {place}: no shell came within {timeout:g} s")
                 return
             try:
                 prompt = _prompt.Prompt(invitation, rank, frames)
-            except OSError:  # the shell is gone
+            except OSError:  # the shell is gone; one that stays asks again
+                is_known = False
                 continue
-            finally:
-                invitation = None  # a shell that stays asks again
             how = prompt.run()
+            is_known = True
             _detached = _detached or prompt.detached
             if how == "continue":
                 return

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 from ranks import HERE, environment
@@ -175,20 +176,26 @@ class Prompt(unittest.TestCase):
             self.assertEqual([each["ranks"] for each in job.results()], [2, 2])
 
     def test_interrupt(self):
-        with Job("once") as job:
-            job.wait_for("waits in breakpoint", times=2)
-            script = job.folder / "cells.py"
-            script.write_text("# %%\nprint('sleeps')\nimport time\ntime.sleep(1000)\n")
-            attached = subprocess.Popen([LOCKSTEP, "attach", job.id(), "--run", str(script), "--json", "-"], env=job.environment,
-                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            for line in attached.stdout:
-                if "sleeps" in line:
-                    break
-            attached.send_signal(signal.SIGINT)
-            rest = [json.loads(line) for line in attached.communicate()[0].splitlines()]
-            self.assertEqual(attached.returncode, 130)
-            (cell,) = of(rest, "cell")
-            self.assertEqual(cell["rank_status"], {"0": "interrupted", "1": "interrupted"})
+        own_handler = "import signal\nsignal.signal(signal.SIGINT, lambda *_: seen.append(1))\nseen.clear()\n"
+        with Job("every") as job:
+            for times, cell in enumerate(["time.sleep(1000)", own_handler + "while not seen: time.sleep(0.01)"], start=1):
+                job.wait_for("waits in breakpoint", times=2 * times)
+                script = job.folder / "cells.py"
+                script.write_text(f"# %%\nimport time\nprint('sleeps')\n{cell}\n")
+                attached = subprocess.Popen([LOCKSTEP, "attach", job.id(), "--run", str(script), "--json", "-"],
+                                            env=job.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                            text=True)
+                for line in attached.stdout:
+                    if "sleeps" in line:
+                        break
+                time.sleep(0.1 * (times - 1))  # the handler is installed
+                attached.send_signal(signal.SIGINT)
+                rest = [json.loads(line) for line in attached.communicate()[0].splitlines()]
+                self.assertEqual(attached.returncode, 130)
+                (done,) = of(rest, "cell")
+                self.assertEqual(done["rank_status"], {"0": "interrupted", "1": "interrupted"})
+            job.wait_for("waits in breakpoint", times=6)
+            job.attach(text="")
             self.assertEqual([each["total"] for each in job.results()], [30, 60])
 
     def test_magics_take_names_of_python(self):
@@ -245,7 +252,8 @@ class Prompt(unittest.TestCase):
         with Job("once", LOCKSTEP_BREAKPOINT_GRACE="0.5") as job:
             job.wait_for("waits in breakpoint", times=2)
             script = job.folder / "cells.py"
-            script.write_text("# %%\nprint('sleeps')\nimport time\ntime.sleep(1)\nfactor = 1\nprint('after')\n")
+            script.write_text("# %%\nprint('sleeps')\nimport time\ntime.sleep(1)\nfactor = 1\n"
+                              "for i in range(3): print('z' * (1 << 20))\nprint('after')\nfactor\n")
             attached = subprocess.Popen([LOCKSTEP, "attach", job.id(), "--run", str(script), "--json", "-"], env=job.environment,
                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             for line in attached.stdout:
@@ -256,6 +264,22 @@ class Prompt(unittest.TestCase):
             job.wait_for("the shell is gone: goes on in 0.5 s", times=2)
             self.assertEqual([each["total"] for each in job.results()], [21, 41])
             self.assertEqual(len(re.findall("^after", job.output, re.M)), 2)  # written by the program after all
+            self.assertGreater(job.output.count("z"), 6 << 20)
+
+    def test_cells_that_call_breakpoint_fork_and_return_much(self):
+        with Job("once") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            events = job.run_cells(
+                "import lockstep\nlockstep.breakpoint()\nfactor",
+                "import multiprocessing, os\n"
+                "child = multiprocessing.get_context('fork').Process(target=os.write, args=(1, b'of a child\\n'))\n"
+                "child.start(); child.join()\nchild.exitcode",
+                "'z' * 2000000")
+            said = [(each["ranks"], each["text"]) for each in of(events, "output")]
+            self.assertEqual([text.count("passes breakpoint()") for _, text in said], [1, 1])
+            self.assertEqual([each["data"] for each in of(events, "value")], [10, 20, 0, None])
+            self.assertEqual([each["total"] for each in job.results()], [30, 60])
+            self.assertEqual(len(re.findall("^of a child", job.output, re.M)), 2)  # its output is the program's
 
     def test_another_shell_takes_over(self):
         with Job("once", LOCKSTEP_BREAKPOINT_GRACE="1000") as job:
