@@ -16,6 +16,7 @@ import torch
 from lockstep import _library
 
 _tried_for: int | None = None
+_problem = ""
 
 
 def _distributed() -> dict[str, Any]:
@@ -25,12 +26,22 @@ def _distributed() -> dict[str, Any]:
     return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
 
 
-def start(*, only_with_launcher: bool = False) -> None:
-    """Starts the agent, once in a process. Without one (a full disk, a child of a rank) the program goes on."""
-    global _tried_for
+def start(*, only_with_launcher: bool = False) -> str:
+    """Starts the agent, once in a process. Returns why there is none (a full disk, a child of a rank), or an empty string;
+    the program goes on without one. Raises only if the library can't be loaded."""
+    global _tried_for, _problem
     if _tried_for == os.getpid():
-        return
-    _tried_for = os.getpid()
+        return _problem
+    _tried_for, _problem = os.getpid(), ""
+    _library.load()
+    try:
+        _problem = _start(only_with_launcher)
+    except Exception as error:  # no descriptor or memory is left, say: no reason for an inspector to fail
+        _problem = f"{type(error).__name__}: {error}"
+    return _problem
+
+
+def _start(only_with_launcher: bool) -> str:
     arguments = {
         **_distributed(),
         "torch": str(torch.__version__),
@@ -38,10 +49,12 @@ def start(*, only_with_launcher: bool = False) -> None:
         "script": os.path.abspath(sys.argv[0]) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "",
         "only_with_launcher": only_with_launcher,
     }
-    if "folder" not in _library.call("agent_start", **arguments):
-        return
-    _lend_faulthandler()
+    answer = _library.call("agent_start", **arguments)
+    if "folder" not in answer:
+        return str(answer["problem"])
     atexit.register(_say_end, os.getpid())
+    _lend_faulthandler()
+    return ""
 
 
 def _lend_faulthandler() -> None:

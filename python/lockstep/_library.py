@@ -67,8 +67,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _load() -> None:
+def load() -> None:
+    """Loads the library, once. Raises OSError or ImportError."""
     global _loaded
+    if _loaded:
+        return
     torch.ops.load_library(str(_libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
     _loaded = True
     call("start", skipped=skipped_folders(), folder=working_folder())
@@ -84,8 +87,7 @@ def is_loaded() -> bool:
 
 def call(operator: str, tensors: Sequence[torch.Tensor] = (), **arguments: Any) -> dict[str, Any]:
     """Calls torch.ops.lockstep.`operator`. Raises what the operator reports as an error."""
-    if not _loaded:
-        _load()
+    load()
     text = json.dumps(_plain(arguments), allow_nan=False)
     result: dict[str, Any] = json.loads(getattr(torch.ops.lockstep, operator)(list(tensors), text))
     error = result.get("error")
@@ -104,4 +106,5 @@ def give_subject(tensors: Sequence[torch.Tensor], subject: dict[str, Any]) -> No
     call("give", tensors, **subject)
 
 
-__all__ = ["PythonRaised", "call", "check_torch", "give_list", "give_subject", "is_loaded", "skipped_folders", "working_folder"]
+__all__ = ["PythonRaised", "call", "check_torch", "give_list", "give_subject", "is_loaded", "load", "skipped_folders",
+           "working_folder"]

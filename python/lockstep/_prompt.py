@@ -312,8 +312,6 @@ class Prompt:
             self._send({"kind": "reply", "id": message["id"], "body": self._answer(message)})
         elif kind == "interrupt":
             self._interrupt(int(message["cell"]))
-        elif kind == "abort":
-            _abort_collectives()
         elif kind in ("builtin", "configure", "shutdown", "regroup", "load"):
             self._tasks.put(message)
 
@@ -390,14 +388,6 @@ class _Interrupter:
         elif self._previous == signal.SIG_DFL:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-
-
-def _abort_collectives() -> None:
-    """Frees this rank from a collective, for %abort: its default group is gone then."""
-    try:
-        torch.distributed.group.WORLD.abort()  # type: ignore[union-attr]
-    except Exception as error:
-        print(f"the process group can't be aborted: {error}", file=sys.stderr)
 
 
 _open: weakref.WeakSet[Prompt] = weakref.WeakSet()

@@ -40,9 +40,30 @@ print(report)
 """
 
 
+NOTHING_LEFT = """
+import os, resource, torch, lockstep
+from lockstep import _agent, _capture
+def fails(*_): raise OSError(24, "Too many open files")
+os.memfd_create = fails
+assert lockstep.verify(torch.ones(2))
+assert "Too many open files" in _agent.start()
+capture = _capture.Capture()
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+try: capture.begin()
+except OSError: pass
+else: raise AssertionError("begin")
+capture.end(); capture.close()
+print("still here")
+"""
+
+
 class Package(unittest.TestCase):
     def test_import_changes_nothing(self):
         self.assertIn("✓ tensor: equal on rank 0", run(IMPORT))
+
+    def test_without_a_descriptor_a_program_goes_on(self):
+        self.assertIn("still here", run(NOTHING_LEFT))
 
     def test_another_torch_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
