@@ -100,11 +100,13 @@ void CellStopper::limit_step() {
       interrupt(run.active());
       break;
     case StopStep::abort:
-      services_.workers.hub().send(run.active(), protocol::Abort{"the cell's time is over"});
+      if (services_.workers.owns_processes())  // the process group of a job is not the cell's
+        services_.workers.hub().send(run.active(), protocol::Abort{"the cell's time is over"});
       break;
     default:
-      services_.message(run.active().words() + " could not be interrupted and " +
-                        (run.active().size() == 1 ? "is" : "are") + " ended");
+      services_.message(fmt::format(
+          "{} could not be interrupted and {} {}", run.active().words(), run.active().size() == 1 ? "is" : "are",
+          services_.workers.owns_processes() ? "ended" : "left alone: the cell goes on there"));
       end(run.active());
   }
   if (const auto patience = limit_.patience()) limit_deadline_.set_after(*patience, [this] { limit_step(); });
