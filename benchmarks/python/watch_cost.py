@@ -1,5 +1,5 @@
 """What the watch of `lockstep run` costs a training step of a transformer: processor time of the agent's threads over
-that of the whole rank, which other programs on the machine do not disturb.
+that of all threads of the rank, which other programs on the machine do not disturb.
 
     lockstep run --hang-timeout 60 -- torchrun --nproc_per_node=2 benchmarks/python/watch_cost.py [STEPS]
 
@@ -37,14 +37,14 @@ model = DistributedDataParallel(torch.nn.TransformerEncoder(layer, 4))
 optimizer = torch.optim.AdamW(model.parameters())
 x = torch.randn(4, 64, 256)
 
-begin, agent, whole = time.monotonic(), processor_seconds({"lockstep", "lockstep-aside"}), processor_seconds(())
+begin, agent, rank = time.monotonic(), processor_seconds({"lockstep", "lockstep-aside"}), processor_seconds(())
 for _ in range(STEPS):
     optimizer.zero_grad()
     model(x).square().mean().backward()
     optimizer.step()
 seconds = time.monotonic() - begin
-agent, whole = processor_seconds({"lockstep", "lockstep-aside"}) - agent, processor_seconds(()) - whole
+agent, rank = processor_seconds({"lockstep", "lockstep-aside"}) - agent, processor_seconds(()) - rank
 watched = "LOCKSTEP_JOB" in os.environ
 print(f"rank {dist.get_rank()}: {STEPS} steps, {seconds / STEPS * 1e3:.0f} ms each"
-      + (f"; the watch took {agent / whole:.4%} of the processor time" if watched else "; not watched"))
+      + (f"; the watch took {agent / rank:.4%} of the processor time" if watched else "; not watched"))
 dist.destroy_process_group()
