@@ -42,7 +42,7 @@ inspect::RankDoing doing_of(int rank, const json& stacks, const std::vector<insp
     frames.push_back({.function = each.value("function", ""), .object = each.value("object", "")});
   Activity activity = inspect::activity_of(frames, /*asleep=*/false, stacks.value("held", false));
   const bool waits = activity != Activity::computing && activity != Activity::unknown;
-  // Python's own locks and queues end in the same functions of the C library, whatever they are for.
+  // Python's own locks and queues end in the same functions of the C library, for any purpose.
   const auto has = [&](const char* name) {
     return std::ranges::any_of(frames, [&](const auto& each) { return each.function.starts_with(name); });
   };

@@ -41,7 +41,7 @@ constexpr double kProof = 5;  // seconds that the others get to leave a collecti
 
 int g_signal_pipe = -1;
 
-/// One byte: the signal, plus 128 if it came from the terminal, whose whole foreground group has it.
+/// One byte: the signal, plus 128 if it came from the terminal, which sends it to all of the foreground group.
 void on_signal(int number, siginfo_t* info, void*) {
   const int error = errno;
   const auto byte = static_cast<unsigned char>(number | (info && info->si_code == SI_KERNEL ? 128 : 0));
@@ -58,10 +58,15 @@ class SignalPipe {
     struct sigaction action = {};
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
-    for (const int number : kSignals) ::sigaction(number, &action, nullptr);
+    for (const int number : kSignals) {
+      struct sigaction before;
+      // What nohup, or a shell of background jobs, ignores stays ignored, here and in the launcher.
+      if (::sigaction(number, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) continue;
+      if (::sigaction(number, &action, nullptr) == 0) handled_.push_back(number);
+    }
   }
   ~SignalPipe() {
-    for (const int number : kSignals) ::signal(number, SIG_DFL);
+    for (const int number : handled_) ::signal(number, SIG_DFL);
     g_signal_pipe = -1;
   }
   int fd() const { return pipe_.read.get(); }
@@ -69,6 +74,7 @@ class SignalPipe {
  private:
   static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
   Pipe pipe_;
+  std::vector<int> handled_;
 };
 
 // ---- the environment of the ranks
@@ -88,10 +94,25 @@ double seconds_since(EventLoop::Clock::time_point when) {
   return std::chrono::duration<double>(EventLoop::Clock::now() - when).count();
 }
 
-bool is_hang(const Finding& finding) { return finding.severity == Severity::fault && finding.verdict == "hang"; }
+bool is_fault(const Finding& finding) { return finding.severity == Severity::fault; }
+
+/// The first cause is the last fault.
+int exit_code_of(const std::vector<Finding>& findings) {
+  const auto cause = std::ranges::find_if(findings.rbegin(), findings.rend(), is_fault);
+  if (cause == findings.rend()) return kFailed;
+  return cause->verdict == "hang" ? kHang : cause->kind == "died" ? kDeath : kFailed;
+}
+
+/// Of a job that goes on: what is likely, not proven, is no fault.
+std::vector<Finding> as_notes(std::vector<Finding> findings) {
+  for (Finding& each : findings)
+    if (is_fault(each)) each.severity = Severity::note;
+  return findings;
+}
 
 bool is_of_ended_rank(const Finding& finding) {
-  return is_hang(finding) && (finding.kind == "finished" || finding.kind == "died" || finding.kind == "threw");
+  return is_fault(finding) && finding.verdict == "hang" &&
+         (finding.kind == "finished" || finding.kind == "died" || finding.kind == "threw");
 }
 
 }  // namespace
@@ -135,10 +156,7 @@ int JobRun::run() {
     while (::read(fd, &byte, 1) == 1) {
       const int number = byte & 127;
       if ((byte & 128) == 0) launcher_->signal(number);  // a terminal has sent it to the launcher, too
-      if (number != SIGUSR1 && number != SIGUSR2) {
-        interrupted_ = number;
-        ending_ = true;
-      }
+      if (number != SIGUSR1 && number != SIGUSR2) on_interrupt(number);
     }
   });
   loop_.watch(new_ranks_.get(), [&] {
@@ -168,8 +186,7 @@ void JobRun::look_for_ranks() {
     Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (!pidfd) continue;  // it has just ended
     ever_ranks_ = true;
-    // Of a launcher that starts ranks again: the earlier process's end is past.
-    ends_.erase(each.facts.rank);
+    if (ends_.contains(each.facts.rank) || is_watched(each.facts.rank)) begin_attempt();
     progressed_at_ = EventLoop::Clock::now();
     const int fd = pidfd.get();
     loop_.watch(fd, [this, pid] { on_rank_end(static_cast<int>(pid)); });
@@ -177,25 +194,55 @@ void JobRun::look_for_ranks() {
   }
 }
 
+bool JobRun::is_watched(int rank) const {
+  return std::ranges::any_of(watched_, [&](const auto& each) { return each.second.member.facts.rank == rank; });
+}
+
+void JobRun::begin_attempt() {
+  ends_.clear();
+  waits_.clear();
+  failed_ = warned_ = false;
+  last_picture_ = {};
+  progress_.clear();
+}
+
+void JobRun::on_interrupt(int number) {
+  if (interrupted_ == 0 && !ending_) {
+    failed_before_interrupt_ = has_failure();
+    const double seconds = seconds_since(progressed_at_);
+    if (!failed_before_interrupt_ && is_anyone_waiting() && seconds >= kProof) {
+      last_picture_ = picture_of(running(), kLastWordsLimit);
+      verdict_ = as_notes(inspect::judge(with_ends()));
+      fmt::print(stderr, "lockstep: interrupted when no collective had ended for {:.0f} s\n", seconds);
+    }
+  }
+  interrupted_ = number;
+  ending_ = true;
+}
+
 void JobRun::on_rank_end(int pid) {
   const auto found = watched_.find(pid);
   if (found == watched_.end()) return;
   SeenEnd end{.rank = found->second.member.facts.rank,
               .wait_status = wait_status_of_zombie(pid),
-              .after_failure = ending_,
+              .after_failure = ending_ || failed_,
               .time_s = std::time(nullptr)};
   const Job job = folder_->read();
   if (const JobMember* member = job.rank(end.rank); member && member->facts.pid == pid) end.said = member->facts.end;
-  if (const auto kills = out_of_memory_kills(); kills && memory_kills_ && *kills > *memory_kills_) {
-    end.out_of_memory = end.wait_status && WIFSIGNALED(*end.wait_status) && WTERMSIG(*end.wait_status) == SIGKILL;
-    if (end.out_of_memory) memory_kills_ = kills;
+  if (const auto kills = out_of_memory_kills()) {
+    // A rank that the launcher kills after a failure has the same signal.
+    end.out_of_memory = memory_kills_ && kills->count > memory_kills_->count && !end.after_failure && end.wait_status &&
+                        WIFSIGNALED(*end.wait_status) && WTERMSIG(*end.wait_status) == SIGKILL;
+    end.of_machine = kills->of_machine;
+    memory_kills_ = kills;
   }
   loop_.forget(found->second.pidfd.get());
   watched_.erase(found);
+  if (is_watched(end.rank)) return;  // the launcher has started the rank again
   ends_[end.rank] = end;
   waits_.erase(end.rank);
-  if (end.is_clean() || ending_) return;
-  ending_ = true;
+  if (end.is_clean() || end.after_failure) return;
+  failed_ = true;
   // Where the others are, before the launcher ends them.
   std::vector<JobMember> others;
   for (const auto& [other, each] : watched_) others.push_back(each.member);
@@ -236,6 +283,7 @@ void JobRun::look_at_progress() {
     progress_ = std::move(now);
     progressed_at_ = next_picture_ = EventLoop::Clock::now();
     warned_ = false;
+    if (!failed_) last_picture_ = {};  // of an earlier stall
     return;
   }
   on_stall(seconds_since(progressed_at_));
@@ -247,7 +295,9 @@ void JobRun::on_stall(double seconds) {
   const bool noted = options_.hang_timeout_s <= 0 && seconds >= kUnprovenNote && is_anyone_waiting() && !warned_;
   if (!out_of_time && !may_be_proven && !noted) return;
   if (EventLoop::Clock::now() < next_picture_) return;
-  std::vector<Finding> findings = judge_now();
+  last_picture_ = picture_of(running(), kPictureLimit);
+  const inspect::Remains remains = with_ends();
+  std::vector<Finding> findings = inspect::judge(remains);
   // A rank that computes for long is looked at less and less often.
   next_picture_ = EventLoop::Clock::now() +
                   std::chrono::duration_cast<EventLoop::Clock::duration>(std::chrono::duration<double>(seconds / 2));
@@ -257,30 +307,29 @@ void JobRun::on_stall(double seconds) {
     warned_ = true;
     fmt::print(stderr, "lockstep: no collective has ended for {:.0f} s. The job goes on; --hang-timeout S ends it\n",
                seconds);
-    report(findings);
+    report(as_notes(std::move(findings)));
     return;
   }
-  if (out_of_time &&
-      std::ranges::none_of(findings, [](const Finding& each) { return each.severity == Severity::fault; })) {
+  if (out_of_time && std::ranges::none_of(findings, is_fault)) {
     // No rank waits for another one by the recorder. One that computes may go on; if all wait for something, none will.
     const auto may_go_on = [](const inspect::RankDoing& each) {
       return !each.ended &&
              (each.kind == FindingKind::computing || each.kind == FindingKind::unknown ||
               each.kind == FindingKind::reading || each.kind == FindingKind::child || each.kind == FindingKind::device);
     };
-    if (last_picture_.doing.empty() || std::ranges::any_of(last_picture_.doing, may_go_on)) return;
+    if (remains.doing.empty() || std::ranges::any_of(remains.doing, may_go_on)) return;
     Finding finding;
     finding.severity = Severity::fault;
     finding.inspector = "hang";
     finding.verdict = "hang";
     std::string words;
     for (const auto& [pid, each] : watched_) finding.ranks.insert(each.member.facts.rank);
-    for (const inspect::RankDoing& each : last_picture_.doing) {
-      const auto stack = std::ranges::find_if(last_picture_.stacks, [&](const inspect::RankStack& one) {
+    for (const inspect::RankDoing& each : remains.doing) {
+      const auto stack = std::ranges::find_if(remains.stacks, [&](const inspect::RankStack& one) {
         return one.rank == each.rank && one.is_main && !one.frames.empty();
       });
       const inspect::EvidenceFrame* frame =
-          stack == last_picture_.stacks.end() ? nullptr : inspect::program_frame(stack->frames);
+          stack == remains.stacks.end() ? nullptr : inspect::program_frame(stack->frames);
       words += fmt::format("; rank {} {}{}", each.rank, each.words,
                            frame ? fmt::format(" ({}:{})", frame->file, frame->line) : std::string());
     }
@@ -289,16 +338,10 @@ void JobRun::on_stall(double seconds) {
     findings.push_back(std::move(finding));
   }
   verdict_ = std::move(findings);
-  exit_code_ = kHang;
+  exit_code_ = exit_code_of(verdict_);
   ending_ = true;
   fmt::print(stderr, "lockstep: the job has made no progress for {:.1f} s; ending it\n", seconds);
   launcher_->signal(SIGTERM);
-}
-
-std::vector<Finding> JobRun::judge_now() {
-  last_picture_ = picture_of(running(), kPictureLimit);
-  add_ends();
-  return inspect::judge(last_picture_);
 }
 
 std::vector<JobMember> JobRun::running() const {
@@ -308,44 +351,40 @@ std::vector<JobMember> JobRun::running() const {
   return ranks;
 }
 
-void JobRun::add_ends() {
+inspect::Remains JobRun::with_ends() const {
+  inspect::Remains remains = last_picture_;
   const auto add_dumps = [&](int rank) {
     // What the rank left is newer than what it answered.
-    std::erase_if(last_picture_.evidence, [&](const inspect::Evidence& each) { return each.rank == rank; });
-    add_left_dumps(folder_->path(), rank, last_picture_);
+    std::erase_if(remains.evidence, [&](const inspect::Evidence& each) { return each.rank == rank; });
+    add_left_dumps(folder_->path(), rank, remains);
   };
   for (const auto& [rank, each] : ends_) {
-    add_end(each, last_picture_);
+    add_end(each, remains);
     if (each.said && each.said->how == "threw") add_dumps(rank);
   }
-  last_picture_.files += static_cast<int64_t>(ends_.size());
+  remains.files += static_cast<int64_t>(ends_.size());
   for (const auto& [pid, each] : watched_) {
     if (!each.member.facts.end) continue;
-    add_end({.rank = each.member.facts.rank, .said = each.member.facts.end}, last_picture_);
-    ++last_picture_.files;
+    add_end({.rank = each.member.facts.rank, .said = each.member.facts.end}, remains);
+    ++remains.files;
   }
+  return remains;
 }
 
 bool JobRun::has_failure() const {
-  return std::ranges::any_of(ends_, [](const auto& each) { return !each.second.is_clean(); });
+  return std::ranges::any_of(ends_, [](const auto& each) { return each.second.is_known() && !each.second.is_clean(); });
 }
 
 void JobRun::conclude(const ProcessEnd& end) {
   look_for_ranks();
   report(verdict_);  // after what the launcher writes at its end
   const bool failed = end.signal != 0 || end.code != 0;
-  if (exit_code_ == 0 && interrupted_ != 0) {
+  if (exit_code_ == 0 && interrupted_ != 0 && !failed_before_interrupt_) {
     exit_code_ = kInterrupted;
   } else if (exit_code_ == 0 && (failed || has_failure())) {
-    add_ends();
-    const std::vector<Finding> findings = ends_.empty() ? std::vector<Finding>() : inspect::judge(last_picture_);
-    const auto cause = std::ranges::find_if(findings.rbegin(), findings.rend(),
-                                            [](const Finding& each) { return each.severity == Severity::fault; });
-    exit_code_ = kFailed;
-    if (cause != findings.rend()) {
-      report(findings);
-      exit_code_ = cause->verdict == "hang" ? kHang : cause->kind == "died" ? kDeath : kFailed;
-    }
+    const std::vector<Finding> findings = ends_.empty() ? std::vector<Finding>() : inspect::judge(with_ends());
+    exit_code_ = exit_code_of(findings);
+    if (std::ranges::any_of(findings, is_fault)) report(findings);
     if (failed) {
       const std::string advice =
           ever_ranks_

@@ -51,9 +51,12 @@ class JobRun {
   void on_stall(double seconds);
   /// Ranks that have not said that they end.
   std::vector<JobMember> running() const;
-  std::vector<Finding> judge_now();
-  /// How ranks ended, into last_picture_.
-  void add_ends();
+  /// last_picture_ and how ranks ended.
+  inspect::Remains with_ends() const;
+  void on_interrupt(int number);
+  bool is_watched(int rank) const;
+  /// The launcher starts ranks again: what is known of the earlier attempt is past.
+  void begin_attempt();
   void report(const std::vector<Finding>& findings);
   void conclude(const ProcessEnd& end);
   int faults_of_inspectors() const;
@@ -70,13 +73,15 @@ class JobRun {
   std::unique_ptr<LauncherProcess> launcher_;
   std::map<int64_t, Watched> watched_;  // by pid
   std::map<int, SeenEnd> ends_;
-  std::optional<int64_t> memory_kills_;
+  std::optional<MemoryKills> memory_kills_;
   std::string progress_;
   EventLoop::Clock::time_point next_picture_, progressed_at_, started_ = EventLoop::Clock::now();
   std::map<int, bool> waits_;  // rank → a collective of it has not ended
-  inspect::Remains last_picture_;
-  std::vector<Finding> verdict_;  // of a hang that ends the job
-  bool ending_ = false;  // the launcher has been asked to end, or a rank has failed
+  inspect::Remains last_picture_;  // of the ranks that ran: at the first failure, or in a stall that has not ended
+  std::vector<Finding> verdict_;  // of a hang that ends the job, or of one that was interrupted
+  bool ending_ = false;  // the launcher has been asked to end
+  bool failed_ = false;  // a rank has: most launchers end the others then
+  bool failed_before_interrupt_ = false;
   bool warned_ = false;  // of a stall that is not proven, since the last progress
   bool ever_ranks_ = false;
   int interrupted_ = 0;  // the signal

@@ -31,8 +31,12 @@ LauncherProcess::LauncherProcess(const std::vector<std::string>& command,
   pid_ = ::fork();
   if (pid_ < 0) throw StartError(command.front() + " could not be started: " + std::strerror(errno));
   if (pid_ == 0) {
-    // What this program has changed for itself is not the launcher's.
-    for (const int number : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(number, SIG_DFL);
+    // What this program has changed for itself is not the launcher's. What it was started with is: nohup ignores SIGHUP.
+    ::signal(SIGPIPE, SIG_DFL);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+      struct sigaction now;
+      if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) ::signal(number, SIG_DFL);
+    }
     ::execvpe(argv[0], argv.data(), envp.data());
     const int error = errno;
     static_cast<void>(!::write(report.write.get(), &error, sizeof error));

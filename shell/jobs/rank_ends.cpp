@@ -45,12 +45,14 @@ std::optional<int> wait_status_of_zombie(int64_t pid) {
   return std::nullopt;
 }
 
-std::optional<int64_t> out_of_memory_kills() {
+std::optional<MemoryKills> out_of_memory_kills() {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);)
     if (line.starts_with("0::"))
-      if (const auto count = counter("/sys/fs/cgroup" + line.substr(3) + "/memory.events", "oom_kill")) return count;
-  return counter("/proc/vmstat", "oom_kill");
+      if (const auto count = counter("/sys/fs/cgroup" + line.substr(3) + "/memory.events", "oom_kill"))
+        return MemoryKills{.count = *count};
+  if (const auto count = counter("/proc/vmstat", "oom_kill")) return MemoryKills{.count = *count, .of_machine = true};
+  return std::nullopt;
 }
 
 bool SeenEnd::is_clean() const { return !has_raised(*this) && (wait_status ? *wait_status == 0 : said.has_value()); }
@@ -61,7 +63,9 @@ std::string SeenEnd::words() const {
   if (WIFSIGNALED(*wait_status)) {
     const std::string killed = (said ? "has finished, and its process was killed by " : "was killed by ") +
                                signal_name(WTERMSIG(*wait_status));
-    return out_of_memory ? killed + ": out of memory (the kernel's out-of-memory killer)" : killed;
+    if (!out_of_memory) return killed;
+    return killed + (of_machine ? ": probably out of memory (the kernel's out-of-memory killer ended a process)"
+                                : ": out of memory (the kernel's out-of-memory killer)");
   }
   const int code = WEXITSTATUS(*wait_status);
   if (code == 0) return "has finished";
@@ -84,8 +88,7 @@ void add_end(const SeenEnd& end, inspect::Remains& remains) {
   }
   const bool signalled = end.wait_status && WIFSIGNALED(*end.wait_status);
   const bool ended_by_launcher =
-      end.after_failure &&
-      (!end.wait_status || (signalled && !end.out_of_memory && is_asked_to_end(WTERMSIG(*end.wait_status))));
+      end.after_failure && (!end.wait_status || (signalled && is_asked_to_end(WTERMSIG(*end.wait_status))));
   remains.doing.push_back(
       {.rank = end.rank,
        .kind = end.is_clean() || (end.said && signalled) ? FindingKind::finished : FindingKind::died,

@@ -14,17 +14,26 @@ namespace lockstep::shell {
 std::optional<int> wait_status_of_zombie(int64_t pid);
 
 /// How often the kernel has killed a process for want of memory: of this process's control group and those below it
-/// (memory.events), or of the machine where there is no such group (/proc/vmstat). Nothing where neither can be read.
-std::optional<int64_t> out_of_memory_kills();
+/// (memory.events), or of the machine where there is no such group (/proc/vmstat).
+struct MemoryKills {
+  int64_t count = 0;
+  bool of_machine = false;  // a process of another job may be meant
+};
+
+/// Nothing where neither can be read.
+std::optional<MemoryKills> out_of_memory_kills();
 
 struct SeenEnd {
   int rank = 0;
   std::optional<int> wait_status;
   std::optional<protocol::RankEnd> said;
-  bool out_of_memory = false;  // killed, and the counter has gone up
+  bool out_of_memory = false;  // killed before any other failure, and the counter has gone up
+  bool of_machine = false;  // that counter is the machine's
   bool after_failure = false;  // another rank had failed, or the launcher was to end: it ends the others
   int64_t time_s = 0;
 
+  /// False for a rank that has said nothing and whose parent has taken its wait status: by os._exit(0), or killed.
+  bool is_known() const { return said || wait_status; }
   /// Neither an exception nor a signal nor an exit code other than 0.
   bool is_clean() const;
   /// "was killed by SIGKILL: the machine was out of memory".
