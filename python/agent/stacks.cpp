@@ -60,6 +60,8 @@ char main_thread_state() {
   return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : '?';
 }
 
+bool waits(char state) { return state != 'R' && state != '?'; }
+
 std::string executable_name() {
   char path[4096];
   const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
@@ -142,15 +144,16 @@ json take_stacks() {
   int ready;
   while ((ready = ::poll(&polled, 1, kPatienceMs)) < 0 && errno == EINTR) {
   }
-  // A main thread that blocks the signal, or sits in the kernel where none reaches it, runs no Python meanwhile. Its
-  // handler stays until it has answered or the next request comes: a signal without it would do nothing, too.
+  // The main thread blocks the signal, or sits in the kernel where none reaches it. The stacks are read from here only
+  // if it waits, since Python's frames must not change meanwhile. A signal that comes later goes to the program's own
+  // handler, if it has one, and is ignored else.
   const bool answered = ready > 0 || !g_wanted.exchange(false);
   if (ready == 0 && answered) ::poll(&polled, 1, 10 * kPatienceMs);  // the handler is at work: a busy machine
-  if (!answered)
+  if (!answered && waits(state) && waits(main_thread_state()))
     if (const auto faulthandler = g_faulthandler.load()) faulthandler(kSignal);
   ::sigaction(kSignal, &before, nullptr);
   return {{"native", answered ? frames_of(g_stack) : json::array()},
-          {"held", state != 'R' && state != '?'},
+          {"held", waits(state)},
           {"python", faulthandler_text()}};
 }
 
