@@ -9,6 +9,7 @@
 #include "protocol/error.h"
 #include "protocol/runtime_folder.h"
 #include "shell/commands/command.h"
+#include "shell/jobs/job_folder.h"
 #include "shell/processes/session_records.h"
 #include "shell/text/suggest.h"
 #include "shell/text/table.h"
@@ -109,11 +110,13 @@ int show(const std::string& id) {
 
 int clean() {
   const Cleaned cleaned = clean_sessions(protocol::runtime_directories());
+  const std::vector<std::string> jobs = clean_jobs(protocol::runtime_directories());
   for (const std::string& id : cleaned.sessions) std::printf("removed %s\n", id.c_str());
+  for (const std::string& id : jobs) std::printf("removed what the Python job %s left\n", id.c_str());
   if (cleaned.workers > 0)
     std::printf("ended %d worker%s of dead sessions\n", cleaned.workers, cleaned.workers == 1 ? "" : "s");
   for (const std::string& problem : cleaned.problems) std::fprintf(stderr, "could not remove %s\n", problem.c_str());
-  if (cleaned.sessions.empty() && cleaned.problems.empty())
+  if (cleaned.sessions.empty() && jobs.empty() && cleaned.problems.empty())
     std::puts("nothing to clean: no dead session has left anything");
   return cleaned.problems.empty() ? 0 : 1;
 }

@@ -142,9 +142,13 @@ Job read_job(const std::string& folder) {
 }
 
 std::vector<std::string> clean_jobs(const std::vector<std::string>& folders) {
+  char host[256] = {};
+  const bool known = ::gethostname(host, sizeof host - 1) == 0;
+  // Its processes can't be looked for, where a home on the network has the folder.
+  const auto is_elsewhere = [&](const JobMember& each) { return !known || each.facts.host != host; };
   std::vector<std::string> cleaned;
   for (const Job& job : read_jobs(folders)) {
-    if (job.is_alive()) continue;
+    if (job.is_alive() || std::ranges::any_of(job.ranks, is_elsewhere)) continue;
     // A folder without ranks may be one that a rank is just making.
     if (job.ranks.empty() && !fs::exists(fs::path(job.folders.front()) / "job.json")) continue;
     for (const std::string& folder : job.folders) {

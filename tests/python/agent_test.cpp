@@ -302,7 +302,17 @@ TEST_F(Agent, OnlyOneProcessIsARank) {
 TEST_F(Agent, WhatDeadRanksLeftIsRemoved) {
   EXPECT_EQ(in_child([&] { return agent::start(rank(0)).empty() ? 0 : 1; }), 0);  // ends by _exit
   ASSERT_EQ(shell::read_jobs({runtime()}).size(), 1U);
-  EXPECT_FALSE(shell::read_jobs({runtime()})[0].is_alive());
+  const shell::Job job = shell::read_jobs({runtime()})[0];
+  EXPECT_FALSE(job.is_alive());
+  const std::string file = protocol::rank_file(job.folders.at(0), 0);
+  for (const char* host : {"elsewhere", job.ranks.at(0).facts.host.c_str()}) {
+    json text = job.ranks[0].facts;
+    text["host"] = host;
+    protocol::write_at_once(file, text.dump());
+    if (host == std::string("elsewhere")) {
+      EXPECT_THAT(shell::clean_jobs({runtime()}), IsEmpty());
+    }
+  }
   EXPECT_EQ(shell::clean_jobs({runtime()}).size(), 1U);
   EXPECT_THAT(shell::read_jobs({runtime()}), IsEmpty());
 }
