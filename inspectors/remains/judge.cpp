@@ -339,8 +339,11 @@ class Judge {
     if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
     finding.message = fmt::format("{} {} in {}{}{}, which ", waiting.words(), waiting.size() == 1 ? "waits" : "wait",
                                   call_words(call), input_words(call), in_brackets(place(call.frames)));
-    if (known)
-      finding.message += fmt::format("{} {} not called", absent.words(), absent.size() == 1 ? "has" : "have");
+    const char* const have = absent.size() == 1 ? "has" : "have";
+    if (known && absent - ended_without_a_word() == RankSet())
+      finding.message += fmt::format("{} {} ended and may not have called", absent.words(), have);
+    else if (known)
+      finding.message += fmt::format("{} {} not called", absent.words(), have);
     else
       finding.message += fmt::format("{}, of which there is no dump, may not have called", absent.words());
     FindingKind kind = FindingKind::unknown;
@@ -371,6 +374,14 @@ class Judge {
       const auto last = each.calls.find(row.group);
       if (each.ended && last != each.calls.end() && last->second >= row.seq) ranks.insert(each.rank);
     }
+    return ranks;
+  }
+
+  /// Ranks of which nothing says what they had called: they may have ended inside of a collective.
+  RankSet ended_without_a_word() const {
+    RankSet ranks;
+    for (const RankDoing& each : remains_.doing)
+      if (each.ended && each.kind == FindingKind::died && each.calls.empty()) ranks.insert(each.rank);
     return ranks;
   }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -288,6 +289,16 @@ TEST(Watched, ThatARankHasEndedIsProven) {
   EXPECT_EQ(finding.kind, "finished");
   EXPECT_EQ(finding.ranks, RankSet{1});
   EXPECT_THAT(finding.message, Not(HasSubstr("Flight Recorder")));
+}
+
+TEST(Watched, OfARankThatDiedItIsNotKnownWhatItHadCalled) {
+  Remains remains = waiting(3, {0, 2});
+  remains.doing = {
+      {.rank = 1, .kind = FindingKind::died, .words = "was killed by SIGKILL", .ended = true, .at_fault = true}};
+  const std::vector<Finding> findings = judge(remains);
+  EXPECT_TRUE(std::ranges::any_of(findings, [](const Finding& each) {
+    return each.verdict == "hang" && each.message.find("rank 1 has ended and may not have called") != std::string::npos;
+  }));
 }
 
 TEST(Watched, ARankThatHadCalledItBeforeItEndedIsNotMissing) {
