@@ -10,18 +10,34 @@ import sys
 __all__ = ["start"]
 
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
+_LAUNCHERS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed")
+_LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.", "deepspeed.launcher.")
+
+
+def _is_launcher() -> bool:
+    """By its command line, since the variables of a Slurm step or of another launcher make it look like a rank."""
+    for option, value in zip(sys.orig_argv[1:], sys.orig_argv[2:]):
+        if option == "-m":
+            return value.startswith(_LAUNCHER_MODULES)
+        if not option.startswith("-"):
+            break
+    return os.path.basename(sys.argv[0]) in _LAUNCHERS
 
 
 def _is_rank() -> bool:
     # Launchers import torch, too, and so do the workers of data loaders that are spawned.
-    return any(each in os.environ for each in _RANK_VARIABLES) and "--multiprocessing-fork" not in sys.argv
+    if not any(each in os.environ for each in _RANK_VARIABLES) or "--multiprocessing-fork" in sys.argv:
+        return False
+    return not _is_launcher()
 
 
 def start() -> None:
     """Never raises."""
-    if not os.environ.get("LOCKSTEP_JOB") or not _is_rank():
+    if not os.environ.get("LOCKSTEP_JOB"):
         return
     try:
+        if not _is_rank():
+            return
         try:
             from lockstep import _agent
         except ModuleNotFoundError as error:
@@ -31,7 +47,10 @@ def start() -> None:
                 raise
             sys.path.append(beside)
             from lockstep import _agent
-        _agent.start(only_with_launcher=True)
+        problem = _agent.start(only_with_launcher=True)
+        # A program that a rank starts has the rank's variables, and is none.
+        if problem and not problem.startswith("another process"):
+            print(f"lockstep: this rank is not watched: {problem}", file=sys.stderr)
     except Exception as error:
         try:
             print(f"lockstep: this rank is not watched: {error}", file=sys.stderr)
