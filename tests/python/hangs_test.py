@@ -13,21 +13,26 @@ import unittest
 from ranks import HERE, environment
 
 PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep"
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone"]
+
+
+def launcher(ranks, torchrun=False):
+    """torchrun, or what starts the ranks as it does, in less time."""
+    if torchrun:
+        return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+    return [sys.executable, str(HERE / "launch.py"), str(ranks)]
 
 
 class Job:
     """What a job came to: its exit code, its output, and the findings, of which the first cause is the last fault."""
 
-    def __init__(self, case, *options, ranks=3, launcher=None, **more):
+    def __init__(self, case, *options, ranks=2, torchrun=False, **more):
         with tempfile.TemporaryDirectory(prefix="ls-") as folder:
             os.chmod(folder, 0o700)
             findings = pathlib.Path(folder) / "findings.jsonl"
-            launcher = launcher or [sys.executable, *TORCHRUN, f"--nproc_per_node={ranks}"]
             self.runtime = pathlib.Path(folder) / "run"
             self.runtime.mkdir(mode=0o700)
             started = subprocess.run(
-                [PROGRAM, "run", *options, "--findings", findings, "--", *launcher, "hangs.py", case],
+                [PROGRAM, "run", *options, "--findings", findings, "--", *launcher(ranks, torchrun), "hangs.py", case],
                 cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=str(self.runtime), **more), stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, text=True, timeout=400)
             self.code, self.output, self.errors = started.returncode, started.stdout, started.stderr
@@ -51,15 +56,16 @@ class Cases(unittest.TestCase):
 
 class Hangs(Cases):
     def hang(self, case, **more):
-        job = self.run_case(case, 4, "--hang-timeout", "3", **more)
+        job = self.run_case(case, 4, "--hang-timeout", "2", **more)
         (fault,) = job.faults
         self.assertEqual(fault, job.findings[-1], "the first cause is not last")
         return fault
 
-    def waits_for(self, case, kind, words, line):
-        fault = self.hang(case)
+    def waits_for(self, case, kind, words, line, **more):
+        # Variables of a batch script under Slurm, which torchrun has, too: it is no rank.
+        fault = self.hang(case, SLURM_PROCID="0", SLURM_NTASKS="2", **more)
         self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"], fault["reference_ranks"]),
-                         ("hang", kind, [1], [0, 2]))
+                         ("hang", kind, [1], [0]))
         self.assertEqual((fault["op"]["name"], fault["op"]["seq"], fault["op"]["shape"]), ("all_reduce", 4, [4, 3]))
         self.assertIn(f"rank 1 {words} (", fault["message"])
         self.assertIn(f"hangs.py:{line_of(line)} in", fault["message"])
@@ -67,7 +73,7 @@ class Hangs(Cases):
         self.assertIn(f"hangs.py:{line_of('dist.all_reduce(torch.ones(4, 3))')} in steps", fault["where"])
 
     def test_a_rank_that_sleeps(self):
-        self.waits_for("sleeps", "sleeping", "sleeps", "time.sleep(FOREVER)  # rank 1")
+        self.waits_for("sleeps", "sleeping", "sleeps", "time.sleep(FOREVER)  # rank 1", torchrun=True)
 
     def test_a_rank_that_waits_for_a_lock(self):
         self.waits_for("locked", "lock", "waits for a lock", "lock.acquire()  # again")
@@ -76,17 +82,17 @@ class Hangs(Cases):
         self.waits_for("loader", "loading_data", "waits for its data loader", "for _ in torch.utils.data.DataLoader")
 
     def test_another_collective(self):
-        fault = self.hang("mismatch")
+        fault = self.hang("mismatch", ranks=3)  # a majority
         self.assertEqual((fault["verdict"], fault["ranks"], fault["reference_ranks"]), ("op_mismatch", [1], [0, 2]))
         self.assertIn(f"hangs.py:{line_of('dist.all_reduce(torch.ones(2, 2))')} in mismatch", fault["message"])
         self.assertIn(f"hangs.py:{line_of('dist.broadcast(')} in mismatch", fault["message"])
 
     def test_another_shape(self):
-        fault = self.hang("shapes")
+        fault = self.hang("shapes", ranks=3)
         self.assertEqual((fault["verdict"], fault["ranks"], fault["op"]["shape"]), ("shape_mismatch", [1], [5]))
 
     def test_another_order_of_groups(self):
-        job = self.run_case("order", 4, "--hang-timeout", "3")
+        job = self.run_case("order", 4, "--hang-timeout", "2", ranks=3)
         self.assertEqual([each["verdict"] for each in job.faults], ["hang"] * len(job.faults))
         self.assertTrue(any(each["kind"] == "other_collective" and "is in all_reduce" in each["message"]
                             for each in job.faults), job.faults)
@@ -100,12 +106,12 @@ class Failures(Cases):
         return job.findings[-1]
 
     def test_a_rank_that_finished_early(self):
-        fault = self.first_cause("returned", 4)
+        fault = self.first_cause("returned", 4, ranks=3, torchrun=True)
         self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"]), ("hang", "finished", [1]))
         self.assertIn(f"hangs.py:{line_of('dist.all_reduce(torch.ones(4, 3))')} in steps", fault["where"])
 
     def test_an_exception(self):
-        fault = self.first_cause("threw", 1)
+        fault = self.first_cause("threw", 1, torchrun=True)
         self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"]), ("dead", "threw", [1]))
         self.assertIn("rank 1 raised ValueError: no such sample: 17", fault["message"])
         self.assertIn(f"hangs.py:{line_of('raise ValueError')} in threw", fault["where"])
@@ -115,17 +121,20 @@ class Failures(Cases):
         self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"]), ("dead", "died", [1]))
         self.assertIn("was killed by SIGKILL", fault["message"])
 
+    def test_a_launcher_that_goes_on_after_a_failure(self):
+        job = self.run_case("left", 5, "--hang-timeout", "2", LAUNCH_GOES_ON="1")
+        self.assertIn("rank 1 ended with exit code 3", job.findings[-1]["message"])
+
     def test_an_exit_code(self):
         fault = self.first_cause("exited", 5)
         self.assertIn("rank 1 ended with exit code 3", fault["message"])
 
 
 class Healthy(Cases):
-    def test_jobs_without_a_fault(self):
-        for case in ("healthy", "straggler", "loads"):
-            job = self.run_case(case, 0, "--hang-timeout", "8")
-            self.assertEqual((job.findings, job.errors), ([], ""), case)
-            self.assertEqual(job.output.splitlines(), ["rank 0 is done"], "output is not passed through")
+    def test_a_job_without_a_fault(self):
+        job = self.run_case("healthy", 0, "--hang-timeout", "8")
+        self.assertEqual((job.findings, job.errors), ([], ""))
+        self.assertEqual(job.output.splitlines(), ["rank 0 is done"], "output is not passed through")
 
     def test_without_agents_the_exit_code_is_the_launchers(self):
         self.run_case("healthy", 0, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
@@ -134,10 +143,10 @@ class Healthy(Cases):
 
 
 class Ends(unittest.TestCase):
-    def start(self, folder, case):
+    def start(self, folder, case, **more):
         job = subprocess.Popen(
-            [PROGRAM, "run", "--", sys.executable, *TORCHRUN, "--nproc_per_node=2", "hangs.py", case],
-            cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=folder), stdout=subprocess.PIPE,
+            [PROGRAM, "run", "--", *launcher(2), "hangs.py", case],
+            cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=folder, **more), stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 60
         while True:
@@ -161,6 +170,23 @@ class Ends(unittest.TestCase):
             self.assertEqual(job.returncode, 130)
             self.assertEqual([each for each in ranks if self.runs(each)], [])
             self.assertEqual(list(pathlib.Path(folder).glob("lockstep/*")), [])
+
+    def test_a_signal_after_a_failure(self):
+        with tempfile.TemporaryDirectory(prefix="ls-") as folder:
+            job, (first, second) = self.start(folder, "left", LAUNCH_GOES_ON="1")
+            while self.runs(first) and self.runs(second):
+                time.sleep(0.05)
+            time.sleep(0.5)  # until that has been seen
+            job.send_signal(signal.SIGINT)
+            errors = job.communicate(timeout=60)[1]
+            self.assertEqual(job.returncode, 5, errors)
+            self.assertIn("rank 1 ended with exit code 3", errors)
+
+    def test_ignored_signals_stay_ignored(self):
+        done = subprocess.run(
+            [PROGRAM, "run", "--", "sh", "-c", "kill -HUP $PPID; kill -HUP $$; sleep 0.1; echo goes on"],
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN), stdout=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, "goes on\n"))
 
     def test_6_a_job_goes_on_without_the_shell(self):
         with tempfile.TemporaryDirectory(prefix="ls-") as folder:

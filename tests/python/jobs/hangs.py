@@ -65,6 +65,12 @@ def exited(rank):
     steps(1)
 
 
+def left(rank):
+    if rank == 1:
+        os._exit(3)
+    time.sleep(FOREVER)
+
+
 def sleeps(rank):
     if rank == 1:
         time.sleep(FOREVER)  # rank 1
@@ -98,7 +104,7 @@ def loader(rank):
     steps(1)
 
 
-def loads(rank):
+def loads():
     for _ in torch.utils.data.DataLoader(Data(slow=False), num_workers=2, multiprocessing_context="fork"):
         steps(1)
 
@@ -112,12 +118,14 @@ def straggler(rank):
 
 def healthy(rank):
     steps(20)
+    straggler(rank)
+    loads()
 
 
 dist.init_process_group("gloo")
 steps(3)
 globals()[CASE](dist.get_rank())
-if CASE in ("healthy", "straggler", "loads"):
+if CASE == "healthy":
     if dist.get_rank() == 0:
         print("rank 0 is done")
     dist.destroy_process_group()
