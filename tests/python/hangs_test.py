@@ -56,7 +56,7 @@ class Cases(unittest.TestCase):
 
 class Hangs(Cases):
     def hang(self, case, **more):
-        job = self.run_case(case, 4, "--hang-timeout", "2", **more)
+        job = self.run_case(case, 4, "--hang-timeout", "5", **more)
         (fault,) = job.faults
         self.assertEqual(fault, job.findings[-1], "the first cause is not last")
         return fault
@@ -92,7 +92,7 @@ class Hangs(Cases):
         self.assertEqual((fault["verdict"], fault["ranks"], fault["op"]["shape"]), ("shape_mismatch", [1], [5]))
 
     def test_another_order_of_groups(self):
-        job = self.run_case("order", 4, "--hang-timeout", "2", ranks=3)
+        job = self.run_case("order", 4, "--hang-timeout", "5", ranks=3)
         self.assertEqual([each["verdict"] for each in job.faults], ["hang"] * len(job.faults))
         self.assertTrue(any(each["kind"] == "other_collective" and "is in all_reduce" in each["message"]
                             for each in job.faults), job.faults)
@@ -122,7 +122,7 @@ class Failures(Cases):
         self.assertIn("was killed by SIGKILL", fault["message"])
 
     def test_a_launcher_that_goes_on_after_a_failure(self):
-        job = self.run_case("left", 5, "--hang-timeout", "2", LAUNCH_GOES_ON="1")
+        job = self.run_case("left", 5, "--hang-timeout", "5", LAUNCH_GOES_ON="1")
         self.assertIn("rank 1 ended with exit code 3", job.findings[-1]["message"])
 
     def test_an_exit_code(self):
