@@ -10,7 +10,8 @@ namespace lockstep::python {
 /// the job, or {"problem"}: why there is no agent. Local; never throws for what the machine lacks.
 nlohmann::json start_agent(const nlohmann::json& facts);
 
-/// Says how the program ends (protocol::RankEnd), with the numbers of its last collectives.
+/// Says how the program ends (protocol::RankEnd), with the numbers of its last collectives. Before the interpreter ends:
+/// waits for requests that use its lock, and none uses it from here on. The caller does not hold the lock.
 void end_agent(const nlohmann::json& end);
 
 }  // namespace lockstep::python

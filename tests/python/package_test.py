@@ -3,9 +3,11 @@
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import zipfile
 
@@ -122,6 +124,30 @@ class Package(unittest.TestCase):
                             "--target", str(installed), str(wheel)], check=True)
             self.assertIn(f"{installed}/lockstep/lib/liblockstep_python.so",
                           run(IMPORT + "print(maps)", PYTHONPATH=str(installed)))
+
+    def test_a_program_ends_while_it_is_asked_for_its_collectives(self):
+        # Their stacks take the interpreter's lock, and Python ends a thread that waits for it at its end.
+        with tempfile.TemporaryDirectory(prefix="ls-") as folder:
+            os.chmod(folder, 0o700)
+            program = subprocess.Popen(
+                [sys.executable, str(TREE / "tests" / "python" / "jobs" / "ends.py")],
+                env=environment(XDG_RUNTIME_DIR=folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            answers = 0
+            while program.poll() is None:
+                for path in pathlib.Path(folder).glob("lockstep/job-*/rank-0.sock"):
+                    with socket.socket(socket.AF_UNIX) as agent:
+                        try:
+                            agent.settimeout(60)
+                            agent.connect(str(path))
+                            agent.sendall(b'{"request": "collectives"}\n')
+                            while agent.recv(1 << 16):
+                                answers += 1
+                                agent.settimeout(0.05)  # for the rest of an answer
+                        except OSError:  # it has ended, or that was all
+                            pass
+                time.sleep(0.001)
+            self.assertEqual(program.returncode, 0, program.stdout.read())
+            self.assertGreater(answers, 0)
 
 
 if __name__ == "__main__":
