@@ -122,7 +122,7 @@ void ScriptRun::skip_rest(const Script& script, size_t begin) {
 }
 
 RankSet ScriptRun::lost_ranks() const {
-  const RankSet now = session_->live_ranks();
+  const RankSet now = session_->live_ranks() | (alive_ & session_->away_ranks());
   return now.size() <= alive_.size() ? alive_ - now : RankSet();  // more: another session
 }
 

@@ -18,6 +18,7 @@ void Session::shutdown() { core_->shutdown(); }
 bool Session::started() const { return core_->started(); }
 int Session::world_size() const { return core_->world_size(); }
 RankSet Session::live_ranks() const { return core_->live_ranks(); }
+RankSet Session::away_ranks() const { return core_->away_ranks(); }
 RankSet Session::target_ranks() const { return core_->started() ? core_->target_ranks() : RankSet(); }
 std::string Session::target_words() const { return core_->target_words(); }
 std::optional<std::string> Session::text_of_cell(std::optional<int64_t> number) const {

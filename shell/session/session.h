@@ -49,6 +49,7 @@ class Session {
   bool started() const;
   int world_size() const;  // 0 before start()
   RankSet live_ranks() const;
+  RankSet away_ranks() const;  // of a Python job, that run instead of waiting at a prompt
   RankSet target_ranks() const;  // of a cell that names none: for prompts; empty before start()
   /// The same for people: "ranks 0-1"; says so where those ranks, or all, are dead.
   std::string target_words() const;

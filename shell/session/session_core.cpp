@@ -193,6 +193,8 @@ int SessionCore::world_size() const { return state_->workers ? state_->workers->
 
 RankSet SessionCore::live_ranks() const { return state_->workers ? state_->workers->live() : RankSet(); }
 
+RankSet SessionCore::away_ranks() const { return state_->job ? state_->job->away() : RankSet(); }
+
 RankSet SessionCore::dead_ranks() const { return RankSet::all(world_size()) - live_ranks(); }
 
 RankSet SessionCore::target_ranks() {

@@ -80,6 +80,8 @@ struct SessionCore {
   bool started() const;
   int world_size() const;  // 0 before start()
   RankSet live_ranks() const;
+  /// Ranks of a Python job that run instead of waiting at a prompt; empty in a session.
+  RankSet away_ranks() const;
   RankSet dead_ranks() const;
   /// The ranks of a cell that names none: target, or all (distributed) or rank 0; dead ranks taken out. Starts the
   /// session if needed.
