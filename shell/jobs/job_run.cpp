@@ -338,7 +338,10 @@ void JobRun::on_stall(double seconds) {
     findings.push_back(std::move(finding));
   }
   verdict_ = std::move(findings);
-  exit_code_ = exit_code_of(verdict_);
+  // Collectives that differ are found because the job hangs in them.
+  const auto cause = std::ranges::find_if(verdict_.rbegin(), verdict_.rend(), is_fault);
+  const bool is_dead = cause != verdict_.rend() && cause->verdict == "dead";
+  exit_code_ = is_dead ? exit_code_of(verdict_) : kHang;
   ending_ = true;
   fmt::print(stderr, "lockstep: the job has made no progress for {:.1f} s; ending it\n", seconds);
   launcher_->signal(SIGTERM);
