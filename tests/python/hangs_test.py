@@ -78,7 +78,6 @@ class Hangs(Cases):
     def test_a_rank_that_waits_for_a_lock(self):
         self.waits_for("locked", "lock", "waits for a lock", "lock.acquire()  # again")
 
-    @unittest.skip("the job does not end: a worker of the loader outlives its rank under the launcher of these tests")
     def test_a_rank_that_waits_for_its_loader(self):
         self.waits_for("loader", "loading_data", "waits for its data loader", "for _ in torch.utils.data.DataLoader")
 

@@ -23,7 +23,8 @@ def main():
     asked = []
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, _: asked.append(number))
-    ranks = [subprocess.Popen([sys.executable, *sys.argv[2:]], env={**common, "RANK": str(i), "LOCAL_RANK": str(i)})
+    ranks = [subprocess.Popen([sys.executable, *sys.argv[2:]], env={**common, "RANK": str(i), "LOCAL_RANK": str(i)},
+                              start_new_session=True)
              for i in range(number)]
     while not asked and any(each.returncode is None for each in ranks):
         time.sleep(0.1)  # as often as torchrun looks
@@ -32,7 +33,7 @@ def main():
             break
     for each in ranks:
         if each.poll() is None:
-            each.terminate()
+            os.killpg(each.pid, signal.SIGTERM)  # with the workers of its data loader, as torchrun does
     for each in ranks:
         each.wait()
     sys.exit(1 if any(each.returncode for each in ranks) else 0)
