@@ -87,7 +87,9 @@ class Package(unittest.TestCase):
         rank = {"PYTHONPATH": path, "RANK": "0", "WORLD_SIZE": "1"}
         self.assertEqual(run(loaded, **rank), "False")
         self.assertEqual(run(loaded, LOCKSTEP_JOB="/nonexistent/job", PYTHONPATH=path), "False")  # no rank
-        self.assertEqual(run(loaded, LOCKSTEP_JOB="/nonexistent/job", **rank), "True")
+        said = run(loaded, LOCKSTEP_JOB="/nonexistent/job", **rank).splitlines()
+        self.assertEqual(said[-1], "True")
+        self.assertRegex(said[0], "this rank is not watched: /nonexistent/job can't be looked at")
         said = run(loaded, LOCKSTEP_JOB="/nonexistent/job", RANK="0", WORLD_SIZE="1",
                    PYTHONPATH=str(BUILD / "python" / "autoload"))
         self.assertIn("this rank is not watched: No module named 'lockstep'", said)
