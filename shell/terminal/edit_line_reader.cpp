@@ -657,7 +657,7 @@ void EditLineReader::edit_elsewhere() {
   const std::string command = editor_command();
   write(writer_.erase());
   set_terminal(/*raw=*/false);
-  const bool is_saved = run_in_foreground(command, {path});
+  const bool is_saved = run_in_foreground(command, {path}) == 0;
   set_terminal(/*raw=*/true);
   writer_.forget();
   if (is_saved) {

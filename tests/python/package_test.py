@@ -17,8 +17,9 @@ BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 
 
 def run(code, **more):
+    # Not in the tree: Python would take its folder of headers for a package named lockstep.
     done = subprocess.run([sys.executable, "-c", code], env=environment(**more), stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True)
+                          stderr=subprocess.STDOUT, text=True, cwd="/")
     assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout.strip()
 
