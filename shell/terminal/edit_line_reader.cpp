@@ -1,18 +1,11 @@
 #include "shell/terminal/edit_line_reader.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
-#include "protocol/error.h"
 #include "shell/terminal/foreground_program.h"
 #include "shell/text/screen.h"
 #include "shell/text/text.h"
@@ -20,7 +13,6 @@
 namespace lockstep::shell {
 namespace {
 
-constexpr size_t kHistorySize = 5000;
 constexpr const char* kIndent = "  ";
 constexpr int kDeepestIndent = 40;
 constexpr int kEscapeMs = 50;  // a key that sends a sequence sends it at once
@@ -33,66 +25,14 @@ std::string_view last_line(std::string_view text) {
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\n") == std::string_view::npos; }
 
-bool has_input(int fd) {
-  pollfd poll{fd, POLLIN, 0};
-  return ::poll(&poll, 1, 0) > 0;
-}
-
-std::string editor_command() {
-  for (const char* name : {"VISUAL", "EDITOR"})
-    if (const char* value = std::getenv(name); value && *value) return value;
-  return "vi";
-}
-
 }  // namespace
-
-EditLineReader::EditLineReader(LineReaderServices services, HistoryFile history)
-    : services_(std::move(services)), file_(std::move(history)), history_(file_.load(kHistorySize)) {
-  if (::pipe2(wake_, O_CLOEXEC | O_NONBLOCK) != 0)
-    throw StartError(std::string("no pipe for the terminal: ") + std::strerror(errno));
-  wait_ = ::epoll_create1(EPOLL_CLOEXEC);
-  epoll_event event{.events = EPOLLIN, .data = {}};
-  if (wait_ < 0 || ::epoll_ctl(wait_, EPOLL_CTL_ADD, STDIN_FILENO, &event) != 0 ||
-      ::epoll_ctl(wait_, EPOLL_CTL_ADD, wake_[0], &event) != 0)
-    throw StartError(std::string("can't wait for the terminal: ") + std::strerror(errno));
-}
-
-EditLineReader::~EditLineReader() {
-  if (reading_) set_terminal(/*raw=*/false);
-  for (const int fd : {wake_[0], wake_[1], wait_})
-    if (fd >= 0) ::close(fd);
-}
-
-/// Raw: keys come one by one and are not echoed. Ctrl-C and Ctrl-Z stay signals, so that a question to the compiler
-/// that takes long can be given up.
-void EditLineReader::set_terminal(bool raw) {
-  if (!raw) {
-    write("\033[?2004l");
-    if (has_cooked_) ::tcsetattr(STDIN_FILENO, TCSANOW, &cooked_);
-    return;
-  }
-  has_cooked_ = ::tcgetattr(STDIN_FILENO, &cooked_) == 0;
-  if (!has_cooked_) return;
-  termios settings = cooked_;
-  settings.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | IEXTEN);
-  settings.c_lflag |= ISIG | NOFLSH;
-  settings.c_iflag &= ~static_cast<tcflag_t>(ICRNL | INLCR | IGNCR | IXON);
-  settings.c_oflag |= OPOST | ONLCR;
-  settings.c_cc[VMIN] = 1;
-  settings.c_cc[VTIME] = 0;
-  ::tcsetattr(STDIN_FILENO, TCSANOW, &settings);
-  write("\033[?2004h");
-}
 
 LineReader::Input EditLineReader::read(const std::string& prompt) {
   prompt_ = prompt;
-  char stale;
-  while (::read(wake_[0], &stale, 1) == 1) {  // signals that came after the last cell was taken
+  while (terminal_.next_wake()) {  // signals that came after the last cell was taken
   }
   buffer_.reset(edit_first_.value_or(""));
-  history_index_ = history_.size();
-  drafts_.clear();
-  walk_prefix_.reset();
+  history_.begin();
   result_.reset();
   menu_.reset();
   search_.reset();
@@ -103,7 +43,7 @@ LineReader::Input EditLineReader::read(const std::string& prompt) {
   first_row_ = 0;
   writer_.forget();
   reading_ = true;
-  set_terminal(/*raw=*/true);
+  terminal_.begin();
   draw();
   if (std::exchange(edit_first_, std::nullopt)) {
     edit_elsewhere();
@@ -114,13 +54,13 @@ LineReader::Input EditLineReader::read(const std::string& prompt) {
       take(*key);
       continue;
     }
-    if (changed_ && !has_input(STDIN_FILENO)) {
+    if (changed_ && !terminal_.has_input()) {
       draw();
       update_signatures();
       if (result_) break;
       if (changed_) draw();
     }
-    if (!has_input(STDIN_FILENO)) services_.wait(wait_);
+    if (!terminal_.has_input()) services_.wait(terminal_.descriptor());
     take_signals();
     if (result_) break;
     if (!take_input()) result_ = Input{End::end_of_input, ""};
@@ -130,7 +70,7 @@ LineReader::Input EditLineReader::read(const std::string& prompt) {
   signatures_.clear();
   draw(/*is_final=*/true);
   reading_ = false;
-  set_terminal(/*raw=*/false);
+  terminal_.end();
   Input input = std::move(*result_);
   result_.reset();
   if (input.end == End::cell)
@@ -139,15 +79,14 @@ LineReader::Input EditLineReader::read(const std::string& prompt) {
 }
 
 void EditLineReader::take_signals() {
-  char what;
-  while (::read(wake_[0], &what, 1) == 1) {
+  while (const std::optional<char> what = terminal_.next_wake()) {
     if (what == 'i') return cancel();
     if (what == 'c') {  // the shell that stopped us has changed the terminal's settings, and written below
-      set_terminal(/*raw=*/true);
+      terminal_.begin();
       writer_.forget();
     }
     if (what == 'w') writer_.resized(detect_screen(STDOUT_FILENO).width);
-    if (what == 'w' && writer_.is_shown() && !hidden_) write(writer_.erase());
+    if (what == 'w' && writer_.is_shown() && !hidden_) terminal_.write(writer_.erase());
     changed_ = true;
   }
 }
@@ -156,41 +95,23 @@ void EditLineReader::take_signals() {
 /// belong to whoever reads next.
 bool EditLineReader::take_input() {
   char bytes[1 << 16];
-  while (has_input(STDIN_FILENO)) {
-    const ssize_t count = ::read(STDIN_FILENO, bytes, keys_.is_pasting() ? sizeof bytes : 1);
-    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return true;
-    if (count <= 0) return false;
+  while (terminal_.has_input()) {
+    const ssize_t count = terminal_.read(bytes, keys_.is_pasting() ? sizeof bytes : 1);
+    if (count < 0) return true;
+    if (count == 0) return false;
     keys_.feed({bytes, static_cast<size_t>(count)});
     if (const std::optional<Key> key = keys_.next()) {
       take(*key);
       if (result_) return true;
     }
-    if (keys_.is_waiting() && !has_input(STDIN_FILENO)) {
-      pollfd poll{STDIN_FILENO, POLLIN, 0};
-      if (::poll(&poll, 1, kEscapeMs) == 0)
-        if (const std::optional<Key> key = keys_.next(/*is_over=*/true)) take(*key);
-    }
+    if (keys_.is_waiting() && !terminal_.has_input_within(kEscapeMs))
+      if (const std::optional<Key> key = keys_.next(/*is_over=*/true)) take(*key);
     if (result_) return true;
   }
   return true;
 }
 
 // ---- The screen -----------------------------------------------------------------------------------------------------
-
-void EditLineReader::write(const std::string& bytes) const {
-  std::fflush(stdout);
-  for (size_t at = 0; at < bytes.size();) {
-    const ssize_t count = ::write(STDOUT_FILENO, bytes.data() + at, bytes.size() - at);
-    if (count < 0 && errno == EAGAIN) {
-      pollfd poll{STDOUT_FILENO, POLLOUT, 0};
-      ::poll(&poll, 1, -1);
-      continue;
-    }
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;
-    at += static_cast<size_t>(count);
-  }
-}
 
 /// Final: all of the text as it is, without the marks before its lines, so that it can be copied from the screen.
 void EditLineReader::draw(bool is_final) {
@@ -207,29 +128,30 @@ void EditLineReader::draw(bool is_final) {
     picture.limited = false;
     if (result_->end == End::cancelled) shown = buffer_.text() + "^C", picture.text = shown;
     picture.cursor = picture.text.size();
-    write(writer_.draw(frame_of(picture, screen, first_row_)) + "\r\n");
+    terminal_.write(writer_.draw(frame_of(picture, screen, first_row_)) + "\r\n");
     writer_.forget();
     return;
   }
   picture.continuation = paint(screen, Style::dim, "... ");
   picture.brackets = matching_brackets(picture.text, picture.tokens, picture.cursor);
   if (search_) {
-    const std::string line = std::string("search: ") + search_->words +
-                             (search_->failed ? "   nothing older has it"
-                                              : "   Ctrl-R older, Ctrl-S newer, Enter takes it, Ctrl-G goes back");
+    const std::string line =
+        std::string("search: ") + search_->words() +
+        (search_->has_failed() ? "   nothing older has it"
+                               : "   Ctrl-R older, Ctrl-S newer, Enter takes it, Ctrl-G goes back");
     picture.below = {
-        paint(screen, search_->failed ? Style::note : Style::dim, fitting(line, std::max(20, screen.width) - 1))};
+        paint(screen, search_->has_failed() ? Style::note : Style::dim, fitting(line, std::max(20, screen.width) - 1))};
   } else if (menu_) {
     picture.below = menu_->rows(screen);
   } else if (!signatures_.empty()) {
     picture.below = signature_rows(signatures_, screen);
   }
-  write(writer_.draw(frame_of(picture, screen, first_row_)));
+  terminal_.write(writer_.draw(frame_of(picture, screen, first_row_)));
 }
 
 void EditLineReader::hide() {
   if (!reading_ || hidden_) return;
-  write(writer_.erase());
+  terminal_.write(writer_.erase());
   hidden_ = true;
 }
 
@@ -239,14 +161,6 @@ void EditLineReader::show() {
   writer_.forget();
   draw();
 }
-
-void EditLineReader::wake(char what) noexcept {
-  const int error = errno;
-  [[maybe_unused]] const ssize_t written = ::write(wake_[1], &what, 1);
-  errno = error;
-}
-
-void EditLineReader::interrupt() noexcept { wake('i'); }
 
 // ---- Keys -----------------------------------------------------------------------------------------------------------
 
@@ -265,7 +179,7 @@ void EditLineReader::edit(const Key& key) {
   using enum Key::Kind;
   if (std::exchange(prefix_key_, false) && key.kind == control && key.letter == 'e') return edit_elsewhere();
   if (key.kind != up && key.kind != down && !(key.kind == control && (key.letter == 'p' || key.letter == 'n')))
-    walk_prefix_.reset();
+    history_.end_walk();
   const int half_screen = std::max(1, detect_screen(STDOUT_FILENO).height / 2);
   switch (key.kind) {
     case text:
@@ -346,7 +260,7 @@ void EditLineReader::take_control(char letter) {
     case 'k':
       return buffer_.cut_to_line_end();
     case 'l':
-      write("\033[H\033[2J");
+      terminal_.write("\033[H\033[2J");
       writer_.forget();
       return;
     case 'n':
@@ -357,7 +271,9 @@ void EditLineReader::take_control(char letter) {
       return move_line(-1);
     case 'r':
     case 's':
-      return begin_search();
+      search_.emplace(history_, buffer_);
+      signatures_.clear();
+      return;
     case 'u':
       return buffer_.cut_to_line_begin();
     case 'w':
@@ -390,9 +306,9 @@ void EditLineReader::take_alt(char letter) {
       buffer_.redo();
       return;
     case '<':
-      return history_.empty() ? void() : show_history(0);
+      return history_.show(buffer_, 0);
     case '>':
-      return show_history(history_.size());
+      return history_.show(buffer_, history_.size());
     default:
       return;
   }
@@ -527,150 +443,34 @@ void EditLineReader::update_signatures() {
 // ---- History --------------------------------------------------------------------------------------------------------
 
 void EditLineReader::remember(const std::string& text) {
-  if (text.empty() || (!history_.empty() && text == history_.back())) return;
-  history_.push_back(text);
-  if (history_.size() > kHistorySize) history_.erase(history_.begin());
-  if (file_works_ && !file_.add(text)) {
-    file_works_ = false;
-    write(std::string("the history is not kept: its file can't be written (") + std::strerror(errno) +
-          "); see XDG_STATE_HOME\n");
-  }
+  if (!history_.add(text))
+    terminal_.write(std::string("the history is not kept: its file can't be written (") + std::strerror(errno) +
+                    "); see XDG_STATE_HOME\n");
 }
 
 /// To the same column of the line above or below; from the first or last line on, through the history.
 void EditLineReader::move_line(int direction) {
-  if (walk_prefix_ || !buffer_.move_lines(direction)) walk_history(direction);
-}
-
-/// To the next cell of the history that begins with what was typed before the first step.
-void EditLineReader::walk_history(int direction) {
-  if (!walk_prefix_) {
-    const bool is_typed = history_index_ == history_.size();
-    walk_prefix_ = is_typed && buffer_.cursor() == buffer_.text().size() ? buffer_.text() : "";
-  }
-  for (size_t index = history_index_;;) {
-    if (direction < 0 ? index == 0 : index >= history_.size()) return;
-    index = direction < 0 ? index - 1 : index + 1;
-    if (index < history_.size() && !history_[index].starts_with(*walk_prefix_)) continue;
-    show_history(index);
-    // A cell of several lines is walked through before the next one.
-    if (buffer_.text().find('\n') != std::string::npos) walk_prefix_ = std::nullopt;
-    return;
-  }
-}
-
-void EditLineReader::show_history(size_t index) {
-  const std::optional<std::string> prefix = walk_prefix_;
-  if (history_index_ == history_.size() || buffer_.text() != history_[history_index_])
-    drafts_[history_index_] = buffer_.text();
-  history_index_ = index;
-  const auto draft = drafts_.find(index);
-  buffer_.reset(draft != drafts_.end() ? draft->second : index < history_.size() ? history_[index] : "");
-  walk_prefix_ = prefix;
-}
-
-void EditLineReader::begin_search() {
-  search_ = Search{"", history_.size(), false, buffer_.text(), buffer_.cursor()};
-  signatures_.clear();
-}
-
-/// `stay`: the entry that is shown may be the one; otherwise the next one in that direction.
-void EditLineReader::search_history(int direction, bool stay) {
-  Search& search = *search_;
-  if (search.words.empty()) return;
-  size_t index = search.index;
-  if (!stay || index >= history_.size()) {
-    if (direction < 0 ? index == 0 : index + 1 >= history_.size()) {
-      search.failed = true;
-      return;
-    }
-    index = direction < 0 ? index - 1 : index + 1;
-  }
-  for (;;) {
-    const size_t at = history_[index].find(search.words);
-    if (at != std::string::npos && (stay || history_[index] != buffer_.text())) {
-      search.index = index;
-      search.failed = false;
-      buffer_.reset(history_[index], at);
-      return;
-    }
-    if (direction < 0 ? index == 0 : index + 1 >= history_.size()) break;
-    index = direction < 0 ? index - 1 : index + 1;
-  }
-  search.failed = true;
+  if (history_.is_walking() || !buffer_.move_lines(direction)) history_.walk(buffer_, direction);
 }
 
 bool EditLineReader::take_in_search(const Key& key) {
-  using enum Key::Kind;
-  Search& search = *search_;
-  const auto give_up = [&] {
-    buffer_.reset(search.text, search.cursor);
-    search_.reset();
-    return true;
-  };
-  switch (key.kind) {
-    case text:
-    case paste:
-      search.words += key.text;
-      search_history(-1, /*stay=*/true);
-      return true;
-    case backspace:
-      while (!search.words.empty() && (static_cast<unsigned char>(search.words.back()) & 0xC0) == 0x80)
-        search.words.pop_back();
-      if (!search.words.empty()) search.words.pop_back();
-      search.index = history_.size();
-      search_history(-1, /*stay=*/true);
-      return true;
-    case control:
-      if (key.letter == 'r' || key.letter == 's') {
-        search_history(key.letter == 'r' ? -1 : 1, /*stay=*/false);
-        return true;
-      }
-      if (key.letter == 'g' || key.letter == 'c') return give_up();
-      break;
-    case escape:
-    case enter:  // the cell is there to be changed, or run by another Enter
-      if (search.index < history_.size() && !search.failed) {
-        drafts_[history_.size()] = search.text;
-        history_index_ = search.index;
-        buffer_.move_to(buffer_.text().size());
-      }
-      search_.reset();
-      return true;
-    default:
-      break;
-  }
-  search_.reset();
-  return false;
+  const HistorySearch::Took took = search_->take(key);
+  if (took != HistorySearch::Took::key) search_.reset();
+  return took != HistorySearch::Took::nothing;
 }
 
 // ---- Another editor -------------------------------------------------------------------------------------------------
 
-/// Opens the text in $VISUAL or $EDITOR, and takes what was saved.
 void EditLineReader::edit_elsewhere() {
-  const char* folder = std::getenv("TMPDIR");
-  std::string path = std::string(folder && *folder ? folder : "/tmp") + "/lockstep-cell-XXXXXX.cpp";
-  const int fd = ::mkstemps(path.data(), 4);
-  if (fd < 0) return;
-  ::close(fd);
-  std::ofstream(path) << buffer_.text() << '\n';
-  const std::string command = editor_command();
-  write(writer_.erase());
-  set_terminal(/*raw=*/false);
-  const bool is_saved = run_in_foreground(command, {path}) == 0;
-  set_terminal(/*raw=*/true);
+  terminal_.write(writer_.erase());
+  terminal_.end();
+  const std::optional<std::string> edited = edit_in_editor(buffer_.text());
+  terminal_.begin();
   writer_.forget();
-  if (is_saved) {
-    std::ifstream file(path);
-    std::stringstream text;
-    text << file.rdbuf();
-    std::string edited = text.str();
-    while (!edited.empty() && (edited.back() == '\n' || edited.back() == '\r')) edited.pop_back();
-    buffer_.set(edited);
-  } else {
-    write("the editor '" + command + "' failed; set EDITOR to another one\n");
-  }
-  ::unlink(path.c_str());
+  if (edited)
+    buffer_.set(*edited);
+  else
+    terminal_.write("the editor '" + editor_command() + "' failed; set EDITOR to another one\n");
 }
 
 }  // namespace lockstep::shell

@@ -10,58 +10,45 @@
 // Further keys are those of emacs and readline; docs/terminal.md lists them. The editor owns its rows of the screen:
 // what is drawn meanwhile comes above them.
 #pragma once
-#include <termios.h>
-
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "shell/terminal/candidate_menu.h"
+#include "shell/terminal/cell_history.h"
 #include "shell/terminal/edit_buffer.h"
 #include "shell/terminal/edit_view.h"
-#include "shell/terminal/history_file.h"
+#include "shell/terminal/history_search.h"
 #include "shell/terminal/key_decoder.h"
 #include "shell/terminal/line_reader.h"
+#include "shell/terminal/raw_terminal.h"
 
 namespace lockstep::shell {
 
 class EditLineReader : public LineReader {
  public:
   /// Standard input and output must be a terminal. Throws StartError where it can't be waited for.
-  EditLineReader(LineReaderServices services, HistoryFile history);
-  ~EditLineReader() override;
+  EditLineReader(LineReaderServices services, HistoryFile history)
+      : services_(std::move(services)), history_(std::move(history)) {}
 
   Input read(const std::string& prompt) override;
   void hide() override;
   void show() override;
   void remember(const std::string& text) override;
-  void interrupt() noexcept override;
+  void interrupt() noexcept override { terminal_.wake('i'); }
   void set_prompt(const std::string& prompt) override { prompt_ = prompt; }
   void type_ahead(const std::string& bytes) override { keys_.feed(bytes); }
   /// The next read() begins in $EDITOR with this text (%edit).
   void edit_first(const std::string& text) { edit_first_ = text; }
   /// From a signal handler: the terminal has another size, or the program goes on after it was stopped.
-  void resized() noexcept { wake('w'); }
-  void resumed() noexcept { wake('c'); }
+  void resized() noexcept { terminal_.wake('w'); }
+  void resumed() noexcept { terminal_.wake('c'); }
 
  private:
-  /// What is looked for in the history, and where it was found.
-  struct Search {
-    std::string words;
-    size_t index;  // of the entry that is shown
-    bool failed = false;
-    std::string text;  // that was typed before
-    size_t cursor;
-  };
-
-  void set_terminal(bool raw);
-  void wake(char what) noexcept;
   bool take_input();
   void take_signals();
   void draw(bool is_final = false);
-  void write(const std::string& bytes) const;
 
   void take(const Key& key);
   void edit(const Key& key);
@@ -76,19 +63,11 @@ class EditLineReader : public LineReader {
   void complete();
   void show_candidate();
   void move_line(int direction);
-  void walk_history(int direction);
-  void show_history(size_t index);
-  void search_history(int direction, bool stay);
-  void begin_search();
   void update_signatures();
   void edit_elsewhere();
 
   LineReaderServices services_;
-  HistoryFile file_;
-  int wake_[2] = {-1, -1};  // a signal handler writes a letter: what happened
-  int wait_ = -1;  // epoll over the terminal and wake_
-  termios cooked_{};
-  bool has_cooked_ = false;
+  RawTerminal terminal_;
 
   std::string prompt_;
   std::optional<std::string> edit_first_;
@@ -101,17 +80,13 @@ class EditLineReader : public LineReader {
   std::optional<Input> result_;
   bool prefix_key_ = false;  // Ctrl-X
   bool was_pasted_ = false;  // the last change
-  bool file_works_ = true;
 
-  std::vector<std::string> history_;  // oldest first
-  size_t history_index_ = 0;  // history_.size(): what is being typed
-  std::map<size_t, std::string> drafts_;  // entries that were changed, and what is being typed
-  std::optional<std::string> walk_prefix_;  // Up and Down stay at entries that begin with it
+  CellHistory history_;
+  std::optional<HistorySearch> search_;
 
   std::optional<CandidateMenu> menu_;
   size_t menu_begin_ = 0, menu_end_ = 0;  // what the candidates replace
   std::string menu_typed_;  // what stood there
-  std::optional<Search> search_;
   std::vector<protocol::Signature> signatures_;
   std::optional<size_t> signatures_of_;  // the parenthesis of the call
   std::string signatures_for_;  // text up to the cursor that they were asked for

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 
 #include "protocol/descriptor.h"
 
@@ -37,6 +39,30 @@ int run_in_foreground(const std::string& command, const std::vector<std::string>
   ::sigaction(SIGINT, &before, nullptr);
   if (pid < 0) return kNotFound;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string editor_command() {
+  for (const char* name : {"VISUAL", "EDITOR"})
+    if (const char* value = std::getenv(name); value && *value) return value;
+  return "vi";
+}
+
+std::optional<std::string> edit_in_editor(const std::string& text) {
+  const char* folder = std::getenv("TMPDIR");
+  std::string path = std::string(folder && *folder ? folder : "/tmp") + "/lockstep-cell-XXXXXX.cpp";
+  const int fd = ::mkstemps(path.data(), 4);
+  if (fd < 0) return {};
+  ::close(fd);
+  std::ofstream(path) << text << '\n';
+  std::optional<std::string> edited;
+  if (run_in_foreground(editor_command(), {path}) == 0) {
+    std::ostringstream saved;
+    saved << std::ifstream(path).rdbuf();
+    edited = saved.str();
+    while (edited->ends_with('\n') || edited->ends_with('\r')) edited->pop_back();
+  }
+  ::unlink(path.c_str());
+  return edited;
 }
 
 bool show_in_pager(std::string_view text) {

@@ -4,6 +4,8 @@ What the screen shows is compared with the files of captures/ (with colours wher
 --update writes them anew."""
 import os
 import re
+import shutil
+import signal
 import sys
 import tempfile
 import unittest
@@ -321,12 +323,34 @@ class Editor(unittest.TestCase):
         terminal.wait_for("▸ print one$")
 
     def test_suspended_and_continued(self):
-        terminal = self.start()
+        state = tempfile.mkdtemp(prefix="ls-")
+        self.addCleanup(shutil.rmtree, state, ignore_errors=True)
+        terminal = Terminal(["bash", "--norc", "--noprofile", "-i"], 80, 30,
+                            dict(LOCKSTEP_BIN=FAKES, XDG_STATE_HOME=state, XDG_RUNTIME_DIR=state, PS1="bash> "))
+        self.addCleanup(terminal.close)
+        terminal.wait_for(r"^bash> *\n?\Z")
+        terminal.type(LOCKSTEP + " -n 2")
+        terminal.press("Enter")
+        terminal.wait_for(PROMPT.format(1))
         terminal.type("print kept")
         terminal.wait_for("kept$")
-        terminal.tmux("resize-window", "-t", "test", "-x", "60", "-y", "20")
+        terminal.press("C-z")
+        terminal.wait_for("Stopped")
+        terminal.type("stty -a | grep -o -w -e -icanon -e icanon; fg")
+        terminal.press("Enter")
+        terminal.wait_for("^icanon$")
+        terminal.wait_for("▸ print kept$")
         terminal.press("Enter")
         terminal.wait_for("0-1 │ kept")
+        # Continued by another process, without a shell that sets the terminal back meanwhile.
+        bash = terminal.tmux("display-message", "-p", "-t", "test", "#{pane_pid}").strip()
+        with open(f"/proc/{bash}/task/{bash}/children") as children:
+            os.kill(int(children.read()), signal.SIGCONT)
+        terminal.press("C-d")
+        terminal.wait_for(r"^bash> *\n?\Z")
+        terminal.type("stty -a | grep -o -w -e -icanon -e icanon")
+        terminal.press("Enter")
+        terminal.wait_for(r"^icanon\nbash> *\n?\Z")
 
 
 if __name__ == "__main__":
