@@ -6,11 +6,13 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "protocol/error.h"
+#include "shell/processes/random_key.h"
 
 namespace lockstep::shell::jupyter {
 namespace {
@@ -113,5 +115,16 @@ std::string connection_folder() {
   if (const std::string folder = variable("JUPYTER_RUNTIME_DIR"); !folder.empty()) return folder;
   return data_folder() + "/runtime";
 }
+
+OwnConnectionFile::OwnConnectionFile(ConnectionFile& connection) {
+  std::error_code error;
+  const std::string folder = connection_folder();
+  std::filesystem::create_directories(folder, error);
+  if (error) throw StartError(fmt::format("cannot make {}: {}", folder, error.message()));
+  path_ = fmt::format("{}/kernel-{}.json", folder, ::getpid());
+  connection.key = random_key();
+}
+
+OwnConnectionFile::~OwnConnectionFile() { ::unlink(path_.c_str()); }
 
 }  // namespace lockstep::shell::jupyter

@@ -27,6 +27,20 @@ void write_connection_file(const std::string& path, const ConnectionFile& connec
 /// Throws StartError where there is no home.
 std::string connection_folder();
 
+/// The path of a connection file that the kernel makes itself, for as long as it runs.
+class OwnConnectionFile {
+ public:
+  /// Makes the folder and gives `connection` a key. Throws StartError.
+  explicit OwnConnectionFile(ConnectionFile& connection);
+  ~OwnConnectionFile();
+  OwnConnectionFile(const OwnConnectionFile&) = delete;
+  OwnConnectionFile& operator=(const OwnConnectionFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 /// Jupyter's data folder of this user: $JUPYTER_DATA_DIR, $XDG_DATA_HOME/jupyter, ~/.local/share/jupyter. Throws
 /// StartError where there is no home.
 std::string data_folder();

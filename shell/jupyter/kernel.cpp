@@ -5,84 +5,30 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
-#include <limits>
-#include <set>
 
 #include "protocol/error.h"
 #include "protocol/runtime_folder.h"
-#include "protocol/version.h"
-#include "shell/jupyter/code_positions.h"
+#include "shell/jupyter/cell_run.h"
+#include "shell/jupyter/connection_file.h"
 #include "shell/jupyter/display.h"
 #include "shell/jupyter/displayed_data.h"
 #include "shell/jupyter/input_history.h"
+#include "shell/jupyter/questions.h"
 #include "shell/jupyter/replies.h"
 #include "shell/jupyter/sockets.h"
-#include "shell/processes/random_key.h"
 #include "shell/processes/session_records.h"
-#include "shell/scripts/completeness.h"
 #include "shell/session/session.h"
-#include "shell/text/text.h"
 
 namespace lockstep::shell::jupyter {
 namespace {
 
 using nlohmann::json;
-
-constexpr int64_t kAtEnd = std::numeric_limits<int64_t>::max();  // of the code, where a request names no position
-
-json kernel_info() {
-  return {{"status", "ok"},
-          {"protocol_version", kProtocol},
-          {"implementation", "lockstep"},
-          {"implementation_version", kVersion},
-          {"language_info",
-           {{"name", "c++"},
-            {"version", "20"},
-            {"mimetype", "text/x-c++src"},
-            {"file_extension", ".cpp"},
-            {"pygments_lexer", "cpp"},
-            {"codemirror_mode", "text/x-c++src"},
-            {"nbconvert_exporter", "script"}}},
-          {"banner", fmt::format("Lockstep {}: C++20 with LibTorch on every rank. %help lists the magics.", kVersion)},
-          {"help_links", json::array({{{"text", "LibTorch's C++ API"}, {"url", "https://pytorch.org/cppdocs/"}}})},
-          {"supported_features", json::array()},
-          {"debugger", false}};
-}
-
-/// `text` without the terminal's colours.
-std::string without_escapes(std::string_view text) {
-  std::string result;
-  for (size_t at = 0; at < text.size();) {
-    const size_t escape = escape_length(text.substr(at));
-    if (escape == 0) result += text[at];
-    at += std::max<size_t>(1, escape);
-  }
-  return result;
-}
-
-bool asks_to_leave(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\n"), end = text.find_last_not_of(" \t\n;");
-  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return false;
-  const std::string_view word = text.substr(begin, end + 1 - begin);
-  return word == "exit" || word == "quit" || word == "exit()" || word == "quit()";
-}
-
-/// `net?`, `%verify?`, `%help`: the answer is for the pager.
-bool asks_for_help(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\n");
-  if (begin == std::string_view::npos) return false;
-  text = text.substr(begin, text.find_last_not_of(" \t\n") + 1 - begin);
-  if (text.find('\n') != std::string_view::npos) return false;
-  return text.back() == '?' || text.front() == '?' || text == "help" || text == "%help" || text == "%lsmagic" ||
-         text.starts_with("%help ");
-}
 
 constexpr int kNoFrontend = -1, kFrontendHasEnded = -2;
 
@@ -310,11 +256,11 @@ class Kernel {
     } else if (type == "kernel_info_request") {
       reply(sockets_.shell(), request, "kernel_info_reply", kernel_info());
     } else if (type == "complete_request") {
-      reply(sockets_.shell(), request, "complete_reply", complete(request.content));
+      reply(sockets_.shell(), request, "complete_reply", complete(session_, request.content));
     } else if (type == "inspect_request") {
-      reply(sockets_.shell(), request, "inspect_reply", inspect(request.content));
+      reply(sockets_.shell(), request, "inspect_reply", inspect(session_, request.content));
     } else if (type == "is_complete_request") {
-      reply(sockets_.shell(), request, "is_complete_reply", is_complete(request.content));
+      reply(sockets_.shell(), request, "is_complete_reply", is_complete(session_, request.content));
     } else if (type == "history_request") {
       reply(sockets_.shell(), request, "history_reply", history_.answer(request.content));
     } else if (type == "comm_info_request") {
@@ -344,18 +290,22 @@ class Kernel {
 
     json payload = json::array();
     bool leaves = asks_to_leave(code);
-    const Ran ran = leaves ? Ran{} : run_code(code, {is_silent, asks_for_help(code), number});
-    leaves = leaves || ran.leaves;
+    const CellRun run =
+        leaves ? CellRun{} : run_cell(session_, display_, code, {is_silent, asks_for_help(code), number});
+    leaves = leaves || run.leaves;
+    if (!run.failed && !run.report.traceback.empty() && !is_silent)  // such as a rank that died after its part
+      sockets_.publish("stream", request.header,
+                       {{"name", "stderr"}, {"text", fmt::format("{}\n", fmt::join(run.report.traceback, "\n"))}});
     if (leaves) payload.push_back({{"source", "ask_exit"}, {"keepkernel", false}});
-    if (!ran.report.page.empty())
-      payload.push_back({{"source", "page"}, {"data", {{"text/plain", ran.report.page}}}, {"start", 0}});
-    if (is_stored && ran.report.result.is_object())
-      history_.set_output(ran.report.result.value("text/plain", std::string()));
+    if (!run.report.page.empty())
+      payload.push_back({{"source", "page"}, {"data", {{"text/plain", run.report.page}}}, {"start", 0}});
+    if (is_stored && run.report.result.is_object())
+      history_.set_output(run.report.result.value("text/plain", std::string()));
 
     json answer = {{"status", "ok"}, {"execution_count", number}, {"payload", std::move(payload)}};
-    if (ran.failed) {
+    if (run.failed) {
       const json error = {
-          {"ename", ran.report.error_name}, {"evalue", ran.report.error_value}, {"traceback", ran.report.traceback}};
+          {"ename", run.report.error_name}, {"evalue", run.report.error_value}, {"traceback", run.report.traceback}};
       if (!is_silent) sockets_.publish("error", request.header, error);
       answer.update(error);
       answer["status"] = "error";
@@ -363,7 +313,7 @@ class Kernel {
     } else {
       answer["user_expressions"] = evaluate(content);
     }
-    const bool stops = ran.failed && flag_of(content, "stop_on_error", true);
+    const bool stops = run.failed && flag_of(content, "stop_on_error", true);
     // What has come by now was sent by someone who did not know of the failure.
     if (stops) take_shell();
     to_abort_ = stops ? queue_.size() : 0;
@@ -373,44 +323,6 @@ class Kernel {
     return stops;
   }
 
-  struct Ran {
-    bool failed = false, leaves = false;
-    Display::Report report;
-  };
-
-  /// One cell, drawn as `wishes` has it. Numbers of cells are those that the notebook shows.
-  Ran run_code(const std::string& code, const Display::Wishes& wishes) {
-    Ran ran;
-    session_.set_next_cell(wishes.execution_count);
-    display_.begin(wishes);
-    CellStatus status = CellStatus::error;
-    try {
-      const CellOutcome outcome = session_.run(code);
-      status = outcome.status;
-      ran.leaves = outcome.exit_requested;
-    } catch (const std::exception& error) {  // the ranks could not be started
-      display_.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "session_error", .message = error.what()});
-    }
-    ran.report = display_.end();
-    ran.failed = status != CellStatus::ok;
-    if (!ran.failed && !ran.report.traceback.empty() && !wishes.silent)  // such as a rank that died after its part
-      sockets_.publish("stream", shown_parent_,
-                       {{"name", "stderr"}, {"text", fmt::format("{}\n", fmt::join(ran.report.traceback, "\n"))}});
-    if (ran.failed && ran.report.error_name.empty()) {
-      ran.report.error_name = status == CellStatus::waiting ? "hang" : std::string(to_string(status));
-      ran.report.error_value = status == CellStatus::waiting
-                                   ? "ranks wait for ranks that will not come: %hang shows them, %abort frees them"
-                                   : first_line_of(ran.report.traceback);
-    }
-    if (ran.failed && ran.report.traceback.empty())
-      ran.report.traceback.push_back(ran.report.error_name + ": " + ran.report.error_value);
-    return ran;
-  }
-
-  static std::string first_line_of(const std::vector<std::string>& lines) {
-    return lines.empty() ? "" : without_escapes(lines.front());
-  }
-
   /// The user_expressions of an execute request.
   json evaluate(const json& content) {
     json results = json::object();
@@ -418,13 +330,13 @@ class Kernel {
     if (found == content.end() || !found->is_object()) return results;
     for (const auto& [name, expression] : found->items()) {
       if (!expression.is_string()) continue;
-      const Ran ran =
-          run_code(expression.get<std::string>(), {.silent = true, .paged = false, .execution_count = count_ + 1});
-      if (ran.failed)
-        results[name] = error_reply(ran.report.error_name, ran.report.error_value, ran.report.traceback);
+      const CellRun run = run_cell(session_, display_, expression.get<std::string>(),
+                                   {.silent = true, .paged = false, .execution_count = count_ + 1});
+      if (run.failed)
+        results[name] = error_reply(run.report.error_name, run.report.error_value, run.report.traceback);
       else
         results[name] = {{"status", "ok"},
-                         {"data", ran.report.result.is_object() ? ran.report.result : json::object()},
+                         {"data", run.report.result.is_object() ? run.report.result : json::object()},
                          {"metadata", json::object()}};
     }
     return results;
@@ -446,77 +358,6 @@ class Kernel {
       reply(sockets_.shell(), message, "execute_reply", {{"status", "aborted"}});
       publish_status(message, "idle");
     }
-  }
-
-  json complete(const json& content) {
-    const std::string code = text_of(content, "code");
-    const int64_t offset = byte_of(code, number_of(content, "cursor_pos", kAtEnd));
-    protocol::Completions found{offset, offset, {}};
-    try {
-      found = session_.complete(code, offset);
-    } catch (const std::exception&) {
-      // The compiler has ended, or the ranks can't start: a cell that needs them says so.
-    }
-    const int64_t begin = character_of(code, found.begin), end = character_of(code, found.end);
-    json matches = json::array(), types = json::array();
-    std::set<std::string_view> seen;  // overloads have the same text
-    for (const protocol::Completion& completion : found.completions) {
-      if (!seen.insert(completion.text).second) continue;
-      matches.push_back(completion.text);
-      types.push_back({{"start", begin},
-                       {"end", end},
-                       {"text", completion.text},
-                       {"type", completion.kind},
-                       {"signature", completion.detail}});
-    }
-    return {{"status", "ok"},
-            {"matches", std::move(matches)},
-            {"cursor_start", begin},
-            {"cursor_end", end},
-            {"metadata", {{"_jupyter_types_experimental", std::move(types)}}}};
-  }
-
-  /// A tooltip: what a name or a magic is, and within the arguments of a call its overloads.
-  json inspect(const json& content) {
-    const std::string code = text_of(content, "code");
-    const int64_t offset = byte_of(code, number_of(content, "cursor_pos", kAtEnd));
-    std::string text;
-    json fields = json::object();
-    try {
-      const Description found = session_.inspect_at(code, offset, number_of(content, "detail_level", 0) > 0);
-      if (found.found) {
-        text = found.text;
-        fields = found.data;
-      }
-      std::string overloads;
-      for (const protocol::Signature& signature : session_.signatures(code, offset))
-        overloads += signature.label + "\n";
-      if (!overloads.empty()) text = overloads + (text.empty() ? "" : "\n" + text);
-    } catch (const std::exception&) {
-      // As in complete().
-    }
-    json data = json::object();
-    if (!text.empty()) data = {{"text/plain", text}, {kInspectionMime, fields}};
-    return {{"status", "ok"}, {"found", !text.empty()}, {"data", std::move(data)}, {"metadata", json::object()}};
-  }
-
-  json is_complete(const json& content) {
-    const std::string code = text_of(content, "code");
-    protocol::Completeness found = scan_completeness(code);
-    const CellMagics magics = cell_magics_of(code);
-    if (magics == CellMagics::alone || (magics == CellMagics::with_body && !code.ends_with("\n"))) {
-      found.status = TextStatus::incomplete;  // as in IPython, a blank line ends the body
-    } else if (magics == CellMagics::none && session_.started()) {
-      try {
-        found = session_.is_complete(code);
-      } catch (const std::exception&) {
-        // The compiler has ended: the scanner's answer has to do.
-      }
-    }
-    json answer = {{"status", to_string(found.status)}};
-    if (found.status == TextStatus::incomplete)
-      answer["indent"] = std::string(2 * static_cast<size_t>(std::max(0, found.indent)), ' ');
-    return answer;
   }
 
   // ---- Signals ------------------------------------------------------------------------------------------------------
@@ -561,26 +402,6 @@ class Kernel {
   bool shutdown_is_control_ = true;
   size_t to_abort_ = 0;  // messages at the begin of the queue, whose cells do not run
   std::atomic<int> leaving_{0};  // kAsked, or a signal
-};
-
-/// A connection file that the kernel has made itself, for as long as it runs.
-class OwnConnectionFile {
- public:
-  explicit OwnConnectionFile(ConnectionFile& connection) {
-    std::error_code error;
-    const std::string folder = connection_folder();
-    std::filesystem::create_directories(folder, error);
-    if (error) throw StartError(fmt::format("cannot make {}: {}", folder, error.message()));
-    path_ = fmt::format("{}/kernel-{}.json", folder, ::getpid());
-    connection.key = random_key();
-  }
-  ~OwnConnectionFile() { ::unlink(path_.c_str()); }
-  OwnConnectionFile(const OwnConnectionFile&) = delete;
-  OwnConnectionFile& operator=(const OwnConnectionFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 }  // namespace

@@ -1,0 +1,67 @@
+#include "shell/jupyter/cell_run.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "shell/text/text.h"
+
+namespace lockstep::shell::jupyter {
+namespace {
+
+/// `text` without the terminal's colours.
+std::string without_escapes(std::string_view text) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t escape = escape_length(text.substr(at));
+    if (escape == 0) result += text[at];
+    at += std::max<size_t>(1, escape);
+  }
+  return result;
+}
+
+}  // namespace
+
+CellRun run_cell(Session& session, Display& display, const std::string& code, const Display::Wishes& wishes) {
+  CellRun run;
+  session.set_next_cell(wishes.execution_count);
+  display.begin(wishes);
+  CellStatus status = CellStatus::error;
+  try {
+    const CellOutcome outcome = session.run(code);
+    status = outcome.status;
+    run.leaves = outcome.exit_requested;
+  } catch (const std::exception& error) {  // the ranks could not be started
+    display.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "session_error", .message = error.what()});
+  }
+  run.report = display.end();
+  run.failed = status != CellStatus::ok;
+  if (!run.failed) return run;
+  auto& [name, value, traceback, page, result] = run.report;
+  if (name.empty()) {
+    name = status == CellStatus::waiting ? "hang" : std::string(to_string(status));
+    if (status == CellStatus::waiting)
+      value = "ranks wait for ranks that will not come: %hang shows them, %abort frees them";
+    else
+      value = traceback.empty() ? "" : without_escapes(traceback.front());
+  }
+  if (traceback.empty()) traceback.push_back(name + ": " + value);
+  return run;
+}
+
+bool asks_to_leave(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\n"), end = text.find_last_not_of(" \t\n;");
+  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return false;
+  const std::string_view word = text.substr(begin, end + 1 - begin);
+  return word == "exit" || word == "quit" || word == "exit()" || word == "quit()";
+}
+
+bool asks_for_help(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\n");
+  if (begin == std::string_view::npos) return false;
+  text = text.substr(begin, text.find_last_not_of(" \t\n") + 1 - begin);
+  if (text.find('\n') != std::string_view::npos) return false;
+  return text.back() == '?' || text.front() == '?' || text == "help" || text == "%help" || text == "%lsmagic" ||
+         text.starts_with("%help ");
+}
+
+}  // namespace lockstep::shell::jupyter

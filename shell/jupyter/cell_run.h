@@ -1,0 +1,26 @@
+// One cell of a request: run by the session, drawn by the display, and what came of it.
+#pragma once
+#include <string>
+
+#include "shell/jupyter/display.h"
+#include "shell/session/session.h"
+
+namespace lockstep::shell::jupyter {
+
+struct CellRun {
+  bool failed = false;
+  bool leaves = false;  // the cell asks for the end of the session
+  Display::Report report;  // a cell that failed has a name, a value and a traceback of its error
+};
+
+/// Runs `code`, drawn as `wishes` has it. Numbers of cells are those that the notebook shows. Never throws: a session that
+/// can't start is an error of the cell.
+CellRun run_cell(Session& session, Display& display, const std::string& code, const Display::Wishes& wishes);
+
+/// `exit`, `quit`, with or without parentheses: as Python's notebooks take them.
+bool asks_to_leave(std::string_view code);
+
+/// `net?`, `%verify?`, `%help`: the answer is for the pager.
+bool asks_for_help(std::string_view code);
+
+}  // namespace lockstep::shell::jupyter
