@@ -23,6 +23,7 @@
 #include "shell/jupyter/replies.h"
 #include "shell/jupyter/sockets.h"
 #include "shell/processes/session_records.h"
+#include "shell/processes/signal_scope.h"
 #include "shell/session/session.h"
 
 namespace lockstep::shell::jupyter {
@@ -363,17 +364,11 @@ class Kernel {
   // ---- Signals ------------------------------------------------------------------------------------------------------
 
   static void install_signals() {
-    const auto install = [](int signal, void (*handler)(int)) {
-      struct sigaction action{};
-      action.sa_handler = handler;
-      action.sa_flags = SA_RESTART;
-      ::sigaction(signal, &action, nullptr);
-    };
-    install(SIGINT, [](int) {
+    handle_signal(SIGINT, [](int) {
       if (Kernel* kernel = current_) kernel->session_.interrupt();
     });
     for (const int signal : {SIGTERM, SIGHUP, SIGQUIT})
-      install(signal, [](int number) {
+      handle_signal(signal, [](int number) {
         Kernel* kernel = current_;
         if (!kernel) return;
         if (kernel->leaving_ == 0) kernel->leaving_ = number;

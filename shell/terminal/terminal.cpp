@@ -14,6 +14,7 @@
 #include "protocol/error.h"
 #include "protocol/version.h"
 #include "shell/processes/session_plan.h"
+#include "shell/processes/signal_scope.h"
 #include "shell/scripts/completeness.h"
 #include "shell/scripts/magic_arguments.h"
 #include "shell/session/outcome.h"
@@ -299,13 +300,7 @@ class Terminal : private EventSink {
   }
 
   void install_signals() {
-    const auto install = [](int signal, void (*handler)(int)) {
-      struct sigaction action{};
-      action.sa_handler = handler;
-      action.sa_flags = SA_RESTART;
-      ::sigaction(signal, &action, nullptr);
-    };
-    install(SIGINT, [](int) {
+    handle_signal(SIGINT, [](int) {
       Terminal* terminal = current_;
       if (!terminal) return;
       terminal->interrupted_ = true;
@@ -314,15 +309,15 @@ class Terminal : private EventSink {
       terminal->interrupt(&Session::interrupt);
     });
     if (editing_) {
-      install(SIGWINCH, [](int) {
+      handle_signal(SIGWINCH, [](int) {
         if (Terminal* terminal = current_; terminal && terminal->at_prompt_) terminal->editing_->resized();
       });
-      install(SIGCONT, [](int) {
+      handle_signal(SIGCONT, [](int) {
         if (Terminal* terminal = current_; terminal && terminal->at_prompt_) terminal->editing_->resumed();
       });
     }
     for (const int signal : {SIGTERM, SIGHUP, SIGQUIT})
-      install(signal, [](int number) {
+      handle_signal(signal, [](int number) {
         Terminal* terminal = current_;
         if (!terminal) return;
         terminal->leaving_ = number;
