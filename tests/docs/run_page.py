@@ -53,7 +53,8 @@ class Runner:
         runtime = scratch / "run"
         runtime.mkdir(mode=0o700)
         self.environment = {"PATH": f"{pathlib.Path(lockstep).parent}:{os.environ['PATH']}",
-                            "XDG_RUNTIME_DIR": str(runtime), "XDG_STATE_HOME": str(scratch / "state")}
+                            "XDG_RUNTIME_DIR": str(runtime), "XDG_STATE_HOME": str(scratch / "state"),
+                            "PET_STANDALONE": "1"}  # torchrun takes a free port, rather than 29500
 
     def start(self, command, columns=COLUMNS):
         self.close()
