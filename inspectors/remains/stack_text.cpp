@@ -128,6 +128,11 @@ class LineReader {
                               .origin = origin_});
       fatal_ = into_.errors.size();
       found_ = true;
+    } else if (line == "Stack (most recent call first):") {  // one thread: that which was interrupted
+      is_main_ = true;
+      thread_.clear();
+      frames_.clear();
+      state_ = State::thread;
     } else if (line.ends_with(kFirst) && (line.starts_with("Thread ") || line.starts_with("Current thread "))) {
       line.remove_suffix(kFirst.size());
       is_main_ = line.starts_with("Current");

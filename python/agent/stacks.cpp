@@ -11,10 +11,13 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -35,7 +38,9 @@ std::mutex g_mutex;  // one request at a time
 struct sigaction g_before;
 std::atomic<void (*)(int)> g_faulthandler = nullptr;
 int g_text = -1;
+std::atomic<int (*)()> g_holds_lock = nullptr;
 std::atomic<bool> g_wanted = false;
+std::atomic<bool> g_anyway = false, g_refused = false;
 std::atomic<int> g_event = -1;
 worker::Stack g_stack;
 
@@ -43,24 +48,29 @@ void on_signal(int number, siginfo_t*, void* context) {
   const int error = errno;
   if (g_wanted.exchange(false)) {
     worker::capture_interrupted_stack(g_stack, context);
-    if (const auto faulthandler = g_faulthandler.load()) faulthandler(number);
+    const auto faulthandler = g_faulthandler.load();
+    const auto holds_lock = g_holds_lock.load();
+    if (faulthandler && holds_lock) {
+      if (g_anyway || !holds_lock())
+        faulthandler(number);
+      else
+        g_refused = true;
+    }
     const uint64_t one = 1;
     static_cast<void>(!::write(g_event.load(), &one, sizeof one));
   }
   errno = error;
 }
 
-/// The state of the main thread: 'R' runs or could; others wait.
-char main_thread_state() {
-  const std::string id = std::to_string(::getpid());
-  std::ifstream file("/proc/self/task/" + id + "/stat");
+/// The fields of the main thread in /proc from the third on: its state first.
+std::vector<std::string> main_thread_fields() {
+  std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/stat");
   std::string text;
   std::getline(file, text);
   const size_t end = text.rfind(')');
-  return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : '?';
+  std::istringstream words(end == std::string::npos ? "" : text.substr(end + 1));
+  return {std::istream_iterator<std::string>(words), {}};
 }
-
-bool waits(char state) { return state != 'R' && state != '?'; }
 
 std::string executable_name() {
   char path[4096];
@@ -118,14 +128,27 @@ void end_borrowing(int fd) {
   g_faulthandler = handler;
 }
 
-json take_stacks() {
+void set_lock_check(int (*holds_lock)()) { g_holds_lock = holds_lock; }
+
+bool main_thread_waits() {
+  const std::vector<std::string> fields = main_thread_fields();
+  return !fields.empty() && fields[0] != "R";  // R: it runs, or could
+}
+
+int64_t main_thread_cpu_ms() {
+  const std::vector<std::string> fields = main_thread_fields();
+  if (fields.size() < 13) return -1;
+  return (std::atoll(fields[11].c_str()) + std::atoll(fields[12].c_str())) * 1000 / ::sysconf(_SC_CLK_TCK);
+}
+
+json take_stacks(bool anyway) {
   const std::lock_guard lock(g_mutex);
   static const bool warm = [] {
     worker::warm_up_stacks();
     return true;
   }();
   static_cast<void>(warm);
-  const char state = main_thread_state();
+  const bool held = main_thread_waits();
   if (g_text >= 0) {
     static_cast<void>(!::ftruncate(g_text, 0));
     ::lseek(g_text, 0, SEEK_SET);
@@ -138,23 +161,23 @@ json take_stacks() {
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
   ::sigaction(kSignal, &action, &before);
+  g_anyway = anyway;
+  g_refused = false;
   g_wanted = true;
   ::syscall(SYS_tgkill, ::getpid(), ::getpid(), kSignal);
   pollfd polled{event, POLLIN, 0};
   int ready;
   while ((ready = ::poll(&polled, 1, kPatienceMs)) < 0 && errno == EINTR) {
   }
-  // The main thread blocks the signal, or sits in the kernel where none reaches it. The stacks are read from here only
-  // if it waits, since Python's frames must not change meanwhile. A signal that comes later goes to the program's own
-  // handler, if it has one, and is ignored else.
+  // No answer: the main thread blocks the signal, or sits in the kernel where none reaches it. A signal that comes later
+  // goes to the program's own handler, if it has one, and is ignored else.
   const bool answered = ready > 0 || !g_wanted.exchange(false);
   if (ready == 0 && answered) ::poll(&polled, 1, 10 * kPatienceMs);  // the handler is at work: a busy machine
-  if (!answered && waits(state) && waits(main_thread_state()))
-    if (const auto faulthandler = g_faulthandler.load()) faulthandler(kSignal);
   ::sigaction(kSignal, &before, nullptr);
   return {{"native", answered ? frames_of(g_stack) : json::array()},
-          {"held", waits(state)},
-          {"python", faulthandler_text()}};
+          {"held", held},
+          {"python", faulthandler_text()},
+          {"holds_lock", answered && g_refused.load()}};
 }
 
 }  // namespace lockstep::agent

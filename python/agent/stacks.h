@@ -1,22 +1,36 @@
-// What the threads of this process are doing, as the agent answers it: the native stack of the main thread, and the
-// Python stacks of all threads. Both are taken by a signal handler on the main thread, which needs no lock and no
-// interpreter, so they are right while the program is stuck anywhere. SIGURG has this handler only while a request is
-// answered; system calls that it interrupts are restarted, except those that sleep for a time (poll, nanosleep), which
-// Python, c10d and Gloo repeat themselves.
+// What the main thread of this process is doing, as the agent answers it: its native stack and its Python stack. Both are
+// taken by a signal handler on that thread, which needs no lock and no interpreter, so they are right while the program is
+// stuck anywhere. SIGURG has this handler only while a request is answered; system calls that it interrupts are
+// restarted, except those that sleep for a time (poll, nanosleep), which Python, c10d and Gloo repeat themselves.
+//
+// Python changes its frames in steps, and a stack that is read between two of them can end the process. So the Python
+// stack is read only while the main thread does not hold the interpreter's lock.
 #pragma once
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 
 namespace lockstep::agent {
 
-/// Python's faulthandler, which writes the stacks of all threads from a signal handler. Its handler is found by
-/// registering it (faulthandler.register(SIGURG, file=fd, all_threads=True)) between begin_borrowing() and
+/// Python's faulthandler, which writes the stack of the thread that its signal handler interrupts. The handler is found
+/// by registering it (faulthandler.register(SIGURG, file=fd, all_threads=False)) between begin_borrowing() and
 /// end_borrowing(fd), which gives the signal back what it had. `fd`: a file that this process keeps open, of a size that
 /// can be changed (memfd_create).
 void begin_borrowing();
 void end_borrowing(int fd);
 
+/// Whether the thread that calls holds the interpreter's lock (PyGILState_Check). Without one, no Python stack is taken.
+void set_lock_check(int (*holds_lock)());
+
 /// {"native": [{"function", "object"}, …], innermost first; empty if the main thread did not answer within a second,
-///  "held": the kernel reports that the main thread does not run, "python": faulthandler's text; empty without it}.
-nlohmann::json take_stacks();
+///  "held": the kernel reports that the main thread does not run,
+///  "python": faulthandler's text; empty without it, and where there is no answer,
+///  "holds_lock": there is no Python stack, since the main thread holds the interpreter's lock}.
+/// `anyway`: reads the Python stack with that lock held, too; for a thread that is known to stay within one call.
+nlohmann::json take_stacks(bool anyway = false);
+
+/// How long the main thread has computed, in milliseconds, to some 10 ms; -1 where that is not known.
+int64_t main_thread_cpu_ms();
+/// Whether it waits in the kernel.
+bool main_thread_waits();
 
 }  // namespace lockstep::agent

@@ -58,13 +58,14 @@ def _start(only_with_launcher: bool) -> str:
 
 
 def _lend_faulthandler() -> None:
-    """Gives the library the function of faulthandler that writes all Python stacks from a signal handler. The signal has
-    the handler that it had before as soon as this returns."""
+    """Gives the library the function of faulthandler that writes the Python stack of the thread that a signal interrupts.
+    Not those of all threads: the frames of a thread that runs change while they are read, which can end the process.
+    The signal has the handler that it had before as soon as this returns."""
     if threading.current_thread() is not threading.main_thread():
         return
     file = os.memfd_create("lockstep-stacks")
     _library.call("agent_begin_borrowing")
-    faulthandler.register(signal.SIGURG, file=file, all_threads=True, chain=False)
+    faulthandler.register(signal.SIGURG, file=file, all_threads=False, chain=False)
     _library.call("agent_end_borrowing", file=file)
 
 

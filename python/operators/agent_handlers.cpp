@@ -2,16 +2,15 @@
 
 #include <dlfcn.h>
 
-#include <chrono>
-#include <condition_variable>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 
 #include "inspectors/inspect.h"
 #include "protocol/version.h"
 #include "python/agent/agent.h"
-#include "python/agent/stacks.h"
+#include "python/operators/interpreter_use.h"
 #include "python/operators/invitations.h"
+#include "python/operators/rank_stacks.h"
 #include "shell/events/base64.h"
 
 namespace lockstep::python {
@@ -69,49 +68,12 @@ json status(const json&) {
           {"torch", rank.torch}};
 }
 
-/// Requests that take the interpreter's lock. While the interpreter ends, Python ends a thread that asks for its lock
-/// (pthread_exit): that unwinds C++ up to std::terminate, or leaves the main thread without its state.
-class InterpreterUse {
- public:
-  /// False once the interpreter is about to end.
-  bool begin() {
-    const std::lock_guard lock(mutex_);
-    if (!over_) ++users_;
-    return !over_;
-  }
-  void end() {
-    const std::lock_guard lock(mutex_);
-    --users_;
-    changed_.notify_all();
-  }
-  /// Waits for the requests that have begun. The caller does not hold the interpreter's lock.
-  void finish() {
-    std::unique_lock lock(mutex_);
-    over_ = true;
-    changed_.wait(lock, [&] { return users_ == 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int users_ = 0;
-  bool over_ = false;
-};
-
-// Never destroyed: the agent's threads may outlive the library's objects.
-InterpreterUse& interpreter_use() {
-  static auto* one = new InterpreterUse;
-  return *one;
-}
-
 /// "stacks": true asks for the Python frames of each call, which takes the interpreter's lock for a moment. Without
 /// frames where the interpreter is about to end.
 json collectives(const json& request) {
   json dumps = json::array();
-  if (request.value("stacks", true) && interpreter_use().begin()) {
-    const struct End {
-      ~End() { interpreter_use().end(); }
-    } end;
+  const InterpreterUse use(request.value("stacks", true));
+  if (use) {
     const auto add = [&](const std::string& pickle) {
       if (!pickle.empty()) dumps.push_back({{"base64", shell::base64(pickle)}});
     };
@@ -149,7 +111,7 @@ void leave_dumps() {
 }  // namespace
 
 void end_agent(const json& end) {
-  interpreter_use().finish();
+  finish_interpreter_uses();
   auto said = end.get<protocol::RankEnd>();
   for (const std::string& text :
        {c10d::dump_fr_trace_json(/*includeCollectives=*/true, /*onlyActive=*/false), nccl_json(true)}) {
@@ -172,7 +134,7 @@ json start_agent(const json& facts) {
     agent::add_handler("collectives", collectives, agent::Runs::aside);
     agent::add_handler("collectives_without_stacks", collectives_without_stacks);
     expect_invitations();
-    agent::add_handler("stacks", [](const json&) { return agent::take_stacks(); });
+    agent::add_handler("stacks", stacks);
   });
   protocol::JobRank rank;
   bool launched = agent::rank_from_environment(rank);

@@ -371,6 +371,17 @@ TEST(StackText, ReadsFaulthandlerAndRanksInTheLines) {
   EXPECT_THAT(remains.errors[0].frames, SizeIs(2));
 }
 
+TEST(StackText, ReadsTheStackOfOneThread) {
+  Remains remains;
+  EXPECT_TRUE(
+      read_stack_text("Stack (most recent call first):\n"
+                      "  File \"/job/op.py\", line 8 in call\n",
+                      "rank 1", 1, remains));
+  ASSERT_THAT(remains.stacks, SizeIs(1));
+  EXPECT_TRUE(remains.stacks[0].is_main);
+  EXPECT_THAT(remains.stacks[0].frames, ElementsAre(EvidenceFrame{"call", "/job/op.py", 8}));
+}
+
 TEST(StackText, TheLastExceptionOfAChainCounts) {
   Remains remains;
   read_stack_text(std::string(kTraceback) +

@@ -1,5 +1,6 @@
 """The package itself: what importing it does to a program, which torch it takes, its types, its wheel."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -130,27 +131,73 @@ class Package(unittest.TestCase):
 
     def test_a_program_ends_while_it_is_asked_for_its_collectives(self):
         # Their stacks take the interpreter's lock, and Python ends a thread that waits for it at its end.
-        with tempfile.TemporaryDirectory(prefix="ls-") as folder:
-            os.chmod(folder, 0o700)
-            program = subprocess.Popen(
-                [sys.executable, str(TREE / "tests" / "python" / "jobs" / "ends.py")],
-                env=environment(XDG_RUNTIME_DIR=folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with Asked("ends.py") as program:
             answers = 0
-            while program.poll() is None:
-                for path in pathlib.Path(folder).glob("lockstep/job-*/rank-0.sock"):
-                    with socket.socket(socket.AF_UNIX) as agent:
-                        try:
-                            agent.settimeout(60)
-                            agent.connect(str(path))
-                            agent.sendall(b'{"request": "collectives"}\n')
-                            while agent.recv(1 << 16):
-                                answers += 1
-                                agent.settimeout(0.05)  # for the rest of an answer
-                        except OSError:  # it has ended, or that was all
-                            pass
+            while program.process.poll() is None:
+                answers += len(program.ask("collectives"))
                 time.sleep(0.001)
-            self.assertEqual(program.returncode, 0, program.stdout.read())
+            self.assertEqual(program.process.returncode, 0, program.process.stdout.read())
             self.assertGreater(answers, 0)
+
+    def test_a_program_whose_threads_run_is_asked_for_its_stacks(self):
+        # The frames of a thread that runs change while they are read.
+        with Asked("threads.py") as program:
+            self.assertEqual(program.process.stdout.readline(), "runs\n")
+            lines = set()
+            for _ in range(1000):
+                answer = program.ask("stacks")
+                self.assertIsNone(program.process.poll(), "the program has ended while it was asked")
+                lines.update(json.loads(answer)["python"].splitlines() if answer else [])
+            self.assertIn("Stack (most recent call first):", lines)
+            self.assertTrue([each for each in lines if "threads.py" in each and "in main" in each], lines)
+            program.process.stdin.close()
+            self.assertEqual(program.process.wait(), 0, program.process.stdout.read())
+
+    def test_a_program_in_one_long_call_is_asked_for_its_stacks(self):
+        # It keeps the interpreter's lock.
+        with Asked("threads.py", "long call") as program:
+            self.assertEqual(program.process.stdout.readline(), "runs\n")
+            said = ""
+            while "in long_call" not in said:
+                said = json.loads(program.ask("stacks"))["python"]
+
+
+class Asked:
+    """A program of jobs/, one rank, whose agent is asked."""
+
+    def __init__(self, name, *arguments):
+        self.folder = tempfile.TemporaryDirectory(prefix="ls-")
+        os.chmod(self.folder.name, 0o700)
+        self.process = subprocess.Popen(
+            [sys.executable, str(TREE / "tests" / "python" / "jobs" / name), *arguments],
+            env=environment(XDG_RUNTIME_DIR=self.folder.name), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True)
+
+    def ask(self, request):
+        """The line of the answer; empty where there is no agent yet, or none any more."""
+        answer = b""
+        for path in pathlib.Path(self.folder.name).glob("lockstep/job-*/rank-0.sock"):
+            with socket.socket(socket.AF_UNIX) as agent:
+                try:
+                    agent.settimeout(60)
+                    agent.connect(str(path))
+                    agent.sendall(json.dumps({"request": request}).encode() + b"\n")
+                    while not answer.endswith(b"\n") and (more := agent.recv(1 << 16)):
+                        answer += more
+                except OSError:  # it has ended
+                    return b""
+        return answer
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.folder.cleanup()
 
 
 if __name__ == "__main__":
