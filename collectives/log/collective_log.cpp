@@ -129,6 +129,9 @@ CodeRange& LogMapping::code_range(uint32_t index) const {
 DeviceTimes& LogMapping::device_times(uint64_t entry) const {
   return reinterpret_cast<DeviceTimes*>(base_ + kDeviceTimesAt)[entry % kEntryCapacity];
 }
+Site& LogMapping::site(uint64_t number) const {
+  return reinterpret_cast<Site*>(base_ + kSitesAt)[number % kSiteCapacity];
+}
 std::atomic<int64_t>& LogMapping::word(uint64_t number) const {
   return reinterpret_cast<std::atomic<int64_t>*>(base_ + kWordsAt)[number % kWordCapacity];
 }
@@ -242,6 +245,16 @@ bool CollectiveLog::add_code_range(int64_t cell, uint64_t begin, uint64_t size) 
   return true;
 }
 
+bool CollectiveLog::name_site(uint64_t number, const CallPlace& place) {
+  if (number == 0 || number >= kSiteCapacity) return false;
+  Site& site = mapping_.site(number);
+  const size_t cut = place.file.size() - std::min(place.file.size(), sizeof site.file - 1);
+  std::strncpy(site.file, place.file.c_str() + cut, sizeof site.file - 1);
+  std::strncpy(site.function, place.function.c_str(), sizeof site.function - 1);
+  site.line = place.line;
+  return true;
+}
+
 std::optional<CollectiveRecord> CollectiveLogReader::record(uint64_t number) const {
   const Entry& entry = mapping_->entry(number);
   const uint64_t before = entry.sequence.load(std::memory_order_acquire);
@@ -282,6 +295,15 @@ std::optional<CollectiveRecord> CollectiveLogReader::record(uint64_t number) con
       record.looked_ns = record.reached_ns = record.started_ns = 0;
   }
 
+  if (entry.flags & kNamedSite) {
+    if (record.call_site > 0 && record.call_site < kSiteCapacity) {
+      const Site& site = mapping_->site(record.call_site);
+      record.place = {.file = {site.file, strnlen(site.file, sizeof site.file)},
+                      .line = site.line,
+                      .function = {site.function, strnlen(site.function, sizeof site.function)}};
+    }
+    return record;
+  }
   const Header& header = mapping_->header();
   for (uint32_t i = header.code_range_count.load(std::memory_order_acquire); record.call_site && i-- > 0;) {
     const CodeRange& range = mapping_->code_range(i);

@@ -40,6 +40,7 @@ class LogMapping {
   log_layout::Entry& entry(uint64_t number) const;
   log_layout::CodeRange& code_range(uint32_t index) const;
   log_layout::DeviceTimes& device_times(uint64_t entry) const;
+  log_layout::Site& site(uint64_t number) const;
   std::atomic<int64_t>& word(uint64_t number) const;
   /// A path under which any process of this user can open it while this one lives.
   std::string shared_path() const;
@@ -88,6 +89,9 @@ class CollectiveLog {
   /// False when the table is full.
   bool add_code_range(int64_t cell, uint64_t begin, uint64_t size);
 
+  /// Names the call site `number`, from 1, of entries with kNamedSite. False when the table is full. Once for a number.
+  bool name_site(uint64_t number, const CallPlace& place);
+
   /// Once, before others use the log. See LongWaits.
   void watch_long_waits(int64_t limit_ns, std::function<void()> wake);
   LongWaits* long_waits() const { return long_waits_.get(); }
@@ -124,6 +128,7 @@ class CollectiveLogReader {
   int64_t pid() const { return mapping_->header().pid; }
   int64_t realtime_minus_monotonic() const { return mapping_->header().realtime_minus_monotonic; }  // ns, at start
   uint64_t process_start() const { return mapping_->header().process_start; }  // field 22 of /proc/PID/stat
+  int world_size() const { return mapping_->header().world_size; }
   /// The newest `count` records, oldest first. An entry that was being written is left out.
   std::vector<CollectiveRecord> last(size_t count) const;
   /// Entered and not done, oldest first.

@@ -1,9 +1,9 @@
 // The collective log in memory: one file (or anonymous memory) per rank, written by that rank, read by any thread and
-// any process of the same user at any time, also after the rank was killed. Layout version 3; docs/dist.md describes it
+// any process of the same user at any time, also after the rank was killed. Layout version 4; docs/dist.md describes it
 // in prose.
 //
 // Regions, in order: Header, groups, signatures (kSignatureCapacity per group), entries (a ring), words (a ring), code
-// ranges, device times (a ring). All numbers are of the machine's byte order. Plain C layout; fields that change while
+// ranges, device times (a ring), call sites by name. All numbers are of the machine's byte order. Plain C layout; fields that change while
 // others read are atomics.
 //
 // Reading an entry without a lock: `sequence` is 2i+1 while entry number i is being written and 2i+2 when it is
@@ -17,7 +17,7 @@
 namespace lockstep::dist::log_layout {
 
 inline constexpr char kMagic[8] = {'L', 'S', 'C', 'O', 'L', 'L', 'O', 'G'};
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 inline constexpr uint32_t kGroupCapacity = 256;
 inline constexpr uint32_t kSignatureCapacity = 128;  // per group
 inline constexpr uint32_t kEntryCapacity = 4096;
@@ -25,6 +25,7 @@ inline constexpr uint32_t kWordCapacity = 1u << 15;
 inline constexpr uint32_t kCodeRangeCapacity = 16384;
 inline constexpr uint32_t kRanksPerGroup = 64;  // of larger groups the log names the first 64 ranks
 inline constexpr uint32_t kShapeCapacity = 8;
+inline constexpr uint32_t kSiteCapacity = 2048;
 
 template <typename T>
 using Atomic = std::atomic<T>;
@@ -77,8 +78,8 @@ struct Signature {
 
 // kAsync: the call returned at once. kThroughC10d: not called through dist::, but by c10d itself (a Reducer) or by who
 // uses c10d. kOnDevice: its tensors are on a device, so that it is done when the device is done with it; see
-// DeviceTimes.
-enum EntryFlags : uint8_t { kPointToPoint = 1, kAsync = 2, kThroughC10d = 4, kOnDevice = 8 };
+// DeviceTimes. kNamedSite: call_site is no address, but the number of a Site, from 1.
+enum EntryFlags : uint8_t { kPointToPoint = 1, kAsync = 2, kThroughC10d = 4, kOnDevice = 8, kNamedSite = 16 };
 enum class EntryState : uint8_t { entered = 0, done = 1, failed = 2 };
 
 struct Entry {
@@ -120,6 +121,13 @@ struct DeviceTimes {
   Atomic<int64_t> started_ns;  // so had the collectives before it that run in order with it
 };
 
+/// A line of a program that has no addresses (Python). Written once, before the first entry that refers to it. Longer
+/// paths lose their beginning, longer names their end.
+struct Site {
+  char file[184], function[64];
+  int64_t line;
+};
+
 static_assert(sizeof(Header) <= 4096);
 inline constexpr size_t kHeaderBytes = 4096;
 inline constexpr size_t kGroupsAt = kHeaderBytes;
@@ -128,6 +136,7 @@ inline constexpr size_t kEntriesAt = kSignaturesAt + sizeof(Signature) * kSignat
 inline constexpr size_t kWordsAt = kEntriesAt + sizeof(Entry) * kEntryCapacity;
 inline constexpr size_t kCodeRangesAt = kWordsAt + sizeof(int64_t) * kWordCapacity;
 inline constexpr size_t kDeviceTimesAt = kCodeRangesAt + sizeof(CodeRange) * kCodeRangeCapacity;
-inline constexpr size_t kFileBytes = kDeviceTimesAt + sizeof(DeviceTimes) * kEntryCapacity;
+inline constexpr size_t kSitesAt = kDeviceTimesAt + sizeof(DeviceTimes) * kEntryCapacity;
+inline constexpr size_t kFileBytes = kSitesAt + sizeof(Site) * kSiteCapacity;
 
 }  // namespace lockstep::dist::log_layout

@@ -33,6 +33,12 @@ CollectiveStage CollectiveRecord::stage() const {
   return looked_ns > 0 ? CollectiveStage::waiting_for_stream : CollectiveStage::enqueued;
 }
 
+std::string CallPlace::str() const {
+  if (file.empty()) return {};
+  const std::string in = function.empty() || function == "<module>" ? "" : " in " + function;
+  return fmt::format("{}:{}{}", file, line, in);
+}
+
 bool is_send(const CollectiveRecord& record) { return record.point_to_point && record.op.starts_with("send"); }
 bool is_recv(const CollectiveRecord& record) { return record.point_to_point && record.op.starts_with("recv"); }
 

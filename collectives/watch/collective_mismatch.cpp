@@ -22,6 +22,7 @@ PlaceOf place_function;
 
 /// Empty where the line is not known here.
 std::string place_of(const CollectiveRecord& record, const CollectiveLogReader& here) {
+  if (const std::string place = record.place.str(); !place.empty()) return place;
   PlaceOf function;
   {
     std::lock_guard lock(place_mutex);

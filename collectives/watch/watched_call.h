@@ -38,6 +38,7 @@ struct WatchedBackend::Call {
     if (reduce_op) fields.reduce_op = static_cast<uint8_t>(*reduce_op);
     fields.call_site = context ? context->site() : find_caller();
     if (!context) fields.flags |= log_layout::kThroughC10d;
+    if (!context && callers_are_named()) fields.flags |= log_layout::kNamedSite;
     uint64_t hash = mix(static_cast<uint64_t>(op) << 16 | fields.reduce_op, static_cast<uint64_t>(root) + 2);
     bool first = true;
     for (const at::Tensor& tensor : described) {

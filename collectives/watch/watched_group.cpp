@@ -23,8 +23,6 @@ constexpr auto kPatience = std::chrono::milliseconds(250);
 // Until a group that is closed shuts its connections, because a device has not ended this rank's collectives.
 constexpr auto kDevicePatience = std::chrono::milliseconds(1500);
 constexpr size_t kTagCapacity = 1 << 16;  // of which sends and receives are counted
-constexpr const char* kRebuild =
-    "Collectives of this group need dist::regroup first (a session does it before the next cell)";
 
 void wake(Atomic<uint32_t>& word) {
   word.fetch_add(1);
@@ -45,7 +43,7 @@ WatchedGroup::WatchedGroup(Identity identity, std::shared_ptr<CollectiveLog> log
       abort_(std::move(abort)),
       check_(check),
       slot_(log_->add_group(identity_.name, identity_.ranks, identity_.group_rank, 0)),
-      message_(fmt::format("group {} is not connected yet. {}", identity_.name, kRebuild)),
+      message_(fmt::format("group {} is not connected yet. {}", identity_.name, identity_.advice)),
       device_works_(std::make_shared<DeviceWorks>(
           [this](const DeviceOperation& operation, DeviceEnd end) { device_ended(operation, end); })) {}
 
@@ -161,11 +159,12 @@ void WatchedGroup::throw_unusable() const {
   {
     std::lock_guard lock(abort_->mutex);
     if (abort_->set)
-      throw Aborted(fmt::format("the collectives of this rank were aborted: {}. {}", abort_->reason, kRebuild),
+      throw Aborted(fmt::format("the collectives of this rank were aborted: {}. {}", abort_->reason, identity_.advice),
                     abort_->reason);
   }
   std::lock_guard lock(mutex_);
-  throw Error(message_.empty() ? fmt::format("group {} is not connected. {}", identity_.name, kRebuild) : message_);
+  throw Error(message_.empty() ? fmt::format("group {} is not connected. {}", identity_.name, identity_.advice)
+                               : message_);
 }
 
 Entered WatchedGroup::enter(const EntryFields& fields) {
@@ -331,7 +330,7 @@ void WatchedGroup::raise_mismatch(int64_t seq) {
   const CollectiveMismatch mismatch = make_mismatch(identity_.name, seq, called, missing, reader);
   if (mismatch_hook_) mismatch_hook_(seq, where_ranks_are());
   break_off(BreakCause::mismatch,
-            fmt::format("group {} was shut down because {}. {}", identity_.name, mismatch.what(), kRebuild));
+            fmt::format("group {} was shut down because {}. {}", identity_.name, mismatch.what(), identity_.advice));
   throw mismatch;
 }
 
@@ -362,13 +361,13 @@ void WatchedGroup::fail(const Entered& entered, const std::exception_ptr& error,
         missing.insert(peer.peer.rank);
     const std::string message = fmt::format(
         "{} did not end within its time limit of {} s{}. {}", what, static_cast<double>(limit.count()) / 1e9,
-        missing.empty() ? "" : fmt::format(": {} never called it", missing.words()), kRebuild);
+        missing.empty() ? "" : fmt::format(": {} never called it", missing.words()), identity_.advice);
     break_off(BreakCause::failed, message);
     throw TimedOut(message, missing);
   }
   if (lost) throw_peer_left(what);
   // The transport rejects what this rank did. The other ranks wait for it: breaking off frees them.
-  const std::string message = fmt::format("{} failed: {}. {}", what, transport_text(error), kRebuild);
+  const std::string message = fmt::format("{} failed: {}. {}", what, transport_text(error), identity_.advice);
   break_off(BreakCause::failed, message);
   throw Error(message);
 }
@@ -413,9 +412,9 @@ std::pair<RankSet, std::string> WatchedGroup::Departures::cause() const {
 void WatchedGroup::throw_peer_left(const std::string& what) {
   const auto [left, why] = departures(peers_).cause();
   throw_if_mismatched();
-  const std::string message = left.empty()
-                                  ? fmt::format("a rank left {}: its connection closed. {}", what, kRebuild)
-                                  : fmt::format("{} left the collective {}: {}. {}", left.words(), what, why, kRebuild);
+  const std::string message =
+      left.empty() ? fmt::format("a rank left {}: its connection closed. {}", what, identity_.advice)
+                   : fmt::format("{} left the collective {}: {}. {}", left.words(), what, why, identity_.advice);
   break_off(BreakCause::failed, message);
   throw PeerLeft(message, left);
 }
@@ -435,7 +434,7 @@ void WatchedGroup::connection_ended(const BackendConnector* of) {
   const std::string who = left.empty() ? "a rank" : left.words();
   break_off(BreakCause::failed,
             fmt::format("group {} was shut down because {} left it{}{}. {}", identity_.name, who,
-                        why.empty() ? "" : ": ", why, kRebuild),
+                        why.empty() ? "" : ": ", why, identity_.advice),
             of);
 }
 
@@ -445,10 +444,10 @@ void WatchedGroup::device_ended(const DeviceOperation& operation, DeviceEnd end)
   if (end == DeviceEnd::done || !live_) return;
   device_failed_ = true;
   // fail() says more on the rank's own thread.
-  break_off(
-      BreakCause::failed,
-      fmt::format("group {} was shut down because a collective {}. {}", identity_.name,
-                  end == DeviceEnd::timeout ? "did not end within its time limit" : "failed on its device", kRebuild));
+  break_off(BreakCause::failed,
+            fmt::format("group {} was shut down because a collective {}. {}", identity_.name,
+                        end == DeviceEnd::timeout ? "did not end within its time limit" : "failed on its device",
+                        identity_.advice));
 }
 
 void WatchedGroup::fail(const DeviceOperation& operation) {

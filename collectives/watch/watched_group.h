@@ -37,6 +37,9 @@ struct AbortFlag {
   bool set = false;
 };
 
+inline constexpr const char* kRebuild =
+    "Collectives of this group need dist::regroup first (a session does it before the next cell)";
+
 struct PeerInGroup {
   Peer peer;
   int group_rank = 0;
@@ -52,6 +55,7 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
     int group_rank = -1;
     BackendConfig backend;
     std::chrono::milliseconds timeout{};
+    std::string advice = kRebuild;  // what to do about a group that is shut down: the end of its errors
   };
 
   WatchedGroup(Identity identity, std::shared_ptr<CollectiveLog> log, std::shared_ptr<HangWatch> watch,
