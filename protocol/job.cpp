@@ -18,6 +18,8 @@ std::string rank_socket(const std::string& folder, int rank) {
   return folder + "/rank-" + std::to_string(rank) + ".sock";
 }
 
+std::string rank_log(const std::string& folder, int rank) { return folder + "/rank-" + std::to_string(rank) + ".log"; }
+
 std::string rank_trace(const std::string& folder, int rank, bool nccl) {
   return folder + "/rank-" + std::to_string(rank) + (nccl ? ".nccl-trace" : ".trace");
 }

@@ -4,6 +4,7 @@
 //     job.json                     only from `lockstep run`: {"pid", "start_time", "launcher"}
 //     rank-R.json                  JobRank, written by rank R (python/agent)
 //     rank-R.sock                  where rank R answers requests
+//     rank-R.log                   collective log (collectives/log) of a rank whose groups have the backend `lockstep`
 //     rank-R.trace, rank-R.nccl-trace  dumps of the Flight Recorder of a rank that raised an exception, if a shell watches
 #pragma once
 #include <cstdint>
@@ -50,6 +51,7 @@ void from_json(const nlohmann::json& json, JobRank& rank);
 
 std::string rank_file(const std::string& folder, int rank);
 std::string rank_socket(const std::string& folder, int rank);
+std::string rank_log(const std::string& folder, int rank);
 /// `nccl`: of NCCL's groups; else of all others.
 std::string rank_trace(const std::string& folder, int rank, bool nccl);
 

@@ -14,6 +14,8 @@ const char* source_words(EvidenceSource source) {
       return "NCCL's RAS";
     case EvidenceSource::async_error:
       return "NCCL's asynchronous errors";
+    case EvidenceSource::collective_log:
+      return "the collective log";
   }
   return "";
 }

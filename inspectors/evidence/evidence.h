@@ -1,4 +1,5 @@
-// What others than Lockstep say about collectives: the Flight Recorder of c10d, NCCL's RAS, errors of communicators.
+// What is known of collectives without the ranks' help: from the Flight Recorder of c10d, NCCL's RAS, errors of
+// communicators, and the collective log of a rank with the backend `lockstep`, which says what it was called for.
 // Each reader (flight_recorder.h, ras.h, async_errors.h) fills in the same facts, so that a verdict can compare them
 // and name their source. Plain values, without CUDA and LibTorch.
 #pragma once
@@ -19,7 +20,7 @@ struct UnreadableEvidence : Error {
   using Error::Error;
 };
 
-enum class EvidenceSource { flight_recorder, ras, async_error };
+enum class EvidenceSource { flight_recorder, ras, async_error, collective_log };
 /// "the Flight Recorder", "NCCL's RAS", "NCCL's asynchronous errors": in a sentence.
 const char* source_words(EvidenceSource source);
 

@@ -18,6 +18,8 @@ namespace {
 
 constexpr const char* kByRecorder = "; by the Flight Recorder, whose dumps are of different moments";
 
+constexpr const char* kComparison = "collectives";  // what ranks have found themselves, as in sessions
+
 const About& about() {
   static const About about{.inspector = "hang", .object = {}, .step = {}, .ranks = {}, .names = {}};
   return about;
@@ -63,6 +65,11 @@ FindingOp op_of(const EvidenceCall& call) {
           .group = group_words(call)};
 }
 
+/// What a rank raises that has compared its call with those of the other ranks (dist::CollectiveMismatch).
+bool is_mismatch(const RankError& error) {
+  return error.message.find("All ranks of a group must make the same calls in the same order") != std::string::npos;
+}
+
 /// Operations whose inputs have one shape and dtype on all ranks.
 bool has_equal_inputs(const std::string& op) {
   constexpr std::array kEqual = {"all_reduce", "broadcast", "reduce", "all_gather_into_tensor",
@@ -83,7 +90,11 @@ bool is_consequence(const RankError& error) {
                                  "remote process has terminated",
                                  "ncclRemoteError",
                                  "failed to pass monitoredBarrier",
-                                 "Application timeout caused pair closure"};
+                                 "Application timeout caused pair closure",
+                                 " left the collective ",
+                                 "a rank left ",
+                                 " was shut down because ",
+                                 " did not end within its time limit of "};
   const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
   return std::ranges::any_of(kTypes, [&](const char* each) { return has(error.type, each); }) ||
          std::ranges::any_of(kWords, [&](const char* each) { return has(error.message, each); });
@@ -93,9 +104,12 @@ class Judge {
  public:
   explicit Judge(const Remains& remains) : remains_(remains) {
     for (const Evidence& each : remains.evidence) {
-      if (each.source != EvidenceSource::flight_recorder) continue;
+      const bool is_log = each.source == EvidenceSource::collective_log;
+      if (each.source != EvidenceSource::flight_recorder && !is_log) continue;
       dumps_.push_back(&each);
       if (each.rank) dumped_.insert(*each.rank);
+      if (each.rank && is_log)
+        for (const EvidenceGroup& group : each.groups) logged_[group.name].insert(*each.rank);
       for (const EvidenceGroup& group : each.groups)
         for (const int rank : group.ranks) world_.insert(rank);
     }
@@ -105,6 +119,7 @@ class Judge {
     for (const RankDoing& each : remains.doing) {
       world_.insert(each.rank);
       if (each.ended) ended_.insert(each.rank);
+      if (each.ended && each.kind == FindingKind::died) killed_.insert(each.rank);
       if (each.at_fault) failed_.insert(each.rank);
     }
   }
@@ -113,6 +128,7 @@ class Judge {
     say_what_is_missing();
     look_at_errors();
     look_at_collectives();
+    look_at_mismatch_errors();
     look_at_departures();
     look_at_deaths();
     look_at_communicators();
@@ -164,6 +180,7 @@ class Judge {
     using Key = std::tuple<bool, std::string, std::string>;
     std::map<Key, std::vector<const RankError*>> alike;
     for (const RankError& each : remains_.errors) {
+      if (is_mismatch(each)) continue;
       const Key key{is_consequence(each), each.type, each.message};
       std::vector<const RankError*>& same = alike[key];
       // An error file and a log have the same exception.
@@ -193,6 +210,23 @@ class Judge {
                     shown->message.empty() ? "" : ": " + shown->message, in_brackets(place(shown->frames)));
     if (is_consequence) finding.message += "; that follows from another rank's end or absence";
     add(is_consequence ? Weight::consequence : Weight::exception, std::move(finding), first);
+  }
+
+  /// Ranks that have compared their calls and raised what differs, without a dump that says the same.
+  void look_at_mismatch_errors() {
+    if (std::ranges::any_of(found_, [](const Weighed& each) { return each.weight == Weight::mismatch; })) return;
+    std::map<std::string, std::vector<const RankError*>> alike;
+    for (const RankError& each : remains_.errors)
+      if (is_mismatch(each)) alike[each.message].push_back(&each);
+    for (const auto& [message, errors] : alike) {
+      Finding finding = about().finding(Severity::fault, Verdict::op_mismatch);
+      finding.inspector = kComparison;
+      for (const RankError* each : errors)
+        if (each->rank >= 0) finding.ranks.insert(each->rank);
+      if (!errors.front()->frames.empty()) finding.where = place(errors.front()->frames);
+      finding.message = message;
+      add(Weight::mismatch, std::move(finding), errors.front()->time_s);
+    }
   }
 
   /// Processes that were killed, or left without an exception.
@@ -274,7 +308,7 @@ class Judge {
     std::set<std::string> judged;  // groups: what comes after the first unfinished collective follows from it
     for (const EvidenceRow& row : side_by_side(dumps)) {
       if (judged.contains(row.group)) continue;
-      const RankSet waiting = row.in_state(EvidenceState::scheduled) | row.in_state(EvidenceState::started);
+      const RankSet waiting = (row.in_state(EvidenceState::scheduled) | row.in_state(EvidenceState::started)) - killed_;
       if (find_mismatch(row, waiting) || (!waiting.empty() && find_stuck(row, waiting))) judged.insert(row.group);
     }
     for (const Evidence& dump : dumps) find_messages(dump, judged);
@@ -318,6 +352,13 @@ class Judge {
     if (const std::string where = place(first.frames); !where.empty()) finding.where = where;
     finding.message =
         fmt::format("#{} of {} is not the same collective on all ranks: {}", row.seq, group_words(first), calls);
+    // The ranks have said it themselves, with what they know of the order of the calls.
+    const std::string number = fmt::format("as #{} of group {}", row.seq, row.group);
+    for (const RankError& each : remains_.errors) {
+      if (!is_mismatch(each) || each.message.find(number) == std::string::npos) continue;
+      finding.message = each.message;
+      finding.inspector = kComparison;
+    }
     waiting_ = waiting_ | waiting;
     add(Weight::mismatch, std::move(finding));
     return true;
@@ -357,7 +398,7 @@ class Judge {
         finding.message += fmt::format("; rank {} {}", rank, does);
     }
     finding.kind = to_string(kind);
-    if (known && !proven) finding.message += kByRecorder;
+    if (known && !proven && !is_logged(row.group, absent | waiting)) finding.message += kByRecorder;
     if (explained) finding.severity = Severity::note;
     waiting_ = waiting_ | waiting;
     add(explained                               ? Weight::consequence
@@ -365,6 +406,12 @@ class Judge {
                                                 : Weight::stuck,
         std::move(finding));
     return true;
+  }
+
+  /// Whether the ranks' own logs say what they have called in a group, so that it is proven.
+  bool is_logged(const std::string& group, const RankSet& ranks) const {
+    const auto found = logged_.find(group);
+    return found != logged_.end() && ranks - found->second == RankSet();
   }
 
   /// Ranks that had called it before they ended.
@@ -443,7 +490,7 @@ class Judge {
       finding.message += fmt::format("; {} {} done with it", done.words(), done.size() == 1 ? "is" : "are");
     else
       finding.message += "; the network or a device keeps it, or the dumps were taken while it ran";
-    finding.message += kByRecorder;
+    if (!is_logged(row.group, waiting | done)) finding.message += kByRecorder;
     waiting_ = waiting_ | waiting;
     add(left.empty() ? Weight::stuck : Weight::consequence, std::move(finding));
     return true;
@@ -465,9 +512,10 @@ class Judge {
       if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
       const auto [does, kind] = peer >= 0 ? what_it_does(peer, {}) : std::pair(std::string(), FindingKind::unknown);
       finding.kind = to_string(kind);
-      finding.message = fmt::format("rank {} waits in {}{}{}{}{}", *dump.rank, call_words(call), input_words(call),
-                                    in_brackets(place(call.frames)),
-                                    does.empty() ? "" : fmt::format("; rank {} {}", peer, does), kByRecorder);
+      finding.message =
+          fmt::format("rank {} waits in {}{}{}{}{}", *dump.rank, call_words(call), input_words(call),
+                      in_brackets(place(call.frames)), does.empty() ? "" : fmt::format("; rank {} {}", peer, does),
+                      is_logged(call.group, RankSet{*dump.rank}) ? "" : kByRecorder);
       const bool explained = peer >= 0 && (failed_ | waiting_).contains(peer);
       if (explained) finding.severity = Severity::note;
       add(explained ? Weight::consequence : Weight::stuck, std::move(finding));
@@ -576,6 +624,8 @@ class Judge {
   const Remains& remains_;
   std::vector<const Evidence*> dumps_;
   RankSet world_, dumped_, failed_, ended_;
+  RankSet killed_;  // by a signal, or left without an exception: they are not in what they had called
+  std::map<std::string, RankSet> logged_;  // group → ranks whose collective log says what they have called
   RankSet departed_;  // finished while others were in a collective with them; how their processes ended follows
   RankSet waiting_;  // in a collective that a finding is about
   std::vector<Weighed> found_;

@@ -12,7 +12,8 @@ namespace lockstep::inspect {
 /// wait; a collective that all have called and none has finished. Notes are what follows from another finding, and what
 /// the files can't say: ranks without a dump, files that were not read. Without a fault the last finding is `ok`, or a
 /// note that says why nothing is known. Findings that rest on the Flight Recorder alone say so: it knows that a
-/// collective was scheduled, and dumps of different ranks are of different moments.
+/// collective was scheduled, and dumps of different ranks are of different moments. Those that rest on the collective
+/// logs of the ranks are proven.
 std::vector<Finding> judge(const Remains& remains);
 
 }  // namespace lockstep::inspect

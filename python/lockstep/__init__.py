@@ -18,6 +18,10 @@ from lockstep import _library
 
 _library.check_torch()
 
+from lockstep import _backend  # noqa: E402
+
+_backend.register()
+
 from lockstep._watches import Watch, nan_watch, record_operators, step, watch, watch_grads, watch_memory  # noqa: E402
 from lockstep.breakpoints import breakpoint  # noqa: E402
 from lockstep.errors import Aborted, ArgumentError, FaultFound, LockstepError, PeerLeft  # noqa: E402

@@ -10,6 +10,8 @@
 #include "python/agent/agent.h"
 #include "python/operators/interpreter_use.h"
 #include "python/operators/invitations.h"
+#include "python/operators/job_backend.h"
+#include "python/operators/job_log.h"
 #include "python/operators/rank_stacks.h"
 #include "shell/events/base64.h"
 
@@ -57,6 +59,7 @@ json progress() {
   json groups = json::object();
   add_progress(groups, c10d::dump_fr_trace_json(/*includeCollectives=*/false, /*onlyActive=*/false));
   add_progress(groups, nccl_json(false));
+  groups.update(progress_of_job_log());  // which knows the ends of Gloo's collectives, too
   return groups;
 }
 
@@ -95,7 +98,7 @@ json collectives_without_stacks(const json& request) {
 }
 
 /// For a shell that watches: the process, with all that it could be asked, is about to go.
-void leave_dumps() {
+void leave_dumps(bool stacks) {
   const auto leave = [](bool nccl, const std::string& pickle) {
     try {
       protocol::write_at_once(protocol::rank_trace(agent::job_folder(), agent::described_rank().rank, nccl), pickle);
@@ -103,9 +106,9 @@ void leave_dumps() {
     }
   };
   if (agent::job_folder().empty()) return;
-  leave(false, c10d::dump_fr_trace(/*includeCollectives=*/true, /*includeStackTraces=*/true, /*onlyActive=*/false));
+  leave(false, c10d::dump_fr_trace(/*includeCollectives=*/true, stacks, /*onlyActive=*/false));
   if (const auto dump = find_in_torch_cuda<std::string(bool, bool, bool)>("_ZN4c10d15dump_nccl_traceB5cxx11Ebbb"))
-    leave(true, dump(true, true, false));
+    leave(true, dump(true, stacks, false));
 }
 
 }  // namespace
@@ -123,7 +126,12 @@ void end_agent(const json& end) {
       last = std::max(last, call.at("collective_seq_id").get<int64_t>());
     }
   }
-  if (said.how == "threw" && std::getenv(protocol::kJobVariable)) leave_dumps();
+  if (!std::getenv(protocol::kJobVariable))
+    remove_job_log();
+  else if (said.how == "threw")
+    leave_dumps(/*stacks=*/true);
+  else if (!job_log())
+    leave_dumps(/*stacks=*/false);  // for the times
   agent::set_end(said);
 }
 

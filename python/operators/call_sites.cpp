@@ -60,6 +60,12 @@ std::string describe(const inspect::CallSite& site) {
 
 }  // namespace
 
+bool is_users(const std::string& file) {
+  Sites& all = sites();
+  const std::lock_guard lock(all.mutex);
+  return is_users(all, file);
+}
+
 void use_python_call_sites(std::vector<std::string> skipped, std::string folder) {
   Sites& all = sites();
   {

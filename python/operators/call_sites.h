@@ -10,4 +10,7 @@ namespace lockstep::python {
 /// it are shown relative to it.
 void use_python_call_sites(std::vector<std::string> skipped, std::string folder);
 
+/// Whether frames of `file` are the user's: of no skipped folder.
+bool is_users(const std::string& file);
+
 }  // namespace lockstep::python

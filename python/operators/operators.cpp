@@ -14,6 +14,7 @@
 #include "python/operators/call_sites.h"
 #include "python/operators/findings.h"
 #include "python/operators/invitations.h"
+#include "python/operators/job_backend.h"
 #include "python/operators/subjects.h"
 
 namespace lockstep::python {
@@ -371,6 +372,7 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("take_invitation", take_shell);
   LOCKSTEP_OPERATOR("attach", attach_ranks);
   LOCKSTEP_OPERATOR("detach", detach_ranks);
+  LOCKSTEP_OPERATOR("make_job_backend", make_job_backend);
   LOCKSTEP_OPERATOR("verify", verify);
   LOCKSTEP_OPERATOR("grads", grads);
   LOCKSTEP_OPERATOR("ranks", ranks);

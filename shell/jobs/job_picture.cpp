@@ -10,6 +10,7 @@
 #include "inspectors/remains/stack_text.h"
 #include "shell/events/base64.h"
 #include "shell/jobs/agent_client.h"
+#include "shell/jobs/job_logs.h"
 
 namespace lockstep::shell {
 namespace {
@@ -89,6 +90,8 @@ inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::mi
     else
       remains.unread.push_back(fmt::format("rank {}: {}", rank, answer.error));
   }
+  for (const JobMember& each : ranks)
+    add_rank_log(each.socket.substr(0, each.socket.rfind('/')), each.facts.rank, each.facts.pid, remains);
   for (const auto& [rank, answer] : ask_ranks(ranks, {{"request", "stacks"}}, limit)) {
     if (!answer.error.empty()) continue;
     use(rank, [&, number = rank, &body = answer.body] {

@@ -1,5 +1,5 @@
-// What all ranks of a running job are doing, as judge() wants it (inspectors/remains): the Flight Recorder of each with
-// Python frames, Python stacks, and what the main thread waits for.
+// What all ranks of a running job are doing, as judge() wants it (inspectors/remains): the collective log of each, or its
+// Flight Recorder with Python frames, Python stacks, and what the main thread waits for.
 #pragma once
 #include <chrono>
 #include <string>

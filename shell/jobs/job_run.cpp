@@ -23,6 +23,7 @@
 #include "shell/events/event.h"
 #include "shell/events/finding_text.h"
 #include "shell/jobs/agent_client.h"
+#include "shell/jobs/job_logs.h"
 #include "shell/jobs/job_picture.h"
 
 namespace lockstep::shell {
@@ -224,6 +225,7 @@ void JobRun::on_rank_end(int pid) {
   const auto found = watched_.find(pid);
   if (found == watched_.end()) return;
   SeenEnd end{.rank = found->second.member.facts.rank,
+              .pid = pid,
               .wait_status = wait_status_of_zombie(pid),
               .after_failure = ending_ || failed_,
               .time_s = std::time(nullptr)};
@@ -364,6 +366,7 @@ inspect::Remains JobRun::with_ends() const {
   for (const auto& [rank, each] : ends_) {
     add_end(each, remains);
     if (each.said && each.said->how == "threw") add_dumps(rank);
+    add_rank_log(folder_->path(), rank, each.pid, remains);
   }
   remains.files += static_cast<int64_t>(ends_.size());
   for (const auto& [pid, each] : watched_) {
@@ -397,7 +400,17 @@ void JobRun::conclude(const ProcessEnd& end) {
       fmt::print(stderr, "lockstep: {} {}{}\n", options_.launcher.front(), end.str(), advice);
     }
   }
+  if (exit_code_ == 0) report_straggler();
   if (exit_code_ == 0 && faults_of_inspectors() > 0) exit_code_ = kFailed;
+}
+
+void JobRun::report_straggler() {
+  inspect::Remains remains;
+  for (const auto& [rank, each] : ends_) {
+    add_left_dumps(folder_->path(), rank, remains);
+    add_rank_log(folder_->path(), rank, each.pid, remains);
+  }
+  if (auto finding = straggler_of_job(remains.evidence)) report({*finding});
 }
 
 int JobRun::faults_of_inspectors() const {

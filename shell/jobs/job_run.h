@@ -60,6 +60,8 @@ class JobRun {
   void report(const std::vector<Finding>& findings);
   void conclude(const ProcessEnd& end);
   int faults_of_inspectors() const;
+  /// Of a job that has succeeded: the rank that the others waited for, if there is one.
+  void report_straggler();
   bool has_failure() const;
   bool is_anyone_waiting() const;
 

@@ -25,6 +25,7 @@ std::optional<MemoryKills> out_of_memory_kills();
 
 struct SeenEnd {
   int rank = 0;
+  int64_t pid = 0;
   std::optional<int> wait_status;
   std::optional<protocol::RankEnd> said;
   bool out_of_memory = false;  // killed before any other failure, and the counter has gone up

@@ -8,6 +8,7 @@
 
 #include "inspectors/remains/judge.h"
 #include "protocol/error.h"
+#include "shell/jobs/job_logs.h"
 #include "shell/jobs/job_picture.h"
 #include "shell/jobs/job_words.h"
 #include "shell/scripts/magic_arguments.h"
@@ -134,7 +135,9 @@ CellOutcome hang_of_job(MagicCall& call) {
   std::string text = by_text(does, ": ");
   nlohmann::json data = nlohmann::json::array();
   const inspect::Remains picture = picture_of(ranks, kAnswerLimit);
-  for (const Finding& finding : inspect::judge(picture)) {
+  std::vector<Finding> findings = inspect::judge(picture);
+  if (auto late = straggler_of_job(picture.evidence)) findings.push_back(std::move(*late));
+  for (const Finding& finding : findings) {
     text += finding.message + "\n";
     data.push_back(finding);
   }
@@ -165,7 +168,8 @@ CellOutcome collectives_of_job(MagicCall& call) {
   };
   std::map<Key, std::map<int, inspect::EvidenceCall>> calls;
   RankSet ranks;
-  for (const inspect::Evidence& evidence : picture_of(members(call, spec), kAnswerLimit).evidence) {
+  const inspect::Remains picture = picture_of(members(call, spec), kAnswerLimit);
+  for (const inspect::Evidence& evidence : picture.evidence) {
     if (!evidence.rank) continue;
     ranks.insert(*evidence.rank);
     for (const auto& each : evidence.calls)
@@ -194,7 +198,9 @@ CellOutcome collectives_of_job(MagicCall& call) {
     }
     rows.push_back(std::move(row));
   }
-  call.session.message(table(rows), {{"ranks", ranks}});
+  std::string text = table(rows);
+  if (const auto late = straggler_of_job(picture.evidence)) text += late->message + "\n";
+  call.session.message(text, {{"ranks", ranks}});
   return {};
 }
 

@@ -1,0 +1,92 @@
+"""The backend `lockstep` of torch.distributed: Gloo for CPU tensors and NCCL for CUDA tensors, with a log of every
+collective and a comparison of the ranks' calls before data moves (python/operators/job_backend.h)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from lockstep import _library
+
+NAME = "lockstep"
+_boxes = itertools.count(1)
+
+
+class _Plugins(dict):  # type: ignore[type-arg]
+    """torch's table of backends that were registered. torch 2.11 to 2.13 choose no default backend for a group such as
+    "cpu:gloo" once the table lists anything; so this one is found there, and not listed."""
+
+    def __init__(self, plugins: dict[str, Any], hidden: Any) -> None:
+        super().__init__(plugins)
+        self._hidden = hidden
+
+    def __contains__(self, name: object) -> bool:
+        return name == NAME.upper() or super().__contains__(name)
+
+    def __missing__(self, name: str) -> Any:
+        if name == NAME.upper():
+            return self._hidden
+        raise KeyError(name)
+
+
+def register() -> None:
+    """Makes init_process_group("lockstep") and "cpu:lockstep,cuda:lockstep" work. Once; without an effect on others."""
+    if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
+        return
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+    plugins = dist.Backend._plugins
+    dist.Backend._plugins = _Plugins({key: each for key, each in plugins.items() if key != NAME.upper()},
+                                     plugins[NAME.upper()])
+
+
+def _cuda_transport(options: Any, backend_options: Any) -> Any:
+    """NCCL, as init_process_group would make it; None where there is none: Gloo takes CUDA tensors, too."""
+    if not torch.cuda.is_available() or not dist.is_nccl_available():
+        return None
+    given = backend_options
+    if given is None:
+        given = dist.ProcessGroupNCCL.Options()
+    elif not isinstance(given, dist.ProcessGroupNCCL.Options):
+        raise TypeError(f"pg_options of the backend {NAME} are ProcessGroupNCCL.Options, not {type(given).__name__}")
+    given._timeout = options.timeout
+    given.global_ranks_in_group = options.global_ranks_in_group
+    given.group_name = options.group_id
+    transport = dist.ProcessGroupNCCL(dist.PrefixStore("nccl/", options.store), options.group_rank, options.group_size,
+                                      given)
+    transport._set_sequence_number_for_group()
+    return transport
+
+
+def _create(options: Any, backend_options: Any) -> Any:
+    """Called by torch.distributed for each process group, on its ranks."""
+    from torch._C import _distributed_c10d as c10d
+
+    ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+    whole = not options.global_ranks_in_group
+    group_rank = int(options.group_rank)
+    cuda = _cuda_transport(options, backend_options)
+    box = dist.ProcessGroup(options.store, group_rank, options.group_size)
+    if cuda is not None:
+        box._register_backend(torch.device("cuda"), dist.ProcessGroup.BackendType.NCCL, cuda)
+    name = f"lockstep-box-{os.getpid()}-{next(_boxes)}"
+    c10d._register_process_group(name, box)
+    try:
+        _library.call(
+            "make_job_backend",
+            box=name,
+            group=str(options.group_id),
+            rank=group_rank,
+            ranks=ranks,
+            global_rank=ranks[group_rank],
+            world_size=options.group_size if whole else dist.get_world_size(),
+            timeout=options.timeout.total_seconds(),
+            cuda=cuda is not None,
+            check=os.environ.get("LOCKSTEP_CHECK_COLLECTIVES", "1") != "0",
+        )
+    finally:
+        c10d._unregister_process_group(name)
+    return box._get_backend(torch.device("cpu"))

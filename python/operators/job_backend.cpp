@@ -1,0 +1,278 @@
+#include "python/operators/job_backend.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "collectives/backend/backend.h"
+#include "collectives/log/process_identity.h"
+#include "collectives/rendezvous.h"
+#include "collectives/transport/mixed_connector.h"
+#include "collectives/transport/transport_text.h"
+#include "collectives/watch/caller.h"
+#include "collectives/watch/watched_backend.h"
+#include "protocol/dist_error.h"
+#include "python/operators/job_log.h"
+
+namespace lockstep::python {
+namespace {
+
+using dist::Store;
+using nlohmann::json;
+using Transport = c10::intrusive_ptr<c10d::Backend>;
+
+constexpr const char* kAdvice =
+    "Its connections are closed: the job has to end, or to make its process groups anew "
+    "(dist.destroy_process_group(), dist.init_process_group())";
+
+/// A transport that Python has made: NCCL's, which connects when it is first used.
+class GivenConnector : public dist::BackendConnector {
+ public:
+  explicit GivenConnector(Transport transport) : transport_(std::move(transport)) {}
+
+  std::string announcement() override { return transport_->getBackendName(); }
+  Transport connect(const Store&, const std::vector<std::string>&, std::chrono::milliseconds) override {
+    return transport_;
+  }
+  void interrupt() noexcept override {
+    try {
+      transport_->abort();
+    } catch (const std::exception&) {  // it has ended
+    }
+  }
+  void close() override { transport_->shutdown(); }
+  bool is_transport_error(const std::exception_ptr& error) const noexcept override {
+    try {
+      std::rethrow_exception(error);
+    } catch (const c10::DistError&) {
+      return true;
+    } catch (...) {  // an argument, most likely
+      return false;
+    }
+  }
+  bool lost_connection() const noexcept override { return false; }
+
+ private:
+  const Transport transport_;
+};
+
+/// Handed to the factory of "nccl", which make_connector calls on this thread.
+thread_local Transport given_for_cuda;
+
+void take_nccl_from_python() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    dist::register_backend("nccl", c10::DeviceType::CUDA, [](const dist::GroupDescription&) {
+      return std::make_unique<GivenConnector>(std::exchange(given_for_cuda, {}));
+    });
+  });
+}
+
+class JobBackend : public dist::WatchedBackend {
+ public:
+  using WatchedBackend::WatchedBackend;
+
+  const std::string getBackendName() const override { return "lockstep"; }
+
+  // Peers may still be at a collective that this rank is done with.
+  void shutdown() override {
+    if (ended_.exchange(true)) return;
+    group()->close();
+    set_transport({});
+    group()->prepare({});
+  }
+
+ private:
+  std::atomic<bool> ended_ = false;
+};
+
+/// torch 2.11 to 2.13 give a group of "cpu:lockstep,cuda:lockstep" Gloo as its default backend, which it has not, so that
+/// questions about the group fail. The group can be looked up by its name once it is complete: at its first collective.
+struct DefaultBackends {
+  std::mutex mutex;
+  std::vector<std::string> unseen;  // groups that were made and may not be complete
+  std::atomic<bool> any = false;
+};
+DefaultBackends& default_backends() {
+  static auto* all = new DefaultBackends;
+  return *all;
+}
+
+void choose_default_backends() {
+  DefaultBackends& all = default_backends();
+  if (!all.any.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.unseen, [](const std::string& name) {
+    c10::intrusive_ptr<c10d::ProcessGroup> group;
+    try {
+      group = c10d::resolve_process_group(name);
+    } catch (const std::exception&) {  // it is not registered yet
+      return false;
+    }
+    try {
+      group->getDefaultBackend();
+    } catch (const std::exception&) {  // the default is one that it has not
+      group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+    }
+    return true;
+  });
+  all.any.store(!all.unseen.empty(), std::memory_order_release);
+}
+
+uint64_t before_collective() {
+  choose_default_backends();
+  return find_python_caller();
+}
+
+/// A key that no earlier group of this name has had: a program may destroy its groups and make them again, in the same
+/// store. All ranks do so equally often.
+std::string fresh_key(const std::string& group) {
+  static std::mutex mutex;
+  static auto* counts = new std::map<std::string, int>;
+  const std::lock_guard lock(mutex);
+  return fmt::format("lockstep-{}", ++(*counts)[group]);
+}
+
+struct Description {
+  std::string group;
+  int rank = 0, global_rank = 0, world_size = 1;
+  std::vector<int> ranks;
+  std::chrono::milliseconds timeout{};
+};
+
+/// The ranks of the group, by their number in the default group.
+std::map<int, dist::Peer> read_peers(const Description& mine, const std::map<int, json>& announcements) {
+  const json& own = announcements.at(mine.global_rank);
+  std::map<int, dist::Peer> peers;
+  for (const auto& [rank, theirs] : announcements) {
+    if (theirs.at("ranks") != own.at("ranks"))
+      throw dist::Error(
+          fmt::format("rank {} makes group {} with other ranks than rank {}", rank, mine.group, mine.global_rank));
+    dist::Peer peer{.rank = rank,
+                    .same_machine = theirs.at("machine") == own.at("machine"),
+                    .pid = theirs.at("pid"),
+                    .process_start = theirs.at("start")};
+    if (peer.same_machine && rank != mine.global_rank)
+      peer.log = std::make_shared<const dist::LogMapping>(dist::LogMapping::open(theirs.at("log").get<std::string>()));
+    peers[rank] = std::move(peer);
+  }
+  return peers;
+}
+
+c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& store, Transport cuda, bool check) {
+  const JobLog shared = use_job_log(mine.global_rank, mine.world_size);
+  const std::string key = fresh_key(mine.group);
+  const RankSet all(mine.ranks);
+  const bool has_cuda = static_cast<bool>(cuda);
+  const auto meet = [&](const std::string& what, const json& value) {
+    return dist::exchange(store, key + "/" + what, mine.global_rank, all, value, mine.timeout);
+  };
+
+  const auto networks = meet("network", {dist::network_identity(), has_cuda});
+  const json& own = networks.at(mine.global_rank);
+  for (const auto& [rank, theirs] : networks)
+    if (theirs.at(1) != own.at(1))
+      throw dist::Error(fmt::format("rank {} has {} for CUDA tensors in group {}, and rank {} has {}", rank,
+                                    theirs.at(1) ? "NCCL" : "Gloo", mine.group, mine.global_rank,
+                                    own.at(1) ? "NCCL" : "Gloo"));
+  const bool loopback = std::ranges::all_of(networks, [&](const auto& each) { return each.second.at(0) == own.at(0); });
+
+  if (has_cuda) take_nccl_from_python();
+  const dist::BackendConfig config(has_cuda ? "cpu:gloo,cuda:nccl" : "gloo");
+  const auto group = std::make_shared<dist::WatchedGroup>(dist::WatchedGroup::Identity{.name = mine.group,
+                                                                                       .number = 0,
+                                                                                       .ranks = mine.ranks,
+                                                                                       .group_rank = mine.rank,
+                                                                                       .backend = config,
+                                                                                       .timeout = mine.timeout,
+                                                                                       .advice = kAdvice},
+                                                          shared.log, shared.watch, shared.abort, check);
+  auto backend = c10::make_intrusive<JobBackend>(group);
+
+  given_for_cuda = std::move(cuda);
+  std::shared_ptr<dist::BackendConnector> connector = make_connector(config, {.name = mine.group,
+                                                                              .group_rank = mine.rank,
+                                                                              .ranks = mine.ranks,
+                                                                              .timeout = mine.timeout,
+                                                                              .loopback = loopback,
+                                                                              .parent = nullptr});
+  group->prepare(connector);
+  const auto announcements = meet("rank", {{"ranks", mine.ranks},
+                                           {"machine", dist::machine_identity()},
+                                           {"pid", ::getpid()},
+                                           {"start", dist::process_start_time(::getpid()).value_or(0)},
+                                           {"log", shared.log->mapping().shared_path()},
+                                           {"slot", group->slot()},
+                                           {"address", connector->announcement()}});
+  const std::map<int, dist::Peer> peers = read_peers(mine, announcements);
+  std::vector<std::string> addresses;
+  std::vector<dist::PeerInGroup> members;
+  for (size_t i = 0; i < mine.ranks.size(); ++i) {
+    const json& theirs = announcements.at(mine.ranks[i]);
+    addresses.push_back(theirs.at("address"));
+    if (mine.ranks[i] != mine.global_rank)
+      members.push_back({peers.at(mine.ranks[i]), static_cast<int>(i), theirs.at("slot").get<uint32_t>()});
+  }
+  backend->set_transport(
+      connector->connect(c10::make_intrusive<c10d::PrefixStore>(key, store), addresses, mine.timeout));
+  group->connected(std::move(members), 0, 0);
+  return backend;
+}
+
+}  // namespace
+
+json make_job_backend(const Call& call) {
+  const json& arguments = call.arguments;
+  const auto box = c10d::resolve_process_group(arguments.at("box").get<std::string>());
+  const Description mine{
+      .group = arguments.at("group"),
+      .rank = arguments.at("rank"),
+      .global_rank = arguments.at("global_rank"),
+      .world_size = arguments.at("world_size"),
+      .ranks = arguments.at("ranks").get<std::vector<int>>(),
+      .timeout = std::chrono::milliseconds(static_cast<int64_t>(arguments.at("timeout").get<double>() * 1e3))};
+  Transport cuda;
+  if (arguments.at("cuda")) cuda = box->getBackend(c10::DeviceType::CUDA);
+  c10::intrusive_ptr<JobBackend> backend;
+  try {
+    backend = connect(mine, box->getStore(), std::move(cuda), arguments.at("check"));
+  } catch (const dist::Error& error) {
+    throw dist::Error(fmt::format("process group {} could not be made: {}", mine.group, error.what()));
+  } catch (const std::exception&) {
+    throw dist::Error(fmt::format("process group {} could not be made: {}", mine.group,
+                                  dist::transport_text(std::current_exception())));
+  }
+  {
+    DefaultBackends& all = default_backends();
+    const std::lock_guard lock(all.mutex);
+    std::erase(all.unseen, mine.group);
+    all.unseen.push_back(mine.group);
+    all.any.store(true, std::memory_order_release);
+  }
+  dist::set_caller_finder(before_collective, /*named=*/true);
+  box->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
+                  c10::intrusive_ptr<c10d::Backend>(std::move(backend)));
+  return json::object();
+}
+
+json progress_of_job_log() {
+  json groups = json::object();
+  const auto log = job_log();
+  if (!log) return groups;
+  log->device_progress().look();
+  const dist::CollectiveLogReader reader(log->mapping());
+  std::map<std::string, int64_t> in_flight;
+  for (const dist::CollectiveRecord& each : reader.in_flight()) ++in_flight[each.group];
+  for (const auto& [name, entered] : reader.progress())
+    groups[name] = {{"enqueued", entered}, {"completed", entered - in_flight[name]}};
+  return groups;
+}
+
+}  // namespace lockstep::python

@@ -1,0 +1,24 @@
+// The backend `lockstep` of torch.distributed: the watched backend of sessions, over Gloo for CPU tensors and, where
+// Python gives it, over NCCL for CUDA tensors. docs/python.md says what it is for.
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include "python/operators/call.h"
+
+namespace lockstep::python {
+
+/// Makes the backend of one process group. Collective over the group's ranks, which meet in its store.
+///
+/// `box` names a process group in c10d's registry that holds what Python and this library hand each other, since there
+/// is no header of Python here: its store is the new group's; its backend for CUDA, if it has one, is the transport for
+/// CUDA tensors; and the backend that is made becomes its backend for CPU tensors.
+///
+/// Arguments: "box", "group" (c10d's name of the group), "rank" and "ranks" (the rank in the group; the ranks of the
+/// default group, in order), "global_rank", "world_size" (of the default group), "timeout" (seconds), "check" (whether
+/// calls are compared before data moves). Throws dist::Error naming ranks that do not come within the timeout.
+nlohmann::json make_job_backend(const Call& call);
+
+/// The groups that have the backend, with what their logs say: {"0": {"enqueued": 4, "completed": 3}}.
+nlohmann::json progress_of_job_log();
+
+}  // namespace lockstep::python

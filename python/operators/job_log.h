@@ -1,0 +1,35 @@
+// The collective log of a rank of a Python job: one for all process groups that have the backend `lockstep`. In the
+// job's folder, where a shell reads it also when the rank is stuck or was killed; without a folder in anonymous memory.
+// Call sites are lines of Python.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "collectives/log/collective_log.h"
+#include "collectives/watch/hang_watch.h"
+#include "collectives/watch/watched_group.h"
+
+namespace lockstep::python {
+
+/// What the groups of a rank share.
+struct JobLog {
+  std::shared_ptr<dist::CollectiveLog> log;
+  std::shared_ptr<dist::HangWatch> watch;
+  std::shared_ptr<dist::AbortFlag> abort;
+  int rank = 0, world_size = 1;  // of the default group
+};
+
+/// Makes the log, or returns the one there is. Another rank or world size, after the program has made its groups anew:
+/// a new log. Throws dist::Error.
+JobLog use_job_log(int rank, int world_size);
+
+/// The number, in the log, of the line of the program that the calling thread is in; 0 where it is in none.
+uint64_t find_python_caller();
+
+/// Null where no group has the backend.
+std::shared_ptr<dist::CollectiveLog> job_log();
+
+/// Unlinks the file. At the end of the process, unless a shell made the folder.
+void remove_job_log();
+
+}  // namespace lockstep::python

@@ -1,0 +1,166 @@
+#include "shell/jobs/job_logs.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "collectives/log/collective_log.h"
+#include "inspectors/hang/straggler.h"
+#include "protocol/dist_error.h"
+#include "protocol/job.h"
+
+namespace lockstep::shell {
+namespace {
+
+using inspect::Evidence;
+using inspect::EvidenceCall;
+using inspect::EvidenceSource;
+using inspect::EvidenceState;
+
+constexpr size_t kRecords = 2000;  // as many as the Flight Recorder keeps
+
+/// c10d calls the group of all ranks so, and gives it the number 0.
+std::string description_of(const dist::LoggedGroup& group, int world_size) {
+  return group.name == "0" && group.ranks.size() == static_cast<size_t>(world_size) ? "default_pg" : "";
+}
+
+EvidenceState state_of(const dist::CollectiveRecord& record) {
+  if (record.state == dist::CollectiveState::done) return EvidenceState::completed;
+  // One that has failed ended on this rank without a result, as if it were still in it.
+  return record.on_device && record.started_ns == 0 ? EvidenceState::scheduled : EvidenceState::started;
+}
+
+EvidenceCall call_of(const dist::CollectiveRecord& record, const Evidence& log, int64_t to_realtime) {
+  const inspect::EvidenceGroup* group = log.group(record.group);
+  EvidenceCall call{.group = record.group,
+                    .group_description = group ? group->description : "",
+                    .seq = record.seq,
+                    .record = static_cast<int64_t>(record.entry),
+                    .op = record.op,
+                    .backend = "lockstep",
+                    .point_to_point = record.point_to_point,
+                    .state = state_of(record),
+                    .created_ns = record.entered_ns + to_realtime};
+  if (record.point_to_point && record.root >= 0) {
+    call.peer = record.root;
+    if (group) {
+      const auto at = std::ranges::find(group->ranks, record.root);
+      if (at != group->ranks.end()) call.peer = static_cast<int>(at - group->ranks.begin());
+    }
+  }
+  if (!record.dtype.empty()) {
+    call.input_shapes.resize(static_cast<size_t>(std::max(record.tensor_count, 1)));
+    call.input_shapes.front() = record.shape;
+    call.input_dtypes.push_back(record.dtype);
+  }
+  if (record.done_ns > 0) call.completed_ns = record.done_ns + to_realtime;
+  if (!record.place.file.empty())
+    call.frames.push_back({.function = record.place.function, .file = record.place.file, .line = record.place.line});
+  return call;
+}
+
+std::optional<Evidence> read_log(const std::string& folder, int rank, int64_t pid) {
+  const std::string path = protocol::rank_log(folder, rank);
+  if (::access(path.c_str(), R_OK) != 0) return std::nullopt;
+  try {
+    const dist::CollectiveLogReader log(path);
+    if (pid != 0 && log.pid() != pid) return std::nullopt;  // of an earlier attempt
+    Evidence evidence{.source = EvidenceSource::collective_log, .origin = path, .rank = rank};
+    for (const dist::LoggedGroup& group : log.groups()) {
+      if (!group.member) continue;
+      evidence.groups.push_back({.name = group.name,
+                                 .description = description_of(group, log.world_size()),
+                                 .size = static_cast<int>(group.ranks.size()),
+                                 .ranks = group.ranks,
+                                 .members = {}});
+    }
+    const auto records = log.last(kRecords);
+    // Groups that the program has destroyed have no members any more.
+    for (const dist::CollectiveRecord& each : records)
+      if (!evidence.group(each.group))
+        evidence.groups.push_back(
+            {.name = each.group, .description = each.group == "0" ? "default_pg" : "", .ranks = {}, .members = {}});
+    for (const dist::CollectiveRecord& each : records)
+      evidence.calls.push_back(call_of(each, evidence, log.realtime_minus_monotonic()));
+    return evidence;
+  } catch (const dist::Error&) {  // not complete, or of another version of Lockstep
+    return std::nullopt;
+  }
+}
+
+/// Which collectives all ranks of a group have entered, as the logs of a session have them.
+inspect::HangPicture picture_of_times(const std::vector<Evidence>& evidence) {
+  std::map<int, inspect::RankPicture> ranks;
+  std::map<std::string, std::set<int>> members;
+  for (const inspect::EvidenceRow& row : side_by_side(evidence)) {
+    if (!row.missing.empty() || !row.unknown.empty() || row.calls.size() < 2) continue;
+    int64_t all_there = 0;  // it can't end before that, and of Gloo the recorder has no ends
+    for (const auto& [rank, call] : row.calls) all_there = std::max(all_there, call->created_ns);
+    for (const auto& [rank, call] : row.calls) {
+      const bool named = !call->group_description.empty() && call->group_description != "undefined";
+      dist::CollectiveRecord record;
+      record.group = named ? call->group_description : call->group;
+      record.seq = row.seq;
+      record.op = call->op;
+      if (!call->input_shapes.empty()) record.shape = call->input_shapes.front();
+      if (!call->input_dtypes.empty()) record.dtype = call->input_dtypes.front();
+      record.entered_ns = call->created_ns;
+      record.done_ns = std::max(call->completed_ns, all_there);
+      record.state = dist::CollectiveState::done;
+      members[record.group].insert(rank);
+      ranks[rank].recent.push_back(std::move(record));
+    }
+  }
+  inspect::HangPicture picture;
+  for (auto& [rank, each] : ranks) {
+    each.rank = rank;
+    each.has_log = true;
+    for (const auto& [name, of_group] : members)
+      if (of_group.contains(rank)) {
+        dist::LoggedGroup group;
+        group.name = name;
+        group.ranks.assign(of_group.begin(), of_group.end());
+        group.member = true;
+        each.groups.push_back(std::move(group));
+      }
+    picture.ranks.push_back(std::move(each));
+  }
+  return picture;
+}
+
+}  // namespace
+
+void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Remains& remains) {
+  auto log = read_log(folder, rank, pid);
+  if (!log) return;
+  std::erase_if(remains.evidence, [&](const Evidence& each) {
+    return each.rank == rank && each.source == EvidenceSource::collective_log;
+  });
+  for (Evidence& each : remains.evidence) {
+    if (each.rank != rank || each.source != EvidenceSource::flight_recorder) continue;
+    std::erase_if(each.calls, [&](const EvidenceCall& call) { return log->group(call.group); });
+    std::erase_if(each.groups, [&](const inspect::EvidenceGroup& group) { return log->group(group.name); });
+  }
+  std::erase_if(remains.evidence, [&](const Evidence& each) {
+    return each.rank == rank && each.source == EvidenceSource::flight_recorder && each.calls.empty();
+  });
+  remains.evidence.push_back(std::move(*log));
+  ++remains.files;
+}
+
+std::optional<Finding> straggler_of_job(const std::vector<Evidence>& evidence) {
+  std::vector<Evidence> calls;
+  bool by_recorder = false;
+  for (const Evidence& each : evidence) {
+    if (each.source != EvidenceSource::flight_recorder && each.source != EvidenceSource::collective_log) continue;
+    by_recorder = by_recorder || each.source == EvidenceSource::flight_recorder;
+    calls.push_back(each);
+  }
+  auto finding = inspect::find_straggler(picture_of_times(calls));
+  if (finding && by_recorder) finding->message += "; by the Flight Recorder's times";
+  return finding;
+}
+
+}  // namespace lockstep::shell

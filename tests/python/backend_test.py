@@ -1,0 +1,121 @@
+"""The backend `lockstep` of torch.distributed: the same results as with gloo, calls that are compared before data moves,
+and verdicts of `lockstep run` that are proven."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from ranks import HERE, environment
+
+PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep"
+JOB = HERE / "jobs" / "backend.py"
+BOTH = "cpu:lockstep,cuda:lockstep"
+
+
+def launcher(ranks):
+    return [sys.executable, str(HERE / "launch.py"), str(ranks)]
+
+
+def line_of(text):
+    lines = JOB.read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+class Backend(unittest.TestCase):
+    def run_case(self, backend, case, ranks=2):
+        """What each rank has written."""
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([*launcher(ranks), str(JOB), backend, folder, case], env=environment(), cwd=HERE / "jobs",
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=400)
+            self.assertEqual(done.returncode, 0, done.stdout[-6000:])
+            return [pathlib.Path(folder, f"rank-{rank}").read_text().splitlines() for rank in range(ranks)]
+
+    def equal(self, case, *backends, ranks=2):
+        results = [self.run_case(backend, case, ranks) for backend in ("gloo", *backends)]
+        self.assertTrue(all(results[0]))
+        for each in results[1:]:
+            self.assertEqual(each, results[0])
+
+    def test_data_parallel_training_is_the_same(self):
+        self.equal("data_parallel", BOTH)
+
+    def test_sharded_training_is_the_same(self):
+        self.equal("sharded", "lockstep", ranks=4)
+
+    def test_operations_are_the_same(self):
+        self.equal("operations", "lockstep", ranks=3)
+
+    def test_groups_that_are_made_again(self):
+        self.run_case("lockstep", "groups_again")
+
+    def test_inspectors_beside_it(self):
+        self.run_case(BOTH, "inspectors")
+
+    def test_calls_that_differ_raise_before_data_moves(self):
+        results = self.run_case("lockstep", "mismatch", ranks=3)
+        self.assertEqual(results[1:], results[:1] * 2)
+        name, message = results[0]
+        self.assertEqual(name, "RuntimeError")
+        self.assertIn(f"rank 1 called all_reduce float32 [5] SUM as #2 of group 0 ({JOB}:{line_of('# rank 1')} in mismatch)",
+                      message)
+        self.assertIn(f"ranks 0,2 all_reduce float32 [4] SUM ({JOB}:{line_of('# others')} in mismatch)", message)
+
+    def test_registering_it_changes_nothing_for_others(self):
+        script = ("import os, warnings; warnings.simplefilter('error'); import lockstep, torch; import torch.distributed as d;"
+                  "d.init_process_group('cpu:gloo', rank=0, world_size=1, store=d.HashStore());"
+                  "print(d.group.WORLD.name(), list(d.distributed_c10d.Backend._plugins));"
+                  "d.barrier(); d.destroy_process_group()")
+        done = subprocess.run([sys.executable, "-c", script], env=environment(), text=True, capture_output=True)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, "gloo []"), done.stderr)
+
+
+class Verdicts(unittest.TestCase):
+    def run_job(self, case, *options, ranks=2):
+        with tempfile.TemporaryDirectory(prefix="ls-") as folder:
+            os.chmod(folder, 0o700)
+            findings = pathlib.Path(folder) / "findings.jsonl"
+            runtime = pathlib.Path(folder) / "run"
+            runtime.mkdir(mode=0o700)
+            done = subprocess.run(
+                [PROGRAM, "run", *options, "--findings", findings, "--", *launcher(ranks), "hangs.py", case],
+                cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=str(runtime), HANGS_BACKEND="lockstep"), text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=400)
+            found = [json.loads(line) for line in findings.read_text().splitlines()]
+            self.assertEqual([str(each) for each in (runtime / "lockstep").glob("*")], [], "the job's folder stays")
+            return done, found
+
+    def test_a_rank_that_sleeps_is_proven(self):
+        done, found = self.run_job("sleeps", "--hang-timeout", "5")
+        self.assertEqual(done.returncode, 4, done.stderr[-4000:])
+        fault = found[-1]
+        self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"], fault["reference_ranks"]),
+                         ("hang", "sleeping", [1], [0]))
+        self.assertIn("which rank 1 has not called; rank 1 sleeps (", fault["message"])
+        self.assertNotIn("Flight Recorder", fault["message"])
+
+    def test_calls_that_differ(self):
+        done, found = self.run_job("mismatch", ranks=3)
+        self.assertEqual(done.returncode, 1, done.stderr[-4000:])
+        (fault,) = [each for each in found if each["severity"] == "fault"]
+        self.assertEqual((fault["inspector"], fault["verdict"], fault["ranks"], fault["reference_ranks"]),
+                         ("collectives", "op_mismatch", [1], [0, 2]))
+        self.assertIn("rank 1 called all_reduce float32 [2, 2] SUM as #4 of group 0 (", fault["message"])
+
+    def test_a_straggler(self):
+        done, found = self.run_job("straggler")
+        self.assertEqual(done.returncode, 0, done.stderr[-4000:])
+        (note,) = found
+        self.assertEqual((note["severity"], note["verdict"], note["ranks"]), ("note", "straggler", [1]))
+        self.assertIn("of group default_pg in which ranks waited", note["message"])
+
+    def test_a_healthy_job(self):
+        done, found = self.run_job("healthy", "--hang-timeout", "8")
+        self.assertEqual((done.returncode, found, done.stderr), (0, [], ""))
+
+
+if __name__ == "__main__":
+    unittest.main()
