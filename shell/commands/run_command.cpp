@@ -47,30 +47,43 @@ std::vector<Script> read_files(RunOptions& options) {
   return scripts;
 }
 
-/// A Python job: `lockstep run [--hang-timeout S] [--findings FILE] -- torchrun … train.py`.
-int run_job(const CLI::App& app, const RunOptions& options, const std::string& findings) {
+/// The options that only a Python job has.
+struct OfJobs {
+  std::string findings;
+  int tail = 0;
+};
+
+/// A Python job: `lockstep run [--hang-timeout S] [--findings FILE] [--tail N] -- torchrun … train.py`.
+int run_job(const CLI::App& app, const RunOptions& options, const OfJobs& of_jobs) {
   for (const CLI::Option* option : app.get_options())
-    if (option->count() > 0 && option->get_name() != "--hang-timeout" && option->get_name() != "--findings")
-      throw UsageError(option->get_name() +
-                       " is for session scripts; with -- LAUNCHER… there are --hang-timeout S and "
-                       "--findings FILE");
-  return JobRun(
-             {.launcher = launcher_arguments(), .hang_timeout_s = options.session.hang_timeout_s, .findings = findings})
+    if (const std::string name = option->get_name();
+        option->count() > 0 && name != "--hang-timeout" && name != "--findings" && name != "--tail")
+      throw UsageError(name +
+                       " is for session scripts; with -- LAUNCHER… there are --hang-timeout S, "
+                       "--findings FILE and --tail N");
+  return JobRun({.launcher = launcher_arguments(),
+                 .hang_timeout_s = options.session.hang_timeout_s,
+                 .findings = of_jobs.findings,
+                 .tail = of_jobs.tail})
       .run();
 }
 
 std::function<int()> set_up_run(CLI::App& app) {
   auto options = std::make_shared<RunOptions>();
   options->session.abort_hangs = true;
-  const auto findings = std::make_shared<std::string>();
+  const auto of_jobs = std::make_shared<OfJobs>();
   CLI::Option* const files = app.add_option(
       "file", options->files,
       "Session scripts (.cpp in percent format, .ipynb); - is the standard input. Or one file of lockstep "
       "build. Or -- and a launcher: -- torchrun --nproc_per_node=4 train.py starts a Python job and "
       "watches it");
   if (launcher_arguments().empty()) files->required();
-  app.add_option("--findings", *findings, "Of a Python job: add findings to this file as JSON lines")
+  app.add_option("--findings", of_jobs->findings, "Of a Python job: add findings to this file as JSON lines")
       ->type_name("FILE");
+  app.add_option("--tail", of_jobs->tail,
+                 "Of a Python job that torchrun starts: show the last N lines of each rank's output after a failure")
+      ->type_name("N")
+      ->check(CLI::Range(1, 10000));
   add_session_options(app, options->session);
   app.add_option("--json", options->json, "Write events as JSON lines to this file; - is the standard output");
   app.add_option("--junit", options->junit, "Write a report for build servers: JUnit's XML, a case for each cell")
@@ -85,9 +98,11 @@ std::function<int()> set_up_run(CLI::App& app) {
       "usage or unreadable\n"
       "file; 3 the session could not start; 4 a hang or a time-out; 5 a rank died; 130 interrupted. The first that "
       "happened decides.");
-  return [options, findings, &app] {
-    if (!launcher_arguments().empty()) return run_job(app, *options, *findings);
-    if (!findings->empty()) throw UsageError("--findings is for Python jobs; sessions write them with --json FILE");
+  return [options, of_jobs, &app] {
+    if (!launcher_arguments().empty()) return run_job(app, *options, *of_jobs);
+    if (of_jobs->tail > 0) throw UsageError("--tail is for Python jobs: lockstep run --tail N -- torchrun … train.py");
+    if (!of_jobs->findings.empty())
+      throw UsageError("--findings is for Python jobs; sessions write them with --json FILE");
     if (!options->write.empty() && (options->files.size() != 1 || !options->files[0].ends_with(".ipynb")))
       throw UsageError("--write stores the outputs of one notebook: lockstep run FILE.ipynb --write FILE.ipynb");
     std::vector<Script> scripts = read_files(*options);

@@ -126,6 +126,10 @@ int JobRun::run() {
   folder_ = std::make_unique<JobFolder>(options_.launcher);
   std::map<std::string, std::string> environment = {{protocol::kJobVariable, folder_->path()}};
   add_package(environment);
+  if (options_.tail > 0) {
+    last_output_ = std::make_unique<LastOutput>(options_.tail, options_.launcher);
+    last_output_->add_to(environment);
+  }
   // The recorder keeps so many collectives; some versions of torch have it off by default.
   if (!std::getenv("TORCH_FR_BUFFER_SIZE") && !std::getenv("TORCH_NCCL_TRACE_BUFFER_SIZE"))
     environment["TORCH_FR_BUFFER_SIZE"] = "2000";
@@ -400,8 +404,16 @@ void JobRun::conclude(const ProcessEnd& end) {
       fmt::print(stderr, "lockstep: {} {}{}\n", options_.launcher.front(), end.str(), advice);
     }
   }
+  report_last_output();
   if (exit_code_ == 0) report_straggler();
   if (exit_code_ == 0 && faults_of_inspectors() > 0) exit_code_ = kFailed;
+}
+
+void JobRun::report_last_output() const {
+  if (!last_output_ || exit_code_ == 0) return;
+  std::map<int, int> ranks;
+  for (const JobMember& each : folder_->read().ranks) ranks[each.facts.local_rank] = each.facts.rank;
+  std::fputs(last_output_->text(ranks).c_str(), stderr);
 }
 
 void JobRun::report_straggler() {

@@ -17,6 +17,7 @@
 #include "protocol/descriptor.h"
 #include "protocol/finding.h"
 #include "shell/jobs/job_folder.h"
+#include "shell/jobs/last_output.h"
 #include "shell/jobs/launcher_process.h"
 #include "shell/jobs/rank_ends.h"
 #include "shell/processes/deadline.h"
@@ -28,6 +29,7 @@ struct JobOptions {
   std::vector<std::string> launcher;  // a program and its arguments
   double hang_timeout_s = 0;  // 0: only what is proven ends the job
   std::string findings;  // a file to which findings are added as lines of JSON; empty: none
+  int tail = 0;  // how many of each rank's last lines of output a failure is reported with
 };
 
 class JobRun {
@@ -60,6 +62,7 @@ class JobRun {
   void report(const std::vector<Finding>& findings);
   void conclude(const ProcessEnd& end);
   int faults_of_inspectors() const;
+  void report_last_output() const;
   /// Of a job that has succeeded: the rank that the others waited for, if there is one.
   void report_straggler();
   bool has_failure() const;
@@ -67,6 +70,7 @@ class JobRun {
 
   const JobOptions options_;
   std::unique_ptr<JobFolder> folder_;
+  std::unique_ptr<LastOutput> last_output_;  // with options_.tail
   std::string inspectors_file_;
   int64_t inspectors_begin_ = 0;
   EventLoop loop_;

@@ -100,7 +100,9 @@ class Hangs(Cases):
 
 class Failures(Cases):
     def first_cause(self, case, code, **more):
-        job = self.run_case(case, code, **more)
+        return self.cause_of(self.run_case(case, code, **more))
+
+    def cause_of(self, job):
         self.assertEqual(job.findings[-1]["severity"], "fault", job.errors[-4000:])
         self.assertEqual(len(job.faults), 1, job.faults)
         return job.findings[-1]
@@ -111,7 +113,9 @@ class Failures(Cases):
         self.assertIn(f"hangs.py:{line_of('dist.all_reduce(torch.ones(4, 3))')} in steps", fault["where"])
 
     def test_an_exception(self):
-        fault = self.first_cause("threw", 1, torchrun=True)
+        job = self.run_case("threw", 1, "--tail", "1", torchrun=True)
+        self.assertIn("  rank 1, standard error:\n    [rank1]: ValueError: no such sample: 17\n", job.errors)
+        fault = self.cause_of(job)
         self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"]), ("dead", "threw", [1]))
         self.assertIn("rank 1 raised ValueError: no such sample: 17", fault["message"])
         self.assertIn(f"hangs.py:{line_of('raise ValueError')} in threw", fault["where"])
