@@ -7,27 +7,41 @@ import sys
 import jupytext
 import nbformat
 
-# Magics stay as they stand: Lockstep reads them bare and after `// `.
-FORMAT = {"extension": ".cpp", "format_name": "percent", "comment_magics": False}
-KERNEL = {"display_name": "Lockstep (C++20)", "language": "c++", "name": "lockstep"}
+KERNELS = {".cpp": {"display_name": "Lockstep (C++20)", "language": "c++", "name": "lockstep"},
+           ".py": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+INFO = {".cpp": {"name": "c++", "file_extension": ".cpp", "mimetype": "text/x-c++src"},
+        ".py": {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"}}
+MARKERS = {".cpp": "// %%", ".py": "# %%"}
 
 
-def notebook_of(script):
+def format_of(extension):
+    """Magics stay as they stand: Lockstep reads them bare and in comments."""
+    return {"extension": extension, "format_name": "percent", "comment_magics": False}
+
+
+def notebook_of(script, extension):
     """The notebook of a script's text. The comments before its first cell are a markdown cell of their own kind."""
-    head, cells = split_head(script)
-    notebook = jupytext.reads(cells, FORMAT)
+    head, cells = split_head(script, MARKERS[extension])
+    notebook = jupytext.reads(cells, format_of(extension))
     if head:
         notebook.cells.insert(0, nbformat.v4.new_markdown_cell(head, metadata={"lockstep": "head"}))
-    notebook.metadata["kernelspec"] = KERNEL
-    notebook.metadata["language_info"] = {"name": "c++", "file_extension": ".cpp", "mimetype": "text/x-c++src"}
+    notebook.metadata["kernelspec"] = KERNELS[extension]
+    notebook.metadata["language_info"] = INFO[extension]
     notebook.nbformat_minor = 5
     for number, cell in enumerate(notebook.cells):  # the same ids each time, so that diffs show what has changed
         cell["id"] = f"cell-{number}"
     return notebook
 
 
+def extension_of(notebook):
+    """That of the script of a notebook, by the language of its kernel."""
+    language = notebook.metadata.get("kernelspec", {}).get("language") or notebook.metadata.get("language_info", {}).get("name")
+    return ".py" if language == "python" else ".cpp"
+
+
 def script_of(notebook):
     notebook = nbformat.from_dict(notebook)
+    extension = extension_of(notebook)
     head = ""
     if notebook.cells and notebook.cells[0].metadata.get("lockstep") == "head":
         head = notebook.cells.pop(0).source
@@ -36,14 +50,15 @@ def script_of(notebook):
             cell["cell_type"] = "removed"
     notebook.cells = [cell for cell in notebook.cells if cell["cell_type"] != "removed"]
     notebook.metadata = nbformat.from_dict({"jupytext": {"comment_magics": False, "cell_metadata_filter": "all", "notebook_metadata_filter": "-all",
-                                                         "main_language": "c++"}})
+                                                         "main_language": INFO[extension]["name"]}})
     # jupytext names the encoding of text that is not ASCII; ours is UTF-8 always.
-    return head + jupytext.writes(notebook, FORMAT).removeprefix("// -*- coding: utf-8 -*-\n").removeprefix("\n")
+    text = jupytext.writes(notebook, format_of(extension))
+    return head + text.removeprefix(f"{MARKERS[extension].split()[0]} -*- coding: utf-8 -*-\n").removeprefix("\n")
 
 
-def split_head(script):
-    """What stands before the first `// %%`, and the rest."""
-    begin = re.search(r"^// %%(?=\s|$)", script, re.MULTILINE)
+def split_head(script, marker):
+    """What stands before the first cell, and the rest."""
+    begin = re.search(rf"^{marker}(?=\s|$)", script, re.MULTILINE)
     if not begin:
         return "", script
     return script[:begin.start()], script[begin.start():]
@@ -65,11 +80,16 @@ def main():
     for path in paths:
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        stem = os.path.splitext(os.path.basename(path))[0]
+        stem, extension = os.path.splitext(os.path.basename(path))
         if mode == "back":
-            target, result = os.path.splitext(path)[0] + ".cpp", script_of(nbformat.reads(text, as_version=4))
+            notebook = nbformat.reads(text, as_version=4)
+            target, result = os.path.splitext(path)[0] + extension_of(notebook), script_of(notebook)
+        elif extension not in MARKERS:
+            code = 1
+            print(f"{path}: no session script: .cpp, or .py for Python", file=sys.stderr)
+            continue
         else:
-            notebook = notebook_of(text)
+            notebook = notebook_of(text, extension)
             nbformat.validate(notebook)
             target, result = os.path.join(folder, stem + ".ipynb"), nbformat.writes(notebook) + "\n"
             back = script_of(nbformat.reads(result, as_version=4))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import __future__ as futures
 import ast
 import builtins
+import collections
 import ctypes
 import json
 import linecache
@@ -139,12 +140,15 @@ class Cell:
         if body:
             self.statements = compile(tree, name, "exec", flags, dont_inherit=True)
 
-    def run(self, frame: FrameType) -> Any:
-        """The value of the last expression, None without one."""
+    def run(self, frame: FrameType, *, own_names: bool = False) -> Any:
+        """The value of the last expression, None without one. With `own_names`, what the cell assigns and defines is
+        gone after it."""
         scope: dict[str, Any] = frame.f_globals
         variables: MutableMapping[str, Any] = frame.f_locals
         in_function = variables is not frame.f_globals
-        if in_function and frame.f_code.co_flags & 1:  # CO_OPTIMIZED: not the body of a class
+        if own_names:
+            variables = collections.ChainMap({}, variables)
+        if own_names or (in_function and frame.f_code.co_flags & 1):  # CO_OPTIMIZED: not the body of a class
             scope = _Scope(variables, frame.f_globals)
             variables = _Locals(variables, frame.f_globals)
         try:

@@ -169,8 +169,9 @@ class Prompt:
 
     def _run_python(self, cell: int, arguments: dict[str, Any]) -> None:
         compiled = _cells.Cell(arguments["text"], int(arguments["number"]), self._frames.selected)
-        value = compiled.run(self._frames.selected)
-        # The findings of a report have been sent, and are drawn.
+        value = compiled.run(self._frames.selected, own_names=bool(arguments.get("own_names")))
+        if isinstance(value, Report) and not value.findings:  # findings have been sent, and are drawn
+            print(value)  # of memory(), a table
         text = None if value is None or isinstance(value, Report) else _cells.text_of(value)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # what fails on the device belongs to this cell
             torch.cuda.synchronize()

@@ -5,6 +5,7 @@
 #include "protocol/error.h"
 #include "shell/built/built_objects.h"
 #include "shell/commands/command.h"
+#include "shell/commands/script_flags.h"
 #include "shell/commands/script_run.h"
 #include "shell/commands/session_flags.h"
 #include "shell/jobs/job_run.h"
@@ -85,14 +86,7 @@ std::function<int()> set_up_run(CLI::App& app) {
       ->type_name("N")
       ->check(CLI::Range(1, 10000));
   add_session_options(app, options->session);
-  app.add_option("--json", options->json, "Write events as JSON lines to this file; - is the standard output");
-  app.add_option("--junit", options->junit, "Write a report for build servers: JUnit's XML, a case for each cell")
-      ->type_name("FILE");
-  app.add_option("--write", options->write, "Of a notebook: store its outputs in this notebook, which may be the same")
-      ->type_name("FILE");
-  app.add_flag("--show-code", options->show_code, "Show the code of each cell, not its first line alone");
-  app.add_flag("--answers", options->answers, "Show the answers in markdown cells (<details>), which are folded away");
-  app.add_flag("--keep-going", options->keep_going, "Go on after a cell that failed or brought a fault");
+  add_script_options(app, *options);
   app.footer(
       "Exit codes: 0 every cell succeeded and there is no fault; 1 a cell failed or an inspector found a fault; 2 bad "
       "usage or unreadable\n"
@@ -103,8 +97,7 @@ std::function<int()> set_up_run(CLI::App& app) {
     if (of_jobs->tail > 0) throw UsageError("--tail is for Python jobs: lockstep run --tail N -- torchrun … train.py");
     if (!of_jobs->findings.empty())
       throw UsageError("--findings is for Python jobs; sessions write them with --json FILE");
-    if (!options->write.empty() && (options->files.size() != 1 || !options->files[0].ends_with(".ipynb")))
-      throw UsageError("--write stores the outputs of one notebook: lockstep run FILE.ipynb --write FILE.ipynb");
+    check_script_options(*options);
     std::vector<Script> scripts = read_files(*options);
     return ScriptRun(*options, std::move(scripts)).run();
   };

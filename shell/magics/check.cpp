@@ -27,7 +27,9 @@ bool run_check(MagicCall& call, const std::string& name) {
     throw UsageError("there is no check '" + name + "'" + did_you_mean(name, check_names(call.session)) +
                      (call.session.checks.empty() ? "; run the cell with %%check " + name + " first" : ""));
   // A block, so that its names are its own.
-  const CodeResult result = call.session.run_code("{\n" + found->second + "\n}", {}, call.line);
+  const bool is_python = call.session.language() == Language::python;
+  const CodeResult result = call.session.run_code(is_python ? found->second : "{\n" + found->second + "\n}",
+                                                  {.own_names = true}, call.line);
   const bool passed = result.status == CellStatus::ok;
   call.session.message(passed ? fmt::format("check {}: passed on {}", name, result.ranks.words())
                               : fmt::format("check {}: not yet", name),
@@ -53,7 +55,9 @@ void check_cell(MagicCall& call, CellSettings& settings) {
   const std::vector<std::string> names = MagicArguments(call.arguments, kCheckUsage).rest();
   if (names.size() != 1) throw UsageError(std::string("name the check; usage: ") + kCheckUsage);
   if (call.body.find_first_not_of(" \t\r\n") == std::string::npos)
-    throw UsageError("%%check needs the code of the check below it, such as TORCH_CHECK(answer == 42, \"a hint\");");
+    throw UsageError(std::string("%%check needs the code of the check below it, such as ") +
+                     (call.session.language() == Language::python ? "assert answer == 42, \"a hint\""
+                                                                  : "TORCH_CHECK(answer == 42, \"a hint\");"));
   settings.run = [&session = call.session, name = names[0], code = call.body](const CellSettings&) {
     session.checks[name] = code;
     session.message("%check " + name + " checks the answer", {{"check", name}});
@@ -66,10 +70,12 @@ const RegisterMagic kCheck(
      .summary = "checks an answer to an exercise; %%check NAME sets the check",
      .help =
          "%%check NAME keeps the code below it, and runs nothing. %check NAME runs it on the cell's ranks: an answer\n"
-         "passes if nothing is thrown. TORCH_CHECK(condition, \"a hint\") throws with a hint for the student.\n"
+         "passes if nothing is thrown. TORCH_CHECK(condition, \"a hint\") throws with a hint for the student; at a\n"
+         "prompt over a Python job, assert condition, \"a hint\" does.\n"
          "Names that the code declares are its own. %check lists the checks.",
      .line = check_line,
      .cell = check_cell,
+     .in_jobs = true,
      .takes_text = true});
 
 }  // namespace

@@ -38,6 +38,7 @@ struct CellSettings {
   bool debug = false;
   bool time = false;
   bool timeit = false;
+  bool own_names = false;  // what Python code assigns and defines is gone after it
   /// C++ that runs on the cell's ranks before the cell, and C++ that runs after it, also where the cell failed. The
   /// second is asked for when the cell has ended, so that it can use names that the cell has defined.
   std::string before;

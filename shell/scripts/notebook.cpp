@@ -29,7 +29,7 @@ std::string text_at(const json& object, const char* key) {
 }
 
 /// A notebook of another kernel holds another language; one that names none is taken as ours.
-void check_kernel(const json& notebook, const std::string& name) {
+void check_kernel(const json& notebook, const std::string& name, Language wanted) {
   const json metadata = notebook.value("metadata", json::object());
   if (!metadata.is_object()) return;
   const json spec = metadata.value("kernelspec", json::object());
@@ -39,8 +39,16 @@ void check_kernel(const json& notebook, const std::string& name) {
   std::string folded = language;
   std::transform(folded.begin(), folded.end(), folded.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const bool is_cpp = folded.starts_with("c++") || folded.starts_with("cpp");
-  if (kernel.starts_with("lockstep") || is_cpp || (kernel.empty() && language.empty())) return;
+  const bool is_cpp = kernel.starts_with("lockstep") || folded.starts_with("c++") || folded.starts_with("cpp");
+  const bool is_python = folded.starts_with("python") || (folded.empty() && kernel.starts_with("python"));
+  if ((kernel.empty() && language.empty()) || (wanted == Language::python ? is_python : is_cpp)) return;
+  if (wanted == Language::python)
+    throw UsageError(name + ": the notebook belongs to the kernel '" + (kernel.empty() ? language : kernel) +
+                     "', and cells of a Python job are Python; `lockstep run` takes notebooks in C++");
+  if (is_python)
+    throw UsageError(name + ": the notebook belongs to the kernel '" + (kernel.empty() ? language : kernel) +
+                     "' (python), and the cells of a session are C++; `lockstep attach --run` gives Python cells to the "
+                     "ranks of a Python job, and a C++ notebook has the kernel Lockstep (Kernel, Change Kernel)");
   throw UsageError(name + ": the notebook belongs to the kernel '" + (kernel.empty() ? language : kernel) + "'" +
                    (language.empty() ? "" : " (" + language + ")") +
                    ", and Lockstep runs C++; open it in Jupyter and choose the kernel Lockstep (Kernel, Change "
@@ -66,7 +74,7 @@ std::string source_of(const json& cell, const std::string& where) {
 
 }  // namespace
 
-std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string& name) {
+std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string& name, Language language) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
     throw UsageError(name + ": is empty; a notebook holds at least one code cell");
   const json notebook = parse_json(text, name);
@@ -79,7 +87,7 @@ std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string&
         ", and format 4 is read; open it in Jupyter and save it, or run `jupyter nbconvert --to notebook`");
   if (!notebook.contains("cells") || !notebook["cells"].is_array())
     throw UsageError(name + ": has no list of \"cells\"; restore it from a copy, or save it again in Jupyter");
-  check_kernel(notebook, name);
+  check_kernel(notebook, name, language);
 
   std::vector<ScriptCell> cells;
   int number = 0;

@@ -307,7 +307,7 @@ std::vector<ScriptCell> parse_script(std::string_view text, const std::string& n
 std::vector<ScriptCell> read_script(const std::string& path, Language language) {
   const std::string text = read_text(path);
   const std::string name = path == "-" ? "<stdin>" : path;
-  return path.ends_with(".ipynb") ? parse_notebook(text, name) : parse_script(text, name, language);
+  return path.ends_with(".ipynb") ? parse_notebook(text, name, language) : parse_script(text, name, language);
 }
 
 std::string format_script(const std::vector<ScriptCell>& cells) {

@@ -40,8 +40,10 @@ std::vector<ScriptCell> read_script(const std::string& path, Language language =
 /// The percent format alone. `name` is for messages.
 std::vector<ScriptCell> parse_script(std::string_view text, const std::string& name, Language language = Language::cpp);
 
-/// The cells of a notebook (nbformat 4), raw cells left out. `name` is for messages.
-std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string& name);
+/// The cells of a notebook (nbformat 4), raw cells left out. `name` is for messages. Throws UsageError for a notebook of
+/// another language, too.
+std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string& name,
+                                       Language language = Language::cpp);
 
 /// The percent format of these cells, which parse_script reads back.
 std::string format_script(const std::vector<ScriptCell>& cells);

@@ -114,7 +114,9 @@ CodeResult SessionCore::run_python(std::string_view code, const CellSettings& se
   const int64_t number = cell ? cell->number : ++state_->last_number;
   // Magics of the cell stood on blank lines.
   const nlohmann::json arguments = {
-      {"text", std::string(static_cast<size_t>(std::max(0, line - 1)), '\n') + std::string(code)}, {"number", number}};
+      {"text", std::string(static_cast<size_t>(std::max(0, line - 1)), '\n') + std::string(code)},
+      {"number", number},
+      {"own_names", settings.own_names}};
   CodeResult result;
   do result = state_->runner->run_builtin("python", arguments, ranks, number);
   while (over && result.status == CellStatus::ok && !over(result.run_ms));

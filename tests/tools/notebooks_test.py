@@ -20,8 +20,21 @@ def notebooks(*arguments):
 
 class Notebooks(unittest.TestCase):
     def test_lessons_come_back_as_they_were(self):
-        run = notebooks("--check", *TREE.glob("scripts/*/*.cpp"))
+        run = notebooks("--check", *TREE.glob("scripts/*/*.cpp"), *TREE.glob("scripts/lessons/python/[0-9]*.py"))
         self.assertEqual((run.returncode, run.stdout), (0, ""))
+
+    def test_python_there_and_back(self):
+        script = ('# head\n\n# %% [markdown]\n# # Title ü\n#\n# text\n\n# %% a title tags=["raises-exception"]\n'
+                  '%verify net\n# %ranks\nnet?\n\n# %%\n%%rank [0]\nprint(rank)\n')
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder)
+            (path / "one.py").write_text(script)
+            self.assertEqual(notebooks("--to", path / "made", path / "one.py").returncode, 0)
+            notebook = json.loads((path / "made/one.ipynb").read_text())
+            self.assertEqual(notebook["metadata"]["kernelspec"]["name"], "python3")
+            self.assertEqual("".join(notebook["cells"][2]["source"]), "%verify net\n# %ranks\nnet?")
+            self.assertEqual(notebooks("--back", path / "made/one.ipynb").returncode, 0)
+            self.assertEqual((path / "made/one.py").read_text(), script)
 
     def test_there_and_back(self):
         script = ('#include_like_head\n\n// %% [markdown]\n// # Title ü\n//\n// text\n\n// %% a title tags=["raises-exception"]\n'

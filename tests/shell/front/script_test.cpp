@@ -174,7 +174,7 @@ TEST(Notebook, OfAnotherKernelIsRefused) {
   EXPECT_THAT(
       notebook_error(
           R"({"nbformat": 4, "metadata": {"kernelspec": {"name": "python3", "language": "python"}}, "cells": []})"),
-      AllOf(HasSubstr("kernel 'python3' (python)"), HasSubstr("choose the kernel Lockstep")));
+      AllOf(HasSubstr("kernel 'python3' (python)"), HasSubstr("lockstep attach --run"), HasSubstr("kernel Lockstep")));
   EXPECT_THAT(notebook_error(R"({"nbformat": 4, "metadata": {"language_info": {"name": "julia"}}, "cells": []})"),
               HasSubstr("julia"));
   EXPECT_EQ(parse_notebook(R"({"nbformat": 4, "metadata": {"kernelspec": {"name": "xcpp20", "language": "C++20"}},
@@ -182,4 +182,23 @@ TEST(Notebook, OfAnotherKernelIsRefused) {
                            "n.ipynb")
                 .size(),
             1u);
+}
+
+TEST(Notebook, OfPythonIsForPythonJobs) {
+  const auto notebook = [](const std::string& metadata) {
+    return R"({"nbformat": 4, "metadata": )" + metadata +
+           R"(, "cells": [{"cell_type": "code", "source": "%verify model\nmodel"}]})";
+  };
+  for (const char* metadata :
+       {R"({"kernelspec": {"name": "python3", "language": "python"}})", R"({"kernelspec": {"name": "python3"}})",
+        R"({"language_info": {"name": "python"}})", "{}"}) {
+    const auto cells = parse_notebook(notebook(metadata), "n.ipynb", Language::python);
+    ASSERT_EQ(cells.size(), 1u) << metadata;
+    EXPECT_EQ(cells[0].text, "%verify model\nmodel");
+  }
+  EXPECT_THAT(usage_error_of([&] {
+                parse_notebook(notebook(R"({"kernelspec": {"name": "lockstep", "language": "c++"}})"), "n.ipynb",
+                               Language::python);
+              }),
+              AllOf(HasSubstr("kernel 'lockstep'"), HasSubstr("lockstep run")));
 }
