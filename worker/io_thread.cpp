@@ -12,7 +12,7 @@
 
 #include "collectives/session_group.h"
 #include "protocol/error.h"
-#include "worker/cell/cell_error.h"
+#include "worker/death_error.h"
 #include "worker/interpose/crash.h"
 #include "worker/io_replies.h"
 #include "worker/process/interrupt.h"

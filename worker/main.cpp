@@ -14,7 +14,7 @@
 
 #include "protocol/version.h"
 #include "worker/cell/cell_objects.h"
-#include "worker/cell/values.h"
+#include "worker/host.h"
 #include "worker/interpose/crash.h"
 #include "worker/interpose/exits.h"
 #include "worker/io_thread.h"

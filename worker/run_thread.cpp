@@ -1,6 +1,5 @@
 #include "worker/run_thread.h"
 
-#include <cxxabi.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -17,17 +16,15 @@
 #include "protocol/error.h"
 #include "worker/cell/call_sites.h"
 #include "worker/cell/cell_error.h"
-#include "worker/interpose/exits.h"
 #include "worker/libtorch.h"
 #include "worker/process/interrupt.h"
 #include "worker/process/run_state.h"
+#include "worker/process/standard_streams.h"
 #include "worker/standard_input.h"
 
 namespace lockstep::worker {
 namespace {
 
-constexpr int64_t kWarnBelow = 500;  // objects left
-constexpr std::chrono::milliseconds kPeersInterrupt{200};
 constexpr double kLongWait_s = 0.1;  // in a collective, until the session hears of it
 
 std::string host_name() {
@@ -42,17 +39,12 @@ std::string joined(const std::vector<std::string>& sentences) {
   return text;
 }
 
-const pid_t g_rank_process = ::getpid();
-
-/// A child that a cell has forked and that came out of the cell is no rank: it ends here, silently.
-void end_forked_child(int code) {
-  if (::getpid() != g_rank_process) ::_exit(code);
-}
-
 }  // namespace
 
 RunThread::RunThread(const Configuration& configuration, Outbox& outbox, RunQueue& queue, IoThread& io)
-    : configuration_(configuration), outbox_(outbox), queue_(queue), io_(io) {}
+    : configuration_(configuration), outbox_(outbox), queue_(queue), io_(io), cells_([this](const Finding& finding) {
+        outbox_.post(protocol::FindingMessage{finding});
+      }) {}
 
 int RunThread::run() {
   if (!start()) return 3;
@@ -82,14 +74,13 @@ bool RunThread::not_ready(const std::string& message) {
 }
 
 bool RunThread::start() {
-  cell_limit_ = cells_left();
   protocol::Hello hello;
   hello.rank = configuration_.rank;
   hello.pid = ::getpid();
   hello.host = host_name();
   hello.device = configuration_.device;
   hello.versions.libtorch = libtorch_version();
-  hello.cell_limit = cell_limit_;
+  hello.cell_limit = cells_left();
   outbox_.post(hello);
   if (!configuration_.problems.empty()) return not_ready(joined(configuration_.problems));
   if (hello.versions.libtorch != libtorch_built_with())
@@ -135,7 +126,7 @@ bool RunThread::start() {
     group.check_collectives = configuration_.check_collectives;
     dist::start_session_group(group);
   } catch (const std::exception& error) {
-    return not_ready(describe_current_exception(symbols_).error.message);
+    return not_ready(describe_current_exception(cells_.symbols()).error.message);
   }
   return true;
 }
@@ -153,81 +144,18 @@ void RunThread::handle(const protocol::Prelude& prelude) {
 
 void RunThread::handle(const protocol::Load& load, const std::string& bytes) {
   run_state().enter(RankState::loading);
-  protocol::Loaded loaded;
-  loaded.cell = load.cell;
-  const auto result = load_cell(load.cell, configuration_.rank_dir(), load.name, load.entry, bytes);
-  loaded.ok = result.object != nullptr;
-  loaded.message = result.problem;
-  if (result.object) {
-    cells_[load.cell] = {result.object, load.steps, false};
-    dist::register_code_range(load.cell, reinterpret_cast<const void*>(result.object->begin),
-                              result.object->end - result.object->begin);
-    loaded.warning = near_limit();
-  }
+  const protocol::Loaded loaded = cells_.load(load, configuration_.rank_dir(), bytes);
   run_state().enter(RankState::idle);
   outbox_.post(loaded);
 }
 
-void RunThread::handle(const protocol::Drop& drop) {
-  const auto found = cells_.find(drop.cell);
-  if (found == cells_.end()) return;
-  if (!found->second.has_run) unload_cell(*found->second.object);
-  cells_.erase(found);
-}
-
-std::optional<std::string> RunThread::near_limit() const {
-  const auto left = cell_limit_ - static_cast<int64_t>(cell_object_count());
-  if (left > kWarnBelow) return std::nullopt;
-  return fmt::format(
-      "this rank can load about {} more cells: the system allows a process {} mappings and each cell takes {}. "
-      "Start a new session, or raise the limit (sysctl vm.max_map_count)",
-      std::max<int64_t>(left, 0), mapping_limit().value_or(0), kMappingsPerCell);
-}
+void RunThread::handle(const protocol::Drop& drop) { cells_.drop(drop.cell); }
 
 void RunThread::begin_cell(int64_t cell, int64_t number) {
   run_state().begin_cell(cell, number == 0 ? cell : number);
   dist::name_cell(cell, run_state().number());
   reset_standard_input();
   outbox_.begin_cell(cell);
-}
-
-template <typename Step>
-bool RunThread::run_step(const Step& step, int64_t index, int line, protocol::Done& done) {
-  run_state().begin_step(line);
-  dist::set_thread_context(done.cell, index);
-  try {
-    lockstep_poll();
-    step();
-    end_forked_child(0);
-    dist::check_device_works();
-    return true;
-  } catch (abi::__forced_unwind&) {
-    // The rank can't go on without the thread that runs cells.
-    report_exit("pthread_exit", 0);
-    exit_quietly(0);
-  } catch (...) {  // whatever a cell throws ends the cell and not the rank
-    const auto caught = describe_current_exception(symbols_);
-    end_forked_child(1);
-    // A peer that left may have been interrupted a moment before this rank will be: then both were.
-    const bool consequence = !caught.error.root_cause && !caught.aborted;
-    const auto reason = consequence ? stop_requests().pending_within(kPeersInterrupt) : stop_requests().pending();
-    done.error = caught.error;
-    if (caught.interrupted || reason == StopReason::interrupt)
-      done.status = CellStatus::interrupted;
-    else if (caught.aborted || reason == StopReason::abort)
-      done.status = CellStatus::aborted;
-    else
-      done.status = CellStatus::error;
-    if (done.status != CellStatus::error) done.error->root_cause = false;
-    if (caught.finding) {
-      auto finding = *caught.finding;
-      finding.cell = done.cell;
-      // All ranks name one line, that of the call at fault.
-      if (!finding.where && !caught.error.where.empty()) finding.where = caught.error.where;
-      outbox_.post(protocol::FindingMessage{finding});
-    }
-    return false;
-  }
 }
 
 void RunThread::end_device_work(protocol::Done& done, int64_t step) {
@@ -243,7 +171,7 @@ void RunThread::end_device_work(protocol::Done& done, int64_t step) {
   if (done.status == CellStatus::ok && device_work_->is_used()) {
     // As a step, so that an interrupt that comes meanwhile ends the cell as in any other.
     const int64_t steps_done = done.steps_done;
-    run_step(
+    cells_.run_step(
         [&] {
           end(true);
           lockstep_poll();
@@ -301,30 +229,10 @@ void RunThread::handle(const protocol::Run& run) {
   protocol::Done done;
   done.cell = run.cell;
   done.status = CellStatus::ok;
-  const auto found = cells_.find(run.object == 0 ? run.cell : run.object);
   begin_cell(run.cell, run.number);
-  if (found == cells_.end()) {
-    done.status = CellStatus::error;
-    done.error = protocol::CellError{};
-    done.error->type = "lockstep::ProtocolError";
-    done.error->message = "the session asked to run a cell that this rank has not loaded";
-    end_cell(std::move(done), 0);
-    return;
-  }
-  const auto& [object, steps, has_run] = found->second;
-  found->second.has_run = true;
-  if (run.object != 0) {
-    object->shown_as = run.number;
-    object->number = run.object_number;
-  }
   const auto start = std::chrono::steady_clock::now();
-  for (uint32_t i = 0; i < object->entry->step_count; ++i) {
-    const int line = i < steps.size() ? steps[i].line : 0;
-    run_state().set_code(reinterpret_cast<uintptr_t>(object->entry->steps[i]));
-    if (!run_step(object->entry->steps[i], i, line, done)) break;
-    ++done.steps_done;
-  }
-  end_device_work(done, std::max<int64_t>(0, int64_t{object->entry->step_count} - 1));
+  cells_.run(run, done);
+  end_device_work(done, std::max<int64_t>(0, done.steps_done - 1));
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   end_cell(std::move(done), took.count());
 }
@@ -339,7 +247,7 @@ void RunThread::handle(const protocol::Builtin& builtin) {
     if (builtin.name != "barrier") throw StartError("this worker has no function '" + builtin.name + "'");
     barrier();
   };
-  if (run_step(step, 0, 0, done)) done.steps_done = 1;
+  if (cells_.run_step(step, 0, 0, done)) done.steps_done = 1;
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   end_cell(std::move(done), took.count());
 }

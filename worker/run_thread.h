@@ -1,13 +1,11 @@
 // The thread that runs cells: the main one, so that debuggers, signals and things that are bound to a thread behave as
 // in any program. It takes tasks one by one, and reports what became of them.
 #pragma once
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "worker/cell/cell_objects.h"
-#include "worker/cell/symbols.h"
+#include "worker/cell/loaded_cells.h"
 #include "worker/device.h"
 #include "worker/device_work.h"
 #include "worker/io_thread.h"
@@ -25,12 +23,6 @@ class RunThread {
   int run();
 
  private:
-  struct LoadedCell {
-    const CellObject* object = nullptr;
-    std::vector<protocol::Step> steps;
-    bool has_run = false;
-  };
-
   bool start();
   bool not_ready(const std::string& message);
 
@@ -42,16 +34,12 @@ class RunThread {
   void handle(const protocol::Regroup& regroup);
   void handle(const protocol::Configure& configure);
 
-  /// Runs one step; true when it ended well. Otherwise `done` says how the cell ended.
-  template <typename Step>
-  bool run_step(const Step& step, int64_t index, int line, protocol::Done& done);
   void begin_cell(int64_t cell, int64_t number);
   /// Waits for the cell's work on the device, and adds to `done` what failed there.
   void end_device_work(protocol::Done& done, int64_t step);
   void end_cell(protocol::Done done, double run_ms);
   /// The context of the device is lost: reports the cell's error as the rank's last words, and ends the process.
   [[noreturn]] void end_rank(const protocol::Done& done);
-  std::optional<std::string> near_limit() const;
 
   const Configuration& configuration_;
   Outbox& outbox_;
@@ -60,9 +48,7 @@ class RunThread {
   std::unique_ptr<Device> device_;
   std::optional<DeviceWork> device_work_;
   bool device_is_lost_ = false;
-  Symbols symbols_;
-  std::map<int64_t, LoadedCell> cells_;
-  int64_t cell_limit_ = 0;
+  LoadedCells cells_;
   bool ended_ = false;
 };
 

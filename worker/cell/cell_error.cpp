@@ -84,6 +84,8 @@ bool shows_values(const std::string& function) {
   return false;
 }
 
+}  // namespace
+
 void set_place(protocol::CellError& error, std::vector<Frame> frames, Symbols& symbols) {
   if (!innermost_cell_frame(frames)) {
     // The stack says nothing of the cell (a library's thread threw, the stack is damaged): the step that runs has to
@@ -104,8 +106,6 @@ void set_place(protocol::CellError& error, std::vector<Frame> frames, Symbols& s
     error.where_line = frame->line;
   }
 }
-
-}  // namespace
 
 CaughtError describe_current_exception(Symbols& symbols) {
   CaughtError caught;
@@ -136,14 +136,6 @@ CaughtError describe_current_exception(Symbols& symbols) {
   }
   set_place(error, frames, symbols);
   return caught;
-}
-
-protocol::CellError describe_death(const DeathReport& report, Symbols& symbols) {
-  protocol::CellError error;
-  error.type = report.signal ? signal_name(report.signal) : report.how;
-  error.message = describe(report);
-  set_place(error, symbols.resolve(report.stack), symbols);
-  return error;
 }
 
 }  // namespace lockstep::worker

@@ -1,11 +1,10 @@
-// The exception that ended a cell, or the signal that ended the rank, as data.
+// The exception that ended a cell, as data.
 #pragma once
 #include <optional>
 
 #include "protocol/finding.h"
 #include "protocol/worker_messages.h"
 #include "worker/cell/symbols.h"
-#include "worker/interpose/crash.h"
 
 namespace lockstep::worker {
 
@@ -19,6 +18,7 @@ struct CaughtError {
 /// The exception being handled. Inside a catch block.
 CaughtError describe_current_exception(Symbols& symbols);
 
-protocol::CellError describe_death(const DeathReport& report, Symbols& symbols);
+/// Fills in the stack, and the innermost line of a cell on it; where it has none, the step that runs.
+void set_place(protocol::CellError& error, std::vector<Frame> frames, Symbols& symbols);
 
 }  // namespace lockstep::worker

@@ -1,4 +1,4 @@
-// The definitions behind worker/cell/cell.h, but for show().
+// The definitions behind worker/cell/cell.h, but for show() and who this rank is, which the process knows.
 #include <c10/util/Exception.h>
 
 #include <charconv>
@@ -11,13 +11,6 @@
 #include "worker/process/interrupt.h"
 
 using lockstep::worker::configuration;
-
-const int rank = configuration().rank;
-const int world_size = configuration().world_size;
-const int local_rank = configuration().local_rank;
-const int node_rank = configuration().node_rank;
-const int gpu_id = configuration().gpu_id;
-const torch::Device device = configuration().device;
 
 lockstep::GetResult get(std::string_view name) {
   using lockstep::GetResult;

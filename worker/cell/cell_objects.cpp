@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "worker/process/demangle.h"
+#include "worker/process/host.h"
 
 namespace lockstep::worker {
 namespace {
@@ -69,7 +70,7 @@ LoadResult load_cell(int64_t cell, const std::string& directory, const std::stri
     return {nullptr, "the object's name '" + name + "' is no file name"};
   const std::string path = directory + "/" + name;
   if (auto problem = write_object(path, bytes); !problem.empty()) return {nullptr, problem};
-  void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* handle = open_object(path);
   if (!handle) {
     const char* error = ::dlerror();
     auto problem = explain(error ? error : "it could not be loaded", path);
@@ -102,7 +103,7 @@ void unload_cell(const CellObject& object) {
 }
 
 std::string load_library(const std::string& path) {
-  if (::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return {};
+  if (open_object(path)) return {};
   const char* error = ::dlerror();
   return error ? error : path + ": it could not be loaded";
 }

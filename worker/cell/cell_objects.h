@@ -30,8 +30,7 @@ struct LoadResult {
   std::string problem;
 };
 
-/// Writes `bytes` to DIRECTORY/NAME and loads it, RTLD_NOW | RTLD_GLOBAL. `problem` names symbols demangled and no
-/// path.
+/// Writes `bytes` to DIRECTORY/NAME and opens it (worker/process/host.h). `problem` names symbols demangled and no path.
 LoadResult load_cell(int64_t cell, const std::string& directory, const std::string& name, const std::string& entry,
                      std::string_view bytes);
 

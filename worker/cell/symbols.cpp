@@ -121,12 +121,12 @@ std::vector<Frame> Symbols::resolve(std::span<const uintptr_t> addresses) {
     std::vector<uintptr_t> inside;
     for (const size_t i : members) inside.push_back(addresses[i]);
     std::vector<std::string> names(inside.size());
-    const bool is_worker = !map->l_name || !*map->l_name;
+    const bool is_worker = map == own_object();
     if (!is_worker) DynamicSymbols(map).name(inside, names);
     for (size_t k = 0; k < members.size(); ++k) {
       Frame& frame = outside[members[k]];
       frame.worker = is_worker;
-      frame.object = is_worker ? "lockstep-worker" : std::string(file_name(map->l_name));
+      frame.object = std::string(file_name(map->l_name));
       if (!names[k].empty()) frame.function = symbol_name(names[k]);
     }
   }

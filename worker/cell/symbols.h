@@ -16,7 +16,7 @@ struct Frame {
   int64_t cell = 0;      // 0: not code of a cell
   int line = 0;
   std::string object;    // "libtorch_cpu.so"; empty for code of cells
-  bool worker = false;   // code of the worker itself
+  bool worker = false;   // code of what runs cells
 
   std::string str() const;
 };

@@ -9,6 +9,7 @@
 
 #include "worker/cell/cell_objects.h"
 #include "worker/cell/line_table.h"
+#include "worker/process/dynamic_symbols.h"
 
 namespace lockstep::worker {
 namespace {
@@ -121,7 +122,7 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   const uintptr_t ip = _Unwind_GetIPInfo(context, &before) - (before ? 0 : 1);
   dl_find_object found;
   if (_dl_find_object(reinterpret_cast<void*>(ip), &found) != 0) return _URC_END_OF_STACK;
-  const bool is_worker = !found.dlfo_link_map->l_name || !*found.dlfo_link_map->l_name;
+  const bool is_worker = found.dlfo_link_map == own_object();
   // The worker's frames at the inner end (this function, lockstep_poll, sleep) throw; at the outer end is who catches.
   if (is_worker) return walk.met_cell ? _URC_END_OF_STACK : _URC_NO_REASON;
   walk.met_cell = walk.met_cell || find_cell_object(ip);

@@ -7,11 +7,6 @@
 
 namespace lockstep::worker {
 
-class Outbox;
-
-/// Values go there from now on. Once, at start.
-void send_values_to(Outbox& outbox);
-
 /// A value of the running cell. Output written before it is sent before it.
 void post_value(std::string text, nlohmann::json data, bool as_range);
 /// Progress of a loop. It replaces what has not been sent yet of the same loop. The end of a loop comes after the

@@ -40,4 +40,13 @@ void DynamicSymbols::name(const std::vector<uintptr_t>& addresses, std::vector<s
   }
 }
 
+const link_map* own_object() {
+  static const link_map* const own = [] {
+    dl_find_object found;
+    void* const here = reinterpret_cast<void*>(&own_object);
+    return _dl_find_object(here, &found) == 0 ? found.dlfo_link_map : nullptr;
+  }();
+  return own;
+}
+
 }  // namespace lockstep::worker

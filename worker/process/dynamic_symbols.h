@@ -23,4 +23,7 @@ class DynamicSymbols {
   uint32_t count_ = 0;
 };
 
+/// The program or library that this code is linked into.
+const link_map* own_object();
+
 }  // namespace lockstep::worker

@@ -106,12 +106,4 @@ void OutputPipes::confirm(int64_t count) {
   }
 }
 
-void flush_standard_streams() {
-  std::cout.flush();
-  std::cerr.flush();
-  std::clog.flush();
-  std::fflush(stdout);
-  std::fflush(stderr);
-}
-
 }  // namespace lockstep::worker

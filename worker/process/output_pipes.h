@@ -41,7 +41,4 @@ class OutputPipes {
   std::deque<std::pair<Stream, int64_t>> unconfirmed_;  // reads in order, and their bytes
 };
 
-/// Hands on what stdio and iostreams of this process hold back.
-void flush_standard_streams();
-
 }  // namespace lockstep::worker

@@ -1,0 +1,125 @@
+#include "worker/cell/loaded_cells.h"
+
+#include <cxxabi.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "collectives/session_group.h"
+#include "worker/cell/cell_error.h"
+#include "worker/process/host.h"
+#include "worker/process/interrupt.h"
+#include "worker/process/run_state.h"
+
+namespace lockstep::worker {
+namespace {
+
+constexpr int64_t kWarnBelow = 500;  // objects left
+constexpr std::chrono::milliseconds kPeersInterrupt{200};
+
+const pid_t g_rank_process = ::getpid();
+
+/// A child that a cell has forked and that came out of the cell is no rank: it ends here, silently.
+void end_forked_child(int code) {
+  if (::getpid() != g_rank_process) ::_exit(code);
+}
+
+}  // namespace
+
+LoadedCells::LoadedCells(std::function<void(const Finding&)> take_finding)
+    : take_finding_(std::move(take_finding)), limit_(cells_left()) {}
+
+protocol::Loaded LoadedCells::load(const protocol::Load& load, const std::string& directory, std::string_view bytes) {
+  protocol::Loaded loaded;
+  loaded.cell = load.cell;
+  const auto result = load_cell(load.cell, directory, load.name, load.entry, bytes);
+  loaded.ok = result.object != nullptr;
+  loaded.message = result.problem;
+  if (result.object) {
+    cells_[load.cell] = {result.object, load.steps, false};
+    dist::register_code_range(load.cell, reinterpret_cast<const void*>(result.object->begin),
+                              result.object->end - result.object->begin);
+    loaded.warning = near_limit();
+  }
+  return loaded;
+}
+
+void LoadedCells::drop(int64_t cell) {
+  const auto found = cells_.find(cell);
+  if (found == cells_.end()) return;
+  if (!found->second.has_run) unload_cell(*found->second.object);
+  cells_.erase(found);
+}
+
+std::optional<std::string> LoadedCells::near_limit() const {
+  const auto left = limit_ - static_cast<int64_t>(cell_object_count());
+  if (left > kWarnBelow) return std::nullopt;
+  return fmt::format(
+      "this rank can load about {} more cells: the system allows a process {} mappings and each cell takes {}. "
+      "Start a new session, or raise the limit (sysctl vm.max_map_count)",
+      std::max<int64_t>(left, 0), mapping_limit().value_or(0), kMappingsPerCell);
+}
+
+void LoadedCells::run(const protocol::Run& run, protocol::Done& done) {
+  const auto found = cells_.find(run.object == 0 ? run.cell : run.object);
+  if (found == cells_.end()) {
+    done.status = CellStatus::error;
+    done.error = protocol::CellError{};
+    done.error->type = "lockstep::ProtocolError";
+    done.error->message = "the session asked to run a cell that this rank has not loaded";
+    return;
+  }
+  const auto& [object, steps, has_run] = found->second;
+  found->second.has_run = true;
+  if (run.object != 0) {
+    object->shown_as = run.number;
+    object->number = run.object_number;
+  }
+  for (uint32_t i = 0; i < object->entry->step_count; ++i) {
+    const int line = i < steps.size() ? steps[i].line : 0;
+    run_state().set_code(reinterpret_cast<uintptr_t>(object->entry->steps[i]));
+    if (!run_step(object->entry->steps[i], i, line, done)) break;
+    ++done.steps_done;
+  }
+}
+
+bool LoadedCells::run_step(const std::function<void()>& step, int64_t index, int line, protocol::Done& done) {
+  run_state().begin_step(line);
+  dist::set_thread_context(done.cell, index);
+  try {
+    lockstep_poll();
+    step();
+    end_forked_child(0);
+    dist::check_device_works();
+    return true;
+  } catch (abi::__forced_unwind&) {
+    end_without_run_thread();
+  } catch (...) {  // whatever a cell throws ends the cell and not the rank
+    const auto caught = describe_current_exception(symbols_);
+    end_forked_child(1);
+    // A peer that left may have been interrupted a moment before this rank will be: then both were.
+    const bool consequence = !caught.error.root_cause && !caught.aborted;
+    const auto reason = consequence ? stop_requests().pending_within(kPeersInterrupt) : stop_requests().pending();
+    done.error = caught.error;
+    if (caught.interrupted || reason == StopReason::interrupt)
+      done.status = CellStatus::interrupted;
+    else if (caught.aborted || reason == StopReason::abort)
+      done.status = CellStatus::aborted;
+    else
+      done.status = CellStatus::error;
+    if (done.status != CellStatus::error) done.error->root_cause = false;
+    if (caught.finding) {
+      auto finding = *caught.finding;
+      finding.cell = done.cell;
+      // All ranks name one line, that of the call at fault.
+      if (!finding.where && !caught.error.where.empty()) finding.where = caught.error.where;
+      take_finding_(finding);
+    }
+    return false;
+  }
+}
+
+}  // namespace lockstep::worker

@@ -1,0 +1,23 @@
+// What the process that runs cells provides for them. There are two such processes: the worker of a session
+// (worker/host.cpp), and a rank of a Python job (python/cells/host.cpp). All else about cells is the same code in both
+// (worker/cell/). The process defines configuration() as well, and where exceptions were thrown (throw_trace.h).
+#pragma once
+#include <string>
+
+#include "protocol/worker_messages.h"
+
+namespace lockstep::worker {
+
+/// Opens the shared object of a cell, or the prelude. Its symbols, and all that its code refers to, are found from
+/// here on by objects that are opened later. Returns nullptr where dlerror() says why not.
+void* open_object(const std::string& path);
+
+/// Sends what a cell shows, from any thread. Output that was written before comes before it.
+void send_to_session(protocol::Value value);
+/// Progress replaces what has not been sent yet of the same loop.
+void send_to_session(protocol::Progress progress);
+
+/// A cell has ended the thread that runs cells (pthread_exit), without which the rank can't go on.
+[[noreturn]] void end_without_run_thread();
+
+}  // namespace lockstep::worker
