@@ -18,6 +18,10 @@ void send_values_to(Outbox& outbox) { g_outbox = &outbox; }
 
 void* open_object(const std::string& path) { return ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL); }
 
+void close_object(void* handle, const std::string&) { ::dlclose(handle); }
+
+void call_step(void (*step)()) { step(); }
+
 void send_to_session(protocol::Value value) {
   if (Outbox* outbox = g_outbox) outbox->post(std::move(value));
 }

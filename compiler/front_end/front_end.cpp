@@ -25,9 +25,10 @@ std::vector<std::string> compile_flags(const Options& options) {
           "-idirafter" + options.include_root + "/.."};
 }
 
-std::string header_text() {
+std::string header_text(const Options& options) {
   // For cells that test _OPENMP. LibTorch's headers are read without it, since all cells share their code.
-  return "#include \"worker/cell/cell.h\"\n#include \"worker/cell/warm_prelude.h\"\n#define _OPENMP 201511\n";
+  return std::string("#include \"worker/cell/cell.h\"\n#include \"worker/cell/warm_prelude.h\"\n") +
+         (options.for_python_job ? "#include \"python/cells/py.h\"\n" : "") + "#define _OPENMP 201511\n";
 }
 
 namespace {
@@ -101,7 +102,8 @@ void build_header(const Options& options, const std::string& path) {
   auto& preprocessor_options = instance->getPreprocessorOpts();
   // In the folder of Lockstep's headers, which is searched first for what it includes, and not the user's directory.
   const std::string name = options.include_root + "/lockstep_cells.h";
-  preprocessor_options.addRemappedFile(name, llvm::MemoryBuffer::getMemBufferCopy(header_text(), name).release());
+  preprocessor_options.addRemappedFile(name,
+                                       llvm::MemoryBuffer::getMemBufferCopy(header_text(options), name).release());
   auto& front_end = instance->getFrontendOpts();
   front_end.ProgramAction = frontend::GeneratePCH;
   front_end.OutputFile = path;

@@ -17,7 +17,7 @@ namespace lockstep::compiler {
 std::vector<std::string> compile_flags(const Options& options);
 
 /// The text of the precompiled header.
-std::string header_text();
+std::string header_text(const Options& options);
 
 /// Builds the precompiled header into the file `path`. Takes some 20 s and leaves a gigabyte of memory used, so it is
 /// done in a child. Throws StartError with clang's messages.

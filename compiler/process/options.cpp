@@ -53,6 +53,10 @@ Options read_options(int argc, char** argv) {
       options.prepare = true;
     } else if (argument == "--cache-dir") {
       options.cache_dir = value();
+    } else if (argument == "--python-job") {
+      options.for_python_job = true;
+      options.libtorch = value();
+      options.include_root = value();
     } else if (argument == "-I") {
       options.include_dirs.push_back(value());
     } else if (argument.starts_with("-I")) {
@@ -66,10 +70,12 @@ Options read_options(int argc, char** argv) {
   if (for_session && options.channel_fd < 0)
     throw UsageError("lockstep-compiler is started by lockstep, which gives it --channel-fd and --session-dir");
   if (for_session && options.session_dir.empty()) throw UsageError("--session-dir is missing");
-  const protocol::LibTorch libtorch = protocol::find_libtorch();
-  options.libtorch = libtorch.folder;
-  if (!libtorch.problem.empty()) options.libtorch_problem = libtorch.sentence();
-  options.include_root = find_include_root();
+  if (!options.for_python_job) {
+    const protocol::LibTorch libtorch = protocol::find_libtorch();
+    options.libtorch = libtorch.folder;
+    if (!libtorch.problem.empty()) options.libtorch_problem = libtorch.sentence();
+    options.include_root = find_include_root();
+  }
   options.resource_dir = LOCKSTEP_DEFAULT_RESOURCE_DIR;
   options.home_dir = protocol::shared_home();
   if (options.cache_dir.empty()) options.cache_dir = find_cache();
@@ -81,6 +87,8 @@ std::string installation_problem(const Options& options) {
   if (!options.libtorch_problem.empty()) return options.libtorch_problem;
   if (!fs::exists(options.include_root + "/worker/cell/cell.h", error))
     return "the headers of Lockstep are not at " + options.include_root + ": install it again";
+  if (!fs::exists(options.libtorch + "/include/torch/headeronly/version.h", error))
+    return "the headers of torch are not at " + options.libtorch + "/include: install it again";
   if (!fs::exists(options.resource_dir + "/include/stddef.h", error))
     return "clang 19's own headers are not at " + options.resource_dir +
            ": apt-get install libclang-common-19-dev libclang-19-dev";

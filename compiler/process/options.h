@@ -11,6 +11,8 @@ struct Options {
   int channel_fd = -1;                    // --channel-fd N: the session's channel
   std::string session_dir;                // --session-dir DIR: line tables name DIR/cells/cell_7.cpp
   std::vector<std::string> include_dirs;  // -I DIR
+  bool for_python_job = false;            // --python-job TORCH HEADERS: cells run in ranks of a Python job, with
+                                          // the torch and the package's headers in these folders
   std::string libtorch;                   // folder with include/ and lib/ (protocol/installation.h); empty: none
   std::string libtorch_problem;           // why there is none, as a sentence with the fix; empty when there is one
   std::string include_root;  // folder with worker/cell/cell.h: beside the installed program, or the source tree

@@ -98,9 +98,10 @@ void write_file(const fs::path& path, std::string_view bytes) {
 }
 
 /// Headers of Lockstep in the precompiled header, found by following #include "...".
-std::set<fs::path> own_headers(const fs::path& root) {
+std::set<fs::path> own_headers(const Options& options) {
+  const fs::path root = options.include_root;
   std::set<fs::path> found;
-  std::vector<std::string> texts = {header_text()};
+  std::vector<std::string> texts = {header_text(options)};
   while (!texts.empty()) {
     std::istringstream text(std::move(texts.back()));
     texts.pop_back();
@@ -124,9 +125,9 @@ std::string header_key(const Options& options) {
   Hash hash;
   hash.add(compiler_version());
   for (const auto& flag : compile_flags(options)) hash.add(flag);
-  hash.add(header_text());
+  hash.add(header_text(options));
   hash.add(std::to_string(kLibraryNamesVersion));
-  for (const auto& header : own_headers(options.include_root)) hash.add_file(header);
+  for (const auto& header : own_headers(options)) hash.add_file(header);
   hash.add_file(options.libtorch + "/include/torch/headeronly/version.h");
   hash.add_stamp(options.libtorch + "/lib/libtorch_cpu.so");
   hash.add_stamp(options.resource_dir + "/include/stddef.h");
@@ -186,7 +187,10 @@ HeaderFiles provide_header(const Options& options, const ReportProgress& progres
                    });
                  },
                  "the names for completion"}}};
-  provide(shared, "building the precompiled header of LibTorch, once for this installation", progress);
+  provide(shared,
+          options.for_python_job ? "building the precompiled header of the job's torch (" + options.libtorch + "), once"
+                                 : "building the precompiled header of LibTorch, once for this installation",
+          progress);
   return files;
 }
 

@@ -6,6 +6,7 @@ import __future__ as futures
 import ast
 import builtins
 import collections
+import contextlib
 import ctypes
 import json
 import linecache
@@ -143,23 +144,49 @@ class Cell:
     def run(self, frame: FrameType, *, own_names: bool = False) -> Any:
         """The value of the last expression, None without one. With `own_names`, what the cell assigns and defines is
         gone after it."""
-        scope: dict[str, Any] = frame.f_globals
-        variables: MutableMapping[str, Any] = frame.f_locals
-        in_function = variables is not frame.f_globals
-        if own_names:
-            variables = collections.ChainMap({}, variables)
-        if own_names or (in_function and frame.f_code.co_flags & 1):  # CO_OPTIMIZED: not the body of a class
-            scope = _Scope(variables, frame.f_globals)
-            variables = _Locals(variables, frame.f_globals)
-        try:
+        with _names_of(frame, own_names) as (scope, variables):
             if self.statements is not None:
                 exec(self.statements, scope, variables)
             return None if self.value is None else eval(self.value, scope, variables)
+
+
+@contextlib.contextmanager
+def _names_of(
+    frame: FrameType, own_names: bool = False
+) -> Iterator[tuple[dict[str, Any], MutableMapping[str, Any]]]:
+    """Globals and locals with which code runs in the frame. What it assigns is in the frame afterwards; with `own_names`
+    it is gone."""
+    scope: dict[str, Any] = frame.f_globals
+    variables: MutableMapping[str, Any] = frame.f_locals
+    in_function = variables is not frame.f_globals
+    if own_names:
+        variables = collections.ChainMap({}, variables)
+    if own_names or (in_function and frame.f_code.co_flags & 1):  # CO_OPTIMIZED: not the body of a class
+        scope = _Scope(variables, frame.f_globals)
+        variables = _Locals(variables, frame.f_globals)
+    try:
+        yield scope, variables
+    finally:
+        if isinstance(scope, _Scope):
+            scope.hand_over()
+        if in_function and sys.version_info < (3, 13):  # later f_locals writes through
+            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(1))
+
+
+_VALUE = "__lockstep_value"
+
+
+def assign(frame: FrameType, target: str, value: Any) -> None:
+    """`target = value` in the frame. Raises what Python raises, SyntaxError where `target` is nothing to assign to."""
+    tree = ast.parse(f"{target} = {_VALUE}", "<py>")
+    if len(tree.body) != 1 or not isinstance(tree.body[0], ast.Assign):
+        raise SyntaxError("it is nothing that a value can be assigned to")
+    with _names_of(frame) as (scope, variables):
+        scope[_VALUE] = value
+        try:
+            exec(compile(tree, "<py>", "exec", dont_inherit=True), scope, variables)
         finally:
-            if isinstance(scope, _Scope):
-                scope.hand_over()
-            if in_function and sys.version_info < (3, 13):  # later f_locals writes through
-                ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(1))
+            dict.pop(scope, _VALUE, None)
 
 
 def _is_silenced(text: str) -> bool:

@@ -23,7 +23,7 @@ def _minor(version: str) -> str:
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
-def _libraries() -> pathlib.Path:
+def libraries() -> pathlib.Path:
     """The folder with the libraries: beside this file, or where an editable installation has put them."""
     for entry in [FOLDER, *(pathlib.Path(each) / "lockstep" for each in sys.path)]:
         if (entry / "lib" / "torch.version").is_file():
@@ -36,7 +36,7 @@ def _libraries() -> pathlib.Path:
 
 def check_torch() -> None:
     """Raises ImportError if the library is for another minor version of torch, whose classes are laid out otherwise."""
-    built = (_libraries() / "torch.version").read_text().strip()
+    built = (libraries() / "torch.version").read_text().strip()
     here = str(torch.__version__)
     if _minor(built) != _minor(here):
         raise ImportError(
@@ -49,6 +49,10 @@ def check_torch() -> None:
 def skipped_folders() -> list[str]:
     """Folders whose frames are not the user's."""
     return [_TORCH_FOLDER, str(FOLDER) + os.sep]
+
+
+def torch_folder() -> str:
+    return _TORCH_FOLDER.rstrip(os.sep)
 
 
 def working_folder() -> str:
@@ -72,7 +76,7 @@ def load() -> None:
     global _loaded
     if _loaded:
         return
-    torch.ops.load_library(str(_libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
+    torch.ops.load_library(str(libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
     _loaded = True
     call("start", skipped=skipped_folders(), folder=working_folder())
     from lockstep import _agent  # which calls this module
@@ -106,5 +110,5 @@ def give_subject(tensors: Sequence[torch.Tensor], subject: dict[str, Any]) -> No
     call("give", tensors, **subject)
 
 
-__all__ = ["PythonRaised", "call", "check_torch", "give_list", "give_subject", "is_loaded", "load", "skipped_folders",
-           "working_folder"]
+__all__ = ["PythonRaised", "call", "check_torch", "give_list", "give_subject", "is_loaded", "libraries", "load",
+           "skipped_folders", "torch_folder", "working_folder"]

@@ -21,7 +21,7 @@ from typing import Any, Callable
 
 import torch
 
-from lockstep import _capture, _cells, _publish, _questions, _zmtp
+from lockstep import _capture, _cells, _cpp_cells, _publish, _questions, _zmtp
 from lockstep.report import Finding, Report
 
 PROTOCOL = 1  # kProtocolVersion of protocol/version.h
@@ -55,6 +55,7 @@ class Prompt:
         self._connection = _zmtp.Connection(invitation.hub, invitation.identity)
         self._rank = rank
         self._frames = frames
+        self._cpp = _cpp_cells.CppCells(invitation.hub, rank, lambda: frames.selected, self._post)
         self._tasks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._thread_id = threading.get_ident()
         self._lock = threading.Condition()  # of what follows, and of sending
@@ -64,6 +65,7 @@ class Prompt:
         self._cell = 0  # that runs, or was the last
         self._output_cell = 0
         self._running = False
+        self._runs_cpp = False
         self._since = time.monotonic()
         self._interrupts: set[int] = set()  # cells to interrupt
         self.detached = False
@@ -106,9 +108,15 @@ class Prompt:
             self._run_builtin(message)
         elif kind == "regroup":
             self._send({"kind": "regrouped", "generation": message["generation"], "ok": True})
+        elif kind == "prelude":
+            self._cpp.use_prelude(message["path"])
         elif kind == "load":
-            self._send({"kind": "loaded", "cell": message["cell"], "ok": False,
-                        "message": "ranks of this job run Python cells"})
+            self._send(self._cpp.load(message, message.pop("frames")))
+        elif kind == "drop":
+            self._cpp.drop(int(message["cell"]))
+        elif kind == "run":
+            self._run_cell(int(message["cell"]), int(message["number"] or message["cell"]),
+                           lambda: self._run_cpp(message))
 
     def _configure(self, message: dict[str, Any]) -> None:
         os.environ.update(message.get("environment") or {})
@@ -123,8 +131,18 @@ class Prompt:
         functions: dict[str, Callable[[int, dict[str, Any]], None]] = {
             "python": self._run_python, "frame": self._select_frame, "detach": self._detach,
         }
+
+        def run() -> dict[str, Any]:
+            if message["name"] not in functions:
+                raise NotImplementedError(f"a rank of a Python job can't do '{message['name']}'")
+            functions[message["name"]](cell, arguments)
+            return {"steps_done": 1}
+
+        self._run_cell(cell, int(arguments.get("number") or cell), run)
+
+    def _run_cell(self, cell: int, number: int, run: Callable[[], dict[str, Any]]) -> None:
+        """Runs a cell. `run` returns fields of the message Done, or raises."""
         done: dict[str, Any] = {"kind": "done", "cell": cell, "status": "ok", "steps_done": 0}
-        number = int(arguments.get("number") or cell)
         start = time.perf_counter()
         with self._lock:
             self._cell = self._output_cell = cell
@@ -136,11 +154,9 @@ class Prompt:
                 _publish.sink = self._send_findings
                 self._interrupter.armed = True
                 self._check_interrupt(cell)
-                if message["name"] not in functions:
-                    raise NotImplementedError(f"a rank of a Python job can't do '{message['name']}'")
-                functions[message["name"]](cell, arguments)
-                self._check_interrupt(cell)
-                done["steps_done"] = 1
+                done.update(run())
+                if done["status"] == "ok":
+                    self._check_interrupt(cell)
             finally:
                 self._interrupter.armed = False
         except BaseException as error:  # an exception ends the cell, not the rank
@@ -178,6 +194,19 @@ class Prompt:
         if text is not None:
             self._post({"kind": "value", "cell": cell, "text": text, "data": _cells.data_of(value)})
 
+    def _run_cpp(self, message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            self._cpp.expect(int(message["cell"]))
+            self._runs_cpp = True
+            self._check_interrupt(int(message["cell"]))
+            done = self._cpp.run(message)
+        finally:
+            self._runs_cpp = False
+            self._cpp.forget_interrupts()
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # what fails on the device belongs to this cell
+            torch.cuda.synchronize()
+        return done
+
     def _send_findings(self, findings: list[Finding]) -> None:
         for finding in findings:
             self._post({"kind": "finding", "finding": {**finding.json, "cell": self._cell}})
@@ -193,6 +222,7 @@ class Prompt:
         if os.getpid() != self._process:
             return
         _open.discard(self)
+        self._cpp.leave()
         with self._lock:
             self._ended = self._ended or "continue"
             self._closing = True
@@ -291,7 +321,7 @@ class Prompt:
             try:
                 if connected and self._connection.fileno() in ready:
                     for frames in self._connection.receive():
-                        self._take(json.loads(frames[0]))
+                        self._take(json.loads(frames[0]), frames[1:])
             except Exception:  # the connection has ended, or carries what is no message of a shell
                 with self._lock:
                     self._lose()
@@ -300,7 +330,7 @@ class Prompt:
                     return
                 self._pump()
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, message: dict[str, Any], frames: list[bytes]) -> None:
         kind = message.get("kind")
         if message.get("v") != PROTOCOL:
             self._send({"kind": "not_ready", "message": f"the shell speaks version {message.get('v')} of the protocol, "
@@ -313,14 +343,19 @@ class Prompt:
             self._send({"kind": "reply", "id": message["id"], "body": self._answer(message)})
         elif kind == "interrupt":
             self._interrupt(int(message["cell"]))
-        elif kind in ("builtin", "configure", "shutdown", "regroup", "load"):
+        elif kind == "load":
+            self._tasks.put({**message, "frames": frames})
+        elif kind in ("builtin", "configure", "shutdown", "regroup", "prelude", "drop", "run"):
             self._tasks.put(message)
 
     def _interrupt(self, cell: int) -> None:
         with self._lock:
             self._interrupts.add(cell)  # it may not have begun
             if self._running and self._cell == cell:
-                self._interrupter.interrupt(self._thread_id)
+                if self._runs_cpp:
+                    self._cpp.interrupt(cell)
+                else:
+                    self._interrupter.interrupt(self._thread_id)
 
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         what, arguments = message.get("what"), message.get("arguments") or {}
@@ -329,6 +364,8 @@ class Prompt:
                 return {"state": "running" if self._running else "idle", "cell": self._cell, "line": None,
                         "since_s": time.monotonic() - self._since, "collective": None, "device": _device(),
                         "rss_bytes": _resident_bytes(), "threads": torch.get_num_threads(), "cells_loaded": 0}
+            if what == "cpp":
+                return _cpp_cells.describe()
             if what == "stack":
                 return _questions.stack(self._thread_id)
             if what in _questions.ABOUT_NAMES:

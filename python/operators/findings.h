@@ -20,7 +20,7 @@ class CurrentCall {
   std::string before_;
 };
 
-/// Published findings are kept from here on. Once.
+/// Published findings are kept from here on.
 void collect_findings();
 /// The findings that were published since the last call, oldest first.
 nlohmann::json take_findings();

@@ -52,7 +52,10 @@ void DeathReports::explain_now() {
 void DeathReports::advise() {
   const RankSet dead = std::exchange(unadvised_, {}), live = services_.workers.live();
   if (dead.empty() || services_.options.abort_hangs) return;  // nobody reads advice in `run`
-  if (live.empty())
+  if (!services_.workers.owns_processes())
+    services_.message(fmt::format("what {} held is lost{}", dead.words(),
+                                  live.empty() ? "" : "; launchers such as torchrun end the other ranks then"));
+  else if (live.empty())
     services_.message("no rank is left: %dist_reset starts them afresh, %history and %save have the cells so far");
   else
     services_.message(fmt::format(

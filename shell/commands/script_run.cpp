@@ -22,6 +22,7 @@ namespace {
 /// Whether a cell has comments and blanks alone: nothing of it runs, and it gets no number.
 bool is_comment(const ScriptCell& cell, Language language) {
   try {
+    if (language == Language::python && is_cpp_cell(cell.text)) return false;
     const ParsedCell parsed = language == Language::python ? parse_python_cell(cell.text, MagicRegistry::instance())
                                                            : parse_cell(cell.text, MagicRegistry::instance());
     return parsed.parts.empty() && parsed.cell_magics.empty();

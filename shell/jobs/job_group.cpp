@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/inotify.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,8 @@
 #include "protocol/runtime_folder.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/job_words.h"
+#include "shell/jobs/rank_ends.h"
+#include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
 namespace {
@@ -111,6 +114,11 @@ void JobGroup::wait_connected() {
   arrivals_ = {};
 }
 
+void JobGroup::make_ready(const std::string& prelude, const Versions&) {
+  prelude_ = prelude;
+  hub_->send(live(), protocol::Prelude{prelude_});
+}
+
 void JobGroup::receive() {
   constexpr int kAtOnce = 256;
   for (int i = 0; i < kAtOnce; ++i)
@@ -149,6 +157,7 @@ void JobGroup::handle(FromWorker& from) {
     rank.info.threads = ready->threads;
     rank.info.state = RankInfo::State::ready;
     expected_.erase(from.rank);
+    if (!prelude_.empty()) hub_->send(from.rank, protocol::Prelude{prelude_});
     arrived(from.rank);
   } else if (const auto* refusal = std::get_if<protocol::NotReady>(&from.message)) {
     if (starting_)
@@ -182,6 +191,7 @@ void JobGroup::connection_ended(int number) {
 void JobGroup::process_ended(int number) {
   Rank& rank = at(number);
   if (std::exchange(rank.ended, true)) return;
+  rank.wait_status = wait_status_of_zombie(rank.info.pid);
   loop_.forget(rank.process.get());
   if (rank.info.state == RankInfo::State::ready && !hub_->connection_ended(number) && !rank.burial) {
     rank.burial = loop_.at(EventLoop::Clock::now() + kDeathIsKnown, [this, number] { bury(number); });
@@ -204,6 +214,12 @@ void JobGroup::bury(int number) {
     protocol::CellError error;
     error.type = "exit";
     error.message = rank.ended ? "the process has ended" : "the rank goes on with its program";
+    if (rank.wait_status && WIFSIGNALED(*rank.wait_status)) {
+      error.type = signal_name(WTERMSIG(*rank.wait_status));
+      error.message = "the process was killed by " + error.type;
+    } else if (rank.wait_status) {
+      error.message = fmt::format("the process has ended with exit code {}", WEXITSTATUS(*rank.wait_status));
+    }
     listener_.died(number, error);
   } else if (rank.ended && listener_.warning) {
     listener_.warning(fmt::format("rank {} has ended", number));

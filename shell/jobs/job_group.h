@@ -26,7 +26,8 @@ class JobGroup : public RankGroup {
 
   /// Serves until the ranks that have stopped are connected.
   void wait_connected() override;
-  void make_ready(const std::string&, const Versions&) override {}
+  /// C++ cells begin: ranks load the prelude before the first of them, those that come later as well. Does not wait.
+  void make_ready(const std::string& prelude, const Versions& compiler) override;
   void cancel_start(const std::string& why) override { start_error_ = why; }
   /// Lets all ranks go on, and asks none to come back.
   void shutdown() override;
@@ -61,6 +62,7 @@ class JobGroup : public RankGroup {
     RankInfo info;  // starting: away
     Descriptor process;  // a pidfd; none: it has no agent yet
     bool ended = false;  // the process has
+    std::optional<int> wait_status;  // then, where its parent had not asked for it yet
     bool left_alone = false;  // the user has given it up: it is not asked again
     std::optional<EventLoop::Timer> burial;
   };
@@ -91,6 +93,7 @@ class JobGroup : public RankGroup {
   RankSet arrivals_;  // not announced yet
   std::optional<EventLoop::Timer> announcement_;
   std::string start_error_;
+  std::string prelude_;  // empty: no C++ cell has run
   bool starting_ = true;
   bool ending_ = false;
 };

@@ -1,4 +1,4 @@
-// %%py, %py and %%cpp: the language of a cell.
+// %%py, %py, %%cpp and %cpp: the language of a cell.
 #include "protocol/error.h"
 #include "shell/session/session_core.h"
 
@@ -20,8 +20,15 @@ void py_cell(MagicCall& call, CellSettings& settings) {
 
 void cpp_cell(MagicCall& call, CellSettings& settings) {
   if (!call.arguments.empty()) throw UsageError("%%cpp takes nothing: the code stands in the lines below");
-  if (call.session.options.job) throw UsageError("C++ cells can't run over a Python job yet: write Python");
   settings.language = Language::cpp;
+}
+
+CellOutcome cpp_line(MagicCall& call) {
+  if (call.arguments.empty()) throw UsageError("%cpp needs code: %cpp CODE; %%cpp makes a C++ cell");
+  CellSettings settings;
+  settings.language = Language::cpp;
+  const CodeResult result = call.session.run_code(call.arguments, settings, call.line);
+  return {.status = result.status, .findings = {}};
 }
 
 const RegisterMagic kPy({.name = "py",
@@ -34,10 +41,11 @@ const RegisterMagic kPy({.name = "py",
                          .only_in_jobs = true});
 
 const RegisterMagic kCpp({.name = "cpp",
-                          .usage = "%%cpp",
-                          .summary = "this cell is C++",
-                          .help = "Cells of sessions are C++ anyway.",
-                          .line = {},
+                          .usage = "%cpp CODE, %%cpp",
+                          .summary = "C++, at a prompt over a Python job",
+                          .help = "Compiled for the torch of the job. py::tensor(\"model.weight\") is a tensor of the "
+                                  "program. Cells of sessions are C++ anyway.",
+                          .line = cpp_line,
                           .cell = cpp_cell,
                           .only_in_jobs = true});
 

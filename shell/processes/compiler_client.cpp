@@ -22,6 +22,8 @@ CompilerClient::CompilerClient(const CompilerOptions& options) {
   launch.program = find_program("lockstep-compiler");
   launch.arguments = {"--channel-fd", std::to_string(theirs.get()), "--session-dir", options.session_directory};
   for (const auto& folder : options.include_dirs) launch.arguments.insert(launch.arguments.end(), {"-I", folder});
+  if (!options.torch.empty())
+    launch.arguments.insert(launch.arguments.end(), {"--python-job", options.torch, options.headers});
   launch.inherit = {theirs.get()};
   launch.output = output_.write_end();
   process_ = std::make_unique<Child>(launch);

@@ -146,7 +146,7 @@ const protocol::CompilerReady& CompilerService::wait_ready() {
       loop_.run_until([&] { return ready_ || !failure_.empty(); }, EventLoop::Clock::now() + kCompilerStartLimit);
   if (!in_time)
     give_up(fmt::format("lockstep-compiler was not ready within {} s and was ended", kCompilerStartLimit.count()));
-  if (!ready_) throw StartError("the session could not start: " + failure_);
+  if (!ready_) throw StartError((options_.torch.empty() ? "the session could not start: " : "") + failure_);
   return *ready_;
 }
 

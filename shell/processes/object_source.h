@@ -16,6 +16,8 @@ class EventLoop;
 struct CompilerOptions {
   std::string session_directory;
   std::vector<std::string> include_dirs;
+  /// For cells of a Python job: the folders of its torch and of the package's headers. Empty: those of sessions.
+  std::string torch = {}, headers = {};
 };
 
 struct FromCompiler {

@@ -92,13 +92,7 @@ void SessionCore::start() {
   try {
     s.directory = std::make_unique<SessionDirectory>();
     const CompilerOptions compiler{s.directory->path(), options.include_dirs};
-    const auto progress = [this](const protocol::CompilerProgress& step) {
-      state_->start_step = step.step;
-      state_->start_step_since = EventLoop::Clock::now();
-      if (step.message.empty()) return;
-      const bool is_known = step.step && step.step->last_s;
-      message(step.message + (is_known ? fmt::format("; the last time it took {:.0f} s", *step.step->last_s) : ""));
-    };
+    const auto progress = [this](const protocol::CompilerProgress& step) { report_start_step(step); };
     s.compiler = options.objects ? options.objects(s.loop, compiler, progress)
                                  : std::make_unique<CompilerService>(s.loop, compiler, progress);
     s.workers = std::make_unique<WorkerGroup>(s.loop, plan, options, *s.directory, listener());
@@ -143,12 +137,22 @@ void SessionCore::start() {
   }
 }
 
+/// What takes long at the start, for people and for the display of the activity.
+void SessionCore::report_start_step(const protocol::CompilerProgress& step) {
+  state_->start_step = step.step;
+  state_->start_step_since = EventLoop::Clock::now();
+  if (step.message.empty()) return;
+  const bool is_known = step.step && step.step->last_s;
+  message(step.message + (is_known ? fmt::format("; the last time it took {:.0f} s", *step.step->last_s) : ""));
+}
+
 /// A start that went wrong: nothing that was started stays.
 void SessionCore::undo_start() {
   State& s = *state_;
   s.starting = false;
   s.runner.reset();
   s.job = nullptr;
+  s.job_objects = nullptr;
   s.workers.reset();
   s.compiler.reset();
   s.directory.reset();
@@ -161,6 +165,7 @@ void SessionCore::shutdown() {
   if (s.runner) s.runner->end_open_loops();
   s.runner.reset();
   s.job = nullptr;
+  s.job_objects = nullptr;
   s.workers.reset();
   s.compiler.reset();
   s.directory.reset();
@@ -169,7 +174,7 @@ void SessionCore::shutdown() {
 /// For a display, about once a second: asks nobody.
 std::optional<ActivityEvent> SessionCore::activity() const {
   const State& s = *state_;
-  if (!s.starting) return s.runner ? s.runner->activity() : std::nullopt;
+  if (!s.starting && !s.starting_compiler) return s.runner ? s.runner->activity() : std::nullopt;
   const auto seconds_since = [](EventLoop::Clock::time_point begin) {
     return std::chrono::duration<double>(EventLoop::Clock::now() - begin).count();
   };
@@ -268,6 +273,12 @@ CodeResult SessionCore::run_code(std::string_view code, const CellSettings& sett
   CellRequest request;
   request.ranks = settings.ranks ? *settings.ranks : target_ranks();
   check_ranks(request.ranks);
+  if (options.job && !start_compiler_of_job(request.ranks)) {
+    if (state_->cell) state_->cell->status = CellStatus::interrupted;
+    CodeResult interrupted;
+    interrupted.status = CellStatus::interrupted;
+    return interrupted;
+  }
   RunningCell* cell = state_->cell;
   if (cell && cell->number == 0) cell->number = ++state_->last_number;
   request.number = cell ? cell->number : ++state_->last_number;

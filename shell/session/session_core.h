@@ -179,6 +179,8 @@ struct SessionCore {
   void undo_start();
   std::optional<ActivityEvent> activity() const;
   void start_job();
+  bool start_compiler_of_job(const RankSet& ranks);
+  void report_start_step(const protocol::CompilerProgress& step);
   RankGroup::Listener listener();
 
   struct State;  // session_state.h

@@ -6,6 +6,7 @@
 
 #include "protocol/error.h"
 #include "shell/jobs/find_job.h"
+#include "shell/processes/compiler_service.h"
 #include "shell/session/session_state.h"
 
 namespace lockstep::shell {
@@ -13,19 +14,8 @@ namespace {
 
 // Ranks that stop with the first one are waited for so long; later ones join.
 constexpr std::chrono::milliseconds kTogether{500};
-
-/// Where C++ can't be compiled.
-class NoObjects : public ObjectSource {
- public:
-  const protocol::CompilerReady& wait_ready() override { return ready_; }
-  FromCompiler ask(const protocol::CompilerRequest&) override { throw UsageError("cells of this prompt are Python"); }
-  void settle(const protocol::Settle&) override {}
-  int64_t definitions() const override { return 0; }
-  void cancel() override {}
-
- private:
-  protocol::CompilerReady ready_;
-};
+// For a rank to say which torch it has.
+constexpr std::chrono::milliseconds kDescribeLimit{5000};
 
 }  // namespace
 
@@ -34,7 +24,9 @@ void SessionCore::start_job() {
   s.starting = true;
   try {
     s.directory = std::make_unique<SessionDirectory>();
-    s.compiler = std::make_unique<NoObjects>();
+    auto objects = std::make_unique<JobObjects>();
+    s.job_objects = objects.get();
+    s.compiler = std::move(objects);
     auto job = std::make_unique<JobGroup>(s.loop, find_job(*options.job), *s.directory, listener());
     s.job = job.get();
     s.workers = std::move(job);
@@ -100,6 +92,53 @@ bool SessionCore::resume_job() {
     s.loop.run_until([&] { return stopped() || s.job->away().empty(); }, EventLoop::Clock::now() + kTogether);
   s.interrupt_command = nullptr;
   return !s.workers->live().empty();
+}
+
+/// The compiler of C++ cells, with the torch of `ranks`. Returns false where Ctrl-C has ended its start. Throws
+/// lockstep::Error with the reason why there is none.
+bool SessionCore::start_compiler_of_job(const RankSet& ranks) {
+  State& s = *state_;
+  if (s.job_objects->has_compiler()) return true;
+  std::map<std::pair<std::string, std::string>, RankSet> folders;
+  for (const auto& [rank, answer] : query(ranks, "cpp", nlohmann::json::object(), kDescribeLimit)) {
+    const std::string problem = answer.value("error", answer.value("problem", std::string()));
+    if (!problem.empty()) throw Error(fmt::format("C++ cells can't run on rank {}: {}", rank, problem));
+    folders[{answer.value("torch", ""), answer.value("headers", "")}].insert(rank);
+  }
+  if (folders.empty()) throw Error("no rank answers which torch it has: C++ cells can't be compiled for it");
+  if (folders.size() > 1) {
+    std::string list;
+    for (const auto& [folder, which] : folders)
+      list += fmt::format("{}{} {}", list.empty() ? "" : ", ", which.words(), folder.first);
+    throw Error("the ranks have torch in different folders, and C++ cells are compiled for one: " + list);
+  }
+  const ActivityReporter::Scope reporting(events);
+  const auto progress = [this](const protocol::CompilerProgress& step) { report_start_step(step); };
+  s.starting_compiler = true;
+  s.starting_since = EventLoop::Clock::now();
+  s.start_step.reset();
+  bool interrupted = false;
+  s.interrupt_command = [&] { interrupted = true; };
+  const auto end = [&] {
+    s.starting_compiler = false;
+    s.interrupt_command = nullptr;
+  };
+  try {
+    s.job_objects->use(std::make_unique<CompilerService>(s.loop,
+                                                         CompilerOptions{.session_directory = s.directory->path(),
+                                                                         .include_dirs = options.include_dirs,
+                                                                         .torch = folders.begin()->first.first,
+                                                                         .headers = folders.begin()->first.second},
+                                                         progress));
+    s.job->make_ready(s.job_objects->wait_ready().prelude, {});
+    end();
+    return true;
+  } catch (const StartError& error) {
+    end();
+    s.job_objects->forget_compiler();
+    if (interrupted) return false;
+    throw Error(std::string("C++ cells can't be compiled: ") + error.what());
+  }
 }
 
 CodeResult SessionCore::run_python(std::string_view code, const CellSettings& settings, int line,

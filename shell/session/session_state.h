@@ -7,6 +7,7 @@
 
 #include "shell/cells/cell_runner.h"
 #include "shell/jobs/job_group.h"
+#include "shell/jobs/job_objects.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/object_source.h"
 #include "shell/processes/rank_group.h"
@@ -33,12 +34,14 @@ struct SessionCore::State {
   std::unique_ptr<ObjectSource> compiler;
   std::unique_ptr<RankGroup> workers;
   JobGroup* job = nullptr;  // the same, at a prompt over a Python job
+  JobObjects* job_objects = nullptr;  // then `compiler`
   std::unique_ptr<CellRunner> runner;
   protocol::Configure configuration;
   int64_t last_number = 0;
   RunningCell* cell = nullptr;
   std::vector<ValueEvent>* captured_values = nullptr;  // they go there
   bool starting = false;
+  bool starting_compiler = false;  // at the first C++ cell over a Python job
   EventLoop::Clock::time_point starting_since, start_step_since;
   std::optional<protocol::StartStep> start_step;  // of a build at the start
   std::function<void()> interrupt_command;  // while one runs

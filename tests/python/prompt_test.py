@@ -60,11 +60,11 @@ class Job:
         folders = list(self.folder.glob("lockstep/job-*"))
         return folders[0].name.removeprefix("job-") if folders else "none"
 
-    def run_cells(self, *cells, code=0):
+    def run_cells(self, *cells, code=0, options=()):
         """The events of a script of these cells."""
         script, events = self.folder / "cells.py", self.folder / "events"
         script.write_text("".join(f"# %%\n{cell}\n" for cell in cells))
-        self.attach("--run", str(script), "--json", str(events), code=code)
+        self.attach("--run", str(script), "--json", str(events), *options, code=code)
         return [json.loads(line) for line in events.read_text().splitlines()]
 
     def results(self):
@@ -296,6 +296,73 @@ class Prompt(unittest.TestCase):
             job.wait_for("the shell is gone: goes on in 1000 s", times=2)
             self.assertEqual(values(job.run_cells("factor")), [([0, 1], "5")])
             self.assertEqual([each["total"] for each in job.results()], [25, 45])
+
+    def test_cpp_cells_share_tensors_with_python(self):
+        with Job("once") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            events = job.run_cells(
+                '%%cpp\nauto& w = py::tensor("model.weight");\nint calls = 0;\nw.requires_grad()',
+                "%%cpp\n{ torch::NoGradGuard no_grad; w.fill_(rank + 2); }\n++calls;\nshow(calls);\nw.sum().item<float>()",
+                "model.weight.sum().item(), model.weight.requires_grad",
+                "%%cpp\nw.sum().backward();\n(w * 2).sum().backward();",
+                "model.weight.grad.sum().item()",
+                '%%cpp\nstd::cout << "of C++" << std::endl;\npy::set("extra", torch::ones(3) * rank);\npy::number("factor")',
+                "extra, extra.sum().item()",
+                "%%cpp\n%%rank 1\nstruct Point { int x, y; };\nPoint{1, calls}",
+                "%cpp rank * 10 + world_size",
+                "%%cpp\nint calls(int x) { return x + 100; }\ncalls(1)",
+                '%%cpp\ninspect::verify(py::tensor("model.bias").detach().abs() * 0);',
+                "%%cpp\nauto sum = torch::ones(1) * (rank + 1);\ndist::all_reduce(sum);\nsum.item<float>()")
+            self.assertEqual(of(events, "error"), [])
+            self.assertEqual(values(events), [
+                ([0, 1], "true"), ([0, 1], "1"), ([0], "16"), ([1], "24"),
+                ([0], "(16.0, True)"), ([1], "(24.0, True)"), ([0, 1], "24.0"),
+                ([0], "10"), ([1], "20"), ([0], "(tensor([0., 0., 0.]), 0.0)"), ([1], "(tensor([1., 1., 1.]), 3.0)"),
+                ([1], "Point{.x = 1, .y = 1}"), ([0], "2"), ([1], "12"), ([0, 1], "101"), ([0, 1], "3")])
+            self.assertEqual([(each["ranks"], each["text"]) for each in of(events, "output")], [([0, 1], "of C++\n")])
+            (finding,) = of(events, "finding")
+            self.assertEqual((finding["verdict"], finding["where"]), ("ok", "cell 11, line 2"))
+            self.assertEqual([each["total"] for each in job.results()], [30, 60])
+
+    def test_errors_of_cpp_cells(self):
+        with Job("once") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            events = job.run_cells(
+                "%%cpp\nint half(int x) {\n  if (x > 0) throw std::runtime_error(\"too much\");\n  return x;\n}\nint kept = 5;\n"
+                "half(rank)",
+                "%%cpp\nhalf(", "%%cpp\nunknown + 1", "%%cpp\nkept", "%%cpp\ntorch::ones(2).matmul(torch::ones(3))",
+                '%%cpp\npy::tensor("no_such")', '%%cpp\npy::tensor("factor")', '%%cpp\npy::tensor("model")',
+                '%%cpp\npy::set("model.weight", torch::ones(1))', '%%cpp\npy::number("seen")', "factor",
+                code=1, options=["--keep-going"])
+            thrown, *rest = of(events, "error")
+            self.assertEqual((thrown["ranks"], thrown["type"], thrown["message"], thrown["where"]),
+                             ([1], "std::runtime_error", "too much", "cell 1, line 3"))
+            self.assertIn("half(int) at cell 1, line 3", thrown["stack"][0])
+            said = [(each["type"], each["ranks"], each["message"]) for each in rest]
+            self.assertEqual([each[0] for each in said], ["compile_error"] * 2 + ["c10::Error"] + ["lockstep::py::Error"] * 6)
+            self.assertEqual([each[1] for each in said[3:]], [[0, 1]] + [[0], [1]] + [[0, 1]] * 3)
+            job.results()
+
+    def test_interrupt_of_a_cpp_cell_and_one_that_crashes(self):
+        with Job("every") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            script = job.folder / "cells.py"
+            script.write_text("# %%\n%%cpp\nvolatile int turns = 0;\nputs(\"loops\");\nfor (;;) ++turns;\n")
+            attached = subprocess.Popen([LOCKSTEP, "attach", job.id(), "--run", str(script), "--json", "-"],
+                                        env=job.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            for line in attached.stdout:
+                if '"loops' in line:
+                    break
+            attached.send_signal(signal.SIGINT)
+            rest = [json.loads(line) for line in attached.communicate()[0].splitlines()]
+            self.assertEqual(attached.returncode, 130)
+            (done,) = of(rest, "cell")
+            self.assertEqual(done["rank_status"], {"0": "interrupted", "1": "interrupted"})
+            job.wait_for("waits in breakpoint", times=4)
+            events = job.run_cells("%%cpp\nif (rank == 1) *(volatile int*)nullptr = 1;\nrank", code=5)
+            errors = [(each["type"], each["ranks"], each["where"]) for each in of(events, "error")]
+            self.assertIn(("SIGSEGV", [1], "cell 1"), errors)
+            self.assertEqual(job.process.wait(), 1)  # torchrun's
 
     def test_no_shell_comes(self):
         with Job("once", LOCKSTEP_BREAKPOINT_TIMEOUT="0.1") as job:

@@ -97,7 +97,7 @@ LoadResult load_cell(int64_t cell, const std::string& directory, const std::stri
 
 void unload_cell(const CellObject& object) {
   object.end = 0;
-  ::dlclose(object.handle);
+  close_object(object.handle, object.path);
   ::unlink(object.path.c_str());
   g_count.fetch_sub(1);
 }

@@ -81,7 +81,7 @@ void LoadedCells::run(const protocol::Run& run, protocol::Done& done) {
   for (uint32_t i = 0; i < object->entry->step_count; ++i) {
     const int line = i < steps.size() ? steps[i].line : 0;
     run_state().set_code(reinterpret_cast<uintptr_t>(object->entry->steps[i]));
-    if (!run_step(object->entry->steps[i], i, line, done)) break;
+    if (!run_step([step = object->entry->steps[i]] { call_step(step); }, i, line, done)) break;
     ++done.steps_done;
   }
 }

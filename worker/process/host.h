@@ -11,6 +11,11 @@ namespace lockstep::worker {
 /// Opens the shared object of a cell, or the prelude. Its symbols, and all that its code refers to, are found from
 /// here on by objects that are opened later. Returns nullptr where dlerror() says why not.
 void* open_object(const std::string& path);
+/// Takes it out of the process again: no object that is opened later finds its symbols.
+void close_object(void* handle, const std::string& path);
+
+/// Calls a step of a cell. Exceptions leave it as they come.
+void call_step(void (*step)());
 
 /// Sends what a cell shows, from any thread. Output that was written before comes before it.
 void send_to_session(protocol::Value value);

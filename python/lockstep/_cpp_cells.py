@@ -1,0 +1,239 @@
+"""C++ cells of a prompt. The shell compiles them; this rank loads and runs them (python/cells/operators.cpp), and they
+ask here for tensors of the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from types import FrameType
+from typing import Any, Callable
+
+import torch
+
+from lockstep import _cells, _library
+from lockstep.errors import LockstepError
+
+_MEETING_SECONDS = 10.0
+
+_library_of_operators: torch.library.Library | None = None
+_frame: Callable[[], FrameType] | None = None  # in which expressions are evaluated
+_post: Callable[[dict[str, Any]], None] | None = None  # sends what a cell shows
+
+
+def headers() -> pathlib.Path:
+    """The folder of Lockstep's headers that fit the library of this package."""
+    libraries = _library.libraries()
+    installed = libraries.parent / "include" / "lockstep"
+    if (installed / "worker" / "cell" / "cell.h").is_file():
+        return installed
+    named = libraries / "headers.folder"  # of a build folder: the tree
+    return pathlib.Path(named.read_text().strip()) if named.is_file() else installed
+
+
+def describe() -> dict[str, Any]:
+    """What the shell compiles cells for: the torch of this process, and the headers of this package."""
+    folder = pathlib.Path(_library.torch_folder())
+    problem = ""
+    if not torch._C._GLIBCXX_USE_CXX11_ABI:
+        problem = (f"torch {torch.__version__} was built with the old ABI of the C++ library (_GLIBCXX_USE_CXX11_ABI=0), "
+                   "with which cells can't be compiled. Install torch from PyPI")
+    elif not (folder / "include" / "torch" / "csrc" / "api" / "include" / "torch" / "torch.h").is_file():
+        problem = (f"the headers of torch {torch.__version__} are not in {folder / 'include'}. PyPI's torch has them: "
+                   "install it again")
+    elif not (headers() / "python" / "cells" / "py.h").is_file():
+        problem = f"the headers of the package lockstep are not in {headers()}: install its wheel again (tools/wheel)"
+    return {"torch": str(folder), "version": str(torch.__version__), "headers": str(headers()), "problem": problem}
+
+
+class CppCells:
+    """The cells of one shell in this rank."""
+
+    def __init__(self, hub: str, rank: int, frame: Callable[[], FrameType],
+                 post: Callable[[dict[str, Any]], None]) -> None:
+        """`hub`: the socket of the shell. `post` may be called by any thread."""
+        self._hub = hub
+        self._rank = rank
+        self._frame = frame
+        self._post = post
+        self._prelude = ""
+
+    def use_prelude(self, path: str) -> None:
+        """The object that is loaded before the first cell."""
+        self._prelude = path
+
+    def load(self, message: dict[str, Any], frames: list[bytes]) -> dict[str, Any]:
+        """Returns the message Loaded."""
+        try:
+            self._begin()
+            code = torch.frombuffer(bytearray(frames[0]), dtype=torch.uint8)
+            loaded: dict[str, Any] = json.loads(torch.ops.lockstep_cells.load(code, json.dumps(message), self._prelude))
+            problem = self._meet(message["ranks"])
+            if problem:
+                loaded["warning"] = problem
+            return loaded
+        except Exception as error:  # a library that is missing, a full disk
+            return {"kind": "loaded", "cell": message["cell"], "ok": False, "message": f"{type(error).__name__}: {error}"}
+
+    def _meet(self, ranks: list[int]) -> str:
+        """A cell of all ranks: dist:: and inspect:: of C++ use the connections of the inspectors. Returns why there are
+        none."""
+        distributed = torch.distributed
+        if not (distributed.is_available() and distributed.is_initialized()) or len(ranks) < distributed.get_world_size():
+            return ""
+        from lockstep import inspectors  # which imports this package's functions
+
+        try:
+            met = inspectors.attach(deadline=_MEETING_SECONDS)
+            return "" if met else f"dist:: and inspect:: of this cell reach no other rank: {met}"
+        except Exception as error:
+            return f"dist:: and inspect:: of this cell reach no other rank: {type(error).__name__}: {error}"
+
+    def drop(self, cell: int) -> None:
+        if _library_of_operators is not None:
+            torch.ops.lockstep_cells.drop(cell)
+
+    def expect(self, cell: int) -> None:
+        """It runs now: interrupts reach it from here on, up to forget_interrupts()."""
+        self._begin()
+        torch.ops.lockstep_cells.arm(cell)
+
+    def forget_interrupts(self) -> None:
+        if _library_of_operators is not None:
+            torch.ops.lockstep_cells.arm(0)
+
+    def run(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Returns the message Done. After expect()."""
+        try:
+            done: dict[str, Any] = json.loads(torch.ops.lockstep_cells.run(json.dumps(message)))
+            return done
+        finally:
+            _library.call("take_hooks_back", skipped=_library.skipped_folders(), folder=_library.working_folder())
+
+    def interrupt(self, cell: int) -> None:
+        """On the thread of the connection."""
+        if _library_of_operators is not None:
+            torch.ops.lockstep_cells.interrupt(cell)
+
+    def leave(self) -> None:
+        """The program goes on: nothing of it is held."""
+        if _library_of_operators is not None:
+            torch.ops.lockstep_cells.forget()
+
+    def _begin(self) -> None:
+        global _frame, _post
+        _load_operators()
+        _frame, _post = self._frame, self._post
+        device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
+        distributed = torch.distributed
+        in_group = distributed.is_available() and distributed.is_initialized()
+        torch.ops.lockstep_cells.begin(json.dumps({
+            "shell": self._hub,
+            "folder": os.path.join(os.path.dirname(self._hub), f"rank-{self._rank}"),
+            "rank": {
+                "rank": self._rank,
+                "world_size": distributed.get_world_size() if in_group else int(os.environ.get("WORLD_SIZE", "1")),
+                "local_rank": int(os.environ.get("LOCAL_RANK", str(self._rank))),
+                "node_rank": int(os.environ.get("GROUP_RANK", "0")),
+                "gpu_id": int(device[5:]) if device != "cpu" else -1,
+                "device": device,
+            },
+        }))
+
+
+def _load_operators() -> None:
+    global _library_of_operators
+    if _library_of_operators is not None:
+        return
+    _library.load()
+    path = _library.libraries() / "liblockstep_cells.so"
+    try:
+        torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise LockstepError(f"C++ cells need {path.name} of the package: {error}") from None
+    operators = torch.library.Library("lockstep_cells", "IMPL")
+    for name, function in (("tensor", _tensor), ("number", _number), ("set", _set), ("post", _post_text)):
+        operators.impl(name, function, "CompositeImplicitAutograd")
+    _library_of_operators = operators
+
+
+def _post_text(message: str) -> None:
+    if _post is not None:
+        _post(json.loads(message))
+
+
+def _evaluate(function: str, expression: str) -> tuple[Any, str]:
+    """The value, or the reason why there is none."""
+    assert _frame is not None
+    frame = _frame()
+    try:
+        return eval(compile(expression, "<py>", "eval"), frame.f_globals, frame.f_locals), ""
+    except BaseException as error:  # it is the cell's, in C++
+        return None, f"py::{function}(\"{expression}\"): {type(error).__name__}: {error}"
+
+
+def _tensor(expression: str) -> tuple[torch.Tensor, str]:
+    value, problem = _evaluate("tensor", expression)
+    nothing = torch.empty(0)
+    if problem:
+        return nothing, problem
+    called = f"py::tensor(\"{expression}\")"
+    if not isinstance(value, torch.Tensor):
+        what = f"{called}: it is {_kind(value)} and no tensor"
+        if isinstance(value, (bool, int, float)):
+            return nothing, what + "; py::number reads numbers"
+        if isinstance(value, torch.nn.Module):
+            names = [name for name, _ in value.named_parameters()]
+            return nothing, what + (f"; it has the parameters {', '.join(names[:8])}{' …' if names[8:] else ''}" if names
+                                    else "")
+        return nothing, what
+    if _is_dtensor(value):
+        with torch.no_grad():
+            return value.to_local(), ""  # type: ignore[attr-defined]
+    if type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return nothing, (f"{called}: it is a {type(value).__module__}.{type(value).__qualname__}, whose elements C++ can't "
+                         "see: name a plain tensor of it")
+    return value, ""
+
+
+def _number(expression: str) -> tuple[float, str]:
+    value, problem = _evaluate("number", expression)
+    if problem:
+        return 0.0, problem
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return float(value), ""
+    except Exception:  # of a class of the user's, too
+        return 0.0, f"py::number(\"{expression}\"): it is {_kind(value)} and no number"
+
+
+def _set(target: str, value: torch.Tensor) -> str:
+    assert _frame is not None
+    try:
+        _cells.assign(_frame(), target, value)
+        return ""
+    except BaseException as error:  # it is the cell's, in C++
+        return f"py::set(\"{target}\"): {type(error).__name__}: {error}"
+
+
+def _kind(value: Any) -> str:
+    """"a float (0.01)", "a list of 3"."""
+    name = type(value).__name__
+    if value is None:
+        return "None"
+    article = "an" if name[:1].lower() in "aeiou" else "a"
+    if isinstance(value, (bool, int, float)):
+        return f"{article} {name} ({value})"
+    if isinstance(value, torch.Tensor):
+        return f"{article} {name} of size {list(value.shape)}"
+    if isinstance(value, (list, tuple, dict, set)):
+        return f"{article} {name} of {len(value)}"
+    return f"{article} {name}"
+
+
+def _is_dtensor(value: torch.Tensor) -> bool:
+    import sys
+
+    tensors = sys.modules.get("torch.distributed.tensor")
+    return tensors is not None and isinstance(value, tensors.DTensor)
