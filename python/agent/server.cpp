@@ -25,6 +25,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMostUnsent = size_t{64} << 20;
+constexpr int kLookForDescriptors = 1000;  // ms
 
 std::string line_of(const json& answer) {
   // Names of files and messages of users need not be UTF-8.
@@ -147,14 +148,17 @@ void Server::run() {
       const std::lock_guard lock(mutex_);
       if (stops_) break;
     }
-    std::vector<pollfd> polled = {{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
+    // The program may have taken the descriptor that was spare. Nothing announces a free one.
+    if (spare_ < 0) spare_ = keep(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    const int limit = spare_ < 0 ? kLookForDescriptors : -1;
+    std::vector<pollfd> polled = {{wake_, POLLIN, 0}, {spare_ < 0 ? -1 : listener_, POLLIN, 0}};
     std::vector<uint64_t> ids;
     for (const auto& [id, each] : connections_) {
       const bool reads = !each.waits && !each.ends && each.out.empty();
       polled.push_back({each.fd, static_cast<short>((reads ? POLLIN : 0) | (each.out.empty() ? 0 : POLLOUT)), 0});
       ids.push_back(id);
     }
-    if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) break;
+    if (::poll(polled.data(), polled.size(), limit) < 0 && errno != EINTR) break;
     if (polled[0].revents != 0) take_answers();
     for (size_t i = 0; i < ids.size(); ++i) {
       const short events = polled[i + 2].revents;
@@ -180,6 +184,7 @@ void Server::run() {
   for (auto& [id, each] : connections_) drop(each.fd);
   connections_.clear();
   drop(std::exchange(listener_, -1));
+  drop(std::exchange(spare_, -1));
   const std::lock_guard lock(mutex_);
   runs_ = false;
   changed_.notify_all();
@@ -189,15 +194,24 @@ void Server::accept_all() {
   while (true) {
     const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
-      // Without descriptors poll would report the waiting connection for ever.
-      if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      return;
+      if (errno != EMFILE && errno != ENFILE) return;
+      if (spare_ < 0) return;
+      refuse();
+      continue;
     }
     if (!same_user(fd) || connections_.size() >= kMostConnections)
       ::close(fd);
     else
       connections_[next_++].fd = keep(fd);
   }
+}
+
+/// Without descriptors poll would report the waiting connection again and again.
+void Server::refuse() {
+  drop(std::exchange(spare_, -1));
+  const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd >= 0) ::close(fd);
+  spare_ = keep(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
 bool Server::receive(uint64_t id, Connection& connection) {

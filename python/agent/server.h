@@ -49,6 +49,7 @@ class Server {
   void run();
   void run_aside();
   void accept_all();
+  void refuse();
   bool receive(uint64_t id, Connection& connection);
   void serve_lines(uint64_t id, Connection& connection);
   /// An answer; nothing if it comes from the second thread later.
@@ -60,9 +61,10 @@ class Server {
   void drop(int fd);
 
   int listener_ = -1, wake_ = -1;
+  int spare_ = -1;  // given up to refuse a connection where no descriptor is left
   uint64_t next_ = 1;
   std::map<uint64_t, Connection> connections_;  // of the first thread
-  std::atomic<int> descriptors_[kMostConnections + 4];  // all that a child must close; -1: free
+  std::atomic<int> descriptors_[kMostConnections + 5];  // all that a child must close; -1: free
 
   std::mutex mutex_;
   std::condition_variable changed_;

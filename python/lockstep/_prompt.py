@@ -28,7 +28,6 @@ PROTOCOL = 1  # kProtocolVersion of protocol/version.h
 LOCKSTEP = "0.1.0"  # kVersion
 _OUTPUT_WINDOW = 1 << 20  # kOutputWindow of protocol/worker_messages.h
 _CHUNK = 1 << 16
-_SETTLE_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -407,12 +406,15 @@ class _Interrupter:
 
     def settle(self) -> None:
         """Takes an interrupt that is on its way. Called when no more can come."""
-        limit = time.monotonic() + _SETTLE_SECONDS
-        while self._replaced and self._expected and time.monotonic() < limit:
-            if signal.getsignal(signal.SIGINT) != self._handle:  # the cell has installed its own, which gets the signal
-                self._expected = False
+        if not self._replaced:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), None)
+        elif self._expected and signal.getsignal(signal.SIGINT) == self._handle:  # else the cell's handler gets it
+            # The signal was sent to this thread, so it is delivered when this call leaves the kernel; then Python runs
+            # the handler. One that a cell has blocked comes later, and is for nobody then, too.
+            signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            if signal.SIGINT in signal.sigpending():
                 return
-            time.sleep(0.001)
+        self._expected = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._expected:
