@@ -14,6 +14,9 @@ loaded by the first call. docs/python.md begins with five minutes from a torchru
 
 from __future__ import annotations
 
+# First: its entry point (lockstep_autoload) imports modules of this package, and finds none half-way.
+import torch  # noqa: F401
+
 from lockstep import _library
 
 _library.check_torch()
