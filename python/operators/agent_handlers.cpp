@@ -8,6 +8,7 @@
 #include "inspectors/inspect.h"
 #include "protocol/version.h"
 #include "python/agent/agent.h"
+#include "python/operators/abort.h"
 #include "python/operators/interpreter_use.h"
 #include "python/operators/invitations.h"
 #include "python/operators/job_backend.h"
@@ -143,6 +144,7 @@ json start_agent(const json& facts) {
     agent::add_handler("collectives_without_stacks", collectives_without_stacks);
     expect_invitations();
     agent::add_handler("stacks", stacks);
+    expect_aborts();
   });
   protocol::JobRank rank;
   bool launched = agent::rank_from_environment(rank);

@@ -1,5 +1,7 @@
 // %interrupt and %abort: end what ranks are at, and keep their state.
 #include "protocol/error.h"
+#include "shell/magics/job_magic.h"
+#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
@@ -12,7 +14,9 @@ RankSet busy_of(MagicCall& call) {
     return {};
   }
   RankSet ranks = call.session.busy_ranks();
-  if (!call.arguments.empty()) ranks = ranks & call.session.parse_ranks(call.arguments);
+  MagicArguments arguments(call.arguments, "SPEC names ranks");
+  arguments.take_flag("-y", "--yes");  // which %abort wants for a Python job
+  if (const auto spec = arguments.rest_word()) ranks = ranks & call.session.parse_ranks(*spec);
   if (ranks.empty()) call.session.message("no cell is running there");
   return ranks;
 }
@@ -58,12 +62,17 @@ const RegisterMagic kInterrupt(
 
 const RegisterMagic kAbort(
     {.name = "abort",
-     .usage = "%abort [SPEC]",
+     .usage = "%abort [SPEC] [--yes]",
      .summary = "frees ranks that are stuck in a collective; their state is kept",
-     .help = "Their cells end as aborted. The ranks connect to one another again before the next cell.",
+     .help = "Their cells end as aborted. The ranks connect to one another again before the next cell.\n"
+             "At a prompt over a Python job, whether its ranks have stopped or not, it ends the connections of their "
+             "process groups:\n"
+             "collectives raise an exception, and the program makes new groups, or ends. It says so first; --yes does "
+             "it.",
      .line = abort,
      .cell = {},
-     .at_any_time = true});
+     .at_any_time = true,
+     .job_line = abort_of_job});
 
 }  // namespace
 }  // namespace lockstep::shell

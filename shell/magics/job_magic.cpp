@@ -8,6 +8,7 @@
 
 #include "inspectors/remains/judge.h"
 #include "protocol/error.h"
+#include "shell/jobs/agent_client.h"
 #include "shell/jobs/job_logs.h"
 #include "shell/jobs/job_picture.h"
 #include "shell/jobs/job_words.h"
@@ -20,6 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kAnswerLimit{3000};
+constexpr milliseconds kAbortLimit{10000};  // NCCL waits for its kernels
 constexpr const char* kPackage = "__import__('lockstep')";
 
 std::string argument_name(const char* option) {
@@ -201,6 +203,46 @@ CellOutcome collectives_of_job(MagicCall& call) {
   std::string text = table(rows);
   if (const auto late = straggler_of_job(picture.evidence)) text += late->message + "\n";
   call.session.message(text, {{"ranks", ranks}});
+  return {};
+}
+
+CellOutcome abort_of_job(MagicCall& call) {
+  MagicArguments arguments(call.arguments, "%abort [SPEC] [--yes]");
+  const bool agreed = arguments.take_flag("-y", "--yes");
+  const auto spec = arguments.rest_word();
+  const std::vector<JobMember> ranks = members(call, spec);
+  RankSet meant;
+  for (const JobMember& each : ranks) meant.insert(each.facts.rank);
+  if (ranks.empty()) {
+    call.session.message("no ranks are running");
+    return {};
+  }
+  if (!agreed) {
+    call.session.message(fmt::format(
+        "%abort{} --yes ends the connections of all process groups of {}. Collectives that are under way there, and on "
+        "the ranks that they connect, raise an exception; so does each later collective of these groups, until the "
+        "program makes new ones (destroy_process_group, init_process_group). A program that does not catch the "
+        "exception ends. Nothing has been done yet",
+        spec ? " " + *spec : "", meant.words()));
+    return {};
+  }
+  std::map<int, std::string> texts;
+  for (const auto& [rank, answer] : ask_ranks(ranks, {{"request", "abort"}}, kAnswerLimit)) {
+    const int64_t count = answer.error.empty() ? answer.body.value("connections", int64_t{0}) : 0;
+    texts[rank] = answer.error.empty() ? fmt::format("{} connection{} of Gloo ended", count, count == 1 ? "" : "s")
+                                       : "can't be asked: " + answer.error;
+  }
+  for (const auto& [rank, answer] : ask_ranks(ranks, {{"request", "abort_groups"}}, kAbortLimit)) {
+    if (!answer.error.empty()) {
+      texts[rank] += "; other groups can't be aborted: " + answer.error;
+      continue;
+    }
+    for (const auto& group : answer.body.value("groups", nlohmann::json::array()))
+      texts[rank] += "; aborted group " + group.get<std::string>();
+    for (const auto& problem : answer.body.value("problems", nlohmann::json::array()))
+      texts[rank] += "; " + problem.get<std::string>();
+  }
+  call.session.message(by_text(texts, ": "), {{"ranks", meant}});
   return {};
 }
 

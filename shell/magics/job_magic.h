@@ -26,6 +26,7 @@ CellOutcome hang_of_job(MagicCall& call);
 CellOutcome stack_of_job(MagicCall& call);
 CellOutcome collectives_of_job(MagicCall& call);
 CellOutcome memory_of_job(MagicCall& call);
+CellOutcome abort_of_job(MagicCall& call);
 CellOutcome nan_of_job(MagicCall& call);
 
 }  // namespace lockstep::shell
