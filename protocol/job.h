@@ -34,6 +34,14 @@ struct RankEnd {
   std::map<std::string, int64_t> calls;  // group, as c10d names it → number of its last collective that was called
 };
 
+/// Where a rank is stopped: in lockstep.breakpoint(), or after a training step for a shell that has asked for it.
+struct RankStop {
+  std::string place;  // "train.py, line 31, in main"
+  int64_t number = 0;  // of the rank's stops, from 1
+  bool is_served = false;  // a shell has the rank at its prompt; else the rank waits for one
+  std::optional<double> limit_s;  // for which it waits for a shell; none: without limit
+};
+
 struct JobRank {
   int rank = 0, world_size = 1, local_rank = 0;
   int64_t pid = 0;
@@ -41,12 +49,14 @@ struct JobRank {
   std::string host, torch, lockstep, python, script;
   int64_t started = 0;  // seconds, CLOCK_REALTIME
   std::optional<RankEnd> end;
+  std::optional<RankStop> stop;
 };
 
 LOCKSTEP_JSON(JobFrame, function, file, line)
 LOCKSTEP_JSON(RankEnd, how, type, message, frames, time, calls)
+LOCKSTEP_JSON(RankStop, place, number, is_served, limit_s)
 LOCKSTEP_JSON(JobRank, rank, world_size, local_rank, pid, start_time, host, torch, lockstep, python, script, started,
-              end)
+              end, stop)
 void from_json(const nlohmann::json& json, JobRank& rank);
 
 std::string rank_file(const std::string& folder, int rank);

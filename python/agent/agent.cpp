@@ -36,6 +36,7 @@ struct Agent {
   std::string folder;
   bool owns_folder = false;  // no shell made it
   protocol::JobRank rank;
+  int64_t stops = 0;  // so far
 };
 
 // Never destroyed: the threads may outlive the library's objects.
@@ -144,6 +145,7 @@ std::string start(protocol::JobRank rank) {
   rank.host = host_name();
   rank.started = std::time(nullptr);
   rank.end.reset();
+  rank.stop.reset();
   protocol::JobRank launched;
   const char* named = std::getenv(protocol::kJobVariable);
   try {
@@ -186,6 +188,28 @@ protocol::JobRank described_rank() {
   Agent& mine = agent();
   const std::lock_guard lock(mine.mutex);
   return mine.rank;
+}
+
+void set_stop(std::optional<protocol::RankStop> stop) {
+  if (g_is_child) return;
+  Agent& mine = agent();
+  const std::lock_guard lock(mine.mutex);
+  if (!mine.server || (!stop && !mine.rank.stop)) return;
+  if (stop) stop->number = mine.rank.stop ? mine.rank.stop->number : ++mine.stops;
+  mine.rank.stop = std::move(stop);
+  try {
+    write_rank(mine);
+  } catch (const std::exception&) {  // a full disk: a shell that asks the rank learns of it all the same
+  }
+}
+
+bool is_watched() {
+  const std::string folder = job_folder();
+  if (folder.empty()) return false;
+  std::ifstream file(folder + "/job.json");
+  const json made = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!made.is_object() || !made.value("pid", json()).is_number()) return false;
+  return dist::process_start_time(made["pid"].get<pid_t>()) == std::optional(made.value("start_time", uint64_t{0}));
 }
 
 void set_end(const protocol::RankEnd& end) {

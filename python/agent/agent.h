@@ -57,6 +57,11 @@ std::string job_folder();
 /// The rank as start() was given it, with the process's facts. Meaningless while no agent runs here.
 protocol::JobRank described_rank();
 
+/// Says where the rank is stopped; nothing: it runs. `number` is counted here. Others see it in the rank's file.
+void set_stop(std::optional<protocol::RankStop> stop);
+/// Whether a shell that has made the job's folder (`lockstep run`) runs.
+bool is_watched();
+
 /// Says how the process ends. The first call counts.
 void set_end(const protocol::RankEnd& end);
 /// Ends both threads and removes the socket. A request that is being answered is given up. At the end of the process

@@ -68,9 +68,9 @@ def breakpoint(condition: bool = True, *, timeout: float | None = None, grace: f
         lockstep.breakpoint(loss.isnan())  # only where the condition is true
 
     Cells of the prompt run in the frame that has called. Without a shell, the rank waits for one: `timeout` seconds at
-    most, or LOCKSTEP_BREAKPOINT_TIMEOUT, and without end by default. If the shell is killed, the rank goes on after
-    `grace` seconds, or LOCKSTEP_BREAKPOINT_GRACE (60 by default), unless another one attaches. `detach` at the prompt
-    makes this function do nothing for the rest of the program.
+    most, or LOCKSTEP_BREAKPOINT_TIMEOUT, and without end by default, unless its launcher ends. If the shell is killed,
+    the rank goes on after `grace` seconds, or LOCKSTEP_BREAKPOINT_GRACE (60 by default), unless another one attaches.
+    `detach` at the prompt makes this function do nothing for the rest of the program.
 
     Also as PYTHONBREAKPOINT=lockstep.breakpoint, for Python's own breakpoint(). Ranks that wait for one another in a
     collective while others are stopped do so until the group's own timeout.
@@ -109,37 +109,54 @@ def stop(frame: FrameType, timeout: float | None, grace: float, *, is_asked: boo
     rank = _rank()
     frames = _cells.Frames(frame)
     place = _cells.place_of(frames.selected)
-    job = _invitations.start()
-    if job is None:
+    found = _invitations.start()
+    if found is None:
         _say(rank, f"passes breakpoint() at {place}: no shell can attach, since the rank has no agent (a child of a "
              "rank, another process with its number, or no private folder: `lockstep doctor` looks at that)")
         return
-    with _invitations.Stopped(place) as stopped:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        is_known = is_asked
-        while True:
-            invitation = stopped.wait(0.0)
-            if invitation is None and not is_known:
-                _say(rank, f"waits in breakpoint() at {place}; `lockstep attach {job}` opens a prompt")
-                is_known = True
-            invitation = invitation or stopped.wait(deadline)
-            if invitation is None:
-                _say(rank, f"goes on from {place}: no shell came within {timeout:g} s")
-                return
-            try:
-                prompt = _prompt.Prompt(invitation, rank, frames)
-            except OSError:  # the shell is gone; one that stays asks again
-                is_known = False
-                continue
-            how = prompt.run()
+    try:
+        with _invitations.Stopped(place, is_breakpoint=not is_asked) as stopped:
+            _serve(stopped, found, rank, frames, timeout, grace, is_asked=is_asked)
+    except _invitations.Detached:
+        _detached = True
+
+
+def _serve(stopped: _invitations.Stopped, found: tuple[str, bool], rank: int, frames: _cells.Frames,
+           timeout: float | None, grace: float, *, is_asked: bool) -> None:
+    """`found`: what _invitations.start() has returned."""
+    global _detached
+    job, is_watched = found
+    place = _cells.place_of(frames.selected)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    is_known = is_asked or is_watched  # `lockstep run` opens a prompt, or names the ranks that wait
+    while True:
+        invitation = stopped.wait(0.0)
+        stopped.report(is_served=invitation is not None or is_asked, limit=timeout)
+        if invitation is None and not is_known and not stopped.has_lost_launcher:
+            _say(rank, f"waits in breakpoint() at {place}; `lockstep attach {job}` opens a prompt")
             is_known = True
-            _detached = _detached or prompt.detached
-            if how == "continue":
-                return
-            timeout = grace
-            deadline = time.monotonic() + grace
-            _say(rank, f"is at {place}, and the shell is gone: goes on in {grace:g} s; `lockstep attach {job}` "
-                 "opens another prompt")
+        if invitation is None:
+            invitation = stopped.wait(deadline)
+            if invitation is not None:
+                stopped.report(is_served=True)
+        if invitation is None:
+            why = "its launcher has ended" if stopped.has_lost_launcher else f"no shell came within {timeout:g} s"
+            _say(rank, f"goes on from {place}: {why}")
+            return
+        try:
+            prompt = _prompt.Prompt(invitation, rank, frames)
+        except OSError:  # the shell is gone; one that stays asks again
+            is_known, is_asked = is_watched, False
+            continue
+        how = prompt.run()
+        is_known, is_asked = True, False
+        _detached = _detached or prompt.detached
+        if how == "continue":
+            return
+        timeout = grace
+        deadline = time.monotonic() + grace
+        _say(rank, f"is at {place}, and the shell is gone: goes on in {grace:g} s; `lockstep attach {job}` "
+             "opens another prompt")
 
 
 def _rank() -> int:

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <mutex>
+#include <utility>
 
 #include "protocol/error.h"
 #include "python/agent/agent.h"
@@ -20,6 +21,8 @@ struct Invitations {
   int event = -1;
   int64_t step = 0;  // the last that was counted
   int64_t stop_at = 0;  // 0: nowhere
+  bool stops = false;   // at `step`, and `place` may not be known yet
+  bool detached = false;
 };
 
 Invitations& invitations() {
@@ -37,13 +40,32 @@ json serve(const json& request) {
   return {{"stopped", mine.place}};
 }
 
+json take_back(const json& request) {
+  Invitations& mine = invitations();
+  const std::lock_guard lock(mine.mutex);
+  const bool is_its_own = !mine.invitation.is_null() && mine.invitation.at("hub") == request.at("hub");
+  if (is_its_own) mine.invitation = nullptr;
+  return {{"taken_back", is_its_own}};
+}
+
+json pass_breakpoints(const json&) {
+  Invitations& mine = invitations();
+  const std::lock_guard lock(mine.mutex);
+  mine.detached = true;
+  const uint64_t one = 1;
+  static_cast<void>(!::write(mine.event, &one, sizeof one));
+  return {{"stopped", mine.place}};
+}
+
 json stop_at(const json& request) {
   Invitations& mine = invitations();
   const std::lock_guard lock(mine.mutex);
   const json wanted = request.value("step", json());
   const bool late = !wanted.is_null() && wanted.get<int64_t>() <= mine.step;
   mine.stop_at = wanted.is_null() || late ? 0 : wanted.get<int64_t>();
-  return {{"step", mine.step > 0 ? json(mine.step) : json()}, {"late", late}, {"stopped", mine.place}};
+  return {{"step", mine.step > 0 ? json(mine.step) : json()},
+          {"late", late},
+          {"stopped", mine.place.is_null() && mine.stops ? json("") : mine.place}};
 }
 
 }  // namespace
@@ -55,24 +77,42 @@ json expect_invitations() {
     mine.event = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (mine.event < 0) throw Error("no descriptor is left for the breakpoint");
     agent::add_handler("serve", serve);
+    agent::add_handler("take_back", take_back);
+    agent::add_handler("detach", pass_breakpoints);
     agent::add_handler("stop_at", stop_at);
   }
   return {{"event", mine.event}};
 }
 
 void set_stopped(const json& place) {
-  Invitations& mine = invitations();
-  const std::lock_guard lock(mine.mutex);
-  mine.place = place;
+  {
+    Invitations& mine = invitations();
+    const std::lock_guard lock(mine.mutex);
+    mine.place = place;
+    mine.stops = false;
+  }
+  if (place.is_null()) agent::set_stop(std::nullopt);
+}
+
+void report_stop(bool is_served, const json& limit_s) {
+  protocol::RankStop stop{.is_served = is_served};
+  {
+    Invitations& mine = invitations();
+    const std::lock_guard lock(mine.mutex);
+    if (mine.place.is_null()) return;
+    stop.place = mine.place;
+  }
+  if (!limit_s.is_null()) stop.limit_s = limit_s.get<double>();
+  agent::set_stop(stop);
 }
 
 bool stops_at(int64_t step) {
   Invitations& mine = invitations();
   const std::lock_guard lock(mine.mutex);
   mine.step = step;
-  if (mine.stop_at == 0 || step < mine.stop_at) return false;
-  mine.stop_at = 0;
-  return true;
+  mine.stops = mine.stop_at != 0 && step >= mine.stop_at;
+  if (mine.stops) mine.stop_at = 0;
+  return mine.stops;
 }
 
 json take_invitation() {
@@ -80,9 +120,8 @@ json take_invitation() {
   const std::lock_guard lock(mine.mutex);
   uint64_t count = 0;
   static_cast<void>(!::read(mine.event, &count, sizeof count));
-  const json taken = mine.invitation.is_null() ? json::object() : mine.invitation;
-  mine.invitation = nullptr;
-  return taken;
+  const json taken = std::exchange(mine.invitation, nullptr);
+  return {{"invitation", taken}, {"detached", mine.detached}};
 }
 
 }  // namespace lockstep::python

@@ -295,12 +295,17 @@ json start(const Call& call) {
 
 json agent_start(const Call& call) { return start_agent(call.arguments); }
 
-json agent_folder(const Call&) { return {{"folder", agent::job_folder()}}; }
+json agent_folder(const Call&) { return {{"folder", agent::job_folder()}, {"is_watched", agent::is_watched()}}; }
 
 json expect_shells(const Call&) { return expect_invitations(); }
 
 json set_stopped_at(const Call& call) {
   set_stopped(call.arguments.at("place"));
+  return json::object();
+}
+
+json report_stop_of(const Call& call) {
+  report_stop(call.arguments.at("is_served"), call.arguments.at("limit_s"));
   return json::object();
 }
 
@@ -376,6 +381,7 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("agent_folder", agent_folder);
   LOCKSTEP_OPERATOR("expect_invitations", expect_shells);
   LOCKSTEP_OPERATOR("set_stopped", set_stopped_at);
+  LOCKSTEP_OPERATOR("report_stop", report_stop_of);
   LOCKSTEP_OPERATOR("take_invitation", take_shell);
   LOCKSTEP_OPERATOR("attach", attach_ranks);
   LOCKSTEP_OPERATOR("detach", detach_ranks);

@@ -52,16 +52,20 @@ void DeathReports::explain_now() {
 void DeathReports::advise() {
   const RankSet dead = std::exchange(unadvised_, {}), live = services_.workers.live();
   if (dead.empty() || services_.options.abort_hangs) return;  // nobody reads advice in `run`
-  if (!services_.workers.owns_processes())
-    services_.message(fmt::format("what {} held is lost{}", dead.words(),
-                                  live.empty() ? "" : "; launchers such as torchrun end the other ranks then"));
-  else if (live.empty())
+  const bool is_job = !services_.workers.owns_processes();
+  if (is_job && live.empty()) {
+    services_.message("no rank is at the prompt any more");
+  } else if (is_job) {
+    services_.message(
+        fmt::format("cells run on {} from now on; a collective of the job needs {}, too", live.words(), dead.words()));
+  } else if (live.empty()) {
     services_.message("no rank is left: %dist_reset starts them afresh, %history and %save have the cells so far");
-  else
+  } else {
     services_.message(fmt::format(
         "what {} held is lost. Cells run on {} from now on, which keep{} what {}; %dist_reset starts all "
         "ranks afresh",
         dead.words(), live.words(), live.size() == 1 ? "s" : "", live.size() == 1 ? "it holds" : "they hold"));
+  }
 }
 
 }  // namespace lockstep::shell

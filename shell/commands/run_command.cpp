@@ -11,6 +11,7 @@
 #include "shell/jobs/job_run.h"
 #include "shell/scripts/parameters.h"
 #include "shell/scripts/script.h"
+#include "shell/terminal/terminal.h"
 
 namespace lockstep::shell {
 namespace {
@@ -62,10 +63,17 @@ int run_job(const CLI::App& app, const RunOptions& options, const OfJobs& of_job
       throw UsageError(name +
                        " is for session scripts; with -- LAUNCHER… there are --hang-timeout S, "
                        "--findings FILE and --tail N");
+  const auto serve_prompt = [](const std::string& job, int64_t first_cell) {
+    SessionOptions session;
+    session.job = job;
+    session.ends_at_continue = true;
+    return run_job_prompt(session, first_cell);
+  };
   return JobRun({.launcher = launcher_arguments(),
                  .hang_timeout_s = options.session.hang_timeout_s,
                  .findings = of_jobs.findings,
-                 .tail = of_jobs.tail})
+                 .tail = of_jobs.tail,
+                 .serve_prompt = serve_prompt})
       .run();
 }
 

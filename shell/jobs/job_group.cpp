@@ -13,7 +13,6 @@
 #include "protocol/runtime_folder.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/job_words.h"
-#include "shell/jobs/rank_ends.h"
 #include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
@@ -24,6 +23,7 @@ using std::chrono::seconds;
 
 constexpr seconds kConnectLimit{10};
 constexpr milliseconds kAgentLimit{2000};
+constexpr milliseconds kLeaveLimit{500};
 constexpr seconds kShutdownLimit{2};
 constexpr milliseconds kGatherArrivals{50};  // ranks that come together are announced together
 // A connection that ends is that of a rank that goes on, or of a process that has died and is known to have in a moment.
@@ -191,13 +191,23 @@ void JobGroup::connection_ended(int number) {
 void JobGroup::process_ended(int number) {
   Rank& rank = at(number);
   if (std::exchange(rank.ended, true)) return;
-  rank.wait_status = wait_status_of_zombie(rank.info.pid);
+  const SeenEnd end = end_of(number);
+  rank.how_ended = end.words();
+  rank.end_signal = end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0;
   loop_.forget(rank.process.get());
   if (rank.info.state == RankInfo::State::ready && !hub_->connection_ended(number) && !rank.burial) {
     rank.burial = loop_.at(EventLoop::Clock::now() + kDeathIsKnown, [this, number] { bury(number); });
     return;
   }
   bury(number);
+}
+
+SeenEnd JobGroup::end_of(int number) const {
+  SeenEnd end{.rank = number, .wait_status = wait_status_of_zombie(rank(number).pid)};
+  for (const std::string& folder : job_.folders)
+    if (const Job job = read_job(folder); const JobMember* member = job.rank(number))
+      if (member->facts.pid == rank(number).pid && member->facts.end) end.said = member->facts.end;
+  return end;
 }
 
 void JobGroup::bury(int number) {
@@ -212,17 +222,11 @@ void JobGroup::bury(int number) {
   if (ending_) return;
   if (was_here && !was_let_go) {
     protocol::CellError error;
-    error.type = "exit";
-    error.message = rank.ended ? "the process has ended" : "the rank goes on with its program";
-    if (rank.wait_status && WIFSIGNALED(*rank.wait_status)) {
-      error.type = signal_name(WTERMSIG(*rank.wait_status));
-      error.message = "the process was killed by " + error.type;
-    } else if (rank.wait_status) {
-      error.message = fmt::format("the process has ended with exit code {}", WEXITSTATUS(*rank.wait_status));
-    }
+    error.type = rank.end_signal ? signal_name(rank.end_signal) : "exit";
+    error.message = rank.ended ? rank.how_ended : "the rank goes on with its program";
     listener_.died(number, error);
   } else if (rank.ended && listener_.warning) {
-    listener_.warning(fmt::format("rank {} has ended", number));
+    listener_.warning(fmt::format("rank {} {}", number, rank.how_ended));
   }
   if (!rank.ended && invite(number)) expected_.insert(number);
 }
@@ -246,7 +250,7 @@ RankSet JobGroup::away() const {
 
 std::string JobGroup::absence(int number) const {
   const Rank& rank = ranks_.at(static_cast<size_t>(number));
-  if (rank.ended) return "has ended";
+  if (rank.ended) return rank.how_ended;
   return rank.left_alone ? "was left alone" : "is not at a breakpoint";
 }
 
@@ -259,7 +263,7 @@ std::string JobGroup::places(const RankSet& ranks) const {
     if (live().contains(each))
       text = "stopped at " + info.hello.where;
     else if (ranks_[static_cast<size_t>(each)].ended)
-      text = "ended";
+      text = ranks_[static_cast<size_t>(each)].how_ended;
     else if (const auto found = activities.find(each); found != activities.end())
       text += "; " + found->second;
     else if (info.pid == 0)
@@ -290,10 +294,19 @@ std::string JobGroup::stop_between_steps() {
   // Ranks that train together are at most a step apart. They go on while they are asked, so the step has to be ahead of
   // all of them; where it is not, it is taken back and a later one is tried.
   constexpr int kTries = 8;
+  const std::vector<JobMember> ranks = members(away());
+  RankSet asked;
+  for (const JobMember& member : ranks) asked.insert(member.facts.rank);
+  if (const RankSet others = away() - asked; !others.empty()) {
+    const bool one = others.size() == 1;
+    return fmt::format(
+        "{} can't be asked from here: {} on another machine, or {} not called this package yet. All ranks stop after "
+        "the same step, or none; lockstep.breakpoint() in the program works on each machine by itself",
+        others.words(), one ? "it runs" : "they run", one ? "has" : "have");
+  }
   int64_t margin = 2;
   for (int attempt = 0; attempt < kTries; ++attempt, margin *= 4) {
     int64_t newest = 0;
-    const std::vector<JobMember> ranks = members(away());
     for (const auto& [number, answer] : ask_ranks(ranks, {{"request", "stop_at"}}, kAgentLimit)) {
       if (!answer.error.empty()) return fmt::format("rank {} does not answer: {}", number, answer.error);
       if (answer.body.at("step").is_null())
@@ -304,16 +317,38 @@ std::string JobGroup::stop_between_steps() {
       newest = std::max(newest, answer.body.at("step").get<int64_t>());
     }
     bool late = false;
+    std::string problem;
     for (const auto& [number, answer] :
-         ask_ranks(ranks, {{"request", "stop_at"}, {"step", newest + margin}}, kAgentLimit))
-      late |= !answer.error.empty() || answer.body.value("late", false);
+         ask_ranks(ranks, {{"request", "stop_at"}, {"step", newest + margin}}, kAgentLimit)) {
+      late = late || answer.body.value("late", !answer.error.empty());
+      if (!answer.error.empty()) problem = fmt::format("rank {} does not answer: {}", number, answer.error);
+    }
     if (!late) return "";
-    cancel_stop();
+    // A rank for which the step was not late may be there already.
+    const RankSet stays = take_stop_back({});
+    if (!stays.empty()) return stays.words() + " did not go on from the step that was tried first; try again";
+    if (!problem.empty()) return problem;
   }
   return "the ranks' steps are too short to stop them all after the same one";
 }
 
-void JobGroup::cancel_stop() { ask_ranks(members(away()), {{"request", "stop_at"}}, kAgentLimit); }
+RankSet JobGroup::take_stop_back(RankSet early) {
+  for (const auto& [number, answer] : ask_ranks(members(away()), {{"request", "stop_at"}}, kAgentLimit))
+    if (answer.error.empty() && !answer.body.at("stopped").is_null()) early.insert(number);
+  const auto all = [&](const auto& condition) {
+    return [&early, condition, this] {
+      return std::all_of(early.begin(), early.end(), [&](int each) { return at(each).ended || condition(each); });
+    };
+  };
+  loop_.run_until(all([this](int each) { return live().contains(each); }), EventLoop::Clock::now() + kConnectLimit);
+  resume(early);
+  const auto gone = [this](int each) { return !resumed_.contains(each) && !live().contains(each); };
+  loop_.run_until(all(gone), EventLoop::Clock::now() + kConnectLimit);
+  RankSet stays;
+  for (const int each : early)
+    if (!at(each).ended && !gone(each)) stays.insert(each);
+  return stays;
+}
 
 void JobGroup::resume(const RankSet& ranks) {
   const RankSet meant = ranks & live();
@@ -335,6 +370,9 @@ void JobGroup::kill(int number) {
 
 void JobGroup::shutdown() {
   ending_ = true;
+  // A rank that stops later waits for another shell, and says so.
+  const std::string hub = directory_.hub_endpoint().substr(std::string("ipc://").size());
+  ask_ranks(members(away()), {{"request", "take_back"}, {"hub", hub}}, kLeaveLimit);
   resume(live());
   loop_.run_until(
       [&] {

@@ -12,6 +12,7 @@
 
 #include "protocol/descriptor.h"
 #include "shell/jobs/job_folder.h"
+#include "shell/jobs/rank_ends.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/rank_group.h"
 #include "shell/processes/session_directory.h"
@@ -50,10 +51,12 @@ class JobGroup : public RankGroup {
   /// "ranks 0-1: stopped at train.py, line 31, in main", and a line for each other place. Ranks that have
   /// not stopped are asked what they do.
   std::string places(const RankSet& ranks) const;
-  /// Asks all ranks to stop after the same training step, soon. Returns an empty string, or why they can't be.
+  /// Asks the ranks that run to stop after the same training step, soon: all of them, or none. Returns an empty string,
+  /// or why they can't.
   std::string stop_between_steps();
-  /// Takes that back, for ranks that have not stopped.
-  void cancel_stop();
+  /// Takes that back. Ranks that have come to the step meanwhile, and `stopped`, which have, go on. Returns those that
+  /// did not within 10 s.
+  RankSet take_stop_back(RankSet stopped);
   /// Lets `ranks` go on until their next stop. Returns at once.
   void resume(const RankSet& ranks);
 
@@ -62,7 +65,8 @@ class JobGroup : public RankGroup {
     RankInfo info;  // starting: away
     Descriptor process;  // a pidfd; none: it has no agent yet
     bool ended = false;  // the process has
-    std::optional<int> wait_status;  // then, where its parent had not asked for it yet
+    std::string how_ended;  // "was killed by SIGKILL"
+    int end_signal = 0;
     bool left_alone = false;  // the user has given it up: it is not asked again
     std::optional<EventLoop::Timer> burial;
   };
@@ -77,6 +81,8 @@ class JobGroup : public RankGroup {
   void handle(FromWorker& from);
   void connection_ended(int rank);
   void process_ended(int rank);
+  /// Asked as soon as the process has ended, before its parent asks.
+  SeenEnd end_of(int rank) const;
   void bury(int rank);
   void arrived(int rank);
   Rank& at(int rank) { return ranks_.at(static_cast<size_t>(rank)); }

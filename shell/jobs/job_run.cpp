@@ -143,6 +143,9 @@ int JobRun::run() {
     inspectors_file_ = folder_->path() + "/findings";
   }
   environment["LOCKSTEP_FINDINGS"] = inspectors_file_;
+  const bool has_terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
+  if (!has_terminal && options_.hang_timeout_s > 0 && !std::getenv("LOCKSTEP_BREAKPOINT_TIMEOUT"))
+    environment["LOCKSTEP_BREAKPOINT_TIMEOUT"] = fmt::format("{:g}", options_.hang_timeout_s);  // nobody may come
   std::error_code error;
   const auto size = fs::file_size(inspectors_file_, error);
   inspectors_begin_ = error ? 0 : static_cast<int64_t>(size);
@@ -154,6 +157,8 @@ int JobRun::run() {
                      " (fs.inotify.max_user_instances)");
   const SignalPipe signals;
   launcher_ = std::make_unique<LauncherProcess>(options_.launcher, environment);
+  const std::string id = fs::path(folder_->path()).filename().string().substr(std::strlen(protocol::kJobPrefix));
+  prompts_ = std::make_unique<JobPrompts>(loop_, id, has_terminal ? options_.serve_prompt : nullptr);
   std::optional<ProcessEnd> end;
   loop_.watch(launcher_->pidfd(), [&] { end = launcher_->ended(); });
   loop_.watch(signals.fd(), [&, fd = signals.fd()] {
@@ -175,6 +180,7 @@ int JobRun::run() {
   loop_.run_until([&] { return end.has_value(); });
   loop_.run_once();  // ends of ranks that are known by now
   next_look_.cancel();
+  prompts_.reset();
   conclude(*end);
   return exit_code_;
 }
@@ -197,6 +203,11 @@ void JobRun::look_for_ranks() {
     loop_.watch(fd, [this, pid] { on_rank_end(static_cast<int>(pid)); });
     watched_.emplace(pid, Watched{std::move(each), std::move(pidfd)});
   }
+  look_for_stops();
+}
+
+void JobRun::look_for_stops() {
+  if (prompts_) prompts_->take(ending_ ? std::vector<JobMember>() : running(), launcher_->pid());
 }
 
 bool JobRun::is_watched(int rank) const {
@@ -244,6 +255,7 @@ void JobRun::on_rank_end(int pid) {
   }
   loop_.forget(found->second.pidfd.get());
   watched_.erase(found);
+  look_for_stops();
   if (is_watched(end.rank)) return;  // the launcher has started the rank again
   ends_[end.rank] = end;
   waits_.erase(end.rank);
@@ -270,7 +282,8 @@ bool JobRun::is_anyone_waiting() const {
 void JobRun::look_at_progress() {
   plan_next_look();
   if (ending_) return;
-  if (running().empty()) {  // before the first rank, or while the last ones end
+  // Before the first rank, while the last ones end, or while ranks are stopped in a breakpoint.
+  if (running().empty() || prompts_->is_anyone_stopped()) {
     progressed_at_ = EventLoop::Clock::now();
     return;
   }

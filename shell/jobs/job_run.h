@@ -6,7 +6,8 @@
 // A rank is known by its file in the job's folder, and its end by a pidfd. Whether the job goes on is seen from the
 // numbers of its collectives, which the ranks are asked for now and then: they can't say it themselves while they are
 // stuck. When it does not go on, or a rank has failed, all ranks are asked for their collectives and stacks, and
-// inspectors/remains judges them as `lockstep diagnose` would.
+// inspectors/remains judges them as `lockstep diagnose` would. While a rank is stopped in lockstep.breakpoint(), no
+// progress is expected, and a prompt opens (job_prompts.h).
 #pragma once
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "protocol/descriptor.h"
 #include "protocol/finding.h"
 #include "shell/jobs/job_folder.h"
+#include "shell/jobs/job_prompts.h"
 #include "shell/jobs/last_output.h"
 #include "shell/jobs/launcher_process.h"
 #include "shell/jobs/rank_ends.h"
@@ -30,6 +32,7 @@ struct JobOptions {
   double hang_timeout_s = 0;  // 0: only what is proven ends the job
   std::string findings;  // a file to which findings are added as lines of JSON; empty: none
   int tail = 0;  // how many of each rank's last lines of output a failure is reported with
+  ServePrompt serve_prompt;  // at breakpoints, where standard input and output are a terminal; none: a line says where
 };
 
 class JobRun {
@@ -47,6 +50,7 @@ class JobRun {
   };
 
   void look_for_ranks();
+  void look_for_stops();
   void on_rank_end(int rank);
   void look_at_progress();
   void plan_next_look();
@@ -77,6 +81,7 @@ class JobRun {
   Deadline next_look_;
   Descriptor new_ranks_;  // inotify
   std::unique_ptr<LauncherProcess> launcher_;
+  std::unique_ptr<JobPrompts> prompts_;
   std::map<int64_t, Watched> watched_;  // by pid
   std::map<int, SeenEnd> ends_;
   std::optional<MemoryKills> memory_kills_;

@@ -1,10 +1,13 @@
 // %continue, %detach, %where, %up, %down: of a prompt over a Python job whose ranks have stopped.
 #include "protocol/error.h"
+#include "shell/jobs/agent_client.h"
 #include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {
+
+constexpr std::chrono::milliseconds kAgentLimit{2000};
 
 void check_job(const MagicCall& call, const char* name) {
   if (!call.session.options.job)
@@ -17,6 +20,7 @@ CellOutcome resume(MagicCall& call) {
   if (!call.arguments.empty()) throw UsageError("%continue takes nothing: all ranks that have stopped go on");
   if (const RankSet busy = call.session.busy_ranks(); !busy.empty())
     call.session.message(busy.words() + " goes on when the cell ends there");
+  if (call.session.options.ends_at_continue) return {.findings = {}, .exit_requested = true};
   call.session.resume_job();
   call.session.message(call.session.places_of_job());
   return {};
@@ -24,12 +28,19 @@ CellOutcome resume(MagicCall& call) {
 
 CellOutcome detach(MagicCall& call) {
   check_job(call, "detach");
-  if (!call.arguments.empty()) throw UsageError("%detach takes nothing: all ranks that have stopped are left alone");
+  if (!call.arguments.empty()) throw UsageError("%detach takes nothing: the job goes on without breakpoints");
   const RankSet ranks = call.session.live_ranks() - call.session.busy_ranks();
   if (!ranks.empty()) {
     const CodeResult result = call.session.run_builtin("detach", nlohmann::json::object(), ranks);
     if (result.status != CellStatus::ok) return {.status = result.status, .findings = {}};
   }
+  // The others, and those in a cell: their agents answer at any time.
+  RankSet unknown = RankSet::all(call.session.world_size());
+  for (const auto& [rank, answer] :
+       ask_ranks(call.session.members_of_job(unknown), {{"request", "detach"}}, kAgentLimit))
+    if (answer.error.empty()) unknown.erase(rank);
+  unknown = unknown - ranks;
+  if (!unknown.empty()) call.session.message(unknown.words() + " can't be asked from here: breakpoints stay there");
   return {.findings = {}, .exit_requested = true};
 }
 
@@ -72,7 +83,7 @@ const RegisterMagic kContinue({.name = "continue",
 const RegisterMagic kDetach({.name = "detach",
                              .usage = "%detach (or detach)",
                              .summary = "lets the job go on, without further breakpoints, and leaves",
-                             .help = "lockstep.breakpoint() does nothing from then on, on the ranks that have stopped.",
+                             .help = "lockstep.breakpoint() does nothing from then on, on the ranks of this machine.",
                              .line = detach,
                              .cell = {},
                              .only_in_jobs = true});

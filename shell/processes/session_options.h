@@ -34,6 +34,8 @@ struct SessionOptions {
   std::function<void(int rank, Stream stream, std::string_view bytes)> early_output;
   MakeObjectSource objects;  // where objects come from; none: lockstep-compiler
   std::optional<std::string> job;  // the id of a Python job to attach to, instead of starting ranks
+  bool ends_at_continue =
+      false;  // the prompt of `lockstep run -- LAUNCHER…`: continue gives the terminal back to the job
   std::optional<Rehearsal> rehearsal;  // ranks load objects and run none of them: `lockstep build`
 };
 

@@ -16,6 +16,8 @@ namespace {
 constexpr std::chrono::milliseconds kTogether{500};
 // For a rank to say which torch it has.
 constexpr std::chrono::milliseconds kDescribeLimit{5000};
+// Longer than a step of a large model.
+constexpr std::chrono::seconds kStepLimit{300};
 
 }  // namespace
 
@@ -24,6 +26,7 @@ void SessionCore::start_job() {
   s.starting = true;
   try {
     s.directory = std::make_unique<SessionDirectory>();
+    s.directory->describe({{"started", std::time(nullptr)}, {"ranks", 0}, {"backend", "python"}});
     auto objects = std::make_unique<JobObjects>();
     s.job_objects = objects.get();
     s.compiler = std::move(objects);
@@ -68,13 +71,20 @@ bool SessionCore::stop_job() {
   start();
   State& s = *state_;
   if (s.job->away().empty()) return true;
+  const RankSet before = live_ranks();
   if (const std::string problem = s.job->stop_between_steps(); !problem.empty()) throw UsageError(problem);
   bool interrupted = false;
   s.interrupt_command = [&] { interrupted = true; };
-  s.loop.run_until([&] { return interrupted || s.job->away().empty(); });
+  s.loop.run_until([&] { return interrupted || s.job->away().empty(); }, EventLoop::Clock::now() + kStepLimit);
   s.interrupt_command = nullptr;
-  if (interrupted) s.job->cancel_stop();
-  return !interrupted && !s.workers->live().empty();
+  const RankSet missing = s.job->away();
+  if (missing.empty()) return !s.workers->live().empty();
+  const RankSet stays = s.job->take_stop_back(live_ranks() - before);
+  if (!stays.empty())
+    message(stays.words() + " did not go on yet: continue lets " + (stays.size() == 1 ? "it" : "them"));
+  if (interrupted) return false;
+  throw UsageError(fmt::format("{} did not come to the step within {} s, so all ranks go on; %stack shows where {}",
+                               missing.words(), kStepLimit.count(), missing.size() == 1 ? "it is" : "they are"));
 }
 
 void SessionCore::release_job() { state_->job->resume(live_ranks() - busy_ranks()); }
@@ -85,7 +95,7 @@ bool SessionCore::resume_job() {
   release_job();
   bool interrupted = false;
   s.interrupt_command = [&] { interrupted = true; };
-  const auto ended = [&] { return s.workers->live().empty() && s.job->away().empty(); };
+  const auto ended = [&] { return s.workers->live().empty() && s.job->members(s.job->away()).empty(); };
   const auto stopped = [&] { return interrupted || ended(); };
   s.loop.run_until([&] { return stopped() || !s.workers->live().empty(); });
   if (!stopped())

@@ -106,6 +106,10 @@ class Terminal : private EventSink {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
+  /// The numbers of cells go on where an earlier prompt has ended.
+  void set_next_cell(int64_t number) { session_.set_next_cell(number); }
+  int64_t next_cell() const { return session_.next_cell(); }
+
   int run(bool start_now) {
     install_signals();
     try {
@@ -121,12 +125,15 @@ class Terminal : private EventSink {
   static constexpr int kLeave = -1;
 
   int run_cells(bool start_now) {
-    if (interactive_)
-      draw(fmt::format("Lockstep {}: {}.\n", kVersion,
-                       is_job()
-                           ? "Python on every rank of a job. continue lets it train on, Ctrl-D does that and leaves; "
-                             "%help lists the magics"
-                           : "C++ with LibTorch on every rank. %help lists the magics, Ctrl-D leaves"));
+    if (interactive_ && session_.next_cell() == 1)
+      draw(fmt::format(
+          "Lockstep {}: {}.\n", kVersion,
+          session_.options().ends_at_continue
+              ? "Python on every rank of the job. continue, or Ctrl-D, lets it train on; detach does, without "
+                "further breakpoints; %help lists the magics"
+          : is_job() ? "Python on every rank of a job. continue lets it train on, Ctrl-D does that and leaves; "
+                       "%help lists the magics"
+                     : "C++ with LibTorch on every rank. %help lists the magics, Ctrl-D leaves"));
     if (start_now) {
       const std::optional<NoEcho> no_echo = quiet_terminal();
       session_.start();
@@ -354,6 +361,14 @@ class Terminal : private EventSink {
 };
 
 }  // namespace
+
+int64_t run_job_prompt(const SessionOptions& options, int64_t first_cell) {
+  std::setlocale(LC_CTYPE, "");
+  Terminal terminal(options, /*is_interactive=*/true, detect_screen(STDOUT_FILENO).terminal);
+  terminal.set_next_cell(first_cell);
+  terminal.run(/*start_now=*/true);
+  return terminal.next_cell();
+}
 
 int run_terminal(const SessionOptions& options, bool start_now) {
   std::setlocale(LC_CTYPE, "");

@@ -11,4 +11,8 @@ namespace lockstep::shell {
 /// bad options.
 int run_terminal(const SessionOptions& options, bool start_now);
 
+/// The prompt over a Python job in the terminal of `lockstep run`, until its user lets the job go on. Its first cell has
+/// the number `first_cell`; returns the number of the next. Throws StartError, UsageError.
+int64_t run_job_prompt(const SessionOptions& options, int64_t first_cell);
+
 }  // namespace lockstep::shell

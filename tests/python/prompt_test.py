@@ -17,16 +17,19 @@ from ranks import HERE, environment
 LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
 
 
+LAUNCH = (str(HERE / "launch.py"),)  # starts in a fraction of the time of torchrun
+
+
 class Job:
     """jobs/prompt.py under torchrun, with a runtime folder of its own."""
 
-    def __init__(self, mode, ranks=2, **more):
+    def __init__(self, mode, ranks=2, launcher=("-m", "torch.distributed.run", "--standalone"), **more):
         self.temporary = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp")  # a socket's path is short
         self.folder = pathlib.Path(self.temporary.name)
         self.environment = environment(XDG_RUNTIME_DIR=str(self.folder), **more)
         self.ranks = ranks
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}",
-                   str(HERE / "jobs" / "prompt.py"), str(self.folder), mode]
+        number = str(ranks) if launcher == LAUNCH else f"--nproc_per_node={ranks}"
+        command = [sys.executable, *launcher, number, str(HERE / "jobs" / "prompt.py"), str(self.folder), mode]
         self.process = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, cwd=HERE / "jobs")
         self.output = ""
@@ -237,6 +240,37 @@ class Prompt(unittest.TestCase):
             results = job.results()
             self.assertEqual(results[0]["total"], results[1]["total"])
 
+    def test_stop_never_holds_ranks_at_different_steps(self):
+        with Job("short steps", launcher=LAUNCH) as job:  # ranks pass the step that is asked for before all are asked
+            job.wait_for("trains")
+            for _ in range(2):
+                events = job.run_cells("%stop", "step")
+                self.assertEqual([each["ranks"] for each in of(events, "value")], [[0, 1]], events)
+            job.run_cells("keep = False")
+            results = job.results()
+            self.assertEqual(results[0]["total"], results[1]["total"])
+
+    def test_stop_needs_all_ranks(self):
+        with Job("half counts", launcher=LAUNCH) as job:
+            job.wait_for("trains")
+            (error,) = of(job.run_cells("%stop", code=2), "error")
+            self.assertIn("rank 1 can't be asked from here", error["message"])
+            (error,) = of(job.run_cells("step", code=2), "error")
+            self.assertIn("rank 1 can't be asked from here", error["message"])
+            (job.folder / "attached").touch()
+            job.results()
+
+    def test_abort_frees_a_job_that_hangs(self):
+        with Job("hang", launcher=LAUNCH) as job:
+            job.wait_for("hangs")
+            events = job.run_cells("%abort", "%abort 0 --yes")
+            asked, done = [each["text"] for each in of(events, "message") if "bort" in each["text"] or "ended" in each["text"]]
+            self.assertIn("%abort --yes ends the connections of all process groups of ranks 0-1", asked)
+            self.assertIn("rank 0: 1 connection of Gloo ended", done)
+            (job.folder / "attached").touch()
+            for total in [each["total"] for each in job.results()]:
+                self.assertIn("Connection closed by peer", total)  # the program has made new groups since
+
     def test_breakpoint_of_python_and_detach(self):
         with Job("builtin", PYTHONBREAKPOINT="lockstep.breakpoint") as job:
             job.wait_for("waits in breakpoint", times=2)
@@ -247,6 +281,29 @@ class Prompt(unittest.TestCase):
             job.attach(text="detach\n")
             self.assertEqual([each["total"] for each in job.results()], [30, 60])
             self.assertEqual(len(re.findall("waits in breakpoint", job.output)), 2)
+
+    def test_a_shell_that_leaves_before_a_rank_stops(self):
+        with Job("one rank", LOCKSTEP_BREAKPOINT_GRACE="1000") as job:
+            job.wait_for("rank 1 waits in breakpoint")
+            attached = subprocess.Popen([LOCKSTEP, "attach", job.id()], env=job.environment, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+            attached.stdin.write("print('here')\n")
+            attached.stdin.flush()
+            for line in attached.stdout:
+                if "│ here" in line:
+                    break
+            attached.kill()
+            attached.communicate()
+            (job.folder / "attached").touch()
+            job.wait_for("rank 0 waits in breakpoint")
+            self.assertEqual(values(job.run_cells("rank")), [([0], "0"), ([1], "1")])
+            job.results()
+        with Job("one rank") as job:
+            job.wait_for("rank 1 waits in breakpoint")
+            job.attach(text="detach\n")
+            (job.folder / "attached").touch()
+            job.results()  # rank 0 passes its breakpoint
+            self.assertNotIn("rank 0 waits", job.output)
 
     def test_a_job_whose_shell_is_killed_goes_on(self):
         with Job("once", LOCKSTEP_BREAKPOINT_GRACE="0.5") as job:

@@ -12,22 +12,61 @@ import torch.distributed as dist
 
 FOLDER = pathlib.Path(sys.argv[1])
 MODE = sys.argv[2] if len(sys.argv) > 2 else "every"
+STEPPING = ("steps", "short steps", "half counts")  # rank 1 of the last does not call the package
 seen = []
 
 
+def ask_for_names(rank):
+    """Rank 0 reads the terminal, also while rank 1 is stopped."""
+    name = input("name? ") if rank == 0 else ""
+    lockstep.breakpoint()
+    dist.barrier()
+    return name + " " + input("family? ") if rank == 0 else 0
+
+
+def hang(rank):
+    """Rank 1 does not come to the collective."""
+    lockstep.breakpoint(False)  # from here on a shell knows of the rank
+    try:
+        if rank == 0:
+            print("hangs", flush=True)
+            dist.all_reduce(torch.ones(2))
+        while not (FOLDER / "attached").exists():
+            time.sleep(0.02)
+        dist.all_reduce(torch.ones(2))
+    except RuntimeError as error:
+        dist.destroy_process_group()
+        dist.init_process_group("gloo", init_method=f"file://{FOLDER}/again", rank=rank, world_size=2)
+        return str(error)
+    return "no error"
+
+
 def train(rank):
+    if MODE == "reads":
+        return ask_for_names(rank)
+    if MODE == "hang":
+        return hang(rank)
     model = torch.nn.Linear(4, 2)
     total = 0
     keep, step = True, 0
-    while MODE == "steps" and keep:
+    while MODE in STEPPING and keep:
         step += 1
         dist.all_reduce(torch.ones(2))
+        if MODE == "half counts" and rank == 1:
+            keep = not (FOLDER / "attached").exists()
+            dist.broadcast(torch.tensor([keep]), 1)
+            continue
         lockstep.step()
-        time.sleep(0.01)
+        if MODE == "steps":
+            time.sleep(0.01)
+        elif MODE == "half counts":
+            other = torch.tensor([True])
+            dist.broadcast(other, 1)
+            keep = bool(other)
         if step == 3 and rank == 0:
             print("trains", flush=True)
         total = step
-    for step in range(0 if MODE == "steps" else 3):
+    for step in range(0 if MODE in STEPPING else 3):
         factor = 10 * (rank + 1)
         if MODE == "every":
             lockstep.breakpoint()
