@@ -32,6 +32,9 @@ const char* state_of(const SessionRecord& record) {
 }
 
 int list(bool as_json) {
+  // What was killed at a prompt over a Python job, or with one, has left nothing that could be looked at.
+  clean_jobs(protocol::runtime_directories());
+  clean_prompts(protocol::runtime_directories());
   const std::vector<SessionRecord> records = read_sessions(protocol::runtime_directories());
   if (as_json) {
     nlohmann::json all = nlohmann::json::array();

@@ -4,6 +4,7 @@
 
 #include "protocol/error.h"
 #include "protocol/runtime_folder.h"
+#include "shell/processes/session_records.h"
 
 namespace lockstep::shell {
 namespace {
@@ -26,6 +27,8 @@ bool is_named(const Job& job, const std::string& name) {
 }  // namespace
 
 Job find_job(const std::string& name) {
+  clean_jobs(protocol::runtime_directories());
+  clean_prompts(protocol::runtime_directories());
   std::vector<Job> jobs = read_jobs(protocol::runtime_directories());
   std::erase_if(jobs, [](const Job& job) { return job.live_ranks().empty(); });
   if (jobs.empty())

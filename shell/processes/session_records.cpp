@@ -114,9 +114,11 @@ std::vector<SessionRecord> read_sessions(const std::vector<std::string>& folders
   return records;
 }
 
-Cleaned clean_sessions(const std::vector<std::string>& folders) {
+namespace {
+
+Cleaned clean(const std::vector<SessionRecord>& records) {
   Cleaned cleaned;
-  for (const SessionRecord& record : read_sessions(folders)) {
+  for (const SessionRecord& record : records) {
     if (record.is_alive) continue;
     for (const WorkerRecord& worker : record.workers)
       if (worker.is_alive && end_worker(worker)) ++cleaned.workers;
@@ -129,6 +131,16 @@ Cleaned clean_sessions(const std::vector<std::string>& folders) {
       cleaned.sessions.push_back(record.id);
   }
   return cleaned;
+}
+
+}  // namespace
+
+Cleaned clean_sessions(const std::vector<std::string>& folders) { return clean(read_sessions(folders)); }
+
+Cleaned clean_prompts(const std::vector<std::string>& folders) {
+  std::vector<SessionRecord> records = read_sessions(folders);
+  std::erase_if(records, [](const SessionRecord& each) { return each.backend != "python"; });
+  return clean(records);
 }
 
 }  // namespace lockstep::shell
