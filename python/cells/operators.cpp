@@ -1,6 +1,7 @@
 // The operators torch.ops.lockstep_cells.*: C++ cells in a rank of a Python job. Those of the first part are called by
 // the package (python/lockstep/_cpp_cells.py) on the thread that has stopped; torch releases the interpreter's lock while
 // they run. Those of the second part are implemented by it, and called by cells.
+#include <ATen/ThreadLocalState.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <torch/library.h>
@@ -109,9 +110,12 @@ std::string run(const std::string& text) {
   worker::run_state().begin_cell(message.cell, message.number == 0 ? message.cell : message.number);
   worker::install_call_sites();
   inspect::set_finding_sink(post_finding);
+  // A guard is a variable of the cell that lives on (`torch::NoGradGuard no_grad;`), but the thread is the program's.
+  const at::ThreadLocalState state;
   const auto start = std::chrono::steady_clock::now();
   if (cells().loaded) cells().loaded->run(message, done);
   done.run_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  at::ThreadLocalState::setThreadLocalState(state);
   worker::flush_standard_streams();
   worker::run_state().enter(RankState::idle);
   return text_of(protocol::encode(done));

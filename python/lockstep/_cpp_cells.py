@@ -151,9 +151,9 @@ def _load_operators() -> None:
         torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
     except OSError as error:
         raise LockstepError(f"C++ cells need {path.name} of the package: {error}") from None
-    operators = torch.library.Library("lockstep_cells", "IMPL")
+    operators = torch.library.Library("lockstep_cells", "IMPL")  # type: ignore[no-untyped-call]
     for name, function in (("tensor", _tensor), ("number", _number), ("set", _set), ("post", _post_text)):
-        operators.impl(name, function, "CompositeImplicitAutograd")
+        operators.impl(name, function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
     _library_of_operators = operators
 
 

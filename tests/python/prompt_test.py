@@ -359,8 +359,8 @@ class Prompt(unittest.TestCase):
             job.wait_for("waits in breakpoint", times=2)
             events = job.run_cells(
                 '%%cpp\nauto& w = py::tensor("model.weight");\nint calls = 0;\nw.requires_grad()',
-                "%%cpp\n{ torch::NoGradGuard no_grad; w.fill_(rank + 2); }\n++calls;\nshow(calls);\nw.sum().item<float>()",
-                "model.weight.sum().item(), model.weight.requires_grad",
+                "%%cpp\ntorch::NoGradGuard no_grad;\nw.fill_(rank + 2);\n++calls;\nshow(calls);\nw.sum().item<float>()",
+                "model.weight.sum().item(), model.weight.requires_grad and torch.is_grad_enabled()",
                 "%%cpp\nw.sum().backward();\n(w * 2).sum().backward();",
                 "model.weight.grad.sum().item()",
                 '%%cpp\nstd::cout << "of C++" << std::endl;\npy::set("extra", torch::ones(3) * rank);\npy::number("factor")',
