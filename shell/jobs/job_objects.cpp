@@ -9,8 +9,6 @@ const protocol::CompilerReady& JobObjects::wait_ready() { return compiler_ ? com
 FromCompiler JobObjects::ask(const protocol::CompilerRequest& request) {
   const auto* compile = std::get_if<protocol::Compile>(&request);
   if (!compiler_) {
-    if (std::holds_alternative<protocol::IsComplete>(request))
-      return {protocol::Completeness{.status = TextStatus::complete}, {}};
     if (std::holds_alternative<protocol::ListNames>(request)) return {protocol::Names{}, {}};
     throw ChannelError("no C++ cell has run at this prompt");
   }

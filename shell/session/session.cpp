@@ -1,5 +1,6 @@
 #include "shell/session/session.h"
 
+#include "shell/scripts/completeness.h"
 #include "shell/scripts/python_cell.h"
 #include "shell/session/completion.h"
 #include "shell/session/outcome.h"
@@ -68,7 +69,8 @@ void Session::watch_typing(int fd, std::function<void()> typed) {
 bool Session::run_now(const std::string& line) { return core_->run_now(line); }
 
 protocol::Completeness Session::is_complete(const std::string& text) {
-  if (core_->language() == Language::python && !is_cpp_cell(text)) return python_completeness(*core_, text);
+  if (core_->language() == Language::python)
+    return is_cpp_cell(text) ? scan_completeness(text) : python_completeness(*core_, text);
   const auto response = core_->ask(protocol::IsComplete{text});
   const auto* answer = std::get_if<protocol::Completeness>(&response);
   return answer ? *answer : protocol::Completeness{.status = TextStatus::complete};

@@ -416,9 +416,14 @@ class Prompt(unittest.TestCase):
             (done,) = of(rest, "cell")
             self.assertEqual(done["rank_status"], {"0": "interrupted", "1": "interrupted"})
             job.wait_for("waits in breakpoint", times=4)
-            events = job.run_cells("%%cpp\nif (rank == 1) *(volatile int*)nullptr = 1;\nrank", code=5)
+            # Another shell, which has no names yet. Its own live on beyond `continue`; what they hold of Python does not.
+            events = job.run_cells(
+                '%%cpp\nint turns = 7;\nauto& w = py::tensor("model.weight");\nturns', "continue",
+                "%%cpp\n++turns", "%%cpp\nw.defined()", '%%cpp\npy::tensor("model.weight").is_same(w)',
+                "%%cpp\nif (rank == 1) *(volatile int*)nullptr = 1;\nrank", code=5)
+            self.assertEqual(values(events)[:4], [([0, 1], "7"), ([0, 1], "8"), ([0, 1], "false"), ([0, 1], "true")])
             errors = [(each["type"], each["ranks"], each["where"]) for each in of(events, "error")]
-            self.assertIn(("SIGSEGV", [1], "cell 1"), errors)
+            self.assertIn(("SIGSEGV", [1], "cell 5"), errors)
             self.assertEqual(job.process.wait(), 1)  # torchrun's
 
     def test_no_shell_comes(self):
