@@ -104,6 +104,9 @@ struct Abort {
 ///               collective log, "last" (line of the newest collective), "sites" (lines of places in cells, null where
 ///               this rank has not loaded the cell), "evidence" (null without NCCL, else {"recorder", "errors", "ras",
 ///               "problem"}: worker/nccl_evidence.h)}
+/// A rank of a Python job answers status and stack, and
+///  cpp          {"torch", "headers" (folders to compile C++ cells with), "version" (of torch), "problem" (why they can't
+///               be compiled for this rank, or "")}
 struct Query {
   int64_t id = 0;
   std::string what;
