@@ -108,7 +108,7 @@ std::string run(const std::string& text) {
   done.status = CellStatus::ok;
   worker::become_run_thread();
   worker::run_state().begin_cell(message.cell, message.number == 0 ? message.cell : message.number);
-  worker::install_call_sites();
+  worker::name_cells_in_findings();
   inspect::set_finding_sink(post_finding);
   // A guard is a variable of the cell that lives on (`torch::NoGradGuard no_grad;`), but the thread is the program's.
   const at::ThreadLocalState state;

@@ -57,8 +57,10 @@ uint64_t find_caller() {
 
 }  // namespace
 
+void name_cells_in_findings() { inspect::set_call_sites({.capture = capture, .describe = describe}); }
+
 void install_call_sites() {
-  inspect::set_call_sites({.capture = capture, .describe = describe});
+  name_cells_in_findings();
   dist::set_caller_finder(find_caller);
 }
 

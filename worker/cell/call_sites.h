@@ -1,9 +1,11 @@
-// Tells the inspectors where in a cell something was called.
+// Tells the inspectors, and the log of collectives, where in a cell something was called.
 #pragma once
 
 namespace lockstep::worker {
 
-/// Once, before cells run.
+/// Both. Once, before cells run.
 void install_call_sites();
+/// The inspectors alone: the log of a Python job has call sites of its own.
+void name_cells_in_findings();
 
 }  // namespace lockstep::worker
