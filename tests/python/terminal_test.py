@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from ranks import HERE, environment
 
 sys.path.insert(0, str(HERE.parent / "shell" / "terminal"))
-from tmux import Terminal  # noqa: E402
+from tmux import LIMIT_S, Terminal  # noqa: E402
 
 LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
 PROMPT = r"^In \[{}\] (ranks? [0-9,-]+ |no rank )?▸ *\n?\Z"
@@ -50,8 +51,14 @@ class JobInTerminal(unittest.TestCase):
 
     def wait_for_end(self):
         """Returns the exit code of what ran in the terminal."""
-        screen = self.terminal.wait_for(r"^Pane is dead", history=True)
-        return int(re.search(r"^Pane is dead \(status (\d+)", screen, re.MULTILINE)[1])
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            dead, code = self.terminal.tmux("display-message", "-p", "-t", "test",
+                                            "#{pane_dead} #{pane_dead_status}").rstrip("\n").split(" ")
+            if dead == "1":
+                return int(code)
+            self.assertLess(time.monotonic(), deadline, self.terminal.screen(history=True))
+            time.sleep(0.02)
 
     def results(self):
         return [json.loads((self.folder / f"rank-{rank}.json").read_text()) for rank in range(2)]
