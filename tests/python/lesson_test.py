@@ -4,6 +4,7 @@ its checks bite."""
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -26,9 +27,10 @@ class Run:
                                    env=variables, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             for _ in range(ranks):
                 line = job.stdout.readline()
-                assert "waits in breakpoint" in line, line + job.stdout.read()
+                said = re.search(r"waits in breakpoint.*`lockstep attach (\S+)`", line)
+                assert said, line + job.stdout.read()
             events = pathlib.Path(folder) / "events"
-            done = subprocess.run([LOCKSTEP, "attach", "--run", str(script), "--json", str(events), *options],
+            done = subprocess.run([LOCKSTEP, "attach", said[1], "--run", str(script), "--json", str(events), *options],
                                   env=variables, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.code, self.shown = done.returncode, done.stdout
             self.ranks_said = job.stdout.read()

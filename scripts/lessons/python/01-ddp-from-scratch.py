@@ -9,7 +9,7 @@
 # Every cell below runs on all ranks at once, unless it says otherwise. Start the ranks in one terminal and give them
 # the lesson from another one, in the folder that holds `scripts/`:
 #
-#     torchrun --nproc_per_node=2 scripts/lessons/python/ranks.py
+#     torchrun --standalone --nproc_per_node=2 scripts/lessons/python/ranks.py
 #     lockstep attach --run scripts/lessons/python/01-ddp-from-scratch.py
 #
 # or leave out `--run` and the file, and type the cells one by one, which is how it is meant. Two ranks will do; more
@@ -24,7 +24,7 @@
 
 # %% the world size: the same everywhere
 if world_size < 2:
-    raise RuntimeError("this lesson compares replicas, so it needs two ranks or more: torchrun --nproc_per_node=2 ...")
+    raise RuntimeError("this lesson compares replicas, so it needs two ranks or more: torchrun --standalone --nproc_per_node=2 ...")
 world_size
 
 # %% the rank: different everywhere

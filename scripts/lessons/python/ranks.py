@@ -1,6 +1,6 @@
 """The ranks of a Python lesson. They stop at once, and run the cells of the lesson:
 
-    torchrun --nproc_per_node=2 scripts/lessons/python/ranks.py               # in one terminal
+    torchrun --standalone --nproc_per_node=2 scripts/lessons/python/ranks.py               # in one terminal
     lockstep attach --run scripts/lessons/python/01-ddp-from-scratch.py       # in another one
 
 `lockstep attach` without --run opens a prompt, at which one types the cells. They run in this file's frame, on every
