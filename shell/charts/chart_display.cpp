@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "shell/charts/chart_axis.h"
+#include "shell/text/xml_text.h"
 
 namespace lockstep::shell {
 namespace {
@@ -18,23 +19,6 @@ constexpr int kRowHeight = 22;  // of a bar
 constexpr const char* kInk = "#888888";  // of axes and text: on white and on black
 constexpr std::array<const char*, 8> kColours = {"#4c8bd9", "#e6862b", "#3fa66b", "#d9534f",
                                                  "#9a6fc9", "#a1785c", "#d46fb0", "#8a8f98"};
-
-std::string xml_text(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '&')
-      result += "&amp;";
-    else if (c == '<')
-      result += "&lt;";
-    else if (c == '>')
-      result += "&gt;";
-    else if (c == '"')
-      result += "&quot;";
-    else if (static_cast<unsigned char>(c) >= 0x20 || c == '\t')
-      result += c;
-  }
-  return result;
-}
 
 /// Names that are equal would be one series.
 std::vector<std::string> names_of(const Chart& chart) {

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "protocol/chart.h"
+#include "shell/events/value_merger.h"
 #include "shell/jupyter/displayed_data.h"
 #include "shell/jupyter/replies.h"
 #include "shell/processes/random_key.h"
@@ -182,20 +183,7 @@ std::string Display::held_text() const {
 }
 
 void Display::draw(const ValueEvent& event) {
-  RankSet shown;
-  for (const ValueEvent& other : values_) shown = shown | other.ranks;
-  if (!(shown & event.ranks).empty()) {  // the next value
-    flush_values();
-    shown = {};
-  }
-  const auto same = std::find_if(values_.begin(), values_.end(), [&](const ValueEvent& other) {
-    return other.text == event.text && other.data == event.data;
-  });
-  if (same != values_.end())
-    same->ranks = same->ranks | event.ranks;
-  else
-    values_.push_back(event);
-  if ((all_ - (shown | event.ranks)).empty())
+  if (merge_value(values_, event, all_, [this] { flush_values(); }))
     flush_values();
   else
     values_due_.set_after(kValuesHold, [this] { flush_values(); });

@@ -11,6 +11,7 @@
 #include "shell/events/finding_text.h"
 #include "shell/terminal/rank_output.h"
 #include "shell/text/text.h"
+#include "shell/text/xml_text.h"
 
 namespace lockstep::shell::jupyter {
 namespace {
@@ -26,7 +27,7 @@ const char* colour_of(const Finding& finding) {
 }
 
 std::string cell_of(std::string_view text, bool is_number = false) {
-  return fmt::format("<td style=\"text-align:{}\">{}</td>", is_number ? "right" : "left", html_text(text));
+  return fmt::format("<td style=\"text-align:{}\">{}</td>", is_number ? "right" : "left", xml_text(text));
 }
 
 std::string numbers(const std::vector<int64_t>& values) { return fmt::format("[{}]", fmt::join(values, ", ")); }
@@ -43,8 +44,8 @@ std::string finding_html(const Finding& finding) {
   const char* sign = is_fault ? "✗" : finding.verdict == "ok" ? "✓" : "•";
   std::string html = fmt::format(
       "<div class=\"lockstep-finding\"><p><span style=\"color:{};font-weight:bold\">{} {}</span> <b>{}</b>: {}</p>",
-      colour_of(finding), sign, html_text(finding.inspector), html_text(finding.object.value_or(finding.verdict)),
-      html_text(finding.message.empty() ? finding.verdict : finding.message));
+      colour_of(finding), sign, xml_text(finding.inspector), xml_text(finding.object.value_or(finding.verdict)),
+      xml_text(finding.message.empty() ? finding.verdict : finding.message));
   if (!finding.tensors.empty()) {
     const auto any = [&](auto has) { return std::any_of(finding.tensors.begin(), finding.tensors.end(), has); };
     const bool counts = any([](const FindingTensor& t) { return t.count.has_value(); });
@@ -82,7 +83,7 @@ std::string finding_html(const Finding& finding) {
   if (finding.ranks.empty()) places.erase(places.begin());
   if (!places.empty())
     html += fmt::format("<p style=\"opacity:0.7\"><small>{}</small></p>",
-                        html_text(fmt::format("{}", fmt::join(places, ", "))));
+                        xml_text(fmt::format("{}", fmt::join(places, ", "))));
   return html + "</div>";
 }
 
@@ -94,23 +95,6 @@ json finding_json(const Finding& finding) {
 }
 
 }  // namespace
-
-std::string html_text(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '&')
-      result += "&amp;";
-    else if (c == '<')
-      result += "&lt;";
-    else if (c == '>')
-      result += "&gt;";
-    else if (c == '"')
-      result += "&quot;";
-    else
-      result += c;
-  }
-  return result;
-}
 
 json finding_data(const Finding& finding) {
   const Screen screen{.terminal = false, .colour = false, .unicode = true, .width = 120};

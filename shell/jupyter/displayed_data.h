@@ -26,7 +26,4 @@ nlohmann::json value_data(const std::vector<ValueEvent>& values, const RankSet& 
 /// none. A report is shown by its table, too, which frontends would leave out of a bundle with a picture.
 nlohmann::json chart_data(const std::vector<ValueEvent>& values, const RankSet& all);
 
-/// `text` without characters that mean something in HTML.
-std::string html_text(std::string_view text);
-
 }  // namespace lockstep::shell::jupyter

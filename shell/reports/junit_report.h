@@ -49,7 +49,4 @@ class JunitReport : public EventSink {
   std::chrono::steady_clock::time_point began_;
 };
 
-/// As text of XML 1.0: special characters as entities, characters that it forbids as U+FFFD.
-std::string xml_text(std::string_view text);
-
 }  // namespace lockstep::shell

@@ -16,6 +16,7 @@
 
 #include "protocol/chart.h"
 #include "protocol/error.h"
+#include "shell/events/value_merger.h"
 #include "shell/jupyter/displayed_data.h"
 #include "shell/text/text.h"
 
@@ -183,22 +184,9 @@ void NotebookOutputs::take(const Event& event) {
   }
 }
 
-/// As the kernel merges them (shell/jupyter/display.cpp), but for its clock: other events end the wait.
+/// As the kernel draws them (shell/jupyter/display.cpp), but for its clock: other events end the wait.
 void NotebookOutputs::add_value(const ValueEvent& event) {
-  RankSet shown;
-  for (const ValueEvent& other : values_) shown = shown | other.ranks;
-  if (!(shown & event.ranks).empty()) {  // the next value
-    add_values();
-    shown = {};
-  }
-  const auto same = std::find_if(values_.begin(), values_.end(), [&](const ValueEvent& other) {
-    return other.text == event.text && other.data == event.data;
-  });
-  if (same != values_.end())
-    same->ranks = same->ranks | event.ranks;
-  else
-    values_.push_back(event);
-  if ((all_ - (shown | event.ranks)).empty()) add_values();
+  if (merge_value(values_, event, all_, [this] { add_values(); })) add_values();
 }
 
 void NotebookOutputs::add_values() {

@@ -140,14 +140,14 @@ TEST_F(OutputMergerTest, NumbersOfTheRanksAreOneRangeWhereThatIsAskedFor) {
   merger.value(1, 1, "1.5", 1.5, true, at(0));
   EXPECT_TRUE(reported.empty());
   merger.value(2, 1, "1", 1, true, at(0));
-  EXPECT_EQ(reported, (Reported{"0-2 value 1 … 1.5 (spread 0.5, mean 1.25, lowest rank 2, highest rank 1)"}));
+  EXPECT_EQ(reported, (Reported{"0-2 value 1 to 1.5 (spread 0.5, mean 1.25, lowest rank 2, highest rank 1)"}));
   for (const int rank : {0, 1, 2}) merger.value(rank, 1, "7", 7, true, at(10));
   EXPECT_EQ(reported.back(), "0-2 value 7");
   for (const int rank : {0, 1, 2})
     merger.value(rank, 1, rank == 1 ? "nan" : "3", rank == 1 ? nlohmann::json("nan") : nlohmann::json(3 + rank), true,
                  at(20));
   merger.flush();
-  EXPECT_EQ(reported[2], "0,2 value 3 … 5 (spread 2, mean 4, lowest rank 0, highest rank 2)");
+  EXPECT_EQ(reported[2], "0,2 value 3 to 5 (spread 2, mean 4, lowest rank 0, highest rank 2)");
   EXPECT_EQ(reported[3], "1 value nan") << "what is no number is in no range";
 }
 

@@ -12,10 +12,10 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+from captures import same_as_capture  # noqa: E402
 from tmux import Terminal  # noqa: E402
 
 LOCKSTEP, FAKES = (sys.argv.pop(1), sys.argv.pop(1)) if len(sys.argv) > 2 else ("", "")
-UPDATE = "--update" in sys.argv and not sys.argv.remove("--update")
 PROMPT = r"^In \[{}\] (ranks? [0-9,-]+ )?▸ *\n?\Z"
 
 
@@ -39,12 +39,7 @@ class Editor(unittest.TestCase):
         return "\n".join(lines[first:])
 
     def same_as_capture(self, name, text):
-        path = os.path.join(HERE, "captures", name)
-        if UPDATE:
-            with open(path, "w") as file:
-                file.write(text)
-        with open(path) as file:
-            self.assertEqual(text, file.read(), f"captures/{name} differs from the screen; --update writes it anew")
+        same_as_capture(self, name, text)
 
     def test_colours_and_brackets(self):
         terminal = self.start()

@@ -10,10 +10,10 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+from captures import same_as_capture  # noqa: E402
 from tmux import Terminal  # noqa: E402
 
 LOCKSTEP, FAKES = (sys.argv.pop(1), sys.argv.pop(1)) if len(sys.argv) > 2 else ("", "")
-UPDATE = "--update" in sys.argv and not sys.argv.remove("--update")
 PROMPT = r"^In \[{}\] (ranks? [0-9,-]+ )?▸ *\n?\Z"
 
 
@@ -47,13 +47,7 @@ class Status(unittest.TestCase):
         self.terminal.press("Enter")
 
     def same_as_capture(self, name, text):
-        path = os.path.join(HERE, "captures", name)
-        if UPDATE:
-            with open(path, "w") as file:
-                file.write(text)
-        with open(path) as file:
-            self.assertEqual(without_times(text), without_times(file.read()),
-                             f"captures/{name} differs from the screen; --update writes it anew")
+        same_as_capture(self, name, text, without_times)
 
     def test_loops_of_all_ranks_are_lines_in_place(self):
         terminal = self.start()
