@@ -57,7 +57,9 @@ LOCKSTEP_JSON(RankEnd, how, type, message, frames, time, calls)
 LOCKSTEP_JSON(RankStop, place, number, is_served, limit_s)
 LOCKSTEP_JSON(JobRank, rank, world_size, local_rank, pid, start_time, host, torch, lockstep, python, script, started,
               end, stop)
-void from_json(const nlohmann::json& json, JobRank& rank);
+
+/// The most ranks that a job can have: what a file claims beyond it is no rank's.
+inline constexpr int kMostRanks = 1 << 16;
 
 std::string rank_file(const std::string& folder, int rank);
 std::string rank_socket(const std::string& folder, int rank);

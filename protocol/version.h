@@ -6,7 +6,8 @@ namespace lockstep {
 
 inline constexpr const char* kVersion = "0.1.0";
 
-/// Raised with every change of a message that an older program would misread.
+/// Raised when a program of the last release would misread a message (CONTRIBUTING.md, Versions). There is no release yet,
+/// so programs and wheels of different commits are not told apart: install them from the same one.
 inline constexpr int kProtocolVersion = 1;
 
 /// What has to be equal for two programs of a session to work together.

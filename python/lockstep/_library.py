@@ -17,6 +17,7 @@ FOLDER = pathlib.Path(os.path.abspath(__file__)).parent
 _TORCH_FOLDER = os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep
 _WORKING_FOLDER = os.getcwd().rstrip(os.sep) + os.sep
 _loaded = False
+_constants: dict[str, Any] = {}  # of the library: what the operator `start` returns
 
 
 def _minor(version: str) -> str:
@@ -73,15 +74,21 @@ def _plain(value: Any) -> Any:
 
 def load() -> None:
     """Loads the library, once. Raises OSError or ImportError."""
-    global _loaded
+    global _loaded, _constants
     if _loaded:
         return
     torch.ops.load_library(str(libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
     _loaded = True
-    call("start", skipped=skipped_folders(), folder=working_folder())
+    _constants = call("start", skipped=skipped_folders(), folder=working_folder())
     from lockstep import _agent  # which calls this module
 
     _agent.start()
+
+
+def constant(name: str) -> Any:
+    """Of protocol/: "protocol" and "lockstep" are versions, "output_window" is in bytes."""
+    load()
+    return _constants[name]
 
 
 def is_loaded() -> bool:
@@ -110,5 +117,5 @@ def give_subject(tensors: Sequence[torch.Tensor], subject: dict[str, Any]) -> No
     call("give", tensors, **subject)
 
 
-__all__ = ["PythonRaised", "call", "check_torch", "give_list", "give_subject", "is_loaded", "libraries", "load",
-           "skipped_folders", "torch_folder", "working_folder"]
+__all__ = ["PythonRaised", "call", "check_torch", "constant", "give_list", "give_subject", "is_loaded", "libraries",
+           "load", "skipped_folders", "torch_folder", "working_folder"]

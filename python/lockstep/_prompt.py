@@ -21,12 +21,9 @@ from typing import Any, Callable
 
 import torch
 
-from lockstep import _capture, _cells, _cpp_cells, _publish, _questions, _zmtp
+from lockstep import _capture, _cells, _cpp_cells, _library, _publish, _questions, _zmtp
 from lockstep.report import Finding, Report
 
-PROTOCOL = 1  # kProtocolVersion of protocol/version.h
-LOCKSTEP = "0.1.0"  # kVersion
-_OUTPUT_WINDOW = 1 << 20  # kOutputWindow of protocol/worker_messages.h
 _CHUNK = 1 << 16
 
 
@@ -58,7 +55,8 @@ class Prompt:
         self._tasks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._thread_id = threading.get_ident()
         self._lock = threading.Condition()  # of what follows, and of sending
-        self._credit = _OUTPUT_WINDOW
+        self._protocol: int = _library.constant("protocol")
+        self._credit: int = _library.constant("output_window")
         self._ended: str | None = None
         self._closing = False
         self._cell = 0  # that runs, or was the last
@@ -73,7 +71,8 @@ class Prompt:
         self._interrupter = _Interrupter()
         self._send({
             "kind": "hello", "rank": rank, "pid": os.getpid(), "host": socket.gethostname(), "device": _device(),
-            "versions": {"protocol": PROTOCOL, "lockstep": LOCKSTEP, "libtorch": str(torch.__version__), "compiler": ""},
+            "versions": {"protocol": self._protocol, "lockstep": _library.constant("lockstep"),
+                         "libtorch": str(torch.__version__), "compiler": ""},
             "where": _cells.place_of(frames.selected),
         })
         self._send({"kind": "ready", "threads": torch.get_num_threads()})
@@ -251,7 +250,7 @@ class Prompt:
     def _send(self, message: dict[str, Any], *frames: bytes) -> None:
         """Does nothing if the shell is gone."""
         # Half of a surrogate pair is no text: it becomes a question mark.
-        header = json.dumps({"v": PROTOCOL, **message}, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace")
+        header = json.dumps({"v": self._protocol, **message}, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace")
         with self._lock:
             if self._ended == "lost":
                 return
@@ -331,9 +330,9 @@ class Prompt:
 
     def _take(self, message: dict[str, Any], frames: list[bytes]) -> None:
         kind = message.get("kind")
-        if message.get("v") != PROTOCOL:
+        if message.get("v") != self._protocol:
             self._send({"kind": "not_ready", "message": f"the shell speaks version {message.get('v')} of the protocol, "
-                        f"and this package version {PROTOCOL}: install the package of the same build"})
+                        f"and this package version {self._protocol}: install the package of the same build"})
         elif kind == "credit":
             with self._lock:
                 self._credit += int(message["bytes"])

@@ -5,7 +5,6 @@
 #include <mutex>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 
-#include "inspectors/inspect.h"
 #include "protocol/version.h"
 #include "python/agent/agent.h"
 #include "python/operators/abort.h"
@@ -38,6 +37,13 @@ std::string nccl_json(bool collectives) {
   return dump ? dump(collectives, false) : std::string();
 }
 
+/// The recorder of NCCL's groups, as a pickle; empty where there is none. `stacks` takes the interpreter's lock.
+std::string nccl_pickle(bool stacks) {
+  // c10d::dump_nccl_trace(bool includeCollectives, bool includeStackTraces, bool onlyActive)
+  const auto dump = find_in_torch_cuda<std::string(bool, bool, bool)>("_ZN4c10d15dump_nccl_traceB5cxx11Ebbb");
+  return dump ? dump(true, stacks, false) : std::string();
+}
+
 /// The numbers of the newest collectives of each group, from the recorder: {"0": {"enqueued": 4, "completed": 3}}.
 void add_progress(json& groups, const std::string& text) {
   const json dump = json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -66,7 +72,7 @@ json progress() {
 
 json status(const json&) {
   const protocol::JobRank rank = agent::described_rank();
-  const int64_t steps = inspect::counted_steps();
+  const int64_t steps = last_step();
   return {{"rank", rank.rank},       {"world_size", rank.world_size}, {"pid", rank.pid},
           {"started", rank.started}, {"groups", progress()},          {"step", steps > 0 ? json(steps) : json()},
           {"torch", rank.torch}};
@@ -82,9 +88,7 @@ json collectives(const json& request) {
       if (!pickle.empty()) dumps.push_back({{"base64", shell::base64(pickle)}});
     };
     add(c10d::dump_fr_trace(/*includeCollectives=*/true, /*includeStackTraces=*/true, /*onlyActive=*/false));
-    // c10d::dump_nccl_trace(bool includeCollectives, bool includeStackTraces, bool onlyActive)
-    if (const auto dump = find_in_torch_cuda<std::string(bool, bool, bool)>("_ZN4c10d15dump_nccl_traceB5cxx11Ebbb"))
-      add(dump(true, true, false));
+    add(nccl_pickle(/*stacks=*/true));
   } else {
     dumps.push_back({{"text", c10d::dump_fr_trace_json(/*includeCollectives=*/true, /*onlyActive=*/false)}});
     if (std::string text = nccl_json(true); !text.empty()) dumps.push_back({{"text", std::move(text)}});
@@ -108,8 +112,7 @@ void leave_dumps(bool stacks) {
   };
   if (agent::job_folder().empty()) return;
   leave(false, c10d::dump_fr_trace(/*includeCollectives=*/true, stacks, /*onlyActive=*/false));
-  if (const auto dump = find_in_torch_cuda<std::string(bool, bool, bool)>("_ZN4c10d15dump_nccl_traceB5cxx11Ebbb"))
-    leave(true, dump(true, stacks, false));
+  if (const std::string pickle = nccl_pickle(stacks); !pickle.empty()) leave(true, pickle);
 }
 
 }  // namespace

@@ -115,6 +115,12 @@ bool stops_at(int64_t step) {
   return mine.stops;
 }
 
+int64_t last_step() {
+  Invitations& mine = invitations();
+  const std::lock_guard lock(mine.mutex);
+  return mine.step;
+}
+
 json take_invitation() {
   Invitations& mine = invitations();
   const std::lock_guard lock(mine.mutex);

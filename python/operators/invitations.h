@@ -26,6 +26,9 @@ void report_stop(bool is_served, const nlohmann::json& limit_s);
 /// request that waits is taken back.
 bool stops_at(int64_t step);
 
+/// The last step that the program has counted, on any of its threads; 0: none.
+int64_t last_step();
+
 /// Takes the invitation: {"invitation": {"hub", "identity"} or null, "detached": whether breakpoints are to do nothing}.
 nlohmann::json take_invitation();
 

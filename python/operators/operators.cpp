@@ -6,6 +6,8 @@
 #include <memory>
 
 #include "inspectors/inspect.h"
+#include "protocol/version.h"
+#include "protocol/worker_messages.h"
 #include "python/agent/agent.h"
 #include "python/agent/stacks.h"
 #include "python/operators/agent_handlers.h"
@@ -290,7 +292,7 @@ json close(const Call& call) {
 
 json start(const Call& call) {
   use_python_call_sites(call.arguments.at("skipped"), call.arguments.at("folder"));
-  return json::object();
+  return {{"protocol", kProtocolVersion}, {"lockstep", kVersion}, {"output_window", protocol::kOutputWindow}};
 }
 
 json agent_start(const Call& call) { return start_agent(call.arguments); }

@@ -64,7 +64,8 @@ void add_folder(const fs::path& folder, Job& job) {
     if (!text.is_object()) continue;
     try {
       JobMember member{.facts = text.get<protocol::JobRank>(), .socket = protocol::rank_socket(folder, *rank)};
-      if (member.facts.rank != *rank) continue;
+      const int size = member.facts.world_size;
+      if (member.facts.rank != *rank || *rank >= size || size > protocol::kMostRanks) continue;
       member.is_alive = runs(member.facts.pid, member.facts.start_time);
       job.ranks.push_back(std::move(member));
     } catch (const json::exception&) {  // not a rank's

@@ -255,7 +255,7 @@ std::string JobGroup::absence(int number) const {
 }
 
 std::string JobGroup::places(const RankSet& ranks) const {
-  std::vector<std::pair<std::string, RankSet>> lines;  // equal ones once
+  std::map<int, std::string> lines;
   const std::map<int, std::string> activities = activities_of(members(ranks & away()), kAgentLimit);
   for (const int each : ranks) {
     const RankInfo& info = rank(each);
@@ -268,14 +268,10 @@ std::string JobGroup::places(const RankSet& ranks) const {
       text += "; " + found->second;
     else if (info.pid == 0)
       text += "; it has not called this package yet";
-    const auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == text; });
-    if (known == lines.end())
-      lines.emplace_back(text, RankSet{each});
-    else
-      known->second.insert(each);
+    lines[each] = text;
   }
-  std::string result;
-  for (const auto& [text, set] : lines) result += (result.empty() ? "" : "\n") + set.words() + ": " + text;
+  std::string result = by_text(lines, ": ");
+  if (result.ends_with('\n')) result.pop_back();
   return result;
 }
 

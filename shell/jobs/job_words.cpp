@@ -40,6 +40,20 @@ std::map<int, std::string> answers(const std::vector<JobMember>& ranks, std::chr
 
 }  // namespace
 
+std::string by_text(const std::map<int, std::string>& texts, const char* between) {
+  std::vector<std::pair<std::string, RankSet>> lines;
+  for (const auto& [rank, text] : texts) {
+    const auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == text; });
+    if (known == lines.end())
+      lines.emplace_back(text, RankSet{rank});
+    else
+      known->second.insert(rank);
+  }
+  std::string result;
+  for (const auto& [text, ranks] : lines) result += ranks.words() + between + text + (text.ends_with('\n') ? "" : "\n");
+  return result;
+}
+
 std::map<int, std::string> activities_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit) {
   return answers(ranks, limit, [](int rank, const nlohmann::json& answer) {
     const auto frames = main_frames(rank, answer);

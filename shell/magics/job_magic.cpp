@@ -55,21 +55,6 @@ RankSet all_ranks(MagicCall& call, const std::optional<std::string>& spec) {
   return all;
 }
 
-/// Lines of equal text once, with their ranks.
-std::string by_text(const std::map<int, std::string>& texts, const char* between) {
-  std::vector<std::pair<std::string, RankSet>> lines;
-  for (const auto& [rank, text] : texts) {
-    const auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == text; });
-    if (known == lines.end())
-      lines.emplace_back(text, RankSet{rank});
-    else
-      known->second.insert(rank);
-  }
-  std::string result;
-  for (const auto& [text, ranks] : lines) result += ranks.words() + between + text + (text.ends_with('\n') ? "" : "\n");
-  return result;
-}
-
 std::vector<JobMember> members(MagicCall& call, const std::optional<std::string>& spec) {
   call.session.start();
   return call.session.members_of_job(spec ? call.session.parse_ranks(*spec) : RankSet::all(call.session.world_size()));

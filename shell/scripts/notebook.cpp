@@ -46,9 +46,10 @@ void check_kernel(const json& notebook, const std::string& name, Language wanted
     throw UsageError(name + ": the notebook belongs to the kernel '" + (kernel.empty() ? language : kernel) +
                      "', and cells of a Python job are Python; `lockstep run` takes notebooks in C++");
   if (is_python)
-    throw UsageError(name + ": the notebook belongs to the kernel '" + (kernel.empty() ? language : kernel) +
-                     "' (python), and the cells of a session are C++; `lockstep attach --run` gives Python cells to the "
-                     "ranks of a Python job, and a C++ notebook has the kernel Lockstep (Kernel, Change Kernel)");
+    throw UsageError(
+        name + ": the notebook belongs to the kernel '" + (kernel.empty() ? language : kernel) +
+        "' (python), and the cells of a session are C++; `lockstep attach --run` gives Python cells to the "
+        "ranks of a Python job, and a C++ notebook has the kernel Lockstep (Kernel, Change Kernel)");
   throw UsageError(name + ": the notebook belongs to the kernel '" + (kernel.empty() ? language : kernel) + "'" +
                    (language.empty() ? "" : " (" + language + ")") +
                    ", and Lockstep runs C++; open it in Jupyter and choose the kernel Lockstep (Kernel, Change "

@@ -24,6 +24,8 @@ constexpr std::chrono::seconds kStepLimit{300};
 void SessionCore::start_job() {
   State& s = *state_;
   s.starting = true;
+  s.starting_since = EventLoop::Clock::now();
+  s.start_step.reset();
   try {
     s.directory = std::make_unique<SessionDirectory>();
     s.directory->describe({{"started", std::time(nullptr)}, {"ranks", 0}, {"backend", "python"}});

@@ -145,6 +145,20 @@ TEST_F(Agent, TheFolderSaysWhoTheRankIs) {
   EXPECT_THAT(shell::read_jobs({runtime()}), IsEmpty());
 }
 
+TEST_F(Agent, FilesThatCanBeNoRanksAreLeftOut) {
+  ASSERT_EQ(agent::start(rank(3)), "");
+  json facts = agent::described_rank();
+  for (const int64_t size : {int64_t{-1}, int64_t{0}, int64_t{2}, int64_t{1} << 30}) {
+    facts["rank"] = 2;
+    facts["world_size"] = size;
+    protocol::write_at_once(protocol::rank_file(agent::job_folder(), 2), facts.dump());
+    const auto jobs = shell::read_jobs({runtime()});
+    ASSERT_EQ(jobs.size(), 1U);
+    EXPECT_EQ(jobs[0].live_ranks(), RankSet{3}) << size;
+    EXPECT_EQ(jobs[0].world_size(), 4) << size;
+  }
+}
+
 TEST_F(Agent, BadRequestsAreAnswered) {
   ASSERT_EQ(agent::start(rank(0)), "");
   agent::add_handler("throws", [](const json&) -> json { throw std::runtime_error("no such thing"); });

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -226,6 +227,10 @@ class Prompt(unittest.TestCase):
     def test_cells_between_the_steps_of_a_job_that_trains(self):
         with Job("steps") as job:
             job.wait_for("trains")
+            with socket.socket(socket.AF_UNIX) as agent:
+                agent.connect(str(job.folder / "lockstep" / f"job-{job.id()}" / "rank-1.sock"))
+                agent.sendall(b'{"request": "status"}\n')
+                self.assertGreaterEqual(json.loads(agent.makefile().readline())["step"], 2)
             events = job.run_cells("step, rank", "%stack\n%hang\n%collectives -n 3", "%stop", "step", "step",
                                    "import time; time.sleep(0.2)\nkeep = False")
             (first, second) = [each["data"] for each in of(events, "value")[:2]]
