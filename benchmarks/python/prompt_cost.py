@@ -6,8 +6,8 @@ turns, round by round.
     PYTHON benchmarks/python/prompt_cost.py --peers VENV [--lockstep PROGRAM] [--ranks 2,4] [--rounds 3] [--cells 20]
         [--json FILE]
 
-PYTHON: one that has torch, and the package (installed, or by PYTHONPATH=build/release/python). VENV: an environment with
-ipyparallel and nbdistributed (tools/bench says how to make one). Prints the ratios to the better of the two.
+PYTHON: one that has torch, and the package (installed, or by PYTHONPATH=build/release/python). VENV: an environment
+with ipyparallel and nbdistributed (tools/bench says how to make one). Prints the ratios to the better of the two.
 """
 import argparse
 import json
@@ -36,8 +36,8 @@ def own_cells(program, ranks, cells):
             said = re.search(r"waits in breakpoint.*`lockstep attach (\S+)`", line)
             if not said:
                 raise RuntimeError("the job has not come to its breakpoint: " + line + job.stdout.read())
-        shell = subprocess.Popen([program, "attach", said[1]], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 stderr=subprocess.STDOUT, text=True, bufsize=1)
+        shell = subprocess.Popen([program, "attach", said[1]], env=environment, stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1)
         times = []
         for turn in range(cells + 3):  # the first ones attach and warm up
             expected = f"{'0' if ranks == 1 else f'0-{ranks - 1}'} = {41 + turn}\n"

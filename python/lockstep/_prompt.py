@@ -250,7 +250,8 @@ class Prompt:
     def _send(self, message: dict[str, Any], *frames: bytes) -> None:
         """Does nothing if the shell is gone."""
         # Half of a surrogate pair is no text: it becomes a question mark.
-        header = json.dumps({"v": self._protocol, **message}, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace")
+        text = json.dumps({"v": self._protocol, **message}, allow_nan=False, ensure_ascii=False)
+        header = text.encode("utf-8", "replace")
         with self._lock:
             if self._ended == "lost":
                 return

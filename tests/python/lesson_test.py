@@ -54,7 +54,8 @@ class Lesson(unittest.TestCase):
         run = Run(LESSON)
         self.assertEqual((run.code, run.ranks_code, run.ranks_said), (0, 0, ""), run.shown)
 
-        same, different = run.of("the world size: the same everywhere", "value"), run.of("the rank: different everywhere", "value")
+        same = run.of("the world size: the same everywhere", "value")
+        different = run.of("the rank: different everywhere", "value")
         self.assertEqual([(each["ranks"], each["text"]) for each in same + different],
                          [([0, 1], "2"), ([0], "0"), ([1], "1")])
 

@@ -17,14 +17,15 @@
 
 # %% [markdown]
 # ## Who am I?
-# The ranks run the same code. What makes them different is a number. `ranks.py` has asked `torch.distributed` for it, and
-# its names are those of the cells: `rank`, `world_size`, `local_rank`, `device`, and `dist` for `torch.distributed`.
+# The ranks run the same code. What makes them different is a number. `ranks.py` has asked `torch.distributed` for it,
+# and its names are those of the cells: `rank`, `world_size`, `local_rank`, `device`, and `dist` for
+# `torch.distributed`.
 #
 # Values that are equal on all ranks are shown once. Values that differ are shown rank by rank.
 
 # %% the world size: the same everywhere
 if world_size < 2:
-    raise RuntimeError("this lesson compares replicas, so it needs two ranks or more: torchrun --standalone --nproc_per_node=2 ...")
+    raise RuntimeError("this lesson compares replicas, so it needs two ranks or more: torchrun --nproc_per_node=2 ...")
 world_size
 
 # %% the rank: different everywhere
@@ -144,8 +145,8 @@ first.parameter_count()
 
 # %% [markdown]
 # ## Version 2: a wrapper that feels like a module
-# A class may be defined again, like any name. From now on `SimpleDistributedDataParallelism` is this one. The check moves
-# into a function, so that the class stays short.
+# A class may be defined again, like any name. From now on `SimpleDistributedDataParallelism` is this one. The check
+# moves into a function, so that the class stays short.
 
 # %% the check of version 1
 def require_rank0_copy(module):
@@ -155,8 +156,8 @@ def require_rank0_copy(module):
         dist.broadcast(rank0_copy, src=0)
         same = torch.equal(rank0_copy, parameter) and same
     if not same:
-        raise RuntimeError("this is not rank 0's model; call torch.manual_seed with the same number on every rank before "
-                           "you create it")
+        raise RuntimeError("this is not rank 0's model; call torch.manual_seed with the same number on every rank "
+                           "before you create it")
 
 # %% version 2: call it, train it, evaluate it
 class SimpleDistributedDataParallelism:
@@ -185,9 +186,9 @@ replica(images[:2]).shape
 #
 # <details><summary>Answer</summary>
 #
-# `(6, False, False)`. An object keeps the class that made it, so `first` remains what it was. The name stands for another
-# class now. That is why code that has been run cell by cell can behave differently from the same file run from its
-# first line: make objects again after their class has changed.
+# `(6, False, False)`. An object keeps the class that made it, so `first` remains what it was. The name stands for
+# another class now. That is why code that has been run cell by cell can behave differently from the same file run from
+# its first line: make objects again after their class has changed.
 #
 # </details>
 
@@ -200,7 +201,8 @@ for given, right, of in zip(answers, expected, ("the count", "hasattr", "isinsta
 
 # %% [markdown]
 # ## A step without averaging
-# Each rank takes a digit of its own: rank 0 the first, rank 1 the second, and so on. Forward, backward, one step of Adam.
+# Each rank takes a digit of its own: rank 0 the first, rank 1 the second, and so on. Forward, backward, one step of
+# Adam.
 
 # %% every rank its own sample
 def one_step(replica, optimizer, images, labels):
@@ -216,8 +218,9 @@ my_image, my_label = images[rank : rank + 1], labels[rank : rank + 1]
 one_step(replica, optimizer, my_image, my_label)
 
 # %% [markdown]
-# The losses differ, as they should: the samples differ. But what about the replicas? Every rank collects everybody's copy
-# of each tensor and compares them with rank 0's. All ranks see the same copies, so all of them come to the same verdict.
+# The losses differ, as they should: the samples differ. But what about the replicas? Every rank collects everybody's
+# copy of each tensor and compares them with rank 0's. All ranks see the same copies, so all of them come to the same
+# verdict.
 
 # %% a check by hand
 def check_same(tensors):
@@ -235,8 +238,8 @@ check_same(net.named_parameters())
 
 # %% [markdown]
 # One step, and they have parted. From here on each rank trains a model of its own, and no error will ever be raised by
-# itself. The check by hand sends every parameter to every rank, and stops at the first that differs. `%verify` sends 128
-# bits for each tensor and names all of them.
+# itself. The check by hand sends every parameter to every rank, and stops at the first that differs. `%verify` sends
+# 128 bits for each tensor and names all of them.
 
 # %% which parameters have parted? tags=["expects-finding=verify:mismatch"]
 %verify net
@@ -305,10 +308,10 @@ check_same(net.named_parameters())
 # <details><summary>Answer</summary>
 #
 # `None`: backward makes no gradient for it. `if parameter.grad is not None` is right where all ranks freeze the same
-# layers. Otherwise rank 0 would call `all_reduce` for `conv1.weight` and rank 1 for `conv2.weight`: the first collective
-# that does not match hangs, fails, or adds up tensors that have nothing to do with each other. The ranks have to agree
-# first on what they reduce, or reduce zeros where a gradient is missing. PyTorch's wrapper asks which parameters
-# are used (`find_unused_parameters=True`), and `%verify net` compares `requires_grad` of all ranks.
+# layers. Otherwise rank 0 would call `all_reduce` for `conv1.weight` and rank 1 for `conv2.weight`: the first
+# collective that does not match hangs, fails, or adds up tensors that have nothing to do with each other. The ranks
+# have to agree first on what they reduce, or reduce zeros where a gradient is missing. PyTorch's wrapper asks which
+# parameters are used (`find_unused_parameters=True`), and `%verify net` compares `requires_grad` of all ranks.
 #
 # </details>
 
@@ -428,9 +431,9 @@ check_same(net.named_parameters())
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# It never calls `sync_gradients()`. Each rank trained on its own shard alone, and the time was bought by leaving out the
-# communication. A measurement of something that does not work is easy to make and hard to notice: check the replicas
-# after every benchmark.
+# It never calls `sync_gradients()`. Each rank trained on its own shard alone, and the time was bought by leaving out
+# the communication. A measurement of something that does not work is easy to make and hard to notice: check the
+# replicas after every benchmark.
 #
 # </details>
 
@@ -472,7 +475,8 @@ watching.close()
 
 # %% [markdown]
 # The finding says at which step the replicas were still equal, and at which they were not any more. The gradients have
-# been averaged all the time: an average keeps equal replicas equal, and does not bring others together. A broadcast does.
+# been averaged all the time: an average keeps equal replicas equal, and does not bring others together. A broadcast
+# does.
 
 # %% rank 0's parameters for all
 with torch.no_grad():
@@ -483,14 +487,14 @@ with torch.no_grad():
 %verify net
 
 # %% [markdown]
-# For the parameters, yes. Adam's moments follow from gradients alone, which were equal. With a fault in the gradients the
-# state of the optimizer would have to be sent, too.
+# For the parameters, yes. Adam's moments follow from gradients alone, which were equal. With a fault in the gradients
+# the state of the optimizer would have to be sent, too.
 #
 # ## Version 4: gradient accumulation
-# When a batch does not fit into memory, it is cut into micro-batches whose gradients add up, and the step is taken after
-# the last one. Averaging after every micro-batch would work, but all the averages but the last are wasted time. So the
-# wrapper gets a switch, and a context manager that turns it off and puts it back as it was, also when an exception leaves
-# the block.
+# When a batch does not fit into memory, it is cut into micro-batches whose gradients add up, and the step is taken
+# after the last one. Averaging after every micro-batch would work, but all the averages but the last are wasted time.
+# So the wrapper gets a switch, and a context manager that turns it off and puts it back as it was, also when an
+# exception leaves the block.
 
 # %% version 4
 import contextlib
@@ -551,8 +555,8 @@ seen
 
 # %% [markdown]
 # Now the proof. Each rank runs a window of four micro-batches and averages after the last; the loss is divided by four,
-# since gradients add up. Beside it, one model takes a single step with all those digits as one large batch. Plain SGD, so
-# that the models can be compared number by number.
+# since gradients add up. Beside it, one model takes a single step with all those digits as one large batch. Plain SGD,
+# so that the models can be compared number by number.
 
 # %% accumulate over four micro-batches
 window, micro_batch = 4, 4
@@ -587,8 +591,8 @@ print(f"four micro-batches on {world_size} ranks: the same step as one batch of 
 
 # %% [markdown]
 # **Exercise 5.** Much code writes the window as below: one loop, and a condition for when to average. Which micro-batch
-# does `index % window == 0` pick? What do the gradients look like at the end of the window, and which condition is right?
-# `%check one_gradient` passes with the right one.
+# does `index % window == 0` pick? What do the gradients look like at the end of the window, and which condition is
+# right? `%check one_gradient` passes with the right one.
 
 # %% a condition that looks right
 torch.manual_seed(43)
@@ -637,15 +641,15 @@ for index in range(window):
 %check one_gradient
 
 # %% [markdown]
-# **Exercise 6.** `micro_step` is given the replica. Suppose that it simply used the name `replica`. Which object would the
-# last cell have trained? And which one in the C++ lesson, where cells are compiled?
+# **Exercise 6.** `micro_step` is given the replica. Suppose that it simply used the name `replica`. Which object would
+# the last cell have trained? And which one in the C++ lesson, where cells are compiled?
 #
 # <details><summary>Answer</summary>
 #
-# The new one: Python looks a name up when the function runs, in the names of the module. `step_together` above relied on
-# that, and would train another model if a later cell gave the name `replica` to it. C++ binds the name when it compiles
-# the function, so there it would have been the old object. In both languages it is clearer to hand over what a function
-# works on.
+# The new one: Python looks a name up when the function runs, in the names of the module. `step_together` above relied
+# on that, and would train another model if a later cell gave the name `replica` to it. C++ binds the name when it
+# compiles the function, so there it would have been the old object. In both languages it is clearer to hand over what a
+# function works on.
 #
 # </details>
 
@@ -653,8 +657,8 @@ for index in range(window):
 # ## PyTorch's own
 # `torch.nn.parallel.DistributedDataParallel` does what you have built, with three things more. It *sends* rank 0's
 # parameters and buffers at the start, and so needs no equal seeds. It reduces gradients in buckets while backward still
-# runs, so that communication and computation overlap. And it reduces by itself, in hooks of the gradients, so that nobody
-# can forget it.
+# runs, so that communication and computation overlap. And it reduces by itself, in hooks of the gradients, so that
+# nobody can forget it.
 
 # %% the same window with it
 from torch.nn.parallel import DistributedDataParallel
