@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from typing import Any
 
 import torch
@@ -41,6 +42,43 @@ def register() -> None:
     plugins = dist.Backend._plugins
     dist.Backend._plugins = _Plugins({key: each for key, each in plugins.items() if key != NAME.upper()},
                                      plugins[NAME.upper()])
+
+
+def hook_groups() -> None:
+    """In a job that `lockstep run` watches, with torch 2.14 or newer: groups with other backends are logged, and their
+    calls compared, by c10d's hooks (python/operators/job_hooks.h). Once."""
+    from torch.distributed import distributed_c10d as module
+
+    if not hasattr(dist.ProcessGroup, "register_pre_hook") or hasattr(module, "_lockstep_hooks"):
+        return
+    register_group = module._register_process_group  # called for each group, when it is complete
+
+    def register_and_hook(name: str, group: Any) -> None:
+        register_group(name, group)
+        try:
+            _hook(name, group)
+        except Exception as error:  # the job runs as without Lockstep
+            print(f"lockstep: the collectives of process group {name} are not logged: {error}", file=sys.stderr)
+
+    module._lockstep_hooks = True  # type: ignore[attr-defined]
+    module._register_process_group = register_and_hook  # type: ignore[assignment]
+
+
+def _hook(name: str, group: Any) -> None:
+    backend = group._get_backend(group._device_types[0])
+    if backend.name() == NAME:
+        return
+    given = list(backend.options.global_ranks_in_group)
+    ranks = given or list(range(group.size()))
+    _library.call(
+        "hook_group",
+        group=str(name),
+        rank=group.rank(),
+        ranks=ranks,
+        global_rank=ranks[group.rank()],
+        world_size=dist.get_world_size() if given and dist.is_initialized() else group.size(),
+        timeout=backend.options._timeout.total_seconds(),
+    )
 
 
 def _cuda_transport(options: Any, backend_options: Any) -> Any:

@@ -48,6 +48,10 @@ def start() -> None:
             sys.path.append(beside)
             from lockstep import _agent
         problem = _agent.start(only_with_launcher=True)
+        if not problem:
+            from lockstep import _backend
+
+            _backend.hook_groups()
         # A program that a rank starts has the rank's variables, and is none.
         if problem and not problem.startswith("another process"):
             print(f"lockstep: this rank is not watched: {problem}", file=sys.stderr)

@@ -17,6 +17,7 @@
 #include "python/operators/findings.h"
 #include "python/operators/invitations.h"
 #include "python/operators/job_backend.h"
+#include "python/operators/job_hooks.h"
 #include "python/operators/subjects.h"
 
 namespace lockstep::python {
@@ -388,6 +389,7 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("attach", attach_ranks);
   LOCKSTEP_OPERATOR("detach", detach_ranks);
   LOCKSTEP_OPERATOR("make_job_backend", make_job_backend);
+  LOCKSTEP_OPERATOR("hook_group", hook_group);
   LOCKSTEP_OPERATOR("verify", verify);
   LOCKSTEP_OPERATOR("grads", grads);
   LOCKSTEP_OPERATOR("ranks", ranks);

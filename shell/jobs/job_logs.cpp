@@ -140,7 +140,14 @@ void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Rem
   });
   for (Evidence& each : remains.evidence) {
     if (each.rank != rank || each.source != EvidenceSource::flight_recorder) continue;
-    std::erase_if(each.calls, [&](const EvidenceCall& call) { return log->group(call.group); });
+    // Messages of groups with another backend are in the recorder alone.
+    const auto is_logged = [&](const EvidenceCall& call) {
+      return log->group(call.group) &&
+             (!call.point_to_point || std::ranges::any_of(log->calls, [&](const EvidenceCall& other) {
+               return other.group == call.group && other.point_to_point;
+             }));
+    };
+    std::erase_if(each.calls, is_logged);
     std::erase_if(each.groups, [&](const inspect::EvidenceGroup& group) { return log->group(group.name); });
   }
   std::erase_if(remains.evidence, [&](const Evidence& each) {
