@@ -47,8 +47,9 @@ def register() -> None:
 def hook_groups() -> None:
     """In a job that `lockstep run` watches, with torch 2.14 or newer: groups with other backends are logged, and their
     calls compared, by c10d's hooks (python/operators/job_hooks.h). Once."""
-    from torch.distributed import distributed_c10d as module
+    from torch.distributed import distributed_c10d
 
+    module: Any = distributed_c10d
     if not hasattr(dist.ProcessGroup, "register_pre_hook") or hasattr(module, "_lockstep_hooks"):
         return
     register_group = module._register_process_group  # called for each group, when it is complete
@@ -60,8 +61,8 @@ def hook_groups() -> None:
         except Exception as error:  # the job runs as without Lockstep
             print(f"lockstep: the collectives of process group {name} are not logged: {error}", file=sys.stderr)
 
-    module._lockstep_hooks = True  # type: ignore[attr-defined]
-    module._register_process_group = register_and_hook  # type: ignore[assignment]
+    module._lockstep_hooks = True
+    module._register_process_group = register_and_hook
 
 
 def _hook(name: str, group: Any) -> None:
@@ -93,16 +94,22 @@ def _cuda_transport(options: Any, backend_options: Any) -> Any:
     given._timeout = options.timeout
     given.global_ranks_in_group = options.global_ranks_in_group
     given.group_name = options.group_id
-    transport = dist.ProcessGroupNCCL(dist.PrefixStore("nccl/", options.store), options.group_rank, options.group_size,
+    transport = dist.ProcessGroupNCCL(_c10d().PrefixStore("nccl/", options.store), options.group_rank, options.group_size,
                                       given)
     transport._set_sequence_number_for_group()
     return transport
 
 
+def _c10d() -> Any:
+    """c10d's classes and functions of Python, which torch.distributed exports in part."""
+    from torch._C import _distributed_c10d
+
+    return _distributed_c10d
+
+
 def _create(options: Any, backend_options: Any) -> Any:
     """Called by torch.distributed for each process group, on its ranks."""
-    from torch._C import _distributed_c10d as c10d
-
+    c10d = _c10d()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     whole = not options.global_ranks_in_group
     group_rank = int(options.group_rank)

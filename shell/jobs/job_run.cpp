@@ -127,8 +127,8 @@ int JobRun::run() {
   std::map<std::string, std::string> environment = {{protocol::kJobVariable, folder_->path()}};
   add_package(environment);
   if (options_.tail > 0) {
-    last_output_ = std::make_unique<LastOutput>(options_.tail, options_.launcher);
-    last_output_->add_to(environment);
+    output_tail_ = std::make_unique<JobOutputTail>(options_.tail, options_.launcher);
+    output_tail_->add_to(environment);
   }
   // The recorder keeps so many collectives; some versions of torch have it off by default.
   if (!std::getenv("TORCH_FR_BUFFER_SIZE") && !std::getenv("TORCH_NCCL_TRACE_BUFFER_SIZE"))
@@ -423,10 +423,10 @@ void JobRun::conclude(const ProcessEnd& end) {
 }
 
 void JobRun::report_last_output() const {
-  if (!last_output_ || exit_code_ == 0) return;
+  if (!output_tail_ || exit_code_ == 0) return;
   std::map<int, int> ranks;
   for (const JobMember& each : folder_->read().ranks) ranks[each.facts.local_rank] = each.facts.rank;
-  std::fputs(last_output_->text(ranks).c_str(), stderr);
+  std::fputs(output_tail_->text(ranks).c_str(), stderr);
 }
 
 void JobRun::report_straggler() {

@@ -18,8 +18,8 @@
 #include "protocol/descriptor.h"
 #include "protocol/finding.h"
 #include "shell/jobs/job_folder.h"
+#include "shell/jobs/job_output_tail.h"
 #include "shell/jobs/job_prompts.h"
-#include "shell/jobs/last_output.h"
 #include "shell/jobs/launcher_process.h"
 #include "shell/jobs/rank_ends.h"
 #include "shell/processes/deadline.h"
@@ -74,7 +74,7 @@ class JobRun {
 
   const JobOptions options_;
   std::unique_ptr<JobFolder> folder_;
-  std::unique_ptr<LastOutput> last_output_;  // with options_.tail
+  std::unique_ptr<JobOutputTail> output_tail_;  // with options_.tail
   std::string inspectors_file_;
   int64_t inspectors_begin_ = 0;
   EventLoop loop_;

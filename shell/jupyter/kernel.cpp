@@ -14,12 +14,12 @@
 
 #include "protocol/error.h"
 #include "protocol/runtime_folder.h"
-#include "shell/jupyter/cell_run.h"
 #include "shell/jupyter/connection_file.h"
 #include "shell/jupyter/display.h"
 #include "shell/jupyter/displayed_data.h"
 #include "shell/jupyter/input_history.h"
 #include "shell/jupyter/questions.h"
+#include "shell/jupyter/ran_cell.h"
 #include "shell/jupyter/replies.h"
 #include "shell/jupyter/sockets.h"
 #include "shell/processes/session_records.h"
@@ -291,8 +291,8 @@ class Kernel {
 
     json payload = json::array();
     bool leaves = asks_to_leave(code);
-    const CellRun run =
-        leaves ? CellRun{} : run_cell(session_, display_, code, {is_silent, asks_for_help(code), number});
+    const RanCell run =
+        leaves ? RanCell{} : run_cell(session_, display_, code, {is_silent, asks_for_help(code), number});
     leaves = leaves || run.leaves;
     if (!run.failed && !run.report.traceback.empty() && !is_silent)  // such as a rank that died after its part
       sockets_.publish("stream", request.header,
@@ -331,7 +331,7 @@ class Kernel {
     if (found == content.end() || !found->is_object()) return results;
     for (const auto& [name, expression] : found->items()) {
       if (!expression.is_string()) continue;
-      const CellRun run = run_cell(session_, display_, expression.get<std::string>(),
+      const RanCell run = run_cell(session_, display_, expression.get<std::string>(),
                                    {.silent = true, .paged = false, .execution_count = count_ + 1});
       if (run.failed)
         results[name] = error_reply(run.report.error_name, run.report.error_value, run.report.traceback);

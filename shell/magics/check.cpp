@@ -28,8 +28,8 @@ bool run_check(MagicCall& call, const std::string& name) {
                      (call.session.checks.empty() ? "; run the cell with %%check " + name + " first" : ""));
   // A block, so that its names are its own.
   const bool is_python = call.session.language() == Language::python;
-  const CodeResult result = call.session.run_code(is_python ? found->second : "{\n" + found->second + "\n}",
-                                                  {.own_names = true}, call.line);
+  const CodeResult result =
+      call.session.run_code(is_python ? found->second : "{\n" + found->second + "\n}", {.own_names = true}, call.line);
   const bool passed = result.status == CellStatus::ok;
   call.session.message(passed ? fmt::format("check {}: passed on {}", name, result.ranks.words())
                               : fmt::format("check {}: not yet", name),

@@ -7,7 +7,7 @@
 
 namespace lockstep::shell::jupyter {
 
-struct CellRun {
+struct RanCell {
   bool failed = false;
   bool leaves = false;  // the cell asks for the end of the session
   Display::Report report;  // a cell that failed has a name, a value and a traceback of its error
@@ -15,7 +15,7 @@ struct CellRun {
 
 /// Runs `code`, drawn as `wishes` has it. Numbers of cells are those that the notebook shows. Never throws: a session that
 /// can't start is an error of the cell.
-CellRun run_cell(Session& session, Display& display, const std::string& code, const Display::Wishes& wishes);
+RanCell run_cell(Session& session, Display& display, const std::string& code, const Display::Wishes& wishes);
 
 /// `exit`, `quit`, with or without parentheses: as Python's notebooks take them.
 bool asks_to_leave(std::string_view code);

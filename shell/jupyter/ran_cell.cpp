@@ -1,4 +1,4 @@
-#include "shell/jupyter/cell_run.h"
+#include "shell/jupyter/ran_cell.h"
 
 #include <algorithm>
 #include <exception>
@@ -21,8 +21,8 @@ std::string without_escapes(std::string_view text) {
 
 }  // namespace
 
-CellRun run_cell(Session& session, Display& display, const std::string& code, const Display::Wishes& wishes) {
-  CellRun run;
+RanCell run_cell(Session& session, Display& display, const std::string& code, const Display::Wishes& wishes) {
+  RanCell run;
   session.set_next_cell(wishes.execution_count);
   display.begin(wishes);
   CellStatus status = CellStatus::error;

@@ -10,15 +10,15 @@
 
 namespace lockstep::shell {
 
-class LastOutput {
+class JobOutputTail {
  public:
   /// `lines`: of each rank and stream. `launcher`: with its arguments, of which --log-dir counts. Makes a folder for
   /// the files unless the launcher has one. Throws StartError.
-  LastOutput(int lines, const std::vector<std::string>& launcher);
+  JobOutputTail(int lines, const std::vector<std::string>& launcher);
   /// Removes the folder that it has made.
-  ~LastOutput();
-  LastOutput(const LastOutput&) = delete;
-  LastOutput& operator=(const LastOutput&) = delete;
+  ~JobOutputTail();
+  JobOutputTail(const JobOutputTail&) = delete;
+  JobOutputTail& operator=(const JobOutputTail&) = delete;
 
   void add_to(std::map<std::string, std::string>& environment) const;
 

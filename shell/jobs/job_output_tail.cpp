@@ -1,4 +1,4 @@
-#include "shell/jobs/last_output.h"
+#include "shell/jobs/job_output_tail.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -80,7 +80,7 @@ std::map<std::pair<int, std::string>, Newest> find_files(const std::string& fold
 
 }  // namespace
 
-LastOutput::LastOutput(int lines, const std::vector<std::string>& launcher)
+JobOutputTail::JobOutputTail(int lines, const std::vector<std::string>& launcher)
     : lines_(static_cast<size_t>(lines)), folder_(log_folder(launcher)) {
   if (!folder_.empty()) return;
   std::error_code error;
@@ -91,17 +91,17 @@ LastOutput::LastOutput(int lines, const std::vector<std::string>& launcher)
   is_own_ = true;
 }
 
-LastOutput::~LastOutput() {
+JobOutputTail::~JobOutputTail() {
   std::error_code ignored;
   if (is_own_) fs::remove_all(folder_, ignored);
 }
 
-void LastOutput::add_to(std::map<std::string, std::string>& environment) const {
+void JobOutputTail::add_to(std::map<std::string, std::string>& environment) const {
   if (is_own_) environment["PET_LOG_DIR"] = folder_;
   if (!std::getenv("PET_TEE") && !std::getenv("PET_REDIRECTS")) environment["PET_TEE"] = "3";
 }
 
-std::string LastOutput::text(const std::map<int, int>& ranks) const {
+std::string JobOutputTail::text(const std::map<int, int>& ranks) const {
   std::vector<std::pair<std::string, RankSet>> equal;  // in the order of ranks
   for (const auto& [of, file] : find_files(folder_)) {
     const auto& [local, name] = of;
