@@ -20,6 +20,10 @@ LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
 PROMPT = r"^In \[{}\] (ranks? [0-9,-]+ |no rank )?▸ *\n?\Z"
 
 
+def children(process):
+    return [int(each) for each in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
 class JobInTerminal(unittest.TestCase):
     def setUp(self):
         temporary = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp", ignore_cleanup_errors=True)  # a socket's path is short
@@ -34,7 +38,11 @@ class JobInTerminal(unittest.TestCase):
 
     def show(self, command, **more):
         """`command` in a terminal; its output is all of the screen's history."""
-        self.terminal = Terminal(command, 110, 50, self.environment(PS1="", **more))
+        self.code = self.folder / "code"
+        self.code.unlink(missing_ok=True)
+        # tmux does not always know the exit code.
+        words = ["sh", "-c", f'trap : INT; "$@"; echo $? > {self.code}.new; mv {self.code}.new {self.code}', "sh", *command]
+        self.terminal = Terminal(words, 110, 50, self.environment(PS1="", **more))
         self.addCleanup(self.terminal.close)
         return self.terminal
 
@@ -52,13 +60,10 @@ class JobInTerminal(unittest.TestCase):
     def wait_for_end(self):
         """Returns the exit code of what ran in the terminal."""
         deadline = time.monotonic() + LIMIT_S
-        while True:
-            dead, code = self.terminal.tmux("display-message", "-p", "-t", "test",
-                                            "#{pane_dead} #{pane_dead_status}").rstrip("\n").split(" ")
-            if dead == "1":
-                return int(code)
+        while not self.code.exists():
             self.assertLess(time.monotonic(), deadline, self.terminal.screen(history=True))
             time.sleep(0.02)
+        return int(self.code.read_text())
 
     def results(self):
         return [json.loads((self.folder / f"rank-{rank}.json").read_text()) for rank in range(2)]
@@ -104,10 +109,8 @@ class Run(JobInTerminal):
     def test_detach_a_killed_prompt_and_ctrl_c_for_the_job(self):
         terminal = self.show([LOCKSTEP, "run", "--", *self.launcher("every")], LOCKSTEP_BREAKPOINT_GRACE="0.2")
         self.wait_for(PROMPT.format(1))
-        foreground = int(terminal.tmux("display-message", "-p", "-t", "test", "#{pane_pid}"))
-        (prompt,) = [int(each) for each in
-                     pathlib.Path(f"/proc/{foreground}/task/{foreground}/children").read_text().split()
-                     if os.getpgid(int(each)) == int(each)]
+        (lockstep,) = children(terminal.tmux("display-message", "-p", "-t", "test", "#{pane_pid}").strip())
+        (prompt,) = [each for each in children(lockstep) if os.getpgid(each) == each]
         os.kill(prompt, signal.SIGKILL)
         self.wait_for("the prompt was killed by SIGKILL")
         self.wait_for(r"no shell came within 0\.2 s\n(.*\n)*In \[1\] ranks 0-1 ▸ *\n?\Z")  # at the next breakpoint
@@ -127,7 +130,7 @@ class Run(JobInTerminal):
         self.wait_for(PROMPT.format(1))
         self.enter("name")
         self.wait_for(PROMPT.format(2))
-        self.assertIn("0   = Ada\n", terminal.screen())
+        self.assertIn("0   = 'Ada'\n", terminal.screen())
         terminal.press("C-d")
         self.wait_for(r"^family\? ")
         self.enter("Lovelace")
