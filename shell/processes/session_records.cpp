@@ -116,6 +116,15 @@ std::vector<SessionRecord> read_sessions(const std::vector<std::string>& folders
 
 namespace {
 
+/// Its shell was killed before it wrote or started anything.
+bool has_nothing(const SessionRecord& record) {
+  if (record.is_started || !record.cells.empty()) return false;
+  std::error_code error;
+  for (fs::directory_iterator entry(record.path, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().filename() != "cells") return false;
+  return true;
+}
+
 Cleaned clean(const std::vector<SessionRecord>& records) {
   Cleaned cleaned;
   for (const SessionRecord& record : records) {
@@ -139,7 +148,7 @@ Cleaned clean_sessions(const std::vector<std::string>& folders) { return clean(r
 
 Cleaned clean_prompts(const std::vector<std::string>& folders) {
   std::vector<SessionRecord> records = read_sessions(folders);
-  std::erase_if(records, [](const SessionRecord& each) { return each.backend != "python"; });
+  std::erase_if(records, [](const SessionRecord& each) { return each.backend != "python" && !has_nothing(each); });
   return clean(records);
 }
 

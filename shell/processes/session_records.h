@@ -43,7 +43,8 @@ struct Cleaned {
 /// processes that these have started (known by their environment). Nothing else is ever signalled.
 Cleaned clean_sessions(const std::vector<std::string>& folders);
 
-/// The same for shells that served a prompt over a Python job: there is nothing in them to look at.
+/// The same for shells that served a prompt over a Python job, and for those that were killed before they wrote anything:
+/// there is nothing in them to look at.
 Cleaned clean_prompts(const std::vector<std::string>& folders);
 
 }  // namespace lockstep::shell
