@@ -42,7 +42,7 @@ class JobInTerminal(unittest.TestCase):
         self.code.unlink(missing_ok=True)
         # tmux does not always know the exit code.
         words = ["sh", "-c", f'trap : INT; "$@"; echo $? > {self.code}.new; mv {self.code}.new {self.code}', "sh", *command]
-        self.terminal = Terminal(words, 110, 50, self.environment(PS1="", **more))
+        self.terminal = Terminal(words, 300, 50, self.environment(PS1="", **more))
         self.addCleanup(self.terminal.close)
         return self.terminal
 
