@@ -97,7 +97,7 @@ bool LoadedCells::run_step(const std::function<void()>& step, int64_t index, int
     return true;
   } catch (abi::__forced_unwind&) {
     end_without_run_thread();
-  } catch (...) {  // whatever a cell throws ends the cell and not the rank
+  } catch (...) {  // an exception of any type ends the cell, not the rank
     const auto caught = describe_current_exception(symbols_);
     end_forked_child(1);
     // A peer that left may have been interrupted a moment before this rank will be: then both were.
