@@ -131,10 +131,13 @@ bool SessionCore::start_compiler_of_job(const RankSet& ranks) {
   s.start_step.reset();
   bool interrupted = false;
   s.interrupt_command = [&] { interrupted = true; };
-  const auto end = [&] {
-    s.starting_compiler = false;
-    s.interrupt_command = nullptr;
-  };
+  const struct End {
+    State& s;
+    ~End() {
+      s.starting_compiler = false;
+      s.interrupt_command = nullptr;
+    }
+  } end{s};
   try {
     s.job_objects->use(std::make_unique<CompilerService>(s.loop,
                                                          CompilerOptions{.session_directory = s.directory->path(),
@@ -143,10 +146,8 @@ bool SessionCore::start_compiler_of_job(const RankSet& ranks) {
                                                                          .headers = folders.begin()->first.second},
                                                          progress));
     s.job->make_ready(s.job_objects->wait_ready().prelude, {});
-    end();
     return true;
   } catch (const StartError& error) {
-    end();
     s.job_objects->forget_compiler();
     if (interrupted) return false;
     throw Error(std::string("C++ cells can't be compiled: ") + error.what());
