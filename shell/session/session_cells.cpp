@@ -205,17 +205,16 @@ ProcessEnd SessionCore::run_command(const std::string& command) {
     ended = true;
     loop.forget(child.pidfd());
   });
-  state_->interrupt_command = [&] {
+  const InterruptScope interrupts(state_->interrupt_command, [&] {
     if (std::exchange(interrupted, true))
       child.kill();
     else
       ::kill(-child.pid(), SIGINT);
-  };
+  });
   // Until the command has ended; what it left in the background may hold the pipe open for ever, and is ended with it.
   loop.run_until([&] { return ended; });
   const ProcessEnd end = child.finish();
   loop.run_until([&] { return !open; });
-  state_->interrupt_command = nullptr;
   show(text.size());
   return end;
 }

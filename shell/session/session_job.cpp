@@ -76,9 +76,8 @@ bool SessionCore::stop_job() {
   const RankSet before = live_ranks();
   if (const std::string problem = s.job->stop_between_steps(); !problem.empty()) throw UsageError(problem);
   bool interrupted = false;
-  s.interrupt_command = [&] { interrupted = true; };
+  const InterruptScope interrupts(s.interrupt_command, [&] { interrupted = true; });
   s.loop.run_until([&] { return interrupted || s.job->away().empty(); }, EventLoop::Clock::now() + kStepLimit);
-  s.interrupt_command = nullptr;
   const RankSet missing = s.job->away();
   if (missing.empty()) return !s.workers->live().empty();
   const RankSet stays = s.job->take_stop_back(live_ranks() - before);
@@ -96,13 +95,12 @@ bool SessionCore::resume_job() {
   State& s = *state_;
   release_job();
   bool interrupted = false;
-  s.interrupt_command = [&] { interrupted = true; };
+  const InterruptScope interrupts(s.interrupt_command, [&] { interrupted = true; });
   const auto ended = [&] { return s.workers->live().empty() && s.job->members(s.job->away()).empty(); };
   const auto stopped = [&] { return interrupted || ended(); };
   s.loop.run_until([&] { return stopped() || !s.workers->live().empty(); });
   if (!stopped())
     s.loop.run_until([&] { return stopped() || s.job->away().empty(); }, EventLoop::Clock::now() + kTogether);
-  s.interrupt_command = nullptr;
   return !s.workers->live().empty();
 }
 
@@ -130,13 +128,10 @@ bool SessionCore::start_compiler_of_job(const RankSet& ranks) {
   s.starting_since = EventLoop::Clock::now();
   s.start_step.reset();
   bool interrupted = false;
-  s.interrupt_command = [&] { interrupted = true; };
+  const InterruptScope interrupts(s.interrupt_command, [&] { interrupted = true; });
   const struct End {
     State& s;
-    ~End() {
-      s.starting_compiler = false;
-      s.interrupt_command = nullptr;
-    }
+    ~End() { s.starting_compiler = false; }
   } end{s};
   try {
     s.job_objects->use(std::make_unique<CompilerService>(s.loop,

@@ -27,6 +27,20 @@ struct RunningCell {
   CellStatus status = CellStatus::ok;
 };
 
+/// While it lives, an interrupt calls `command` instead of interrupting ranks.
+class InterruptScope {
+ public:
+  InterruptScope(std::function<void()>& slot, std::function<void()> command) : slot_(slot) {
+    slot_ = std::move(command);
+  }
+  ~InterruptScope() { slot_ = nullptr; }
+  InterruptScope(const InterruptScope&) = delete;
+  InterruptScope& operator=(const InterruptScope&) = delete;
+
+ private:
+  std::function<void()>& slot_;
+};
+
 struct SessionCore::State {
   EventLoop loop;
   Pipe signals = make_pipe();
