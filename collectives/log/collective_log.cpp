@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -38,6 +40,17 @@ int32_t this_thread() {
 
 std::string group_name(const Group& group) { return {group.name, strnlen(group.name, sizeof group.name)}; }
 
+/// Takes the room that the file needs. Returns 0, or the errno. A signal of the program would end that with EINTR, on a
+/// tmpfs, and repeating it would not do where a timer sends one again and again.
+int reserve(int fd) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = posix_fallocate(fd, 0, kFileBytes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return error;
+}
+
 std::byte* map_file(int fd, const std::string& what) {
   void* base = mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) {
@@ -59,8 +72,9 @@ LogMapping LogMapping::create(const std::string& path, int rank, int world_size)
     fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   }
   if (fd < 0) throw Error(fmt::format("the collective log {} can't be made: {}", what, strerror(errno)));
-  if (const int error = posix_fallocate(fd, 0, kFileBytes)) {
+  if (const int error = reserve(fd)) {
     close(fd);
+    if (!path.empty()) unlink(path.c_str());
     throw Error(fmt::format("the collective log {} can't be made: {} ({} MB are needed there)", what, strerror(error),
                             kFileBytes / 1'000'000 + 1));
   }
@@ -147,9 +161,9 @@ uint32_t CollectiveLog::add_group(const std::string& name, const std::vector<int
     ++slot;
   }
   if (slot == kGroupCapacity)
-    throw Error(fmt::format(
-        "{} process groups are in use, which is the limit; end some with dist::destroy_process_group(group)",
-        kGroupCapacity));
+    throw Error(
+        fmt::format("{} process groups are in use, which is the limit; end some with destroy_process_group(group)",
+                    kGroupCapacity));
   Group& group = mapping_.group(slot);
   std::memset(group.name, 0, sizeof group.name);
   std::strncpy(group.name, name.c_str(), sizeof group.name - 1);
@@ -162,6 +176,7 @@ uint32_t CollectiveLog::add_group(const std::string& name, const std::vector<int
   }
   group.received_from_any = 0;
   for (uint32_t i = 0; i < kSignatureCapacity; ++i) mapping_.signature(slot, i).seq = 0;
+  group.generation = 0;
   group.last_entered = first_seq;
   group.mismatch_seq = 0;
   group.cause = BreakCause::none;
@@ -339,8 +354,7 @@ std::map<std::string, int64_t> CollectiveLogReader::progress() const {
   const uint32_t count = mapping_->header().group_count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < std::min(count, kGroupCapacity); ++i) {
     const Group& group = mapping_->group(i);
-    const GroupState state = group.state.load(std::memory_order_acquire);
-    if (group.group_rank < 0 || state == GroupState::unused || state == GroupState::closed) continue;
+    if (group.group_rank < 0 || !group.open()) continue;
     result[group_name(group)] = group.last_entered;
   }
   return result;
@@ -351,8 +365,7 @@ std::vector<LoggedGroup> CollectiveLogReader::groups() const {
   const uint32_t count = mapping_->header().group_count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < std::min(count, kGroupCapacity); ++i) {
     const Group& group = mapping_->group(i);
-    const GroupState state = group.state.load(std::memory_order_acquire);
-    if (state == GroupState::unused || state == GroupState::closed) continue;
+    if (!group.open()) continue;
     LoggedGroup view;
     view.name = group_name(group);
     const auto known = std::clamp<int64_t>(group.size, 0, kRanksPerGroup);

@@ -50,6 +50,7 @@ struct Header {
   char reason[256];
 };
 
+// closed: its rank is done with it. unused: and nobody holds it any more; the other fields stay until the slot is taken.
 enum class GroupState : uint32_t { unused, live, broken, closed };
 enum class BreakCause : uint32_t { none, aborted, mismatch, failed, excluded };
 
@@ -65,6 +66,12 @@ struct Group {
   Atomic<uint32_t> sent[kRanksPerGroup], received[kRanksPerGroup];  // point to point, by group rank of the peer
   Atomic<uint32_t> received_from_any;  // recv without a source
   int32_t ranks[kRanksPerGroup];  // of the default group
+
+  /// Whether its rank has not closed it.
+  bool open() const {
+    const GroupState now = state.load();
+    return now == GroupState::live || now == GroupState::broken;
+  }
 };
 
 /// What the ranks of one machine compare before data moves. Slot seq % signature_capacity of the group.
@@ -76,9 +83,9 @@ struct Signature {
   uint32_t reserved;
 };
 
-// kAsync: the call returned at once. kThroughC10d: not called through dist::, but by c10d itself (a Reducer) or by who
-// uses c10d. kOnDevice: its tensors are on a device, so that it is done when the device is done with it; see
-// DeviceTimes. kNamedSite: call_site is no address, but the number of a Site, from 1.
+// kAsync: the call returned at once. kThroughC10d: called by c10d itself (a Reducer) or by who uses it, and not through
+// dist::, or torch.distributed in Python. kOnDevice: its tensors are on a device, so that it is done when the device is
+// done with it; see DeviceTimes. kNamedSite: call_site is no address, but the number of a Site, from 1.
 enum EntryFlags : uint8_t { kPointToPoint = 1, kAsync = 2, kThroughC10d = 4, kOnDevice = 8, kNamedSite = 16 };
 enum class EntryState : uint8_t { entered = 0, done = 1, failed = 2 };
 

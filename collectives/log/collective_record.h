@@ -50,7 +50,8 @@ struct CollectiveRecord {
   int64_t done_ns = 0;  // 0 until done
   CollectiveState state = CollectiveState::entered;
   bool point_to_point = false;
-  bool through_c10d = false;  // not called through dist::, but by c10d itself (a Reducer) or by who uses c10d
+  /// Called by c10d itself (a Reducer) or by who uses it, and not through dist::, or torch.distributed in Python.
+  bool through_c10d = false;
   bool async = false;  // the call returned at once; somebody waits for it later, if at all
   int32_t thread = 0;  // the kernel's number of the thread that called
   uint64_t entry = 0;  // number in its rank's log

@@ -121,6 +121,10 @@ class MixedConnector : public BackendConnector {
     }
     connecting_ = false;
     if (peer_left_) connection_ended();  // it was not reported yet
+    // A rank that is connected may destroy the group at once, which would interrupt those that still connect.
+    c10d::BarrierOptions barrier;
+    barrier.timeout = connect_timeout;
+    backends[0].transport->barrier(barrier)->wait();
     return c10::make_intrusive<MixedBackend>(group_.group_rank, static_cast<int>(group_.ranks.size()),
                                              std::move(backends));
   }

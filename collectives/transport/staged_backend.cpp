@@ -12,8 +12,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <stdexcept>
-#include <system_error>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
@@ -21,6 +19,7 @@
 
 #include "collectives/transport/gloo_connector.h"
 #include "collectives/transport/sigpipe.h"
+#include "collectives/transport/staged_work.h"
 #include "collectives/transport/streams.h"
 
 namespace lockstep::dist {
@@ -29,196 +28,11 @@ using c10d::OpType;
 
 namespace {
 
-/// Errors of waiting for a peer, as Gloo's are.
-struct StagedError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-std::exception_ptr interrupted() {
-  return std::make_exception_ptr(StagedError("the collective was interrupted before its inputs had left the device"));
-}
-
-/// Copies below autograd: a collective leaves no trace in the graph, and no version of a tensor is counted up, as it is
-/// where Gloo writes to memory itself.
-struct BelowAutograd {
-  at::AutoDispatchBelowADInplaceOrView below;
-  at::NoGradGuard no_grad;
-};
-
 bool by_type_and_index(const c10::Device& a, const c10::Device& b) {
   return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
 }
 
 }  // namespace
-
-class StagedWork;
-
-/// The works that are not done. Shared with what interrupts them, from any thread.
-class StagedWorks {
- public:
-  /// False: interrupted, and the work has failed.
-  bool add(const c10::intrusive_ptr<StagedWork>& work);
-  void remove(const StagedWork* work);
-  /// Lets all works fail, those of now and those to come, also while a stream has yet to reach their inputs.
-  void interrupt() noexcept;
-
- private:
-  std::mutex mutex_;
-  bool interrupted_ = false;
-  std::map<const StagedWork*, c10::weak_intrusive_ptr<StagedWork>> works_;
-};
-
-/// One collective: with Gloo's work when that has been issued, done when the copies of its results are queued.
-class StagedWork : public c10d::Work {
- public:
-  using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;  // to, from
-
-  /// `stream`: on which results are copied back; none without tensors of a device.
-  StagedWork(OpType type, std::shared_ptr<StagedWorks> works, std::optional<c10::Stream> stream, Copies results)
-      : c10d::Work(-1, type),
-        works_(std::move(works)),
-        stream_(stream),
-        copies_(std::move(results)),
-        future_(c10::make_intrusive<c10::ivalue::Future>(
-            c10::ListType::create(c10::TensorType::get()),
-            stream ? std::vector<c10::Device>{stream->device()} : std::vector<c10::Device>())) {}
-
-  bool wait(std::chrono::milliseconds timeout) override {
-    const auto limit = std::chrono::steady_clock::now() + timeout;
-    const auto wait_for = [&](std::unique_lock<std::mutex>& lock, const auto& condition) {
-      if (timeout == kNoTimeout)
-        cv_.wait(lock, condition);
-      else if (!cv_.wait_until(lock, limit, condition))
-        throw StagedError("the collective is not done after " + std::to_string(timeout.count()) + " ms");
-    };
-    c10::intrusive_ptr<c10d::Work> issued;
-    {
-      std::unique_lock lock(mutex_);
-      wait_for(lock, [&] { return completed_ || (point_to_point_ && issued_); });
-      if (!completed_) issued = issued_;
-    }
-    if (issued) {  // Gloo's sends and receives have to be waited for
-      try {
-        issued->wait(timeout);
-      } catch (...) {  // for all who ask
-        fail(std::current_exception());
-      }
-      complete();
-      std::unique_lock lock(mutex_);  // another thread may be at the copies of the results
-      wait_for(lock, [&] { return completed_; });
-    }
-    if (const auto error = exception()) std::rethrow_exception(error);
-    block_current_stream();
-    return true;
-  }
-
-  bool isCompleted() override {
-    const std::lock_guard lock(mutex_);
-    return completed_ && (exception_ || !copied_back_ || copied_back_->query());
-  }
-
-  /// The host waits until the copies are queued: a stream can't wait for what Gloo has yet to do.
-  void synchronize() override { wait(kNoTimeout); }
-
-  int sourceRank() const override {
-    const std::lock_guard lock(mutex_);
-    return issued_ ? issued_->sourceRank() : -1;
-  }
-
-  void abort() override { fail(interrupted()); }
-  std::vector<at::Tensor> result() override {
-    std::vector<at::Tensor> tensors;
-    for (const auto& [to, from] : copies_) tensors.push_back(to);
-    return tensors;
-  }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
-
-  /// Gloo has it. Null: it is done.
-  void issued(c10::intrusive_ptr<c10d::Work> work) {
-    const OpType type = retrieveOpType();
-    const bool point_to_point = type == OpType::SEND || type == OpType::RECV || type == OpType::RECVANYSOURCE;
-    {
-      const std::lock_guard lock(mutex_);
-      issued_ = work;
-      point_to_point_ = point_to_point;
-    }
-    cv_.notify_all();
-    if (point_to_point) return;
-    if (!work) return complete();
-    work->getFuture()->addCallback(
-        [self = c10::intrusive_ptr<StagedWork>::reclaim_copy(this)](c10::ivalue::Future& done) {
-          if (done.hasError())
-            self->fail(done.exception_ptr());
-          else
-            self->complete();
-        },
-        /*uses_future=*/false);
-  }
-
-  void fail(std::exception_ptr error) {
-    if (free_waiters(error)) future_->setError(error);
-  }
-  /// The first part of fail(), without what the program has hung onto the future. False: it is done, or has failed.
-  bool free_waiters(std::exception_ptr error) {
-    if (!settle()) return false;
-    works_->remove(this);
-    finish(std::move(error));
-    return true;
-  }
-  void set_future_error(std::exception_ptr error) { future_->setError(std::move(error)); }
-
- private:
-  /// True once.
-  bool settle() {
-    const std::lock_guard lock(mutex_);
-    return !std::exchange(settled_, true);
-  }
-
-  void block_current_stream() {
-    const std::lock_guard lock(mutex_);
-    if (copied_back_) copied_back_->block(current_stream_of(copied_back_->device()));
-  }
-
-  void complete() {
-    if (!settle()) return;  // interrupted: nothing is written to the caller's tensors any more
-    works_->remove(this);
-    std::exception_ptr error;
-    c10::OptionalStreamGuard guard;
-    if (stream_) {
-      guard.reset_stream(*stream_);
-      try {
-        copy_back();
-      } catch (...) {  // of the device
-        error = std::current_exception();
-      }
-    }
-    finish(error);
-    try {
-      if (!error) return future_->markCompleted(result());
-    } catch (...) {  // of the device, whose events it records
-      error = std::current_exception();
-    }
-    future_->setErrorIfNeeded(error);
-  }
-
-  void copy_back() {
-    const BelowAutograd below;
-    for (const auto& [to, from] : copies_)
-      if (!to.is_cpu()) at::Tensor(to).copy_(from, /*non_blocking=*/true);
-    c10::Event event(stream_->device_type());
-    event.record(*stream_);
-    const std::lock_guard lock(mutex_);
-    copied_back_.emplace(std::move(event));
-  }
-
-  const std::shared_ptr<StagedWorks> works_;
-  const std::optional<c10::Stream> stream_;
-  const Copies copies_;
-  const c10::intrusive_ptr<c10::ivalue::Future> future_;
-  c10::intrusive_ptr<c10d::Work> issued_;  // of Gloo
-  bool point_to_point_ = false;
-  bool settled_ = false;  // it has failed, or its results are being copied back
-  std::optional<c10::Event> copied_back_;
-};
 
 class StagedBackend : public c10d::Backend {
  public:
@@ -270,44 +84,6 @@ class StagedBackend : public c10d::Backend {
   bool stopping_ = false;
   std::thread thread_;
 };
-
-bool StagedWorks::add(const c10::intrusive_ptr<StagedWork>& work) {
-  {
-    const std::lock_guard lock(mutex_);
-    works_.emplace(work.get(), work);
-    if (!interrupted_) return true;
-  }
-  work->fail(interrupted());
-  return false;
-}
-
-void StagedWorks::remove(const StagedWork* work) {
-  const std::lock_guard lock(mutex_);
-  works_.erase(work);
-}
-
-void StagedWorks::interrupt() noexcept {
-  std::vector<c10::intrusive_ptr<StagedWork>> outstanding;
-  {
-    const std::lock_guard lock(mutex_);
-    interrupted_ = true;
-    for (const auto& [key, weak] : works_)
-      if (auto work = weak.lock()) outstanding.push_back(std::move(work));
-  }
-  const std::exception_ptr error = interrupted();
-  std::erase_if(outstanding, [&](const auto& each) { return !each->free_waiters(error); });
-  if (outstanding.empty()) return;
-  // What the program has hung onto the futures may take its time, and the thread that interrupts has to go on.
-  const auto freed = std::make_shared<const decltype(outstanding)>(std::move(outstanding));
-  const auto set_errors = [freed, error] {
-    for (const auto& each : *freed) each->set_future_error(error);
-  };
-  try {
-    std::thread(set_errors).detach();
-  } catch (const std::system_error&) {  // the process may have no more threads
-    set_errors();
-  }
-}
 
 /// The host's tensors of one collective. Copies to the host are queued here; the destructor of a Staging that was not
 /// run leaves nothing behind.

@@ -9,6 +9,7 @@
 
 #include "collectives/transport/libtorch_version.h"
 #include "collectives/transport/transport_tensors.h"
+#include "collectives/watch/spelling.h"
 
 namespace lockstep::dist {
 
@@ -17,12 +18,18 @@ std::string dtype_of(const at::Tensor& tensor) { return dtype_name(static_cast<u
 
 std::string shape_of(const at::Tensor& tensor) { return fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")); }
 
+/// The dtype nearest to a tensor's that every transport reduces, as the user writes it.
+const char* like_dtype(const at::Tensor& tensor) {
+  if (tensor.is_complex()) return spelling::kComplex.text();
+  return (at::isFloatingType(tensor.scalar_type()) ? spelling::kFloat : spelling::kInteger).text();
+}
+
 bool bitwise(const c10d::ReduceOp& op) {
   return op.op_ == c10d::ReduceOp::BAND || op.op_ == c10d::ReduceOp::BOR || op.op_ == c10d::ReduceOp::BXOR;
 }
 
 [[noreturn]] void complain(const char* function, const std::string& what) {
-  throw ArgumentError(fmt::format("dist::{}: {}", function, what));
+  throw ArgumentError(fmt::format("{}: {}", dist_name(function), what));
 }
 
 constexpr std::string_view kNccl = "nccl";
@@ -33,16 +40,14 @@ void check_nccl_reduction(const char* function, const at::Tensor& tensor, const 
   const at::ScalarType type = c10::toRealValueType(tensor.scalar_type());
   if (!nccl_knows(type) || tensor.scalar_type() == at::kComplexHalf)
     complain(function, fmt::format("the backend nccl can't reduce {}. Convert first: t.to({})", dtype_of(tensor),
-                                   tensor.is_complex()                        ? "torch::kComplexFloat"
-                                   : at::isFloatingType(tensor.scalar_type()) ? "torch::kFloat32"
-                                                                              : "torch::kInt64"));
+                                   like_dtype(tensor)));
   if (bitwise(op))
     complain(function,
              fmt::format("the backend nccl has no {}; reduce a copy on the CPU in a group of gloo, or use MIN "
                          "or MAX of each bit",
                          op_text));
   if (op.op_ == c10d::ReduceOp::AVG && type == at::kBool)
-    complain(function, "AVG of bool is not defined; convert first: t.to(torch::kFloat32)");
+    complain(function, fmt::format("AVG of bool is not defined; convert first: t.to({})", spelling::kFloat.text()));
 }
 
 void check_device(const char* function, const std::string& name, const at::Tensor& tensor, const std::string& like_name,
@@ -65,24 +70,27 @@ bool has_memory(const at::Tensor& tensor) {
 void check_tensor(const char* function, const std::string& name, const at::Tensor& tensor,
                   const WatchedGroup::Identity& group, Use use) {
   const auto complain = [&](const std::string& what) {
-    throw ArgumentError(fmt::format("dist::{}: {} {}", function, name, what));
+    throw ArgumentError(fmt::format("{}: {} {}", dist_name(function), name, what));
   };
   if (!tensor.defined())
     complain(
-        "is undefined (the gradient of a parameter that took no part in backward, perhaps). Every rank has to give a "
-        "tensor of the same shape: torch::zeros_like where there is none");
+        fmt::format("is undefined (the gradient of a parameter that took no part in backward, perhaps). Every rank has "
+                    "to give a tensor of the same shape: {} where there is none",
+                    torch_name("zeros_like")));
   if (tensor.is_meta())
-    complain("is a meta tensor, which has no data. Materialise it first: torch::empty_like(t, device)");
+    complain(fmt::format("is a meta tensor, which has no data. Materialise it first: {}(t, {})",
+                         torch_name("empty_like"), spelling::kDevice.text()));
   if (tensor.is_sparse())
-    complain(
-        "is sparse, which this operation does not take. Use t.to_dense(), or dist::all_reduce, which takes sparse "
-        "tensors");
+    complain(fmt::format(
+        "is sparse, which this operation does not take. Use t.to_dense(), or {}, which takes sparse tensors",
+        dist_name("all_reduce")));
   if (tensor.layout() != at::kStrided || tensor.is_nested())
     complain(fmt::format("has the layout {}, which no collective takes. Use {}",
                          tensor.is_nested() ? "nested" : c10::str(tensor.layout()),
                          tensor.is_nested() ? "t.values() and the offsets" : "t.to_dense()"));
 #if LOCKSTEP_ATEN_HAS_NAMED_DIMENSIONS
-  if (tensor.has_names()) complain("has named dimensions, which no collective takes. Use t.rename(std::nullopt)");
+  if (tensor.has_names())
+    complain(fmt::format("has named dimensions, which no collective takes. Use {}", spelling::kUnnamed.text()));
 #endif
   if (tensor.is_quantized())
     complain("is quantized, which no collective takes. Send t.int_repr(), the scale and the zero point");
@@ -93,8 +101,9 @@ void check_tensor(const char* function, const std::string& name, const at::Tenso
                          tensor.device().is_cpu() ? "to(device)" : "cpu(), or choose the backend nccl"));
   if (tensor._is_zerotensor() || !has_memory(tensor))
     complain(
-        "has a shape but no memory behind it (its storage was released, or never there). Give it memory: t.clone()"
-        " where that works, or torch::empty_like(t)");
+        fmt::format("has a shape but no memory behind it (its storage was released, or never there). Give it memory: "
+                    "t.clone() where that works, or {}(t)",
+                    torch_name("empty_like")));
   // c10's dispatcher gives the operations of c10d a copy, so that the result would be lost.
   if (use != Use::read && (tensor.is_conj() || tensor.is_neg()))
     complain(
@@ -111,11 +120,11 @@ void check_tensor(const char* function, const std::string& name, const at::Tenso
 void check_sparse(const char* function, const std::string& name, const at::Tensor& tensor, const c10d::ReduceOp& op,
                   const WatchedGroup::Identity& group) {
   const auto complain = [&](const std::string& what) {
-    throw ArgumentError(fmt::format("dist::{}: {} {}", function, name, what));
+    throw ArgumentError(fmt::format("{}: {} {}", dist_name(function), name, what));
   };
   if (op.op_ != c10d::ReduceOp::SUM)
-    throw ArgumentError(fmt::format("dist::{}: sparse tensors can be summed only; {} of {} needs t.to_dense()",
-                                    function, reduce_op_name(static_cast<uint8_t>(op.op_)), name));
+    throw ArgumentError(fmt::format("{}: sparse tensors can be summed only; {} of {} needs t.to_dense()",
+                                    dist_name(function), reduce_op_name(static_cast<uint8_t>(op.op_)), name));
   const BackendConfig::Part* const part = group.backend.part_for(tensor.device().type());
   if (!part || part->device != tensor.device().type())
     complain(
@@ -134,8 +143,8 @@ void check_sparse(const char* function, const std::string& name, const at::Tenso
     default:
       complain(
           fmt::format("is sparse and {}, which the backend gloo can't sum: it sums sparse float32, float64, int32 "
-                      "and int64. Convert first: t.to(torch::kFloat32), or use t.to_dense()",
-                      dtype_of(tensor)));
+                      "and int64. Convert first: t.to({}), or use t.to_dense()",
+                      dtype_of(tensor), spelling::kFloat.text()));
   }
   if (tensor.sparse_dim() < 1 || tensor.sparse_dim() > 4 || tensor.dense_dim() > 4)
     complain(
@@ -151,16 +160,16 @@ void check_like(const char* function, const std::string& name, const at::Tensor&
                 const at::Tensor& like) {
   check_device(function, name, tensor, like_name, like);
   if (tensor.scalar_type() == like.scalar_type() && tensor.sizes() == like.sizes()) return;
-  throw ArgumentError(fmt::format("dist::{}: {} is {} {}, but {} is {} {}; they must have the same dtype and shape",
-                                  function, name, dtype_of(tensor), shape_of(tensor), like_name, dtype_of(like),
-                                  shape_of(like)));
+  throw ArgumentError(fmt::format("{}: {} is {} {}, but {} is {} {}; they must have the same dtype and shape",
+                                  dist_name(function), name, dtype_of(tensor), shape_of(tensor), like_name,
+                                  dtype_of(like), shape_of(like)));
 }
 
 void check_dtype(const char* function, const std::string& name, const at::Tensor& tensor, const std::string& like_name,
                  const at::Tensor& like) {
   check_device(function, name, tensor, like_name, like);
   if (tensor.scalar_type() == like.scalar_type()) return;
-  throw ArgumentError(fmt::format("dist::{}: {} is {}, but {} is {}; all must have one dtype", function, name,
+  throw ArgumentError(fmt::format("{}: {} is {}, but {} is {}; all must have one dtype", dist_name(function), name,
                                   dtype_of(tensor), like_name, dtype_of(like)));
 }
 
@@ -169,15 +178,15 @@ void check_stacked(const char* function, const std::string& name, const at::Tens
   check_device(function, name, stacked, part_name, part);
   const int64_t size = static_cast<int64_t>(group.ranks.size());
   if (stacked.numel() == part.numel() * size && stacked.scalar_type() == part.scalar_type()) return;
-  throw ArgumentError(fmt::format("dist::{}: {} has {} elements of {}; it needs {} of {} (group size × those of {})",
-                                  function, name, stacked.numel(), dtype_of(stacked), part.numel() * size,
+  throw ArgumentError(fmt::format("{}: {} has {} elements of {}; it needs {} of {} (group size × those of {})",
+                                  dist_name(function), name, stacked.numel(), dtype_of(stacked), part.numel() * size,
                                   dtype_of(part), part_name));
 }
 
 void check_list_size(const char* function, const std::string& name, size_t size, size_t expected, const char* meaning) {
   if (size == expected) return;
   throw ArgumentError(
-      fmt::format("dist::{}: {} has {} elements; it needs {}{}", function, name, size, expected, meaning));
+      fmt::format("{}: {} has {} elements; it needs {}{}", dist_name(function), name, size, expected, meaning));
 }
 
 void check_distinct(const char* function, const std::string& name, const std::vector<at::Tensor>& list) {
@@ -197,9 +206,9 @@ void check_distinct(const char* function, const std::string& name, const std::ve
     if (spans[i].begin >= spans[i - 1].end) continue;
     const auto [first, second] = std::minmax(spans[i - 1].index, spans[i].index);
     throw ArgumentError(
-        fmt::format("dist::{}: {} and {} share memory, so that one result would overwrite the other. Each needs a "
-                    "tensor of its own: std::vector<torch::Tensor>(n, t) holds one tensor n times",
-                    function, element(name, first), element(name, second)));
+        fmt::format("{}: {} and {} share memory, so that one result would overwrite the other. Each needs a "
+                    "tensor of its own: {} holds one tensor n times",
+                    dist_name(function), element(name, first), element(name, second), spelling::kSameTensors.text()));
   }
 }
 
@@ -218,11 +227,9 @@ void check_reduction(const char* function, const at::Tensor& tensor, const c10d:
   const at::ScalarType type = c10::toRealValueType(tensor.scalar_type());
   if (!transport_knows(type) || tensor.scalar_type() == at::kComplexHalf)
     complain(function, fmt::format("the backend gloo can't reduce {}. Convert first: t.to({})", dtype_of(tensor),
-                                   tensor.is_complex()                        ? "torch::kComplexFloat"
-                                   : at::isFloatingType(tensor.scalar_type()) ? "torch::kFloat32"
-                                                                              : "torch::kInt64"));
+                                   like_dtype(tensor)));
   if (op.op_ == c10d::ReduceOp::AVG && type == at::kBool)
-    complain(function, "AVG of bool is not defined; convert first: t.to(torch::kFloat32)");
+    complain(function, fmt::format("AVG of bool is not defined; convert first: t.to({})", spelling::kFloat.text()));
   if (bitwise(op) && at::isFloatingType(type))
     complain(function, fmt::format("{} works on integers and bool, not on {}", op_text, dtype_of(tensor)));
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/watch/spelling.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::dist {
@@ -11,7 +12,7 @@ void CallChecks::tensor(const std::string& name, const at::Tensor& tensor, Use u
 }
 
 void CallChecks::list(const std::string& name, const Tensors& tensors, Use use) const {
-  if (tensors.empty()) throw ArgumentError(fmt::format("dist::{}: {} is empty", function_, name));
+  if (tensors.empty()) throw ArgumentError(fmt::format("{}: {} is empty", dist_name(function_), name));
   for (size_t i = 0; i < tensors.size(); ++i) tensor(element(name, i), tensors[i], use);
 }
 

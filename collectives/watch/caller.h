@@ -5,12 +5,17 @@
 
 namespace lockstep::dist {
 
-/// `find` returns the return address in the user's code that the calling thread is in, 0 where it is in none. It is
-/// called at each such collective, so it has to be quick. Set once, at start; without it the call site of such calls is
-/// unknown. `named`: what it returns is the number of a call site in the log (CollectiveLog::name_site), 0 for none.
-void set_caller_finder(uint64_t (*find)(), bool named = false);
-bool callers_are_named();
+struct Caller {
+  /// The return address in the user's code, or the number of a call site in the log; 0: unknown.
+  uint64_t site = 0;
+  bool named = false;  // `site` is a number (CollectiveLog::name_site)
+  bool is_c10d = true;  // c10d itself calls, and not a function that users call
+};
+
+/// `find` says where the calling thread is. It is called at each such collective, so it has to be quick. Set once, at
+/// start; without it the callers are unknown.
+void set_caller_finder(Caller (*find)());
 /// Called by the watched backend.
-uint64_t find_caller();
+Caller find_caller();
 
 }  // namespace lockstep::dist

@@ -30,7 +30,7 @@ std::vector<int> HangWatch::ranks_of(const std::string& group) const {
   const uint32_t count = std::min(log_.header().group_count.load(), log_layout::kGroupCapacity);
   for (uint32_t i = 0; i < count; ++i) {
     const log_layout::Group& each = log_.group(i);
-    if (each.state.load() == log_layout::GroupState::closed || group != each.name) continue;
+    if (!each.open() || group != each.name) continue;
     return {each.ranks, each.ranks + std::min<size_t>(each.size, log_layout::kRanksPerGroup)};
   }
   return {};

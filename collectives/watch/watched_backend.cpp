@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "collectives/transport/sigpipe.h"
+#include "collectives/watch/spelling.h"
 #include "collectives/watch/watched_call.h"
 
 namespace lockstep::dist {
@@ -138,7 +139,7 @@ void WatchedBackend::check_message(const char* function, const Tensors& tensors,
   check_tensor(function, "tensors[0]", tensors[0], group_->identity(), use);
   check_tag(function, tag);
   if (peer == getRank())
-    throw ArgumentError(fmt::format("dist::{}: rank {} is this rank itself", function, group_->global_rank(peer)));
+    throw ArgumentError(fmt::format("{}: rank {} is this rank itself", dist_name(function), group_->global_rank(peer)));
 }
 
 namespace {
@@ -172,8 +173,8 @@ WatchedBackend::WorkPtr WatchedBackend::recvAnysource(Tensors& tensors, int tag)
   if (unchecked()) check_message("recv", tensors, -1, tag, Use::write);
   Call call(config(), CollectiveOp::recv, tensors);
   if (call.on_device())
-    throw ArgumentError(
-        fmt::format("dist::recv: the backend {} receives from a rank that is named only; give src", call.part.backend));
+    throw ArgumentError(fmt::format("{}: the backend {} receives from a rank that is named only; give src",
+                                    dist_name("recv"), call.part.backend));
   call.results = tensors;
   Tensors written = sendable(call.tensors.write(tensors));
   return run_point_to_point(call, OpType::RECVANYSOURCE, -1, tag,
@@ -263,8 +264,8 @@ namespace {
 [[noreturn]] void throw_not_watched(const char* what) {
   throw Error(
       fmt::format("{} of a process group of Lockstep is not there: the new group would be neither logged nor freed by "
-                  "abort. Use dist::new_group(ranks), and dist::regroup after a rank is lost",
-                  what));
+                  "abort. Use {}(ranks){}",
+                  what, dist_name("new_group"), spelling::kAfterALoss.text()));
 }
 }  // namespace
 

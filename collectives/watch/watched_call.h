@@ -36,9 +36,10 @@ struct WatchedBackend::Call {
     fields.root = root;
     fields.tensor_count = static_cast<int>(described.size());
     if (reduce_op) fields.reduce_op = static_cast<uint8_t>(*reduce_op);
-    fields.call_site = context ? context->site() : find_caller();
-    if (!context) fields.flags |= log_layout::kThroughC10d;
-    if (!context && callers_are_named()) fields.flags |= log_layout::kNamedSite;
+    const Caller caller = context ? Caller{.site = context->site(), .is_c10d = false} : find_caller();
+    fields.call_site = caller.site;
+    if (caller.is_c10d) fields.flags |= log_layout::kThroughC10d;
+    if (caller.named) fields.flags |= log_layout::kNamedSite;
     uint64_t hash = mix(static_cast<uint64_t>(op) << 16 | fields.reduce_op, static_cast<uint64_t>(root) + 2);
     bool first = true;
     for (const at::Tensor& tensor : described) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "collectives/watch/call_checks.h"
+#include "collectives/watch/spelling.h"
 #include "collectives/watch/watched_call.h"
 
 namespace lockstep::dist {
@@ -17,7 +18,7 @@ using TensorLists = WatchedBackend::TensorLists;
 
 int WatchedBackend::global_root(int64_t group_root, const char* what) const {
   if (group_root < 0 || group_root >= getSize())
-    throw ArgumentError(fmt::format("dist::{}: there is no rank {} in group {} of {} ranks", what, group_root,
+    throw ArgumentError(fmt::format("{}: there is no rank {} in group {} of {} ranks", dist_name(what), group_root,
                                     group_->identity().name, getSize()));
   return group_->global_rank(static_cast<int>(group_root));
 }
@@ -30,7 +31,7 @@ WatchedBackend::WorkPtr WatchedBackend::broadcast(Tensors& tensors, const c10d::
     check.list("tensors", tensors, Use::update);
     check.all_like("tensors", tensors, "tensors[0]", tensors[0]);
     if (options.rootTensor < 0 || options.rootTensor >= static_cast<int64_t>(tensors.size()))
-      throw ArgumentError(fmt::format("dist::broadcast: there is no tensor {}", options.rootTensor));
+      throw ArgumentError(fmt::format("{}: there is no tensor {}", dist_name("broadcast"), options.rootTensor));
   }
   Call call(config(), CollectiveOp::broadcast, tensors, root);
   call.results = tensors;

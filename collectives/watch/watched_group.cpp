@@ -383,16 +383,15 @@ WatchedGroup::Departures WatchedGroup::departures(const std::vector<PeerInGroup>
     for (const PeerInGroup& peer : peers) {
       if (!peer.peer.log) continue;
       const Group& theirs = peer.peer.log->group(peer.slot);
-      const GroupState state = theirs.state.load();
       if (!peer.peer.alive()) {
         found.dead.insert(peer.peer.rank);
-      } else if (state == GroupState::closed || std::string_view(theirs.name) != identity_.name) {
+      } else if (!theirs.open() || std::string_view(theirs.name) != identity_.name) {
         found.closed.insert(peer.peer.rank);
       } else if (theirs.cause.load() == BreakCause::aborted) {
         found.aborted.insert(peer.peer.rank);
         found.reason.assign(peer.peer.log->header().reason,
                             strnlen(peer.peer.log->header().reason, sizeof(Header::reason)));
-      } else if (state == GroupState::broken) {
+      } else if (theirs.state.load() == GroupState::broken) {
         found.failed.insert(peer.peer.rank);
       }
     }

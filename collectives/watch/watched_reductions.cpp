@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "collectives/watch/call_checks.h"
+#include "collectives/watch/spelling.h"
 #include "collectives/watch/watched_call.h"
 
 namespace lockstep::dist {
@@ -33,10 +34,11 @@ WatchedBackend::WorkPtr WatchedBackend::allreduce(Tensors& tensors, const c10d::
 
 WatchedBackend::WorkPtr WatchedBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   if (unchecked()) {
-    if (tensors.empty()) throw ArgumentError("dist::all_reduce: tensors is empty");
+    if (tensors.empty()) throw ArgumentError(dist_name("all_reduce") + ": tensors is empty");
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (!tensors[i].defined() || !tensors[i].is_sparse())
-        throw ArgumentError(fmt::format("dist::all_reduce: {} is not sparse, but others are", element("tensors", i)));
+        throw ArgumentError(
+            fmt::format("{}: {} is not sparse, but others are", dist_name("all_reduce"), element("tensors", i)));
       check_sparse("all_reduce", element("tensors", i), tensors[i], options.reduceOp, group_->identity());
     }
     CallChecks(CollectiveOp::all_reduce, group_->identity()).all_like("tensors", tensors, "tensors[0]", tensors[0]);

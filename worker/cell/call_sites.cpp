@@ -37,7 +37,7 @@ std::string describe(const inspect::CallSite& site) {
 }
 
 /// The innermost return address in the user's text. What an address is does not change: code that has run stays loaded.
-uint64_t find_caller() {
+dist::Caller find_caller() {
   constexpr size_t kKnown = 10'000;
   static thread_local std::unordered_map<uintptr_t, bool> known;
   if (known.size() > kKnown) known.clear();
@@ -50,9 +50,9 @@ uint64_t find_caller() {
       Symbols symbols;
       place->second = innermost_cell_frame(symbols.resolve({&address, 1})) != nullptr;
     }
-    if (place->second) return address + 1;
+    if (place->second) return {.site = address + 1};
   }
-  return 0;
+  return {};
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "protocol/error.h"
 #include "worker/process/demangle.h"
 #include "worker/process/host.h"
 
@@ -55,6 +56,18 @@ std::string explain(std::string text, const std::string& path) {
   return text;
 }
 
+/// Nullptr: `problem` says why.
+void* open_or_explain(const std::string& path, std::string& problem) {
+  try {
+    if (void* handle = open_object(path)) return handle;
+    const char* error = ::dlerror();
+    problem = error ? error : "it could not be loaded";
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  return nullptr;
+}
+
 void find_range(CellObject& object) {
   dl_find_object found;
   if (_dl_find_object(const_cast<lockstep_cell_entry*>(object.entry), &found) != 0) return;
@@ -69,13 +82,12 @@ LoadResult load_cell(int64_t cell, const std::string& directory, const std::stri
   if (name.empty() || name.find('/') != std::string::npos)
     return {nullptr, "the object's name '" + name + "' is no file name"};
   const std::string path = directory + "/" + name;
-  if (auto problem = write_object(path, bytes); !problem.empty()) return {nullptr, problem};
-  void* handle = open_object(path);
+  if (auto failed = write_object(path, bytes); !failed.empty()) return {nullptr, failed};
+  std::string problem;
+  void* handle = open_or_explain(path, problem);
   if (!handle) {
-    const char* error = ::dlerror();
-    auto problem = explain(error ? error : "it could not be loaded", path);
     ::unlink(path.c_str());
-    return {nullptr, problem};
+    return {nullptr, explain(problem, path)};
   }
   const auto* found = static_cast<const lockstep_cell_entry*>(::dlsym(handle, entry.c_str()));
   if (!found) return {nullptr, "the object has no entry '" + entry + "'"};
@@ -103,9 +115,8 @@ void unload_cell(const CellObject& object) {
 }
 
 std::string load_library(const std::string& path) {
-  if (open_object(path)) return {};
-  const char* error = ::dlerror();
-  return error ? error : path + ": it could not be loaded";
+  std::string problem;
+  return open_or_explain(path, problem) ? std::string() : problem;
 }
 
 const CellObject* find_cell_object(uintptr_t address) {

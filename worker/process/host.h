@@ -9,7 +9,8 @@
 namespace lockstep::worker {
 
 /// Opens the shared object of a cell, or the prelude. Its symbols, and all that its code refers to, are found from
-/// here on by objects that are opened later. Returns nullptr where dlerror() says why not.
+/// here on by objects that are opened later. Returns nullptr where dlerror() says why not. Throws Error where a file that
+/// this takes can't be written.
 void* open_object(const std::string& path);
 /// Takes it out of the process again: no object that is opened later finds its symbols.
 void close_object(void* handle, const std::string& path);

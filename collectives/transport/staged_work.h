@@ -1,0 +1,101 @@
+// The work of one collective whose tensors go through host memory.
+#pragma once
+#include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Event.h>
+
+#include <chrono>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
+#include <vector>
+
+namespace lockstep::dist {
+
+/// Errors of waiting for a peer, as Gloo's are.
+struct StagedError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Copies below autograd: a collective leaves no trace in the graph, and no version of a tensor is counted up, as it is
+/// where Gloo writes to memory itself.
+struct BelowAutograd {
+  at::AutoDispatchBelowADInplaceOrView below;
+  at::NoGradGuard no_grad;
+};
+
+class StagedWork;
+
+/// The works that are not done. Shared with what interrupts them, from any thread.
+class StagedWorks {
+ public:
+  /// False: interrupted, and the work has failed.
+  bool add(const c10::intrusive_ptr<StagedWork>& work);
+  void remove(const StagedWork* work);
+  /// Lets all works fail, those of now and those to come, also while a stream has yet to reach their inputs.
+  void interrupt() noexcept;
+
+ private:
+  std::mutex mutex_;
+  bool interrupted_ = false;
+  std::map<const StagedWork*, c10::weak_intrusive_ptr<StagedWork>> works_;
+};
+
+/// One collective: with Gloo's work when that has been issued, done when the copies of its results are queued.
+class StagedWork : public c10d::Work {
+ public:
+  using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;  // to, from
+
+  /// `stream`: on which results are copied back; none without tensors of a device.
+  StagedWork(c10d::OpType type, std::shared_ptr<StagedWorks> works, std::optional<c10::Stream> stream, Copies results)
+      : c10d::Work(-1, type),
+        works_(std::move(works)),
+        stream_(stream),
+        copies_(std::move(results)),
+        future_(c10::make_intrusive<c10::ivalue::Future>(
+            c10::ListType::create(c10::TensorType::get()),
+            stream ? std::vector<c10::Device>{stream->device()} : std::vector<c10::Device>())) {}
+
+  bool wait(std::chrono::milliseconds timeout) override;
+  bool isCompleted() override;
+
+  /// The host waits until the copies are queued: a stream can't wait for what Gloo has yet to do.
+  void synchronize() override { wait(kNoTimeout); }
+
+  int sourceRank() const override;
+  void abort() override;
+  std::vector<at::Tensor> result() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+
+  /// Gloo has it. Null: it is done.
+  void issued(c10::intrusive_ptr<c10d::Work> work);
+
+  void fail(std::exception_ptr error);
+  /// The first part of fail(), without what the program has hung onto the future. False: it is done, or has failed.
+  bool free_waiters(std::exception_ptr error);
+  void set_future_error(std::exception_ptr error) { future_->setError(std::move(error)); }
+
+ private:
+  /// True once.
+  bool settle();
+
+  void block_current_stream();
+  void complete();
+  void copy_back();
+
+  const std::shared_ptr<StagedWorks> works_;
+  const std::optional<c10::Stream> stream_;
+  const Copies copies_;
+  const c10::intrusive_ptr<c10::ivalue::Future> future_;
+  c10::intrusive_ptr<c10d::Work> issued_;  // of Gloo
+  bool point_to_point_ = false;
+  bool settled_ = false;  // it has failed, or its results are being copied back
+  std::optional<c10::Event> copied_back_;
+};
+
+}  // namespace lockstep::dist
