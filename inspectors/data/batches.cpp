@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "collectives/watch/spelling.h"
 #include "inspectors/data/judge.h"
 #include "inspectors/findings/text.h"
 
@@ -54,9 +55,10 @@ void judge_counts(DataJudge& judge) {
         "; in batch {} ranks wait forever for those that have fewer. {}", *std::ranges::min_element(counts) + 1,
         other_sizes ? "Use the same batch size on all ranks" : "Drop the last batch, pad, or train under join()");
   else
-    found.message +=
+    found.message += fmt::format(
         "; some ranks may have one batch more, and wait in it forever for the others. Give the batch size to check "
-        "that (--batch-size N), pad, or train under join()";
+        "that ({}), pad, or train under join()",
+        option_text("batch_size", "N"));
   if (!shares.join && !other_sizes && is_cut_off(judge)) {
     judge.short_share = std::move(consequence);
     return;

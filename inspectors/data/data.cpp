@@ -7,6 +7,7 @@
 #include <map>
 
 #include "collectives/log/collective_op.h"
+#include "collectives/watch/spelling.h"
 #include "inspectors/data/findings.h"
 #include "inspectors/exchange/inspection.h"
 #include "inspectors/subject/saved_state.h"
@@ -19,8 +20,8 @@ GeneratorsKept::GeneratorsKept() : saved_(std::make_shared<SavedState>()) {}
 GeneratorsKept::~GeneratorsKept() { static_cast<const SavedState*>(saved_.get())->restore(); }
 
 void throw_endless(size_t samples) {
-  throw dist::ArgumentError(
-      fmt::format("inspect::data: after {} samples the sampler still has more; an epoch must have an end", samples));
+  throw dist::ArgumentError(fmt::format("{}: after {} samples the sampler still has more; an epoch must have an end",
+                                        inspect_name("data"), samples));
 }
 
 std::vector<int64_t> numbers_of(const at::Tensor& indices) {
@@ -30,11 +31,11 @@ std::vector<int64_t> numbers_of(const at::Tensor& indices) {
 }
 
 void append(SampleOrder& order, const at::Tensor& indices) {
-  if (!indices.defined()) throw dist::ArgumentError("inspect::data: the tensor of indices is undefined");
+  if (!indices.defined()) throw dist::ArgumentError(inspect_name("data") + ": the tensor of indices is undefined");
   if (!c10::isIntegralType(indices.scalar_type(), /*includeBool=*/false) || indices.dim() < 1 || indices.dim() > 2)
     throw dist::ArgumentError(fmt::format(
-        "inspect::data: indices are integers, in one dimension or in two (batches); this is {} of {} dimensions",
-        dist::dtype_name(static_cast<uint8_t>(indices.scalar_type())), indices.dim()));
+        "{}: indices are integers, in one dimension or in two (batches); this is {} of {} dimensions",
+        inspect_name("data"), dist::dtype_name(static_cast<uint8_t>(indices.scalar_type())), indices.dim()));
   order.samples = numbers_of(indices);
   if (indices.dim() == 2) order.batches.emplace(static_cast<size_t>(indices.size(0)), indices.size(1));
 }
@@ -85,7 +86,8 @@ DataFacts look(const SampleOrder& order, const DataOptions& options) {
 void check(const DataOptions& options) {
   const auto must_be = [](std::optional<int64_t> value, int64_t least, const char* name) {
     if (value && *value < least)
-      throw dist::ArgumentError(fmt::format("inspect::data: {} is {}; it must be {} or more", name, *value, least));
+      throw dist::ArgumentError(
+          fmt::format("{}: {} is {}; it must be {} or more", inspect_name("data"), name, *value, least));
   };
   must_be(options.size(), 0, "size");
   must_be(options.batch_size(), 1, "batch_size");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "collectives/watch/spelling.h"
 #include "inspectors/data/judge.h"
 #include "inspectors/findings/text.h"
 
@@ -136,16 +137,16 @@ void judge_repeated_epochs(DataJudge& judge) {
     Finding found = judge.finding(Severity::fault, Verdict::duplicate_data, FindingKind::epoch, ranks);
     found.message = fmt::format(
         "in epoch {} {} read{} in the order of epoch {}: call set_epoch({}) on the loader's sampler before the epoch "
-        "begins (a DataLoader has a copy of the sampler that it was made with)",
-        now, ranks.words(), verb_ending(ranks), epoch, now);
+        "begins{}",
+        now, ranks.words(), verb_ending(ranks), epoch, now, spelling::kSamplerCopy.text());
     judge.add(std::move(found));
   }
   if (possible.empty()) return;
   Finding found = judge.finding(Severity::note, Verdict::ok, FindingKind::epoch, possible);
   found.message = fmt::format(
-      "{} read{} in the same order as in the last call. If this is another epoch, set_epoch was not called (--epoch K "
+      "{} read{} in the same order as in the last call. If this is another epoch, set_epoch was not called ({} "
       "checks it)",
-      possible.words(), verb_ending(possible));
+      possible.words(), verb_ending(possible), option_text("epoch", "K"));
   judge.add(std::move(found));
 }
 

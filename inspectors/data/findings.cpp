@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 
+#include "collectives/watch/spelling.h"
 #include "inspectors/data/judge.h"
 #include "inspectors/findings/text.h"
 
@@ -28,7 +29,9 @@ void add_ok(DataJudge& judge) {
                                  numbers.padding == 1 ? "1 is" : fmt::format("{} are", numbers.padding));
   else if (judge.shares.readings.repeated_reads == 0)
     found.message += ", none twice";
-  if (!judge.shares.size) found.message += "; the dataset's size is not known (--size N), so omissions are not found";
+  if (!judge.shares.size)
+    found.message +=
+        fmt::format("; the dataset's size is not known ({}), so omissions are not found", option_text("size", "N"));
   judge.add(std::move(found));
 }
 

@@ -1,6 +1,8 @@
 #include "inspectors/evidence/evidence.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -92,6 +94,24 @@ std::vector<EvidenceRow> side_by_side(const std::vector<Evidence>& dumps) {
     result.push_back(std::move(row));
   }
   return result;
+}
+
+void drop_destroyed_groups(Evidence& evidence) {
+  std::set<std::string> begun,
+      ended;  // backwards: the first collective of the newest group was seen, one of an earlier
+  std::vector<bool> dropped(evidence.calls.size());
+  for (size_t i = evidence.calls.size(); i-- > 0;) {
+    const EvidenceCall& call = evidence.calls[i];
+    if (!call.point_to_point) {
+      if (begun.contains(call.group))
+        ended.insert(call.group);
+      else if (call.seq <= 1)
+        begun.insert(call.group);
+    }
+    dropped[i] = ended.contains(call.group);
+  }
+  size_t at = 0;
+  std::erase_if(evidence.calls, [&](const EvidenceCall&) { return dropped[at++]; });
 }
 
 void name_ranks(Evidence& evidence, const std::map<int64_t, int>& ranks) {

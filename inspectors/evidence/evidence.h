@@ -43,6 +43,8 @@ struct EvidenceCall {
   int64_t record = 0;  // number among all calls of the recorder
   std::string op;  // as in dist::, "all_reduce"; the source's own word for others
   std::string backend;  // "nccl"
+  std::string
+      variant;  // of a collective, what else is alike on all ranks: "root 1", "SUM"; empty if unknown or nothing
   bool point_to_point = false;
   int peer = -1;  // of a message: rank within the group, -1 if unknown
   EvidenceState state = EvidenceState::scheduled;
@@ -55,6 +57,9 @@ struct EvidenceCall {
 };
 
 /// One rank of a group.
+/// How torch.distributed describes the group of all ranks.
+inline constexpr const char* kDefaultGroup = "default_pg";
+
 struct EvidenceMember {
   int group_rank = -1;  // within the group; -1 if unknown
   int rank = -1;  // of the default group; -1 if unknown
@@ -66,6 +71,7 @@ struct EvidenceMember {
   bool dead = false;  // its process did not answer for so long that the source gave it up
   bool initializing = false, finalizing = false, destroyed = false, aborted = false;
   std::string error;  // "remote error"; empty: none
+  bool remote = false;  // the error reports what happened to another rank
   std::map<std::string, int64_t> counts;  // operation as in dist:: → how many were launched
   std::optional<int64_t> last_scheduled, last_started, last_completed;  // numbers of collectives
 };
@@ -120,6 +126,10 @@ struct EvidenceRow {
 /// The collectives of every group side by side, by group and number; messages are left out. `dumps`: of different
 /// ranks; those without a rank are skipped. The result refers to them.
 std::vector<EvidenceRow> side_by_side(const std::vector<Evidence>& dumps);
+
+/// Removes the calls of groups that the program has destroyed, where it has made groups of the same names since: numbers
+/// begin again with 1 then. For the dump or log of one rank.
+void drop_destroyed_groups(Evidence& evidence);
 
 /// Sets the ranks of members and errors from their processes: `ranks` has pid → rank, all of one machine.
 void name_ranks(Evidence& evidence, const std::map<int64_t, int>& ranks);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <map>
 #include <stdexcept>
+#include <unordered_set>
 
 #include "inspectors/evidence/file_bytes.h"
 #include "inspectors/evidence/json_value.h"
@@ -18,6 +19,7 @@ using nlohmann::json;
 
 // A pickle can contain one value in many places, so that a small file is a large tree.
 constexpr int64_t kMostValues = 20'000'000;
+constexpr int64_t kMostText = int64_t{256} << 20;  // bytes
 constexpr int kDeepestValue = 32;  // a frame of an entry is at depth 5
 constexpr int64_t kMostRanks = 1 << 20;
 
@@ -25,17 +27,14 @@ constexpr int64_t kMostRanks = 1 << 20;
 class PickleToJson {
  public:
   json convert(const Pickled& value, int depth = 0) {
-    if (depth > kDeepestValue || --left_ < 0) throw std::runtime_error("its values are nested too deeply or too often");
+    count(*value, depth);
     using Kind = PickledValue::Kind;
     switch (value->kind) {
       case Kind::kPlain:
         return plain(value->text);
       case Kind::kText:
-      case Kind::kBytes: {
-        json text = value->text;
-        (void)text.dump();  // throws where it is not UTF-8, so that no finding has such a text
-        return text;
-      }
+      case Kind::kBytes:
+        return checked_text(*value);
       case Kind::kList: {
         json list = json::array();
         for (const Pickled& item : value->items) list.push_back(convert(item, depth + 1));
@@ -43,10 +42,7 @@ class PickleToJson {
       }
       case Kind::kDictionary: {
         json object = json::object();
-        for (const auto& [key, entry] : value->entries) {
-          const json name = convert(key, depth + 1);
-          object[name.is_string() ? name.get<std::string>() : name.dump()] = convert(entry, depth + 1);
-        }
+        for (const auto& [key, entry] : value->entries) object[name_of(key, depth + 1)] = convert(entry, depth + 1);
         return object;
       }
       case Kind::kCall:  // of LibTorch's own lists: torch.jit._pickle.build_intlist([...])
@@ -62,6 +58,26 @@ class PickleToJson {
   }
 
  private:
+  void count(const PickledValue& value, int depth) {
+    if (depth > kDeepestValue || --left_ < 0) throw std::runtime_error("its values are nested too deeply or too often");
+    if ((bytes_left_ -= static_cast<int64_t>(value.text.size())) < 0)
+      throw std::runtime_error("its texts are repeated too often");
+  }
+
+  /// The same few names are in each of a dump's thousands of records.
+  std::string name_of(const Pickled& key, int depth) {
+    using Kind = PickledValue::Kind;
+    if (key->kind != Kind::kText && key->kind != Kind::kBytes) return convert(key, depth).dump();
+    count(*key, depth);
+    return checked_text(*key);
+  }
+
+  /// Throws where it is not UTF-8, so that no finding has such a text.
+  const std::string& checked_text(const PickledValue& value) {
+    if (checked_.insert(&value).second) (void)json(value.text).dump();
+    return value.text;
+  }
+
   static json plain(const std::string& text) {
     if (text == "None") return nullptr;
     if (text == "True" || text == "False") return text == "True";
@@ -75,7 +91,8 @@ class PickleToJson {
     return text;
   }
 
-  int64_t left_ = kMostValues;
+  int64_t left_ = kMostValues, bytes_left_ = kMostText;
+  std::unordered_set<const PickledValue*> checked_;
 };
 
 /// "float32" for c10's "Float".
@@ -206,6 +223,14 @@ std::vector<int> ranks_of(const JsonAt& value) {
   return result;
 }
 
+/// Gloo describes its groups before they have names, each in place of the one before: what is left is the default group,
+/// or, after new_group, a group without ranks.
+void name_default_group(const Evidence& evidence, EvidenceGroup& group) {
+  const auto call = std::ranges::find(evidence.calls, "default_pg", &EvidenceCall::group_description);
+  group.name = call == evidence.calls.end() ? "0" : call->group;
+  group.description = "default_pg";
+}
+
 void take_groups(Evidence& evidence, const JsonAt& dump, const std::map<int64_t, std::string>& names) {
   if (dump.find("pg_config")) {
     const JsonAt groups = dump.at("pg_config");
@@ -216,6 +241,7 @@ void take_groups(Evidence& evidence, const JsonAt& dump, const std::map<int64_t,
       if (each.find("desc")) group.description = each.at("desc").text();
       if (each.find("ranks")) group.ranks = ranks_of(each.at("ranks"));
       group.size = static_cast<int>(group.ranks.size());
+      if (group.name.empty()) name_default_group(evidence, group);
       evidence.groups.push_back(std::move(group));
     }
   }
@@ -268,6 +294,7 @@ Evidence evidence_of(const json& parsed, const std::string& origin, std::optiona
     }
   }
   take_groups(evidence, dump, names);
+  drop_destroyed_groups(evidence);
   return evidence;
 }
 

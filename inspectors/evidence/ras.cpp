@@ -62,7 +62,9 @@ void take_status(EvidenceMember& member, const JsonAt& rank) {
     };
     const NcclResult init = result("init_state"), error = result("async_error");
     member.initializing = init.in_progress();
-    member.error = !error.words().empty() ? error.words() : init.words();
+    const NcclResult& shown = error.words().empty() ? init : error;
+    member.error = shown.words();
+    member.remote = shown.remote();
     member.finalizing = flag("finalize_called");
     member.destroyed = flag("destroy_flag");
     member.aborted = flag("abort_flag");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "collectives/watch/spelling.h"
 #include "inspectors/exchange/participants.h"
 #include "protocol/dist_error.h"
 
@@ -25,7 +26,7 @@ RankSet participants(const InspectionCall& call, const InspectOptions& options) 
   const RankSet unknown = ranks - alive;
   if (!unknown.empty())
     throw dist::ArgumentError(fmt::format("{}: there is no rank {}; ranks are {}",
-                                          call.function.empty() ? "inspect::" + call.inspector : call.function,
+                                          inspect_name(call.function.empty() ? call.inspector : call.function),
                                           unknown.str(), alive.str()));
   return ranks;
 }

@@ -33,7 +33,7 @@ struct InspectionCall {
   std::string object;  // the user's name for it; may be empty
   std::string type;  // "module"; findings use it for an object without a name; empty without an object
   std::string variant;  // how the object is compared, if ranks can choose: "by broadcast"
-  std::string function;  // what users call, if it is not the inspector's name: "inspect::replay"
+  std::string function;  // what users call, if it is not the inspector's name: "replay"
   std::optional<RankSet> ranks;  // that take part if the options name none; unset: all live ranks
   std::optional<int64_t> step;  // of the object; unset: the options' step
   std::vector<std::string> names;  // of the participants, if they are no ranks (About::names)

@@ -15,9 +15,11 @@ namespace lockstep::inspect {
 namespace {
 
 std::mutex sink_mutex;
+
+// Never destroyed: threads that publish may outlive it.
 std::function<void(const Finding&)>& sink() {
-  static std::function<void(const Finding&)> function;
-  return function;
+  static auto* function = new std::function<void(const Finding&)>;
+  return *function;
 }
 
 }  // namespace

@@ -19,4 +19,9 @@ std::string percent_text(double share);
 /// A table whose first row is the header. Columns of numbers are aligned to the right.
 std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
+/// The fix if ranks disagree on the next call.
+inline constexpr const char* kOneOrder =
+    "All ranks of a group must make the same calls in the same order; where ranks use several groups, in one order "
+    "over all of them";
+
 }  // namespace lockstep::inspect

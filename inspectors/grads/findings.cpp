@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "collectives/log/collective_op.h"
+#include "collectives/watch/spelling.h"
 #include "inspectors/findings/text.h"
 
 namespace lockstep::inspect {
@@ -131,7 +132,8 @@ void GradsFindings::local() {
           fmt::format("equal bit by bit on {} before the reduction: did they read the same batch?", ranks_.words());
       findings_.push_back(std::move(found));
     } else {
-      remark_ += "; equal bit by bit: already reduced, or from the same batch (inspect::watch_grads can tell which)";
+      remark_ += fmt::format("; equal bit by bit: already reduced, or from the same batch ({} can tell which)",
+                             inspect_name("watch_grads"));
     }
     return;
   }

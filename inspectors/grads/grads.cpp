@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "collectives/watch/spelling.h"
 #include "ddp/inspection.h"
 #include "inspectors/exchange/inspection.h"
 #include "inspectors/exchange/participants.h"
@@ -192,10 +193,10 @@ Finding out_of_data_finding(const About& about, const RankSet& ranks) {
 void check(const GradsOptions& options) {
   if (!(options.threshold() > 1))
     throw dist::ArgumentError(
-        fmt::format("inspect::grads: a threshold of {}? It takes a number above 1", options.threshold()));
+        fmt::format("{}: a threshold of {}? It takes a number above 1", inspect_name("grads"), options.threshold()));
   if (options.factor() && (!std::isfinite(*options.factor()) || *options.factor() == 0))
-    throw dist::ArgumentError(
-        fmt::format("inspect::grads: a factor of {}? It takes a finite number other than zero", *options.factor()));
+    throw dist::ArgumentError(fmt::format("{}: a factor of {}? It takes a finite number other than zero",
+                                          inspect_name("grads"), *options.factor()));
 }
 
 }  // namespace

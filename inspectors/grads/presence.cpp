@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "collectives/watch/spelling.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/grads/findings.h"
 #include "inspectors/grads/parameters_by_ranks.h"
@@ -51,7 +52,7 @@ void GradsFindings::presence(bool before) {
                     parameters.size() == 1 ? found.tensors[0].name : how_many(parameters.size(), "parameter"),
                     (ranks_ - ranks).words(), (ranks_ - ranks).size() == 1 ? "has" : "have");
     if (options_.local() && wrapper_.present)
-      found.message += ": the reduction of its bucket does not end. Set find_unused_parameters(true)";
+      found.message += fmt::format(": the reduction of its bucket does not end. Set {}", spelling::kFindUnused.text());
     else if (options_.local() && subject_.averages_in_a_loop)
       found.message += ": sync_gradients() skips it there, so the ranks' all_reduce calls do not match";
     findings_.push_back(std::move(found));
@@ -152,7 +153,7 @@ void GradsFindings::not_finite(bool before) {
       else if (compares_before())
         when = fmt::format("after backward on {}, before the reduction", ranks.words());
       else
-        when = fmt::format("on {}; inspect::watch_grads shows on which rank it began", ranks.words());
+        when = fmt::format("on {}; {} shows on which rank it began", ranks.words(), inspect_name("watch_grads"));
       report(ranks, parameters, fmt::format("{} in {} {}", what, in_how_many(parameters.size()), when));
     }
     for (const auto& [list, parameters] : made_later.by_ranks) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "collectives/watch/spelling.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/grads/findings.h"
 
@@ -83,7 +84,7 @@ std::string GradsFindings::names_of(const std::vector<size_t>& parameters) const
 void GradsFindings::scale() {
   if (wrapper_.last_was_local || wrapper_.uneven || ranks_.size() < 2) return;
   if (!compares_before()) {
-    unchecked_.emplace_back("the mean over ranks (needs inspect::watch_grads before backward)");
+    unchecked_.push_back(fmt::format("the mean over ranks (needs {} before backward)", inspect_name("watch_grads")));
     return;
   }
   // A rank that ran no backward contributed the gradient of an earlier step, which is not known any more.
@@ -189,8 +190,8 @@ void GradsFindings::scale() {
     } else {
       found.message += fmt::format(
           ": divided by a number other than the number of ranks, or scaled or clipped in a way that grads does not "
-          "recognise (--factor {:.4g} if this is intended)",
-          base.factor);
+          "recognise ({} if this is intended)",
+          option_text("factor", fmt::format("{:.4g}", base.factor)));
     }
     for (const size_t p : base.parameters) found.tensors.push_back(tensor(p));
     findings_.push_back(std::move(found));

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "inspectors/findings/about.h"
+#include "inspectors/findings/text.h"
 #include "inspectors/hang/aftermath.h"
 #include "inspectors/hang/join.h"
 #include "inspectors/hang/mismatch.h"

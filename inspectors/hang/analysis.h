@@ -10,11 +10,6 @@
 
 namespace lockstep::inspect {
 
-/// The fix if ranks disagree on the next call.
-inline constexpr const char* kOneOrder =
-    "All ranks of a group must make the same calls in the same order; where ranks use several groups, in one order "
-    "over all of them";
-
 /// A hang that is proven.
 struct ProvenHang {
   Finding finding;

@@ -8,6 +8,7 @@
 
 #include "collectives/log/call_order.h"
 #include "inspectors/findings/about.h"
+#include "inspectors/findings/text.h"
 #include "inspectors/hang/words.h"
 
 namespace lockstep::inspect {

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "collectives/log/collective_log.h"
-#include "collectives/rank_context.h"
+#include "inspectors/trace/program_log.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -15,9 +14,9 @@ constexpr size_t kMostCalls = 64;
 
 /// The ranks of a group that this rank is in; empty if the log does not name all of them.
 RankSet ranks_of_group(const std::string& name) {
-  const auto context = dist::current_context();
-  if (!context) return {};
-  for (const dist::LoggedGroup& group : dist::CollectiveLogReader(context->log()->mapping()).groups())
+  const auto log = program_log();
+  if (!log) return {};
+  for (const dist::LoggedGroup& group : dist::CollectiveLogReader(log->mapping()).groups())
     if (group.name == name && group.member && group.ranks.size() < dist::log_layout::kRanksPerGroup)
       return RankSet(group.ranks);
   return {};

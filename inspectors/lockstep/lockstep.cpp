@@ -19,7 +19,7 @@ Report detail::lockstep_once(const std::function<void()>& step, const TensorName
   Recording run(options);
   step();
   run.end();
-  return compare_ranks(run, names, options, "inspect::lockstep_ranks");
+  return compare_ranks(run, names, options, "lockstep_ranks");
 }
 
 Report detail::lockstep_twice(const std::function<void()>& step, const SavedState& saved, const TensorNames& names,
@@ -51,7 +51,7 @@ Report detail::lockstep_twice(const std::function<void()>& step, const SavedStat
   for (int i = 0; i < kMostUnrecordedRuns && saved.buckets_are_unsettled(); ++i) run_and_restore(nullptr);
   const Recording first = recorded();
   const Recording second = recorded();
-  return compare_runs(first, second, names, options, "inspect::lockstep");
+  return compare_runs(first, second, names, options, "lockstep");
 }
 
 void begin_lockstep(const LockstepOptions& options) {
@@ -63,7 +63,7 @@ Report end_lockstep(const TensorNames& names, const LockstepOptions& options) {
   const std::unique_ptr<Recording> run = std::move(recording);
   if (!run) return {};
   run->end();
-  return compare_ranks(*run, names, options, "inspect::end_lockstep");
+  return compare_ranks(*run, names, options, "end_lockstep");
 }
 
 void drop_lockstep() { recording.reset(); }

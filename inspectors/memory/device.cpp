@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "inspectors/device/state.h"
+#include "inspectors/trace/time_mark.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -73,8 +74,8 @@ std::optional<DeviceMemory> device_memory() {
   if (!accelerator)
     return device_state(c10::DeviceType::CPU) ? device_memory(c10::Device(c10::DeviceType::CPU)) : std::nullopt;
   // LibTorch's CUDA half may be loaded where no device is.
-  if (at::accelerator::deviceCount() == 0) return std::nullopt;
-  return device_memory(c10::Device(*accelerator, at::accelerator::getDeviceIndex()));
+  const auto device = current_accelerator();
+  return device ? device_memory(*device) : std::nullopt;
 }
 
 }  // namespace lockstep::inspect

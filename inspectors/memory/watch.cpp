@@ -8,6 +8,7 @@
 
 #include "collectives/rank_context.h"
 #include "collectives/session_group.h"
+#include "collectives/watch/spelling.h"
 #include "inspectors/findings/median.h"
 #include "inspectors/memory/memory.h"
 #include "inspectors/trace/steps.h"
@@ -71,7 +72,7 @@ struct MemoryWatch::Counter : c10::MemoryReportingInfoBase {
 };
 
 MemoryWatch::MemoryWatch() : counter_(std::make_shared<Counter>()) {
-  if (Counter::here()) throw Error("inspect::watch_memory: the memory of this thread is already watched");
+  if (Counter::here()) throw Error(inspect_name("watch_memory") + ": the memory of this thread is already watched");
   if (const auto context = dist::current_context()) counter_->log = context->log();
   c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, counter_);
   Counter::here() = counter_.get();

@@ -186,7 +186,7 @@ Report detail::replay_traced(const std::function<std::vector<at::Tensor>()>& ste
     throw;
   }
   saved.restore();
-  return finish(*run, names, options, "inspect::replay");
+  return finish(*run, names, options, "replay");
 }
 
 void begin_nan_trace() {
@@ -203,7 +203,7 @@ Report end_nan_trace(const TensorNames& names, const NanOptions& options) {
   if (!run) return {};
   run->operators.reset();
   run->trace->end({});
-  return finish(*run, names, options, "inspect::end_nan_trace");
+  return finish(*run, names, options, "end_nan_trace");
 }
 
 void drop_nan_trace() { running.reset(); }

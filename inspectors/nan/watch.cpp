@@ -33,16 +33,18 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostLosses = 64;
 
-class Stopwatch {
+/// While values are looked at: no operator that this calls is recorded, and the time is counted.
+class Looking {
  public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
+  explicit Looking(double& seconds) : seconds_(seconds) {}
+  ~Looking() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  Looking(const Looking&) = delete;
+  Looking& operator=(const Looking&) = delete;
 
  private:
   double& seconds_;
   const Clock::time_point start_ = Clock::now();
+  const Unrecorded unrecorded_;
 };
 
 enum class BadKind { nan, inf, unknown };
@@ -102,10 +104,10 @@ class Sentinel : public OpObserver {
       operator_begins(op);
       return;
     }
-    const Stopwatch looking(status_.seconds);
     backward_begins(op);
     const at::Tensor parameter = accumulated_parameter();
     if (!parameter.defined()) return;
+    const Looking looking(status_.seconds);
     parameters_.add(parameter);
     for (const c10::IValue& value : inputs)
       for_each_tensor(value, [&](const at::Tensor& gradient) {
@@ -131,8 +133,7 @@ class Sentinel : public OpObserver {
 
   /// Waits for all checks that are queued. `last`: nothing is checked after this.
   void finish(bool last) {
-    const at::RecordFunctionGuard unrecorded(false);
-    const at::NoGradGuard no_grad;
+    const Unrecorded unrecorded;
     launch();
     note_steps();
     while (!checks_.empty()) read_oldest();
@@ -179,7 +180,7 @@ class Sentinel : public OpObserver {
   void operator_begins(const RunningOp& op) {
     if (op.engine) {
       if (batch_.empty() || !op.collective()) return;
-      const Stopwatch looking(status_.seconds);
+      const Looking looking(status_.seconds);
       launch();
       return;
     }
@@ -188,10 +189,13 @@ class Sentinel : public OpObserver {
     } else if (phase_ == Phase::update && op.grad) {
       phase_ = Phase::forward;
     } else {
-      if (!batch_.empty() && (op.collective() || op.name == "zero_" || op.name == "copy_")) launch();
+      if (!batch_.empty() && (op.collective() || op.name == "zero_" || op.name == "copy_")) {
+        const Looking looking(status_.seconds);
+        launch();
+      }
       return;
     }
-    const Stopwatch looking(status_.seconds);
+    const Looking looking(status_.seconds);
     launch();
     note_steps();
     read_arrived();
@@ -333,9 +337,9 @@ class Sentinel : public OpObserver {
       return;
     }
     if (op.outer || !op.name.ends_with("_")) return;
-    const Stopwatch looking(status_.seconds);
     const at::Tensor parameter = parameters_.find(tensor);
     if (!parameter.defined()) return;
+    const Looking looking(status_.seconds);
     if (backward_seen_) ++status_.steps;
     backward_seen_ = false;
     ++status_.parameters;
@@ -353,7 +357,7 @@ class Sentinel : public OpObserver {
   /// A number with a graph may be a loss.
   void look_at_loss(const RunningOp& op, const at::Tensor& tensor) {
     if (op.sequence < 0 || tensor.dim() != 0 || !tensor.requires_grad()) return;
-    const Stopwatch looking(status_.seconds);
+    const Looking looking(status_.seconds);
     Loss loss{.op = op.name};
     if (tensor.device().is_cpu()) {
       loss.bad = bad_values(tensor);
@@ -391,6 +395,7 @@ class Sentinel : public OpObserver {
     const int task = torch::autograd::get_current_graph_task_id();
     if (task == task_) return;
     task_ = task;
+    const Looking looking(status_.seconds);
     launch();  // of the last step
     phase_ = Phase::backward;
     if (!backward_seen_) ++serial_;  // the first backward of a step
@@ -525,7 +530,12 @@ thread_local std::unique_ptr<NanWatch> thread_watch;
 struct NanWatch::State {
   explicit State(TensorNames names)
       : sentinel(std::make_shared<Sentinel>(std::move(names))),
-        trace(sentinel, {.operators = true, .nodes = true, .inputs = false, .outputs = true, .sites = false}) {}
+        trace(sentinel, {.operators = true,
+                         .nodes = true,
+                         .inputs = false,
+                         .outputs = true,
+                         .sites = false,
+                         .observer_is_unrecorded = true}) {}
   std::shared_ptr<Sentinel> sentinel;
   OpTrace trace;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -75,6 +76,26 @@ void trim(Evidence& dump) {
   dump.calls = std::move(kept);
 }
 
+/// A dump or an error file.
+void read_structured(const File& file, std::string_view start, std::optional<int> rank, Remains& into) {
+  if (is_error_file(start)) {
+    into.errors.push_back(read_error_file(file_bytes(file.path, kLargestErrorFile), file.path, rank));
+  } else {
+    Evidence dump = read_evidence_file(file.path);
+    if (!dump.rank) dump.rank = rank;
+    trim(dump);
+    into.evidence.push_back(std::move(dump));
+  }
+  ++into.files;
+}
+
+/// Whether a file that can't be read may be one that the verdict needs.
+bool is_like_evidence(const std::string& head) {
+  return std::ranges::any_of(
+      std::array{"entries", "pg_config", "nccl_version", "time_ns", "py_callstack", "errorTraceback"},
+      [&](const char* each) { return head.find(each) != std::string::npos; });
+}
+
 /// What one file holds, added to `into`.
 void read_file(const File& file, Remains& into) {
   std::string head;
@@ -90,16 +111,24 @@ void read_file(const File& file, Remains& into) {
   const std::optional<int> rank = rank_in_path(file.path);
   if (start.empty()) {
     if (file.given) into.unread.push_back(file.path + " is empty");
-  } else if (is_error_file(start)) {
-    into.errors.push_back(read_error_file(file_bytes(file.path, kLargestErrorFile), file.path, rank));
-    ++into.files;
-  } else if (start.front() == '{' || start.front() == '\x80') {
-    Evidence dump = read_evidence_file(file.path);
-    if (!dump.rank) dump.rank = rank;
-    trim(dump);
-    into.evidence.push_back(std::move(dump));
-    ++into.files;
-  } else if (head.find('\0') == std::string::npos) {
+    return;
+  }
+  const bool is_text = head.find('\0') == std::string::npos;
+  if (is_error_file(start) || start.front() == '{' || start.front() == '\x80') {
+    try {
+      read_structured(file, start, rank, into);
+      return;
+    } catch (const UnreadableEvidence&) {
+      // A log may begin with a dictionary, and a folder have other JSON.
+      if (start.front() == '{' && is_text && read_stack_text(log_tail(file.path), file.path, rank, into)) {
+        ++into.files;
+        return;
+      }
+      if (file.given || is_like_evidence(head)) throw;
+      return;
+    }
+  }
+  if (is_text) {
     if (read_stack_text(log_tail(file.path), file.path, rank, into))
       ++into.files;
     else if (file.given)
@@ -167,7 +196,11 @@ std::optional<int> rank_in_path(const std::string& path) {
     }
     if (is_name && !is_log)
       if (const auto rank = rank_in_file_name(name)) return rank;
-    if (!is_name && name.find_first_not_of("0123456789") == std::string::npos) return digits_at(name, 0);
+    const std::string stem = whole.stem().string();
+    const bool of_torchrun =
+        part == whole.parent_path() && (part.parent_path().filename().string().starts_with("attempt_") ||
+                                        stem == "stdout" || stem == "stderr" || stem == "error");
+    if (of_torchrun && name.find_first_not_of("0123456789") == std::string::npos) return digits_at(name, 0);
   }
   return std::nullopt;
 }

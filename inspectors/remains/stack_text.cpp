@@ -194,7 +194,9 @@ bool read_stack_text(std::string_view text, const std::string& origin, std::opti
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    const std::optional<int> named = take_rank(line);
+    std::optional<int> named = take_rank(line);
+    // torch's number comes after torchrun's, and is that of all ranks.
+    if (const auto inner = named ? take_rank(line) : std::nullopt) named = inner;
     const int of = named.value_or(rank.value_or(-1));
     readers.try_emplace(of, of, origin, into).first->second.line(line);
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "collectives/log/collective_op.h"
+#include "collectives/watch/spelling.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -171,7 +172,8 @@ std::string likely_cause(const Party& party, const About& about) {
            "and does every rank step?";
   if (!party.reference.empty())
     return "unrelated to those of the others: a checkpoint loaded on some ranks only, or another seed?";
-  return "unrelated to one another: initialised from different seeds? (set_seed(n) before the module is made)";
+  return fmt::format("unrelated to one another: initialised from different seeds? ({} before the module is made)",
+                     spelling::kSeed.text());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "collectives/log/collective_log.h"
 #include "collectives/rank_context.h"
+#include "collectives/watch/spelling.h"
 #include "inspectors/timing/timeline.h"
 #include "protocol/error.h"
 
@@ -81,7 +82,8 @@ std::shared_ptr<const OperatorEvents> recorded_operators() { return own_recordin
 
 OperatorRecording::OperatorRecording() {
   Recording& own = own_recording();
-  if (own.running) throw Error("inspect::record_operators: the operators of this thread are already recorded");
+  if (own.running)
+    throw Error(inspect_name("record_operators") + ": the operators of this thread are already recorded");
   own = {.events = std::make_shared<OperatorEvents>(), .running = true};
   {
     const std::lock_guard lock(any_mutex);

@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "collectives/watch/spelling.h"
 #include "inspectors/exchange/inspection.h"
 #include "inspectors/exchange/participants.h"
 #include "inspectors/findings/median.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/timing/time_sync_findings.h"
 #include "inspectors/trace/backward_clock.h"
-#include "inspectors/trace/step_reductions.h"
 #include "inspectors/trace/steps.h"
 #include "inspectors/trace/time_mark.h"
 
@@ -123,47 +123,52 @@ class Timer {
   std::vector<StepReduction> reductions_;
 };
 
-/// Restores the state at the end of its scope, also after an exception.
-struct RestoreAtEnd {
-  const detail::StepToTime& step;
-  ~RestoreAtEnd() { step.restore(); }
-};
-
 }  // namespace
 
 namespace detail {
 
 void throw_nothing_to_leave_out() {
-  throw dist::ArgumentError(
-      "inspect::time_sync: none of the arguments synchronises. Pass the wrapper that the step trains "
-      "(time_sync(step, net, optimizer)), or a step that takes a bool: whether to synchronise");
+  throw dist::ArgumentError(inspect_name("time_sync") +
+                            ": none of the arguments synchronises. Pass the wrapper that the step trains "
+                            "(time_sync(step, net, optimizer)), or "
+                            "a step that takes a bool: whether to synchronise");
+}
+
+void reduce_over(StepToTime& step, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  step.group = group_of_dist(group);
+  step.ranks = group && step.group.handle ? RankSet(step.group.ranks) : live_ranks();
 }
 
 TimeSyncReport time_step(const StepToTime& step, const TimeSyncOptions& options) {
   if (options.steps() < 1)
-    throw dist::ArgumentError(fmt::format("inspect::time_sync: {} steps? It takes 1 or more", options.steps()));
-  const RankSet group =
-      step.group && dist::is_initialized() ? RankSet(dist::get_process_group_ranks(step.group)) : live_ranks();
-  if (options.ranks() && *options.ranks() != group)
     throw dist::ArgumentError(
-        fmt::format("inspect::time_sync: {} can't time the step alone: it reduces over {}. Leave "
-                    "the ranks out of the options, and call it on all of these",
-                    options.ranks()->words(), group.words()));
+        fmt::format("{}: {} steps? It takes 1 or more", inspect_name("time_sync"), options.steps()));
+  if (options.ranks() && *options.ranks() != step.ranks)
+    throw dist::ArgumentError(fmt::format(
+        "{}: {} can't time the step alone: it reduces over {}. Leave the ranks out of the options, and call "
+        "it on all of these",
+        inspect_name("time_sync"), options.ranks()->words(), step.ranks.words()));
   TimeSyncReport report;
-  Inspection inspection({.inspector = "time_sync", .object = options.name(), .ranks = group}, options);
+  Inspection inspection({.inspector = "time_sync", .object = options.name(), .ranks = step.ranks}, options);
   if (!inspection.takes_part()) return report;
   // Every rank has to be here before the step's own collectives run.
   if (inspection.exchange_facts(json())) {
-    const RestoreAtEnd restore{step};
-    Timer timer(step, options, inspection);
-    std::vector<TimeSyncFacts> facts;
-    for (const json& each : inspection.exchange().gather_json(timer.run())) facts.push_back(each.get<TimeSyncFacts>());
-    report = time_sync_numbers(facts);
-    for (const StepReduction& each : timer.reductions()) {
-      ++report.reductions;
-      report.reduced_bytes += each.bytes;
+    try {
+      Timer timer(step, options, inspection);
+      std::vector<TimeSyncFacts> facts;
+      for (const json& each : inspection.exchange().gather_json(timer.run()))
+        facts.push_back(each.get<TimeSyncFacts>());
+      report = time_sync_numbers(facts);
+      for (const StepReduction& each : timer.reductions()) {
+        ++report.reductions;
+        report.reduced_bytes += each.bytes;
+      }
+      inspection.add(time_sync_findings(inspection.about(), report, options.straggler()));
+    } catch (...) {
+      step.restore();
+      throw;
     }
-    inspection.add(time_sync_findings(inspection.about(), report, options.straggler()));
+    step.restore();  // may raise: it calls the program's objects
   }
   inspection.conclude(report);
   return report;

@@ -22,6 +22,7 @@
 #include "inspectors/exchange/report.h"
 #include "inspectors/subject/saved_state.h"
 #include "inspectors/timing/time_sync_facts.h"
+#include "inspectors/trace/step_reductions.h"
 
 namespace lockstep::inspect {
 
@@ -62,8 +63,11 @@ struct StepToTime {
   std::function<void()> keep;  // saves the state after the warm-up
   std::function<void()> rewind;  // restores that
   std::function<void()> restore;  // restores the state before the warm-up
-  c10::intrusive_ptr<c10d::ProcessGroup> group;  // that reduces; null: the default group
+  StepGroup group;  // that reduces
+  RankSet ranks;  // that have to call
 };
+/// Sets the group to one of dist::, for null the default group, and the ranks to those of it that are live.
+void reduce_over(StepToTime& step, const c10::intrusive_ptr<c10d::ProcessGroup>& group);
 /// Derives the numbers of the report from the times of all ranks.
 void conclude(TimeSyncReport& report);
 /// Whether the slowest rank exceeds the median of the others by the threshold, and by more than times vary: its lower
@@ -104,7 +108,9 @@ template <typename Step, typename... State>
 TimeSyncReport time_sync(const TimeSyncOptions& options, Step&& step, State&... state) {
   detail::StepToTime timed;
   detail::Scopes scopes;
-  (detail::find_scopes(state, scopes, timed.group), ...);
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  (detail::find_scopes(state, scopes, group), ...);
+  detail::reduce_over(timed, group);
   if constexpr (std::derived_from<std::remove_cvref_t<Step>, ddp::DistributedModule>) {
     // Not tested with std::invocable, which would compile its forward, a template, with a bool.
     static_assert(detail::kCantBeKept<Step>,

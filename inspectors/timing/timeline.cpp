@@ -11,6 +11,7 @@
 
 #include "collectives/log/collective_log.h"
 #include "collectives/log/process_identity.h"
+#include "collectives/watch/spelling.h"
 #include "inspectors/exchange/clock_offset.h"
 #include "inspectors/exchange/inspection.h"
 #include "inspectors/findings/text.h"
@@ -63,7 +64,8 @@ void write(const std::string& path, const std::vector<std::string>& events, doub
   for (size_t i = 0; i < events.size(); ++i) file << (i == 0 ? "" : ",\n") << events[i];
   file << "\n]}\n";
   file.close();
-  if (!file) throw dist::Error(fmt::format("inspect::timeline: {} can't be written: {}", path, std::strerror(errno)));
+  if (!file)
+    throw dist::Error(fmt::format("{}: {} can't be written: {}", inspect_name("timeline"), path, std::strerror(errno)));
 }
 
 /// The lowest rank writes the file. Throws on every rank if it can't. Collective.
@@ -104,9 +106,11 @@ TimelineReport timeline(const std::string& path, const TimelineOptions& options)
 
 std::ostream& operator<<(std::ostream& out, const TimelineReport& report) {
   if (!report.findings.empty()) return session_shows_findings() ? out : out << static_cast<const Report&>(report);
-  out << report.path << ": " << counted(report.cells, "cell") << ", " << counted(report.operators, "operator") << ", "
-      << counted(report.collectives, "collective") << ", " << counted(report.buckets, "bucket");
-  if (report.operators == 0) out << " (%timeline on, or inspect::record_operators(), records operators)";
+  out << report.path << ": ";
+  if (language() == Language::cpp) out << counted(report.cells, "cell") << ", ";
+  out << counted(report.operators, "operator") << ", " << counted(report.collectives, "collective") << ", "
+      << counted(report.buckets, "bucket");
+  if (report.operators == 0) out << " (" << spelling::kRecordOperators.text() << ")";
   if (report.left_out > 0)
     out << "; " << counted(report.left_out, "operator") << " beyond the recording's limit left out";
   if (report.clock_error > 0) out << fmt::format("; clocks agree within {}", time_text(report.clock_error));

@@ -12,6 +12,7 @@
 #include "collectives/session_group.h"
 #include "collectives/transport/streams.h"
 #include "inspectors/timing/operator_events.h"
+#include "inspectors/trace/program_log.h"
 #include "inspectors/trace/time_mark.h"
 
 namespace lockstep::inspect {
@@ -26,14 +27,14 @@ constexpr int kCellRow = 1, kCollectiveRow = 2, kDeviceRow = 3, kFirstThreadRow 
 
 TraceEvents::TraceEvents(int rank, int64_t offset_ns) : rank_(rank), offset_ns_(offset_ns) {
   add_name("process_name", 0, fmt::format("rank {}", rank));
-  add_name("thread_name", kCellRow, "cells");
-  add_name("thread_name", kCollectiveRow, "collectives");
 }
 
 void TraceEvents::add_cells() {
   std::set<int64_t> cells;
+  bool named = false;
   for (const dist::CellSpan& each : dist::cell_spans()) {
     if (each.end_ns == 0) continue;  // the cell that writes the timeline
+    if (!std::exchange(named, true)) add_name("thread_name", kCellRow, "cells");
     // A cell with magics in it runs in pieces.
     const int64_t number = dist::cell_number(each.cell);
     add_span(kCellRow, fmt::format("cell {}", number), "cell", each.begin_ns, each.end_ns);
@@ -43,12 +44,14 @@ void TraceEvents::add_cells() {
 }
 
 void TraceEvents::add_collectives() {
-  const auto context = dist::current_context();
-  if (!context) return;
+  const auto log = program_log();
+  if (!log) return;
   constexpr size_t kAll = dist::log_layout::kEntryCapacity;
-  context->log()->device_progress().look();  // the log learns what devices have done
-  for (const dist::CollectiveRecord& each : dist::CollectiveLogReader(context->log()->mapping()).last(kAll)) {
+  log->device_progress().look();  // the log learns what devices have done
+  bool named = false;
+  for (const dist::CollectiveRecord& each : dist::CollectiveLogReader(log->mapping()).last(kAll)) {
     if (each.done_ns == 0) continue;
+    if (!std::exchange(named, true)) add_name("thread_name", kCollectiveRow, "collectives");
     const bool bucket = each.op == "all_reduce" && each.through_c10d;  // made by c10d for a Reducer
     ++(bucket ? counts_.buckets : counts_.collectives);
     // Collectives overlap, so each has a begin and an end with a number of its own instead of a nested span.
@@ -59,9 +62,14 @@ void TraceEvents::add_collectives() {
                   {"tid", kCollectiveRow}};
     event["ph"] = "b";
     event["ts"] = microseconds(each.entered_ns);
-    event["args"] = {{"group", each.group}, {"seq", each.seq},     {"shape", each.shape},
-                     {"dtype", each.dtype}, {"bytes", each.bytes}, {"cell", dist::cell_number(each.cell)},
-                     {"step", each.step}};
+    event["args"] = {
+        {"group", each.group}, {"seq", each.seq}, {"shape", each.shape}, {"dtype", each.dtype}, {"bytes", each.bytes}};
+    if (each.place.file.empty()) {
+      event["args"]["cell"] = dist::cell_number(each.cell);
+      event["args"]["step"] = each.step;
+    } else {
+      event["args"]["line"] = each.place.str();
+    }
     add(event);
     event["ph"] = "e";
     event["ts"] = microseconds(each.done_ns);

@@ -5,8 +5,7 @@
 
 #include <algorithm>
 
-#include "collectives/log/collective_log.h"
-#include "collectives/rank_context.h"
+#include "inspectors/trace/program_log.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -25,9 +24,9 @@ int64_t largest_in(const at::Tensor& tensor) {
 }
 
 bool is_running(const dist::CollectiveRecord& call) {
-  const auto context = dist::current_context();
-  if (!context) return false;
-  const auto now = dist::CollectiveLogReader(context->log()->mapping()).record(call.entry);
+  const auto log = program_log();
+  if (!log) return false;
+  const auto now = dist::CollectiveLogReader(log->mapping()).record(call.entry);
   return now && now->state == dist::CollectiveState::entered;
 }
 
@@ -74,8 +73,8 @@ void IntegerReductions::look(int32_t entry) {
   if (auto held = found->tensor.lock(); held && !is_running(reduction.call)) {
     const at::Tensor tensor(std::move(held));
     // Only the root of a reduce gets the result.
-    const auto context = dist::current_context();
-    if (tensor.defined() && (reduction.call.root < 0 || (context && reduction.call.root == context->rank())))
+    const auto log = program_log();
+    if (tensor.defined() && (reduction.call.root < 0 || (log && reduction.call.root == log->mapping().header().rank)))
       reduction.output_sum = sum_of(tensor);
   }
   open_.erase(found);

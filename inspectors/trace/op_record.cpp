@@ -19,10 +19,10 @@
 #include <optional>
 #include <set>
 
-#include "collectives/log/collective_log.h"
-#include "collectives/rank_context.h"
 #include "inspectors/trace/op_divisor.h"
+#include "inspectors/trace/program_log.h"
 #include "inspectors/trace/step_reductions.h"
+#include "inspectors/trace/tensor_values.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -35,7 +35,7 @@ uint64_t folded(const Hash& hash) { return combine(hash, hash)[0]; }
 /// other layouts.
 using Parts = c10::SmallVector<at::Tensor, 2>;
 Parts parts_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.is_meta()) return {};
+  if (!tensor.defined() || tensor.is_meta() || dispatches_in_python(tensor)) return {};
   if (tensor.layout() == at::kSparse) {
     const auto* sparse = static_cast<const at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
     return {sparse->values(), sparse->indices()};
@@ -88,8 +88,8 @@ bool is_scalar(const c10::IValue& value) {
 }
 
 std::optional<dist::CollectiveRecord> logged(uint64_t entry) {
-  const auto context = dist::current_context();
-  return context ? dist::CollectiveLogReader(context->log()->mapping()).record(entry) : std::nullopt;
+  const auto log = program_log();
+  return log ? dist::CollectiveLogReader(log->mapping()).record(entry) : std::nullopt;
 }
 
 /// An argument that is no tensor, as bits and as a number to show.

@@ -1,7 +1,6 @@
 #include "inspectors/trace/op_trace.h"
 
 #include <ATen/core/ivalue.h>
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -10,6 +9,7 @@
 #include <array>
 #include <cctype>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
@@ -41,14 +41,27 @@ std::shared_ptr<OpObserver> observer_of(Slot& slot) {
   return slot.observer;
 }
 
-/// While the observer runs, its own operators are not reported and make no graph.
-struct Looking {
-  at::RecordFunctionGuard unrecorded{false};
-  c10::AutoGradMode no_grad{false};
+thread_local bool in_observer = false;
+
+/// While the observer runs, its own operators are not reported.
+class Calling {
+ public:
+  explicit Calling(Slot& slot) : lock_(slot.mutex) {
+    if (!slot.options.observer_is_unrecorded) unrecorded_.emplace();
+    in_observer = true;
+  }
+  ~Calling() { in_observer = false; }
+  Calling(const Calling&) = delete;
+  Calling& operator=(const Calling&) = delete;
+
+ private:
+  const std::lock_guard<std::mutex> lock_;
+  std::optional<Unrecorded> unrecorded_;
 };
 
 template <size_t N>
 std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& record) {
+  if (in_observer) return nullptr;
   Slot& slot = slots[N];
   const auto observer = observer_of(slot);
   if (!observer) return nullptr;
@@ -71,8 +84,7 @@ std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& record) {
   else if (slot.options.sites && !op->node)
     op->site = capture_call_site();
   {
-    const Looking looking;
-    const std::lock_guard lock(slot.mutex);
+    const Calling calling(slot);
     observer->before(*op, record.inputs());
   }
   innermost[N] = op.get();
@@ -87,8 +99,7 @@ void after(const at::RecordFunction& record, at::ObserverContext* context) {
   innermost[N] = op->outer;
   const auto observer = observer_of(slot);
   if (!observer) return;
-  const Looking looking;
-  const std::lock_guard lock(slot.mutex);
+  const Calling calling(slot);
   observer->after(*op, record.outputs());
 }
 

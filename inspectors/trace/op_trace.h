@@ -7,6 +7,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
@@ -62,6 +63,15 @@ struct OpTraceOptions {
   bool inputs = true;  // of operators; nodes always have theirs
   bool outputs = true;
   bool sites = true;
+  /// The observer calls operators only where it has made an Unrecorded. Otherwise each of its calls has one, which costs
+  /// some microseconds, more than an observer that seldom looks.
+  bool observer_is_unrecorded = false;
+};
+
+/// While it lives, operators of this thread reach no callback, and make no graph.
+struct Unrecorded {
+  at::RecordFunctionGuard unrecorded{false};
+  c10::AutoGradMode no_grad{false};
 };
 
 /// Reports the operators of the calling thread to `observer` until it is destroyed, on the same thread. One call of the

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <atomic>
 
-#include "collectives/rank_context.h"
-#include "collectives/transport/backend_config.h"
+#include "collectives/log/collective_record.h"
+#include "collectives/watch/call_context.h"
+#include "inspectors/trace/program_log.h"
+#include "inspectors/trace/time_mark.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -22,8 +24,8 @@ at::ScalarType type_named(const std::string& name) {
 }  // namespace
 
 uint64_t collectives_so_far() {
-  const auto context = dist::current_context();
-  return context ? context->log()->mapping().header().next_entry.load() : 0;
+  const auto log = program_log();
+  return log ? log->mapping().header().next_entry.load() : 0;
 }
 
 uint64_t collectives_begun() {
@@ -33,17 +35,22 @@ uint64_t collectives_begun() {
 
 void set_other_collectives(uint64_t (*count)()) { other_collectives = count; }
 
-std::vector<StepReduction> reductions_since(uint64_t count, const dist::Group& group) {
+StepGroup group_of_dist(const dist::Group& group) {
+  if (!dist::is_initialized()) return {};
+  const dist::Group handle = group ? group : dist::default_group();
+  return {.handle = handle, .name = dist::get_group_name(handle), .ranks = dist::get_process_group_ranks(handle)};
+}
+
+std::vector<StepReduction> reductions_since(uint64_t count, const StepGroup& group) {
   std::vector<StepReduction> result;
-  const auto context = dist::current_context();
-  if (!context) return result;
-  const std::string name = dist::get_group_name(group);
-  const dist::CollectiveLogReader reader(context->log()->mapping());
+  const auto log = program_log();
+  if (!log) return result;
+  const dist::CollectiveLogReader reader(log->mapping());
   for (uint64_t entry = count; entry < collectives_so_far(); ++entry) {
     const auto record = reader.record(entry);
-    if (!record || record->group != name) continue;
+    if (!record || record->group != group.name) continue;
     if (record->op != "all_reduce" && record->op != "broadcast") continue;
-    result.push_back({record->op, record->dtype, record->shape, record->root, record->bytes});
+    result.push_back({record->op, record->dtype, record->shape, record->root, record->bytes, record->on_device});
   }
   return result;
 }
@@ -54,23 +61,32 @@ std::vector<StepReduction> beyond(std::vector<StepReduction> all, const std::vec
   return all;
 }
 
-ReductionsAlone::ReductionsAlone(const std::vector<StepReduction>& reductions, dist::Group group)
-    : reductions_(reductions), group_(std::move(group)) {
-  // Its current device, if the backend takes tensors of one.
-  const dist::BackendConfig backend(dist::get_backend(group_));
-  const dist::BackendConfig::Part* const part = backend.device_part();
-  const c10::DeviceType device = part ? part->device : c10::DeviceType::CPU;
-  for (const StepReduction& each : reductions_)
-    buffers_.push_back(at::zeros(each.shape, at::TensorOptions().dtype(type_named(each.dtype)).device(device)));
+ReductionsAlone::ReductionsAlone(const std::vector<StepReduction>& reductions, const StepGroup& group)
+    : reductions_(reductions), group_(group) {
+  for (const StepReduction& each : reductions_) {
+    const auto device = each.on_device ? current_accelerator() : std::nullopt;
+    buffers_.push_back(at::zeros(
+        each.shape, at::TensorOptions().dtype(type_named(each.dtype)).device(device.value_or(at::Device(at::kCPU)))));
+  }
 }
 
 void ReductionsAlone::run() const {
-  std::vector<dist::Work> works;
-  for (size_t i = 0; i < reductions_.size(); ++i)
-    works.push_back(reductions_[i].op == "broadcast"
-                        ? dist::broadcast(buffers_[i], reductions_[i].root, group_, /*async_op=*/true)
-                        : dist::all_reduce(buffers_[i], dist::ReduceOp::SUM, group_, /*async_op=*/true));
-  for (const dist::Work& work : works) work.wait();
+  const dist::CallContext call(nullptr);  // logged as a call of the inspector, not as one that a Reducer makes
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (size_t i = 0; i < reductions_.size(); ++i) {
+    std::vector<at::Tensor> tensors{buffers_[i]};
+    if (reductions_[i].op == "broadcast") {
+      c10d::BroadcastOptions options;
+      options.rootRank = std::ranges::find(group_.ranks, reductions_[i].root) - group_.ranks.begin();
+      options.asyncOp = true;
+      works.push_back(group_.handle->broadcast(tensors, options));
+    } else {
+      c10d::AllreduceOptions options;
+      options.asyncOp = true;
+      works.push_back(group_.handle->allreduce(tensors, options));
+    }
+  }
+  for (const auto& work : works) work->wait();
 }
 
 }  // namespace lockstep::inspect

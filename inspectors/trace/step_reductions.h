@@ -10,36 +10,46 @@
 
 namespace lockstep::inspect {
 
+/// The process group that a step reduces over, as the log of the program has it.
+struct StepGroup {
+  dist::Group handle;  // null: there is none
+  std::string name;
+  std::vector<int> ranks;  // of the default group, by group rank
+};
+/// A group of dist::, the default group for null; without a name where dist:: is not initialised.
+StepGroup group_of_dist(const dist::Group& group);
+
 struct StepReduction {
   std::string op, dtype;
   std::vector<int64_t> shape;
-  int root = -1;
+  int root = -1;  // rank of the default group
   int64_t bytes = 0;
+  bool on_device = false;
   bool operator==(const StepReduction&) const = default;
 };
 
-/// The number of collectives in the log of this rank so far.
+/// The number of collectives in the program's log so far.
 uint64_t collectives_so_far();
-/// The same with those of process groups that dist:: did not make, of which the log has nothing; set_other_collectives
-/// says how to count them.
+/// The same with those of process groups of which the log has nothing; set_other_collectives says how to count them.
 uint64_t collectives_begun();
 /// `count`: the number of such collectives that this process has begun so far. To be called once, at the program's
 /// start; null: there are none.
 void set_other_collectives(uint64_t (*count)());
 /// The all_reduces and broadcasts of `group` that began after the first `count` collectives. Local.
-std::vector<StepReduction> reductions_since(uint64_t count, const dist::Group& group);
+std::vector<StepReduction> reductions_since(uint64_t count, const StepGroup& group);
 /// The elements of `all` that are not in `without`, in order.
 std::vector<StepReduction> beyond(std::vector<StepReduction> all, const std::vector<StepReduction>& without);
 
-/// Buffers for reductions. run() begins all of them and then waits for all, as a Reducer does. Collective over `group`.
+/// Buffers for reductions, on the current device where the step's were on one. run() begins all of them and then waits
+/// for all, as a Reducer does. Collective over `group`.
 class ReductionsAlone {
  public:
-  ReductionsAlone(const std::vector<StepReduction>& reductions, dist::Group group);
+  ReductionsAlone(const std::vector<StepReduction>& reductions, const StepGroup& group);
   void run() const;
 
  private:
   const std::vector<StepReduction>& reductions_;
-  dist::Group group_;
+  const StepGroup& group_;
   std::vector<at::Tensor> buffers_;
 };
 

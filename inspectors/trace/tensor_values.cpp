@@ -75,8 +75,10 @@ int64_t first_bad_of(const at::Tensor& values) {
 
 }  // namespace
 
+bool dispatches_in_python(const at::Tensor& tensor) { return tensor.key_set().has(c10::DispatchKey::Python); }
+
 at::Tensor float_values(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.is_meta()) return {};
+  if (!tensor.defined() || tensor.is_meta() || dispatches_in_python(tensor)) return {};
   if (!c10::isFloatingType(tensor.scalar_type()) && !c10::isComplexType(tensor.scalar_type())) return {};
   at::Tensor values = tensor.is_sparse() ? tensor._values() : tensor;
   if (values.layout() != at::kStrided || !values.has_storage()) return {};
@@ -102,8 +104,9 @@ std::vector<BadValues> bad_values(at::TensorList tensors) {
 }
 
 bool has_integer_values(const at::Tensor& tensor) {
-  return tensor.defined() && !tensor.is_meta() && !tensor.is_quantized() && tensor.layout() == at::kStrided &&
-         tensor.has_storage() && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+  return tensor.defined() && !tensor.is_meta() && !dispatches_in_python(tensor) && !tensor.is_quantized() &&
+         tensor.layout() == at::kStrided && tensor.has_storage() &&
+         c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
 }
 
 namespace {

@@ -16,8 +16,13 @@ struct BadValues {
   bool any() const { return nan > 0 || inf > 0; }
 };
 
+/// Whether its class dispatches operators in Python, as DTensor does: its storage has no memory. The operators that it calls
+/// on the tensors inside are seen by themselves.
+bool dispatches_in_python(const at::Tensor& tensor);
+
 /// The values of a tensor of floating point or complex numbers in the order of memory (of a sparse tensor, its explicit
-/// values); undefined for tensors without readable ones (integers, meta and quantized tensors, those of vmap).
+/// values); undefined for tensors without readable ones (integers, meta and quantized tensors, those of vmap, those that
+/// dispatch in Python).
 at::Tensor float_values(const at::Tensor& tensor);
 /// Reads memory once. Zeros for tensors without float_values().
 BadValues bad_values(const at::Tensor& tensor);

@@ -12,9 +12,10 @@ namespace lockstep::inspect {
 std::optional<c10::Device> current_accelerator() {
   const auto type = at::accelerator::getAccelerator();
   if (!type || !c10::impl::hasDeviceGuardImpl(*type)) return std::nullopt;
-  const c10::impl::VirtualGuardImpl guard(*type);
-  if (guard.deviceCount() == 0) return std::nullopt;
-  return guard.getDevice();
+  // Not the guard's count: Python's fake tensors (torch.compile, fully_shard) give CUDA a guard that counts a device
+  // where there is none.
+  if (at::globalContext().getAcceleratorHooksInterface(*type).deviceCount() == 0) return std::nullopt;
+  return c10::impl::VirtualGuardImpl(*type).getDevice();
 }
 
 void wait_for_device(const std::optional<c10::Device>& device) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/rank_context.h"
+#include "collectives/watch/spelling.h"
 #include "ddp/inspection.h"
 #include "inspectors/findings/about.h"
 #include "inspectors/trace/parameter_trace.h"
@@ -41,7 +42,7 @@ struct Watch::State : StepObserver {
   int64_t step = 0;  // the last one
   int64_t since = 0;  // steps since the watch began, or since the last regroup
   int64_t generation = 0;
-  int64_t equal_at = 0;  // the last step at which the replicas were equal
+  std::optional<int64_t> equal_at;  // the last step at which the replicas were equal; none: not compared before
   bool reported = false;
   std::optional<QueuedVerify> queued;  // the last check, until the next step is over
   int64_t queued_step = 0;
@@ -120,8 +121,11 @@ struct Watch::State : StepObserver {
     for (Finding& each : report.findings) {
       if (!is_fault(each)) continue;
       each.step = of_step;
-      if (!has_kind(each, FindingKind::call))
-        each.message += fmt::format("; equal at step {}, not at step {}", equal_at, of_step);
+      if (has_kind(each, FindingKind::call))
+        each.message += fmt::format("; this is the watch, at step {}: does every rank run each step?", of_step);
+      else
+        each.message += equal_at ? fmt::format("; equal at step {}, not at step {}", *equal_at, of_step)
+                                 : fmt::format("; not equal at step {}, the first that was compared", of_step);
     }
     publish_from_reporting_rank(report, is_not_ok);
     if (found) found(report);
@@ -137,7 +141,8 @@ Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions opti
 
 Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options)
     : state_(std::make_shared<State>()) {
-  if (every < 1) throw dist::ArgumentError(fmt::format("inspect::watch: every {} steps? It takes 1 or more", every));
+  if (every < 1)
+    throw dist::ArgumentError(fmt::format("{}: every {} steps? It takes 1 or more", inspect_name("watch"), every));
   const Subject now = subject();
   state_->subject = std::move(subject);
   state_->every = every;
@@ -164,7 +169,6 @@ Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions opti
     state_->trace = state_->trace_now();
     state_->steps->add(state_);
   }
-  state_->equal_at = state_->step;
 }
 
 Watch::Watch(Watch&& other) noexcept = default;

@@ -1,0 +1,342 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "inspectors/findings/text.h"
+#include "inspectors/remains/call_words.h"
+#include "inspectors/remains/judges.h"
+#include "inspectors/remains/rank_errors.h"
+
+namespace lockstep::inspect::judging {
+namespace {
+
+constexpr const char* kByRecorder = "; by the Flight Recorder, whose dumps are of different moments";
+
+/// Operations whose inputs have one shape and dtype on all ranks.
+bool has_equal_inputs(const std::string& op) {
+  constexpr std::array kEqual = {"all_reduce", "broadcast", "reduce", "all_gather_into_tensor",
+                                 "reduce_scatter_tensor"};
+  return std::ranges::find(kEqual, op) != kEqual.end();
+}
+
+/// Whether `message` has "as #2 of group 1", and not "as #2 of group 12".
+bool names_call(const std::string& message, const std::string& call) {
+  const size_t at = message.find(call);
+  if (at == std::string::npos) return false;
+  const size_t end = at + call.size();
+  return end == message.size() || std::isalnum(static_cast<unsigned char>(message[end])) == 0;
+}
+
+class Collectives {
+ public:
+  Collectives(const Case& job, Verdicts& verdicts) : job_(job), verdicts_(verdicts) {}
+
+  void judge() {
+    std::vector<Evidence> dumps;
+    dumps.reserve(job_.dumps.size());
+    for (const Evidence* each : job_.dumps) dumps.push_back(*each);
+    std::set<std::string> judged;  // groups: what comes after the first unfinished collective follows from it
+    for (const EvidenceRow& row : side_by_side(dumps)) {
+      if (judged.contains(row.group)) continue;
+      const RankSet waiting =
+          (row.in_state(EvidenceState::scheduled) | row.in_state(EvidenceState::started)) - job_.killed;
+      if (find_mismatch(row, waiting) || (!waiting.empty() && find_stuck(row, waiting))) judged.insert(row.group);
+    }
+    add_crossed();
+    for (const Evidence& dump : dumps) find_messages(dump, judged);
+  }
+
+ private:
+  /// Ranks that wait in a collective for ranks that are in another one.
+  struct Behind {
+    RankSet waiting, absent;
+    const EvidenceCall* call;
+    Finding finding;
+  };
+
+  /// Ranks that wait for one another, each in a collective that the others have not called, are one fault. What only
+  /// leads there follows from it.
+  void add_crossed() {
+    std::vector<const Behind*> crossed;
+    for (const Behind& each : behind_) crossed.push_back(&each);
+    const auto is_outside = [&](const Behind* each) {
+      RankSet waiting, absent;
+      for (const Behind* other : crossed) {
+        if (other == each) continue;
+        waiting = waiting | other->waiting;
+        absent = absent | other->absent;
+      }
+      return (each->absent & waiting).empty() || (each->waiting & absent).empty();
+    };
+    for (auto outside = std::ranges::find_if(crossed, is_outside); outside != crossed.end();
+         outside = std::ranges::find_if(crossed, is_outside))
+      crossed.erase(outside);
+    for (const Behind& each : behind_)
+      if (std::ranges::find(crossed, &each) == crossed.end()) verdicts_.add(Weight::behind, each.finding);
+    if (crossed.empty()) return;
+    const auto fewer = [](const Behind* a, const Behind* b) { return a->waiting.size() < b->waiting.size(); };
+    const Behind& largest = **std::ranges::max_element(crossed, fewer);
+    Finding finding = largest.finding;
+    RankSet all;
+    std::string waits;
+    bool logged = true, known = true;
+    for (const Behind* each : crossed) {
+      const std::string& group = each->call->group;
+      all = all | each->waiting;
+      waits += fmt::format("{}{} for {}", waits.empty() ? "" : ", and ", waits_in(*each->call, each->waiting),
+                           each->absent.words());
+      logged = logged && job_.is_logged(group, each->waiting | each->absent);
+      known = known && job_.has_members(group);
+    }
+    const bool majority = 2 * largest.waiting.size() > all.size();
+    finding.ranks = majority ? all - largest.waiting : all;
+    finding.reference_ranks = majority ? largest.waiting : RankSet();
+    finding.message =
+        fmt::format("{}: none of them can continue{}. {}{}", waits,
+                    known ? "" : ", if the groups have these ranks in common, which the recorder does not know",
+                    kOneOrder, logged ? "" : kByRecorder);
+    verdicts_.add(Weight::stuck, std::move(finding));
+  }
+
+  /// "ranks 0-1 wait in all_reduce #3 of default_pg float32 [4] (train.py:12)".
+  static std::string waits_in(const EvidenceCall& call, const RankSet& waiting) {
+    return fmt::format("{} {} in {}{}{}", waiting.words(), waiting.size() == 1 ? "waits" : "wait", call_words(call),
+                       input_words(call), in_brackets(place(call.frames)));
+  }
+
+  /// Ranks that have called different things under one number.
+  bool find_mismatch(const EvidenceRow& row, const RankSet& waiting) {
+    using Shape = std::tuple<std::string, std::string, std::string, std::string>;  // operation, dtype, sizes, variant
+    const bool has_variants =
+        std::ranges::none_of(row.calls, [](const auto& each) { return each.second->variant.empty(); });
+    std::map<Shape, RankSet> called;
+    for (const auto& [rank, call] : row.calls) {
+      const FindingOp op = op_of(*call);
+      const bool compared = has_equal_inputs(call->op);
+      called[{op.name, compared ? op.dtype : "", compared ? fmt::format("{}", fmt::join(op.shape, ", ")) : "",
+              has_variants ? call->variant : ""}]
+          .insert(rank);
+    }
+    if (called.size() < 2) return false;
+    const auto same = [&](auto get) {
+      return std::ranges::all_of(called,
+                                 [&](const auto& each) { return get(each.first) == get(called.begin()->first); });
+    };
+    const bool one_op = same([](const Shape& each) { return std::get<0>(each); });
+    const bool one_dtype = same([](const Shape& each) { return std::get<1>(each); });
+    const bool one_size = same([](const Shape& each) { return std::get<2>(each); });
+    // A collective that every rank has finished was one to its transport, although the recorder's inputs differ.
+    if (one_op && waiting.empty()) return false;
+    const auto most = std::ranges::max_element(called, {}, [](const auto& each) { return each.second.size(); });
+    const bool majority =
+        std::ranges::count_if(called, [&](const auto& each) { return each.second.size() == most->second.size(); }) == 1;
+    Finding finding = about().finding(Severity::fault, !one_op      ? Verdict::op_mismatch
+                                                       : !one_dtype ? Verdict::dtype_mismatch
+                                                       : !one_size  ? Verdict::shape_mismatch
+                                                                    : Verdict::op_mismatch);
+    std::string calls;
+    for (const auto& [shape, ranks] : called) {
+      const EvidenceCall& call = *row.calls.at(ranks.ranks().front());
+      calls += fmt::format("{}{} called {}{}{}", calls.empty() ? "" : ", ", ranks.words(), call.op,
+                           input_words(call) + (one_op && one_dtype && one_size ? " " + call.variant : ""),
+                           in_brackets(place(call.frames)));
+      if (!majority || ranks != most->second) finding.ranks = finding.ranks | ranks;
+    }
+    if (majority) finding.reference_ranks = most->second;
+    const EvidenceCall& first = *row.calls.at(finding.ranks.ranks().front());
+    finding.op = op_of(first);
+    if (const std::string where = place(first.frames); !where.empty()) finding.where = where;
+    finding.message =
+        fmt::format("#{} of {} is not the same collective on all ranks: {}", row.seq, group_words(first), calls);
+    // The ranks have said it themselves, with what they know of the order of the calls.
+    const std::string number = fmt::format("as #{} of group {}", row.seq, row.group);
+    bool compared = false;
+    for (const RankError& each : job_.remains.errors) {
+      if (!is_mismatch(each) || !names_call(each.message, number)) continue;
+      finding.message = each.message;
+      finding.inspector = kComparison;
+      compared = true;
+    }
+    RankSet callers;
+    for (const auto& [rank, call] : row.calls) callers.insert(rank);
+    if (!compared && !job_.is_logged(row.group, callers)) finding.message += kByRecorder;
+    waiting_ = waiting_ | waiting;
+    verdicts_.add(Weight::mismatch, std::move(finding));
+    return true;
+  }
+
+  /// A collective that some rank has not finished. False where nothing can be said.
+  bool find_stuck(const EvidenceRow& row, const RankSet& waiting) {
+    const EvidenceCall& call = *row.calls.at(waiting.ranks().front());
+    // A rank whose dump begins later has called it.
+    const RankSet silent = row.unknown - job_.dumped - job_.ended_after(row.group, row.seq);
+    if (row.missing.empty() && silent.empty()) return find_unfinished(row, waiting, call);
+    const RankSet absent = row.missing.empty() ? silent : row.missing;
+    const bool proven = absent - job_.ended == RankSet();  // who has ended will not come
+    const bool known = !row.missing.empty() || proven;
+    Finding finding = about().finding(Severity::fault, Verdict::hang);
+    finding.ranks = absent;
+    finding.reference_ranks = waiting;
+    finding.op = op_of(call);
+    if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
+    finding.message = waits_in(call, waiting) + ", which ";
+    const char* const have = absent.size() == 1 ? "has" : "have";
+    if (known && absent - job_.ended_without_a_word() == RankSet())
+      finding.message += fmt::format("{} {} ended and may not have called", absent.words(), have);
+    else if (known)
+      finding.message += fmt::format("{} {} not called", absent.words(), have);
+    else
+      finding.message += fmt::format("{}, of which there is no dump, may not have called", absent.words());
+    FindingKind kind = FindingKind::unknown;
+    bool explained = true;  // by an exception of each
+    std::set<std::string> seen;
+    for (const int rank : absent) {
+      const auto [does, of_kind] = job_.what_it_does(rank, row.group);
+      if (seen.empty()) kind = of_kind;
+      explained = explained && job_.failed.contains(rank);
+      if (!does.empty() && seen.size() < 8 && seen.insert(does).second)
+        finding.message += fmt::format("; rank {} {}", rank, does);
+    }
+    finding.kind = to_string(kind);
+    if (known && !proven && !job_.is_logged(row.group, absent | waiting)) finding.message += kByRecorder;
+    if (explained) finding.severity = Severity::note;
+    waiting_ = waiting_ | waiting;
+    if (!explained && kind == FindingKind::other_collective)
+      behind_.push_back({waiting, absent, &call, std::move(finding)});
+    else
+      verdicts_.add(explained ? Weight::consequence : Weight::stuck, std::move(finding));
+    return true;
+  }
+
+  /// Of a group whose ranks are not known: ranks that have not called it and are in a collective of another group.
+  bool find_elsewhere(const EvidenceRow& row, const RankSet& waiting, const EvidenceCall& call) {
+    RankSet called, elsewhere;
+    for (const auto& [rank, each] : row.calls) called.insert(rank);
+    std::string words;
+    for (const int rank : job_.dumped - called) {
+      const auto [does, kind] = job_.what_it_does(rank, row.group);
+      if (kind != FindingKind::other_collective) continue;
+      elsewhere.insert(rank);
+      words += fmt::format("; rank {} {}", rank, does);
+    }
+    if (elsewhere.empty()) return false;
+    Finding finding = about().finding(Severity::fault, Verdict::hang, FindingKind::other_collective);
+    finding.ranks = elsewhere;
+    finding.reference_ranks = waiting;
+    finding.op = op_of(call);
+    if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
+    finding.message = fmt::format("{}, which {} {} not called (the recorder does not know the ranks of that group){}{}",
+                                  waits_in(call, waiting), elsewhere.words(), elsewhere.size() == 1 ? "has" : "have",
+                                  words, kByRecorder);
+    waiting_ = waiting_ | waiting;
+    behind_.push_back({waiting, elsewhere, &call, std::move(finding)});
+    return true;
+  }
+
+  /// Of such a group, where ranks that have not called it are in no other collective either.
+  bool find_uncalled(const EvidenceRow& row, const RankSet& waiting, const EvidenceCall& call) {
+    RankSet uncalled = job_.world - job_.ended_after(row.group, row.seq);
+    for (const auto& [rank, each] : row.calls) uncalled.erase(rank);
+    if (uncalled.empty()) return false;
+    Finding finding = about().finding(Severity::fault, Verdict::hang);
+    finding.ranks = uncalled;
+    finding.reference_ranks = waiting;
+    finding.op = op_of(call);
+    if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
+    finding.message =
+        fmt::format("{}; nothing says that {} {} called it, and the recorder does not know the ranks of that group",
+                    waits_in(call, waiting), uncalled.words(), uncalled.size() == 1 ? "has" : "have");
+    FindingKind kind = FindingKind::unknown;
+    std::set<std::string> seen;
+    for (const int rank : uncalled) {
+      const auto [does, of_kind] = job_.what_it_does(rank, row.group);
+      if (seen.empty()) kind = of_kind;
+      if (!does.empty() && seen.size() < 8 && seen.insert(does).second)
+        finding.message += fmt::format("; rank {} {}", rank, does);
+    }
+    finding.kind = to_string(kind);
+    finding.message += kByRecorder;
+    const bool explained = uncalled - job_.failed == RankSet();
+    if (explained) finding.severity = Severity::note;
+    waiting_ = waiting_ | waiting;
+    verdicts_.add(explained ? Weight::consequence : Weight::stuck, std::move(finding));
+    return true;
+  }
+
+  bool find_unfinished(const EvidenceRow& row, const RankSet& waiting, const EvidenceCall& call) {
+    const RankSet started = row.in_state(EvidenceState::started), scheduled = row.in_state(EvidenceState::scheduled);
+    const RankSet done = row.in_state(EvidenceState::completed);
+    // Where starts are recorded, a rank that has not started it is behind on its device.
+    const bool behind = !started.empty() && !scheduled.empty();
+    const RankSet late = behind ? scheduled : waiting;
+    RankSet left = done & job_.failed;
+    if (!job_.has_members(row.group) && (find_elsewhere(row, waiting, call) || find_uncalled(row, waiting, call)))
+      return true;
+    Finding finding = about().finding(left.empty() ? Severity::fault : Severity::note, Verdict::hang,
+                                      behind ? FindingKind::stream : FindingKind::communicator);
+    finding.ranks = late;
+    finding.reference_ranks = behind ? started : done;
+    finding.op = op_of(call);
+    if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
+    finding.message =
+        fmt::format("all ranks have called {}{}{}, and {} {} not finished it", call_words(call), input_words(call),
+                    in_brackets(place(call.frames)), waiting.words(), waiting.size() == 1 ? "has" : "have");
+    if (behind)
+      finding.message += fmt::format("; it has started on {}, and the device of {} has not come to it", started.words(),
+                                     scheduled.words());
+    else if (!done.empty())
+      finding.message += fmt::format("; {} {} done with it", done.words(), done.size() == 1 ? "is" : "are");
+    else
+      finding.message += "; the network or a device keeps it, or the dumps were taken while it ran";
+    if (!job_.is_logged(row.group, waiting | done)) finding.message += kByRecorder;
+    waiting_ = waiting_ | waiting;
+    verdicts_.add(left.empty() ? Weight::stuck : Weight::consequence, std::move(finding));
+    return true;
+  }
+
+  /// Sends and receives that have not ended, of ranks that are in no collective which has not: messages may be queued
+  /// after that.
+  void find_messages(const Evidence& dump, const std::set<std::string>& judged) {
+    if (!dump.rank || waiting_.contains(*dump.rank)) return;
+    for (const EvidenceCall& call : dump.calls) {
+      if (!call.point_to_point || call.state == EvidenceState::completed || judged.contains(call.group)) continue;
+      const EvidenceGroup* group = dump.group(call.group);
+      const bool named = group && call.peer >= 0 && static_cast<size_t>(call.peer) < group->ranks.size();
+      const int peer = named ? group->ranks[static_cast<size_t>(call.peer)] : call.peer;
+      Finding finding = about().finding(Severity::fault, Verdict::hang);
+      if (peer >= 0) finding.ranks = RankSet{peer};
+      finding.reference_ranks = RankSet{*dump.rank};
+      finding.op = op_of(call);
+      if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
+      const auto [does, kind] =
+          peer >= 0 ? job_.what_it_does(peer, {}) : std::pair(std::string(), FindingKind::unknown);
+      finding.kind = to_string(kind);
+      finding.message =
+          fmt::format("rank {} waits in {}{}{}{}{}", *dump.rank, call_words(call), input_words(call),
+                      in_brackets(place(call.frames)), does.empty() ? "" : fmt::format("; rank {} {}", peer, does),
+                      job_.is_logged(call.group, RankSet{*dump.rank}) ? "" : kByRecorder);
+      const bool explained = peer >= 0 && (job_.failed | waiting_).contains(peer);
+      if (explained) finding.severity = Severity::note;
+      verdicts_.add(explained ? Weight::consequence : Weight::stuck, std::move(finding));
+      return;  // the first one holds up the others
+    }
+  }
+
+  const Case& job_;
+  Verdicts& verdicts_;
+  RankSet waiting_;  // in a collective that a finding is about
+  std::vector<Behind> behind_;
+};
+
+}  // namespace
+
+void judge_collectives(const Case& job, Verdicts& verdicts) { Collectives(job, verdicts).judge(); }
+
+}  // namespace lockstep::inspect::judging

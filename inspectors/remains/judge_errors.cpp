@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "inspectors/remains/call_words.h"
+#include "inspectors/remains/judges.h"
+#include "inspectors/remains/rank_errors.h"
+
+namespace lockstep::inspect::judging {
+namespace {
+
+void add_error(Verdicts& verdicts, bool is_consequence, const std::vector<const RankError*>& errors) {
+  RankSet ranks;
+  int64_t first = 0;
+  const RankError* shown = errors.front();
+  for (const RankError* each : errors) {
+    if (each->rank >= 0) ranks.insert(each->rank);
+    if (each->time_s > 0 && (first == 0 || each->time_s < first)) first = each->time_s;
+    if (shown->frames.empty() && !each->frames.empty()) shown = each;
+  }
+  Finding finding =
+      about().finding(is_consequence ? Severity::note : Severity::fault, Verdict::dead, FindingKind::threw);
+  finding.ranks = ranks;
+  finding.where = shown->frames.empty() ? std::nullopt : std::optional(place(shown->frames));
+  const std::string who = ranks.empty() ? shown->origin + ": a rank" : ranks.words();
+  finding.message =
+      fmt::format("{} {} {}{}{}", who, shown->type == "Fatal Python error" ? "died of" : "raised", shown->type,
+                  shown->message.empty() ? "" : ": " + shown->message, in_brackets(place(shown->frames)));
+  if (is_consequence) finding.message += "; that follows from another rank's end or absence";
+  verdicts.add(is_consequence ? Weight::consequence : Weight::exception, std::move(finding), first);
+}
+
+}  // namespace
+
+void judge_errors(const Case& job, Verdicts& verdicts) {
+  // Equal ones of several ranks are one finding.
+  using Key = std::tuple<bool, std::string, std::string>;
+  std::map<Key, std::vector<const RankError*>> alike;
+  for (const RankError& each : job.remains.errors) {
+    if (is_mismatch(each)) continue;
+    const Key key{is_consequence(each), each.type, each.message};
+    std::vector<const RankError*>& same = alike[key];
+    // An error file and a log have the same exception.
+    const bool known =
+        each.rank >= 0 && std::ranges::any_of(same, [&](const RankError* other) { return other->rank == each.rank; });
+    if (!known) same.push_back(&each);
+  }
+  for (const auto& [key, errors] : alike) add_error(verdicts, std::get<bool>(key), errors);
+}
+
+void judge_mismatch_errors(const Case& job, Verdicts& verdicts) {
+  if (verdicts.has(Weight::mismatch)) return;
+  std::map<std::string, std::vector<const RankError*>> alike;
+  for (const RankError& each : job.remains.errors)
+    if (is_mismatch(each)) alike[each.message].push_back(&each);
+  for (const auto& [message, errors] : alike) {
+    Finding finding = about().finding(Severity::fault, Verdict::op_mismatch);
+    finding.inspector = kComparison;
+    for (const RankError* each : errors)
+      if (each->rank >= 0) finding.ranks.insert(each->rank);
+    if (!errors.front()->frames.empty()) finding.where = place(errors.front()->frames);
+    finding.message = message;
+    verdicts.add(Weight::mismatch, std::move(finding), errors.front()->time_s);
+  }
+}
+
+}  // namespace lockstep::inspect::judging

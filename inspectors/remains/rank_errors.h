@@ -1,0 +1,13 @@
+// What the exception of a rank says of its cause.
+#pragma once
+#include "inspectors/remains/remains.h"
+
+namespace lockstep::inspect::judging {
+
+/// What a rank raises that has compared its call with those of the other ranks (dist::CollectiveMismatch).
+bool is_mismatch(const RankError& error);
+
+/// Errors that ranks have because another one left, or did not come.
+bool is_consequence(const RankError& error);
+
+}  // namespace lockstep::inspect::judging
