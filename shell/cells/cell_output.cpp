@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "shell/processes/session_plan.h"
+
 namespace lockstep::shell {
 
 using Clock = EventLoop::Clock;
@@ -11,9 +13,8 @@ CellOutput::CellOutput(const CellServices& services, std::function<void(const Ra
       early_(services.options.early_output),
       merger_(
           services.emit, [this](int rank, int64_t bytes) { give_credit(rank, bytes); },
-          [marked = std::move(marked)](const RankSet& ranks, int64_t, const std::string& mark) {
-            marked(ranks, mark);
-          }),
+          [marked = std::move(marked)](const RankSet& ranks, int64_t, const std::string& mark) { marked(ranks, mark); },
+          fold_time().value_or(OutputMerger::kDefaultFoldTime)),
       due_(services.loop) {}
 
 CellOutput::~CellOutput() { flush(); }

@@ -15,7 +15,8 @@ namespace lockstep::shell {
 
 class CellOutput {
  public:
-  /// `marked`: a mark is out, with all that the ranks wrote before.
+  /// `marked`: a mark is out, with all that the ranks wrote before. Throws UsageError if LOCKSTEP_FOLD_TIME
+  /// has a wrong value.
   CellOutput(const CellServices& services, std::function<void(const RankSet& ranks, const std::string& mark)> marked);
   /// Emits what is held back.
   ~CellOutput();

@@ -239,7 +239,7 @@ Check check_environment() {
                                           "LOCKSTEP_DEVICE",      "LOCKSTEP_THREADS",     "LOCKSTEP_CHECK_COLLECTIVES",
                                           "LOCKSTEP_LIFELINE_FD", "LOCKSTEP_ARGUMENTS",   "LOCKSTEP_IDENTITY",
                                           "LOCKSTEP_OUTPUT_FDS",  "LOCKSTEP_HOME",        "LOCKSTEP_CLANGD",
-                                          "LOCKSTEP_PLUGIN",      "LOCKSTEP_SIMD"};
+                                          "LOCKSTEP_PLUGIN",      "LOCKSTEP_SIMD",        "LOCKSTEP_FOLD_TIME"};
   Check check{.name = "environment", .found = "no LOCKSTEP_* variable is set", .data = nlohmann::json::object()};
   std::string set, unknown;
   for (char** variable = environ; *variable; ++variable) {

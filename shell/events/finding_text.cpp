@@ -51,7 +51,8 @@ std::string finding_text(const Finding& finding, const Screen& screen, size_t mo
   std::string head = subject + ": " + finding.message;
   if (finding.message.empty())
     head = subject + ": " + finding.verdict;
-  else if (finding.message.starts_with(subject + ":") || finding.message.starts_with(subject + " "))
+  else if (finding.message.starts_with(subject + ":") || finding.message.starts_with(subject + " ") ||
+           finding.verdict == "dead")  // an exception or a signal is no hang
     head = finding.message;
   std::string text;
   const std::string indent(text_width(sign) + 1, ' ');

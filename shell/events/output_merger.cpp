@@ -23,8 +23,9 @@ size_t whole_lines(std::string_view text) {
 }  // namespace
 
 OutputMerger::OutputMerger(std::function<void(Event)> emit, std::function<void(int, int64_t)> consumed,
-                           std::function<void(const RankSet&, int64_t, const std::string&)> marked)
-    : emit_(std::move(emit)), consumed_(std::move(consumed)), marked_(std::move(marked)) {}
+                           std::function<void(const RankSet&, int64_t, const std::string&)> marked,
+                           std::chrono::milliseconds fold_time)
+    : emit_(std::move(emit)), consumed_(std::move(consumed)), marked_(std::move(marked)), fold_time_(fold_time) {}
 
 OutputMerger::Queue& OutputMerger::queue(int rank) { return queues_[rank]; }
 
@@ -136,11 +137,12 @@ bool OutputMerger::merge_common(const std::vector<int>& ranks) {
 std::optional<OutputMerger::Clock::time_point> OutputMerger::deadline() const {
   std::optional<Clock::time_point> first;
   for (const auto& [rank, q] : queues_)
-    if (!q.items.empty() && (!first || q.items.front().since + kHold < *first)) first = q.items.front().since + kHold;
+    if (!q.items.empty() && (!first || q.items.front().since + fold_time_ < *first))
+      first = q.items.front().since + fold_time_;
   return first;
 }
 
-void OutputMerger::due(Clock::time_point now) { emit_expired(now - kHold, false); }
+void OutputMerger::due(Clock::time_point now) { emit_expired(now - fold_time_, false); }
 
 void OutputMerger::flush() { emit_expired(Clock::time_point::max(), true); }
 
@@ -156,7 +158,7 @@ void OutputMerger::emit_expired(Clock::time_point limit, bool final) {
         const size_t unfinished = unfinished_utf8(head.rest());
         if (unfinished > 0 && q.expected) {
           if (length > unfinished) emit_front(ranks, length - unfinished);
-          for (int r : ranks) queues_.at(r).items.front().since = std::max(limit, head.since) + kHold;
+          for (int r : ranks) queues_.at(r).items.front().since = std::max(limit, head.since) + fold_time_;
           break;
         }
       }

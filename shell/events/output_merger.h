@@ -3,9 +3,9 @@
 //
 // Ranks are in step while as many lines of each have been emitted. The output of a rank is held until the ranks in step
 // with it have written something as well. What is equal is emitted at once, as one event; what differs is emitted per
-// rank, in rank order, after kHold at most. A rank that got ahead is out of step, and is not held any more until the
-// others have caught up. The order of the output of one rank never changes, and the events of one rank and stream, put
-// together, give its bytes.
+// rank, in rank order, after the fold time at most. A rank that got ahead is out of step, and is not held any more until
+// the others have caught up. The order of the output of one rank never changes, and the events of one rank and stream,
+// put together, give its bytes.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -27,14 +27,15 @@ namespace lockstep::shell {
 class OutputMerger {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::milliseconds kHold{200};
-  /// A difference between ranks of more than this many bytes is emitted before kHold has passed.
+  static constexpr std::chrono::milliseconds kDefaultFoldTime{200};
+  /// A difference between ranks of more than this many bytes is emitted before the fold time has passed.
   static constexpr size_t kLongDifference = 64 << 10;
 
   /// `emit` gets OutputEvent and ValueEvent; `consumed` how many bytes of a rank's output have been emitted; `marked`
   /// the marks, when all that the ranks wrote before has been emitted.
   OutputMerger(std::function<void(Event)> emit, std::function<void(int rank, int64_t bytes)> consumed,
-               std::function<void(const RankSet& ranks, int64_t cell, const std::string& mark)> marked = nullptr);
+               std::function<void(const RankSet& ranks, int64_t cell, const std::string& mark)> marked = nullptr,
+               std::chrono::milliseconds fold_time = kDefaultFoldTime);
 
   /// The ranks that write from now on, all in step.
   void expect(const RankSet& ranks);
@@ -96,6 +97,7 @@ class OutputMerger {
   std::function<void(Event)> emit_;
   std::function<void(int, int64_t)> consumed_;
   std::function<void(const RankSet&, int64_t, const std::string&)> marked_;
+  const std::chrono::milliseconds fold_time_;
   std::map<int, Queue> queues_;
 };
 

@@ -110,7 +110,11 @@ std::map<int, AgentAnswer> ask_ranks(const std::vector<JobMember>& ranks, const 
   std::map<int, Request> requests;
   std::vector<Request*> open;
   for (const JobMember& each : ranks)
-    if (each.is_alive) open.push_back(&requests.try_emplace(each.facts.rank, each.socket, line).first->second);
+    if (each.is_alive) {
+      // While a launcher starts a rank again, two processes may have its number.
+      const auto [at, is_new] = requests.try_emplace(each.facts.rank, each.socket, line);
+      if (is_new) open.push_back(&at->second);
+    }
   finish(open, limit);
   std::map<int, AgentAnswer> answers;
   for (auto& [rank, each] : requests) answers.emplace(rank, each.take());

@@ -45,7 +45,7 @@ std::optional<int> rank_of(const std::string& name) {
   int rank = 0;
   const char* last = name.data() + name.size() - kEnd.size();
   const auto [end, error] = std::from_chars(name.data() + kBegin.size(), last, rank);
-  return error == std::errc() && end == last ? std::optional(rank) : std::nullopt;
+  return error == std::errc() && end == last && rank >= 0 ? std::optional(rank) : std::nullopt;
 }
 
 void add_folder(const fs::path& folder, Job& job) {

@@ -36,10 +36,7 @@ JobGroup::JobGroup(EventLoop& loop, Job job, SessionDirectory& directory, Listen
   hub_ = std::make_unique<Hub>(directory_.hub_endpoint());
   ranks_ = std::vector<Rank>(static_cast<size_t>(job_.world_size()));
   loop_.watch(hub_->socket(), [this] { receive(); });
-  loop_.watch(hub_->monitor(), [this] {
-    for (int r = 0; r < world_size(); ++r)
-      if (hub_->connection_ended(r) && rank(r).state == RankInfo::State::ready) connection_ended(r);
-  });
+  loop_.watch(hub_->monitor(), [this] { look_at_connections(); });
   watch_folders();
   look_for_ranks();
 }
@@ -122,7 +119,14 @@ void JobGroup::make_ready(const std::string& prelude, const Versions&) {
 void JobGroup::receive() {
   constexpr int kAtOnce = 256;
   for (int i = 0; i < kAtOnce; ++i)
-    if (!receive_one()) return;
+    if (!receive_one()) break;
+  look_at_connections();
+}
+
+void JobGroup::look_at_connections() {
+  hub_->take_connection_events();
+  for (int r = 0; r < world_size(); ++r)
+    if (hub_->connection_ended(r) && rank(r).state == RankInfo::State::ready) connection_ended(r);
 }
 
 bool JobGroup::receive_one() {
@@ -195,8 +199,10 @@ void JobGroup::process_ended(int number) {
   rank.how_ended = end.words();
   rank.end_signal = end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0;
   loop_.forget(rank.process.get());
+  hub_->take_connection_events();
   if (rank.info.state == RankInfo::State::ready && !hub_->connection_ended(number) && !rank.burial) {
     rank.burial = loop_.at(EventLoop::Clock::now() + kDeathIsKnown, [this, number] { bury(number); });
+    look_at_connections();
     return;
   }
   bury(number);
@@ -229,6 +235,7 @@ void JobGroup::bury(int number) {
     listener_.warning(fmt::format("rank {} {}", number, rank.how_ended));
   }
   if (!rank.ended && invite(number)) expected_.insert(number);
+  look_at_connections();
 }
 
 RankSet JobGroup::live() const {

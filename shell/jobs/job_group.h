@@ -79,6 +79,7 @@ class JobGroup : public RankGroup {
   void receive();
   bool receive_one();
   void handle(FromWorker& from);
+  void look_at_connections();
   void connection_ended(int rank);
   void process_ended(int rank);
   /// Asked as soon as the process has ended, before its parent asks.

@@ -23,7 +23,7 @@ constexpr size_t kRecords = 2000;  // as many as the Flight Recorder keeps
 
 /// c10d calls the group of all ranks so, and gives it the number 0.
 std::string description_of(const dist::LoggedGroup& group, int world_size) {
-  return group.name == "0" && group.ranks.size() == static_cast<size_t>(world_size) ? "default_pg" : "";
+  return group.name == "0" && group.ranks.size() == static_cast<size_t>(world_size) ? inspect::kDefaultGroup : "";
 }
 
 EvidenceState state_of(const dist::CollectiveRecord& record) {
@@ -49,6 +49,10 @@ EvidenceCall call_of(const dist::CollectiveRecord& record, const Evidence& log, 
       const auto at = std::ranges::find(group->ranks, record.root);
       if (at != group->ranks.end()) call.peer = static_cast<int>(at - group->ranks.begin());
     }
+  }
+  if (!record.point_to_point) {
+    if (record.root >= 0) call.variant = "root " + std::to_string(record.root);
+    if (!record.reduce_op.empty()) call.variant += (call.variant.empty() ? "" : " ") + record.reduce_op;
   }
   if (!record.dtype.empty()) {
     call.input_shapes.resize(static_cast<size_t>(std::max(record.tensor_count, 1)));
@@ -80,10 +84,13 @@ std::optional<Evidence> read_log(const std::string& folder, int rank, int64_t pi
     // Groups that the program has destroyed have no members any more.
     for (const dist::CollectiveRecord& each : records)
       if (!evidence.group(each.group))
-        evidence.groups.push_back(
-            {.name = each.group, .description = each.group == "0" ? "default_pg" : "", .ranks = {}, .members = {}});
+        evidence.groups.push_back({.name = each.group,
+                                   .description = each.group == "0" ? inspect::kDefaultGroup : "",
+                                   .ranks = {},
+                                   .members = {}});
     for (const dist::CollectiveRecord& each : records)
       evidence.calls.push_back(call_of(each, evidence, log.realtime_minus_monotonic()));
+    drop_destroyed_groups(evidence);
     return evidence;
   } catch (const dist::Error&) {  // not complete, or of another version of Lockstep
     return std::nullopt;
@@ -99,9 +106,9 @@ inspect::HangPicture picture_of_times(const std::vector<Evidence>& evidence) {
     int64_t all_there = 0;  // it can't end before that, and of Gloo the recorder has no ends
     for (const auto& [rank, call] : row.calls) all_there = std::max(all_there, call->created_ns);
     for (const auto& [rank, call] : row.calls) {
-      const bool named = !call->group_description.empty() && call->group_description != "undefined";
       dist::CollectiveRecord record;
-      record.group = named ? call->group_description : call->group;
+      // Other groups may share a description: all of one dimension of a mesh do.
+      record.group = call->group_description == inspect::kDefaultGroup ? inspect::kDefaultGroup : call->group;
       record.seq = row.seq;
       record.op = call->op;
       if (!call->input_shapes.empty()) record.shape = call->input_shapes.front();

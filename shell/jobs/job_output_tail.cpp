@@ -48,32 +48,42 @@ std::vector<std::string> last_lines(const std::string& path, size_t count) {
     // A progress bar writes over its line.
     if (line.ends_with('\r')) line.pop_back();
     line.erase(0, line.rfind('\r') == std::string::npos ? 0 : line.rfind('\r') + 1);
-    if (line.size() > kLongestLine) line = line.substr(0, kLongestLine) + "…";
+    if (line.size() > kLongestLine) {
+      size_t kept = kLongestLine;
+      while (kept > 0 && (line[kept] & 0xC0) == 0x80) --kept;  // not within a character of UTF-8
+      line = line.substr(0, kept) + "…";
+    }
     lines.push_back(std::move(line));
   }
   if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(count));
   return lines;
 }
 
-struct Newest {
+/// The rank that a folder is named after.
+std::optional<int> local_rank(const std::string& folder) {
+  int rank = 0;
+  const auto [last, problem] = std::from_chars(folder.data(), folder.data() + folder.size(), rank);
+  return problem == std::errc() && *last == '\0' ? std::optional(rank) : std::nullopt;
+}
+
+struct OutputFile {
+  std::string path, stream;  // "stdout.log"
+  int rank = 0;  // local
   fs::file_time_type time;
-  std::string path;
 };
 
-/// <folder>/<run>/attempt_<n>/<local rank>/stdout.log: the newest of each local rank and stream.
-std::map<std::pair<int, std::string>, Newest> find_files(const std::string& folder) {
-  std::map<std::pair<int, std::string>, Newest> files;
+/// <folder>/<run>/attempt_<n>/<local rank>/stdout.log
+std::vector<OutputFile> find_files(const std::string& folder) {
+  std::vector<OutputFile> files;
   std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, error), end;
+       !error && entry != end; entry.increment(error)) {
     const fs::path& path = entry->path();
-    const std::string name = path.filename(), parent = path.parent_path().filename();
-    int rank = 0;
-    const auto [last, problem] = std::from_chars(parent.data(), parent.data() + parent.size(), rank);
-    if ((name != "stdout.log" && name != "stderr.log") || problem != std::errc() || *last != '\0') continue;
+    const std::string name = path.filename();
+    const auto rank = local_rank(path.parent_path().filename());
+    if ((name != "stdout.log" && name != "stderr.log") || !rank) continue;
     std::error_code ignored;
-    const Newest found{fs::last_write_time(path, ignored), path};
-    const auto [known, fresh] = files.try_emplace({rank, name}, found);
-    if (!fresh && known->second.time < found.time) known->second = found;
+    files.push_back({.path = path, .stream = name, .rank = *rank, .time = fs::last_write_time(path, ignored)});
   }
   return files;
 }
@@ -82,7 +92,10 @@ std::map<std::pair<int, std::string>, Newest> find_files(const std::string& fold
 
 JobOutputTail::JobOutputTail(int lines, const std::vector<std::string>& launcher)
     : lines_(static_cast<size_t>(lines)), folder_(log_folder(launcher)) {
-  if (!folder_.empty()) return;
+  if (!folder_.empty()) {
+    for (const OutputFile& each : find_files(folder_)) earlier_[each.path] = each.time;
+    return;
+  }
   std::error_code error;
   folder_ = (fs::temp_directory_path(error) / ("lockstep-output-" + random_key().substr(0, 12))).string();
   if (error || ::mkdir(folder_.c_str(), 0700) != 0)
@@ -102,8 +115,14 @@ void JobOutputTail::add_to(std::map<std::string, std::string>& environment) cons
 }
 
 std::string JobOutputTail::text(const std::map<int, int>& ranks) const {
+  std::map<std::pair<int, std::string>, OutputFile> newest;  // of each local rank and stream: of the last attempt
+  for (const OutputFile& each : find_files(folder_)) {
+    if (const auto known = earlier_.find(each.path); known != earlier_.end() && known->second == each.time) continue;
+    const auto [known, fresh] = newest.try_emplace({each.rank, each.stream}, each);
+    if (!fresh && known->second.time < each.time) known->second = each;
+  }
   std::vector<std::pair<std::string, RankSet>> equal;  // in the order of ranks
-  for (const auto& [of, file] : find_files(folder_)) {
+  for (const auto& [of, file] : newest) {
     const auto& [local, name] = of;
     const auto rank = ranks.find(local);
     std::string lines;
@@ -116,6 +135,7 @@ std::string JobOutputTail::text(const std::map<int, int>& ranks) const {
     else
       known->second.insert(rank == ranks.end() ? local : rank->second);
   }
+  if (equal.empty() && !newest.empty()) return "lockstep: --tail: the ranks have written nothing\n";
   if (equal.empty())
     return "lockstep: --tail: there are no files with the ranks' output. torchrun, python -m torch.distributed.run and "
            "accelerate launch write them; other launchers don't\n";

@@ -4,6 +4,7 @@
 // (PET_TEE, PET_LOG_DIR), which its options on the command line override. The ranks are started as without --tail, but
 // write into pipes of torchrun, and it writes the rank before each line ("[default0]:").
 #pragma once
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ class JobOutputTail {
  private:
   const size_t lines_;
   std::string folder_;
+  std::map<std::string, std::filesystem::file_time_type> earlier_;  // files of earlier jobs in the launcher's folder
   bool is_own_ = false;
 };
 

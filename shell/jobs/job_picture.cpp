@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "inspectors/evidence/flight_recorder.h"
 #include "inspectors/hang/activity.h"
@@ -18,12 +20,23 @@ namespace {
 using inspect::Activity;
 using nlohmann::json;
 
-void add_dumps(int rank, const json& answer, inspect::Remains& remains) {
+/// Of Gloo's groups a dump may describe none, but the job has the ranks of its default group.
+void complete_default_group(int world_size, inspect::Evidence& dump) {
+  for (inspect::EvidenceGroup& group : dump.groups) {
+    if (group.description != inspect::kDefaultGroup || !group.ranks.empty()) continue;
+    group.ranks.resize(static_cast<size_t>(world_size));
+    std::iota(group.ranks.begin(), group.ranks.end(), 0);
+    group.size = world_size;
+  }
+}
+
+void add_dumps(int rank, int world_size, const json& answer, inspect::Remains& remains) {
   for (const json& each : answer.value("dumps", json::array())) {
     const std::string bytes = each.contains("base64") ? from_base64(each.at("base64").get<std::string>())
                                                       : each.at("text").get<std::string>();
     inspect::Evidence dump = inspect::read_flight_recorder(bytes, fmt::format("rank {}", rank), rank);
     if (dump.calls.empty() && dump.groups.empty()) continue;  // of a backend that the rank does not use
+    complete_default_group(world_size, dump);
     remains.evidence.push_back(std::move(dump));
     ++remains.files;
   }
@@ -41,26 +54,45 @@ inspect::RankDoing doing_of(int rank, const json& stacks, const std::vector<insp
   std::vector<inspect::StackFrame> frames;
   for (const json& each : stacks.value("native", json::array()))
     frames.push_back({.function = each.value("function", ""), .object = each.value("object", "")});
-  Activity activity = inspect::activity_of(frames, /*asleep=*/false, stacks.value("held", false));
+  // At the interpreter's lock: it runs Python, and gave the lock away to be asked; or another thread keeps it.
+  const std::string lock = stacks.value("at_lock", "");
+  if (lock == "held")
+    return {.rank = rank,
+            .kind = FindingKind::lock,
+            .words = "waits for the interpreter's lock, which another thread holds"};
+  Activity activity = lock == "free" ? Activity::computing
+                                     : inspect::activity_of(frames, /*asleep=*/false, stacks.value("held", false));
   const bool waits = activity != Activity::computing && activity != Activity::unknown;
   // Python's own locks and queues end in the same functions of the C library, for any purpose.
   const auto has = [&](const char* name) {
     return std::ranges::any_of(frames, [&](const auto& each) { return each.function.starts_with(name); });
   };
+  // Where the step of an inspector is under way, frames of the program are further in.
+  const bool in_inspector = !python.empty() && python.front().file.ends_with("/lockstep/_library.py");
+  if (waits && activity != Activity::device && in_inspector)
+    return {
+        .rank = rank, .kind = FindingKind::collective, .words = "waits in an inspector of Lockstep for other ranks"};
   if (waits && any_frame(python, {"torch/utils/data/"}))
     activity = Activity::loading_data;
   else if (waits && activity != Activity::collective && has("PyThread_acquire_lock"))
     activity = Activity::lock;
-  return {.rank = rank, .kind = inspect::kind_of_activity(activity), .words = inspect::activity_words(activity)};
+  std::string words = inspect::activity_words(activity);
+  if (activity == Activity::collective && has("c10d::ProcessGroupGloo::RecvWork::wait"))
+    words = "is in recv";
+  else if (activity == Activity::collective && has("c10d::ProcessGroupGloo::SendWork::wait"))
+    words = "is in send";
+  return {.rank = rank, .kind = inspect::kind_of_activity(activity), .words = std::move(words)};
 }
 
-void add_left_dumps(const std::string& folder, int rank, inspect::Remains& remains) {
+void add_left_dumps(const std::string& folder, int rank, int world_size, inspect::Remains& remains) {
   for (const bool nccl : {false, true}) {
     const std::string path = protocol::rank_trace(folder, rank, nccl);
     if (::access(path.c_str(), R_OK) != 0) continue;
     try {
       inspect::Evidence dump = inspect::read_flight_recorder_file(path, rank);
-      if (!dump.calls.empty()) remains.evidence.push_back(std::move(dump));
+      if (dump.calls.empty() && dump.groups.empty()) continue;
+      complete_default_group(world_size, dump);
+      remains.evidence.push_back(std::move(dump));
     } catch (const inspect::UnreadableEvidence& error) {
       remains.unread.emplace_back(error.what());
     }
@@ -76,17 +108,18 @@ inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::mi
       remains.unread.push_back(fmt::format("what rank {} answered: {}", rank, error.what()));
     }
   };
+  const int world_size = ranks.empty() ? 0 : ranks.front().facts.world_size;
   std::vector<JobMember> without_frames;
   for (const auto& [rank, answer] : ask_ranks(ranks, {{"request", "collectives"}}, limit)) {
     if (answer.error.empty())
-      use(rank, [&, number = rank, &body = answer.body] { add_dumps(number, body, remains); });
+      use(rank, [&, number = rank, &body = answer.body] { add_dumps(number, world_size, body, remains); });
     else  // its interpreter is held: the recorder without lines of Python can be read all the same
       std::ranges::copy_if(ranks, std::back_inserter(without_frames),
                            [number = rank](const JobMember& each) { return each.facts.rank == number; });
   }
   for (const auto& [rank, answer] : ask_ranks(without_frames, {{"request", "collectives_without_stacks"}}, limit)) {
     if (answer.error.empty())
-      use(rank, [&, number = rank, &body = answer.body] { add_dumps(number, body, remains); });
+      use(rank, [&, number = rank, &body = answer.body] { add_dumps(number, world_size, body, remains); });
     else
       remains.unread.push_back(fmt::format("rank {}: {}", rank, answer.error));
   }

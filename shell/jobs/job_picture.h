@@ -14,7 +14,7 @@ namespace lockstep::shell {
 inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit);
 
 /// Adds the dumps that a rank which raised an exception has left in the job's folder.
-void add_left_dumps(const std::string& folder, int rank, inspect::Remains& remains);
+void add_left_dumps(const std::string& folder, int rank, int world_size, inspect::Remains& remains);
 
 /// What a rank does, from an answer to "stacks": its words, and a kind such as sleeping or lock.
 inspect::RankDoing doing_of(int rank, const nlohmann::json& stacks, const std::vector<inspect::EvidenceFrame>& python);

@@ -15,6 +15,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "protocol/error.h"
+#include "shell/jobs/job_signals.h"
 #include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
@@ -95,13 +97,14 @@ std::optional<pid_t> reader_of_terminal(const std::vector<JobMember>& ranks) {
 }
 
 [[noreturn]] void serve_in_child(const ServePrompt& serve, const std::string& job, int64_t first_cell, const Pipe& go,
-                                 const Pipe& report, pid_t parent) {
+                                 const Pipe& report, pid_t parent, const BlockedSignals& signals) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGHUP);  // the prompt closes, and the ranks go on
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) ::signal(number, SIG_DFL);
+  signals.restore();
   char byte;
   while (::read(go.read.get(), &byte, 1) < 0 && errno == EINTR) {
   }
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) ::signal(number, SIG_DFL);
   // The shell that has started this job knows nothing of this process, and could not let it go on.
   ::signal(SIGTSTP, SIG_IGN);
   int code = 0;
@@ -132,6 +135,8 @@ JobPrompts::~JobPrompts() {
   closed();
 }
 
+JobPrompts::Process JobPrompts::process_of(const JobMember& rank) { return {rank.facts.pid, rank.facts.start_time}; }
+
 void JobPrompts::take(std::vector<JobMember> ranks, pid_t launcher) {
   ranks_ = std::move(ranks);
   launcher_ = launcher;
@@ -147,7 +152,7 @@ std::vector<const JobMember*> JobPrompts::waiting() const {
   std::vector<const JobMember*> result;
   for (const JobMember& each : ranks_) {
     if (!each.facts.stop || each.facts.stop->is_served || each.facts.end) continue;
-    const auto left = left_.find(each.facts.pid);
+    const auto left = left_.find(process_of(each));
     if (left == left_.end() || left->second != each.facts.stop->number) result.push_back(&each);
   }
   return result;
@@ -175,7 +180,7 @@ void JobPrompts::open_or_tell() {
 void JobPrompts::tell(const std::vector<const JobMember*>& ranks) {
   std::map<std::pair<std::string, std::optional<double>>, RankSet> places;
   for (const JobMember* each : ranks) {
-    int64_t& told = told_[each->facts.pid];
+    int64_t& told = told_[process_of(*each)];
     if (std::exchange(told, each->facts.stop->number) == each->facts.stop->number) continue;
     places[{each->facts.stop->place, each->facts.stop->limit_s}].insert(each->facts.rank);
   }
@@ -194,19 +199,27 @@ void JobPrompts::tell(const std::vector<const JobMember*>& ranks) {
 
 bool JobPrompts::open() {
   if (::tcgetattr(kTerminal, &modes_) != 0) return false;
-  Pipe go = make_pipe(), report = make_pipe();
+  Pipe go, report;
+  try {
+    go = make_pipe(), report = make_pipe();
+  } catch (const StartError&) {  // no descriptor is left: the job goes on, and a line says how to attach
+    return false;
+  }
   std::fflush(nullptr);
   const pid_t parent = ::getpid();
+  const BlockedSignals signals;  // the handlers of this program are not the child's
   const pid_t child = ::fork();
   if (child < 0) return false;
   if (child == 0) {
     go.write.reset();
-    serve_in_child(serve_, job_, next_cell_, go, report, parent);
+    serve_in_child(serve_, job_, next_cell_, go, report, parent, signals);
   }
+  signals.restore();
   ::setpgid(child, child);  // in both, whichever runs first
+  Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   {
     const NoTerminalStop no_stop;
-    if (::tcsetpgrp(kTerminal, child) != 0) {
+    if (!pidfd || ::tcsetpgrp(kTerminal, child) != 0) {
       ::kill(child, SIGKILL);
       ::waitpid(child, nullptr, 0);
       return false;
@@ -215,7 +228,7 @@ bool JobPrompts::open() {
   // When a process of the launcher's group reads the terminal, the signal goes to this one, too.
   ::signal(SIGTTIN, SIG_IGN);
   process_ = child;
-  pidfd_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  pidfd_ = std::move(pidfd);
   report_ = std::move(report.read);
   static_cast<void>(!::write(go.write.get(), "g", 1));
   loop_.watch(pidfd_.get(), [this] {
@@ -238,13 +251,16 @@ void JobPrompts::closed() {
   ::signal(SIGTTIN, SIG_DFL);
   if (launcher_ > 0 && is_stopped(launcher_)) ::kill(0, SIGCONT);  // it has read the terminal meanwhile
   int64_t next = 0;
-  const bool is_clean = ::read(report_.get(), &next, sizeof next) == static_cast<ssize_t>(sizeof next);
+  ssize_t count;
+  while ((count = ::read(report_.get(), &next, sizeof next)) < 0 && errno == EINTR) {
+  }
+  const bool is_clean = count == static_cast<ssize_t>(sizeof next);
   if (is_clean) next_cell_ = next;
   report_.reset();
   pidfd_.reset();
   if (!is_clean) {
     for (const JobMember& each : ranks_)
-      if (each.facts.stop) left_[each.facts.pid] = each.facts.stop->number;
+      if (each.facts.stop) left_[process_of(each)] = each.facts.stop->number;
     if (WIFSIGNALED(status) && !ranks_.empty())
       fmt::print(stderr, "\nlockstep: the prompt was killed by {}; `lockstep attach {}` opens another one\n",
                  signal_name(WTERMSIG(status)), job_);

@@ -48,6 +48,9 @@ class JobPrompts {
   bool is_anyone_stopped() const;
 
  private:
+  using Process = std::pair<int64_t, uint64_t>;  // pid and start time: a later process may have the pid
+  static Process process_of(const JobMember& rank);
+
   /// Ranks that wait for a shell. Without those whose prompt has ended by a signal at this stop.
   std::vector<const JobMember*> waiting() const;
   void look();
@@ -62,7 +65,7 @@ class JobPrompts {
   std::vector<JobMember> ranks_;
   pid_t launcher_ = -1;
   Deadline gathering_;
-  std::map<int64_t, int64_t> told_, left_;  // process of a rank → number of its stop
+  std::map<Process, int64_t> told_, left_;  // process of a rank → number of its stop
   pid_t process_ = -1;
   Descriptor pidfd_, report_;
   termios modes_{};

@@ -1,6 +1,5 @@
 #include "shell/jobs/job_run.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/inotify.h>
@@ -13,18 +12,18 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "inspectors/remains/judge.h"
 #include "protocol/error.h"
 #include "protocol/installation.h"
 #include "protocol/runtime_folder.h"
-#include "shell/events/event.h"
-#include "shell/events/finding_text.h"
+#include "shell/events/exit_code.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/job_logs.h"
 #include "shell/jobs/job_picture.h"
+#include "shell/jobs/job_signals.h"
+#include "shell/jobs/stall.h"
 
 namespace lockstep::shell {
 namespace {
@@ -33,52 +32,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-constexpr int kFailed = 1, kHang = 4, kDeath = 5, kInterrupted = 130;  // shell/session/outcome.h
 constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 20s, kLastWordsLimit = 500ms;
 constexpr double kUnprovenNote = 60;  // seconds without progress after which a job without a limit is looked at
 constexpr double kProof = 5;  // seconds that the others get to leave a collective after a rank has ended
-
-// ---- signals
-
-int g_signal_pipe = -1;
-
-/// One byte: the signal, plus 128 if it came from the terminal, which sends it to all of the foreground group.
-void on_signal(int number, siginfo_t* info, void*) {
-  const int error = errno;
-  const auto byte = static_cast<unsigned char>(number | (info && info->si_code == SI_KERNEL ? 128 : 0));
-  static_cast<void>(!::write(g_signal_pipe, &byte, 1));
-  errno = error;
-}
-
-class SignalPipe {
- public:
-  SignalPipe() : pipe_(make_pipe()) {
-    ::fcntl(pipe_.read.get(), F_SETFL, O_NONBLOCK);
-    ::fcntl(pipe_.write.get(), F_SETFL, O_NONBLOCK);
-    g_signal_pipe = pipe_.write.get();
-    struct sigaction action = {};
-    action.sa_sigaction = on_signal;
-    action.sa_flags = SA_SIGINFO | SA_RESTART;
-    for (const int number : kSignals) {
-      struct sigaction before;
-      // What nohup, or a shell of background jobs, ignores stays ignored, here and in the launcher.
-      if (::sigaction(number, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) continue;
-      if (::sigaction(number, &action, nullptr) == 0) handled_.push_back(number);
-    }
-  }
-  ~SignalPipe() {
-    for (const int number : handled_) ::signal(number, SIG_DFL);
-    g_signal_pipe = -1;
-  }
-  int fd() const { return pipe_.read.get(); }
-
- private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-  Pipe pipe_;
-  std::vector<int> handled_;
-};
-
-// ---- the environment of the ranks
 
 /// The package that lies beside this program: in a build folder. An installed wheel comes before it.
 void add_package(std::map<std::string, std::string>& environment) {
@@ -95,25 +51,11 @@ double seconds_since(EventLoop::Clock::time_point when) {
   return std::chrono::duration<double>(EventLoop::Clock::now() - when).count();
 }
 
-bool is_fault(const Finding& finding) { return finding.severity == Severity::fault; }
-
-/// The first cause is the last fault.
-int exit_code_of(const std::vector<Finding>& findings) {
-  const auto cause = std::ranges::find_if(findings.rbegin(), findings.rend(), is_fault);
-  if (cause == findings.rend()) return kFailed;
-  return cause->verdict == "hang" ? kHang : cause->kind == "died" ? kDeath : kFailed;
-}
-
-/// Of a job that goes on: what is likely, not proven, is no fault.
-std::vector<Finding> as_notes(std::vector<Finding> findings) {
-  for (Finding& each : findings)
-    if (is_fault(each)) each.severity = Severity::note;
-  return findings;
-}
-
-bool is_of_ended_rank(const Finding& finding) {
-  return is_fault(finding) && finding.verdict == "hang" &&
-         (finding.kind == "finished" || finding.kind == "died" || finding.kind == "threw");
+/// Whether the rank that gave this answer to "status" is in a collective. Throws json::exception.
+bool is_in_collective(const json& answer) {
+  const json groups = answer.value("groups", json::object());
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const json& group) { return group.value("enqueued", -1) > group.value("completed", -1); });
 }
 
 }  // namespace
@@ -133,41 +75,27 @@ int JobRun::run() {
   // The recorder keeps so many collectives; some versions of torch have it off by default.
   if (!std::getenv("TORCH_FR_BUFFER_SIZE") && !std::getenv("TORCH_NCCL_TRACE_BUFFER_SIZE"))
     environment["TORCH_FR_BUFFER_SIZE"] = "2000";
-  if (!options_.findings.empty()) {
-    inspectors_file_ = fs::absolute(options_.findings).string();
-    const Descriptor file(::open(inspectors_file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-    if (!file) throw UsageError("--findings " + options_.findings + ": " + std::strerror(errno));
-  } else if (const char* named = std::getenv("LOCKSTEP_FINDINGS"); named && *named) {
-    inspectors_file_ = named;
-  } else {
-    inspectors_file_ = folder_->path() + "/findings";
-  }
-  environment["LOCKSTEP_FINDINGS"] = inspectors_file_;
+  findings_ = std::make_unique<JobFindings>(options_.findings, folder_->path());
+  environment["LOCKSTEP_FINDINGS"] = findings_->path();
   const bool has_terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
   if (!has_terminal && options_.hang_timeout_s > 0 && !std::getenv("LOCKSTEP_BREAKPOINT_TIMEOUT"))
     environment["LOCKSTEP_BREAKPOINT_TIMEOUT"] = fmt::format("{:g}", options_.hang_timeout_s);  // nobody may come
-  std::error_code error;
-  const auto size = fs::file_size(inspectors_file_, error);
-  inspectors_begin_ = error ? 0 : static_cast<int64_t>(size);
   memory_kills_ = out_of_memory_kills();
 
   new_ranks_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   if (!new_ranks_ || ::inotify_add_watch(new_ranks_.get(), folder_->path().c_str(), IN_MOVED_TO) < 0)
     throw StartError(std::string("the job's folder can't be watched: ") + std::strerror(errno) +
                      " (fs.inotify.max_user_instances)");
-  const SignalPipe signals;
+  signals_ = std::make_unique<JobSignals>();
   launcher_ = std::make_unique<LauncherProcess>(options_.launcher, environment);
+  signals_->pass_on_to(launcher_->pidfd());
   const std::string id = fs::path(folder_->path()).filename().string().substr(std::strlen(protocol::kJobPrefix));
   prompts_ = std::make_unique<JobPrompts>(loop_, id, has_terminal ? options_.serve_prompt : nullptr);
   std::optional<ProcessEnd> end;
   loop_.watch(launcher_->pidfd(), [&] { end = launcher_->ended(); });
-  loop_.watch(signals.fd(), [&, fd = signals.fd()] {
-    unsigned char byte;
-    while (::read(fd, &byte, 1) == 1) {
-      const int number = byte & 127;
-      if ((byte & 128) == 0) launcher_->signal(number);  // a terminal has sent it to the launcher, too
-      if (number != SIGUSR1 && number != SIGUSR2) on_interrupt(number);
-    }
+  loop_.watch(signals_->fd(), [&] {
+    while (const auto number = signals_->next())
+      if (*number != SIGUSR1 && *number != SIGUSR2) on_interrupt(*number);
   });
   loop_.watch(new_ranks_.get(), [&] {
     char events[8192];
@@ -197,6 +125,7 @@ void JobRun::look_for_ranks() {
     Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (!pidfd) continue;  // it has just ended
     ever_ranks_ = true;
+    world_size_ = each.facts.world_size;
     if (ends_.contains(each.facts.rank) || is_watched(each.facts.rank)) begin_attempt();
     progressed_at_ = EventLoop::Clock::now();
     const int fd = pidfd.get();
@@ -215,6 +144,12 @@ bool JobRun::is_watched(int rank) const {
 }
 
 void JobRun::begin_attempt() {
+  if (has_failure() && !ending_) {
+    fmt::print(stderr, "lockstep: the launcher starts the ranks again; of the attempt before:\n");
+    std::vector<Finding> findings = inspect::judge(with_ends());
+    std::erase_if(findings, [](const Finding& each) { return each.severity != Severity::fault; });
+    report(as_notes(std::move(findings)));
+  }
   ends_.clear();
   waits_.clear();
   failed_ = warned_ = false;
@@ -259,6 +194,8 @@ void JobRun::on_rank_end(int pid) {
   if (is_watched(end.rank)) return;  // the launcher has started the rank again
   ends_[end.rank] = end;
   waits_.erase(end.rank);
+  progress_.erase(end.rank);
+  progressed_at_ = EventLoop::Clock::now();
   if (end.is_clean() || end.after_failure) return;
   failed_ = true;
   // Where the others are, before the launcher ends them.
@@ -287,19 +224,18 @@ void JobRun::look_at_progress() {
     progressed_at_ = EventLoop::Clock::now();
     return;
   }
-  json progress = json::object();
-  waits_.clear();
+  bool has_changed = false;
   for (const auto& [rank, answer] : ask_ranks(running(), {{"request", "status"}}, kStatusLimit)) {
     if (!answer.error.empty()) continue;
-    progress[std::to_string(rank)] = {answer.body.value("groups", json()), answer.body.value("step", json())};
-    bool waits = false;
-    const json groups = answer.body.value("groups", json::object());
-    for (const auto& [name, group] : groups.items())
-      waits = waits || group.value("enqueued", -1) > group.value("completed", -1);
-    waits_[rank] = waits;
+    try {
+      waits_[rank] = is_in_collective(answer.body);
+    } catch (const json::exception&) {  // of another version of the package: nothing is known of this rank
+      continue;
+    }
+    const std::string now = json({answer.body.value("groups", json()), answer.body.value("step", json())}).dump();
+    has_changed = std::exchange(progress_[rank], now) != now || has_changed;
   }
-  if (std::string now = progress.dump(); now != progress_) {
-    progress_ = std::move(now);
+  if (has_changed) {  // a rank that does not answer in time has the progress that it had
     progressed_at_ = next_picture_ = EventLoop::Clock::now();
     warned_ = false;
     if (!failed_) last_picture_ = {};  // of an earlier stall
@@ -315,13 +251,13 @@ void JobRun::on_stall(double seconds) {
   if (!out_of_time && !may_be_proven && !noted) return;
   if (EventLoop::Clock::now() < next_picture_) return;
   last_picture_ = picture_of(running(), kPictureLimit);
+  if (signals_->has_come()) return;  // meanwhile: it decides how the job ends
   const inspect::Remains remains = with_ends();
   std::vector<Finding> findings = inspect::judge(remains);
   // A rank that computes for long is looked at less and less often.
   next_picture_ = EventLoop::Clock::now() +
                   std::chrono::duration_cast<EventLoop::Clock::duration>(std::chrono::duration<double>(seconds / 2));
-  const bool proven = std::ranges::any_of(findings, is_of_ended_rank);
-  if (!out_of_time && !proven) {
+  if (!out_of_time && !is_proven_stall(findings)) {
     if (!noted) return;
     warned_ = true;
     fmt::print(stderr, "lockstep: no collective has ended for {:.0f} s. The job goes on; --hang-timeout S ends it\n",
@@ -330,37 +266,15 @@ void JobRun::on_stall(double seconds) {
     return;
   }
   if (out_of_time && std::ranges::none_of(findings, is_fault)) {
-    // No rank waits for another one by the recorder. One that computes may go on; if all wait for something, none will.
-    const auto may_go_on = [](const inspect::RankDoing& each) {
-      return !each.ended &&
-             (each.kind == FindingKind::computing || each.kind == FindingKind::unknown ||
-              each.kind == FindingKind::reading || each.kind == FindingKind::child || each.kind == FindingKind::device);
-    };
-    if (remains.doing.empty() || std::ranges::any_of(remains.doing, may_go_on)) return;
-    Finding finding;
-    finding.severity = Severity::fault;
-    finding.inspector = "hang";
-    finding.verdict = "hang";
-    std::string words;
-    for (const auto& [pid, each] : watched_) finding.ranks.insert(each.member.facts.rank);
-    for (const inspect::RankDoing& each : remains.doing) {
-      const auto stack = std::ranges::find_if(remains.stacks, [&](const inspect::RankStack& one) {
-        return one.rank == each.rank && one.is_main && !one.frames.empty();
-      });
-      const inspect::EvidenceFrame* frame =
-          stack == remains.stacks.end() ? nullptr : inspect::program_frame(stack->frames);
-      words += fmt::format("; rank {} {}{}", each.rank, each.words,
-                           frame ? fmt::format(" ({}:{})", frame->file, frame->line) : std::string());
-    }
-    finding.message = fmt::format("no collective has begun or ended for {:.1f} s{}", seconds, words);
+    RankSet ranks;
+    for (const auto& [pid, each] : watched_) ranks.insert(each.member.facts.rank);
+    auto finding = stall_without_collective(remains, ranks, seconds);
+    if (!finding) return;
     std::erase_if(findings, [](const Finding& each) { return each.verdict == "ok"; });
-    findings.push_back(std::move(finding));
+    findings.push_back(std::move(*finding));
   }
   verdict_ = std::move(findings);
-  // Collectives that differ are found because the job hangs in them.
-  const auto cause = std::ranges::find_if(verdict_.rbegin(), verdict_.rend(), is_fault);
-  const bool is_dead = cause != verdict_.rend() && cause->verdict == "dead";
-  exit_code_ = is_dead ? exit_code_of(verdict_) : kHang;
+  exit_code_ = exit_code_of_stall(verdict_);
   ending_ = true;
   fmt::print(stderr, "lockstep: the job has made no progress for {:.1f} s; ending it\n", seconds);
   launcher_->signal(SIGTERM);
@@ -378,7 +292,7 @@ inspect::Remains JobRun::with_ends() const {
   const auto add_dumps = [&](int rank) {
     // What the rank left is newer than what it answered.
     std::erase_if(remains.evidence, [&](const inspect::Evidence& each) { return each.rank == rank; });
-    add_left_dumps(folder_->path(), rank, remains);
+    add_left_dumps(folder_->path(), rank, world_size_, remains);
   };
   for (const auto& [rank, each] : ends_) {
     add_end(each, remains);
@@ -403,11 +317,14 @@ void JobRun::conclude(const ProcessEnd& end) {
   report(verdict_);  // after what the launcher writes at its end
   const bool failed = end.signal != 0 || end.code != 0;
   if (exit_code_ == 0 && interrupted_ != 0 && !failed_before_interrupt_) {
-    exit_code_ = kInterrupted;
+    exit_code_ = kExitInterrupted;
   } else if (exit_code_ == 0 && (failed || has_failure())) {
-    const std::vector<Finding> findings = ends_.empty() ? std::vector<Finding>() : inspect::judge(with_ends());
-    exit_code_ = exit_code_of(findings);
-    if (std::ranges::any_of(findings, is_fault)) report(findings);
+    std::vector<Finding> findings = ends_.empty() ? std::vector<Finding>() : inspect::judge(with_ends());
+    exit_code_ = exit_code_of_failure(findings);
+    // Without a fault, what follows from another rank's end is all that is known.
+    if (std::ranges::none_of(findings, is_fault))
+      std::erase_if(findings, [](const Finding& each) { return each.verdict == "ok"; });
+    report(findings);
     if (failed) {
       const std::string advice =
           ever_ranks_
@@ -419,7 +336,7 @@ void JobRun::conclude(const ProcessEnd& end) {
   }
   report_last_output();
   if (exit_code_ == 0) report_straggler();
-  if (exit_code_ == 0 && faults_of_inspectors() > 0) exit_code_ = kFailed;
+  if (exit_code_ == 0 && findings_->faults_of_inspectors() > 0) exit_code_ = kExitFailed;
 }
 
 void JobRun::report_last_output() const {
@@ -432,40 +349,14 @@ void JobRun::report_last_output() const {
 void JobRun::report_straggler() {
   inspect::Remains remains;
   for (const auto& [rank, each] : ends_) {
-    add_left_dumps(folder_->path(), rank, remains);
+    add_left_dumps(folder_->path(), rank, world_size_, remains);
     add_rank_log(folder_->path(), rank, each.pid, remains);
   }
   if (auto finding = straggler_of_job(remains.evidence)) report({*finding});
 }
 
-int JobRun::faults_of_inspectors() const {
-  std::ifstream file(inspectors_file_);
-  file.seekg(inspectors_begin_);
-  int faults = 0;
-  for (std::string line; std::getline(file, line);) {
-    const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (event.is_object() && event.value("event", "") == "finding" && event.value("severity", "") == "fault") ++faults;
-  }
-  return faults;
-}
-
-void JobRun::report(const std::vector<Finding>& findings) {
-  if (findings.empty()) return;
-  std::fflush(stdout);
-  const Screen screen = detect_screen(STDERR_FILENO);
-  std::string text, lines;
-  for (const Finding& each : findings) {
-    text += finding_text(each, screen);
-    json event = to_event_json(FindingEvent{each});
-    event["schema"] = 1;
-    event["time"] = seconds_since(started_);
-    lines += event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-  }
-  std::fputs(text.c_str(), stderr);
-  if (options_.findings.empty()) return;
-  const Descriptor file(::open(inspectors_file_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-  if (!file || ::write(file.get(), lines.data(), lines.size()) != static_cast<ssize_t>(lines.size()))
-    fmt::print(stderr, "lockstep: --findings {}: {}\n", options_.findings, std::strerror(errno));
+void JobRun::report(const std::vector<Finding>& findings) const {
+  findings_->report(findings, seconds_since(started_));
 }
 
 }  // namespace lockstep::shell

@@ -17,9 +17,11 @@
 
 #include "protocol/descriptor.h"
 #include "protocol/finding.h"
+#include "shell/jobs/job_findings.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/jobs/job_output_tail.h"
 #include "shell/jobs/job_prompts.h"
+#include "shell/jobs/job_signals.h"
 #include "shell/jobs/launcher_process.h"
 #include "shell/jobs/rank_ends.h"
 #include "shell/processes/deadline.h"
@@ -51,7 +53,7 @@ class JobRun {
 
   void look_for_ranks();
   void look_for_stops();
-  void on_rank_end(int rank);
+  void on_rank_end(int pid);
   void look_at_progress();
   void plan_next_look();
   void on_stall(double seconds);
@@ -63,9 +65,8 @@ class JobRun {
   bool is_watched(int rank) const;
   /// The launcher starts ranks again: what is known of the earlier attempt is past.
   void begin_attempt();
-  void report(const std::vector<Finding>& findings);
+  void report(const std::vector<Finding>& findings) const;
   void conclude(const ProcessEnd& end);
-  int faults_of_inspectors() const;
   void report_last_output() const;
   /// Of a job that has succeeded: the rank that the others waited for, if there is one.
   void report_straggler();
@@ -75,17 +76,17 @@ class JobRun {
   const JobOptions options_;
   std::unique_ptr<JobFolder> folder_;
   std::unique_ptr<JobOutputTail> output_tail_;  // with options_.tail
-  std::string inspectors_file_;
-  int64_t inspectors_begin_ = 0;
+  std::unique_ptr<JobFindings> findings_;
   EventLoop loop_;
   Deadline next_look_;
   Descriptor new_ranks_;  // inotify
   std::unique_ptr<LauncherProcess> launcher_;
+  std::unique_ptr<JobSignals> signals_;
   std::unique_ptr<JobPrompts> prompts_;
   std::map<int64_t, Watched> watched_;  // by pid
   std::map<int, SeenEnd> ends_;
   std::optional<MemoryKills> memory_kills_;
-  std::string progress_;
+  std::map<int, std::string> progress_;  // rank → what it answered last
   EventLoop::Clock::time_point next_picture_, progressed_at_, started_ = EventLoop::Clock::now();
   std::map<int, bool> waits_;  // rank → a collective of it has not ended
   inspect::Remains last_picture_;  // of the ranks that ran: at the first failure, or in a stall that has not ended
@@ -95,6 +96,7 @@ class JobRun {
   bool failed_before_interrupt_ = false;
   bool warned_ = false;  // of a stall that is not proven, since the last progress
   bool ever_ranks_ = false;
+  int world_size_ = 0;
   int interrupted_ = 0;  // the signal
   int exit_code_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "protocol/error.h"
+#include "shell/jobs/job_signals.h"
 
 namespace lockstep::shell {
 
@@ -28,6 +29,7 @@ LauncherProcess::LauncherProcess(const std::vector<std::string>& command,
   envp.push_back(nullptr);
 
   Pipe report = make_pipe();  // closed by exec; or the error
+  const BlockedSignals signals;  // the handlers of this program are not the child's
   pid_ = ::fork();
   if (pid_ < 0) throw StartError(command.front() + " could not be started: " + std::strerror(errno));
   if (pid_ == 0) {
@@ -37,18 +39,25 @@ LauncherProcess::LauncherProcess(const std::vector<std::string>& command,
       struct sigaction now;
       if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) ::signal(number, SIG_DFL);
     }
+    signals.restore();
     ::execvpe(argv[0], argv.data(), envp.data());
     const int error = errno;
     static_cast<void>(!::write(report.write.get(), &error, sizeof error));
     ::_exit(127);
   }
+  signals.restore();
   pidfd_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  const int no_pidfd = pidfd_ ? 0 : errno;
   report.write.reset();
   int error = 0;
   ssize_t count;
   while ((count = ::read(report.read.get(), &error, sizeof error)) < 0 && errno == EINTR) {
   }
-  if (count == 0) return;
+  if (count == 0 && pidfd_) return;
+  if (count == 0) {  // its end could not be seen
+    ::kill(pid_, SIGKILL);
+    error = no_pidfd;
+  }
   ::waitpid(pid_, nullptr, 0);
   throw StartError(command.front() + " could not be started: " + std::strerror(error) +
                    (error == ENOENT ? ". Is the environment active that has it? A path works, too" : ""));

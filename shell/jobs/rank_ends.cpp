@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "inspectors/remains/stack_text.h"
 #include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
@@ -22,6 +23,25 @@ std::optional<int64_t> counter(const std::string& path, const std::string& name)
 }
 
 bool has_raised(const SeenEnd& end) { return end.said && end.said->how == "threw"; }
+
+/// An exception of a data loader's worker is raised again in the rank, with the worker's traceback as its text:
+///   Caught OSError in DataLoader worker process 1.
+///   Original Traceback (most recent call last):
+///     File "/home/me/data.py", line 12, in __getitem__
+///   OSError: no such file
+/// Returns the line of the worker; its own words are added to `message`, which is the first line.
+std::optional<inspect::EvidenceFrame> take_worker_error(const std::string& text, std::string& message) {
+  const size_t trace = text.find("\nOriginal Traceback");
+  if (!message.starts_with("Caught ") || trace == std::string::npos) return std::nullopt;
+  inspect::Remains worker;
+  inspect::read_stack_text(std::string_view(text).substr(text.find("Traceback", trace)), "", 0, worker);
+  if (worker.errors.empty()) return std::nullopt;
+  const inspect::RankError& error = worker.errors.back();
+  if (message.ends_with('.')) message.pop_back();
+  message += fmt::format(": {}", error.message);
+  const inspect::EvidenceFrame* frame = inspect::program_frame(error.frames);
+  return frame ? std::optional(*frame) : std::nullopt;
+}
 
 /// Signals by which a launcher, or a person, ends a job.
 bool is_asked_to_end(int signal) {
@@ -63,6 +83,8 @@ std::string SeenEnd::words() const {
   if (WIFSIGNALED(*wait_status)) {
     const std::string killed = (said ? "has finished, and its process was killed by " : "was killed by ") +
                                signal_name(WTERMSIG(*wait_status));
+    if (!said && WTERMSIG(*wait_status) == SIGABRT)
+      return killed + ": a library called abort(), and its message is in the rank's output";
     if (!out_of_memory) return killed;
     return killed + (of_machine ? ": probably out of memory (the kernel's out-of-memory killer ended a process)"
                                 : ": out of memory (the kernel's out-of-memory killer)");
@@ -70,7 +92,7 @@ std::string SeenEnd::words() const {
   const int code = WEXITSTATUS(*wait_status);
   if (code == 0) return "has finished";
   return fmt::format("ended with exit code {} {}", code,
-                     said ? "(sys.exit)" : "without an exception (os._exit, or exit() of a library)");
+                     said ? "(sys.exit)" : "and said nothing of an exception (os._exit, or exit() of a library)");
 }
 
 void add_end(const SeenEnd& end, inspect::Remains& remains) {
@@ -81,6 +103,7 @@ void add_end(const SeenEnd& end, inspect::Remains& remains) {
                              .time_s = end.said->time,
                              .frames = {},
                              .origin = fmt::format("rank {}", end.rank)};
+    if (auto frame = take_worker_error(end.said->message, error.message)) error.frames.push_back(std::move(*frame));
     for (const protocol::JobFrame& each : end.said->frames)
       error.frames.push_back({each.function, each.file, each.line});
     remains.errors.push_back(std::move(error));

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "protocol/error.h"
+#include "shell/processes/zmq_calls.h"
 
 namespace lockstep::shell::jupyter {
 namespace {
@@ -12,9 +13,9 @@ constexpr int kLinger_ms = 1000;  // for the last messages: "shutdown_reply"
 
 void send_frames(zmq::socket_t& socket, const std::vector<std::string>& frames) {
   for (size_t i = 0; i < frames.size(); ++i)
-    (void)socket.send(zmq::buffer(frames[i]), i + 1 < frames.size()
-                                                  ? zmq::send_flags::sndmore | zmq::send_flags::dontwait
-                                                  : zmq::send_flags::dontwait);
+    (void)shell::send(
+        socket, zmq::buffer(frames[i]),
+        i + 1 < frames.size() ? zmq::send_flags::sndmore | zmq::send_flags::dontwait : zmq::send_flags::dontwait);
 }
 
 /// Echoes until the context ends.
@@ -68,7 +69,7 @@ void Sockets::bind(zmq::socket_t& socket, const ConnectionFile& connection, int&
   socket.set(zmq::sockopt::linger, kLinger_ms);
   const std::string endpoint = connection.endpoint(port);
   try {
-    socket.bind(endpoint);
+    without_interrupts([&] { socket.bind(endpoint); });
   } catch (const zmq::error_t& error) {
     throw StartError(fmt::format("cannot listen at {}, which the connection file names: {}", endpoint, error.what()));
   }
@@ -82,7 +83,8 @@ std::optional<Message> Sockets::receive(zmq::socket_t& socket, const std::functi
     std::vector<std::string> frames;
     zmq::message_t frame;
     do {
-      if (!socket.recv(frame, frames.empty() ? zmq::recv_flags::dontwait : zmq::recv_flags::none)) return std::nullopt;
+      if (!shell::receive(socket, frame, frames.empty() ? zmq::recv_flags::dontwait : zmq::recv_flags::none))
+        return std::nullopt;
       frames.push_back(frame.to_string());
     } while (frame.more());
     try {
@@ -112,7 +114,7 @@ void Sockets::publish(std::string_view type, const nlohmann::json& parent_header
 
 void Sockets::welcome_listeners() {
   zmq::message_t frame;
-  while (iopub_.recv(frame, zmq::recv_flags::dontwait)) {
+  while (shell::receive(iopub_, frame, zmq::recv_flags::dontwait)) {
     const std::string subscription = frame.to_string();
     if (subscription.empty() || subscription[0] != '\1') continue;  // somebody left
     const std::string topic = subscription.substr(1);

@@ -9,7 +9,7 @@ namespace {
 
 std::vector<std::string> known_names(SessionCore& session) {
   std::vector<std::string> names;
-  if (session.language() == Language::python) return names;
+  if (session.language_of_cell() == Language::python) return names;
   const auto response = session.ask(protocol::ListNames{});
   if (const auto* list = std::get_if<protocol::Names>(&response))
     for (const protocol::Name& name : list->names) names.push_back(name.name);

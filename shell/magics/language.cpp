@@ -38,7 +38,8 @@ const RegisterMagic kPy({.name = "py",
                                  "anyway.",
                          .line = py_line,
                          .cell = py_cell,
-                         .only_in_jobs = true});
+                         .only_in_jobs = true,
+                         .language = Language::python});
 
 const RegisterMagic kCpp({.name = "cpp",
                           .usage = "%cpp CODE, %%cpp",
@@ -47,7 +48,8 @@ const RegisterMagic kCpp({.name = "cpp",
                                   "program. Cells of sessions are C++ anyway.",
                           .line = cpp_line,
                           .cell = cpp_cell,
-                          .only_in_jobs = true});
+                          .only_in_jobs = true,
+                          .language = Language::cpp});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "shell/processes/random_key.h"
+#include "shell/processes/zmq_calls.h"
 
 namespace lockstep::shell {
 namespace {
@@ -24,11 +25,11 @@ Hub::Hub(const std::string& endpoint)
   router_.set(zmq::sockopt::rcvhwm, 0);
   router_.set(zmq::sockopt::router_mandatory, 1);
   monitor_.set(zmq::sockopt::linger, 0);
-  if (zmq_socket_monitor(router_.handle(), kMonitor, ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED) != 0)
+  if (zmq_socket_monitor(router_.handle(), kMonitor, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0)
     throw StartError(std::string("the hub's monitor could not start: ") + zmq_strerror(errno));
-  monitor_.connect(kMonitor);
+  without_interrupts([&] { monitor_.connect(kMonitor); });
   try {
-    router_.bind(endpoint);
+    without_interrupts([&] { router_.bind(endpoint); });
   } catch (const zmq::error_t& error) {
     throw StartError("the session's socket " + endpoint + " could not be made: " + error.what());
   }
@@ -39,7 +40,7 @@ Hub::~Hub() { zmq_socket_monitor(router_.handle(), nullptr, 0); }
 const std::string& Hub::expect(int rank) {
   std::string& identity = identities_[rank];
   ranks_.erase(identity);
-  sources_.erase(rank);
+  connections_.erase(rank);
   identity = "rank-" + std::to_string(rank) + "-" + random_key();
   ranks_[identity] = rank;
   return identity;
@@ -56,17 +57,17 @@ void Hub::send(const RankSet& ranks, const protocol::HubMessage& message, std::v
     if (identity == identities_.end()) continue;
     try {
       zmq::message_t to(identity->second);
-      router_.send(to, zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+      shell::send(router_, to, zmq::send_flags::sndmore | zmq::send_flags::dontwait);
     } catch (const zmq::error_t& error) {
       if (error.num() == EHOSTUNREACH) continue;
       throw ChannelError(std::string("sending to rank ") + std::to_string(rank) + " failed: " + error.what());
     }
     zmq::message_t copy;
     copy.copy(shared_header);
-    router_.send(copy, frames.empty() ? zmq::send_flags::none : zmq::send_flags::sndmore);
+    shell::send(router_, copy, frames.empty() ? zmq::send_flags::none : zmq::send_flags::sndmore);
     for (size_t i = 0; i < frames.size(); ++i) {
       copy.copy(frames[i]);
-      router_.send(copy, i + 1 < frames.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+      shell::send(router_, copy, i + 1 < frames.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
     }
   }
 }
@@ -74,11 +75,11 @@ void Hub::send(const RankSet& ranks, const protocol::HubMessage& message, std::v
 std::optional<FromWorker> Hub::receive() {
   std::vector<zmq::message_t> parts;
   zmq::message_t part;
-  if (!router_.recv(part, zmq::recv_flags::dontwait)) return std::nullopt;
+  if (!shell::receive(router_, part, zmq::recv_flags::dontwait)) return std::nullopt;
   parts.push_back(std::move(part));
   while (parts.back().more()) {
     zmq::message_t next;
-    (void)router_.recv(next);
+    (void)shell::receive(router_, next);
     parts.push_back(std::move(next));
   }
   FromWorker result;
@@ -86,7 +87,7 @@ std::optional<FromWorker> Hub::receive() {
   if (sender == ranks_.end()) return result;
   const int rank = result.rank = sender->second;
   if (parts.size() < 2) throw BadMessage(rank, "an empty message");
-  note_source(rank, parts[1]);
+  note_connection(rank, parts[1]);
   const auto header = nlohmann::json::parse(parts[1].to_string_view(), nullptr, false);
   if (header.is_discarded()) throw BadMessage(rank, "a message that is not JSON");
   try {
@@ -100,25 +101,33 @@ std::optional<FromWorker> Hub::receive() {
   return result;
 }
 
-void Hub::note_source(int rank, const zmq::message_t& frame) {
-  const int source = zmq_msg_get(const_cast<zmq_msg_t*>(frame.handle()), ZMQ_SRCFD);
-  if (source < 0) return;
-  ended_.erase(source);
-  sources_[rank] = source;
+void Hub::note_connection(int rank, const zmq::message_t& frame) {
+  if (connections_.contains(rank)) return;
+  const int descriptor = zmq_msg_get(const_cast<zmq_msg_t*>(frame.handle()), ZMQ_SRCFD);
+  if (descriptor < 0) return;
+  take_connection_events();  // events of the connections that had this descriptor before
+  connections_[rank] = {descriptor, ended_.contains(descriptor)};
 }
 
-bool Hub::connection_ended(int rank) {
+void Hub::take_connection_events() {
   zmq::message_t event, address;
-  while (monitor_.recv(event, zmq::recv_flags::dontwait)) {
-    (void)monitor_.recv(address);
+  while (shell::receive(monitor_, event, zmq::recv_flags::dontwait)) {
+    (void)shell::receive(monitor_, address);
     uint16_t kind = 0;
-    int32_t value = 0;
+    int32_t descriptor = 0;
     std::memcpy(&kind, event.data(), sizeof kind);
-    std::memcpy(&value, static_cast<const char*>(event.data()) + sizeof kind, sizeof value);
-    if (kind == ZMQ_EVENT_DISCONNECTED) ended_.insert(value);
+    std::memcpy(&descriptor, static_cast<const char*>(event.data()) + sizeof kind, sizeof descriptor);
+    if (kind == ZMQ_EVENT_ACCEPTED) ended_.erase(descriptor);
+    if (kind != ZMQ_EVENT_DISCONNECTED) continue;
+    ended_.insert(descriptor);
+    for (auto& [rank, connection] : connections_)
+      if (connection.descriptor == descriptor) connection.ended = true;
   }
-  const auto found = sources_.find(rank);
-  return found != sources_.end() && ended_.contains(found->second);
+}
+
+bool Hub::connection_ended(int rank) const {
+  const auto found = connections_.find(rank);
+  return found != connections_.end() && found->second.ended;
 }
 
 }  // namespace lockstep::shell

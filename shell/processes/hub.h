@@ -50,23 +50,31 @@ class Hub {
   /// The next message, or nothing when none is waiting. Throws BadMessage.
   std::optional<FromWorker> receive();
 
-  /// Takes in connections that ended; true when `rank` was connected and is not any more: all that it sent has arrived.
-  bool connection_ended(int rank);
-  bool was_connected(int rank) const { return sources_.contains(rank); }
+  /// Reads the events of all ranks' connections from monitor(). receive() does so, too: a group that waits for the
+  /// monitor asks connection_ended() of every rank after either.
+  void take_connection_events();
+  /// Whether `rank` was connected and is not any more, by the events read so far: all that it sent has arrived.
+  bool connection_ended(int rank) const;
+  bool was_connected(int rank) const { return connections_.contains(rank); }
 
   zmq::socket_ref socket() { return router_; }
   zmq::socket_ref monitor() { return monitor_; }
 
  private:
-  void note_source(int rank, const zmq::message_t& frame);
+  /// The connection of a rank, known since its first message. Descriptors are used again by later connections.
+  struct Connection {
+    int descriptor = -1;
+    bool ended = false;
+  };
+  void note_connection(int rank, const zmq::message_t& frame);
 
   zmq::context_t context_{1};
   zmq::socket_t router_;
   zmq::socket_t monitor_;
   std::map<int, std::string> identities_;
   std::map<std::string, int, std::less<>> ranks_;  // by identity
-  std::map<int, int> sources_;  // rank → descriptor of its connection
-  std::set<int> ended_;  // descriptors whose connection is over
+  std::map<int, Connection> connections_;  // by rank
+  std::set<int> ended_;  // descriptors whose last connection has ended
 };
 
 }  // namespace lockstep::shell

@@ -110,6 +110,11 @@ std::vector<int> parse_gpu_ids(const std::string& list) {
   return ids;
 }
 
+std::optional<std::chrono::milliseconds> fold_time() {
+  const auto chosen = variable("LOCKSTEP_FOLD_TIME", 1);
+  return chosen ? std::optional(std::chrono::milliseconds(*chosen)) : std::nullopt;
+}
+
 SessionPlan plan_session(const SessionOptions& options) {
   return plan_session(options, options.rehearsal ? Gpus{} : find_gpus());
 }
@@ -154,6 +159,7 @@ SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
   if (!kBackends.contains(options.backend))
     throw UsageError("--backend " + options.backend + ": it is one of auto, gloo and nccl");
   const auto threads = variable("LOCKSTEP_THREADS", 1);
+  (void)fold_time();  // a wrong one is found before anything starts
   if (options.rehearsal) return plan_rehearsal(options);
   if (options.num_processes) check_size(*options.num_processes);
 

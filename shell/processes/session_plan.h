@@ -1,7 +1,9 @@
 // What a session is going to be: how many ranks, on which devices, with which backend and how many threads. Worked out
 // and checked before anything starts, so that what is wrong with the options costs nothing.
 #pragma once
+#include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,10 @@ struct SessionPlan {
 SessionPlan plan_session(const SessionOptions& options);
 /// The same for a machine with these GPUs.
 SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus);
+
+/// How long output of a rank waits for equal output of the others, if LOCKSTEP_FOLD_TIME says it. Throws as
+/// plan_session().
+std::optional<std::chrono::milliseconds> fold_time();
 
 /// What the environment of a rank says about its device: LOCKSTEP_DEVICE, and on a GPU LOCKSTEP_GPU_ID and
 /// CUDA_VISIBLE_DEVICES.

@@ -95,12 +95,7 @@ WorkerGroup::WorkerGroup(EventLoop& loop, const SessionPlan& plan, const Session
     throw;
   }
   loop_.watch(hub_->socket(), [this] { receive(); });
-  loop_.watch(hub_->monitor(), [this] {
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const bool ended = hub_->connection_ended(static_cast<int>(rank));
-      if (ended && ranks_[rank]->end && ranks_[rank]->info.state != RankInfo::State::dead) bury(static_cast<int>(rank));
-    }
-  });
+  loop_.watch(hub_->monitor(), [this] { look_at_connections(); });
 }
 
 WorkerGroup::~WorkerGroup() {
@@ -202,7 +197,16 @@ void WorkerGroup::receive() {
   // A storm of output must not keep the rest of the session waiting: the loop comes back for what is left.
   constexpr int kAtOnce = 256;
   for (int i = 0; i < kAtOnce; ++i)
-    if (!receive_one()) return;
+    if (!receive_one()) break;
+  look_at_connections();
+}
+
+void WorkerGroup::look_at_connections() {
+  hub_->take_connection_events();
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const bool ended = hub_->connection_ended(static_cast<int>(rank));
+    if (ended && ranks_[rank]->end && ranks_[rank]->info.state != RankInfo::State::dead) bury(static_cast<int>(rank));
+  }
 }
 
 /// False when no message waits.
@@ -264,11 +268,13 @@ void WorkerGroup::process_ended(int number) {
   if (!ending_) dist::end_marked_processes({mark_of_session(), "LOCKSTEP_RANK=" + std::to_string(number)});
   const std::string line = "-" + std::to_string(rank.info.pid) + "\n";
   (void)!::write(keeper_line_.write.get(), line.data(), line.size());
+  hub_->take_connection_events();
   if (!hub_->was_connected(number) || hub_->connection_ended(number)) {
     bury(number);
     return;
   }
   rank.burial = loop_.at(EventLoop::Clock::now() + kLastMessages, [this, number] { bury(number); });
+  look_at_connections();
 }
 
 void WorkerGroup::bury(int number) {
@@ -291,6 +297,7 @@ void WorkerGroup::bury(int number) {
   } else if (!ending_) {
     listener_.died(number, obituary(rank));
   }
+  look_at_connections();
 }
 
 protocol::CellError WorkerGroup::obituary(const Rank& rank) const {

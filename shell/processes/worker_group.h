@@ -57,6 +57,7 @@ class WorkerGroup : public RankGroup {
   void start_rank(int rank, const SessionOptions& options);
   /// Messages of more ranks may wait: takes them all.
   void receive();
+  void look_at_connections();
   bool receive_one();
   void handle(FromWorker& from);
   void process_ended(int rank);

@@ -60,6 +60,7 @@ struct Magic {
   /// What the line magic does there instead; empty: the same, or nothing.
   std::function<CellOutcome(MagicCall&)> job_line;
   bool takes_text = false;  // a cell magic: what follows is text of any kind, without magics in it
+  std::optional<Language> language;  // of code after the line magic; none: the session's
 };
 
 /// What `%NAME?` shows: usage, summary, help.

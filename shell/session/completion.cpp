@@ -10,6 +10,7 @@
 #include "shell/scripts/code_scanner.h"
 #include "shell/scripts/literals.h"
 #include "shell/scripts/magic.h"
+#include "shell/scripts/python_cell.h"
 #include "shell/session/python_questions.h"
 #include "shell/session/session_core.h"
 #include "shell/text/text.h"
@@ -147,10 +148,18 @@ std::vector<std::string> alternatives(const std::string& word) {
   return parts;
 }
 
+/// Of a cell.
+Language language_of(const SessionCore& session, std::string_view text) {
+  return is_cpp_cell(text) ? Language::cpp : session.language();
+}
+
 class Completer {
  public:
   Completer(SessionCore& session, const std::string& text, size_t offset)
-      : session_(session), offset_(offset), place_(place_of(std::string_view(text).substr(0, offset))) {
+      : session_(session),
+        offset_(offset),
+        place_(place_of(std::string_view(text).substr(0, offset))),
+        language_(language_of(session, text)) {
     answer_.begin = answer_.end = static_cast<int64_t>(offset);
   }
 
@@ -206,6 +215,7 @@ class Completer {
   }
 
   void arguments(const Magic& magic, std::string_view typed) {
+    language_ = magic.language.value_or(session_.language());
     const size_t begin = word_begin(typed);
     const std::string_view word = typed.substr(begin);
     const std::vector<std::string> usage = usage_words(magic.usage);
@@ -327,7 +337,7 @@ class Completer {
   }
 
   void names(std::string_view word) {
-    if (!session_.started() || session_.language() == Language::python) return;
+    if (!session_.started() || language_ == Language::python) return;
     const auto response = session_.ask(protocol::ListNames{});
     if (const auto* list = std::get_if<protocol::Names>(&response))
       for (const protocol::Name& name : list->names)
@@ -363,10 +373,11 @@ class Completer {
   }
 
   void code() {
-    if (session_.language() == Language::python) {
+    if (language_ == Language::python) {
       answer_ = python_completions(session_, place_.code, static_cast<int64_t>(offset_));
       return;
     }
+    if (!session_.start_compiler()) return;
     const auto response =
         session_.ask(protocol::Complete{place_.code, static_cast<int64_t>(offset_), session_.target_ranks()});
     if (const auto* found = std::get_if<protocol::Completions>(&response)) answer_ = *found;
@@ -375,6 +386,7 @@ class Completer {
   SessionCore& session_;
   const size_t offset_;
   Place place_;
+  Language language_;  // of what the cursor is in
   protocol::Completions answer_;
 };
 
@@ -389,7 +401,7 @@ protocol::Completions complete_cell(SessionCore& session, const std::string& tex
 }
 
 std::vector<protocol::Signature> signatures_in_cell(SessionCore& session, const std::string& text, int64_t offset) {
-  if (!session.started() || session.language() == Language::python) return {};
+  if (!session.has_compiler() || language_of(session, text) == Language::python) return {};
   const Place place = place_of(std::string_view(text).substr(0, within(text, offset)));
   if (place.is_text || (place.at_statement && !magic_of(place.line).empty())) return {};
   const auto response = session.ask(

@@ -11,7 +11,8 @@ namespace lockstep::shell {
 
 struct SessionCore;
 
-/// Completions at byte `offset` of `text`, a cell as typed, best first. Starts the session where C++ is asked for.
+/// Completions at byte `offset` of `text`, a cell as typed, best first. Starts the session, or over a Python job
+/// the compiler, where C++ is asked for.
 /// Throws ChannelError when the compiler has ended.
 protocol::Completions complete_cell(SessionCore& session, const std::string& text, int64_t offset);
 

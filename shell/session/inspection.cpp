@@ -83,7 +83,8 @@ Description describe_magic(std::string_view name) {
 
 Description describe(SessionCore& session, const std::string& expression, bool with_source) {
   if (expression.starts_with('%')) return describe_magic(expression);
-  if (session.language() == Language::python) return describe_python(session, expression);
+  if (session.language_of_cell() == Language::python) return describe_python(session, expression);
+  if (!session.start_compiler()) return {};
   const auto response = session.ask(protocol::Inspect{expression, session.target_ranks()});
   const auto* answer = std::get_if<protocol::Inspection>(&response);
   if (!answer || !answer->found) return {};

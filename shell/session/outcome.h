@@ -1,18 +1,16 @@
 // How a script ends: what was expected of a cell and did not come, and the exit code that follows from the first thing
-// that went wrong. Pure. Codes: docs/events.md, and `lockstep run --help`.
+// that went wrong. Pure.
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "protocol/finding.h"
+#include "shell/events/exit_code.h"
 #include "shell/scripts/script.h"
 #include "shell/session/session.h"
 
 namespace lockstep::shell {
-
-inline constexpr int kExitOk = 0, kExitFailed = 1, kExitUsage = 2, kExitNoStart = 3, kExitHang = 4, kExitDeath = 5,
-                     kExitInterrupted = 130;
 
 /// What a cell's tags and its outcome come to.
 struct Verdict {

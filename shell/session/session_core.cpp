@@ -228,6 +228,10 @@ void SessionCore::set_next_number(int64_t number) { state_->last_number = number
 
 EventLoop& SessionCore::loop() { return state_->loop; }
 
+Language SessionCore::language_of_cell() const {
+  return state_->cell ? state_->cell->settings.language.value_or(language()) : language();
+}
+
 int64_t SessionCore::current_number() const { return state_->cell ? state_->cell->number : 0; }
 
 // ---- What magics use ------------------------------------------------------------------------------------------------

@@ -91,6 +91,7 @@ struct SessionCore {
   int64_t next_number() const;
   /// Of cells that say nothing else.
   Language language() const { return options.job ? Language::python : Language::cpp; }
+  Language language_of_cell() const;  // that runs
   int64_t current_number() const;  // of the cell that runs; 0 where no C++ of it has run
 
   // ---- What magics use -----------------------------------------------------------------------------------
@@ -127,6 +128,11 @@ struct SessionCore {
   std::unique_ptr<GpuLookup> look_up_gpus();
   /// One request to the compiler (started if needed). Throws ChannelError when it ended and could not be started again.
   protocol::CompilerResponse ask(const protocol::CompilerRequest& request);
+  /// Starts what compiles C++: the session, and over a Python job, where that is not part of it, the compiler for the
+  /// torch of the ranks that have stopped. Returns false where Ctrl-C has ended the start. Throws lockstep::Error.
+  bool start_compiler();
+  /// Whether a question about C++ can be asked without a start.
+  bool has_compiler() const;
   /// Environment and working directory of all ranks, those that start later too.
   void configure(const protocol::Configure& change);
   const protocol::Configure& configuration() const;

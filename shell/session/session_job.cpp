@@ -149,6 +149,13 @@ bool SessionCore::start_compiler_of_job(const RankSet& ranks) {
   }
 }
 
+bool SessionCore::start_compiler() {
+  start();
+  return !options.job || start_compiler_of_job(target_ranks());
+}
+
+bool SessionCore::has_compiler() const { return started() && (!options.job || state_->job_objects->has_compiler()); }
+
 CodeResult SessionCore::run_python(std::string_view code, const CellSettings& settings, int line,
                                    const std::function<bool(const std::map<int, double>&)>& over) {
   if (!options.job)

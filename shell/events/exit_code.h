@@ -1,0 +1,9 @@
+// The exit codes of `lockstep run`: docs/events.md, and `lockstep run --help`.
+#pragma once
+
+namespace lockstep::shell {
+
+inline constexpr int kExitOk = 0, kExitFailed = 1, kExitUsage = 2, kExitNoStart = 3, kExitHang = 4, kExitDeath = 5,
+                     kExitInterrupted = 130;
+
+}  // namespace lockstep::shell

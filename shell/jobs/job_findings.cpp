@@ -1,0 +1,93 @@
+#include "shell/jobs/job_findings.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "protocol/error.h"
+#include "shell/events/event.h"
+#include "shell/events/finding_text.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+bool is_fault_of_inspector(const std::string& line) {
+  const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  // The program may add lines of its own.
+  const auto is = [&](const char* name, const char* value) {
+    const auto found = event.find(name);
+    return found != event.end() && *found == value;
+  };
+  return event.is_object() && is("event", "finding") && is("severity", "fault");
+}
+
+/// Returns 0, or the errno.
+int add_lines(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(file, text.data(), text.size());
+    if (count < 0 && errno != EINTR) return errno;
+    if (count > 0) text.remove_prefix(static_cast<size_t>(count));
+  }
+  return 0;
+}
+
+}  // namespace
+
+JobFindings::JobFindings(const std::string& named, const std::string& folder) : named_(named) {
+  if (!named.empty()) {
+    path_ = fs::absolute(named).string();
+    file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+    if (!file_) throw UsageError("--findings " + named + ": " + std::strerror(errno));
+  } else if (const char* variable = std::getenv("LOCKSTEP_FINDINGS"); variable && *variable) {
+    path_ = variable;
+  } else {
+    path_ = folder + "/findings";
+  }
+  std::error_code error;
+  const auto size = fs::file_size(path_, error);
+  begin_ = error ? 0 : static_cast<int64_t>(size);
+}
+
+void JobFindings::report(const std::vector<Finding>& findings, double seconds) const {
+  if (findings.empty()) return;
+  std::fflush(stdout);
+  const Screen screen = detect_screen(STDERR_FILENO);
+  std::string text, lines;
+  for (const Finding& each : findings) {
+    text += finding_text(each, screen);
+    json event = to_event_json(FindingEvent{each});
+    event["schema"] = 1;
+    event["time"] = seconds;
+    lines += event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  }
+  std::fputs(text.c_str(), stderr);
+  if (!file_) return;
+  if (const int error = add_lines(file_.get(), lines))
+    fmt::print(stderr, "lockstep: --findings {}: {}\n", named_, std::strerror(error));
+}
+
+int JobFindings::faults_of_inspectors() const {
+  std::error_code error;
+  if (!fs::is_regular_file(path_, error)) return 0;  // reading a pipe or a terminal could wait for ever
+  std::ifstream file(path_);
+  file.seekg(begin_);
+  int faults = 0;
+  for (std::string line; std::getline(file, line);)
+    if (is_fault_of_inspector(line)) ++faults;
+  return faults;
+}
+
+}  // namespace lockstep::shell

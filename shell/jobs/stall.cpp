@@ -1,0 +1,78 @@
+#include "shell/jobs/stall.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "inspectors/remains/judge.h"
+#include "shell/events/exit_code.h"
+
+namespace lockstep::shell {
+namespace {
+
+const Finding* first_cause(const std::vector<Finding>& findings) {
+  const auto cause = std::ranges::find_if(findings.rbegin(), findings.rend(), is_fault);
+  return cause == findings.rend() ? nullptr : &*cause;
+}
+
+bool may_go_on(const inspect::RankDoing& each) {
+  return !each.ended &&
+         (each.kind == FindingKind::computing || each.kind == FindingKind::unknown ||
+          each.kind == FindingKind::reading || each.kind == FindingKind::child || each.kind == FindingKind::device);
+}
+
+/// The line of the program that the main thread of a rank is in.
+const inspect::EvidenceFrame* frame_of(int rank, const inspect::Remains& remains) {
+  const auto stack = std::ranges::find_if(remains.stacks, [&](const inspect::RankStack& each) {
+    return each.rank == rank && each.is_main && !each.frames.empty();
+  });
+  return stack == remains.stacks.end() ? nullptr : inspect::program_frame(stack->frames);
+}
+
+}  // namespace
+
+bool is_fault(const Finding& finding) { return finding.severity == Severity::fault; }
+
+int exit_code_of_failure(const std::vector<Finding>& findings) {
+  const Finding* cause = first_cause(findings);
+  if (!cause) return kExitFailed;
+  return cause->verdict == "hang" ? kExitHang : cause->kind == "died" ? kExitDeath : kExitFailed;
+}
+
+int exit_code_of_stall(const std::vector<Finding>& findings) {
+  const Finding* cause = first_cause(findings);
+  return cause && cause->verdict == "dead" ? exit_code_of_failure(findings) : kExitHang;
+}
+
+std::vector<Finding> as_notes(std::vector<Finding> findings) {
+  for (Finding& each : findings)
+    if (is_fault(each)) each.severity = Severity::note;
+  return findings;
+}
+
+bool is_proven_stall(const std::vector<Finding>& findings) {
+  return std::ranges::any_of(findings, [](const Finding& each) {
+    return is_fault(each) && each.verdict == "hang" &&
+           (each.kind == "finished" || each.kind == "died" || each.kind == "threw");
+  });
+}
+
+std::optional<Finding> stall_without_collective(const inspect::Remains& remains, const RankSet& ranks, double seconds) {
+  RankSet known;
+  for (const inspect::RankDoing& each : remains.doing) known.insert(each.rank);
+  if (!(ranks - known).empty() || std::ranges::any_of(remains.doing, may_go_on)) return std::nullopt;
+  Finding finding;
+  finding.severity = Severity::fault;
+  finding.inspector = "hang";
+  finding.verdict = "hang";
+  finding.ranks = ranks;
+  finding.message = fmt::format("no collective has begun or ended for {:.1f} s", seconds);
+  for (const inspect::RankDoing& each : remains.doing) {
+    const inspect::EvidenceFrame* frame = frame_of(each.rank, remains);
+    finding.message += fmt::format("; rank {} {}{}", each.rank, each.words,
+                                   frame ? fmt::format(" ({}:{})", frame->file, frame->line) : std::string());
+  }
+  return finding;
+}
+
+}  // namespace lockstep::shell
