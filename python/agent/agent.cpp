@@ -146,6 +146,11 @@ std::string start(protocol::JobRank rank) {
   rank.started = std::time(nullptr);
   rank.end.reset();
   rank.stop.reset();
+  static std::once_flag once;
+  std::call_once(once, [] {
+    ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
+    std::atexit(stop);
+  });
   protocol::JobRank launched;
   const char* named = std::getenv(protocol::kJobVariable);
   try {
@@ -168,11 +173,6 @@ std::string start(protocol::JobRank rank) {
   } catch (const std::exception& error) {
     return error.what();
   }
-  static std::once_flag once;
-  std::call_once(once, [] {
-    ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
-    std::atexit(stop);
-  });
   return "";
 }
 
@@ -228,15 +228,19 @@ void set_end(const protocol::RankEnd& end) {
 void stop() {
   if (g_is_child) return;
   Agent& mine = agent();
-  const std::lock_guard lock(mine.mutex);
-  Server* server = std::exchange(mine.server, nullptr);
-  if (!server) return;
-  g_server = nullptr;
-  ::unlink(protocol::rank_socket(mine.folder, mine.rank.rank).c_str());
-  server->stop();
-  if (!mine.owns_folder) return;  // the shell reads how the rank ended
-  ::unlink(protocol::rank_file(mine.folder, mine.rank.rank).c_str());
-  ::rmdir(mine.folder.c_str());  // fails while other ranks have files there
+  Server* server = nullptr;
+  {
+    const std::lock_guard lock(mine.mutex);
+    server = std::exchange(mine.server, nullptr);
+    if (!server) return;
+    g_server = nullptr;
+    ::unlink(protocol::rank_socket(mine.folder, mine.rank.rank).c_str());
+    if (mine.owns_folder) {  // else the shell reads how the rank ended
+      ::unlink(protocol::rank_file(mine.folder, mine.rank.rank).c_str());
+      ::rmdir(mine.folder.c_str());  // fails while other ranks have files there
+    }
+  }
+  server->stop();  // without the lock: a request that is being answered may need it
 }
 
 }  // namespace lockstep::agent

@@ -25,6 +25,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMostUnsent = size_t{64} << 20;
+constexpr int kDeepest = 32;  // objects and arrays within each other: copies of JSON are made recursively
 constexpr int kLookForDescriptors = 1000;  // ms
 
 std::string line_of(const json& answer) {
@@ -33,6 +34,17 @@ std::string line_of(const json& answer) {
 }
 
 std::string error_line(const std::string& what) { return line_of({{"ok", false}, {"error", what}}); }
+
+/// Null for a text that is no JSON, or is nested too deeply.
+json parse_request(const std::string& line) {
+  bool is_too_deep = false;
+  const auto check = [&](int depth, json::parse_event_t, const json&) {
+    is_too_deep = is_too_deep || depth > kDeepest;
+    return !is_too_deep;
+  };
+  json request = json::parse(line, check, /*allow_exceptions=*/false);
+  return is_too_deep ? json() : request;
+}
 
 std::string run_handler(const Handler& handler, const json& request) {
   try {
@@ -195,8 +207,8 @@ void Server::accept_all() {
     const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       if (errno != EMFILE && errno != ENFILE) return;
-      if (spare_ < 0) return;
-      refuse();
+      // Without a free descriptor the error is the same where no connection waits.
+      if (spare_ < 0 || !refuse()) return;
       continue;
     }
     if (!same_user(fd) || connections_.size() >= kMostConnections)
@@ -207,11 +219,12 @@ void Server::accept_all() {
 }
 
 /// Without descriptors poll would report the waiting connection again and again.
-void Server::refuse() {
+bool Server::refuse() {
   drop(std::exchange(spare_, -1));
   const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd >= 0) ::close(fd);
   spare_ = keep(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return fd >= 0;
 }
 
 bool Server::receive(uint64_t id, Connection& connection) {
@@ -249,9 +262,10 @@ void Server::serve_lines(uint64_t id, Connection& connection) {
 }
 
 std::optional<std::string> Server::answer(uint64_t id, const std::string& line) {
-  const json request = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const json request = parse_request(line);
   if (!request.is_object() || !request.contains("request") || !request["request"].is_string())
-    return error_line("a request is a JSON object with \"request\"");
+    return error_line("a request is a JSON object with \"request\", at most " + std::to_string(kDeepest) +
+                      " levels deep");
   const std::string name = request["request"];
   const auto handler = find_handler(name);
   if (!handler) {

@@ -49,7 +49,7 @@ class Server {
   void run();
   void run_aside();
   void accept_all();
-  void refuse();
+  bool refuse();  // false: no connection waits
   bool receive(uint64_t id, Connection& connection);
   void serve_lines(uint64_t id, Connection& connection);
   /// An answer; nothing if it comes from the second thread later.

@@ -42,6 +42,7 @@ std::atomic<int (*)()> g_holds_lock = nullptr;
 std::atomic<bool> g_wanted = false;
 std::atomic<bool> g_anyway = false, g_refused = false;
 std::atomic<int> g_event = -1;
+std::atomic<bool> g_taken = false;  // the handler has written g_stack
 worker::Stack g_stack;
 
 void on_signal(int number, siginfo_t*, void* context) {
@@ -56,6 +57,7 @@ void on_signal(int number, siginfo_t*, void* context) {
       else
         g_refused = true;
     }
+    g_taken = true;
     const uint64_t one = 1;
     static_cast<void>(!::write(g_event.load(), &one, sizeof one));
   }
@@ -128,6 +130,11 @@ void end_borrowing(int fd) {
   g_faulthandler = handler;
 }
 
+void end_lending() {
+  const std::lock_guard lock(g_mutex);
+  g_faulthandler = nullptr;
+}
+
 void set_lock_check(int (*holds_lock)()) { g_holds_lock = holds_lock; }
 
 bool main_thread_waits() {
@@ -163,6 +170,7 @@ json take_stacks(bool anyway) {
   ::sigaction(kSignal, &action, &before);
   g_anyway = anyway;
   g_refused = false;
+  g_taken = false;
   g_wanted = true;
   ::syscall(SYS_tgkill, ::getpid(), ::getpid(), kSignal);
   pollfd polled{event, POLLIN, 0};
@@ -171,8 +179,8 @@ json take_stacks(bool anyway) {
   }
   // No answer: the main thread blocks the signal, or sits in the kernel where none reaches it. A signal that comes later
   // goes to the program's own handler, if it has one, and is ignored else.
-  const bool answered = ready > 0 || !g_wanted.exchange(false);
-  if (ready == 0 && answered) ::poll(&polled, 1, 10 * kPatienceMs);  // the handler is at work: a busy machine
+  if (ready == 0 && !g_wanted.exchange(false)) ::poll(&polled, 1, 10 * kPatienceMs);  // it is at work: a busy machine
+  const bool answered = g_taken.load();
   ::sigaction(kSignal, &before, nullptr);
   return {{"native", answered ? frames_of(g_stack) : json::array()},
           {"held", held},

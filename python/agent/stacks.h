@@ -18,6 +18,10 @@ namespace lockstep::agent {
 void begin_borrowing();
 void end_borrowing(int fd);
 
+/// No Python stack is read from here on: Python frees what its handler reads when the interpreter ends. A request that is
+/// being answered ends first.
+void end_lending();
+
 /// Whether the thread that calls holds the interpreter's lock (PyGILState_Check). Without one, no Python stack is taken.
 void set_lock_check(int (*holds_lock)());
 

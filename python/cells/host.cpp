@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <vector>
 
+#include "protocol/error.h"
 #include "python/cells/callbacks.h"
 #include "python/cells/needed.h"
 #include "worker/process/dynamic_symbols.h"
@@ -68,7 +71,14 @@ void* open_object(const std::string& path) {
   needed.insert(needed.end(), objects.opened.begin(), objects.opened.end());
   needed.push_back(path);
   const std::string list = objects.folder + "/objects-" + std::to_string(++objects.lists) + ".so";
-  std::ofstream(list, std::ios::binary) << python::object_that_needs(needed);
+  std::ofstream file(list, std::ios::binary);
+  file << python::object_that_needs(needed);
+  file.close();
+  if (!file) {  // the dynamic linker would read beyond the end of a file that is cut off (SIGBUS)
+    const int error = errno;
+    ::unlink(list.c_str());
+    throw Error(list + " could not be written: " + std::strerror(error));
+  }
   void* handle = ::dlopen(list.c_str(), RTLD_NOW | RTLD_LOCAL);
   ::unlink(list.c_str());
   if (handle) objects.opened.push_back(path);

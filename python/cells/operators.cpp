@@ -12,8 +12,10 @@
 #include <memory>
 #include <mutex>
 
+#include "collectives/watch/spelling.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/trace/call_site.h"
+#include "inspectors/trace/program_log.h"
 #include "protocol/worker_messages.h"
 #include "python/cells/callbacks.h"
 #include "python/cells/host.h"
@@ -68,11 +70,13 @@ void begin(const std::string& text) {
     return true;
   }();
   static_cast<void>(once);
-  all = {.shell = shell, .folder = facts.at("folder"), .prelude = {}, .loaded = nullptr};
-  all.loaded = std::make_unique<worker::LoadedCells>(post_finding);
-  if (::mkdir(all.folder.c_str(), 0700) != 0 && errno != EEXIST)
-    throw std::runtime_error(fmt::format("{} can't be made: {}", all.folder, std::strerror(errno)));
-  begin_objects(all.folder);
+  const auto folder = facts.at("folder").get<std::string>();
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    throw std::runtime_error(fmt::format("{} can't be made: {}", folder, std::strerror(errno)));
+  begin_objects(folder);
+  // Last: where something fails, the next cell tries again.
+  all = {
+      .shell = shell, .folder = folder, .prelude = {}, .loaded = std::make_unique<worker::LoadedCells>(post_finding)};
 }
 
 /// Loads the cell of the message Load, after the prelude. Returns Loaded.
@@ -109,6 +113,8 @@ std::string run(const std::string& text) {
   worker::become_run_thread();
   worker::run_state().begin_cell(message.cell, message.number == 0 ? message.cell : message.number);
   worker::name_cells_in_findings();
+  inspect::set_program_log(nullptr);
+  set_language(Language::cpp);
   inspect::set_finding_sink(post_finding);
   // A guard is a variable of the cell that lives on (`torch::NoGradGuard no_grad;`), but the thread is the program's.
   const at::ThreadLocalState state;

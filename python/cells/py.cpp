@@ -3,17 +3,25 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <map>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "python/cells/callbacks.h"
 
 namespace lockstep::py {
 namespace {
 
-/// On the thread that runs cells, or under the interpreter's lock that the call has taken: a cell that uses several
-/// threads has to order its calls for one expression itself. Never destroyed: cells hold references.
-std::map<std::string, at::Tensor, std::less<>>& slots() {
-  static auto* const all = new std::map<std::string, at::Tensor, std::less<>>;
+/// What tensor() has given references to. Threads of a cell may ask at the same time; those that ask for one expression
+/// have to order that themselves, since one of them changes what the others' reference is.
+struct Slots {
+  std::mutex mutex;
+  std::map<std::string, at::Tensor, std::less<>> tensors;
+};
+
+// Never destroyed: cells hold references.
+Slots& slots() {
+  static auto* const all = new Slots;
   return *all;
 }
 
@@ -30,8 +38,11 @@ Error::~Error() = default;
 at::Tensor& tensor(std::string_view expression) {
   const auto results = python::call_back("tensor", {std::string(expression)});
   check(results);
-  at::Tensor& slot = slots()[std::string(expression)];
-  slot = results.front().toTensor();
+  Slots& all = slots();
+  at::Tensor value = results.front().toTensor();
+  const std::lock_guard lock(all.mutex);
+  at::Tensor& slot = all.tensors[std::string(expression)];
+  std::swap(slot, value);  // the earlier tensor is released without the lock: its end may take the interpreter's
   return slot;
 }
 
@@ -50,7 +61,10 @@ void set(std::string_view target, const at::Tensor& value) {
 namespace lockstep::python {
 
 void forget_tensors() {
-  for (auto& [expression, tensor] : py::slots()) tensor = at::Tensor();
+  std::vector<at::Tensor> released;  // without the lock
+  py::Slots& all = py::slots();
+  const std::lock_guard lock(all.mutex);
+  for (auto& [expression, tensor] : all.tensors) released.push_back(std::exchange(tensor, at::Tensor()));
 }
 
 torch::jit::Stack call_back(const char* name, torch::jit::Stack arguments) {

@@ -13,24 +13,20 @@ from typing import Any
 
 import torch
 
-from lockstep import _library
+from lockstep import _exceptions, _group, _library
 
 _tried_for: int | None = None
 _problem = ""
-
-
-def _distributed() -> dict[str, Any]:
-    distributed = torch.distributed
-    if not distributed.is_available() or not distributed.is_initialized():
-        return {"rank": None, "world_size": None}
-    return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+_lent_for: int | None = None
 
 
 def start(*, only_with_launcher: bool = False) -> str:
-    """Starts the agent, once in a process. Returns why there is none (a full disk, a child of a rank), or an empty string;
-    the program goes on without one. Raises only if the library can't be loaded."""
+    """Starts the agent, once in a process. Returns why there is none (a full disk, a child of a rank), or an empty
+    string; the program goes on without one. Raises only if the library can't be loaded."""
     global _tried_for, _problem
     if _tried_for == os.getpid():
+        if not _problem:
+            _lend_faulthandler()  # the first call may have been on another thread
         return _problem
     _tried_for, _problem = os.getpid(), ""
     _library.load()
@@ -42,8 +38,10 @@ def start(*, only_with_launcher: bool = False) -> str:
 
 
 def _start(only_with_launcher: bool) -> str:
-    arguments = {
-        **_distributed(),
+    in_group = _group.is_there()  # the library knows the variables of launchers
+    arguments: dict[str, Any] = {
+        "rank": _group.rank() if in_group else None,
+        "world_size": _group.world_size() if in_group else None,
         "torch": str(torch.__version__),
         "python": ".".join(str(each) for each in sys.version_info[:3]),
         "script": os.path.abspath(sys.argv[0]) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "",
@@ -58,11 +56,13 @@ def _start(only_with_launcher: bool) -> str:
 
 
 def _lend_faulthandler() -> None:
-    """Gives the library the function of faulthandler that writes the Python stack of the thread that a signal interrupts.
-    Not those of all threads: the frames of a thread that runs change while they are read, which can end the process.
-    The signal has the handler that it had before as soon as this returns."""
-    if threading.current_thread() is not threading.main_thread():
+    """Gives the library the function of faulthandler that writes the Python stack of the thread that a signal
+    interrupts. Not those of all threads: the frames of a thread that runs change while they are read, which can end the
+    process. The signal has the handler that it had before as soon as this returns."""
+    global _lent_for
+    if _lent_for == os.getpid() or threading.current_thread() is not threading.main_thread():
         return
+    _lent_for = os.getpid()
     file = os.memfd_create("lockstep-stacks")
     _library.call("agent_begin_borrowing")
     faulthandler.register(signal.SIGURG, file=file, all_threads=False, chain=False)
@@ -81,7 +81,5 @@ def _say_end(process: int) -> None:
         {"function": each.name, "file": each.filename, "line": each.lineno or 0}
         for each in reversed(traceback.extract_tb(error.__traceback__, limit=-64))
     ]
-    name = type(error).__qualname__
-    if type(error).__module__ not in ("builtins", "__main__"):
-        name = f"{type(error).__module__}.{name}"
-    _library.call("agent_end", end={"how": "threw", "type": name, "message": str(error)[:4096], "frames": frames})
+    end = {"how": "threw", "type": _exceptions.name_of(error), "message": _exceptions.message_of(error)[:4096]}
+    _library.call("agent_end", end={**end, "frames": frames})

@@ -67,6 +67,8 @@ def hook_groups() -> None:
 
 def _hook(name: str, group: Any) -> None:
     backend = group._get_backend(group._device_types[0])
+    while hasattr(backend, "wrapped_pg"):  # TORCH_DISTRIBUTED_DEBUG=DETAIL
+        backend = backend.wrapped_pg
     if backend.name() == NAME:
         return
     given = list(backend.options.global_ranks_in_group)
@@ -79,7 +81,12 @@ def _hook(name: str, group: Any) -> None:
         global_rank=ranks[group.rank()],
         world_size=dist.get_world_size() if given and dist.is_initialized() else group.size(),
         timeout=backend.options._timeout.total_seconds(),
+        check=_checks(),
     )
+
+
+def _checks() -> bool:
+    return os.environ.get("LOCKSTEP_CHECK_COLLECTIVES", "1") != "0"
 
 
 def _cuda_transport(options: Any, backend_options: Any) -> Any:
@@ -94,8 +101,8 @@ def _cuda_transport(options: Any, backend_options: Any) -> Any:
     given._timeout = options.timeout
     given.global_ranks_in_group = options.global_ranks_in_group
     given.group_name = options.group_id
-    transport = dist.ProcessGroupNCCL(_c10d().PrefixStore("nccl/", options.store), options.group_rank, options.group_size,
-                                      given)
+    store = _c10d().PrefixStore("nccl/", options.store)
+    transport = dist.ProcessGroupNCCL(store, options.group_rank, options.group_size, given)
     transport._set_sequence_number_for_group()
     return transport
 
@@ -130,7 +137,7 @@ def _create(options: Any, backend_options: Any) -> Any:
             world_size=options.group_size if whole else dist.get_world_size(),
             timeout=options.timeout.total_seconds(),
             cuda=cuda is not None,
-            check=os.environ.get("LOCKSTEP_CHECK_COLLECTIVES", "1") != "0",
+            check=_checks(),
         )
     finally:
         c10d._unregister_process_group(name)

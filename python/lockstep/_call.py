@@ -7,21 +7,13 @@ from typing import Any, Iterable, Sequence, Union
 
 import torch
 
-from lockstep import _caller, _library, _publish
+from lockstep import _caller, _group, _library, _publish
 from lockstep._step import Callbacks
 from lockstep.errors import ArgumentError, FaultFound
 from lockstep.report import Report
 
 Ranks = Union[Iterable[int], int, None]
 Deadline = Union[float, timedelta]
-
-
-def group() -> str | None:
-    """The name of torch.distributed's default group in c10d's registry; None without one."""
-    distributed = torch.distributed
-    if not distributed.is_available() or not distributed.is_initialized():
-        return None
-    return str(distributed.group.WORLD.group_name)  # type: ignore[union-attr]
 
 
 def rank_list(ranks: Ranks) -> list[int] | None:
@@ -53,7 +45,7 @@ def common(
         "ranks": rank_list(ranks),
         "deadline": seconds,
         "step": step,
-        "group": group(),
+        "group": _group.name(),
         "where": _caller.where(frame),
     }
 
@@ -67,10 +59,11 @@ def run(
     callbacks: Callbacks | None = None,
 ) -> Report:
     """Calls the operator of an inspector, and publishes what it found."""
+    _publish.flush()  # what watches have found before
     try:
         result = (callbacks or Callbacks()).run(operator, tensors, **arguments)
     finally:
-        _publish.flush()
+        _publish.flush(of_call=True)
     report = Report.from_json(result)
     if raise_on_fault and not report.ok:
         raise FaultFound(report)

@@ -17,7 +17,7 @@ def user_frame() -> FrameType | None:
     """The innermost frame that belongs neither to this package nor to torch."""
     skipped = tuple(_library.skipped_folders())
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(skipped):
+    while frame is not None and absolute(frame.f_code.co_filename).startswith(skipped):
         frame = frame.f_back
     return frame
 
@@ -27,13 +27,19 @@ def where(frame: FrameType | None) -> str:
     if frame is None:
         return ""
     name = frame.f_code.co_filename
-    if name.startswith("<cell "):  # of a prompt
-        name = name.strip("<>")
-    elif not name.startswith("<"):
-        name = os.path.abspath(name)
-        if name.startswith(_library.working_folder()):
-            name = name[len(_library.working_folder()) :]
-    return f"{name}, line {frame.f_lineno}"
+    name = name.strip("<>") if name.startswith("<cell ") else shown_file(name)  # a cell of a prompt
+    return f"{name}, line {frame.f_lineno or 0}"
+
+
+def shown_file(name: str) -> str:
+    """A file of code as findings name it: relative to the folder in which the program was started, if it is there."""
+    folder = _library.working_folder()
+    return name if name.startswith("<") else absolute(name).removeprefix(folder)
+
+
+def absolute(name: str) -> str:
+    """Python keeps the name of a script as it was typed, and the program may have changed its folder since."""
+    return os.path.normpath(os.path.join(_library.working_folder(), name))
 
 
 def argument_text(frame: FrameType | None, function: str) -> str:

@@ -10,20 +10,48 @@ import io
 import os
 import select
 import sys
+import termios
+from typing import Any
+
+from lockstep import _streams
 
 _F_SETPIPE_SZ = 1031
-PIPE_BYTES = 1 << 20
+_PIPE_BYTES = 1 << 20
 STREAMS = ("stdout", "stderr")
+
+
+def _of_python() -> list[Any]:
+    return [getattr(sys, name, None) for name in STREAMS]  # a program may delete them
 
 
 def flush() -> None:
     """Hands on what Python and the C library hold back."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in _of_python():
         try:
             stream.flush()
-        except (AttributeError, OSError, ValueError):  # None, closed, or of a class of the program's own
+        except Exception:  # None, closed, or of a class of the program's own
             pass
-    ctypes.CDLL(None).fflush(None)
+    # Not of all streams: a thread that reads the standard input holds that one.
+    library = ctypes.CDLL(None)
+    for name in STREAMS:
+        library.fflush(ctypes.c_void_p.in_dll(library, name))
+
+
+def write(text: str) -> None:
+    """Writes to the standard output, also where the program has put another object into sys.stdout."""
+    flush()
+    data = text.encode("utf-8", "replace")
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def write_error(text: str) -> None:
+    """Writes to the program's sys.stderr; nothing where that is None, or closed."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except Exception:  # as in flush()
+        pass
 
 
 class Capture:
@@ -34,25 +62,32 @@ class Capture:
         self._writers: list[int] = []
         self._saved: list[int] = []
         self._buffered: list[io.TextIOWrapper] = []
-        for _ in STREAMS:
-            reader, writer = os.pipe()
-            os.set_blocking(reader, False)
-            try:
-                fcntl.fcntl(writer, _F_SETPIPE_SZ, PIPE_BYTES)
-            except OSError:  # the limit of the user is reached: a small one works, too
-                pass
-            self.readers.append(reader)
-            self._writers.append(writer)
+        self._streams = _streams.Streams()
+        try:
+            for _ in STREAMS:
+                self._open_pipe()
+        except BaseException:  # no descriptor is left
+            self.close()
+            raise
+
+    def _open_pipe(self) -> None:
+        reader, writer = os.pipe()
+        self.readers.append(reader)
+        self._writers.append(writer)
+        os.set_blocking(reader, False)
+        try:
+            fcntl.fcntl(writer, _F_SETPIPE_SZ, _PIPE_BYTES)
+        except OSError:  # the limit of the user is reached: a small one works, too
+            pass
 
     def begin(self) -> None:
         """From here on the process writes into the pipes."""
         flush()
         # What is printed shows at once, as in a terminal.
-        self._buffered = [
-            each for each in (sys.stdout, sys.stderr) if isinstance(each, io.TextIOWrapper) and not each.line_buffering
-        ]
-        for stream in self._buffered:
-            stream.reconfigure(line_buffering=True)
+        for stream in _of_python():
+            if isinstance(stream, io.TextIOWrapper) and not stream.closed and not stream.line_buffering:
+                stream.reconfigure(line_buffering=True)
+                self._buffered.append(stream)
         for descriptor, writer in enumerate(self._writers, start=1):
             try:
                 self._saved.append(os.dup(descriptor))
@@ -61,27 +96,35 @@ class Capture:
                     raise
                 self._saved.append(-1)  # the program has closed it
             os.dup2(writer, descriptor)
+        self._streams.begin()
+
+    def unread(self) -> int:
+        """How many bytes are in the pipes."""
+        total = 0
+        for reader in self.readers:
+            answer = fcntl.ioctl(reader, termios.FIONREAD, bytes(4))
+            total += int.from_bytes(answer, sys.byteorder)
+        return total
 
     def write_through(self, index: int, data: bytes) -> None:
-        """Writes where STREAMS[index] of the program goes without the capture. What can't be written is lost, as there."""
+        """Writes where STREAMS[index] of the program goes without the capture. What can't be written is lost."""
         descriptor = self._saved[index] if index < len(self._saved) else index + 1
         while data and descriptor >= 0:
             try:
                 data = data[os.write(descriptor, data) :]
             except BlockingIOError:
-                select.select([], [descriptor], [])
+                poll = select.poll()
+                poll.register(descriptor, select.POLLOUT)
+                poll.poll()
             except OSError:
                 return
 
     def end(self) -> None:
         """Gives the descriptors back. Flush before; a begin() that has failed half-way is undone, too."""
-        for descriptor, saved in enumerate(self._saved, start=1):
-            if saved < 0:
-                os.close(descriptor)
-                continue
-            os.dup2(saved, descriptor)
-            os.close(saved)
-        self._saved.clear()
+        try:
+            self._streams.end()
+        finally:
+            self._give_back()
         for stream in self._buffered:
             try:
                 stream.reconfigure(line_buffering=False)
@@ -91,6 +134,11 @@ class Capture:
 
     def leave_in_child(self) -> None:
         """In the child of a fork: its output is not the cell's, and nobody may read it by the time it ends."""
+        self._streams.end()
+        self._give_back()
+        self.close()
+
+    def _give_back(self) -> None:
         for descriptor, saved in enumerate(self._saved, start=1):
             if saved >= 0:
                 os.dup2(saved, descriptor)
@@ -98,7 +146,6 @@ class Capture:
             else:
                 os.close(descriptor)
         self._saved.clear()
-        self.close()
 
     def close(self) -> None:
         for descriptor in self.readers + self._writers:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import threading
 from types import FrameType
 from typing import Any, Callable
 
 import torch
 
-from lockstep import _cells, _library
+from lockstep import _cells, _device, _exceptions, _group, _library, _scope, _sharding
 from lockstep.errors import LockstepError
 
 _MEETING_SECONDS = 10.0
@@ -19,6 +20,15 @@ _MEETING_SECONDS = 10.0
 _library_of_operators: torch.library.Library | None = None
 _frame: Callable[[], FrameType] | None = None  # in which expressions are evaluated
 _post: Callable[[dict[str, Any]], None] | None = None  # sends what a cell shows
+_names = threading.RLock()  # held while an expression or an assignment has the names of the frame: cells have threads
+
+
+def _new_lock() -> None:
+    global _names
+    _names = threading.RLock()  # the thread that held it is not in the child of a fork
+
+
+os.register_at_fork(after_in_child=_new_lock)
 
 
 def headers() -> pathlib.Path:
@@ -36,8 +46,8 @@ def describe() -> dict[str, Any]:
     folder = pathlib.Path(_library.torch_folder())
     problem = ""
     if not torch._C._GLIBCXX_USE_CXX11_ABI:
-        problem = (f"torch {torch.__version__} was built with the old ABI of the C++ library (_GLIBCXX_USE_CXX11_ABI=0), "
-                   "with which cells can't be compiled. Install torch from PyPI")
+        problem = (f"torch {torch.__version__} was built with the old ABI of the C++ library (_GLIBCXX_USE_CXX11_ABI=0)"
+                   ", with which cells can't be compiled. Install torch from PyPI")
     elif not (folder / "include" / "torch" / "csrc" / "api" / "include" / "torch" / "torch.h").is_file():
         problem = (f"the headers of torch {torch.__version__} are not in {folder / 'include'}. PyPI's torch has them: "
                    "install it again")
@@ -73,13 +83,13 @@ class CppCells:
                 loaded["warning"] = problem
             return loaded
         except Exception as error:  # a library that is missing, a full disk
-            return {"kind": "loaded", "cell": message["cell"], "ok": False, "message": f"{type(error).__name__}: {error}"}
+            reason = f"{type(error).__name__}: {error}"
+            return {"kind": "loaded", "cell": message["cell"], "ok": False, "message": reason}
 
     def _meet(self, ranks: list[int]) -> str:
         """A cell of all ranks: dist:: and inspect:: of C++ use the connections of the inspectors. Returns why there are
         none."""
-        distributed = torch.distributed
-        if not (distributed.is_available() and distributed.is_initialized()) or len(ranks) < distributed.get_world_size():
+        if not _group.is_there() or len(ranks) < _group.world_size():
             return ""
         from lockstep import inspectors  # which imports this package's functions
 
@@ -117,6 +127,8 @@ class CppCells:
 
     def leave(self) -> None:
         """The program goes on: nothing of it is held."""
+        global _frame, _post
+        _frame = _post = None
         if _library_of_operators is not None:
             torch.ops.lockstep_cells.forget()
 
@@ -124,15 +136,13 @@ class CppCells:
         global _frame, _post
         _load_operators()
         _frame, _post = self._frame, self._post
-        device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
-        distributed = torch.distributed
-        in_group = distributed.is_available() and distributed.is_initialized()
+        device = _device.name()
         torch.ops.lockstep_cells.begin(json.dumps({
             "shell": self._hub,
             "folder": os.path.join(os.path.dirname(self._hub), f"rank-{self._rank}"),
             "rank": {
                 "rank": self._rank,
-                "world_size": distributed.get_world_size() if in_group else int(os.environ.get("WORLD_SIZE", "1")),
+                "world_size": _group.world_size(),
                 "local_rank": int(os.environ.get("LOCAL_RANK", str(self._rank))),
                 "node_rank": int(os.environ.get("GROUP_RANK", "0")),
                 "gpu_id": int(device[5:]) if device != "cpu" else -1,
@@ -165,11 +175,11 @@ def _post_text(message: str) -> None:
 def _evaluate(function: str, expression: str) -> tuple[Any, str]:
     """The value, or the reason why there is none."""
     assert _frame is not None
-    frame = _frame()
     try:
-        return eval(compile(expression, "<py>", "eval"), frame.f_globals, frame.f_locals), ""
+        with _names, _scope.names_of(_frame()) as (scope, variables):
+            return eval(compile(expression, "<py>", "eval"), scope, variables), ""
     except BaseException as error:  # it is the cell's, in C++
-        return None, f"py::{function}(\"{expression}\"): {type(error).__name__}: {error}"
+        return None, f"py::{function}(\"{expression}\"): {_exceptions.name_of(error)}: {_exceptions.message_of(error)}"
 
 
 def _tensor(expression: str) -> tuple[torch.Tensor, str]:
@@ -184,15 +194,15 @@ def _tensor(expression: str) -> tuple[torch.Tensor, str]:
             return nothing, what + "; py::number reads numbers"
         if isinstance(value, torch.nn.Module):
             names = [name for name, _ in value.named_parameters()]
-            return nothing, what + (f"; it has the parameters {', '.join(names[:8])}{' …' if names[8:] else ''}" if names
-                                    else "")
+            known = f"; it has the parameters {', '.join(names[:8])}{' …' if names[8:] else ''}" if names else ""
+            return nothing, what + known
         return nothing, what
-    if _is_dtensor(value):
-        with torch.no_grad():
-            return value.to_local(), ""  # type: ignore[attr-defined]
+    if _sharding.is_dtensor(value):
+        local = _sharding.local_of(value)
+        return (nothing, f"{called}: this rank has no part of it") if local is None else (local, "")
     if type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return nothing, (f"{called}: it is a {type(value).__module__}.{type(value).__qualname__}, whose elements C++ can't "
-                         "see: name a plain tensor of it")
+        return nothing, (f"{called}: it is a {type(value).__module__}.{type(value).__qualname__}, whose elements C++ "
+                         "can't see: name a plain tensor of it")
     return value, ""
 
 
@@ -211,10 +221,11 @@ def _number(expression: str) -> tuple[float, str]:
 def _set(target: str, value: torch.Tensor) -> str:
     assert _frame is not None
     try:
-        _cells.assign(_frame(), target, value)
+        with _names:
+            _cells.assign(_frame(), target, value)
         return ""
     except BaseException as error:  # it is the cell's, in C++
-        return f"py::set(\"{target}\"): {type(error).__name__}: {error}"
+        return f"py::set(\"{target}\"): {_exceptions.name_of(error)}: {_exceptions.message_of(error)}"
 
 
 def _kind(value: Any) -> str:
@@ -230,10 +241,3 @@ def _kind(value: Any) -> str:
     if isinstance(value, (list, tuple, dict, set)):
         return f"{article} {name} of {len(value)}"
     return f"{article} {name}"
-
-
-def _is_dtensor(value: torch.Tensor) -> bool:
-    import sys
-
-    tensors = sys.modules.get("torch.distributed.tensor")
-    return tensors is not None and isinstance(value, tensors.DTensor)

@@ -109,11 +109,11 @@ class Description:
                 {"name": name or "state", "kind": "rng", "tensor": self.tensors.add(value.get_state())}
             )
         elif _is_array(value):
-            self.add_tensor(name, kind, torch.from_numpy(value))
+            self.add_tensor(name, kind, _tensor_of(value))
+        elif _is_scalar(value):
+            self.add_any(name, kind, value.item())
         elif value is None or isinstance(value, (bool, int, float, str)):
-            if isinstance(value, int) and not -(2**63) <= value < 2**63:
-                value = str(value)  # longer than JSON's integers in C++
-            self.add_value(name, kind, value)
+            self.add_value(name, kind, _plain_value(value))
         elif isinstance(value, (bytes, bytearray)):
             self.add_value(name, kind, value.hex())
         elif isinstance(value, Mapping):
@@ -125,7 +125,7 @@ class Description:
                 self.add_value(name, kind, {})
         elif isinstance(value, (list, tuple)):
             if value and all(isinstance(each, (bool, int, float, str)) for each in value):
-                self.add_value(name, kind, list(value))
+                self.add_value(name, kind, [_plain_value(each) for each in value])
                 return
             for index, each in enumerate(value):
                 self.add_any(f"{name}[{index}]", kind, each)
@@ -186,9 +186,29 @@ class Description:
         return self.json
 
 
+def _plain_value(value: Any) -> Any:
+    """As text where it is longer than the integers that JSON has in C++."""
+    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
+
+
 def _is_array(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "biuf"
+    # Not float128, which torch does not have.
+    return (numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "biuf"
+            and value.dtype.itemsize <= 8)
+
+
+def _tensor_of(array: Any) -> torch.Tensor:
+    """The array's own memory, where torch can have it: neither read-only, nor of negative strides, nor of the other
+    byte order."""
+    if not array.flags.writeable or min(array.strides, default=1) < 0 or not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return torch.from_numpy(array)
+
+
+def _is_scalar(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in "biufSU"
 
 
 def parameter_names(*objects: Any) -> dict[torch.Tensor, str]:
@@ -227,11 +247,14 @@ def describe(value: Any, name: str, model: Module | None = None) -> Description:
         description.add_any("", "rng", value)
     elif isinstance(value, (Mapping, list, tuple)):
         description = Description(name, "container")
-        description.add_any("", "tensor", value)
+        try:
+            description.add_any("", "tensor", value)
+        except RecursionError:
+            raise ArgumentError("verify: the container is nested too deeply, or contains itself") from None
         for each in description.json["items"]:
             if "value" in each and each["kind"] == "tensor":
                 each["kind"] = "value"
-    elif value is None or isinstance(value, (bool, int, float, bytes)) or _is_array(value):
+    elif value is None or isinstance(value, (bool, int, float, bytes)) or _is_array(value) or _is_scalar(value):
         description = Description(name, "value")
         description.add_any("", "tensor" if _is_array(value) else "value", value)
     elif isinstance(value, str):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import select
 import time
 
-from lockstep import _agent, _library
-from lockstep._prompt import Invitation
+from lockstep import _agent, _group, _library
 
-_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")  # python/agent/agent.cpp has the launchers
 _event: int | None = None
 _launcher = 0  # the process that has started this one
+_LONGEST_POLL_SECONDS = 1e6  # the longest one that poll() takes is 2e6
 
 
 def _note_launcher() -> None:
@@ -24,8 +24,8 @@ os.register_at_fork(after_in_child=_note_launcher)
 
 
 def start() -> tuple[str, bool] | None:
-    """Lets shells find this rank. Returns the name of the job, and whether `lockstep run` watches it; None if no shell can
-    attach."""
+    """Lets shells find this rank. Returns the name of the job, and whether `lockstep run` watches it; None if no shell
+    can attach."""
     global _event
     if _event is None:
         _agent.start()
@@ -33,6 +33,14 @@ def start() -> tuple[str, bool] | None:
     answer = _library.call("agent_folder")
     folder = str(answer["folder"])
     return (os.path.basename(folder).removeprefix("job-"), bool(answer["is_watched"])) if folder else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Invitation:
+    """How a shell is reached."""
+
+    hub: str  # the path of its socket
+    identity: str
 
 
 class Detached(Exception):
@@ -50,7 +58,7 @@ class Stopped:
 
     def __enter__(self) -> Stopped:
         _library.call("set_stopped", place=self._place)
-        if any(each in os.environ for each in _RANKS):
+        if _group.has_launcher():
             try:
                 self._launcher_end = os.pidfd_open(_launcher)
             except OSError:  # it has ended, or is the parent of another namespace's first process
@@ -83,5 +91,5 @@ class Stopped:
             left = None if deadline is None else deadline - time.monotonic()
             if self.has_lost_launcher or (left is not None and left <= 0):
                 return None
-            ready = poll.poll(None if left is None else left * 1e3 + 1)
+            ready = poll.poll(None if left is None else min(left, _LONGEST_POLL_SECONDS) * 1e3 + 1)
             self.has_lost_launcher = any(each == self._launcher_end for each, _ in ready)

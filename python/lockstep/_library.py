@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import sys
+import threading
 from typing import Any, Sequence
 
 import torch
@@ -15,9 +16,19 @@ from lockstep.errors import FOR_NAME, LockstepError, PythonRaised
 
 FOLDER = pathlib.Path(os.path.abspath(__file__)).parent
 _TORCH_FOLDER = os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep
-_WORKING_FOLDER = os.getcwd().rstrip(os.sep) + os.sep
 _loaded = False
+_loading = threading.RLock()
 _constants: dict[str, Any] = {}  # of the library: what the operator `start` returns
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd().rstrip(os.sep) + os.sep
+    except OSError:  # it has been removed
+        return os.sep
+
+
+_WORKING_FOLDER = _current_folder()
 
 
 def _minor(version: str) -> str:
@@ -57,16 +68,19 @@ def torch_folder() -> str:
 
 
 def working_folder() -> str:
-    """Paths in it are shown relative to it."""
+    """That in which the program was started. Paths in it are shown relative to it."""
     return _WORKING_FOLDER
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN and no Inf: they are written as an object (python/operators/call.cpp)."""
+    """JSON has no NaN and no Inf: they are written as an object (python/operators/call.cpp). It is UTF-8, and a path that
+    isn't has surrogates in Python: they are written as \\udce9."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": repr(value)}
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {_plain(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     return value
@@ -77,12 +91,15 @@ def load() -> None:
     global _loaded, _constants
     if _loaded:
         return
-    torch.ops.load_library(str(libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
-    _loaded = True
-    _constants = call("start", skipped=skipped_folders(), folder=working_folder())
-    from lockstep import _agent  # which calls this module
+    with _loading:  # other threads wait until it is usable
+        if _loaded:
+            return
+        torch.ops.load_library(str(libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
+        _constants = _call("start", (), {"skipped": skipped_folders(), "folder": working_folder()})
+        _loaded = True
+        from lockstep import _agent  # which calls this module
 
-    _agent.start()
+        _agent.start()
 
 
 def constant(name: str) -> Any:
@@ -99,6 +116,10 @@ def is_loaded() -> bool:
 def call(operator: str, tensors: Sequence[torch.Tensor] = (), **arguments: Any) -> dict[str, Any]:
     """Calls torch.ops.lockstep.`operator`. Raises what the operator reports as an error."""
     load()
+    return _call(operator, tensors, arguments)
+
+
+def _call(operator: str, tensors: Sequence[torch.Tensor], arguments: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps(_plain(arguments), allow_nan=False)
     result: dict[str, Any] = json.loads(getattr(torch.ops.lockstep, operator)(list(tensors), text))
     error = result.get("error")

@@ -19,22 +19,32 @@ logger = logging.getLogger("lockstep")
 _started = time.monotonic()
 sink: Callable[[list[Finding]], None] | None = None
 """Takes what is published instead of the logger, while a cell of a prompt runs."""
+_since_step: list[Finding] = []
 
 
-def flush() -> list[Finding]:
-    """Logs and writes what was published since the last call, and returns it. Local."""
+def flush(*, of_call: bool = False) -> None:
+    """Logs and writes what was published since the last call. `of_call`: by a call that returns its findings. Local."""
     if not _library.is_loaded():
-        return []
+        return
     published = [Finding.from_json(each) for each in _library.call("take_findings")["findings"]]
+    if not of_call:
+        _since_step.extend(each for each in published if each.is_fault and each.inspector == "nan")
+    path = os.environ.get("LOCKSTEP_FINDINGS")
+    if published and path:  # first: an interrupt may end what follows
+        _append(path, [each.json for each in published])
     if sink is not None:
         sink(published)
     for finding in published if sink is None else []:
         if logger.isEnabledFor(logging.ERROR if finding.is_fault else logging.INFO):
             logger.log(logging.ERROR if finding.is_fault else logging.INFO, "%s", finding, extra={"finding": finding})
-    path = os.environ.get("LOCKSTEP_FINDINGS")
-    if published and path:
-        _append(path, [each.json for each in published])
-    return published
+
+
+def take_bad_values() -> list[Finding]:
+    """Publishes, and returns what the NaN watches of this rank have found since the last call. Local."""
+    flush()
+    taken = _since_step[:]
+    _since_step.clear()
+    return taken
 
 
 def _append(path: str, findings: list[dict[str, Any]]) -> None:

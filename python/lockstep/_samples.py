@@ -1,9 +1,11 @@
 """The samples that a rank reads in an epoch, in order: from a loader, a sampler, or indices. Reading them changes
-neither random numbers nor the sampler."""
+neither random numbers nor the attributes of the sampler. What a sampler changes inside of its attributes, other than
+generators of random numbers, stays changed."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import sys
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ import torch
 
 from lockstep.errors import ArgumentError
 
-_MOST = 1 << 30
+_MOST = 1 << 26  # of a sampler whose dataset has no length
 
 
 @dataclass
@@ -44,6 +46,33 @@ def _generators(value: Any) -> Iterator[torch.Generator]:
         left += [getattr(each, name, None) for name in ("sampler", "batch_sampler")]
 
 
+def _readers(value: Any) -> list[Any]:
+    """A loader, a sampler, and the samplers that it asks, which have attributes."""
+    found: list[Any] = []
+    left = [value]
+    while left:
+        each = left.pop()
+        if each is None or any(each is one for one in found):
+            continue
+        found.append(each)
+        left += [getattr(each, name, None) for name in ("sampler", "batch_sampler")]
+    return [each for each in found if hasattr(each, "__dict__")]
+
+
+def _draws(value: Any) -> list[Callable[[], None]]:
+    """Functions that set the generators of Python and NumPy that it has back to where they are."""
+    restorers: list[Callable[[], None]] = []
+    numpy = sys.modules.get("numpy")
+    for each in vars(value).values():
+        if isinstance(each, random.Random):
+            restorers.append(functools.partial(each.setstate, each.getstate()))
+        elif numpy is not None and isinstance(each, numpy.random.RandomState):
+            restorers.append(functools.partial(each.set_state, each.get_state()))
+        elif numpy is not None and isinstance(each, numpy.random.Generator):
+            restorers.append(functools.partial(setattr, each.bit_generator, "state", each.bit_generator.state))
+    return restorers
+
+
 @contextlib.contextmanager
 def _unchanged(value: Any) -> Iterator[None]:
     state = torch.get_rng_state()
@@ -51,9 +80,15 @@ def _unchanged(value: Any) -> Iterator[None]:
     numpy = sys.modules.get("numpy")
     of_numpy = numpy.random.get_state() if numpy is not None else None
     own = [(each, each.get_state()) for each in _generators(value)]
+    attributes = [(vars(each), dict(vars(each)), _draws(each)) for each in _readers(value)]
     try:
         yield
     finally:
+        for now, kept, draws in attributes:
+            now.clear()
+            now.update(kept)
+            for restore in draws:
+                restore()
         torch.set_rng_state(state)
         random.setstate(python)
         if numpy is not None:
@@ -62,9 +97,10 @@ def _unchanged(value: Any) -> Iterator[None]:
             each.set_state(before)
 
 
-def _read(value: Any, samples: list[int], batches: list[int]) -> bool:
-    """Appends what `value` gives; returns whether it gives batches."""
+def _read(value: Any, samples: list[int], batches: list[int], size: int | None) -> bool:
+    """Appends what `value` gives; returns whether it gives batches. `size`: of the dataset."""
     in_batches = False
+    most = _MOST if size is None else max(1 << 20, 4 * size)  # samplers may repeat samples
     for each in value:
         if isinstance(each, torch.Tensor):
             each = each.tolist()
@@ -75,8 +111,8 @@ def _read(value: Any, samples: list[int], batches: list[int]) -> bool:
             batches.append(len(batch))
         else:
             samples.append(_index(each))
-        if len(samples) > _MOST:
-            raise ArgumentError(f"data: the sampler gave more than {_MOST} samples, and goes on")
+        if len(samples) > most:
+            raise ArgumentError(f"data: the sampler gave more than {most} samples, and goes on")
     return in_batches
 
 
@@ -96,7 +132,8 @@ def _index(value: Any) -> int:
 
 def _epoch_holder(value: Any) -> Any:
     """The sampler that has set_epoch, if there is one."""
-    for each in (value, getattr(value, "sampler", None), getattr(getattr(value, "batch_sampler", None), "sampler", None)):
+    of_batches = getattr(getattr(value, "batch_sampler", None), "sampler", None)
+    for each in (value, getattr(value, "sampler", None), of_batches):
         if callable(getattr(each, "set_epoch", None)) and isinstance(getattr(each, "epoch", None), int):
             return each
     return None
@@ -122,7 +159,8 @@ def read(value: Any) -> Samples:
         if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
             raise ArgumentError(f"data: a tensor of {value.dtype} has no indices of samples")
         if value.dim() not in (1, 2):
-            raise ArgumentError(f"data: indices have one dimension, or a row for each batch; this is {list(value.shape)}")
+            raise ArgumentError("data: indices have one dimension, or a row for each batch; this is "
+                                f"{list(value.shape)}")
         rows = value.tolist()
         return Samples([each for row in rows for each in row], [len(row) for row in rows]) if value.dim() == 2 else \
             Samples(rows)
@@ -130,27 +168,30 @@ def read(value: Any) -> Samples:
     if isinstance(value, torch.utils.data.DataLoader):
         source = value.batch_sampler if value.batch_sampler is not None else value.sampler
         if isinstance(value.dataset, torch.utils.data.IterableDataset):
-            raise ArgumentError("data: an IterableDataset has no indices. Pass the indices that this rank reads, as a list")
+            raise ArgumentError("data: an IterableDataset has no indices. Pass the indices that this rank reads, as a "
+                                "list")
 
     def order() -> tuple[list[int], list[int] | None]:
         samples: list[int] = []
         batches: list[int] = []
-        try:
-            iterator = iter(source)
-        except TypeError:
-            raise ArgumentError(
-                f"data: can't read indices from a {type(value).__name__}. data takes a DataLoader, a sampler, or the "
-                "indices that this rank reads"
-            ) from None
-        if iterator is source:
-            raise ArgumentError("data: an iterator is used up by reading it. Pass what it iterates over")
-        with _unchanged(value):
-            in_batches = _read(iterator, samples, batches)
+        with _unchanged(value):  # a sampler may draw when it is asked for its iterator
+            try:
+                iterator = iter(source)
+            except TypeError:
+                raise ArgumentError(
+                    f"data: can't read indices from a {type(value).__name__}. data takes a DataLoader, a sampler, or "
+                    "the indices that this rank reads"
+                ) from None
+            if iterator is source:
+                raise ArgumentError("data: an iterator is used up by reading it. Pass what it iterates over")
+            in_batches = _read(iterator, samples, batches, _length(value))
         return samples, batches if in_batches else None
 
     samples, batches = order()
     batch_size = getattr(value, "batch_size", None)
-    result = Samples(samples, batches, size=_length(value), batch_size=batch_size if isinstance(batch_size, int) else None)
+    result = Samples(samples, batches, size=_length(value))
+    if isinstance(batch_size, int):
+        result.batch_size = batch_size
     holder = _epoch_holder(value)
     if holder is not None:
         result.epoch = holder.epoch

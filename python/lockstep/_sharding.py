@@ -29,14 +29,14 @@ class FlatUnit:
     """Identities of the parameters of the module that are views of it."""
 
 
-def _is_dtensor(value: Any) -> bool:
+def is_dtensor(value: Any) -> bool:
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The part of this rank; the tensor itself if it is not divided."""
-    if not _is_dtensor(tensor):
+    if not is_dtensor(tensor):
         return tensor
     with torch.no_grad():
         local = tensor.to_local()  # type: ignore[attr-defined]
@@ -54,7 +54,7 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 def part_of(tensor: torch.Tensor) -> Part | None:
     """None for a tensor that is not divided."""
-    if not _is_dtensor(tensor):
+    if not is_dtensor(tensor):
         return None
     mesh, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]
     names = mesh.mesh_dim_names

@@ -70,8 +70,15 @@ class OtherState:
             self._restorers.append(lambda: numpy.random.set_state(state))
 
     def restore(self) -> None:
+        """Restores all, also where one of the program's objects raises; the first error is raised afterwards."""
+        first: BaseException | None = None
         for each in self._restorers:
-            each()
+            try:
+                each()
+            except BaseException as error:
+                first = error if first is None else first
+        if first is not None:
+            raise first
 
     def _keep_module(self, module: torch.nn.Module) -> None:
         modes = [(each, each.training) for each in module.modules()]
@@ -93,7 +100,7 @@ class OtherState:
 
     def _keep_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         state = {parameter: _shallow(each) for parameter, each in optimizer.state.items()}
-        groups = [{key: copy.copy(value) for key, value in group.items()} for group in optimizer.param_groups]
+        groups = [{key: _kept(value) for key, value in group.items()} for group in optimizer.param_groups]
 
         def restore() -> None:
             optimizer.state.clear()
@@ -104,7 +111,7 @@ class OtherState:
                     del group[key]
                 for key, value in before.items():
                     if key != "params":
-                        group[key] = copy.copy(value)
+                        group[key] = _kept(value)
 
         self._restorers.append(restore)
 
@@ -118,11 +125,16 @@ class OtherState:
         self._restorers.append(lambda: value.load_state_dict(copy.deepcopy(state)))
 
 
+def _kept(value: Any) -> Any:
+    """A copy; of a tensor (a learning rate may be one) itself: the library restores its contents."""
+    return value if isinstance(value, torch.Tensor) else copy.copy(value)
+
+
 def _shallow(state: Any) -> Any:
-    """A copy whose tensors are those of `state`: the library restores their contents."""
+    """A copy whose tensors are those of `state`."""
     if isinstance(state, dict):
         return {key: copy.copy(each) if isinstance(each, (list, dict)) else each for key, each in state.items()}
-    return copy.copy(state)
+    return _kept(state)
 
 
 def state_tensors(objects: Sequence[Any], tensors: _describe.Tensors) -> list[int]:
@@ -134,7 +146,7 @@ def state_tensors(objects: Sequence[Any], tensors: _describe.Tensors) -> list[in
             found += [*inner.parameters(), *inner.buffers()]
         elif isinstance(each, torch.optim.Optimizer):
             for group in each.param_groups:
-                found += group["params"]
+                found += _tensors_in(list(group.values()))
             found += _tensors_in(list(each.state.values()))
         elif isinstance(each, torch.Tensor):
             found.append(each)
@@ -162,6 +174,15 @@ def _tensors_in(value: Any) -> list[torch.Tensor]:
 
 def ddp_among(objects: Sequence[Any]) -> list[torch.nn.parallel.DistributedDataParallel]:
     return [each for each in objects if _describe.is_ddp(each)]
+
+
+def group_of(wrappers: Sequence[torch.nn.parallel.DistributedDataParallel]) -> dict[str, Any] | None:
+    """The process group that a step reduces over: that of the first wrapper, or the default one; None without any."""
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return None
+    group: Any = wrappers[0].process_group if wrappers else distributed.group.WORLD
+    return {"name": str(group.group_name), "ranks": distributed.get_process_group_ranks(group)}
 
 
 def give(value: Any) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import weakref
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 
 import torch
 
-from lockstep import _call, _caller, _describe, _library, _publish, _step
+from lockstep import _call, _caller, _describe, _group, _library, _publish, _step
 from lockstep._call import Deadline, Ranks
 from lockstep.errors import ArgumentError, FaultFound, LockstepError, PythonRaised
 from lockstep.inspectors import _ranks_of
@@ -49,8 +49,8 @@ def step() -> None:
         stops = bool(result["stop"])
         found = [(int(each["watch"]), Finding.from_json(each["finding"])) for each in result["findings"]]
     except PythonRaised:  # when the library asked for the subject of a watch
-        for watching in list(_open):
-            watching._raise_error()
+        errors = [each._take_error() for each in list(_open)]
+        raise next(each for each in errors if each is not None) from None
     try:
         _after_step(found)
     finally:
@@ -62,20 +62,23 @@ def step() -> None:
 
 def _after_step(found: list[tuple[int, Finding]]) -> None:
     """`found`: by `watch`, with its number, on every rank. What `nan_watch` finds is among what this rank publishes."""
-    published = _publish.flush()
+    bad_values = _publish.take_bad_values()
     raising = [each for each in _open if each.raise_on_fault]
     numbers = {number for each in raising for number in each._numbers}
     faults = [finding for number, finding in found if number in numbers and finding.is_fault]
     if any(each.is_nan_watch for each in raising):
-        faults += [each for each in published if each.inspector == "nan" and each.is_fault]
+        faults += bad_values
     if faults:
         raise FaultFound(_report_of(faults))
 
 
-def count_steps_of(optimizer: torch.optim.Optimizer) -> None:
-    """Counts the steps of `optimizer` from here on."""
+def _check_optimizer(optimizer: Any) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ArgumentError(f"a {type(optimizer).__name__} is no optimizer of torch.optim")
+
+
+def _count_steps_of(optimizer: torch.optim.Optimizer) -> None:
+    """From here on, until no open watch has it."""
     _stepped.clear()
     if optimizer not in _counted:
         _counted[optimizer] = optimizer.register_step_post_hook(_optimizer_stepped)
@@ -104,22 +107,32 @@ class Watch:
         raise_on_fault: bool,
         callbacks: _step.Callbacks | None = None,
         is_nan_watch: bool = False,
+        optimizers: Iterable[torch.optim.Optimizer] = (),
     ) -> None:
         self._numbers = numbers
         self.raise_on_fault = raise_on_fault
         self.is_nan_watch = is_nan_watch
         self._callbacks = callbacks  # the library calls them as long as the watch is open
+        self._optimizers = list(optimizers)  # whose steps count
+        for each in self._optimizers:
+            _count_steps_of(each)
         _open.add(self)
 
-    def _raise_error(self) -> None:
-        if self._callbacks is not None and self._callbacks.error is not None:
-            error, self._callbacks.error = self._callbacks.error, None
-            raise error
+    def _take_error(self) -> BaseException | None:
+        if self._callbacks is None:
+            return None
+        error, self._callbacks.error = self._callbacks.error, None
+        return error
 
     def close(self) -> None:
         """Ends the watch. Local."""
         _close(self._numbers)
         _open.discard(self)
+        for each in self._optimizers:
+            if each in _counted and not any(each is one for other in _open for one in other._optimizers):
+                _counted.pop(each).remove()
+                _stepped.discard(each)
+        self._optimizers.clear()
         _publish.flush()
 
     def __enter__(self) -> Watch:
@@ -140,6 +153,9 @@ class Watch:
     def status(self) -> dict[str, float]:
         """Of `nan_watch`: how many steps, gradients, parameters and losses were checked, and how many steps were
         bad."""
+        if not self.is_nan_watch or not self._numbers:
+            raise ArgumentError("status() is that of a nan_watch that is open; this watch is "
+                                + ("closed" if self.is_nan_watch else "another one"))
         return dict(_library.call("nan_status", watch=self._numbers[0]))
 
 
@@ -177,13 +193,13 @@ def watch(
             optimizer.step()
 
     Every rank calls it and runs the same number of steps. A difference is logged once, with the steps between which it
-    appeared; with `raise_on_fault` `optimizer.step()` raises FaultFound on every rank. Without an optimizer, `lockstep.step()` counts.
-    Raises FaultFound if some ranks do not call it.
+    appeared; with `raise_on_fault` `optimizer.step()` raises FaultFound on every rank. Without an optimizer,
+    `lockstep.step()` counts. Raises FaultFound if some ranks do not call it.
     """
     if every < 1:
         raise ArgumentError(f"watch: every {every} steps? It takes 1 or more")
     if optimizer is not None:
-        count_steps_of(optimizer)
+        _check_optimizer(optimizer)
     common = _call.common("watch", name, _ranks_of(value, ranks), deadline, None)
     common.pop("step")
     callbacks = _step.Callbacks()
@@ -198,7 +214,8 @@ def watch(
     except BaseException:
         _close(numbers)
         raise
-    return Watch(numbers, raise_on_fault=raise_on_fault, callbacks=callbacks)
+    optimizers = [] if optimizer is None else [optimizer]
+    return Watch(numbers, raise_on_fault=raise_on_fault, callbacks=callbacks, optimizers=optimizers)
 
 
 def _watch_one(
@@ -235,7 +252,7 @@ def watch_grads(value: Any) -> Watch:
     `grads` needs it on every rank. Costs one read of each gradient in backward."""
     tensors = _describe.Tensors()
     subject = _describe.gradients(value, "", tensors)
-    groups = [each for each in (_call.group(),) if each is not None]
+    groups = [each for each in (_group.name(),) if each is not None]
     if _describe.is_ddp(value):
         groups.append(str(value.process_group.group_name))
     result = _library.call("watch_grads", tensors.list, subject=subject, groups=sorted(set(groups)))
@@ -253,19 +270,20 @@ def nan_watch(
         watching = lockstep.nan_watch(model, optimizer)
 
     Each rank checks and logs its own values. Modules give parameters their names; steps of optimizers are counted. With
-    `raise_on_fault` `optimizer.step()` raises FaultFound on the rank that has the value. Every rank calls it. `nan_trace` then runs the step again and
-    names the operator.
+    `raise_on_fault` `optimizer.step()` raises FaultFound on the rank that has the value. Every rank calls it.
+    `nan_trace` then runs the step again and names the operator.
     """
     for each in objects:
-        if isinstance(each, torch.optim.Optimizer):
-            count_steps_of(each)
-        elif not isinstance(each, torch.nn.Module):
+        if not isinstance(each, (torch.optim.Optimizer, torch.nn.Module)):
             raise ArgumentError(f"nan_watch takes modules and optimizers; a {type(each).__name__} is neither")
+    if not any(each.is_nan_watch for each in _open):
+        _publish.take_bad_values()  # of one that is closed
     arguments = _call.common("nan_watch", "", None, deadline, None, object_of_call=False)
     tensors = _describe.Tensors()
     arguments["names"] = _describe.names(tensors, *objects)
     number = _opened(_library.call("nan_watch", tensors.list, **arguments))
-    return Watch([number], raise_on_fault=raise_on_fault, is_nan_watch=True)
+    optimizers = [each for each in objects if isinstance(each, torch.optim.Optimizer)]
+    return Watch([number], raise_on_fault=raise_on_fault, is_nan_watch=True, optimizers=optimizers)
 
 
 def record_operators() -> Watch:

@@ -58,6 +58,10 @@ class Connection:
         """Reads once, and waits until there is something. Returns the messages that are complete now. Raises OSError if
         the other side is gone."""
         self._take()
+        return self.complete()
+
+    def complete(self) -> list[list[bytes]]:
+        """The messages that were read before and are complete."""
         messages = []
         while (frame := self._next_frame()) is not None:
             flags, body = frame

@@ -1,18 +1,17 @@
-"""`lockstep.breakpoint()`: the ranks of a job stop, and a prompt opens over all of them."""
+"""`lockstep.breakpoint()`: the ranks of a job stop, and a prompt opens over all of them. What a prompt needs is loaded
+by the first one."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
-import time
 from types import FrameType
-from typing import Iterator
+from typing import Any, Iterator
 
-import torch
-
-from lockstep import _caller, _cells, _invitations, _prompt
+from lockstep import _caller
 from lockstep.errors import ArgumentError
 
 _GRACE_SECONDS = 60.0
@@ -48,125 +47,79 @@ class _Turn:
 _turn = _Turn()
 
 
-def _seconds(name: str, value: float | None, default: float | None) -> float | None:
-    """An argument, or the variable of the environment that stands for it."""
-    text = os.environ.get(name)
+def _seconds(argument: str, value: float | None, variable: str, default: float | None) -> float | None:
+    """An argument, or the variable of the environment that stands for it. None, and infinity: no limit."""
+    text = os.environ.get(variable)
+    name = argument
     if value is None and text:
-        try:
-            value = float(text)
-        except ValueError:
-            raise ArgumentError(f"{name}={text}: it is a number of seconds") from None
-    if value is not None and not value >= 0:
+        name, value = variable, text  # type: ignore[assignment]
+    if value is None:
+        return default
+    try:
+        value = float(value)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name}: {value!r}? It is a number of seconds") from None
+    if not value >= 0:
         raise ArgumentError(f"{name}: {value} s? It is a number of seconds, 0 or more")
-    return default if value is None else value
+    return None if math.isinf(value) else value
 
 
-def breakpoint(condition: bool = True, *, timeout: float | None = None, grace: float | None = None) -> None:
-    """Stops this rank and serves the prompt of `lockstep attach`, until its user types `continue`.
+def _grace(value: float | None) -> float | None:
+    return _seconds("grace", value, "LOCKSTEP_BREAKPOINT_GRACE", _GRACE_SECONDS)
+
+
+def breakpoint(condition: Any = True, *, timeout: float | None = None, grace: float | None = None) -> None:
+    """Stops this rank and serves the prompt of `lockstep attach`, until its user types `continue`. Local: ranks that
+    do not call it go on, up to a collective in which they wait for this one until the group's own timeout.
 
         lockstep.breakpoint()              # on every rank; those that come later join
         lockstep.breakpoint(loss.isnan())  # only where the condition is true
 
-    Cells of the prompt run in the frame that has called. Without a shell, the rank waits for one: `timeout` seconds at
-    most, or LOCKSTEP_BREAKPOINT_TIMEOUT, and without end by default, unless its launcher ends. If the shell is killed,
-    the rank goes on after `grace` seconds, or LOCKSTEP_BREAKPOINT_GRACE (60 by default), unless another one attaches.
-    `detach` at the prompt makes this function do nothing for the rest of the program.
+    `condition`: anything that has a truth value, such as a tensor of one element.
+    `timeout`: seconds to wait for a shell, or LOCKSTEP_BREAKPOINT_TIMEOUT; without end by default, unless the launcher
+    of the rank ends.
+    `grace`: seconds after which the rank goes on if the shell is killed and no other one attaches, or
+    LOCKSTEP_BREAKPOINT_GRACE; 60 by default.
 
-    Also as PYTHONBREAKPOINT=lockstep.breakpoint, for Python's own breakpoint(). Ranks that wait for one another in a
-    collective while others are stopped do so until the group's own timeout.
+    Cells of the prompt run in the frame that has called. `detach` at the prompt makes this function do nothing for the
+    rest of the program. Also as PYTHONBREAKPOINT=lockstep.breakpoint, for Python's own breakpoint().
+
+    Raises ArgumentError for a time that is no number of seconds. Where no shell can attach (the worker of a data
+    loader, a rank without a private folder), it says so once on the standard error and returns.
     """
     if _detached:
         return
     if not condition:
+        from lockstep import _invitations
+
         _invitations.start()  # so that a shell knows of this rank
         return
-    limit = _seconds("LOCKSTEP_BREAKPOINT_TIMEOUT", timeout, None)
-    patience = _seconds("LOCKSTEP_BREAKPOINT_GRACE", grace, _GRACE_SECONDS)
-    assert patience is not None
-    _stop_in_turn(sys._getframe(1), limit, patience)
+    limit = _seconds("timeout", timeout, "LOCKSTEP_BREAKPOINT_TIMEOUT", None)
+    patience = _grace(grace)
+    try:
+        frame = sys._getframe(1)
+    except ValueError:  # called by C: at exit, by a hook of autograd
+        frame = sys._getframe()
+    _stop_in_turn(frame, limit, patience)
 
 
 def stop_between_steps() -> None:
     """A shell has asked the ranks to stop after this training step."""
     frame = _caller.user_frame()
-    patience = _seconds("LOCKSTEP_BREAKPOINT_GRACE", None, _GRACE_SECONDS)
-    assert patience is not None
+    try:
+        patience = _grace(None)
+    except ArgumentError:  # breakpoint() raises it; an optimizer's step is not the place
+        patience = _GRACE_SECONDS
     if frame is not None:
         _stop_in_turn(frame, patience, patience, is_asked=True)
 
 
-def _stop_in_turn(frame: FrameType, timeout: float | None, grace: float, *, is_asked: bool = False) -> None:
+def _stop_in_turn(frame: FrameType, timeout: float | None, grace: float | None, *, is_asked: bool = False) -> None:
+    global _detached
+    from lockstep import _stop
+
     with _turn.take() as may_stop:
-        if may_stop:
-            stop(frame, timeout, grace, is_asked=is_asked)
-        else:
-            _say(_rank(), "passes breakpoint(): it is at one already, and this is a cell of its prompt")
-
-
-def stop(frame: FrameType, timeout: float | None, grace: float, *, is_asked: bool = False) -> None:
-    """Serves shells one after the other, in `frame`. `is_asked`: by a shell, which is there."""
-    global _detached
-    rank = _rank()
-    frames = _cells.Frames(frame)
-    place = _cells.place_of(frames.selected)
-    found = _invitations.start()
-    if found is None:
-        _say(rank, f"passes breakpoint() at {place}: no shell can attach, since the rank has no agent (a child of a "
-             "rank, another process with its number, or no private folder: `lockstep doctor` looks at that)")
-        return
-    try:
-        with _invitations.Stopped(place, is_breakpoint=not is_asked) as stopped:
-            _serve(stopped, found, rank, frames, timeout, grace, is_asked=is_asked)
-    except _invitations.Detached:
-        _detached = True
-
-
-def _serve(stopped: _invitations.Stopped, found: tuple[str, bool], rank: int, frames: _cells.Frames,
-           timeout: float | None, grace: float, *, is_asked: bool) -> None:
-    """`found`: what _invitations.start() has returned."""
-    global _detached
-    job, is_watched = found
-    place = _cells.place_of(frames.selected)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    is_known = is_asked or is_watched  # `lockstep run` opens a prompt, or names the ranks that wait
-    while True:
-        invitation = stopped.wait(0.0)
-        stopped.report(is_served=invitation is not None or is_asked, limit=timeout)
-        if invitation is None and not is_known and not stopped.has_lost_launcher:
-            _say(rank, f"waits in breakpoint() at {place}; `lockstep attach {job}` opens a prompt")
-            is_known = True
-        if invitation is None:
-            invitation = stopped.wait(deadline)
-            if invitation is not None:
-                stopped.report(is_served=True)
-        if invitation is None:
-            why = "its launcher has ended" if stopped.has_lost_launcher else f"no shell came within {timeout:g} s"
-            _say(rank, f"goes on from {place}: {why}")
-            return
-        try:
-            prompt = _prompt.Prompt(invitation, rank, frames)
-        except OSError:  # the shell is gone; one that stays asks again
-            is_known, is_asked = is_watched, False
-            continue
-        how = prompt.run()
-        is_known, is_asked = True, False
-        _detached = _detached or prompt.detached
-        if how == "continue":
-            return
-        timeout = grace
-        deadline = time.monotonic() + grace
-        _say(rank, f"is at {place}, and the shell is gone: goes on in {grace:g} s; `lockstep attach {job}` "
-             "opens another prompt")
-
-
-def _rank() -> int:
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank()
-    return int(os.environ.get("RANK", "0"))
-
-
-def _say(rank: int, what: str) -> None:
-    sys.stderr.write(f"lockstep: rank {rank} {what}\n")  # at once: other ranks write there, too
-    sys.stderr.flush()
-
+        if not may_stop:
+            _stop.say_nested()
+        elif _stop.stop(frame, timeout, grace, is_asked=is_asked):
+            _detached = True

@@ -75,8 +75,9 @@ def verify(
     """Is this the same on every rank, bit by bit?
 
     `value`: a module (also in DistributedDataParallel or FullyShardedDataParallel), an optimizer, a tensor, "rng" (the
-    random number generators of torch), a generator, or a container of tensors and values, such as a `state_dict()`.
-    `model` gives names to the parameters of an optimizer.
+    random number generators of torch), a generator, or a container of tensors and values, such as a `state_dict()`. Keys
+    of dictionaries are compared as text, and 1 in a list equals 1.0. `model` gives names to the parameters of an
+    optimizer.
 
     `method`: "fingerprint" reads every byte once and exchanges a few numbers if all is equal; "broadcast" and
     "all_gather" send every tensor, the last compares with `rtol` and `atol`.
@@ -251,8 +252,9 @@ def timeline(
     deadline: Deadline = 10.0,
     raise_on_fault: bool = False,
 ) -> Report:
-    """Writes what all ranks did, on one clock, for ui.perfetto.dev: the operators since `record_operators`, collectives
-    among them. The lowest rank writes the file."""
+    """Writes what all ranks did, on one clock, for ui.perfetto.dev: the operators since `record_operators`, and the
+    collectives of process groups that have the backend `lockstep` (of others they are operators). The lowest rank
+    writes the file."""
     arguments = _call.common("timeline", os.fspath(path), ranks, deadline, None, object_of_call=False)
     arguments["path"] = os.path.abspath(path)
     return _call.run("timeline", [], arguments, raise_on_fault=raise_on_fault)
@@ -372,6 +374,9 @@ def time_sync(
     `no_sync()`), else one with a bool: whether to synchronise. `state`: what the step changes; it is restored.
     `warm_up` and `steps`: runs before the measurement, and measured runs of each kind. `straggler`: the ratio to the
     median of the others from which a rank is one. `report.data` has the times, in seconds; `print` draws the table.
+
+    The reductions of a step are timed alone where its process group has the backend `lockstep`. Every rank of that
+    group has to call.
     """
     _check_step("time_sync", function)
     wrappers = _step.ddp_among(state)
@@ -410,6 +415,7 @@ def time_sync(
         warm_up=warm_up,
         steps=steps,
         straggler=float(straggler),
+        step_group=_step.group_of(wrappers),
         step_function=callbacks.address(run),
         state_function=callbacks.address(restore),
     )

@@ -120,12 +120,19 @@ class Finding:
 
 
 def _shows_unicode() -> bool:
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    encoding = str(getattr(sys.stdout, "encoding", None) or "utf-8")
     return encoding.lower().replace("-", "").startswith("utf")
 
 
+def _is_terminal() -> bool:
+    try:
+        return sys.stdout.isatty()
+    except (AttributeError, ValueError):  # None, an object of the program that only writes, or closed
+        return False
+
+
 def _draw(findings: list[dict[str, Any]]) -> str:
-    terminal = sys.stdout is not None and sys.stdout.isatty()
+    terminal = _is_terminal()
     result = _library.call(
         "draw",
         findings=findings,

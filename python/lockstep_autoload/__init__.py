@@ -16,11 +16,14 @@ _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accel
 
 def _is_launcher() -> bool:
     """By its command line, since the variables of a Slurm step or of another launcher make it look like a rank."""
-    for option, value in zip(sys.orig_argv[1:], sys.orig_argv[2:]):
-        if option == "-m":
-            return value.startswith(_LAUNCHER_MODULES)
-        if not option.startswith("-"):
+    words = iter(sys.orig_argv[1:])
+    for word in words:  # Python's own options, up to the program
+        if not word.startswith("-") or word.startswith("-c"):
             break
+        if word in ("-X", "-W", "--check-hash-based-pycs"):
+            next(words, None)
+        elif not word.startswith("--") and "m" in word and not word.startswith(("-X", "-W")):  # -m MODULE, -um MODULE
+            return (word.partition("m")[2] or next(words, "")).startswith(_LAUNCHER_MODULES)
     return os.path.basename(sys.argv[0]) in _LAUNCHERS
 
 

@@ -7,6 +7,7 @@
 
 #include "protocol/version.h"
 #include "python/agent/agent.h"
+#include "python/agent/stacks.h"
 #include "python/operators/abort.h"
 #include "python/operators/interpreter_use.h"
 #include "python/operators/invitations.h"
@@ -102,6 +103,21 @@ json collectives_without_stacks(const json& request) {
   return collectives(without);
 }
 
+/// The number of the last collective of each group, from the recorder.
+void add_last_calls(std::map<std::string, int64_t>& calls, const std::string& text) {
+  const json dump = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!dump.is_object()) return;
+  try {
+    for (const json& call : dump.value("entries", json::array())) {
+      if (call.value("is_p2p", true)) continue;
+      int64_t& last = calls[call.at("process_group").at(0).get<std::string>()];
+      last = std::max(last, call.at("collective_seq_id").get<int64_t>());
+    }
+  } catch (
+      const json::exception&) {  // written otherwise by a version of torch: how the rank ended is said all the same
+  }
+}
+
 /// For a shell that watches: the process, with all that it could be asked, is about to go.
 void leave_dumps(bool stacks) {
   const auto leave = [](bool nccl, const std::string& pickle) {
@@ -119,17 +135,11 @@ void leave_dumps(bool stacks) {
 
 void end_agent(const json& end) {
   finish_interpreter_uses();
+  agent::end_lending();
   auto said = end.get<protocol::RankEnd>();
   for (const std::string& text :
-       {c10d::dump_fr_trace_json(/*includeCollectives=*/true, /*onlyActive=*/false), nccl_json(true)}) {
-    const json dump = json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!dump.is_object()) continue;
-    for (const json& call : dump.value("entries", json::array())) {
-      if (call.value("is_p2p", true)) continue;
-      int64_t& last = said.calls[call.at("process_group").at(0).get<std::string>()];
-      last = std::max(last, call.at("collective_seq_id").get<int64_t>());
-    }
-  }
+       {c10d::dump_fr_trace_json(/*includeCollectives=*/true, /*onlyActive=*/false), nccl_json(true)})
+    add_last_calls(said.calls, text);
   if (!std::getenv(protocol::kJobVariable))
     remove_job_log();
   else if (said.how == "threw")

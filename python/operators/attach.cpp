@@ -71,6 +71,14 @@ class Meeting : public inspect::Exchange {
   const std::chrono::milliseconds deadline_;
 };
 
+/// What no earlier group of the program has used: it may destroy its groups and make them again, and under torchrun the
+/// store is the same then, with all that was written to it. The ranks attach to the groups equally often.
+dist::Store fresh_store(const c10d::ProcessGroup& group) {
+  const dist::Store store = c10::make_intrusive<c10d::PrefixStore>("lockstep", group.getStore()->clone());
+  const int64_t number = store->add(fmt::format("attachments-of-rank-{}", group.getRank()), 1);
+  return c10::make_intrusive<c10d::PrefixStore>(std::to_string(number), store);
+}
+
 /// The group whose ranks are attached, or try to be. Compared by identity: a program may destroy its groups and make
 /// new ones under the same name. Used by the program's own thread.
 struct Attachment {
@@ -124,8 +132,8 @@ std::optional<inspect::Report> attach(const json& group, const inspect::Inspecti
   const Group pg = c10d::resolve_process_group(group.get<std::string>());
   if (mine.group.lock() != pg) {
     detach();
+    mine.store = fresh_store(*pg);
     mine.group = c10::weak_intrusive_ptr<c10d::ProcessGroup>(pg);
-    mine.store = c10::make_intrusive<c10d::PrefixStore>("lockstep", pg->getStore()->clone());
   }
   if (mine.complete) return std::nullopt;
   const RankSet all = RankSet::all(pg->getSize());

@@ -1,6 +1,6 @@
 #include "python/operators/call.h"
 
-#include <cmath>
+#include <algorithm>
 #include <limits>
 
 #include "protocol/dist_error.h"
@@ -45,6 +45,11 @@ json guarded(const std::function<json()>& function) {
 }
 
 }  // namespace
+
+std::chrono::milliseconds duration_of(const json& seconds) {
+  constexpr double kMost = 10.0 * 365 * 24 * 3600;
+  return std::chrono::milliseconds(static_cast<int64_t>(std::min(seconds.get<double>(), kMost) * 1e3));
+}
 
 PythonFunction python_function(const json& address) {
   return reinterpret_cast<PythonFunction>(address.get<uintptr_t>());

@@ -23,6 +23,10 @@ struct Call {
   const at::Tensor& tensor(const nlohmann::json& index) const { return tensors.at(index.get<size_t>()); }
 };
 
+/// Seconds as Python has them, of which there may be an infinite number: 10 years at most, since later moments do not fit
+/// into the nanoseconds of clocks.
+std::chrono::milliseconds duration_of(const nlohmann::json& seconds);
+
 /// Sets what the options of every inspector have: name, ranks, deadline (in seconds), step.
 template <typename Options>
 Options common_options(const nlohmann::json& arguments) {
@@ -30,7 +34,7 @@ Options common_options(const nlohmann::json& arguments) {
   if (const auto name = arguments.value("name", std::string()); !name.empty()) options.name(name);
   if (const auto& ranks = arguments.at("ranks"); !ranks.is_null())
     options.ranks(RankSet(ranks.get<std::vector<int>>()));
-  options.deadline(std::chrono::milliseconds(static_cast<int64_t>(arguments.at("deadline").get<double>() * 1e3)));
+  options.deadline(duration_of(arguments.at("deadline")));
   if (const auto& step = arguments.at("step"); !step.is_null()) options.step(step.get<int64_t>());
   return options;
 }

@@ -15,8 +15,16 @@ using nlohmann::json;
 /// What is published and not taken is dropped beyond this: a program that never asks must not fill its memory.
 constexpr size_t kMostWaiting = 10'000;
 
-std::mutex mutex;
-json waiting = json::array();
+struct PublishedFindings {
+  std::mutex mutex;
+  json waiting = json::array();
+};
+
+// Never destroyed: threads that publish may outlive it.
+PublishedFindings& published_findings() {
+  static auto* all = new PublishedFindings;
+  return *all;
+}
 
 thread_local std::string current_where;
 
@@ -35,14 +43,16 @@ void collect_findings() {
   inspect::set_finding_sink([](const Finding& finding) {
     Finding placed = finding;
     place(placed);
-    const std::lock_guard lock(mutex);
-    if (waiting.size() < kMostWaiting) waiting.push_back(placed);
+    PublishedFindings& all = published_findings();
+    const std::lock_guard lock(all.mutex);
+    if (all.waiting.size() < kMostWaiting) all.waiting.push_back(placed);
   });
 }
 
 json take_findings() {
-  const std::lock_guard lock(mutex);
-  return std::exchange(waiting, json::array());
+  PublishedFindings& all = published_findings();
+  const std::lock_guard lock(all.mutex);
+  return std::exchange(all.waiting, json::array());
 }
 
 json report_json(const inspect::Report& report, std::string table) {

@@ -96,8 +96,12 @@ class JobBackend : public dist::WatchedBackend {
 /// torch 2.11 to 2.13 give a group of "cpu:lockstep,cuda:lockstep" Gloo as its default backend, which it has not, so that
 /// questions about the group fail. The group can be looked up by its name once it is complete: at its first collective.
 struct DefaultBackends {
+  struct Made {
+    std::string name;
+    c10::weak_intrusive_ptr<c10d::Backend> backend;  // which ends with its group
+  };
   std::mutex mutex;
-  std::vector<std::string> unseen;  // groups that were made and may not be complete
+  std::vector<Made> unseen;  // groups that were made and may not be complete
   std::atomic<bool> any = false;
 };
 DefaultBackends& default_backends() {
@@ -109,10 +113,11 @@ void choose_default_backends() {
   DefaultBackends& all = default_backends();
   if (!all.any.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(all.mutex);
-  std::erase_if(all.unseen, [](const std::string& name) {
+  std::erase_if(all.unseen, [](const DefaultBackends::Made& each) {
+    if (each.backend.expired()) return true;
     c10::intrusive_ptr<c10d::ProcessGroup> group;
     try {
-      group = c10d::resolve_process_group(name);
+      group = c10d::resolve_process_group(each.name);
     } catch (const std::exception&) {  // it is not registered yet
       return false;
     }
@@ -126,7 +131,7 @@ void choose_default_backends() {
   all.any.store(!all.unseen.empty(), std::memory_order_release);
 }
 
-uint64_t before_collective() {
+dist::Caller before_collective() {
   choose_default_backends();
   return find_python_caller();
 }
@@ -231,13 +236,12 @@ c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& sto
 json make_job_backend(const Call& call) {
   const json& arguments = call.arguments;
   const auto box = c10d::resolve_process_group(arguments.at("box").get<std::string>());
-  const Description mine{
-      .group = arguments.at("group"),
-      .rank = arguments.at("rank"),
-      .global_rank = arguments.at("global_rank"),
-      .world_size = arguments.at("world_size"),
-      .ranks = arguments.at("ranks").get<std::vector<int>>(),
-      .timeout = std::chrono::milliseconds(static_cast<int64_t>(arguments.at("timeout").get<double>() * 1e3))};
+  const Description mine{.group = arguments.at("group"),
+                         .rank = arguments.at("rank"),
+                         .global_rank = arguments.at("global_rank"),
+                         .world_size = arguments.at("world_size"),
+                         .ranks = arguments.at("ranks").get<std::vector<int>>(),
+                         .timeout = duration_of(arguments.at("timeout"))};
   Transport cuda;
   if (arguments.at("cuda")) cuda = box->getBackend(c10::DeviceType::CUDA);
   c10::intrusive_ptr<JobBackend> backend;
@@ -252,11 +256,11 @@ json make_job_backend(const Call& call) {
   {
     DefaultBackends& all = default_backends();
     const std::lock_guard lock(all.mutex);
-    std::erase(all.unseen, mine.group);
-    all.unseen.push_back(mine.group);
+    std::erase_if(all.unseen, [&](const DefaultBackends::Made& each) { return each.name == mine.group; });
+    all.unseen.push_back({mine.group, c10::weak_intrusive_ptr<c10d::Backend>(backend)});
     all.any.store(true, std::memory_order_release);
   }
-  dist::set_caller_finder(before_collective, /*named=*/true);
+  dist::set_caller_finder(before_collective);
   box->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
                   c10::intrusive_ptr<c10d::Backend>(std::move(backend)));
   return json::object();

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -53,6 +54,7 @@ std::optional<CollectiveOp> op_of(c10d::HookOpName name) {
       return CollectiveOp::scatter;
     case GATHER:
       return CollectiveOp::gather;
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 15)  // before, each of these has the name of its family
     case ALLREDUCE_COALESCED:
       return CollectiveOp::all_reduce_coalesced;
     case ALLGATHER_BASE:
@@ -67,6 +69,7 @@ std::optional<CollectiveOp> op_of(c10d::HookOpName name) {
       return CollectiveOp::reduce_scatter_tensor_coalesced;
     case ALLTOALL_BASE:
       return CollectiveOp::all_to_all_single;
+#endif
     default:
       return std::nullopt;
   }
@@ -77,24 +80,37 @@ bool has_equal_inputs(CollectiveOp op) {
   return op != CollectiveOp::scatter && op != CollectiveOp::all_to_all && op != CollectiveOp::all_to_all_single;
 }
 
+/// What has to be alike on all ranks. NCCL gathers inputs of different sizes, too; the outputs are alike then.
+const std::vector<at::Tensor>& equal_tensors(CollectiveOp op, const c10d::PreHookArgs& call) {
+  const auto& outputs = call.output_tensors;
+  const bool uneven = op == CollectiveOp::all_gather && std::ranges::any_of(outputs, [&](const at::Tensor& each) {
+                        return each.defined() && outputs.front().defined() && each.sizes() != outputs.front().sizes();
+                      });
+  return uneven ? outputs : call.input_tensors;
+}
+
 class HookedGroup {
  public:
-  HookedGroup(dist::WatchedGroup::Identity identity, int global_rank, const JobLog& log)
+  HookedGroup(dist::WatchedGroup::Identity identity, int64_t generation, int global_rank, const JobLog& log, bool check)
       : global_rank_(global_rank),
-        group_(std::make_shared<dist::WatchedGroup>(std::move(identity), log.log, log.watch, log.abort, true)) {
-    group_->connected({}, 0, 0);
+        generation_(generation),
+        checks_(check),
+        group_(std::make_shared<dist::WatchedGroup>(std::move(identity), log.log, log.watch, log.abort, check)) {
+    group_->connected({}, 0, generation_);
   }
 
   void before(const c10d::PreHookArgs& call) {
     const auto op = op_of(call.name);
     if (!op) return;
-    look_for_peers();
+    if (checks_) look_for_peers();
     dist::EntryFields fields;
     fields.op = *op;
-    fields.flags =
-        dist::log_layout::kThroughC10d | dist::log_layout::kNamedSite | (call.async_op ? dist::log_layout::kAsync : 0);
-    fields.root = call.root < 0 ? -1 : group_->global_rank(static_cast<int>(call.root));
-    fields.call_site = find_python_caller();
+    const dist::Caller caller = find_python_caller();
+    fields.flags = dist::log_layout::kNamedSite | (caller.is_c10d ? dist::log_layout::kThroughC10d : 0) |
+                   (call.async_op ? dist::log_layout::kAsync : 0);
+    if (call.root >= 0 && static_cast<size_t>(call.root) < group_->identity().ranks.size())
+      fields.root = group_->global_rank(static_cast<int>(call.root));
+    fields.call_site = caller.site;
     uint64_t hash = dist::mix(static_cast<uint64_t>(*op) << 16, static_cast<uint64_t>(fields.root) + 2);
     if (has_equal_inputs(*op)) {
       fields.tensor_count = static_cast<int>(call.input_tensors.size());
@@ -106,6 +122,9 @@ class HookedGroup {
           fields.dimensions = tensor.sizes().size();
         }
         fields.bytes += static_cast<int64_t>(tensor.numel()) * static_cast<int64_t>(tensor.element_size());
+      }
+      for (const at::Tensor& tensor : equal_tensors(*op, call)) {
+        if (!tensor.defined()) continue;
         hash = dist::mix(hash, static_cast<uint64_t>(tensor.scalar_type()) << 32 | tensor.sizes().size());
         for (const int64_t size : tensor.sizes()) hash = dist::mix(hash, static_cast<uint64_t>(size));
       }
@@ -116,17 +135,26 @@ class HookedGroup {
       fields.flags |= dist::log_layout::kOnDevice;
     const std::lock_guard lock(mutex_);
     if (!group_->live()) return;  // the rank has raised what differs, and its program goes on
-    open_[call.op_id] = {group_->enter(fields), (fields.flags & dist::log_layout::kOnDevice) != 0};
+    end_rejected();
+    open_[call.op_id] = {.entered = group_->enter(fields),
+                         .on_device = (fields.flags & dist::log_layout::kOnDevice) != 0,
+                         .thread = std::this_thread::get_id()};
+  }
+
+  void close() {
+    const std::lock_guard lock(mutex_);
+    group_->close();
   }
 
   void after(const c10d::PostHookArgs& call) {
-    const auto [entered, on_device] = take(call.op_id);
+    const Open open = take(call.op_id);
+    const dist::Entered entered = open.entered;
     if (entered.seq == 0) return;
     const auto done = [group = group_, entered = entered](bool failed) {
       group->finish(entered, failed ? dist::log_layout::EntryState::failed : dist::log_layout::EntryState::done);
     };
     if (!call.work) return done(false);  // part of a coalesced call, or the caller has waited
-    if (on_device) {
+    if (open.on_device) {
       group_->track({entered}, call.work);
       return;
     }
@@ -142,7 +170,17 @@ class HookedGroup {
   struct Open {
     dist::Entered entered{};
     bool on_device = false;
+    std::thread::id thread;
   };
+
+  /// A call that the transport has rejected with an exception has no second hook: this thread is past it.
+  void end_rejected() {
+    std::erase_if(open_, [&](const auto& each) {
+      if (each.second.thread != std::this_thread::get_id()) return false;
+      group_->finish(each.second.entered, dist::log_layout::EntryState::failed);
+      return true;
+    });
+  }
 
   Open take(int64_t op_id) {
     const std::lock_guard lock(mutex_);
@@ -167,7 +205,7 @@ class HookedGroup {
       if (ranks[i] == global_rank_ || known) continue;
       if (auto member = find_member(ranks[i], static_cast<int>(i))) members_.push_back(std::move(*member));
     }
-    if (members_.size() > before) group_->connected(members_, group_->seq(), 0);
+    if (members_.size() > before) group_->connected(members_, group_->seq(), generation_);
   }
 
   std::optional<dist::PeerInGroup> find_member(int rank, int group_rank) const {
@@ -182,9 +220,7 @@ class HookedGroup {
                       .process_start = header.process_start};
       if (!peer.alive()) return std::nullopt;  // of an earlier attempt
       for (uint32_t slot = 0; slot < header.group_count.load(); ++slot) {
-        const auto& theirs = log->group(slot);
-        if (theirs.state.load() != dist::log_layout::GroupState::live || group_->identity().name != theirs.name)
-          continue;
+        if (!is_same_group(log->group(slot))) continue;
         peer.log = log;
         return dist::PeerInGroup{.peer = std::move(peer), .group_rank = group_rank, .slot = slot};
       }
@@ -193,13 +229,37 @@ class HookedGroup {
     return std::nullopt;
   }
 
+  /// In another rank's log. A program may destroy a group and make it again under its name, while something, such as
+  /// a model, still holds the old one.
+  bool is_same_group(const dist::log_layout::Group& theirs) const {
+    const auto& mine = group_->identity();
+    const size_t known = std::min<size_t>(mine.ranks.size(), dist::log_layout::kRanksPerGroup);
+    return theirs.state.load() == dist::log_layout::GroupState::live && theirs.generation == generation_ &&
+           theirs.size == static_cast<int32_t>(mine.ranks.size()) &&
+           mine.name.compare(0, sizeof theirs.name - 1, theirs.name) == 0 &&
+           std::equal(theirs.ranks, theirs.ranks + known, mine.ranks.begin());
+  }
+
   const int global_rank_;
+  const int64_t generation_;  // how often the program has made this group, equal on all of its ranks
+  const bool checks_;
   const std::shared_ptr<dist::WatchedGroup> group_;
   std::mutex mutex_;
   std::map<int64_t, Open> open_;  // op_id → the call, between the hooks
   std::vector<dist::PeerInGroup> members_;
   int looks_ = 0;
 };
+
+/// The groups that the program has made. Never destroyed: threads of c10d may outlive it.
+struct Made {
+  std::mutex mutex;
+  std::map<std::pair<std::string, std::vector<int>>, int64_t> generations;  // name and ranks → how often
+  std::map<std::string, std::weak_ptr<HookedGroup>> newest;  // by name
+};
+Made& made() {
+  static auto* all = new Made;
+  return *all;
+}
 
 }  // namespace
 
@@ -209,15 +269,21 @@ json hook_group(const Call& call) {
   const auto group = c10d::resolve_process_group(arguments.at("group").get<std::string>());
   const int global_rank = arguments.at("global_rank");
   const JobLog log = use_job_log(global_rank, arguments.at("world_size"));
-  dist::WatchedGroup::Identity identity{
-      .name = arguments.at("group"),
-      .number = 0,
-      .ranks = arguments.at("ranks").get<std::vector<int>>(),
-      .group_rank = arguments.at("rank"),
-      .backend = dist::BackendConfig("gloo"),
-      .timeout = std::chrono::milliseconds(static_cast<int64_t>(arguments.at("timeout").get<double>() * 1e3)),
-      .advice = "The job has to end, or to make its process groups anew"};
-  const auto hooked = std::make_shared<HookedGroup>(std::move(identity), global_rank, log);
+  dist::WatchedGroup::Identity identity{.name = arguments.at("group"),
+                                        .number = 0,
+                                        .ranks = arguments.at("ranks").get<std::vector<int>>(),
+                                        .group_rank = arguments.at("rank"),
+                                        .backend = dist::BackendConfig("gloo"),
+                                        .timeout = duration_of(arguments.at("timeout")),
+                                        .advice = "The job has to end, or to make its process groups anew"};
+  Made& all = made();
+  const std::lock_guard lock(all.mutex);
+  std::weak_ptr<HookedGroup>& newest = all.newest[identity.name];
+  if (const auto before = newest.lock()) before->close();  // destroyed, and held by something
+  const int64_t generation = ++all.generations[{identity.name, identity.ranks}];
+  const auto hooked =
+      std::make_shared<HookedGroup>(std::move(identity), generation, global_rank, log, arguments.at("check"));
+  newest = hooked;
   group->registerPreHook(kHookId, [hooked](const c10d::PreHookArgs& args) { hooked->before(args); });
   group->registerPostHook(kHookId, [hooked](const c10d::PostHookArgs& args) { hooked->after(args); });
   return json::object();

@@ -17,7 +17,7 @@ inline constexpr bool kHasHooks = LOCKSTEP_C10D_HAS_WINDOW;
 /// `send` and `recv` are left to the Flight Recorder, since Gloo does not report their end.
 ///
 /// Arguments: "group" (c10d's name), "rank" and "ranks" as for make_job_backend, "global_rank", "world_size", "timeout"
-/// (seconds). Throws dist::Error without a job's folder, and where c10d has no hooks.
+/// (seconds), "check" (whether calls are compared). Throws dist::Error without a job's folder, and where c10d has no hooks.
 nlohmann::json hook_group(const Call& call);
 
 }  // namespace lockstep::python

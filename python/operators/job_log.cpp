@@ -6,6 +6,7 @@
 
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "protocol/dist_error.h"
 #include "protocol/job.h"
@@ -27,36 +28,46 @@ State& state() {
   return *one;
 }
 
-/// The innermost line of the program itself; the innermost outside of torch where there is none.
-dist::CallPlace program_line() {
+struct Line {
+  dist::CallPlace
+      place;  // the innermost line of the program itself; the innermost outside of torch where there is none
+  bool is_c10d = true;  // no function of torch.distributed is the innermost frame: C++ of torch calls, as a Reducer
+};
+
+Line program_line() {
   const auto trace = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false, /*cpp=*/false);
   const torch::SymbolizedTracebacks symbolized = torch::symbolize({trace.get()});
-  dist::CallPlace installed;
+  Line line;
+  bool innermost = true;
   for (const uint64_t index : symbolized.tracebacks.at(0)) {
     const auto& frame = symbolized.all_frames.at(index);
+    if (std::exchange(innermost, false)) line.is_c10d = frame.filename.find("/torch/distributed/") == std::string::npos;
     if (!is_users(frame.filename)) continue;
     dist::CallPlace place{
         .file = frame.filename, .line = static_cast<int64_t>(frame.lineno), .function = frame.funcname};
     const bool is_installed = frame.filename.find("/site-packages/") != std::string::npos ||
                               frame.filename.find("/dist-packages/") != std::string::npos ||
                               frame.filename.find("/lib/python3") != std::string::npos;
-    if (!is_installed) return place;
-    if (installed.file.empty()) installed = std::move(place);
+    if (is_installed && !line.place.file.empty()) continue;
+    line.place = std::move(place);
+    if (!is_installed) break;
   }
-  return installed;
+  return line;
 }
 
 }  // namespace
 
-uint64_t find_python_caller() {
-  const dist::CallPlace place = program_line();
-  if (place.file.empty()) return 0;
+dist::Caller find_python_caller() {
+  const auto [place, is_c10d] = program_line();
+  dist::Caller caller{.named = true, .is_c10d = is_c10d};
+  if (place.file.empty()) return caller;
   State& all = state();
   const std::lock_guard lock(all.mutex);
-  if (!all.mine.log) return 0;
+  if (!all.mine.log) return caller;
   const auto [found, fresh] = all.sites.try_emplace(place.str(), all.sites.size() + 1);
   if (fresh && !all.mine.log->name_site(found->second, place)) found->second = 0;  // the table is full
-  return found->second;
+  caller.site = found->second;
+  return caller;
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "collectives/log/collective_log.h"
+#include "collectives/watch/caller.h"
 #include "collectives/watch/hang_watch.h"
 #include "collectives/watch/watched_group.h"
 
@@ -23,8 +24,9 @@ struct JobLog {
 /// a new log. Throws dist::Error.
 JobLog use_job_log(int rank, int world_size);
 
-/// The number, in the log, of the line of the program that the calling thread is in; 0 where it is in none.
-uint64_t find_python_caller();
+/// The line of the program that the calling thread is in, by its number in the log; and whether c10d calls, rather than
+/// a function of torch.distributed.
+dist::Caller find_python_caller();
 
 /// Null where no group has the backend.
 std::shared_ptr<dist::CollectiveLog> job_log();

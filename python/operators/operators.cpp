@@ -2,10 +2,13 @@
 // returns the report; nothing is decided here.
 #include <torch/library.h>
 
-#include <map>
 #include <memory>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
+#include "collectives/watch/spelling.h"
+#include "inspectors/exchange/participants.h"
 #include "inspectors/inspect.h"
+#include "inspectors/trace/program_log.h"
 #include "protocol/version.h"
 #include "protocol/worker_messages.h"
 #include "python/agent/agent.h"
@@ -15,39 +18,19 @@
 #include "python/operators/call.h"
 #include "python/operators/call_sites.h"
 #include "python/operators/findings.h"
+#include "python/operators/inspect_with.h"
 #include "python/operators/invitations.h"
 #include "python/operators/job_backend.h"
 #include "python/operators/job_hooks.h"
+#include "python/operators/job_log.h"
 #include "python/operators/subjects.h"
+#include "python/operators/watches.h"
 
 namespace lockstep::python {
 namespace {
 
 using inspect::InspectionCall;
 using nlohmann::json;
-
-/// Attaches, and calls `inspector` unless the ranks could not meet.
-template <typename Options, typename Inspector>
-json inspect_with(const Call& call, InspectionCall what, const Options& options, Inspector&& inspector) {
-  what.object = options.name();
-  if (what.type.empty()) what.type = call.arguments.value("type", std::string());
-  if (auto failed = attach(call.arguments.at("group"), what, options)) return report_json(*failed);
-  return inspector();
-}
-
-inspect::VerifyOptions verify_options(const json& arguments) {
-  auto options = common_options<inspect::VerifyOptions>(arguments);
-  const std::string method = arguments.at("method");
-  if (method == "broadcast")
-    options.method(inspect::Method::kBroadcast);
-  else if (method == "all_gather")
-    options.method(inspect::Method::kAllGather);
-  else if (method != "fingerprint")
-    throw dist::ArgumentError("verify: there is no method '" + method +
-                              "'; there are 'fingerprint', 'broadcast' and 'all_gather'");
-  options.rtol(arguments.at("rtol")).atol(arguments.at("atol"));
-  return options;
-}
 
 json verify(const Call& call) {
   const auto options = verify_options(call.arguments);
@@ -109,6 +92,8 @@ json timeline(const Call& call) {
     const auto report = inspect::timeline(call.arguments.at("path"), options);
     json result = report_json(report, table_of(report));
     result["operators"] = report.operators;
+    result["collectives"] = report.collectives;
+    result["buckets"] = report.buckets;
     result["left_out"] = report.left_out;
     result["clock_error"] = report.clock_error;
     return result;
@@ -185,6 +170,12 @@ json time_sync(const Call& call) {
     const auto before = save();
     std::shared_ptr<inspect::SavedState> warm;
     inspect::detail::StepToTime timed;
+    timed.ranks = inspect::live_ranks();
+    if (const json& group = call.arguments.at("step_group"); !group.is_null()) {
+      const auto name = group.at("name").get<std::string>();
+      timed.group = {.handle = c10d::resolve_process_group(name), .name = name, .ranks = group.at("ranks")};
+      timed.ranks = RankSet(timed.group.ranks);
+    }
     timed.run = [&](bool synchronise) { call_python(step, synchronise ? 1 : 0); };
     timed.keep = [&] {
       call_python(state, kSaveWarm);
@@ -204,99 +195,37 @@ json time_sync(const Call& call) {
     result["synchronised"] = report.synchronised;
     result["unsynchronised"] = report.unsynchronised;
     result["exposed"] = report.exposed;
+    result["reductions"] = report.reductions;
+    result["reduced_bytes"] = report.reduced_bytes;
+    result["reduction"] = report.reduction ? json(report.reduction->median) : json();
+    result["hidden"] = report.hidden ? json(*report.hidden) : json();
     result["slowest"] = report.slowest;
     result["slower_by"] = report.slower_by;
     return result;
   });
 }
 
-// ---- watches, which live until they are closed ---------------------------------------------------------------------
-
-/// Watches by the number that Python has for them. Used by the program's own thread.
-template <typename Watch>
-std::map<int64_t, std::unique_ptr<Watch>>& watches() {
-  static auto* all = new std::map<int64_t, std::unique_ptr<Watch>>;  // their destructors must not run at exit
-  return *all;
-}
-int64_t next_watch = 1;
-
-template <typename Watch, typename... Arguments>
-json keep(Arguments&&... arguments) {
-  watches<Watch>()[next_watch] = std::make_unique<Watch>(std::forward<Arguments>(arguments)...);
-  return {{"watch", next_watch++}};
-}
-
-/// What watches have found in the step that is counted, with their numbers; on every rank, where each may raise.
-thread_local json found_by_watches = json::array();
-
-json watch(const Call& call) {
-  auto options = verify_options(call.arguments);
-  const auto what = [&] {
-    const auto subject = subject_of(call, call.arguments.at("subject"));
-    // Python describes the object anew at each check: it may have changed.
-    const auto now = [function = python_function(call.arguments.at("subject_function"))] {
-      call_python(function);
-      const Call given = take_given();
-      return subject_of(given, given.arguments);
-    };
-    const auto first_then_now = [common = subject.common, first = true, now]() mutable {
-      return std::exchange(first, false) ? common : now().common;
-    };
-    const auto verify = [now](const inspect::VerifyOptions& each) { return inspect::verify_sharded(now(), each); };
-    const auto found = [number = next_watch](const inspect::Report& report) {
-      json result = report_json(report);
-      for (json& each : result.at("findings"))
-        found_by_watches.push_back({{"watch", number}, {"finding", std::move(each)}});
-    };
-    return keep<inspect::Watch>(first_then_now, call.arguments.at("every").get<int64_t>(), options, verify, found);
-  };
-  return inspect_with(call, {.inspector = "watch"}, options, what);
-}
-
-json watch_grads(const Call& call) {
-  count_collectives_of(call.arguments.at("groups"));
-  return keep<inspect::GradWatch>(gradients_of(call, call.arguments.at("subject")));
-}
-
-json nan_watch(const Call& call) {
-  const auto options = common_options<inspect::NanOptions>(call.arguments);
-  return inspect_with(call, {.inspector = "nan"}, options,
-                      [&] { return keep<inspect::NanWatch>(names_of(call, call.arguments.at("names"))); });
-}
-
-json nan_status(const Call& call) {
-  const auto status = watches<inspect::NanWatch>().at(call.arguments.at("watch").get<int64_t>())->status();
-  return {{"steps", status.steps},   {"gradients", status.gradients}, {"parameters", status.parameters},
-          {"losses", status.losses}, {"bad_steps", status.bad_steps}, {"seconds", status.seconds}};
-}
-
-json watch_cost(const Call& call) {
-  const auto cost = watches<inspect::Watch>().at(call.arguments.at("watch").get<int64_t>())->cost();
-  return {{"steps", cost.steps}, {"checks", cost.checks}, {"seconds", cost.seconds}, {"of_seconds", cost.of_seconds}};
-}
-
-json record_operators(const Call&) { return keep<inspect::OperatorRecording>(); }
-
-json watch_memory(const Call&) { return keep<inspect::MemoryWatch>(); }
-
-json close(const Call& call) {
-  const int64_t number = call.arguments.at("watch");
-  watches<inspect::Watch>().erase(number);
-  watches<inspect::GradWatch>().erase(number);
-  watches<inspect::NanWatch>().erase(number);
-  watches<inspect::OperatorRecording>().erase(number);
-  watches<inspect::MemoryWatch>().erase(number);
-  return json::object();
-}
-
 // ---- the rest ------------------------------------------------------------------------------------------------------
 
-json start(const Call& call) {
+/// Where inspectors look, and what they name, in a program of Python.
+void use_python_hooks(const Call& call) {
   use_python_call_sites(call.arguments.at("skipped"), call.arguments.at("folder"));
+  inspect::set_program_log(job_log);
+  set_language(Language::python);
+}
+
+json start(const Call& call) {
+  use_python_hooks(call);
   return {{"protocol", kProtocolVersion}, {"lockstep", kVersion}, {"output_window", protocol::kOutputWindow}};
 }
 
 json agent_start(const Call& call) { return start_agent(call.arguments); }
+
+json launcher_rank(const Call&) {
+  protocol::JobRank rank;
+  if (!agent::rank_from_environment(rank)) return {{"is_known", false}, {"rank", 0}, {"world_size", 1}};
+  return {{"is_known", true}, {"rank", rank.rank}, {"world_size", rank.world_size}};
+}
 
 json agent_folder(const Call&) { return {{"folder", agent::job_folder()}, {"is_watched", agent::is_watched()}}; }
 
@@ -343,7 +272,7 @@ json detach_ranks(const Call&) {
 
 json count_step(const Call&) {
   inspect::count_step();
-  return {{"findings", std::exchange(found_by_watches, json::array())}, {"stop", stops_at(inspect::counted_steps())}};
+  return {{"findings", take_found_by_watches()}, {"stop", stops_at(inspect::counted_steps())}};
 }
 
 json steps(const Call&) { return {{"steps", inspect::counted_steps()}}; }
@@ -356,7 +285,7 @@ json give_tensors(const Call& call) {
 /// C++ cells have replaced the hooks of this package while they ran.
 json take_hooks_back(const Call& call) {
   collect_findings();
-  use_python_call_sites(call.arguments.at("skipped"), call.arguments.at("folder"));
+  use_python_hooks(call);
   return json::object();
 }
 
@@ -381,6 +310,7 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("agent_end", agent_end);
   LOCKSTEP_OPERATOR("agent_begin_borrowing", agent_begin_borrowing);
   LOCKSTEP_OPERATOR("agent_end_borrowing", agent_end_borrowing);
+  LOCKSTEP_OPERATOR("launcher_rank", launcher_rank);
   LOCKSTEP_OPERATOR("agent_folder", agent_folder);
   LOCKSTEP_OPERATOR("expect_invitations", expect_shells);
   LOCKSTEP_OPERATOR("set_stopped", set_stopped_at);
@@ -406,7 +336,7 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("watch_memory", watch_memory);
   LOCKSTEP_OPERATOR("nan_status", nan_status);
   LOCKSTEP_OPERATOR("watch_cost", watch_cost);
-  LOCKSTEP_OPERATOR("close", close);
+  LOCKSTEP_OPERATOR("close", close_watch);
   LOCKSTEP_OPERATOR("count_step", count_step);
   LOCKSTEP_OPERATOR("steps", steps);
   LOCKSTEP_OPERATOR("give", give_tensors);

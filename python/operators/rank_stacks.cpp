@@ -24,6 +24,7 @@ using namespace std::chrono_literals;
 constexpr int64_t kLongCallMs = 100;
 constexpr auto kLongWait = 200ms;
 constexpr auto kPatience = 3s;  // on a machine that is too busy to know
+constexpr auto kHeldLock = 1s;  // a thread that does not give the lock away for so long is within one call
 
 /// Of Python's C API, which any program that has this library loaded also has.
 struct PythonLock {
@@ -42,6 +43,20 @@ struct PythonLock {
 const PythonLock& python_lock() {
   static const PythonLock lock;
   return lock;
+}
+
+/// Whether the main thread waits for the interpreter's lock: the only condition for which the interpreter itself waits;
+/// locks of programs are semaphores. Internal functions of the C library have no names.
+bool waits_for_interpreter(const json& answer) {
+  const json native = answer.value("native", json::array());
+  bool in_condition = false;
+  for (const json& frame : native) {
+    const std::string function = frame.value("function", ""), object = frame.value("object", "");
+    if (object.starts_with("python") || object.starts_with("libpython")) return in_condition;
+    if (!object.starts_with("libc.so") || !(function.empty() || function.starts_with("pthread_cond_"))) return false;
+    in_condition = in_condition || !function.empty();
+  }
+  return false;
 }
 
 /// The stacks, taken by a thread that holds the lock.
@@ -85,14 +100,25 @@ json stacks(const json&) {
   const std::lock_guard only(mutex);
   if (python_lock()) agent::set_lock_check(python_lock().check);
   json answer = agent::take_stacks();
-  if (!answer.value("holds_lock", false)) return answer;
+  const bool at_lock = waits_for_interpreter(answer);
+  if (!answer.value("holds_lock", false) && !at_lock) return answer;
   if (!taken || taken->wait(0ms)) taken = TakenWithLock::begin();
   const auto begin = std::chrono::steady_clock::now();
   auto waits_since = begin;
   const int64_t cpu_before = agent::main_thread_cpu_ms();
   for (;;) {
-    if (const std::optional<json> found = taken->wait(10ms)) return found->is_object() ? *found : answer;
+    if (std::optional<json> found = taken->wait(10ms)) {
+      if (!found->is_object()) return answer;
+      if (waits_for_interpreter(*found)) (*found)["at_lock"] = "free";
+      return *found;
+    }
     const auto now = std::chrono::steady_clock::now();
+    if (at_lock) {
+      if (now - begin < kHeldLock) continue;
+      json found = agent::take_stacks(/*anyway=*/true);
+      if (waits_for_interpreter(found)) found["at_lock"] = "held";
+      return found;
+    }
     if (!agent::main_thread_waits()) waits_since = now;
     const bool is_long_call =
         now - waits_since >= kLongWait || (cpu_before >= 0 && agent::main_thread_cpu_ms() - cpu_before >= kLongCallMs);

@@ -5,7 +5,8 @@
 namespace lockstep::python {
 
 /// The answer of agent::take_stacks. Where the main thread holds the interpreter's lock, the lock is taken from it for a
-/// moment; where it does not let go of it, since it stays within one call of C or C++, its stack is read there.
+/// moment; where it does not let go of it, since it stays within one call of C or C++, its stack is read there. "at_lock" is
+/// there where the thread waits for that lock: "free" (another thread got it meanwhile), or "held".
 nlohmann::json stacks(const nlohmann::json& request);
 
 }  // namespace lockstep::python

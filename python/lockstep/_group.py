@@ -1,0 +1,36 @@
+"""The default process group of torch.distributed, and what the launcher says where the program has made none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lockstep import _library
+
+
+def is_there() -> bool:
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def name() -> str | None:
+    """In c10d's registry; None without a group."""
+    return str(torch.distributed.group.WORLD.group_name) if is_there() else None  # type: ignore[union-attr]
+
+
+def _of_launcher() -> dict[str, Any]:
+    return _library.call("launcher_rank")
+
+
+def has_launcher() -> bool:
+    """Whether a launcher has started this process as a rank."""
+    return bool(_of_launcher()["is_known"])
+
+
+def rank() -> int:
+    return torch.distributed.get_rank() if is_there() else int(_of_launcher()["rank"])
+
+
+def world_size() -> int:
+    return torch.distributed.get_world_size() if is_there() else int(_of_launcher()["world_size"])
