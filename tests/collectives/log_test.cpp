@@ -4,6 +4,11 @@
 
 #include <c10/core/ScalarType.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -45,6 +50,35 @@ TEST(CollectiveLog, NamesAreThoseOfLibTorch) {
   EXPECT_STREQ(reduce_op_name(255), "");
   EXPECT_STREQ(op_name(CollectiveOp::coalesced), "coalesced");
   EXPECT_STREQ(op_name(CollectiveOp::new_group), "new_group");
+}
+
+TEST(CollectiveLog, SignalsOfTheProgramDoNotPreventIt) {
+  ASSERT_NE(signal(SIGALRM, [](int) {}), SIG_ERR);
+  const itimerval often{{0, 100}, {0, 100}}, never{};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  for (int i = 0; i < 5; ++i) EXPECT_NO_THROW(CollectiveLog("", 0, 1));
+  setitimer(ITIMER_REAL, &never, nullptr);
+  signal(SIGALRM, SIG_DFL);
+}
+
+TEST(CollectiveLog, AFileForWhichThereIsNoRoomIsRemoved) {
+  const std::string folder = temporary_folder(), path = folder + "/log";
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit most{100'000, 100'000};
+    setrlimit(RLIMIT_FSIZE, &most);
+    try {
+      const CollectiveLog log(path, 0, 1);
+      _exit(2);
+    } catch (const Error&) {
+      _exit(std::filesystem::exists(path) ? 1 : 0);
+    }
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(CollectiveLog, KeepsTheNewestEntries) {

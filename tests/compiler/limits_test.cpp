@@ -98,7 +98,9 @@ TEST(Limits, AProcessThatIsKilledWhileItWaitsCostsNoCell) {
               "=> " + std::to_string(which + 4) + "\n");
   }
   // With all of them its state is gone: the session sees that it ends, and starts it again.
-  for (const pid_t state : states_of(session)) ASSERT_EQ(::kill(state, SIGKILL), 0);
+  const auto all = states_of(session);
+  for (const pid_t state : all) ASSERT_EQ(::kill(state, SIGSTOP), 0);  // so that none starts another
+  for (const pid_t state : all) ASSERT_EQ(::kill(state, SIGKILL), 0);
   const auto last = session.receive().first;
   const auto* failed = std::get_if<protocol::CompilerFailed>(&last);
   ASSERT_TRUE(failed);

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -43,6 +44,7 @@ struct Rank {
 /// so the others do not wait for it.
 inline std::vector<std::string> errors_of_ranks(int size, const std::function<void(Rank&)>& body) {
   torch::set_num_threads(1);
+  std::signal(SIGPIPE, SIG_IGN);  // as Python does: a rank that throws closes connections to which Gloo still writes
   setenv("TORCH_FR_BUFFER_SIZE", "0", 0);  // the flight recorder is one a process and does not expect ranks as threads
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::string> errors(size);

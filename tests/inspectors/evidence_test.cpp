@@ -126,6 +126,24 @@ TEST(FlightRecorder, ARingThatHasLostItsOldRecordsIsUnknownForThem) {
   EXPECT_FALSE(rows[0].missing.contains(1));
 }
 
+TEST(FlightRecorder, AGroupThatWasMadeAgainHasTheNewestCallsOnly) {
+  const auto call = [](const std::string& group, int64_t seq, bool message = false) {
+    EvidenceCall one;
+    one.group = group;
+    one.seq = seq;
+    one.point_to_point = message;
+    return one;
+  };
+  Evidence dump;
+  dump.calls = {call("0", 1), call("1", 7), call("0", 2), call("0", 1, true), call("0", 3), call("0", 1, true),
+                call("0", 1), call("1", 8), call("0", 2), call("2", 1),       call("2", 1)};
+  drop_destroyed_groups(dump);
+  std::vector<std::string> left;
+  for (const EvidenceCall& each : dump.calls)
+    left.push_back(each.group + "#" + std::to_string(each.seq) + (each.point_to_point ? " message" : ""));
+  EXPECT_THAT(left, ElementsAre("1#7", "0#1 message", "0#1", "1#8", "0#2", "2#1"));
+}
+
 TEST(FlightRecorder, ReadsThePickleThatLibTorchWrites) {
   const Evidence pickle = read_flight_recorder_file(evidence_file("gloo_trace_rank_0"));
   const Evidence json = read_flight_recorder_file(evidence_file("gloo_trace_rank_0.json"));
@@ -181,6 +199,15 @@ TEST(FlightRecorder, NumbersBeyond64BitsAreRefused) {
 }
 
 // ---- RAS ------------------------------------------------------------------------------------------------------------
+
+TEST(FlightRecorder, TextsThatAPickleRepeatsHaveALimit) {
+  // One text of 1 MB, as a list of 300 references to it (protocol 2: BINUNICODE, BINPUT, BINGET).
+  const std::string text(size_t{1} << 20, 'x');
+  std::string pickle("\x80\x02](X\x00\x00\x10\x00", 9);
+  pickle += text + std::string("q\x00", 2);
+  for (int i = 0; i < 300; ++i) pickle += std::string("h\x00", 2);
+  EXPECT_THAT(problem_of([&] { read_flight_recorder(pickle + "e.", "trace_rank_0"); }), HasSubstr("too often"));
+}
 
 TEST(Ras, ReadsRanksAndTheirCounts) {
   const Evidence answer = read_ras(bytes_of("ras-2.28.9-lag.json"), "RAS");

@@ -38,6 +38,34 @@ TEST(Watch, NamesTheStepsBetweenWhichReplicasPartedAndTellsItOnce) {
   EXPECT_THAT(published.all()[0].message, HasSubstr("equal at step 3, not at step 6"));
 }
 
+TEST(Watch, ClaimsNothingOfStepsBeforeTheFirstComparison) {
+  const PublishedFindings published;
+  spawn_ranks(2, [](int rank, int) {
+    const auto net = equal_net();
+    if (rank == 1) change(net->first->bias, [](torch::Tensor& bias) { bias[1] += 1; });
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    const auto watching = watch(*net, 2, verify_options());
+    for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
+    for (int i = 1; i <= 2; ++i) inspect::step(sgd);
+  });
+  ASSERT_EQ(published.all().size(), 1U);
+  EXPECT_THAT(published.all()[0].message, HasSubstr("; not equal at step 2, the first that was compared"));
+}
+
+TEST(Watch, ARankThatSkipsAStepIsNamedAfterTheDeadline) {
+  const PublishedFindings published;
+  spawn_ranks(2, [](int rank, int) {
+    const auto net = equal_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    const auto watching = watch(*net, 2, verify_options().deadline(std::chrono::milliseconds(50)));
+    for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
+    for (int i = 1; i <= (rank == 1 ? 1 : 2); ++i) inspect::step(sgd);
+  });
+  ASSERT_EQ(published.all().size(), 1U);
+  EXPECT_EQ(published.all()[0].ranks, RankSet{1});
+  EXPECT_THAT(published.all()[0].message, HasSubstr("this is the watch, at step 2: does every rank run each step?"));
+}
+
 TEST(Watch, CountsAWrappersStepsAlsoForRanksThatAreOutOfData) {
   const PublishedFindings published;
   spawn_ranks(3, [](int rank, int) {

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,7 +16,9 @@
 
 #include <condition_variable>
 #include <filesystem>
+#include <fstream>
 #include <future>
+#include <list>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -42,12 +46,13 @@ constexpr auto kLimit = 10'000ms;
 /// A connection without the client's care.
 class RawConnection {
  public:
-  explicit RawConnection(const std::string& socket) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit RawConnection(const std::string& socket, Descriptor fd = unconnected()) : fd_(std::move(fd)) {
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
     std::copy(socket.begin(), socket.end(), address.sun_path);
     connected_ = ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   }
+  static Descriptor unconnected() { return Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
   bool connected() const { return connected_; }
   void send(const std::string& text) const {
     size_t sent = 0;
@@ -184,6 +189,41 @@ TEST_F(Agent, ALineThatIsTooLongEndsTheConnection) {
   EXPECT_EQ(ask_agent(socket(), {{"request", "echo"}, {"what", "still"}}, kLimit)["said"], "still");
 }
 
+TEST_F(Agent, ARequestThatIsNestedDeeplyIsRefused) {
+  ASSERT_EQ(agent::start(rank(0)), "");
+  agent::add_handler("aside", [](const json&) { return json::object(); }, agent::Runs::aside);
+  RawConnection connection(socket());
+  const size_t deep = agent::kLongestRequest - 100;
+  for (const char* name : {"echo", "aside"}) {
+    connection.send("{\"request\":\"" + std::string(name) + "\",\"more\":" + std::string(deep, '[') + "\n");
+    EXPECT_EQ(json::parse(connection.line())["ok"], false);
+    connection.send("{\"request\":\"" + std::string(name) + "\",\"more\":" + std::string(deep / 2, '[') +
+                    std::string(deep / 2, ']') + "}\n");
+    EXPECT_EQ(json::parse(connection.line())["ok"], false);
+    connection.send("{\"request\":\"" + std::string(name) + "\",\"more\":[[1],{\"a\":[2]}]}\n");
+    EXPECT_EQ(json::parse(connection.line())["ok"], true);
+  }
+}
+
+TEST_F(Agent, TheEndWaitsForARequestThatAsksWhoTheRankIs) {
+  std::promise<void> entered, ends;
+  auto may_answer = ends.get_future();
+  bool answered = false;
+  agent::add_handler("who", [&](const json&) {
+    entered.set_value();
+    may_answer.wait();
+    answered = agent::described_rank().world_size == 4;
+    return json::object();
+  });
+  ASSERT_EQ(agent::start(rank(0)), "");
+  RawConnection connection(socket());
+  connection.send("{\"request\":\"who\"}\n");
+  entered.get_future().wait();
+  ends.set_value();
+  agent::stop();
+  EXPECT_TRUE(answered);
+}
+
 TEST_F(Agent, ConnectionsThatSayNothingDoNotBlockOthers) {
   ASSERT_EQ(agent::start(rank(0)), "");
   std::vector<std::unique_ptr<RawConnection>> idle;
@@ -237,6 +277,38 @@ TEST_F(Agent, ASlowRequestDoesNotHoldUpOthers) {
     changed.notify_all();
   }
   EXPECT_EQ(slow.get()["done"], true);
+}
+
+TEST_F(Agent, WithoutDescriptorsAConnectionIsRefusedAtOnce) {
+  ASSERT_EQ(agent::start(rank(0)), "");
+  RawConnection early(socket());  // it stays: its end would give the agent a descriptor
+  early.send(R"({"request":"echo","what":"a"})"
+             "\n");
+  ASSERT_EQ(json::parse(early.line())["said"], "a");
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  {
+    // The agent may take each descriptor that gets free, so all are made before and kept.
+    std::vector<Descriptor> own;
+    for (int i = 0; i < 3; ++i) own.push_back(RawConnection::unconnected());
+    std::list<RawConnection> kept;
+    std::vector<Descriptor> taken;
+    for (int fd; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken.emplace_back(fd);
+    ASSERT_FALSE(taken.empty());
+    for (Descriptor& each : own) {  // the agent keeps the descriptor by which it refuses
+      RawConnection& refused = kept.emplace_back(socket(), std::move(each));
+      EXPECT_TRUE(refused.connected());
+      EXPECT_EQ(refused.line(), "");
+    }
+    early.send(R"({"request":"echo","what":"b"})"
+               "\n");
+    EXPECT_EQ(json::parse(early.line())["said"], "b");
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(ask_agent(socket(), {{"request", "echo"}, {"what", "after"}}, kLimit)["said"], "after");
 }
 
 TEST_F(Agent, AnotherUserIsRefused) {
@@ -358,6 +430,7 @@ TEST_F(Agent, FilesThatNoRankWroteAreLeftOut) {
                                                                   {"rank-2.json", "{\"pid\":\"x\"}"},
                                                                   {"rank-3.json", "{}"},
                                                                   {"rank-x.json", "{}"},
+                                                                  {"rank--1.json", R"({"rank":-1,"world_size":2})"},
                                                                   {"rank-99999999999999999999.json", "{}"}})
     protocol::write_at_once(folder.path() + "/" + name, text);
   EXPECT_THAT(folder.read().ranks, IsEmpty());
@@ -417,6 +490,46 @@ TEST_F(Agent, TheStackOfTheMainThreadIsTakenWhereItWaits) {
   EXPECT_EQ(before.sa_handler, after.sa_handler);
 }
 
+int g_python_text = -1;
+
+TEST_F(Agent, NoPythonStackIsReadOnceTheInterpreterEnds) {
+  g_python_text = ::memfd_create("text", MFD_CLOEXEC);
+  agent::begin_borrowing();
+  ::signal(SIGURG, [](int) { static_cast<void>(!::write(g_python_text, "File", 4)); });
+  agent::end_borrowing(g_python_text);
+  agent::set_lock_check([] { return 0; });
+  agent::add_handler("stacks", [](const json&) { return agent::take_stacks(); });
+  ASSERT_EQ(agent::start(rank(0)), "");
+  EXPECT_EQ(ask_agent(socket(), {{"request", "stacks"}}, kLimit)["python"], "File");
+  agent::end_lending();
+  const json answer = ask_agent(socket(), {{"request", "stacks"}}, kLimit);
+  EXPECT_EQ(answer["python"], "");
+  EXPECT_THAT(answer["native"], testing::Not(IsEmpty()));
+  agent::set_lock_check(nullptr);
+  ::close(g_python_text);
+}
+
+TEST_F(Agent, AFileThatCannotBeWrittenSaysWhy) {
+  const std::string path = (runtime_ / "file").string();
+  protocol::write_at_once(path, "old");
+  EXPECT_EQ(in_child([&] {
+              ::signal(SIGXFSZ, SIG_IGN);
+              const rlimit most{10, 10};  // the first write takes a part, as on a disk that gets full
+              ::setrlimit(RLIMIT_FSIZE, &most);
+              errno = 0;
+              try {
+                protocol::write_at_once(path, std::string(100, 'x'));
+              } catch (const Error& error) {
+                return std::string(error.what()).find("File too large") == std::string::npos ? 1 : 0;
+              }
+              return 2;
+            }),
+            0);
+  std::string kept;
+  std::getline(std::ifstream(path), kept);
+  EXPECT_EQ(kept, "old");
+}
+
 TEST(RankEnds, AreNamedByWhatIsKnown) {
   const protocol::RankEnd finished{.how = "finished"}, threw{.how = "threw", .type = "ValueError", .message = "a\nb"};
   const auto words = [](std::optional<int> status, std::optional<protocol::RankEnd> said, bool out_of_memory = false) {
@@ -427,14 +540,24 @@ TEST(RankEnds, AreNamedByWhatIsKnown) {
   EXPECT_EQ(words(256, threw), "raised ValueError");
   EXPECT_EQ(words(SIGKILL, {}), "was killed by SIGKILL");
   EXPECT_THAT(words(SIGKILL, {}, true), HasSubstr("out of memory"));
+  EXPECT_THAT(words(SIGABRT, {}), HasSubstr("a library called abort(), and its message is in the rank's output"));
   EXPECT_THAT(words(3 << 8, finished), HasSubstr("exit code 3 (sys.exit)"));
-  EXPECT_THAT(words(3 << 8, {}), HasSubstr("exit code 3 without an exception"));
+  EXPECT_THAT(words(3 << 8, {}), HasSubstr("exit code 3 and said nothing of an exception"));
   EXPECT_THAT(words({}, {}), HasSubstr("killed, or called os._exit"));
 
   inspect::Remains remains;
   shell::add_end({.rank = 1, .wait_status = 256, .said = threw}, remains);
   ASSERT_EQ(remains.errors.size(), 1U);
   EXPECT_EQ(remains.errors[0].message, "a");  // its first line
+  protocol::RankEnd loader = threw;
+  loader.message =
+      "Caught OSError in DataLoader worker process 1.\nOriginal Traceback (most recent call last):\n"
+      "  File \"/x/site-packages/torch/utils/data/_utils/worker.py\", line 3, in loop\n    a\n"
+      "  File \"/home/me/data.py\", line 12, in __getitem__\n    b\nOSError: shard 7 is cut off\n";
+  inspect::Remains of_loader;
+  shell::add_end({.rank = 1, .wait_status = 256, .said = loader}, of_loader);
+  EXPECT_EQ(of_loader.errors.at(0).message, "Caught OSError in DataLoader worker process 1: shard 7 is cut off");
+  EXPECT_EQ(of_loader.errors.at(0).frames.at(0).line, 12);
   // What the launcher ends after a failure is no failure; what breaks meanwhile is.
   shell::add_end({.rank = 2, .wait_status = SIGTERM, .after_failure = true}, remains);
   shell::add_end({.rank = 3, .wait_status = SIGSEGV, .after_failure = true}, remains);
@@ -467,8 +590,8 @@ TEST_F(Agent, DumpsOfRanksThatRaisedAreRead) {
           "is_p2p":false}]})");
   protocol::write_at_once(protocol::rank_trace(folder.path(), 1, /*nccl=*/true), "garbage");
   inspect::Remains remains;
-  shell::add_left_dumps(folder.path(), 1, remains);
-  shell::add_left_dumps(folder.path(), 2, remains);
+  shell::add_left_dumps(folder.path(), 1, 3, remains);
+  shell::add_left_dumps(folder.path(), 2, 3, remains);
   ASSERT_EQ(remains.evidence.size(), 1U);
   EXPECT_EQ(remains.evidence[0].rank, 1);
   EXPECT_EQ(remains.evidence[0].calls.at(0).op, "all_reduce");
@@ -486,6 +609,26 @@ TEST(JobPicture, WhatARankDoesIsInItsStacks) {
             FindingKind::lock);
   EXPECT_EQ(kind({"poll", "_PyEval_EvalFrameDefault"}, "/x/torch/utils/data/dataloader.py"), FindingKind::loading_data);
   EXPECT_EQ(kind({"pthread_cond_wait", "c10d::Work::wait"}, "train.py"), FindingKind::collective);
+  const auto words = [](const char* function) {
+    const json native = {{{"function", "pthread_cond_wait"}}, {{"function", function}}};
+    return shell::doing_of(0, {{"native", native}, {"held", true}}, {{"f", "train.py", 1}}).words;
+  };
+  EXPECT_EQ(words("c10d::ProcessGroupGloo::RecvWork::wait(std::chrono::duration<long>)"), "is in recv");
+  EXPECT_EQ(words("c10d::ProcessGroupGloo::SendWork::wait(std::chrono::duration<long>)"), "is in send");
+  EXPECT_EQ(words("c10d::ProcessGroupGloo::AsyncWork::wait()"), "is in a collective");
+  EXPECT_EQ(shell::doing_of(0, {{"native", {{{"function", "poll"}, {"object", "libc.so.6"}}}}, {"held", true}},
+                            {{"call", "/x/lockstep/_library.py", 1}, {"main", "train.py", 2}})
+                .words,
+            "waits in an inspector of Lockstep for other ranks");
+  // At the interpreter's lock: a thread that runs Python, unless another thread keeps the lock.
+  const auto at_lock = [](const char* lock) {
+    const json native = {{{"function", "pthread_cond_timedwait"}, {"object", "libc.so.6"}},
+                         {{"function", ""}, {"object", "python3.11"}}};
+    return shell::doing_of(0, {{"native", native}, {"held", true}, {"at_lock", lock}}, {{"f", "train.py", 1}});
+  };
+  EXPECT_EQ(at_lock("free").kind, FindingKind::computing);
+  EXPECT_EQ(at_lock("held").kind, FindingKind::lock);
+  EXPECT_EQ(at_lock("held").words, "waits for the interpreter's lock, which another thread holds");
 }
 
 }  // namespace

@@ -55,6 +55,56 @@ class Backend(unittest.TestCase):
     def test_inspectors_beside_it(self):
         self.run_case(BOTH, "inspectors")
 
+    def test_inspectors_read_its_log(self):
+        results = [json.loads(text) for (text,) in self.run_case("lockstep", "timings", ranks=3)]
+        parameters = 4 * (13 * 33 + 33 + 2 * 33 + 33 * 7 + 7)
+        for of_rank in results:
+            self.assertGreater(of_rank["wrapper"]["reductions"], 1)
+            self.assertEqual(of_rank["by hand"]["reductions"], 1)
+            for name, size in (("wrapper", parameters), ("by hand", 4 * 33 * 7)):
+                report = of_rank[name]
+                self.assertEqual((report["reduced_bytes"], report["ranks"]), (size, [0, 1, 2]))
+                self.assertGreater(report["reduction"], 0)
+                self.assertTrue(0 <= report["hidden"] <= 1, report)
+                self.assertRegex(report["message"],
+                                 r"^[^;]* exposed; [0-9]+ reductions? of [0-9.]+ k?B alone takes? [^,]*, of which [0-9]+% hidden$")
+            self.assertEqual(of_rank["timeline"], results[0]["timeline"])
+        for of_rank in results[:2]:  # the third does not call
+            report = of_rank["two ranks"]
+            self.assertEqual((report["reductions"], report["reduced_bytes"], report["ranks"]), (1, parameters, [0, 1]))
+
+        events = results[0]["events"]
+        begins = [each for each in events if each["ph"] == "b"]
+        counts = [sum(each["cat"] == kind for each in begins) for kind in ("bucket", "collective")]
+        self.assertEqual(counts, [results[0]["timeline"][each] for each in ("buckets", "collectives")])
+        for rank in range(3):
+            mine = [each for each in begins if each["pid"] == rank]
+            ends = {each["id"]: each["ts"] for each in events if each["ph"] == "e" and each["pid"] == rank}
+            self.assertEqual(set(ends), {each["id"] for each in mine})
+            self.assertTrue(all(each["ts"] < ends[each["id"]] for each in mine))
+            last = mine[-1]
+            self.assertEqual((last["cat"], last["name"]), ("collective", f"all_reduce #{last['args']['seq']}"))
+            self.assertEqual({key: last["args"][key] for key in ("group", "shape", "dtype", "bytes", "line")},
+                             {"group": "0", "shape": [5], "dtype": "float32", "bytes": 20,
+                              "line": f"{JOB}:{line_of('# of the timeline')} in timings"})
+            bucket = [each for each in mine if each["cat"] == "bucket"][-1]
+            self.assertEqual((bucket["args"]["bytes"], bucket["args"]["line"]),
+                             (parameters, f"{JOB}:{line_of('# buckets')} in step"))
+            by_hand = [each["cat"] for each in mine if each["args"].get("line") == f"{JOB}:{line_of('# by hand')} in by_hand"]
+            self.assertEqual(set(by_hand), {"collective"})
+            rows = {each["args"]["name"] for each in events if each["ph"] == "M" and each["pid"] == rank}
+            self.assertLessEqual({f"rank {rank}", "collectives"}, rows)
+            self.assertNotIn("cells", rows)
+
+    def test_errors_name_functions_of_python(self):
+        messages = self.run_case("lockstep", "wrong_arguments")[0]
+        self.assertEqual(len(messages), 4, messages)
+        for each in messages:
+            self.assertRegex(each, "^torch.distributed.all_(reduce|gather): ")
+            self.assertNotIn("::", each)
+        self.assertIn("torch.distributed.all_reduce: AVG of bool is not defined; convert first: t.to(torch.float32)", messages)
+        self.assertTrue(any("[t] * n holds one tensor n times" in each for each in messages), messages)
+
     def test_calls_that_differ_raise_before_data_moves(self):
         results = self.run_case("lockstep", "mismatch", ranks=3)
         self.assertEqual(results[1:], results[:1] * 2)
@@ -67,10 +117,10 @@ class Backend(unittest.TestCase):
     def test_registering_it_changes_nothing_for_others(self):
         script = ("import os, warnings; warnings.simplefilter('error'); import lockstep, torch; import torch.distributed as d;"
                   "d.init_process_group('cpu:gloo', rank=0, world_size=1, store=d.HashStore());"
-                  "print(d.group.WORLD.name(), list(d.distributed_c10d.Backend._plugins));"
+                  "print(d.group.WORLD.name(), 'LOCKSTEP' in list(d.distributed_c10d.Backend._plugins));"
                   "d.barrier(); d.destroy_process_group()")
         done = subprocess.run([sys.executable, "-c", script], env=environment(), text=True, capture_output=True)
-        self.assertEqual((done.returncode, done.stdout.strip()), (0, "gloo []"), done.stderr)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, "gloo False"), done.stderr)
 
 
 class Verdicts(unittest.TestCase):

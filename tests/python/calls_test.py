@@ -47,6 +47,8 @@ class Calls(unittest.TestCase):
         self.assertEqual([each["verdict"] for each in self.found("a_step_that_raises")], ["ok"])
         self.assertEqual([each["verdict"] for each in self.found("groups_made_again")], ["ok", "ok"])
         self.assertEqual([each["verdict"] for each in self.found("wrong_arguments")], ["ok"])
+        self.assertEqual([each["verdict"] for each in self.found("after_fake_tensors") if each["inspector"] == "time_sync"
+                          and each["verdict"] != "straggler"], ["ok"])
         self.assertEqual([each["verdict"] for each in self.found("published")], ["ok"])
         same, *differences = self.found("values")
         self.assertEqual(same["verdict"], "ok")
@@ -59,8 +61,8 @@ class Training(unittest.TestCase):
         for of_rank in results:
             self.assertIsInstance(of_rank["identical"], list, of_rank["identical"])
             self.assertEqual([each["message"] for each in of_rank["identical"] if each["severity"] == "fault"], [])
-            self.assertEqual({each["inspector"] for each in of_rank["identical"]} - {"ranks", "grads", "nan", "lockstep",
-                                                                                    "time_sync"}, set(), output)
+            self.assertEqual({each["inspector"] for each in of_rank["identical"]},  # all of them have looked
+                             {"ranks", "grads", "nan", "lockstep", "time_sync"}, output)
 
 
 if __name__ == "__main__":

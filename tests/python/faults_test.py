@@ -59,7 +59,14 @@ def matches(finding, wanted, name):
     return None
 
 
+# What a user of Python can't type: names of C++, options of magics.
+CPP = re.compile(r"\b(dist|ddp|inspect|torch|std)::|set_seed|\(true\)|--[a-z]|%[a-z]+ (on|off)")
+
+
 class Faults(unittest.TestCase):
+    def assert_python(self, findings):
+        self.assertEqual([each["message"] for each in findings if CPP.search(each["message"])], [])
+
     def check(self, ranks):
         names = [each for each in cases(JOB) if ranks_of(FAULTS / f"{each}.cpp") == ranks]
         self.assertTrue(names)
@@ -71,6 +78,7 @@ class Faults(unittest.TestCase):
                 script = (FAULTS / f"{name}.cpp").read_text()
                 severity = re.search(r"^// severity: (\w+)", script, re.MULTILINE)
                 found = [each for of_rank in results for each in of_rank[name]]
+                self.assert_python(found)
                 for line in re.findall(r"^// expect: (.*)", script, re.MULTILINE):
                     wanted = line.split()
                     fits = [each for each in found if matches(each, wanted, name) is None]
@@ -92,6 +100,7 @@ class Faults(unittest.TestCase):
                 for of_rank in results:
                     self.assertIsInstance(of_rank[name], list, of_rank[name])
                     self.assertEqual([each["message"] for each in of_rank[name] if each["severity"] == "fault"], [])
+                    self.assert_python(of_rank[name])
                 self.assertTrue(any(of_rank[name] for of_rank in results), "no inspector said anything")
 
 

@@ -16,6 +16,12 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def code_of(rank):
+    """Its exit code or signal, None while it runs. It stays a zombie."""
+    end = os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return None if end is None else end.si_status
+
+
 def main():
     number = int(sys.argv[1])
     common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(number),
@@ -26,11 +32,16 @@ def main():
     ranks = [subprocess.Popen([sys.executable, *sys.argv[2:]], env={**common, "RANK": str(i), "LOCAL_RANK": str(i)},
                               start_new_session=True)
              for i in range(number)]
-    while not asked and any(each.returncode is None for each in ranks):
-        time.sleep(0.1)  # as often as torchrun looks
-        ends = [each.poll() for each in ranks]
-        if any(ends) and "LAUNCH_GOES_ON" not in os.environ:
+    goes_on = "LAUNCH_GOES_ON" in os.environ
+    while not asked:
+        time.sleep(0.1)  # as torchrun
+        codes = [code_of(each) for each in ranks]
+        if None not in codes or (any(codes) and not goes_on):
             break
+    # Nobody knows what a rank died of once its parent has waited for it, and a busy machine needs a while to tell the
+    # shell that it has died.
+    if not asked:
+        time.sleep(2 if any(codes) else 0)
     for each in ranks:
         if each.poll() is None:
             os.killpg(each.pid, signal.SIGTERM)  # with the workers of its data loader, as torchrun does

@@ -93,18 +93,26 @@ class Lesson(unittest.TestCase):
             before, marker, after = lines.partition(f"# %% {title}\n")
             self.assertTrue(marker and right in after, title)
             lines = before + marker + after.replace(right, wrong, 1)
-        answers = "\n# %% exercise 1\nrank_there, local_rank_there = 5, rank\n%check second_machine\n"
+        answers = ("\n# %% exercise 1\nrank_there, local_rank_there = 5, rank\n%check second_machine\n"
+                   "\n# %% exercise 2\nanswers = (6, 0, 0)\n%check old_object\n"
+                   "\n# %% exercise 4\ntorch.manual_seed(43)\nnet = Net()\n%check one_model\n"
+                   "\n# %% exercise 5\nreplica = SimpleDistributedDataParallelism(net)\nmicro_step(replica, 0)\n"
+                   "%check one_gradient\n")
         with tempfile.NamedTemporaryFile("w", suffix=".py") as copy:
             copy.write(lines + answers)
             copy.flush()
             run = Run(copy.name, "--keep-going")
         self.assertEqual((run.code, run.ranks_code), (1, 0), run.shown)
         for title in ("and the same check", "and the answer", "the block puts back what was there before",
-                      "one step with the large batch", "and these?", "exercise 1"):
+                      "one step with the large batch", "and these?", "exercise 1", "exercise 2", "exercise 4",
+                      "exercise 5"):
             self.assertEqual(run.of(title, "cell")[0]["status"], "error", title)
         (error,) = run.of("exercise 1", "error")
         self.assertEqual((error["ranks"], error["message"]),
                          ([0], "the local rank counts the processes of one machine, from 0"))
+        for exercise, said in (("exercise 2", "hasattr is False"), ("exercise 4", "nothing has trained them"),
+                               ("exercise 5", "not that of the large batch")):
+            self.assertIn(said, run.of(exercise, "error")[0]["message"])
 
 
 if __name__ == "__main__":

@@ -44,6 +44,36 @@ print(report)
 """
 
 
+LOADED = """
+import sys, torch
+before = set(sys.modules)
+import lockstep
+loaded = set(sys.modules) - before
+for each in ("_prompt", "_stop", "_shell", "_cells", "_scope", "_cpp_cells", "_questions", "_capture", "_zmtp"):
+    assert "lockstep." + each not in loaded, each
+assert not loaded & {"readline", "rlcompleter", "codeop"}, loaded
+stderr, sys.stderr = sys.stderr, None
+lockstep.breakpoint(timeout=0)  # has nobody to tell that it goes on
+sys.stderr = stderr
+assert "lockstep._prompt" in sys.modules and "readline" not in sys.modules
+print(len(loaded), *sorted(loaded))
+"""
+
+
+LOADER = """
+import atexit, os, torch, lockstep
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, index):
+        lockstep.breakpoint()
+        return index
+lockstep.breakpoint(False)
+loader = torch.utils.data.DataLoader(Data(), num_workers=1, multiprocessing_context="fork")
+assert sum(len(each) for each in loader) == 4
+atexit.register(lockstep.breakpoint, timeout=0)  # called by C: there is no frame of Python
+"""
+
+
 NOTHING_LEFT = """
 import os, resource, torch, lockstep
 from lockstep import _agent, _capture
@@ -65,6 +95,29 @@ print("still here")
 class Package(unittest.TestCase):
     def test_import_changes_nothing(self):
         self.assertIn("✓ tensor: equal on rank 0", run(IMPORT))
+
+    def test_import_loads_nothing_that_only_a_prompt_needs(self):
+        # readline changes how input() reads, and installs a handler of SIGWINCH that signal.getsignal() does not show.
+        loaded = run(LOADED).splitlines()[-1].split()
+        self.assertTrue(all(each.startswith("lockstep") for each in loaded[1:]), loaded)
+
+    def test_a_breakpoint_in_the_worker_of_a_data_loader_is_passed(self):
+        said = run(LOADER)
+        self.assertEqual(said.count("passes breakpoint() at"), 1, said)
+        self.assertEqual(said.count("no shell came within 0 s"), 1, said)
+
+    def test_import_in_a_folder_that_has_been_removed(self):
+        run("import os, tempfile, torch\nfolder = tempfile.mkdtemp()\nos.chdir(folder)\nos.rmdir(folder)\n"
+            "import lockstep\nassert lockstep.verify(torch.ones(2))")
+
+    def test_lines_of_a_script_that_has_left_its_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "script.py"
+            script.write_text("import os, torch, lockstep\nos.chdir('/')\n"
+                              "for each in lockstep.verify(torch.tensor(float('nan'))): print(each.where)\n")
+            done = subprocess.run([sys.executable, "script.py"], env=environment(), text=True, capture_output=True,
+                                  cwd=folder)
+        self.assertEqual(done.stdout, "script.py, line 3\n", done.stderr)
 
     def test_without_a_descriptor_a_program_goes_on(self):
         self.assertIn("still here", run(NOTHING_LEFT))
@@ -89,6 +142,11 @@ class Package(unittest.TestCase):
         rank = {"PYTHONPATH": path, "RANK": "0", "WORLD_SIZE": "1"}
         self.assertEqual(run(loaded, **rank), "False")
         self.assertEqual(run(loaded, LOCKSTEP_JOB="/nonexistent/job", PYTHONPATH=path), "False")  # no rank
+        for options in (["-W", "ignore", "-m"], ["-um"], ["-Xfaulthandler", "-mtorch.distributed.run"]):  # a launcher
+            module = [] if options[-1].endswith("run") else ["torch.distributed.run"]
+            done = subprocess.run([sys.executable, *options, *module, "--help"], text=True, capture_output=True,
+                                  env=environment(LOCKSTEP_JOB="/nonexistent/job", **rank))
+            self.assertEqual((done.returncode, done.stderr), (0, ""), options)
         said = run(loaded, LOCKSTEP_JOB="/nonexistent/job", **rank).splitlines()
         self.assertEqual(said[-1], "True")
         self.assertRegex(said[0], "this rank is not watched: /nonexistent/job can't be looked at")
@@ -97,7 +155,8 @@ class Package(unittest.TestCase):
         self.assertIn("this rank is not watched: No module named 'lockstep'", said)
 
     def test_types(self):
-        done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "lockstep"],
+        done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "lockstep",
+                               "lockstep_autoload"],
                               cwd=TREE / "python", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
 
@@ -145,11 +204,13 @@ class Package(unittest.TestCase):
         # The frames of a thread that runs change while they are read.
         with Asked("threads.py") as program:
             self.assertEqual(program.process.stdout.readline(), "runs\n")
-            lines = set()
-            for _ in range(1000):
+            lines, locks = set(), set()
+            for _ in range(300):
                 answer = program.ask("stacks")
                 self.assertIsNone(program.process.poll(), "the program has ended while it was asked")
                 lines.update(json.loads(answer)["python"].splitlines() if answer else [])
+                locks.add(json.loads(answer).get("at_lock") if answer else None)
+            self.assertIn("free", locks)  # it runs Python, and does not wait for another thread
             self.assertIn("Stack (most recent call first):", lines)
             self.assertTrue([each for each in lines if "threads.py" in each and "in main" in each], lines)
             program.process.stdin.close()

@@ -1,5 +1,6 @@
 """Runs a job of jobs/ under torchrun, and reads what its ranks have written."""
 
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -9,6 +10,11 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parent.parent
+
+
+TORCH = importlib.metadata.version("torch")
+# c10d's hooks log the collectives of jobs under `lockstep run`.
+HAS_HOOKS = tuple(int(each) for each in TORCH.split(".")[:2]) >= (2, 14)
 
 
 def environment(**more):

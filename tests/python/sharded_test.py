@@ -61,6 +61,10 @@ class Sharded(unittest.TestCase):
         self.assertEqual((fault["verdict"], fault["ranks"], fault["step"]), ("mismatch", [0, 2], 4))
         self.assertIn("equal at step 2, not at step 4", fault["message"])
 
+    def test_operators_of_divided_tensors(self):
+        found = self.found("nan_in_a_step")
+        self.assertEqual([each["verdict"] for each in found if each["severity"] == "fault"], ["nan"], found)
+
     def test_a_flat_parameter_that_is_not_divided(self):
         fault = self.the_fault("drifted_fsdp1")
         self.assertEqual((fault["verdict"], fault["ranks"], fault["tensor"]), ("mismatch", [2], "flat"))

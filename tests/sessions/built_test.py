@@ -49,7 +49,8 @@ def same(text):
 
 
 def run(command, **more):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("COLUMNS", "CLICOLOR", "LOCKSTEP_"))}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("COLUMNS", "CLICOLOR", "LOCKSTEP_"))
+                   or k == "LOCKSTEP_FOLD_TIME"}
     environment.update(NO_COLOR="1", LC_ALL="C.UTF-8", **more)
     ended = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                            stderr=subprocess.STDOUT, timeout=900)

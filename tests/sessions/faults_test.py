@@ -149,7 +149,7 @@ def test_kill_the_shell():
 
 
 def test_kill_a_worker():
-    session = Session(LOOP, "-n", "2", "--keep-going", "--cell-timeout", "2")
+    session = Session(LOOP, "-n", "2", "--keep-going", "--cell-timeout", "10")
     check(session.until_text("looping"), "the cell did not run")
     (victim, _), *_ = sorted(session.workers())
     os.kill(victim, signal.SIGKILL)

@@ -40,10 +40,10 @@ throw std::runtime_error("not expected");
 """
 
 
-def run(*arguments, folder):
+def run(*arguments, folder, **environment):
     result = subprocess.run([LOCKSTEP, "run", *arguments, "-n", "2"], cwd=folder, stdin=subprocess.DEVNULL, timeout=300,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            env={**os.environ, "NO_COLOR": "1", "LC_ALL": "C.UTF-8"})
+                            env={**os.environ, "NO_COLOR": "1", "LC_ALL": "C.UTF-8", **environment})
     return result.returncode, result.stdout
 
 
@@ -150,6 +150,18 @@ class RunOptionsOfNotebooks(RunOptions):
         code, out = run("answer.ipynb", "--answers", folder=path)
         self.assertEqual(code, 0)
         self.assertIn("Because of the rank", out)
+
+
+class Folding(unittest.TestCase):
+    def test_how_long_output_of_a_rank_waits_for_that_of_others(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "late.cpp").write_text(
+                'std::this_thread::sleep_for(std::chrono::milliseconds(700 * rank));\nstd::cout << "late" << std::endl;\n0\n')
+            code, out = run("late.cpp", folder=folder, LOCKSTEP_FOLD_TIME="60000")
+            self.assertEqual((code, [line for line in ("0-1 │ late\n", "0-1 = 0\n") if line not in out]), (0, []), out)
+            code, out = run("late.cpp", folder=folder, LOCKSTEP_FOLD_TIME="soon")
+            self.assertEqual(code, 2)
+            self.assertIn("LOCKSTEP_FOLD_TIME is 'soon': it has to be a whole number of at least 1", out)
 
 
 class Notebooks(unittest.TestCase):

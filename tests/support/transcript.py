@@ -13,6 +13,8 @@ RULES = [
 # A page shows what a run printed, with figures of the machine, which files of expected output avoid.
 PAGE_RULES = RULES + [
     (r"\bLockstep \d+(\.\d+)+", "Lockstep VERSION"),
+    (r"\bPython job \d+-\w+", "Python job JOB"),
+    (r"(LibTorch VERSION)\+\w+", r"\1"),
     (r"(?m)^building the precompiled header of LibTorch .*\n", ""),
     # A wait in a collective: the rank reports it, and so does the session that watches it; either may be first.
     (r"(?m)^• rank \d+: (waits|in) .*\n", ""),

@@ -1,6 +1,7 @@
 """Jobs of backend_test.py: backend.py BACKEND FOLDER CASE. Each rank of a case writes what it came to into FOLDER."""
 
 import hashlib
+import json
 import os
 import pathlib
 import sys
@@ -12,9 +13,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-import lockstep
-
 BACKEND, FOLDER, CASE = sys.argv[1:4]
+if BACKEND != "gloo":
+    import lockstep
 
 
 def digest(tensors):
@@ -141,20 +142,86 @@ def operations():
 
 
 def groups_again():
-    for number in range(2):
+    # Under torchrun the store outlives the groups, and has what earlier ones have left.
+    store = dist.PrefixStore("again", dist.distributed_c10d._get_default_store())
+    for number in range(3):
+        rank, size = dist.get_rank(), dist.get_world_size()
         dist.destroy_process_group()
-        dist.init_process_group(BACKEND, init_method=f"file://{FOLDER}/store-{number}", rank=int(os.environ["RANK"]),
-                                world_size=int(os.environ["WORLD_SIZE"]))
+        # Gloo alone may connect to the address that a rank has left there.
+        of_round = dist.PrefixStore(str(number), store) if BACKEND == "gloo" else store
+        dist.init_process_group(BACKEND, store=of_round, rank=rank, world_size=size)
         ones = torch.ones(3)
         dist.all_reduce(ones)
         assert ones[0] == dist.get_world_size()
+        if BACKEND == "gloo":  # a job that does not import lockstep
+            continue
+        report = lockstep.ranks()
+        assert report and len(report.took_part) == size, report
+        report = lockstep.verify(ones + rank)
+        assert "ranks 0-1 differ" in str(report), report
     return []
 
 
 def inspectors():
     model = train(DistributedDataParallel(net()))
-    assert lockstep.verify(model)
+    report = lockstep.verify(model, deadline=float("inf"))
+    assert report, report
     return []
+
+
+def timings():
+    """What time_sync and timeline read from the log of the job's own groups."""
+    rank = dist.get_rank()
+    inner = net()
+    model = DistributedDataParallel(inner, bucket_cap_mb=0.001)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    data = torch.ones(8, 13)
+
+    def step():
+        optimizer.zero_grad()
+        model(data).pow(2).mean().backward()  # buckets
+        optimizer.step()
+
+    def by_hand(synchronise):
+        inner(data).sum().backward()
+        if synchronise:
+            dist.all_reduce(inner[3].weight.grad)  # by hand
+        inner.zero_grad()
+
+    reports = {"wrapper": lockstep.time_sync(step, model, optimizer, steps=2),
+               "by hand": lockstep.time_sync(by_hand, inner, steps=2)}
+    pair = dist.new_group([0, 1])
+    if rank < 2:
+        model = DistributedDataParallel(inner, process_group=pair)
+        reports["two ranks"] = lockstep.time_sync(step, model, steps=2)
+        dist.destroy_process_group(pair)
+    results = {name: {**each.data, "message": each.findings[0].message, "ranks": each.took_part}
+               for name, each in reports.items()}
+
+    model = DistributedDataParallel(inner)
+    with lockstep.record_operators():
+        step()
+        dist.all_reduce(torch.ones(5), async_op=True).wait()  # of the timeline
+    path = pathlib.Path(FOLDER, "timeline.json")
+    results["timeline"] = lockstep.timeline(path).data
+    if rank == 0:
+        results["events"] = json.loads(path.read_text())["traceEvents"]
+    return [json.dumps(results)]
+
+
+def wrong_arguments():
+    """Errors of the backend name functions of Python. They end no group."""
+    messages = []
+    for call in (lambda: dist.all_reduce(torch.ones(2, 2).to_sparse(), dist.ReduceOp.MAX),
+                 lambda: dist.all_reduce(torch.ones(2, dtype=torch.bool), dist.ReduceOp.AVG),
+                 lambda: dist.all_gather([torch.ones(2)] * dist.get_world_size(), torch.ones(2)),
+                 lambda: dist.all_reduce(torch.ones(1).expand(4))):
+        try:
+            call()
+        except RuntimeError as error:
+            messages.append(str(error))
+    dist.all_reduce(torch.ones(2))
+    return messages
 
 
 def mismatch():

@@ -105,6 +105,26 @@ def groups_made_again(rank, size):
 
 
 @case
+def after_fake_tensors(rank, size):
+    """They give CUDA a guard that counts a device, also where there is none."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        torch.ones(2)
+    net = torch.nn.Linear(2, 2)
+
+    def step(synchronise):
+        net(torch.ones(2, 2)).sum().backward()
+        if synchronise:
+            dist.all_reduce(net.weight.grad)
+        net.zero_grad()
+
+    with lockstep.record_operators():
+        report = lockstep.time_sync(step, net, warm_up=1, steps=1)
+    return [report, lockstep.memory(net=net), lockstep.timeline(os.devnull)]
+
+
+@case
 def wrong_arguments(rank, size):
     net = torch.nn.Linear(2, 2)
     for call in (lambda: lockstep.verify("net"), lambda: lockstep.verify(object()), lambda: lockstep.verify(net, ranks=[7]),
@@ -117,7 +137,7 @@ def wrong_arguments(rank, size):
         try:
             call()
         except lockstep.ArgumentError as error:
-            assert len(str(error)) > 20, error
+            assert len(str(error)) > 20 and "::" not in str(error), error
         else:
             raise AssertionError("nothing was raised")
     return lockstep.verify(net.in_features, name="x")

@@ -60,6 +60,12 @@ def killed(rank):
     steps(1)
 
 
+def restarted(rank):
+    if rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        raise ValueError("the first time")
+    steps(1)
+
+
 def exited(rank):
     if rank == 1:
         os._exit(3)
@@ -75,6 +81,12 @@ def left(rank):
 def sleeps(rank):
     if rank == 1:
         time.sleep(FOREVER)  # rank 1
+    steps(1)
+
+
+def spins(rank):
+    if rank == 1:
+        while True: pass
     steps(1)
 
 
@@ -130,7 +142,7 @@ if "HANGS_BACKEND" in os.environ:
 dist.init_process_group(os.environ.get("HANGS_BACKEND", "gloo"))
 steps(3)
 globals()[CASE](dist.get_rank())
-if CASE in ("healthy", "straggler"):
+if CASE in ("healthy", "straggler", "restarted"):
     if dist.get_rank() == 0:
         print("rank 0 is done")
     dist.destroy_process_group()

@@ -41,7 +41,22 @@ def hang(rank):
     return "no error"
 
 
+def late(rank):
+    """Before each collective rank 1 sleeps, or each rank in its turn."""
+    lockstep.breakpoint(False)  # from here on a shell knows of the rank
+    for step in range(30):
+        if rank == 1 if MODE == "late" else step % 2 == rank:
+            time.sleep(0.02)
+        dist.all_reduce(torch.ones(2))  # late
+    print("has trained", flush=True)
+    while not (FOLDER / "attached").exists():
+        time.sleep(0.02)
+    return 0
+
+
 def train(rank):
+    if MODE in ("late", "late in turn"):
+        return late(rank)
     if MODE == "reads":
         return ask_for_names(rank)
     if MODE == "hang":
@@ -86,7 +101,7 @@ def train(rank):
 
 
 def main():
-    dist.init_process_group("gloo")
+    dist.init_process_group(os.environ.get("PROMPT_BACKEND", "gloo"))
     rank = dist.get_rank()
     try:
         total = train(rank)

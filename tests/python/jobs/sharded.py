@@ -112,6 +112,26 @@ def watched_drift(rank, size):
 
 
 @case
+def nan_in_a_step(rank, size):
+    """What looks at operators of DTensors: they have no memory of their own."""
+    net = divided((size,), ("shard",))
+    optimizer = torch.optim.AdamW(net.parameters(), 0.01)
+
+    def step(scale=1.0):
+        optimizer.zero_grad()
+        loss = net(torch.ones(4, 4)).square().mean() * scale
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with lockstep.nan_watch(net, optimizer):
+        step()
+        found = [*lockstep.nan_trace(step, net, optimizer).findings, *lockstep.first_difference(step, net, optimizer).findings]
+        found += lockstep.nan_trace(lambda: step(float("nan") if rank == 2 else 1.0), net, optimizer).findings
+    return found
+
+
+@case
 def healthy_fsdp1(rank, size):
     reports = []
     for use_orig_params in (False, True):

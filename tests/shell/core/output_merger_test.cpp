@@ -63,6 +63,20 @@ TEST_F(OutputMergerTest, WhatDiffersIsHeldAndComesInRankOrder) {
   EXPECT_EQ(reported, (Reported{"0 stdout x\n", "1 stdout y\n", "2 stdout z\n"}));
 }
 
+TEST(OutputMerger, WhatDiffersIsHeldForTheFoldTime) {
+  std::vector<RankSet> reported;
+  OutputMerger merger([&](Event event) { reported.push_back(std::get<OutputEvent>(event).ranks); }, [](int, int64_t) {},
+                      nullptr, milliseconds(5000));
+  const auto at = [](int ms) { return OutputMerger::Clock::time_point(milliseconds(ms)); };
+  merger.expect({0, 1});
+  merger.output(0, 1, Stream::standard_output, "late\n", at(10));
+  merger.due(at(5009));
+  EXPECT_TRUE(reported.empty());
+  EXPECT_EQ(merger.deadline(), at(5010));
+  merger.output(1, 1, Stream::standard_output, "late\n", at(5009));
+  EXPECT_EQ(reported, (std::vector<RankSet>{{0, 1}}));
+}
+
 TEST_F(OutputMergerTest, SomeAlikeAmongOthers) {
   merger.expect({0, 1, 2});
   out(0, "x\n");

@@ -150,7 +150,8 @@ TEST(SessionPlan, GpuLists) {
 }
 
 TEST(SessionPlan, BadVariables) {
-  for (const auto& [name, value] : {std::pair("LOCKSTEP_THREADS", "many"), std::pair("LOCKSTEP_THREADS", "0")}) {
+  for (const auto& [name, value] : {std::pair("LOCKSTEP_THREADS", "many"), std::pair("LOCKSTEP_THREADS", "0"),
+                                    std::pair("LOCKSTEP_FOLD_TIME", "1s"), std::pair("LOCKSTEP_FOLD_TIME", "0")}) {
     ::setenv(name, value, 1);
     EXPECT_THAT(plan_error(ranks(1)), HasSubstr(std::string(name) + " is '" + value + "'"));
     ::unsetenv(name);
@@ -158,6 +159,10 @@ TEST(SessionPlan, BadVariables) {
   ::setenv("LOCKSTEP_THREADS", "3", 1);
   EXPECT_EQ(plan_session(ranks(1)).threads, 3);
   ::unsetenv("LOCKSTEP_THREADS");
+  EXPECT_EQ(fold_time(), std::nullopt);
+  ::setenv("LOCKSTEP_FOLD_TIME", "1500", 1);
+  EXPECT_EQ(fold_time(), std::chrono::milliseconds(1500));
+  ::unsetenv("LOCKSTEP_FOLD_TIME");
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ class Run(unittest.TestCase):
             pass
         run.send_signal(signal.SIGTERM)
         rest, _ = run.communicate()
-        self.assertEqual(run.returncode, 130)
+        self.assertEqual(run.returncode, 130, rest)
         self.assertNotIn("Ctrl-C", rest)
         self.assertNotIn("SIGKILL", rest)
         self.assertIn("■ ranks 0-1: interrupted", rest)
@@ -46,7 +46,7 @@ class Run(unittest.TestCase):
             pass
         run.send_signal(signal.SIGTERM)
         rest, _ = run.communicate()
-        self.assertEqual(run.returncode, 130)
+        self.assertEqual(run.returncode, 130, rest)
         self.assertIn("rank 1 could not be interrupted and is ended", rest)
 
     def test_output_that_is_lost_counts(self):

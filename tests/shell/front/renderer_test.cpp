@@ -281,7 +281,13 @@ TEST(Renderer, NotesAndOkAreNoFaults) {
   finding.inspector = "time_sync";
   finding.message = "rank 2 is 1.8 x slower";
   t.renderer.take(FindingEvent{finding});
-  EXPECT_EQ(t.text, "✓ net: 14 parameters equal on ranks 0-3\n• time_sync: rank 2 is 1.8 x slower\n");
+  finding.inspector = "hang";
+  finding.verdict = "dead";
+  finding.message = "rank 2 raised ValueError";
+  t.renderer.take(FindingEvent{finding});
+  EXPECT_EQ(t.text,
+            "✓ net: 14 parameters equal on ranks 0-3\n• time_sync: rank 2 is 1.8 x slower\n"
+            "• rank 2 raised ValueError\n");
 }
 
 TEST(Renderer, AsciiWhereTheLocaleHasNoUnicode) {
