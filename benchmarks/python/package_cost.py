@@ -55,6 +55,10 @@ def main():
         plain, ours = (median(records, subject, "verify.25M", ranks) for subject in ("torch", "lockstep"))
         print(f"| verify of 25 M parameters beside all_gather + allclose | {ranks} | ≥ 50 × | {plain / ours:.0f} × "
               f"({ours:.1f} and {plain:.0f} ms) |")
+        roof = median(records, "torch", "read.25M", ranks)
+        print(f"| the same, by `sum()` of each parameter alone | {ranks} | roof | {plain / roof:.0f} × ({roof:.1f} ms) |")
+        print(f"| verify of 72 parameters: the exchange | {ranks} | | "
+              f"{median(records, 'lockstep', 'verify.72', ranks):.1f} ms |")
         for what in ("watch every 10 steps", "nan_watch"):
             values = next(each["values"] for each in records if each["what"] == what and each["ranks"] == ranks)
             print(f"| a training step of a transformer with {what} | {ranks} | ≤ 1.01 × | {statistics.median(values):.3f} ×; "

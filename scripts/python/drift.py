@@ -1,6 +1,6 @@
 """Replicas that drift apart, and the lines that find it.
 
-    torchrun --nproc_per_node=2 scripts/python/drift.py
+    torchrun --standalone --nproc_per_node=2 scripts/python/drift.py
 
 Rank 0 clips its weights in step 25, in code that only it runs. Nothing fails, and the loss falls as before; the watch
 says when the replicas parted, and verify which parameter differs.

@@ -1,6 +1,6 @@
 """A job that stops making progress, and the command that says why. Nothing of Lockstep is in this file.
 
-    lockstep run --hang-timeout 10 -- torchrun --nproc_per_node=2 scripts/python/hang.py
+    lockstep run --hang-timeout 10 -- torchrun --standalone --nproc_per_node=2 scripts/python/hang.py
 
 Rank 1 has fewer batches than rank 0. It leaves the loop and waits for the end of the training, while rank 0 waits for
 its gradients.

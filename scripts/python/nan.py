@@ -1,6 +1,6 @@
 """A NaN in the middle of a run: which step, which rank, which line.
 
-    torchrun --nproc_per_node=2 scripts/python/nan.py
+    torchrun --standalone --nproc_per_node=2 scripts/python/nan.py
 
 The watch stops the training at the step; the trace then runs that step again and names the operator that made the first
 bad value. The state of the model and of the optimizer is that of before the trace.

@@ -1,6 +1,6 @@
 """A training that stops in step 3, and the prompt over all of its ranks.
 
-    lockstep run -- torchrun --nproc_per_node=2 scripts/python/stop.py     # the prompt opens in this terminal
+    lockstep run -- torchrun --standalone --nproc_per_node=2 scripts/python/stop.py     # the prompt opens in this terminal
     lockstep attach                                                        # or, of a job without `lockstep run`
 
 Rank 1 clips its weights in step 2, in code that only it runs. docs/python.md shows what to type.

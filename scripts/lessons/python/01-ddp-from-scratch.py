@@ -197,16 +197,16 @@ replica(images[:2]).shape
 expected = (first.parameter_count(), hasattr(first, "train"), isinstance(first, SimpleDistributedDataParallelism))
 assert len(answers) == 3, "three values: the count, then two of True and False"
 for given, right, of in zip(answers, expected, ("the count", "hasattr", "isinstance")):
-    assert given == right, f"{of} is {right}: which class made this object?"
+    assert type(given) is type(right) and given == right, f"{of} is {right}: which class made this object?"
 
 # %% [markdown]
 # ## A step without averaging
-# Each rank takes a digit of its own: rank 0 the first, rank 1 the second, and so on. Forward, backward, one step of
-# Adam.
+# Forward, backward, a step of the optimizer: this is how one model is trained, on one rank. Each rank does that with a
+# digit of its own: rank 0 the first, rank 1 the second, and so on.
 
 # %% every rank its own sample
-def one_step(replica, optimizer, images, labels):
-    loss = torch.nn.functional.cross_entropy(replica(images), labels)
+def plain_step(model, optimizer, images, labels):
+    loss = torch.nn.functional.cross_entropy(model(images), labels)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -215,7 +215,7 @@ def one_step(replica, optimizer, images, labels):
 
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
 my_image, my_label = images[rank : rank + 1], labels[rank : rank + 1]
-one_step(replica, optimizer, my_image, my_label)
+plain_step(replica, optimizer, my_image, my_label)
 
 # %% [markdown]
 # The losses differ, as they should: the samples differ. But what about the replicas? Every rank collects everybody's
@@ -275,7 +275,7 @@ class SimpleDistributedDataParallelism:
             parameter.grad /= world_size
 
 # %% the same step, with the average
-def one_step(replica, optimizer, images, labels):
+def averaged_step(replica, optimizer, images, labels):
     loss = torch.nn.functional.cross_entropy(replica(images), labels)
     optimizer.zero_grad()
     loss.backward()
@@ -288,7 +288,7 @@ torch.manual_seed(43)
 net = Net()
 replica = SimpleDistributedDataParallelism(net)
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-one_step(replica, optimizer, my_image, my_label)
+averaged_step(replica, optimizer, my_image, my_label)
 
 # %% and the same check
 check_same(net.named_parameters())
@@ -365,10 +365,10 @@ def shard(index, count):
     return order[index * length :] if index == count - 1 else order[index * length : (index + 1) * length]
 
 
-def seconds_per_batch(step, samples, batch_size, batches=21):
+def seconds_per_batch(step, model, optimizer, samples, batch_size, batches=21):
     start = time.perf_counter()
     for batch in samples.split(batch_size)[:batches]:
-        step(images[batch], labels[batch])
+        step(model, optimizer, images[batch], labels[batch])
     return (time.perf_counter() - start) / batches
 
 
@@ -385,16 +385,7 @@ lockstep.data(mine, size=len(labels), batch_size=share);
 torch.manual_seed(43)
 alone_net = Net()
 alone_optimizer = torch.optim.Adam(alone_net.parameters(), lr=1e-3)
-
-
-def step_alone(images, labels):
-    loss = torch.nn.functional.cross_entropy(alone_net(images), labels)
-    alone_optimizer.zero_grad()
-    loss.backward()
-    alone_optimizer.step()
-
-
-alone = seconds_per_batch(step_alone, shard(0, 1), batch_size)
+alone = seconds_per_batch(plain_step, alone_net, alone_optimizer, shard(0, 1), batch_size)
 print(f"{alone:.4f} s per batch")
 
 # %% all ranks, each with its share
@@ -402,16 +393,7 @@ torch.manual_seed(43)
 net = Net()
 replica = SimpleDistributedDataParallelism(net)
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-
-
-def step_together(images, labels):
-    loss = torch.nn.functional.cross_entropy(replica(images), labels)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-
-
-together = seconds_per_batch(step_together, mine, share)
+together = seconds_per_batch(plain_step, replica, optimizer, mine, share)
 print(f"{together:.4f} s per batch")
 
 # %% [markdown]
@@ -424,6 +406,10 @@ print(f"{together:.4f} s per batch")
 # %% the check of exercise 4
 %%check one_model
 check_same(net.named_parameters())
+with torch.random.fork_rng():
+    torch.manual_seed(43)
+    untrained = Net()
+assert not torch.equal(net.fc.weight, untrained.fc.weight), "the replicas are the same, but nothing has trained them"
 
 # %% did that train one model? tags=["raises-exception"]
 %check one_model
@@ -431,9 +417,10 @@ check_same(net.named_parameters())
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# It never calls `sync_gradients()`. Each rank trained on its own shard alone, and the time was bought by leaving out
-# the communication. A measurement of something that does not work is easy to make and hard to notice: check the
-# replicas after every benchmark.
+# `plain_step` is the step of one model on one rank: it never calls `sync_gradients()`. Each rank trained on its own
+# shard alone, and the time was bought by leaving out the communication. A wrapper does not help a loop that does not
+# use it. A measurement of something that does not work is easy to make and hard to notice: check the replicas after
+# every benchmark.
 #
 # </details>
 
@@ -442,13 +429,7 @@ torch.manual_seed(43)
 net = Net()
 replica = SimpleDistributedDataParallelism(net)
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-
-
-def step_together(images, labels):
-    one_step(replica, optimizer, images, labels)
-
-
-together = seconds_per_batch(step_together, mine, share)
+together = seconds_per_batch(averaged_step, replica, optimizer, mine, share)
 
 # %% and the answer
 %check one_model
@@ -467,7 +448,7 @@ print(f"{world_size} ranks: {together:.4f} s per batch of {world_size} x {share}
 watching = lockstep.watch(net, optimizer, every=2)
 for step in range(1, 9):
     batch = mine[step * share : (step + 1) * share]
-    one_step(replica, optimizer, images[batch], labels[batch])
+    averaged_step(replica, optimizer, images[batch], labels[batch])
     if rank == 1 and step == 6:
         with torch.no_grad():
             net.fc.weight.clamp_(-0.01, 0.01)
@@ -609,6 +590,9 @@ for index in range(window):
 # %% the check of exercise 5
 %%check one_gradient
 check_same((name, parameter.grad) for name, parameter in net.named_parameters())
+for name, parameter in large.named_parameters():  # of the large batch, from the same start
+    is_equal = torch.allclose(net.get_parameter(name).grad, parameter.grad, rtol=1e-4, atol=1e-6)
+    assert is_equal, f"{name}: the ranks have the same gradient, but it is not that of the large batch"
 
 # %% does it pass? tags=["raises-exception"]
 %check one_gradient
@@ -646,10 +630,10 @@ for index in range(window):
 #
 # <details><summary>Answer</summary>
 #
-# The new one: Python looks a name up when the function runs, in the names of the module. `step_together` above relied
-# on that, and would train another model if a later cell gave the name `replica` to it. C++ binds the name when it
-# compiles the function, so there it would have been the old object. In both languages it is clearer to hand over what a
-# function works on.
+# The new one: Python looks a name up when the function runs, in the names of the module. So a function that only uses
+# the name trains another model as soon as a later cell gives the name to it. C++ binds the name when it compiles the
+# function, so there it would have been the old object. In both languages it is clearer to hand over what a function
+# works on.
 #
 # </details>
 

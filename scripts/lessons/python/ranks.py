@@ -16,7 +16,8 @@ import torch.distributed as dist
 import lockstep
 
 local_rank = int(os.environ["LOCAL_RANK"])
-has_gpu = local_rank < torch.cuda.device_count()
+# A GPU for each rank of this machine, or none for any of them: the ranks talk over one backend.
+has_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
 device = torch.device("cuda", local_rank) if has_gpu else torch.device("cpu")
 if has_gpu:
     torch.cuda.set_device(device)
