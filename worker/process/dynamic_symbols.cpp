@@ -20,13 +20,14 @@ uint32_t count(const uint32_t* hash) {
 }  // namespace
 
 DynamicSymbols::DynamicSymbols(const link_map* map) : base_(map->l_addr) {
+  // The loader makes addresses of these, except in objects whose dynamic section is read-only, such as the vdso.
+  const auto address = [this](ElfW(Addr) value) { return value < base_ ? base_ + value : value; };
   for (const ElfW(Dyn)* entry = map->l_ld; entry && entry->d_tag != DT_NULL; ++entry) {
-    if (entry->d_tag == DT_SYMTAB) symbols_ = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr);
-    if (entry->d_tag == DT_STRTAB) strings_ = reinterpret_cast<const char*>(entry->d_un.d_ptr);
-    if (entry->d_tag == DT_GNU_HASH) count_ = count(reinterpret_cast<const uint32_t*>(entry->d_un.d_ptr));
+    const ElfW(Addr) at = address(entry->d_un.d_ptr);
+    if (entry->d_tag == DT_SYMTAB) symbols_ = reinterpret_cast<const ElfW(Sym)*>(at);
+    if (entry->d_tag == DT_STRTAB) strings_ = reinterpret_cast<const char*>(at);
+    if (entry->d_tag == DT_GNU_HASH) count_ = count(reinterpret_cast<const uint32_t*>(at));
   }
-  // The vdso keeps offsets here rather than addresses; its names are of no use in a stack.
-  if (reinterpret_cast<uintptr_t>(symbols_) < base_) count_ = 0;
 }
 
 void DynamicSymbols::name(const std::vector<uintptr_t>& addresses, std::vector<std::string>& names) const {
