@@ -23,7 +23,8 @@ class Job:
     def __init__(self, mode, ranks=2, launcher=LAUNCH, **more):
         self.temporary = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp")  # a socket's path is short
         self.folder = pathlib.Path(self.temporary.name)
-        self.environment = environment(XDG_RUNTIME_DIR=str(self.folder), **more)
+        # A rank that is ended by a signal says which of its threads was where.
+        self.environment = environment(XDG_RUNTIME_DIR=str(self.folder), PYTHONFAULTHANDLER="1", **more)
         self.ranks = ranks
         number = str(ranks) if launcher == LAUNCH else f"--nproc_per_node={ranks}"
         command = [sys.executable, *launcher, number, str(HERE / "jobs" / "prompt.py"), str(self.folder), mode]
