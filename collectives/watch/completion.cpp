@@ -8,7 +8,7 @@ namespace lockstep::dist {
 
 Completion::Completion(c10::intrusive_ptr<c10d::Work> work, std::chrono::milliseconds limit) {
   state_->future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  std::thread([state = state_, work = std::move(work), limit] {
+  std::thread([state = state_, work = std::move(work), limit]() mutable {
     const SigpipeBlocked quiet;
     std::exception_ptr error;
     try {
@@ -16,6 +16,9 @@ Completion::Completion(c10::intrusive_ptr<c10d::Work> work, std::chrono::millise
     } catch (...) {  // is everyone's who asks
       error = std::current_exception();
     }
+    // The last reference to a tensor of Python takes the interpreter's lock. The program may end as soon as it is told,
+    // and Python ends a thread that asks for its lock then, which unwinds C++ up to std::terminate.
+    work.reset();
     {
       std::lock_guard lock(state->mutex);
       state->done = true;
