@@ -26,7 +26,8 @@ constexpr milliseconds kAgentLimit{2000};
 constexpr milliseconds kLeaveLimit{500};
 constexpr seconds kShutdownLimit{2};
 constexpr milliseconds kGatherArrivals{50};  // ranks that come together are announced together
-// A connection that ends is that of a rank that goes on, or of a process that has died and is known to have in a moment.
+// A connection that ends is that of a rank that goes on, or of a process that dies: how is known in a moment, or when its
+// core file is written.
 constexpr milliseconds kDeathIsKnown{200};
 
 }  // namespace
@@ -189,7 +190,17 @@ void JobGroup::connection_ended(int number) {
   Rank& rank = at(number);
   if (rank.burial) return;
   if (rank.ended || resumed_.contains(number)) return bury(number);
-  rank.burial = loop_.at(EventLoop::Clock::now() + kDeathIsKnown, [this, number] { bury(number); });
+  await_death(number);
+}
+
+void JobGroup::await_death(int number) {
+  at(number).burial = loop_.at(EventLoop::Clock::now() + kDeathIsKnown, [this, number] {
+    const Rank& rank = at(number);
+    if (!rank.ended && rank.process && is_ending(rank.info.pid))
+      await_death(number);
+    else
+      bury(number);
+  });
 }
 
 void JobGroup::process_ended(int number) {
@@ -201,7 +212,7 @@ void JobGroup::process_ended(int number) {
   loop_.forget(rank.process.get());
   hub_->take_connection_events();
   if (rank.info.state == RankInfo::State::ready && !hub_->connection_ended(number) && !rank.burial) {
-    rank.burial = loop_.at(EventLoop::Clock::now() + kDeathIsKnown, [this, number] { bury(number); });
+    await_death(number);
     look_at_connections();
     return;
   }

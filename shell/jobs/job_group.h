@@ -81,6 +81,8 @@ class JobGroup : public RankGroup {
   void handle(FromWorker& from);
   void look_at_connections();
   void connection_ended(int rank);
+  /// Buries the rank in a moment; one whose process is ending, when it has ended.
+  void await_death(int rank);
   void process_ended(int rank);
   /// Asked as soon as the process has ended, before its parent asks.
   SeenEnd end_of(int rank) const;

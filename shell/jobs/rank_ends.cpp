@@ -5,7 +5,9 @@
 
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <sstream>
+#include <vector>
 
 #include "inspectors/remains/stack_text.h"
 #include "shell/processes/launcher.h"
@@ -20,6 +22,21 @@ std::optional<int64_t> counter(const std::string& path, const std::string& name)
   for (int64_t value = 0; file >> key >> value;)
     if (key == name) return value;
   return std::nullopt;
+}
+
+// proc(5), /proc/pid/stat. The state is the third field and the first after the name, which may have spaces.
+constexpr size_t kState = 0, kFlags = 9 - 3, kExitCode = 52 - 3;
+constexpr unsigned long kExiting = 0x4;  // PF_EXITING of the kernel, of the main thread
+
+/// Empty if there is no such process.
+std::vector<std::string> fields_of_process(int64_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  const size_t end_of_name = text.rfind(')');
+  if (end_of_name == std::string::npos) return {};
+  std::istringstream fields(text.substr(end_of_name + 1));
+  return {std::istream_iterator<std::string>(fields), {}};
 }
 
 bool has_raised(const SeenEnd& end) { return end.said && end.said->how == "threw"; }
@@ -51,18 +68,18 @@ bool is_asked_to_end(int signal) {
 }  // namespace
 
 std::optional<int> wait_status_of_zombie(int64_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  if (!std::getline(file, text)) return std::nullopt;
-  const size_t end_of_name = text.rfind(')');
-  if (end_of_name == std::string::npos) return std::nullopt;
-  std::istringstream fields(text.substr(end_of_name + 1));
-  std::string field;
-  for (int number = 3; fields >> field; ++number) {
-    if (number == 3 && field != "Z" && field != "X") return std::nullopt;
-    if (number == 52) return std::stoi(field);
-  }
-  return std::nullopt;
+  const std::vector<std::string> fields = fields_of_process(pid);
+  if (fields.size() <= kExitCode || (fields[kState] != "Z" && fields[kState] != "X")) return std::nullopt;
+  return std::stoi(fields[kExitCode]);
+}
+
+bool is_ending(int64_t pid) {
+  const std::vector<std::string> fields = fields_of_process(pid);
+  if (fields.size() <= kFlags || fields[kState] == "Z" || fields[kState] == "X") return true;
+  if ((std::stoul(fields[kFlags]) & kExiting) != 0) return true;
+  std::ifstream file(fmt::format("/proc/{}/status", pid));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  return text.find("\nCoreDumping:\t1\n") != std::string::npos;
 }
 
 std::optional<MemoryKills> out_of_memory_kills() {

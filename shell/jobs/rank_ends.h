@@ -13,6 +13,9 @@ namespace lockstep::shell {
 /// What waitpid() would give for a process that has ended; nothing if it runs, or its parent has asked already.
 std::optional<int> wait_status_of_zombie(int64_t pid);
 
+/// Whether the process has ended, or is about to: it writes a core file, say, which can take minutes.
+bool is_ending(int64_t pid);
+
 /// How often the kernel has killed a process for want of memory: of this process's control group and those below it
 /// (memory.events), or of the machine where there is no such group (/proc/vmstat).
 struct MemoryKills {

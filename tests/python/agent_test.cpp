@@ -574,9 +574,53 @@ TEST(RankEnds, TheKernelKnowsHowAProcessEnded) {
   siginfo_t info;
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
   EXPECT_EQ(shell::wait_status_of_zombie(child), SIGKILL);
+  EXPECT_TRUE(shell::is_ending(child));
   ::waitpid(child, nullptr, 0);
   EXPECT_EQ(shell::wait_status_of_zombie(child), std::nullopt);
+  EXPECT_TRUE(shell::is_ending(child));
   EXPECT_EQ(shell::wait_status_of_zombie(::getpid()), std::nullopt);
+  EXPECT_FALSE(shell::is_ending(::getpid()));
+}
+
+TEST(RankEnds, AProcessThatWritesACoreFileIsEnding) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "lockstep_core_file";
+  fs::create_directories(folder);
+  constexpr size_t kMemory = 256UL << 20;
+  int starts[2];
+  ASSERT_EQ(::pipe(starts), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string touched(kMemory, 'x');  // takes a moment to write
+    rlimit limit = {};
+    ::getrlimit(RLIMIT_CORE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    char byte = touched.back();
+    if (::chdir(folder.c_str()) == 0 && ::setrlimit(RLIMIT_CORE, &limit) == 0 && ::read(starts[0], &byte, 1) == 1)
+      ::abort();
+    ::_exit(1);
+  }
+  EXPECT_FALSE(shell::is_ending(child));
+  ASSERT_EQ(::write(starts[1], "x", 1), 1);
+  const auto has_ended = [child] {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_pid == child;
+  };
+  bool was_ending_before_its_end = false, is_ending = false;
+  while (!has_ended()) {
+    const bool before = is_ending;
+    is_ending = shell::is_ending(child);
+    EXPECT_FALSE(before && !is_ending);
+    was_ending_before_its_end = was_ending_before_its_end || (is_ending && !has_ended());
+  }
+  EXPECT_TRUE(shell::is_ending(child));
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WTERMSIG(status), SIGABRT);
+  fs::remove_all(folder);
+  ::close(starts[0]);
+  ::close(starts[1]);
+  if (!WCOREDUMP(status)) GTEST_SKIP() << "this machine writes no core files";
+  EXPECT_TRUE(was_ending_before_its_end);
 }
 
 TEST_F(Agent, DumpsOfRanksThatRaisedAreRead) {

@@ -78,7 +78,7 @@ class CppCells(unittest.TestCase):
                 "%%cpp\nif (rank == 1) *(volatile int*)nullptr = 1;\nrank", code=5)
             self.assertEqual(values(events)[:4], [([0, 1], "7"), ([0, 1], "8"), ([0, 1], "false"), ([0, 1], "true")])
             errors = [(each["type"], each["ranks"], each["where"]) for each in of(events, "error")]
-            self.assertIn(("SIGSEGV", [1], "cell 5"), errors)
+            self.assertIn(("SIGSEGV", [1], "cell 5"), errors, of(events, "error"))
 
 
 if __name__ == "__main__":
