@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "inspectors/remains/call_words.h"
+#include "inspectors/remains/rank_errors.h"
 
 namespace lockstep::inspect::judging {
 
@@ -20,12 +21,16 @@ Case::Case(const Remains& what) : remains(what) {
       for (const int rank : group.ranks) world.insert(rank);
   }
   for (const int rank : dumped) world.insert(rank);
-  for (const RankError& each : remains.errors)
-    if (each.rank >= 0) failed.insert(each.rank);
+  for (const RankError& each : remains.errors) {
+    if (each.rank < 0) continue;
+    failed.insert(each.rank);
+    if (!is_consequence(each) && !is_mismatch(each)) outside.insert(each.rank);
+  }
   for (const RankDoing& each : remains.doing) {
     world.insert(each.rank);
     if (each.ended) ended.insert(each.rank);
     if (each.ended && each.kind == FindingKind::died) killed.insert(each.rank);
+    if (each.ended && each.kind == FindingKind::finished) outside.insert(each.rank);
     if (each.at_fault) failed.insert(each.rank);
   }
 }

@@ -22,6 +22,7 @@ struct Case {
   RankSet failed;  // raised an exception, or died of what they did themselves
   RankSet ended;  // their processes are gone
   RankSet killed;  // by a signal, or left without an exception: they are not in what they had called
+  RankSet outside;  // finished, or raised an error of their own: nor are they, even where a dump says so
   std::map<std::string, RankSet> logged;  // group → ranks whose collective log says what they have called
 
   /// Whether the ranks' own logs say what they have called in a group, so that it is proven.

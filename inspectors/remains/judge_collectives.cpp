@@ -45,9 +45,11 @@ class Collectives {
     std::set<std::string> judged;  // groups: what comes after the first unfinished collective follows from it
     for (const EvidenceRow& row : side_by_side(dumps)) {
       if (judged.contains(row.group)) continue;
-      const RankSet waiting =
+      const RankSet unfinished =
           (row.in_state(EvidenceState::scheduled) | row.in_state(EvidenceState::started)) - job_.killed;
-      if (find_mismatch(row, waiting) || (!waiting.empty() && find_stuck(row, waiting))) judged.insert(row.group);
+      // Gloo's groups tell the recorder a moment after the call has returned.
+      const RankSet waiting = unfinished - job_.outside;
+      if (find_mismatch(row, unfinished) || (!waiting.empty() && find_stuck(row, waiting))) judged.insert(row.group);
     }
     add_crossed();
     for (const Evidence& dump : dumps) find_messages(dump, judged);
@@ -109,6 +111,32 @@ class Collectives {
   static std::string waits_in(const EvidenceCall& call, const RankSet& waiting) {
     return fmt::format("{} {} in {}{}{}", waiting.words(), waiting.size() == 1 ? "waits" : "wait", call_words(call),
                        input_words(call), in_brackets(place(call.frames)));
+  }
+
+  /// `waiting` waits in `call` for `absent`. The message is the caller's.
+  static Finding hang_in(const EvidenceCall& call, const RankSet& waiting, const RankSet& absent,
+                         FindingKind kind = FindingKind::unknown) {
+    Finding finding = about().finding(Severity::fault, Verdict::hang, kind);
+    finding.ranks = absent;
+    finding.reference_ranks = waiting;
+    finding.op = op_of(call);
+    if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
+    return finding;
+  }
+
+  /// Adds what the absent ranks do instead to the message, and gives the finding the kind of the first.
+  FindingKind add_activities(Finding& finding, const std::string& group) const {
+    constexpr size_t kMostActivities = 8;
+    FindingKind first = FindingKind::unknown;
+    std::set<std::string> seen;
+    for (const int rank : finding.ranks) {
+      const auto [does, kind] = job_.what_it_does(rank, group);
+      if (seen.empty()) first = kind;
+      if (!does.empty() && seen.size() < kMostActivities && seen.insert(does).second)
+        finding.message += fmt::format("; rank {} {}", rank, does);
+    }
+    finding.kind = to_string(first);
+    return first;
   }
 
   /// Ranks that have called different things under one number.
@@ -181,11 +209,7 @@ class Collectives {
     const RankSet absent = row.missing.empty() ? silent : row.missing;
     const bool proven = absent - job_.ended == RankSet();  // who has ended will not come
     const bool known = !row.missing.empty() || proven;
-    Finding finding = about().finding(Severity::fault, Verdict::hang);
-    finding.ranks = absent;
-    finding.reference_ranks = waiting;
-    finding.op = op_of(call);
-    if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
+    Finding finding = hang_in(call, waiting, absent);
     finding.message = waits_in(call, waiting) + ", which ";
     const char* const have = absent.size() == 1 ? "has" : "have";
     if (known && absent - job_.ended_without_a_word() == RankSet())
@@ -194,17 +218,8 @@ class Collectives {
       finding.message += fmt::format("{} {} not called", absent.words(), have);
     else
       finding.message += fmt::format("{}, of which there is no dump, may not have called", absent.words());
-    FindingKind kind = FindingKind::unknown;
-    bool explained = true;  // by an exception of each
-    std::set<std::string> seen;
-    for (const int rank : absent) {
-      const auto [does, of_kind] = job_.what_it_does(rank, row.group);
-      if (seen.empty()) kind = of_kind;
-      explained = explained && job_.failed.contains(rank);
-      if (!does.empty() && seen.size() < 8 && seen.insert(does).second)
-        finding.message += fmt::format("; rank {} {}", rank, does);
-    }
-    finding.kind = to_string(kind);
+    const FindingKind kind = add_activities(finding, row.group);
+    const bool explained = absent - job_.failed == RankSet();  // by an exception of each
     if (known && !proven && !job_.is_logged(row.group, absent | waiting)) finding.message += kByRecorder;
     if (explained) finding.severity = Severity::note;
     waiting_ = waiting_ | waiting;
@@ -227,11 +242,7 @@ class Collectives {
       words += fmt::format("; rank {} {}", rank, does);
     }
     if (elsewhere.empty()) return false;
-    Finding finding = about().finding(Severity::fault, Verdict::hang, FindingKind::other_collective);
-    finding.ranks = elsewhere;
-    finding.reference_ranks = waiting;
-    finding.op = op_of(call);
-    if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
+    Finding finding = hang_in(call, waiting, elsewhere, FindingKind::other_collective);
     finding.message = fmt::format("{}, which {} {} not called (the recorder does not know the ranks of that group){}{}",
                                   waits_in(call, waiting), elsewhere.words(), elsewhere.size() == 1 ? "has" : "have",
                                   words, kByRecorder);
@@ -245,23 +256,11 @@ class Collectives {
     RankSet uncalled = job_.world - job_.ended_after(row.group, row.seq);
     for (const auto& [rank, each] : row.calls) uncalled.erase(rank);
     if (uncalled.empty()) return false;
-    Finding finding = about().finding(Severity::fault, Verdict::hang);
-    finding.ranks = uncalled;
-    finding.reference_ranks = waiting;
-    finding.op = op_of(call);
-    if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
+    Finding finding = hang_in(call, waiting, uncalled);
     finding.message =
         fmt::format("{}; nothing says that {} {} called it, and the recorder does not know the ranks of that group",
                     waits_in(call, waiting), uncalled.words(), uncalled.size() == 1 ? "has" : "have");
-    FindingKind kind = FindingKind::unknown;
-    std::set<std::string> seen;
-    for (const int rank : uncalled) {
-      const auto [does, of_kind] = job_.what_it_does(rank, row.group);
-      if (seen.empty()) kind = of_kind;
-      if (!does.empty() && seen.size() < 8 && seen.insert(does).second)
-        finding.message += fmt::format("; rank {} {}", rank, does);
-    }
-    finding.kind = to_string(kind);
+    add_activities(finding, row.group);
     finding.message += kByRecorder;
     const bool explained = uncalled - job_.failed == RankSet();
     if (explained) finding.severity = Severity::note;
@@ -279,12 +278,9 @@ class Collectives {
     RankSet left = done & job_.failed;
     if (!job_.has_members(row.group) && (find_elsewhere(row, waiting, call) || find_uncalled(row, waiting, call)))
       return true;
-    Finding finding = about().finding(left.empty() ? Severity::fault : Severity::note, Verdict::hang,
-                                      behind ? FindingKind::stream : FindingKind::communicator);
-    finding.ranks = late;
-    finding.reference_ranks = behind ? started : done;
-    finding.op = op_of(call);
-    if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
+    Finding finding =
+        hang_in(call, behind ? started : done, late, behind ? FindingKind::stream : FindingKind::communicator);
+    if (!left.empty()) finding.severity = Severity::note;
     finding.message =
         fmt::format("all ranks have called {}{}{}, and {} {} not finished it", call_words(call), input_words(call),
                     in_brackets(place(call.frames)), waiting.words(), waiting.size() == 1 ? "has" : "have");
@@ -304,17 +300,13 @@ class Collectives {
   /// Sends and receives that have not ended, of ranks that are in no collective which has not: messages may be queued
   /// after that.
   void find_messages(const Evidence& dump, const std::set<std::string>& judged) {
-    if (!dump.rank || waiting_.contains(*dump.rank)) return;
+    if (!dump.rank || (waiting_ | job_.killed | job_.outside).contains(*dump.rank)) return;
     for (const EvidenceCall& call : dump.calls) {
       if (!call.point_to_point || call.state == EvidenceState::completed || judged.contains(call.group)) continue;
       const EvidenceGroup* group = dump.group(call.group);
       const bool named = group && call.peer >= 0 && static_cast<size_t>(call.peer) < group->ranks.size();
       const int peer = named ? group->ranks[static_cast<size_t>(call.peer)] : call.peer;
-      Finding finding = about().finding(Severity::fault, Verdict::hang);
-      if (peer >= 0) finding.ranks = RankSet{peer};
-      finding.reference_ranks = RankSet{*dump.rank};
-      finding.op = op_of(call);
-      if (const std::string where = place(call.frames); !where.empty()) finding.where = where;
+      Finding finding = hang_in(call, RankSet{*dump.rank}, peer >= 0 ? RankSet{peer} : RankSet());
       const auto [does, kind] =
           peer >= 0 ? job_.what_it_does(peer, {}) : std::pair(std::string(), FindingKind::unknown);
       finding.kind = to_string(kind);

@@ -201,6 +201,41 @@ TEST(Remains, TheExceptionOfOneRankIsTheCauseAndItsPeersErrorsAreNot) {
   }));
 }
 
+TEST(Remains, ARankThatRaisedOrFinishedIsNotInWhatItCalledLast) {
+  const auto hangs_of = [](const Remains& remains) {
+    std::vector<Finding> findings = judge(remains);
+    std::erase_if(findings, [](const Finding& each) { return each.verdict != "hang"; });
+    return findings;
+  };
+  // As Gloo leaves it: rank 1 has left #3, and the recorder of its process does not know that yet.
+  const Folder job;
+  job.write("trace_rank_0", dump(2, {{.seq = 3}, {.seq = 4, .state = "scheduled"}}));
+  job.write("trace_rank_1", dump(2, {{.seq = 3, .state = "scheduled"}}));
+  Remains remains = read_remains({job.str()});
+  EXPECT_THAT(hangs_of(remains).at(0).message, HasSubstr("rank 1 has not finished it"));
+
+  Remains raised = remains;
+  raised.errors = {{.rank = 1, .type = "ValueError", .message = "no such sample: 17"}};
+  Finding finding = hangs_of(raised).at(0);
+  EXPECT_EQ(finding.op->seq, 4);
+  EXPECT_EQ(finding.ranks, RankSet{1});
+  EXPECT_EQ(finding.severity, Severity::note);
+  EXPECT_THAT(finding.message, HasSubstr("which rank 1 has not called; rank 1 raised ValueError"));
+  EXPECT_EQ(judge(raised).back().kind, "threw");
+
+  Remains finished = remains;
+  finished.doing = {{.rank = 1, .kind = FindingKind::finished, .words = "has finished", .ended = true}};
+  finding = hangs_of(finished).at(0);
+  EXPECT_EQ(finding.op->seq, 4);
+  EXPECT_EQ(finding.severity, Severity::fault);
+  EXPECT_EQ(finding.kind, "finished");
+
+  // An error of the collective itself: the rank was in it.
+  Remains timed_out = remains;
+  timed_out.errors = {{.rank = 1, .type = "RuntimeError", .message = "Timed out waiting 5000ms for recv operation"}};
+  EXPECT_THAT(hangs_of(timed_out).at(0).message, HasSubstr("rank 1 has not finished it"));
+}
+
 TEST(Remains, TheEarliestExceptionIsTheCause) {
   const Folder job;
   const auto write = [&](int rank, const std::string& message, int64_t time) {
