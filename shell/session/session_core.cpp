@@ -242,9 +242,10 @@ void SessionCore::message(std::string text, nlohmann::json data) {
 
 void SessionCore::check_alive(const RankSet& ranks) const {
   if (live_ranks().empty() && options.job)
-    throw UsageError(state_->job->away().empty() ? "the job has ended"
-                                                 : "no rank is at a breakpoint: continue waits "
-                                                   "until one is");
+    throw UsageError(
+        state_->job->away().empty()
+            ? "all ranks have ended: where the launcher starts them again, `lockstep attach` finds the new ones"
+            : "no rank is at a breakpoint: continue waits until one is");
   if (live_ranks().empty()) throw UsageError("all ranks are dead: %dist_reset starts the session afresh");
   if (options.job) {
     for (const int rank : ranks - live_ranks())
