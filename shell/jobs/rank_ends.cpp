@@ -4,9 +4,11 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <system_error>
 #include <vector>
 
 #include "inspectors/remains/stack_text.h"
@@ -26,17 +28,26 @@ std::optional<int64_t> counter(const std::string& path, const std::string& name)
 
 // proc(5), /proc/pid/stat. The state is the third field and the first after the name, which may have spaces.
 constexpr size_t kState = 0, kFlags = 9 - 3, kExitCode = 52 - 3;
-constexpr unsigned long kExiting = 0x4;  // PF_EXITING of the kernel, of the main thread
+// Flags of a thread in the kernel (include/linux/sched.h).
+constexpr unsigned long kExiting = 0x4;  // PF_EXITING: the thread has begun to exit
+constexpr unsigned long kSignaled = 0x400;  // PF_SIGNALED: the thread has taken a signal that ends its process
 
-/// Empty if there is no such process.
-std::vector<std::string> fields_of_process(int64_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+/// The fields of `folder`/stat, for a process or a thread. Empty if there is none.
+std::vector<std::string> fields_of(const std::string& folder) {
+  std::ifstream file(folder + "/stat");
   std::string text;
   std::getline(file, text);
   const size_t end_of_name = text.rfind(')');
   if (end_of_name == std::string::npos) return {};
   std::istringstream fields(text.substr(end_of_name + 1));
   return {std::istream_iterator<std::string>(fields), {}};
+}
+
+std::string process_folder(int64_t pid) { return fmt::format("/proc/{}", pid); }
+
+/// Whether `fields` are those of a thread that has any of `flags`.
+bool has_flags(const std::vector<std::string>& fields, unsigned long flags) {
+  return fields.size() > kFlags && (std::stoul(fields[kFlags]) & flags) != 0;
 }
 
 bool has_raised(const SeenEnd& end) { return end.said && end.said->how == "threw"; }
@@ -68,18 +79,22 @@ bool is_asked_to_end(int signal) {
 }  // namespace
 
 std::optional<int> wait_status_of_zombie(int64_t pid) {
-  const std::vector<std::string> fields = fields_of_process(pid);
+  const std::vector<std::string> fields = fields_of(process_folder(pid));
   if (fields.size() <= kExitCode || (fields[kState] != "Z" && fields[kState] != "X")) return std::nullopt;
   return std::stoi(fields[kExitCode]);
 }
 
+// A thread that takes a deadly signal is marked before the kernel writes the core file, and stays marked until it is
+// gone; the other threads follow. "CoreDumping:" of /proc/pid/status is back at 0 a moment before the exit begins.
 bool is_ending(int64_t pid) {
-  const std::vector<std::string> fields = fields_of_process(pid);
+  const std::vector<std::string> fields = fields_of(process_folder(pid));
   if (fields.size() <= kFlags || fields[kState] == "Z" || fields[kState] == "X") return true;
-  if ((std::stoul(fields[kFlags]) & kExiting) != 0) return true;
-  std::ifstream file(fmt::format("/proc/{}/status", pid));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  return text.find("\nCoreDumping:\t1\n") != std::string::npos;
+  if (has_flags(fields, kExiting | kSignaled)) return true;
+  std::error_code gone;
+  std::filesystem::directory_iterator thread(process_folder(pid) + "/task", gone);
+  for (; !gone && thread != std::filesystem::directory_iterator(); thread.increment(gone))
+    if (has_flags(fields_of(thread->path().string()), kSignaled)) return true;
+  return static_cast<bool>(gone);
 }
 
 std::optional<MemoryKills> out_of_memory_kills() {

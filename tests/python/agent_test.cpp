@@ -21,6 +21,7 @@
 #include <list>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "protocol/descriptor.h"
 #include "protocol/runtime_folder.h"
@@ -582,9 +583,12 @@ TEST(RankEnds, TheKernelKnowsHowAProcessEnded) {
   EXPECT_FALSE(shell::is_ending(::getpid()));
 }
 
-TEST(RankEnds, AProcessThatWritesACoreFileIsEnding) {
-  const fs::path folder = fs::path(::testing::TempDir()) / "lockstep_core_file";
-  fs::create_directories(folder);
+class CoreFile : public ::testing::TestWithParam<bool> {};
+
+TEST_P(CoreFile, AProcessThatWritesOneIsEndingUntilItIsGone) {
+  const bool on_another_thread = GetParam();
+  std::string folder = ::testing::TempDir() + "lockstep_core_file_XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   constexpr size_t kMemory = 256UL << 20;
   int starts[2];
   ASSERT_EQ(::pipe(starts), 0);
@@ -595,8 +599,10 @@ TEST(RankEnds, AProcessThatWritesACoreFileIsEnding) {
     ::getrlimit(RLIMIT_CORE, &limit);
     limit.rlim_cur = limit.rlim_max;
     char byte = touched.back();
-    if (::chdir(folder.c_str()) == 0 && ::setrlimit(RLIMIT_CORE, &limit) == 0 && ::read(starts[0], &byte, 1) == 1)
+    if (::chdir(folder.c_str()) == 0 && ::setrlimit(RLIMIT_CORE, &limit) == 0 && ::read(starts[0], &byte, 1) == 1) {
+      if (on_another_thread) std::thread(&::abort).join();
       ::abort();
+    }
     ::_exit(1);
   }
   EXPECT_FALSE(shell::is_ending(child));
@@ -622,6 +628,9 @@ TEST(RankEnds, AProcessThatWritesACoreFileIsEnding) {
   if (!WCOREDUMP(status)) GTEST_SKIP() << "this machine writes no core files";
   EXPECT_TRUE(was_ending_before_its_end);
 }
+
+INSTANTIATE_TEST_SUITE_P(RankEnds, CoreFile, ::testing::Bool(),
+                         [](const auto& each) { return each.param ? "OfAThread" : "OfTheMainThread"; });
 
 TEST_F(Agent, DumpsOfRanksThatRaisedAreRead) {
   const shell::JobFolder folder({"torchrun"});
