@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/process/memory_limit.h"
 #include "compiler/process/process.h"
 #include "compiler/state/state_process.h"
 #include "compiler/tokens/completeness.h"
@@ -75,13 +76,13 @@ class State {
     pid_ = -1;
     return done > 0 && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   }
-  /// Waits for a process that has closed its link. Returns the signal that ended it, 0 if there was none.
+  /// Waits for a process that has closed its link. Returns what waitpid() gives.
   int wait_ended() {
     int status = 0;
     while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
     }
     pid_ = -1;
-    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    return status;
   }
 
  private:
@@ -372,7 +373,12 @@ class Supervisor {
       if (fds[0].revents != 0) {
         auto answer = state.receive();
         if (answer) return answer;
-        signal = state.wait_ended();
+        const int status = state.wait_ended();
+        signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == kOutOfMemory)
+          return fail(CompileStatus::error,
+                      "compiling the cell took more than " + std::to_string(options_.memory_limit_mb) +
+                          " MB of memory and was stopped: an endless template? (--compile-memory sets the limit)");
         return fail(CompileStatus::crash,
                     "the compiler crashed on this cell" +
                         (signal != 0 ? std::string(" (") + ::strsignal(signal) + ")" : std::string()) +

@@ -52,15 +52,31 @@ Tokens CellParser::lex_for_completion(const std::string& text, unsigned line, un
   return lex_file(sources.createFileID(entry, SourceLocation(), SrcMgr::C_User));
 }
 
+namespace {
+
+/// Lets files end with tok::eof. With clang's incremental extensions they end with an annotation, for which the readers
+/// of a macro's arguments and of _Pragma do not look: they go on for ever, and keep each token.
+class OrdinaryEndOfFile {
+ public:
+  explicit OrdinaryEndOfFile(LangOptions& options) : options_(options) { options_.IncrementalExtensions = false; }
+  ~OrdinaryEndOfFile() { options_.IncrementalExtensions = true; }
+
+ private:
+  LangOptions& options_;
+};
+
+}  // namespace
+
 Tokens CellParser::lex_file(FileID id) {
   auto& sources = instance_.getSourceManager();
   diagnostics_.set_first_place(sources.getLocForStartOfFile(id));
   preprocessor_.EnterSourceFile(id, nullptr, SourceLocation());
+  const OrdinaryEndOfFile ordinary(instance_.getLangOpts());
   Tokens tokens;
   for (;;) {
     Token token;
     preprocessor_.Lex(token);
-    if (token.isOneOf(tok::eof, tok::annot_repl_input_end)) {
+    if (token.is(tok::eof)) {
       token.startToken();
       token.setKind(tok::eof);
       token.setLocation(sources.getLocForEndOfFile(id));

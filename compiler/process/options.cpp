@@ -40,11 +40,16 @@ Options read_options(int argc, char** argv) {
       if (i + 1 >= argc) throw UsageError(std::string(argument) + " needs a value");
       return argv[++i];
     };
-    if (argument == "--channel-fd") {
+    const auto number = [&](auto& into, const std::string& what) {
       const std::string text = value();
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.channel_fd);
-      if (error != std::errc() || end != text.data() + text.size() || options.channel_fd < 0)
-        throw UsageError("--channel-fd needs the number of an open descriptor, not '" + text + "'");
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into);
+      if (error != std::errc() || end != text.data() + text.size() || into < 0)
+        throw UsageError(std::string(argument) + " needs " + what + ", not '" + text + "'");
+    };
+    if (argument == "--channel-fd") {
+      number(options.channel_fd, "the number of an open descriptor");
+    } else if (argument == "--memory-limit") {
+      number(options.memory_limit_mb, "a number of megabytes");
     } else if (argument == "--session-dir") {
       options.session_dir = value();
     } else if (argument == "--version") {

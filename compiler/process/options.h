@@ -1,5 +1,6 @@
 // The options of lockstep-compiler: from its command line, from the environment, and from the folder that it is in.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@ struct Options {
   int channel_fd = -1;                    // --channel-fd N: the session's channel
   std::string session_dir;                // --session-dir DIR: line tables name DIR/cells/cell_7.cpp
   std::vector<std::string> include_dirs;  // -I DIR
+  int64_t memory_limit_mb = 0;            // --memory-limit MB: what one request may take; 0: no limit
   bool for_python_job = false;            // --python-job TORCH HEADERS: cells run in ranks of a Python job, with
                                           // the torch and the package's headers in these folders
   std::string libtorch;                   // folder with include/ and lib/ (protocol/installation.h); empty: none

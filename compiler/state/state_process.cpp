@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "compiler/front_end/front_end.h"
+#include "compiler/process/memory_limit.h"
 #include "compiler/process/shared_folder.h"
 #include "compiler/state/header_cache.h"
 #include "protocol/error.h"
@@ -48,8 +49,9 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
   return {{"answer", protocol::encode(response)}};
 }
 
-[[noreturn]] void serve(CellCompiler& compiler, Descriptor link, pid_t supervisor) {
+[[noreturn]] void serve(CellCompiler& compiler, Descriptor link, pid_t supervisor, int64_t memory_limit_mb) {
   try {
+    end_when_out_of_memory();
     while (auto message = protocol::receive_message(link.get())) {
       if (message->header.at("do") == "copy") {
         auto [ours, theirs] = make_channel();
@@ -63,7 +65,10 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
         continue;
       }
       protocol::PipeMessage reply;
-      reply.header = answer(compiler, message->header, reply.frames);
+      {
+        const MemoryLimit limit(memory_limit_mb);
+        reply.header = answer(compiler, message->header, reply.frames);
+      }
       protocol::send_message(link.get(), reply);
     }
   } catch (const ChannelError&) {
@@ -126,7 +131,7 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
     compiler->warm_up();
     say({{"ready",
           {{"prelude", header.prelude}, {"libtorch", LOCKSTEP_LIBTORCH_VERSION}, {"compiler", compiler_version()}}}});
-    serve(*compiler, std::move(link), supervisor);
+    serve(*compiler, std::move(link), supervisor, options.memory_limit_mb);
   } catch (const std::bad_alloc&) {
     fail("the compiler has too little memory (ulimit -v)");
   } catch (const std::exception& error) {

@@ -288,6 +288,10 @@ std::function<int()> set_up_build(CLI::App& app) {
   app.add_option("--compile-timeout", options->session.compile_timeout_s, "Seconds that compiling a cell may take")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--compile-memory", options->session.compile_memory_mb,
+                 "Megabytes of memory that compiling a cell may take; 0: no limit (3072)")
+      ->type_name("MB")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("-I,--include-dir", options->session.include_dirs,
                  "Folder of headers that cells include; may be repeated")
       ->type_name("DIR")

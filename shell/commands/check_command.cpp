@@ -55,7 +55,7 @@ class ScriptCheck {
         renderer_(renderer),
         ranks_(RankSet::all(options.ranks)),
         directory_(working_directory()),
-        compiler_(loop_, CompilerOptions{folder_.path(), options.include_dirs},
+        compiler_(loop_, CompilerOptions{folder_.path(), options.include_dirs, options.compile_memory_mb},
                   [&](const protocol::CompilerProgress& progress) {
                     if (!progress.message.empty()) renderer_.take(MessageEvent{0, progress.message, nullptr});
                   }) {
@@ -210,6 +210,10 @@ std::function<int()> set_up_check(CLI::App& app) {
   app.add_option("--compile-timeout", options->compile_timeout_s, "Seconds that compiling a cell may take")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--compile-memory", options->compile_memory_mb,
+                 "Megabytes of memory that compiling a cell may take; 0: no limit (3072)")
+      ->type_name("MB")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("-I,--include-dir", options->include_dirs, "Folder of headers that cells include; may be repeated")
       ->type_name("DIR")
       ->allow_extra_args(false);

@@ -3,12 +3,15 @@
 #include <string>
 #include <vector>
 
+#include "shell/processes/object_source.h"
+
 namespace lockstep::shell {
 
 struct CheckOptions {
   std::vector<std::string> files;
   int ranks = 2;                           // as if the session had that many; %dist_init in a script says otherwise
   double compile_timeout_s = 60;
+  int64_t compile_memory_mb = kCompileMemoryMb;
   std::vector<std::string> include_dirs;
 };
 

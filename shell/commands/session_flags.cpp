@@ -65,6 +65,10 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
                  "Seconds after which compiling a cell is given up (60)")
       ->type_name("S")
       ->check(seconds(/*zero=*/false));
+  app.add_option("--compile-memory", options.compile_memory_mb,
+                 "Megabytes of memory that compiling a cell may take; 0: no limit (3072)")
+      ->type_name("MB")
+      ->check(CLI::NonNegativeNumber);
   app.add_option_function<std::string>(
          "--check-collectives",
          [&options](const std::string& word) {

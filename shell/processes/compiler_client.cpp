@@ -21,6 +21,7 @@ CompilerClient::CompilerClient(const CompilerOptions& options) {
   Launch launch;
   launch.program = find_program("lockstep-compiler");
   launch.arguments = {"--channel-fd", std::to_string(theirs.get()), "--session-dir", options.session_directory};
+  launch.arguments.insert(launch.arguments.end(), {"--memory-limit", std::to_string(options.memory_limit_mb)});
   for (const auto& folder : options.include_dirs) launch.arguments.insert(launch.arguments.end(), {"-I", folder});
   if (!options.torch.empty())
     launch.arguments.insert(launch.arguments.end(), {"--python-job", options.torch, options.headers});

@@ -13,9 +13,13 @@ namespace lockstep::shell {
 
 class EventLoop;
 
+/// Enough for a cell that includes all of a large library, and what a laptop can spare.
+inline constexpr int64_t kCompileMemoryMb = 3072;
+
 struct CompilerOptions {
   std::string session_directory;
   std::vector<std::string> include_dirs;
+  int64_t memory_limit_mb = kCompileMemoryMb;  // what compiling a cell may take; 0: no limit
   /// For cells of a Python job: the folders of its torch and of the package's headers. Empty: those of sessions.
   std::string torch = {}, headers = {};
 };

@@ -22,6 +22,7 @@ struct SessionOptions {
   double cell_timeout_s = 0;  // 0: none
   double hang_timeout_s = 0;  // 0: only proven hangs
   double compile_timeout_s = 60;
+  int64_t compile_memory_mb = kCompileMemoryMb;  // 0: no limit
   bool check_collectives = true;
   bool debug_cells = false;
   std::string interrupt_words = "Ctrl-C";  // how people interrupt a cell, as messages name it

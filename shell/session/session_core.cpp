@@ -91,7 +91,7 @@ void SessionCore::start() {
   s.start_step.reset();
   try {
     s.directory = std::make_unique<SessionDirectory>();
-    const CompilerOptions compiler{s.directory->path(), options.include_dirs};
+    const CompilerOptions compiler{s.directory->path(), options.include_dirs, options.compile_memory_mb};
     const auto progress = [this](const protocol::CompilerProgress& step) { report_start_step(step); };
     s.compiler = options.objects ? options.objects(s.loop, compiler, progress)
                                  : std::make_unique<CompilerService>(s.loop, compiler, progress);

@@ -137,6 +137,7 @@ bool SessionCore::start_compiler_of_job(const RankSet& ranks) {
     s.job_objects->use(std::make_unique<CompilerService>(s.loop,
                                                          CompilerOptions{.session_directory = s.directory->path(),
                                                                          .include_dirs = options.include_dirs,
+                                                                         .memory_limit_mb = options.compile_memory_mb,
                                                                          .torch = folders.begin()->first.first,
                                                                          .headers = folders.begin()->first.second},
                                                          progress));

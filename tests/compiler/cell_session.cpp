@@ -84,7 +84,8 @@ CellSession::CellSession(SessionSettings settings) : settings_(std::move(setting
   if (!::mkdtemp(name.data())) throw std::runtime_error("no temporary folder");
   directory_ = name;
   fs::create_directories(directory_ + "/cells");
-  std::vector<std::string> arguments = {"--channel-fd", "FD", "--session-dir", directory_};
+  std::vector<std::string> arguments = {
+      "--channel-fd", "FD", "--session-dir", directory_, "--memory-limit", std::to_string(settings_.memory_limit_mb)};
   for (const auto& folder : settings_.include_dirs) arguments.insert(arguments.end(), {"-I", folder});
   compiler_ = std::make_unique<Program>(LOCKSTEP_COMPILER_PROGRAM, arguments, settings_.environment);
   if (settings_.hosts)

@@ -36,6 +36,7 @@ struct SessionSettings {
   int ranks = 1;
   std::map<std::string, std::string> environment;  // of the compiler
   std::vector<std::string> include_dirs;
+  int memory_limit_mb = 0;  // of one request; 0: none
   bool hosts = true;  // false: nothing is loaded
 };
 

@@ -35,6 +35,40 @@ TEST(Limits, EndlessTemplateIsGivenUp) {
   EXPECT_EQ(session.run("x").text(), "=> 1\n");
 }
 
+TEST(Limits, WhatTakesTooMuchMemoryIsGivenUp) {
+  CellSession session({.memory_limit_mb = 64});
+  ASSERT_EQ(session.run("int x = 1;").text(), "");
+  const auto large = session.run(kEndless);
+  EXPECT_EQ(large.compiled.status, CompileStatus::error);
+  EXPECT_NE(large.compiled.rendered.find("took more than 64 MB of memory"), std::string::npos)
+      << large.compiled.rendered;
+  EXPECT_EQ(session.run("x").text(), "=> 1\n");
+  // A question meets the limit, too, and has no answer then.
+  ASSERT_EQ(session.run(std::string(kEndless, std::string_view(kEndless).rfind("int v"))).text(), "");
+  protocol::Inspect inspect;
+  inspect.expression = "X<60, int>::v";
+  session.ask(inspect);
+  EXPECT_EQ(session.run("x").text(), "=> 1\n");
+}
+
+// The memory limit fails the test, not the machine, should one of them have no end.
+TEST(Limits, AMacroCallWithoutAnEndIsAnError) {
+  CellSession session({.memory_limit_mb = 256});
+  check_transcript(session, {
+                                {"int x = 1;", ""},
+                                {"TORCH_CHECK(1 == 1;", "error: unterminated function-like macro invocation"},
+                                {"assert(x == 1;", "error: unterminated function-like macro invocation"},
+                                {"struct S { int a; }; offsetof(S, a", "error: unterminated function-like macro"},
+                                {"#define TWICE(x) x, x\nTWICE(TWICE(1)", "error: unterminated function-like macro"},
+                                {"_Pragma(\"omp", "error: _Pragma takes a parenthesized string literal"},
+                                {"_Pragma(", "error: _Pragma takes a parenthesized string literal"},
+                                {"x", "=> 1\n"},
+                            });
+  session.ask(protocol::Complete{.text = "TORCH_CHECK(x", .offset = 13});
+  session.ask(protocol::Complete{.text = "_Pragma(\"om", .offset = 11});
+  EXPECT_EQ(session.run("x").text(), "=> 1\n");
+}
+
 // Each of these ends in a crash on the 8 MB that a stack has.
 TEST(Limits, WhatNestsDeeplyMeetsClangsLimitsAndNoCrash) {
   CellSession session;
