@@ -12,6 +12,7 @@ namespace {
 struct ContextHolder {
   std::mutex mutex;
   std::shared_ptr<RankContext> context;
+  std::shared_ptr<SessionWorld> session;
 };
 // Never destroyed: a program that ends without destroy_process_group must not wait for the transport's threads.
 ContextHolder& process_holder() {
@@ -31,8 +32,8 @@ std::shared_ptr<RankContext> current_context() {
 std::shared_ptr<RankContext> require_context(const char* function) {
   auto context = current_context();
   if (!context)
-    throw Error(
-        fmt::format("dist::{}: there is no process group yet; call dist::init_process_group() first", function));
+    throw Error(fmt::format("dist::{}: there is no process group{}; call dist::init_process_group() first", function,
+                            session_world() ? " any more" : " yet"));
   return context;
 }
 
@@ -43,6 +44,18 @@ void set_current_context(std::shared_ptr<RankContext> context) {
     throw Error("the process group is initialised already; call dist::destroy_process_group() first");
   std::swap(held.context, context);
   lock.unlock();  // the old one closes its groups when it goes
+}
+
+std::shared_ptr<SessionWorld> session_world() {
+  ContextHolder& held = holder();
+  std::lock_guard lock(held.mutex);
+  return held.session;
+}
+
+void set_session_world(std::shared_ptr<SessionWorld> world) {
+  ContextHolder& held = holder();
+  std::lock_guard lock(held.mutex);
+  held.session = std::move(world);
 }
 
 ThreadRank::ThreadRank() { thread_holder = new ContextHolder; }

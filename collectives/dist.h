@@ -70,7 +70,8 @@ struct InitOptions {
   std::string log_path;  // file of the collective log; empty: anonymous memory
 };
 
-/// Makes the default group. Where RANK and WORLD_SIZE are unset, that is a group of one. Throws Error when ranks do not
+/// Makes the default group. Where neither the arguments nor RANK and WORLD_SIZE say which rank this is, that is the
+/// session's world again after destroy_process_group(), and outside sessions a group of one. Throws Error when ranks do not
 /// come within the limit, naming them.
 void init_process_group(const InitOptions& options);
 void init_process_group(const std::string& backend = "", const std::string& init_method = "env://",

@@ -71,15 +71,20 @@ Number find_number(const char* variable, const char* option, int given, int low,
 }
 }  // namespace
 
+bool names_no_world(const InitOptions& options) {
+  return options.init_method == "env://" && !options.store && options.rank < 0 && options.world_size < 0 &&
+         !variable("RANK") && !variable("WORLD_SIZE");
+}
+
 RendezvousInfo find_rendezvous(const InitOptions& options) {
   const bool from_environment = options.init_method == "env://";
   RendezvousInfo found;
-  const Number rank = find_number("RANK", "InitOptions::rank", options.rank, 0, kMostRanks - 1);
-  const Number world_size = find_number("WORLD_SIZE", "InitOptions::world_size", options.world_size, 1, kMostRanks);
-  if (!rank.value && !world_size.value && from_environment && !options.store) {
+  if (names_no_world(options)) {
     found.store = c10::make_intrusive<c10d::HashStore>();
     return found;
   }
+  const Number rank = find_number("RANK", "InitOptions::rank", options.rank, 0, kMostRanks - 1);
+  const Number world_size = find_number("WORLD_SIZE", "InitOptions::world_size", options.world_size, 1, kMostRanks);
   if (!rank.value || !world_size.value) throw_incomplete(options, rank, world_size);
   if (*rank.value >= *world_size.value)
     throw ArgumentError(fmt::format("{} is {}, but {} is {}; ranks go from 0 to {}", rank.name(), *rank.value,

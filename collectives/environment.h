@@ -16,6 +16,9 @@ struct RendezvousInfo {
   std::optional<bool> loopback = true;  // all ranks are on this machine; empty: the ranks have to compare
 };
 
+/// Whether neither `options` nor the environment say of which world this rank is.
+bool names_no_world(const InitOptions& options);
+
 /// For `options.init_method`, with `rank` and `world_size` of the options before those of the environment. With neither
 /// RANK nor WORLD_SIZE: alone. Throws ArgumentError naming the variable and its value.
 RendezvousInfo find_rendezvous(const InitOptions& options);

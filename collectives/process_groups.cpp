@@ -20,11 +20,12 @@ namespace lockstep::dist {
 void init_process_group(const InitOptions& options) {
   if (current_context())
     throw Error(
-        "the process group is initialised already; call dist::destroy_process_group() first (in a session it always "
-        "is)");
+        "the process group is initialised already, as it always is in a session; call dist::destroy_process_group() "
+        "first to make it anew");
   const std::string backend =
       options.backend.empty() ? (has_backend("nccl") ? "cpu:gloo,cuda:nccl" : "gloo") : options.backend;
   const BackendConfig named(backend);  // an unknown name: before anyone waits
+  if (names_no_world(options) && join_session_again(options)) return;
   const RendezvousInfo rendezvous = find_rendezvous(options);
   set_current_context(std::make_shared<RankContext>(
       ContextOptions{.rank = rendezvous.rank,

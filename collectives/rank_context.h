@@ -146,6 +146,20 @@ class RankContext {
   std::shared_ptr<StoreConnection> rendezvous_;  // while this rank waits in it for others
 };
 
+/// The world that a session gave this rank: init_process_group() joins it again after destroy_process_group().
+struct SessionWorld {
+  ContextOptions options;
+  int joins = 0;  // how often it was joined again: ranks meet where they have that number in common
+  std::map<int64_t, std::pair<uint64_t, uint64_t>> code;  // cell → address and size, for the next group's log
+};
+
+/// The calling thread's, or else the process's; null outside sessions. By the rank's own thread.
+std::shared_ptr<SessionWorld> session_world();
+void set_session_world(std::shared_ptr<SessionWorld> world);
+/// Makes the default group of the session's world; false outside sessions. Collective over all ranks, each of which has
+/// called destroy_process_group() as often. Throws Error naming the ranks that did not come.
+bool join_session_again(const InitOptions& options);
+
 /// The calling thread's rank if it has one of its own, else the process's; null where neither is initialised.
 std::shared_ptr<RankContext> current_context();
 /// The same, or an Error that says to call init_process_group.

@@ -48,6 +48,18 @@ std::string choose_backend(const SessionGroupOptions& options) {
 }
 }  // namespace
 
+/// Makes `context` the rank's, with what the worker wants to be told of its collectives.
+static void set_session_context(const std::shared_ptr<RankContext>& context) {
+  {
+    std::lock_guard lock(waiting_callback().mutex);
+    context->watch().set_callback(waiting_callback().callback);
+  }
+  if (const LongWaitWatch& long_ones = long_wait_watch(); long_ones.wake) {
+    context->log()->watch_long_waits(static_cast<int64_t>(long_ones.limit_s * 1e9), long_ones.wake);
+  }
+  set_current_context(context);
+}
+
 std::string register_nccl() { return register_nccl_of_plugin(); }
 
 void start_session_group(const SessionGroupOptions& options) {
@@ -65,29 +77,42 @@ void start_session_group(const SessionGroupOptions& options) {
   const bool own_user_only = is_loopback(host);
   Store store = connect_store(host, port, milliseconds(options.connect_timeout_s), own_user_only);
   if (!options.store_key.empty()) store = c10::make_intrusive<c10d::PrefixStore>(options.store_key, store);
-  const auto context =
-      std::make_shared<RankContext>(ContextOptions{.rank = options.rank,
-                                                   .world_size = options.world_size,
-                                                   .store = store,
-                                                   .backend = backend,
-                                                   .timeout = milliseconds(options.timeout_s),
-                                                   .connect_timeout = milliseconds(options.connect_timeout_s),
-                                                   .log_path = options.log_path,
-                                                   .check_collectives = options.check_collectives,
-                                                   .loopback = is_loopback(host),
-                                                   .own_user_only = own_user_only,
-                                                   .generation = options.generation});
-  {
-    std::lock_guard lock(waiting_callback().mutex);
-    context->watch().set_callback(waiting_callback().callback);
-  }
-  if (const LongWaitWatch& long_ones = long_wait_watch(); long_ones.wake) {
-    context->log()->watch_long_waits(static_cast<int64_t>(long_ones.limit_s * 1e9), long_ones.wake);
-  }
-  set_current_context(context);
+  const auto world = std::make_shared<SessionWorld>();
+  world->options = {.rank = options.rank,
+                    .world_size = options.world_size,
+                    .store = store,
+                    .backend = backend,
+                    .timeout = milliseconds(options.timeout_s),
+                    .connect_timeout = milliseconds(options.connect_timeout_s),
+                    .log_path = options.log_path,
+                    .check_collectives = options.check_collectives,
+                    .loopback = is_loopback(host),
+                    .own_user_only = own_user_only,
+                    .generation = options.generation};
+  set_session_context(std::make_shared<RankContext>(world->options));
+  set_session_world(world);
 }
 
-void end_session_group() { set_current_context({}); }
+bool join_session_again(const InitOptions& options) {
+  const auto world = session_world();
+  if (!world) return false;
+  ContextOptions again = world->options;
+  again.store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("join-{}", ++world->joins), again.store);
+  again.generation = 0;
+  if (!options.backend.empty()) again.backend = options.backend;
+  if (options.timeout != kDefaultTimeout) again.timeout = options.timeout;
+  if (!options.log_path.empty()) again.log_path = options.log_path;
+  again.check_collectives = again.check_collectives && options.check_collectives;
+  const auto context = std::make_shared<RankContext>(std::move(again));
+  for (const auto& [cell, range] : world->code) context->log()->add_code_range(cell, range.first, range.second);
+  set_session_context(context);
+  return true;
+}
+
+void end_session_group() {
+  set_current_context({});
+  set_session_world({});
+}
 
 void check_device_works() {
   if (const auto context = current_context()) context->check_device_works();
@@ -143,6 +168,7 @@ std::vector<CellSpan> cell_spans() {
 }
 
 bool register_code_range(int64_t cell, const void* begin, size_t size) {
+  if (const auto world = session_world()) world->code[cell] = {reinterpret_cast<uint64_t>(begin), size};
   const auto context = current_context();
   return context && context->log()->add_code_range(cell, reinterpret_cast<uint64_t>(begin), size);
 }

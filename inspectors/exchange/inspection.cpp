@@ -20,14 +20,28 @@ bool all_agree(const std::vector<json>& calls, const char* field) {
   return std::ranges::all_of(calls, [&](const json& each) { return each.at(field) == calls[0].at(field); });
 }
 
+std::string name_of_function(const InspectionCall& call) {
+  return inspect_name(call.function.empty() ? call.inspector : call.function);
+}
+
+/// Alone, a rank is equal to itself: an answer that a session of several ranks did not ask for.
+void check_not_alone(const InspectionCall& call) {
+  if (const std::optional<int> others = ranks_out_of_reach())
+    throw dist::Error(
+        fmt::format("{}: this rank is in no group with the {} other{} of the session, since "
+                    "dist::destroy_process_group() was called; "
+                    "dist::init_process_group(), on all ranks, makes their group again",
+                    name_of_function(call), *others, *others == 1 ? "" : "s"));
+}
+
 RankSet participants(const InspectionCall& call, const InspectOptions& options) {
+  check_not_alone(call);
   const RankSet alive = live_ranks();
   const RankSet ranks = options.ranks() ? *options.ranks() : call.ranks.value_or(alive);
   const RankSet unknown = ranks - alive;
   if (!unknown.empty())
-    throw dist::ArgumentError(fmt::format("{}: there is no rank {}; ranks are {}",
-                                          inspect_name(call.function.empty() ? call.inspector : call.function),
-                                          unknown.str(), alive.str()));
+    throw dist::ArgumentError(
+        fmt::format("{}: there is no rank {}; ranks are {}", name_of_function(call), unknown.str(), alive.str()));
   return ranks;
 }
 

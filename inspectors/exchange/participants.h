@@ -1,6 +1,7 @@
 // The ranks that there are. Inspectors also work in a process without groups, which is rank 0 of one.
 #pragma once
 #include <cstddef>
+#include <optional>
 
 #include "protocol/rank_set.h"
 
@@ -10,6 +11,8 @@ namespace lockstep::inspect {
 int own_rank();
 /// The ranks that are alive.
 RankSet live_ranks();
+/// How many ranks the session has beside this one, where this one has left their group; nothing where it has not.
+std::optional<int> ranks_out_of_reach();
 /// The position of `rank` among `ranks`, which contain it.
 size_t rank_index_of(const RankSet& ranks, int rank);
 

@@ -56,6 +56,12 @@ void complete_findings(const About& about, const Subject& subject, const VerifyO
     what = fmt::format("{}{}, {:.1f} ms", counted(report.tensors, tensors ? "tensor" : "value"),
                        tensors ? ", " + bytes_text(report.bytes) : "", report.seconds * 1e3);
   }
+  if (equal && about.ranks.size() == 1 && left_out.empty()) {
+    Finding found = about.finding(Severity::note, Verdict::unsupported);
+    found.message = fmt::format("not compared: {} alone takes part", about.words(about.ranks));
+    findings.push_back(std::move(found));
+    return;
+  }
   if (equal && left_out.empty()) {
     Finding found = about.finding(Severity::note, Verdict::ok);
     found.message = fmt::format("equal {}: {}", about.at(about.ranks), what);
