@@ -40,7 +40,7 @@ void CellStopper::end(const RankSet& ranks) {
 
 void CellStopper::user_interrupt() {
   is_interrupted_ = true;
-  if (cells_.served()) user_step(user_.requested());
+  if (cells_.served()) user_step(user_.requested(UserStop::Clock::now()));
 }
 
 void CellStopper::user_step(StopStep step) {

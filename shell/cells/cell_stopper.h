@@ -29,7 +29,7 @@ class CellStopper {
   /// Interrupts all cells of `ranks`.
   void interrupt(const RankSet& ranks);
   /// Ctrl-C: interrupts the served cell; a second one offers to end the ranks that did not come back, a third ends
-  /// them.
+  /// them (UserStop says when these count).
   void user_interrupt();
   /// The program ends: interrupts the served cell, and ends ranks that do not come back within seconds.
   void leave();

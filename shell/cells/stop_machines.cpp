@@ -4,17 +4,23 @@ namespace lockstep::shell {
 
 using std::chrono::milliseconds;
 
-StopStep UserStop::requested() {
+StopStep UserStop::requested(Clock::time_point now) {
+  const bool repeated = pressed_ && now - *pressed_ < kRepeat;
+  pressed_ = now;
+  if (repeated) return StopStep::nothing;
   switch (phase_) {
     case Phase::none:
       phase_ = Phase::interrupted;
       return StopStep::interrupt;
     case Phase::interrupted:
       phase_ = Phase::offered;
+      offered_ = now;
       return StopStep::offer;
     case Phase::offered:
-    case Phase::ended:
+      if (now - *offered_ < kReading) return StopStep::nothing;
       phase_ = Phase::ended;
+      return StopStep::end;
+    case Phase::ended:
       return StopStep::end;
   }
   return StopStep::nothing;

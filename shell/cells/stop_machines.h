@@ -1,7 +1,8 @@
 // What is done, one step after the other, to get ranks out of a cell: when the user wants it, and when a time limit has
 // passed. Pure: requests and deadlines in, the next step out. cell_stopper.h does what the steps name.
 //
-//   user:   none ──→ interrupted ──→ offered ──→ ended        one Ctrl-C each; people are reminded of the next
+//   user:   none ──→ interrupted ──→ offered ──→ ended        one Ctrl-C each; people are reminded of the next. A key
+//           that is held down is one Ctrl-C, and the offer stands for a while before it can be taken
 //   limit:  none ──→ interrupted ──→ aborted ──→ ended        a deadline each
 #pragma once
 #include <chrono>
@@ -22,19 +23,25 @@ enum class StopStep {
 class UserStop {
  public:
   enum class Phase { none, interrupted, offered, ended };
+  using Clock = std::chrono::steady_clock;
+  /// A Ctrl-C that follows the one before it sooner is the same key, held down.
+  static constexpr std::chrono::milliseconds kRepeat{250};
+  /// How long the offer to end ranks has to be on the screen before it can be taken.
+  static constexpr std::chrono::milliseconds kReading{1000};
   /// How long ranks may take to come back from an interrupt until people are reminded.
   static constexpr std::chrono::milliseconds kPatience{2000};
 
   Phase phase() const { return phase_; }
   /// A new cell begins.
-  void begin() { phase_ = Phase::none; }
+  void begin() { *this = {}; }
   /// Ctrl-C.
-  StopStep requested();
+  StopStep requested(Clock::time_point now);
   /// kPatience has passed since the interrupt.
   StopStep patience_is_over() const;
 
  private:
   Phase phase_ = Phase::none;
+  std::optional<Clock::time_point> pressed_, offered_;
 };
 
 /// A limit on the time of a cell.

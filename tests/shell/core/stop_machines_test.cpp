@@ -7,36 +7,64 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(UserStop, InterruptsThenOffersThenEnds) {
+/// Presses of Ctrl-C, each as long after the one before as it says.
+class Presses {
+ public:
+  StopStep after(milliseconds pause) { return stop.requested(now_ += pause); }
   UserStop stop;
-  EXPECT_EQ(stop.phase(), UserStop::Phase::none);
-  EXPECT_EQ(stop.requested(), StopStep::interrupt);
-  EXPECT_EQ(stop.phase(), UserStop::Phase::interrupted);
-  EXPECT_EQ(stop.requested(), StopStep::offer);
-  EXPECT_EQ(stop.phase(), UserStop::Phase::offered);
-  EXPECT_EQ(stop.requested(), StopStep::end);
-  EXPECT_EQ(stop.phase(), UserStop::Phase::ended);
-  EXPECT_EQ(stop.requested(), StopStep::end) << "ranks that did not die of the first";
+
+ private:
+  UserStop::Clock::time_point now_{};
+};
+
+TEST(UserStop, InterruptsThenOffersThenEnds) {
+  Presses press;
+  EXPECT_EQ(press.stop.phase(), UserStop::Phase::none);
+  EXPECT_EQ(press.after(milliseconds(0)), StopStep::interrupt);
+  EXPECT_EQ(press.stop.phase(), UserStop::Phase::interrupted);
+  EXPECT_EQ(press.after(UserStop::kRepeat), StopStep::offer);
+  EXPECT_EQ(press.stop.phase(), UserStop::Phase::offered);
+  EXPECT_EQ(press.after(UserStop::kReading), StopStep::end);
+  EXPECT_EQ(press.stop.phase(), UserStop::Phase::ended);
+  EXPECT_EQ(press.after(UserStop::kRepeat), StopStep::end) << "ranks that did not die of the first";
+}
+
+TEST(UserStop, AKeyThatIsHeldDownInterruptsAndDoesNotEnd) {
+  Presses press;
+  EXPECT_EQ(press.after(milliseconds(0)), StopStep::interrupt);
+  for (int repeat = 0; repeat < 100; ++repeat) ASSERT_EQ(press.after(milliseconds(33)), StopStep::nothing);
+  EXPECT_EQ(press.after(milliseconds(500)), StopStep::offer);
+  for (int repeat = 0; repeat < 100; ++repeat) ASSERT_EQ(press.after(milliseconds(33)), StopStep::nothing);
+  EXPECT_EQ(press.after(milliseconds(500)), StopStep::end);
+}
+
+TEST(UserStop, AnOfferStandsForAWhileBeforeItCanBeTaken) {
+  Presses press;
+  press.after(milliseconds(0));
+  EXPECT_EQ(press.after(milliseconds(300)), StopStep::offer);
+  EXPECT_EQ(press.after(milliseconds(300)), StopStep::nothing);
+  EXPECT_EQ(press.after(milliseconds(300)), StopStep::nothing);
+  EXPECT_EQ(press.after(milliseconds(400)), StopStep::end);
 }
 
 TEST(UserStop, RemindsOnlyBetweenTheInterruptAndTheOffer) {
-  UserStop stop;
-  EXPECT_EQ(stop.patience_is_over(), StopStep::nothing);
-  stop.requested();
-  EXPECT_EQ(stop.patience_is_over(), StopStep::remind);
-  EXPECT_EQ(stop.phase(), UserStop::Phase::interrupted) << "a reminder is no step";
-  stop.requested();
-  EXPECT_EQ(stop.patience_is_over(), StopStep::nothing);
-  stop.requested();
-  EXPECT_EQ(stop.patience_is_over(), StopStep::nothing);
+  Presses press;
+  EXPECT_EQ(press.stop.patience_is_over(), StopStep::nothing);
+  press.after(milliseconds(0));
+  EXPECT_EQ(press.stop.patience_is_over(), StopStep::remind);
+  EXPECT_EQ(press.stop.phase(), UserStop::Phase::interrupted) << "a reminder is no step";
+  press.after(milliseconds(2000));
+  EXPECT_EQ(press.stop.patience_is_over(), StopStep::nothing);
+  press.after(milliseconds(2000));
+  EXPECT_EQ(press.stop.patience_is_over(), StopStep::nothing);
 }
 
 TEST(UserStop, StartsAgainWithEachCell) {
-  UserStop stop;
-  for (int press = 0; press < 3; ++press) stop.requested();
-  stop.begin();
-  EXPECT_EQ(stop.phase(), UserStop::Phase::none);
-  EXPECT_EQ(stop.requested(), StopStep::interrupt);
+  Presses press;
+  for (int i = 0; i < 3; ++i) press.after(milliseconds(2000));
+  press.stop.begin();
+  EXPECT_EQ(press.stop.phase(), UserStop::Phase::none);
+  EXPECT_EQ(press.after(milliseconds(1)), StopStep::interrupt);
 }
 
 TEST(LimitStop, InterruptsThenAbortsThenEnds) {

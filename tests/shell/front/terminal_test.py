@@ -79,7 +79,9 @@ class OnATerminal(unittest.TestCase):
         program.wait_for("rank 1 has not come back yet. Ctrl-C again offers to end it")
         program.send("\x03")
         program.wait_for("rank 1 did not come back. Ctrl-C once more ends it: what it holds is lost, the others keep theirs")
-        program.send("\x03")
+        while "SIGKILL" not in program.screen.text():  # the offer has to stand for a while
+            program.send("\x03")
+            program.pump(0.3)
         program.wait_for(r"✗ rank 1: SIGKILL in cell 1\n")
         program.wait_for(r"^In \[2\] rank 0 ▸")
 
