@@ -1,5 +1,7 @@
 #include "collectives/watch/watched_work.h"
 
+#include <ATen/record_function.h>
+
 #include <thread>
 
 #include "protocol/dist_error.h"
@@ -59,6 +61,7 @@ void WatchedWork::complete() {
   if (!completed_ && group_->lost_writes()) fail(nullptr);
   if (finally_) {
     std::call_once(finally_once_, [this] {
+      const at::DisableRecordFunctionGuard part_of_the_collective;  // and no operator of the program's
       finally_();
       finally_queued_ = StreamPoint(results_);
     });

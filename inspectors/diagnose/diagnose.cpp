@@ -20,6 +20,13 @@ bool ranks_are_missing(const Report& report) {
                              [](const Finding& each) { return is_fault(each) && has_kind(each, FindingKind::call); });
 }
 
+/// The report of a check whose differences may be what the program wants. A rank that did not call stays a fault.
+Report as_notes(Report report) {
+  for (Finding& each : report.findings)
+    if (!has_kind(each, FindingKind::call)) each.severity = Severity::note;
+  return report;
+}
+
 /// Compares the number of collectives of the default group: ranks that ran the same program have the same number. Only
 /// a note, since send and recv count, too, and not every rank calls them.
 Report collectives(const DiagnoseOptions& options) {
@@ -27,18 +34,16 @@ Report collectives(const DiagnoseOptions& options) {
   subject.name = "collectives";
   for (const auto& [group, entered] : dist::progress())
     if (group == "default") describe_value(subject, "entered in the default group", nlohmann::json(entered));
-  Report report = verify_subject(subject, VerifyOptions().same_ranks_as(options).name("collectives").publish(false));
-  for (Finding& each : report.findings)
-    if (!has_kind(each, FindingKind::call)) each.severity = Severity::note;
-  return report;
+  return as_notes(verify_subject(subject, VerifyOptions().same_ranks_as(options).name("collectives").publish(false)));
 }
 
 Report identities(const DiagnoseOptions& options) {
   return ranks(RanksOptions().same_ranks_as(options).publish(false));
 }
 
+/// Only a note: ranks that nobody has seeded differ, and ranks with dropout are meant to.
 Report generators(const DiagnoseOptions& options) {
-  return verify(rng(), VerifyOptions().same_ranks_as(options).name("rng").publish(false));
+  return as_notes(verify(rng(), VerifyOptions().same_ranks_as(options).name("rng").publish(false)));
 }
 
 /// In this order, causes before consequences.
@@ -91,7 +96,7 @@ std::string advice_for(const Finding& finding) {
     case Cause::collectives:
       return ok ? "" : "%collectives";
     case Cause::generators:
-      return fault ? "%verify rng" : "";
+      return ok ? "" : "%verify rng";
   }
   return "";
 }
