@@ -24,6 +24,7 @@
 #include <clang/Lex/Lexer.h>
 #include <clang/Lex/Preprocessor.h>
 #include <clang/Parse/Parser.h>
+#include <clang/Sema/DelayedDiagnostic.h>
 #include <clang/Sema/Lookup.h>
 #include <clang/Sema/MultiplexExternalSemaSource.h>
 #include <clang/Sema/Scope.h>

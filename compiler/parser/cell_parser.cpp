@@ -1,6 +1,7 @@
 #include "compiler/parser/cell_parser.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "compiler/parser/parser_access.h"
 #include "compiler/tokens/file_pragmas.h"
@@ -341,6 +342,37 @@ void CellParser::warn_of_lost_value(size_t name) {
   engine.Report(tokens_[name].getLocation(), warning) << identifier(tokens_, name);
 }
 
+namespace {
+
+/// Checks of access that wait until it is known who names the member: the nested class in `Outer::Inner::Inner() {}` may
+/// be private. Clang's parser of declarations delays them itself, but not its test for what comes next, which remembers
+/// what it has looked up.
+class DelayedAccess {
+ public:
+  explicit DelayedAccess(Sema& sema) : sema_(sema), state_(sema.DelayedDiagnostics.push(pool_)) {}
+  ~DelayedAccess() { end_delay(); }
+  DelayedAccess(const DelayedAccess&) = delete;
+  DelayedAccess& operator=(const DelayedAccess&) = delete;
+
+  void end_delay() {
+    if (std::exchange(delays_, false)) sema_.DelayedDiagnostics.popWithoutEmitting(state_);
+  }
+  /// Reports what `decl` may not name.
+  void check_in(Decl* decl) {
+    for (auto each = pool_.pool_begin(); each != pool_.pool_end(); ++each)
+      if (!each->Triggered && each->Kind == sema::DelayedDiagnostic::Access)
+        sema_.HandleDelayedAccessCheck(const_cast<sema::DelayedDiagnostic&>(*each), decl);
+  }
+
+ private:
+  Sema& sema_;
+  sema::DelayedDiagnosticPool pool_{nullptr};
+  Sema::DelayedDiagnosticsState state_;
+  bool delays_ = true;
+};
+
+}  // namespace
+
 /// Decides as clang does in a function's body, except for `T(x)` where x has a value: without a semicolon (`shown`) it
 /// is an expression, since a user who asks for the value of x in another type does not mean to lose it.
 bool CellParser::declaration_comes_next(size_t position, bool shown, const ReadCell& read) {
@@ -411,10 +443,12 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
     const bool shown = semicolon_missing && may_begin_expression(first) && reaches_end(tokens_, position);
     const bool attributes =
         position + 1 < tokens_.size() && first.is(tok::l_square) && tokens_[position + 1].is(tok::l_square);
+    DelayedAccess access(sema_);
     const bool declaration = attributes
                                  ? !attributes_of_statement(tokens_, position)
                                  : !is_statement_pragma(first) && !first.is(tok::kw_asm) &&
                                        (begins_declaration(first) || declaration_comes_next(position, shown, read));
+    access.end_delay();
     if (declaration) {
       std::vector<Declared> declared;
       const bool of_library = sources.isInSystemHeader(sources.getExpansionLoc(first.getLocation()));
@@ -424,7 +458,10 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
       Parser::DeclGroupPtrTy group;
       Sema::ModuleImportState import_state = Sema::ModuleImportState::NotACXX20Module;
       parser_->ParseTopLevelDecl(group, import_state);
-      if (group) consumer_.HandleTopLevelDecl(group.get());
+      if (group) {
+        access.check_in(*group.get().begin());
+        consumer_.HandleTopLevelDecl(group.get());
+      }
       for (const auto& one : declared)
         if (one.form == Declared::function_definition)
           for (NamedDecl* function : names_.lookup(one.path, one.name))
@@ -432,6 +469,7 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
                 function->getLocation().getRawEncoding() >= first.getLocation().getRawEncoding())
               names_.remember_parameters(function, one.parameters);
     } else {
+      access.check_in(sema_.Context.getTranslationUnitDecl());
       FunctionDecl* function = read_statement(cell, number, tag, statements++, shown);
       read.items[item_index].statement = function;
       consumer_.target = &read.items[item_index].events;

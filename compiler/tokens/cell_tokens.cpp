@@ -146,7 +146,21 @@ size_t after_item(const Tokens& tokens, size_t begin) {
   return tokens.size();
 }
 
+bool defines_type(const Tokens& tokens, size_t i) {
+  if (i >= tokens.size() || !is_class_key(tokens[i])) return false;
+  const bool scoped_enum = is_at(tokens, i, tok::kw_enum) && i + 1 < tokens.size() && is_class_key(tokens[i + 1]);
+  i = after_attributes(tokens, i + (scoped_enum ? 2 : 1));
+  while (is_at(tokens, i, tok::identifier)) {
+    if (is_at(tokens, ++i, tok::less)) i = after_angle(tokens, i);
+    if (!is_at(tokens, i, tok::coloncolon)) break;
+    ++i;
+  }
+  if (identifier(tokens, i) == "final") ++i;
+  return is_at(tokens, i, tok::l_brace) || is_at(tokens, i, tok::colon);
+}
+
 size_t find_declarator(const Tokens& tokens, size_t begin) {
+  if (defines_type(tokens, begin)) return tokens.size();
   for (size_t i = begin; i < tokens.size();) {
     const Token& token = tokens[i];
     if (token.is(tok::identifier)) {

@@ -44,6 +44,9 @@ size_t after_attributes(const Tokens& tokens, size_t i);
 size_t after_angle(const Tokens& tokens, size_t i);
 /// End of the declaration or statement that begins at `begin`: after its `;`, or after the `}` of a definition.
 size_t after_item(const Tokens& tokens, size_t begin);
+/// Does the definition of a class, a union or an enumeration begin at `i`? `struct A final {`, `enum class E : int {`,
+/// not `struct A a{1};`.
+bool defines_type(const Tokens& tokens, size_t i);
 /// The name that the declaration from `begin` declares: TYPE name followed by one of = ; { ( , [ or the end. None for a
 /// qualified name, for an expression, and for a declaration of another form.
 size_t find_declarator(const Tokens& tokens, size_t begin);

@@ -62,6 +62,32 @@ TEST(Language, Captures) {
   });
 }
 
+TEST(Language, LambdasInClassesOfAnyForm) {
+  check_transcript({
+      {"struct A final { int go() { return [] { return 1; }(); } };\nA().go()", "=> 1\n"},
+      {"class alignas(16) B { public: int go() { return [] { return 2; }(); } };\nB().go()", "=> 2\n"},
+      {"struct __attribute__((packed)) C { int go() { auto f = [&] { return 3; }; return f(); } };\nC().go()", "=> 3\n"},
+      {"struct Base {};\nstruct D final : Base { int n = [] { return 4; }(); };\nD().n", "=> 4\n"},
+      {"struct E final { std::function<int()> f; } e{[] { return 5; }};\ne.f()", "=> 5\n"},
+  });
+}
+
+// Who names a private member is known when its declaration has been read.
+TEST(Language, MembersOfPrivateClassesAreDefinedOutsideOfThem) {
+  check_transcript({
+      {"class O { class I { public: I(); ~I(); int n; }; public: int go() { return I().n; } };\n"
+       "O::I::I() : n(5) {}\nO::I::~I() {}\nO().go()",
+       "=> 5\n"},
+      {"class P { class Q {}; Q make(); static int hidden; public: static int count() { return hidden; } };\n"
+       "P::Q P::make() { return {}; }\nint P::hidden = 6;\nP::count()",
+       "=> 6\n"},
+      {"P::Q q;", "error: 'Q' is a private member of 'P'"},
+      {"P::Q()", "error: 'Q' is a private member of 'P'"},
+      {"P::hidden", "error: 'hidden' is a private member of 'P'"},
+      {"P::hidden = 7;", "error: 'hidden' is a private member of 'P'"},
+  });
+}
+
 // Programs and headers that are pasted into a cell.
 TEST(Language, APastedMainReturnsZero) {
   check_transcript({
