@@ -1,5 +1,9 @@
 #include "protocol/finding.h"
 
+#include <iomanip>
+#include <ostream>
+#include <sstream>
+
 #include "protocol/json_fields.h"
 
 namespace lockstep {
@@ -10,6 +14,45 @@ void set_message_with_ranks(Finding& finding, const std::string& what) {
 }
 
 std::string message_without_ranks(const Finding& finding) { return finding.message.substr(finding.subject.size() + 1); }
+
+namespace {
+
+void write_list(std::ostream& out, const std::vector<int64_t>& numbers) {
+  out << '[';
+  for (size_t i = 0; i < numbers.size(); ++i) out << (i > 0 ? ", " : "") << numbers[i];
+  out << ']';
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const FindingTensor& tensor) {
+  out << tensor.name;
+  if (!tensor.dtype.empty()) {
+    out << ' ';
+    write_list(out, tensor.shape);
+    out << ' ' << tensor.dtype;
+  }
+  if (tensor.count) out << ", " << *tensor.count << (*tensor.count == 1 ? " element" : " elements");
+  if (!tensor.first.empty()) {
+    out << ", first at ";
+    write_list(out, tensor.first);
+  }
+  if (!tensor.max_abs_diff) return out;
+  std::ostringstream largest;  // `out` keeps its own precision
+  largest << std::setprecision(3) << *tensor.max_abs_diff;
+  return out << ", at most " << largest.str() << " apart";
+}
+
+std::ostream& operator<<(std::ostream& out, const Finding& finding) {
+  out << finding.inspector << ' ' << finding.verdict << ": ";
+  if (finding.object && !finding.object->empty() && *finding.object != finding.inspector)
+    out << *finding.object << ": ";
+  out << finding.message;
+  for (const FindingTensor& tensor : finding.tensors) out << "\n    " << tensor;
+  if (finding.where) out << "\n    at " << *finding.where;
+  if (finding.step) out << (finding.where ? ", step " : "\n    at step ") << *finding.step;
+  return out;
+}
 
 void to_json(nlohmann::json& json, const FindingTensor& t) {
   json = {{"name", t.name},

@@ -1,6 +1,7 @@
 // What an inspector finds, as data. Tables, JSON lines and displays are drawn from it and never parsed back.
 #pragma once
 #include <cstdint>
+#include <iosfwd>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -57,6 +58,11 @@ struct Finding {
 void set_message_with_ranks(Finding& finding, const std::string& what);
 /// The message without its subject.
 std::string message_without_ranks(const Finding& finding);
+
+/// "verify mismatch: net: ranks 0-1 differ", with the place where it has one, and a line for each tensor.
+std::ostream& operator<<(std::ostream& out, const Finding& finding);
+/// "fc1.weight [256, 64] float32, 3 elements, first at [12, 4], at most 0.0012 apart".
+std::ostream& operator<<(std::ostream& out, const FindingTensor& tensor);
 
 void to_json(nlohmann::json& json, const FindingOp& op);
 void from_json(const nlohmann::json& json, FindingOp& op);

@@ -1,11 +1,9 @@
 #include "inspectors/exchange/report.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
+#include <iostream>
 #include <mutex>
-#include <ostream>
+#include <sstream>
 #include <utility>
 
 #include "inspectors/exchange/participants.h"
@@ -22,22 +20,19 @@ std::function<void(const Finding&)>& sink() {
   return *function;
 }
 
+/// In one piece: other ranks may write to the same terminal.
+void print(const Finding& finding) {
+  std::ostringstream text;
+  text << finding << '\n';
+  std::cerr << text.str() << std::flush;
+}
+
 }  // namespace
 
 bool Report::ok() const { return std::none_of(findings.begin(), findings.end(), is_fault); }
 
 std::ostream& operator<<(std::ostream& out, const Report& report) {
-  for (const Finding& finding : report.findings) {
-    out << finding.inspector << " " << finding.verdict << ": " << finding.message << '\n';
-    for (const FindingTensor& tensor : finding.tensors) {
-      out << fmt::format("    {}", tensor.name);
-      if (!tensor.dtype.empty()) out << fmt::format(" [{}] {}", fmt::join(tensor.shape, ", "), tensor.dtype);
-      if (tensor.count) out << fmt::format(", {} elements", *tensor.count);
-      if (!tensor.first.empty()) out << fmt::format(", first at [{}]", fmt::join(tensor.first, ", "));
-      if (tensor.max_abs_diff) out << fmt::format(", at most {:.3g} apart", *tensor.max_abs_diff);
-      out << '\n';
-    }
-  }
+  for (const Finding& finding : report.findings) out << finding << '\n';
   return out;
 }
 
@@ -48,8 +43,11 @@ void set_finding_sink(std::function<void(const Finding&)> function) {
 
 void publish(const Report& report) {
   const std::lock_guard lock(sink_mutex);
-  if (!sink()) return;
-  for (const Finding& finding : report.findings) sink()(finding);
+  for (const Finding& finding : report.findings)
+    if (sink())
+      sink()(finding);
+    else if (is_not_ok(finding))
+      print(finding);
 }
 
 bool session_shows_findings() {

@@ -22,11 +22,11 @@ struct Report {
   explicit operator bool() const { return ok(); }
 };
 
-/// A line for each finding, and one for each tensor of it.
+/// A line for each finding, and one for each tensor of it; nothing for a report without findings.
 std::ostream& operator<<(std::ostream& out, const Report& report);
 
-/// Sets the function that gets findings, besides the caller: in a session the worker passes them to the shell. A plain
-/// program has none unless it sets one. From any thread.
+/// Sets the function that gets findings, besides the caller: in a session the worker passes them to the shell. Without
+/// one, as in a plain program, those that are not ok are written to stderr. From any thread.
 void set_finding_sink(std::function<void(const Finding&)> sink);
 /// Whether a session shows findings; a printed report then leaves them out.
 bool session_shows_findings();

@@ -43,6 +43,31 @@ TEST(InspectOptions, ChainWithThoseOfTheInspectorInAnyOrder) {
   EXPECT_EQ(TimeSyncOptions().name(), "step");
 }
 
+TEST(Inspection, FindingsOfAProgramWithoutASinkGoToStderr) {
+  Report report;
+  report.findings = {
+      About{.inspector = "verify", .object = "net", .ranks = RankSet{0, 1}}.finding(Severity::fault, Verdict::mismatch),
+      About{.inspector = "verify", .object = "fine"}.finding(Severity::note, Verdict::ok)};
+  report.findings[0].message = "ranks 0-1 differ";
+  report.findings[0].tensors = {
+      {.name = "fc.weight", .dtype = "float32", .shape = {2, 3}, .count = 1, .first = {0, 2}}};
+  report.findings[0].where = "train.cpp:12";
+  const auto written = [&] {
+    ::testing::internal::CaptureStderr();
+    publish(report);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(written(),
+            "verify mismatch: net: ranks 0-1 differ\n"
+            "    fc.weight [2, 3] float32, 1 element, first at [0, 2]\n"
+            "    at train.cpp:12\n");
+  int taken = 0;
+  set_finding_sink([&](const Finding&) { ++taken; });
+  EXPECT_EQ(written(), "");
+  EXPECT_EQ(taken, 2);
+  set_finding_sink({});
+}
+
 TEST(Inspection, HandsTheFactsOfAllToAllAndPublishesFromTheLowestRank) {
   std::mutex mutex;
   std::vector<Finding> published;
