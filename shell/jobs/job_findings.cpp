@@ -17,6 +17,7 @@
 #include "protocol/error.h"
 #include "shell/events/event.h"
 #include "shell/events/finding_text.h"
+#include "shell/text/text_output.h"
 
 namespace lockstep::shell {
 namespace {
@@ -76,7 +77,7 @@ void JobFindings::report(const std::vector<Finding>& findings, double seconds) c
   std::fputs(text.c_str(), stderr);
   if (!file_) return;
   if (const int error = add_lines(file_.get(), lines))
-    fmt::print(stderr, "lockstep: --findings {}: {}\n", named_, std::strerror(error));
+    write_message(fmt::format("--findings {}: {}", named_, std::strerror(error)));
 }
 
 int JobFindings::faults_of_inspectors() const {

@@ -18,6 +18,7 @@
 #include "protocol/error.h"
 #include "shell/jobs/job_signals.h"
 #include "shell/processes/launcher.h"
+#include "shell/text/text_output.h"
 
 namespace lockstep::shell {
 namespace {
@@ -113,7 +114,7 @@ std::optional<pid_t> reader_of_terminal(const std::vector<JobMember>& ranks) {
       const int64_t next = serve(job, first_cell);
       static_cast<void>(!::write(report.write.get(), &next, sizeof next));
     } catch (const std::exception& error) {
-      fmt::print(stderr, "lockstep: {}\n", error.what());
+      write_message(error.what());
       code = 3;
     }
   }
@@ -186,14 +187,13 @@ void JobPrompts::tell(const std::vector<const JobMember*>& ranks) {
   }
   for (const auto& [where, which] : places) {
     const bool one = which.size() == 1;
-    fmt::print(
-        stderr,
-        "lockstep: {} {} in breakpoint() at {}, {}; `lockstep attach {}` opens a prompt, with --run FILE it runs "
-        "the cells of a file\n",
-        which.words(), one ? "waits" : "wait", where.first,
-        where.second ? fmt::format("and {} on after {:g} s", one ? "goes" : "go", *where.second)
-                     : "without a limit (LOCKSTEP_BREAKPOINT_TIMEOUT=S sets one)",
-        job_);
+    write_message(
+        fmt::format("{} {} in breakpoint() at {}, {}; `lockstep attach {}` opens a prompt, with --run FILE it runs "
+                    "the cells of a file",
+                    which.words(), one ? "waits" : "wait", where.first,
+                    where.second ? fmt::format("and {} on after {:g} s", one ? "goes" : "go", *where.second)
+                                 : "without a limit (LOCKSTEP_BREAKPOINT_TIMEOUT=S sets one)",
+                    job_));
   }
 }
 
@@ -261,9 +261,9 @@ void JobPrompts::closed() {
   if (!is_clean) {
     for (const JobMember& each : ranks_)
       if (each.facts.stop) left_[process_of(each)] = each.facts.stop->number;
-    if (WIFSIGNALED(status) && !ranks_.empty())
-      fmt::print(stderr, "\nlockstep: the prompt was killed by {}; `lockstep attach {}` opens another one\n",
-                 signal_name(WTERMSIG(status)), job_);
+    if (WIFSIGNALED(status) && !ranks_.empty()) std::fputs("\n", stderr);  // after what it had typed
+    write_message(fmt::format("the prompt was killed by {}; `lockstep attach {}` opens another one",
+                              signal_name(WTERMSIG(status)), job_));
   }
   look();
 }

@@ -24,6 +24,7 @@
 #include "shell/jobs/job_picture.h"
 #include "shell/jobs/job_signals.h"
 #include "shell/jobs/stall.h"
+#include "shell/text/text_output.h"
 
 namespace lockstep::shell {
 namespace {
@@ -61,7 +62,11 @@ bool is_in_collective(const json& answer) {
 }  // namespace
 
 JobRun::JobRun(JobOptions options) : options_(std::move(options)), next_look_(loop_) {}
-JobRun::~JobRun() = default;
+
+// After an error of this program the launcher still runs: it and its ranks end with the program that started them.
+JobRun::~JobRun() {
+  if (launcher_ && !launcher_->ended()) launcher_->signal(SIGTERM);
+}
 
 int JobRun::run() {
   clean_jobs(protocol::runtime_directories());
@@ -145,7 +150,7 @@ bool JobRun::is_watched(int rank) const {
 
 void JobRun::begin_attempt() {
   if (has_failure() && !ending_) {
-    fmt::print(stderr, "lockstep: the launcher starts the ranks again; of the attempt before:\n");
+    write_message("the launcher starts the ranks again; of the attempt before:");
     std::vector<Finding> findings = inspect::judge(with_ends());
     std::erase_if(findings, [](const Finding& each) { return each.severity != Severity::fault; });
     report(as_notes(std::move(findings)));
@@ -164,7 +169,7 @@ void JobRun::on_interrupt(int number) {
     if (!failed_before_interrupt_ && is_anyone_waiting() && seconds >= kProof) {
       last_picture_ = picture_of(running(), kLastWordsLimit);
       verdict_ = as_notes(inspect::judge(with_ends()));
-      fmt::print(stderr, "lockstep: interrupted when no collective had ended for {:.0f} s\n", seconds);
+      write_message(fmt::format("interrupted when no collective had ended for {:.0f} s", seconds));
     }
   }
   interrupted_ = number;
@@ -260,8 +265,8 @@ void JobRun::on_stall(double seconds) {
   if (!out_of_time && !is_proven_stall(findings)) {
     if (!noted) return;
     warned_ = true;
-    fmt::print(stderr, "lockstep: no collective has ended for {:.0f} s. The job goes on; --hang-timeout S ends it\n",
-               seconds);
+    write_message(
+        fmt::format("no collective has ended for {:.0f} s. The job goes on; --hang-timeout S ends it", seconds));
     report(as_notes(std::move(findings)));
     return;
   }
@@ -276,8 +281,8 @@ void JobRun::on_stall(double seconds) {
   verdict_ = std::move(findings);
   exit_code_ = exit_code_of_stall(verdict_);
   ending_ = true;
-  fmt::print(stderr, "lockstep: the job has made no progress for {:.1f} s; ending it\n", seconds);
   launcher_->signal(SIGTERM);
+  write_message(fmt::format("the job has made no progress for {:.1f} s; ending it", seconds));
 }
 
 std::vector<JobMember> JobRun::running() const {
@@ -331,7 +336,7 @@ void JobRun::conclude(const ProcessEnd& end) {
               ? ""
               : ". No rank could be watched: none has imported torch with RANK and WORLD_SIZE set, or the wheel of "
                 "lockstep is not installed in its environment (docs/python.md)";
-      fmt::print(stderr, "lockstep: {} {}{}\n", options_.launcher.front(), end.str(), advice);
+      write_message(fmt::format("{} {}{}", options_.launcher.front(), end.str(), advice));
     }
   }
   report_last_output();

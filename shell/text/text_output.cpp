@@ -1,7 +1,6 @@
 #include "shell/text/text_output.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
@@ -26,6 +25,8 @@ constexpr std::chrono::milliseconds kOfLate{500};
 using Clock = std::chrono::steady_clock;
 
 }  // namespace
+
+void write_message(const std::string& text) { std::fputs(("lockstep: " + text + "\n").c_str(), stderr); }
 
 TextOutput::TextOutput(int fd, std::string name, std::function<void(size_t)> on_cut)
     : fd_(fd), name_(std::move(name)), on_cut_(std::move(on_cut)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -89,7 +90,7 @@ TextOutput::Wait TextOutput::wait(bool can_be_cut) {
 bool TextOutput::is_behind() const { return Clock::now() - last_wait_ < kOfLate; }
 
 void TextOutput::lose(const std::string& why) {
-  if (!std::exchange(lost_, true)) fmt::print(stderr, "lockstep: {} can't be written: {}\n", name_, why);
+  if (!std::exchange(lost_, true)) write_message(name_ + " can't be written: " + why);
 }
 
 void TextOutput::cut(size_t dropped) {

@@ -16,6 +16,10 @@
 
 namespace lockstep::shell {
 
+/// Writes "lockstep: TEXT" as a line to the standard error. What can't be written is lost: nobody may read it any more,
+/// and fmt::print() would throw.
+void write_message(const std::string& text);
+
 class TextOutput {
  public:
   /// `name`: what messages call it. `on_cut` is called by write() after it has dropped what a display did not take,

@@ -160,9 +160,9 @@ class Healthy(Cases):
 
 
 class Ends(unittest.TestCase):
-    def start(self, folder, case, **more):
+    def start(self, folder, case, *options, **more):
         job = subprocess.Popen(
-            [PROGRAM, "run", "--", *launcher(2), "hangs.py", case],
+            [PROGRAM, "run", *options, "--", *launcher(2), "hangs.py", case],
             cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=folder, **more), stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 60
@@ -187,6 +187,14 @@ class Ends(unittest.TestCase):
             self.assertEqual(job.returncode, 130)
             self.assertEqual([each for each in ranks if self.runs(each)], [])
             self.assertEqual(list(pathlib.Path(folder).glob("lockstep/*")), [])
+
+    def test_6_a_job_that_hangs_is_ended_though_nobody_reads(self):
+        with tempfile.TemporaryDirectory(prefix="ls-") as folder:
+            job, ranks = self.start(folder, "sleeps", "--hang-timeout", "3")
+            job.stdout.close()
+            job.stderr.close()
+            self.assertEqual(job.wait(timeout=120), 4)
+            self.assertEqual([each for each in ranks if self.runs(each)], [])
 
     def test_a_signal_after_a_failure(self):
         with tempfile.TemporaryDirectory(prefix="ls-") as folder:
