@@ -66,7 +66,8 @@ TEST(Language, LambdasInClassesOfAnyForm) {
   check_transcript({
       {"struct A final { int go() { return [] { return 1; }(); } };\nA().go()", "=> 1\n"},
       {"class alignas(16) B { public: int go() { return [] { return 2; }(); } };\nB().go()", "=> 2\n"},
-      {"struct __attribute__((packed)) C { int go() { auto f = [&] { return 3; }; return f(); } };\nC().go()", "=> 3\n"},
+      {"struct __attribute__((packed)) C { int go() { auto f = [&] { return 3; }; return f(); } };\nC().go()",
+       "=> 3\n"},
       {"struct Base {};\nstruct D final : Base { int n = [] { return 4; }(); };\nD().n", "=> 4\n"},
       {"struct E final { std::function<int()> f; } e{[] { return 5; }};\ne.f()", "=> 5\n"},
   });
