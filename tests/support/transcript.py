@@ -8,6 +8,8 @@ RULES = [
     (r"\bpid \d+", "pid PID"),
     (r"\b(LibTorch|clang) \d+(\.\d+)+", r"\1 VERSION"),
     (r"0x[0-9a-f]{6,}", "ADDR"),
+    (r"\band \d+ values of environment\b", "and N values of environment"),
+    (r"\b\d+ of 5056 elements\b", "N of 5056 elements"),  # of the states of two generators
 ]
 
 # A page shows what a run printed, with figures of the machine, which files of expected output avoid.
@@ -36,7 +38,6 @@ PAGE_RULES = RULES + [
     (r"(?m)((?:process|malloc), [a-z ]*?|cell \d+: peak, kept) +[\d.]+ MB.*$", r"\1  SIZES"),
     (r"(?m)(\d+ +\d+) +\d+ +\S+ +cpu +\d+  \w+ +(\w+) +[\d.]+\S*$", r"\1 PID HOST cpu THREADS KERNELS \2 VERSION"),
     (r"(?m)^(\d+ +\w+) +\d+ +\S+ +cpu +\d+ MB", r"\1  PID  HOST  cpu  SIZE"),
-    (r"\band \d+ values of environment\b", "and N values of environment"),
 ]
 
 
