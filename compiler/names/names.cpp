@@ -28,6 +28,7 @@ void NameTable::hide(const std::string& name, NamedDecl* decl) {
   const auto known = by_decl_.find(decl);
   if (known != by_decl_.end()) {
     definitions_[known->second].exposed = false;
+    changed_.push_back(known->second);
     return;
   }
   Definition of_header;
@@ -101,42 +102,52 @@ void NameTable::define(Definition definition) {
     if (definitions_[earlier].cell == definition.cell && definitions_[earlier].decl && definition.decl &&
         definitions_[earlier].decl->getCanonicalDecl() == definition.decl->getCanonicalDecl())
       return;  // declared and defined in one cell: one name
-    if (replaces(definition, definitions_[earlier])) {
-      definition.replaces.push_back(earlier);
-      replaced_by_[earlier].push_back(index);
-    }
+    if (definitions_[earlier].exposed) changed_.push_back(earlier);
   }
+  changed_.push_back(index);
   same.push_back(index);
+  const size_t last = definition.name.rfind("::");
+  const std::string last_name = last == std::string::npos ? definition.name : definition.name.substr(last + 2);
+  by_last_name_[last_name.starts_with("operator") ? "operator" : last_name].push_back(index);
   if (definition.decl) by_decl_[definition.decl] = index;
   definitions_.push_back(std::move(definition));
-  replaced_by_.emplace_back();
 }
 
-bool NameTable::replaced_on(size_t index, int rank) const {
-  for (size_t later : replaced_by_[index])
-    if (!definitions_[later].forgotten && definitions_[later].ranks.contains(rank)) return true;
+bool NameTable::is_replaced(size_t index, const std::function<bool(const Definition&)>& is_so) const {
+  const std::vector<size_t>& same = by_name_.at(definitions_[index].name);
+  for (auto later = same.rbegin(); later != same.rend() && *later > index; ++later)
+    if (is_so(definitions_[*later]) && replaces(definitions_[*later], definitions_[index])) return true;
   return false;
 }
 
 bool NameTable::sees(const Definition& definition, int rank) const {
   if (definition.forgotten || (!definition.everywhere && !definition.ranks.contains(rank))) return false;
-  return !replaced_on(static_cast<size_t>(&definition - definitions_.data()), rank);
+  return !is_replaced(static_cast<size_t>(&definition - definitions_.data()),
+                      [&](const Definition& later) { return !later.forgotten && later.ranks.contains(rank); });
+}
+
+void NameTable::show(Definition& definition, int rank, std::set<const Decl*>& gone) {
+  if (!definition.decl) return;
+  const bool seen = sees(definition, rank);
+  if (seen == definition.exposed) return;
+  if (seen) {
+    put_back(definition.decl);
+  } else {
+    take_out(definition.decl);
+    gone.insert(definition.decl->getCanonicalDecl());
+  }
+  definition.exposed = seen;
 }
 
 void NameTable::show_view(int rank) {
   std::set<const Decl*> gone;
-  for (auto& definition : definitions_) {
-    if (!definition.decl) continue;
-    const bool seen = sees(definition, rank);
-    if (seen == definition.exposed) continue;
-    if (seen) {
-      put_back(definition.decl);
-    } else {
-      take_out(definition.decl);
-      gone.insert(definition.decl->getCanonicalDecl());
-    }
-    definition.exposed = seen;
+  if (shown_rank_ == rank) {  // a session has thousands of definitions, and a cell changes few
+    for (const size_t index : changed_) show(definitions_[index], rank, gone);
+  } else {
+    for (auto& definition : definitions_) show(definition, rank, gone);
   }
+  shown_rank_ = rank;
+  changed_.clear();
   // Lookups may have found a definition, hidden now, in the place of a declaration that this rank has.
   if (gone.empty()) return;
   for (auto& definition : definitions_)
@@ -147,12 +158,12 @@ void NameTable::show_view(int rank) {
 
 std::vector<RankSet> NameTable::group(const RankSet& ranks, const std::set<std::string>& mentioned) const {
   std::vector<size_t> relevant;
-  for (const auto& [name, indices] : by_name_) {
-    const size_t last = name.rfind("::");
-    const std::string simple = last == std::string::npos ? name : name.substr(last + 2);
-    if (mentioned.contains(simple) || simple.starts_with("operator"))
-      relevant.insert(relevant.end(), indices.begin(), indices.end());
-  }
+  const auto add = [&](const std::string& name) {
+    const auto found = by_last_name_.find(name);
+    if (found != by_last_name_.end()) relevant.insert(relevant.end(), found->second.begin(), found->second.end());
+  };
+  add("operator");
+  for (const auto& name : mentioned) add(name);
   std::map<std::vector<size_t>, RankSet> groups;
   for (int rank : ranks) {
     std::vector<size_t> view;
@@ -167,13 +178,16 @@ std::vector<RankSet> NameTable::group(const RankSet& ranks, const std::set<std::
 }
 
 void NameTable::settle(int64_t cell, const std::map<int, int64_t>& steps_done) {
-  for (auto& definition : definitions_) {
+  for (size_t index = definitions_.size(); index-- > 0;) {
+    Definition& definition = definitions_[index];
+    if (definition.cell != 0 && definition.cell < cell) break;  // they are in the order of cells; the header's have 0
     if (definition.cell != cell) continue;
     RankSet have;
     for (int rank : definition.ranks) {
       const auto done = steps_done.find(rank);
       if (done != steps_done.end() && done->second >= definition.steps_needed) have.insert(rank);
     }
+    if (have != definition.ranks) shown_rank_.reset();
     definition.ranks = have;
   }
   for (auto& used : used_)
@@ -183,19 +197,27 @@ void NameTable::settle(int64_t cell, const std::map<int, int64_t>& steps_done) {
 }
 
 void NameTable::forget(const std::vector<std::string>& names) {
-  for (auto& definition : definitions_)
-    if (!definition.everywhere &&
-        (names.empty() || std::find(names.begin(), names.end(), definition.name) != names.end()))
-      definition.forgotten = true;
-  // Forgetting a definition does not bring back earlier definitions that it replaced, except those of the header.
-  for (size_t i = 0; i < definitions_.size(); ++i)
-    if (definitions_[i].forgotten)
-      for (size_t earlier : definitions_[i].replaces)
-        definitions_[earlier].forgotten = !definitions_[earlier].everywhere;
+  forget_if([&](const Definition& definition) {
+    return names.empty() || std::find(names.begin(), names.end(), definition.name) != names.end();
+  });
   if (names.empty()) used_.clear();
 }
 
+/// Forgetting a definition does not bring back earlier definitions that it replaced, except those of the header.
+void NameTable::forget_if(const std::function<bool(const Definition&)>& is_meant) {
+  shown_rank_.reset();
+  std::set<const Definition*> meant;
+  for (const Definition& definition : definitions_)
+    if (is_meant(definition)) meant.insert(&definition);
+  for (size_t index = 0; index < definitions_.size(); ++index) {
+    Definition& definition = definitions_[index];
+    const auto is_gone = [&](const Definition& each) { return meant.contains(&each); };
+    if (!definition.everywhere) definition.forgotten |= is_gone(definition) || is_replaced(index, is_gone);
+  }
+}
+
 void NameTable::undo(const std::set<int64_t>& cells) {
+  shown_rank_.reset();
   for (auto& definition : definitions_)
     if (cells.contains(definition.cell)) definition.forgotten = true;
   std::erase_if(used_, [&](const UsedNamespace& used) { return cells.contains(used.cell); });
@@ -267,16 +289,15 @@ std::vector<std::pair<std::string, NamedDecl*>> NameTable::at_place(unsigned pla
 NamedDecl* NameTable::hidden_namespace(const std::string& name, int rank) const {
   const auto indices = by_name_.find(name);
   if (indices == by_name_.end()) return nullptr;
-  const auto is_value = [&](size_t later) {
-    const Definition& definition = definitions_[later];
-    return definition.forgotten || !definition.ranks.contains(rank) ||
-           (definition.decl && llvm::isa<ValueDecl, FunctionTemplateDecl, VarTemplateDecl>(definition.decl));
+  const auto hides = [&](const Definition& later) {
+    return !later.forgotten && later.ranks.contains(rank) &&
+           !llvm::isa_and_nonnull<ValueDecl, FunctionTemplateDecl, VarTemplateDecl>(later.decl);
   };
   for (auto it = indices->second.rbegin(); it != indices->second.rend(); ++it) {
     const Definition& definition = definitions_[*it];
     if (!llvm::isa_and_nonnull<NamespaceDecl, NamespaceAliasDecl>(definition.decl) || definition.forgotten) continue;
     if (!definition.everywhere && !definition.ranks.contains(rank)) continue;
-    if (std::all_of(replaced_by_[*it].begin(), replaced_by_[*it].end(), is_value)) return definition.decl;
+    if (!is_replaced(*it, hides)) return definition.decl;
   }
   return nullptr;
 }

@@ -4,7 +4,9 @@
 // exposed, that is, while it is in clang's lookup tables. Hiding it does not change code that refers to it.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -25,7 +27,6 @@ struct Definition {
   bool everywhere = false;  // it is the header's: every rank has it
   bool exposed = true;
   bool forgotten = false;
-  std::vector<size_t> replaces;  // earlier definitions that ranks with this one don't see
 };
 
 /// A `using namespace` of a cell.
@@ -84,17 +85,22 @@ class NameTable {
   std::vector<clang::NamedDecl*> lookup(const std::string& path, const std::string& name) const;
 
  private:
+  void forget_if(const std::function<bool(const Definition&)>& is_meant);
+  void show(Definition& definition, int rank, std::set<const clang::Decl*>& gone);
   void take_out(clang::NamedDecl* decl);
   void take_out_one(clang::NamedDecl* decl);
   bool is_found(clang::NamedDecl* decl) const;
   void put_back(clang::NamedDecl* decl);
   bool replaces(const Definition& later, const Definition& earlier) const;
-  bool replaced_on(size_t index, int rank) const;
+  /// Is there a later definition that replaces this one, and of which `is_so` holds? The newest is asked first.
+  bool is_replaced(size_t index, const std::function<bool(const Definition&)>& is_so) const;
 
   clang::Sema& sema_;
   std::vector<Definition> definitions_;
   std::map<std::string, std::vector<size_t>> by_name_;
-  std::vector<std::vector<size_t>> replaced_by_;
+  std::map<std::string, std::vector<size_t>> by_last_name_;  // "f" of "outer::f"; "operator" for all operators
+  std::optional<int> shown_rank_;  // whose view clang has
+  std::vector<size_t> changed_;  // definitions that may be seen differently since then
   std::vector<UsedNamespace> used_;
   std::map<const clang::NamedDecl*, size_t> by_decl_;
   std::map<const clang::NamedDecl*, std::string> parameters_;

@@ -46,6 +46,8 @@ OwnNames find_own_names(ASTContext& context) {
   auto& unit = *context.getTranslationUnitDecl();
   names.poll_requested = find_declared<VarDecl>(context, unit, "lockstep_poll_requested");
   names.poll = find_declared<FunctionDecl>(context, unit, "lockstep_poll");
+  for (const char* name : {"rank", "world_size", "local_rank", "node_rank", "gpu_id", "device"})
+    if (auto* value = find_declared<VarDecl>(context, unit, name)) names.values.push_back(value);
   if (auto* space = find_declared<NamespaceDecl>(context, unit, "lockstep"))
     names.show_value = find_declared<FunctionTemplateDecl>(context, *space, "show_value");
   return names;

@@ -1,5 +1,5 @@
 // The declarations of the precompiled header that the compiler itself refers to: the function that shows the value of a
-// last expression, and the flag that loops test. They are looked up before the first cell is parsed, so that no
+// last expression, the flag that loops test, and the variables of a rank. They are looked up before the first cell is parsed, so that no
 // definition of a cell can replace them.
 #pragma once
 #include "compiler/front_end/clang_headers.h"
@@ -10,6 +10,7 @@ struct OwnNames {
   clang::FunctionTemplateDecl* show_value = nullptr;  // lockstep::show_value
   clang::VarDecl* poll_requested = nullptr;  // lockstep_poll_requested
   clang::FunctionDecl* poll = nullptr;  // lockstep_poll
+  std::vector<clang::VarDecl*> values;  // rank, device, …: what cells see and can't call
 };
 
 /// While it exists, the names by which a magic calls Lockstep are not expanded as macros: `verify`, `VerifyOptions` and

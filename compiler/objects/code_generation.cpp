@@ -54,6 +54,7 @@ void CodeGeneration::forward(CodeGenerator& code, const Event& event) {
 
 CodeGeneration::Generator& CodeGeneration::generator(const CodeMode& mode) {
   Generator& generator = generators_[mode];
+  auto llvm = std::make_unique<llvm::LLVMContext>();
   if (!generator.code) {
     generator.options = std::make_unique<CodeGenOptions>(instance_.getCodeGenOpts());
     auto& options = *generator.options;
@@ -69,11 +70,12 @@ CodeGeneration::Generator& CodeGeneration::generator(const CodeMode& mode) {
     if (mode.debug) options.setDebugInfo(llvm::codegenoptions::FullDebugInfo);
     generator.code.reset(CreateLLVMCodeGen(instance_.getDiagnostics(), "header", &instance_.getVirtualFileSystem(),
                                            instance_.getHeaderSearchOpts(), instance_.getPreprocessorOpts(), options,
-                                           llvm_));
+                                           *llvm));
     generator.code->Initialize(instance_.getASTContext());
   } else {
-    generator.code->StartModule("cell", llvm_);
+    generator.code->StartModule("cell", *llvm);
   }
+  generator.llvm = std::move(llvm);  // only now: what StartModule replaces refers to the earlier one
   return generator;
 }
 

@@ -49,6 +49,7 @@ class CodeGeneration {
  private:
   struct Generator {
     std::unique_ptr<clang::CodeGenOptions> options;
+    std::unique_ptr<llvm::LLVMContext> llvm;  // of its last module: it keeps metadata and constants as long as it lives
     std::unique_ptr<clang::CodeGenerator> code;
     size_t known = 0;  // events of history_ that it has received
     llvm::SmallVector<clang::FunctionDecl*, 0> not_made;  // by its last module: see ResidentSymbols
@@ -60,7 +61,6 @@ class CodeGeneration {
 
   clang::CompilerInstance& instance_;
   ResidentSymbols& resident_;
-  llvm::LLVMContext llvm_;
   std::map<CodeMode, Generator> generators_;
   std::vector<Event> history_;
   clang::CodeGenerator* active_ = nullptr;  // while it generates

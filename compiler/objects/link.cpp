@@ -69,19 +69,18 @@ std::string short_message(std::string text, const std::string& file) {
 
 }  // namespace
 
-std::string link_shared(std::string_view object, const std::string& name) {
+std::string link_shared(std::string_view object) {
   const MemoryFile input("cell.o"), output("cell.so");
   input.write(object);
   const std::string input_path = input.path();
   // With "-o -" lld builds the object in memory and writes it to descriptor 1, without a file.
   // One thread: lld's pool would not survive a fork. --eh-frame-hdr: without it every exception is terminate().
-  // As few segments as possible: each one is a mapping, of which a process may have 65,530.
+  // As few segments as possible: each one is a mapping, of which a process may have 65,530. No soname: the dynamic
+  // loader compares it with the name of each object that it opens later.
   const char* arguments[] = {"ld.lld",
                              "-shared",
                              "-o",
                              "-",
-                             "-soname",
-                             name.c_str(),
                              "--eh-frame-hdr",
                              "--threads=1",
                              "-z",

@@ -5,8 +5,8 @@
 
 namespace lockstep::compiler {
 
-/// Links the relocatable `object` into a shared object called `name`. Redirects descriptor 1 of the process meanwhile,
+/// Links the relocatable `object` into a shared object. Redirects descriptor 1 of the process meanwhile,
 /// so nothing else may write to it. Throws std::runtime_error with lld's message.
-std::string link_shared(std::string_view object, const std::string& name);
+std::string link_shared(std::string_view object);
 
 }  // namespace lockstep::compiler

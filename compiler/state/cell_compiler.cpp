@@ -201,7 +201,7 @@ protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile
   object.source = request.text;
   GeneratedObject made = code->generate(read, declared, "cell_" + std::to_string(number_of(request)), tag, object.entry,
                                         {request.optimize, request.debug});
-  frames.push_back(link_shared(made.object, object.name));
+  frames.push_back(link_shared(made.object));
   object.frame = static_cast<int64_t>(frames.size()) - 1;
 
   for (const auto& step : made.steps) object.steps.push_back({step.line, {}});

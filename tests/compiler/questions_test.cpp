@@ -49,6 +49,11 @@ TEST(Questions, ForgetNames) {
   EXPECT_TRUE(names(session).empty());
   EXPECT_EQ(session.run("y").compiled.status, CompileStatus::error);
   EXPECT_EQ(session.run("std::string y = \"again\"; y").text(), "=> \"again\"\n");
+  // What %undo has restored stays when another name is forgotten.
+  const auto undone = session.run("int y = 5; int z = 6;").compiled.cell;
+  session.ask(protocol::Forget{.names = {}, .undo = undone});
+  session.ask(protocol::Forget{{"z"}});
+  EXPECT_EQ(session.run("y").text(), "=> \"again\"\n");
 }
 
 std::map<std::string, protocol::Completion> complete(CellSession& session, const std::string& text, int64_t& begin) {
