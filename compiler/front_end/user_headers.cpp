@@ -10,13 +10,13 @@ namespace lockstep::compiler {
 using namespace clang;
 namespace vfs = llvm::vfs;
 
-namespace {
-
 std::string without_dots(llvm::StringRef path) {
   llvm::SmallString<256> clean(path);
   llvm::sys::path::remove_dots(clean, /*remove_dot_dot=*/true);
   return clean.str().str();
 }
+
+namespace {
 
 std::string stamp_of(const std::string& path) {
   struct stat status = {};
@@ -134,8 +134,9 @@ std::vector<std::pair<std::string, std::string>> UserHeaders::spelled_paths() co
   return paths;
 }
 
-void UserHeaders::start_cell(const std::string& directory) {
-  std::set<std::string> changed;
+void UserHeaders::start_cell(const std::string& directory, const std::set<std::string>& again) {
+  skipped_.clear();
+  std::set<std::string> changed = again;
   for (const auto& [path, header] : headers_)
     if (stamp_of(path) != header.stamp) changed.insert(path);
   for (bool more = !changed.empty(); more;) {  // those that include a changed one, too
@@ -186,6 +187,19 @@ void UserHeaders::InclusionDirective(SourceLocation place, const Token&, llvm::S
   const auto& sources = instance_.getSourceManager();
   if (const auto includer = sources.getFileEntryRefForID(sources.getFileID(place)))
     header.includers.insert(without_dots(includer->getName()));
+}
+
+void UserHeaders::FileSkipped(const FileEntryRef& file, const Token&, SrcMgr::CharacteristicKind kind) {
+  const std::string path = without_dots(file.getName());
+  if (kind == SrcMgr::C_User || !headers_.contains(path)) return;
+  skipped_.insert(path);
+  for (bool more = true; more;) {
+    more = false;
+    for (const auto& [below, header] : headers_)
+      if (std::any_of(header.includers.begin(), header.includers.end(),
+                      [&](const auto& includer) { return skipped_.contains(includer); }))
+        more |= skipped_.insert(below).second;
+  }
 }
 
 }  // namespace lockstep::compiler

@@ -4,6 +4,9 @@
 // Clang reads a file once, and then knows it by its name. So when a header has changed, the folders are spelled in
 // another way (DIR/. is DIR), the changed files and those that include them get a new identity, and their guard macros
 // are undefined.
+//
+// A header that %lib names is the library's, as are those that it includes: they are read once. Where a cell has read
+// one of them as the user's before, it is read again.
 #pragma once
 #include <map>
 #include <set>
@@ -13,6 +16,9 @@
 #include "compiler/front_end/clang_headers.h"
 
 namespace lockstep::compiler {
+
+/// A path as files are known by here: without . and ..
+std::string without_dots(llvm::StringRef path);
 
 /// Which version of each file there is: shared by the file system that clang reads from and by UserHeaders.
 struct FileVersions {
@@ -29,9 +35,12 @@ class UserHeaders : public clang::PPCallbacks {
   static UserHeaders* watch(clang::CompilerInstance& instance, std::shared_ptr<FileVersions> versions,
                             const std::vector<std::string>& include_dirs);
 
-  /// Checks the headers that were read, and makes clang read those again that have changed. Includes are searched in
-  /// `directory` first.
-  void start_cell(const std::string& directory);
+  /// Checks the headers that were read, and makes clang read those again that have changed, and those at `again`.
+  /// Includes are searched in `directory` first.
+  void start_cell(const std::string& directory, const std::set<std::string>& again);
+  /// Headers that the cell includes as a library's, with those below them, and which were read as the user's before:
+  /// clang has skipped them. Their paths.
+  const std::set<std::string>& skipped() const { return skipped_; }
   /// How folders are currently spelled → how the user knows them.
   std::vector<std::pair<std::string, std::string>> spelled_paths() const;
 
@@ -39,6 +48,8 @@ class UserHeaders : public clang::PPCallbacks {
                           clang::CharSourceRange range, clang::OptionalFileEntryRef file, llvm::StringRef path,
                           llvm::StringRef relative, const clang::Module* module, bool imported,
                           clang::SrcMgr::CharacteristicKind kind) override;
+  void FileSkipped(const clang::FileEntryRef& file, const clang::Token& name,
+                   clang::SrcMgr::CharacteristicKind kind) override;
 
  private:
   struct Header {
@@ -59,6 +70,7 @@ class UserHeaders : public clang::PPCallbacks {
   std::vector<clang::DirectoryLookup> base_;  // without the session's own folders
   unsigned base_angled_ = 0, base_system_ = 0;
   std::map<std::string, Header> headers_;
+  std::set<std::string> skipped_;
 };
 
 }  // namespace lockstep::compiler

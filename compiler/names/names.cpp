@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/front_end/user_headers.h"
 #include "compiler/names/kept_values.h"
 
 namespace lockstep::compiler {
@@ -201,6 +202,16 @@ void NameTable::forget(const std::vector<std::string>& names) {
     return names.empty() || std::find(names.begin(), names.end(), definition.name) != names.end();
   });
   if (names.empty()) used_.clear();
+}
+
+void NameTable::forget_headers(const std::set<std::string>& paths) {
+  const auto& sources = sema_.getSourceManager();
+  forget_if([&](const Definition& definition) {
+    if (!definition.decl) return false;
+    const auto id = sources.getFileID(sources.getExpansionLoc(definition.decl->getLocation()));
+    const auto file = sources.getFileEntryRefForID(id);
+    return file && paths.contains(without_dots(file->getName()));
+  });
 }
 
 /// Forgetting a definition does not bring back earlier definitions that it replaced, except those of the header.

@@ -60,6 +60,9 @@ class NameTable {
   /// Later cells don't see these names; an empty list stands for all names.
   void forget(const std::vector<std::string>& names);
 
+  /// The same for what the user's headers at these paths have declared.
+  void forget_headers(const std::set<std::string>& paths);
+
   /// Hides what these cells have defined. What it replaced is visible again.
   void undo(const std::set<int64_t>& cells);
 

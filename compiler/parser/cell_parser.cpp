@@ -34,7 +34,7 @@ CellParser::CellParser(CompilerInstance& instance, EventConsumer& consumer, Name
       parser_(std::make_unique<Parser>(preprocessor_, sema_, /*SkipFunctionBodies=*/false)) {
   preprocessor_.EnterMainSourceFile();
   parser_->Initialize();
-  ignore_file_pragmas_in_cells(preprocessor_);
+  set_up_pragmas(preprocessor_);
 }
 
 Tokens CellParser::lex(const std::string& text, const std::string& file) {

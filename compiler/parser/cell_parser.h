@@ -102,6 +102,8 @@ class CellParser {
   ReadCell read(Tokens tokens, int64_t cell, int64_t number, const std::string& tag, const ReadPlan& plan);
 
   clang::Parser& parser() { return *parser_; }
+  /// Does a parenthesis follow `name`, which clang looks up at this moment?
+  bool is_called(const clang::IdentifierInfo* name);
 
  private:
   Tokens lex_file(clang::FileID id);

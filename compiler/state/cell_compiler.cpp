@@ -243,8 +243,15 @@ CellResult CellCompiler::compile(const protocol::Compile& request, const Attempt
   for (const auto& [number, of] : request.repeats) impl.kept->repeat(number, of);
   try {
     refuse_directives_of_files(request.text, impl.instance->getLangOpts());
-    impl.headers->start_cell(request.directory);
+    impl.headers->start_cell(request.directory, attempt.headers);
+    if (!attempt.headers.empty()) impl.names->forget_headers(attempt.headers);
     const Tokens tokens = impl.parser->lex(request.text, file);
+    if (!impl.headers->skipped().empty()) {
+      result.again = attempt;
+      ++result.again->number;
+      result.again->headers.insert(impl.headers->skipped().begin(), impl.headers->skipped().end());
+      return result;
+    }
     const auto referred = referred_names(tokens, impl.instance->getPreprocessor());
     impl.openmp.start_cell(tokens, referred, *impl.names);
     const auto groups = impl.names->group(request.ranks, referred);

@@ -4,6 +4,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,12 @@ struct Attempt {
   bool capture_defaults = true;
   std::vector<std::pair<unsigned, unsigned>> clashes;  // item, raw encoding of the earlier definition's location
   std::vector<unsigned> captures;  // that clang rejected, as offsets in the text
+  std::set<std::string> headers;  // to read again as a library's
   int number = 0;
   int showing = 0;  // how much of the last value: ReadPlan::Showing
   std::string show_problem;  // why not all of it
 };
-LOCKSTEP_JSON(Attempt, predict, capture_defaults, clashes, captures, number, showing, show_problem)
+LOCKSTEP_JSON(Attempt, predict, capture_defaults, clashes, captures, headers, number, showing, show_problem)
 
 struct CellResult {
   protocol::Compiled compiled;

@@ -26,6 +26,19 @@ class FilePragma : public PragmaHandler {
   Action action_;
 };
 
+/// From here on the cell counts as a system header, and so does what it includes.
+class LibraryPragma : public PragmaHandler {
+ public:
+  LibraryPragma() : PragmaHandler("library") {}
+
+  void HandlePragma(Preprocessor& preprocessor, PragmaIntroducer, Token& token) override {
+    auto& sources = preprocessor.getSourceManager();
+    const PresumedLoc place = sources.getPresumedLoc(token.getLocation());
+    sources.AddLineNote(token.getLocation(), place.getLine() + 1, sources.getLineTableFilenameID(place.getFilename()),
+                        /*IsFileEntry=*/false, /*IsFileExit=*/false, SrcMgr::C_System);
+  }
+};
+
 void replace(Preprocessor& preprocessor, llvm::StringRef space, std::unique_ptr<FilePragma> handler) {
   // Handlers are removed by their name; the preprocessor owns the one that is added.
   preprocessor.RemovePragmaHandler(space, handler.get());
@@ -34,7 +47,8 @@ void replace(Preprocessor& preprocessor, llvm::StringRef space, std::unique_ptr<
 
 }  // namespace
 
-void ignore_file_pragmas_in_cells(Preprocessor& preprocessor) {
+void set_up_pragmas(Preprocessor& preprocessor) {
+  preprocessor.AddPragmaHandler("lockstep", new LibraryPragma());  // the preprocessor owns it
   replace(preprocessor, "", std::make_unique<FilePragma>("once", &Preprocessor::HandlePragmaOnce));
   for (const char* space : {"GCC", "clang"})
     replace(preprocessor, space,

@@ -6,8 +6,9 @@
 
 namespace lockstep::compiler {
 
-/// From now on these pragmas have no effect in cells. In files they keep their effect.
-void ignore_file_pragmas_in_cells(clang::Preprocessor& preprocessor);
+/// From now on these pragmas have no effect in cells; in files they keep their effect. `#pragma lockstep library`, which
+/// %lib writes, makes the headers that a cell includes after it a library's: what they declare keeps its symbols.
+void set_up_pragmas(clang::Preprocessor& preprocessor);
 
 /// Throws std::runtime_error if a cell contains what only a file can contain: `#embed`, a module declaration.
 void refuse_directives_of_files(const std::string& text, const clang::LangOptions& language);

@@ -13,6 +13,7 @@
 #include "shell/processes/compiler_service.h"
 #include "shell/processes/session_directory.h"
 #include "shell/processes/signal_scope.h"
+#include "shell/scripts/library_includes.h"
 #include "shell/scripts/magic_arguments.h"
 #include "shell/scripts/magic_parser.h"
 #include "shell/scripts/script.h"
@@ -134,6 +135,12 @@ class ScriptCheck {
         ranks_ = RankSet::all(static_cast<int>(std::min<int64_t>(parse_count(*count, "-n"), 4096)));
     } else if (magic.name == "cd") {
       directory_ = (directory_ / magic.arguments).lexically_normal();
+    } else if (magic.name == "lib") {
+      const std::vector<std::string> words = MagicArguments(magic.arguments, "%lib").rest();
+      if (words.size() > 1)
+        compile(
+            std::string(static_cast<size_t>(magic.line - 1), '\n') + library_includes({words.begin() + 1, words.end()}),
+            ranks, 0, problems);
     } else if (magic.name == "reset") {
       MagicArguments arguments(magic.arguments, "%reset");
       const bool all = arguments.take_flag("-a", "--all") || arguments.take_flag("-f", "");

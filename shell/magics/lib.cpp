@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "protocol/error.h"
+#include "shell/scripts/library_includes.h"
 #include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 #include "shell/text/suggest.h"
@@ -37,12 +38,7 @@ CellOutcome lib(MagicCall& call) {
   const CodeResult loaded =
       call.session.run_code("__lockstep_load_library(R\"lockstep(" + library + ")lockstep\");", settings, call.line);
   if (loaded.status != CellStatus::ok || words.size() == 1) return {};
-  std::string includes;
-  for (size_t i = 1; i < words.size(); ++i) {
-    const bool has_brackets = words[i].starts_with('<');
-    includes += "#include " + (has_brackets ? words[i] : "\"" + words[i] + "\"") + "\n";
-  }
-  call.session.run_code(includes, settings, call.line);
+  call.session.run_code(library_includes({words.begin() + 1, words.end()}), settings, call.line);
   return {};
 }
 
@@ -52,9 +48,10 @@ const RegisterMagic kLib({.name = "lib",
                           .help = "LIBRARY is a path (./build/libops.so), or a name (ops, libops.so.1) that is looked "
                                   "for in the working directory\n"
                                   "and then by the dynamic loader. HEADER is what #include takes: ops.h, <zlib.h>; -I "
-                                  "adds folders. Later cells call\n"
-                                  "what the library defines. Ranks that start later load it when %lib runs again; a "
-                                  "new build of it needs %dist_reset.",
+                                  "adds folders. It is the library's,\n"
+                                  "with all that it includes: later cells use what it declares and the library "
+                                  "defines. Ranks that start later\n"
+                                  "load the library when %lib runs again; a new build of it needs %dist_reset.",
                           .line = lib,
                           .cell = {}});
 

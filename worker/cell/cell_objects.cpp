@@ -47,7 +47,9 @@ std::string explain(std::string text, const std::string& path) {
   if (const auto at = text.find(kUndefined); at != std::string::npos) {
     auto symbol = text.substr(at + kUndefined.size());
     symbol = symbol.substr(0, symbol.find_first_of(", \n"));
-    return "'" + demangle(symbol.c_str()) + "' is declared, but nothing that is loaded on this rank defines it";
+    return "'" + demangle(symbol.c_str()) +
+           "' is declared, but nothing that is loaded on this rank defines it. If a library does, read its header by "
+           "%lib LIBRARY HEADER";
   }
   if (text.find("Cannot allocate memory") != std::string::npos || text.find("cannot map") != std::string::npos)
     return text + ": this rank has " + std::to_string(mapping_count()) + " mappings of " +
