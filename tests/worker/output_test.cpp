@@ -23,6 +23,15 @@ TEST(Output, IsCapturedWhateverWritesIt) {
   EXPECT_EQ(hub.output(done.cell, Stream::standard_error), "error cerr");
 }
 
+// The C library's streams are narrow or wide for good, and drop what is written in the other way.
+TEST(Output, WideAndNarrowGoTogether) {
+  FakeHub hub;
+  hub.start_ready();
+  const auto done = hub.run_cell("output", "wide");
+  EXPECT_EQ(hub.output(done.cell), "wcout \u00fc 7 wprintf 8 fputws printf cout");
+  EXPECT_EQ(hub.output(done.cell, Stream::standard_error), "wcerr cerr");
+}
+
 TEST(Output, ComesBeforeTheEndOfItsCell) {
   FakeHub hub;
   hub.start_ready();

@@ -26,6 +26,18 @@ static void mixed() {
 }
 CELL(mixed, mixed);
 
+static void wide() {
+  std::wcout << L"wcout \u00fc " << 7 << std::flush;
+  wprintf(L" %ls %d ", L"wprintf", 8);
+  fputws(L"fputws", stdout);
+  putwchar(L' ');
+  printf("printf ");
+  std::cout << "cout";
+  std::wcerr << L"wcerr ";
+  std::cerr << "cerr";
+}
+CELL(wide, wide);
+
 static void unfinished() { printf("10%%\r20%%\r"); }
 CELL(unfinished, unfinished);
 
