@@ -74,6 +74,12 @@ TEST_F(Values, OfTensors) {
   EXPECT_EQ(next().data, 2.5);
   EXPECT_TRUE(next().data.is_null());
   EXPECT_THAT(next().text, HasSubstr("undefined"));
+  EXPECT_EQ(next().text,
+            "nested_tensor([\n  tensor([1., 1.], size=(2,), dtype=float32, device='cpu'),\n"
+            "  tensor([0.], size=(1,), dtype=float32, device='cpu')\n])");
+  EXPECT_THAT(next().text, StartsWith("tensor(crow_indices=tensor([0, 1, 2], size=(3,), dtype=int64, device='cpu'),\n"
+                                      "       col_indices=tensor([0, 1], "));
+  EXPECT_THAT(next().text, HasSubstr("row_indices=tensor([0, 1], "));
 }
 
 TEST_F(Values, OfClassesShowNoGeneratedName) {

@@ -44,7 +44,7 @@ json nested(const at::Tensor& flat, at::IntArrayRef shape, int64_t& next) {
 
 json tensor_data(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_meta() || tensor.is_complex() ||
-      tensor.is_quantized() || tensor.numel() > kSmallTensor)
+      tensor.is_quantized() || tensor.is_nested() || tensor.numel() > kSmallTensor)
     return nullptr;
   const auto flat = tensor.detach().to(at::kCPU).reshape({-1});
   int64_t next = 0;

@@ -200,6 +200,17 @@ std::string size_text(at::IntArrayRef sizes) {
   return text + (sizes.size() == 1 ? ",)" : ")");
 }
 
+/// requires_grad=True or grad_fn=<AddBackward0>, if there is one.
+std::vector<std::string> gradient_of(const at::Tensor& tensor) {
+  if (const auto& node = tensor.grad_fn()) {
+    std::string name = node->name();
+    if (const size_t scope = name.rfind("::"); scope != std::string::npos) name.erase(0, scope + 2);
+    return {"grad_fn=<" + name + ">"};
+  }
+  if (tensor.requires_grad()) return {"requires_grad=True"};
+  return {};
+}
+
 /// size=(2, 3), dtype=float32, device='cpu', grad_fn=<AddBackward0>
 std::vector<std::string> properties_of(const at::Tensor& tensor) {
   std::vector<std::string> words;
@@ -211,13 +222,7 @@ std::vector<std::string> properties_of(const at::Tensor& tensor) {
     layout << tensor.layout();
     words.push_back("layout=" + layout.str());
   }
-  if (const auto& node = tensor.grad_fn()) {
-    std::string name = node->name();
-    if (const size_t scope = name.rfind("::"); scope != std::string::npos) name.erase(0, scope + 2);
-    words.push_back("grad_fn=<" + name + ">");
-  } else if (tensor.requires_grad()) {
-    words.push_back("requires_grad=True");
-  }
+  for (std::string& word : gradient_of(tensor)) words.push_back(std::move(word));
   return words;
 }
 
@@ -236,6 +241,29 @@ std::string with_properties(std::string text, const std::vector<std::string>& wo
     is_first = false;
   }
   return text + ")";
+}
+
+/// The tensors of a sparse tensor, with their names.
+std::vector<std::pair<std::string, at::Tensor>> parts_of(const at::Tensor& tensor) {
+  if (tensor.layout() == at::kSparse) {
+    const at::Tensor flat = tensor.coalesce();
+    return {{"indices", flat.indices()}, {"values", flat.values()}};
+  }
+  if (tensor.layout() == at::kSparseCsr || tensor.layout() == at::kSparseBsr)
+    return {
+        {"crow_indices", tensor.crow_indices()}, {"col_indices", tensor.col_indices()}, {"values", tensor.values()}};
+  return {{"ccol_indices", tensor.ccol_indices()}, {"row_indices", tensor.row_indices()}, {"values", tensor.values()}};
+}
+
+/// Each tensor in it on lines of its own.
+std::string text_of_nested(const at::Tensor& tensor) {
+  std::string text = "nested_tensor([";
+  for (const at::Tensor& part : tensor.detach().unbind()) {
+    std::string shown = "\n" + text_of_tensor(part);
+    for (size_t at = 0; (at = shown.find('\n', at)) != std::string::npos;) shown.insert(++at, "  ");
+    text += (text.ends_with('[') ? "" : ",") + shown;
+  }
+  return with_properties(text + (text.ends_with('[') ? "]" : "\n]"), gradient_of(tensor));
 }
 
 }  // namespace
@@ -277,26 +305,25 @@ bool shows_ranks_as_range() { return settings().ranks_as_range; }
 
 std::string text_of_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) return "[ Tensor (undefined) ]";
-  if (tensor.is_quantized() || tensor.is_nested() || tensor.is_mkldnn() ||
-      (tensor.layout() != at::kStrided && tensor.layout() != at::kSparse)) {
+  if (tensor.is_quantized() || tensor.is_mkldnn()) {
     std::ostringstream out;
     out << tensor;
     return out.str();
   }
   const at::NoGradGuard no_grad;
+  if (tensor.is_nested()) return text_of_nested(tensor);
   const std::vector<std::string> words = properties_of(tensor);
   std::string text = "tensor(";
   if (tensor.is_meta()) return with_properties(text + "...", words);
-  if (tensor.layout() == at::kSparse) {
-    const at::Tensor flat = tensor.coalesce();
-    const auto part = [](std::string name, const at::Tensor& tensor) {
-      std::string shown = name + "=" + text_of_tensor(tensor);
+  if (tensor.layout() != at::kStrided) {
+    for (const auto& [name, part] : parts_of(tensor)) {
+      std::string shown = name + "=" + text_of_tensor(part);
       const std::string indent(kIndentOfText + name.size() + 1, ' ');
       for (size_t at = shown.find('\n'); at != std::string::npos; at = shown.find('\n', at + 1))
         shown.insert(at + 1, indent);
-      return shown + ",\n" + std::string(kIndentOfText, ' ');
-    };
-    return with_properties(text + part("indices", flat.indices()) + part("values", flat.values()), words);
+      text += shown + ",\n" + std::string(kIndentOfText, ' ');
+    }
+    return with_properties(text, words);
   }
   const at::Tensor plain = tensor.detach();
   const bool edges_only = plain.numel() > settings().threshold && !worker::shows_in_full();

@@ -34,7 +34,7 @@ std::vector<std::string_view> template_arguments(std::string_view text);
 std::string place_of_lambda(std::string_view text);
 
 /// In PyTorch's form, with size, dtype, device and requires_grad or grad_fn of each; its edges alone where it is large
-/// (show_options.h). Quantized, nested and unusual layouts as LibTorch prints them.
+/// (show_options.h). A nested tensor tensor by tensor; quantized ones and those of mkldnn as LibTorch prints them.
 std::string text_of_tensor(const at::Tensor& tensor);
 
 /// Whether numbers that differ between ranks are shown as one range: show::options({.ranks = "range"}).

@@ -64,6 +64,9 @@ static void tensors() {
   last(torch::tensor(2.5));
   last(torch::zeros({1000}));
   last(torch::Tensor());
+  last(torch::nested::nested_tensor(std::vector<torch::Tensor>{torch::ones({2}), torch::zeros({1})}));
+  last(torch::eye(2).to_sparse_csr());
+  last(torch::eye(2).to_sparse_csc());
 }
 static void classes() {
   last(Net());
