@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "ddp/inspection.h"
+#include "inspectors/subject/learning_rate.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -61,12 +62,16 @@ bool assign(OptimizerOptions& to, const OptimizerOptions& from) {
   return mine && saved;
 }
 
-/// Into the same object, since a scheduler may have a pointer to it.
-void restore_options(OptimizerOptions& to, const OptimizerOptions& from) {
+/// Into the same object, since a scheduler may have a pointer to it; one that has no learning rate is replaced.
+void restore_options(OptimizerParamGroup& group, const OptimizerOptions& from) {
+  OptimizerOptions& to = group.options();
   if (assign<SGDOptions>(to, from) || assign<AdamOptions>(to, from) || assign<AdamWOptions>(to, from) ||
       assign<RMSpropOptions>(to, from) || assign<AdagradOptions>(to, from) || assign<LBFGSOptions>(to, from))
     return;
-  to.set_lr(from.get_lr());
+  if (const auto rate = learning_rate(from))
+    to.set_lr(*rate);
+  else
+    group.set_options(from.clone());
 }
 
 }  // namespace
@@ -199,7 +204,7 @@ void SavedState::save(torch::optim::Optimizer& optimizer) {
     while (now.size() > groups->size()) now.pop_back();
     for (size_t g = 0; g < now.size(); ++g) {
       now[g].params() = (*groups)[g].params();
-      if (now[g].has_options() && (*groups)[g].has_options()) restore_options(now[g].options(), (*groups)[g].options());
+      if (now[g].has_options() && (*groups)[g].has_options()) restore_options(now[g], (*groups)[g].options());
     }
     optimizer.state().clear();
     for (const auto& [key, state] : *states) optimizer.state().emplace(key, state->clone());

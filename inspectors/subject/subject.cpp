@@ -10,6 +10,7 @@
 #include "collectives/dist.h"
 #include "ddp/inspection.h"
 #include "ddp/options.h"
+#include "inspectors/subject/learning_rate.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -138,7 +139,7 @@ bool write_adam_options(const OptimizerOptions& options, const StateWriter& writ
 }
 
 bool write_options(const OptimizerOptions& options, const StateWriter& write) {
-  write("lr", nlohmann::json(options.get_lr()));
+  if (const auto rate = learning_rate(options)) write("lr", nlohmann::json(*rate));
   if (const auto* sgd = dynamic_cast<const SGDOptions*>(&options)) {
     write("momentum", nlohmann::json(sgd->momentum()));
     write("dampening", nlohmann::json(sgd->dampening()));

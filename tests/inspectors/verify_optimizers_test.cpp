@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "inspectors/subject/saved_state.h"
 #include "inspectors/verify/verify.h"
 #include "tests/inspectors/replicas.h"
 #include "tests/inspectors/reports.h"
@@ -66,6 +67,27 @@ TEST(Verify, StateOfAnotherTypeIsNamedAsNotCompared) {
     EXPECT_EQ(finding.verdict, "unsupported");
     EXPECT_EQ(finding.severity, Severity::note);
     EXPECT_THAT(finding.message, HasSubstr("0.state; the rest is equal on ranks 0-1: 6 values"));
+  });
+}
+
+struct OptionsWithoutARate : torch::optim::OptimizerCloneableOptions<OptionsWithoutARate> {};
+
+struct OptimizerOfItsOwn : torch::optim::Optimizer {
+  explicit OptimizerOfItsOwn(const torch::Tensor& parameter)
+      : Optimizer({torch::optim::OptimizerParamGroup({parameter})}, std::make_unique<OptionsWithoutARate>()) {}
+  torch::Tensor step(LossClosure) override { return {}; }
+};
+
+TEST(Verify, AnOptimizerWithoutALearningRateIsComparedByItsParameters) {
+  spawn_ranks(2, [](int, int) {
+    OptimizerOfItsOwn optimizer(torch::ones({2}).requires_grad_());
+    const Finding finding = only_finding(verify(optimizer, verify_options()));
+    EXPECT_EQ(finding.verdict, "unsupported");
+    EXPECT_THAT(finding.message, HasSubstr("options; the rest is equal on ranks 0-1: 1 value"));
+    SavedState saved;
+    saved.save(optimizer);
+    saved.restore();
+    EXPECT_TRUE(optimizer.param_groups()[0].has_options());
   });
 }
 
