@@ -107,6 +107,11 @@ void set_place(protocol::CellError& error, std::vector<Frame> frames, Symbols& s
   }
 }
 
+const char* how_to_record_gradients() {
+  if (c10::InferenceMode::is_enabled()) return "c10::InferenceMode off(false);";
+  return at::GradMode::is_enabled() ? "" : "torch::GradMode::set_enabled(true);";
+}
+
 CaughtError describe_current_exception(Symbols& symbols) {
   CaughtError caught;
   auto& error = caught.error;

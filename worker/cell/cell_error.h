@@ -21,4 +21,7 @@ CaughtError describe_current_exception(Symbols& symbols);
 /// Fills in the stack, and the innermost line of a cell on it; where it has none, the step that runs.
 void set_place(protocol::CellError& error, std::vector<Frame> frames, Symbols& symbols);
 
+/// The C++ with which operators of this thread record gradients again; empty where they do.
+const char* how_to_record_gradients();
+
 }  // namespace lockstep::worker

@@ -80,10 +80,34 @@ void LoadedCells::run(const protocol::Run& run, protocol::Done& done) {
   }
   for (uint32_t i = 0; i < object->entry->step_count; ++i) {
     const int line = i < steps.size() ? steps[i].line : 0;
-    run_state().set_code(reinterpret_cast<uintptr_t>(object->entry->steps[i]));
-    if (!run_step([step = object->entry->steps[i]] { call_step(step); }, i, line, done)) break;
+    const auto step = reinterpret_cast<uintptr_t>(object->entry->steps[i]);
+    run_state().set_code(step);
+    const bool ok = run_step([step = object->entry->steps[i]] { call_step(step); }, i, line, done);
+    look_at_gradients(step, line);
+    if (!ok) break;
     ++done.steps_done;
   }
+}
+
+/// Notes the step that has left them off. A guard outside of { } is a variable of the session, which does not end.
+void LoadedCells::look_at_gradients(uintptr_t step, int line) {
+  if (*how_to_record_gradients() == '\0') {
+    no_gradients_since_.clear();
+  } else if (no_gradients_since_.empty()) {
+    for (const Frame& frame : symbols_.resolve({&step, 1}))
+      if (frame.cell > 0) no_gradients_since_ = where(frame.cell, line > 0 ? line : frame.line);
+  }
+}
+
+std::string LoadedCells::hint_at_gradients(const std::string& error) const {
+  const bool lacks_gradients =
+      error.find("not require grad") != std::string::npos || error.find("nference tensor") != std::string::npos;
+  const std::string on = how_to_record_gradients();
+  if (!lacks_gradients || on.empty() || no_gradients_since_.empty()) return "";
+  return fmt::format(
+      "\nNo operator has recorded gradients on this rank since {}: a guard outside of {{ }} is a variable of the "
+      "session, which %reset does not end. `{}` turns them on again",
+      no_gradients_since_, on);
 }
 
 bool LoadedCells::run_step(const std::function<void()>& step, int64_t index, int line, protocol::Done& done) {
@@ -104,6 +128,7 @@ bool LoadedCells::run_step(const std::function<void()>& step, int64_t index, int
     const bool consequence = !caught.error.root_cause && !caught.aborted;
     const auto reason = consequence ? stop_requests().pending_within(kPeersInterrupt) : stop_requests().pending();
     done.error = caught.error;
+    done.error->message += hint_at_gradients(caught.error.message);
     if (caught.interrupted || reason == StopReason::interrupt)
       done.status = CellStatus::interrupted;
     else if (caught.aborted || reason == StopReason::abort)

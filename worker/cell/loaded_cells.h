@@ -40,11 +40,14 @@ class LoadedCells {
     bool has_run = false;
   };
   std::optional<std::string> near_limit() const;
+  void look_at_gradients(uintptr_t step, int line);
+  std::string hint_at_gradients(const std::string& error) const;
 
   std::function<void(const Finding&)> take_finding_;
   Symbols symbols_;
   std::map<int64_t, LoadedCell> cells_;
   int64_t limit_;  // objects that can be loaded
+  std::string no_gradients_since_;  // "cell 3, line 1"; empty while operators record gradients
 };
 
 }  // namespace lockstep::worker

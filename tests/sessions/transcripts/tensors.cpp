@@ -112,3 +112,17 @@ show::options({.ranks = "each"});
 rank
 // %% no such form tags=["raises-exception"]
 show::options({.ranks = "some"});
+// %% a guard outside of { } stays
+torch::NoGradGuard guard;
+%reset guard
+// %% tags=["raises-exception"]
+(w * 2).sum().backward();
+// %%
+torch::GradMode::set_enabled(true);
+c10::InferenceMode inference;
+// %% tags=["raises-exception"]
+(w * 2).sum().backward();
+// %%
+c10::InferenceMode off(false);
+(w * 2).sum().backward();
+w.grad()
