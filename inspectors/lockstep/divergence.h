@@ -18,7 +18,7 @@ struct Divergence {
   std::optional<size_t> input;  // different inputs
   std::optional<size_t> random;  // different random numbers, from generators in different states
   std::optional<size_t> outside;  // different input data
-  std::vector<size_t> numbers;  // every position at which numbers differ that the program passed
+  std::vector<size_t> numbers;  // every position at which the program passed other numbers, texts or lists
   std::optional<size_t> divisor;  // a loss is divided by different numbers, and no later operator compensates for it
 
   /// The first position that makes a fault.

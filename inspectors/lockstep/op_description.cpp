@@ -14,11 +14,12 @@ json packed(const MarkDescription& mark) {
           mark.argument,
           mark.hash,
           mark.norm,
-          mark.scalar,
+          mark.setting,
           mark.outside,
           mark.shape,
           mark.dtype,
-          mark.name ? json(*mark.name) : json()};
+          mark.name ? json(*mark.name) : json(),
+          mark.value};
 }
 
 MarkDescription unpacked_mark(const json& value) {
@@ -26,11 +27,12 @@ MarkDescription unpacked_mark(const json& value) {
                        .argument = value.at(1),
                        .hash = value.at(2),
                        .norm = value.at(3),
-                       .scalar = value.at(4),
+                       .setting = value.at(4),
                        .outside = value.at(5),
                        .shape = value.at(6),
                        .dtype = value.at(7),
-                       .name = {}};
+                       .name = {},
+                       .value = value.at(9)};
   if (!value.at(8).is_null()) mark.name = value.at(8).get<std::string>();
   return mark;
 }
@@ -40,12 +42,14 @@ MarkDescription described(const OpRecord& record, const OpMark& mark, const Tens
                          .argument = mark.argument,
                          .hash = mark.hash,
                          .norm = mark.norm,
-                         .scalar = mark.scalar,
+                         .setting = mark.setting,
                          .outside = mark.kind == OpMark::Kind::kTensor && mark.from < 0,
                          .shape = record.text(mark.shape),
                          .dtype = dist::dtype_name(mark.dtype),
-                         .name = {}};
+                         .name = {},
+                         .value = record.text(mark.value)};
   if (const TensorName* name = names.find(mark.identity)) result.name = name->name;
+  if (mark.name != 0) result.name = record.text(mark.name);
   return result;
 }
 

@@ -19,11 +19,12 @@ struct MarkDescription {
   int argument = 0;
   uint64_t hash = 0;
   double norm = 0;  // of a number: its value
-  bool scalar = false;
+  bool setting = false;
   bool outside = false;  // a tensor that no recorded operator wrote
   std::string shape;  // "[8, 4]"
   std::string dtype;
-  std::optional<std::string> name;  // of a parameter or buffer
+  std::optional<std::string> name;  // of a parameter or buffer, or of an argument that is no tensor
+  std::string value;  // of a text, a list or None
 
   bool same_value(const MarkDescription& other) const { return hash == other.hash; }
 };

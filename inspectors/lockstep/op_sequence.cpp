@@ -32,7 +32,7 @@ OpSequence::Op hashed(const OpRecord& record, const OpEntry& entry) {
     const uint64_t hash = hash_of_mark(mark);
     op.inputs = add(op.inputs, hash);
     if (mark.kind == OpMark::Kind::kParameter) op.parameters_read = add(op.parameters_read, hash);
-    if (mark.kind == OpMark::Kind::kNumber && mark.scalar) op.numbers = add(op.numbers, hash);
+    if (mark.kind == OpMark::Kind::kNumber && mark.setting) op.numbers = add(op.numbers, hash);
     if (mark.kind == OpMark::Kind::kTensor && mark.from < 0) op.outside = add(op.outside, hash);
   }
   for (size_t i = 0; i < entry.outputs; ++i) {

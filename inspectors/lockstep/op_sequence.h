@@ -14,7 +14,7 @@ struct OpSequence {
     uint64_t inputs = 0, outputs = 0;  // inputs without generators
     uint64_t parameters_read = 0, parameters_written = 0;
     uint64_t generator = 0;
-    uint64_t numbers = 0;  // single numbers among the inputs, without lists and text
+    uint64_t numbers = 0;  // numbers, texts and lists that are no sizes, among the inputs
     uint64_t outside = 0;  // inputs that no recorded operator wrote, without parameters: input data
     double divisor = 0;  // as in OpEntry
     uint64_t flags = 0;  // kGrad, …

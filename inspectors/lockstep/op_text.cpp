@@ -34,7 +34,7 @@ std::string op_text(const OpDescription& op) {
 }
 
 std::string mark_text(const MarkDescription& mark) {
-  if (mark.name) return *mark.name;
+  if (mark.name) return mark.kind == OpMark::Kind::kNumber ? fmt::format("argument '{}'", *mark.name) : *mark.name;
   std::string text = fmt::format("argument {}", mark.argument);
   if (mark.kind != OpMark::Kind::kNumber) text += fmt::format(", {} {}", mark.dtype, mark.shape);
   return text;
@@ -71,7 +71,8 @@ std::string values_text(const OpDescriptions& runs, Marks marks, size_t index, c
     if (index >= all.size() || std::ranges::find(seen, all[index].hash) != seen.end()) continue;
     seen.push_back(all[index].hash);
     if (all[index].kind == OpMark::Kind::kNumber) what = "value";
-    texts.push_back(fmt::format("{:.9g} {} {}", all[index].norm, on, runs_are.ranks()[i]));
+    const std::string value = all[index].value.empty() ? fmt::format("{:.9g}", all[index].norm) : all[index].value;
+    texts.push_back(fmt::format("{} {} {}", value, on, runs_are.ranks()[i]));
   }
   return fmt::format("{} {}", what, fmt::join(texts, ", "));
 }

@@ -17,7 +17,7 @@ using Marks = std::vector<MarkDescription> OpDescription::*;
 
 /// "addmm (operator 12, backward of linear, module fc1)".
 std::string op_text(const OpDescription& op);
-/// "weight", or "argument 1, float32 [8, 4]".
+/// "weight", "argument 'dim'", or "argument 1, float32 [8, 4]".
 std::string mark_text(const MarkDescription& mark);
 
 /// The index of the first mark that is not the same in all runs. Every run has the operator.

@@ -207,7 +207,7 @@ class RunFindings {
     }
     size_t more = 0;
     for (const size_t position : listed_numbers(divergence, more))
-      finding.message += "; a number differs in " + input_text(details_.ops.at(position));
+      finding.message += "; an argument differs in " + input_text(details_.ops.at(position));
     if (more > 0) finding.message += fmt::format(", and in {} more operators", more);
     if (divergence.random)
       finding.message += fmt::format("; each rank draws its own random numbers, first in {}",
@@ -220,16 +220,19 @@ class RunFindings {
     return finding;
   }
 
-  /// "mul (operator 7, forward) (argument 1, value 1 on rank 0, 2 on rank 1) at cell 1, line 3": numbers that differ
-  /// with their values, otherwise the first input that differs; with `outside`, the first one that no operator wrote.
+  /// "mul (operator 7, forward) (argument 'other', value 1 on rank 0, 2 on rank 1) at cell 1, line 3": settings that
+  /// differ with their values, otherwise the first input that differs; with `outside`, the first one that no operator wrote.
   std::string input_text(const OpDescriptions& ops, bool outside = false) const {
     std::vector<std::string> what;
     const auto& inputs = ops[0]->inputs;
+    const auto is_number = [&](size_t i) { return inputs[i].kind == OpMark::Kind::kNumber; };
+    const auto text = [&](size_t i) {
+      return mark_text(inputs[i]) + (is_number(i) ? ", " + values_of(ops, kInputs, i) : "");
+    };
     for (size_t i = 0; i < inputs.size() && !outside; ++i)
-      if (inputs[i].kind == OpMark::Kind::kNumber && inputs[i].scalar && values_differ(ops, kInputs, i))
-        what.push_back(mark_text(inputs[i]) + ", " + values_of(ops, kInputs, i));
+      if (is_number(i) && inputs[i].setting && values_differ(ops, kInputs, i)) what.push_back(text(i));
     for (size_t i = 0; i < inputs.size() && what.empty(); ++i)
-      if ((!outside || inputs[i].outside) && values_differ(ops, kInputs, i)) what.push_back(mark_text(inputs[i]));
+      if ((!outside || inputs[i].outside) && values_differ(ops, kInputs, i)) what.push_back(text(i));
     return op_text(*ops[0]) + (what.empty() ? "" : fmt::format(" ({})", fmt::join(what, "; "))) + at_line(*ops[0]);
   }
 

@@ -69,12 +69,9 @@ bool keeps_statistics(const std::string& name) {
   return name.ends_with("batch_norm") || name.ends_with("instance_norm");
 }
 
-/// Whether the operator draws random numbers, according to its tags.
-bool draws_numbers(const at::RecordFunction& record) {
+std::optional<c10::OperatorHandle> registered(const at::RecordFunction& record) {
   const auto name = record.operator_name();
-  if (!name) return false;
-  const auto op = c10::Dispatcher::singleton().findOp(*name);
-  return op && op->hasTag(at::Tag::nondeterministic_seeded);
+  return name ? c10::Dispatcher::singleton().findOp(*name) : std::nullopt;
 }
 
 uint64_t state_of(const at::Generator& generator) {
@@ -83,8 +80,9 @@ uint64_t state_of(const at::Generator& generator) {
   return folded(fingerprint(handle.get_state()).hash);
 }
 
-bool is_scalar(const c10::IValue& value) {
-  return value.isBool() || value.isInt() || value.isDouble() || value.isComplexDouble();
+/// Whether an argument of this name follows from the sizes of the data: `size`, `split_sizes`, `normalized_shape`.
+bool is_size(const std::string& name) {
+  return name.find("size") != std::string::npos || name.find("shape") != std::string::npos || name == "repeats";
 }
 
 std::optional<dist::CollectiveRecord> logged(uint64_t entry) {
@@ -92,29 +90,42 @@ std::optional<dist::CollectiveRecord> logged(uint64_t entry) {
   return log ? dist::CollectiveLogReader(log->mapping()).record(entry) : std::nullopt;
 }
 
-/// An argument that is no tensor, as bits and as a number to show.
-std::optional<std::pair<uint64_t, double>> plain_value(const c10::IValue& value) {
-  const auto list = [](const auto& numbers) {
-    uint64_t hash = numbers.size();
-    for (const auto each : numbers) {
-      if constexpr (sizeof each == sizeof(uint64_t))
-        hash = combine({hash, hash}, {std::bit_cast<uint64_t>(each), 0})[0];
-      else
-        hash = combine({hash, hash}, {static_cast<uint64_t>(each), 0})[0];
-    }
-    return std::pair{hash, static_cast<double>(numbers.size())};
-  };
-  if (value.isBool()) return std::pair{static_cast<uint64_t>(value.toBool()), static_cast<double>(value.toBool())};
-  if (value.isInt()) return std::pair{static_cast<uint64_t>(value.toInt()), static_cast<double>(value.toInt())};
-  if (value.isDouble()) return std::pair{std::bit_cast<uint64_t>(value.toDouble()), value.toDouble()};
-  if (value.isIntList()) return list(value.toIntVector());
-  if (value.isDoubleList()) return list(value.toDoubleVector());
+/// An argument that is no tensor: its bits, and a number or a text to show.
+struct PlainValue {
+  uint64_t hash = 0;
+  double number = 0;
+  std::string text;  // of a text, a list or None
+};
+
+template <typename Numbers>
+PlainValue plain_list(const Numbers& numbers) {
+  constexpr size_t kMostShown = 8;
+  PlainValue value{.hash = numbers.size(), .text = "["};
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    value.hash = combine({value.hash, value.hash}, {std::bit_cast<uint64_t>(numbers[i]), 0})[0];
+    if (i < kMostShown) value.text += fmt::format("{}{}", i > 0 ? ", " : "", numbers[i]);
+  }
+  value.text += numbers.size() > kMostShown ? ", ...]" : "]";
+  return value;
+}
+
+std::optional<PlainValue> plain_value(const c10::IValue& value) {
+  if (value.isBool()) return PlainValue{static_cast<uint64_t>(value.toBool()), static_cast<double>(value.toBool()), ""};
+  if (value.isInt()) return PlainValue{static_cast<uint64_t>(value.toInt()), static_cast<double>(value.toInt()), ""};
+  if (value.isDouble()) return PlainValue{std::bit_cast<uint64_t>(value.toDouble()), value.toDouble(), ""};
+  if (value.isIntList()) return plain_list(value.toIntVector());
+  if (value.isDoubleList()) return plain_list(value.toDoubleVector());
   if (value.isComplexDouble()) {
     const auto number = value.toComplexDouble();
-    return std::pair{folded({std::bit_cast<uint64_t>(number.real()), std::bit_cast<uint64_t>(number.imag())}),
-                     std::abs(number)};
+    return PlainValue{folded({std::bit_cast<uint64_t>(number.real()), std::bit_cast<uint64_t>(number.imag())}), 0,
+                      fmt::format("{:.9g}{:+.9g}j", number.real(), number.imag())};
   }
-  if (value.isString()) return std::pair{folded(hash_of(value.toStringRef())), 0.0};
+  if (value.isString())
+    return PlainValue{folded(hash_of(value.toStringRef())), 0, fmt::format("\"{}\"", value.toStringRef())};
+  if (value.isNone()) return PlainValue{folded(hash_of("None")), 0, "None"};
+  // A number in Python's `x * 2.5`.
+  if (value.isTensor() && value.toTensor().defined() && value.toTensor().unsafeGetTensorImpl()->is_wrapped_number())
+    return plain_value(value.toTensor().item());
   return std::nullopt;
 }
 
@@ -199,6 +210,22 @@ OpMark OpRecord::mark(const at::Tensor& tensor, size_t argument) {
   return mark;
 }
 
+std::optional<OpMark> OpRecord::mark_of_plain(const c10::IValue& value, const c10::FunctionSchema* schema,
+                                              size_t argument) {
+  const auto plain = plain_value(value);
+  if (!plain) return std::nullopt;
+  OpMark mark;
+  mark.kind = OpMark::Kind::kNumber;
+  mark.argument = static_cast<uint16_t>(argument);
+  mark.hash = plain->hash;
+  mark.norm = plain->number;
+  const std::string name = schema && argument < schema->arguments().size() ? schema->arguments()[argument].name() : "";
+  mark.name = number_of(name);
+  mark.value = number_of(plain->text);
+  mark.setting = !value.isIntList() || !is_size(name);
+  return mark;
+}
+
 void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
   // Operators that other operators call are not recorded, except those that a backward node calls.
   if (op.node || (op.outer && !op.outer->node)) return;
@@ -212,7 +239,9 @@ void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
   entry.engine = op.engine;
   entry.grad = op.grad;
   entry.collective = op.collective();
-  entry.random = draws_numbers(*op.record);
+  const auto handle = registered(*op.record);
+  const c10::FunctionSchema* schema = handle && handle->hasSchema() ? &handle->schema() : nullptr;
+  entry.random = handle && handle->hasTag(at::Tag::nondeterministic_seeded);
   if (op.grad && !op.engine) entry.divisor = divisor_of(op, inputs);
   if (const int task = torch::autograd::get_current_graph_task_id(); op.engine && task != graph_task_) {
     graph_task_ = task;
@@ -232,14 +261,8 @@ void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
   entry.site = number_of(site);
   size_t argument = 0;
   for (const c10::IValue& value : inputs) {
-    if (const auto number = plain_value(value)) {
-      OpMark mark;
-      mark.kind = OpMark::Kind::kNumber;
-      mark.argument = static_cast<uint16_t>(argument);
-      mark.hash = number->first;
-      mark.norm = number->second;
-      mark.scalar = is_scalar(value);
-      notes->inputs.push_back(mark);
+    if (const auto plain = mark_of_plain(value, schema, argument)) {
+      notes->inputs.push_back(*plain);
     } else if (!value.isGenerator()) {
       for_each_tensor(value, [&](const at::Tensor& tensor) {
         if (is_parameter(tensor)) parameters_.add(tensor);

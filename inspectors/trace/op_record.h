@@ -16,6 +16,7 @@ namespace lockstep::inspect {
 
 /// An input or output of an operator.
 struct OpMark {
+  /// kNumber: also a text, a list of numbers, and None.
   enum class Kind : uint8_t { kTensor, kParameter, kNumber, kGenerator };
   Kind kind = Kind::kTensor;
   uint8_t dtype = 255;
@@ -23,9 +24,10 @@ struct OpMark {
   uint32_t shape = 0;  // OpRecord::text()
   uint64_t hash = 0;
   double norm = 0;  // of a number: its value
+  uint32_t name = 0, value = 0;  // OpRecord::text(): of an argument that is no tensor; value: of a text, a list or None
   int32_t from = -1;  // the recorded operator that wrote it; -1: none
   bool in_flight = false;  // `from` is a collective that was still running
-  bool scalar = false;  // a single number, not a list or text
+  bool setting = false;  // a number, a text or a list that is no size: what the program has chosen
   const void* identity = nullptr;  // of a parameter
 };
 
@@ -82,6 +84,7 @@ class OpRecord : public OpObserver {
   struct Notes;
   uint32_t number_of(const std::string& text);
   uint32_t number_of(const CallSite& site);
+  std::optional<OpMark> mark_of_plain(const c10::IValue& value, const c10::FunctionSchema* schema, size_t argument);
   OpMark mark(const at::Tensor& tensor, size_t argument);
   bool in_flight(int32_t entry);
   void write(const at::Tensor& tensor, int32_t entry, bool unset);

@@ -138,6 +138,28 @@ TEST(LockstepNotes, reductions_that_are_waited_for_are_not) {
   });
 }
 
+TEST(LockstepNotes, texts_and_lists_that_differ_are_told_with_name_and_values_but_no_sizes) {
+  spawn_ranks(2, [](int rank, int) {
+    auto net = ddp::DistributedDataParallel(linear());
+    using Sizes = std::vector<int64_t>;
+    const torch::Tensor x = step_input(rank);
+    const Report report = lockstep_ranks(
+        [&] {
+          const auto y = torch::gelu(net(x), rank == 0 ? "none" : "tanh");
+          const auto sum = y.sum(rank == 0 ? Sizes{0, 1} : Sizes{1, 0});
+          (sum + y.view(rank == 0 ? Sizes{2, 6} : Sizes{12}).sum() + y.clamp(std::nullopt, 5 + rank).sum()).backward();
+        },
+        lockstep_options());
+    const std::string& message = the_ok(report).message;
+    EXPECT_THAT(message, HasSubstr("differs (as it may) from addmm"));
+    EXPECT_THAT(message, HasSubstr("an argument differs in gelu (operator"));
+    EXPECT_THAT(message, HasSubstr("(argument 'approximate', value \"none\" on rank 0, \"tanh\" on rank 1)"));
+    EXPECT_THAT(message, HasSubstr("(argument 'dim', value [0, 1] on rank 0, [1, 0] on rank 1)"));
+    EXPECT_THAT(message, HasSubstr("(argument 'max', value 5 on rank 0, 6 on rank 1)"));
+    EXPECT_THAT(message, Not(HasSubstr("in view")));
+  });
+}
+
 TEST(LockstepNotes, numbers_that_differ_are_told_with_their_values_and_so_is_data) {
   spawn_ranks(2, [](int rank, int) {
     auto net = ddp::DistributedDataParallel(linear());
@@ -149,9 +171,9 @@ TEST(LockstepNotes, numbers_that_differ_are_told_with_their_values_and_so_is_dat
         lockstep_options());
     const std::string& message = the_ok(constant_first).message;
     EXPECT_THAT(message, HasSubstr("data differs (as it may) from mul (operator"));
-    EXPECT_THAT(message, HasSubstr("(argument 1, value 1.5 on rank 0, 2.5 on rank 1)"));
-    EXPECT_THAT(message, HasSubstr("a number differs in add (operator"));
-    EXPECT_THAT(message, HasSubstr("(argument 1, value 0 on rank 0, 1 on rank 1)"));
+    EXPECT_THAT(message, HasSubstr("(argument 'other', value 1.5 on rank 0, 2.5 on rank 1)"));
+    EXPECT_THAT(message, HasSubstr("an argument differs in add (operator"));
+    EXPECT_THAT(message, HasSubstr("(argument 'other', value 0 on rank 0, 1 on rank 1)"));
   });
   spawn_ranks(2, [](int rank, int) {
     auto net = ddp::DistributedDataParallel(linear());
@@ -164,7 +186,7 @@ TEST(LockstepNotes, numbers_that_differ_are_told_with_their_values_and_so_is_dat
         lockstep_options());
     // What differs because of the number is not reported again; what comes in beside it is.
     EXPECT_THAT(the_ok(report).message, HasSubstr("from mul (operator"));
-    EXPECT_THAT(the_ok(report).message, HasSubstr("(argument 1, value 1 on rank 0, 2 on rank 1)"));
+    EXPECT_THAT(the_ok(report).message, HasSubstr("(argument 'other', value 1 on rank 0, 2 on rank 1)"));
     EXPECT_THAT(the_ok(report).message, HasSubstr("input data differs in mse_loss"));
     EXPECT_THAT(the_ok(report).message, HasSubstr("(argument 1, float32 [4, 3])"));
   });
