@@ -3,6 +3,7 @@
 #include <clang/Basic/DiagnosticSema.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "compiler/diagnostics/header_hint.h"
 
@@ -114,8 +115,14 @@ std::string CellDiagnostics::first_error() const {
 void CellDiagnostics::replace(const std::vector<std::pair<std::string, std::string>>& paths) {
   for (const auto& [from, to] : paths) {
     const auto replace_in = [&](std::string& text) {
-      for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+      for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at)) {
+        if (at > 0 && !std::strchr(" \n'\"<(", text[at - 1])) {  // within a longer path
+          ++at;
+          continue;
+        }
         text.replace(at, from.size(), to);
+        at += to.size();
+      }
     };
     for (auto& group : groups_) {
       replace_in(group.text);

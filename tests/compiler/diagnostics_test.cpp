@@ -20,16 +20,18 @@ TEST(Diagnostics, WhatThePreludeIncludesIsNoWayToAnError) {
 
 TEST(Diagnostics, OnesOwnHeadersAre) {
   CellSession session;
-  std::filesystem::create_directories(session.directory() + "/mine");
-  std::ofstream(session.directory() + "/mine/inner.h") << "inline int nothing = missing;\n";
-  std::ofstream(session.directory() + "/mine/outer.h") << "#include \"inner.h\"\n";
+  // A path of the user's may end as that of the system's headers, which are shown as in their #include.
+  std::filesystem::create_directories(session.directory() + "/usr/include");
+  std::ofstream(session.directory() + "/usr/include/inner.h") << "inline int nothing = missing;\n";
+  std::ofstream(session.directory() + "/usr/include/outer.h") << "#include \"inner.h\"\n";
   protocol::Compile request;
-  request.directory = session.directory() + "/mine";
+  request.directory = session.directory() + "/usr/include";
   const auto own = session.run("int before = 1;\n#include \"outer.h\"", std::move(request)).compiled;
   EXPECT_EQ(own.status, CompileStatus::error);
   EXPECT_NE(own.rendered.find("In file included from cell 1:2:"), std::string::npos) << own.rendered;
   EXPECT_NE(own.rendered.find("outer.h:1:"), std::string::npos) << own.rendered;
-  EXPECT_NE(own.rendered.find("inner.h:1:22: error"), std::string::npos) << own.rendered;
+  EXPECT_NE(own.rendered.find(session.directory() + "/usr/include/inner.h:1:22: error"), std::string::npos)
+      << own.rendered;
   EXPECT_EQ(own.rendered.find("cells.cpp"), std::string::npos) << own.rendered;
 }
 
