@@ -129,7 +129,7 @@ bool NameTable::sees(const Definition& definition, int rank) const {
 
 void NameTable::show(Definition& definition, int rank, std::set<const Decl*>& gone) {
   if (!definition.decl) return;
-  const bool seen = sees(definition, rank);
+  const bool seen = !definition.found_last && sees(definition, rank);
   if (seen == definition.exposed) return;
   if (seen) {
     put_back(definition.decl);
@@ -176,6 +176,17 @@ std::vector<RankSet> NameTable::group(const RankSet& ranks, const std::set<std::
   for (auto& [view, set] : groups) sets.push_back(set);
   std::sort(sets.begin(), sets.end());
   return sets;
+}
+
+void NameTable::find_last(VarDecl* value) {
+  hide(value->getNameAsString(), value);
+  definitions_[by_decl_.at(value)].found_last = true;
+}
+
+NamedDecl* NameTable::value_found_last(const std::string& name, int rank) const {
+  for (const Definition* definition : find(name))
+    if (definition->found_last && sees(*definition, rank)) return definition->decl;
+  return nullptr;
 }
 
 void NameTable::settle(int64_t cell, const std::map<int, int64_t>& steps_done) {

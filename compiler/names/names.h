@@ -27,6 +27,7 @@ struct Definition {
   bool everywhere = false;  // it is the header's: every rank has it
   bool exposed = true;
   bool forgotten = false;
+  bool found_last = false;  // a variable of Lockstep's: see NameTable::find_last()
 };
 
 /// A `using namespace` of a cell.
@@ -54,6 +55,11 @@ class NameTable {
   void define(Definition definition);
   void use_namespace(UsedNamespace used) { used_.push_back(used); }
   const std::vector<UsedNamespace>& used_namespaces() const { return used_; }
+
+  /// From now on lookups in scopes do not find the header's variable `value`: a namespace that cells use has a function
+  /// of its name. value_found_last() does.
+  void find_last(clang::VarDecl* value);
+  clang::NamedDecl* value_found_last(const std::string& name, int rank) const;
 
   /// The cell has ended. `steps_done`: rank → number of steps that it has done.
   void settle(int64_t cell, const std::map<int, int64_t>& steps_done);

@@ -88,6 +88,12 @@ Tokens CellParser::lex_file(FileID id) {
   }
 }
 
+bool CellParser::is_called(const IdentifierInfo* name) {
+  const Token& current = parser_->getCurToken();
+  const bool is_current = current.is(tok::identifier) && current.getIdentifierInfo() == name;
+  return (is_current ? preprocessor_.LookAhead(0) : current).is(tok::l_paren);
+}
+
 void CellParser::hide(const std::string& name, NamedDecl* decl, ReadCell& read) {
   names_.hide(name, decl);
   read.hidden.push_back(decl);
@@ -140,7 +146,8 @@ void CellParser::hide_replaced(const Declared& declared, ReadCell& read) {
 }
 
 /// From here on a namespace that the cell uses is searched last (CellCompiler), so that names of cells take precedence
-/// over those of libraries, and `using namespace std;` does not make `rank` ambiguous.
+/// over those of libraries, and `using namespace std;` does not make `rank` ambiguous. A function of the namespace is
+/// found before a variable of Lockstep's where it is called: `device(kCPU)`.
 void CellParser::take_using_directives(const Item& item, int64_t cell, const RankSet& ranks) {
   for (const Event& event : item.events) {
     if (event.kind != Event::top_level) continue;
@@ -148,6 +155,14 @@ void CellParser::take_using_directives(const Item& item, int64_t cell, const Ran
     if (!use || !use->getDeclContext()->isTranslationUnit()) continue;
     sema_.Context.getTranslationUnitDecl()->removeDecl(use);
     names_.use_namespace({use->getNominatedNamespace()->getCanonicalDecl(), cell, ranks});
+    for (VarDecl* value : own_.values) {
+      LookupResult found(sema_, value->getDeclName(), use->getLocation(), Sema::LookupOrdinaryName);
+      found.suppressDiagnostics();
+      sema_.LookupQualifiedName(found, use->getNominatedNamespace());
+      if (std::any_of(found.begin(), found.end(),
+                      [](const NamedDecl* decl) { return decl->getUnderlyingDecl()->getAsFunction(); }))
+        names_.find_last(value);
+    }
   }
 }
 

@@ -91,6 +91,15 @@ struct CellCompiler::Impl {
         for (auto it = inner.begin(); it != inner.end(); ++it) result.addDecl(*it, it.getAccess());
       }
     }
+    const DeclarationName name = result.getLookupName();
+    auto* value = result.getLookupKind() == Sema::LookupOrdinaryName && name.isIdentifier()
+                      ? names->value_found_last(name.getAsString(), view_rank)
+                      : nullptr;
+    if (value && !(found && parser->is_called(name.getAsIdentifierInfo()))) {
+      result.clear();
+      result.addDecl(value);
+      found = true;
+    }
     if (found) result.resolveKind();
     return found;
   }

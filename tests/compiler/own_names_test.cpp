@@ -54,6 +54,18 @@ TEST(OwnNames, AVariableLeavesTheNamespaceOfItsName) {
   });
 }
 
+TEST(OwnNames, AFunctionOfAUsedNamespaceIsCalledDespiteAVariableOfItsName) {
+  check_transcript({
+      {"using namespace at;\nTensorOptions options = device(kCPU).dtype(kInt); options.device() == device",
+       "=> true\n"},
+      {"ones({2}, device(device).dtype(kLong)).to(device).dtype() == kLong", "=> true\n"},
+      {"rank + world_size", "=> 1\n"},
+      {"bool mine(int device) { return device == 3; }\nmine(3)", "=> true\n"},
+      {"int device = 4; device", "=> 4\n"},
+      {"at::device(kCPU).device().is_cpu()", "=> true\n"},
+  });
+}
+
 TEST(OwnNames, LoopsEndWhenInterruptedWhateverTheUserNames) {
   CellSession session;
   ASSERT_EQ(session.run("int lockstep_poll = 1; void lockstep_poll_requested() {}").text(), "");
