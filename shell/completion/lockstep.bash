@@ -1,5 +1,10 @@
 # bash completion of lockstep. Commands and options come from `lockstep [COMMAND] --help`, so they are those of the
-# program that is installed.
+# program that is installed. Only words that are files are marked as such: bash appends a / to those that name a folder,
+# such as a folder run/.
+_lockstep_files() {
+  compopt -o filenames 2>/dev/null
+  COMPREPLY=($(compgen -f -- "$1"))
+}
 _lockstep() {
   local program=${COMP_WORDS[0]} current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
   local commands command='' word help
@@ -10,7 +15,7 @@ _lockstep() {
   case $previous in
     --backend) COMPREPLY=($(compgen -W 'auto gloo nccl' -- "$current")); return ;;
     --check-collectives) COMPREPLY=($(compgen -W 'on off' -- "$current")); return ;;
-    --json | --junit | --write | -o | --output | -I | --include-dir) COMPREPLY=($(compgen -f -- "$current")); return ;;
+    --json | --junit | --write | -o | --output | -I | --include-dir) _lockstep_files "$current"; return ;;
     -n | --num-processes | --gpu-ids | --arg | --*-timeout | --rtol | --atol) return ;;
   esac
   if [[ $current == -* ]]; then
@@ -21,7 +26,7 @@ _lockstep() {
   elif [[ $command == sessions ]]; then
     COMPREPLY=($(compgen -W "$("$program" sessions --help 2>/dev/null | sed -n '/^Subcommands:/,$ s/^  \([a-z]\{1,\}\) .*/\1/p')" -- "$current"))
   else
-    COMPREPLY=($(compgen -f -- "$current"))
+    _lockstep_files "$current"
   fi
 }
-complete -o filenames -F _lockstep lockstep
+complete -F _lockstep lockstep

@@ -9,6 +9,7 @@ import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -47,25 +48,20 @@ class Completion(unittest.TestCase):
         self.assertEqual(found, [f"{TREE}/README.md"])
 
 
-@unittest.skipUnless(shutil.which("zsh"), "zsh is not installed (apt-get install zsh)")
-class Zsh(unittest.TestCase):
-    """A zsh on a terminal: text is typed, Tab pressed, and the line read back."""
+class ShellOnATerminal(unittest.TestCase):
+    """Text is typed, and what is shown is read back."""
 
-    def setUp(self):
-        self.zsh, self.terminal = pty.fork()
-        if self.zsh == 0:
+    def start(self, *command, folder="."):
+        self.shell, self.terminal = pty.fork()
+        if self.shell == 0:
+            os.chdir(folder)
             os.environ.update(TERM="vt100", PATH=f"{pathlib.Path(LOCKSTEP).parent}:{os.environ['PATH']}")
-            os.execlp("zsh", "zsh", "-f", "-i")
+            os.execvp(command[0], command)
         self.addCleanup(self.end)
-        # Ctrl-X shows the line and empties it. The title of a list is no part of the line.
-        self.type(f"fpath=({TREE}/shell/completion $fpath); autoload -Uz compinit; compinit -D -u; unsetopt beep\n"
-                  "show() { print -r -- \"<$BUFFER>\"; BUFFER=; zle reset-prompt }; zle -N show; bindkey '^X' show\n"
-                  "setopt menu_complete; bindkey '^I' complete-word\nprint read''y\n")
-        self.read(r"ready")
 
     def end(self):
-        os.close(self.terminal)  # which ends zsh
-        os.waitpid(self.zsh, 0)
+        os.close(self.terminal)  # which ends the shell
+        os.waitpid(self.shell, 0)
 
     def type(self, text):
         os.write(self.terminal, text.encode())
@@ -76,6 +72,30 @@ class Zsh(unittest.TestCase):
             self.assertTrue(select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))[0], text)
             text += os.read(self.terminal, 4096).decode(errors="replace")
         return found
+
+
+class Bash(ShellOnATerminal):
+    def test_a_command_is_no_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "run" / "scripts").mkdir(parents=True)
+            self.start("bash", "--norc", "--noprofile", folder=folder)
+            self.type(f"source {TREE}/shell/completion/lockstep.bash; bind 'set bell-style none'; echo read''y\n")
+            self.read("ready")
+            self.type("lockstep ru\trun/s\t\x01echo '<\x05>'\n")
+            self.assertEqual(self.read(r"<(lockstep[^>]*)>\r\n")[1], "lockstep run run/scripts/")
+
+
+@unittest.skipUnless(shutil.which("zsh"), "zsh is not installed (apt-get install zsh)")
+class Zsh(ShellOnATerminal):
+    """Tab is pressed, and the line read back."""
+
+    def setUp(self):
+        self.start("zsh", "-f", "-i")
+        # Ctrl-X shows the line and empties it. The title of a list is no part of the line.
+        self.type(f"fpath=({TREE}/shell/completion $fpath); autoload -Uz compinit; compinit -D -u; unsetopt beep\n"
+                  "show() { print -r -- \"<$BUFFER>\"; BUFFER=; zle reset-prompt }; zle -N show; bindkey '^X' show\n"
+                  "setopt menu_complete; bindkey '^I' complete-word\nprint read''y\n")
+        self.read(r"ready")
 
     def completed(self, text):
         self.type(text + "\t\x18")
