@@ -40,6 +40,9 @@ bool has_code_for(const std::vector<std::string>& architectures, const std::stri
 /// folders and the space in them, the loopback interface, LOCKSTEP_* variables.
 std::vector<Check> check_machine();
 
+/// The variables of the environment that a source of the tree names (cmake/KnownVariables.cmake writes them down).
+std::vector<std::string> known_variables();
+
 /// What a program writes to its streams until it ends, and its exit code; -1 where it is not done in `limit_s`. Throws
 /// StartError where it can't be started.
 struct ProgramOutput {

@@ -232,14 +232,7 @@ Check check_loopback() {
 
 /// LOCKSTEP_* variables that mean nothing are slips: they would silently do nothing.
 Check check_environment() {
-  const std::vector<std::string> known = {"LOCKSTEP_BIN",         "LOCKSTEP_LIBTORCH",    "LOCKSTEP_RANK",
-                                          "LOCKSTEP_WORLD_SIZE",  "LOCKSTEP_LOCAL_RANK",  "LOCKSTEP_LOCAL_WORLD_SIZE",
-                                          "LOCKSTEP_NODE_RANK",   "LOCKSTEP_SESSION_DIR", "LOCKSTEP_HUB",
-                                          "LOCKSTEP_STORE",       "LOCKSTEP_STORE_KEY",   "LOCKSTEP_BACKEND",
-                                          "LOCKSTEP_DEVICE",      "LOCKSTEP_THREADS",     "LOCKSTEP_CHECK_COLLECTIVES",
-                                          "LOCKSTEP_LIFELINE_FD", "LOCKSTEP_ARGUMENTS",   "LOCKSTEP_IDENTITY",
-                                          "LOCKSTEP_OUTPUT_FDS",  "LOCKSTEP_HOME",        "LOCKSTEP_CLANGD",
-                                          "LOCKSTEP_PLUGIN",      "LOCKSTEP_SIMD",        "LOCKSTEP_FOLD_TIME"};
+  const std::vector<std::string> known = known_variables();
   Check check{.name = "environment", .found = "no LOCKSTEP_* variable is set", .data = nlohmann::json::object()};
   std::string set, unknown;
   for (char** variable = environ; *variable; ++variable) {
