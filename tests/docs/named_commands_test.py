@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Commands that pages name exist, with their options: programs of the build, commands of lockstep, scripts of the tree,
-tests by their names, steps of the bundle for GPUs.
+tests by their names, steps of the bundle for GPUs. So do the functions and classes that pages about the tree name.
 
     named_commands_test.py TREE BUILD LOCKSTEP PAGE…
 """
@@ -36,6 +36,42 @@ lockstep frob();   // C++, no command
 """
 EXPECTED = ["tools/frobnicate", "--frob", "tests/no_such_test.py", "no_program", "frob", "--frob", "nosuchtest",
             "device.no_such_step", "--frob"]
+
+
+PAGES_OF_TREE = ("architecture.md", "protocol.md", "thread-model.md", "waits.md")
+WRONG_NAMES = "`CellRunner::frobnicate`, `CellRunner::serve(cell)`, `frob_all`, `Frobnicator::run`, `picture_of`"
+EXPECTED_NAMES = ["CellRunner::frobnicate", "frob_all", "Frobnicator::run"]
+
+
+@functools.lru_cache(maxsize=None)
+def words():
+    """The words of the sources, and those beside each class: of the files that define it, or behind `Class::`."""
+    all_words, of_classes = set(), {}
+    for path in TREE.rglob("*"):
+        if path.suffix not in (".cpp", ".h", ".py", ".txt", ".cmake") or path.relative_to(TREE).parts[0] == "build":
+            continue
+        if path.samefile(__file__):
+            continue
+        text = path.read_text(errors="replace")
+        found = set(re.findall(r"\w+", text))
+        all_words |= found
+        for name in set(re.findall(r"\b(?:class|struct) (?:\w+::)*(\w+)", text)):
+            of_classes.setdefault(name, set()).update(found)
+        for name, member in set(re.findall(r"\b(\w+)::(\w+)", text)):
+            of_classes.setdefault(name, set()).add(member)
+    return all_words, of_classes
+
+
+def missing_names(page):
+    """Names of C++ and Python, `Class::member` or with an underscore, that no source has."""
+    all_words, of_classes = words()
+    for span in re.findall(r"`([^`\n]+)`", page):
+        name = re.fullmatch(r"(?:(?:\w+::)*(\w+)::)?(\w+)(?:\(.*\))?", span)
+        if not name or span.startswith("std::") or not (name[1] or "_" in name[2].strip("_")):
+            continue
+        known = of_classes.get(name[1], ()) if name[1] else all_words
+        if name[2] not in known and f"lib{name[2]}" not in known:
+            yield span
 
 
 @functools.lru_cache(maxsize=None)
@@ -159,8 +195,13 @@ def main():
     if [text.replace("^", "").replace("\\.", "") for text in found] != EXPECTED:
         print(f"of a page with mistakes, these are found: {found}")
         failures += 1
+    if list(missing_names(WRONG_NAMES)) != EXPECTED_NAMES:
+        print(f"of a page with wrong names, these are found: {list(missing_names(WRONG_NAMES))}")
+        failures += 1
     for page in sys.argv[4:]:
-        for name in missing_in(pathlib.Path(page).read_text()):
+        text = pathlib.Path(page).read_text()
+        names = missing_names(text) if pathlib.Path(page).name in PAGES_OF_TREE else ()
+        for name in [*missing_in(text), *names]:
             print(f"{page}: {name} does not exist")
             failures += 1
     return 1 if failures else 0
