@@ -19,10 +19,20 @@ def format_of(extension):
     return {"extension": extension, "format_name": "percent", "comment_magics": False}
 
 
+def title_line(cell, extension):
+    """What a notebook shows of the title of a cell, which it keeps in the metadata: a comment above the code. A comment
+    that begins with % would be a magic."""
+    title = cell.metadata.get("title", "")
+    is_shown = cell.cell_type == "code" and cell.source and title and not title.startswith("%")
+    return f"{MARKERS[extension].split()[0]} {title}\n" if is_shown else ""
+
+
 def notebook_of(script, extension):
     """The notebook of a script's text. The comments before its first cell are a markdown cell of their own kind."""
     head, cells = split_head(script, MARKERS[extension])
     notebook = jupytext.reads(cells, format_of(extension))
+    for cell in notebook.cells:
+        cell.source = title_line(cell, extension) + cell.source
     if head:
         notebook.cells.insert(0, nbformat.v4.new_markdown_cell(head, metadata={"lockstep": "head"}))
     notebook.metadata["kernelspec"] = KERNELS[extension]
@@ -46,6 +56,7 @@ def script_of(notebook):
     if notebook.cells and notebook.cells[0].metadata.get("lockstep") == "head":
         head = notebook.cells.pop(0).source
     for cell in notebook.cells:
+        cell.source = cell.source.removeprefix(title_line(cell, extension))
         if "injected-parameters" in cell.metadata.get("tags", ()):
             cell["cell_type"] = "removed"
     notebook.cells = [cell for cell in notebook.cells if cell["cell_type"] != "removed"]

@@ -115,17 +115,20 @@ bool is_cpp_cell(std::string_view text) {
 ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registry) {
   if (text.find('\0') != std::string_view::npos) throw UsageError("the text holds zero bytes, so it is no Python");
   ParsedCell cell;
-  const std::string_view words = trimmed_all(text);
+  const std::vector<std::string_view> lines = lines_of(text);
+  const auto first = std::find_if_not(lines.begin(), lines.end(), is_comment);
+  const std::string_view words =
+      first == lines.end() ? "" : trimmed_all(text.substr(static_cast<size_t>(first->data() - text.data())));
   const std::string_view word = name_at(words);
   const std::string_view count = trimmed_all(words.substr(word.size()));
   const bool takes_count = word == "up" || word == "down";
   if (std::find(kPdbWords.begin(), kPdbWords.end(), word) != kPdbWords.end() &&
       (count.empty() || (takes_count && count.find_first_not_of("0123456789") == std::string_view::npos))) {
-    cell.parts.push_back({.is_code = false, .code = {}, .magic = {std::string(word), std::string(count), 1}});
+    const int line = static_cast<int>(first - lines.begin()) + 1;
+    cell.parts.push_back({.is_code = false, .code = {}, .magic = {std::string(word), std::string(count), line}});
     return cell;
   }
 
-  const std::vector<std::string_view> lines = lines_of(text);
   size_t body = 0;  // after the last cell magic
   for (size_t k = 0; k < lines.size(); ++k) {
     const std::string_view line = trimmed_all(lines[k]);

@@ -32,7 +32,7 @@ class Notebooks(unittest.TestCase):
             self.assertEqual(notebooks("--to", path / "made", path / "one.py").returncode, 0)
             notebook = json.loads((path / "made/one.ipynb").read_text())
             self.assertEqual(notebook["metadata"]["kernelspec"]["name"], "python3")
-            self.assertEqual("".join(notebook["cells"][2]["source"]), "%verify net\n# %ranks\nnet?")
+            self.assertEqual("".join(notebook["cells"][2]["source"]), "# a title\n%verify net\n# %ranks\nnet?")
             self.assertEqual(notebooks("--back", path / "made/one.ipynb").returncode, 0)
             self.assertEqual((path / "made/one.py").read_text(), script)
 
@@ -49,7 +49,7 @@ class Notebooks(unittest.TestCase):
             self.assertEqual(kinds, ["markdown", "markdown", "code", "code"])
             cell = notebook["cells"][2]
             self.assertEqual((cell["metadata"]["title"], cell["metadata"]["tags"]), ("a title", ["raises-exception"]))
-            self.assertEqual("".join(cell["source"]), "%verify net\n// %who\nint i = 7 % 3;")
+            self.assertEqual("".join(cell["source"]), "// a title\n%verify net\n// %who\nint i = 7 % 3;")
             # What a run adds is no part of the script.
             cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "out"}]
             cell["execution_count"] = 4

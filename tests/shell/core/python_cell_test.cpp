@@ -47,6 +47,8 @@ TEST(PythonCell, WordsOfPdbAreMagicsAlone) {
   EXPECT_EQ(parts("continue"), (Parts{"continue"}));
   EXPECT_EQ(parts(" where \n"), (Parts{"where"}));
   EXPECT_EQ(parse("up 2").parts.at(0).magic.arguments, "2");
+  EXPECT_EQ(parse("# a title\n\nup 2").parts.at(0).magic.arguments, "2");
+  EXPECT_EQ(parts("# a title"), (Parts{}));
   EXPECT_EQ(parts("up = 2"), (Parts{"code"}));
   EXPECT_EQ(parts("down(2)"), (Parts{"code"}));
   EXPECT_EQ(parts("x = 1\nwhere"), (Parts{"code"}));
