@@ -125,6 +125,7 @@ struct MessageEvent {
   int64_t cell = 0;
   std::string text;
   nlohmann::json data;
+  bool is_help = false;  // a prompt shows it in a pager where it is taller than the screen
 };
 
 /// A markdown cell: shown, not run.

@@ -24,6 +24,7 @@
 #include "shell/jupyter/sockets.h"
 #include "shell/processes/session_records.h"
 #include "shell/processes/signal_scope.h"
+#include "shell/scripts/completeness.h"
 #include "shell/session/session.h"
 
 namespace lockstep::shell::jupyter {

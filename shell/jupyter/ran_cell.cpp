@@ -35,8 +35,12 @@ RanCell run_cell(Session& session, Display& display, const std::string& code, co
   }
   run.report = display.end();
   run.failed = status != CellStatus::ok;
-  if (!run.failed) return run;
-  auto& [name, value, traceback, page, result] = run.report;
+  if (run.failed) name_error(run.report, status);
+  return run;
+}
+
+void name_error(Display::Report& report, CellStatus status) {
+  auto& [name, value, traceback, page, result] = report;
   if (name.empty()) {
     name = status == CellStatus::waiting ? "hang" : std::string(to_string(status));
     if (status == CellStatus::waiting)
@@ -45,14 +49,6 @@ RanCell run_cell(Session& session, Display& display, const std::string& code, co
       value = traceback.empty() ? "" : without_escapes(traceback.front());
   }
   if (traceback.empty()) traceback.push_back(name + ": " + value);
-  return run;
-}
-
-bool asks_to_leave(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\n"), end = text.find_last_not_of(" \t\n;");
-  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return false;
-  const std::string_view word = text.substr(begin, end + 1 - begin);
-  return word == "exit" || word == "quit" || word == "exit()" || word == "quit()";
 }
 
 bool asks_for_help(std::string_view text) {

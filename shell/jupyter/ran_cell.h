@@ -13,12 +13,12 @@ struct RanCell {
   Display::Report report;  // a cell that failed has a name, a value and a traceback of its error
 };
 
+/// Names the error of a cell that failed with `status` where the report has no name.
+void name_error(Display::Report& report, CellStatus status);
+
 /// Runs `code`, drawn as `wishes` has it. Numbers of cells are those that the notebook shows. Never throws: a session that
 /// can't start is an error of the cell.
 RanCell run_cell(Session& session, Display& display, const std::string& code, const Display::Wishes& wishes);
-
-/// `exit`, `quit`, with or without parentheses: as Python's notebooks take them.
-bool asks_to_leave(std::string_view code);
 
 /// `net?`, `%verify?`, `%help`: the answer is for the pager.
 bool asks_for_help(std::string_view code);

@@ -43,9 +43,9 @@ CellOutcome help(MagicCall& call) {
   for (const Magic* magic : magics)
     data.push_back({{"name", magic->name}, {"usage", magic->usage}, {"summary", magic->summary}});
   if (name)
-    call.session.message(one_magic(*name));
+    call.session.help(one_magic(*name));
   else
-    call.session.message(all_magics(magics), std::move(data));
+    call.session.help(all_magics(magics), std::move(data));
   return {};
 }
 

@@ -20,15 +20,19 @@ std::pair<std::string, std::string> split_spec(const std::string& text) {
   return {text.substr(0, end), code == std::string::npos ? "" : text.substr(code)};
 }
 
+void say_where_cells_run(SessionCore& session) {
+  const RankSet ranks = session.target_ranks();
+  if (ranks.empty())
+    session.message("cells run on no rank: " + session.dead_ranks().words() + " died; " + kAfterDeath,
+                    {{"ranks", ranks}});
+  else
+    session.message("cells run on " + ranks.words(), {{"ranks", ranks}});
+}
+
 CellOutcome rank_line(MagicCall& call) {
   const auto [spec, code] = split_spec(call.arguments);
   if (spec.empty()) {
-    const RankSet ranks = call.session.target_ranks();
-    if (ranks.empty())
-      call.session.message("cells run on no rank: " + call.session.dead_ranks().words() + " died; " + kAfterDeath,
-                           {{"ranks", ranks}});
-    else
-      call.session.message("cells run on " + ranks.words(), {{"ranks", ranks}});
+    say_where_cells_run(call.session);
     return {};
   }
   const RankSet ranks = call.session.parse_ranks(spec);
@@ -46,10 +50,11 @@ CellOutcome rank_line(MagicCall& call) {
   }
   if (ranks == RankSet::all(call.session.world_size())) {
     call.session.target.reset();
-    return {};
+  } else {
+    call.session.check_alive(ranks);
+    call.session.target = ranks;
   }
-  call.session.check_alive(ranks);
-  call.session.target = ranks;
+  say_where_cells_run(call.session);
   return {};
 }
 

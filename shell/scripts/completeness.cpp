@@ -23,4 +23,11 @@ protocol::Completeness scan_completeness(std::string_view text) {
   return {scanner.unfinished() ? TextStatus::incomplete : TextStatus::complete, scanner.depth()};
 }
 
+bool asks_to_leave(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\n"), end = text.find_last_not_of(" \t\n;");
+  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return false;
+  const std::string_view word = text.substr(begin, end + 1 - begin);
+  return word == "exit" || word == "quit" || word == "exit()" || word == "quit()";
+}
+
 }  // namespace lockstep::shell

@@ -15,4 +15,7 @@ CellMagics cell_magics_of(std::string_view text);
 /// must not wait for the start of one.
 protocol::Completeness scan_completeness(std::string_view text);
 
+/// `exit`, `quit`, with or without parentheses and semicolon: the end of the session, as in Python and IPython.
+bool asks_to_leave(std::string_view text);
+
 }  // namespace lockstep::shell

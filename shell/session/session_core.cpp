@@ -240,6 +240,11 @@ void SessionCore::message(std::string text, nlohmann::json data) {
   events.take(MessageEvent{state_->cell ? state_->cell->number : 0, std::move(text), std::move(data)});
 }
 
+void SessionCore::help(std::string text, nlohmann::json data) {
+  events.take(
+      MessageEvent{state_->cell ? state_->cell->number : 0, std::move(text), std::move(data), /*is_help=*/true});
+}
+
 void SessionCore::check_alive(const RankSet& ranks) const {
   if (live_ranks().empty() && options.job)
     throw UsageError(

@@ -97,6 +97,8 @@ struct SessionCore {
   // ---- What magics use -----------------------------------------------------------------------------------
   /// Emits a MessageEvent under the running cell.
   void message(std::string text, nlohmann::json data = nullptr);
+  /// The same, with MessageEvent::is_help.
+  void help(std::string text, nlohmann::json data = nullptr);
   /// Compiles and runs C++ as a part of the running cell. Lines are counted from `line` of the cell. What goes wrong is
   /// emitted as events and is in the result's status; throws UsageError for ranks that can't run it.
   /// `over` is asked after each run of the object, with the time each rank took; true ends. Without it the code runs

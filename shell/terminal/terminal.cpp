@@ -51,12 +51,6 @@ class NoEcho {
   bool works_;
 };
 
-bool asks_to_leave(std::string_view text) {
-  for (const char* word : {"exit", "quit", "exit()", "quit()", "exit;", "quit;"})
-    if (text == word) return true;
-  return false;
-}
-
 /// While it lives, Ctrl-C at the prompt has a question to the compiler given up.
 class Asking {
  public:
@@ -166,13 +160,16 @@ class Terminal : private EventSink {
 
   void take(const Event& event) override {
     const auto* page = std::get_if<PageEvent>(&event);
+    const auto* message = std::get_if<MessageEvent>(&event);
     if (page && editing_)
       pages_.push_back(*page);
+    else if (message && message->is_help && editing_)
+      pages_.push_back({message->cell, message->text});
     else
       renderer_.take(event);
   }
 
-  /// What %page has found, after its cell: in a pager where it is taller than the screen.
+  /// What %page and %help have found, after their cell: in a pager where it is taller than the screen.
   void show_pages() {
     const size_t rows = static_cast<size_t>(std::max(2, detect_screen(STDOUT_FILENO).height)) - 2;
     for (const PageEvent& page : std::exchange(pages_, {}))

@@ -106,6 +106,7 @@ TEST_F(SessionTest, MagicsChooseRanks) {
   run("// a comment\n%%rank[0,2]\nprint x\n");
   EXPECT_EQ(recorder_.all<OutputEvent>().at(0).ranks, (RankSet{0, 2}));
   run("%rank 1\n");
+  EXPECT_EQ(recorder_.all<MessageEvent>().at(0).text, "cells run on rank 1");
   run("print y");
   EXPECT_EQ(recorder_.all<OutputEvent>().at(0).ranks, RankSet{1});
   run("%%distributed\nprint z");
@@ -113,6 +114,7 @@ TEST_F(SessionTest, MagicsChooseRanks) {
   run("%rank 2-3 print w");
   EXPECT_EQ(recorder_.all<OutputEvent>().at(0).ranks, (RankSet{2, 3}));
   run("%rank all");
+  EXPECT_EQ(recorder_.all<MessageEvent>().at(0).text, "cells run on ranks 0-3");
   run("%dist_mode -d");
   run("print v");
   EXPECT_EQ(recorder_.all<OutputEvent>().at(0).ranks, RankSet{0});

@@ -114,6 +114,7 @@ class OnATerminal(unittest.TestCase):
         program = self.start()
         self.run_cell("print", 2)
         program.send("%rank 1\r")
+        program.wait_for(r"^cells run on rank 1$")
         program.wait_for(r"^In \[2\] rank 1 ▸\s*\Z")
         program.send("print x\r")
         program.wait_for("^1   │ x")
@@ -313,7 +314,7 @@ class OnATerminal(unittest.TestCase):
     def test_exit_leaves(self):
         program = self.start("-n", "3")
         self.assertIn("✓ 3 ranks", program.screen.text())
-        program.send("exit\r")
+        program.send("exit();\r")
         self.assertEqual(program.wait_end(), 0)
 
     def test_sigterm_tidies_up(self):

@@ -139,6 +139,11 @@ class Status(unittest.TestCase):
         terminal.wait_for(r"^short\n(.*\n)*" + PROMPT.format(4)[1:])
         self.cell("%page print nothing")
         terminal.wait_for("✗ %page print nothing: it has no value to show")
+        self.cell("%help")
+        terminal.wait_for(r"^!COMMAND ")
+        self.assertNotIn("In [", terminal.screen())
+        terminal.press("q")
+        terminal.wait_for(r"^In \[\d+\]")
 
     def test_a_pager_that_does_not_work(self):
         terminal = self.start(rows=12, PAGER="no-such-pager")
