@@ -11,6 +11,8 @@
 
 namespace lockstep::protocol {
 
+std::string launcher_report(const std::string& folder) { return folder + "/launcher.json"; }
+
 std::string rank_file(const std::string& folder, int rank) {
   return folder + "/rank-" + std::to_string(rank) + ".json";
 }

@@ -2,6 +2,8 @@
 //
 //   <runtime folder>/job-<id>/     mode 0700; `lockstep run -- …` makes it and names it to the ranks in LOCKSTEP_JOB
 //     job.json                     only from `lockstep run`: {"pid", "start_time", "launcher"}
+//     launcher.json                only from torchrun under `lockstep run`, once ranks have failed: how they ended, and those
+//                                  that it has ended then, [{"rank", "pid", "exitcode", "time"}, …]
 //     rank-R.json                  JobRank, written by rank R (python/agent)
 //     rank-R.sock                  where rank R answers requests
 //     rank-R.log                   collective log (collectives/log) of a rank whose groups have the backend `lockstep`
@@ -61,6 +63,7 @@ LOCKSTEP_JSON(JobRank, rank, world_size, local_rank, pid, start_time, host, torc
 /// The most ranks that a job can have: what a file claims beyond it is no rank's.
 inline constexpr int kMostRanks = 1 << 16;
 
+std::string launcher_report(const std::string& folder);
 std::string rank_file(const std::string& folder, int rank);
 std::string rank_socket(const std::string& folder, int rank);
 std::string rank_log(const std::string& folder, int rank);

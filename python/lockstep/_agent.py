@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import multiprocessing.util
 import os
 import signal
 import sys
@@ -18,11 +19,13 @@ from lockstep import _exceptions, _group, _library
 _tried_for: int | None = None
 _problem = ""
 _lent_for: int | None = None
+_said_for: int | None = None
 
 
-def start(*, only_with_launcher: bool = False) -> str:
-    """Starts the agent, once in a process. Returns why there is none (a full disk, a child of a rank), or an empty
-    string; the program goes on without one. Raises only if the library can't be loaded."""
+def start(*, only_with_launcher: bool = False, rank: int | None = None, world_size: int | None = None) -> str:
+    """Starts the agent, once in a process. `rank`: where the program has said it and has no group yet. Returns why there
+    is none (a full disk, a child of a rank), or an empty string; the program goes on without one. Raises only if the
+    library can't be loaded."""
     global _tried_for, _problem
     if _tried_for == os.getpid():
         if not _problem:
@@ -31,17 +34,17 @@ def start(*, only_with_launcher: bool = False) -> str:
     _tried_for, _problem = os.getpid(), ""
     _library.load()
     try:
-        _problem = _start(only_with_launcher)
+        _problem = _start(only_with_launcher, rank, world_size)
     except Exception as error:  # no descriptor or memory is left, say: no reason for an inspector to fail
         _problem = f"{type(error).__name__}: {error}"
     return _problem
 
 
-def _start(only_with_launcher: bool) -> str:
+def _start(only_with_launcher: bool, rank: int | None, world_size: int | None) -> str:
     in_group = _group.is_there()  # the library knows the variables of launchers
     arguments: dict[str, Any] = {
-        "rank": _group.rank() if in_group else None,
-        "world_size": _group.world_size() if in_group else None,
+        "rank": _group.rank() if in_group else rank,
+        "world_size": _group.world_size() if in_group else world_size,
         "torch": str(torch.__version__),
         "python": ".".join(str(each) for each in sys.version_info[:3]),
         "script": os.path.abspath(sys.argv[0]) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "",
@@ -51,6 +54,8 @@ def _start(only_with_launcher: bool) -> str:
     if "folder" not in answer:
         return str(answer["problem"])
     atexit.register(_say_end, os.getpid())
+    if multiprocessing.parent_process() is not None:  # a child that was forked ends without Python's own functions
+        multiprocessing.util.Finalize(None, _say_end, args=(os.getpid(),), exitpriority=-1)
     _lend_faulthandler()
     return ""
 
@@ -70,10 +75,15 @@ def _lend_faulthandler() -> None:
 
 
 def _say_end(process: int) -> None:
-    """How the program ends, for a shell that watches. Python keeps an exception that nothing has caught."""
-    if os.getpid() != process:
+    """How the program ends, for a shell that watches. Python keeps an exception that nothing has caught; in a child that
+    multiprocessing has started, it is on its way."""
+    global _said_for
+    if os.getpid() != process or _said_for == process:
         return
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    _said_for = process
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None) or sys.exc_info()[1]
+    if isinstance(error, SystemExit):  # torch.multiprocessing.spawn raises it when it has written down the exception
+        error = error.__context__ if error.code else None
     if error is None:
         _library.call("agent_end", end={"how": "finished"})
         return

@@ -1,11 +1,13 @@
 """What `import torch` calls in every process (the entry point group "torch.backends"): in a rank of a job that
-`lockstep run -- …` watches, it starts the agent through which that asks what the rank is doing. Elsewhere it does nothing.
+`lockstep run -- …` watches, it starts the agent through which that asks what the rank is doing; in torchrun it has the
+failures reported. Elsewhere it does nothing.
 
 A package of its own, without imports: `import torch` fails if an entry point raises, also while it is loaded.
 """
 
 import os
 import sys
+from typing import Any
 
 __all__ = ["start"]
 
@@ -34,13 +36,16 @@ def _is_rank() -> bool:
     return not _is_launcher()
 
 
-def start() -> None:
-    """Never raises."""
-    if not os.environ.get("LOCKSTEP_JOB"):
-        return
+def _complain(problem: object) -> None:
     try:
-        if not _is_rank():
-            return
+        print(f"lockstep: this rank is not watched: {problem}", file=sys.stderr)
+    except Exception:
+        pass  # without a standard error there is nobody to say it to
+
+
+def _watch(rank: int | None = None, world_size: int | None = None) -> None:
+    """Starts the agent. `rank`: where the program says it, and not its launcher. Never raises."""
+    try:
         try:
             from lockstep import _agent
         except ModuleNotFoundError as error:
@@ -50,16 +55,88 @@ def start() -> None:
                 raise
             sys.path.append(beside)
             from lockstep import _agent
-        problem = _agent.start(only_with_launcher=True)
+        problem = _agent.start(only_with_launcher=True, rank=rank, world_size=world_size)
         if not problem:
             from lockstep import _backend
 
             _backend.hook_groups()
         # A program that a rank starts has the rank's variables, and is none.
         if problem and not problem.startswith("another process"):
-            print(f"lockstep: this rank is not watched: {problem}", file=sys.stderr)
+            _complain(problem)
     except Exception as error:
+        _complain(error)
+
+
+def _watch_from_init_process_group() -> None:
+    """In a process that no launcher has given a rank: it has one when it makes its process group. So it is in jobs that
+    start their ranks themselves (torch.multiprocessing.spawn, Lightning, Ray Train)."""
+    import functools
+    import inspect
+
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return
+    from torch.distributed import distributed_c10d
+
+    module: Any = distributed_c10d
+    original = module.init_process_group
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        given: dict[str, Any] = {}
         try:
-            print(f"lockstep: this rank is not watched: {error}", file=sys.stderr)
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            pass  # which the call below raises
+        rank, world_size = given.get("rank", -1), given.get("world_size", -1)
+        is_known = isinstance(rank, int) and isinstance(world_size, int) and 0 <= rank < world_size
+        if is_known:
+            _watch(rank, world_size)
+        elif _is_rank():
+            _watch()
+        original(*args, **kwargs)
+        if not is_known:
+            _watch()  # with what the group says
+
+    module.init_process_group = dist.init_process_group = init_process_group
+
+
+def _report_failures() -> None:
+    """In torchrun: of the ranks that failed first it alone knows how they ended, once it has asked for that. Its report
+    is left in the job's folder (protocol/job.h)."""
+    import json
+
+    from torch.distributed.elastic.multiprocessing import errors
+
+    original = errors.ChildFailedError.__init__
+
+    def __init__(self: Any, name: str, failures: dict[Any, Any]) -> None:
+        original(self, name, failures)
+        try:
+            report = [{"rank": int(rank), "pid": each.pid, "exitcode": each.exitcode, "time": each.timestamp}
+                      for rank, each in failures.items()]
+            path = os.path.join(os.environ["LOCKSTEP_JOB"], "launcher.json")
+            with open(f"{path}.new", "w") as file:
+                json.dump(report, file)
+            os.replace(f"{path}.new", path)
         except Exception:
-            pass  # without a standard error there is nobody to say it to
+            pass  # its own report on standard error says the same
+
+    errors.ChildFailedError.__init__ = __init__  # type: ignore[method-assign]
+
+
+def start() -> None:
+    """Never raises."""
+    if not os.environ.get("LOCKSTEP_JOB"):
+        return
+    try:
+        if _is_launcher():
+            _report_failures()
+        elif _is_rank():
+            _watch()
+        else:
+            _watch_from_init_process_group()
+    except Exception as error:
+        _complain(error)

@@ -317,8 +317,22 @@ bool JobRun::has_failure() const {
   return std::ranges::any_of(ends_, [](const auto& each) { return each.second.is_known() && !each.second.is_clean(); });
 }
 
+void JobRun::take_launcher_report() {
+  const std::vector<SeenEnd> failures = read_launcher_report(folder_->path());
+  if (failures.empty()) return;
+  for (auto& [rank, end] : ends_) end.after_failure = true;
+  for (const SeenEnd& each : failures) {
+    const auto [known, is_new] = ends_.try_emplace(each.rank, each);
+    if (is_new) known->second.unseen = true;
+    if (known->second.pid != each.pid) continue;
+    known->second.after_failure = each.after_failure;
+    if (!known->second.wait_status) known->second.wait_status = each.wait_status;
+  }
+}
+
 void JobRun::conclude(const ProcessEnd& end) {
   look_for_ranks();
+  take_launcher_report();
   report(verdict_);  // after what the launcher writes at its end
   const bool failed = end.signal != 0 || end.code != 0;
   if (exit_code_ == 0 && interrupted_ != 0 && !failed_before_interrupt_) {

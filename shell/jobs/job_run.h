@@ -70,6 +70,8 @@ class JobRun {
   void report_last_output() const;
   /// Of a job that has succeeded: the rank that the others waited for, if there is one.
   void report_straggler();
+  /// Ends that only the launcher knows; and those that it has brought about are no failures.
+  void take_launcher_report();
   bool has_failure() const;
   bool is_anyone_waiting() const;
 

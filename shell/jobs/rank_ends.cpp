@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <system_error>
 #include <vector>
@@ -123,8 +125,37 @@ std::string SeenEnd::words() const {
   }
   const int code = WEXITSTATUS(*wait_status);
   if (code == 0) return "has finished";
-  return fmt::format("ended with exit code {} {}", code,
-                     said ? "(sys.exit)" : "and said nothing of an exception (os._exit, or exit() of a library)");
+  if (unseen)
+    return fmt::format("ended with exit code {} before it was watched: an exception of it is in its output", code);
+  if (said)
+    return fmt::format("ended with exit code {} {}", code, said->how == "exited" ? "(main, or exit())" : "(sys.exit)");
+  return fmt::format("ended with exit code {} and said nothing of an exception (os._exit, or exit() of a library)",
+                     code);
+}
+
+std::vector<SeenEnd> read_launcher_report(const std::string& folder) {
+  std::ifstream file(protocol::launcher_report(folder));
+  std::vector<SeenEnd> failures;
+  try {
+    for (const nlohmann::json& each : nlohmann::json::parse(file)) {
+      const int code = each.at("exitcode");  // of Python's subprocess: -9 for SIGKILL
+      failures.push_back({.rank = each.at("rank"),
+                          .pid = each.at("pid"),
+                          .wait_status = code < 0 ? -code : W_EXITCODE(code, 0),
+                          .time_s = each.at("time")});
+    }
+  } catch (const nlohmann::json::exception&) {  // none, or of a version of torch that reports otherwise
+    return {};
+  }
+  // Those that it has ended are in its report, too: by SIGTERM, or by SIGKILL some time later.
+  const auto is_first = [&](const SeenEnd& each) {
+    return each.wait_status != SIGTERM && std::ranges::none_of(failures, [&](const SeenEnd& other) {
+             return other.wait_status != SIGTERM && other.time_s < each.time_s;
+           });
+  };
+  const bool is_known = std::ranges::any_of(failures, is_first);
+  for (SeenEnd& each : failures) each.after_failure = is_known && !is_first(each);
+  return failures;
 }
 
 void add_end(const SeenEnd& end, inspect::Remains& remains) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "inspectors/remains/remains.h"
 #include "shell/jobs/job_folder.h"
@@ -34,6 +35,7 @@ struct SeenEnd {
   bool out_of_memory = false;  // killed before any other failure, and the counter has gone up
   bool of_machine = false;  // that counter is the machine's
   bool after_failure = false;  // another rank had failed, or the launcher was to end: it ends the others
+  bool unseen = false;  // it had ended before it could be watched, and its launcher says how
   int64_t time_s = 0;
 
   /// False for a rank that has said nothing and whose parent has taken its wait status: by os._exit(0), or killed.
@@ -43,6 +45,9 @@ struct SeenEnd {
   /// "was killed by SIGKILL: the machine was out of memory".
   std::string words() const;
 };
+
+/// The ranks that failed, as torchrun reports them, and those that it has ended then; empty without a report.
+std::vector<SeenEnd> read_launcher_report(const std::string& folder);
 
 /// For judge(). An exception becomes an error, everything else what the rank does.
 void add_end(const SeenEnd& end, inspect::Remains& remains);

@@ -569,6 +569,25 @@ TEST(RankEnds, AreNamedByWhatIsKnown) {
   EXPECT_TRUE(remains.doing[2].at_fault);
 }
 
+TEST_F(Agent, TheLaunchersReportSaysHowRanksEnded) {
+  const shell::JobFolder folder({"torchrun"});
+  EXPECT_THAT(shell::read_launcher_report(folder.path()), IsEmpty());
+  protocol::write_at_once(
+      protocol::launcher_report(folder.path()),
+      R"([{"rank": 0, "pid": 7, "exitcode": -15, "time": 5}, {"rank": 1, "pid": 8, "exitcode": 3, "time": 5},
+          {"rank": 2, "pid": 9, "exitcode": -9, "time": 35}])");
+  auto failures = shell::read_launcher_report(folder.path());
+  ASSERT_EQ(failures.size(), 3U);
+  EXPECT_TRUE(failures[0].after_failure);
+  EXPECT_EQ(failures[0].words(), "was killed by SIGTERM");
+  EXPECT_FALSE(failures[1].after_failure);
+  failures[1].unseen = true;
+  EXPECT_THAT(failures[1].words(), HasSubstr("ended with exit code 3 before it was watched"));
+  EXPECT_TRUE(failures[2].after_failure);
+  protocol::write_at_once(protocol::launcher_report(folder.path()), R"([{"rank": "x"}])");
+  EXPECT_THAT(shell::read_launcher_report(folder.path()), IsEmpty());
+}
+
 TEST(RankEnds, TheKernelKnowsHowAProcessEnded) {
   const pid_t child = ::fork();
   if (child == 0) ::raise(SIGKILL);

@@ -26,14 +26,15 @@ def launcher(ranks, torchrun=False):
 class Job:
     """What a job came to: its exit code, its output, and the findings, of which the first cause is the last fault."""
 
-    def __init__(self, case, *options, ranks=2, torchrun=False, **more):
+    def __init__(self, case, *options, ranks=2, torchrun=False, script="hangs.py", command=None, **more):
         with tempfile.TemporaryDirectory(prefix="ls-") as folder:
             os.chmod(folder, 0o700)
             findings = pathlib.Path(folder) / "findings.jsonl"
             self.runtime = pathlib.Path(folder) / "run"
             self.runtime.mkdir(mode=0o700)
             started = subprocess.run(
-                [PROGRAM, "run", *options, "--findings", findings, "--", *launcher(ranks, torchrun), "hangs.py", case],
+                [PROGRAM, "run", *options, "--findings", findings, "--", *(command or launcher(ranks, torchrun)), script,
+                 case],
                 cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=str(self.runtime), **more), stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, text=True, timeout=400)
             self.code, self.output, self.errors = started.returncode, started.stdout, started.stderr
@@ -96,6 +97,11 @@ class Hangs(Cases):
         fault = self.hang("shapes", ranks=3)
         self.assertEqual((fault["verdict"], fault["ranks"], fault["op"]["shape"]), ("shape_mismatch", [1], [5]))
 
+    def test_a_rank_that_the_script_has_started(self):
+        fault = self.hang("sleeps", script="spawn.py", command=[sys.executable])
+        self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"]), ("hang", "sleeping", [1]))
+        self.assertIn("spawn.py:", fault["where"])
+
     def test_another_order_of_groups(self):
         job = self.run_case("order", 4, "--hang-timeout", "5", ranks=3)
         (fault,) = job.faults
@@ -124,6 +130,15 @@ class Failures(Cases):
         self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"]), ("dead", "threw", [1]))
         self.assertIn("rank 1 raised ValueError: no such sample: 17", fault["message"])
         self.assertIn(f"hangs.py:{line_of('raise ValueError')} in threw", fault["where"])
+
+    def test_an_exception_of_a_rank_that_the_script_has_started(self):
+        fault = self.first_cause("threw", 1, script="spawn.py", command=[sys.executable])
+        self.assertIn("rank 1 raised ValueError: no such sample: 17", fault["message"])
+
+    def test_a_rank_that_failed_before_it_could_be_watched(self):
+        fault = self.first_cause("exited", 5, script="early.py", torchrun=True)
+        self.assertEqual(fault["ranks"], [1])
+        self.assertIn("rank 1 ended with exit code 7 before it was watched", fault["message"])
 
     def test_a_signal(self):
         fault = self.first_cause("killed", 5)
