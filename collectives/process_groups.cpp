@@ -14,6 +14,7 @@
 #include "collectives/transport/backend_factory.h"
 #include "collectives/transport/interposed.h"
 #include "collectives/watch/arguments.h"
+#include "collectives/watched_rank.h"
 
 namespace lockstep::dist {
 
@@ -26,6 +27,7 @@ void init_process_group(const InitOptions& options) {
       options.backend.empty() ? (has_backend("nccl") ? "cpu:gloo,cuda:nccl" : "gloo") : options.backend;
   const BackendConfig named(backend);  // an unknown name: before anyone waits
   if (names_no_world(options) && join_session_again(options)) return;
+  const std::string log_of_job = join_watched_job(options);  // before the ranks wait for one another
   const RendezvousInfo rendezvous = find_rendezvous(options);
   set_current_context(std::make_shared<RankContext>(
       ContextOptions{.rank = rendezvous.rank,
@@ -34,9 +36,10 @@ void init_process_group(const InitOptions& options) {
                      .backend = backend,
                      .timeout = options.timeout,
                      .connect_timeout = std::min(options.timeout, options.connect_timeout),
-                     .log_path = options.log_path,
+                     .log_path = options.log_path.empty() ? log_of_job : options.log_path,
                      .check_collectives = options.check_collectives,
                      .loopback = rendezvous.loopback}));
+  answer_from(current_context()->log());
 }
 
 void init_process_group(const std::string& backend, const std::string& init_method, std::chrono::milliseconds timeout,

@@ -6,7 +6,8 @@
 //                                  that it has ended then, [{"rank", "pid", "exitcode", "time"}, …]
 //     rank-R.json                  JobRank, written by rank R (python/agent)
 //     rank-R.sock                  where rank R answers requests
-//     rank-R.log                   collective log (collectives/log) of a rank whose groups have the backend `lockstep`
+//     rank-R.log                   collective log (collectives/log) of a rank whose groups have the backend `lockstep`, or of
+//                                  a rank in C++
 //     rank-R.trace, rank-R.nccl-trace  dumps of the Flight Recorder of a rank that raised an exception, if a shell watches
 #pragma once
 #include <cstdint>
@@ -29,7 +30,7 @@ struct JobFrame {
 
 /// How a rank ended, in its own words. One that was killed has said nothing.
 struct RankEnd {
-  std::string how;  // "finished", "threw"
+  std::string how;  // "finished", "threw"; of a program in C++ "exited": its exit code says more
   std::string type, message;  // of an exception; `message` may have several lines
   std::vector<JobFrame> frames;  // innermost first
   int64_t time = 0;  // seconds, CLOCK_REALTIME

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "python/agent/program_lines.h"
 #include "worker/process/demangle.h"
 #include "worker/process/dynamic_symbols.h"
 #include "worker/process/stack.h"
@@ -81,7 +82,7 @@ std::string executable_name() {
   return text.substr(text.rfind('/') + 1);
 }
 
-json frames_of(const worker::Stack& stack) {
+json frames_of(const worker::Stack& stack, bool with_lines) {
   std::map<const link_map*, std::vector<int>> by_library;
   for (int i = 0; i < stack.size; ++i) {
     dl_find_object found;
@@ -99,6 +100,12 @@ json frames_of(const worker::Stack& stack) {
       frames[static_cast<size_t>(members[k])] = {
           {"function", names[k].empty() ? "" : worker::demangle(names[k].c_str())},
           {"object", path.substr(path.rfind('/') + 1)}};
+  }
+  if (!with_lines) return frames;
+  const std::vector<ProgramLine> lines = program_lines({stack.pc, stack.pc + stack.size});
+  for (size_t i = 0; i < frames.size(); ++i) {
+    if (frames[i]["function"] == "") frames[i]["function"] = lines[i].function;
+    if (!lines[i].file.empty()) frames[i].update({{"file", lines[i].file}, {"line", lines[i].line}});
   }
   return frames;
 }
@@ -148,7 +155,7 @@ int64_t main_thread_cpu_ms() {
   return (std::atoll(fields[11].c_str()) + std::atoll(fields[12].c_str())) * 1000 / ::sysconf(_SC_CLK_TCK);
 }
 
-json take_stacks(bool anyway) {
+json take_stacks(bool anyway, bool lines) {
   const std::lock_guard lock(g_mutex);
   static const bool warm = [] {
     worker::warm_up_stacks();
@@ -182,7 +189,7 @@ json take_stacks(bool anyway) {
   if (ready == 0 && !g_wanted.exchange(false)) ::poll(&polled, 1, 10 * kPatienceMs);  // it is at work: a busy machine
   const bool answered = g_taken.load();
   ::sigaction(kSignal, &before, nullptr);
-  return {{"native", answered ? frames_of(g_stack) : json::array()},
+  return {{"native", answered ? frames_of(g_stack, lines) : json::array()},
           {"held", held},
           {"python", faulthandler_text()},
           {"holds_lock", answered && g_refused.load()}};

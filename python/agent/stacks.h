@@ -25,12 +25,13 @@ void end_lending();
 /// Whether the thread that calls holds the interpreter's lock (PyGILState_Check). Without one, no Python stack is taken.
 void set_lock_check(int (*holds_lock)());
 
-/// {"native": [{"function", "object"}, …], innermost first; empty if the main thread did not answer within a second,
+/// {"native": [{"function", "object"}, …], innermost first, with "file" and "line" where `lines` asks for them and there
+///            is debug information; empty if the main thread did not answer within a second,
 ///  "held": the kernel reports that the main thread does not run,
 ///  "python": faulthandler's text; empty without it, and where there is no answer,
 ///  "holds_lock": there is no Python stack, since the main thread holds the interpreter's lock}.
 /// `anyway`: reads the Python stack with that lock held, too; for a thread that is known to stay within one call.
-nlohmann::json take_stacks(bool anyway = false);
+nlohmann::json take_stacks(bool anyway = false, bool lines = false);
 
 /// How long the main thread has computed, in milliseconds, to some 10 ms; -1 where that is not known.
 int64_t main_thread_cpu_ms();

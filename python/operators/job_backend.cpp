@@ -18,6 +18,7 @@
 #include "collectives/transport/transport_text.h"
 #include "collectives/watch/caller.h"
 #include "collectives/watch/watched_backend.h"
+#include "collectives/watched_rank.h"
 #include "protocol/dist_error.h"
 #include "python/operators/job_log.h"
 
@@ -267,16 +268,8 @@ json make_job_backend(const Call& call) {
 }
 
 json progress_of_job_log() {
-  json groups = json::object();
   const auto log = job_log();
-  if (!log) return groups;
-  log->device_progress().look();
-  const dist::CollectiveLogReader reader(log->mapping());
-  std::map<std::string, int64_t> in_flight;
-  for (const dist::CollectiveRecord& each : reader.in_flight()) ++in_flight[each.group];
-  for (const auto& [name, entered] : reader.progress())
-    groups[name] = {{"enqueued", entered}, {"completed", entered - in_flight[name]}};
-  return groups;
+  return log ? dist::progress_of(*log) : json::object();
 }
 
 }  // namespace lockstep::python

@@ -21,9 +21,11 @@ using inspect::EvidenceState;
 
 constexpr size_t kRecords = 2000;  // as many as the Flight Recorder keeps
 
-/// c10d calls the group of all ranks so, and gives it the number 0.
+/// The name of the group of all ranks: c10d calls it 0, and dist:: calls it default.
+bool is_default(const std::string& group) { return group == "0" || group == "default"; }
+
 std::string description_of(const dist::LoggedGroup& group, int world_size) {
-  return group.name == "0" && group.ranks.size() == static_cast<size_t>(world_size) ? inspect::kDefaultGroup : "";
+  return is_default(group.name) && group.ranks.size() == static_cast<size_t>(world_size) ? inspect::kDefaultGroup : "";
 }
 
 EvidenceState state_of(const dist::CollectiveRecord& record) {
@@ -32,7 +34,8 @@ EvidenceState state_of(const dist::CollectiveRecord& record) {
   return record.on_device && record.started_ns == 0 ? EvidenceState::scheduled : EvidenceState::started;
 }
 
-EvidenceCall call_of(const dist::CollectiveRecord& record, const Evidence& log, int64_t to_realtime) {
+EvidenceCall call_of(const dist::CollectiveRecord& record, const Evidence& log, int64_t to_realtime,
+                     const SiteNames& sites) {
   const inspect::EvidenceGroup* group = log.group(record.group);
   EvidenceCall call{.group = record.group,
                     .group_description = group ? group->description : "",
@@ -60,12 +63,13 @@ EvidenceCall call_of(const dist::CollectiveRecord& record, const Evidence& log, 
     call.input_dtypes.push_back(record.dtype);
   }
   if (record.done_ns > 0) call.completed_ns = record.done_ns + to_realtime;
-  if (!record.place.file.empty())
-    call.frames.push_back({.function = record.place.function, .file = record.place.file, .line = record.place.line});
+  const auto named = sites.find(record.call_site);
+  const dist::CallPlace& place = named == sites.end() ? record.place : named->second;
+  if (!place.file.empty()) call.frames.push_back({.function = place.function, .file = place.file, .line = place.line});
   return call;
 }
 
-std::optional<Evidence> read_log(const std::string& folder, int rank, int64_t pid) {
+std::optional<Evidence> read_log(const std::string& folder, int rank, int64_t pid, const SiteNames& sites) {
   const std::string path = protocol::rank_log(folder, rank);
   if (::access(path.c_str(), R_OK) != 0) return std::nullopt;
   try {
@@ -85,11 +89,11 @@ std::optional<Evidence> read_log(const std::string& folder, int rank, int64_t pi
     for (const dist::CollectiveRecord& each : records)
       if (!evidence.group(each.group))
         evidence.groups.push_back({.name = each.group,
-                                   .description = each.group == "0" ? inspect::kDefaultGroup : "",
+                                   .description = is_default(each.group) ? inspect::kDefaultGroup : "",
                                    .ranks = {},
                                    .members = {}});
     for (const dist::CollectiveRecord& each : records)
-      evidence.calls.push_back(call_of(each, evidence, log.realtime_minus_monotonic()));
+      evidence.calls.push_back(call_of(each, evidence, log.realtime_minus_monotonic(), sites));
     drop_destroyed_groups(evidence);
     return evidence;
   } catch (const dist::Error&) {  // not complete, or of another version of Lockstep
@@ -137,11 +141,22 @@ inspect::HangPicture picture_of_times(const std::vector<Evidence>& evidence) {
   return picture;
 }
 
+/// The lines of `before`, an older copy of the same log.
+void keep_lines(const Evidence& before, Evidence& log) {
+  std::map<int64_t, const EvidenceCall*> known;
+  for (const EvidenceCall& each : before.calls) known[each.record] = &each;
+  for (EvidenceCall& each : log.calls)
+    if (const auto found = known.find(each.record); each.frames.empty() && found != known.end())
+      each.frames = found->second->frames;
+}
+
 }  // namespace
 
-void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Remains& remains) {
-  auto log = read_log(folder, rank, pid);
+void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Remains& remains, const SiteNames& sites) {
+  auto log = read_log(folder, rank, pid, sites);
   if (!log) return;
+  for (const Evidence& each : remains.evidence)
+    if (each.rank == rank && each.source == EvidenceSource::collective_log) keep_lines(each, *log);
   std::erase_if(remains.evidence, [&](const Evidence& each) {
     return each.rank == rank && each.source == EvidenceSource::collective_log;
   });

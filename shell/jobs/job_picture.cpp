@@ -42,6 +42,13 @@ void add_dumps(int rank, int world_size, const json& answer, inspect::Remains& r
   }
 }
 
+SiteNames sites_of(const json& answer) {
+  SiteNames sites;
+  for (const json& each : answer.value("sites", json::array()))
+    sites[each.at(0).get<uint64_t>()] = {.file = each.at(1), .line = each.at(2), .function = each.at(3)};
+  return sites;
+}
+
 bool any_frame(const std::vector<inspect::EvidenceFrame>& frames, std::initializer_list<const char*> files) {
   return std::ranges::any_of(frames, [&](const inspect::EvidenceFrame& frame) {
     return std::ranges::any_of(files, [&](const char* file) { return frame.file.find(file) != std::string::npos; });
@@ -49,6 +56,17 @@ bool any_frame(const std::vector<inspect::EvidenceFrame>& frames, std::initializ
 }
 
 }  // namespace
+
+std::vector<inspect::EvidenceFrame> main_frames(int rank, const json& stacks) {
+  inspect::Remains read;
+  inspect::read_stack_text(stacks.value("python", ""), fmt::format("rank {}", rank), rank, read);
+  const auto main = std::ranges::find_if(read.stacks, &inspect::RankStack::is_main);
+  if (main != read.stacks.end()) return main->frames;
+  std::vector<inspect::EvidenceFrame> frames;
+  for (const json& each : stacks.value("native", json::array()))
+    if (each.contains("file")) frames.push_back({each.value("function", ""), each.at("file"), each.value("line", 0)});
+  return frames;
+}
 
 inspect::RankDoing doing_of(int rank, const json& stacks, const std::vector<inspect::EvidenceFrame>& python) {
   std::vector<inspect::StackFrame> frames;
@@ -110,9 +128,13 @@ inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::mi
   };
   const int world_size = ranks.empty() ? 0 : ranks.front().facts.world_size;
   std::vector<JobMember> without_frames;
+  std::map<int, SiteNames> sites;
   for (const auto& [rank, answer] : ask_ranks(ranks, {{"request", "collectives"}}, limit)) {
     if (answer.error.empty())
-      use(rank, [&, number = rank, &body = answer.body] { add_dumps(number, world_size, body, remains); });
+      use(rank, [&, number = rank, &body = answer.body] {
+        add_dumps(number, world_size, body, remains);
+        sites[number] = sites_of(body);
+      });
     else  // its interpreter is held: the recorder without lines of Python can be read all the same
       std::ranges::copy_if(ranks, std::back_inserter(without_frames),
                            [number = rank](const JobMember& each) { return each.facts.rank == number; });
@@ -124,16 +146,19 @@ inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::mi
       remains.unread.push_back(fmt::format("rank {}: {}", rank, answer.error));
   }
   for (const JobMember& each : ranks)
-    add_rank_log(each.socket.substr(0, each.socket.rfind('/')), each.facts.rank, each.facts.pid, remains);
+    add_rank_log(each.socket.substr(0, each.socket.rfind('/')), each.facts.rank, each.facts.pid, remains,
+                 sites[each.facts.rank]);
   for (const auto& [rank, answer] : ask_ranks(ranks, {{"request", "stacks"}}, limit)) {
     if (!answer.error.empty()) continue;
     use(rank, [&, number = rank, &body = answer.body] {
-      inspect::Remains stacks;
-      inspect::read_stack_text(body.value("python", ""), fmt::format("rank {}", number), number, stacks);
-      const auto main = std::ranges::find_if(stacks.stacks, &inspect::RankStack::is_main);
-      remains.doing.push_back(
-          doing_of(number, body, main == stacks.stacks.end() ? std::vector<inspect::EvidenceFrame>() : main->frames));
-      std::ranges::move(stacks.stacks, std::back_inserter(remains.stacks));
+      std::vector<inspect::EvidenceFrame> frames = main_frames(number, body);
+      remains.doing.push_back(doing_of(number, body, frames));
+      if (!frames.empty())
+        remains.stacks.push_back({.rank = number,
+                                  .thread = {},
+                                  .is_main = true,
+                                  .frames = std::move(frames),
+                                  .origin = fmt::format("rank {}", number)});
       ++remains.files;
     });
   }

@@ -35,7 +35,6 @@ using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 20s, kLastWordsLimit = 500ms;
 constexpr double kUnprovenNote = 60;  // seconds without progress after which a job without a limit is looked at
-constexpr double kProof = 5;  // seconds that the others get to leave a collective after a rank has ended
 
 /// The package that lies beside this program: in a build folder. An installed wheel comes before it.
 void add_package(std::map<std::string, std::string>& environment) {
@@ -46,6 +45,15 @@ void add_package(std::map<std::string, std::string>& environment) {
   environment["PYTHONPATH"] =
       (before && *before ? std::string(before) + ":" : std::string()) + (folder / "autoload").string();
   environment["LOCKSTEP_PACKAGE"] = folder.string();
+}
+
+constexpr const char* kWhoIsWatched =
+    "Watched are processes whose Python has the wheel of lockstep, or the torch that this lockstep was built for, once "
+    "they import torch with RANK and WORLD_SIZE set, or call init_process_group; and programs that are linked with "
+    "Lockstep, once they call dist::init_process_group (docs/python.md)";
+
+EventLoop::Clock::duration duration_of(double seconds) {
+  return std::chrono::duration_cast<EventLoop::Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 double seconds_since(EventLoop::Clock::time_point when) {
@@ -61,7 +69,7 @@ bool is_in_collective(const json& answer) {
 
 }  // namespace
 
-JobRun::JobRun(JobOptions options) : options_(std::move(options)), next_look_(loop_) {}
+JobRun::JobRun(JobOptions options) : options_(std::move(options)), next_look_(loop_), first_rank_(loop_) {}
 
 // After an error of this program the launcher still runs: it and its ranks end with the program that started them.
 JobRun::~JobRun() {
@@ -110,9 +118,11 @@ int JobRun::run() {
   });
   progressed_at_ = EventLoop::Clock::now();
   plan_next_look();
+  first_rank_.set_after(duration_of(options_.first_rank_s), [this] { say_that_nothing_is_watched(); });
   loop_.run_until([&] { return end.has_value(); });
   loop_.run_once();  // ends of ranks that are known by now
   next_look_.cancel();
+  first_rank_.cancel();
   prompts_.reset();
   conclude(*end);
   return exit_code_;
@@ -213,8 +223,15 @@ void JobRun::on_rank_end(int pid) {
 void JobRun::plan_next_look() {
   const double limit = options_.hang_timeout_s;
   const double seconds = limit > 0 ? std::clamp(limit / 4, 0.1, 5.0) : 2.0;
-  next_look_.set_after(std::chrono::duration_cast<EventLoop::Clock::duration>(std::chrono::duration<double>(seconds)),
-                       [this] { look_at_progress(); });
+  next_look_.set_after(duration_of(seconds), [this] { look_at_progress(); });
+}
+
+void JobRun::say_that_nothing_is_watched() const {
+  if (ever_ranks_ || ending_) return;
+  write_message(
+      fmt::format("no rank has appeared within {:g} s, so a hang of this job would not be seen. It goes on, and "
+                  "ranks that come later are watched. {}",
+                  options_.first_rank_s, kWhoIsWatched));
 }
 
 bool JobRun::is_anyone_waiting() const {
@@ -345,11 +362,7 @@ void JobRun::conclude(const ProcessEnd& end) {
       std::erase_if(findings, [](const Finding& each) { return each.verdict == "ok"; });
     report(findings);
     if (failed) {
-      const std::string advice =
-          ever_ranks_
-              ? ""
-              : ". No rank could be watched: none has imported torch with RANK and WORLD_SIZE set, or the wheel of "
-                "lockstep is not installed in its environment (docs/python.md)";
+      const std::string advice = ever_ranks_ ? "" : fmt::format(". No rank could be watched. {}", kWhoIsWatched);
       write_message(fmt::format("{} {}{}", options_.launcher.front(), end.str(), advice));
     }
   }

@@ -33,6 +33,8 @@ struct JobOptions {
   std::vector<std::string> launcher;  // a program and its arguments
   double hang_timeout_s = 0;  // 0: only what is proven ends the job
   std::string findings;  // a file to which findings are added as lines of JSON; empty: none
+  double proof_s = 5;  // that ranks get to leave a collective before a stall is looked at
+  double first_rank_s = 10;  // after which a job without a rank is told that nothing is watched
   int tail = 0;  // how many of each rank's last lines of output a failure is reported with
   ServePrompt serve_prompt;  // at breakpoints, where standard input and output are a terminal; none: a line says where
 };
@@ -56,6 +58,7 @@ class JobRun {
   void on_rank_end(int pid);
   void look_at_progress();
   void plan_next_look();
+  void say_that_nothing_is_watched() const;
   void on_stall(double seconds);
   /// Ranks that have not said that they end.
   std::vector<JobMember> running() const;
@@ -80,7 +83,7 @@ class JobRun {
   std::unique_ptr<JobOutputTail> output_tail_;  // with options_.tail
   std::unique_ptr<JobFindings> findings_;
   EventLoop loop_;
-  Deadline next_look_;
+  Deadline next_look_, first_rank_;
   Descriptor new_ranks_;  // inotify
   std::unique_ptr<LauncherProcess> launcher_;
   std::unique_ptr<JobSignals> signals_;

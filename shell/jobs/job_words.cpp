@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "inspectors/remains/stack_text.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/job_picture.h"
 
@@ -12,13 +11,6 @@ namespace lockstep::shell {
 namespace {
 
 constexpr size_t kMostFrames = 40;
-
-std::vector<inspect::EvidenceFrame> main_frames(int rank, const nlohmann::json& answer) {
-  inspect::Remains stacks;
-  inspect::read_stack_text(answer.value("python", ""), fmt::format("rank {}", rank), rank, stacks);
-  const auto main = std::ranges::find_if(stacks.stacks, &inspect::RankStack::is_main);
-  return main == stacks.stacks.end() ? std::vector<inspect::EvidenceFrame>() : main->frames;
-}
 
 std::string place_of(const inspect::EvidenceFrame& frame) {
   return fmt::format("{}, line {}, in {}", frame.file, frame.line, frame.function);
@@ -65,15 +57,21 @@ std::map<int, std::string> activities_of(const std::vector<JobMember>& ranks, st
 
 std::map<int, std::string> stacks_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit) {
   return answers(ranks, limit, [](int rank, const nlohmann::json& answer) {
-    std::string text = "  Python\n";
-    const auto frames = main_frames(rank, answer);
-    for (size_t i = 0; i < std::min(frames.size(), kMostFrames); ++i) text += "    " + place_of(frames[i]) + "\n";
-    if (frames.empty()) text += "    none\n";
+    std::string text;
+    const nlohmann::json native = answer.value("native", nlohmann::json::array());
+    if (answer.contains("python")) {
+      const auto frames = main_frames(rank, answer);
+      text += "  Python\n";
+      for (size_t i = 0; i < std::min(frames.size(), kMostFrames); ++i) text += "    " + place_of(frames[i]) + "\n";
+      if (frames.empty()) text += "    none\n";
+    }
     text += "  native\n";
     size_t shown = 0;
-    for (const auto& frame : answer.value("native", nlohmann::json::array())) {
-      const std::string function = frame.value("function", ""), object = frame.value("object", "");
-      if (++shown <= kMostFrames) text += fmt::format("    {} ({})\n", function.empty() ? "?" : function, object);
+    for (const auto& frame : native) {
+      const std::string function = frame.value("function", ""), file = frame.value("file", "");
+      const std::string at =
+          file.empty() ? frame.value("object", "") : fmt::format("{}:{}", file, frame.value("line", 0));
+      if (++shown <= kMostFrames) text += fmt::format("    {} ({})\n", function.empty() ? "?" : function, at);
     }
     if (shown == 0) text += "    the main thread did not answer\n";
     return text;

@@ -544,6 +544,7 @@ TEST(RankEnds, AreNamedByWhatIsKnown) {
   EXPECT_THAT(words(SIGABRT, {}), HasSubstr("a library called abort(), and its message is in the rank's output"));
   EXPECT_THAT(words(3 << 8, finished), HasSubstr("exit code 3 (sys.exit)"));
   EXPECT_THAT(words(3 << 8, {}), HasSubstr("exit code 3 and said nothing of an exception"));
+  EXPECT_THAT(words(3 << 8, protocol::RankEnd{.how = "exited"}), HasSubstr("exit code 3 (main, or exit())"));
   EXPECT_THAT(words({}, {}), HasSubstr("killed, or called os._exit"));
 
   inspect::Remains remains;

@@ -91,6 +91,12 @@ TEST(FakeRank, DISABLED_LetsTheWatchWait) {
   over.get_future().wait();
 }
 
+/// Until `lockstep run`, which has the same file for its standard error, has written something.
+TEST(FakeRank, DISABLED_IsNone) {
+  struct stat said = {};
+  while (::fstat(STDERR_FILENO, &said) == 0 && said.st_size == 0) ::usleep(10'000);
+}
+
 // ---- what the watch makes of them
 
 class WatchedJob : public testing::Test {
@@ -139,6 +145,12 @@ TEST_F(WatchedJob, ASignalReachesTheLauncherWhileTheWatchWaitsForARank) {
   ::setenv("FAKE_RANK_FILE", path("signal").c_str(), 1);
   EXPECT_EQ(run("LetsTheWatchWait", {.launcher = {}, .hang_timeout_s = 0.2}), 130);
   EXPECT_EQ(text_of(path("signal")), "came");
+}
+
+TEST_F(WatchedJob, AJobWithoutARankSaysSo) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run("IsNone", {.launcher = {}, .first_rank_s = 0.05}), 0);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no rank has appeared within 0.05 s"));
 }
 
 TEST_F(WatchedJob, TheTailIsOfThisJob) {

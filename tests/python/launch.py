@@ -1,5 +1,5 @@
-"""Starts the ranks of a job on this machine with torchrun's variables: launch.py N SCRIPT ARGUMENT… It does not import
-torch, so a test that does not look at torchrun itself starts in a fraction of the time. After a failure it ends the
+"""Starts the ranks of a job on this machine with torchrun's variables: launch.py N SCRIPT ARGUMENT…, where SCRIPT is one
+of Python or a program. It does not import torch, so a test that does not look at torchrun itself starts in a fraction of the time. After a failure it ends the
 other ranks; with LAUNCH_GOES_ON=1 it waits for them, as srun does without --kill-on-bad-exit."""
 
 import os
@@ -29,7 +29,8 @@ def main():
     asked = []
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, _: asked.append(number))
-    ranks = [subprocess.Popen([sys.executable, *sys.argv[2:]], env={**common, "RANK": str(i), "LOCAL_RANK": str(i)},
+    python = [sys.executable] if sys.argv[2].endswith(".py") else []
+    ranks = [subprocess.Popen([*python, *sys.argv[2:]], env={**common, "RANK": str(i), "LOCAL_RANK": str(i)},
                               start_new_session=True)
              for i in range(number)]
     goes_on = "LAUNCH_GOES_ON" in os.environ

@@ -1,0 +1,122 @@
+#include "python/agent/program_lines.h"
+
+#include <dlfcn.h>
+#include <dwarf.h>
+#include <elfutils/libdwfl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "worker/process/demangle.h"
+
+namespace lockstep::agent {
+namespace {
+
+struct Libdw {
+  void* const library = ::dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
+  decltype(&::dwfl_begin) begin = find<decltype(&::dwfl_begin)>("dwfl_begin");
+  decltype(&::dwfl_end) end = find<decltype(&::dwfl_end)>("dwfl_end");
+  decltype(&::dwfl_linux_proc_report) report = find<decltype(&::dwfl_linux_proc_report)>("dwfl_linux_proc_report");
+  decltype(&::dwfl_linux_proc_find_elf) find_elf =
+      find<decltype(&::dwfl_linux_proc_find_elf)>("dwfl_linux_proc_find_elf");
+  decltype(&::dwfl_report_end) report_end = find<decltype(&::dwfl_report_end)>("dwfl_report_end");
+  decltype(&::dwfl_addrmodule) module_of = find<decltype(&::dwfl_addrmodule)>("dwfl_addrmodule");
+  decltype(&::dwfl_module_addrname) name_of = find<decltype(&::dwfl_module_addrname)>("dwfl_module_addrname");
+  decltype(&::dwfl_module_nextcu) next_unit = find<decltype(&::dwfl_module_nextcu)>("dwfl_module_nextcu");
+  decltype(&::dwarf_haspc) has_address = find<decltype(&::dwarf_haspc)>("dwarf_haspc");
+  decltype(&::dwarf_getsrc_die) source_of = find<decltype(&::dwarf_getsrc_die)>("dwarf_getsrc_die");
+  decltype(&::dwarf_getscopes) scopes_of = find<decltype(&::dwarf_getscopes)>("dwarf_getscopes");
+  decltype(&::dwarf_tag) tag_of = find<decltype(&::dwarf_tag)>("dwarf_tag");
+  decltype(&::dwarf_attr) attribute_of = find<decltype(&::dwarf_attr)>("dwarf_attr");
+  decltype(&::dwarf_formudata) number_of = find<decltype(&::dwarf_formudata)>("dwarf_formudata");
+  decltype(&::dwarf_getsrcfiles) files_of = find<decltype(&::dwarf_getsrcfiles)>("dwarf_getsrcfiles");
+  decltype(&::dwarf_filesrc) name_of_file = find<decltype(&::dwarf_filesrc)>("dwarf_filesrc");
+  decltype(&::dwarf_linesrc) file_of = find<decltype(&::dwarf_linesrc)>("dwarf_linesrc");
+  decltype(&::dwarf_lineno) line_of = find<decltype(&::dwarf_lineno)>("dwarf_lineno");
+
+  explicit operator bool() const {
+    return begin && end && report && find_elf && report_end && module_of && name_of && next_unit && has_address &&
+           source_of && scopes_of && tag_of && attribute_of && number_of && files_of && name_of_file && file_of &&
+           line_of;
+  }
+
+ private:
+  template <typename Function>
+  Function find(const char* name) const {
+    return library ? reinterpret_cast<Function>(::dlsym(library, name)) : nullptr;
+  }
+};
+
+/// Files of their own with debug information are not looked for: that may ask a server.
+int no_debug_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*, GElf_Word, char**) {
+  return -1;
+}
+
+/// Of the compiler or of LibTorch.
+bool is_library(const std::string& file) {
+  return file.starts_with("/usr/include/") || file.find("/include/c++/") != std::string::npos ||
+         file.find("/torch/include/") != std::string::npos;
+}
+
+/// The line in the program of a function that was inlined from a library.
+void leave_library(const Libdw& libdw, Dwarf_Die* unit, Dwarf_Addr address, ProgramLine& found) {
+  Dwarf_Files* files = nullptr;
+  Dwarf_Die* scopes = nullptr;
+  if (!is_library(found.file) || libdw.files_of(unit, &files, nullptr) != 0) return;
+  const int count = libdw.scopes_of(unit, address, &scopes);  // innermost first
+  for (int i = 0; i < count && is_library(found.file); ++i) {
+    if (libdw.tag_of(&scopes[i]) != DW_TAG_inlined_subroutine) continue;
+    Dwarf_Attribute attribute;
+    Dwarf_Word file = 0, line = 0;
+    if (libdw.number_of(libdw.attribute_of(&scopes[i], DW_AT_call_file, &attribute), &file) != 0 ||
+        libdw.number_of(libdw.attribute_of(&scopes[i], DW_AT_call_line, &attribute), &line) != 0)
+      break;
+    const char* const name = libdw.name_of_file(files, file, nullptr, nullptr);
+    if (!name) break;
+    found.file = name;
+    found.line = static_cast<int64_t>(line);
+  }
+  std::free(scopes);
+}
+
+/// Goes through the units, since dwfl_module_getsrc needs .debug_aranges, which Clang does not write.
+void find_line(const Libdw& libdw, Dwfl_Module* module, uintptr_t address, ProgramLine& found) {
+  Dwarf_Addr bias = 0;
+  for (Dwarf_Die* unit = nullptr; (unit = libdw.next_unit(module, unit, &bias));) {
+    if (libdw.has_address(unit, address - bias) != 1) continue;
+    Dwarf_Line* const source = libdw.source_of(unit, address - bias);
+    const char* const file = source ? libdw.file_of(source, nullptr, nullptr) : nullptr;
+    int line = 0;
+    if (!file || libdw.line_of(source, &line) != 0) return;
+    found.file = file;
+    found.line = line;
+    leave_library(libdw, unit, address - bias, found);
+    return;
+  }
+}
+
+}  // namespace
+
+std::vector<ProgramLine> program_lines(const std::vector<uintptr_t>& addresses) {
+  std::vector<ProgramLine> lines(addresses.size());
+  if (addresses.empty()) return lines;
+  static const Libdw libdw;
+  if (!libdw) return lines;
+  Dwfl_Callbacks callbacks = {};
+  callbacks.find_elf = libdw.find_elf;
+  callbacks.find_debuginfo = no_debug_file;
+  Dwfl* const process = libdw.begin(&callbacks);
+  if (!process) return lines;
+  if (libdw.report(process, ::getpid()) == 0 && libdw.report_end(process, nullptr, nullptr) == 0) {
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      Dwfl_Module* const module = libdw.module_of(process, addresses[i]);
+      if (!module) continue;
+      if (const char* name = libdw.name_of(module, addresses[i])) lines[i].function = worker::demangle(name);
+      find_line(libdw, module, addresses[i], lines[i]);
+    }
+  }
+  libdw.end(process);
+  return lines;
+}
+
+}  // namespace lockstep::agent

@@ -1,0 +1,19 @@
+// Names for addresses of this process: functions, and lines of programs that have debug information (-g). Read by libdw,
+// which is loaded for that, so that programs of users and wheels need not have it; without it nothing is named.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::agent {
+
+struct ProgramLine {
+  std::string function;  // demangled; empty where it is not known
+  std::string file;  // empty without debug information
+  int64_t line = 0;
+};
+
+/// One for each address, which lies inside of the instruction that is meant. Opens files and allocates.
+std::vector<ProgramLine> program_lines(const std::vector<uintptr_t>& addresses);
+
+}  // namespace lockstep::agent
