@@ -24,7 +24,7 @@ Case::Case(const Remains& what) : remains(what) {
   for (const RankError& each : remains.errors) {
     if (each.rank < 0) continue;
     failed.insert(each.rank);
-    if (!is_consequence(each) && !is_mismatch(each)) outside.insert(each.rank);
+    if (!is_consequence(each) && !is_mismatch(each) && !is_size_mismatch(each)) outside.insert(each.rank);
   }
   for (const RankDoing& each : remains.doing) {
     world.insert(each.rank);

@@ -66,6 +66,7 @@ std::vector<Finding> judge(const Remains& remains) {
   judge_errors(job, verdicts);
   judge_collectives(job, verdicts);
   judge_mismatch_errors(job, verdicts);
+  judge_size_mismatches(job, verdicts);
   judge_ends(job, verdicts);
   judge_communicators(job, verdicts);
   const bool consequences = verdicts.has(Weight::consequence);

@@ -40,7 +40,7 @@ void judge_errors(const Case& job, Verdicts& verdicts) {
   using Key = std::tuple<bool, std::string, std::string>;
   std::map<Key, std::vector<const RankError*>> alike;
   for (const RankError& each : job.remains.errors) {
-    if (is_mismatch(each)) continue;
+    if (is_mismatch(each) || is_size_mismatch(each)) continue;
     const Key key{is_consequence(each), each.type, each.message};
     std::vector<const RankError*>& same = alike[key];
     // An error file and a log have the same exception.
@@ -64,6 +64,24 @@ void judge_mismatch_errors(const Case& job, Verdicts& verdicts) {
     if (!errors.front()->frames.empty()) finding.where = place(errors.front()->frames);
     finding.message = message;
     verdicts.add(Weight::mismatch, std::move(finding), errors.front()->time_s);
+  }
+}
+
+void judge_size_mismatches(const Case& job, Verdicts& verdicts) {
+  const bool is_named = verdicts.has(Weight::mismatch);
+  std::map<std::string, std::vector<const RankError*>> alike;
+  for (const RankError& each : job.remains.errors)
+    if (is_size_mismatch(each)) alike[each.message].push_back(&each);
+  for (const auto& [message, errors] : alike) {
+    Finding finding = about().finding(is_named ? Severity::note : Severity::fault, Verdict::op_mismatch);
+    for (const RankError* each : errors)
+      if (each->rank >= 0) finding.ranks.insert(each->rank);
+    finding.message = fmt::format(
+        "{} got more bytes than its collective takes ({}: {}): {}. The backend `lockstep` compares calls before data "
+        "moves, and names both sides: init_process_group(\"lockstep\")",
+        finding.ranks.empty() ? errors.front()->origin + ": a rank" : finding.ranks.words(), errors.front()->type,
+        message, is_named ? "that follows from the calls below" : "ranks have called different collectives or sizes");
+    verdicts.add(is_named ? Weight::consequence : Weight::mismatch, std::move(finding), errors.front()->time_s);
   }
 }
 

@@ -14,6 +14,9 @@ void judge_collectives(const Case& job, Verdicts& verdicts);
 /// Ranks that have compared their calls and raised what differs, without a dump that says the same.
 void judge_mismatch_errors(const Case& job, Verdicts& verdicts);
 
+/// Processes that Gloo has ended since the ranks' calls differ: with the calls, where they are known.
+void judge_size_mismatches(const Case& job, Verdicts& verdicts);
+
 /// Ranks that have finished while others needed them, and processes that were killed, or left without an exception.
 void judge_ends(const Case& job, Verdicts& verdicts);
 

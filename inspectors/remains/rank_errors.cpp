@@ -9,6 +9,10 @@ bool is_mismatch(const RankError& error) {
   return error.message.find("All ranks of a group must make the same calls in the same order") != std::string::npos;
 }
 
+bool is_size_mismatch(const RankError& error) {
+  return error.message.find("op.preamble.length <= op.nbytes") != std::string::npos;
+}
+
 bool is_consequence(const RankError& error) {
   const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
   // What torchrun raises because a rank has ended.

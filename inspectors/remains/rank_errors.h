@@ -7,6 +7,9 @@ namespace lockstep::inspect::judging {
 /// What a rank raises that has compared its call with those of the other ranks (dist::CollectiveMismatch).
 bool is_mismatch(const RankError& error);
 
+/// What Gloo ends a process with that is sent more bytes than its collective takes: the ranks' calls differ.
+bool is_size_mismatch(const RankError& error);
+
 /// Errors that ranks have because another one left, or did not come.
 bool is_consequence(const RankError& error);
 

@@ -113,12 +113,25 @@ class LineReader {
 
   void begin(std::string_view line) {
     constexpr std::string_view kFatal = "Fatal Python error: ", kFirst = "(most recent call first):";
+    constexpr std::string_view kUncaught = "terminate called after throwing an instance of '", kWhat = "  what():  ";
     if (line == "Traceback (most recent call last):") {
       frames_.clear();
       state_ = State::traceback;
     } else if (line.starts_with("During handling of the above exception") ||
                line.starts_with("The above exception was the direct cause")) {
       follows_ = true;
+    } else if (line.starts_with(kUncaught) && line.ends_with('\'')) {  // of C++
+      line.remove_suffix(1);
+      into_.errors.push_back({.rank = rank_,
+                              .type = std::string(line.substr(kUncaught.size(), kMostMessage)),
+                              .message = {},
+                              .time_s = 0,
+                              .frames = {},
+                              .origin = origin_});
+      uncaught_ = into_.errors.size();
+      found_ = true;
+    } else if (line.starts_with(kWhat) && uncaught_ > 0) {
+      into_.errors[std::exchange(uncaught_, 0) - 1].message = line.substr(kWhat.size(), kMostMessage);
     } else if (line.starts_with(kFatal)) {
       into_.errors.push_back({.rank = rank_,
                               .type = "Fatal Python error",
@@ -183,7 +196,7 @@ class LineReader {
   std::vector<EvidenceFrame> frames_;
   std::string thread_;
   bool is_main_ = false, follows_ = false, found_ = false;
-  size_t last_ = 0, fatal_ = 0;  // 1 + the index of an error; 0: none
+  size_t last_ = 0, fatal_ = 0, uncaught_ = 0;  // 1 + the index of an error; 0: none
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Stacks and tracebacks in the text of a log: what Python prints for an exception that nobody catches, what faulthandler
-// prints (signals, dump_traceback, time-outs), and the output of `py-spy dump`. Lines may begin with the names that
-// torchrun and torch put before them: "[rank3]: ", "[default3]:".
+// prints (signals, dump_traceback, time-outs), what C++ prints for an exception that nobody catches, and the output of
+// `py-spy dump`. Lines may begin with the names that torchrun and torch put before them: "[rank3]: ", "[default3]:".
 #pragma once
 #include <optional>
 #include <string>

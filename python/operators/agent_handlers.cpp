@@ -2,12 +2,18 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <memory>
 #include <mutex>
+#include <thread>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 
 #include "protocol/version.h"
 #include "python/agent/agent.h"
 #include "python/agent/stacks.h"
+#include "python/agent/uncaught.h"
 #include "python/operators/abort.h"
 #include "python/operators/interpreter_use.h"
 #include "python/operators/invitations.h"
@@ -131,6 +137,18 @@ void leave_dumps(bool stacks) {
   if (const std::string pickle = nccl_pickle(stacks); !pickle.empty()) leave(true, pickle);
 }
 
+/// Before an exception of a C++ thread ends the process. The frames of Python need the interpreter's lock, which the rank
+/// may keep for ever: without them first.
+void leave_dumps_of_abort() {
+  const auto left = std::make_shared<std::promise<void>>();
+  std::thread([left] {
+    leave_dumps(/*stacks=*/false);
+    if (const InterpreterUse use; use) leave_dumps(/*stacks=*/true);
+    left->set_value();
+  }).detach();
+  left->get_future().wait_for(std::chrono::seconds(2));
+}
+
 }  // namespace
 
 void end_agent(const json& end) {
@@ -158,6 +176,8 @@ json start_agent(const json& facts) {
     expect_invitations();
     agent::add_handler("stacks", stacks);
     expect_aborts();
+    if (std::getenv(protocol::kJobVariable))
+      agent::report_uncaught_exceptions(/*is_program=*/false, leave_dumps_of_abort);
   });
   protocol::JobRank rank;
   bool launched = agent::rank_from_environment(rank);

@@ -586,6 +586,43 @@ TEST(StackText, TheLastExceptionOfAChainCounts) {
   EXPECT_EQ(remains.errors[0].rank, 3);
 }
 
+constexpr const char* kGloo =
+    "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    "  what():  [enforce fail at /gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 8 vs 4. \n";
+
+TEST(StackText, AnExceptionOfCppThatNobodyCatchesIsTheRanks) {
+  Remains remains;
+  EXPECT_TRUE(
+      read_stack_text("[default1]:terminate called after throwing an instance of 'std::out_of_range'\n"
+                      "[default0]:loss 3\n"
+                      "[default1]:  what():  vector::at\n",
+                      "log", std::nullopt, remains));
+  ASSERT_THAT(remains.errors, SizeIs(1));
+  EXPECT_EQ(remains.errors[0].rank, 1);
+  EXPECT_EQ(remains.errors[0].type, "std::out_of_range");
+  EXPECT_EQ(remains.errors[0].message, "vector::at");
+}
+
+TEST(Remains, GlooThatGetsTooManyBytesPointsToTheCalls) {
+  const Folder job;
+  job.write("attempt_0/0/stderr.log", kGloo);
+  job.write("attempt_0/1/stderr.log",
+            "Traceback (most recent call last):\n  File \"/job/train.py\", line 9, in <module>\n"
+            "RuntimeError: Read error [127.0.0.1]:2834: Connection reset by peer\n");
+  const Finding alone = last_of({job.str()});
+  EXPECT_EQ(alone.severity, Severity::fault);
+  EXPECT_EQ(alone.verdict, "op_mismatch");
+  EXPECT_EQ(alone.ranks, RankSet{0});
+  EXPECT_THAT(alone.message, AllOf(HasSubstr("8 vs 4"), HasSubstr("init_process_group(\"lockstep\")")));
+  job.write("trace_rank_0", dump(2, {{.seq = 1}, {.seq = 2, .state = "started", .shape = {4}}}));
+  job.write("trace_rank_1", dump(2, {{.seq = 1}, {.seq = 2, .state = "started", .shape = {5}}}));
+  const auto findings = judge(read_remains({job.str()}));
+  EXPECT_EQ(findings.back().verdict, "shape_mismatch");
+  EXPECT_THAT(findings.back().message, HasSubstr("#2 of default_pg"));
+  EXPECT_EQ(std::ranges::count(findings, Severity::fault, &Finding::severity), 1);
+  EXPECT_THAT(findings[findings.size() - 2].message, HasSubstr("that follows from the calls below"));
+}
+
 TEST(StackText, OrdinaryLinesAreNothing) {
   Remains remains;
   EXPECT_FALSE(read_stack_text("[W1122 20:44:56.45 logger.cpp:329] Warning\nloss: 3\n[1/2]: x\nThread 4\n    a (b)\n",

@@ -137,6 +137,15 @@ class Failures(Cases):
         fault = self.first_cause("threw", 1, script="spawn.py", command=[sys.executable])
         self.assertIn("rank 1 raised ValueError: no such sample: 17", fault["message"])
 
+    def test_sizes_that_end_a_process_of_gloo(self):
+        job = self.run_case("shapes", 1, LOCKSTEP_CHECK_COLLECTIVES="0")
+        fault = self.cause_of(job)
+        self.assertEqual((fault["verdict"], fault["ranks"], fault["op"]["seq"]), ("shape_mismatch", [0, 1], 4))
+        self.assertIn(f"hangs.py:{line_of('dist.all_reduce(torch.ones(5 if')} in shapes", fault["message"])
+        gloo = next(each["message"] for each in job.findings if "EnforceNotMet" in each["message"])
+        self.assertIn("op.preamble.length <= op.nbytes", gloo)
+        self.assertIn('init_process_group("lockstep")', gloo)
+
     def test_a_rank_that_failed_before_it_could_be_watched(self):
         fault = self.first_cause("exited", 5, script="early.py", torchrun=True)
         self.assertEqual(fault["ranks"], [1])
