@@ -33,7 +33,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 20s, kLastWordsLimit = 500ms;
+constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 20s, kEarlyPictureLimit = 5s,
+                                    kLastWordsLimit = 500ms;
 constexpr double kUnprovenNote = 60;  // seconds without progress after which a job without a limit is looked at
 
 /// The package that lies beside this program: in a build folder. An installed wheel comes before it.
@@ -176,10 +177,14 @@ void JobRun::on_interrupt(int number) {
   if (interrupted_ == 0 && !ending_) {
     failed_before_interrupt_ = has_failure();
     const double seconds = seconds_since(progressed_at_);
-    if (!failed_before_interrupt_ && is_anyone_waiting() && seconds >= kProof) {
-      last_picture_ = picture_of(running(), kLastWordsLimit);
+    if (!failed_before_interrupt_ && is_anyone_waiting() && seconds >= options_.proof_s) {
+      // The launcher has the signal, and may have ended the ranks: what they did before counts.
+      const bool is_early = !last_picture_.doing.empty();
+      if (!is_early) last_picture_ = picture_of(running(), kLastWordsLimit);
       verdict_ = as_notes(inspect::judge(with_ends()));
-      write_message(fmt::format("interrupted when no collective had ended for {:.0f} s", seconds));
+      write_message(
+          fmt::format("interrupted when no collective had ended for {:.0f} s{}", seconds,
+                      is_early ? fmt::format("; {:.0f} s before, this was so:", seconds_since(pictured_at_)) : ""));
     }
   }
   interrupted_ = number;
@@ -268,17 +273,20 @@ void JobRun::look_at_progress() {
 
 void JobRun::on_stall(double seconds) {
   const bool out_of_time = options_.hang_timeout_s > 0 && seconds >= options_.hang_timeout_s;
-  const bool may_be_proven = !ends_.empty() && is_anyone_waiting() && seconds >= kProof;
-  const bool noted = options_.hang_timeout_s <= 0 && seconds >= kUnprovenNote && is_anyone_waiting() && !warned_;
-  if (!out_of_time && !may_be_proven && !noted) return;
+  const bool waits = is_anyone_waiting() && seconds >= options_.proof_s;
+  const bool noted = options_.hang_timeout_s <= 0 && seconds >= kUnprovenNote && waits && !warned_;
+  if (!out_of_time && !waits) return;
   if (EventLoop::Clock::now() < next_picture_) return;
-  last_picture_ = picture_of(running(), kPictureLimit);
+  // Early, since Ctrl-C in a terminal reaches the launcher as soon as this program, and the ranks are gone then.
+  const bool is_early = !out_of_time && !noted && ends_.empty();
+  last_picture_ = picture_of(running(), is_early ? kEarlyPictureLimit : kPictureLimit);
+  pictured_at_ = EventLoop::Clock::now();
   if (signals_->has_come()) return;  // meanwhile: it decides how the job ends
   const inspect::Remains remains = with_ends();
   std::vector<Finding> findings = inspect::judge(remains);
   // A rank that computes for long is looked at less and less often.
-  next_picture_ = EventLoop::Clock::now() +
-                  std::chrono::duration_cast<EventLoop::Clock::duration>(std::chrono::duration<double>(seconds / 2));
+  const double limit = options_.hang_timeout_s > 0 ? options_.hang_timeout_s : kUnprovenNote;
+  next_picture_ = progressed_at_ + duration_of(seconds < limit ? std::min(seconds * 1.5, limit) : seconds * 1.5);
   if (!out_of_time && !is_proven_stall(findings)) {
     if (!noted) return;
     warned_ = true;

@@ -92,7 +92,7 @@ class JobRun {
   std::map<int, SeenEnd> ends_;
   std::optional<MemoryKills> memory_kills_;
   std::map<int, std::string> progress_;  // rank → what it answered last
-  EventLoop::Clock::time_point next_picture_, progressed_at_, started_ = EventLoop::Clock::now();
+  EventLoop::Clock::time_point next_picture_, pictured_at_, progressed_at_, started_ = EventLoop::Clock::now();
   std::map<int, bool> waits_;  // rank → a collective of it has not ended
   inspect::Remains last_picture_;  // of the ranks that ran: at the first failure, or in a stall that has not ended
   std::vector<Finding> verdict_;  // of a hang that ends the job, or of one that was interrupted

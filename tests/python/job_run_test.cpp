@@ -97,6 +97,32 @@ TEST(FakeRank, DISABLED_IsNone) {
   while (::fstat(STDERR_FILENO, &said) == 0 && said.st_size == 0) ::usleep(10'000);
 }
 
+constexpr const char* kWaits =
+    R"({"version":"2.10","entries":[{"record_id":0,"pg_id":0,"process_group":["0","default_pg"],"collective_seq_id":4,
+        "p2p_seq_id":0,"op_id":1,"profiling_name":"gloo:all_reduce","time_created_ns":1,"input_sizes":[[4]],
+        "input_dtypes":["Float"],"output_sizes":[[4]],"output_dtypes":["Float"],"state":"scheduled",
+        "time_discovered_started_ns":null,"time_discovered_completed_ns":null,"retired":false,"timeout_ms":1,
+        "is_p2p":false}]})";
+
+/// As with Ctrl-C in a terminal: it can't be asked any more when `lockstep run` gets the signal.
+TEST(FakeRank, DISABLED_IsGoneAtASignal) {
+  std::promise<void> looked;
+  bool was_asked = false, is_over = false;
+  agent::add_handler("status", [&](const json&) {
+    if (was_asked && !std::exchange(is_over, true)) looked.set_value();
+    return json{{"groups", {{"0", {{"enqueued", 4}, {"completed", 3}}}}}};
+  });
+  agent::add_handler("collectives", [](const json&) { return json{{"dumps", {{{"text", kWaits}}}}}; });
+  agent::add_handler("stacks", [&](const json&) {
+    was_asked = true;
+    return json{{"native", {{{"function", "clock_nanosleep"}, {"object", "libc.so.6"}}}}, {"held", true}};
+  });
+  start_fake_rank();
+  looked.get_future().wait();
+  ::kill(::getppid(), SIGINT);
+  ::raise(SIGKILL);
+}
+
 // ---- what the watch makes of them
 
 class WatchedJob : public testing::Test {
@@ -151,6 +177,13 @@ TEST_F(WatchedJob, AJobWithoutARankSaysSo) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(run("IsNone", {.launcher = {}, .first_rank_s = 0.05}), 0);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no rank has appeared within 0.05 s"));
+}
+
+TEST_F(WatchedJob, WhatRanksDidBeforeASignalIsKnown) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run("IsGoneAtASignal", {.launcher = {}, .findings = path("findings"), .proof_s = 0.1}), 130);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("interrupted when no collective had ended"));
+  EXPECT_THAT(text_of(path("findings")), HasSubstr("all_reduce #4 of default_pg"));
 }
 
 TEST_F(WatchedJob, TheTailIsOfThisJob) {
