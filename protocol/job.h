@@ -47,6 +47,7 @@ struct RankStop {
 
 struct JobRank {
   int rank = 0, world_size = 1, local_rank = 0;
+  int local_world_size = 0;  // ranks of the job on this machine; 0: the launcher does not say
   int64_t pid = 0;
   uint64_t start_time = 0;  // field 22 of /proc/PID/stat: a later process with the same pid has another
   std::string host, torch, lockstep, python, script;
@@ -58,8 +59,8 @@ struct JobRank {
 LOCKSTEP_JSON(JobFrame, function, file, line)
 LOCKSTEP_JSON(RankEnd, how, type, message, frames, time, calls)
 LOCKSTEP_JSON(RankStop, place, number, is_served, limit_s)
-LOCKSTEP_JSON(JobRank, rank, world_size, local_rank, pid, start_time, host, torch, lockstep, python, script, started,
-              end, stop)
+LOCKSTEP_JSON(JobRank, rank, world_size, local_rank, local_world_size, pid, start_time, host, torch, lockstep, python,
+              script, started, end, stop)
 
 /// The most ranks that a job can have: what a file claims beyond it is no rank's.
 inline constexpr int kMostRanks = 1 << 16;

@@ -1,8 +1,13 @@
 // `lockstep`: reads the command line and hands over to a subcommand.
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <functional>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -57,15 +62,37 @@ int refuse(const CLI::App& app, const CLI::ParseError& error, int argc, char** a
   return 2;
 }
 
+/// Whether a shell would find a program of that name, or would where the environment of Python is active.
+bool is_program(const std::string& name) {
+  if (name == "torchrun" || name == "accelerate" || name == "deepspeed") return true;
+  if (name.find('/') != std::string::npos || name.find('.') != std::string::npos) return false;
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (::access((folder + "/" + name).c_str(), X_OK) == 0) return true;
+  return false;
+}
+
 /// Takes what follows `--` of `lockstep run [options] -- LAUNCHER…` off the command line: it has options of its own.
+/// Throws UsageError where a launcher has none before it.
 void take_launcher(int& argc, char** argv) {
   if (argc < 2 || std::string_view(argv[1]) != "run") return;
+  std::string launcher;  // where it comes before any script
+  bool has_script = false;
   for (int i = 2; i < argc; ++i) {
-    if (std::string_view(argv[i]) != "--") continue;
-    launcher_arguments().assign(argv + i + 1, argv + argc);
-    if (!launcher_arguments().empty()) argc = i;
-    return;
+    const std::string word = argv[i];
+    if (word == "--") {
+      launcher_arguments().assign(argv + i + 1, argv + argc);
+      if (!launcher_arguments().empty()) argc = i;
+      return;
+    }
+    if (!launcher.empty() || has_script) continue;
+    has_script = word == "-" || word.ends_with(".cpp") || ::access(word.c_str(), F_OK) == 0;
+    if (!has_script && !word.starts_with('-') && is_program(word)) launcher = word;
   }
+  if (!launcher.empty())
+    throw UsageError(launcher + " is a program, and no session script: what starts a job stands behind --, as in " +
+                     "lockstep run -- " + launcher + " ...");
 }
 
 int run_main(int argc, char** argv) {

@@ -89,7 +89,15 @@ bool any_of_parts(std::string_view name, std::initializer_list<std::string_view>
                      [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
 }
 
-bool is_collective(std::string_view name) { return any_of_parts(name, {"lockstep::dist::", "c10d::", "gloo::"}); }
+/// A wait for a key is no collective; a collective may have one.
+bool is_store(std::string_view name) {
+  return any_of_parts(name, {"c10d::detail::", "c10d::tcputil::"}) ||
+         (any_of_parts(name, {"c10d::"}) && any_of_parts(name, {"Store"}) && !any_of_parts(name, {"ProcessGroup"}));
+}
+
+bool is_collective(std::string_view name) {
+  return any_of_parts(name, {"lockstep::dist::", "c10d::", "gloo::"}) && !is_store(name);
+}
 
 /// The ways of LibTorch to wait for a device, whatever lies below them.
 bool is_device_wait(std::string_view name) {
@@ -132,6 +140,10 @@ Activity activity_of(const std::vector<StackFrame>& frames, bool asleep, bool he
   if (waiting && loader) return Activity::loading_data;
   if (waits != Activity::unknown) return waits;
   return held ? Activity::blocked : Activity::computing;
+}
+
+bool is_at_store(const std::vector<StackFrame>& frames) {
+  return std::ranges::any_of(frames, [](const StackFrame& frame) { return is_store(frame.function); });
 }
 
 const char* activity_words(Activity activity) {

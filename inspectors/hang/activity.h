@@ -34,6 +34,9 @@ struct StackFrame {
 /// the kernel reports that it does not run.
 Activity activity_of(const std::vector<StackFrame>& frames, bool asleep, bool held);
 
+/// Whether a thread that is in no collective is in a function of c10d's store.
+bool is_at_store(const std::vector<StackFrame>& frames);
+
 /// "sleeps", "waits for a lock": for a sentence about a rank.
 const char* activity_words(Activity activity);
 /// "sleeping", "lock": for JSON.

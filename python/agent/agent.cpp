@@ -116,13 +116,13 @@ std::vector<std::string> handler_names() {
 
 bool rank_from_environment(protocol::JobRank& rank) {
   struct Names {
-    const char *rank, *world_size, *local_rank;
+    const char *rank, *world_size, *local_rank, *local_world_size;
   };
   constexpr Names kLaunchers[] = {
-      {"RANK", "WORLD_SIZE", "LOCAL_RANK"},  // torchrun, accelerate, deepspeed
-      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-      {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
-      {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+      {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},  // torchrun, accelerate, deepspeed
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+      {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
+      {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
   };
   for (const Names& names : kLaunchers) {
     const auto number_of_rank = number(names.rank), size = number(names.world_size);
@@ -130,6 +130,7 @@ bool rank_from_environment(protocol::JobRank& rank) {
     rank.rank = *number_of_rank;
     rank.world_size = *size;
     rank.local_rank = number(names.local_rank).value_or(*number_of_rank);
+    rank.local_world_size = names.local_world_size ? number(names.local_world_size).value_or(0) : 0;
     return true;
   }
   return false;

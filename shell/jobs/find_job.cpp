@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <system_error>
+
 #include "protocol/error.h"
 #include "protocol/runtime_folder.h"
 #include "shell/processes/session_records.h"
@@ -9,11 +14,24 @@
 namespace lockstep::shell {
 namespace {
 
+/// A line for each: "1028-129bd885  2 of 2 ranks of /home/me/train.py, in /home/me, since 2026-11-22 20:44:56".
 std::string list_of(const std::vector<Job>& jobs) {
   std::string text;
-  for (const Job& job : jobs)
-    text += fmt::format("{}{} ({} of {} ranks)", text.empty() ? "" : ", ", job.id, job.live_ranks().size(),
-                        job.world_size());
+  for (const Job& job : jobs) {
+    const auto live = std::ranges::find_if(job.ranks, [](const JobMember& each) { return each.is_alive; });
+    text += fmt::format("\n  {}  {} of {} ranks", job.id, job.live_ranks().size(), job.world_size());
+    if (live == job.ranks.end()) continue;
+    const protocol::JobRank& rank = live->facts;
+    if (!rank.script.empty()) text += " of " + rank.script;
+    std::error_code gone;
+    if (const auto folder = std::filesystem::read_symlink(fmt::format("/proc/{}/cwd", rank.pid), gone); !gone)
+      text += ", in " + folder.string();
+    const std::time_t started = rank.started;
+    std::tm local = {};
+    char when[32];
+    if (::localtime_r(&started, &local) && std::strftime(when, sizeof when, "%F %T", &local) > 0)
+      text += fmt::format(", since {}", when);
+  }
   return text;
 }
 
@@ -37,11 +55,11 @@ Job find_job(const std::string& name) {
         "function of the package lockstep, or if `lockstep run -- …` has started it (docs/python.md)");
   if (name.empty()) {
     if (jobs.size() == 1) return jobs.front();
-    throw UsageError("several jobs run; name one: lockstep attach JOB, of " + list_of(jobs));
+    throw UsageError("several jobs run; name one: lockstep attach JOB" + list_of(jobs));
   }
   for (const Job& job : jobs)
     if (is_named(job, name)) return job;
-  throw UsageError("there is no job " + name + "; there is " + list_of(jobs));
+  throw UsageError("there is no job " + name + "; there is" + list_of(jobs));
 }
 
 }  // namespace lockstep::shell

@@ -105,6 +105,16 @@ RankSet Job::live_ranks() const {
 
 int Job::world_size() const { return ranks.empty() ? 0 : ranks.front().facts.world_size; }
 
+std::string Job::absence_of(int number) const {
+  bool is_known = true;
+  for (const JobMember& each : ranks) {
+    const int first = each.facts.rank - each.facts.local_rank;  // of its machine: launchers number them in a row
+    if (number >= first && number < first + each.facts.local_world_size) return "has not called this package yet";
+    is_known = is_known && each.facts.local_world_size > 0;
+  }
+  return is_known ? "runs on another machine" : "runs on another machine, or has not called this package yet";
+}
+
 const JobMember* Job::rank(int number) const {
   for (const JobMember& each : ranks)
     if (each.facts.rank == number) return &each;

@@ -24,6 +24,9 @@ struct Job {
   RankSet live_ranks() const;
   int world_size() const;  // of which this machine may have a part
   const JobMember* rank(int number) const;
+  /// Why there is no file of a rank: "has not called this package yet", "runs on another machine"; both with "or" where
+  /// the launcher does not say how many ranks this machine has.
+  std::string absence_of(int number) const;
 };
 
 /// All jobs in `folders` (protocol::runtime_directories()), oldest first. Files that no rank wrote are left out.

@@ -285,10 +285,15 @@ std::string JobGroup::places(const RankSet& ranks) const {
     else if (const auto found = activities.find(each); found != activities.end())
       text += "; " + found->second;
     else if (info.pid == 0)
-      text += "; it has not called this package yet";
+      text += "; it " + job_.absence_of(each);
     lines[each] = text;
   }
   std::string result = by_text(lines, ": ");
+  if (!(ranks & live()).empty() && !(ranks & away()).empty())
+    return result +
+           "A rank that waits for a stopped one in a collective does so until its group's time-out ends it, by default "
+           "10 "
+           "minutes with NCCL and 30 with Gloo; init_process_group(timeout=...) sets it";
   if (result.ends_with('\n')) result.pop_back();
   return result;
 }

@@ -99,6 +99,8 @@ inspect::RankDoing doing_of(int rank, const json& stacks, const std::vector<insp
     words = "is in recv";
   else if (activity == Activity::collective && has("c10d::ProcessGroupGloo::SendWork::wait"))
     words = "is in send";
+  else if (waits && activity != Activity::collective && inspect::is_at_store(frames))
+    words = "waits for a key of the store";
   return {.rank = rank, .kind = inspect::kind_of_activity(activity), .words = std::move(words)};
 }
 

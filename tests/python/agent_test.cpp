@@ -27,6 +27,7 @@
 #include "protocol/runtime_folder.h"
 #include "python/agent/stacks.h"
 #include "shell/jobs/agent_client.h"
+#include "shell/jobs/find_job.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/jobs/job_picture.h"
 #include "shell/jobs/rank_ends.h"
@@ -589,6 +590,43 @@ TEST_F(Agent, TheLaunchersReportSaysHowRanksEnded) {
   EXPECT_THAT(shell::read_launcher_report(folder.path()), IsEmpty());
 }
 
+TEST_F(Agent, RanksOfAnotherMachineAreNotExpectedHere) {
+  ::setenv("WORLD_SIZE", "6", 1);
+  ::setenv("RANK", "2", 1);
+  ::setenv("LOCAL_RANK", "0", 1);
+  const auto absence = [&](const char* local_world_size, int number) {
+    ::setenv("LOCAL_WORLD_SIZE", local_world_size, 1);
+    protocol::JobRank rank;
+    EXPECT_TRUE(agent::rank_from_environment(rank));
+    shell::Job job;
+    job.ranks.push_back({.facts = rank});
+    return job.absence_of(number);
+  };
+  EXPECT_EQ(absence("2", 3), "has not called this package yet");
+  EXPECT_EQ(absence("2", 1), "runs on another machine");
+  EXPECT_EQ(absence("2", 4), "runs on another machine");
+  EXPECT_EQ(absence("", 3), "runs on another machine, or has not called this package yet");
+  for (const char* name : {"LOCAL_RANK", "LOCAL_WORLD_SIZE"}) ::unsetenv(name);
+}
+
+TEST_F(Agent, SeveralJobsAreToldApart) {
+  ASSERT_EQ(agent::start(rank(0)), "");
+  const json facts = agent::described_rank();
+  const shell::JobFolder other({"torchrun"});
+  json eval = facts;
+  eval["script"] = "/home/me/eval.py";
+  protocol::write_at_once(protocol::rank_file(other.path(), 0), eval.dump());
+  try {
+    shell::find_job("");
+    ADD_FAILURE() << "one of two was taken";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(),
+                testing::MatchesRegex("several jobs run; name one: lockstep attach JOB"
+                                      "(\n  [^ ]+  1 of 4 ranks of [^ ]+, in [^ ]+, since [-0-9]+ [:0-9]+){2}"));
+    EXPECT_THAT(error.what(), HasSubstr("/home/me/eval.py, in " + fs::current_path().string()));
+  }
+}
+
 TEST(RankEnds, TheKernelKnowsHowAProcessEnded) {
   const pid_t child = ::fork();
   if (child == 0) ::raise(SIGKILL);
@@ -689,6 +727,7 @@ TEST(JobPicture, WhatARankDoesIsInItsStacks) {
   EXPECT_EQ(words("c10d::ProcessGroupGloo::RecvWork::wait(std::chrono::duration<long>)"), "is in recv");
   EXPECT_EQ(words("c10d::ProcessGroupGloo::SendWork::wait(std::chrono::duration<long>)"), "is in send");
   EXPECT_EQ(words("c10d::ProcessGroupGloo::AsyncWork::wait()"), "is in a collective");
+  EXPECT_EQ(words("c10d::TCPStore::wait(std::vector<std::string> const&)"), "waits for a key of the store");
   EXPECT_EQ(shell::doing_of(0, {{"native", {{{"function", "poll"}, {"object", "libc.so.6"}}}}, {"held", true}},
                             {{"call", "/x/lockstep/_library.py", 1}, {"main", "train.py", 2}})
                 .words,

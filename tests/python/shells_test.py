@@ -26,7 +26,9 @@ class Shells(unittest.TestCase):
                 events.append(json.loads(line))
                 if "rank 0: stopped at" in events[-1].get("text", ""):
                     break
-            self.assertIn("rank 0: not at a breakpoint", " ".join(each.get("text", "") for each in events))
+            said = " ".join(each.get("text", "") for each in events)
+            self.assertIn("rank 0: not at a breakpoint", said)
+            self.assertIn("until its group's time-out ends it", said)
             self.assertEqual(values(events), [([1], "1")])
             attached.send_signal(signal.SIGINT)
             attached.stdout.read()
