@@ -1,6 +1,9 @@
 #include "inspectors/hang/needs.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "collectives/log/collective_log_layout.h"
 
 namespace lockstep::inspect {
 
@@ -12,6 +15,54 @@ const LoggedGroup* group_of(const RankPicture& rank, const std::string& name) {
     if (group.name == name) return &group;
   return nullptr;
 }
+
+namespace {
+
+/// The place from which a rank receives in Gloo's tree of a broadcast; places are counted from the root, which has 0.
+int64_t parent_in_tree(int64_t place) {
+  return place - static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(place)));
+}
+
+/// A rank of a broadcast of Gloo waits for the data, which comes through its ancestors, and for its children, because a
+/// send of Gloo ends only after the receiver has asked for it.
+bool broadcast_needs(int64_t self, int64_t other) {
+  for (int64_t place = self; place > 0;)
+    if ((place = parent_in_tree(place)) == other) return true;
+  return other > 0 && parent_in_tree(other) == self;
+}
+
+/// In a reduce of Gloo each chunk of the tensor goes round the ring, from rank to the rank before it. Of small tensors
+/// only the first `chunks` ranks have a chunk: the chunk of rank c begins at rank c - 1. `distance`: of the other rank,
+/// in the direction from which data comes.
+bool reduce_needs(int64_t self, int64_t distance, int64_t size, int64_t chunks) {
+  return distance == size - 1 || self + distance <= size + chunks - 2;
+}
+
+/// How many chunks of such a tensor have elements, at least: those of 16 bytes have the fewest (gloo/reduce.cc).
+int64_t chunks_of_reduce(int64_t bytes, int64_t size) {
+  constexpr int64_t kLongestSegment = 1 << 20, kLongestElement = 16;
+  const auto parts = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
+  const int64_t segment = kLongestElement * parts(std::min(parts(bytes, 2 * size), kLongestSegment), kLongestElement);
+  return parts(bytes, segment * parts(std::max(parts(bytes, segment), 2 * size), size));
+}
+
+/// A collective with a root, over Gloo: the ranks without which `self` can't leave it. Both are places in `ranks`.
+RankSet needs_with_root(const CollectiveRecord& call, const std::vector<int>& ranks, int64_t self, int64_t root) {
+  const auto size = static_cast<int64_t>(ranks.size());
+  const auto from = [size](int64_t first, int64_t place) { return (place - first + size) % size; };
+  RankSet needed;
+  for (int64_t other = 0; other < size; ++other) {
+    bool needs = self == root || other == root;  // scatter, gather, monitored_barrier
+    if (call.op.starts_with("broadcast"))
+      needs = broadcast_needs(from(root, self), from(root, other));
+    else if (call.op == "reduce")
+      needs = self == root || reduce_needs(self, from(self, other), size, chunks_of_reduce(call.bytes, size));
+    if (needs && other != self) needed.insert(ranks[static_cast<size_t>(other)]);
+  }
+  return needed;
+}
+
+}  // namespace
 
 Needs needs_of(const RankPicture& rank, const RankWait& wait) {
   const CollectiveRecord& call = wait.call;
@@ -35,10 +86,14 @@ Needs needs_of(const RankPicture& rank, const RankWait& wait) {
   const int first = group->ranks.empty() ? -1 : group->ranks.front();
   const int root = call.op == "monitored_barrier" ? first : call.root;
   if (root < 0) return {others};
+  const auto place_of = [&](int each) { return std::ranges::find(group->ranks, each) - group->ranks.begin(); };
+  const auto size = std::ssize(group->ranks), self = place_of(rank.rank), root_place = place_of(root);
+  const bool all_known = size < dist::log_layout::kRanksPerGroup && self < size && root_place < size;
+  if (all_known && !call.on_device) return {needs_with_root(call, group->ranks, self, root_place)};
+  // On a device data goes one way, and who sends need not wait until it is received.
   const bool from_root = call.op.starts_with("broadcast") || call.op.starts_with("scatter");
-  const bool both_ways = call.op == "monitored_barrier";
   if (rank.rank == root) return from_root ? Needs{} : Needs{others};
-  return from_root || both_ways ? Needs{RankSet{root}} : Needs{};
+  return from_root || call.op == "monitored_barrier" ? Needs{RankSet{root}} : Needs{};
 }
 
 bool has_left_group(const RankPicture& peer, const CollectiveRecord& call) {

@@ -57,6 +57,19 @@ TEST(Hang, TwoCirclesAreTwoFindings) {
   EXPECT_NE(analysis.proven[0].key, analysis.proven[1].key);
 }
 
+TEST(Hang, ACircleThroughCollectivesWithARoot) {
+  for (const char* op : {"broadcast", "scatter", "gather", "reduce", "broadcast_object_list", "scatter_object_list"})
+    for (const int root : {0, 1}) {
+      SCOPED_TRACE(testing::Message() << op << " of rank " << root);
+      MadeUp ranks(2);
+      ranks.add_group("group_1", {0, 1});
+      ranks.add_group("group_2", {0, 1});
+      ranks.enters(0, op, {.group = "group_1", .root = root});
+      ranks.enters(1, op, {.group = "group_2", .root = root});
+      EXPECT_EQ(proven_hang(ranks).ranks, (RankSet{0, 1}));
+    }
+}
+
 TEST(Hang, ACollectiveAgainstAReceive) {
   MadeUp ranks(2);
   ranks.enters(0, "barrier");

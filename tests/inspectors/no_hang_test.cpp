@@ -55,13 +55,52 @@ TEST(NoHang, ARankWhoseOtherThreadMayCome) {
 
 TEST(NoHang, WhoDoesNotNeedTheMissingRank) {
   MadeUp ranks(3);
-  ranks.enters(0, "broadcast", {.root = 0});  // the root sends; whoever does not come is not waited for for ever
+  ranks.enters(0, "broadcast", {.root = 0});
+  ranks.enters(1, "broadcast", {.root = 0});  // which has nothing to pass on
   ranks.finishes(2);
-  expect_no_hang(ranks);
+  EXPECT_EQ(proven_hang(ranks).reference_ranks, RankSet{0});
   MadeUp gather(3);
   gather.enters(1, "gather", {.root = 0});
   gather.finishes(2);
   expect_no_hang(gather);
+}
+
+/// The ranks that rank `self` waits for, alone in the collective.
+RankSet needs(int size, const char* op, int root, int self, int64_t elements = 1000) {
+  MadeUp ranks(size);
+  ranks.enters(self, op, {.root = root, .shape = {elements}});
+  return waited_for(ranks.picture, self);
+}
+
+TEST(NoHang, WhoIsNeededInTheTreeOfABroadcast) {
+  // Places from the root: 0 → 1, 2, 4; 1 → 3, 5. With root 1, place p is rank (p + 1) % 6.
+  EXPECT_EQ(needs(6, "broadcast", 1, 1), (RankSet{2, 3, 5}));
+  EXPECT_EQ(needs(6, "broadcast", 1, 2), (RankSet{0, 1, 4}));
+  EXPECT_EQ(needs(6, "broadcast", 1, 3), RankSet{1});
+  EXPECT_EQ(needs(6, "broadcast", 1, 4), (RankSet{1, 2}));
+}
+
+TEST(NoHang, WhoIsNeededInScatterAndGather) {
+  for (const char* op : {"scatter", "gather"}) {
+    EXPECT_EQ(needs(3, op, 1, 1), (RankSet{0, 2})) << op;
+    EXPECT_EQ(needs(3, op, 1, 2), RankSet{1}) << op;
+  }
+}
+
+TEST(NoHang, WhoIsNeededInTheRingOfAReduce) {
+  EXPECT_EQ(needs(4, "reduce", 0, 3), (RankSet{0, 1, 2})) << "its chunk goes through all ranks";
+  // One element: it goes from rank 3 over 2 and 1 to 0.
+  EXPECT_EQ(needs(4, "reduce", 3, 3, 1), (RankSet{0, 1, 2})) << "the root gets it at the end";
+  EXPECT_EQ(needs(4, "reduce", 0, 3, 1), RankSet{2});
+  EXPECT_EQ(needs(4, "reduce", 0, 2, 1), (RankSet{1, 3}));
+}
+
+TEST(NoHang, ARootOnADeviceNeedNotWait) {
+  MadeUp ranks(2);
+  ranks.enters(0, "broadcast", {.root = 0});
+  ranks.at(0).waits[0].call.on_device = true;
+  ranks.finishes(1);
+  expect_no_hang(ranks);
 }
 
 TEST(NoHang, TensorsWithoutElements) {

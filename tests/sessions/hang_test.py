@@ -44,6 +44,27 @@ else dist::all_reduce(t, dist::ReduceOp::SUM, b);
     check(statuses == ["aborted", "ok"], f"{statuses}")
 
 
+def test_circles_through_collectives_with_a_root():
+    """Over Gloo who sends waits until it is received: two groups, and rank 1 uses the other one."""
+    calls = {"broadcast": "dist::broadcast(t, 0, group)", "reduce": "dist::reduce(t, 0, dist::ReduceOp::SUM, group)",
+             "scatter": "dist::scatter(t, parts, 0, group)", "gather": "dist::gather(t, 0, group)"}
+    cells = "".join(f"""// %% {op}
+{{
+  auto a = dist::new_group({{0, 1}}), b = dist::new_group({{0, 1}}), group = rank == 0 ? a : b;
+  auto t = torch::ones({{2}});
+  std::vector<torch::Tensor> parts;
+  if (rank == 0) parts = {{t.clone(), t.clone()}};
+  {call};
+}}
+""" for op, call in calls.items())
+    session = Session(cells + NEXT, "-n", "2", "--keep-going")
+    check(session.finish() == 4, f"{session.of('error')}")
+    faults = [e for e in session.of("finding") if e["severity"] == "fault"]
+    check([e["op"]["name"] for e in faults] == list(calls), f"{faults}, {session.of('error')}")
+    for fault in faults:
+        check(fault["kind"] == "other_collective" and fault["ranks"] == [0, 1], f"{fault}")
+
+
 def test_one_of_three_sits_elsewhere():
     finding, _, _ = finding_of("""auto pair = dist::new_group({0, 2});
 auto t = torch::ones({2});
