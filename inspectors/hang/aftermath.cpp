@@ -6,25 +6,24 @@
 #include "inspectors/hang/needs.h"
 
 namespace lockstep::inspect {
-namespace {
 
-std::optional<RankWait> broken_wait(const HangPicture& picture, const RankPicture& rank) {
-  if (rank.place != RankPicture::Place::left || rank.how != CellStatus::error || !rank.consequence) return std::nullopt;
+std::optional<RankWait> wait_before_leaving(const HangPicture& picture, const RankPicture& rank) {
+  const bool broken = rank.how == CellStatus::error && rank.consequence;
+  if (rank.place != RankPicture::Place::left || !(broken || rank.how == CellStatus::aborted)) return std::nullopt;
   const auto failed = std::find_if(rank.recent.rbegin(), rank.recent.rend(), [&](const auto& record) {
     return record.cell == picture.cell && record.state == dist::CollectiveState::failed;
   });
   if (failed == rank.recent.rend()) return std::nullopt;
-  RankWait wait{.call = *failed, .where = rank.where};
-  wait.broken = true;
-  return wait;
+  return RankWait{.call = *failed, .where = rank.where};
 }
-
-}  // namespace
 
 std::optional<HangPicture> put_back(const HangPicture& picture) {
   std::map<int, RankWait> broken;
   for (const RankPicture& rank : picture.ranks)
-    if (auto wait = broken_wait(picture, rank)) broken.emplace(rank.rank, std::move(*wait));
+    if (auto wait = wait_before_leaving(picture, rank); wait && rank.how == CellStatus::error) {
+      wait->broken = true;
+      broken.emplace(rank.rank, std::move(*wait));
+    }
   if (broken.empty()) return std::nullopt;
   HangPicture result = picture;
   for (bool changed = true; changed;) {

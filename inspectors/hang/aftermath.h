@@ -8,6 +8,9 @@
 
 namespace lockstep::inspect {
 
+/// The collective in which a rank waited when it left the cell: the collective broke, or the rank was freed from it.
+std::optional<RankWait> wait_before_leaving(const HangPicture& picture, const RankPicture& rank);
+
 /// The same picture with such ranks in the collective that broke, if another rank is the cause. Nothing if there are no
 /// such ranks.
 std::optional<HangPicture> put_back(const HangPicture& picture);

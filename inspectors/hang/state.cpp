@@ -6,6 +6,7 @@
 #include <map>
 
 #include "inspectors/findings/about.h"
+#include "inspectors/hang/aftermath.h"
 #include "inspectors/hang/join.h"
 #include "inspectors/hang/needs.h"
 #include "inspectors/hang/words.h"
@@ -80,9 +81,19 @@ std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
     if (!waits && (rank.activity == Activity::computing || rank.activity == Activity::unknown))
       computing.insert(rank.rank);
   }
-  if (in_collective.empty() && (elsewhere.empty() || !computing.empty())) return std::nullopt;
+  // Nobody waits any more, but ranks that have left the cell waited for ranks that are still in it.
+  std::map<int, RankWait> left;
+  if (in_collective.empty())
+    for (const RankPicture& rank : picture.ranks)
+      if (auto wait = wait_before_leaving(picture, rank)) {
+        const RankSet awaited = missing_for(picture, rank, *wait) & elsewhere;
+        if (awaited.empty()) continue;
+        missing = missing | awaited;
+        left.emplace(rank.rank, std::move(*wait));
+      }
   // The ranks that others wait for; without any, all of them.
   const RankSet late = missing & elsewhere;
+  if (in_collective.empty() && late.empty() && (elsewhere.empty() || !computing.empty())) return std::nullopt;
   // All have called it, and the device of a rank is busy with what that rank queued before: others wait for it.
   const RankSet unreached =
       first && late.empty() ? unreached_ranks(picture, shown_wait(*first).call) & in_collective : RankSet();
@@ -97,9 +108,10 @@ std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
   Finding finding = About{.inspector = "hang", .object = {}, .step = {}, .ranks = ranks}.finding(Severity::fault,
                                                                                                  Verdict::hang, kind);
   if (ranks != in_collective) finding.reference_ranks = in_collective - ranks;
-  if (first) {
-    finding.op = dist::to_finding_op(shown_wait(*first).call);
-    if (!shown_wait(*first).where.empty()) finding.where = shown_wait(*first).where;
+  for (const auto& [rank, wait] : left) finding.reference_ranks.insert(rank);
+  if (const RankWait* wait = first ? &shown_wait(*first) : !left.empty() ? &left.begin()->second : nullptr) {
+    finding.op = dist::to_finding_op(wait->call);
+    if (!wait->where.empty()) finding.where = wait->where;
   } else if (!shown.where.empty()) {
     finding.where = shown.where;
   }
@@ -117,6 +129,8 @@ std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
     finding.message +=
         fmt::format("{}{}: {}", &sentence == &order.front() ? ": " : "; ", who.words(), said_of(sentence, who.size()));
   }
+  for (const auto& [rank, wait] : left)
+    finding.message += fmt::format("; rank {} waited in {} before it left the cell", rank, call_words(wait));
   if (first) finding.message += evidence_words(picture, shown_wait(*first).call);
   return finding;
 }

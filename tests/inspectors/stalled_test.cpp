@@ -51,5 +51,24 @@ TEST(Stalled, RanksThatComputeAndThatNobodyWaitsForAreNone) {
   EXPECT_EQ(stalled(ranks.picture, 1)->ranks, (RankSet{0, 1}));
 }
 
+TEST(Stalled, NamesTheRankThatFreedRanksHaveWaitedFor) {
+  MadeUp ranks(3);
+  ranks.throws(1);
+  ranks.enters(0, "all_reduce");
+  ranks.breaks_off(0);
+  ranks.at(0).how = CellStatus::aborted;  // the session freed it
+  const auto finding = stalled(ranks.picture, 1);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->ranks, RankSet{2});
+  EXPECT_EQ(finding->reference_ranks, RankSet{0});
+  EXPECT_EQ(finding->kind, "computing");
+  EXPECT_EQ(
+      finding->message,
+      "no progress for 1 s: rank 2: computes in compute() at cell 7, line 22; rank 0 waited in all_reduce #1 (cell "
+      "7, line 4) before it left the cell");
+  ranks.enters(2, "all_reduce", {.async = true, .waits = false});
+  EXPECT_FALSE(stalled(ranks.picture, 1)) << "it has come to that collective";
+}
+
 }  // namespace
 }  // namespace lockstep::inspect

@@ -273,6 +273,23 @@ def test_an_endless_loop():
     stalled("if (rank == 1) for (volatile long i = 0;; i = i + 1) {}", "computing", "rank 1: computes at cell 1")
 
 
+def test_an_endless_loop_that_a_freed_rank_has_waited_for():
+    session = Session("""// %% threw, loops, was freed
+auto t = torch::ones({2});
+if (rank == 1) throw std::runtime_error("no data");
+if (rank == 2) for (volatile long i = 0;; i = i + 1) {}
+dist::all_reduce(t);
+""" + NEXT, "-n", "3", "--keep-going", "--hang-timeout", "0.4")
+    check(session.finish() == 1, "exit code")
+    faults = [e for e in session.of("finding") if e["severity"] == "fault"]
+    check([e["kind"] for e in faults] == ["threw", "computing"], f"{faults}")
+    check(faults[1]["ranks"] == [2] and faults[1]["reference_ranks"] == [0], f"{faults}")
+    check("rank 2: computes at cell 1, line 3; rank 0 waited in all_reduce #1 (cell 1, line 4)" in faults[1]["message"],
+          f"{faults}")
+    sums = [e for e in session.of("output") if "sum 3" in e.get("text", "")]
+    check(sums and sums[0]["ranks"] == [0, 1, 2], f"the next cell did not run on all ranks: {session.events}")
+
+
 def test_long_waits_are_state():
     session = Session("""// %% late
 #include <thread>
