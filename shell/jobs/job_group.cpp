@@ -230,7 +230,8 @@ SeenEnd JobGroup::end_of(int number) const {
 void JobGroup::bury(int number) {
   Rank& rank = at(number);
   if (const auto burial = std::exchange(rank.burial, std::nullopt)) loop_.cancel(*burial);
-  while (receive_one()) {
+  // What it had sent has arrived by now, and may still be in the queue.
+  for (size_t left = hub_->arrived(); left > 0 && receive_one(); --left) {
   }
   const bool was_here = rank.info.state == RankInfo::State::ready, was_let_go = resumed_.contains(number);
   resumed_.erase(number);

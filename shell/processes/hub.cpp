@@ -72,22 +72,38 @@ void Hub::send(const RankSet& ranks, const protocol::HubMessage& message, std::v
   }
 }
 
-std::optional<FromWorker> Hub::receive() {
-  std::vector<zmq::message_t> parts;
-  zmq::message_t part;
-  if (!shell::receive(router_, part, zmq::recv_flags::dontwait)) return std::nullopt;
-  parts.push_back(std::move(part));
-  while (parts.back().more()) {
+bool Hub::read_frames(std::vector<zmq::message_t>& frames) {
+  zmq::message_t frame;
+  if (!shell::receive(router_, frame, zmq::recv_flags::dontwait)) return false;
+  frames.push_back(std::move(frame));
+  while (frames.back().more()) {
     zmq::message_t next;
     (void)shell::receive(router_, next);
-    parts.push_back(std::move(next));
+    frames.push_back(std::move(next));
+  }
+  const auto sender = ranks_.find(frames[0].to_string_view());
+  if (sender != ranks_.end() && frames.size() > 1) note_connection(sender->second, frames[1]);
+  return true;
+}
+
+size_t Hub::arrived() {
+  for (std::vector<zmq::message_t> frames; read_frames(frames); frames.clear()) arrived_.push_back(std::move(frames));
+  return arrived_.size();
+}
+
+std::optional<FromWorker> Hub::receive() {
+  std::vector<zmq::message_t> parts;
+  if (!arrived_.empty()) {
+    parts = std::move(arrived_.front());
+    arrived_.pop_front();
+  } else if (!read_frames(parts)) {
+    return std::nullopt;
   }
   FromWorker result;
   const auto sender = ranks_.find(parts[0].to_string_view());
   if (sender == ranks_.end()) return result;
   const int rank = result.rank = sender->second;
   if (parts.size() < 2) throw BadMessage(rank, "an empty message");
-  note_connection(rank, parts[1]);
   const auto header = nlohmann::json::parse(parts[1].to_string_view(), nullptr, false);
   if (header.is_discarded()) throw BadMessage(rank, "a message that is not JSON");
   try {

@@ -6,6 +6,7 @@
 // The hub knows a rank by an identity that nothing but its worker is given. What connects under another one is ignored,
 // and a second connection under the same one is refused by ZeroMQ: neither can speak for a rank.
 #pragma once
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -49,6 +50,10 @@ class Hub {
 
   /// The next message, or nothing when none is waiting. Throws BadMessage.
   std::optional<FromWorker> receive();
+  /// How many messages have arrived; receive() returns these first. Ranks may send faster than their messages are
+  /// handled, so waiting until none is left may never end. This ends: a rank whose messages are not handled gets no
+  /// credit.
+  size_t arrived();
 
   /// Reads the events of all ranks' connections from monitor(). receive() does so, too: a group that waits for the
   /// monitor asks connection_ended() of every rank after either.
@@ -67,10 +72,13 @@ class Hub {
     bool ended = false;
   };
   void note_connection(int rank, const zmq::message_t& frame);
+  /// Takes the frames of the next message out of the socket; false when none is waiting.
+  bool read_frames(std::vector<zmq::message_t>& frames);
 
   zmq::context_t context_{1};
   zmq::socket_t router_;
   zmq::socket_t monitor_;
+  std::deque<std::vector<zmq::message_t>> arrived_;  // messages taken out of the socket and not returned yet
   std::map<int, std::string> identities_;
   std::map<std::string, int, std::less<>> ranks_;  // by identity
   std::map<int, Connection> connections_;  // by rank

@@ -281,7 +281,7 @@ void WorkerGroup::bury(int number) {
   Rank& rank = *ranks_[static_cast<size_t>(number)];
   if (const auto burial = std::exchange(rank.burial, std::nullopt)) loop_.cancel(*burial);
   // What it had sent has arrived by now, and may still be in the queue.
-  while (receive_one()) {
+  for (size_t left = hub_->arrived(); left > 0 && receive_one(); --left) {
   }
   const auto rest = rank.output->take();
   for (const Stream stream : protocol::kStreams)

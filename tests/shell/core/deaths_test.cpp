@@ -99,6 +99,32 @@ TEST_F(Deaths, ADeathIsToldWhileOthersRunOn) {
   EXPECT_EQ(recorder_.all<CellEvent>().at(0).rank_status.at(0), CellStatus::interrupted);
 }
 
+/// Whether no thread of the process runs, except the caller's.
+bool is_quiet(pid_t process) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task"))
+    if (const int thread = std::stoi(task.path().filename()); thread != ::gettid() && process_state(thread) == 'R')
+      return false;
+  return true;
+}
+
+TEST_F(Deaths, ADeathIsToldInTheMidstOfAFlood) {
+  start(2);
+  const pid_t writer = children().at(2), dying = children().at(3);
+  recorder_.also = [&](const Event& event) {
+    if (!std::holds_alternative<OutputEvent>(event)) return;
+    ::kill(dying, SIGKILL);
+    // The session handles a message no sooner than all that the writer may send has arrived: more always waits.
+    while (!is_quiet(writer) || !is_quiet(::getpid())) std::this_thread::yield();
+  };
+  run("rank 0 storm 67108864\nrank 1 loop\n");
+  recorder_.also = nullptr;
+  const auto& events = recorder_.events;
+  const auto death = std::ranges::find_if(events, [](const auto& e) { return std::holds_alternative<RankEvent>(e); });
+  const auto rest =
+      std::find_if(death, events.end(), [](const auto& e) { return std::holds_alternative<OutputEvent>(e); });
+  EXPECT_NE(rest, events.end()) << "it was told at the end of the output";
+}
+
 TEST_F(Deaths, WhatCameBeforeAnInterruptDecides) {
   start(2);
   recorder_.also = [this](const Event& event) {
