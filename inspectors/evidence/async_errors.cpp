@@ -32,7 +32,7 @@ std::string C10dError::words() const {
   return fmt::format("unknown error {}", value);
 }
 
-Evidence read_async_errors(std::string_view text, const std::string& origin) {
+Evidence read_async_errors(std::string_view text, const std::string& origin, ReadingLimit limit) {
   if (text.size() > kLargestErrorSequence)
     throw UnreadableEvidence(
         fmt::format("{} has {} bytes; up to {} are read", origin, text.size(), kLargestErrorSequence));
@@ -45,7 +45,7 @@ Evidence read_async_errors(std::string_view text, const std::string& origin) {
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string where = fmt::format("{}, line {}", origin, number);
-    const nlohmann::json parsed = parse_json(line, where);
+    const nlohmann::json parsed = parse_json(line, where, limit);
     const JsonAt entry{parsed, where};
     const auto rank_of = [&](const char* name) {
       const int64_t rank = entry.at(name).integer();

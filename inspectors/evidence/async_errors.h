@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "inspectors/evidence/evidence.h"
+#include "inspectors/pickle/reading_limit.h"
 
 namespace lockstep::inspect {
 
@@ -34,7 +35,7 @@ struct C10dError {
 inline constexpr size_t kLargestErrorSequence = size_t{16} << 20;
 
 /// The errors in order of time. Throws UnreadableEvidence.
-Evidence read_async_errors(std::string_view text, const std::string& origin);
+Evidence read_async_errors(std::string_view text, const std::string& origin, ReadingLimit limit = ReadingLimit());
 
 /// The cause in a sequence: the first error that is not remote, of a rank and group that have not recovered from it; if
 /// all are remote, the first. Null if there is none.

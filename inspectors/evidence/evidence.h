@@ -19,6 +19,10 @@ namespace lockstep::inspect {
 struct UnreadableEvidence : Error {
   using Error::Error;
 };
+/// It takes more than its reader's limit (inspectors/pickle/reading_limit.h).
+struct EvidenceTooLarge : UnreadableEvidence {
+  using UnreadableEvidence::UnreadableEvidence;
+};
 
 enum class EvidenceSource { flight_recorder, ras, async_error, collective_log };
 /// "the Flight Recorder", "NCCL's RAS", "NCCL's asynchronous errors": in a sentence.

@@ -11,17 +11,25 @@
 
 namespace lockstep::inspect {
 
-std::string file_bytes(const std::string& path, size_t most) {
+std::string file_bytes(const std::string& path, size_t most, ReadingLimit& limit) {
   std::error_code error;
   // A pipe or a device could keep its reader waiting.
   if (!std::filesystem::is_regular_file(std::filesystem::status(path, error)))
     throw UnreadableEvidence(path + " is not a file that can be read");
   std::ifstream file(path, std::ios::binary);
   if (!file) throw UnreadableEvidence(path + " can't be opened");
-  if (const auto size = std::filesystem::file_size(path, error); !error && size > most)
-    throw UnreadableEvidence(fmt::format("{} has {} bytes; up to {} are read", path, size, most));
-  std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const auto size = std::filesystem::file_size(path, error);
+  if (error) throw UnreadableEvidence(path + " can't be read");
+  if (size > most) throw UnreadableEvidence(fmt::format("{} has {} bytes; up to {} are read", path, size, most));
+  try {
+    limit.take(size);
+  } catch (const ReadingLimitError& reason) {
+    throw EvidenceTooLarge(path + ": " + reason.what());
+  }
+  std::string bytes(size, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(size));
   if (file.bad()) throw UnreadableEvidence(path + " can't be read");
+  bytes.resize(static_cast<size_t>(file.gcount()));  // it may have been cut off meanwhile
   return bytes;
 }
 

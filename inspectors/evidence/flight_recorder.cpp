@@ -17,15 +17,16 @@ namespace {
 
 using nlohmann::json;
 
-// A pickle can contain one value in many places, so that a small file is a large tree.
-constexpr int64_t kMostValues = 20'000'000;
-constexpr int64_t kMostText = int64_t{256} << 20;  // bytes
+constexpr uint64_t kTreeValueCost = 64;  // what is counted for a value of JSON beside its text, in bytes
 constexpr int kDeepestValue = 32;  // a frame of an entry is at depth 5
 constexpr int64_t kMostRanks = 1 << 20;
 
 /// A pickle as JSON, so that there is one reader for both.
 class PickleToJson {
  public:
+  /// A pickle can contain one value in many places, so that a small file is a large tree: this takes from `limit`.
+  explicit PickleToJson(const ReadingLimit& limit) : limit_(limit) {}
+
   json convert(const Pickled& value, int depth = 0) {
     count(*value, depth);
     using Kind = PickledValue::Kind;
@@ -59,16 +60,17 @@ class PickleToJson {
 
  private:
   void count(const PickledValue& value, int depth) {
-    if (depth > kDeepestValue || --left_ < 0) throw std::runtime_error("its values are nested too deeply or too often");
-    if ((bytes_left_ -= static_cast<int64_t>(value.text.size())) < 0)
-      throw std::runtime_error("its texts are repeated too often");
+    if (depth > kDeepestValue) throw std::runtime_error("its values are nested too deeply");
+    limit_.take(kTreeValueCost + value.text.size());
   }
 
   /// The same few names are in each of a dump's thousands of records.
   std::string name_of(const Pickled& key, int depth) {
     using Kind = PickledValue::Kind;
-    if (key->kind != Kind::kText && key->kind != Kind::kBytes) return convert(key, depth).dump();
     count(*key, depth);
+    if (key->kind == Kind::kPlain) return key->text;
+    if (key->kind != Kind::kText && key->kind != Kind::kBytes)
+      throw std::runtime_error("it has keys that a Flight Recorder does not write");
     return checked_text(*key);
   }
 
@@ -91,7 +93,7 @@ class PickleToJson {
     return text;
   }
 
-  int64_t left_ = kMostValues, bytes_left_ = kMostText;
+  ReadingLimit limit_;
   std::unordered_set<const PickledValue*> checked_;
 };
 
@@ -231,7 +233,8 @@ void name_default_group(const Evidence& evidence, EvidenceGroup& group) {
   group.description = "default_pg";
 }
 
-void take_groups(Evidence& evidence, const JsonAt& dump, const std::map<int64_t, std::string>& names) {
+void take_groups(Evidence& evidence, const JsonAt& dump, const std::map<int64_t, std::string>& names,
+                 ReadingLimit& limit) {
   if (dump.find("pg_config")) {
     const JsonAt groups = dump.at("pg_config");
     for (const auto& [name, unused] : groups.object().items()) {
@@ -252,6 +255,7 @@ void take_groups(Evidence& evidence, const JsonAt& dump, const std::map<int64_t,
     // Numbered otherwise than the groups; entries have both the number and the name.
     const auto known = names.find(JsonAt{json(id), statuses.where + " key"}.integer());
     if (known == names.end()) continue;
+    limit.take(sizeof(EvidenceGroup) * evidence.groups.size());  // each is looked at
     for (EvidenceGroup& group : evidence.groups) {
       if (group.name != known->second) continue;
       EvidenceMember member;
@@ -273,7 +277,7 @@ void take_groups(Evidence& evidence, const JsonAt& dump, const std::map<int64_t,
   }
 }
 
-Evidence evidence_of(const json& parsed, const std::string& origin, std::optional<int> rank) {
+Evidence evidence_of(const json& parsed, const std::string& origin, std::optional<int> rank, ReadingLimit limit) {
   const JsonAt dump{parsed, origin};
   Evidence evidence;
   evidence.source = EvidenceSource::flight_recorder;
@@ -293,34 +297,41 @@ Evidence evidence_of(const json& parsed, const std::string& origin, std::optiona
       evidence.calls.push_back(std::move(call));
     }
   }
-  take_groups(evidence, dump, names);
+  take_groups(evidence, dump, names, limit);
   drop_destroyed_groups(evidence);
   return evidence;
 }
 
 }  // namespace
 
-Evidence read_flight_recorder(std::string_view bytes, const std::string& origin, std::optional<int> rank) {
+Evidence read_flight_recorder(std::string_view bytes, const std::string& origin, std::optional<int> rank,
+                              ReadingLimit limit) try {
   if (bytes.size() > kLargestDump)
     throw UnreadableEvidence(
         fmt::format("{} has {} bytes; dumps of up to {} bytes are read", origin, bytes.size(), kLargestDump));
   const size_t begin = bytes.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) throw UnreadableEvidence(origin + " is empty");
-  if (bytes[begin] == '{') return evidence_of(parse_json(bytes, origin), origin, rank);
+  if (bytes[begin] == '{') return evidence_of(parse_json(bytes, origin, limit), origin, rank, limit);
   json parsed;
   try {
-    const Pickle pickle(bytes);
-    parsed = PickleToJson().convert(pickle.value());
+    const Pickle pickle(bytes, limit);
+    parsed = PickleToJson(pickle.limit()).convert(pickle.value());
   } catch (const UnreadableEvidence&) {
+    throw;
+  } catch (const ReadingLimitError&) {
     throw;
   } catch (const std::exception& error) {  // the pickle reader's own words
     throw UnreadableEvidence(fmt::format("{} is no dump of a Flight Recorder: {}", origin, error.what()));
   }
-  return evidence_of(parsed, origin, rank);
+  return evidence_of(parsed, origin, rank, limit);
+} catch (const ReadingLimitError& error) {
+  throw EvidenceTooLarge(fmt::format("{}: {}", origin, error.what()));
 }
 
 Evidence read_flight_recorder_file(const std::string& path, std::optional<int> rank) {
-  return read_flight_recorder(file_bytes(path, kLargestDump), path, rank ? rank : rank_in_file_name(path));
+  ReadingLimit limit;
+  const std::string bytes = file_bytes(path, kLargestDump, limit);
+  return read_flight_recorder(bytes, path, rank ? rank : rank_in_file_name(path), limit);
 }
 
 }  // namespace lockstep::inspect

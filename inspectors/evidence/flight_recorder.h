@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "inspectors/evidence/evidence.h"
+#include "inspectors/pickle/reading_limit.h"
 
 namespace lockstep::inspect {
 
@@ -21,9 +22,9 @@ namespace lockstep::inspect {
 inline constexpr size_t kLargestDump = size_t{256} << 20;
 
 /// `bytes`: JSON if they begin with a brace, else a pickle. `origin` is named in errors and verdicts. A dump does not
-/// name its rank. Throws UnreadableEvidence.
-Evidence read_flight_recorder(std::string_view bytes, const std::string& origin,
-                              std::optional<int> rank = std::nullopt);
+/// name its rank. Throws UnreadableEvidence, and EvidenceTooLarge for values that take more than `limit`.
+Evidence read_flight_recorder(std::string_view bytes, const std::string& origin, std::optional<int> rank = std::nullopt,
+                              ReadingLimit limit = ReadingLimit());
 
 /// The same for a file. Without `rank`, the digits at the end of its name are the rank, as c10d writes them
 /// ("comm_lib_trace_rank_3", "trace_3.json"). Throws UnreadableEvidence, also if the file can't be read.

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "inspectors/pickle/json_text.h"
+
 namespace lockstep::inspect {
 
 using nlohmann::json;
@@ -61,8 +63,16 @@ double JsonAt::number() const {
   return value.get<double>();
 }
 
-json parse_json(std::string_view text, const std::string& origin) {
-  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
+json try_parse_json(std::string_view text, const std::string& origin, ReadingLimit limit) {
+  try {
+    return read_json(text, limit);
+  } catch (const ReadingLimitError& error) {
+    throw EvidenceTooLarge(origin + ": " + error.what());
+  }
+}
+
+json parse_json(std::string_view text, const std::string& origin, ReadingLimit limit) {
+  json parsed = try_parse_json(text, origin, limit);
   if (parsed.is_discarded()) throw UnreadableEvidence(origin + " is not JSON, or it is cut off");
   return parsed;
 }

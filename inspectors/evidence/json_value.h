@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "inspectors/evidence/evidence.h"
+#include "inspectors/pickle/reading_limit.h"
 
 namespace lockstep::inspect {
 
@@ -32,8 +33,10 @@ struct JsonAt {
   double number() const;
 };
 
-/// Parses `text`; fails if it is no JSON.
-nlohmann::json parse_json(std::string_view text, const std::string& origin);
+/// Parses `text`; fails if it is no JSON, and with EvidenceTooLarge if its values take more than `limit`.
+nlohmann::json parse_json(std::string_view text, const std::string& origin, ReadingLimit limit = ReadingLimit());
+/// The same, with a discarded value for text that is no JSON.
+nlohmann::json try_parse_json(std::string_view text, const std::string& origin, ReadingLimit limit = ReadingLimit());
 
 /// "all_reduce" for the words of NCCL and of c10d's backends: "AllReduce", "_all_gather_base". Others as they are.
 std::string op_of(std::string_view word);

@@ -113,12 +113,12 @@ void expect_line(DeadlineSocket& socket, std::string_view begin, const std::stri
 
 }  // namespace
 
-Evidence read_ras(std::string_view text, const std::string& origin) {
+Evidence read_ras(std::string_view text, const std::string& origin, ReadingLimit limit) {
   if (text.size() > kLargestRasAnswer)
     throw UnreadableEvidence(
         fmt::format("{} answers with {} bytes; up to {} are read", origin, text.size(), kLargestRasAnswer));
-  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) parsed = parse_json(with_missing_commas(text), origin);
+  json parsed = try_parse_json(text, origin, limit);
+  if (parsed.is_discarded()) parsed = parse_json(with_missing_commas(text), origin, limit);
   const JsonAt answer{parsed, origin};
   Evidence evidence;
   evidence.source = EvidenceSource::ras;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "inspectors/evidence/evidence.h"
+#include "inspectors/pickle/reading_limit.h"
 
 namespace lockstep::inspect {
 
@@ -33,7 +34,7 @@ std::string ras_answer(const RasOptions& options = {});
 
 /// The JSON answer. Ranks of members are not set (name_ranks); a communicator's name is its hash and secondary hash.
 /// Throws UnreadableEvidence.
-Evidence read_ras(std::string_view json, const std::string& origin);
+Evidence read_ras(std::string_view json, const std::string& origin, ReadingLimit limit = ReadingLimit());
 
 /// Ranks of `group` that have launched fewer operations of a kind than others, with what they lack: "AllReduce: …". RAS
 /// takes its counts at slightly different times on running ranks, so differences count for ranks that are stuck only.

@@ -17,14 +17,26 @@ using Kind = PickledValue::Kind;
 
 // For values that contain one another, or themselves.
 constexpr int kDeepestValue = 200;
-// Parts of a text, whose number grows exponentially if values contain one another twice.
-constexpr int64_t kMostParts = 1'000'000;
+
+// What is counted for a value beside its text, for an element of a list or an entry of a dictionary, for a value that
+// has a number in the pickle, for an opcode, and for a part of a text, in bytes.
+constexpr uint64_t kValueCost = sizeof(PickledValue) + 48, kItemCost = 16, kEntryCost = 32, kMemoCost = 64,
+                   kOpcodeCost = 16, kPartCost = 64;
+
+std::string hexadecimal(std::string_view bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string digits;
+  for (const char byte : bytes)
+    (digits += kDigits[static_cast<uint8_t>(byte) >> 4U]) += kDigits[static_cast<uint8_t>(byte) & 15U];
+  return digits;
+}
 
 /// A stack machine for the opcodes of a pickle, which runs no code.
 class PickleReader {
  public:
   /// Adds every value to `all`.
-  PickleReader(std::string_view bytes, std::vector<Pickled>& all) : left_(bytes), all_(all) {}
+  PickleReader(std::string_view bytes, std::vector<Pickled>& all, ReadingLimit& limit)
+      : left_(bytes), all_(all), limit_(limit) {}
 
   Pickled run() {
     while (true) {
@@ -61,6 +73,7 @@ class PickleReader {
 
   void push(Pickled value) { stack_.push_back(std::move(value)); }
   void push(Kind kind, std::string text = {}, std::vector<Pickled> items = {}) {
+    limit_.take(kValueCost + text.size() + kItemCost * items.size());
     auto value = std::make_shared<PickledValue>();
     value->kind = kind;
     value->text = std::move(text);
@@ -94,14 +107,20 @@ class PickleReader {
 
   void put_entries(const Pickled& into, const std::vector<Pickled>& values) {
     if (values.size() % 2) throw std::runtime_error("its pickle is damaged");
+    limit_.take(kEntryCost * values.size() / 2);
     for (size_t i = 0; i < values.size(); i += 2) into->entries.emplace_back(values[i], values[i + 1]);
   }
-  static void put_items(const Pickled& into, const std::vector<Pickled>& values) {
+  void put_items(const Pickled& into, const std::vector<Pickled>& values) {
+    limit_.take(kItemCost * values.size());
     into->items.insert(into->items.end(), values.begin(), values.end());
   }
   void call() {
     std::vector<Pickled> values = pop(2);
     push(Kind::kCall, {}, std::move(values));
+  }
+  void memoize(uint32_t index) {
+    limit_.take(kMemoCost);
+    memo_[index] = top();
   }
   Pickled memoized(uint32_t index) const {
     const auto found = memo_.find(index);
@@ -112,9 +131,8 @@ class PickleReader {
   /// Any number of bytes, two's complement.
   void push_long(std::string_view bytes) {
     if (bytes.size() > sizeof(int64_t)) {
-      std::string digits;
-      for (const char byte : bytes) digits = fmt::format("{:02x}", static_cast<uint8_t>(byte)) + digits;
-      return push(Kind::kPlain, "0x" + digits);
+      const std::string most_significant_first(bytes.rbegin(), bytes.rend());
+      return push(Kind::kPlain, "0x" + hexadecimal(most_significant_first));
     }
     int64_t value = !bytes.empty() && (bytes.back() & 0x80) ? -1 : 0;
     std::memcpy(&value, bytes.data(), bytes.size());
@@ -122,6 +140,7 @@ class PickleReader {
   }
 
   void step(uint8_t opcode) {
+    limit_.take(kOpcodeCost);
     switch (opcode) {
       case 0x80:  // PROTO
         take(1);
@@ -249,14 +268,11 @@ class PickleReader {
       }
 
       case 'q':
-        memo_[number<uint8_t>()] = top();
-        return;
+        return memoize(number<uint8_t>());
       case 'r':
-        memo_[number<uint32_t>()] = top();
-        return;
+        return memoize(number<uint32_t>());
       case 0x94:
-        memo_[static_cast<uint32_t>(memo_.size())] = top();
-        return;
+        return memoize(static_cast<uint32_t>(memo_.size()));
       case 'h':
         return push(memoized(number<uint8_t>()));
       case 'j':
@@ -268,6 +284,7 @@ class PickleReader {
 
   std::string_view left_;
   std::vector<Pickled>& all_;
+  ReadingLimit& limit_;
   std::vector<Pickled> stack_;
   std::vector<size_t> marks_;
   std::map<uint32_t, Pickled> memo_;
@@ -290,14 +307,18 @@ bool is_set(const Pickled& value) {
   return value->kind == Kind::kSet;
 }
 
-std::string text_at(const Pickled& value, int depth, int64_t& parts_left) {
+const std::vector<Pickled>& set_items(const Pickled& set) {
+  if (set->kind != Kind::kCall) return set->items;
+  const std::vector<Pickled>& arguments = set->items[1]->items;
+  return arguments.empty() ? arguments : arguments[0]->items;
+}
+
+std::string text_at(const Pickled& value, int depth, ReadingLimit& limit) {
   if (depth > kDeepestValue) throw std::runtime_error("values contain one another too deeply");
-  if (--parts_left < 0) throw std::runtime_error("values contain one another too often");
+  limit.take(kPartCost + 2 * value->text.size());
   std::vector<std::string> parts;
   if (is_set(value)) {
-    Pickled list = value;
-    if (value->kind == Kind::kCall) list = value->items[1]->items.empty() ? value->items[1] : value->items[1]->items[0];
-    for (const Pickled& item : list->items) parts.push_back(text_at(item, depth + 1, parts_left));
+    for (const Pickled& item : set_items(value)) parts.push_back(text_at(item, depth + 1, limit));
     std::sort(parts.begin(), parts.end());
     return fmt::format("{{{}}}", fmt::join(parts, ", "));
   }
@@ -308,30 +329,30 @@ std::string text_at(const Pickled& value, int depth, int64_t& parts_left) {
     case Kind::kText:
       return in_quotes(value->text);
     case Kind::kBytes:
-      for (const char byte : value->text) parts.push_back(fmt::format("{:02x}", static_cast<uint8_t>(byte)));
-      return fmt::format("b'{}'", fmt::join(parts, ""));
+      return fmt::format("b'{}'", hexadecimal(value->text));
     case Kind::kList:
-      for (const Pickled& item : value->items) parts.push_back(text_at(item, depth + 1, parts_left));
+      for (const Pickled& item : value->items) parts.push_back(text_at(item, depth + 1, limit));
       return fmt::format("[{}]", fmt::join(parts, ", "));
     case Kind::kPersistent:
-      return text_at(value->items.at(0), depth + 1, parts_left);
+      return text_at(value->items.at(0), depth + 1, limit);
     case Kind::kSet:
     case Kind::kDictionary:
     case Kind::kCall:
       break;
   }
   std::string text;
-  for (const Pickled& item : value->items) text += text_at(item, depth + 1, parts_left);
+  for (const Pickled& item : value->items) text += text_at(item, depth + 1, limit);
   for (const auto& [key, entry] : value->entries)
-    parts.push_back(text_at(key, depth + 1, parts_left) + ": " + text_at(entry, depth + 1, parts_left));
+    parts.push_back(text_at(key, depth + 1, limit) + ": " + text_at(entry, depth + 1, limit));
   if (!parts.empty() || value->kind == Kind::kDictionary) text += fmt::format("{{{}}}", fmt::join(parts, ", "));
-  if (value->state) text += text_at(value->state, depth + 1, parts_left);
+  if (value->state) text += text_at(value->state, depth + 1, limit);
   return text;
 }
 
 }  // namespace
 
-Pickle::Pickle(std::string_view bytes) : value_(PickleReader(bytes, all_).run()) {}
+Pickle::Pickle(std::string_view bytes, ReadingLimit limit)
+    : limit_(limit), value_(PickleReader(bytes, all_, limit_).run()) {}
 
 PickledValues::~PickledValues() {
   for (const Pickled& each : *this) {
@@ -345,7 +366,7 @@ int64_t integer_of(const Pickled& value) {
   int64_t result = 0;
   const char* end = value->text.data() + value->text.size();
   if (value->kind != Kind::kPlain || std::from_chars(value->text.data(), end, result).ptr != end || value->text.empty())
-    throw std::runtime_error("its pickle has " + text_of(value) + " where a number should be");
+    throw std::runtime_error("its pickle has " + short_text_of(value) + " where a number should be");
   return result;
 }
 
@@ -354,9 +375,26 @@ std::string text_of(double value) {
   return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
 }
 
-std::string text_of(const Pickled& value) {
-  int64_t parts_left = kMostParts;
-  return text_at(value, 0, parts_left);
+std::string text_of(const Pickled& value, ReadingLimit& limit) { return text_at(value, 0, limit); }
+
+std::string short_text_of(const Pickled& value) {
+  constexpr size_t kShown = 100;
+  ReadingLimit limit(kShown * kPartCost);
+  try {
+    const std::string text = text_at(value, 0, limit);
+    return text.size() <= kShown ? text : text.substr(0, kShown) + "…";
+  } catch (const std::runtime_error&) {  // too deep or too long for a message
+    return "a large value";
+  }
+}
+
+bool is_none(const Pickled& value) { return value->kind == Kind::kPlain && value->text == "None"; }
+
+bool is_empty(const Pickled& value) {
+  if (is_none(value)) return true;
+  if (value->kind == Kind::kDictionary || value->is_call_of("collections.OrderedDict"))
+    return value->entries.empty() && !value->state;
+  return is_set(value) && set_items(value).empty();
 }
 
 }  // namespace lockstep::inspect

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "inspectors/pickle/reading_limit.h"
+
 namespace lockstep::inspect {
 
 struct PickledValue;
@@ -48,11 +50,15 @@ struct PickledValues : std::vector<Pickled> {
 /// Owns its values: they are valid during its lifetime.
 class Pickle {
  public:
-  /// Throws std::runtime_error for bytes that are no pickle, or that have an opcode which torch.save does not write.
-  explicit Pickle(std::string_view bytes);
+  /// Throws std::runtime_error for bytes that are no pickle, or that have an opcode which torch.save does not write,
+  /// and ReadingLimitError for values that take more than `limit`.
+  explicit Pickle(std::string_view bytes, ReadingLimit limit = ReadingLimit());
   const Pickled& value() const { return value_; }
+  /// What its values have left of the limit.
+  const ReadingLimit& limit() const { return limit_; }
 
  private:
+  ReadingLimit limit_;
   PickledValues all_;
   Pickled value_;
 };
@@ -60,9 +66,14 @@ class Pickle {
 /// The value of an integer. Throws std::runtime_error for other values.
 int64_t integer_of(const Pickled& value);
 
-/// Similar to Python's repr, and the same for equal values; sets are sorted. Throws std::runtime_error for values that
-/// contain one another too deeply or too often.
-std::string text_of(const Pickled& value);
+/// Similar to Python's repr, and the same for equal values; sets are sorted. Takes what the text needs from `limit`.
+/// Throws std::runtime_error for values that contain one another too deeply or too often.
+std::string text_of(const Pickled& value, ReadingLimit& limit);
+/// The same for a message: its first characters, whatever the value is.
+std::string short_text_of(const Pickled& value);
+bool is_none(const Pickled& value);
+/// Whether it is None, or a set or dictionary without elements.
+bool is_empty(const Pickled& value);
 /// The shortest text that gives this number; always with a point or exponent, so that 1.0 is not 1.
 std::string text_of(double value);
 

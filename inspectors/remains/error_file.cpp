@@ -10,8 +10,9 @@ bool is_error_file(std::string_view head) {
          head.find("\"entries\"") == std::string_view::npos && head.find("\"nccl_version\"") == std::string_view::npos;
 }
 
-RankError read_error_file(std::string_view bytes, const std::string& origin, std::optional<int> rank) {
-  const nlohmann::json file = parse_json(bytes, origin);
+RankError read_error_file(std::string_view bytes, const std::string& origin, std::optional<int> rank,
+                          ReadingLimit limit) {
+  const nlohmann::json file = parse_json(bytes, origin, limit);
   const JsonAt root{file, origin};
   RankError error{.rank = rank.value_or(-1), .type = {}, .message = {}, .time_s = 0, .frames = {}, .origin = origin};
   const JsonAt message = root.at("message");

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "inspectors/pickle/reading_limit.h"
 #include "inspectors/remains/remains.h"
 
 namespace lockstep::inspect {
@@ -14,6 +15,7 @@ namespace lockstep::inspect {
 /// Whether JSON that begins like this is such a file.
 bool is_error_file(std::string_view head);
 /// Throws UnreadableEvidence.
-RankError read_error_file(std::string_view bytes, const std::string& origin, std::optional<int> rank);
+RankError read_error_file(std::string_view bytes, const std::string& origin, std::optional<int> rank,
+                          ReadingLimit limit = ReadingLimit());
 
 }  // namespace lockstep::inspect

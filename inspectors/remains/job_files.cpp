@@ -38,6 +38,8 @@ std::vector<File> files_of(const std::vector<std::string>& paths, Remains& remai
     const fs::file_status status = fs::status(path, error);
     if (!fs::exists(status)) throw UnreadableEvidence(path + ": there is no such file or folder");
     if (!fs::is_directory(status)) {
+      // A pipe or a device could keep its reader waiting.
+      if (!fs::is_regular_file(status)) throw UnreadableEvidence(path + " is neither a file nor a folder");
       files.push_back({path, true});
       continue;
     }
@@ -77,11 +79,13 @@ void trim(Evidence& dump) {
 }
 
 /// A dump or an error file.
-void read_structured(const File& file, std::string_view start, std::optional<int> rank, Remains& into) {
+void read_structured(const File& file, std::string_view start, std::optional<int> rank, ReadingLimit limit,
+                     Remains& into) {
   if (is_error_file(start)) {
-    into.errors.push_back(read_error_file(file_bytes(file.path, kLargestErrorFile), file.path, rank));
+    const std::string bytes = file_bytes(file.path, kLargestErrorFile, limit);
+    into.errors.push_back(read_error_file(bytes, file.path, rank, limit));
   } else {
-    Evidence dump = read_evidence_file(file.path);
+    Evidence dump = read_evidence_file(file.path, limit);
     if (!dump.rank) dump.rank = rank;
     trim(dump);
     into.evidence.push_back(std::move(dump));
@@ -96,8 +100,9 @@ bool is_like_evidence(const std::string& head) {
       [&](const char* each) { return head.find(each) != std::string::npos; });
 }
 
-/// What one file holds, added to `into`.
-void read_file(const File& file, Remains& into) {
+/// What one file holds, added to `into`. Throws EvidenceTooLarge where `limit` does not suffice; if it is the `last`
+/// reading of the file, only where it may be evidence.
+void read_file(const File& file, const ReadingLimit& limit, bool last, Remains& into) {
   std::string head;
   {
     std::ifstream stream(file.path, std::ios::binary);
@@ -116,7 +121,10 @@ void read_file(const File& file, Remains& into) {
   const bool is_text = head.find('\0') == std::string::npos;
   if (is_error_file(start) || start.front() == '{' || start.front() == '\x80') {
     try {
-      read_structured(file, start, rank, into);
+      read_structured(file, start, rank, limit, into);
+      return;
+    } catch (const EvidenceTooLarge&) {
+      if (!last || file.given || is_like_evidence(head)) throw;
       return;
     } catch (const UnreadableEvidence&) {
       // A log may begin with a dictionary, and a folder have other JSON.
@@ -205,26 +213,36 @@ std::optional<int> rank_in_path(const std::string& path) {
   return std::nullopt;
 }
 
-Remains read_remains(const std::vector<std::string>& paths) {
+Remains read_remains(const std::vector<std::string>& paths, const ReadingLimit& limit) {
   Remains remains;
   const std::vector<File> files = files_of(paths, remains);
   std::vector<Remains> parts(files.size());
-  std::atomic<size_t> next = 0;
-  const auto read = [&] {
-    for (size_t i = next++; i < files.size(); i = next++) {
-      try {
-        read_file(files[i], parts[i]);
-      } catch (const std::exception& error) {  // the other files may say enough
-        parts[i] = {};
-        parts[i].unread.emplace_back(error.what());
-      }
+  const size_t wanted = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), files.size());
+  const ReadingLimit share(limit.left() / std::max<size_t>(1, wanted));
+  std::vector<char> put_off(files.size());
+  const auto read = [&](size_t i, const ReadingLimit& own, bool last) {
+    try {
+      read_file(files[i], own, last, parts[i]);
+    } catch (const std::exception& error) {  // the other files may say enough
+      put_off[i] = dynamic_cast<const EvidenceTooLarge*>(&error) != nullptr;
+      parts[i] = {};
+      parts[i].unread.emplace_back(error.what());
     }
   };
+  std::atomic<size_t> next = 0;
+  const auto read_some = [&] {
+    for (size_t i = next++; i < files.size(); i = next++) read(i, share, wanted == 1);
+  };
   std::vector<std::thread> threads;
-  const size_t wanted = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), files.size());
-  for (size_t i = 1; i < wanted; ++i) threads.emplace_back(read);
-  read();
+  for (size_t i = 1; i < wanted; ++i) threads.emplace_back(read_some);
+  read_some();
   for (std::thread& each : threads) each.join();
+  // What is too large for a share of the memory is read alone.
+  for (size_t i = 0; i < files.size() && wanted > 1; ++i) {
+    if (!put_off[i]) continue;
+    parts[i] = {};
+    read(i, limit, true);
+  }
   for (Remains& part : parts) add(remains, std::move(part));
   keep_newest_dumps(remains);
   return remains;

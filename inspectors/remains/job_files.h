@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "inspectors/pickle/reading_limit.h"
 #include "inspectors/remains/remains.h"
 
 namespace lockstep::inspect {
@@ -17,7 +18,8 @@ std::optional<int> rank_in_path(const std::string& path);
 /// Reads files, and folders with all that is in them. A file that holds nothing of a job is named in `unread` if it was
 /// given itself, and passed over in a folder. Of several dumps of one rank and source the newest counts. Of dumps, what
 /// says something about the end of the job is kept: the newest calls of each group, and all that have not ended. Reads
-/// with as many threads as there are cores. Throws UnreadableEvidence for a path that does not exist.
-Remains read_remains(const std::vector<std::string>& paths);
+/// with as many threads as there are cores, which share `limit`; a file that takes more than a share is read alone.
+/// Throws UnreadableEvidence for a path that does not exist.
+Remains read_remains(const std::vector<std::string>& paths, const ReadingLimit& limit = ReadingLimit());
 
 }  // namespace lockstep::inspect

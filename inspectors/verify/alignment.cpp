@@ -17,14 +17,18 @@ constexpr std::pair<std::string_view, std::string_view> kWrappers[] = {
     {"module.", "which DistributedDataParallel and DataParallel put before the names of their module"},
     {"_orig_mod.", "which torch.compile puts before the names of its module"}};
 
-std::set<std::string> tensor_names(const Subject& subject) {
-  std::set<std::string> names;
+// Files can be made to have a million names, each of a million characters: nothing here compares all with all.
+using Names = std::set<std::string, std::less<>>;
+constexpr int kMostWrappers = 16;  // around one another
+
+Names tensor_names(const Subject& subject) {
+  Names names;
   for (const Item& each : subject.items)
     if (each.tensor.defined() && each.kind != FindingKind::record) names.insert(each.name);
   return names;
 }
 
-bool all_begin_with(const std::set<std::string>& names, std::string_view prefix) {
+bool all_begin_with(const Names& names, std::string_view prefix) {
   return !names.empty() &&
          std::ranges::all_of(names, [&](const std::string& each) { return each.starts_with(prefix); });
 }
@@ -37,12 +41,11 @@ int64_t keep_below(Subject& subject, std::string_view prefix) {
 }
 
 /// The prefix under which `other` has most of `names`, and at least half of them.
-std::optional<std::string> prefix_of(const std::set<std::string>& names, const std::set<std::string>& other) {
+std::optional<std::string> prefix_of(const Names& names, const Names& other) {
   std::map<std::string, size_t> found;
-  for (const std::string& name : names)
-    for (const std::string& each : other)
-      if (each.size() > name.size() + 1 && each.ends_with(name) && each[each.size() - name.size() - 1] == '.')
-        ++found[each.substr(0, each.size() - name.size())];
+  for (const std::string& each : other)
+    for (size_t dot = each.find('.'); dot != std::string::npos; dot = each.find('.', dot + 1))
+      if (dot > 0 && names.contains(std::string_view(each).substr(dot + 1))) ++found[each.substr(0, dot + 1)];
   const auto best = std::ranges::max_element(found, {}, [](const auto& each) { return each.second; });
   return best != found.end() && 2 * best->second >= names.size() ? std::optional(best->first) : std::nullopt;
 }
@@ -106,35 +109,38 @@ class Aligner {
 
   /// Buffers that state_dict() leaves out (register_buffer with persistent=False). Returns how many.
   static int64_t remove_unsaved_buffers(Subject& module) {
+    constexpr std::string_view kAttribute = "_non_persistent_buffers_set";
     std::set<std::string> unsaved;
-    const std::string attribute = "_non_persistent_buffers_set";
     for (const Item& each : module.items) {
-      if (!each.name.ends_with(attribute)) continue;
-      const std::string owner = each.name.substr(0, each.name.size() - attribute.size());
-      for (const Item& buffer : module.items)
-        if (buffer.kind == FindingKind::buffer && buffer.name.starts_with(owner) &&
-            each.value.find("'" + buffer.name.substr(owner.size()) + "'") != std::string::npos)
-          unsaved.insert(buffer.name);
+      if (!each.name.ends_with(kAttribute)) continue;
+      const std::string owner = each.name.substr(0, each.name.size() - kAttribute.size());
+      size_t begin = each.value.find('\'');  // "{'a', 'b'}"
+      for (size_t end; begin != std::string::npos; begin = each.value.find('\'', end + 1)) {
+        end = std::min(each.value.find('\'', begin + 1), each.value.size());
+        unsaved.insert(owner + each.value.substr(begin + 1, end - begin - 1));
+      }
     }
-    return static_cast<int64_t>(
-        std::erase_if(module.items, [&](const Item& each) { return unsaved.contains(each.name); }));
+    return static_cast<int64_t>(std::erase_if(module.items, [&](const Item& each) {
+      return each.kind == FindingKind::buffer && unsaved.contains(each.name);
+    }));
   }
 
   void strip_wrappers() {
-    for (bool again = true; again;) {
+    bool again = true;
+    for (int i = 0; again && i < kMostWrappers; ++i) {
       again = false;
       for (const auto& [prefix, why] : kWrappers) {
         std::vector<bool> has;
         for (const SavedReplica& each : replicas_) has.push_back(all_begin_with(tensor_names(each), prefix));
         const auto count = std::ranges::count(has, true);
         if (count == 0 || count == std::ssize(has)) continue;
-        for (size_t i = 0; i < has.size(); ++i) {
-          if (!has[i]) continue;
-          leave_out(i, keep_below(replicas_[i], prefix), "item");
+        for (size_t k = 0; k < has.size(); ++k) {
+          if (!has[k]) continue;
+          leave_out(k, keep_below(replicas_[k], prefix), "item");
           result_.renamed.push_back(fmt::format(
               "the names in {} are compared without `{}`, {}; load_state_dict of the bare module needs them "
               "without it",
-              names_[i], prefix, why));
+              names_[k], prefix, why));
         }
         again = changed_ = true;
       }
@@ -143,10 +149,10 @@ class Aligner {
 
   /// For a checkpoint {"model": state_dict, ...} beside a state dict.
   void strip_dictionaries() {
-    std::vector<std::set<std::string>> tensors;
+    std::vector<Names> tensors;
     for (const SavedReplica& each : replicas_) tensors.push_back(tensor_names(each));
     bool stripped = false;
-    const auto smallest = std::ranges::min_element(tensors, {}, [](const std::set<std::string>& each) {
+    const auto smallest = std::ranges::min_element(tensors, {}, [](const Names& each) {
       size_t length = 0;
       for (const std::string& name : each) length += name.size();
       return std::pair(each.size(), length);

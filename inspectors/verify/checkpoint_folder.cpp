@@ -10,10 +10,12 @@
 #include <memory>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 
 #include "inspectors/verify/checkpoint_metadata.h"
 #include "inspectors/verify/mapped_file.h"
 #include "inspectors/verify/python_file.h"
+#include "inspectors/verify/zip_archives.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -46,9 +48,10 @@ bool overlap(const CheckpointChunk& a, const CheckpointChunk& b) {
 
 class CheckpointFolder {
  public:
-  explicit CheckpointFolder(const std::string& folder)
-      : folder_(folder), metadata_(read_checkpoint_metadata((folder_ / ".metadata").string())) {
+  CheckpointFolder(const std::string& folder, ReadingLimit& limit)
+      : folder_(folder), limit_(limit), metadata_(read_checkpoint_metadata((folder_ / ".metadata").string(), limit)) {
     for (const CheckpointPart& part : metadata_.parts) parts_[{part.name, part.offset}] = &part;
+    refuse_shared_bytes();
   }
 
   void add_to(Subject& subject) {
@@ -66,6 +69,20 @@ class CheckpointFolder {
   }
 
  private:
+  /// Each part is written by itself. Metadata that name the same bytes many times would stand for more than there is.
+  void refuse_shared_bytes() const {
+    std::vector<const CheckpointPart*> parts;
+    for (const CheckpointPart& each : metadata_.parts)
+      if (each.length > 0) parts.push_back(&each);
+    std::ranges::sort(parts, {}, [](const CheckpointPart* each) { return std::tie(each->file, each->begin); });
+    const auto shared = std::ranges::adjacent_find(parts, [](const CheckpointPart* a, const CheckpointPart* b) {
+      return a->file == b->file && b->begin - a->begin < a->length;
+    });
+    if (shared != parts.end())
+      throw std::runtime_error(fmt::format("its metadata name the same bytes of {} for {} and for {}", (*shared)->file,
+                                           (*shared)->name, shared[1]->name));
+  }
+
   const CheckpointPart& part_of(const std::string& name, const std::vector<int64_t>& offset) {
     const auto found = parts_.find({name, offset});
     if (found == parts_.end())
@@ -81,7 +98,9 @@ class CheckpointFolder {
     if (!fs::exists(folder_ / name))
       throw std::runtime_error(fmt::format("its file {} is missing: was the folder of every rank copied?", name));
     try {
-      return known = std::make_shared<MappedFile>((folder_ / name).string());
+      known = std::make_shared<MappedFile>((folder_ / name).string());
+      limit_.add(kReadingsOfAFile * known->bytes().size());
+      return known;
     } catch (const std::runtime_error& error) {
       throw std::runtime_error(fmt::format("its file {}: {}", name, error.what()));
     }
@@ -95,7 +114,10 @@ class CheckpointFolder {
       if (!bytes.starts_with("PK\3\4"))
         throw std::runtime_error("its bytes are in another format than torch.save's, which is not supported");
       covered_[part.file].emplace_back(part.begin, part.begin + part.length);
-      add_python_archive(subject, name, in, {.begin = part.begin, .size = part.length});
+      std::vector<ZipArchive> archives = zip_archives(bytes);
+      if (archives.size() > 1) throw std::runtime_error("its bytes are more than one archive");
+      archives.front().begin = part.begin;
+      add_python_archive(subject, name, in, archives.front(), limit_);
     } catch (const std::exception& error) {
       throw std::runtime_error(fmt::format("{} in its file {}: {}", name, part.file, error.what()));
     }
@@ -116,6 +138,19 @@ class CheckpointFolder {
     return tensor;
   }
 
+  void refuse_shared_elements(const CheckpointEntry& entry) {
+    std::vector<const CheckpointChunk*> chunks;  // by their begin in the first dimension, along which most are cut
+    for (const CheckpointChunk& each : entry.chunks) chunks.push_back(&each);
+    if (!entry.size.empty()) std::ranges::sort(chunks, {}, [](const auto* each) { return each->offset[0]; });
+    for (size_t i = 0; i < chunks.size(); ++i)
+      for (size_t j = i + 1; j < chunks.size(); ++j) {
+        if (!entry.size.empty() && chunks[j]->offset[0] >= chunks[i]->offset[0] + chunks[i]->size[0]) break;
+        limit_.take(1);
+        if (overlap(*chunks[i], *chunks[j]))
+          throw std::runtime_error(fmt::format("two shards of {} have the same elements", entry.name));
+      }
+  }
+
   void add_tensor(Subject& subject, const CheckpointEntry& entry) {
     const int64_t elements = elements_of(entry.size);
     int64_t found = 0;
@@ -123,11 +158,9 @@ class CheckpointFolder {
       if (!within(entry.chunks[i], entry.size))
         throw std::runtime_error(
             fmt::format("a shard of {} reaches beyond its size {}", entry.name, list_text(entry.size)));
-      for (size_t j = 0; j < i; ++j)
-        if (elements > 0 && overlap(entry.chunks[i], entry.chunks[j]))
-          throw std::runtime_error(fmt::format("two shards of {} have the same elements", entry.name));
       found += elements_of(entry.chunks[i].size);
     }
+    if (elements > 0) refuse_shared_elements(entry);
     if (found != elements || entry.chunks.empty())
       throw std::runtime_error(
           fmt::format("{} of {} elements of {} are in no shard", elements - found, elements, entry.name));
@@ -135,6 +168,7 @@ class CheckpointFolder {
     for (const CheckpointChunk& chunk : entry.chunks) shards.push_back(shard(subject, entry.name, chunk));
     at::Tensor tensor = shards.front();
     if (shards.size() > 1) {
+      limit_.take(static_cast<uint64_t>(elements) * tensor.element_size());
       tensor = at::empty(entry.size, shards.front().options());
       for (size_t i = 0; i < shards.size(); ++i) {
         if (shards[i].scalar_type() != tensor.scalar_type())
@@ -177,6 +211,7 @@ class CheckpointFolder {
   }
 
   const fs::path folder_;
+  ReadingLimit& limit_;
   const CheckpointMetadata metadata_;
   std::map<std::pair<std::string, std::vector<int64_t>>, const CheckpointPart*> parts_;
   std::set<const CheckpointPart*> used_;
@@ -186,6 +221,8 @@ class CheckpointFolder {
 
 }  // namespace
 
-void add_checkpoint_folder(Subject& subject, const std::string& folder) { CheckpointFolder(folder).add_to(subject); }
+void add_checkpoint_folder(Subject& subject, const std::string& folder, ReadingLimit& limit) {
+  CheckpointFolder(folder, limit).add_to(subject);
+}
 
 }  // namespace lockstep::inspect

@@ -5,36 +5,40 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 
 #include "inspectors/pickle/python_pickle.h"
+#include "inspectors/verify/mapped_file.h"
 
 namespace lockstep::inspect {
 namespace {
 
+constexpr uint64_t kMetadataCost = 256;  // what is counted for a tensor, shard or part beside its name, in bytes
+
 /// An attribute of an object, or an entry of a dictionary, by its name; null without one.
-Pickled entry_of(const Pickled& object, std::string_view name) {
+Pickled entry_of(const Pickled& object, std::string_view name, ReadingLimit& limit) {
   const PickledValue* dictionary = object->state ? object->state.get() : object.get();
+  limit.take(dictionary->entries.size());  // one that many objects share is searched for each
   for (const auto& [key, value] : dictionary->entries)
     if (key->text == name) return value;
   return nullptr;
 }
 
-Pickled required(const Pickled& object, std::string_view name, const char* of) {
-  Pickled found = entry_of(object, name);
+Pickled required(const Pickled& object, std::string_view name, const char* of, ReadingLimit& limit) {
+  Pickled found = entry_of(object, name, limit);
   if (!found) throw std::runtime_error(fmt::format("{} in it has no {}", of, name));
   return found;
 }
 
 /// From torch.Size((4, 0)); None is empty.
-std::vector<int64_t> numbers_of(const Pickled& size) {
+std::vector<int64_t> numbers_of(const Pickled& size, ReadingLimit& limit) {
   std::vector<int64_t> numbers;
   if (size->is_call_of("torch.Size") && !size->items.at(1)->items.empty()) {
-    for (const Pickled& each : size->items[1]->items[0]->items) numbers.push_back(integer_of(each));
-  } else if (text_of(size) != "None" && !size->is_call_of("torch.Size")) {
-    throw std::runtime_error("it has " + text_of(size) + " where a size should be");
+    const std::vector<Pickled>& items = size->items[1]->items[0]->items;
+    limit.take(sizeof(int64_t) * items.size());
+    for (const Pickled& each : items) numbers.push_back(integer_of(each));
+  } else if (!size->is_call_of("torch.Size") && !is_none(size)) {
+    throw std::runtime_error("it has " + short_text_of(size) + " where a size should be");
   }
   return numbers;
 }
@@ -48,32 +52,37 @@ std::string relative_file(const Pickled& value) {
   return path.string();
 }
 
-CheckpointEntry entry_from(const Pickled& name, const Pickled& metadata) {
+CheckpointEntry entry_from(const Pickled& name, const Pickled& metadata, ReadingLimit& limit) {
+  limit.take(kMetadataCost + name->text.size());
   CheckpointEntry entry{.name = name->text, .is_tensor = false, .size = {}, .chunks = {}};
-  const Pickled size = entry_of(metadata, "size"), chunks = entry_of(metadata, "chunks");
+  const Pickled size = entry_of(metadata, "size", limit), chunks = entry_of(metadata, "chunks", limit);
   if (!size || !chunks) return entry;
   entry.is_tensor = true;
-  entry.size = numbers_of(size);
+  entry.size = numbers_of(size, limit);
+  limit.take(kMetadataCost * chunks->items.size());
   for (const Pickled& each : chunks->items)
-    entry.chunks.push_back({.offset = numbers_of(required(each, "offsets", "a shard")),
-                            .size = numbers_of(required(each, "sizes", "a shard"))});
+    entry.chunks.push_back({.offset = numbers_of(required(each, "offsets", "a shard", limit), limit),
+                            .size = numbers_of(required(each, "sizes", "a shard", limit), limit)});
   return entry;
 }
 
-CheckpointPart part_from(const Pickled& index, const Pickled& info) {
+CheckpointPart part_from(const Pickled& index, const Pickled& info, ReadingLimit& limit) {
   const char* const of = "an entry of the storage_data";
-  const Pickled offset = entry_of(index, "offset"), transforms = entry_of(info, "transform_descriptors");
-  CheckpointPart part{.name = required(index, "fqn", of)->text,
-                      .offset = offset ? numbers_of(offset) : std::vector<int64_t>(),
-                      .file = relative_file(required(info, "relative_path", of))};
-  const int64_t begin = integer_of(required(info, "offset", of)), length = integer_of(required(info, "length", of));
+  const auto field = [&](const Pickled& object, const char* name) { return required(object, name, of, limit); };
+  const Pickled offset = entry_of(index, "offset", limit), transforms = entry_of(info, "transform_descriptors", limit);
+  const Pickled name = field(index, "fqn"), file = field(info, "relative_path");
+  limit.take(kMetadataCost + name->text.size() + file->text.size());
+  CheckpointPart part{.name = name->text,
+                      .offset = offset ? numbers_of(offset, limit) : std::vector<int64_t>(),
+                      .file = relative_file(file)};
+  const int64_t begin = integer_of(field(info, "offset")), length = integer_of(field(info, "length"));
   if (begin < 0 || length < 0)
     throw std::runtime_error(fmt::format("it has a negative offset or length for {}", part.name));
   part.begin = static_cast<uint64_t>(begin);
   part.length = static_cast<uint64_t>(length);
-  if (transforms && text_of(transforms) != "None" && !transforms->items.empty())
+  if (transforms && !is_none(transforms) && !transforms->items.empty())
     throw std::runtime_error(fmt::format("{} is stored with {}, which is not supported: save it without compression",
-                                         part.name, text_of(transforms)));
+                                         part.name, short_text_of(transforms)));
   return part;
 }
 
@@ -85,28 +94,28 @@ std::string shard_text(const std::vector<int64_t>& offset) {
 
 }  // namespace
 
-CheckpointMetadata read_checkpoint_metadata(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw std::runtime_error(path + " does not exist, or may not be read");
-  const std::string bytes(std::istreambuf_iterator<char>(stream), {});
+CheckpointMetadata read_checkpoint_metadata(const std::string& path, ReadingLimit& limit) {
   CheckpointMetadata result;
   try {
-    const Pickle pickle(bytes);
-    for (const auto& [name, metadata] : required(pickle.value(), "state_dict_metadata", "the object")->entries)
-      result.entries.push_back(entry_from(name, metadata));
-    for (const auto& [index, info] : required(pickle.value(), "storage_data", "the object")->entries)
-      result.parts.push_back(part_from(index, info));
+    const MappedFile file(path);
+    const Pickle pickle(file.bytes(), limit);
+    const auto entries = [&](const char* name) -> const auto& {
+      return required(pickle.value(), name, "the object", limit)->entries;
+    };
+    for (const auto& [name, metadata] : entries("state_dict_metadata"))
+      result.entries.push_back(entry_from(name, metadata, limit));
+    for (const auto& [index, info] : entries("storage_data")) result.parts.push_back(part_from(index, info, limit));
   } catch (const std::exception& error) {
     throw std::runtime_error(fmt::format("the names of its contents can't be read from {}: {}", path, error.what()));
   }
   return result;
 }
 
-std::map<uint64_t, std::string> checkpoint_names(const std::string& path) {
+std::map<uint64_t, std::string> checkpoint_names(const std::string& path, ReadingLimit& limit) {
   std::map<uint64_t, std::string> names;
   const std::filesystem::path file(path), beside = file.parent_path() / ".metadata";
   if (!std::filesystem::exists(beside)) return names;
-  for (const CheckpointPart& each : read_checkpoint_metadata(beside.string()).parts)
+  for (const CheckpointPart& each : read_checkpoint_metadata(beside.string(), limit).parts)
     if (each.file == file.filename()) names.emplace(each.begin, each.name + shard_text(each.offset));
   return names;
 }

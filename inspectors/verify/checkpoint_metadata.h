@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "inspectors/pickle/reading_limit.h"
+
 namespace lockstep::inspect {
 
 /// A shard of a tensor: the index of its first element, and its size in each dimension.
@@ -34,12 +36,13 @@ struct CheckpointMetadata {
   std::vector<CheckpointPart> parts;
 };
 
-/// Throws std::runtime_error for a file that can't be read, and for parts that are compressed or outside the folder.
-CheckpointMetadata read_checkpoint_metadata(const std::string& path);
+/// What the entries take is taken from `limit`. Throws std::runtime_error for a file that can't be read, and for parts
+/// that are compressed or outside the folder.
+CheckpointMetadata read_checkpoint_metadata(const std::string& path, ReadingLimit& limit);
 
 /// The names of the archives in one file of a checkpoint, from the `.metadata` in its folder. Offsets of archives →
 /// "model.fc1.weight", or "model.fc1.weight[4, 0]" for a shard that begins at that element. Empty if there is no
 /// `.metadata`. Throws std::runtime_error if it can't be read.
-std::map<uint64_t, std::string> checkpoint_names(const std::string& path);
+std::map<uint64_t, std::string> checkpoint_names(const std::string& path, ReadingLimit& limit);
 
 }  // namespace lockstep::inspect

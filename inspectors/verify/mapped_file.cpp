@@ -13,9 +13,11 @@
 namespace lockstep::inspect {
 
 MappedFile::MappedFile(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A pipe would keep its reader waiting.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status{};
-  if (file >= 0 && ::fstat(file, &status) == 0 && status.st_size > 0) {
+  const bool known = file >= 0 && ::fstat(file, &status) == 0;
+  if (known && S_ISREG(status.st_mode) && status.st_size > 0) {
     size_ = static_cast<size_t>(status.st_size);
     // Private, since tensors of it may be written to.
     void* mapped = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
@@ -23,6 +25,7 @@ MappedFile::MappedFile(const std::string& path) {
   }
   const int reason = errno;
   if (file >= 0) ::close(file);
+  if (known && !S_ISREG(status.st_mode)) throw std::runtime_error("it is no regular file");
   if (!data_) throw std::runtime_error(fmt::format("it can't be mapped ({})", std::strerror(reason)));
 }
 

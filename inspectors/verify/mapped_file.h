@@ -7,9 +7,12 @@
 
 namespace lockstep::inspect {
 
+/// How often values may repeat the bytes of a file in which they are, as tied weights do. Its reading takes some.
+inline constexpr uint64_t kReadingsOfAFile = 8;
+
 class MappedFile {
  public:
-  /// Throws std::runtime_error if the file can't be mapped, also for an empty file.
+  /// Throws std::runtime_error if the file can't be mapped, also for an empty file and for one that is none.
   explicit MappedFile(const std::string& path);
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;

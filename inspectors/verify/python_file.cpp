@@ -17,9 +17,9 @@ namespace {
 
 using Kind = PickledValue::Kind;
 
-// Limits for nested dictionaries, and for the number of their values.
-constexpr int kDeepestEntry = 100;
-constexpr int64_t kMostValues = 10'000'000;
+constexpr int kDeepestEntry = 100;  // of nested dictionaries
+constexpr size_t kMostDimensions = 64;
+constexpr uint64_t kSavedItemCost = 256;  // what is counted for a value beside its name and text, in bytes
 
 /// From Python's name, of which only the part after the last dot counts; Undefined for unknown names.
 at::ScalarType dtype_of(std::string_view name) {
@@ -61,6 +61,7 @@ at::ScalarType dtype_of(std::string_view name) {
 }
 
 std::vector<int64_t> integers_of(const Pickled& list) {
+  if (list->items.size() > kMostDimensions) throw std::runtime_error("a tensor in it has too many dimensions");
   std::vector<int64_t> result;
   for (const Pickled& item : list->items) result.push_back(integer_of(item));
   return result;
@@ -70,25 +71,20 @@ std::vector<int64_t> integers_of(const Pickled& list) {
 constexpr std::string_view kFormatRecords[] = {"data.pkl",           "version",   ".format_version",
                                                ".storage_alignment", "byteorder", ".data/serialization_id"};
 
-/// Whether it is None, or a container without elements.
-bool is_empty(const Pickled& value) {
-  if (value->kind == Kind::kDictionary || value->is_call_of("collections.OrderedDict"))
-    return value->entries.empty() && !value->state;
-  return value->kind != Kind::kText && value->kind != Kind::kBytes &&
-         (text_of(value) == "None" || text_of(value) == "{}");
-}
-
 class PythonFile {
  public:
-  PythonFile(const std::shared_ptr<MappedFile>& file, const ZipArchive& archive)
-      : records_(std::make_shared<ZipArchiveReader>(file, archive)), file_(file), begin_(archive.begin) {
+  PythonFile(const std::shared_ptr<MappedFile>& file, const ZipArchive& archive, ReadingLimit& limit)
+      : limit_(limit),
+        records_(std::make_shared<ZipArchiveReader>(file, archive, limit)),
+        file_(file),
+        begin_(archive.begin) {
     if (records_.hasRecord("byteorder") && record("byteorder") != "little")
       throw std::runtime_error("it was written on a machine with another byte order");
   }
 
   void add_to(Subject& subject, const std::string& name) {
     const std::string pickle = record("data.pkl");
-    add(subject, name, FindingKind::tensor, Pickle(pickle).value(), 0);
+    add(subject, name, FindingKind::tensor, Pickle(pickle, limit_).value(), 0);
     add_storages(subject);
     add_records(subject, name);
   }
@@ -180,6 +176,8 @@ class PythonFile {
     at::Tensor result = bytes.narrow(0, 0, bytes.numel() / itemsize * itemsize)
                             .view(dtype)
                             .as_strided(integers_of(arguments[2]), integers_of(arguments[3]), integer_of(arguments[1]));
+    // Many tensors can have the same elements, and many elements the same bytes.
+    limit_.take(static_cast<uint64_t>(result.nbytes()));
     if (result.is_non_overlapping_and_dense()) {
       const int64_t from = integer_of(arguments[1]) * itemsize;
       whole_storage.covered.emplace_back(from, from + result.numel() * itemsize);
@@ -198,10 +196,11 @@ class PythonFile {
   }
 
   /// For properties of values: attributes of a dictionary, the class of a tensor.
-  static void add_unseen(Subject& subject, std::string name, const Pickled& value) {
-    if (!is_empty(value))
-      subject.unseen.push_back(
-          {.name = std::move(name), .kind = FindingKind::attribute, .tensor = {}, .value = text_of(value)});
+  void add_unseen(Subject& subject, std::string name, const Pickled& value) {
+    if (is_empty(value)) return;
+    limit_.take(kSavedItemCost + 2 * name.size());
+    subject.unseen.push_back(
+        {.name = std::move(name), .kind = FindingKind::attribute, .tensor = {}, .value = text_of(value, limit_)});
   }
 
   /// Adds `value` if it is a tensor. Returns whether it is.
@@ -240,13 +239,15 @@ class PythonFile {
 
   void add_entries(Subject& subject, const std::string& name, FindingKind kind, const Pickled& dictionary, int depth) {
     for (const auto& [key, value] : dictionary->entries)
-      add(subject, detail::joined(name, key->kind == Kind::kText ? key->text : text_of(key)), kind, value, depth + 1);
+      add(subject, detail::joined(name, key->kind == Kind::kText ? key->text : text_of(key, limit_)), kind, value,
+          depth + 1);
   }
 
   /// Adds a module of torch.nn (torch.save(model)), whose behaviour also depends on its class and attributes. Returns
   /// whether `value` is a module.
   bool add_module(Subject& subject, const std::string& name, const Pickled& value, int depth) {
     if (!value->state || value->state->kind != Kind::kDictionary) return false;
+    limit_.take(kSavedItemCost * value->state->entries.size());
     std::map<std::string_view, Pickled> parts;
     for (const auto& [key, part] : value->state->entries) parts[key->text] = part;
     if (!parts.count("_parameters") || !parts.count("_buffers") || !parts.count("_modules")) return false;
@@ -256,7 +257,7 @@ class PythonFile {
     subject.items.push_back({.name = detail::joined(name, "__class__"),
                              .kind = FindingKind::value,
                              .tensor = {},
-                             .value = text_of(value->items[0])});
+                             .value = text_of(value->items[0], limit_)});
     for (const auto& [key, part] : value->state->entries) {
       const bool known = key->text == "_parameters" || key->text == "_buffers" || key->text == "_modules";
       if (!known) add_attribute(subject, detail::joined(name, key->text), part, depth);
@@ -267,6 +268,8 @@ class PythonFile {
   void add_attribute(Subject& subject, const std::string& name, const Pickled& value, int depth) {
     try {
       if (!is_empty(value)) add(subject, name, FindingKind::attribute, value, depth + 1);
+    } catch (const ReadingLimitError&) {
+      throw;
     } catch (const std::runtime_error&) {  // for example a cycle back to the module; the other attributes are compared
       subject.items.push_back({.name = name, .kind = FindingKind::unsupported, .tensor = {}, .value = "not compared"});
     }
@@ -274,7 +277,7 @@ class PythonFile {
 
   void add(Subject& subject, const std::string& name, FindingKind kind, const Pickled& value, int depth) {
     if (depth > kDeepestEntry) throw std::runtime_error(fmt::format("'{}…' is nested too deeply", name.substr(0, 40)));
-    if (++values_ > kMostValues) throw std::runtime_error("it has too many values");
+    limit_.take(kSavedItemCost + 2 * name.size());
     const bool has_class = value->is_call_of("collections.OrderedDict") || value->is_call_of("collections.defaultdict");
     if ((value->kind == Kind::kDictionary || has_class) && !value->entries.empty()) {
       add_entries(subject, name, kind, value, depth);
@@ -289,21 +292,21 @@ class PythonFile {
     }
     if (add_tensor(subject, name, kind, value, depth) || add_module(subject, name, value, depth)) return;
     // Also empty containers: a key that only one file has is a difference.
-    subject.items.push_back({.name = name, .kind = FindingKind::value, .tensor = {}, .value = text_of(value)});
+    subject.items.push_back({.name = name, .kind = FindingKind::value, .tensor = {}, .value = text_of(value, limit_)});
   }
 
+  ReadingLimit& limit_;
   caffe2::serialize::PyTorchStreamReader records_;
   std::shared_ptr<MappedFile> file_;
   const uint64_t begin_;  // of the archive in the file
   std::map<std::string, Storage> storages_;
-  int64_t values_ = 0;
 };
 
 }  // namespace
 
 void add_python_archive(Subject& subject, const std::string& name, const std::shared_ptr<MappedFile>& file,
-                        const ZipArchive& archive) {
-  PythonFile(file, archive).add_to(subject, name);
+                        const ZipArchive& archive, ReadingLimit& limit) {
+  PythonFile(file, archive, limit).add_to(subject, name);
 }
 
 }  // namespace lockstep::inspect

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "inspectors/pickle/reading_limit.h"
 #include "inspectors/subject/subject.h"
 #include "inspectors/verify/mapped_file.h"
 #include "inspectors/verify/zip_archives.h"
@@ -12,9 +13,9 @@ namespace lockstep::inspect {
 
 /// Adds the tensors and values of an archive of `file` to `subject`. Names are those in dictionaries, lists and
 /// modules, after `name`: `model.fc1.weight`. Nothing is left out: other parts of the archive become records or unseen
-/// items. The file must not be written while the items are used. Throws std::exception with the reason for a file that
-/// can't be read.
+/// items. The file must not be written while the items are used. What the archive unpacks to, and what its values take,
+/// is taken from `limit`. Throws std::exception with the reason for a file that can't be read.
 void add_python_archive(Subject& subject, const std::string& name, const std::shared_ptr<MappedFile>& file,
-                        const ZipArchive& archive);
+                        const ZipArchive& archive, ReadingLimit& limit);
 
 }  // namespace lockstep::inspect

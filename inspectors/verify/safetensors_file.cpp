@@ -8,8 +8,9 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <stdexcept>
+
+#include "inspectors/pickle/json_text.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -49,23 +50,13 @@ uint64_t header_length(const MappedFile& file) {
 }
 
 /// The header's object. A name that is there twice would hide a tensor.
-json header_of(const MappedFile& file) {
+json header_of(const MappedFile& file, ReadingLimit& limit) {
   const uint64_t length = header_length(file);
   if (length > kLongestHeader)
     throw std::runtime_error(fmt::format("its header has {} bytes, which is too long", length));
   const std::string_view text(file.at(8, length), length);
-  std::set<std::string> names;
-  const auto once = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::key && depth == 1 && !names.insert(parsed.get<std::string>()).second)
-      throw std::runtime_error(fmt::format("its header names '{}' twice", parsed.get<std::string>()));
-    return true;
-  };
-  json header;
-  try {
-    header = json::parse(text, once);
-  } catch (const json::exception&) {
-    throw std::runtime_error("its header is no JSON: it was cut off, or it is damaged");
-  }
+  const json header = read_json(text, limit, EqualKeys::are_refused);
+  if (header.is_discarded()) throw std::runtime_error("its header is no JSON: it was cut off, or it is damaged");
   if (!header.is_object()) throw std::runtime_error("its header is no JSON object");
   return header;
 }
@@ -105,8 +96,8 @@ bool is_safetensors(const MappedFile& file) {
   return length >= 2 && length <= kLongestHeader && file.bytes()[8] == '{';
 }
 
-void add_safetensors(Subject& subject, const std::shared_ptr<MappedFile>& file) {
-  const json header = header_of(*file);
+void add_safetensors(Subject& subject, const std::shared_ptr<MappedFile>& file, ReadingLimit& limit) {
+  const json header = header_of(*file, limit);
   const uint64_t begin = 8 + header_length(*file);
   std::vector<Entry> entries;
   for (const auto& [name, description] : header.items()) {
@@ -114,11 +105,14 @@ void add_safetensors(Subject& subject, const std::shared_ptr<MappedFile>& file) 
       entries.push_back(entry_of(name, description));
       continue;
     }
-    for (const auto& [key, value] : description.items())
+    for (const auto& [key, value] : description.items()) {
+      if (!value.is_string())
+        throw std::runtime_error(fmt::format("'{}' of the __metadata__ in its header is no text", key));
       subject.unseen.push_back({.name = "__metadata__." + key,
                                 .kind = FindingKind::attribute,
                                 .tensor = {},
-                                .value = value.is_string() ? value.get<std::string>() : value.dump()});
+                                .value = value.get<std::string>()});
+    }
   }
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);

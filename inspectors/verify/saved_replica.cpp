@@ -3,10 +3,10 @@
 #include <caffe2/serialize/inline_container.h>
 #include <fmt/format.h>
 #include <torch/serialize.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <ranges>
@@ -30,23 +30,26 @@ void add(Subject& subject, const std::string& name, FindingKind kind, const at::
   subject.items.push_back({.name = name, .kind = kind, .tensor = tensor, .value = {}});
 }
 
-// Limit for nested lists and objects.
-constexpr int kDeepestObject = 100;
+constexpr int kDeepestObject = 100;  // of nested lists and objects
+// What is counted for a value beside its name and text, and for a byte of a pickle or of code that LibTorch reads.
+constexpr uint64_t kArchiveItemCost = 256, kPickledByteCost = 64;
 
 /// Adds a value of LibTorch's archive. Containers are divided into their elements, so that tensors in them are compared
 /// by their bytes.
-void add(Subject& subject, const std::string& name, const c10::IValue& value, int depth = 0) {
+void add(Subject& subject, const std::string& name, const c10::IValue& value, ReadingLimit& limit, int depth = 0) {
   if (depth > kDeepestObject) throw std::runtime_error(fmt::format("'{}…' is nested too deeply", name.substr(0, 40)));
+  limit.take(kArchiveItemCost + 2 * name.size());
   const auto add_text = [&](std::string text) {
     subject.items.push_back({.name = name, .kind = FindingKind::value, .tensor = {}, .value = std::move(text)});
   };
   const auto add_all = [&](const auto& elements) {
     size_t index = 0;
-    for (const auto& each : elements) add(subject, fmt::format("{}[{}]", name, index++), each, depth + 1);
+    for (const auto& each : elements) add(subject, fmt::format("{}[{}]", name, index++), each, limit, depth + 1);
     if (index == 0) add_text("[]");
   };
   if (value.isTensor() && value.toTensor().defined()) {
     const at::Tensor tensor = value.toTensor().detach();
+    limit.take(tensor.nbytes());  // many can have the same elements
     add(subject, name, FindingKind::parameter, tensor);
     // A view is saved with its complete storage.
     if (tensor.has_storage() && tensor.storage().nbytes() != tensor.nbytes())
@@ -56,21 +59,24 @@ void add(Subject& subject, const std::string& name, const c10::IValue& value, in
                                 .value = {}});
     return;
   }
-  if (value.isString()) return add_text(value.toStringRef());
+  if (value.isString()) {
+    limit.take(value.toStringRef().size());
+    return add_text(value.toStringRef());
+  }
   if (value.isDouble()) return add_text(text_of(value.toDouble()));
   if (value.isList()) return add_all(value.toListRef());
   if (value.isTuple()) return add_all(value.toTupleRef().elements());
   if (value.isGenericDict()) {
     for (const auto& entry : value.toGenericDict())
       add(subject, detail::joined(name, entry.key().isString() ? entry.key().toStringRef() : c10::str(entry.key())),
-          entry.value(), depth + 1);
+          entry.value(), limit, depth + 1);
     if (value.toGenericDict().empty()) add_text("{}");
     return;
   }
   if (value.isObject()) {
     const auto object = value.toObject();
     for (size_t i = 0; i < object->type()->numAttributes(); ++i)
-      add(subject, detail::joined(name, object->type()->getAttributeName(i)), object->getSlot(i), depth + 1);
+      add(subject, detail::joined(name, object->type()->getAttributeName(i)), object->getSlot(i), limit, depth + 1);
     if (object->type()->numAttributes() == 0) add_text("()");
     return;
   }
@@ -78,15 +84,15 @@ void add(Subject& subject, const std::string& name, const c10::IValue& value, in
 }
 
 /// LibTorch's archives: a tree of keys.
-void add(Subject& subject, const std::string& prefix, torch::serialize::InputArchive& archive) {
+void add(Subject& subject, const std::string& prefix, torch::serialize::InputArchive& archive, ReadingLimit& limit) {
   for (const std::string& key : archive.keys()) {
     const std::string name = detail::joined(prefix, key);
     torch::serialize::InputArchive inner;
     c10::IValue value;
     if (archive.try_read(key, inner))
-      add(subject, name, inner);
+      add(subject, name, inner, limit);
     else if (archive.try_read(key, value))
-      add(subject, name, value);
+      add(subject, name, value, limit);
     else
       throw std::runtime_error(fmt::format("'{}' is of a kind that is not supported", name));
   }
@@ -161,62 +167,67 @@ Format format_of(const std::string& path, const MappedFile& file) {
 }
 
 std::shared_ptr<MappedFile> mapped(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw std::runtime_error("it does not exist, or may not be read");
-  if (stream.peek() == std::ifstream::traits_type::eof()) throw std::runtime_error("it is empty");
+  if (::access(path.c_str(), R_OK) != 0) throw std::runtime_error("it does not exist, or may not be read");
+  std::error_code error;
+  if (std::filesystem::file_size(path, error) == 0 && !error) throw std::runtime_error("it is empty");
   return std::make_shared<MappedFile>(path);
 }
 
-void add_archives(SavedReplica& replica, const std::string& path, const std::shared_ptr<MappedFile>& file) {
+void add_archives(SavedReplica& replica, const std::string& path, const std::shared_ptr<MappedFile>& file,
+                  ReadingLimit& limit) {
   const std::vector<ZipArchive> archives = zip_archives(file->bytes());
   const bool part = path.ends_with(".distcp") || archives.size() > 1;
-  const std::map<uint64_t, std::string> names = part ? checkpoint_names(path) : std::map<uint64_t, std::string>();
+  const std::map<uint64_t, std::string> names =
+      part ? checkpoint_names(path, limit) : std::map<uint64_t, std::string>();
   if (part) replica.format = SavedFormat::checkpoint_part;
   for (size_t i = 0; i < archives.size(); ++i) {
     const auto named = names.find(archives[i].begin);
     const std::string name = named != names.end() ? named->second : archives.size() > 1 ? fmt::format("[{}]", i) : "";
-    const auto reader = std::make_shared<ZipArchiveReader>(file, archives[i]);
+    const auto reader = std::make_shared<ZipArchiveReader>(file, archives[i], limit);
     caffe2::serialize::PyTorchStreamReader records(reader);
     // LibTorch's archives have the format of TorchScript.
     if (records.hasRecord("constants.pkl")) {
       if (!part) replica.format = SavedFormat::libtorch;
+      for (const std::string& each : records.getAllRecords())
+        if (each.ends_with(".pkl") || each.ends_with(".py")) limit.take(kPickledByteCost * records.getRecordSize(each));
       torch::serialize::InputArchive input;
       input.load_from([&](uint64_t offset, void* into, size_t count) { return reader->read(offset, into, count); },
                       [&] { return reader->size(); });
-      add(replica, name, input);
+      add(replica, name, input, limit);
       add_records(replica, name, records);
     } else {
-      add_python_archive(replica, name, file, archives[i]);
+      add_python_archive(replica, name, file, archives[i], limit);
     }
   }
   replica.is_module = std::ranges::any_of(replica.items, [](const Item& each) { return each.name == "__class__"; });
   name_by_parameter(replica);
 }
 
-void add_folder(SavedReplica& replica, const std::string& path) {
+void add_folder(SavedReplica& replica, const std::string& path, ReadingLimit& limit) {
   if (!std::filesystem::exists(std::filesystem::path(path) / ".metadata"))
     throw std::runtime_error(
         "it is a folder without the file .metadata, which a checkpoint of torch.distributed.checkpoint has; name the "
         "files in it");
   replica.format = SavedFormat::checkpoint;
-  add_checkpoint_folder(replica, path);
+  add_checkpoint_folder(replica, path, limit);
 }
 
 }  // namespace
 
-SavedReplica saved_replica(const std::string& path) {
+SavedReplica saved_replica(const std::string& path, ReadingLimit& limit) {
   SavedReplica replica;
   replica.type = "file";
   try {
     if (std::filesystem::is_directory(path)) {
-      add_folder(replica, path);
+      add_folder(replica, path, limit);
     } else {
       const auto file = mapped(path);
+      limit.add(kReadingsOfAFile * file->bytes().size());
       if (format_of(path, *file) == Format::safetensors) {
         replica.format = SavedFormat::safetensors;
-        add_safetensors(replica, file);
+        add_safetensors(replica, file, limit);
       } else {
-        add_archives(replica, path, file);
+        add_archives(replica, path, file, limit);
       }
     }
     number_equal_names(replica.items);

@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 
+#include "inspectors/pickle/reading_limit.h"
 #include "inspectors/subject/subject.h"
 
 namespace lockstep::inspect {
@@ -21,8 +22,13 @@ struct SavedReplica : Subject {
 };
 
 /// The tensors and values of a file or of a checkpoint's folder, with their names (`fc1.weight`). Tensors of Python's
-/// files and of safetensors are views of the mapped file. Throws dist::ArgumentError, with the name of the file, if it
-/// can't be read.
-SavedReplica saved_replica(const std::string& path);
+/// files and of safetensors are views of the mapped file. What they take beyond the file's own bytes, and what they
+/// repeat of these more than a few times, is taken from `limit`. Throws dist::ArgumentError, with the name of the file,
+/// if it can't be read, and if that is more than is left.
+SavedReplica saved_replica(const std::string& path, ReadingLimit& limit);
+inline SavedReplica saved_replica(const std::string& path) {
+  ReadingLimit limit;
+  return saved_replica(path, limit);
+}
 
 }  // namespace lockstep::inspect

@@ -95,7 +95,8 @@ Report verify_files(const std::vector<std::string>& paths, const VerifyOptions& 
   if (paths.size() < 2) throw dist::ArgumentError("inspect::verify_files: needs two files or more");
   const std::vector<std::string> names = short_names(paths);
   std::vector<SavedReplica> replicas;
-  for (const std::string& path : paths) replicas.push_back(saved_replica(path));
+  ReadingLimit limit;  // of all together
+  for (const std::string& path : paths) replicas.push_back(saved_replica(path, limit));
   const Alignment alignment = align(replicas, names);
   const std::string other_parts = parts_text(replicas, names);
   const RankSet all = RankSet::all(static_cast<int>(paths.size()));

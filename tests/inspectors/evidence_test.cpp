@@ -8,6 +8,7 @@
 
 #include "inspectors/evidence/async_errors.h"
 #include "inspectors/evidence/flight_recorder.h"
+#include "inspectors/evidence/json_value.h"
 #include "inspectors/evidence/ras.h"
 #include "inspectors/evidence/read.h"
 
@@ -201,12 +202,29 @@ TEST(FlightRecorder, NumbersBeyond64BitsAreRefused) {
 // ---- RAS ------------------------------------------------------------------------------------------------------------
 
 TEST(FlightRecorder, TextsThatAPickleRepeatsHaveALimit) {
-  // One text of 1 MB, as a list of 300 references to it (protocol 2: BINUNICODE, BINPUT, BINGET).
+  // One text of 1 MB, as a list of 10 references to it (protocol 2: BINUNICODE, BINPUT, BINGET).
   const std::string text(size_t{1} << 20, 'x');
   std::string pickle("\x80\x02](X\x00\x00\x10\x00", 9);
   pickle += text + std::string("q\x00", 2);
-  for (int i = 0; i < 300; ++i) pickle += std::string("h\x00", 2);
-  EXPECT_THAT(problem_of([&] { read_flight_recorder(pickle + "e.", "trace_rank_0"); }), HasSubstr("too often"));
+  for (int i = 0; i < 10; ++i) pickle += std::string("h\x00", 2);
+  const ReadingLimit limit(size_t{8} << 20);
+  EXPECT_THAT(problem_of([&] { read_flight_recorder(pickle + "e.", "trace_rank_0", 0, limit); }),
+              HasSubstr("trace_rank_0: its values take more memory than is given"));
+}
+
+TEST(FlightRecorder, KeysThatAreValuesOfAPickleAreRefused) {
+  // Each would be quoted within the other, with twice as many backslashes.
+  const std::string nested = "\x80\x02}(}(U\x01\\NuNu.";
+  EXPECT_THAT(problem_of([&] { read_flight_recorder(nested, "trace_rank_0"); }),
+              HasSubstr("keys that a Flight Recorder does not write"));
+}
+
+TEST(JsonOfOthers, ManyValuesHaveALimit) {
+  std::string text = "[0";
+  for (int i = 0; i < 100'000; ++i) text += ",[]";
+  EXPECT_THAT(problem_of([&] { parse_json(text + "]", "answer", ReadingLimit(size_t{1} << 20)); }),
+              HasSubstr("answer: its values take more memory than is given"));
+  EXPECT_EQ(parse_json(text + "]", "answer").size(), 100'001U);
 }
 
 TEST(Ras, ReadsRanksAndTheirCounts) {

@@ -1,6 +1,7 @@
 // What a dead job left behind: files of all kinds are found and read as data, and the first cause comes last.
 #include <gmock/gmock.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "inspectors/evidence/flight_recorder.h"
+#include "inspectors/evidence/read.h"
 #include "inspectors/remains/error_file.h"
 #include "inspectors/remains/job_files.h"
 #include "inspectors/remains/judge.h"
@@ -658,6 +660,39 @@ TEST(JobFiles, WhatIsNotReadIsNamedAndTheOthersCount) {
   EXPECT_THAT(remains.unread[0], HasSubstr(cut_off));
   EXPECT_THAT(remains.unread[1], HasSubstr("is empty"));
   EXPECT_THROW(read_remains({job.str() + "/absent"}), UnreadableEvidence);
+}
+
+TEST(JobFiles, AFileThatIsTooLargeForAThreadsShareIsReadAlone) {
+  const Folder job;
+  std::vector<Call> calls;
+  for (int seq = 1; seq <= 100; ++seq) calls.push_back({.seq = seq});
+  std::vector<std::string> paths;
+  for (int rank = 0; rank < 4; ++rank) paths.push_back(job.write("trace_rank_" + std::to_string(rank), dump(4, calls)));
+  uint64_t enough = 1;  // the smallest power of two: half of it does not suffice
+  const auto suffices = [&] {
+    try {
+      read_evidence_file(paths.front(), ReadingLimit(enough));
+      return true;
+    } catch (const EvidenceTooLarge&) {
+      return false;
+    }
+  };
+  while (!suffices()) enough *= 2;
+  const Remains remains = read_remains(paths, ReadingLimit(enough));
+  EXPECT_THAT(remains.evidence, SizeIs(4));
+  EXPECT_THAT(remains.unread, IsEmpty());
+}
+
+TEST(JobFiles, SmallFilesThatStandForMuchAreNamed) {
+  const Folder job;
+  const std::string lists = job.write("lists", "\x80\x02" + std::string(100'000, ']'));
+  const std::string other = job.write("others/weights.pkl", "\x80\x02" + std::string(100'000, ']'));
+  const Remains remains = read_remains({lists, job.str() + "/others"}, ReadingLimit(size_t{1} << 20));
+  EXPECT_THAT(remains.unread, ElementsAre(HasSubstr("lists: its values take more memory than is given")));
+  const std::string pipe = job.str() + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(read_remains({pipe}), UnreadableEvidence);
+  EXPECT_EQ(read_remains({job.str()}).files, 0) << "and the pipe is passed over in a folder";
 }
 
 TEST(JobFiles, ALogMayBeginWithADictionaryAndAFolderHaveOtherJson) {

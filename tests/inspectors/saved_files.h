@@ -40,9 +40,9 @@ inline std::string written(const std::string& path, const std::string& bytes) {
 }
 
 /// Why a file is not read as a replica; "none" where it is.
-inline std::string load_error(const std::string& path) {
+inline std::string load_error(const std::string& path, ReadingLimit limit = ReadingLimit()) {
   try {
-    saved_replica(path);
+    saved_replica(path, limit);
   } catch (const dist::ArgumentError& error) {
     return error.what();
   }

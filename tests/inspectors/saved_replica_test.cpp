@@ -173,12 +173,13 @@ TEST(Pickle, SharesWhatIsSharedAndRunsNothing) {
   // (os.system, 'echo', …): a call stays a call.
   const Pickle call("cos\nsystem\nX\x04\0\0\0echo\x85R."sv);
   EXPECT_TRUE(call.value()->is_call_of("os.system"));
-  EXPECT_EQ(text_of(call.value()), "os.system['echo']");
+  ReadingLimit limit;
+  EXPECT_EQ(text_of(call.value(), limit), "os.system['echo']");
   const Pickle twice(
       "]q\0K\x07"
       "ah\0\x86."sv);
   EXPECT_EQ(twice.value()->items.at(0), twice.value()->items.at(1));
-  EXPECT_EQ(text_of(twice.value()), "[[7], [7]]");
+  EXPECT_EQ(text_of(twice.value(), limit), "[[7], [7]]");
 }
 
 TEST(Pickle, RefusesWhatIsNoPickle) {
@@ -186,18 +187,20 @@ TEST(Pickle, RefusesWhatIsNoPickle) {
   for (const std::string_view bytes : {"]"sv, "."sv, "t."sv, "h\x01."sv, "(."sv})
     EXPECT_THROW(Pickle{bytes}, std::runtime_error);
   const Pickle within("]q\0h\0a."sv);
-  EXPECT_THROW(text_of(within.value()), std::runtime_error);
+  ReadingLimit limit;
+  EXPECT_THROW(text_of(within.value(), limit), std::runtime_error);
 }
 
 TEST(Pickle, ValuesWithinValuesAreNoDanger) {
   constexpr size_t kDeep = 1'000'000;
   const Pickle tuples(")" + std::string(kDeep, '\x85') + ".");
-  EXPECT_THROW(text_of(tuples.value()), std::runtime_error);
+  ReadingLimit limit(size_t{1} << 20);
+  EXPECT_THROW(text_of(tuples.value(), limit), std::runtime_error);
   EXPECT_THROW(Pickle(")" + std::string(kDeep, '\x85')), std::runtime_error) << "and no end";
   std::string doubled = ")";
   for (int i = 0; i < 60; ++i) doubled += "2\x86";
   const Pickle twice(doubled + ".");
-  EXPECT_THROW(text_of(twice.value()), std::runtime_error);
+  EXPECT_THROW(text_of(twice.value(), limit), ReadingLimitError);
 }
 
 }  // namespace

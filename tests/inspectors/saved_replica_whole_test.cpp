@@ -1,6 +1,7 @@
 // Saved replicas, all of them: no two files are equal that differ in something, wherever in the file that lies.
 #include <caffe2/serialize/inline_container.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <torch/script.h>
 #include <torch/torch.h>
 
@@ -219,7 +220,58 @@ TEST_F(SavedReplicaWhole, RecordsThatOtherToolsHaveAddedAreCompared) {
 
 TEST_F(SavedReplicaWhole, BytesBehindAPickleAreAnError) {
   EXPECT_THROW(Pickle("K\1.K\2."), std::runtime_error);
-  EXPECT_EQ(text_of(Pickle("K\1.").value()), "1");
+  EXPECT_EQ(Pickle("K\1.").value()->text, "1");
+}
+
+// ---- Small files that stand for much --------------------------------------------------------------------------------
+
+constexpr uint64_t kLittle = 1 << 20;
+
+TEST_F(SavedReplicaWhole, WhatAnArchiveUnpacksToHasALimit) {
+  caffe2::serialize::PyTorchStreamWriter writer(path("packed.pt"));
+  const std::string pickle = "\x80\x02" + dictionary({{"a", tensor("0", 1 << 7, 0, 1)}}) + ".",
+                    zeros(4 * kLittle, '\0');
+  writer.writeRecord("data.pkl", pickle.data(), pickle.size());
+  writer.writeRecord("data/0", zeros.data(), zeros.size(), /*compress=*/true);
+  writer.writeEndOfFile();
+  const std::string bytes = file_bytes(path("packed.pt"));
+  EXPECT_LT(bytes.size(), kLittle / 16);
+  EXPECT_GE(zip_archives(bytes).front().unpacked, zeros.size() + pickle.size());
+  EXPECT_THAT(load_error(path("packed.pt"), ReadingLimit(kLittle)), HasSubstr("take more memory than is given"));
+  EXPECT_EQ(load_error(path("packed.pt")), "none");
+}
+
+TEST_F(SavedReplicaWhole, ValuesThatContainOneAnotherOftenHaveALimit) {
+  std::string doubled = ")";
+  for (int i = 0; i < 40; ++i) doubled += "2\x86";
+  EXPECT_THAT(load_error(python_file("doubled.pt", doubled), ReadingLimit(kLittle)), HasSubstr("take more memory"));
+  EXPECT_THAT(load_error(python_file("set.pt", "\x8f("s + doubled + "\x90"), ReadingLimit(kLittle)),
+              HasSubstr("take more memory"));
+  // A tensor of 2^30 elements, which are all the same four bytes.
+  const std::string repeated = "ctorch._utils\n_rebuild_tensor_v2\n(" + storage("0", 1) + number(0) +
+                               "J\0\0\0\x40\x85"s + number(0) + "\x85\x89" + "ccollections\nOrderedDict\n)RtR";
+  EXPECT_THAT(load_error(python_file("repeated.pt", dictionary({{"a", repeated}}), {{"data/0", floats({1})}})),
+              HasSubstr("take more memory"));
+}
+
+TEST_F(SavedReplicaWhole, APickleOfManyValuesHasALimit) {
+  EXPECT_THROW(Pickle(std::string(kLittle, ']'), ReadingLimit(kLittle)), ReadingLimitError);
+  EXPECT_THROW(Pickle(std::string(kLittle, '('), ReadingLimit(kLittle)), ReadingLimitError);
+}
+
+TEST_F(SavedReplicaWhole, ALongNumberIsReadInOnePass) {
+  const uint32_t size = 2 * kLittle;
+  std::string bytes = "\x8b" + std::string(reinterpret_cast<const char*>(&size), sizeof size) + "\x01";
+  bytes += std::string(size - 2, '\0') + "\x2f.";
+  const Pickle pickle(bytes);
+  EXPECT_EQ(pickle.value()->text.size(), 2 + 2 * size);
+  EXPECT_EQ(pickle.value()->text.substr(0, 5), "0x2f0");
+  EXPECT_TRUE(pickle.value()->text.ends_with("001"));
+}
+
+TEST_F(SavedReplicaWhole, APipeIsNotWaitedFor) {
+  ASSERT_EQ(::mkfifo(path("pipe.pt").c_str(), 0600), 0);
+  EXPECT_THAT(load_error(path("pipe.pt")), HasSubstr("no regular file"));
 }
 
 // ---- LibTorch's files ---------------------------------------------------------------------------------------------

@@ -164,6 +164,11 @@ TEST(VerifyFiles, ADamagedCheckpointSaysWhere) {
   outside.replace(outside.find("__0_0.distcp"), 12, "../../../etc");
   written(damaged + "/.metadata", outside);
   EXPECT_THAT(load_error(damaged), HasSubstr("which is not in its folder"));
+  // No bytes that belong to two shards: a small file could stand for any number of them.
+  std::string shared = metadata;
+  for (size_t at; (at = shared.find("__1_0.distcp")) != std::string::npos;) shared.replace(at, 12, "__0_0.distcp");
+  written(damaged + "/.metadata", shared);
+  EXPECT_THAT(load_error(damaged), HasSubstr("its metadata name the same bytes of __0_0.distcp"));
 }
 
 TEST(VerifyFiles, BytesThatBelongToNoShardAreNoOk) {
