@@ -55,12 +55,13 @@ Tokens CellParser::lex_for_completion(const std::string& text, unsigned line, un
 
 namespace {
 
-/// Lets files end with tok::eof. With clang's incremental extensions they end with an annotation, for which the readers
-/// of a macro's arguments and of _Pragma do not look: they go on for ever, and keep each token.
-class OrdinaryEndOfFile {
+/// Clang reads the text of any program, without its extensions for cells. With them files end with an annotation, for
+/// which the readers of a macro's arguments and of _Pragma do not look: they go on for ever, and keep each token. And the
+/// parser of declarations tests first whether a statement comes, which looks names up before it delays checks of access.
+class OrdinaryText {
  public:
-  explicit OrdinaryEndOfFile(LangOptions& options) : options_(options) { options_.IncrementalExtensions = false; }
-  ~OrdinaryEndOfFile() { options_.IncrementalExtensions = true; }
+  explicit OrdinaryText(LangOptions& options) : options_(options) { options_.IncrementalExtensions = false; }
+  ~OrdinaryText() { options_.IncrementalExtensions = true; }
 
  private:
   LangOptions& options_;
@@ -72,7 +73,7 @@ Tokens CellParser::lex_file(FileID id) {
   auto& sources = instance_.getSourceManager();
   diagnostics_.set_first_place(sources.getLocForStartOfFile(id));
   preprocessor_.EnterSourceFile(id, nullptr, SourceLocation());
-  const OrdinaryEndOfFile ordinary(instance_.getLangOpts());
+  const OrdinaryText ordinary(instance_.getLangOpts());
   Tokens tokens;
   for (;;) {
     Token token;
@@ -472,7 +473,10 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
         for (const auto& one : declared) hide_replaced(one, read);
       Parser::DeclGroupPtrTy group;
       Sema::ModuleImportState import_state = Sema::ModuleImportState::NotACXX20Module;
-      parser_->ParseTopLevelDecl(group, import_state);
+      {
+        const OrdinaryText ordinary(instance_.getLangOpts());
+        parser_->ParseTopLevelDecl(group, import_state);
+      }
       if (group) {
         access.check_in(*group.get().begin());
         consumer_.HandleTopLevelDecl(group.get());
@@ -484,8 +488,8 @@ ReadCell CellParser::read(Tokens tokens, int64_t cell, int64_t number, const std
                 function->getLocation().getRawEncoding() >= first.getLocation().getRawEncoding())
               names_.remember_parameters(function, one.parameters);
     } else {
-      access.check_in(sema_.Context.getTranslationUnitDecl());
       FunctionDecl* function = read_statement(cell, number, tag, statements++, shown);
+      access.check_in(function);
       read.items[item_index].statement = function;
       consumer_.target = &read.items[item_index].events;
       consumer_.HandleTopLevelDecl(DeclGroupRef(function));
