@@ -11,6 +11,7 @@
 #include "collectives/transport/device_plugin.h"
 #include "collectives/transport/mixed_connector.h"
 #include "collectives/watch/stream_mark.h"
+#include "python/agent/program_lines.h"
 
 namespace lockstep::dist {
 
@@ -62,6 +63,7 @@ RankContext::RankContext(ContextOptions options)
       loopback_(options_.loopback.value_or(true)),
       live_ranks_(RankSet::all(options_.world_size)) {
   use_queries_of_plugin();
+  if (!options_.of_session) log_->name_addresses(agent::place_of_call);
   const GroupEntry entry = make_entry({.name = "default",
                                        .number = 0,
                                        .ranks = live_ranks_.ranks(),

@@ -34,6 +34,7 @@ struct ContextOptions {
       true;  // groups connect over the loopback interface; empty: the ranks compare where they are
   bool own_user_only = false;  // the store's process is this user's
   int64_t generation = 0;  // above 0: joins a session that is running, at its regroup of this generation
+  bool of_session = false;  // the calls of cells are in the log; else those of a program, which are named by its lines
 };
 
 /// A group as users hold it, and the objects of dist:: that make it work.

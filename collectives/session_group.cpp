@@ -88,7 +88,8 @@ void start_session_group(const SessionGroupOptions& options) {
                     .check_collectives = options.check_collectives,
                     .loopback = is_loopback(host),
                     .own_user_only = own_user_only,
-                    .generation = options.generation};
+                    .generation = options.generation,
+                    .of_session = true};
   set_session_context(std::make_shared<RankContext>(world->options));
   set_session_world(world);
 }

@@ -8,11 +8,9 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "protocol/version.h"
 #include "python/agent/agent.h"
-#include "python/agent/program_lines.h"
 #include "python/agent/server.h"
 #include "python/agent/stacks.h"
 #include "python/agent/uncaught.h"
@@ -52,21 +50,6 @@ json status(const json&) {
           {"groups", log ? progress_of(*log) : json::object()}};
 }
 
-/// The log lies where a shell reads it; it has addresses in place of lines.
-json collectives(const json&) {
-  std::set<uintptr_t> sites;
-  if (const auto log = watched_log())
-    for (const CollectiveRecord& each : CollectiveLogReader(log->mapping()).last(log_layout::kEntryCapacity))
-      if (each.call_site != 0 && each.place.file.empty()) sites.insert(each.call_site);
-  std::vector<uintptr_t> calls;  // the address in the log is the one behind the call
-  for (const uintptr_t each : sites) calls.push_back(each - 1);
-  const std::vector<agent::ProgramLine> lines = agent::program_lines(calls);
-  json named = json::array();
-  for (size_t i = 0; i < calls.size(); ++i)
-    if (!lines[i].file.empty()) named.push_back({calls[i] + 1, lines[i].file, lines[i].line, lines[i].function});
-  return {{"dumps", json::array()}, {"sites", named}};
-}
-
 json stacks(const json&) {
   json answer = agent::take_stacks(/*anyway=*/false, /*lines=*/true);
   answer.erase("python");
@@ -91,8 +74,9 @@ std::string own_path() {
 
 void add_handlers() {
   agent::add_handler("status", status);
-  agent::add_handler("collectives", collectives, agent::Runs::aside);
-  agent::add_handler("collectives_without_stacks", [](const json&) { return json{{"dumps", json::array()}}; });
+  // A shell reads the log.
+  for (const char* request : {"collectives", "collectives_without_stacks"})
+    agent::add_handler(request, [](const json&) { return json{{"dumps", json::array()}}; });
   agent::add_handler("stacks", stacks, agent::Runs::aside);
   agent::add_handler("abort", [](const json&) { return json{{"connections", 0}}; });  // no group but those of dist::
   agent::add_handler("abort_groups", abort_groups, agent::Runs::aside);

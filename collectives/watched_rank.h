@@ -1,6 +1,6 @@
 // A rank of a job that `lockstep run -- LAUNCHER…` watches and whose program is C++: init_process_group starts the agent
-// (python/agent/agent.h), which answers as in a rank of a Python job: progress, stacks with lines, call sites of
-// collectives. The collective log lies in the job's folder.
+// (python/agent/agent.h), which answers as in a rank of a Python job: progress, and stacks with lines. The
+// collective log lies in the job's folder.
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>

@@ -43,6 +43,14 @@ std::ostream& operator<<(std::ostream& out, const FindingTensor& tensor) {
   return out << ", at most " << largest.str() << " apart";
 }
 
+std::ostream& operator<<(std::ostream& out, const FindingOp& op) {
+  out << op.name << " #" << op.seq << " of group " << op.group;
+  if (op.dtype.empty()) return out;
+  out << ", ";
+  write_list(out, op.shape);
+  return out << ' ' << op.dtype;
+}
+
 std::ostream& operator<<(std::ostream& out, const Finding& finding) {
   out << finding.inspector << ' ' << finding.verdict << ": ";
   if (finding.object && !finding.object->empty() && *finding.object != finding.inspector)

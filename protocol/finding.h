@@ -63,6 +63,8 @@ std::string message_without_ranks(const Finding& finding);
 std::ostream& operator<<(std::ostream& out, const Finding& finding);
 /// "fc1.weight [256, 64] float32, 3 elements, first at [12, 4], at most 0.0012 apart".
 std::ostream& operator<<(std::ostream& out, const FindingTensor& tensor);
+/// "all_reduce #12 of group default, [256, 64] float32".
+std::ostream& operator<<(std::ostream& out, const FindingOp& op);
 
 void to_json(nlohmann::json& json, const FindingOp& op);
 void from_json(const nlohmann::json& json, FindingOp& op);

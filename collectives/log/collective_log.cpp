@@ -188,8 +188,16 @@ uint32_t CollectiveLog::add_group(const std::string& name, const std::vector<int
 
 void CollectiveLog::remove_group(uint32_t slot) { mapping_.group(slot).state = GroupState::unused; }
 
+uint64_t CollectiveLog::number_of_site(uint64_t address) {
+  const std::lock_guard lock(sites_mutex_);
+  const auto [found, fresh] = sites_.try_emplace(address, sites_.size() + 1);
+  if (fresh && !name_site(found->second, place_of_(address))) found->second = 0;
+  return found->second;
+}
+
 uint64_t CollectiveLog::begin(uint32_t group, int64_t seq, const EntryFields& fields) {
   Header& header = mapping_.header();
+  const uint64_t site = place_of_ && fields.call_site ? number_of_site(fields.call_site) : 0;
   // seq_cst: LongWaits sees this entry, or entered() below sees that it has stopped looking.
   const uint64_t number = header.next_entry.fetch_add(1, std::memory_order_seq_cst);
   Entry& entry = mapping_.entry(number);
@@ -199,7 +207,7 @@ uint64_t CollectiveLog::begin(uint32_t group, int64_t seq, const EntryFields& fi
   entry.done_ns.store(0, std::memory_order_relaxed);
   entry.entered_ns = monotonic_ns();
   entry.seq = seq;
-  entry.call_site = fields.call_site;
+  entry.call_site = site ? site : fields.call_site;
   entry.cell = header.cell.load(std::memory_order_relaxed);
   entry.step = header.step.load(std::memory_order_relaxed);
   entry.bytes = fields.bytes;
@@ -211,7 +219,7 @@ uint64_t CollectiveLog::begin(uint32_t group, int64_t seq, const EntryFields& fi
   entry.dtype = fields.dtype;
   entry.reduce_op = fields.reduce_op;
   entry.dimensions = static_cast<uint8_t>(std::min<size_t>(fields.dimensions, 255));
-  entry.flags = fields.flags;
+  entry.flags = fields.flags | (site ? kNamedSite : 0);
   entry.tag = fields.tag;
   entry.tag_seq = fields.tag_seq;
   entry.thread = this_thread();

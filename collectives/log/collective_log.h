@@ -7,8 +7,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "collectives/log/collective_log_layout.h"
@@ -91,6 +93,9 @@ class CollectiveLog {
 
   /// Names the call site `number`, from 1, of entries with kNamedSite. False when the table is full. Once for a number.
   bool name_site(uint64_t number, const CallPlace& place);
+  /// Names the call sites of later entries by `place_of`, which is given the return address, once for each. For programs
+  /// whose call sites are not named otherwise. Once, before others use the log.
+  void name_addresses(CallPlace (*place_of)(uint64_t address)) { place_of_ = place_of; }
 
   /// Once, before others use the log. See LongWaits.
   void watch_long_waits(int64_t limit_ns, std::function<void()> wake);
@@ -102,9 +107,15 @@ class CollectiveLog {
   const LogMapping& mapping() const { return mapping_; }
 
  private:
+  /// The number of the call site at `address`; 0: the table is full.
+  uint64_t number_of_site(uint64_t address);
+
   LogMapping mapping_;
   std::unique_ptr<LongWaits> long_waits_;
   DeviceProgress device_progress_;
+  CallPlace (*place_of_)(uint64_t address) = nullptr;
+  std::mutex sites_mutex_;
+  std::unordered_map<uint64_t, uint64_t> sites_;  // address → number
 };
 
 /// A group that a rank knows, as its log has it. Of more than 64 ranks the first 64 are named.

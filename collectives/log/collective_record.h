@@ -18,13 +18,13 @@ enum class CollectiveStage : uint8_t { entered, enqueued, waiting_for_stream, re
 /// "waiting_for_stream": for JSON.
 const char* stage_name(CollectiveStage stage);
 
-/// A line of a program that has no addresses: of Python.
+/// A line of a program.
 struct CallPlace {
   std::string file;  // empty: unknown
-  int64_t line = 0;
+  int64_t line = 0;  // 0: unknown, and `file` is that of the machine code
   std::string function;
 
-  /// "train.py:88 in step"; empty where it is unknown.
+  /// "train.py:88 in step", "main in train", "train+0x4a1b"; empty where it is unknown.
   std::string str() const;
 };
 
@@ -43,7 +43,7 @@ struct CollectiveRecord {
   uint64_t call_site = 0;  // return address in the user's code; 0 where unknown
   std::optional<int64_t> site_cell;  // the cell whose code holds call_site, and the offset in it
   uint64_t site_offset = 0;
-  CallPlace place;  // where the program that called has no addresses
+  CallPlace place;  // of what is no cell
   int64_t cell = 0;  // current cell and step when it was entered; 0: none
   int64_t step = 0;
   int64_t entered_ns = 0;  // CLOCK_MONOTONIC

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <span>
 #include <utility>
 
@@ -334,6 +336,12 @@ std::vector<Hash> chunk_hashes(const at::Tensor& tensor) {
   std::vector<Hash> hashes;
   for (const Result& chunk : read_all(plans)) hashes.push_back({chunk.hash[0], chunk.hash[1]});
   return hashes;
+}
+
+std::ostream& operator<<(std::ostream& out, const Fingerprint& fingerprint) {
+  return out << fmt::format("hash {:016x}{:016x}, norm {:.6g}, largest magnitude {:.6g}, {} NaN, {} Inf",
+                            fingerprint.hash[0], fingerprint.hash[1], fingerprint.norm, fingerprint.abs_max,
+                            fingerprint.nan_count, fingerprint.inf_count);
 }
 
 }  // namespace lockstep::inspect

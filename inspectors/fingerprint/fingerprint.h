@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Fingerprint {
   double abs_max = 0;  // of finite elements (complex: the larger part); 0 for an empty tensor
   bool operator==(const Fingerprint&) const = default;
 };
+
+/// "hash 00ff…, norm 3.25, largest magnitude 1.5, 0 NaN, 0 Inf".
+std::ostream& operator<<(std::ostream& out, const Fingerprint& fingerprint);
 
 /// The fingerprints of `tensors`, in order: of any dtype and strides, also of empty ones; quantized and packed dtypes
 /// have no statistics. Tensors on a GPU are read there when the plug-in for GPUs is installed

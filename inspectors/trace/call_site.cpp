@@ -2,11 +2,13 @@
 
 #include <atomic>
 
+#include "inspectors/trace/program_call_sites.h"
+
 namespace lockstep::inspect {
 namespace {
 
-std::atomic<CallSite (*)()> capture_function{nullptr};
-std::atomic<std::string (*)(const CallSite&)> describe_function{nullptr};
+std::atomic<CallSite (*)()> capture_function{capture_program_call_site};
+std::atomic<std::string (*)(const CallSite&)> describe_function{describe_program_call_site};
 
 }  // namespace
 

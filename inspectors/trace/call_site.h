@@ -1,6 +1,6 @@
 // Where in the user's code something was called: return addresses, and functions that turn them into words. In a
-// session the worker sets these functions ("cell 7, line 4"); in a plain program there are none unless the program sets
-// them.
+// session the worker sets these functions ("cell 7, line 4"); in a plain program they find its lines
+// (program_call_sites.h).
 #pragma once
 #include <array>
 #include <cstddef>

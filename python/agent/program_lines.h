@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "collectives/log/collective_record.h"
+
 namespace lockstep::agent {
 
 struct ProgramLine {
@@ -15,5 +17,9 @@ struct ProgramLine {
 
 /// One for each address, which lies inside of the instruction that is meant. Opens files and allocates.
 std::vector<ProgramLine> program_lines(const std::vector<uintptr_t>& addresses);
+
+/// The place of the call that returns to `return_address`: "/src/train.cpp:88", or without debug information
+/// "main() in train" or "train+0x4a1b".
+dist::CallPlace place_of_call(uint64_t return_address);
 
 }  // namespace lockstep::agent

@@ -34,8 +34,7 @@ EvidenceState state_of(const dist::CollectiveRecord& record) {
   return record.on_device && record.started_ns == 0 ? EvidenceState::scheduled : EvidenceState::started;
 }
 
-EvidenceCall call_of(const dist::CollectiveRecord& record, const Evidence& log, int64_t to_realtime,
-                     const SiteNames& sites) {
+EvidenceCall call_of(const dist::CollectiveRecord& record, const Evidence& log, int64_t to_realtime) {
   const inspect::EvidenceGroup* group = log.group(record.group);
   EvidenceCall call{.group = record.group,
                     .group_description = group ? group->description : "",
@@ -63,13 +62,12 @@ EvidenceCall call_of(const dist::CollectiveRecord& record, const Evidence& log, 
     call.input_dtypes.push_back(record.dtype);
   }
   if (record.done_ns > 0) call.completed_ns = record.done_ns + to_realtime;
-  const auto named = sites.find(record.call_site);
-  const dist::CallPlace& place = named == sites.end() ? record.place : named->second;
-  if (!place.file.empty()) call.frames.push_back({.function = place.function, .file = place.file, .line = place.line});
+  if (!record.place.file.empty())
+    call.frames.push_back({.function = record.place.function, .file = record.place.file, .line = record.place.line});
   return call;
 }
 
-std::optional<Evidence> read_log(const std::string& folder, int rank, int64_t pid, const SiteNames& sites) {
+std::optional<Evidence> read_log(const std::string& folder, int rank, int64_t pid) {
   const std::string path = protocol::rank_log(folder, rank);
   if (::access(path.c_str(), R_OK) != 0) return std::nullopt;
   try {
@@ -93,7 +91,7 @@ std::optional<Evidence> read_log(const std::string& folder, int rank, int64_t pi
                                    .ranks = {},
                                    .members = {}});
     for (const dist::CollectiveRecord& each : records)
-      evidence.calls.push_back(call_of(each, evidence, log.realtime_minus_monotonic(), sites));
+      evidence.calls.push_back(call_of(each, evidence, log.realtime_minus_monotonic()));
     drop_destroyed_groups(evidence);
     return evidence;
   } catch (const dist::Error&) {  // not complete, or of another version of Lockstep
@@ -141,22 +139,11 @@ inspect::HangPicture picture_of_times(const std::vector<Evidence>& evidence) {
   return picture;
 }
 
-/// The lines of `before`, an older copy of the same log.
-void keep_lines(const Evidence& before, Evidence& log) {
-  std::map<int64_t, const EvidenceCall*> known;
-  for (const EvidenceCall& each : before.calls) known[each.record] = &each;
-  for (EvidenceCall& each : log.calls)
-    if (const auto found = known.find(each.record); each.frames.empty() && found != known.end())
-      each.frames = found->second->frames;
-}
-
 }  // namespace
 
-void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Remains& remains, const SiteNames& sites) {
-  auto log = read_log(folder, rank, pid, sites);
+void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Remains& remains) {
+  auto log = read_log(folder, rank, pid);
   if (!log) return;
-  for (const Evidence& each : remains.evidence)
-    if (each.rank == rank && each.source == EvidenceSource::collective_log) keep_lines(each, *log);
   std::erase_if(remains.evidence, [&](const Evidence& each) {
     return each.rank == rank && each.source == EvidenceSource::collective_log;
   });

@@ -2,25 +2,19 @@
 // backend `lockstep`, as evidence for judge(); and which rank the others wait for, by the times of either source.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "collectives/log/collective_record.h"
 #include "inspectors/remains/remains.h"
 #include "protocol/finding.h"
 
 namespace lockstep::shell {
 
-/// Lines of a program in C++, as its agent names them: by the address that the log has for a call.
-using SiteNames = std::map<uint64_t, dist::CallPlace>;
-
 /// Adds the log of a rank, from the job's folder, in place of what the Flight Recorder of the rank says about the same
 /// groups. Also of a rank that is stuck or dead. `pid`: the rank's process; 0: any. Where there is no log of that
-/// process nothing happens. Lines that `sites` does not name are those of the log that was there before.
-void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Remains& remains,
-                  const SiteNames& sites = {});
+/// process nothing happens.
+void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Remains& remains);
 
 /// A note about a rank that nearly always comes last, and for how long the others wait for it; nothing in a healthy job.
 std::optional<Finding> straggler_of_job(const std::vector<inspect::Evidence>& evidence);

@@ -42,13 +42,6 @@ void add_dumps(int rank, int world_size, const json& answer, inspect::Remains& r
   }
 }
 
-SiteNames sites_of(const json& answer) {
-  SiteNames sites;
-  for (const json& each : answer.value("sites", json::array()))
-    sites[each.at(0).get<uint64_t>()] = {.file = each.at(1), .line = each.at(2), .function = each.at(3)};
-  return sites;
-}
-
 bool any_frame(const std::vector<inspect::EvidenceFrame>& frames, std::initializer_list<const char*> files) {
   return std::ranges::any_of(frames, [&](const inspect::EvidenceFrame& frame) {
     return std::ranges::any_of(files, [&](const char* file) { return frame.file.find(file) != std::string::npos; });
@@ -130,13 +123,9 @@ inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::mi
   };
   const int world_size = ranks.empty() ? 0 : ranks.front().facts.world_size;
   std::vector<JobMember> without_frames;
-  std::map<int, SiteNames> sites;
   for (const auto& [rank, answer] : ask_ranks(ranks, {{"request", "collectives"}}, limit)) {
     if (answer.error.empty())
-      use(rank, [&, number = rank, &body = answer.body] {
-        add_dumps(number, world_size, body, remains);
-        sites[number] = sites_of(body);
-      });
+      use(rank, [&, number = rank, &body = answer.body] { add_dumps(number, world_size, body, remains); });
     else  // its interpreter is held: the recorder without lines of Python can be read all the same
       std::ranges::copy_if(ranks, std::back_inserter(without_frames),
                            [number = rank](const JobMember& each) { return each.facts.rank == number; });
@@ -148,8 +137,7 @@ inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::mi
       remains.unread.push_back(fmt::format("rank {}: {}", rank, answer.error));
   }
   for (const JobMember& each : ranks)
-    add_rank_log(each.socket.substr(0, each.socket.rfind('/')), each.facts.rank, each.facts.pid, remains,
-                 sites[each.facts.rank]);
+    add_rank_log(each.socket.substr(0, each.socket.rfind('/')), each.facts.rank, each.facts.pid, remains);
   for (const auto& [rank, answer] : ask_ranks(ranks, {{"request", "stacks"}}, limit)) {
     if (!answer.error.empty()) continue;
     use(rank, [&, number = rank, &body = answer.body] {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "inspectors/trace/call_site.h"
 #include "lockstep/ddp.h"
 #include "lockstep/dist.h"
 #include "tests/support/spawn_ranks.h"
@@ -15,6 +16,28 @@ namespace {
 TEST(PlainProgram, HasNoInterposer) {
   EXPECT_FALSE(dist::is_interposer_active());
   EXPECT_EQ(dlsym(RTLD_DEFAULT, "lockstep_interpose_set_hooks"), nullptr);
+}
+
+std::string here(int line) { return __FILE__ ":" + std::to_string(line); }
+
+TEST(PlainProgram, ErrorsNameItsLines) {
+  testing::spawn_processes(2, [](int rank, int) {
+    try {
+      if (rank == 0)
+        dist::all_reduce(torch::ones({2}));
+      else
+        dist::broadcast(torch::ones({2}), 0);
+      FAIL() << "the calls differ";
+    } catch (const dist::CollectiveMismatch& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("(" + here(__LINE__ - 6) + ")"), std::string::npos) << text;
+      EXPECT_NE(text.find("(" + here(__LINE__ - 5) + ")"), std::string::npos) << text;
+    }
+  });
+}
+
+TEST(PlainProgram, FindingsNameItsLines) {
+  EXPECT_EQ(inspect::describe_call_site(inspect::capture_call_site()), here(__LINE__));
 }
 
 TEST(PlainProgram, TrainsOnTwoRanks) {

@@ -43,6 +43,21 @@ TEST(InspectOptions, ChainWithThoseOfTheInspectorInAnyOrder) {
   EXPECT_EQ(TimeSyncOptions().name(), "step");
 }
 
+TEST(Inspection, WhatInspectorsReturnCanBePrinted) {
+  const auto text = [](const auto& value) {
+    std::ostringstream out;
+    out << value;
+    return out.str();
+  };
+  EXPECT_EQ(text(FindingOp{.name = "all_reduce", .seq = 12, .shape = {2, 3}, .dtype = "float32", .group = "default"}),
+            "all_reduce #12 of group default, [2, 3] float32");
+  EXPECT_EQ(text(FindingOp{.name = "barrier", .seq = 1, .group = "evens"}), "barrier #1 of group evens");
+  EXPECT_EQ(text(FindingTensor{.name = "fc.weight"}), "fc.weight");
+  EXPECT_EQ(text(Severity::fault) + " " + text(RankSet{0, 1}), "fault 0-1");
+  EXPECT_THAT(text(fingerprint(torch::full({4}, 2.0))), HasSubstr(", norm 4, largest magnitude 2, 0 NaN, 0 Inf"));
+  EXPECT_EQ(text(DataReport()) + text(Report()), "");
+}
+
 TEST(Inspection, FindingsOfAProgramWithoutASinkGoToStderr) {
   Report report;
   report.findings = {
