@@ -35,6 +35,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/shell/completion/lockstep.bash
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME lockstep)
 install(FILES ${CMAKE_SOURCE_DIR}/shell/completion/_lockstep DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep COMPONENT Development)
 
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/tools/lockstep-setup DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES

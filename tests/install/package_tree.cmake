@@ -7,7 +7,8 @@ foreach(component Unspecified Development)
 endforeach()
 file(RENAME ${SCRATCH}/package-first ${PREFIX})
 
-foreach(file bin/lockstep-setup bin/lockstep-compiler include/lockstep/dist.h lib/liblockstep.so share/lockstep/setup/libtorch.sha256 share/lockstep/scripts/lessons/01-ddp-from-scratch.cpp)
+foreach(file bin/lockstep-setup bin/lockstep-compiler include/lockstep/dist.h lib/liblockstep.so share/lockstep/setup/libtorch.sha256 share/lockstep/scripts/lessons/01-ddp-from-scratch.cpp
+             share/lockstep/examples/train/train.cpp)
   if(NOT EXISTS ${PREFIX}/${file})
     message(SEND_ERROR "the package lacks ${file}")
   endif()
