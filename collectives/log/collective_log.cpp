@@ -146,6 +146,9 @@ DeviceTimes& LogMapping::device_times(uint64_t entry) const {
 Site& LogMapping::site(uint64_t number) const {
   return reinterpret_cast<Site*>(base_ + kSitesAt)[number % kSiteCapacity];
 }
+Message& LogMapping::message(uint64_t key) const {
+  return reinterpret_cast<Message*>(base_ + kMessagesAt)[key % kMessageCapacity];
+}
 std::atomic<int64_t>& LogMapping::word(uint64_t number) const {
   return reinterpret_cast<std::atomic<int64_t>*>(base_ + kWordsAt)[number % kWordCapacity];
 }

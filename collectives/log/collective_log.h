@@ -43,6 +43,7 @@ class LogMapping {
   log_layout::CodeRange& code_range(uint32_t index) const;
   log_layout::DeviceTimes& device_times(uint64_t entry) const;
   log_layout::Site& site(uint64_t number) const;
+  log_layout::Message& message(uint64_t key) const;
   std::atomic<int64_t>& word(uint64_t number) const;
   /// A path under which any process of this user can open it while this one lives.
   std::string shared_path() const;

@@ -1,10 +1,10 @@
 // The collective log in memory: one file (or anonymous memory) per rank, written by that rank, read by any thread and
-// any process of the same user at any time, also after the rank was killed. Layout version 4; docs/dist.md describes it
+// any process of the same user at any time, also after the rank was killed. Layout version 5; docs/dist.md describes it
 // in prose.
 //
 // Regions, in order: Header, groups, signatures (kSignatureCapacity per group), entries (a ring), words (a ring), code
-// ranges, device times (a ring), call sites by name. All numbers are of the machine's byte order. Plain C layout; fields that change while
-// others read are atomics.
+// ranges, device times (a ring), call sites by name, messages. All numbers are of the machine's byte order. Plain C
+// layout; fields that change while others read are atomics.
 //
 // Reading an entry without a lock: `sequence` is 2i+1 while entry number i is being written and 2i+2 when it is
 // complete; copy the entry, then read `sequence` again. An odd value that stays is the entry that a killed rank was
@@ -17,7 +17,7 @@
 namespace lockstep::dist::log_layout {
 
 inline constexpr char kMagic[8] = {'L', 'S', 'C', 'O', 'L', 'L', 'O', 'G'};
-inline constexpr uint32_t kVersion = 4;
+inline constexpr uint32_t kVersion = 5;
 inline constexpr uint32_t kGroupCapacity = 256;
 inline constexpr uint32_t kSignatureCapacity = 128;  // per group
 inline constexpr uint32_t kEntryCapacity = 4096;
@@ -26,6 +26,7 @@ inline constexpr uint32_t kCodeRangeCapacity = 16384;
 inline constexpr uint32_t kRanksPerGroup = 64;  // of larger groups the log names the first 64 ranks
 inline constexpr uint32_t kShapeCapacity = 8;
 inline constexpr uint32_t kSiteCapacity = 2048;
+inline constexpr uint32_t kMessageCapacity = 4096;
 
 template <typename T>
 using Atomic = std::atomic<T>;
@@ -61,7 +62,9 @@ struct Group {
   int32_t size, group_rank;  // group_rank is -1 for a group that this rank is not in
   int64_t generation;
   Atomic<int64_t> last_entered;  // sequence number
-  Atomic<int64_t> mismatch_seq;  // where this rank saw a mismatch, in generation mismatch_generation; 0: nowhere
+  // Where this rank saw a mismatch, in generation mismatch_generation; 0: nowhere; negative: -1 - the entry of a send
+  // or recv.
+  Atomic<int64_t> mismatch_seq;
   Atomic<int64_t> mismatch_generation;
   Atomic<uint32_t> sent[kRanksPerGroup], received[kRanksPerGroup];  // point to point, by group rank of the peer
   Atomic<uint32_t> received_from_any;  // recv without a source
@@ -135,6 +138,12 @@ struct Site {
   int64_t line;
 };
 
+/// A send or recv, in the slot of its key, so that the rank at the other side finds it. A later one may take the slot.
+struct Message {
+  Atomic<uint64_t> key;
+  Atomic<uint64_t> entry;
+};
+
 static_assert(sizeof(Header) <= 4096);
 inline constexpr size_t kHeaderBytes = 4096;
 inline constexpr size_t kGroupsAt = kHeaderBytes;
@@ -144,6 +153,7 @@ inline constexpr size_t kWordsAt = kEntriesAt + sizeof(Entry) * kEntryCapacity;
 inline constexpr size_t kCodeRangesAt = kWordsAt + sizeof(int64_t) * kWordCapacity;
 inline constexpr size_t kDeviceTimesAt = kCodeRangesAt + sizeof(CodeRange) * kCodeRangeCapacity;
 inline constexpr size_t kSitesAt = kDeviceTimesAt + sizeof(DeviceTimes) * kEntryCapacity;
-inline constexpr size_t kFileBytes = kSitesAt + sizeof(Site) * kSiteCapacity;
+inline constexpr size_t kMessagesAt = kSitesAt + sizeof(Site) * kSiteCapacity;
+inline constexpr size_t kFileBytes = kMessagesAt + sizeof(Message) * kMessageCapacity;
 
 }  // namespace lockstep::dist::log_layout

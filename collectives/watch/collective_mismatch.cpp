@@ -109,4 +109,27 @@ CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const st
   return CollectiveMismatch(text, finding);
 }
 
+CollectiveMismatch make_message_mismatch(int sender, const CollectiveRecord& sent, int receiver,
+                                         const CollectiveRecord& received, const CollectiveLogReader& here) {
+  Finding finding;
+  finding.severity = Severity::fault;
+  finding.inspector = "collectives";
+  const bool both_objects_or_tensors = sent.dtype.empty() == received.dtype.empty();
+  finding.verdict = to_string(!both_objects_or_tensors       ? Verdict::op_mismatch
+                              : sent.dtype != received.dtype ? Verdict::dtype_mismatch
+                                                             : Verdict::shape_mismatch);
+  finding.ranks = RankSet{sender, receiver};
+  finding.op = to_finding_op(sent);
+  const auto in_brackets = [](const std::string& place) { return place.empty() ? "" : " (" + place + ")"; };
+  const std::string place = place_of(sent, here);
+  if (!place.empty()) finding.where = place;
+  finding.message = fmt::format(
+      "rank {} called {}{} in group {}, and rank {} receives that message with {}{}. A recv must have the dtype and "
+      "the "
+      "number of elements of its send",
+      sender, describe(sent), in_brackets(place), sent.group, receiver, describe(received),
+      in_brackets(place_of(received, here)));
+  return CollectiveMismatch(finding.message, finding);
+}
+
 }  // namespace lockstep::dist

@@ -25,4 +25,8 @@ void set_place_of(PlaceOf place_of);
 CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const std::map<int, CalledHere>& called,
                                  const RankSet& missing, const CollectiveLogReader& here);
 
+/// The same for a message whose two sides differ in size or dtype, or of which one is an object and one a tensor.
+CollectiveMismatch make_message_mismatch(int sender, const CollectiveRecord& sent, int receiver,
+                                         const CollectiveRecord& received, const CollectiveLogReader& here);
+
 }  // namespace lockstep::dist

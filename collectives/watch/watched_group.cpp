@@ -205,7 +205,69 @@ Entered WatchedGroup::enter_point_to_point(EntryFields fields, int peer_group_ra
   // A program that gives every message another tag must not fill the memory.
   const std::tuple key{peer_group_rank, sends, fields.tag};
   if (tag_counts_.size() < kTagCapacity || tag_counts_.contains(key)) fields.tag_seq = ++tag_counts_[key];
-  return {log_->begin(slot_, seq, fields), seq};
+  const Entered entered{log_->begin(slot_, seq, fields), seq};
+  if (!check_ || fields.tag_seq == 0 || peer_group_rank < 0) return entered;
+  publish_message(entered.entry);
+  if (message_agrees(entered.entry, peer_group_rank)) return entered;
+  // The other side waits in the transport, and nothing was sent.
+  finish(entered, EntryState::failed);
+  group.mismatch_generation = generation_;
+  group.mismatch_seq = -1 - static_cast<int64_t>(entered.entry);
+  raise_mismatch(group.mismatch_seq);
+}
+
+namespace {
+bool is_send(const Entry& entry) {
+  const auto op = static_cast<CollectiveOp>(entry.op);
+  return op == CollectiveOp::send || op == CollectiveOp::send_object_list;
+}
+
+/// Names a message among all that a rank has sent or received: by the group, the rank at the other side, the direction,
+/// the tag, the number with that tag, and the generation of the connections, after which numbers begin again. NCCL does
+/// not know tags: there the order decides.
+uint64_t message_key(uint32_t slot, int peer, bool sends, const Entry& entry, int64_t generation) {
+  const bool by_order = (entry.flags & kOnDevice) != 0;
+  const int64_t tag = by_order ? -1 : entry.tag, number = by_order ? entry.seq : entry.tag_seq;
+  uint64_t key = 0;
+  for (const int64_t part : {int64_t{slot}, int64_t{peer}, int64_t{sends}, tag, number, generation}) {
+    key = (key ^ static_cast<uint64_t>(part)) * 0x9E3779B97F4A7C15ull;
+    key ^= key >> 29;
+  }
+  return key == 0 ? 1 : key;  // 0: an empty slot
+}
+}  // namespace
+
+void WatchedGroup::publish_message(uint64_t number) {
+  const Entry& entry = log_->mapping().entry(number);
+  const uint64_t key = message_key(slot_, entry.root, is_send(entry), entry, generation_);
+  Message& message = log_->mapping().message(key);
+  message.key.store(0, std::memory_order_relaxed);
+  message.entry.store(number, std::memory_order_release);
+  message.key.store(key, std::memory_order_seq_cst);  // what follows reads the peer's after this is visible
+}
+
+std::optional<uint64_t> WatchedGroup::other_side(const Entry& own, int from, const LogMapping& log,
+                                                 uint32_t slot) const {
+  const uint64_t key = message_key(slot, from, !is_send(own), own, generation_);
+  const Message& message = log.message(key);
+  if (message.key.load(std::memory_order_seq_cst) != key) return std::nullopt;
+  const uint64_t entry = message.entry.load(std::memory_order_acquire);
+  const bool same = message.key.load(std::memory_order_acquire) == key;
+  return same && log.entry(entry).sequence.load(std::memory_order_acquire) == 2 * entry + 2 ? std::optional(entry)
+                                                                                            : std::nullopt;
+}
+
+bool WatchedGroup::message_agrees(uint64_t number, int peer_group_rank) const {
+  const auto peer = std::ranges::find(peers_, peer_group_rank, &PeerInGroup::group_rank);
+  if (peer == peers_.end() || !peer->peer.log) return true;
+  const LogMapping& log = *peer->peer.log;
+  const Entry& own = log_->mapping().entry(number);
+  const auto entry = other_side(own, global_rank(identity_.group_rank), log, peer->slot);
+  const Group& receiver = is_send(own) ? log.group(peer->slot) : slot_in_log();
+  if (!entry || receiver.received_from_any.load() > 0) return true;
+  const Entry& theirs = log.entry(*entry);
+  constexpr uint8_t kObjects = 255;  // they have no dtype, and their sizes are sent, too
+  return own.dtype == theirs.dtype && (own.dtype == kObjects || own.bytes == theirs.bytes);
 }
 
 void WatchedGroup::publish(const Entered& entered, uint64_t signature) {
@@ -305,7 +367,45 @@ void WatchedGroup::throw_if_mismatched() {
   if (const int64_t seq = mismatch_seen_by_anyone()) raise_mismatch(seq);
 }
 
+void WatchedGroup::raise_message_mismatch() {
+  struct Side {
+    int rank;
+    const LogMapping* log;
+    uint32_t slot;
+  };
+  std::vector<Side> sides{{global_rank(identity_.group_rank), &log_->mapping(), slot_}};
+  for (const PeerInGroup& peer : peers_)
+    if (peer.peer.log) sides.push_back({peer.peer.rank, peer.peer.log.get(), peer.slot});
+  std::ranges::sort(sides, {}, &Side::rank);  // so that all ranks name the same message
+  for (const Side& seer : sides) {
+    const Group& group = seer.log->group(seer.slot);
+    const int64_t seen = group.mismatch_seq.load();
+    if (seen >= 0 || group.mismatch_generation.load() != generation_) continue;
+    const auto record = CollectiveLogReader(*seer.log).record(static_cast<uint64_t>(-1 - seen));
+    const auto other = record ? std::ranges::find(sides, record->root, &Side::rank) : sides.end();
+    if (other == sides.end()) continue;
+    const auto entry = other_side(seer.log->entry(record->entry), seer.rank, *other->log, other->slot);
+    const auto theirs = entry ? CollectiveLogReader(*other->log).record(*entry) : std::nullopt;
+    if (!theirs) continue;
+    const bool sent = is_send(*record);
+    throw_mismatch(
+        make_message_mismatch(sent ? seer.rank : other->rank, sent ? *record : *theirs, sent ? other->rank : seer.rank,
+                              sent ? *theirs : *record, CollectiveLogReader(log_->mapping())),
+        seen);
+  }
+  throw Error(
+      fmt::format("group {} was shut down because a send and its recv differ. {}", identity_.name, identity_.advice));
+}
+
+void WatchedGroup::throw_mismatch(const CollectiveMismatch& mismatch, int64_t seq) {
+  if (mismatch_hook_) mismatch_hook_(seq, where_ranks_are());
+  break_off(BreakCause::mismatch,
+            fmt::format("group {} was shut down because {}. {}", identity_.name, mismatch.what(), identity_.advice));
+  throw mismatch;
+}
+
 void WatchedGroup::raise_mismatch(int64_t seq) {
+  if (seq < 0) raise_message_mismatch();
   constexpr size_t kRecent = 200;  // entries in which the usual order of the calls is looked for
   std::map<int, CalledHere> called;
   RankSet missing;
@@ -327,11 +427,7 @@ void WatchedGroup::raise_mismatch(int64_t seq) {
     else
       missing.insert(peer.peer.rank);
   }
-  const CollectiveMismatch mismatch = make_mismatch(identity_.name, seq, called, missing, reader);
-  if (mismatch_hook_) mismatch_hook_(seq, where_ranks_are());
-  break_off(BreakCause::mismatch,
-            fmt::format("group {} was shut down because {}. {}", identity_.name, mismatch.what(), identity_.advice));
-  throw mismatch;
+  throw_mismatch(make_mismatch(identity_.name, seq, called, missing, reader), seq);
 }
 
 void WatchedGroup::fail(const Entered& entered, const std::exception_ptr& error,

@@ -82,8 +82,9 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   /// Logs the collective and compares it with what the peers called. Throws when the group is unusable, and
   /// CollectiveMismatch.
   Entered enter(const EntryFields& fields);
-  /// The same for send (`sends`) and recv (peer -1: from any rank), which are counted per peer and tag and not
-  /// compared.
+  /// The same for send (`sends`) and recv (peer -1: from any rank), which are counted per peer and tag. The two sides
+  /// of a message are compared, unless its receiver receives from any rank in this group: then nobody knows which two
+  /// belong together.
   Entered enter_point_to_point(EntryFields fields, int peer_group_rank, bool sends);
   void finish(const Entered& entered, log_layout::EntryState state) { log_->finish(entered.entry, state); }
   /// Of collectives with kOnDevice.
@@ -116,6 +117,7 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
                  const BackendConnector* only = nullptr) noexcept;
 
   /// Throws CollectiveMismatch for number `seq`, where this rank or another saw one, and shuts the connections down.
+  /// Negative: for the send or recv in which a rank saw one.
   [[noreturn]] void raise_mismatch(int64_t seq);
   /// The same where any rank has seen a mismatch before; for calls that do not wait in this group's connections.
   void throw_if_mismatched();
@@ -142,6 +144,14 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   bool agrees(const PeerInGroup& peer, const Entered& entered, uint64_t signature) const;
   bool splits_agree(const PeerInGroup& peer, const Entered& entered, uint64_t peer_entry) const;
   std::optional<uint64_t> entry_of_peer(const PeerInGroup& peer, int64_t seq) const;
+  void publish_message(uint64_t entry);
+  bool message_agrees(uint64_t entry, int peer_group_rank) const;
+  /// The entry of the other side of the message `own`, which rank `from` of the default group has entered, in the log
+  /// of the rank that has the group in `slot`.
+  std::optional<uint64_t> other_side(const log_layout::Entry& own, int from, const LogMapping& log,
+                                     uint32_t slot) const;
+  [[noreturn]] void raise_message_mismatch();
+  [[noreturn]] void throw_mismatch(const CollectiveMismatch& mismatch, int64_t seq);
   void wait_for_arrivals(int64_t seq) const;
   int64_t mismatch_seen_by_anyone() const;
   std::set<int64_t> where_ranks_are() const;

@@ -238,6 +238,63 @@ TEST_P(Mismatches, OfThreeThreads) {
   spawn_ranks(3, [&](int rank, int size) { run_mismatch(GetParam(), rank, size); });
 }
 
+struct MessageMismatch {
+  const char* name;
+  std::function<void()> send, receive;
+  const char* verdict;
+  const char* text;
+};
+const std::vector<MessageMismatch> kMessages = {
+    {"LongerSend", [] { dist::send(at::ones({8}), 1); }, [] { dist::recv(at::zeros({4}), 0); }, "shape_mismatch",
+     "rank 0 called send float32 [8] to 1 in group default, and rank 1 receives that message with recv float32 [4] "
+     "from "
+     "0"},
+    {"ShorterSend", [] { dist::send(at::ones({4}), 1, {}, 3); }, [] { dist::recv(at::zeros({2, 4}), 0, {}, 3); },
+     "shape_mismatch", "recv float32 [2, 4] from 0 tag 3"},
+    {"Dtype", [] { dist::isend(at::ones({4}), 1).wait(); }, [] { dist::irecv(at::zeros({4}, at::kInt), 0).wait(); },
+     "dtype_mismatch", "recv int32 [4] from 0"},
+    {"NoElements", [] { dist::send(at::ones({0}), 1); }, [] { dist::recv(at::zeros({4}), 0); }, "shape_mismatch",
+     "send float32 [0] to 1"},
+    {"ObjectsAndATensor", [] { dist::send_object_list(std::vector<int>{7}, 1); },
+     [] { dist::recv(at::zeros({1}, at::kLong), 0); }, "op_mismatch", "rank 0 called send_object_list to 1"},
+};
+
+class MessageMismatches : public ::testing::TestWithParam<MessageMismatch> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, MessageMismatches, ::testing::ValuesIn(kMessages),
+                         [](const auto& info) { return info.param.name; });
+
+// The messages before it fit; each rank gets the same finding, also one that waits elsewhere in the group.
+TEST_P(MessageMismatches, AreErrorsBeforeDataMoves) {
+  const MessageMismatch& mismatch = GetParam();
+  spawn_ranks(3, [&](int rank, int size) {
+    at::Tensor fits = at::full({2, 2}, 5.0);
+    if (rank == 0) dist::send(fits, 1), dist::send(fits, 1, {}, 3);
+    if (rank == 1) dist::recv(fits.view(-1), 0), dist::recv(fits, 0, {}, 3);
+    try {
+      if (rank == 0) mismatch.send();
+      if (rank == 1) mismatch.receive();
+      if (rank == 2) dist::barrier();
+      ADD_FAILURE() << "rank " << rank << " has not noticed";
+    } catch (const dist::CollectiveMismatch& error) {
+      EXPECT_THAT(error.what(), HasSubstr(mismatch.text));
+      EXPECT_EQ(error.finding.verdict, mismatch.verdict);
+      EXPECT_EQ(error.finding.ranks, (RankSet{0, 1}));
+      EXPECT_EQ(error.finding.message, error.what());
+    }
+    dist::regroup(1, RankSet::all(size));
+    if (rank == 0) dist::send(fits, 1);
+    if (rank == 1) dist::recv(fits, 0);
+  });
+}
+
+TEST(MessageMismatches, AreNotLookedForWhereARankReceivesFromAny) {
+  spawn_ranks(2, [](int rank, int) {
+    at::Tensor small = at::zeros({2}), large = at::zeros({4});
+    if (rank == 0) dist::send(small, 1), dist::send(large, 1);
+    if (rank == 1) dist::recv(small), dist::recv(large, 0);  // the first from 0, and the second message of 0
+  });
+}
+
 TEST(Mismatches, OfTwoProcesses) {
   testing::spawn_processes(2, [](int rank, int size) { run_mismatch(kMismatches[1], rank, size); });
 }
