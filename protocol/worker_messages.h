@@ -212,6 +212,7 @@ struct Value {
   std::string text;
   nlohmann::json data;  // null where the value has no JSON form
   bool as_range = false;  // numbers that differ between ranks are to be shown as one range (show::options)
+  std::string label;  // show(value, "label")
 };
 
 /// How far a loop over progress() is on this rank: at its begin, up to five times a second while it runs, and at its

@@ -30,8 +30,8 @@ get("ws")
 get("rank")
 
 // %% the rank in the whole session, and on this machine
-show(get("grank"));
-show(get("lrank"));
+show(get("grank"), "in the session");
+show(get("lrank"), "on this machine");
 
 // %% [markdown]
 // **Exercise 1.** On one machine `rank` and `local_rank` are the same number, and much code uses one where it means the other. Two machines run

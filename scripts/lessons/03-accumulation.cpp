@@ -73,8 +73,8 @@ const int64_t passes = ddp::accumulation_steps(kTokensPerUpdate, kRows * kContex
 passes
 
 // %% the figures of a real run: 2^19 tokens, 4 rows of 2,048; on one GPU, and on four
-show(ddp::accumulation_steps(1 << 19, 4 * 2048, 1));
-show(ddp::accumulation_steps(1 << 19, 4 * 2048, 4));
+show(ddp::accumulation_steps(1 << 19, 4 * 2048, 1), "one GPU");
+show(ddp::accumulation_steps(1 << 19, 4 * 2048, 4), "four GPUs");
 
 // %% three can't share them tags=["raises-exception"]
 ddp::accumulation_steps(1 << 19, 4 * 2048, 3);

@@ -184,8 +184,8 @@ int64_t collectives_of_window(int first_synchronised) {
 const int64_t every_time = collectives_of_window(0);
 const int64_t once = collectives_of_window(3);
 if (every_time != 4 * once) throw std::runtime_error("four times the collectives were expected");
-show(every_time);
-show(once);
+show(every_time, "every time");
+show(once, "once");
 
 // %% [markdown]
 // ## Communication hooks
@@ -254,9 +254,9 @@ auto mixed = ddp::DistributedDataParallel(
     make_net(), ddp::Options().mixed_precision(ddp::MixedPrecision().param_dtype(torch::kBFloat16).reduce_dtype(torch::kFloat)));
 mixed.zero_grad();
 auto low = mixed(torch::randn({32, 64}, device));
-show(low.dtype());
+show(low.dtype(), "output");
 low.to(torch::kFloat).square().mean().backward();
-show(mixed->first->weight.grad().dtype());
+show(mixed->first->weight.grad().dtype(), "gradient");
 mixed->first->weight.dtype()
 
 // %% [markdown]

@@ -30,8 +30,9 @@ void CellOutput::output(int rank, int64_t number, Stream stream, std::string byt
   arm();
 }
 
-void CellOutput::value(int rank, int64_t number, protocol::Value message) {
-  merger_.value(rank, number, std::move(message.text), std::move(message.data), message.as_range, Clock::now());
+void CellOutput::value(int rank, int64_t number, protocol::Value value) {
+  value.cell = number;
+  merger_.value(rank, std::move(value), Clock::now());
   arm();
 }
 

@@ -26,7 +26,7 @@ class CellOutput {
   /// `rank` writes nothing more until the next expect().
   void left(int rank);
   void output(int rank, int64_t number, Stream stream, std::string bytes);
-  void value(int rank, int64_t number, protocol::Value message);
+  void value(int rank, int64_t number, protocol::Value value);
   void mark(int rank, int64_t number, std::string name);
   /// Emits what is held back.
   void flush() { merger_.flush(); }

@@ -145,7 +145,7 @@ bool ScriptRun::run_cell(const ScriptCell& cell) {
     take(ErrorEvent{.cell = outcome.cell, .ranks = {}, .type = "expectation", .message = complaint});
   show_expected(cell, verdict);
   if (junit_) junit_->end_cell(outcome, verdict);
-  if (notebook_) notebook_->end_cell(outcome.cell);
+  if (notebook_) notebook_->end_cell(outcome);
   cell_ = nullptr;
   if (outcome.before_interrupt) {
     note(code_before_interrupt(cell.tags, *outcome.before_interrupt, alive_));

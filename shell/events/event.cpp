@@ -76,7 +76,8 @@ json fields(const OutputEvent& e) {
 }
 
 json fields(const ValueEvent& e) {
-  return {{"event", "value"}, {"cell", e.cell}, {"ranks", e.ranks}, {"text", text(e.text)}, {"data", finite(e.data)}};
+  return {{"event", "value"},     {"cell", e.cell},         {"ranks", e.ranks},
+          {"text", text(e.text)}, {"data", finite(e.data)}, {"label", e.label.empty() ? json(nullptr) : text(e.label)}};
 }
 
 json fields(const ErrorEvent& e) {

@@ -24,6 +24,7 @@ struct SessionEvent {
   std::string backend;  // gloo, nccl
   std::map<int, std::string> devices;  // rank → "cpu", "cuda:0"
   std::map<std::string, std::string> versions;
+  bool is_asked = false;  // by %dist_init, not by the first cell
   bool is_python = false;  // the ranks are those of a Python job
 };
 
@@ -52,8 +53,10 @@ struct OutputEvent {
 struct ValueEvent {
   int64_t cell = 0;
   RankSet ranks;
-  std::string text;
+  std::string text;  // it begins with the label, where there is one
   nlohmann::json data;
+  std::string label;  // show(value, "label")
+  int64_t number = 0;  // ascending in a session; equal for the k-th values that ranks show in one piece of code
 };
 
 struct ErrorEvent {

@@ -35,6 +35,7 @@ void OutputMerger::expect(const RankSet& ranks) {
     Queue& q = queue(rank);
     q.expected = true;
     q.lines = q.bytes = 0;
+    q.next_value = next_value_;
   }
 }
 
@@ -56,26 +57,32 @@ void OutputMerger::output(int rank, int64_t cell, Stream stream, std::string byt
     if (last.begin > last.bytes.size() / 2) last.bytes.erase(0, std::exchange(last.begin, 0));
     last.bytes += bytes;
   } else {
-    items.push_back({.cell = cell, .stream = stream, .bytes = std::move(bytes), .data = nullptr, .since = now});
+    items.push_back(
+        {.cell = cell, .stream = stream, .bytes = std::move(bytes), .data = nullptr, .label = {}, .since = now});
   }
   advance(rank, now);
 }
 
-void OutputMerger::value(int rank, int64_t cell, std::string text, nlohmann::json data, bool as_range,
-                         Clock::time_point now) {
+void OutputMerger::value(int rank, protocol::Value value, Clock::time_point now) {
   queue(rank).items.push_back({.kind = Item::Kind::value,
-                               .cell = cell,
+                               .cell = value.cell,
                                .stream = {},
-                               .bytes = std::move(text),
-                               .data = std::move(data),
-                               .as_range = as_range,
+                               .bytes = std::move(value.text),
+                               .data = std::move(value.data),
+                               .label = std::move(value.label),
+                               .as_range = value.as_range,
                                .since = now});
   advance(rank, now);
 }
 
 void OutputMerger::mark(int rank, int64_t cell, std::string name, Clock::time_point now) {
-  queue(rank).items.push_back(
-      {.kind = Item::Kind::mark, .cell = cell, .stream = {}, .bytes = std::move(name), .data = nullptr, .since = now});
+  queue(rank).items.push_back({.kind = Item::Kind::mark,
+                               .cell = cell,
+                               .stream = {},
+                               .bytes = std::move(name),
+                               .data = nullptr,
+                               .label = {},
+                               .since = now});
   advance(rank, now);
 }
 
@@ -146,25 +153,48 @@ void OutputMerger::due(Clock::time_point now) { emit_expired(now - fold_time_, f
 
 void OutputMerger::flush() { emit_expired(Clock::time_point::max(), true); }
 
-/// Emits what has been held since `limit` or longer, rank by rank, together with what others have that is equal.
+/// Emits what has been held since `limit` or longer, rank by rank, together with what others have that is equal. The
+/// k-th values of all ranks come before the next value of any.
 void OutputMerger::emit_expired(Clock::time_point limit, bool final) {
-  for (auto& [rank, q] : queues_) {
-    while (!q.items.empty() && q.items.front().since <= limit) {
-      Item& head = q.items.front();
-      size_t length = 0;
-      const auto ranks = alike(rank, length);
-      if (head.is_output() && !final && q.items.size() == 1 && length == head.rest().size()) {
-        // A character that is cut in two would be no text.
-        const size_t unfinished = unfinished_utf8(head.rest());
-        if (unfinished > 0 && q.expected) {
-          if (length > unfinished) emit_front(ranks, length - unfinished);
-          for (int r : ranks) queues_.at(r).items.front().since = std::max(limit, head.since) + fold_time_;
-          break;
-        }
+  do
+    for (const auto& [rank, q] : queues_) emit_expired_output(rank, limit, final);
+  while (emit_expired_values(limit));
+}
+
+/// Up to the next value of `rank`.
+void OutputMerger::emit_expired_output(int rank, Clock::time_point limit, bool final) {
+  Queue& q = queues_.at(rank);
+  while (!q.items.empty() && q.items.front().since <= limit && q.items.front().kind != Item::Kind::value) {
+    Item& head = q.items.front();
+    size_t length = 0;
+    const auto ranks = alike(rank, length);
+    if (head.is_output() && !final && q.items.size() == 1 && length == head.rest().size()) {
+      // A character that is cut in two would be no text.
+      const size_t unfinished = unfinished_utf8(head.rest());
+      if (unfinished > 0 && q.expected) {
+        if (length > unfinished) emit_front(ranks, length - unfinished);
+        for (int r : ranks) queues_.at(r).items.front().since = std::max(limit, head.since) + fold_time_;
+        break;
       }
-      emit_front(ranks, length);
     }
+    emit_front(ranks, length);
   }
+}
+
+/// One value of each rank that has one at its front. Returns whether there was any.
+bool OutputMerger::emit_expired_values(Clock::time_point limit) {
+  RankSet due;
+  for (const auto& [rank, q] : queues_)
+    if (!q.items.empty() && q.items.front().since <= limit && q.items.front().kind == Item::Kind::value)
+      due.insert(rank);
+  for (RankSet left = due; !left.empty();) {
+    const int rank = left.ranks().front();
+    size_t length = 0;
+    const std::vector<int> ranks = alike(rank, length);
+    emit_front(ranks, length);
+    left = left - RankSet(ranks);
+  }
+  return !due.empty();
 }
 
 /// The ranks that have at their fronts what `rank` has, and how much of it they share: all of it, or whole lines.
@@ -199,7 +229,7 @@ void OutputMerger::emit_front(const std::vector<int>& ranks, size_t length) {
   if (kind == Item::Kind::mark)
     mark = head.bytes;
   else if (kind == Item::Kind::value)
-    event = value_at_front(ranks);
+    event = number_value(ranks, value_at_front(ranks));
   else if (head.begin == 0 && length == head.bytes.size())
     event = OutputEvent{head.cell, RankSet(ranks), head.stream, head.bytes};
   else
@@ -227,6 +257,17 @@ void OutputMerger::emit_front(const std::vector<int>& ranks, size_t length) {
     for (int rank : ranks) consumed_(rank, static_cast<int64_t>(length));
 }
 
+/// `value` of `ranks` with its number and its label.
+ValueEvent OutputMerger::number_value(const std::vector<int>& ranks, ValueEvent value) {
+  for (const int rank : ranks) value.number = std::max(value.number, queues_.at(rank).next_value);
+  for (const int rank : ranks) queues_.at(rank).next_value = value.number + 1;
+  next_value_ = std::max(next_value_, value.number + 1);
+  value.label = queues_.at(ranks.front()).items.front().label;
+  const bool has_lines = value.text.find('\n') != std::string::npos;
+  if (!value.label.empty()) value.text = value.label + (has_lines ? ":\n" : ": ") + value.text;
+  return value;
+}
+
 /// The value at the front of `ranks`, which is equal on all of them, or a number of each that is to be shown as a range.
 ValueEvent OutputMerger::value_at_front(const std::vector<int>& ranks) const {
   const Item& head = queues_.at(ranks.front()).items.front();
@@ -234,7 +275,7 @@ ValueEvent OutputMerger::value_at_front(const std::vector<int>& ranks) const {
     const Item& other = queues_.at(rank).items.front();
     return other.bytes == head.bytes && other.data == head.data;
   });
-  if (is_equal) return {head.cell, RankSet(ranks), head.bytes, head.data};
+  if (is_equal) return {.cell = head.cell, .ranks = RankSet(ranks), .text = head.bytes, .data = head.data, .label = {}};
   std::map<int, nlohmann::json> values;
   for (const int rank : ranks) values[rank] = queues_.at(rank).items.front().data;
   return range_of_values(head.cell, values);

@@ -44,7 +44,7 @@ class OutputMerger {
 
   void output(int rank, int64_t cell, Stream stream, std::string bytes, Clock::time_point now);
   /// `as_range`: where ranks show different numbers, they are one value: their range.
-  void value(int rank, int64_t cell, std::string text, nlohmann::json data, bool as_range, Clock::time_point now);
+  void value(int rank, protocol::Value value, Clock::time_point now);
   /// A point in the output of a rank. It is no output: ranks without it stay in step.
   void mark(int rank, int64_t cell, std::string name, Clock::time_point now);
 
@@ -64,13 +64,14 @@ class OutputMerger {
     std::string bytes;  // of a value: its text; of a mark: its name
     size_t begin = 0;  // bytes before it are out
     nlohmann::json data;
+    std::string label;
     bool as_range = false;
     Clock::time_point since;
     bool is_output() const { return kind == Kind::output; }
     /// A number that may be put together with other numbers.
     bool is_of_range() const { return as_range && data.is_number(); }
     bool is_alike(const Item& other) const {
-      return same_kind(other) &&
+      return same_kind(other) && label == other.label &&
              ((is_of_range() && other.is_of_range()) || (bytes == other.bytes && data == other.data));
     }
     std::string_view rest() const { return std::string_view(bytes).substr(begin); }
@@ -82,6 +83,7 @@ class OutputMerger {
     std::deque<Item> items;
     bool expected = false;
     uint64_t lines = 0, bytes = 0;  // that are out, since expect()
+    int64_t next_value = 0;  // the number of the value that the rank shows next
     std::pair<uint64_t, uint64_t> progress() const { return {lines, bytes / kLongDifference}; }
   };
 
@@ -90,14 +92,18 @@ class OutputMerger {
   void advance(int rank, Clock::time_point now);
   bool merge_common(const std::vector<int>& ranks);
   void emit_expired(Clock::time_point limit, bool final);
+  void emit_expired_output(int rank, Clock::time_point limit, bool final);
+  bool emit_expired_values(Clock::time_point limit);
   std::vector<int> alike(int rank, size_t& length) const;
   void emit_front(const std::vector<int>& ranks, size_t length);
+  ValueEvent number_value(const std::vector<int>& ranks, ValueEvent value);
   ValueEvent value_at_front(const std::vector<int>& ranks) const;
 
   std::function<void(Event)> emit_;
   std::function<void(int, int64_t)> consumed_;
   std::function<void(const RankSet&, int64_t, const std::string&)> marked_;
   const std::chrono::milliseconds fold_time_;
+  int64_t next_value_ = 0;  // above all numbers that values have got
   std::map<int, Queue> queues_;
 };
 

@@ -1,16 +1,35 @@
-// Values of ranks as front ends show them that draw a cell's value once: equal ones as one, in the order in which they
-// came.
+// Values of ranks as front ends show them that draw a cell's result once: the k-th values of all ranks together, equal
+// ones as one.
 #pragma once
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "shell/events/event.h"
 
 namespace lockstep::shell {
 
-/// Adds `event` to `values`, to an equal one where there is such a one. A rank that has a value there already shows its
-/// next one: then `show` is called first, and it empties `values`. Returns whether all ranks of `all` have a value now.
-bool merge_value(std::vector<ValueEvent>& values, const ValueEvent& event, const RankSet& all,
-                 const std::function<void()>& show);
+class ValueMerger {
+ public:
+  /// `show` gets the k-th values of ranks, at least one, in the order in which they came.
+  explicit ValueMerger(std::function<void(const std::vector<ValueEvent>& values)> show) : show_(std::move(show)) {}
+
+  /// The ranks of a session, which numbers its values from the beginning.
+  void set_ranks(const RankSet& ranks);
+  /// Shows what all ranks of the session have shown by now.
+  void add(const ValueEvent& event);
+  /// Shows what is held for ranks that have not shown as many values.
+  void flush();
+  bool holds_any() const { return !held_.empty(); }
+
+ private:
+  void show_until(int64_t number);
+
+  const std::function<void(const std::vector<ValueEvent>&)> show_;
+  RankSet all_;
+  std::map<int, int64_t> next_;  // by rank: the number after its last value
+  std::map<int64_t, std::vector<ValueEvent>> held_;  // by number
+};
 
 }  // namespace lockstep::shell

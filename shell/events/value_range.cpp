@@ -39,7 +39,7 @@ ValueEvent range_of_values(int64_t cell, const std::map<int, json>& values) {
   }
   const double spread = most.get<double>() - least.get<double>();
   const json spread_data = is_whole && std::abs(spread) < 0x1p53 ? json(static_cast<int64_t>(spread)) : json(spread);
-  ValueEvent event{.cell = cell, .ranks = ranks, .text = {}, .data = {}};
+  ValueEvent event{.cell = cell, .ranks = ranks, .text = {}, .data = {}, .label = {}};
   event.text = fmt::format("{} to {} (spread {}, mean {}, lowest {}, highest {})", written(least), written(most),
                            written(spread_data), written(mean), ranks_in_words(lowest), ranks_in_words(highest));
   event.data = {{"values", std::move(by_rank)},

@@ -6,7 +6,6 @@
 #include <chrono>
 
 #include "protocol/chart.h"
-#include "shell/events/value_merger.h"
 #include "shell/jupyter/displayed_data.h"
 #include "shell/jupyter/replies.h"
 #include "shell/processes/random_key.h"
@@ -25,14 +24,17 @@ constexpr std::chrono::milliseconds kValuesHold{1000};
 constexpr std::chrono::milliseconds kHeldPeriod{30};
 constexpr size_t kMostHeld = 8 << 10;  // bytes of a rank that are shown on trial
 constexpr size_t kMostHeldLines = 40;
-constexpr int kColumns = 120;  // at which sentences are broken
 
 const char* name_of(Stream stream) { return stream == Stream::standard_error ? "stderr" : "stdout"; }
 
 /// Output of ranks: lines as they are, colours of the ranks' own only.
 Screen output_screen() { return {.terminal = true, .colour = false, .unicode = true, .width = 0}; }
-Screen note_screen() { return {.terminal = false, .colour = false, .unicode = true, .width = kColumns}; }
-Screen problem_screen() { return {.terminal = false, .colour = true, .unicode = true, .width = kColumns}; }
+Screen note_screen() { return {.terminal = false, .colour = false, .unicode = true, .width = kPageColumns}; }
+/// Frontends draw errors on a background of their own, red or pink, on which colours can't be read: weight stands for
+/// them.
+Screen problem_screen() {
+  return {.terminal = false, .colour = true, .weight_only = true, .unicode = true, .width = kPageColumns};
+}
 
 std::string first_line(std::string_view text) {
   for (const std::string_view line : lines_of(text))
@@ -45,6 +47,7 @@ std::string first_line(std::string_view text) {
 Display::Display(EventLoop& loop, Publish publish)
     : publish_(std::move(publish)),
       send_(loop),
+      values_([this](const std::vector<ValueEvent>& values) { show_values(values); }),
       values_due_(loop),
       notes_(note_screen(), [this](std::string_view text) { notes_text_ += text; }),
       problems_(problem_screen(), [this](std::string_view text) { problems_text_ += text; }) {
@@ -102,6 +105,7 @@ void Display::take(const Event& event) {
 
 void Display::set_ranks(const RankSet& ranks) {
   all_ = ranks;
+  values_.set_ranks(ranks);
   for (auto& [stream, lines] : lines_) lines.set_ranks(ranks);
 }
 
@@ -183,10 +187,11 @@ std::string Display::held_text() const {
 }
 
 void Display::draw(const ValueEvent& event) {
-  if (merge_value(values_, event, all_, [this] { flush_values(); }))
-    flush_values();
-  else
+  values_.add(event);
+  if (values_.holds_any())
     values_due_.set_after(kValuesHold, [this] { flush_values(); });
+  else
+    values_due_.cancel();
 }
 
 void Display::draw(const ErrorEvent& event) {
@@ -261,9 +266,12 @@ void Display::flush() {
 
 void Display::flush_values() {
   values_due_.cancel();
-  if (values_.empty()) return;
+  values_.flush();
+}
+
+/// The k-th values of ranks, as one result.
+void Display::show_values(const std::vector<ValueEvent>& values) {
   flush_output(/*is_over=*/true);
-  const std::vector<ValueEvent> values = std::exchange(values_, {});
   json data = value_data(values, all_);
   result_ = data;
   publish("execute_result",
@@ -329,7 +337,7 @@ void Display::flush_output(bool is_over) {
 
 /// What the notebook still gets of `text`.
 std::string Display::limited(const std::string& text) {
-  if (!runs_) return text;
+  if (!runs_ || wishes_.in_full) return text;
   const bool was_cut = limit_.is_cut();
   std::string shown = limit_.take(text);
   if (limit_.is_cut() && !was_cut) shown += limit_.cut_text();

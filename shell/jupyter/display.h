@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "shell/events/event.h"
+#include "shell/events/value_merger.h"
 #include "shell/jupyter/output_limit.h"
 #include "shell/processes/deadline.h"
 #include "shell/terminal/rank_output.h"
@@ -42,6 +43,7 @@ class Display : public EventSink {
     bool silent = false;  // nothing is published
     bool paged = false;  // messages of magics are for the pager: `net?`
     int64_t execution_count = 0;
+    bool in_full = false;  // output without a limit
   };
   /// What came of a cell besides what has been published.
   struct Report {
@@ -84,6 +86,7 @@ class Display : public EventSink {
   /// Everything that was held goes out, so that what comes next stands after it.
   void flush();
   void flush_values();
+  void show_values(const std::vector<ValueEvent>& values);
   void flush_output(bool is_over);
   void show_progress();
   bool holds_output() const;
@@ -119,7 +122,7 @@ class Display : public EventSink {
   std::string progress_;  // what it shows
   std::map<int64_t, ProgressEvent> loops_;  // that run
 
-  std::vector<ValueEvent> values_;  // of ranks that show a value at the same time
+  ValueMerger values_;
   Deadline values_due_;
   nlohmann::json result_;
 

@@ -15,6 +15,10 @@ inline constexpr const char* kFindingMime = "application/vnd.lockstep.finding+js
 inline constexpr const char* kInspectionMime = "application/vnd.lockstep.inspection+json";
 inline constexpr const char* kValueMime = "application/vnd.lockstep.value+json";
 
+/// Where sentences are broken. Frontends break text that is wider than the page in the middle of words; JupyterLab has
+/// some 100 columns in a window of 1,280 pixels with its side bar open.
+inline constexpr int kPageColumns = 80;
+
 /// text/plain as in a terminal, text/html with a table of the tensors, and kFindingMime.
 nlohmann::json finding_data(const Finding& finding);
 

@@ -38,7 +38,7 @@ CellOutcome dist_init(MagicCall& call) {
   }
   std::swap(call.session.options, wanted);
   try {
-    call.session.start();
+    call.session.start(/*is_asked=*/true);
   } catch (...) {  // the next cell starts what it would have started without this line
     std::swap(call.session.options, wanted);
     throw;

@@ -1,6 +1,7 @@
 #include "shell/reports/notebook_outputs.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,10 +15,8 @@
 #include <set>
 #include <utility>
 
-#include "protocol/chart.h"
 #include "protocol/error.h"
-#include "shell/events/value_merger.h"
-#include "shell/jupyter/displayed_data.h"
+#include "shell/jupyter/ran_cell.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell {
@@ -40,14 +39,6 @@ Json lines_json(const std::string& text) {
   return lines;
 }
 
-/// As in the kernel: whose, and the first line of what.
-std::string value_of(const ErrorEvent& error) {
-  const std::string ranks = error.ranks.empty() || error.type == "compile_error" ? "" : error.ranks.words() + ": ";
-  for (const std::string_view line : lines_of(error.message))
-    if (line.find_first_not_of(" \t") != std::string_view::npos) return ranks + std::string(line);
-  return ranks;
-}
-
 template <typename Json>
 bool is_injected(const Json& cell) {
   if (!cell.contains("metadata") || !cell["metadata"].is_object() || !cell["metadata"].contains("tags")) return false;
@@ -57,7 +48,9 @@ bool is_injected(const Json& cell) {
 
 }  // namespace
 
-NotebookOutputs::NotebookOutputs(const std::string& from, const std::string& to) : to_(to) {
+NotebookOutputs::NotebookOutputs(const std::string& from, const std::string& to)
+    : to_(to),
+      display_(no_clock_, [this](std::string_view type, const nlohmann::json& content) { store(type, content); }) {
   std::ifstream file(from, std::ios::binary);
   const std::string text(std::istreambuf_iterator<char>(file), {});
   notebook_ = Json::parse(text, nullptr, false);
@@ -102,7 +95,7 @@ size_t NotebookOutputs::inject(const ScriptCell& cell) {
     while (ids.contains(id));
     injected["id"] = id;
   }
-  const size_t index = std::min(last_ + 1, cells.size());
+  const size_t index = std::min(cell_ ? *cell_ + 1 : 1, cells.size());
   cells.insert(cells.begin() + static_cast<std::ptrdiff_t>(index), std::move(injected));
   for (size_t& each : place_of_)
     if (each >= index) ++each;
@@ -110,125 +103,64 @@ size_t NotebookOutputs::inject(const ScriptCell& cell) {
 }
 
 void NotebookOutputs::begin_cell(const ScriptCell& cell) {
-  for (CapturedText* const each : {&text_, &output_, &standard_error_}) each->finish();
-  errors_.clear();
-  if (cell.notebook_cell < 0)
-    cell_ = inject(cell);
-  else
-    cell_ = place_of_.at(static_cast<size_t>(cell.notebook_cell));
-  last_ = *cell_;
-}
-
-NotebookOutputs::Json* NotebookOutputs::outputs() { return cell_ ? &notebook_["cells"][*cell_]["outputs"] : nullptr; }
-
-void NotebookOutputs::add_text(const std::string& text, const char* stream) {
-  Json* const list = outputs();
-  if (!list || text.empty()) return;
-  if (!list->empty() && list->back().value("output_type", "") == "stream" && list->back()["name"] == stream) {
-    std::string joined;
-    for (const Json& line : list->back()["text"]) joined += line.get<std::string>();
-    list->back()["text"] = lines_json<Json>(joined + utf8(text));
-    return;
-  }
-  list->push_back({{"name", stream}, {"output_type", "stream"}, {"text", lines_json<Json>(utf8(text))}});
+  cell_ = cell.notebook_cell < 0 ? inject(cell) : place_of_.at(static_cast<size_t>(cell.notebook_cell));
+  clears_next_ = false;
+  runs_ = true;
+  display_.begin({.paged = jupyter::asks_for_help(cell.text), .in_full = true});
 }
 
 void NotebookOutputs::take(const Event& event) {
-  if (const auto* error = std::get_if<ErrorEvent>(&event)) errors_.push_back(*error);
-  if (const auto* output = std::get_if<OutputEvent>(&event)) {
-    add_values();
-    const bool error = output->stream == Stream::standard_error;
-    CapturedText& stream = error ? standard_error_ : output_;
-    stream.take(event);
-    add_text(stream.drawn(), error ? "stderr" : "stdout");
-    return;
-  }
-  if (const auto* value = std::get_if<ValueEvent>(&event)) {
-    add_value(*value);
-    return;
-  }
-  // They come beside the outputs, and say nothing of their order.
-  if (std::holds_alternative<ActivityEvent>(event)) return;
-  if (const auto* loop = std::get_if<ProgressEvent>(&event); loop && loop->state == LoopState::running) return;
-  add_values();
-  if (const auto* finding = std::get_if<FindingEvent>(&event)) {
-    add_data("display_data", jupyter::finding_data(finding->finding));
-    return;
-  }
-  if (const auto* session = std::get_if<SessionEvent>(&event)) {
-    all_ = session->ranks;
-    for (CapturedText* const each : {&text_, &output_, &standard_error_}) {
-      each->take(event);  // how wide the names of ranks are
-      (void)each->drawn();  // of a kernel, the frontend shows that it has started
-    }
-    return;
-  }
-  text_.take(event);
-  const std::string text = text_.drawn();
-  Json* const list = outputs();
-  if (!list || text.empty()) return;
-  add_streams();
-  if (!errors_.empty()) {
-    const auto cause =
-        std::find_if(errors_.rbegin(), errors_.rend(), [](const ErrorEvent& each) { return each.root_cause; });
-    const ErrorEvent& error = cause != errors_.rend() ? *cause : errors_.back();
-    Json traceback = Json::array();
-    for (const std::string_view line : lines_of(text)) traceback.push_back(utf8(std::string(line)));
-    list->push_back({{"ename", utf8(error.type)},
-                     {"evalue", utf8(value_of(error))},
-                     {"output_type", "error"},
-                     {"traceback", std::move(traceback)}});
-    errors_.clear();
-  } else {
-    add_text(text, "stdout");
-  }
+  const auto* session = std::get_if<SessionEvent>(&event);
+  const bool is_first_start = session && !std::exchange(has_started_, true);
+  if (is_first_start && !session->is_asked)
+    display_.set_ranks(session->ranks);  // a kernel's ranks have started before its first cell
+  else if (cell_ && (runs_ || !std::holds_alternative<MarkdownEvent>(event)))
+    display_.take(event);
 }
 
-/// As the kernel draws them (shell/jupyter/display.cpp), but for its clock: other events end the wait.
-void NotebookOutputs::add_value(const ValueEvent& event) {
-  if (merge_value(values_, event, all_, [this] { add_values(); })) add_values();
+void NotebookOutputs::store(std::string_view type, const nlohmann::json& content) {
+  if (type == "clear_output" && !content["wait"].get<bool>()) outputs() = Json::array();
+  if (type == "clear_output") clears_next_ = content["wait"].get<bool>();
+  if (type == "clear_output") return;
+  if (std::exchange(clears_next_, false)) outputs() = Json::array();
+  if (type == "stream") return store_text(content["name"], utf8(content["text"]));
+  Json stored = {{"output_type", type}};
+  for (const auto& [key, value] : content.items())
+    if (key != "transient" && key != "data") stored[key] = value;
+  if (content.contains("data"))
+    for (const auto& [mime, data] : content["data"].items())
+      stored["data"][mime] = data.is_string() ? lines_json<Json>(utf8(data.get<std::string>())) : Json(data);
+  outputs().push_back(std::move(stored));
 }
 
-void NotebookOutputs::add_values() {
-  if (values_.empty()) return;
-  const std::vector<ValueEvent> values = std::exchange(values_, {});
-  const nlohmann::json data = jupyter::value_data(values, all_);
-  add_data("execute_result", data);
-  if (data.contains(kChartMime)) return;
-  if (const nlohmann::json chart = jupyter::chart_data(values, all_); !chart.is_null()) add_data("display_data", chart);
+void NotebookOutputs::store_text(const std::string& name, const std::string& text) {
+  Json& list = outputs();
+  if (list.empty() || list.back()["output_type"] != "stream" || list.back()["name"] != name)
+    list.push_back({{"name", name}, {"output_type", "stream"}, {"text", Json::array()}});
+  std::string joined;
+  for (const Json& line : list.back()["text"]) joined += line.get<std::string>();
+  list.back()["text"] = lines_json<Json>(joined + text);
 }
 
-void NotebookOutputs::add_data(const char* type, const nlohmann::json& data) {
-  Json* const list = outputs();
-  if (!list) return;
-  add_streams();
-  Json stored = Json::object();
-  for (const auto& [mime, content] : data.items())
-    stored[mime] = content.is_string() ? lines_json<Json>(utf8(content.get<std::string>())) : Json(content);
-  Json output = {{"data", std::move(stored)}, {"metadata", Json::object()}, {"output_type", type}};
-  if (std::string_view(type) == "execute_result") output["execution_count"] = nullptr;  // known at the cell's end
-  list->push_back(std::move(output));
-}
-
-/// Lines that have no end yet come before what is no output.
-void NotebookOutputs::add_streams() {
-  add_text(output_.finish(), "stdout");
-  add_text(standard_error_.finish(), "stderr");
-}
-
-void NotebookOutputs::end_cell(int64_t number) {
-  add_values();
-  add_streams();
-  add_text(text_.finish(), "stdout");
-  if (cell_ && number > 0) {
-    notebook_["cells"][*cell_]["execution_count"] = number;
-    for (Json& output : *outputs())
-      if (output["output_type"] == "execute_result") output["execution_count"] = number;
+void NotebookOutputs::end_cell(const CellOutcome& outcome) {
+  jupyter::Display::Report report = display_.end();
+  runs_ = false;
+  if (outcome.status != CellStatus::ok) {
+    jupyter::name_error(report, outcome.status);
+    store("error", {{"ename", report.error_name}, {"evalue", report.error_value}, {"traceback", report.traceback}});
+  } else if (!report.traceback.empty()) {  // such as a rank that died after its part
+    store("stream", {{"name", "stderr"}, {"text", fmt::format("{}\n", fmt::join(report.traceback, "\n"))}});
   }
-  cell_.reset();
+  if (outcome.cell <= 0) return;
+  notebook_["cells"][*cell_]["execution_count"] = outcome.cell;
+  for (Json& output : outputs())
+    if (output["output_type"] == "execute_result") output["execution_count"] = outcome.cell;
 }
+
+NotebookOutputs::Json& NotebookOutputs::outputs() { return notebook_["cells"][*cell_]["outputs"]; }
 
 bool NotebookOutputs::write() {
+  if (runs_) end_cell({.status = CellStatus::error});  // the ranks could not be started
   const std::string text = notebook_.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   // In the same folder, so that the last step is one of the file system.
   const std::string beside = to_ + fmt::format(".{}.tmp", ::getpid());

@@ -1,13 +1,15 @@
-// Outputs of a run in a Jupyter notebook (nbformat 4), as a kernel would have stored them: streams, values, findings and
-// errors of each cell. Cells that did not run have none.
+// Outputs of a run in a Jupyter notebook (nbformat 4), as the kernel's display makes them and a frontend stores them:
+// streams, values, findings and errors of each cell. Cells that did not run have none.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "shell/events/event.h"
-#include "shell/reports/captured_text.h"
+#include "shell/jupyter/display.h"
+#include "shell/processes/event_loop.h"
 #include "shell/scripts/script.h"
+#include "shell/session/outcome.h"
 
 namespace lockstep::shell {
 
@@ -20,30 +22,27 @@ class NotebookOutputs : public EventSink {
   /// `cell`: of this notebook, or injected after the cell before it.
   void begin_cell(const ScriptCell& cell);
   void take(const Event& event) override;
-  void end_cell(int64_t number);
+  void end_cell(const CellOutcome& outcome);
   /// Replaces the file `to` in one step. Returns whether that succeeded; a failure is reported on the standard error.
   bool write();
 
  private:
   using Json = nlohmann::ordered_json;
-  void add_text(const std::string& text, const char* stream);
-  void add_streams();
-  void add_value(const ValueEvent& event);
-  void add_values();
-  void add_data(const char* type, const nlohmann::json& data);
+  void store(std::string_view type, const nlohmann::json& content);
+  void store_text(const std::string& name, const std::string& text);
   void remove_injected();
   size_t inject(const ScriptCell& cell);
-  Json* outputs();
+  Json& outputs();
 
   const std::string to_;
   Json notebook_;
   std::vector<size_t> place_of_;  // of the cells as the file had them → index in notebook_
-  std::optional<size_t> cell_;  // that runs
-  size_t last_ = 0;  // the cell before it
-  CapturedText text_, output_, standard_error_;  // apart, since a notebook has a stream for each
-  RankSet all_;  // ranks of the session
-  std::vector<ValueEvent> values_;  // that ranks show at the same time, until they are stored as one result
-  std::vector<ErrorEvent> errors_;  // of the cell, until they are drawn
+  std::optional<size_t> cell_;  // that runs, or ran last
+  bool runs_ = false;
+  bool has_started_ = false;  // the session
+  bool clears_next_ = false;  // %clear_output --wait: the next output takes the place of all before it
+  EventLoop no_clock_;  // never runs, so what is stored depends on no moment
+  jupyter::Display display_;
 };
 
 }  // namespace lockstep::shell

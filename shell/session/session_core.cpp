@@ -79,7 +79,7 @@ RankGroup::Listener SessionCore::listener() {
               }};
 }
 
-void SessionCore::start() {
+void SessionCore::start(bool is_asked) {
   if (started()) return;
   if (options.job) return start_job();
   const SessionPlan plan = plan_session(options);
@@ -111,6 +111,7 @@ void SessionCore::start() {
     event.id = s.directory->id();
     event.ranks = s.workers->live();
     event.backend = plan.backend;
+    event.is_asked = is_asked;
     for (int rank : event.ranks) event.devices[rank] = s.workers->rank(rank).device;
     event.versions = {{"lockstep", kVersion},
                       {"protocol", std::to_string(kProtocolVersion)},

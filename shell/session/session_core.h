@@ -75,7 +75,7 @@ struct SessionCore {
   std::vector<ScriptCell> queued;  // %load: Session::run() runs them after the cell at hand, up to the first that fails
 
   // ---- The session -------------------------------------------------------------------------------------------------
-  void start();  // idempotent; throws StartError, UsageError
+  void start(bool is_asked = false);  // idempotent; throws StartError, UsageError. `is_asked`: %dist_init
   void shutdown();  // ends workers and compiler; names are gone, numbers go on
   bool started() const;
   int world_size() const;  // 0 before start()

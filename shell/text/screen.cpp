@@ -54,6 +54,10 @@ Screen detect_screen(int fd) {
 
 std::string paint(const Screen& screen, Style style, std::string_view text) {
   if (!screen.colour || style == Style::plain || text.empty()) return std::string(text);
+  if (screen.weight_only) {
+    if (style == Style::dim || style == Style::comment) return std::string(text);
+    style = Style::bold;
+  }
   const char* code = "";
   switch (style) {
     case Style::plain:

@@ -9,6 +9,7 @@ namespace lockstep::shell {
 struct Screen {
   bool terminal = false;  // lines can be drawn again: progress in place
   bool colour = false;
+  bool weight_only = false;  // of the styles with a colour, only bold is used
   bool unicode = false;
   int width = 0;  // columns; 0: no limit, nothing is cut or wrapped
   int height = 24;

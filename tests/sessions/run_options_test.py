@@ -169,6 +169,7 @@ class Notebooks(unittest.TestCase):
         notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": {"name": "lockstep", "display_name": "x",
                     "language": "c++"}, "kept": [1, 2]}, "cells": [
                         cell("# Title\n<details>x</details>", "markdown", id="a"),
+                        cell("%dist_init", id="s"),
                         cell(["int epochs = 3;\n", "double rate = 0.5;"], tags=["parameters"], id="b"),
                         cell("old", tags=["injected-parameters"], id="c"),
                         cell('std::cout << "rank " << rank << "\\n";\nstd::cerr << "warn\\n";\nepochs * rate', id="d",
@@ -187,9 +188,10 @@ class Notebooks(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertEqual(written["metadata"], notebook["metadata"])
         ids = [each["id"] for each in written["cells"]]
-        self.assertEqual([*ids[:2], *ids[3:]], ["a", "b", "d", "e", "f", "g"])
-        self.assertEqual(len(set(ids)), 7)
-        _, _, injected, values, drift, error, rest = written["cells"]
+        self.assertEqual([*ids[:3], *ids[4:]], ["a", "s", "b", "d", "e", "f", "g"])
+        self.assertEqual(len(set(ids)), 8)
+        _, start, _, injected, values, drift, error, rest = written["cells"]
+        self.assertIn("✓ 2 ranks, gloo", "".join(start["outputs"][0]["text"]))
         self.assertEqual("".join(injected["source"]), 'epochs = arg("epochs", epochs);  // 8')
         self.assertEqual(values["execution_count"], 3)
         streams = {name: "".join("".join(o["text"]) for o in values["outputs"] if o.get("name") == name)

@@ -94,13 +94,13 @@ void set_seed(uint64_t seed);
 namespace lockstep::detail {
 struct Show {
   template <typename T>
-  void operator()(T&& value) const {
-    lockstep::show_here(value);
+  void operator()(T&& value, std::string_view label = {}) const {
+    lockstep::show_here(value, label);
   }
 };
 }  // namespace lockstep::detail
 
-/// show(x): shows a value where it stands, as the last expression of a cell is shown.
+/// show(x), show(x, "label"): shows a value where it stands, as the last expression of a cell is shown.
 inline constexpr lockstep::detail::Show show;
 
 /// show::options({.precision = 2, .threshold = 100}): how tensors are written, as torch.set_printoptions

@@ -88,7 +88,7 @@ void plot(const std::vector<PlotSeries>& series, const PlotOptions& options) {
   for (size_t i = 0; i < series.size(); ++i)
     text += (i > 0 ? ", " : " of ") + (series[i].name.empty() ? "a series" : series[i].name) + " (" +
             std::to_string(series[i].y.size()) + (series[i].y.size() == 1 ? " number)" : " numbers)");
-  worker::post_value(std::move(text), {{kChartMime, chart}}, /*as_range=*/false);
+  worker::post_value({.text = std::move(text), .data = {{kChartMime, chart}}, .label = {}});
 }
 
 }  // namespace lockstep

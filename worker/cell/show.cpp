@@ -313,7 +313,7 @@ void ValueWriter::end(size_t left_out) {
   impl_->place(std::move(top.data), top.has_data && left_out == 0);
 }
 
-void ValueWriter::send() {
+void ValueWriter::send(std::string_view label) {
   auto& text = impl_->text;
   const size_t longest = worker::shows_in_full() ? kLongestTextInFull : kLongestText;
   if (text.size() > longest) {
@@ -322,7 +322,10 @@ void ValueWriter::send() {
     text += "... and " + std::to_string(more) + " bytes more";
   }
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  worker::post_value(std::move(text), impl_->has_data ? std::move(impl_->data) : json(), shows_ranks_as_range());
+  worker::post_value({.text = std::move(text),
+                      .data = impl_->has_data ? std::move(impl_->data) : json(),
+                      .as_range = shows_ranks_as_range(),
+                      .label = std::string(label)});
 }
 
 }  // namespace lockstep

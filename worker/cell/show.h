@@ -82,8 +82,8 @@ class ValueWriter {
   void key();  // the next two values are a key and what it leads to
   void end(size_t left_out = 0);
 
-  /// Sends what was written as the value of the running cell, after all output that was written before.
-  void send();
+  /// Sends what was written as a value of the running cell, after all output that was written before.
+  void send(std::string_view label);
 
  private:
   struct Impl;
@@ -394,10 +394,10 @@ void write(ValueWriter& out, T& value) {
 /// In place of a cell's number: how the value looks does not matter, since the code that writes it does not compile.
 inline constexpr int kTypeAlone = -1;
 
-/// Shows `value` as a value of the running cell. Local; from any thread.
+/// Shows `value` as a value of the running cell, behind its label if it has one. Local; from any thread.
 /// Fresh is the number of the cell: an operator<< that a later cell defines is seen by later cells.
 template <int Fresh = 0, typename T>
-void show_here(T& value) {
+void show_here(T& value, std::string_view label = {}) {
   using V = std::remove_cv_t<T>;
   if constexpr (!std::is_base_of_v<std::ios_base, V>) {
     ValueWriter out;
@@ -405,7 +405,7 @@ void show_here(T& value) {
       out.name_of(typeid(V));
     else
       detail::write<Fresh>(out, value);
-    out.send();
+    out.send(label);
   }
 }
 

@@ -11,9 +11,10 @@ namespace {
 std::atomic<int64_t> g_full_cell{0};  // whose values are shown in full
 }  // namespace
 
-void post_value(std::string text, nlohmann::json data, bool as_range) {
+void post_value(protocol::Value value) {
   flush_standard_streams();
-  send_to_session(protocol::Value{run_state().cell(), std::move(text), std::move(data), as_range});
+  value.cell = run_state().cell();
+  send_to_session(std::move(value));
 }
 
 void post_progress(protocol::Progress progress) {

@@ -7,8 +7,8 @@
 
 namespace lockstep::worker {
 
-/// A value of the running cell. Output written before it is sent before it.
-void post_value(std::string text, nlohmann::json data, bool as_range);
+/// A value of the running cell, whose number it gets. Output written before it is sent before it.
+void post_value(protocol::Value value);
 /// Progress of a loop. It replaces what has not been sent yet of the same loop. The end of a loop comes after the
 /// output that was written before it.
 void post_progress(protocol::Progress progress);

@@ -12,6 +12,7 @@ using std::chrono::milliseconds;
 
 struct OutputMergerTest : testing::Test {
   std::vector<std::string> reported;               // "0-1 stdout hello\n"
+  std::vector<int64_t> numbers;  // of the values
   std::map<int, std::string> bytes;
   std::map<int, int64_t> consumed;
   OutputMerger merger{[this](Event event) {
@@ -20,6 +21,7 @@ struct OutputMergerTest : testing::Test {
                           for (int rank : e->ranks) bytes[rank] += e->bytes;
                         } else if (const auto* v = std::get_if<ValueEvent>(&event)) {
                           reported.push_back(v->ranks.str() + " value " + v->text);
+                          numbers.push_back(v->number);
                         }
                       },
                       [this](int rank, int64_t n) { consumed[rank] += n; },
@@ -29,6 +31,10 @@ struct OutputMergerTest : testing::Test {
   OutputMerger::Clock::time_point at(int ms) { return OutputMerger::Clock::time_point(milliseconds(ms)); }
   void out(int rank, const std::string& text, int ms = 0) {
     merger.output(rank, 1, Stream::standard_output, text, at(ms));
+  }
+  void value(int rank, const nlohmann::json& number, int ms = 0, bool as_range = false, const std::string& label = "") {
+    const std::string text = number.is_string() ? number.get<std::string>() : number.dump();
+    merger.value(rank, {.cell = 1, .text = text, .data = number, .as_range = as_range, .label = label}, at(ms));
   }
   using Reported = std::vector<std::string>;
 };
@@ -116,13 +122,49 @@ TEST_F(OutputMergerTest, ValuesKeepTheirPlaceBetweenOutput) {
   merger.expect({0, 1});
   for (int rank : {0, 1}) {
     out(rank, "a\n");
-    merger.value(rank, 1, "7", 7, false, at(0));
-    merger.value(rank, 1, std::to_string(rank), rank, false, at(0));
+    value(rank, 7);
+    value(rank, rank);
     out(rank, "b\n");
   }
   merger.flush();
-  EXPECT_EQ(reported,
-            (Reported{"0-1 stdout a\n", "0-1 value 7", "0 value 0", "0 stdout b\n", "1 value 1", "1 stdout b\n"}));
+  EXPECT_EQ(reported, (Reported{"0-1 stdout a\n", "0-1 value 7", "0 value 0", "1 value 1", "0-1 stdout b\n"}));
+}
+
+TEST_F(OutputMergerTest, TheFirstValuesOfAllRanksComeBeforeTheSecond) {
+  merger.expect({0, 1});
+  for (const int rank : {0, 1})
+    for (const int number : {rank, rank + 10, 7}) value(rank, number);
+  out(1, "only here\n");
+  value(1, 5);
+  merger.flush();
+  EXPECT_EQ(reported, (Reported{"0 value 0", "1 value 1", "0 value 10", "1 value 11", "0-1 value 7",
+                                "1 stdout only here\n", "1 value 5"}));
+  EXPECT_EQ(numbers, (std::vector<int64_t>{0, 0, 1, 1, 2, 3}));
+  merger.expect({0, 1});  // the next piece of code: rank 1 has shown more so far
+  for (const int rank : {0, 1}) value(rank, rank);
+  merger.flush();
+  EXPECT_EQ(numbers[6], 4);
+  EXPECT_EQ(numbers[7], 4);
+}
+
+TEST_F(OutputMergerTest, ALateRanksValuesHaveTheNumbersOfTheOthers) {
+  merger.expect({0, 1});
+  for (const int number : {0, 10}) value(0, number, 0);
+  merger.due(at(200));
+  for (const int number : {1, 11}) value(1, number, 300);
+  EXPECT_EQ(reported, (Reported{"0 value 0", "0 value 10", "1 value 1", "1 value 11"}));
+  EXPECT_EQ(numbers, (std::vector<int64_t>{0, 1, 0, 1}));
+}
+
+TEST_F(OutputMergerTest, ALabelIsPartOfAValue) {
+  merger.expect({0, 1});
+  value(0, 3, 0, false, "a");
+  value(1, 3, 0, false, "b");
+  for (const int rank : {0, 1}) value(rank, "x\ny", 0, false, "lines");
+  for (const int rank : {0, 1}) value(rank, rank + 1, 0, true, "loss");
+  merger.flush();
+  EXPECT_EQ(reported, (Reported{"0 value a: 3", "1 value b: 3", "0-1 value lines:\nx\ny",
+                                "0-1 value loss: 1 to 2 (spread 1, mean 1.5, lowest rank 0, highest rank 1)"}));
 }
 
 TEST_F(OutputMergerTest, AMarkComesAfterTheOutputBeforeIt) {
@@ -150,16 +192,14 @@ TEST_F(OutputMergerTest, RanksWithoutAMarkStayInStep) {
 
 TEST_F(OutputMergerTest, NumbersOfTheRanksAreOneRangeWhereThatIsAskedFor) {
   merger.expect({0, 1, 2});
-  merger.value(0, 1, "1.25", 1.25, true, at(0));
-  merger.value(1, 1, "1.5", 1.5, true, at(0));
+  value(0, 1.25, 0, true);
+  value(1, 1.5, 0, true);
   EXPECT_TRUE(reported.empty());
-  merger.value(2, 1, "1", 1, true, at(0));
+  value(2, 1, 0, true);
   EXPECT_EQ(reported, (Reported{"0-2 value 1 to 1.5 (spread 0.5, mean 1.25, lowest rank 2, highest rank 1)"}));
-  for (const int rank : {0, 1, 2}) merger.value(rank, 1, "7", 7, true, at(10));
+  for (const int rank : {0, 1, 2}) value(rank, 7, 10, true);
   EXPECT_EQ(reported.back(), "0-2 value 7");
-  for (const int rank : {0, 1, 2})
-    merger.value(rank, 1, rank == 1 ? "nan" : "3", rank == 1 ? nlohmann::json("nan") : nlohmann::json(3 + rank), true,
-                 at(20));
+  for (const int rank : {0, 1, 2}) value(rank, rank == 1 ? nlohmann::json("nan") : nlohmann::json(3 + rank), 20, true);
   merger.flush();
   EXPECT_EQ(reported[2], "0,2 value 3 to 5 (spread 2, mean 4, lowest rank 0, highest rank 2)");
   EXPECT_EQ(reported[3], "1 value nan") << "what is no number is in no range";

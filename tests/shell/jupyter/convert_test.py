@@ -26,6 +26,10 @@ CELLS = [
     ("int x = missing;", ["raises-exception"]),
     ('show::plot({{"loss", std::vector<double>{3, 2, 1.5}}});', []),
     ("torch::arange(4)", []),
+    ('show(rank, "here"); show(rank + 10); show(rank + 20);', []),
+    ('%%check answer\nTORCH_CHECK(shared == 7, "seven");', []),
+    ("%check answer", ["raises-exception"]),
+    ("%rank 0\nshow(shared);\n%clear_output\nshared + 2", []),
 ]
 
 
@@ -52,6 +56,12 @@ def texts(path):
     return result
 
 
+def kinds(path):
+    """Of each cell the outputs in their order, but for output of ranks, whose lines may have been on trial first."""
+    return [[output.output_type for output in cell.outputs] for cell in nbformat.read(path, 4).cells
+            if "std::c" not in cell.source]
+
+
 class WithoutAPage(unittest.TestCase):
     def test_nbconvert_and_run_store_the_same(self):
         with tempfile.TemporaryDirectory(dir=SCRATCH.name) as folder:
@@ -65,6 +75,9 @@ class WithoutAPage(unittest.TestCase):
                 nbformat.validate(nbformat.read(saved, 4))
             for (source, _), mine, theirs in zip(CELLS, texts(run), texts(converted), strict=True):
                 self.assertEqual(mine, theirs, source)
+            self.assertEqual(kinds(run), kinds(converted))
+            shown = [output.data["text/plain"] for output in nbformat.read(run, 4).cells[8].outputs]
+            self.assertEqual(shown, ["0   = here: 0\n1   = here: 1", "0   = 10\n1   = 11", "0   = 20\n1   = 21"])
 
     def test_jupyter_console(self):
         environment = {name: value for name, value in os.environ.items()

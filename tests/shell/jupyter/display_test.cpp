@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "shell/jupyter/displayed_data.h"
+
 namespace lockstep::shell::jupyter {
 namespace {
 
@@ -132,14 +137,44 @@ TEST_F(DisplayTest, ValuesOfRanksAreOneResultAndTheNextIsAnother) {
   EXPECT_TRUE(published_.empty());
   display_.take(ValueEvent{1, {1}, "b", 2});
   EXPECT_EQ(published_.size(), 1u);
-  display_.take(ValueEvent{1, {0}, "c", 3});
-  display_.take(ValueEvent{1, {1}, "c", 3});  // came too late to be merged
+  for (const int rank : {0, 1})  // came too late to be merged
+    display_.take(ValueEvent{.cell = 1, .ranks = {rank}, .text = "c", .data = 3, .label = {}, .number = 1});
   const Display::Report report = display_.end();
   ASSERT_THAT(types(), ElementsAre("execute_result", "execute_result"));
   EXPECT_EQ(published_[0].second["data"]["text/plain"], "0   = a\n1   = b");
   EXPECT_EQ(published_[0].second["execution_count"], 4);
   EXPECT_EQ(published_[1].second["data"]["text/plain"], "c");
   EXPECT_EQ(report.result["text/plain"], "c");
+}
+
+TEST_F(DisplayTest, TheFirstValuesOfRanksAreOneResultAndTheSecondAnother) {
+  display_.begin({});
+  for (const int rank : {0, 1})
+    for (const int number : {0, 1, 2}) {
+      const int value = rank + 10 * number;
+      display_.take(ValueEvent{
+          .cell = 1, .ranks = {rank}, .text = std::to_string(value), .data = value, .label = {}, .number = number});
+    }
+  (void)display_.end();
+  ASSERT_THAT(types(), ElementsAre("execute_result", "execute_result", "execute_result"));
+  EXPECT_EQ(published_[0].second["data"]["text/plain"], "0   = 0\n1   = 1");
+  EXPECT_EQ(published_[1].second["data"]["text/plain"], "0   = 10\n1   = 11");
+  EXPECT_EQ(published_[2].second["data"]["text/plain"], "0   = 20\n1   = 21");
+}
+
+TEST_F(DisplayTest, ErrorsHaveNoColoursAndSentencesAreBrokenBetweenWords) {
+  display_.begin({});
+  std::string sentence;
+  while (sentence.size() < 200) sentence += "unmistakable ";
+  display_.take(ErrorEvent{.cell = 1, .ranks = {1}, .type = "std::logic_error", .message = sentence});
+  display_.take(CellEvent{.cell = 1, .status = CellStatus::error, .rank_status = {{0, CellStatus::interrupted}}});
+  const Display::Report report = display_.end();
+  EXPECT_THAT(report.traceback.front(), HasSubstr("\033[1m✗ rank 1: std::logic_error\033[0m"));
+  for (const std::string& line : report.traceback) {
+    EXPECT_EQ(line.find("\033[3"), std::string::npos) << line;
+    EXPECT_EQ(line.find("\033[1;3"), std::string::npos) << line;
+    EXPECT_LE(line.size(), size_t{kPageColumns} + 20) << line;
+  }
 }
 
 TEST_F(DisplayTest, AValueOfSomeRanksDoesNotWaitForTheEndOfItsCell) {
@@ -212,6 +247,35 @@ TEST_F(DisplayTest, ASilentRequestPublishesNothing) {
   display_.take(ValueEvent{1, {0, 1}, "1", 1});
   EXPECT_EQ(display_.end().result["text/plain"], "1");
   EXPECT_TRUE(published_.empty());
+}
+
+/// The contrast of two colours as WCAG defines it, from 1 to 21.
+double contrast(const std::string& one, const std::string& other) {
+  const auto luminance = [](const std::string& colour) {
+    double sum = 0;
+    for (const auto& [at, weight] : {std::pair(1, 0.2126), std::pair(3, 0.7152), std::pair(5, 0.0722)}) {
+      const double part = std::stoi(colour.substr(static_cast<size_t>(at), 2), nullptr, 16) / 255.0;
+      sum += weight * (part <= 0.03928 ? part / 12.92 : std::pow((part + 0.055) / 1.055, 2.4));
+    }
+    return sum + 0.05;
+  };
+  const double a = luminance(one), b = luminance(other);
+  return std::max(a, b) / std::min(a, b);
+}
+
+TEST_F(DisplayTest, ColoursOfFindingsCanBeReadOnLightAndDarkPages) {
+  display_.begin({});
+  for (const auto& [severity, verdict] :
+       {std::pair(Severity::fault, "mismatch"), std::pair(Severity::note, "ok"), std::pair(Severity::note, "slow")}) {
+    Finding finding;
+    finding.severity = severity;
+    finding.verdict = verdict;
+    display_.take(FindingEvent{finding});
+    const std::string html = published_.back().second["data"]["text/html"];
+    const std::string colour = html.substr(html.find("color:#") + 6, 7);
+    for (const char* page : {"#ffffff", "#111111"}) EXPECT_GT(contrast(colour, page), 4.1) << colour << page;
+  }
+  (void)display_.end();
 }
 
 TEST_F(DisplayTest, TextOfFindingsIsNoHtml) {
