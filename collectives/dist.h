@@ -255,7 +255,8 @@ struct P2POp {
   int tag;
 };
 /// Begins all operations, which must be of one group, in the order of the list, and returns a work for each. Every
-/// argument is checked before the first begins.
+/// argument is checked before the first begins. On a device that can, they are one operation, so that two ranks that
+/// both send first do not wait for each other; each work is that of all.
 std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& p2p_op_list);
 
 }  // namespace lockstep::dist

@@ -79,9 +79,18 @@ std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& p2p_op_list) {
     if (checked.back().entry.handle != checked.front().entry.handle)
       throw ArgumentError("dist::batch_isend_irecv: the operations are of several groups; they must be of one");
   }
+  // On NCCL all of them are one operation: two ranks that both send first would wait for each other.
+  WatchedBackend& backend = *checked.front().entry.backend;
+  const bool together = checked.front().entry.group->live() && backend.supportsCoalescing();
+  if (together) backend.startCoalescing();
   std::vector<Work> works;
   for (size_t i = 0; i < messages.size(); ++i)
     works.push_back(begin(__builtin_return_address(0), messages[i], checked[i], false));
+  if (!together) return works;
+  const CallContext call(__builtin_return_address(0), /*waits=*/false);
+  const auto all = backend.endCoalescing();
+  for (size_t i = 0; i < works.size(); ++i)
+    if (!works[i].handle()) works[i] = Work(all, messages[i].sends ? "send" : "recv");
   return works;
 }
 

@@ -7,10 +7,8 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "collectives/log/device_progress.h"
-#include "collectives/transport/device_plugin.h"
 #include "collectives/transport/mixed_connector.h"
-#include "collectives/watch/stream_mark.h"
+#include "collectives/watch/device_queries.h"
 #include "python/agent/program_lines.h"
 
 namespace lockstep::dist {
@@ -35,17 +33,6 @@ void set_backends(c10d::ProcessGroup& handle, const BackendConfig& config,
   for (const BackendConfig::Part& part : config.parts())
     handle.setBackend(part.device, c10d::ProcessGroup::strToBackendType(part.backend),
                       c10::intrusive_ptr<c10d::Backend>(watched));
-}
-
-/// What LibTorch can't answer for every device, the plug-in answers for GPUs.
-void use_queries_of_plugin() {
-  if (!libtorch_cuda_is_loaded() || !device_plugin().table) return;
-  set_stream_capture_query(
-      [](c10::Device device) { return device.is_cuda() && device_plugin().table->captures(device.index()); });
-  set_device_query_guard([](const std::function<void()>& ask) {
-    device_plugin().table->query([](void* argument) { (*static_cast<const std::function<void()>*>(argument))(); },
-                                 const_cast<std::function<void()>*>(&ask));
-  });
 }
 
 // After close(): frees the connections although users may still hold the group.

@@ -16,6 +16,8 @@
 #include "cuda/nccl_connector.h"
 #include "cuda/nccl_symbols.h"
 #endif
+#include "cuda/current_device.h"
+#include "cuda/kernels.h"
 #include "protocol/device_plugin.h"
 
 namespace lockstep::cuda {
@@ -51,30 +53,21 @@ const char* select(int index) {
   if (const char* problem = problem_of(cudaGetDeviceCount(&count), "cudaGetDeviceCount")) return problem;
   if (index < 0 || index >= count)
     return kept("there is no GPU " + std::to_string(index) + "; " + std::to_string(count) + " are visible");
-  return problem_of(cudaSetDevice(index), "cudaSetDevice");
-}
-
-/// Runs `what` with the device `index` current on this thread, which is then what it was.
-template <typename What>
-bool on_device(int index, const What& what) {
-  int before = 0;
-  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(index) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
-    return false;
-  }
-  const bool done = what();
-  if (!done) static_cast<void>(cudaGetLastError());
-  return cudaSetDevice(before) == cudaSuccess && done;
+  if (const char* problem = problem_of(cudaSetDevice(index), "cudaSetDevice")) return problem;
+  // The runtime loads a kernel at its first launch, which can wait for kernels that run: for one of NCCL without end.
+  return problem_of(load_kernels(), "cudaFuncGetAttributes");
 }
 
 bool memory(int index, uint64_t* used, uint64_t* total) {
-  return on_device(index, [&] {
-    size_t free_bytes = 0, all = 0;
-    if (cudaMemGetInfo(&free_bytes, &all) != cudaSuccess) return false;
-    *used = all - free_bytes;
-    *total = all;
-    return true;
-  });
+  const CurrentDevice current(index);
+  size_t free_bytes = 0, all = 0;
+  if (!current || cudaMemGetInfo(&free_bytes, &all) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  *used = all - free_bytes;
+  *total = all;
+  return true;
 }
 
 const char* name(int index) {

@@ -11,28 +11,10 @@
 #include <cstdio>
 #include <exception>
 
+#include "cuda/current_device.h"
+
 namespace lockstep::cuda {
 namespace {
-
-/// Makes a device current on this thread during its lifetime, if it is not.
-class Current {
- public:
-  explicit Current(int index) {
-    is_ok_ = cudaGetDevice(&before_) == cudaSuccess && (before_ == index || cudaSetDevice(index) == cudaSuccess);
-    changed_ = is_ok_ && before_ != index;
-    if (!is_ok_) static_cast<void>(cudaGetLastError());
-  }
-  ~Current() {
-    if (changed_ && cudaSetDevice(before_) != cudaSuccess) static_cast<void>(cudaGetLastError());
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-  explicit operator bool() const { return is_ok_; }
-
- private:
-  int before_ = 0;
-  bool is_ok_ = false, changed_ = false;
-};
 
 /// Errors of calls that a capture forbids. They are no failure of work: some other thread captures.
 bool is_of_capture(cudaError_t error) {
@@ -48,7 +30,7 @@ int work(int index) {
     static_cast<void>(cudaGetLastError());
     return LOCKSTEP_DEVICE_UNUSED;
   }
-  const Current current(index);
+  const CurrentDevice current(index);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   cudaError_t result = cudaStreamIsCapturing(stream, &capture);
   if (result == cudaSuccess && capture != cudaStreamCaptureStatusNone) return LOCKSTEP_DEVICE_CAPTURING;
@@ -65,7 +47,7 @@ int work(int index) {
 }
 
 bool finish(int index, lockstep_device_error* error) {
-  const Current current(index);
+  const CurrentDevice current(index);
   // All streams of the context, also those that LibTorch did not make. A failed cudaSetDevice returns the same error.
   const cudaError_t result = current ? cudaDeviceSynchronize() : cudaSetDevice(index);
   if (result == cudaSuccess) return true;
@@ -132,7 +114,7 @@ bool bus_id(int index, char* text, size_t size) {
 }
 
 bool memory(int index, uint64_t* used, uint64_t* total) {
-  const Current current(index);
+  const CurrentDevice current(index);
   size_t free_bytes = 0, all = 0;
   if (!current || cudaMemGetInfo(&free_bytes, &all) != cudaSuccess) {
     static_cast<void>(cudaGetLastError());

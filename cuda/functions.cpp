@@ -9,6 +9,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "cuda/current_device.h"
 #include "cuda/kernels.h"
 #include "cuda/launch_plan.h"
 
@@ -78,6 +79,17 @@ at::Tensor first_bad(at::TensorList tensors) {
   return memory.table.narrow(0, static_cast<int64_t>(plan.output_offset()), sizeof(int32_t)).view(at::kInt);
 }
 
+/// Before the first launch, which would wait for kernels that run. On the device that is in use.
+void load_kernels_early() {
+  try {
+    const auto device = c10::cuda::getDeviceIndexWithPrimaryContext();
+    if (!device) return;
+    const CurrentDevice current(*device);
+    if (current && load_kernels() != cudaSuccess) static_cast<void>(cudaGetLastError());
+  } catch (const std::exception&) {  // no driver, or no LibTorch with CUDA: there is nothing to launch
+  }
+}
+
 const inspect::DeviceFunctions kFunctions{.fingerprint = fingerprint, .first_bad = first_bad};
 
 }  // namespace
@@ -86,5 +98,6 @@ const inspect::DeviceFunctions kFunctions{.fingerprint = fingerprint, .first_bad
 /// What liblockstep asks for (inspectors/device/functions.h).
 extern "C" __attribute__((visibility("default"))) const lockstep::inspect::DeviceFunctions*
 lockstep_device_functions() {
+  lockstep::cuda::load_kernels_early();
   return &lockstep::cuda::kFunctions;
 }

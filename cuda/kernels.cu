@@ -41,6 +41,12 @@ __global__ void __launch_bounds__(kSentinelThreads) sentinel_kernel(const __grid
 
 }  // namespace
 
+cudaError_t load_kernels() {
+  cudaFuncAttributes attributes;
+  const cudaError_t result = cudaFuncGetAttributes(&attributes, fingerprint_kernel);
+  return result != cudaSuccess ? result : cudaFuncGetAttributes(&attributes, sentinel_kernel);
+}
+
 cudaError_t launch_fingerprint(const FingerprintLaunch& launch, uint32_t blocks, cudaStream_t stream) {
   fingerprint_kernel<<<blocks, kFingerprintThreads, 0, stream>>>(launch);
   return cudaGetLastError();

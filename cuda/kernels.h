@@ -12,4 +12,7 @@ namespace lockstep::cuda {
 cudaError_t launch_fingerprint(const FingerprintLaunch& launch, uint32_t blocks, cudaStream_t stream);
 cudaError_t launch_sentinel(const SentinelLaunch& launch, uint32_t blocks, cudaStream_t stream);
 
+/// Loads both for the current device, which else happens at their first launch and may wait for kernels that run.
+cudaError_t load_kernels();
+
 }  // namespace lockstep::cuda

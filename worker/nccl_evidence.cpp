@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "collectives/session_group.h"
+#include "collectives/watch/device_queries.h"
 #include "inspectors/evidence/ras.h"
 
 namespace lockstep::worker {
@@ -58,7 +59,8 @@ void gather(const std::shared_ptr<Gathered>& gathered, DumpRecorder recorder, in
   publish([](Gathered& all) { all.problem.clear(); });
   try {
     // Completed ones, too: a rank that is ahead of the others has them.
-    std::string dump = recorder(/*includeCollectives=*/true, /*onlyActive=*/false);
+    std::string dump;
+    dist::query_devices([&] { dump = recorder(/*includeCollectives=*/true, /*onlyActive=*/false); });
     publish([&](Gathered& all) { all.recorder = std::move(dump); });
   } catch (const std::exception& error) {
     publish([&](Gathered& all) { all.problem = std::string("the Flight Recorder: ") + error.what(); });

@@ -57,6 +57,13 @@ void set_device_query_guard(void (*guard)(const std::function<void()>& ask)) {
   query_guard.store(guard, std::memory_order_release);
 }
 
+void ask_devices(const std::function<void()>& ask) {
+  if (const auto guard = query_guard.load(std::memory_order_acquire))
+    guard(ask);
+  else
+    ask();
+}
+
 struct DeviceProgress::State {
   explicit State(const LogMapping& log) : log(&log) {}
 
@@ -124,13 +131,9 @@ struct DeviceProgress::State {
     const std::vector<Pending> asked = oldest(count);
     if (asked.empty()) return;
     std::vector<Answer> answers;
-    const auto ask_all = [&] {
+    ask_devices([&] {
       for (const Pending& each : asked) answers.push_back(ask(each));
-    };
-    if (const auto guard = query_guard.load(std::memory_order_acquire))
-      guard(ask_all);
-    else
-      ask_all();
+    });
     write(answers);
   }
 };

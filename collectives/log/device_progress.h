@@ -28,6 +28,8 @@ struct DeviceCall {
 /// CUDA, where another thread may be capturing a graph, in the relaxed capture mode. Set by the plug-in for a device;
 /// null removes it. From any thread.
 void set_device_query_guard(void (*guard)(const std::function<void()>& ask));
+/// Calls `ask` by way of that guard, or itself where there is none.
+void ask_devices(const std::function<void()>& ask);
 
 class DeviceProgress {
  public:

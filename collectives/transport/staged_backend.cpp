@@ -67,7 +67,7 @@ class StagedBackend : public c10d::Backend {
   using Issue = std::function<WorkPtr(c10d::Backend&)>;
   struct Entry {
     c10::intrusive_ptr<StagedWork> work;
-    std::optional<c10::Event> copied;  // when the inputs have arrived in host memory
+    EventPtr copied;  // when the inputs have arrived in host memory
     Issue issue;
   };
 
@@ -123,8 +123,7 @@ class StagedBackend::Staging {
     Entry entry;
     entry.issue = std::move(issue);
     if (reads_) {
-      entry.copied.emplace(stream_->device_type());
-      entry.copied->record(*stream_);
+      entry.copied = record_event(*stream_);
     }
     entry.work = c10::make_intrusive<StagedWork>(type, backend_.works_, stream_, std::move(results_));
     const WorkPtr work = entry.work;

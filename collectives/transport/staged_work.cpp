@@ -135,10 +135,9 @@ void StagedWork::copy_back() {
   const BelowAutograd below;
   for (const auto& [to, from] : copies_)
     if (!to.is_cpu()) at::Tensor(to).copy_(from, /*non_blocking=*/true);
-  c10::Event event(stream_->device_type());
-  event.record(*stream_);
+  EventPtr event = record_event(*stream_);
   const std::lock_guard lock(mutex_);
-  copied_back_.emplace(std::move(event));
+  copied_back_ = std::move(event);
 }
 
 bool StagedWorks::add(const c10::intrusive_ptr<StagedWork>& work) {

@@ -2,7 +2,6 @@
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
-#include <c10/core/Event.h>
 
 #include <chrono>
 #include <exception>
@@ -14,6 +13,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
+
+#include "collectives/transport/streams.h"
 
 namespace lockstep::dist {
 
@@ -95,7 +96,7 @@ class StagedWork : public c10d::Work {
   c10::intrusive_ptr<c10d::Work> issued_;  // of Gloo
   bool point_to_point_ = false;
   bool settled_ = false;  // it has failed, or its results are being copied back
-  std::optional<c10::Event> copied_back_;
+  EventPtr copied_back_;
 };
 
 }  // namespace lockstep::dist

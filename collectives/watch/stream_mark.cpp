@@ -1,12 +1,12 @@
 #include "collectives/watch/stream_mark.h"
 
-#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <atomic>
 #include <memory>
 
 #include "collectives/transport/libtorch_version.h"
+#include "collectives/transport/streams.h"
 
 namespace lockstep::dist {
 namespace {
@@ -15,14 +15,18 @@ std::atomic<bool (*)(c10::Device)> capture_query{nullptr};
 
 }  // namespace
 
+std::optional<c10::Stream> current_stream(c10::Device device) {
+  if (!c10::impl::hasDeviceGuardImpl(device.type())) return std::nullopt;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return guard.getStream(device.has_index() ? device : guard.getDevice());
+}
+
 bool is_captured(c10::Device device) {
   if (bool (*const query)(c10::Device) = capture_query.load(std::memory_order_acquire); query && query(device))
     return true;
 #if LOCKSTEP_C10_HAS_STREAM_CAPTURING
-  if (c10::impl::hasDeviceGuardImpl(device.type())) {
-    const c10::impl::VirtualGuardImpl guard(device.type());
-    return guard.isStreamCapturing(guard.getStream(device.has_index() ? device : guard.getDevice()));
-  }
+  if (const auto stream = current_stream(device))
+    return c10::impl::VirtualGuardImpl(device.type()).isStreamCapturing(*stream);
 #endif
   return false;
 }
@@ -32,14 +36,10 @@ void set_stream_capture_query(bool (*function)(c10::Device)) {
 }
 
 std::function<bool()> mark_stream(c10::Device device) {
-  if (!c10::impl::hasDeviceGuardImpl(device.type())) return {};
   try {
-    const c10::impl::VirtualGuardImpl guard(device.type());
-    const c10::Stream stream = guard.getStream(device);
-    if (is_captured(stream.device())) return {};
-    auto event = std::make_shared<c10::Event>(device.type());
-    event->record(stream);
-    return [event = std::move(event)] { return event->query(); };
+    const auto stream = current_stream(device);
+    if (!stream || is_captured(stream->device())) return {};
+    return [event = std::shared_ptr<c10::Event>(record_event(*stream))] { return event->query(); };
   } catch (const std::exception&) {
     // No events on this device, or the device has failed. The collective itself reports the latter, in better words.
     return {};

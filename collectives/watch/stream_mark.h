@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
 
 #include <functional>
 #include <optional>
@@ -14,6 +15,10 @@ inline std::optional<c10::Device> stream_device(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().is_cpu()) return std::nullopt;
   return tensor.device();
 }
+
+/// The calling thread's current stream of `device` (without an index: of the current one); none where LibTorch has no
+/// back end for it.
+std::optional<c10::Stream> current_stream(c10::Device device);
 
 /// Records an event on the calling thread's current stream of `device`, and returns a function that says whether the
 /// stream has passed it: from any thread, without waiting. Empty where the device has no events, or is being captured

@@ -81,9 +81,8 @@ void WatchedBackend::set_transport(c10::intrusive_ptr<c10d::Backend> transport) 
     });
   std::unique_lock lock(order_);
   std::swap(transport_, transport);
-  coalescing_ = false;
-  for (const Entered& each : std::exchange(coalesced_, {})) group_->finish(each, EntryState::failed);
   lock.unlock();
+  drop_batch();
   if (transport && !group_->live())
     end_transport(std::move(transport), group_->broken_off() ? nullptr : group_->connector());
 }
@@ -98,12 +97,6 @@ void WatchedBackend::setTimeout(std::chrono::milliseconds timeout) {
   std::lock_guard lock(order_);
   if (!transport_) throw Error(fmt::format("group {} is not connected", group_->identity().name));
   for_each_part(*transport_, [&](c10d::Backend& part) { part.setTimeout(timeout); });
-}
-
-void WatchedBackend::startCoalescing() {
-  transport()->startCoalescing();
-  std::lock_guard lock(order_);
-  coalescing_ = config().device_part() != nullptr;
 }
 
 Entered WatchedBackend::enter_new_group(const std::vector<int64_t>& ranks, uint64_t call_site) {
@@ -151,25 +144,29 @@ WatchedBackend::Tensors sendable(WatchedBackend::Tensors tensors) {
 }  // namespace
 
 WatchedBackend::WorkPtr WatchedBackend::send(Tensors& tensors, int destination, int tag) {
+  const BatchGuard batch(*this);
   const int root = global_root(destination, "send");
   if (unchecked()) check_message("send", tensors, destination, tag, Use::read);
   Call call(config(), CollectiveOp::send, tensors, root);
   call.results = tensors;
   Tensors read = sendable(call.tensors.read(tensors));
   return run_point_to_point(call, OpType::SEND, destination, tag,
-                            [&](Backend& b) { return b.send(read, destination, tag); });
+                            [=](Backend& b) mutable { return b.send(read, destination, tag); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::recv(Tensors& tensors, int source, int tag) {
+  const BatchGuard batch(*this);
   const int root = global_root(source, "recv");
   if (unchecked()) check_message("recv", tensors, source, tag, Use::write);
   Call call(config(), CollectiveOp::recv, tensors, root);
   call.results = tensors;
   Tensors written = sendable(call.tensors.write(tensors));
-  return run_point_to_point(call, OpType::RECV, source, tag, [&](Backend& b) { return b.recv(written, source, tag); });
+  return run_point_to_point(call, OpType::RECV, source, tag,
+                            [=](Backend& b) mutable { return b.recv(written, source, tag); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::recvAnysource(Tensors& tensors, int tag) {
+  const BatchGuard batch(*this);
   if (unchecked()) check_message("recv", tensors, -1, tag, Use::write);
   Call call(config(), CollectiveOp::recv, tensors);
   if (call.on_device())
@@ -178,7 +175,7 @@ WatchedBackend::WorkPtr WatchedBackend::recvAnysource(Tensors& tensors, int tag)
   call.results = tensors;
   Tensors written = sendable(call.tensors.write(tensors));
   return run_point_to_point(call, OpType::RECVANYSOURCE, -1, tag,
-                            [&](Backend& b) { return b.recvAnysource(written, tag); });
+                            [=](Backend& b) mutable { return b.recvAnysource(written, tag); });
 }
 
 void WatchedBackend::run_steps(CollectiveOp op, int group_root, int64_t bytes, const Steps& steps) {
@@ -221,7 +218,7 @@ WatchedBackend::WorkPtr WatchedBackend::barrier(const c10d::BarrierOptions& opti
   // A device's barrier is on the device of its group, wherever c10d has made a tensor for the call.
   c10d::BarrierOptions passed = options;
   if (call.on_device()) passed.device = std::nullopt;
-  return run(call, OpType::BARRIER, options.asyncOp, [&](Backend& b) { return b.barrier(with_work(passed)); });
+  return run(call, OpType::BARRIER, options.asyncOp, [=](Backend& b) mutable { return b.barrier(with_work(passed)); });
 }
 
 void WatchedBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
@@ -240,16 +237,6 @@ void WatchedBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool 
     group_->fail(entered, std::current_exception(), has_limit ? options.timeout : group_->identity().timeout);
   }
   group_->finish(entered, EntryState::done);
-}
-
-WatchedBackend::WorkPtr WatchedBackend::endCoalescing() {
-  Call call(config(), CollectiveOp::coalesced, {});
-  {
-    std::lock_guard lock(order_);
-    if (std::exchange(coalescing_, false) && coalesced_.empty())
-      return backend_of_part(*transport_, call.part.backend).endCoalescing();  // no work: nothing was coalesced
-  }
-  return run(call, OpType::COALESCED, true, [&](Backend& b) { return b.endCoalescing(); });
 }
 
 void WatchedBackend::abort() {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
@@ -15,6 +16,21 @@
 namespace lockstep::dist {
 
 enum class Use;
+
+/// Of startCoalescing. The transport gets the operations of its device at the end, one after the other in a group of its
+/// own: a call that throws before leaves no group open, in which all later operations would wait.
+struct OperationBatch {
+  struct Operation {
+    std::optional<c10::Stream> stream;  // that was the caller's current one
+    std::function<c10::intrusive_ptr<c10d::Work>(c10d::Backend& transport)> issue;
+  };
+  std::vector<Operation> operations;
+  std::vector<Entered> entered;  // in the log: of each operation
+  std::vector<std::function<void()>> finish;
+  std::vector<at::Tensor> results;
+  bool collectives = false;  // not messages alone
+  std::vector<c10::intrusive_ptr<c10d::Work>> on_host;  // operations on CPU tensors, which have begun
+};
 
 class WatchedBackend : public c10d::Backend {
  public:
@@ -162,8 +178,10 @@ class WatchedBackend : public c10d::Backend {
   const std::shared_ptr<WatchedGroup> group_;
   mutable std::mutex order_;  // numbers are given out in the order in which the transport gets the calls
   c10::intrusive_ptr<c10d::Backend> transport_;
-  bool coalescing_ = false;  // between startCoalescing and endCoalescing on a device
-  std::vector<Entered> coalesced_;
+
+  struct BatchGuard;
+  void drop_batch();
+  std::optional<OperationBatch> batch_;  // under order_
 };
 
 }  // namespace lockstep::dist

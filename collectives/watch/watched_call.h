@@ -97,8 +97,8 @@ struct WatchedBackend::Call {
 
   std::function<void()> finish() const {
     auto copies = tensors.finish();
-    if (averaged.empty()) return copies;
-    return [averaged = averaged, divisor = divisor, copies = std::move(copies)] {
+    if (averaged.empty() && after.empty()) return copies;
+    return [averaged = averaged, divisor = divisor, copies = std::move(copies), after = after] {
       for (at::Tensor tensor : averaged) {
         const WritableGuard writable(tensor);
         if (tensor.is_floating_point() || tensor.is_complex())
@@ -108,6 +108,7 @@ struct WatchedBackend::Call {
         record_use_on_current_stream(tensor);
       }
       if (copies) copies();
+      for (const auto& each : after) each();
     };
   }
 
@@ -121,11 +122,24 @@ struct WatchedBackend::Call {
   Tensors averaged;
   int divisor = 1;
   Tensors results;  // the caller's
+  std::vector<Entered> ended;  // of a batch: the operations that end with it
+  std::vector<std::function<void()>> after;  // and what remains to do then
   const at::NoGradGuard no_grad;  // autograd records no collective
+};
+
+/// A call of a batch that throws ends it: nothing of it is sent, and later calls belong to no batch.
+struct WatchedBackend::BatchGuard {
+  explicit BatchGuard(WatchedBackend& backend) : backend(backend) {}
+  ~BatchGuard() {
+    if (std::uncaught_exceptions() > before) backend.drop_batch();
+  }
+  WatchedBackend& backend;
+  const int before = std::uncaught_exceptions();
 };
 
 template <typename Issue>
 WatchedBackend::WorkPtr WatchedBackend::run(Call& call, c10d::OpType type, bool async, Issue&& issue) {
+  const BatchGuard batch(*this);
   call_collective_listener();
   if (async) call.fields.flags |= log_layout::kAsync;
   std::unique_lock lock(order_);
@@ -133,22 +147,26 @@ WatchedBackend::WorkPtr WatchedBackend::run(Call& call, c10d::OpType type, bool 
   return issue_entered(call, entered, type, async, lock, issue);
 }
 
-/// `lock`: of order_, held; released before anything is waited for.
+/// `lock`: of order_, held; released before anything is waited for. Null for an operation that a batch issues later.
 template <typename Issue>
 WatchedBackend::WorkPtr WatchedBackend::issue_entered(Call& call, const Entered& entered, c10d::OpType type,
                                                       bool reports, std::unique_lock<std::mutex>& lock, Issue&& issue) {
+  const bool in_batch = batch_ && call.on_device();
+  const c10::Device device = call.device.value_or(c10::Device(call.part.device));
   OnDevice on_device;
   bool captured = false;  // nothing reports the end of what goes into a graph
   WorkPtr inner;
   try {
-    captured = call.on_device() && is_captured(call.device.value_or(c10::Device(call.part.device)));
+    captured = call.on_device() && is_captured(device);
     if (call.device && !captured)
       on_device = {.device = call.device, .reached = mark_stream(*call.device), .peer = call.peer};
-    const bool timed = !call.message && !coalescing_ && !captured;
-    auto span = timed ? group_->device_spans().begin(entered.seq, call.results) : nullptr;
-    inner = issue(backend_of_part(*transport_, call.part.backend));
-    TORCH_CHECK(inner, "the transport has not begun the operation");
-    group_->device_spans().end(std::move(span), *inner, group_);
+    if (!in_batch) {
+      const bool timed = !call.message && !captured;
+      auto span = timed ? group_->device_spans().begin(entered.seq, call.results) : nullptr;
+      inner = issue(backend_of_part(*transport_, call.part.backend));
+      TORCH_CHECK(inner, "the transport has not begun the operation");
+      group_->device_spans().end(std::move(span), *inner, group_);
+    }
   } catch (...) {  // fail() throws what it means
     lock.unlock();
     group_->fail(entered, std::current_exception());
@@ -156,27 +174,38 @@ WatchedBackend::WorkPtr WatchedBackend::issue_entered(Call& call, const Entered&
   std::shared_ptr<DeviceOperation> operation;
   if (call.on_device()) {
     if (on_device.reached)  // how far its stream is; its end is reported
-      // Coalesced messages run with the group's collectives.
-      group_->device_progress().add(entered.entry, {group_->slot(), coalescing_ ? -1 : call.peer},
+      // Messages of a batch run with the group's collectives.
+      group_->device_progress().add(entered.entry, {group_->slot(), in_batch ? -1 : call.peer},
                                     {.reached = on_device.reached, .end = {}});
-    if (coalescing_) {
-      coalesced_.push_back(entered);  // done with the others
-    } else if (captured) {
-      for (const Entered& each : std::exchange(coalesced_, {})) group_->finish(each, log_layout::EntryState::done);
-      group_->finish(entered, log_layout::EntryState::done);
+    if (in_batch) {
+      batch_->operations.push_back({current_stream(device), issue});
+      batch_->entered.push_back(entered);
+      if (auto finish = call.finish()) batch_->finish.push_back(std::move(finish));
+      batch_->results.insert(batch_->results.end(), call.results.begin(), call.results.end());
+      batch_->collectives |= !call.message;
+      return nullptr;
+    }
+    call.ended.push_back(entered);
+    if (captured) {
+      for (const Entered& each : call.ended) group_->finish(each, log_layout::EntryState::done);
     } else {
-      std::vector<Entered> all;
-      std::swap(all, coalesced_);
-      all.push_back(entered);
-      operation = group_->track(std::move(all), inner);
+      operation = group_->track(std::move(call.ended), inner);
     }
   }
+  const bool beside_batch = batch_.has_value();
   lock.unlock();
+  WorkPtr work;
   if (call.on_device())
-    return c10::make_intrusive<WatchedWork>(group_, entered, type, std::move(inner), call.finish(),
+    work = c10::make_intrusive<WatchedWork>(group_, entered, type, std::move(inner), call.finish(),
                                             std::move(call.results), std::move(operation));
-  return c10::make_intrusive<WatchedWork>(group_, entered, type, std::move(inner), call.finish(),
-                                          std::move(call.results), reports, std::move(on_device));
+  else
+    work = c10::make_intrusive<WatchedWork>(group_, entered, type, std::move(inner), call.finish(),
+                                            std::move(call.results), reports, std::move(on_device));
+  if (beside_batch) {
+    lock.lock();
+    if (batch_) batch_->on_host.push_back(work);
+  }
+  return work;
 }
 
 /// For transports on a device, which return no work for an operation that the caller is going to wait for: the host

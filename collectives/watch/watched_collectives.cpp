@@ -37,7 +37,7 @@ WatchedBackend::WorkPtr WatchedBackend::broadcast(Tensors& tensors, const c10d::
   call.results = tensors;
   Tensors passed = sends && tensors.size() == 1 ? call.tensors.read(tensors) : call.tensors.update(tensors);
   return run(call, OpType::BROADCAST, options.asyncOp,
-             [&](Backend& b) { return b.broadcast(passed, with_work(options)); });
+             [=](Backend& b) mutable { return b.broadcast(passed, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::allgather(TensorLists& outputs, Tensors& inputs,
@@ -54,7 +54,7 @@ WatchedBackend::WorkPtr WatchedBackend::allgather(TensorLists& outputs, Tensors&
   TensorLists written{call.tensors.write(outputs[0])};
   Tensors read = call.tensors.read(inputs);
   return run(call, OpType::ALLGATHER, options.asyncOp,
-             [&](Backend& b) { return b.allgather(written, read, with_work(options)); });
+             [=](Backend& b) mutable { return b.allgather(written, read, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -69,7 +69,7 @@ WatchedBackend::WorkPtr WatchedBackend::_allgather_base(at::Tensor& output, at::
   call.results = {output};
   at::Tensor written = flat(call.tensors.write(output)), read = flat(call.tensors.read(input));
   return run(call, OpType::_ALLGATHER_BASE, options.asyncOp,
-             [&](Backend& b) { return b._allgather_base(written, read, with_work(options)); });
+             [=](Backend& b) mutable { return b._allgather_base(written, read, with_work(options)); });
 }
 
 // `outputs`: by rank, each like `inputs`.
@@ -83,7 +83,7 @@ WatchedBackend::WorkPtr WatchedBackend::all_gather_parts(Call& call, const Tenso
   c10d::AllgatherOptions options;
   options.asyncOp = async;
   return run(call, OpType::ALLGATHER_COALESCED, async,
-             [&](Backend& b) { return b._allgather_base(received, sent, with_work(options)); });
+             [=](Backend& b) mutable { return b._allgather_base(received, sent, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
@@ -124,8 +124,9 @@ WatchedBackend::WorkPtr WatchedBackend::allgather_into_tensor_coalesced(Tensors&
   call.results = outputs;
   if (!call.on_gloo()) {
     Tensors written = call.tensors.write(outputs), read = call.tensors.read(inputs);
-    return run(call, OpType::COALESCED, options.asyncOp,
-               [&](Backend& b) { return b.allgather_into_tensor_coalesced(written, read, with_work(options)); });
+    return run(call, OpType::COALESCED, options.asyncOp, [=](Backend& b) mutable {
+      return b.allgather_into_tensor_coalesced(written, read, with_work(options));
+    });
   }
   TensorLists parts(static_cast<size_t>(getSize()));
   for (const at::Tensor& output : call.tensors.write(outputs)) {
@@ -156,7 +157,7 @@ WatchedBackend::WorkPtr WatchedBackend::gather(TensorLists& outputs, Tensors& in
   }
   Tensors read = call.tensors.read(inputs);
   return run(call, OpType::GATHER, options.asyncOp,
-             [&](Backend& b) { return b.gather(written, read, with_work(options)); });
+             [=](Backend& b) mutable { return b.gather(written, read, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::scatter(Tensors& outputs, TensorLists& inputs,
@@ -186,7 +187,7 @@ WatchedBackend::WorkPtr WatchedBackend::scatter(Tensors& outputs, TensorLists& i
       }
   }
   return run(call, OpType::SCATTER, options.asyncOp,
-             [&](Backend& b) { return b.scatter(written, read, with_work(options)); });
+             [=](Backend& b) mutable { return b.scatter(written, read, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -218,7 +219,7 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall_base(at::Tensor& output, at::Te
   if (may_share_memory(read, written)) read = read.clone();  // it would be overwritten while it is sent
   if (input_splits.empty() && output_splits.empty()) sent = received = {};
   return run(call, OpType::ALLTOALL_BASE, options.asyncOp,
-             [&](Backend& b) { return b.alltoall_base(written, read, received, sent, with_work(options)); });
+             [=](Backend& b) mutable { return b.alltoall_base(written, read, received, sent, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::alltoall(Tensors& outputs, Tensors& inputs,
@@ -243,7 +244,7 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall(Tensors& outputs, Tensors& inpu
   call.compare_splits(input_sizes, output_sizes);
   if (!call.on_gloo())
     return run(call, OpType::ALLTOALL, options.asyncOp,
-               [&](Backend& b) { return b.alltoall(written, read, with_work(options)); });
+               [=](Backend& b) mutable { return b.alltoall(written, read, with_work(options)); });
 
   // Gloo has the form with one tensor only: pack, exchange, unpack.
   at::Tensor sent = packed(read);
@@ -251,7 +252,7 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall(Tensors& outputs, Tensors& inpu
   for (const int64_t size : output_sizes) total += size;
   at::Tensor received = at::empty({total}, sent.options());
   call.tensors.unpack_all(written, received);
-  return run(call, OpType::ALLTOALL, options.asyncOp, [&](Backend& b) {
+  return run(call, OpType::ALLTOALL, options.asyncOp, [=](Backend& b) mutable {
     return b.alltoall_base(received, sent, output_sizes, input_sizes, with_work(options));
   });
 }
@@ -273,7 +274,7 @@ WatchedBackend::WorkPtr WatchedBackend::gather_single(at::Tensor& output, at::Te
   call.results = {output};
   at::Tensor written = receives ? flat(call.tensors.write(output)) : output, read = flat(call.tensors.read(input));
   return run(call, OpType::GATHER, options.asyncOp,
-             [&](Backend& b) { return b.gather_single(written, read, with_work(options)); });
+             [=](Backend& b) mutable { return b.gather_single(written, read, with_work(options)); });
 }
 #endif
 

@@ -29,7 +29,7 @@ WatchedBackend::WorkPtr WatchedBackend::allreduce(Tensors& tensors, const c10d::
   Tensors updated = call.tensors.update(tensors);
   if (call.on_gloo()) call.adapt(passed.reduceOp, updated, getSize());
   return run(call, OpType::ALLREDUCE, options.asyncOp,
-             [&](Backend& b) { return b.allreduce(updated, with_work(passed)); });
+             [=](Backend& b) mutable { return b.allreduce(updated, with_work(passed)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -45,8 +45,8 @@ WatchedBackend::WorkPtr WatchedBackend::allreduce_sparse(Tensors& tensors, const
   }
   Call call(config(), CollectiveOp::all_reduce_sparse, tensors, -1, options.reduceOp.op_);
   call.results = tensors;
-  return run(call, OpType::_ALLREDUCE_SPARSE, options.asyncOp, [&](Backend& b) {
-    return call.on_gloo() ? b.allreduce(tensors, with_work(options)) : b.allreduce_sparse(tensors, with_work(options));
+  return run(call, OpType::_ALLREDUCE_SPARSE, options.asyncOp, [=, gloo = call.on_gloo()](Backend& b) mutable {
+    return gloo ? b.allreduce(tensors, with_work(options)) : b.allreduce_sparse(tensors, with_work(options));
   });
 }
 
@@ -64,13 +64,13 @@ WatchedBackend::WorkPtr WatchedBackend::allreduce_coalesced(Tensors& tensors,
   Tensors updated = call.tensors.update(tensors);
   if (!call.on_gloo())
     return run(call, OpType::ALLREDUCE_COALESCED, options.asyncOp,
-               [&](Backend& b) { return b.allreduce_coalesced(updated, with_work(options)); });
+               [=](Backend& b) mutable { return b.allreduce_coalesced(updated, with_work(options)); });
   Tensors buffer{packed(updated)};
   call.tensors.unpack_all(updated, buffer[0]);
   c10d::AllreduceOptions passed = options;
   call.adapt(passed.reduceOp, buffer, getSize());
   return run(call, OpType::ALLREDUCE_COALESCED, options.asyncOp,
-             [&](Backend& b) { return b.allreduce(buffer, with_work(passed)); });
+             [=](Backend& b) mutable { return b.allreduce(buffer, with_work(passed)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -88,7 +88,8 @@ WatchedBackend::WorkPtr WatchedBackend::reduce(Tensors& tensors, const c10d::Red
   Tensors updated = receives ? call.tensors.update(tensors) : call.tensors.read(tensors);
   if (call.on_gloo()) call.adapt(passed.reduceOp, updated, getSize());
   if (!receives) call.averaged.clear();
-  return run(call, OpType::REDUCE, options.asyncOp, [&](Backend& b) { return b.reduce(updated, with_work(passed)); });
+  return run(call, OpType::REDUCE, options.asyncOp,
+             [=](Backend& b) mutable { return b.reduce(updated, with_work(passed)); });
 }
 
 // `inputs`: packed one after the other they hold, for each of `outputs`, the parts of all ranks.
@@ -107,7 +108,7 @@ WatchedBackend::WorkPtr WatchedBackend::reduce_scatter_parts(Call& call, OpType 
   passed.timeout = options.timeout;
   passed.asyncOp = options.asyncOp;
   call.adapt(passed.reduceOp, own, getSize());
-  return run(call, type, options.asyncOp, [&](Backend& b) { return b.allreduce(buffer, with_work(passed)); });
+  return run(call, type, options.asyncOp, [=](Backend& b) mutable { return b.allreduce(buffer, with_work(passed)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -127,7 +128,7 @@ WatchedBackend::WorkPtr WatchedBackend::reduce_scatter(Tensors& outputs, TensorL
   Tensors written = call.tensors.write(outputs);
   TensorLists read{call.tensors.read(inputs[0])};
   return run(call, OpType::REDUCE_SCATTER, options.asyncOp,
-             [&](Backend& b) { return b.reduce_scatter(written, read, with_work(options)); });
+             [=](Backend& b) mutable { return b.reduce_scatter(written, read, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -145,7 +146,7 @@ WatchedBackend::WorkPtr WatchedBackend::_reduce_scatter_base(at::Tensor& output,
   if (call.on_gloo()) return reduce_scatter_parts(call, OpType::_REDUCE_SCATTER_BASE, {output}, {input}, options);
   at::Tensor written = flat(call.tensors.write(output)), read = flat(call.tensors.read(input));
   return run(call, OpType::_REDUCE_SCATTER_BASE, options.asyncOp,
-             [&](Backend& b) { return b._reduce_scatter_base(written, read, with_work(options)); });
+             [=](Backend& b) mutable { return b._reduce_scatter_base(written, read, with_work(options)); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -165,7 +166,7 @@ WatchedBackend::WorkPtr WatchedBackend::reduce_scatter_tensor_coalesced(Tensors&
   if (call.on_gloo()) return reduce_scatter_parts(call, OpType::COALESCED, outputs, inputs, options);
   Tensors written = call.tensors.write(outputs), read = call.tensors.read(inputs);
   return run(call, OpType::COALESCED, options.asyncOp,
-             [&](Backend& b) { return b.reduce_scatter_tensor_coalesced(written, read, with_work(options)); });
+             [=](Backend& b) mutable { return b.reduce_scatter_tensor_coalesced(written, read, with_work(options)); });
 }
 
 }  // namespace lockstep::dist

@@ -10,6 +10,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 
+#include "collectives/watch/device_queries.h"
 #include "protocol/version.h"
 #include "python/agent/agent.h"
 #include "python/agent/stacks.h"
@@ -41,14 +42,18 @@ Function* find_in_torch_cuda(const char* symbol) {
 std::string nccl_json(bool collectives) {
   // c10d::dump_nccl_trace_json(bool includeCollectives, bool onlyActive)
   const auto dump = find_in_torch_cuda<std::string(bool, bool)>("_ZN4c10d20dump_nccl_trace_jsonB5cxx11Ebb");
-  return dump ? dump(collectives, false) : std::string();
+  std::string text;
+  if (dump) dist::query_devices([&] { text = dump(collectives, false); });
+  return text;
 }
 
 /// The recorder of NCCL's groups, as a pickle; empty where there is none. `stacks` takes the interpreter's lock.
 std::string nccl_pickle(bool stacks) {
   // c10d::dump_nccl_trace(bool includeCollectives, bool includeStackTraces, bool onlyActive)
   const auto dump = find_in_torch_cuda<std::string(bool, bool, bool)>("_ZN4c10d15dump_nccl_traceB5cxx11Ebbb");
-  return dump ? dump(true, stacks, false) : std::string();
+  std::string pickle;
+  if (dump) dist::query_devices([&] { pickle = dump(true, stacks, false); });
+  return pickle;
 }
 
 /// The numbers of the newest collectives of each group, from the recorder: {"0": {"enqueued": 4, "completed": 3}}.

@@ -17,6 +17,7 @@
 #include "collectives/transport/mixed_connector.h"
 #include "collectives/transport/transport_text.h"
 #include "collectives/watch/caller.h"
+#include "collectives/watch/device_queries.h"
 #include "collectives/watch/watched_backend.h"
 #include "collectives/watched_rank.h"
 #include "protocol/dist_error.h"
@@ -190,7 +191,10 @@ c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& sto
                                     own.at(1) ? "NCCL" : "Gloo"));
   const bool loopback = std::ranges::all_of(networks, [&](const auto& each) { return each.second.at(0) == own.at(0); });
 
-  if (has_cuda) take_nccl_from_python();
+  if (has_cuda) {
+    take_nccl_from_python();
+    dist::use_queries_of_plugin();
+  }
   const dist::BackendConfig config(has_cuda ? "cpu:gloo,cuda:nccl" : "gloo");
   const auto group = std::make_shared<dist::WatchedGroup>(dist::WatchedGroup::Identity{.name = mine.group,
                                                                                        .number = 0,

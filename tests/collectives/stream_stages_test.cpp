@@ -4,15 +4,20 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <thread>
 #include <vector>
 
+#include "collectives/dist.h"
 #include "collectives/watch/call_context.h"
 #include "collectives/watch/stream_mark.h"
 #include "collectives/watch/watched_backend.h"
 #include "collectives/watch/watched_group.h"
+#include "tests/support/spawn_ranks.h"
 
 namespace lockstep::dist {
 namespace {
@@ -36,16 +41,26 @@ int recorded() {
   return the_stream().recorded;
 }
 
+/// Two devices. As on CUDA, a thread's is 0 at first, and making one current makes a context on it.
 class StandIn : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
-  c10::Device exchangeDevice(c10::Device) const override { return getDevice(); }
-  c10::Device getDevice() const override { return {c10::DeviceType::PrivateUse1, 0}; }
-  void setDevice(c10::Device) const override {}
-  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  c10::Device getDevice() const override { return {c10::DeviceType::PrivateUse1, current}; }
+  void setDevice(c10::Device device) const override {
+    if (device.index() != current) has_context.at(static_cast<size_t>(device.index())) = true;
+    current = device.index();
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (has_context.at(static_cast<size_t>(device.index()))) current = device.index();
+  }
   c10::Stream getStream(c10::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
   c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
-  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  c10::DeviceIndex deviceCount() const noexcept override { return 2; }
   void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
     const std::lock_guard lock(the_stream().mutex);
     if (the_stream().lost) throw std::runtime_error("the device is lost");
@@ -56,7 +71,15 @@ class StandIn : public c10::impl::DeviceGuardImplInterface {
     if (the_stream().lost) throw std::runtime_error("the device is lost");
     return *static_cast<int*>(event) <= the_stream().passed;
   }
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<int*>(event); }
+  void destroyEvent(void* event, c10::DeviceIndex device) const noexcept override {
+    const c10::Device before = getDevice();
+    setDevice({c10::DeviceType::PrivateUse1, device});
+    delete static_cast<int*>(event);
+    setDevice(before);
+  }
+
+  static inline thread_local c10::DeviceIndex current = 0;
+  static inline std::array<std::atomic<bool>, 2> has_context;
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, StandIn);
 
@@ -98,11 +121,35 @@ class QueuedTransport : public c10d::Backend {
   }
   c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
 
+  // As ProcessGroupNCCL: the operations of a batch have no works.
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override { calls.push_back("start"); }
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override {
+    calls.push_back("end");
+    works.push_back(c10::make_intrusive<QueuedWork>());
+    return works.back();
+  }
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int, int) override {
+    return message("send", tensors[0]);
+  }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int, int) override {
+    return message("recv", tensors[0]);
+  }
+  c10::intrusive_ptr<c10d::Work> message(const std::string& call, const at::Tensor& tensor) {
+    calls.push_back(call + (tensor.is_cpu() ? " of the host" : ""));
+    if (call == fails) throw std::runtime_error("refused");
+    if (calls.front() == "start" && calls.back() != "end" && !tensor.is_cpu()) return nullptr;
+    works.push_back(c10::make_intrusive<QueuedWork>());
+    return works.back();
+  }
+
+  std::vector<std::string> calls;  // of batches and messages
+  std::string fails;
   std::vector<c10::intrusive_ptr<QueuedWork>> works;
   std::vector<int> marks_before;  // events on the stream when the call came
 };
 
-class StreamStages : public testing::Test {
+class StreamStages : public ::testing::Test {
  protected:
   StreamStages() {
     register_backend("queued", c10::DeviceType::PrivateUse1, [](const GroupDescription&) { return nullptr; });
@@ -141,9 +188,10 @@ class StreamStages : public testing::Test {
     return backend_->allreduce(tensors, options);
   }
 
-  CollectiveRecord newest() {
+  CollectiveRecord newest() { return last(1).at(0); }
+  std::vector<CollectiveRecord> last(size_t count) {
     EXPECT_TRUE(log_->device_progress().look(std::chrono::seconds(60)));
-    return CollectiveLogReader(log_->mapping()).last(1).at(0);
+    return CollectiveLogReader(log_->mapping()).last(count);
   }
 
   const std::shared_ptr<CollectiveLog> log_ = std::make_shared<CollectiveLog>("", 0, 2);
@@ -209,6 +257,17 @@ TEST_F(StreamStages, ALostDeviceFailsWhatIsInFlight) {
   EXPECT_FALSE(mark_stream(c10::Device(c10::DeviceType::PrivateUse1, 0))) << "the call itself reports the loss";
 }
 
+TEST_F(StreamStages, AnEventThatAnotherThreadEndsMakesNoContextOnTheFirstDevice) {
+  std::thread([] {  // of a rank whose device is the second
+    const c10::Device second(c10::DeviceType::PrivateUse1, 1);
+    StandIn().setDevice(second);
+    std::thread([mark = mark_stream(second)]() mutable { mark = nullptr; }).join();
+  })
+      .join();
+  EXPECT_TRUE(StandIn::has_context[1]);
+  EXPECT_FALSE(StandIn::has_context[0]);
+}
+
 TEST_F(StreamStages, AStreamThatIsBeingCapturedHasNoMark) {
   set_stream_capture_query([](c10::Device) { return true; });
   const auto work = all_reduce(on_device());
@@ -224,6 +283,112 @@ TEST_F(StreamStages, ACallOfTheHostHasNoMarkAndIsDoneWhenItsWaitReturns) {
   work->wait();
   EXPECT_EQ(newest().stage(), CollectiveStage::done);
   EXPECT_EQ(log_->device_progress().in_flight(), 0u);
+}
+
+using Calls = std::vector<std::string>;
+
+TEST_F(StreamStages, MessagesOfABatchAreOneOperationOfTheTransport) {
+  std::vector<at::Tensor> sent{on_device()}, received{on_device()};
+  backend_->startCoalescing();
+  EXPECT_FALSE(backend_->send(sent, 1, 0)) << "as NCCL: the end has the work";
+  EXPECT_FALSE(backend_->recv(received, 1, 0));
+  EXPECT_EQ(transport_->calls, Calls()) << "a call that throws now leaves nothing open";
+  const auto work = backend_->endCoalescing();
+  EXPECT_EQ(transport_->calls, Calls({"start", "send", "recv", "end"}));
+  work->wait();
+  pass(2);
+  EXPECT_EQ(last(2)[0].stage(), CollectiveStage::started);
+  transport_->works.at(0)->report(c10d::WorkResult::SUCCESS);
+  const auto records = last(10);
+  ASSERT_EQ(records.size(), 2U) << "and no collective, which the ranks outside would miss";
+  EXPECT_EQ(records[0].op, op_name(CollectiveOp::send));
+  EXPECT_EQ(records[1].op, op_name(CollectiveOp::recv));
+  for (const CollectiveRecord& each : records) EXPECT_EQ(each.stage(), CollectiveStage::done);
+  EXPECT_EQ(group_->seq(), 0);
+  EXPECT_EQ(work->result().size(), 2U);
+}
+
+TEST_F(StreamStages, CollectivesOfABatchAreOneCollective) {
+  backend_->startCoalescing();
+  EXPECT_FALSE(all_reduce(on_device()));
+  EXPECT_FALSE(all_reduce(on_device()));
+  EXPECT_TRUE(transport_->works.empty());
+  const auto work = backend_->endCoalescing();
+  EXPECT_EQ(newest().op, op_name(CollectiveOp::coalesced));
+  EXPECT_EQ(group_->seq(), 3);
+  transport_->works.back()->report(c10d::WorkResult::SUCCESS);
+  for (const CollectiveRecord& each : last(3)) EXPECT_EQ(each.stage(), CollectiveStage::done);
+}
+
+TEST_F(StreamStages, MessagesOfTheHostBeginAtOnceAndTheBatchWaitsForThem) {
+  std::vector<at::Tensor> sent{at::zeros({4})}, received{at::zeros({4})};
+  backend_->startCoalescing();
+  EXPECT_TRUE(backend_->send(sent, 1, 0));
+  EXPECT_TRUE(backend_->recv(received, 1, 0));
+  const auto work = backend_->endCoalescing();
+  EXPECT_EQ(transport_->calls, Calls({"send of the host", "recv of the host"}));
+  ASSERT_TRUE(work) << "Python waits for it";
+  work->wait();
+  for (const CollectiveRecord& each : last(2)) EXPECT_EQ(each.stage(), CollectiveStage::done);
+}
+
+TEST_F(StreamStages, ABatchOfWhichTheTransportRefusesOneIsClosed) {
+  std::vector<at::Tensor> sent{on_device()};
+  transport_->fails = "send";
+  backend_->startCoalescing();
+  backend_->send(sent, 1, 0);
+  backend_->send(sent, 1, 0);
+  EXPECT_THROW(backend_->endCoalescing(), Error);
+  EXPECT_EQ(transport_->calls, Calls({"start", "send", "end"})) << "later operations would wait in an open one";
+  for (const CollectiveRecord& each : last(2)) EXPECT_EQ(each.stage(), CollectiveStage::failed);
+}
+
+TEST_F(StreamStages, ACallThatThrowsEndsItsBatch) {
+  std::vector<at::Tensor> sent{on_device()};
+  backend_->startCoalescing();
+  backend_->send(sent, 1, 0);
+  EXPECT_THROW(backend_->send(sent, 0, 0), ArgumentError) << "to itself";
+  EXPECT_EQ(newest().stage(), CollectiveStage::failed);
+  EXPECT_EQ(transport_->calls, Calls());
+  EXPECT_TRUE(all_reduce(on_device())) << "belongs to no batch";
+}
+
+/// The transport above, beside Gloo.
+class QueuedConnector : public BackendConnector {
+ public:
+  explicit QueuedConnector(c10::intrusive_ptr<QueuedTransport> transport) : transport_(std::move(transport)) {}
+  std::string announcement() override { return "queued"; }
+  c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>&, const std::vector<std::string>&,
+                                            std::chrono::milliseconds) override {
+    return transport_;
+  }
+  void interrupt() noexcept override {}
+  bool is_transport_error(const std::exception_ptr&) const noexcept override { return false; }
+  bool lost_connection() const noexcept override { return false; }
+
+ private:
+  const c10::intrusive_ptr<QueuedTransport> transport_;
+};
+
+TEST_F(StreamStages, BatchIsendIrecvIsOneOperationOfADevice) {
+  const c10::intrusive_ptr<QueuedTransport> transports[] = {c10::make_intrusive<QueuedTransport>(),
+                                                            c10::make_intrusive<QueuedTransport>()};
+  register_backend("queued", c10::DeviceType::PrivateUse1, [&](const GroupDescription& group) {
+    return std::make_unique<QueuedConnector>(transports[group.group_rank]);
+  });
+  testing::spawn_ranks(
+      2,
+      [&](int rank, int) {
+        const at::Tensor on_host = at::full({2}, 1.0 * rank), from_host = at::zeros({2});
+        const auto works = batch_isend_irecv({P2POp(isend, on_device(), 1 - rank), P2POp(irecv, on_device(), 1 - rank),
+                                              P2POp(isend, on_host, 1 - rank), P2POp(irecv, from_host, 1 - rank)});
+        ASSERT_EQ(works.size(), 4U);
+        for (const Work& each : works) each.wait();
+        EXPECT_EQ(from_host[0].item<double>(), 1 - rank);
+        EXPECT_EQ(transports[rank]->calls, Calls({"start", "send", "recv", "end"}));
+        transports[rank]->works.back()->report(c10d::WorkResult::SUCCESS);
+      },
+      {.backend = "cpu:gloo,privateuseone:queued"});
 }
 
 }  // namespace
