@@ -153,8 +153,7 @@ void RankContext::connect(const std::vector<GroupEntry>& groups, const Attempt& 
                                                            .group_rank = identity.group_rank,
                                                            .ranks = identity.ranks,
                                                            .timeout = identity.timeout,
-                                                           .loopback = loopback_,
-                                                           .parent = attempt.parent}));
+                                                           .loopback = loopback_}));
   }
   const Rendezvous rendezvous(*this, attempt.abort_count, attempt.timeout);
   std::map<int, json> announcements;

@@ -199,17 +199,12 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
     }
     if (all_live)
       all.group->throw_if_mismatched();  // one that is seen later is written into the store, where the others wait
-    // All ranks are here at the same time, so that connections of the default group can be split.
-    const auto parent = all_live && config.device_part() && all.group->live() ? all.group->connector() : nullptr;
     if (me != ranks.end())
       connect({entry}, {.key = key,
                         .ranks = members,
                         .timeout = options_.connect_timeout,
                         .generation = generation_,
-                        .abort_count = aborts,
-                        .parent = parent});
-    else if (const auto part = parent ? connector_of_part(parent, config.device_part()->backend) : nullptr)
-      part->sit_out(options_.connect_timeout);
+                        .abort_count = aborts});
   } catch (...) {  // the log needs an end of the call
     forget(entry);
     if (all_live) all.group->finish(entered, EntryState::failed);

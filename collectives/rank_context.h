@@ -109,7 +109,6 @@ class RankContext {
     std::chrono::milliseconds timeout{};
     int64_t generation = 0;
     int64_t abort_count = 0;  // as it was before: a later abort() ends the attempt
-    std::shared_ptr<BackendConnector> parent = nullptr;  // of GroupDescription
   };
 
   GroupEntry make_entry(WatchedGroup::Identity identity);

@@ -33,7 +33,7 @@ struct SessionGroupOptions {
   int64_t generation = 0;  // above 0: this process replaces a lost rank, and connects by regroup_session(generation, …)
 };
 
-/// Registers the plug-in's process groups for tensors on GPUs, and sets the environment that they need
+/// Registers the plug-in's process groups for tensors on GPUs; the first group sets the environment that they need
 /// (transport/nccl_environment.h). Returns why that can't be done; empty: it is. Before start_session_group.
 std::string register_nccl();
 

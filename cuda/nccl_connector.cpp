@@ -98,12 +98,9 @@ class NcclConnector : public dist::BackendConnector {
   c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                             const std::vector<std::string>& peers,
                                             milliseconds connect_timeout) override;
-  void sit_out(milliseconds timeout) override;
   void interrupt() noexcept override;
   void close() override;
 
-  /// An argument that ProcessGroupNCCL refuses is the rank's own error; the group's state says the rest.
-  bool is_transport_error(const std::exception_ptr&) const noexcept override { return lost_connection(); }
   bool lost_connection() const noexcept override;
 
  private:
@@ -148,20 +145,13 @@ c10::intrusive_ptr<c10d::Backend> NcclConnector::connect(const c10::intrusive_pt
                           " are on one GPU (" + peers[a] +
                           "), and NCCL needs one for each rank. Give each a GPU of its own, or use the backend gloo "
                           "(lockstep --share-gpu)");
+  // Each group has a communicator of its own, also where the default group's could be split: ProcessGroupNCCL holds the
+  // parent's mutex while it splits, which the parent's abort needs.
   const auto options = this->options();
-  Backend parent;
-  if (const auto* split = dynamic_cast<const NcclConnector*>(group_.parent.get())) parent = split->backend();
-  if (parent) {
-    options->split_from = parent;
-    // One group at a time is split off, so any number will do that all of its ranks have.
-    options->split_color = group_.ranks.front();
-  }
   const int rank = group_.group_rank, size = static_cast<int>(group_.ranks.size());
   const c10::Device device(c10::DeviceType::CUDA, device_);
   const auto made =
       calls_.run<Backend>("making the communicator of group " + group_.name, device_, connect_timeout, [=] {
-        // What was queued for the parent must have ended before it is split.
-        if (parent) c10::cuda::device_synchronize();
         auto backend = c10::make_intrusive<ProcessGroupNCCL>(store, rank, size, options);
         backend->setBoundDeviceId(device);
         backend->eagerConnectSingleDevice(device);
@@ -171,17 +161,6 @@ c10::intrusive_ptr<c10d::Backend> NcclConnector::connect(const c10::intrusive_pt
   if (interrupted_) throw dist::Error("the communicator of group " + group_.name + " was interrupted");
   backend_ = made;
   return made;
-}
-
-void NcclConnector::sit_out(milliseconds timeout) {
-  const Backend parent = backend();
-  if (!parent) return;
-  const c10::Device device(c10::DeviceType::CUDA, device_);
-  calls_.run<bool>("splitting the communicator of group " + group_.name, device_, timeout, [=] {
-    c10::cuda::device_synchronize();
-    parent->performNocolorSplit(device);
-    return true;
-  });
 }
 
 void NcclConnector::interrupt() noexcept {
@@ -212,7 +191,7 @@ void NcclConnector::close() {
 
 bool NcclConnector::lost_connection() const noexcept {
   std::lock_guard lock(mutex_);
-  return interrupted_ || (backend_ && backend_->getError() != c10d::ErrorType::SUCCESS);
+  return interrupted_ || (backend_ && backend_->getError() == c10d::ErrorType::REMOTE_ERROR);
 }
 
 }  // namespace

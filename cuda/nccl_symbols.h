@@ -10,8 +10,6 @@ inline constexpr const char* kNcclSymbols[] = {
      "EEEEiiNS2_INS0_7OptionsENS5_IS8_EEEE"),
     // c10d::ProcessGroupNCCL::Options::Options(bool)
     "_ZN4c10d16ProcessGroupNCCL7OptionsC1Eb",
-    // c10d::ProcessGroupNCCL::performNocolorSplit(c10::Device)
-    "_ZN4c10d16ProcessGroupNCCL19performNocolorSplitEN3c106DeviceE",
 };
 
 }  // namespace lockstep::cuda

@@ -12,17 +12,12 @@
 
 namespace lockstep::dist {
 
-class BackendConnector;
-
 struct GroupDescription {
   std::string name;
   int group_rank = 0;
   std::vector<int> ranks;  // of the default group
   std::chrono::milliseconds timeout{};  // of each collective
   bool loopback = true;  // all ranks are on this machine: nothing may listen on other interfaces than the loopback one
-  /// The default group's, where it is connected and every rank of it makes this group at the same time: those outside
-  /// call sit_out(). A transport that can split a group's connections does so; null: the group connects by itself.
-  std::shared_ptr<BackendConnector> parent;
 };
 
 /// The connections of one group, for one generation of the group: announced to the peers, connected, and shut down from
@@ -38,10 +33,6 @@ class BackendConnector {
   virtual c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const std::vector<std::string>& peers,
                                                     std::chrono::milliseconds connect_timeout) = 0;
-
-  /// For a rank that is not in a group which is split off this one: its part in that. Collective over this group, with
-  /// connect() of the ranks that are in it. Throws what the transport throws.
-  virtual void sit_out(std::chrono::milliseconds timeout) { static_cast<void>(timeout); }
 
   /// Makes every wait in the backend throw, here and at the peers. Waits of streams on a device end, with results that
   /// mean nothing. From any thread, returns at once, may be called twice.
@@ -62,8 +53,17 @@ class BackendConnector {
 
   // The type of the backend's exception and the state of the connections say what the exception means; its text is not
   // read. From any thread.
-  /// Whether `error` comes from sending, receiving or waiting for a peer. If not, the backend rejects its arguments.
-  virtual bool is_transport_error(const std::exception_ptr& error) const noexcept = 0;
+  /// Whether `error` comes from sending, receiving or waiting for a peer. If not, the backend rejects its arguments. By
+  /// default: whether it is c10d's DistError, as what NCCL reports.
+  virtual bool is_transport_error(const std::exception_ptr& error) const noexcept {
+    try {
+      std::rethrow_exception(error);
+    } catch (const c10::DistError&) {
+      return true;
+    } catch (...) {  // an argument, most likely
+      return false;
+    }
+  }
   /// Whether a connection to a peer has ended, by either side.
   virtual bool lost_connection() const noexcept = 0;
 };

@@ -62,8 +62,12 @@ std::string register_nccl_of_plugin() {
     const char* missing = nullptr;
     const void* factory = plugin.table->nccl(&missing);
     if (!factory) return std::string(missing ? missing : "it was built without NCCL");
-    set_nccl_environment();
-    register_backend("nccl", c10::DeviceType::CUDA, *static_cast<const BackendFactory*>(factory));
+    // Before the first communicator; which ranks there are is known with the first group.
+    register_backend("nccl", c10::DeviceType::CUDA,
+                     [make = *static_cast<const BackendFactory*>(factory)](const GroupDescription& group) {
+                       set_nccl_environment(group.loopback);
+                       return make(group);
+                     });
     return std::string();
   }();
   return problem;

@@ -84,13 +84,9 @@ class MixedConnector : public BackendConnector {
   MixedConnector(const BackendConfig& config, const GroupDescription& group) : group_(group) {
     for (const BackendConfig::Part& part : config.parts()) {
       if (part.backend == kGloo) continue;
-      GroupDescription described = group;
-      described.parent = connector_of_part(group.parent, part.backend);
-      parts_.push_back({part.backend, find_backend(part.backend).factory(described)});
+      parts_.push_back({part.backend, find_backend(part.backend).factory(group)});
     }
-    GroupDescription described = group;
-    described.parent = nullptr;
-    parts_.insert(parts_.begin(), {kGloo, find_backend(kGloo).factory(described)});
+    parts_.insert(parts_.begin(), {kGloo, find_backend(kGloo).factory(group)});
   }
   ~MixedConnector() override { watch_.reset(); }
 
@@ -141,7 +137,11 @@ class MixedConnector : public BackendConnector {
   void on_connection_end(std::function<void()> callback) override { callback_ = std::move(callback); }
 
   bool lost_writes() const noexcept override { return parts_[0].connector->lost_writes(); }
+  /// A device reports the end of a time limit with the result of its operation. What its transport throws at once is a
+  /// peer's doing only where a connection has ended; else it is an error of this rank, with a text of its own.
   bool is_transport_error(const std::exception_ptr& error) const noexcept override {
+    if (parts_[0].connector->is_transport_error(error)) return true;
+    if (!lost_connection()) return false;
     for (const Part& part : parts_)
       if (part.connector->is_transport_error(error)) return true;
     return false;
@@ -152,16 +152,10 @@ class MixedConnector : public BackendConnector {
     return false;
   }
 
-  std::shared_ptr<BackendConnector> part(const std::string& backend) const {
-    for (const Part& each : parts_)
-      if (each.backend == backend) return each.connector;
-    return nullptr;
-  }
-
  private:
   struct Part {
     std::string backend;
-    std::shared_ptr<BackendConnector> connector;
+    std::unique_ptr<BackendConnector> connector;
   };
 
   /// On the watch's thread, and once on that of connect().
@@ -197,12 +191,6 @@ std::unique_ptr<BackendConnector> make_connector(const BackendConfig& config, co
   if (!config.device_part() || std::all_of(config.parts().begin(), config.parts().end(), gloo))
     return find_backend(config.parts().back().backend).factory(group);
   return std::make_unique<MixedConnector>(config, group);
-}
-
-std::shared_ptr<BackendConnector> connector_of_part(const std::shared_ptr<BackendConnector>& connector,
-                                                    const std::string& backend) {
-  const auto mixed = std::dynamic_pointer_cast<MixedConnector>(connector);
-  return mixed ? mixed->part(backend) : nullptr;
 }
 
 }  // namespace lockstep::dist

@@ -33,8 +33,4 @@ c10d::Backend& backend_of_part(c10d::Backend& transport, const std::string& back
 /// A connector of each part of `config` for one group and generation.
 std::unique_ptr<BackendConnector> make_connector(const BackendConfig& config, const GroupDescription& group);
 
-/// Of a connector of make_connector: the one of that part; null where there is none.
-std::shared_ptr<BackendConnector> connector_of_part(const std::shared_ptr<BackendConnector>& connector,
-                                                    const std::string& backend);
-
 }  // namespace lockstep::dist

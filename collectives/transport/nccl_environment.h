@@ -14,18 +14,18 @@ struct NcclVariable {
   const char* why;  // what the value prevents, for a note where the user has set another
 };
 
-/// Read before the first communicator is made.
-const std::vector<NcclVariable>& nccl_variables();
+/// Read before the first communicator is made. `loopback`: with those for ranks that are all on this machine.
+std::vector<NcclVariable> nccl_variables(bool loopback);
 
 struct NcclEnvironment {
   std::map<std::string, std::string> set;  // what has no value yet
   std::vector<std::string> notes;  // where the user's value differs: it stays, and this is what follows
 };
 /// `lookup`: as std::getenv.
-NcclEnvironment choose_nccl_environment(const std::function<const char*(const char*)>& lookup);
+NcclEnvironment choose_nccl_environment(const std::function<const char*(const char*)>& lookup, bool loopback);
 
 /// Sets the variables of this process that have no value; writes a line on the standard error for each that has
 /// another. Once; before there are communicators.
-void set_nccl_environment();
+void set_nccl_environment(bool loopback);
 
 }  // namespace lockstep::dist

@@ -54,9 +54,14 @@ std::shared_ptr<DeviceOperation> DeviceWorks::add(std::vector<Entered> entered,
 }
 
 void DeviceWorks::end(const std::shared_ptr<DeviceOperation>& operation, DeviceEnd end) {
+  std::exception_ptr error;
+  // NCCL's work asks its communicator for the error when it is asked whether it is done.
+  if (const auto work = operation->work.lock(); work && end == DeviceEnd::error && work->isCompleted())
+    error = work->exception();
   {
     std::lock_guard lock(mutex_);
     if (std::erase(pending_, operation) == 0) return;  // cut off, or seen to be done before
+    operation->error = error;
     operation->end = end;
     if (end != DeviceEnd::done) failed_.push_back(operation);
   }

@@ -2,6 +2,7 @@
 // failed, by the transport's own thread; those that an abort has cut off are kept for the rank to throw.
 #pragma once
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,7 @@ struct DeviceOperation {
   // A work holds its tensors, whose memory the program may want back before the end is reported.
   c10::weak_intrusive_ptr<c10d::Work> work;
   std::atomic<DeviceEnd> end = DeviceEnd::pending;
+  std::exception_ptr error;  // the transport's, where it has one; written before `end`
 
   explicit DeviceOperation(std::vector<Entered> entered, const c10::intrusive_ptr<c10d::Work>& work)
       : entered(std::move(entered)), work(work) {}

@@ -555,7 +555,8 @@ void WatchedGroup::fail(const DeviceOperation& operation) {
       // Of this rank's device, or because a peer is gone.
       if (const Departures found = departures(peers_); !found.dead.empty() || !found.aborted.empty())
         fail(entered, nullptr);
-      fail(entered, std::make_exception_ptr(Error("the transport reports an error on the device")));
+      fail(entered, operation.error ? operation.error
+                                    : std::make_exception_ptr(Error("the transport reports an error on the device")));
     default:
       if (device_failed_) throw_unusable();  // another operation of this rank has cut it off
       fail(entered, nullptr);

@@ -50,15 +50,6 @@ class GivenConnector : public dist::BackendConnector {
     }
   }
   void close() override { transport_->shutdown(); }
-  bool is_transport_error(const std::exception_ptr& error) const noexcept override {
-    try {
-      std::rethrow_exception(error);
-    } catch (const c10::DistError&) {
-      return true;
-    } catch (...) {  // an argument, most likely
-      return false;
-    }
-  }
   bool lost_connection() const noexcept override { return false; }
 
  private:
@@ -211,8 +202,7 @@ c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& sto
                                                                               .group_rank = mine.rank,
                                                                               .ranks = mine.ranks,
                                                                               .timeout = mine.timeout,
-                                                                              .loopback = loopback,
-                                                                              .parent = nullptr});
+                                                                              .loopback = loopback});
   group->prepare(connector);
   const auto announcements = meet("rank", {{"ranks", mine.ranks},
                                            {"machine", dist::machine_identity()},

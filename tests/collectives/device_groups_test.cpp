@@ -202,12 +202,25 @@ TEST(DeviceGroup, AnErrorOfTheDeviceIsNoTimeLimit) {
       1,
       [](int, int) {
         stand_in()->hold = true;
-        dist::barrier();
-        stand_in()->release(c10d::WorkResult::COMM_ERROR);
+        const dist::Work work = dist::barrier({}, /*async_op=*/true);
+        stand_in()->release(c10d::WorkResult::COMM_ERROR,
+                            std::make_exception_ptr(std::runtime_error("unhandled cuda error (run with NCCL_DEBUG)")));
         EXPECT_THAT(caught<dist::Error>([] { dist::current_context()->check_device_works(); }).what(),
-                    HasSubstr("error on the device"));
+                    AllOf(HasSubstr("barrier"), HasSubstr("unhandled cuda error")));
       },
       mixed());
+}
+
+TEST(DeviceGroup, AnErrorThatNcclThrowsAtOnceIsNoTimeLimitEither) {
+  const auto outcomes = testing::run_as_threads(
+      1,
+      [](int, int) {
+        stand_in()->refusal = "NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
+        dist::barrier();
+      },
+      mixed());
+  EXPECT_EQ(outcomes[0].type, "lockstep::dist::Error") << outcomes[0];
+  EXPECT_THAT(outcomes[0].error, AllOf(HasSubstr("barrier"), HasSubstr("NCCL error: unhandled cuda error")));
 }
 
 // NCCL's kernels wait for a dead peer without end; Gloo's connections to it break.
@@ -258,22 +271,18 @@ TEST(DeviceGroup, ThePeersOfARankThatAbortsAreFreed) {
   for (const auto& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome;
 }
 
-TEST(DeviceGroup, GroupsAreSplitOffTheDefaultOne) {
+TEST(DeviceGroup, EachGroupHasConnectionsOfItsOwn) {
   spawn_ranks(
       3,
       [](int rank, int) {
         const dist::Group pair = dist::new_group({0, 2});
         EXPECT_EQ(dist::get_backend_config(pair), rank == 1 ? "cpu:gloo,cuda:stand_in" : kMixed);
-        EXPECT_EQ(stand_in()->splits, rank == 1 ? 0 : 1);
-        EXPECT_EQ(stand_in()->sat_out, rank == 1 ? 1 : 0);
-        const dist::Group host = dist::new_group({0, 1}, dist::kDefaultTimeout, "gloo");
-        EXPECT_EQ(stand_in()->splits, rank == 1 ? 0 : 1);
-        EXPECT_EQ(stand_in()->sat_out, rank == 1 ? 1 : 0);
+        EXPECT_EQ(stand_in()->connections, rank == 1 ? 1 : 2);
+        dist::new_group({0, 1}, dist::kDefaultTimeout, "gloo");
+        EXPECT_EQ(stand_in()->connections, rank == 1 ? 1 : 2);
         if (rank != 1) dist::barrier(pair);
         meet(dist::default_group()->getStore(), "out", rank, 3);
-        // By itself: the ranks that are not in it take no part.
         dist::regroup(1, RankSet::all(3));
-        EXPECT_EQ(stand_in()->splits, rank == 1 ? 0 : 1);
         if (rank != 1) dist::barrier(pair);
       },
       mixed());

@@ -89,7 +89,7 @@ TEST_F(DeviceGroups, EveryCollectiveOfOneRankOnNccl) {
                 EXPECT_TRUE(z.equal(at::complex(expected, expected)));
                 EXPECT_THROW(dist::all_reduce(t, dist::ReduceOp::BAND), dist::ArgumentError);
                 EXPECT_THROW(dist::all_reduce(at::ones({2}, cuda.dtype(at::kShort))), dist::ArgumentError);
-                const dist::Group part = dist::new_group({0});  // split off
+                const dist::Group part = dist::new_group({0});
                 dist::all_reduce(t, dist::ReduceOp::SUM, part);
                 dist::barrier();
                 dist::barrier(part);

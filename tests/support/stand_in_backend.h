@@ -20,10 +20,11 @@ class QueuedWork : public c10d::Work {
  public:
   QueuedWork() : c10d::Work(-1, c10d::OpType::BARRIER) {}
 
-  void end(c10d::WorkResult result) {
+  void end(c10d::WorkResult result, const std::exception_ptr& error = nullptr) {
     {
       std::lock_guard lock(mutex_);
       if (std::exchange(ended_, true)) return;
+      exception_ = error;
     }
     result_->markCompleted(c10::IValue(static_cast<int64_t>(result)));
   }
@@ -53,16 +54,17 @@ struct StandIn {
   std::mutex mutex;
   std::condition_variable changed;
   bool hold = false;  // operations wait for release()
+  std::string refusal;  // operations throw this at once, as NCCL's errors
   std::vector<c10::intrusive_ptr<QueuedWork>> queued;
-  int operations = 0, connections = 0, splits = 0, sat_out = 0, closed = 0, interrupted = 0;
+  int operations = 0, connections = 0, closed = 0, interrupted = 0;
 
-  void release(c10d::WorkResult result = c10d::WorkResult::SUCCESS) {
+  void release(c10d::WorkResult result = c10d::WorkResult::SUCCESS, const std::exception_ptr& error = nullptr) {
     std::vector<c10::intrusive_ptr<QueuedWork>> works;
     {
       std::lock_guard lock(mutex);
       std::swap(works, queued);
     }
-    for (const auto& work : works) work->end(result);
+    for (const auto& work : works) work->end(result, error);
   }
   void wait_until_interrupted() {
     std::unique_lock lock(mutex);
@@ -78,6 +80,7 @@ class StandInBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
     const auto work = c10::make_intrusive<QueuedWork>();
     std::unique_lock lock(state_->mutex);
+    TORCH_CHECK_WITH(DistBackendError, state_->refusal.empty(), state_->refusal);
     ++state_->operations;
     if (state_->hold)
       state_->queued.push_back(work);
@@ -102,12 +105,7 @@ class StandInConnector : public dist::BackendConnector {
       if (peers[i] != "stand-in of rank " + std::to_string(i)) throw std::runtime_error("announced as " + peers[i]);
     std::lock_guard lock(state_->mutex);
     ++state_->connections;
-    if (group_.parent) ++state_->splits;
     return c10::make_intrusive<StandInBackend>(group_.group_rank, static_cast<int>(group_.ranks.size()), state_);
-  }
-  void sit_out(std::chrono::milliseconds) override {
-    std::lock_guard lock(state_->mutex);
-    ++state_->sat_out;
   }
   void interrupt() noexcept override {
     {
@@ -121,7 +119,6 @@ class StandInConnector : public dist::BackendConnector {
     std::lock_guard lock(state_->mutex);
     ++state_->closed;
   }
-  bool is_transport_error(const std::exception_ptr&) const noexcept override { return false; }
   bool lost_connection() const noexcept override { return false; }
 
  private:
