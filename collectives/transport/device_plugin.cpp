@@ -24,10 +24,13 @@ std::filesystem::path plugin_path() {
 }
 
 DevicePlugin load() {
-  const auto without = [](std::string problem) { return DevicePlugin{nullptr, nullptr, std::move(problem)}; };
   const std::filesystem::path path = plugin_path();
+  const auto without = [&](std::string problem) {
+    return DevicePlugin{!path.empty(), nullptr, nullptr, std::move(problem)};
+  };
   if (path.empty()) return without(fmt::format("this build has none ({} is missing beside the library)", kPlugin));
-  // Lazily: what it needs of libtorch_cuda.so is bound when NCCL is asked for, and a LibTorch without CUDA lacks that.
+  // Lazily: what it needs of libtorch_cuda.so is bound when NCCL is asked for. A LibTorch without CUDA lacks that, and
+  // Python's `import torch` keeps it to itself.
   void* const library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (!library) {
     const char* text = ::dlerror();
@@ -40,7 +43,7 @@ DevicePlugin load() {
   if (std::string_view(table->libtorch) != TORCH_VERSION)
     return without(fmt::format("{} was built for LibTorch {}, and this library for {}", path.string(), table->libtorch,
                                TORCH_VERSION));
-  return {library, table, {}};
+  return {true, library, table, {}};
 }
 }  // namespace
 

@@ -8,6 +8,7 @@
 namespace lockstep::dist {
 
 struct DevicePlugin {
+  bool exists = false;  // the file
   void* library = nullptr;  // of dlopen
   const lockstep_device_plugin_v3* table = nullptr;  // null: see `problem`
   std::string problem;

@@ -6,8 +6,9 @@
 
 #include <array>
 #include <atomic>
-#include <filesystem>
 #include <string_view>
+
+#include "collectives/transport/device_plugin.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -20,31 +21,18 @@ std::atomic<const DeviceFunctions*>& registered_for(c10::DeviceType device) {
   return registered.at(static_cast<size_t>(device));
 }
 
-/// Beside this library; empty where it is not.
-std::filesystem::path plugin_path() {
-  Dl_info info = {};
-  if (::dladdr(reinterpret_cast<const void*>(&device_functions), &info) == 0 || !info.dli_fname) return {};
-  std::error_code error;
-  const auto path = std::filesystem::canonical(info.dli_fname, error).parent_path() / kPlugin;
-  return !error && std::filesystem::exists(path, error) ? path : std::filesystem::path();
-}
-
 const DeviceFunctions* loaded_plugin() {
-  const std::filesystem::path path = plugin_path();
-  if (path.empty()) return nullptr;
+  const dist::DevicePlugin& plugin = dist::device_plugin();
+  if (!plugin.exists) return nullptr;
   const auto without = [&](const std::string& problem) -> const DeviceFunctions* {
     TORCH_WARN("Lockstep's support for GPUs can't be used, so CUDA tensors are looked at through copies on the CPU: ",
                problem);
     return nullptr;
   };
-  // Never closed: its kernels are registered with the CUDA runtime.
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    const char* text = ::dlerror();
-    return without(text ? text : path.string() + " can't be loaded");
-  }
-  const auto functions = reinterpret_cast<const DeviceFunctions* (*)()>(::dlsym(library, "lockstep_device_functions"));
-  if (!functions) return without(path.string() + " has no lockstep_device_functions");
+  if (!plugin.table) return without(plugin.problem);
+  const auto functions =
+      reinterpret_cast<const DeviceFunctions* (*)()>(::dlsym(plugin.library, "lockstep_device_functions"));
+  if (!functions) return without(fmt::format("{} has no lockstep_device_functions", kPlugin));
   if (const std::string problem = version_problem(*functions()); !problem.empty()) return without(problem);
   return functions();
 }

@@ -6,7 +6,7 @@
 #include <array>
 #include <atomic>
 
-#include "inspectors/device/functions.h"
+#include "collectives/transport/device_plugin.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -15,14 +15,9 @@ std::array<std::atomic<const lockstep_device_state_v1*>, static_cast<size_t>(c10
     registered_states;
 
 const lockstep_device_state_v1* state_of_plugin() {
-  const DeviceFunctions* functions = device_functions(c10::DeviceType::CUDA);
-  Dl_info info = {};
-  if (!functions || ::dladdr(functions, &info) == 0 || !info.dli_fname) return nullptr;
-  // The library that the functions are in, which stays loaded.
-  void* library = ::dlopen(info.dli_fname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-  if (!library) return nullptr;
-  const auto* state = static_cast<const lockstep_device_state_v1*>(::dlsym(library, kDeviceStateSymbol));
-  ::dlclose(library);
+  const dist::DevicePlugin& plugin = dist::device_plugin();
+  if (!plugin.table) return nullptr;
+  const auto* state = static_cast<const lockstep_device_state_v1*>(::dlsym(plugin.library, kDeviceStateSymbol));
   return state && state->abi == kDeviceStateAbi ? state : nullptr;
 }
 

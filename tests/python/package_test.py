@@ -44,6 +44,16 @@ print(report)
 """
 
 
+# What a CUDA tensor asks for. torch keeps libtorch_cuda.so, which the plug-in for GPUs needs, to itself.
+KERNELS = """
+import ctypes
+(path,) = {line.split()[-1] for line in maps.splitlines() if "liblockstep.so" in line}
+find = getattr(ctypes.CDLL(path), "_ZN8lockstep7inspect16device_functionsEN3c1010DeviceTypeE")
+find.restype = ctypes.c_void_p
+print("kernels:", bool(find(1)))
+"""
+
+
 LOADED = """
 import sys, torch
 before = set(sys.modules)
@@ -187,8 +197,12 @@ class Package(unittest.TestCase):
             installed = pathlib.Path(folder) / "installed"
             subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
                             "--target", str(installed), str(wheel)], check=True)
-            self.assertIn(f"{installed}/lockstep/lib/liblockstep_python.so",
-                          run(IMPORT + "print(maps)", PYTHONPATH=str(installed)))
+            said = run(IMPORT + "print(maps)\n" + KERNELS, PYTHONPATH=str(installed))
+            self.assertIn(f"{installed}/lockstep/lib/liblockstep_python.so", said)
+            has_cuda = run("import torch; print(torch.version.cuda)") != "None"
+            if has_cuda and (BUILD / "lib" / "liblockstep_cuda.so").exists():
+                self.assertIn("lockstep/lib/liblockstep_cuda.so", names)
+                self.assertIn("kernels: True", said)
 
     def test_a_program_ends_while_it_is_asked_for_its_collectives(self):
         # Their stacks take the interpreter's lock, and Python ends a thread that waits for it at its end.
