@@ -1,14 +1,11 @@
 #include "tests/cuda/cpu_grid.h"
 
-#include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <memory>
-#include <numeric>
-#include <random>
-#include <thread>
 #include <utility>
 #include <vector>
+
+#include "tests/cuda/grid_order.h"
 
 namespace lockstep::cuda {
 namespace {
@@ -41,13 +38,11 @@ template <typename Kernel>
 class Block {
  public:
   Block(const typename Kernel::Launch& launch, uint32_t index, GridOrder order, uint32_t seed)
-      : launch_(launch), index_(index), shared_(new typename Kernel::Shared), warps_(Kernel::kThreads / 32) {
+      : launch_(launch),
+        index_(index),
+        shared_(new typename Kernel::Shared),
+        warps_(warp_order(Kernel::kThreads, index, order, seed)) {
     std::memset(static_cast<void*>(shared_.get()), 0xa5, sizeof(typename Kernel::Shared));
-    std::iota(warps_.begin(), warps_.end(), 0U);
-    if (order == GridOrder::backward)
-      std::reverse(warps_.begin(), warps_.end());
-    else if (order != GridOrder::forward)
-      std::shuffle(warps_.begin(), warps_.end(), std::mt19937(seed + index));
   }
 
   /// The next phase of all threads; false: the block has ended.
@@ -55,10 +50,6 @@ class Block {
     run_phase(std::make_integer_sequence<uint32_t, Kernel::kPhases>());
     const bool goes_on = Kernel::goes_on(phase_, *shared_);
     return ++phase_ < Kernel::kPhases && goes_on;
-  }
-  void run() {
-    while (step()) {
-    }
   }
 
  private:
@@ -79,35 +70,8 @@ class Block {
 
 template <typename Kernel>
 void run(const typename Kernel::Launch& launch, uint32_t blocks, GridOrder order, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<uint32_t> indices(blocks);
-  std::iota(indices.begin(), indices.end(), 0U);
-  if (order == GridOrder::backward)
-    std::reverse(indices.begin(), indices.end());
-  else if (order != GridOrder::forward)
-    std::shuffle(indices.begin(), indices.end(), random);
-
-  if (order == GridOrder::interleaved) {
-    std::vector<std::unique_ptr<Block<Kernel>>> resident;
-    size_t next = 0;
-    while (next < indices.size() || !resident.empty()) {
-      while (next < indices.size() && resident.size() < 16)
-        resident.push_back(std::make_unique<Block<Kernel>>(launch, indices[next++], order, seed));
-      const size_t chosen = random() % resident.size();
-      if (!resident[chosen]->step()) resident.erase(resident.begin() + static_cast<std::ptrdiff_t>(chosen));
-    }
-  } else if (order == GridOrder::parallel) {
-    std::atomic<size_t> next = 0;
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i)
-      threads.emplace_back([&] {
-        for (size_t mine = next++; mine < indices.size(); mine = next++)
-          Block<Kernel>(launch, indices[mine], order, seed).run();
-      });
-    for (std::thread& thread : threads) thread.join();
-  } else {
-    for (const uint32_t index : indices) Block<Kernel>(launch, index, order, seed).run();
-  }
+  run_blocks(blocks, order, seed, /*resident=*/16,
+             [&](uint32_t index) { return std::make_unique<Block<Kernel>>(launch, index, order, seed); });
 }
 
 }  // namespace
