@@ -24,6 +24,7 @@
 #include "python/agent/program_lines.h"
 #include "worker/process/demangle.h"
 #include "worker/process/dynamic_symbols.h"
+#include "worker/process/held_call.h"
 #include "worker/process/stack.h"
 
 namespace lockstep::agent {
@@ -45,10 +46,14 @@ std::atomic<bool> g_anyway = false, g_refused = false;
 std::atomic<int> g_event = -1;
 std::atomic<bool> g_taken = false;  // the handler has written g_stack
 worker::Stack g_stack;
+worker::HeldCall g_held;  // before the signal
+std::atomic<bool> g_goes_on = false;  // the main thread is still in the call that the last signal has interrupted
 
 void on_signal(int number, siginfo_t*, void* context) {
   const int error = errno;
   if (g_wanted.exchange(false)) {
+    const worker::HeldCall held = g_held;
+    const bool goes_on = worker::is_interrupted(held, context);
     worker::capture_interrupted_stack(g_stack, context);
     const auto faulthandler = g_faulthandler.load();
     const auto holds_lock = g_holds_lock.load();
@@ -58,9 +63,12 @@ void on_signal(int number, siginfo_t*, void* context) {
       else
         g_refused = true;
     }
+    g_goes_on = goes_on && !g_refused;  // the next request may want what was refused
     g_taken = true;
     const uint64_t one = 1;
     static_cast<void>(!::write(g_event.load(), &one, sizeof one));
+    if (g_goes_on) worker::go_on_with(held, context);
+    g_goes_on = false;
   }
   errno = error;
 }
@@ -120,6 +128,35 @@ std::string faulthandler_text() {
   return text;
 }
 
+/// Has the main thread write its stacks, and waits until it has.
+void ask_main_thread(bool anyway) {
+  if (g_text >= 0) {
+    static_cast<void>(!::ftruncate(g_text, 0));
+    ::lseek(g_text, 0, SEEK_SET);
+  }
+  static const int event = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  uint64_t count;
+  static_cast<void>(!::read(event, &count, sizeof count));
+  g_event = event;
+  const struct sigaction action = worker::looking_action(on_signal);
+  struct sigaction before = {};
+  ::sigaction(kSignal, &action, &before);
+  g_anyway = anyway;
+  g_refused = false;
+  g_taken = false;
+  g_held = worker::held_call(::getpid());
+  g_wanted = true;
+  ::syscall(SYS_tgkill, ::getpid(), ::getpid(), kSignal);
+  pollfd polled{event, POLLIN, 0};
+  int ready;
+  while ((ready = ::poll(&polled, 1, kPatienceMs)) < 0 && errno == EINTR) {
+  }
+  // No answer: the main thread blocks the signal, or sits in the kernel where none reaches it. A signal that comes later
+  // goes to the program's own handler, if it has one, and is ignored else.
+  if (ready == 0 && !g_wanted.exchange(false)) ::poll(&polled, 1, 10 * kPatienceMs);  // it is at work: a busy machine
+  ::sigaction(kSignal, &before, nullptr);
+}
+
 }  // namespace
 
 void begin_borrowing() {
@@ -163,32 +200,8 @@ json take_stacks(bool anyway, bool lines) {
   }();
   static_cast<void>(warm);
   const bool held = main_thread_waits();
-  if (g_text >= 0) {
-    static_cast<void>(!::ftruncate(g_text, 0));
-    ::lseek(g_text, 0, SEEK_SET);
-  }
-  static const int event = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  uint64_t count;
-  static_cast<void>(!::read(event, &count, sizeof count));
-  g_event = event;
-  struct sigaction action = {}, before = {};
-  action.sa_sigaction = on_signal;
-  action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
-  ::sigaction(kSignal, &action, &before);
-  g_anyway = anyway;
-  g_refused = false;
-  g_taken = false;
-  g_wanted = true;
-  ::syscall(SYS_tgkill, ::getpid(), ::getpid(), kSignal);
-  pollfd polled{event, POLLIN, 0};
-  int ready;
-  while ((ready = ::poll(&polled, 1, kPatienceMs)) < 0 && errno == EINTR) {
-  }
-  // No answer: the main thread blocks the signal, or sits in the kernel where none reaches it. A signal that comes later
-  // goes to the program's own handler, if it has one, and is ignored else.
-  if (ready == 0 && !g_wanted.exchange(false)) ::poll(&polled, 1, 10 * kPatienceMs);  // it is at work: a busy machine
+  if (!g_goes_on) ask_main_thread(anyway);  // else it has not moved since the last answer, which is right
   const bool answered = g_taken.load();
-  ::sigaction(kSignal, &before, nullptr);
   return {{"native", answered ? frames_of(g_stack, lines) : json::array()},
           {"held", held},
           {"python", faulthandler_text()},

@@ -1,7 +1,7 @@
 // What the main thread of this process is doing, as the agent answers it: its native stack and its Python stack. Both are
 // taken by a signal handler on that thread, which needs no lock and no interpreter, so they are right while the program is
-// stuck anywhere. SIGURG has this handler only while a request is answered; system calls that it interrupts are
-// restarted, except those that sleep for a time (poll, nanosleep), which Python, c10d and Gloo repeat themselves.
+// stuck anywhere. SIGURG has this handler only while a request is answered; system calls that it interrupts go on
+// (worker/process/held_call.h).
 //
 // Python changes its frames in steps, and a stack that is read between two of them can end the process. So the Python
 // stack is read only while the main thread does not hold the interpreter's lock.

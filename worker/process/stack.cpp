@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "worker/process/held_call.h"
+
 namespace lockstep::worker {
 namespace {
 
@@ -51,16 +53,27 @@ std::atomic<pid_t> g_watched{0};
 std::atomic<int> g_event_fd{-1};
 std::atomic<int> g_requested{0}, g_taken{0}, g_interruptions{0};
 Stack g_stack;
+HeldCall g_held;                     // before the signal; written while no request is under way
+std::atomic<bool> g_goes_on{false};  // the thread is still in the call that the last signal has interrupted
+
+void answer(int request) {
+  g_taken.store(request, std::memory_order_release);
+  const uint64_t one = 1;
+  (void)!::write(g_event_fd.load(), &one, sizeof one);
+}
 
 void take_own_stack(int, siginfo_t*, void* ucontext) {
   const int error = errno;
   g_interruptions.fetch_add(1);
   const int request = g_requested.load();
   if (request != g_taken.load()) {
+    const HeldCall held = g_held;
+    const bool goes_on = is_interrupted(held, ucontext);
     capture_interrupted_stack(g_stack, ucontext);
-    g_taken.store(request, std::memory_order_release);
-    const uint64_t one = 1;
-    (void)!::write(g_event_fd.load(), &one, sizeof one);
+    g_goes_on = goes_on;
+    answer(request);
+    if (goes_on) go_on_with(held, ucontext);
+    g_goes_on = false;
   }
   errno = error;
 }
@@ -107,14 +120,14 @@ void warm_up_stacks() {
 
 void StackProbe::watch_this_thread() {
   g_watched.store(::gettid());
-  struct sigaction action = {};
-  action.sa_sigaction = take_own_stack;
-  action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+  const struct sigaction action = looking_action(take_own_stack);
   ::sigaction(kProbeSignal, &action, nullptr);
 }
 
 void StackProbe::request(int event_fd) {
   g_event_fd.store(event_fd);
+  if (g_goes_on) return answer(++g_requested);  // it has not moved since: its stack is the last one
+  if (g_taken.load(std::memory_order_acquire) == g_requested.load()) g_held = held_call(g_watched.load());
   g_requested.fetch_add(1);
   ::syscall(SYS_tgkill, ::getpid(), g_watched.load(), kProbeSignal);
 }

@@ -31,7 +31,8 @@ class StackProbe {
  public:
   /// Prepares the calling thread to be asked. Once per process.
   static void watch_this_thread();
-  /// Asks the watched thread; on_taken (a descriptor of eventfd kind) is written to when the stack has been taken.
+  /// Asks the watched thread; `event_fd` (of eventfd kind) is written to when the stack has been taken. By one thread.
+  /// What the watched thread does is not disturbed: system calls go on (held_call.h).
   static void request(int event_fd);
   /// The stack of the newest request, or nothing while it has not been taken.
   static bool taken(Stack& stack);
