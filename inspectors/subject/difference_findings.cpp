@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "collectives/log/collective_op.h"
 #include "collectives/watch/spelling.h"
@@ -143,21 +144,47 @@ std::string details(const Party& party, const Subject& subject, const About& abo
   return party.items.size() == 1 ? text : name + ": " + text;
 }
 
+/// Whether all elements are the same, as in biases and normalisations that nothing has trained: they are equal whatever
+/// the seed.
+bool is_constant(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor plain = tensor.cpu().contiguous();
+  const size_t element = plain.element_size();
+  if (plain.numel() < 2) return true;
+  const auto* data = static_cast<const uint8_t*>(plain.const_data_ptr());
+  return std::memcmp(data, data + element, plain.nbytes() - element) == 0;
+}
+
+/// Whether every parameter differs that could differ between two seeds. `party`: about parameters.
+bool differs_throughout(const Party& party, const Subject& subject) {
+  if (party.items.size() < 2) return false;
+  for (size_t i = 0; i < subject.items.size(); ++i) {
+    const Item& item = subject.items[i];
+    if (item.kind == FindingKind::parameter && item.tensor.defined() &&
+        std::ranges::none_of(party.items, [&](const ItemDifference* each) { return each->item == i; }) &&
+        !is_constant(item.tensor))
+      return false;
+  }
+  return true;
+}
+
 /// Why every parameter differs, from the distances.
 std::string likely_cause(const Party& party, const About& about) {
   const RankSet& ranks = about.ranks;
   const bool files = !about.names.empty();
-  // The distance between unrelated random values is about that of orthogonal vectors.
+  // Over all parameters of a rank together: those that began with zeros, such as biases, are unrelated in any case, and
+  // small. The distance between unrelated random values is about that of orthogonal vectors.
   int unrelated = 0, near = 0;
-  for (const ItemDifference* item : party.items) {
-    const auto source = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), item->source) - ranks.begin());
-    for (size_t i = 0; i < item->difference.size(); ++i) {
-      if (i == source || !item->complete || !party.faulty.contains(ranks.ranks()[i]) ||
-          item->difference[i].squares == 0)
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    double distance = 0, both = 0;
+    for (const ItemDifference* item : party.items) {
+      const auto source = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), item->source) - ranks.begin());
+      if (i == source || i >= item->difference.size() || !item->complete || !party.faulty.contains(ranks.ranks()[i]))
         continue;
-      const double both = item->norm[i] * item->norm[i] + item->norm[source] * item->norm[source];
-      ++(item->difference[i].squares > 0.25 * both ? unrelated : near);
+      distance += item->difference[i].squares;
+      both += item->norm[i] * item->norm[i] + item->norm[source] * item->norm[source];
     }
+    if (distance > 0) ++(distance > 0.25 * both ? unrelated : near);
   }
   if (unrelated + near == 0 && files) return "of different runs, or from different seeds?";
   if (unrelated + near == 0) return "were they initialised from different seeds, or loaded on some ranks only?";
@@ -235,8 +262,9 @@ std::vector<Finding> difference_findings(const About& about, const Subject& subj
           "; forward has written them since the wrapper made them equal, and the next forward broadcasts rank 0's";
     else if (party.note && !rng)
       found.message += " only in the signs of zeros or the bits of NaN; the values are the same";
-    else if (party.kind == FindingKind::parameter && count == total && total > 1)
-      found.message += ": " + likely_cause(party, about);
+    else if (party.kind == FindingKind::parameter && differs_throughout(party, subject))
+      found.message +=
+          fmt::format("{}: {}", count == total ? "" : ", all that are not constant", likely_cause(party, about));
     const std::string more = details(party, subject, about);
     if (!more.empty() && !local && (!party.note || rng)) found.message += (mode ? ": " : "; ") + more;
     if (!party.reference.empty() && party.faulty.size() > 1 && !party.note && !mode &&

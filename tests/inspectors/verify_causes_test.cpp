@@ -86,6 +86,37 @@ TEST(Verify, TheLikelyCauseOfADifferenceEverywhere) {
   });
 }
 
+/// Two layers with LayerNorm: weights by `seed`, the rest as it is initialised, and `drift` on everything.
+struct Layers : torch::nn::Module {
+  Layers(int seed, double drift) {
+    for (int i = 0; i < 2; ++i) {
+      const std::string name = "layer" + std::to_string(i);
+      const auto noise = [&](int64_t size) { return (torch::arange(size) * (1.3 + i + 7.1 * drift)).cos() * drift; };
+      register_parameter(name + "_weight", (torch::arange(500.0) * (1.7 + seed) + i).sin() + noise(500));
+      register_parameter(name + "_bias", torch::zeros({20}) + noise(20));
+      register_parameter(name + "_norm", torch::ones({20}) + noise(20));
+    }
+  }
+};
+
+TEST(Verify, ParametersThatBeginConstantSayNothingAboutTheCause) {
+  spawn_ranks(3, [](int rank, int) {
+    const auto message = [](int seed, double drift) {
+      const auto layers = std::make_shared<Layers>(seed, drift);
+      return verify(*layers, verify_options()).findings.at(0).message;
+    };
+    EXPECT_THAT(message(rank, 0), HasSubstr("differ in 2 of 6 parameters, all that are not constant: unrelated to one "
+                                            "another: initialised from different seeds?"));
+    EXPECT_THAT(message(rank == 1, 0), HasSubstr("a checkpoint loaded on some ranks only"));
+    EXPECT_THAT(message(0, 0.003 * (rank + 1)), HasSubstr("in all 6 parameters: close to one another"));
+    torch::nn::Module norms;  // biases that began as zeros are unrelated after some steps
+    for (int i = 0; i < 3; ++i)
+      norms.register_parameter("bias" + std::to_string(i), (torch::arange(20.0) * (1.3 + i + rank)).cos() * 0.003);
+    norms.register_parameter("weight", torch::ones({20}) + (torch::arange(20.0) * (1.3 + rank)).cos() * 0.003);
+    EXPECT_THAT(verify(norms, verify_options()).findings.at(0).message, HasSubstr("close to one another"));
+  });
+}
+
 TEST(Verify, EveryOkSaysWhatItHasNotChecked) {
   spawn_ranks(2, [](int, int) {
     const auto net = equal_net();
