@@ -126,6 +126,7 @@ void to_json(json& value, const OpDescription& op) {
            {"where", op.where},
            {"module", op.module},
            {"object", op.object},
+           {"autocast", op.autocast},
            {"after_module", op.after_module},
            {"inputs", std::move(inputs)},
            {"outputs", std::move(outputs)},
@@ -147,6 +148,7 @@ void from_json(const json& value, OpDescription& op) {
   value.at("where").get_to(op.where);
   value.at("module").get_to(op.module);
   value.at("object").get_to(op.object);
+  value.at("autocast").get_to(op.autocast);
   value.at("after_module").get_to(op.after_module);
   for (const json& each : value.at("inputs")) op.inputs.push_back(unpacked_mark(each));
   for (const json& each : value.at("outputs")) op.outputs.push_back(unpacked_mark(each));
@@ -171,6 +173,7 @@ std::optional<OpDescription> describe_op(const OpRecord& record, const std::vect
                    .where = describe_call_site(record.site(entry.site)),
                    .module = {},
                    .object = {},
+                   .autocast = record.text(entry.autocast),
                    .after_module = entry.after_parameter,
                    .inputs = {},
                    .outputs = {},

@@ -44,6 +44,7 @@ struct OpDescription {
   bool engine = false, grad = false;  // as in OpEntry
   std::string where;  // "cell 7, line 4"; may be empty
   std::string module, object;  // may be empty
+  std::string autocast;  // the dtype that torch.autocast has for the operator; empty where it is off
   bool after_module = false;  // the operator reads no parameter: `module` is the last one of which one was read
   std::vector<MarkDescription> inputs, outputs;
   double divisor = 0;

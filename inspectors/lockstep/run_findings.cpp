@@ -102,9 +102,29 @@ class RunFindings {
           ops[i] ? fmt::format("{} {} {}{}", same.words(), one ? "runs" : "run", op_text(*ops[i]), at_line(*ops[i]))
                  : fmt::format("{} {} finished", same.words(), one ? "has" : "have"));
     }
-    finding.message = fmt::format("ranks run different operators from compared operator {} on: {}{}", known.position,
-                                  fmt::join(texts, ", "), backward_passes());
+    const std::string autocast = different_autocast(ops);
+    finding.message = fmt::format("ranks run different operators from compared operator {} on: {}{}{}", known.position,
+                                  fmt::join(texts, ", "), backward_passes(),
+                                  autocast.empty() ? "" : fmt::format("; they run {}", autocast));
     return finding;
+  }
+
+  /// "with autocast bfloat16 on rank 1, without autocast on rank 0"; empty if all ranks have the same.
+  std::string different_autocast(const OpDescriptions& ops) const {
+    std::vector<std::string> dtypes;
+    RankSet ranks;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (!ops[i]) continue;
+      dtypes.push_back(ops[i]->autocast);
+      ranks.insert(about_.rank_at(i));
+    }
+    const auto by_dtype = ranks_by_value(ranks, dtypes);
+    if (by_dtype.size() < 2) return "";
+    std::vector<std::string> texts;
+    for (const auto& [dtype, some] : by_dtype)
+      texts.push_back((dtype.empty() ? "without autocast on " : fmt::format("with autocast {} on ", dtype)) +
+                      some.words());
+    return fmt::format("{}", fmt::join(texts, ", "));
   }
 
   /// Different numbers of backward passes explain different operators.
@@ -179,7 +199,11 @@ class RunFindings {
       values = "; " + values_of(ops, kOutputs, *index);
     }
     const std::string what = differ(finding, "gets", "results from " + op_text(*ops[0]));
-    const std::string early = read_too_early(ops);
+    const std::string early = read_too_early(ops), autocast = different_autocast(ops);
+    if (!autocast.empty()) {
+      finding.message = fmt::format("{}: it runs {}{}", what, autocast, values);
+      return finding;
+    }
     finding.message = early.empty()
                           ? fmt::format(
                                 "{}, although its inputs are equal: a nondeterministic kernel, a generator of its "

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/SparseTensorImpl.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
@@ -129,6 +130,16 @@ std::optional<PlainValue> plain_value(const c10::IValue& value) {
   return std::nullopt;
 }
 
+/// For the device of the first tensor; empty where autocast is off.
+std::string autocast_dtype(c10::ArrayRef<c10::IValue> inputs) {
+  std::optional<c10::DeviceType> device;
+  for (const c10::IValue& each : inputs)
+    for_each_tensor(each, [&](const at::Tensor& tensor) { device = device.value_or(tensor.device().type()); });
+  if (!device || !at::autocast::is_autocast_available(*device) || !at::autocast::is_autocast_enabled(*device))
+    return "";
+  return dtype_text(at::autocast::get_autocast_dtype(*device));
+}
+
 }  // namespace
 
 struct OpRecord::Notes : OpNotes {
@@ -238,6 +249,7 @@ void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
   entry.name = number_of(op.name);
   entry.engine = op.engine;
   entry.grad = op.grad;
+  entry.autocast = number_of(autocast_dtype(inputs));
   entry.collective = op.collective();
   const auto handle = registered(*op.record);
   const c10::FunctionSchema* schema = handle && handle->hasSchema() ? &handle->schema() : nullptr;

@@ -34,6 +34,7 @@ struct OpMark {
 struct OpEntry {
   uint32_t name = 0, node = 0;  // OpRecord::text(); node 0: in forward
   uint32_t site = 0;  // OpRecord::site()
+  uint32_t autocast = 0;  // OpRecord::text(): the dtype that torch.autocast has for it; empty where it is off
   uint32_t first = 0;  // among the marks: inputs, then outputs
   uint16_t inputs = 0, outputs = 0;
   int32_t forward = -1;  // in backward: the operator of forward that the node belongs to

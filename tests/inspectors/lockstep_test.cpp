@@ -1,4 +1,5 @@
 // lockstep_ranks: where ranks part in a step, and what may differ.
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
@@ -25,6 +26,25 @@ TEST(Lockstep, equal_ranks_are_ok) {
     EXPECT_EQ(only_finding(report).verdict, "ok") << report;
     EXPECT_THAT(only_finding(report).message, HasSubstr("equal bit by bit"));
     EXPECT_GT(report.tensors, 30);
+  });
+}
+
+TEST(Lockstep, autocast_of_one_rank_is_named) {
+  spawn_ranks(2, [](int rank, int) {
+    auto net = std::make_shared<NormNet>();
+    torch::optim::SGD optimizer(net->parameters(), 1e-2);
+    const Report report = lockstep_ranks(
+        [&] {
+          at::autocast::set_autocast_enabled(at::kCPU, rank == 1);
+          const torch::Tensor loss = net->forward(step_input()).square().mean();
+          at::autocast::set_autocast_enabled(at::kCPU, false);
+          at::autocast::clear_cache();
+          loss.backward();
+          optimizer.step();
+        },
+        net, lockstep_options());
+    EXPECT_THAT(only_finding(report).message,
+                HasSubstr("without autocast on rank 0, with autocast bfloat16 on rank 1"));
   });
 }
 
