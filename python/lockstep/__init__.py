@@ -20,6 +20,7 @@ import torch  # noqa: F401
 from lockstep import _library
 
 _library.check_torch()
+__version__ = _library.version()
 
 from lockstep import _backend  # noqa: E402
 
@@ -54,6 +55,7 @@ __all__ = [
     "PeerLeft",
     "Report",
     "Watch",
+    "__version__",
     "attach",
     "breakpoint",
     "data",

@@ -46,6 +46,12 @@ def libraries() -> pathlib.Path:
     )
 
 
+def version() -> str:
+    """As the wheel has it: "0.1.0+torch2.11"."""
+    built = (libraries() / "torch.version").read_text().strip()
+    return f"{(libraries() / 'lockstep.version').read_text().strip()}+torch{_minor(built)}"
+
+
 def check_torch() -> None:
     """Raises ImportError if the library is for another minor version of torch, whose classes are laid out otherwise."""
     built = (libraries() / "torch.version").read_text().strip()
@@ -139,4 +145,4 @@ def give_subject(tensors: Sequence[torch.Tensor], subject: dict[str, Any]) -> No
 
 
 __all__ = ["PythonRaised", "call", "check_torch", "constant", "give_list", "give_subject", "is_loaded", "libraries",
-           "load", "skipped_folders", "torch_folder", "working_folder"]
+           "load", "skipped_folders", "torch_folder", "version", "working_folder"]

@@ -197,8 +197,11 @@ class Package(unittest.TestCase):
             installed = pathlib.Path(folder) / "installed"
             subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
                             "--target", str(installed), str(wheel)], check=True)
-            said = run(IMPORT + "print(maps)\n" + KERNELS, PYTHONPATH=str(installed))
+            said = run(IMPORT + "print(maps)
+print(lockstep.__version__)
+" + KERNELS, PYTHONPATH=str(installed))
             self.assertIn(f"{installed}/lockstep/lib/liblockstep_python.so", said)
+            self.assertIn(wheel.name.split("-")[1], said.splitlines())
             has_cuda = run("import torch; print(torch.version.cuda)") != "None"
             if has_cuda and (BUILD / "lib" / "liblockstep_cuda.so").exists():
                 self.assertIn("lockstep/lib/liblockstep_cuda.so", names)
