@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "collectives/log/collective_op.h"
 #include "collectives/watch/spelling.h"
@@ -108,7 +109,34 @@ void GradsFindings::reduced() {
   added_to_used();
   if (!zero_everywhere(false)) scale();
   stale();
-  if (compares_before()) unchecked_.emplace_back("what the losses are divided by");
+  if (!compares_before()) return;
+  if (std::ranges::none_of(findings_, is_fault)) same_batch(/*before=*/true);
+  unchecked_.emplace_back("what the losses are divided by");
+}
+
+bool GradsFindings::same_batch(bool before) {
+  std::map<std::vector<Hash>, RankSet> by_gradients;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    if (total_norm(r, before) == 0) continue;
+    std::vector<Hash> hashes;
+    for (size_t p = 0; p < parameters_.size(); ++p)
+      hashes.push_back(of(r, p, before).present ? of(r, p, before).mark.hash : Hash{});
+    by_gradients[hashes].insert(ranks_.ranks()[r]);
+  }
+  for (const auto& [hashes, ranks] : by_gradients) {
+    if (ranks.size() < 2) continue;
+    if (before || (wrapper_.present && wrapper_.last_was_local)) {
+      Finding found = finding(Severity::note, Verdict::duplicate_data, FindingKind::gradient, ranks);
+      found.reference_ranks = {};
+      found.message =
+          fmt::format("equal bit by bit on {} before the reduction: did they read the same batch?", ranks.words());
+      findings_.push_back(std::move(found));
+    } else {
+      remark_ += fmt::format("; equal bit by bit{}: already reduced, or from the same batch ({} can tell which)",
+                             ranks == ranks_ ? "" : " on " + ranks.words(), inspect_name("watch_grads"));
+    }
+  }
+  return std::ranges::any_of(by_gradients, [&](const auto& each) { return each.second == ranks_; });
 }
 
 void GradsFindings::local() {
@@ -119,24 +147,7 @@ void GradsFindings::local() {
   const RankSet added = added_to_used();
   if (zero_everywhere(before)) return;
   unchecked_.emplace_back("the result of the reduction");
-  bool equal = ranks_.size() > 1;
-  for (size_t p = 0; p < parameters_.size() && equal; ++p)
-    for (size_t r = 1; r < ranks_.size(); ++r)
-      if (of(r, p, before).present != of(0, p, before).present ||
-          of(r, p, before).mark.hash != of(0, p, before).mark.hash)
-        equal = false;
-  if (equal && total_norm(0, before) > 0) {
-    if (before || (wrapper_.present && wrapper_.last_was_local)) {
-      Finding found = finding(Severity::note, Verdict::duplicate_data, FindingKind::gradient, ranks_);
-      found.message =
-          fmt::format("equal bit by bit on {} before the reduction: did they read the same batch?", ranks_.words());
-      findings_.push_back(std::move(found));
-    } else {
-      remark_ += fmt::format("; equal bit by bit: already reduced, or from the same batch ({} can tell which)",
-                             inspect_name("watch_grads"));
-    }
-    return;
-  }
+  if (ranks_.size() > 1 && same_batch(before)) return;
   zeros();
   // Gradients that backward added to are larger for this reason.
   if (added.empty() || added == ranks_) outliers();

@@ -70,6 +70,10 @@ class GradsFindings {
   };
   std::optional<Factor> factor_of_mean(size_t parameter) const;
 
+  /// The factor with which each rank's gradients are in the reduced ones: 1 for all of them in the mean. Empty if no
+  /// such factors explain what was reduced.
+  std::vector<double> factors_of_ranks() const;
+
   bool none_at_all(bool before);
   void presence(bool before);
   void not_finite(bool before);
@@ -81,6 +85,10 @@ class GradsFindings {
   /// Reports parameters whose gradient is exactly zero on every rank. Returns whether these are all parameters.
   bool zero_everywhere(bool before);
   void micro_batches();
+  /// Reports ranks whose gradients are equal bit by bit. Returns whether these are all ranks.
+  bool same_batch(bool before);
+  /// Reports the factors of ranks, by rank index.
+  void scaled_before(const std::vector<double>& factors);
   /// Code that uses an older object of the subject's name, as the end of a sentence; empty if there is none.
   std::string older_objects() const;
   void zeros();

@@ -84,7 +84,9 @@ std::string GradsFindings::names_of(const std::vector<size_t>& parameters) const
 void GradsFindings::scale() {
   if (wrapper_.last_was_local || wrapper_.uneven || ranks_.size() < 2) return;
   if (!compares_before()) {
-    unchecked_.push_back(fmt::format("the mean over ranks (needs {} before backward)", inspect_name("watch_grads")));
+    unchecked_.push_back(
+        fmt::format("the mean over ranks, and whether each has a batch of its own (needs {} before backward)",
+                    inspect_name("watch_grads")));
     return;
   }
   // A rank that ran no backward contributed the gradient of an earlier step, which is not known any more.
@@ -96,7 +98,7 @@ void GradsFindings::scale() {
   std::vector<FactorGroup> groups;
   std::vector<size_t> no_multiple, unjudged;
   size_t judged = 0;
-  bool sampled = false;
+  bool sampled = false, inexact = false;
   for (size_t p = 0; p < parameters_.size(); ++p) {
     if (!of(0, p, false).present) continue;
     const std::optional<Factor> factor = factor_of_mean(p);
@@ -105,6 +107,7 @@ void GradsFindings::scale() {
       continue;
     }
     ++judged;
+    inexact = inexact || factor->tolerance > 1e-4;
     sampled = sampled || parameters_[p].parameter.numel() > kSketched;
     const double tolerance = std::max(factor->tolerance, 1e-4);
     auto group = std::ranges::find_if(groups, [&](const FactorGroup& each) {
@@ -116,6 +119,8 @@ void GradsFindings::scale() {
     if (factor->tolerance < group->tolerance) group->factor = factor->value, group->tolerance = factor->tolerance;
     group->parameters.push_back(p);
   }
+  if (!no_multiple.empty() || inexact)
+    if (const std::vector<double> factors = factors_of_ranks(); !factors.empty()) return scaled_before(factors);
   // If gradients were changed element by element, small ones can be a multiple of the mean by chance.
   if (!no_multiple.empty()) {
     constexpr int64_t kFew = 16;

@@ -91,7 +91,20 @@ TEST(GradsLocal, EqualBeforeAnyReductionIsTheSameBatch) {
     loss_of(net.forward(batch(0))).backward();
     expect_one(grads(net, grads_options().local(true)), "duplicate_data", RankSet::all(2), "the same batch",
                Severity::note);
-    expect_fine(grads(net, grads_options()));
+    all_reduce_gradients(net, 2);
+    expect_one(grads(net, grads_options()), "duplicate_data", RankSet::all(2), "the same batch", Severity::note);
+  });
+}
+
+TEST(GradsLocal, RanksWithTheSameBatchAreNamedBesideOthers) {
+  spawn_ranks(4, [](int rank, int) {
+    SpareNet net;
+    const auto watching = watch_grads(net);
+    loss_of(net.forward(batch(rank == 2 ? 1 : rank))).backward();
+    expect_one(grads(net, grads_options().local(true)), "duplicate_data", RankSet{1, 2},
+               "equal bit by bit on ranks 1-2", Severity::note);
+    all_reduce_gradients(net, 4);
+    expect_one(grads(net, grads_options()), "duplicate_data", RankSet{1, 2}, "the same batch", Severity::note);
   });
 }
 

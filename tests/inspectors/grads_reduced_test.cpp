@@ -76,6 +76,27 @@ TEST(GradsReduced, AWrongDivisorOnAllRanksIsNotOkUnlessItIsMeant) {
   });
 }
 
+TEST(GradsReduced, GradientsThatEachRankHasScaledBeforeTheReductionAreNotOk) {
+  for (const bool clips : {true, false}) {
+    spawn_ranks(3, [clips](int rank, int) {
+      SpareNet net;
+      const auto watching = watch_grads(net);
+      loss_of(net.forward(batch(rank))).backward();
+      if (clips)
+        torch::nn::utils::clip_grad_norm_(net.parameters(), 0.01);
+      else
+        for (auto& parameter : net.parameters()) parameter.mutable_grad() *= rank + 1;
+      all_reduce_gradients(net, 3);
+      const Report report = grads(net, grads_options());
+      expect_one(report, "mismatch", RankSet::all(3),
+                 clips ? "clipped on each rank before the reduction? Clip after it"
+                       : "with a factor of its own, 1 on rank 0, 2 on rank 1, 3 on rank 2: scaled on each rank",
+                 Severity::note);
+      EXPECT_EQ(report.findings[0].kind, "reduction");
+    });
+  }
+}
+
 // ---- what was there before, and what is nothing -------------------------------------------------------------------
 
 TEST(GradsReduced, AForgottenZeroGradOnOneRankIsNamed) {
