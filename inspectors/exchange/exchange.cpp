@@ -20,7 +20,9 @@ class SideChannelExchange : public Exchange {
       : channel_(SideChannel::of(context)), rank_(context.rank()), ranks_(std::move(ranks)), deadline_(deadline) {}
   int rank() const override { return rank_; }
   const RankSet& ranks() const override { return ranks_; }
-  ExchangeResult try_gather(const Bytes& value) override { return channel_->try_gather(ranks_, value, deadline_); }
+  ExchangeResult try_gather(const Bytes& value, bool waits_when_late) override {
+    return channel_->try_gather(ranks_, value, deadline_, waits_when_late);
+  }
   std::vector<Bytes> gather(const Bytes& value) override { return channel_->gather(ranks_, value, limit()); }
   void broadcast(at::Tensor tensor, int source_rank) override {
     channel_->broadcast(ranks_, std::move(tensor), source_rank, limit());

@@ -23,8 +23,8 @@ class Exchange {
   virtual const RankSet& ranks() const = 0;
   size_t rank_index() const;
 
-  /// The first exchange of an inspection. Some ranks may not take part.
-  virtual ExchangeResult try_gather(const Bytes& value) = 0;
+  /// The first exchange of an inspection. Some ranks may not take part; `waits_when_late` as in InspectOptions.
+  virtual ExchangeResult try_gather(const Bytes& value, bool waits_when_late) = 0;
   /// Every rank's bytes, of any length. This and all functions below throw dist::PeerLeft if a rank is lost.
   virtual std::vector<Bytes> gather(const Bytes& value) = 0;
   /// A contiguous CPU tensor, of the same dtype and shape on all ranks.

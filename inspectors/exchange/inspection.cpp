@@ -59,6 +59,7 @@ Inspection::Inspection(InspectionCall call, const InspectOptions& options)
     : call_(std::move(call)),
       deadline_(options.deadline()),
       publish_(options.publish()),
+      waits_when_late_(options.waits_when_late()),
       rank_(own_rank()),
       about_(about_of(call_, options, participants(call_, options))) {
   if (takes_part()) exchange_ = make_exchange(ranks(), deadline_);
@@ -68,6 +69,7 @@ Inspection::Inspection(InspectionCall call, const InspectOptions& options, std::
     : call_(std::move(call)),
       deadline_(options.deadline()),
       publish_(options.publish()),
+      waits_when_late_(options.waits_when_late()),
       rank_(exchange->rank()),
       about_(about_of(call_, options, exchange->ranks())),
       exchange_(std::move(exchange)) {}
@@ -79,7 +81,8 @@ std::optional<std::vector<json>> Inspection::exchange_json(const json& mine) {
                                                                      {"object", call_.object},
                                                                      {"type", call_.type},
                                                                      {"variant", call_.variant},
-                                                                     {"facts", mine}}));
+                                                                     {"facts", mine}}),
+                                                      waits_when_late_);
   if (!result.missing.empty()) {
     absent_ = result.missing;
     failed_call_ = missing_call(result);

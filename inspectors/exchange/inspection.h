@@ -87,7 +87,7 @@ class Inspection {
 
   const InspectionCall call_;
   const std::chrono::milliseconds deadline_;
-  const bool publish_;
+  const bool publish_, waits_when_late_;
   int rank_ = 0;
   About about_;
   RankSet absent_;  // did not call, or were left out

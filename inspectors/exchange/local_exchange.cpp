@@ -13,7 +13,7 @@ class LocalExchange : public Exchange {
       : group_(std::move(group)), rank_(rank), rank_index_(rank_index_of(group_->ranks_, rank)) {}
   int rank() const override { return rank_; }
   const RankSet& ranks() const override { return group_->ranks_; }
-  ExchangeResult try_gather(const Bytes& value) override { return {.values = gather(value), .missing = {}}; }
+  ExchangeResult try_gather(const Bytes& value, bool) override { return {.values = gather(value), .missing = {}}; }
   std::vector<Bytes> gather(const Bytes& value) override { return group_->gather(group_->bytes_, rank_index_, value); }
   std::vector<at::Tensor> all_gather(at::Tensor tensor) override {
     return group_->gather(group_->tensors_, rank_index_, std::move(tensor));

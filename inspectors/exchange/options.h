@@ -29,6 +29,9 @@ class InspectOptions {
   const std::optional<int64_t>& step() const { return step_; }
   /// Whether the lowest rank that took part also passes the findings to the sink (the session). True by default.
   bool publish() const { return publish_; }
+  /// Whether a rank that calls after the deadline of the others waits for their next call, as people who repeat a call
+  /// want it (true by default), or gets the finding that the others have. Costs nothing.
+  bool waits_when_late() const { return waits_when_late_; }
 
  protected:
   std::string name_;
@@ -36,6 +39,7 @@ class InspectOptions {
   std::chrono::milliseconds deadline_ = std::chrono::seconds(10);
   std::optional<int64_t> step_;
   bool publish_ = true;
+  bool waits_when_late_ = true;
 };
 
 /// The setters of the above, which return the options of the inspector.
@@ -47,6 +51,7 @@ class InspectOptionsOf : public InspectOptions {
   using InspectOptions::publish;
   using InspectOptions::ranks;
   using InspectOptions::step;
+  using InspectOptions::waits_when_late;
 
   Options& name(std::string name) {
     name_ = std::move(name);
@@ -66,6 +71,10 @@ class InspectOptionsOf : public InspectOptions {
   }
   Options& publish(bool publish) {
     publish_ = publish;
+    return self();
+  }
+  Options& waits_when_late(bool waits) {
+    waits_when_late_ = waits;
     return self();
   }
   /// Ranks, deadline and step as in the options of another inspector.

@@ -123,7 +123,8 @@ SideChannel::RankGroup& SideChannel::rank_group(const RankSet& ranks) {
   return rank_groups_[ranks];
 }
 
-ExchangeResult SideChannel::try_gather(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline) {
+ExchangeResult SideChannel::try_gather(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline,
+                                       bool waits_when_late) {
   RankGroup& mine = rank_group(ranks);
   const auto until = Clock::now() + deadline;
   while (true) {
@@ -180,9 +181,9 @@ ExchangeResult SideChannel::try_gather(const RankSet& ranks, const Bytes& value,
     const std::string decided = decide(store(), decision, wanted);
     ++mine.exchanges;
     if (decided != kComplete) {
-      // Decided without some ranks. This rank may be one of them: it was late, and continues with the next exchange.
+      // Decided without some ranks. This rank may be one of them: it was late.
       const RankSet absent = parse_rank_set(decided, context_.world_size());
-      if (absent.contains(rank_)) continue;
+      if (absent.contains(rank_) && waits_when_late) continue;
       return {.values = {}, .missing = absent, .early = early};
     }
     ExchangeResult result;

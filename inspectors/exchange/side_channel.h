@@ -39,9 +39,10 @@ class SideChannel {
   static std::shared_ptr<SideChannel> of(dist::RankContext& context);
 
   /// Collective over `ranks`: each rank gets the values of all. If some ranks do not take part within `deadline`, the
-  /// others agree on which are missing and return these. A rank that is late takes part in the next exchange. Throws
-  /// dist::Aborted.
-  ExchangeResult try_gather(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline);
+  /// others agree on which are missing and return these. A rank that is late takes part in the next exchange if it
+  /// `waits_when_late`, and otherwise returns the same missing ranks, itself among them. Throws dist::Aborted.
+  ExchangeResult try_gather(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline,
+                            bool waits_when_late = true);
 
   /// try_gather() among ranks that have taken part before. Throws dist::PeerLeft, which names those that are lost.
   std::vector<Bytes> gather(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline);

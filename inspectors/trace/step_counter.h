@@ -31,10 +31,9 @@ class StepCounter : public std::enable_shared_from_this<StepCounter> {
   /// Until remove(), or until the observer is destroyed.
   void add(const std::shared_ptr<StepObserver>& observer);
   void remove(const StepObserver& observer);
-
- private:
   std::vector<std::shared_ptr<StepObserver>> observers() const;
 
+ private:
   int64_t count_ = 0;
   int pauses_ = 0;  // nested
   std::vector<std::weak_ptr<StepObserver>> observers_;

@@ -21,6 +21,9 @@ namespace lockstep::inspect {
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kObservedParameters = 4;
+/// Checks in a row to which a rank does not come, until nothing is compared any more, since each costs the others the
+/// deadline. One is allowed: a rank may have been busy, with a checkpoint for example.
+constexpr int kMostMissed = 2;
 }  // namespace
 
 struct Watch::State : StepObserver {
@@ -44,6 +47,8 @@ struct Watch::State : StepObserver {
   int64_t generation = 0;
   std::optional<int64_t> equal_at;  // the last step at which the replicas were equal; none: not compared before
   bool reported = false;
+  int missed = 0;  // checks in a row at which the ranks did not meet
+  std::optional<int64_t> missed_at;  // the step of the last one, of this watch or of another one of the same ranks
   std::optional<QueuedVerify> queued;  // the last check, until the next step is over
   int64_t queued_step = 0;
   WatchCost cost;
@@ -62,6 +67,8 @@ struct Watch::State : StepObserver {
     if (now == generation) return;
     generation = now;
     since = 0;
+    missed = 0;
+    missed_at.reset();
     trace = trace_now();
     queued.reset();
   }
@@ -92,8 +99,9 @@ struct Watch::State : StepObserver {
   /// On a device the fingerprints are queued here, before the optimizer's next update is, and compared when the next
   /// step is over.
   void check() {
+    if (missed == kMostMissed || missed_at == step) return;
     ++cost.checks;
-    const VerifyOptions now = VerifyOptions(options).publish(false).step(step);
+    const VerifyOptions now = VerifyOptions(options).publish(false).step(step).waits_when_late(false);
     if (verify) return judge(verify(now), step);
     Subject current = subject();
     if (QueuedVerify::possible(current, now)) {
@@ -109,20 +117,38 @@ struct Watch::State : StepObserver {
     judge(earlier.finish(subject), queued_step);
   }
 
+  /// For all watches of the same ranks: they make their checks in the same steps, and lose the same ranks.
+  void note_meeting(bool met, int64_t of_step) {
+    const auto note = [&](State& each) {
+      each.missed = met ? 0 : each.missed + 1;
+      if (!met) each.missed_at = of_step;
+    };
+    note(*this);
+    for (const auto& each : steps->observers())
+      if (auto* other = dynamic_cast<State*>(each.get());
+          other && other != this && other->options.ranks() == options.ranks())
+        note(*other);
+  }
+
   void judge(Report report, int64_t of_step) {
     cost.seconds += report.seconds;
+    const auto failed_call = [](const Finding& each) { return is_fault(each) && has_kind(each, FindingKind::call); };
+    note_meeting(std::ranges::none_of(report.findings, failed_call), of_step);
     if (report.ok()) {
       equal_at = of_step;
       reported = false;
       return;
     }
-    if (reported) return;
+    const bool ends = missed == kMostMissed;
+    if (reported && !ends) return;
     reported = true;
     for (Finding& each : report.findings) {
       if (!is_fault(each)) continue;
       each.step = of_step;
       if (has_kind(each, FindingKind::call))
-        each.message += fmt::format("; this is the watch, at step {}: does every rank run each step?", of_step);
+        each.message +=
+            fmt::format("; this is the watch, at step {}: does every rank run each step?{}", of_step,
+                        ends ? " Nothing is compared from here on, since the checks of the ranks do not meet" : "");
       else
         each.message += equal_at ? fmt::format("; equal at step {}, not at step {}", *equal_at, of_step)
                                  : fmt::format("; not equal at step {}, the first that was compared", of_step);

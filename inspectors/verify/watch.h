@@ -47,6 +47,7 @@ class [[nodiscard]] Watch {
 
 /// To be called on every rank; all ranks run the same number of steps. By default the ranks are those of the wrapper. A
 /// difference is reported once, with the steps between which it appeared, and again after the replicas were equal.
+/// A rank that does not come to a check is named; after two such checks in a row nothing is compared any more.
 /// Objects on a device for which there are functions (inspectors/device/functions.h) are compared a step late, so that
 /// the host does not wait for the device: a difference after the last step is not seen. `object` must outlive the
 /// result. Throws dist::ArgumentError for `every` < 1.

@@ -31,7 +31,7 @@ class Meeting : public inspect::Exchange {
   int rank() const override { return rank_; }
   const RankSet& ranks() const override { return ranks_; }
 
-  inspect::ExchangeResult try_gather(const inspect::Bytes& value) override {
+  inspect::ExchangeResult try_gather(const inspect::Bytes& value, bool) override {
     while (true) {
       const std::string prefix = fmt::format("meeting-{}/", meetings_++);
       std::vector<std::string> keys;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <future>
 #include <optional>
 
 #include "ddp/ddp.h"
@@ -52,18 +53,52 @@ TEST(Watch, ClaimsNothingOfStepsBeforeTheFirstComparison) {
   EXPECT_THAT(published.all()[0].message, HasSubstr("; not equal at step 2, the first that was compared"));
 }
 
-TEST(Watch, ARankThatSkipsAStepIsNamedAfterTheDeadline) {
+TEST(Watch, ARankThatSkipsAStepCostsTwoDeadlinesAndNoMore) {
   const PublishedFindings published;
   spawn_ranks(2, [](int rank, int) {
     const auto net = equal_net();
     torch::optim::SGD sgd(net->parameters(), 0.1);
-    const auto watching = watch(*net, 2, verify_options().deadline(std::chrono::milliseconds(50)));
+    const auto options = verify_options().deadline(std::chrono::milliseconds(50));
+    const auto watching = watch(*net, 2, options), second = watch(sgd, 2, options);
     for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
-    for (int i = 1; i <= (rank == 1 ? 1 : 2); ++i) inspect::step(sgd);
+    for (int i = 0; i < 12; ++i) {
+      dist::all_reduce(torch::ones({1}));  // in step, as training is
+      if (rank == 0 || i != 0) inspect::step(sgd);
+    }
+    EXPECT_EQ(watching.cost().checks, 2);
+    EXPECT_EQ(second.cost().checks, 0);  // in the same steps, where one of them has waited
   });
-  ASSERT_EQ(published.all().size(), 1U);
-  EXPECT_EQ(published.all()[0].ranks, RankSet{1});
+  ASSERT_EQ(published.all().size(), 2U);
+  for (const Finding& each : published.all()) {
+    EXPECT_EQ(each.ranks, RankSet{1});
+    EXPECT_THAT(each.message, HasSubstr("does every rank run each step?"));
+  }
+  EXPECT_THAT(published.all()[0].message, HasSubstr("this is the watch, at step 2"));
+  EXPECT_THAT(published.all()[1].message, HasSubstr("Nothing is compared from here on"));
+}
+
+TEST(Watch, GoesOnAfterACheckToWhichARankCameLate) {
+  const PublishedFindings published;
+  std::promise<void> checked;
+  std::shared_future<void> is_checked = checked.get_future().share();
+  spawn_ranks(2, [&](int rank, int) {
+    const auto net = equal_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    // Long enough for the other checks on a busy machine.
+    const auto watching = watch(*net, 2, verify_options().deadline(std::chrono::seconds(rank == 0 ? 2 : 300)));
+    for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
+    for (int i = 1; i <= 6; ++i) {
+      dist::all_reduce(torch::ones({1}));
+      if (rank == 1 && i == 2) is_checked.wait();
+      if (rank == 1 && i == 5) change(net->first->bias, [](torch::Tensor& bias) { bias[1] += 1; });
+      inspect::step(sgd);
+      if (rank == 0 && i == 2) checked.set_value();
+    }
+    EXPECT_EQ(watching.cost().checks, 3);
+  });
+  ASSERT_EQ(published.all().size(), 2U);
   EXPECT_THAT(published.all()[0].message, HasSubstr("this is the watch, at step 2: does every rank run each step?"));
+  EXPECT_THAT(published.all()[1].message, HasSubstr("equal at step 4, not at step 6"));
 }
 
 TEST(Watch, CountsAWrappersStepsAlsoForRanksThatAreOutOfData) {

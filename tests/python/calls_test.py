@@ -27,6 +27,10 @@ class Calls(unittest.TestCase):
             self.assertIn("rank 1 did not call verify within 0.5 s", fault["message"])
         self.assertEqual([each["verdict"] for each in self.found("and_then_with_all", 1)], ["ok"])
 
+    def test_a_rank_that_skips_a_step(self):
+        self.assertEqual([each["verdict"] for each in self.found("a_skipped_step", 1)], ["ok"])
+        self.assertEqual(self.output.count("does every rank run each step?"), 2, self.output)
+
     def test_ranks_that_call_something_else(self):
         for name in ("different_inspectors", "different_objects"):
             (fault,) = self.found(name)

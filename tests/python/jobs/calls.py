@@ -26,6 +26,21 @@ def and_then_with_all(rank, size):
 
 
 @case
+def a_skipped_step(rank, size):
+    """The ranks' checks do not meet any more: two of them wait for the deadline, of all that the watches have."""
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with lockstep.watch(net, optimizer, every=2, deadline=0.5) as watching:
+        for step in range(12):
+            optimizer.zero_grad()
+            net(torch.ones(2, 4)).sum().backward()
+            if rank != 1 or step != 0:
+                optimizer.step()
+        assert watching.cost()["checks"] == 2, watching.cost()
+    return lockstep.verify(net.module.in_features, name="x")
+
+
+@case
 def different_inspectors(rank, size):
     net = torch.ones(3)
     return lockstep.verify(net) if rank == 0 else lockstep.ranks()
