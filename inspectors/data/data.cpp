@@ -78,7 +78,8 @@ DataFacts look(const SampleOrder& order, const DataOptions& options) {
                   .batch_size = options.batch_size(),
                   .epoch = options.epoch(),
                   .reported_epoch = order.reported_epoch,
-                  .join = options.join()};
+                  .join = options.join(),
+                  .worker_seed = order.worker_seed};
   find_repeats(order, options, facts);
   return facts;
 }

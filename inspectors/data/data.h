@@ -41,6 +41,7 @@ struct SampleOrder {
   std::vector<int64_t> samples;
   std::optional<std::vector<int64_t>> batches;  // their sizes, if the object has batches
   std::optional<int64_t> reported_epoch;  // by a sampler with set_epoch
+  std::optional<int64_t> worker_seed;  // with which a loader's worker processes begin the epoch, if it has any
   /// The order of another epoch, for a sampler with set_epoch. Draws no random numbers.
   std::function<std::vector<int64_t>(int64_t epoch)> of_epoch;
 };

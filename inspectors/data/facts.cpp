@@ -22,7 +22,8 @@ void to_json(nlohmann::json& json, const DataFacts& facts) {
           {"batch_size", optional(facts.batch_size)},
           {"epoch", optional(facts.epoch)},
           {"reported_epoch", optional(facts.reported_epoch)},
-          {"join", facts.join}};
+          {"join", facts.join},
+          {"worker_seed", optional(facts.worker_seed)}};
 }
 
 void from_json(const nlohmann::json& json, DataFacts& facts) {
@@ -34,6 +35,7 @@ void from_json(const nlohmann::json& json, DataFacts& facts) {
   facts.epoch = optional(json.at("epoch"));
   facts.reported_epoch = optional(json.at("reported_epoch"));
   facts.join = json.at("join");
+  facts.worker_seed = optional(json.at("worker_seed"));
 }
 
 }  // namespace lockstep::inspect

@@ -13,6 +13,7 @@ struct DataFacts {
   std::optional<int64_t> size, batch_size, epoch;  // DataOptions
   std::optional<int64_t> reported_epoch;  // SampleOrder
   bool join = false;  // DataOptions
+  std::optional<int64_t> worker_seed;  // SampleOrder
 };
 
 void to_json(nlohmann::json& json, const DataFacts& facts);

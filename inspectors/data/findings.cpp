@@ -35,6 +35,20 @@ void add_ok(DataJudge& judge) {
   judge.add(std::move(found));
 }
 
+void judge_worker_seeds(DataJudge& judge) {
+  std::vector<std::optional<int64_t>> seeds;
+  for (const DataFacts& each : judge.facts) seeds.push_back(each.worker_seed);
+  for (const auto& [seed, ranks] : ranks_by_value(judge.about.ranks, seeds)) {
+    if (!seed || ranks.size() < 2) continue;
+    Finding found = judge.finding(Severity::note, Verdict::duplicate_data, FindingKind::rng, ranks);
+    found.message = fmt::format(
+        "the workers of the loader begin with the same seed on {}: random augmentations draw the same numbers there. "
+        "Give the loader of each rank a generator with a seed of its own",
+        ranks.words());
+    judge.add(std::move(found));
+  }
+}
+
 }  // namespace
 
 Finding DataJudge::finding(Severity severity, Verdict verdict, FindingKind kind, const RankSet& ranks) const {
@@ -103,6 +117,7 @@ DataJudgement data_findings(const About& about, const std::vector<DataFacts>& fa
   judge_omissions(judge);
   judge_batch_sizes(judge);
   add_ok(judge);
+  judge_worker_seeds(judge);
   return {.numbers = judge.shares.numbers, .findings = std::move(judge.findings)};
 }
 

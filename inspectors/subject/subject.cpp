@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -192,6 +193,18 @@ std::string modes_of(const torch::nn::Module& module, const std::string& name = 
   return text;
 }
 
+template <typename... Types>
+bool drops_out(const torch::nn::Module& module) {
+  const auto is = [&](const auto* each) { return each && each->options.p() > 0; };
+  return module.is_training() && (is(dynamic_cast<const Types*>(&module)) || ...);
+}
+
+bool has_dropout(const torch::nn::Module& module) {
+  return drops_out<torch::nn::DropoutImpl, torch::nn::Dropout2dImpl, torch::nn::Dropout3dImpl,
+                   torch::nn::AlphaDropoutImpl, torch::nn::FeatureAlphaDropoutImpl>(module) ||
+         std::ranges::any_of(module.children(), [](const auto& each) { return has_dropout(*each); });
+}
+
 void describe_module(Subject& subject, const std::string& prefix, const torch::nn::Module& module) {
   set_type(subject, prefix, "module");
   for (const auto& each : module.named_parameters()) {
@@ -202,9 +215,19 @@ void describe_module(Subject& subject, const std::string& prefix, const torch::n
     add_tensor(subject, joined(prefix, each.key()), FindingKind::buffer, each.value());
   subject.items.push_back(
       {.name = joined(prefix, "training"), .kind = FindingKind::mode, .tensor = {}, .value = modes_of(module)});
+  if (has_dropout(module))
+    subject.dropout = generator_state_for(subject.stepped.empty() ? at::Tensor() : subject.stepped.front());
 }
 
 }  // namespace
+
+Hash generator_state_for(const at::Tensor& parameter) {
+  at::Generator generator = parameter.defined() && !parameter.is_cpu()
+                                ? at::globalContext().defaultGenerator(parameter.device())
+                                : at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return fingerprint(generator.get_state()).hash;
+}
 
 void number_equal_names(std::vector<Item>& items) {
   std::map<std::string_view, int> times;

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "ddp/distributed_module.h"
+#include "inspectors/fingerprint/fingerprint.h"
+#include "protocol/finding.h"
 #include "protocol/rank_set.h"
 #include "protocol/verdict.h"
 
@@ -30,6 +32,14 @@ struct Item {
   bool trainable = false;  // a parameter's requires_grad
 };
 
+/// What makes an `ok` about an object untrue although it is equal on all ranks.
+struct Doubt {
+  Severity severity = Severity::fault;
+  Verdict verdict = Verdict::missing;
+  FindingKind kind = FindingKind::parameter;
+  std::string text;
+};
+
 struct Subject {
   std::string name;  // the user's; may be empty
   std::string type;  // "module", "optimizer", "tensor", …
@@ -40,6 +50,9 @@ struct Subject {
   std::optional<ddp::DistributedModule> wrapper;  // of the module
   std::vector<Item> unseen;  // of a saved file: bytes and attributes that belong to no tensor or value
   std::vector<at::Tensor> stepped;  // the tensors that an optimizer's step changes
+  std::optional<Doubt> doubt;  // the same on ranks whose items are equal
+  std::optional<Hash> dropout;  // the state of the generator that it draws from, where dropout is on
+  std::optional<Hash> inputs;  // of the last forward, where they were observed
 };
 
 /// All generators of this rank: `verify(inspect::rng())`.
@@ -58,6 +71,9 @@ void describe(Subject& subject, const std::string& prefix, const at::Tensor& ten
 void describe(Subject& subject, const std::string& prefix, const at::Generator& generator);
 void describe(Subject& subject, const std::string& prefix, Rng);
 void describe_value(Subject& subject, const std::string& prefix, const nlohmann::json& value);
+
+/// The state of the generator from which a module with parameters like `parameter` draws on this rank.
+Hash generator_state_for(const at::Tensor& parameter);
 
 /// Appends a number to names that occur again: "a.b#2". Keys with dots can make equal names, by which items would be
 /// confused.

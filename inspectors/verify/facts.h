@@ -2,6 +2,7 @@
 // exchanged.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 
 #include "inspectors/fingerprint/fingerprint.h"
 
@@ -12,6 +13,7 @@ struct VerifyFacts {
   Hash content{};  // of all items, if they are compared by fingerprint
   bool buffers_written = false;  // a forward of the wrapper has run since it made the buffers equal
   bool out_of_data = false;  // in join()
+  std::optional<Hash> dropout, inputs;  // as in Subject
 };
 
 void to_json(nlohmann::json& json, const VerifyFacts& facts);

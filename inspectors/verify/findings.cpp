@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "collectives/watch/spelling.h"
+#include "inspectors/findings/majority.h"
 #include "inspectors/findings/text.h"
 
 namespace lockstep::inspect {
@@ -29,6 +31,8 @@ std::string unchecked(const Subject& subject, const VerifyOptions& options) {
     parts.push_back(fmt::format("differences within rtol {} and atol {}", options.rtol(), options.atol()));
   if (subject.type == "file") {
     parts.emplace_back("devices and strides");
+  } else if (subject.type == "gradients") {
+    parts.emplace_back("whether they are the mean over the ranks");
   } else if (has(FindingKind::mode)) {
     parts.emplace_back("gradients");
     parts.emplace_back("members that are not registered");
@@ -56,6 +60,12 @@ void complete_findings(const About& about, const Subject& subject, const VerifyO
     what = fmt::format("{}{}, {:.1f} ms", counted(report.tensors, tensors ? "tensor" : "value"),
                        tensors ? ", " + bytes_text(report.bytes) : "", report.seconds * 1e3);
   }
+  if (equal && subject.doubt) {
+    Finding found = about.finding(subject.doubt->severity, subject.doubt->verdict, subject.doubt->kind);
+    found.message = subject.doubt->text;
+    findings.push_back(std::move(found));
+    return;
+  }
   if (equal && about.ranks.size() == 1 && left_out.empty()) {
     Finding found = about.finding(Severity::note, Verdict::unsupported);
     found.message = fmt::format("not compared: {} alone takes part", about.words(about.ranks));
@@ -78,6 +88,32 @@ void complete_findings(const About& about, const Subject& subject, const VerifyO
     if (equal) found.message += fmt::format("; the rest is equal {}: {}", about.at(about.ranks), what);
     findings.push_back(std::move(found));
   }
+}
+
+std::vector<Finding> duplicate_findings(const About& about, const std::vector<VerifyFacts>& facts) {
+  std::vector<Finding> findings;
+  const auto find = [&](std::optional<Hash> VerifyFacts::* field, FindingKind kind, const auto& text_of) {
+    std::vector<std::optional<Hash>> values;
+    for (const VerifyFacts& each : facts) values.push_back(each.*field);
+    for (const auto& [value, ranks] : ranks_by_value(about.ranks, values)) {
+      if (!value || ranks.size() < 2) continue;
+      Finding found = about.finding(Severity::note, Verdict::duplicate_data, kind);
+      found.ranks = ranks;
+      found.message = text_of(ranks.words());
+      findings.push_back(std::move(found));
+    }
+  };
+  find(&VerifyFacts::dropout, FindingKind::rng, [](const std::string& ranks) {
+    return fmt::format(
+        "dropout is on, and its generator is in the same state on {}: they draw the same masks. Seed each rank by its "
+        "number once the module is made ({})",
+        ranks, spelling::kSeed.text());
+  });
+  find(&VerifyFacts::inputs, FindingKind::input, [](const std::string& ranks) {
+    return fmt::format("the inputs of the last forward are equal bit by bit on {}: did they read the same batch?",
+                       ranks);
+  });
+  return findings;
 }
 
 Finding out_of_data_finding(const About& about, const RankSet& ranks) {

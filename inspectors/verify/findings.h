@@ -5,6 +5,7 @@
 #include "inspectors/exchange/report.h"
 #include "inspectors/findings/about.h"
 #include "inspectors/subject/subject.h"
+#include "inspectors/verify/facts.h"
 #include "inspectors/verify/verify.h"
 
 namespace lockstep::inspect {
@@ -13,6 +14,9 @@ namespace lockstep::inspect {
 /// be compared. `report`: for its numbers.
 void complete_findings(const About& about, const Subject& subject, const VerifyOptions& options, const Report& report,
                        std::vector<Finding>& findings);
+
+/// Notes about ranks whose dropout draws the same numbers, and that have read the same batch.
+std::vector<Finding> duplicate_findings(const About& about, const std::vector<VerifyFacts>& facts);
 
 /// A note about `ranks`, which are out of data (join) while the others continue.
 Finding out_of_data_finding(const About& about, const RankSet& ranks);

@@ -22,7 +22,9 @@ struct PartFacts {
   std::vector<Finding> findings;  // of the groups that it is in
   std::vector<FindingTensor> not_finite;  // count: NaN and Inf
   bool nan = false;  // among them
-  int64_t compared = 0, alone = 0;  // parts that other ranks have as well, and that this rank has for itself
+  // Parts that other ranks have as well, of one mesh or of several; and that this rank has for itself.
+  int64_t compared = 0, between_meshes = 0, alone = 0;
+  int64_t elsewhere = 0;  // divided tensors of which this rank has no part
 };
 
 void to_json(json& value, const PartFacts& facts) {
@@ -33,7 +35,9 @@ void to_json(json& value, const PartFacts& facts) {
            {"not_finite", not_finite},
            {"nan", facts.nan},
            {"compared", facts.compared},
-           {"alone", facts.alone}};
+           {"between_meshes", facts.between_meshes},
+           {"alone", facts.alone},
+           {"elsewhere", facts.elsewhere}};
 }
 
 void from_json(const json& value, PartFacts& facts) {
@@ -43,7 +47,9 @@ void from_json(const json& value, PartFacts& facts) {
         {.name = each.at(0), .dtype = each.at(1), .shape = each.at(2), .count = each.at(3).get<int64_t>()});
   value.at("nan").get_to(facts.nan);
   value.at("compared").get_to(facts.compared);
+  value.at("between_meshes").get_to(facts.between_meshes);
   value.at("alone").get_to(facts.alone);
+  value.at("elsewhere").get_to(facts.elsewhere);
 }
 
 bool is_call(const Finding& finding) { return has_kind(finding, FindingKind::call); }
@@ -90,68 +96,129 @@ std::vector<Finding> not_finite_findings(const About& about, const std::vector<P
   return findings;
 }
 
-/// What the `ok` covers besides what all ranks have alike.
-std::string coverage(int64_t compared, int64_t alone) {
+/// What the `ok` covers besides what all ranks have alike: the most that a rank has of each.
+std::string coverage(const About& about, const std::vector<PartFacts>& facts) {
+  const auto most = [&](int64_t PartFacts::* count) { return std::ranges::max(facts, {}, count).*count; };
   std::string text;
-  if (compared > 0) text += fmt::format("; {} equal among the ranks that replicate them", counted(compared, "part"));
-  if (alone > 0)
+  if (const int64_t compared = most(&PartFacts::compared); compared > 0)
+    text += fmt::format("; {} equal among the ranks that replicate them", counted(compared, "part"));
+  if (const int64_t compared = most(&PartFacts::between_meshes); compared > 0)
+    text += fmt::format("; {} equal among ranks of different meshes", counted(compared, "part"));
+  if (const int64_t alone = most(&PartFacts::alone); alone > 0)
     text += fmt::format(
         "; of {} that only one rank has, the layout is equal and the values are finite, and they are not compared",
         counted(alone, "part"));
+  RankSet outside;
+  for (size_t i = 0; i < facts.size(); ++i)
+    if (facts[i].elsewhere > 0) outside.insert(about.rank_at(i));
+  if (!outside.empty())
+    text += fmt::format("; {} {} outside of the mesh of {}, and {} no part to compare", outside.words(),
+                        outside.size() == 1 ? "is" : "are", counted(most(&PartFacts::elsewhere), "tensor"),
+                        outside.size() == 1 ? "has" : "have");
   return text;
+}
+
+/// Parts that all of `ranks` should have alike. A single rank has them for itself.
+struct ReplicaGroup {
+  RankSet ranks;
+  bool in_one_mesh = true;
+  Subject subject;
+};
+
+Hash key_of(const Part& part) { return hash_of(part.item.name + "\n" + part.place); }
+
+/// By the keys of all ranks' parts; in the same order on ranks that share several groups.
+std::vector<ReplicaGroup> groups_of(const ShardedSubject& subject, const About& about,
+                                    const std::vector<std::vector<Hash>>& keys) {
+  std::map<Hash, RankSet> ranks_of;
+  for (size_t i = 0; i < keys.size(); ++i)
+    for (const Hash& each : keys[i]) ranks_of[each].insert(about.rank_at(i));
+  std::map<std::vector<int>, ReplicaGroup> groups;
+  for (const Part& part : subject.parts) {
+    const RankSet& ranks = ranks_of.at(key_of(part));
+    ReplicaGroup& group = groups[ranks.ranks()];
+    group.ranks = ranks;
+    group.in_one_mesh = group.in_one_mesh && (ranks - part.mesh).empty();
+    group.subject.items.push_back(part.item);
+  }
+  std::vector<ReplicaGroup> result;
+  for (auto& [ranks, group] : groups) {
+    group.subject.name = subject.common.name;
+    group.subject.type = subject.common.type;
+    number_equal_names(group.subject.items);
+    result.push_back(std::move(group));
+  }
+  return result;
 }
 
 }  // namespace
 
 Report verify_sharded(const ShardedSubject& subject, const VerifyOptions& options) {
-  if (subject.groups.empty()) return verify_subject(subject.common, options);
   const VerifyOptions silent = VerifyOptions(options).publish(false);
   Report report = verify_subject(subject.common, silent);
   if (report.took_part.empty()) return report;
-  // Each rank derives from this report, which is the same everywhere, that the call has failed.
+  const auto has = [&](Verdict verdict) {
+    return std::ranges::any_of(report.findings, [&](const Finding& each) { return has_verdict(each, verdict); });
+  };
+  // Each rank derives from this report, which is the same everywhere, that the call has failed, and that another rank
+  // may have a divided tensor where it has none.
   const bool called = std::ranges::none_of(report.findings, is_call);
-  if (called) {
-    PartFacts mine;
-    std::vector<const ReplicaGroup*> groups;
-    for (const ReplicaGroup& each : subject.groups) groups.push_back(&each);
-    // Two ranks that share several groups have to come to them in the same order.
-    std::ranges::sort(groups, {}, [](const ReplicaGroup* each) { return each->ranks.ranks(); });
-    for (const ReplicaGroup* group : groups) {
-      look_for_nan(group->subject, mine);
-      const auto parts = static_cast<int64_t>(group->subject.items.size());
-      if (group->ranks.size() < 2) {
-        mine.alone += parts;
-        continue;
-      }
-      mine.compared += parts;
-      const Report part = verify_subject(group->subject, VerifyOptions(silent).ranks(group->ranks));
-      report.tensors += part.tensors;
-      report.bytes += part.bytes;
-      for (const Finding& each : part.findings)
-        if (!has_verdict(each, Verdict::ok)) mine.findings.push_back(each);
-    }
-    Inspection inspection({.inspector = "verify",
-                           .object = subject.common.name,
-                           .type = subject.common.type.empty() ? "container" : subject.common.type,
-                           .variant = "parts",
-                           .step = subject.common.step},
-                          silent);
+  if (called && (!subject.parts.empty() || subject.elsewhere > 0 || has(Verdict::missing))) {
+    const auto inspection_of = [&](const char* variant) {
+      return Inspection({.inspector = "verify",
+                         .object = subject.common.name,
+                         .type = subject.common.type.empty() ? "container" : subject.common.type,
+                         .variant = variant,
+                         .step = subject.common.step},
+                        silent);
+    };
+    std::vector<Hash> keys;
+    for (const Part& each : subject.parts) keys.push_back(key_of(each));
+    Inspection placing = inspection_of("places of parts");
+    const auto all_keys = placing.exchange_facts(keys);
     Report parts;
-    if (const auto facts = inspection.exchange_facts(mine)) {
-      std::vector<json> seen;
-      for (const PartFacts& each : *facts)
-        for (const Finding& finding : each.findings) {
-          json text = finding;
-          if (std::ranges::find(seen, text) != seen.end()) continue;
-          seen.push_back(std::move(text));
-          inspection.add(finding);
+    if (!all_keys) {
+      placing.conclude(parts);
+    } else {
+      PartFacts mine{.elsewhere = subject.elsewhere};
+      for (const ReplicaGroup& group : groups_of(subject, placing.about(), *all_keys)) {
+        look_for_nan(group.subject, mine);
+        const auto count = static_cast<int64_t>(group.subject.items.size());
+        if (group.ranks.size() < 2) {
+          mine.alone += count;
+          continue;
         }
-      inspection.add(not_finite_findings(inspection.about(), *facts));
+        (group.in_one_mesh ? mine.compared : mine.between_meshes) += count;
+        const Report part = verify_subject(group.subject, VerifyOptions(silent).ranks(group.ranks));
+        report.tensors += part.tensors;
+        report.bytes += part.bytes;
+        for (Finding each : part.findings) {
+          if (has_verdict(each, Verdict::ok)) continue;
+          if (is_fault(each) && !group.in_one_mesh)
+            each.message += fmt::format(
+                "; no mesh has {} together, so no reduction over a mesh keeps them equal: the mesh of one dimension in "
+                "place of all?",
+                group.ranks.words());
+          mine.findings.push_back(std::move(each));
+        }
+      }
+      Inspection inspection = inspection_of("parts");
+      if (const auto facts = inspection.exchange_facts(mine)) {
+        std::vector<json> seen;
+        for (const PartFacts& each : *facts)
+          for (const Finding& finding : each.findings) {
+            json text = finding;
+            if (std::ranges::find(seen, text) != seen.end()) continue;
+            seen.push_back(std::move(text));
+            inspection.add(finding);
+          }
+        inspection.add(not_finite_findings(inspection.about(), *facts));
+        for (Finding& each : report.findings)
+          if (has_verdict(each, Verdict::ok)) each.message += coverage(inspection.about(), *facts);
+      }
+      inspection.conclude(parts);
     }
-    inspection.conclude(parts);
     if (!parts.ok()) std::erase_if(report.findings, [](const Finding& each) { return has_verdict(each, Verdict::ok); });
-    for (Finding& each : report.findings)
-      if (has_verdict(each, Verdict::ok)) each.message += coverage(mine.compared, mine.alone);
     for (Finding& each : parts.findings) report.findings.push_back(std::move(each));
     report.seconds += parts.seconds;
   }

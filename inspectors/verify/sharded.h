@@ -2,29 +2,35 @@
 // is compared among the ranks where it should be, and a part that one rank has for itself is searched for NaN and Inf.
 // The `ok` says what was not compared.
 //
-//   ShardedSubject subject{.common = …, .groups = {{.ranks = {0, 2}, .subject = …}, {.ranks = {0}, .subject = …}}};
+//   ShardedSubject subject{.common = …, .parts = {{.item = …, .place = "Shard(0), part 1 of 2", .mesh = {0, 1}}}};
 //   inspect::verify_sharded(subject, options);       // on every rank
 #pragma once
+#include <string>
 #include <vector>
 
 #include "inspectors/verify/verify.h"
 
 namespace lockstep::inspect {
 
-/// Parts that all of `ranks` should have alike: the replicas of a device mesh. A single rank has them for itself.
-struct ReplicaGroup {
-  RankSet ranks;  // among them the calling one
-  Subject subject;
+/// What the calling rank has of a divided tensor.
+struct Part {
+  Item item;
+  /// How the tensor is divided, and which part this is. Ranks whose parts have the same name and place should have them
+  /// alike.
+  std::string place;
+  RankSet mesh;  // the ranks among which the tensor is divided and replicated: what one gradient reduction covers
 };
 
 struct ShardedSubject {
   /// What should be equal on all ranks: parameters that are not divided, and of those that are how they are divided, as
   /// values.
   Subject common;
-  std::vector<ReplicaGroup> groups;  // of the calling rank, in any order; a set of ranks occurs once
+  std::vector<Part> parts;
+  int64_t elsewhere = 0;  // divided tensors whose mesh does not have the calling rank
 };
 
-/// Collective over the options' ranks; as verify_subject. Without groups it is verify_subject.
+/// Collective over the options' ranks; as verify_subject. Ranks that have a part alike are found by its name and place,
+/// also if no mesh has them all.
 Report verify_sharded(const ShardedSubject& subject, const VerifyOptions& options);
 
 }  // namespace lockstep::inspect

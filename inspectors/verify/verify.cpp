@@ -144,6 +144,8 @@ VerifyFacts facts_without_content(const Subject& subject) {
   VerifyFacts facts;
   facts.structure = structure_hash(subject);
   facts.buffers_written = subject.buffers_are_written;
+  facts.dropout = subject.dropout;
+  facts.inputs = subject.inputs;
   facts.out_of_data = subject.wrapper && ddp::Inspection(*subject.wrapper).has_stale_parameters();
   return facts;
 }
@@ -241,7 +243,12 @@ Report verify_in(Inspection& inspection, const Subject& subject, const VerifyOpt
       std::vector<Finding> findings = compare(inspection, subject, options, mine, *facts);
       report.seconds = inspection.seconds();
       complete_findings(inspection.about(), subject, options, report, findings);
+      if (subject.type == "gradients" &&
+          !std::ranges::all_of(*facts, [](const auto& each) { return each.inputs.has_value(); }))
+        for (Finding& each : findings)
+          if (has_verdict(each, Verdict::ok)) each.message += ", whether the ranks read different batches";
       inspection.add(std::move(findings));
+      if (!inspection.has_fault()) inspection.add(duplicate_findings(inspection.about(), *facts));
     }
     if (!left_out.empty()) inspection.add(out_of_data_finding(inspection.about(), left_out));
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,9 +11,13 @@
 #include "collectives/rank_context.h"
 #include "collectives/watch/spelling.h"
 #include "ddp/inspection.h"
+#include "inspectors/exchange/participants.h"
 #include "inspectors/findings/about.h"
+#include "inspectors/findings/text.h"
+#include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/trace/parameter_trace.h"
 #include "inspectors/trace/step_counter.h"
+#include "inspectors/trace/tensor_values.h"
 #include "inspectors/verify/queued_verify.h"
 #include "protocol/dist_error.h"
 
@@ -21,9 +26,29 @@ namespace lockstep::inspect {
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kObservedParameters = 4;
+/// Steps that change each parameter that is trained: a learning rate may begin with 0.
+constexpr int64_t kTrainingSteps = 10;
 /// Checks in a row to which a rank does not come, until nothing is compared any more, since each costs the others the
 /// deadline. One is allowed: a rank may have been busy, with a checkpoint for example.
 constexpr int kMostMissed = 2;
+
+std::vector<Item> trained_parameters(const Subject& subject) {
+  std::vector<Item> result;
+  for (const Item& each : subject.items)
+    if (each.kind == FindingKind::parameter && each.trainable && each.tensor.defined() && each.tensor.numel() > 0 &&
+        each.tensor.layout() == at::kStrided && each.tensor.has_storage() && !each.tensor.is_meta())
+      result.push_back(each);
+  return result;
+}
+
+std::map<std::string, Hash> hashes_of(const std::vector<Item>& items) {
+  std::vector<at::Tensor> tensors;
+  for (const Item& each : items) tensors.push_back(each.tensor);
+  const std::vector<Fingerprint> marks = fingerprint(tensors);
+  std::map<std::string, Hash> hashes;
+  for (size_t i = 0; i < items.size(); ++i) hashes[items[i].name] = marks[i].hash;
+  return hashes;
+}
 }  // namespace
 
 struct Watch::State : StepObserver {
@@ -49,6 +74,8 @@ struct Watch::State : StepObserver {
   bool reported = false;
   int missed = 0;  // checks in a row at which the ranks did not meet
   std::optional<int64_t> missed_at;  // the step of the last one, of this watch or of another one of the same ranks
+  std::map<std::string, Hash> at_start;  // of the parameters, until they are compared with those after kTrainingSteps
+  bool steps_others = false;
   std::optional<QueuedVerify> queued;  // the last check, until the next step is over
   int64_t queued_step = 0;
   WatchCost cost;
@@ -101,6 +128,7 @@ struct Watch::State : StepObserver {
   void check() {
     if (missed == kMostMissed || missed_at == step) return;
     ++cost.checks;
+    if (since >= kTrainingSteps && !at_start.empty()) look_for_unchanged();
     const VerifyOptions now = VerifyOptions(options).publish(false).step(step).waits_when_late(false);
     if (verify) return judge(verify(now), step);
     Subject current = subject();
@@ -115,6 +143,44 @@ struct Watch::State : StepObserver {
   void finish_queued() {
     QueuedVerify earlier = *std::exchange(queued, std::nullopt);
     judge(earlier.finish(subject), queued_step);
+  }
+
+  /// Local: each rank looks at its own parameters.
+  void look_for_unchanged() {
+    const std::map<std::string, Hash> before = std::exchange(at_start, {});
+    const Subject now = subject();
+    const std::vector<Item> parameters = trained_parameters(now);
+    const std::map<std::string, Hash> hashes = hashes_of(parameters);
+    const About about{.inspector = "verify",
+                      .object = now.name.empty() ? now.type : now.name,
+                      .step = step,
+                      .ranks = RankSet{own_rank()},
+                      .names = {}};
+    Finding finding = about.finding(Severity::note, Verdict::stale, FindingKind::parameter);
+    for (const Item& each : parameters)
+      if (const auto old = before.find(each.name); old != before.end() && old->second == hashes.at(each.name))
+        finding.tensors.push_back(finding_tensor(each.name, each.tensor));
+    if (finding.tensors.empty()) return;
+    const bool none_changed = finding.tensors.size() == parameters.size();
+    finding.message =
+        fmt::format("{} steps have not changed {} on rank {}: ", since,
+                    none_changed ? std::string("any parameter")
+                                 : fmt::format("{} of {}", finding.tensors.size(),
+                                               counted(static_cast<int64_t>(parameters.size()), "parameter")),
+                    own_rank());
+    if (none_changed && steps_others) {
+      finding.severity = Severity::fault;
+      finding.message +=
+          "the optimizer has none of them. Was it built before fully_shard, or before the parameters were replaced? "
+          "Build it after that";
+    } else {
+      finding.message += "without a gradient, in no optimizer, or with a learning rate of 0?";
+    }
+    Report report;
+    report.took_part = options.ranks().value_or(live_ranks());
+    report.findings.push_back(std::move(finding));
+    publish_from_reporting_rank(report);
+    if (!report.ok() && found) found(report);
   }
 
   /// For all watches of the same ranks: they make their checks in the same steps, and lose the same ranks.
@@ -159,10 +225,12 @@ struct Watch::State : StepObserver {
 };
 
 Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options,
-             std::function<Report(const VerifyOptions&)> verify, std::function<void(const Report&)> found)
+             std::function<Report(const VerifyOptions&)> verify, std::function<void(const Report&)> found,
+             bool steps_others)
     : Watch(std::move(subject), every, std::move(options)) {
   state_->verify = std::move(verify);
   state_->found = std::move(found);
+  state_->steps_others = steps_others;
 }
 
 Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options)
@@ -170,6 +238,7 @@ Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions opti
   if (every < 1)
     throw dist::ArgumentError(fmt::format("{}: every {} steps? It takes 1 or more", inspect_name("watch"), every));
   const Subject now = subject();
+  state_->at_start = hashes_of(trained_parameters(now));
   state_->subject = std::move(subject);
   state_->every = every;
   state_->options = std::move(options);

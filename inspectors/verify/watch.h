@@ -32,9 +32,11 @@ class [[nodiscard]] Watch {
  public:
   Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options);
   /// The same, with `verify` for the check: an object of which not every part is compared on all ranks. `found` gets the
-  /// report of a difference, on every rank, when the lowest one publishes it.
+  /// report of a difference, on every rank, when the lowest one publishes it. `steps_others`: the optimizer whose steps
+  /// are counted has none of the object's parameters.
   Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options,
-        std::function<Report(const VerifyOptions&)> verify, std::function<void(const Report&)> found);
+        std::function<Report(const VerifyOptions&)> verify, std::function<void(const Report&)> found,
+        bool steps_others);
   ~Watch();
   Watch(Watch&&) noexcept;
   Watch& operator=(Watch&&) = delete;
@@ -47,7 +49,8 @@ class [[nodiscard]] Watch {
 
 /// To be called on every rank; all ranks run the same number of steps. By default the ranks are those of the wrapper. A
 /// difference is reported once, with the steps between which it appeared, and again after the replicas were equal.
-/// A rank that does not come to a check is named; after two such checks in a row nothing is compared any more.
+/// Parameters that the first ten steps have not changed are a note. A rank that does not come to a check is named;
+/// after two such checks in a row nothing is compared any more.
 /// Objects on a device for which there are functions (inspectors/device/functions.h) are compared a step late, so that
 /// the host does not wait for the device: a difference after the last step is not seen. `object` must outlive the
 /// result. Throws dist::ArgumentError for `every` < 1.

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import OrderedDict
 from typing import Any, Iterator, Mapping
 
 import torch
 
-from lockstep import _sharding
+from lockstep import _library, _sharding
 from lockstep.errors import ArgumentError
 
 Module = torch.nn.Module
 Optimizer = torch.optim.Optimizer
 
+STEPS_OTHERS = (
+    "none of its parameters is one of the model's, so its steps train nothing of the model: was it built before "
+    "fully_shard, or before the model's parameters were replaced? Build it after that"
+)
 _WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 
 
@@ -67,8 +72,10 @@ class Description:
 
     def __init__(self, name: str, kind: str) -> None:
         self.tensors = Tensors()
-        self.json: dict[str, Any] = {"name": name, "type": kind, "items": [], "modes": None, "groups": []}
-        self._groups: dict[tuple[int, ...], list[dict[str, Any]]] = {}
+        self.json: dict[str, Any] = {
+            "name": name, "type": kind, "items": [], "modes": None, "parts": [], "elsewhere": 0, "inputs": None,
+            "doubt": None,
+        }
 
     def add_tensor(self, name: str, kind: str, tensor: torch.Tensor | None) -> None:
         if tensor is None:
@@ -80,18 +87,24 @@ class Description:
             self.add_part(name, kind, part)
 
     def add_part(self, name: str, kind: str, part: _sharding.Part) -> None:
-        """How it is divided should be equal on all ranks, and its contents on `part.ranks`."""
+        """How it is divided should be equal on all ranks, and its contents on those that have the same place."""
         self.add_value(joined(name, "layout"), "value", part.layout)
-        if part.local is not None:
-            index = self.tensors.add(part.local)
-            items = self._groups.setdefault(tuple(sorted(part.ranks)), [])
-            items.append({"name": name, "kind": kind, "tensor": index})
+        if part.local is None:
+            self.json["elsewhere"] += 1
+        else:
+            self._add_local(name, kind, part.local, f"{part.layout}: {part.place}", part.mesh, part.trainable)
+
+    def _add_local(
+        self, name: str, kind: str, tensor: torch.Tensor, place: str, mesh: list[int], trainable: bool
+    ) -> None:
+        self.json["parts"].append({"name": name, "kind": kind, "tensor": self.tensors.add(tensor), "place": place,
+                                   "mesh": mesh, "trainable": trainable})
 
     def add_alone(self, name: str, kind: str, value: Any) -> None:
         """What only this rank has, and which nothing on other ranks stands beside."""
         if isinstance(value, torch.Tensor):
-            items = self._groups.setdefault((torch.distributed.get_rank(),), [])
-            items.append({"name": name, "kind": kind, "tensor": self.tensors.add(value)})
+            rank = torch.distributed.get_rank()
+            self._add_local(name, kind, value, f"rank {rank}", [rank], False)
 
     def add_value(self, name: str, kind: str, value: Any) -> None:
         self.json["items"].append({"name": name, "kind": kind, "value": value})
@@ -155,10 +168,15 @@ class Description:
         modes = [[joined(prefix, plain_name(name + ".")[:-1]), each.training] for name, each in inner.named_modules()]
         if not prefix:
             self.json["modes"] = modes
+            self.json["dropout"] = any(each.training and _drops_out(each) for each in inner.modules())
         if is_ddp(module):
             # The wrapper makes buffers equal at the next forward; in training a forward may have changed them since.
             self.json["buffers_are_local"] = not module.broadcast_buffers
             self.json["buffers_are_written"] = bool(module.broadcast_buffers and inner.training)
+
+    def doubt(self, is_fault: bool, kind: str, text: str) -> None:
+        """Stands in place of an `ok`. It follows from the items: ranks on which these are equal have it alike."""
+        self.json["doubt"] = {"is_fault": is_fault, "kind": kind, "text": text}
 
     def add_optimizer(self, optimizer: Optimizer, names: Mapping[torch.Tensor, str], prefix: str = "") -> None:
         """`names`: of parameters. Without them a parameter has the name that its group gives it, or its number."""
@@ -179,11 +197,12 @@ class Description:
                 for key, value in state.items():
                     add(joined(joined(of_group, name), str(key)), "state", value)
 
-    def finished(self) -> dict[str, Any]:
-        self.json["groups"] = [
-            {"ranks": list(ranks), "items": items} for ranks, items in sorted(self._groups.items())
-        ]
-        return self.json
+
+def _drops_out(module: Module) -> bool:
+    if isinstance(module, torch.nn.modules.dropout._DropoutNd):
+        return module.p > 0
+    share = getattr(module, "dropout", 0)  # of attention and recurrent layers
+    return isinstance(share, float) and share > 0
 
 
 def _plain_value(value: Any) -> Any:
@@ -221,6 +240,32 @@ def parameter_names(*objects: Any) -> dict[torch.Tensor, str]:
     }
 
 
+inputs_seen: weakref.WeakKeyDictionary[Module, list[int]] = weakref.WeakKeyDictionary()
+"""Of the last forward of modules that `watch_grads` observes."""
+
+
+def observe_inputs(module: Module) -> torch.utils.hooks.RemovableHandle:
+    """Which batch a rank reads is not seen in gradients that are reduced before backward ends."""
+    def before_forward(module: Module, args: Any, kwargs: Any) -> None:
+        tensors = [each for each in torch.utils._pytree.tree_leaves((args, kwargs))
+                   if isinstance(each, torch.Tensor) and not _sharding.is_dtensor(each) and each.layout == torch.strided
+                   and not each.is_meta]
+        inputs_seen[module] = _library.call("hash", tensors)["hash"]
+
+    return module.register_forward_pre_hook(before_forward, with_kwargs=True)
+
+
+def _parameters_in(optimizer: Optimizer, model: Module) -> int:
+    """How many parameters of the model the optimizer steps."""
+    own = {id(each) for each in model.parameters()}
+    return sum(id(each) in own for group in optimizer.param_groups for each in group["params"])
+
+
+def steps_others(optimizer: Optimizer, model: Module) -> bool:
+    """Whether none of the model's parameters is among those of the optimizer."""
+    return _parameters_in(optimizer, model) == 0 and any(True for _ in model.parameters())
+
+
 def describe(value: Any, name: str, model: Module | None = None) -> Description:
     """`value` as a subject to verify. `model` gives names to the parameters of an optimizer."""
     if isinstance(value, str) and value == "rng":
@@ -236,6 +281,8 @@ def describe(value: Any, name: str, model: Module | None = None) -> Description:
     elif isinstance(value, Optimizer):
         description = Description(name, "optimizer")
         description.add_optimizer(value, parameter_names(model))
+        if model is not None:
+            description.add_value("parameters of the model", "hyperparameter", _parameters_in(value, model))
     elif isinstance(value, torch.Tensor):
         description = Description(name, "tensor")
         description.add_tensor(name, "tensor", value)

@@ -29,6 +29,8 @@ class Samples:
     size: int | None = None
     """Of the dataset, where the object knows it."""
     batch_size: int | None = None
+    worker_seed: int | None = None
+    """Of a loader with workers, unless a function of the program seeds them."""
 
 
 def _generators(value: Any) -> Iterator[torch.Generator]:
@@ -153,6 +155,14 @@ def _length(value: Any) -> int | None:
     return None
 
 
+def _worker_seed(value: Any) -> int | None:
+    """What a loader draws at the beginning of an epoch, and adds the number of the worker to."""
+    if not isinstance(value, torch.utils.data.DataLoader) or not value.num_workers or value.worker_init_fn is not None:
+        return None
+    with _unchanged(value):
+        return int(torch.empty((), dtype=torch.int64).random_(generator=value.generator).item())
+
+
 def read(value: Any) -> Samples:
     """Reads the order of this rank. Local."""
     if isinstance(value, torch.Tensor):
@@ -189,7 +199,7 @@ def read(value: Any) -> Samples:
 
     samples, batches = order()
     batch_size = getattr(value, "batch_size", None)
-    result = Samples(samples, batches, size=_length(value))
+    result = Samples(samples, batches, size=_length(value), worker_seed=_worker_seed(value))
     if isinstance(batch_size, int):
         result.batch_size = batch_size
     holder = _epoch_holder(value)

@@ -1,5 +1,5 @@
 """Tensors that are divided among ranks (DTensor, FullyShardedDataParallel): the part of this rank, how it is divided,
-and the ranks that should have the same part."""
+and which part it is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ class Part:
     local: torch.Tensor | None
     """None on a rank outside of the mesh."""
     layout: str
-    ranks: list[int]
+    place: str
+    """Which part it is: ranks that have the same place, in whatever mesh, should have the same part."""
+    mesh: list[int]
+    """The ranks among which the tensor is divided and replicated."""
+    trainable: bool
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,10 @@ def is_flattened(parameter: torch.Tensor) -> bool:
     return bool(getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False))
 
 
+def is_divided(module: torch.nn.Module) -> bool:
+    return bool(flat_units(module)) or any(is_dtensor(each) for each in module.parameters())
+
+
 def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).replace("torch.", "")
 
@@ -64,11 +72,10 @@ def part_of(tensor: torch.Tensor) -> Part | None:
     )
     coordinate = mesh.get_coordinate()
     if coordinate is None:
-        return Part(None, layout, [])
-    index = tuple(
-        slice(None) if placement.is_replicate() else here for placement, here in zip(placements, coordinate)
-    )
-    return Part(local_of(tensor), layout, [int(each) for each in mesh.mesh[index].flatten().tolist()])
+        return Part(None, layout, "", [], tensor.requires_grad)
+    place = [None if placement.is_replicate() else here for placement, here in zip(placements, coordinate)]
+    ranks = [int(each) for each in mesh.mesh.flatten().tolist()]
+    return Part(local_of(tensor), layout, str(place), ranks, tensor.requires_grad)
 
 
 def _placement(placement: Any) -> str:
@@ -89,18 +96,17 @@ def flat_units(module: torch.nn.Module) -> list[FlatUnit]:
         if handle is None:
             continue
         flat = handle.flat_param
-        own = [torch.distributed.get_rank()]
-        if each.sharding_strategy == ShardingStrategy.NO_SHARD:
-            ranks = torch.distributed.get_process_group_ranks(each.process_group)
-        elif each.sharding_strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2):
-            ranks = torch.distributed.get_process_group_ranks(each._inter_node_pg)
-        else:
-            ranks = own
+        group = each.process_group
+        whole = each.sharding_strategy == ShardingStrategy.NO_SHARD
+        place = "" if whole else f"{group.rank()} of {group.size()}"
+        mesh = set(torch.distributed.get_process_group_ranks(group))
+        if each.sharding_strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2):
+            mesh |= set(torch.distributed.get_process_group_ranks(each._inter_node_pg))
         shapes = ", ".join(f"{key} {list(shape)}" for key, shape in zip(flat._fqns, flat._shapes))
         layout = f"{each.sharding_strategy.name}: {shapes}, {_dtype(flat)}"
         managed = {id(flat), *(id(one) for one in getattr(flat, "_params", None) or [])}
         local = getattr(flat, "_local_shard", None)
         gradient = flat.grad if flat.grad is not None else getattr(flat, "_saved_grad_shard", None)
-        part = Part(flat if local is None else local, layout, ranks)
+        part = Part(flat if local is None else local, layout, place, sorted(mesh), flat.requires_grad)
         units.append(FlatUnit(f"{name}.flat" if name else "flat", part, gradient, managed))
     return units

@@ -9,7 +9,7 @@ from typing import Any, Iterable, Iterator
 
 import torch
 
-from lockstep import _call, _caller, _describe, _group, _library, _publish, _step
+from lockstep import _call, _caller, _describe, _group, _library, _publish, _sharding, _step
 from lockstep._call import Deadline, Ranks
 from lockstep.errors import ArgumentError, FaultFound, LockstepError, PythonRaised
 from lockstep.inspectors import _ranks_of
@@ -108,12 +108,14 @@ class Watch:
         callbacks: _step.Callbacks | None = None,
         is_nan_watch: bool = False,
         optimizers: Iterable[torch.optim.Optimizer] = (),
+        hooks: Iterable[torch.utils.hooks.RemovableHandle] = (),
     ) -> None:
         self._numbers = numbers
         self.raise_on_fault = raise_on_fault
         self.is_nan_watch = is_nan_watch
         self._callbacks = callbacks  # the library calls them as long as the watch is open
         self._optimizers = list(optimizers)  # whose steps count
+        self._hooks = list(hooks)
         for each in self._optimizers:
             _count_steps_of(each)
         _open.add(self)
@@ -133,6 +135,8 @@ class Watch:
                 _counted.pop(each).remove()
                 _stepped.discard(each)
         self._optimizers.clear()
+        for hook in self._hooks:
+            hook.remove()
         _publish.flush()
 
     def __enter__(self) -> Watch:
@@ -195,6 +199,9 @@ def watch(
     Every rank calls it and runs the same number of steps. A difference is logged once, with the steps between which it
     appeared; with `raise_on_fault` `optimizer.step()` raises FaultFound on every rank. Without an optimizer,
     `lockstep.step()` counts. Raises FaultFound if some ranks do not call it.
+
+    Parameters that the first ten steps have not changed are a note, and a fault if the optimizer has none of the
+    model's. If a rank does not come to two checks in a row, nothing is compared any more.
     """
     if every < 1:
         raise ArgumentError(f"watch: every {every} steps? It takes 1 or more")
@@ -210,7 +217,9 @@ def watch(
     model = value if isinstance(value, torch.nn.Module) else None
     try:
         for key, each in objects:
-            numbers.append(_watch_one(each, key, model, every, method, common, callbacks))
+            others = each is model and model is not None and optimizer is not None and \
+                _describe.steps_others(optimizer, model)
+            numbers.append(_watch_one(each, key, model, every, method, common, callbacks, others))
     except BaseException:
         _close(numbers)
         raise
@@ -226,20 +235,22 @@ def _watch_one(
     method: str,
     common: dict[str, Any],
     callbacks: _step.Callbacks,
+    steps_others: bool,
 ) -> int:
     def describe(_: int) -> None:
         description = _describe.describe(value, name, model)
-        _library.give_subject(description.tensors.list, description.finished())
+        _library.give_subject(description.tensors.list, description.json)
 
     description = _describe.describe(value, name, model)
     arguments = {
         **common,
         "name": name,
         "step": None,
-        "subject": description.finished(),
+        "subject": description.json,
         "type": description.json["type"],
         "subject_function": callbacks.address(describe),
         "every": every,
+        "steps_others": steps_others,
         "method": method,
         "rtol": 1e-5,
         "atol": 1e-8,
@@ -249,14 +260,19 @@ def _watch_one(
 
 def watch_grads(value: Any) -> Watch:
     """Observes each gradient of this rank before the reduction, so that `grads` knows what backward made. Local, but
-    `grads` needs it on every rank. Costs one read of each gradient in backward."""
+    `grads` needs it on every rank. Costs one read of each gradient in backward.
+
+    Of modules with divided parameters (DTensor, FullyShardedDataParallel), whose gradients are reduced before backward
+    ends, it observes the inputs of forward instead: whether ranks read the same batch."""
     tensors = _describe.Tensors()
     subject = _describe.gradients(value, "", tensors)
     groups = [each for each in (_group.name(),) if each is not None]
     if _describe.is_ddp(value):
         groups.append(str(value.process_group.group_name))
     result = _library.call("watch_grads", tensors.list, subject=subject, groups=sorted(set(groups)))
-    return Watch([int(result["watch"])], raise_on_fault=False)
+    divided = isinstance(value, torch.nn.Module) and _sharding.is_divided(value)
+    hooks = [_describe.observe_inputs(value)] if divided else []
+    return Watch([int(result["watch"])], raise_on_fault=False, hooks=hooks)
 
 
 def nan_watch(

@@ -20,6 +20,7 @@ number is drawn, and nothing that is looked at changes.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any, Callable, TypeVar
 
@@ -77,7 +78,7 @@ def verify(
     `value`: a module (also in DistributedDataParallel or FullyShardedDataParallel), an optimizer, a tensor, "rng" (the
     random number generators of torch), a generator, or a container of tensors and values, such as a `state_dict()`. Keys
     of dictionaries are compared as text, and 1 in a list equals 1.0. `model` gives names to the parameters of an
-    optimizer.
+    optimizer; an optimizer that has none of them is a fault.
 
     `method`: "fingerprint" reads every byte once and exchanges a few numbers if all is equal; "broadcast" and
     "all_gather" send every tensor, the last compares with `rtol` and `atol`.
@@ -92,7 +93,9 @@ def verify(
     name = arguments["name"] or (value if isinstance(value, str) and value == "rng" else "")
     arguments["name"] = name
     description = _describe.describe(value, name, model)
-    arguments.update(subject=description.finished(), type=description.json["type"], method=method, rtol=rtol, atol=atol)
+    if model is not None and isinstance(value, torch.optim.Optimizer) and _describe.steps_others(value, model):
+        description.doubt(True, "parameter", _describe.STEPS_OTHERS)
+    arguments.update(subject=description.json, type=description.json["type"], method=method, rtol=rtol, atol=atol)
     return _call.run("verify", description.tensors.list, arguments, raise_on_fault=raise_on_fault)
 
 
@@ -117,12 +120,13 @@ def grads(
     `value`: a module, DistributedDataParallel, an optimizer, or tensors. `threshold`: from which ratio a rank's gradient
     is an outlier. `factor`: the intended ratio of reduced gradients to the mean, for programs that scale them.
 
-    Of gradients that are divided (DTensor, FullyShardedDataParallel) the layout is compared, and each part as by verify.
+    Of gradients that are divided (DTensor, FullyShardedDataParallel) the layout is compared, and each part as by
+    verify; they are those after the reduction.
     """
     arguments = _call.common("grads", name, _ranks_of(value, ranks), deadline, step)
-    divided = _divided_gradients(value, arguments["name"])
+    divided = _divided_gradients(value, arguments["name"], local)
     if divided is not None:
-        arguments.update(name=divided.json["name"], subject=divided.finished(), type="gradients", method="fingerprint",
+        arguments.update(name=divided.json["name"], subject=divided.json, type="gradients", method="fingerprint",
                          rtol=0.0, atol=0.0)
         return _call.run("verify", divided.tensors.list, arguments, raise_on_fault=raise_on_fault)
     tensors = _describe.Tensors()
@@ -131,23 +135,35 @@ def grads(
     return _call.run("grads", tensors.list, arguments, raise_on_fault=raise_on_fault)
 
 
-def _divided_gradients(value: Any, name: str) -> _describe.Description | None:
+def _divided_gradients(value: Any, name: str, local: bool) -> _describe.Description | None:
     """The gradients of a module with divided parameters, as a subject to verify; None for other objects."""
     if not isinstance(value, Module):
         return None
+    if not _sharding.is_divided(value):
+        return None
     units = _sharding.flat_units(value)
     parameters = list(value.named_parameters())
-    if not units and not any(_sharding.part_of(each) is not None for _, each in parameters):
-        return None
     description = _describe.Description(f"{name}.grad" if name else "gradients", "gradients")
+    description.json["inputs"] = _describe.inputs_seen.get(value)
     managed: set[int] = set()
+    present = False
     for unit in units:
         managed |= unit.managed
-        part = _sharding.Part(unit.gradient, unit.part.layout, unit.part.ranks)
-        description.add_part(f"{unit.name}.grad", "tensor", part)
+        present = present or unit.gradient is not None
+        if unit.gradient is None:
+            description.add_value(f"{unit.name}.grad", "tensor", None)
+        else:
+            description.add_part(f"{unit.name}.grad", "tensor", dataclasses.replace(unit.part, local=unit.gradient))
     for key, each in parameters:
         if id(each) not in managed and each.requires_grad:
+            present = present or each.grad is not None
             description.add_tensor(_describe.plain_name(key), "tensor", each.grad)
+    if not present:
+        description.doubt(False, "gradient", "no gradients: call grads between backward and zero_grad")
+    elif local:
+        description.doubt(False, "gradient", "gradients of divided parameters are kept after the reduction only: equal "
+                          "and finite there, and not checked before it; data(loader) shows whether ranks read the same "
+                          "samples")
     return description
 
 
@@ -207,6 +223,7 @@ def data(
             "samples": tensors.add(torch.tensor(read.samples, dtype=torch.int64)),
             "batches": None if read.batches is None else tensors.add(torch.tensor(read.batches, dtype=torch.int64)),
             "epoch": read.epoch,
+            "worker_seed": read.worker_seed,
             "of_epoch": None if of_epoch is None else callbacks.address(give_epoch),
         },
     )
@@ -230,8 +247,7 @@ def memory(
 
 def _memory_of(value: Any, tensors: _describe.Tensors) -> list[dict[str, Any]]:
     description = _describe.describe(value, "")
-    finished = description.finished()
-    items = [*finished["items"], *(item for group in finished["groups"] for item in group["items"])]
+    items = [*description.json["items"], *description.json["parts"]]
     result = [
         {"kind": item["kind"], "name": item["name"], "tensor": tensors.add(description.tensors.list[item["tensor"]])}
         for item in items

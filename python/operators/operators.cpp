@@ -76,6 +76,14 @@ json data(const Call& call) {
   });
 }
 
+/// Of the tensors together.
+json hash(const Call& call) {
+  inspect::Hash result{};
+  for (const inspect::Fingerprint& each : inspect::fingerprint(call.tensors))
+    result = inspect::combine(result, each.hash);
+  return {{"hash", result}};
+}
+
 json memory(const Call& call) {
   const auto options = common_options<inspect::MemoryOptions>(call.arguments);
   return inspect_with(call, {.inspector = "memory"}, options, [&] {
@@ -322,6 +330,7 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("hook_group", hook_group);
   LOCKSTEP_OPERATOR("verify", verify);
   LOCKSTEP_OPERATOR("grads", grads);
+  LOCKSTEP_OPERATOR("hash", hash);
   LOCKSTEP_OPERATOR("ranks", ranks);
   LOCKSTEP_OPERATOR("data", data);
   LOCKSTEP_OPERATOR("memory", memory);

@@ -22,23 +22,24 @@ thread_local Call given_call;
 FindingKind kind_named(const std::string& name) {
   for (const FindingKind kind :
        {FindingKind::parameter, FindingKind::buffer, FindingKind::state, FindingKind::hyperparameter,
-        FindingKind::tensor, FindingKind::rng, FindingKind::value, FindingKind::unsupported})
+        FindingKind::tensor, FindingKind::gradient, FindingKind::rng, FindingKind::value, FindingKind::unsupported})
     if (name == to_string(kind)) return kind;
   throw dist::ArgumentError("there is no kind " + name);
 }
 
-void add_item(Subject& subject, const Call& call, const json& item) {
+Item item_of(const Call& call, const json& item) {
   if (item.contains("value")) {
+    Subject subject;
     inspect::describe_value(subject, item.at("name"), item.at("value"));
-  } else {
-    const at::Tensor& tensor = call.tensor(item.at("tensor"));
-    subject.items.push_back({.name = item.at("name"),
-                             .kind = FindingKind::tensor,
-                             .tensor = tensor.detach(),
-                             .value = {},
-                             .trainable = tensor.requires_grad()});
+    subject.items.back().kind = kind_named(item.at("kind"));
+    return std::move(subject.items.back());
   }
-  subject.items.back().kind = kind_named(item.at("kind"));
+  const at::Tensor& tensor = call.tensor(item.at("tensor"));
+  return {.name = item.at("name"),
+          .kind = kind_named(item.at("kind")),
+          .tensor = tensor.detach(),
+          .value = {},
+          .trainable = item.value("trainable", tensor.requires_grad())};
 }
 
 /// "train(), norm eval()": the module's mode, and those of submodules that differ from their parent's. As the item of a
@@ -68,7 +69,7 @@ inspect::ShardedSubject subject_of(const Call& call, const json& description) {
   Subject& subject = result.common;
   subject.name = description.at("name");
   if (description.value("rng", false)) inspect::describe(subject, "", inspect::rng());
-  for (const json& item : description.at("items")) add_item(subject, call, item);
+  for (const json& item : description.at("items")) subject.items.push_back(item_of(call, item));
   subject.type = description.at("type");
   if (const json& modes = description.at("modes"); !modes.is_null())
     subject.items.push_back({.name = "training", .kind = FindingKind::mode, .tensor = {}, .value = modes_text(modes)});
@@ -76,14 +77,22 @@ inspect::ShardedSubject subject_of(const Call& call, const json& description) {
   subject.buffers_are_local = description.value("buffers_are_local", false);
   subject.buffers_are_written = description.value("buffers_are_written", false);
   for (const json& index : description.value("stepped", json::array())) subject.stepped.push_back(call.tensor(index));
-  for (const json& each : description.at("groups")) {
-    inspect::ReplicaGroup group{.ranks = RankSet(each.at("ranks").get<std::vector<int>>()), .subject = {}};
-    group.subject.name = subject.name;
-    for (const json& item : each.at("items")) add_item(group.subject, call, item);
-    group.subject.type = subject.type;
-    inspect::number_equal_names(group.subject.items);
-    result.groups.push_back(std::move(group));
+  for (const json& each : description.at("parts"))
+    result.parts.push_back({.item = item_of(call, each),
+                            .place = each.at("place"),
+                            .mesh = RankSet(each.at("mesh").get<std::vector<int>>())});
+  result.elsewhere = description.at("elsewhere");
+  if (description.value("dropout", false)) {
+    at::Tensor drawn_for;
+    if (!subject.items.empty()) drawn_for = subject.items.front().tensor;
+    if (!drawn_for.defined() && !result.parts.empty()) drawn_for = result.parts.front().item.tensor;
+    subject.dropout = inspect::generator_state_for(drawn_for);
   }
+  if (const json& inputs = description.at("inputs"); !inputs.is_null()) subject.inputs = inputs.get<inspect::Hash>();
+  if (const json& doubt = description.at("doubt"); !doubt.is_null())
+    subject.doubt = {.severity = doubt.at("is_fault").get<bool>() ? Severity::fault : Severity::note,
+                     .kind = kind_named(doubt.at("kind")),
+                     .text = doubt.at("text")};
   return result;
 }
 
@@ -113,6 +122,7 @@ inspect::SampleOrder samples_of(const Call& call, const json& description) {
   if (const json& batches = description.at("batches"); !batches.is_null())
     order.batches = inspect::detail::numbers_of(call.tensor(batches));
   if (const json& epoch = description.at("epoch"); !epoch.is_null()) order.reported_epoch = epoch.get<int64_t>();
+  if (const json& seed = description.at("worker_seed"); !seed.is_null()) order.worker_seed = seed.get<int64_t>();
   if (const json& address = description.at("of_epoch"); !address.is_null())
     order.of_epoch = [function = python_function(address)](int64_t epoch) {
       call_python(function, epoch);

@@ -12,7 +12,9 @@
 namespace lockstep::python {
 
 /// {"name", "type", "items": [{"name", "kind", "tensor": index or "value": JSON}], "modes": [[module, training]] or
-/// null, "rng", "buffers_are_local", "buffers_are_written", "stepped": [index], "groups": [{"ranks", "items"}]}
+/// null, "rng", "buffers_are_local", "buffers_are_written", "dropout", "stepped": [index], "parts": [{"name", "kind",
+/// "tensor", "place", "mesh": [ranks], "trainable"}], "elsewhere": number of tensors, "inputs": null or what the
+/// operator "hash" has returned, "doubt": null or {"is_fault", "kind", "text"}}
 inspect::ShardedSubject subject_of(const Call& call, const nlohmann::json& subject);
 
 /// {"name", "type", "parameters": [{"name", "tensor"}], "wrapper": null or {"skips_unused", "last_forward_was_local"}}
@@ -21,7 +23,7 @@ inspect::GradientSubject gradients_of(const Call& call, const nlohmann::json& su
 /// [{"object", "name", "kind", "tensor"}]
 inspect::TensorNames names_of(const Call& call, const nlohmann::json& names);
 
-/// {"samples": index, "batches": index or null, "epoch", "of_epoch": a function of Python or null}
+/// {"samples": index, "batches": index or null, "epoch", "worker_seed", "of_epoch": a function of Python or null}
 inspect::SampleOrder samples_of(const Call& call, const nlohmann::json& order);
 
 /// [{"name", "tensors": [{"kind", "name", "tensor"}]}]

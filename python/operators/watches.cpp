@@ -43,8 +43,13 @@ json watch(const Call& call) {
       const Call given = take_given();
       return subject_of(given, given.arguments);
     };
-    const auto first_then_now = [common = subject.common, first = true, now]() mutable {
-      return std::exchange(first, false) ? common : now().common;
+    // What the watch itself looks at: the parts of this rank among the rest.
+    const auto own = [](inspect::ShardedSubject sharded) {
+      for (inspect::Part& each : sharded.parts) sharded.common.items.push_back(std::move(each.item));
+      return std::move(sharded.common);
+    };
+    const auto first_then_now = [mine = own(subject), first = true, now, own]() mutable {
+      return std::exchange(first, false) ? std::exchange(mine, {}) : own(now());
     };
     const auto verify = [now](const inspect::VerifyOptions& each) { return inspect::verify_sharded(now(), each); };
     const auto found = [number = next_watch](const inspect::Report& report) {
@@ -52,7 +57,8 @@ json watch(const Call& call) {
       for (json& each : result.at("findings"))
         found_by_watches.push_back({{"watch", number}, {"finding", std::move(each)}});
     };
-    return keep<inspect::Watch>(first_then_now, call.arguments.at("every").get<int64_t>(), options, verify, found);
+    return keep<inspect::Watch>(first_then_now, call.arguments.at("every").get<int64_t>(), options, verify, found,
+                                call.arguments.at("steps_others").get<bool>());
   };
   return inspect_with(call, {.inspector = "watch"}, options, what);
 }

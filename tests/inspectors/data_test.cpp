@@ -410,5 +410,17 @@ TEST(Data, WhatIsNoIndexIsRefused) {
   EXPECT_THROW(data(range(0, 10), DataOptions().batch_size(0)), dist::ArgumentError);
 }
 
+TEST(Data, LoadersWhoseWorkersBeginWithTheSameSeedAreANote) {
+  spawn_ranks(3, [](int rank, int) {
+    const Report report =
+        data_of({.samples = range(rank, 9, 3), .worker_seed = rank == 2 ? 7 : 5}, data_options().size(9));
+    EXPECT_THAT(verdicts(report), ElementsAre("ok -", "duplicate_data rng"));
+    EXPECT_EQ(report.findings.back().ranks, (RankSet{0, 1}));
+    EXPECT_THAT(report.findings.back().message, HasSubstr("the same seed on ranks 0-1"));
+    EXPECT_THAT(verdicts(data_of({.samples = range(rank, 9, 3), .worker_seed = rank}, data_options().size(9))),
+                ElementsAre("ok -"));
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::inspect

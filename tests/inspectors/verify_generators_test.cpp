@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "collectives/dist.h"
 #include "inspectors/verify/verify.h"
 #include "tests/inspectors/replicas.h"
 #include "tests/inspectors/reports.h"
@@ -20,6 +21,22 @@ TEST(Verify, Generators) {
     const Report report = verify(at::make_generator<at::CPUGeneratorImpl>(rank), verify_options());
     EXPECT_EQ(report.findings[0].verdict, "diverged_seed");
     EXPECT_TRUE(verify(rng(), verify_options()).ok());  // threads share theirs
+  });
+}
+
+TEST(Verify, DropoutThatDrawsTheSameOnSeveralRanksIsANote) {
+  spawn_ranks(2, [](int, int) {
+    torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::Dropout(0.1));
+    for (torch::Tensor& each : net->parameters()) change(each, [](torch::Tensor& values) { values.fill_(1); });
+    dist::barrier();  // threads share their generator, and each has initialised a layer
+    const Report report = verify(net, verify_options());
+    ASSERT_EQ(report.findings.size(), 2U) << report;
+    EXPECT_EQ(report.findings[0].verdict, "ok");
+    EXPECT_EQ(report.findings[1].verdict, "duplicate_data");
+    EXPECT_EQ(report.findings[1].severity, Severity::note);
+    EXPECT_THAT(report.findings[1].message, HasSubstr("the same state on ranks 0-1: they draw the same masks"));
+    net->eval();
+    EXPECT_EQ(only_finding(verify(net, verify_options())).verdict, "ok");
   });
 }
 

@@ -101,6 +101,23 @@ TEST(Watch, GoesOnAfterACheckToWhichARankCameLate) {
   EXPECT_THAT(published.all()[1].message, HasSubstr("equal at step 4, not at step 6"));
 }
 
+TEST(Watch, AParameterThatNoStepHasChangedIsANote) {
+  const PublishedFindings published;
+  spawn_ranks(2, [](int, int) {
+    const auto net = equal_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    const auto watching = watch(*net, 5, verify_options());
+    for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
+    net->norm->bias.mutable_grad().reset();
+    for (int i = 1; i <= 20; ++i) inspect::step(sgd);
+  });
+  ASSERT_EQ(published.all().size(), 1U);
+  EXPECT_EQ(published.all()[0].severity, Severity::note);
+  EXPECT_EQ(published.all()[0].verdict, "stale");
+  EXPECT_THAT(names(published.all()[0]), ::testing::ElementsAre("norm.bias"));
+  EXPECT_THAT(published.all()[0].message, HasSubstr("10 steps have not changed 1 of 6 parameters on rank 0"));
+}
+
 TEST(Watch, CountsAWrappersStepsAlsoForRanksThatAreOutOfData) {
   const PublishedFindings published;
   spawn_ranks(3, [](int rank, int) {

@@ -31,6 +31,12 @@ class Calls(unittest.TestCase):
         self.assertEqual([each["verdict"] for each in self.found("a_skipped_step", 1)], ["ok"])
         self.assertEqual(self.output.count("does every rank run each step?"), 2, self.output)
 
+    def test_seeds_that_are_equal(self):
+        self.assertEqual([(each["inspector"], each["verdict"], each["kind"]) for each in self.found("equal_seeds")],
+                         [("verify", "ok", None), ("verify", "duplicate_data", "rng"),
+                          ("data", "ok", None), ("data", "duplicate_data", "rng"),
+                          ("verify", "ok", None), ("data", "ok", None)])
+
     def test_ranks_that_call_something_else(self):
         for name in ("different_inspectors", "different_objects"):
             (fault,) = self.found(name)

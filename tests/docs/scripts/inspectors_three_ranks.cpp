@@ -30,6 +30,7 @@ struct Perceptron : torch::nn::Module {
 };
 auto model = std::make_shared<Perceptron>();
 torch::optim::SGD optimizer(model->parameters(), 0.001);
+for (auto& each : model->parameters()) each.mutable_grad() = torch::full_like(each, 1e-5);
 auto x = torch::ones({2, 4}) + rank;
 %verify model --every 10
 // %% watch tags=["expects-finding=verify:mismatch"]

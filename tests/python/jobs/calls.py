@@ -41,6 +41,21 @@ def a_skipped_step(rank, size):
 
 
 @case
+def equal_seeds(rank, size):
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.5))
+    with torch.no_grad():
+        for each in net.parameters():
+            each.fill_(1)
+    sampler = torch.utils.data.DistributedSampler(range(9), seed=5)
+    found = []
+    for name, seed in (("equal", 7), ("own", 7 + rank)):
+        torch.manual_seed(seed)
+        loader = torch.utils.data.DataLoader(range(9), batch_size=3, sampler=sampler, num_workers=1)
+        found += [lockstep.verify(net), lockstep.data(loader, name=name)]
+    return found
+
+
+@case
 def different_inspectors(rank, size):
     net = torch.ones(3)
     return lockstep.verify(net) if rank == 0 else lockstep.ranks()

@@ -4,7 +4,7 @@ placement of their own, and FullyShardedDataParallel."""
 import warnings
 
 import torch
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
@@ -108,6 +108,69 @@ def watched_drift(rank, size):
                 optimizer.step()
             except lockstep.FaultFound as error:
                 found += error.report.findings
+    return found
+
+
+@case
+def one_dimension_in_place_of_all(rank, size):
+    """The mesh of one dimension: two pairs of ranks train apart, each pair as a whole."""
+    mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("replicate", "shard"))
+    net = seeded(1)
+    fully_shard(net, mesh=mesh["shard"])
+    before = lockstep.verify(net)
+    train(net, rank)
+    return [before, lockstep.verify(net)]
+
+
+@case
+def sub_groups_of_fsdp1(rank, size):
+    groups = [torch.distributed.new_group(each) for each in ([0, 1], [2, 3])]
+    net = FullyShardedDataParallel(seeded(1), process_group=groups[rank // 2], device_id=torch.device("cpu"))
+    before = lockstep.verify(net)
+    train(net, rank)
+    return [before, lockstep.verify(net)]
+
+
+@case
+def outside_of_the_mesh(rank, size):
+    mesh = DeviceMesh("cpu", [0, 1])
+    return lockstep.verify({"weight": distribute_tensor(torch.ones(4), mesh, [Shard(0)])})
+
+
+@case
+def optimizer_before_fully_shard(rank, size):
+    net = seeded(1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    fully_shard(net, mesh=init_device_mesh("cpu", (size,)))
+    found = lockstep.verify(optimizer, model=net).findings
+    with lockstep.watch(net, optimizer, every=5, raise_on_fault=True):
+        for _ in range(10):
+            optimizer.zero_grad()
+            net(torch.ones(4, 4)).square().mean().backward()
+            try:
+                optimizer.step()
+            except lockstep.FaultFound as error:
+                found += error.report.findings
+    return found
+
+
+@case
+def gradients_of_divided_parameters(rank, size):
+    net = divided((size,), ("shard",))
+    none = lockstep.grads(net)
+    net(torch.ones(4, 4)).square().mean().backward()
+    return [none, lockstep.grads(net), lockstep.grads(net, local=True)]
+
+
+@case
+def the_same_batch(rank, size):
+    net = divided((size,), ("shard",))
+    found = []
+    with lockstep.watch_grads(net):
+        for seed in (7, 7 + rank):
+            torch.manual_seed(seed)
+            net(torch.randn(4, 4)).square().mean().backward()
+            found += [lockstep.grads(net), lockstep.grads(net, local=True)]
     return found
 
 
