@@ -134,14 +134,11 @@ TEST_F(Deaths, WhatCameBeforeAnInterruptDecides) {
   ASSERT_TRUE(outcome.before_interrupt);
   EXPECT_EQ(outcome.before_interrupt->status, CellStatus::dead);
   EXPECT_EQ(code_before_interrupt({}, *outcome.before_interrupt, {0, 1}), kExitDeath);
-  recorder_.also = nullptr;
-  interrupt_on<OutputEvent>(3);
-  outcome = run("print in\nstubborn\n");
+  outcome = run_while_pressing<OutputEvent>("print in\nstubborn\n");
   EXPECT_EQ(outcome.status, CellStatus::dead);
   ASSERT_TRUE(outcome.before_interrupt);
   EXPECT_EQ(outcome.before_interrupt->status, CellStatus::ok);
   EXPECT_EQ(code_before_interrupt({}, *outcome.before_interrupt, {0}), kExitOk) << "it was ended because of that";
-  recorder_.also = nullptr;
 }
 
 TEST_F(Deaths, AFindingBeforeAnInterruptDecides) {

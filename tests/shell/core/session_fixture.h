@@ -8,11 +8,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <stop_token>
 #include <thread>
 #include <type_traits>
 
+#include "shell/cells/stop_machines.h"
 #include "shell/session/session.h"
 
 namespace lockstep::shell {
@@ -91,6 +95,28 @@ class SessionTest : public testing::Test {
       if (!std::holds_alternative<T>(event)) return;
       for (int i = 0; i < times; ++i) session_->interrupt();
     };
+  }
+
+  /// Runs `text` while Ctrl-C is pressed again and again, by a person who waits each time for what it does, from the
+  /// first event of this kind on.
+  template <typename T>
+  CellOutcome run_while_pressing(const std::string& text) {
+    std::jthread person;
+    recorder_.also = [&](const Event& event) {
+      if (!std::holds_alternative<T>(event) || person.joinable()) return;
+      person = std::jthread([this](const std::stop_token& stop) {
+        std::mutex mutex;
+        std::condition_variable_any ended;
+        std::unique_lock lock(mutex);
+        while (!stop.stop_requested()) {
+          session_->interrupt();
+          ended.wait_for(lock, stop, UserStop::kRepeat + UserStop::kRepeat / 2, [] { return false; });
+        }
+      });
+    };
+    const CellOutcome outcome = run(text);
+    recorder_.also = nullptr;
+    return outcome;
   }
 
   std::filesystem::path runtime_;

@@ -269,9 +269,8 @@ TEST_F(SessionTest, InterruptEndsACompile) {
 
 TEST_F(SessionTest, TheThirdInterruptEndsRanksThatDoNotComeBack) {
   start(2);
-  interrupt_on<OutputEvent>(3);
   // On rank 1 alone: another rank of the cell might not have left it yet when the third interrupt comes.
-  const auto outcome = run("%%rank 1\nprint in\nstubborn\n");
+  const auto outcome = run_while_pressing<OutputEvent>("%%rank 1\nprint in\nstubborn\n");
   EXPECT_EQ(outcome.status, CellStatus::dead);
   EXPECT_EQ(session_->live_ranks(), RankSet{0});
   bool offered = false;
