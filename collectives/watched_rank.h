@@ -1,5 +1,5 @@
-// A rank of a job that `lockstep run -- LAUNCHER…` watches and whose program is C++: init_process_group starts the agent
-// (python/agent/agent.h), which answers as in a rank of a Python job: progress, and stacks with lines. The
+// A rank of a job that `lockstep run -- LAUNCHER…` watches and whose program is C++: init_process_group starts the
+// agent (python/agent/agent.h), which answers as in a rank of a Python job: progress, and stacks with lines. The
 // collective log lies in the job's folder.
 #pragma once
 #include <memory>

@@ -2,12 +2,12 @@
 //
 //   <runtime folder>/job-<id>/     mode 0700; `lockstep run -- …` makes it and names it to the ranks in LOCKSTEP_JOB
 //     job.json                     only from `lockstep run`: {"pid", "start_time", "launcher"}
-//     launcher.json                only from torchrun under `lockstep run`, once ranks have failed: how they ended, and those
-//                                  that it has ended then, [{"rank", "pid", "exitcode", "time"}, …]
+//     launcher.json                only from torchrun under `lockstep run`, once ranks have failed: how they ended, and
+//                                  those that it has ended then, [{"rank", "pid", "exitcode", "time"}, …]
 //     rank-R.json                  JobRank, written by rank R (python/agent)
 //     rank-R.sock                  where rank R answers requests
-//     rank-R.log                   collective log (collectives/log) of a rank whose groups have the backend `lockstep`, or of
-//                                  a rank in C++
+//     rank-R.log                   collective log (collectives/log) of a rank in C++, or whose groups have the backend
+//                                  `lockstep`
 //     rank-R.trace, rank-R.nccl-trace  dumps of the Flight Recorder of a rank that raised an exception, if a shell watches
 #pragma once
 #include <cstdint>

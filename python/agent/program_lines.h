@@ -1,5 +1,6 @@
-// Names for addresses of this process: functions, and lines of programs that have debug information (-g). Read by libdw,
-// which is loaded for that, so that programs of users and wheels need not have it; without it nothing is named.
+// Names for addresses of this process: functions, and lines of programs that have debug information (-g). Read by
+// libdw, which is loaded for that, so that programs of users and wheels need not have it; without it nothing is
+// named.
 #pragma once
 #include <cstdint>
 #include <string>

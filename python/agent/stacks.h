@@ -25,8 +25,8 @@ void end_lending();
 /// Whether the thread that calls holds the interpreter's lock (PyGILState_Check). Without one, no Python stack is taken.
 void set_lock_check(int (*holds_lock)());
 
-/// {"native": [{"function", "object"}, …], innermost first, with "file" and "line" where `lines` asks for them and there
-///            is debug information; empty if the main thread did not answer within a second,
+/// {"native": [{"function", "object"}, …], innermost first, with "file" and "line" where `lines` asks for them and the
+///            debug information has them; empty if the main thread did not answer within a second,
 ///  "held": the kernel reports that the main thread does not run,
 ///  "python": faulthandler's text; empty without it, and where there is no answer,
 ///  "holds_lock": there is no Python stack, since the main thread holds the interpreter's lock}.

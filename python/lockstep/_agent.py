@@ -23,9 +23,9 @@ _said_for: int | None = None
 
 
 def start(*, only_with_launcher: bool = False, rank: int | None = None, world_size: int | None = None) -> str:
-    """Starts the agent, once in a process. `rank`: where the program has said it and has no group yet. Returns why there
-    is none (a full disk, a child of a rank), or an empty string; the program goes on without one. Raises only if the
-    library can't be loaded."""
+    """Starts the agent, once in a process. `rank`: where the program has said it and has no group yet. Returns why
+    there is none (a full disk, a child of a rank), or an empty string; the program goes on without one. Raises only if
+    the library can't be loaded."""
     global _tried_for, _problem
     if _tried_for == os.getpid():
         if not _problem:
@@ -75,8 +75,8 @@ def _lend_faulthandler() -> None:
 
 
 def _say_end(process: int) -> None:
-    """How the program ends, for a shell that watches. Python keeps an exception that nothing has caught; in a child that
-    multiprocessing has started, it is on its way."""
+    """How the program ends, for a shell that watches. Python keeps an exception that nothing has caught; in a child
+    that multiprocessing has started, it is on its way."""
     global _said_for
     if os.getpid() != process or _said_for == process:
         return

@@ -142,8 +142,8 @@ void leave_dumps(bool stacks) {
   if (const std::string pickle = nccl_pickle(stacks); !pickle.empty()) leave(true, pickle);
 }
 
-/// Before an exception of a C++ thread ends the process. The frames of Python need the interpreter's lock, which the rank
-/// may keep for ever: without them first.
+/// Before an exception of a C++ thread ends the process. The frames of Python need the interpreter's lock, which the
+/// rank may keep for ever: without them first.
 void leave_dumps_of_abort() {
   const auto left = std::make_shared<std::promise<void>>();
   std::thread([left] {
@@ -151,7 +151,7 @@ void leave_dumps_of_abort() {
     if (const InterpreterUse use; use) leave_dumps(/*stacks=*/true);
     left->set_value();
   }).detach();
-  left->get_future().wait_for(std::chrono::seconds(2));
+  left->get_future().wait_for(std::chrono::seconds(10));
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::mi
 /// Adds the dumps that a rank which raised an exception has left in the job's folder.
 void add_left_dumps(const std::string& folder, int rank, int world_size, inspect::Remains& remains);
 
-/// The frames of a rank's main thread that have lines, innermost first, from an answer to "stacks": Python's, or those of
-/// a program in C++.
+/// The frames of a rank's main thread that have lines, innermost first, from an answer to "stacks": Python's, or
+/// those of a program in C++.
 std::vector<inspect::EvidenceFrame> main_frames(int rank, const nlohmann::json& stacks);
 
 /// What a rank does, from an answer to "stacks": its words, and a kind such as sleeping or lock.

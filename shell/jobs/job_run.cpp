@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 20s, kEarlyPictureLimit = 5s,
+constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 20s, kEarlyPictureLimit = 1s,
                                     kLastWordsLimit = 500ms;
 constexpr double kUnprovenNote = 60;  // seconds without progress after which a job without a limit is looked at
 
@@ -279,9 +279,10 @@ void JobRun::on_stall(double seconds) {
   if (EventLoop::Clock::now() < next_picture_) return;
   // Early, since Ctrl-C in a terminal reaches the launcher as soon as this program, and the ranks are gone then.
   const bool is_early = !out_of_time && !noted && ends_.empty();
-  last_picture_ = picture_of(running(), is_early ? kEarlyPictureLimit : kPictureLimit);
+  inspect::Remains picture = picture_of(running(), is_early ? kEarlyPictureLimit : kPictureLimit);
+  if (signals_->has_come()) return;  // meanwhile: it decides how the job ends, and the ranks may be gone
+  last_picture_ = std::move(picture);
   pictured_at_ = EventLoop::Clock::now();
-  if (signals_->has_come()) return;  // meanwhile: it decides how the job ends
   const inspect::Remains remains = with_ends();
   std::vector<Finding> findings = inspect::judge(remains);
   // A rank that computes for long is looked at less and less often.

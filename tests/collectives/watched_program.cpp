@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <chrono>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -23,6 +24,8 @@ namespace {
 }
 
 [[gnu::noinline]] void wait_for_data() {
+  std::puts("waits");
+  std::fflush(stdout);
   std::this_thread::sleep_for(std::chrono::minutes(10));  // hangs
 }
 

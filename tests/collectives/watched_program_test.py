@@ -7,7 +7,6 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 LOCKSTEP, PROGRAM = sys.argv[1:3]
@@ -39,20 +38,19 @@ class WatchedProgram(unittest.TestCase):
         return findings[-1]
 
     def attach(self, cells):
-        """What a prompt shows of it once both ranks are there."""
-        job = None
-        while job is None:
-            folders = [each for each in self.runtime.glob("lockstep/job-*") if len(list(each.glob("rank-*.log"))) == 2]
-            job = folders[0].name.removeprefix("job-") if folders else time.sleep(0.05)
-        done = subprocess.run([LOCKSTEP, "attach", job], input=cells, text=True, env=self.environment,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200)
+        """What a prompt shows of the job."""
+        (folder,) = self.runtime.glob("lockstep/job-*")
+        done = subprocess.run([LOCKSTEP, "attach", folder.name.removeprefix("job-")], input=cells, text=True,
+                              env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200)
         return done.stdout
 
     def test_a_hang(self):
         job = self.start(["hangs"], "--hang-timeout", "8")
+        self.assertEqual(job.stdout.readline(), "waits\n")
         shown = self.attach("%hang\n%stack 1\n%collectives\n")
         self.assertRegex(shown, r"wait_for_data\(\) \(\S*watched_program.cpp:%d\)" % line_of("// hangs"))
-        self.assertRegex(shown, r"default_pg +4 .*all_reduce \[4, 3\] float32 +started")
+        line = line_of("// step")
+        self.assertRegex(shown, r"default_pg +3 .*watched_program.cpp, line %d +all_reduce \[4, 3\] float32" % line)
         fault = self.first_cause(job, 4)
         self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"], fault["reference_ranks"]),
                          ("hang", "sleeping", [1], [0]))

@@ -160,7 +160,8 @@ def check_words(words):
         yield from unknown_options(rest, (TREE / "tools/lockstep-setup").read_text())
     elif name == "lockstep" and rest:
         if rest[0] in commands():
-            yield from unknown_options(rest[1:], output_of(LOCKSTEP, rest[0], "--help-all")
+            own = rest[1:rest.index("--")] if "--" in rest else rest[1:]  # a launcher has options of its own
+            yield from unknown_options(own, output_of(LOCKSTEP, rest[0], "--help-all")
                                        + output_of(LOCKSTEP, rest[0], "--help"))
         elif rest[0].startswith("-"):
             yield from unknown_options(rest, output_of(LOCKSTEP, "--help"))

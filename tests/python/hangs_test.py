@@ -33,8 +33,8 @@ class Job:
             self.runtime = pathlib.Path(folder) / "run"
             self.runtime.mkdir(mode=0o700)
             started = subprocess.run(
-                [PROGRAM, "run", *options, "--findings", findings, "--", *(command or launcher(ranks, torchrun)), script,
-                 case],
+                [PROGRAM, "run", *options, "--findings", findings, "--", *(command or launcher(ranks, torchrun)),
+                 script, case],
                 cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=str(self.runtime), **more), stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, text=True, timeout=400)
             self.code, self.output = started.returncode, started.stdout
@@ -141,7 +141,8 @@ class Failures(Cases):
         job = self.run_case("shapes", 1, LOCKSTEP_CHECK_COLLECTIVES="0")
         fault = self.cause_of(job)
         self.assertEqual((fault["verdict"], fault["ranks"], fault["op"]["seq"]), ("shape_mismatch", [0, 1], 4))
-        self.assertIn(f"hangs.py:{line_of('dist.all_reduce(torch.ones(5 if')} in shapes", fault["message"])
+        self.assertIn("rank 0 called all_reduce float32 [4]", fault["message"])
+        self.assertIn("rank 1 called all_reduce float32 [5]", fault["message"])
         gloo = next(each["message"] for each in job.findings if "EnforceNotMet" in each["message"])
         self.assertIn("op.preamble.length <= op.nbytes", gloo)
         self.assertIn('init_process_group("lockstep")', gloo)

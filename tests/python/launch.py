@@ -1,6 +1,7 @@
-"""Starts the ranks of a job on this machine with torchrun's variables: launch.py N SCRIPT ARGUMENT…, where SCRIPT is one
-of Python or a program. It does not import torch, so a test that does not look at torchrun itself starts in a fraction of the time. After a failure it ends the
-other ranks; with LAUNCH_GOES_ON=1 it waits for them, as srun does without --kill-on-bad-exit."""
+"""Starts the ranks of a job on this machine with torchrun's variables: launch.py N SCRIPT ARGUMENT…, where SCRIPT is
+of Python, or a program. It does not import torch, so a test that does not look at torchrun itself starts in a fraction
+of the time. After a failure it ends the other ranks; with LAUNCH_GOES_ON=1 it waits for them, as srun does without
+--kill-on-bad-exit."""
 
 import os
 import signal
