@@ -90,15 +90,12 @@ LOCKSTEP_HOST_DEVICE void fingerprint_fold(FingerprintContext& context) {
     default:
       return;
   }
-  fence();
 }
 
 /// Into shared.last: whether all others of `count` have come here before. What they had written is seen from now on.
 LOCKSTEP_HOST_DEVICE void take_ticket(FingerprintContext& context, uint32_t* tickets, uint32_t count) {
   if (context.thread != 0) return;
-  fence();
   context.shared.last = count == 1 || atomic_add(tickets, 1) == count - 1 ? 1 : 0;
-  fence();
 }
 
 /// One part of `count` results, on top of what is in `total`, in order.
@@ -145,7 +142,6 @@ LOCKSTEP_HOST_DEVICE void fingerprint_group_ticket(FingerprintContext& context) 
 LOCKSTEP_HOST_DEVICE void fingerprint_group(FingerprintContext& context) {
   const uint32_t part = part_of(context);
   if (part >= kParts) return;
-  fence();
   const TensorRecord& tensor = context.tensor();
   const uint32_t group = group_of(context);
   const kernels::Result* results =
@@ -168,7 +164,6 @@ LOCKSTEP_HOST_DEVICE void fingerprint_group(FingerprintContext& context) {
       result.nan_count = total.nan_count;
       result.inf_count = total.inf_count;
   }
-  fence();
 }
 
 LOCKSTEP_HOST_DEVICE void fingerprint_tensor_ticket(FingerprintContext& context) {
@@ -179,7 +174,6 @@ LOCKSTEP_HOST_DEVICE void fingerprint_tensor_ticket(FingerprintContext& context)
 LOCKSTEP_HOST_DEVICE void fingerprint_tensor(FingerprintContext& context) {
   const uint32_t part = part_of(context);
   if (part >= kParts) return;
-  fence();
   const TensorRecord& tensor = context.tensor();
   kernels::Result total;
   total.hash[0] = tensor.start_hash[0];

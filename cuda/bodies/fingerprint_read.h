@@ -1,5 +1,6 @@
 // The phase "read" of the fingerprint kernel: hash lanes, sums of squares and the largest magnitude of each stripe.
 #pragma once
+#include "cuda/bodies/bad_values.h"
 #include "cuda/bodies/fingerprint_launch.h"
 
 namespace lockstep::cuda {
@@ -49,27 +50,44 @@ struct Float8Sums {
   // The magnitudes from which on a value is not finite; of fnuz types the only one is the negative zero.
   static constexpr uint32_t kBeyond = kFnuz ? 0x80U : kind == kernels::Kind::float8_e5m2 ? 0x7cU : 0x7fU;
   float squares[4] = {};
-  float greatest = 0;
+  uint32_t greatest = 0;  // a magnitude, where a float32 has it
   uint32_t counts = 0;
 
+  static constexpr uint32_t kShift = 23U - kMantissaBits;
+  /// Exact for subnormal values, too: a power of 2 moves the exponent.
+  LOCKSTEP_HOST_DEVICE static float value_of(uint32_t shifted) {
+    return float_of(shifted) * float_of((254U - kBias) << 23);
+  }
+  LOCKSTEP_HOST_DEVICE void add_finite(uint32_t shifted, uint32_t lane) {
+    const float value = value_of(shifted);
+    squares[lane] += value * value;
+    greatest = shifted > greatest ? shifted : greatest;
+  }
   LOCKSTEP_HOST_DEVICE void add(const Piece& piece) {
+    if (is_bad(kind, piece)) return add_with_care(piece);
     LOCKSTEP_UNROLL
     for (uint32_t i = 0; i < 16; ++i) {
-      const uint32_t byte = (piece.words[i / 4] >> (8 * (i % 4))) & 0xffU, magnitude = byte & 0x7fU;
-      if (kFnuz ? byte == 0x80U : magnitude >= kBeyond) {
-        counts += kind == kernels::Kind::float8_e5m2 && magnitude == kBeyond ? 0x10000U : 1U;
-      } else {
-        // Exact for subnormal values, too: a power of 2 moves the exponent.
-        const float value = float_of(magnitude << (23U - kMantissaBits)) * float_of((254U - kBias) << 23);
-        squares[i / 4] += value * value;
-        greatest = value > greatest ? value : greatest;
+      constexpr uint32_t kMagnitude = 0x7fU << kShift;
+      const uint32_t word = piece.words[i / 4], from = 8 * (i % 4);
+      add_finite((from < kShift ? word << (kShift - from) : word >> (from - kShift)) & kMagnitude, i / 4);
+    }
+  }
+  LOCKSTEP_HOST_DEVICE void add_with_care(const Piece& piece) {
+    LOCKSTEP_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      for (uint32_t from = 0; from < 32; from += 8) {
+        const uint32_t byte = (piece.words[i] >> from) & 0xffU, magnitude = byte & 0x7fU;
+        if (kFnuz ? byte == 0x80U : magnitude >= kBeyond)
+          counts += kind == kernels::Kind::float8_e5m2 && magnitude == kBeyond ? 0x10000U : 1U;
+        else
+          add_finite(magnitude << kShift, i);
       }
     }
   }
   LOCKSTEP_HOST_DEVICE void finish(FingerprintContext& context) const {
     float* to = context.shared.float_squares[context.stripe()] + context.quad() * 4;
     for (uint32_t i = 0; i < 4; ++i) to[i] = squares[i];
-    context.shared.greatest[context.thread] = bits_of(static_cast<double>(greatest));
+    context.shared.greatest[context.thread] = bits_of(static_cast<double>(value_of(greatest)));
     context.shared.counts[context.thread] = counts;
   }
 };

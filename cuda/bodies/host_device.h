@@ -85,9 +85,13 @@ LOCKSTEP_HOST_DEVICE float float_of_half(uint32_t half) {
 }
 
 // Across blocks. On the CPU, blocks may be threads.
+/// Returns what was there. Acquires and releases: what all threads of this block have written before the barrier before
+/// it is seen after the barrier behind it by the blocks that add later.
 LOCKSTEP_HOST_DEVICE uint32_t atomic_add(uint32_t* counter, uint32_t value) {
 #if defined(__CUDA_ARCH__)
-  return atomicAdd(counter, value);
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(value) : "memory");
+  return before;
 #else
   return __atomic_fetch_add(counter, value, __ATOMIC_ACQ_REL);
 #endif
@@ -107,14 +111,6 @@ LOCKSTEP_HOST_DEVICE void atomic_min(uint32_t* place, uint32_t value) {
   while (value < current &&
          !__atomic_compare_exchange_n(place, &current, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
-#endif
-}
-/// What this thread has written before is seen by any thread that sees what it writes after.
-LOCKSTEP_HOST_DEVICE void fence() {
-#if defined(__CUDA_ARCH__)
-  __threadfence();
-#else
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
 
