@@ -56,7 +56,8 @@ class [[nodiscard]] Watch {
 /// result. Throws dist::ArgumentError for `every` < 1.
 template <typename T>
 Watch watch(const T& object, int64_t every, VerifyOptions options = {}) {
-  return Watch([&object, name = options.name()] { return subject_of(object, name); }, every, std::move(options));
+  std::string name = options.name();  // of which `options` may be moved before the other arguments are made
+  return Watch([&object, name = std::move(name)] { return subject_of(object, name); }, every, std::move(options));
 }
 
 }  // namespace lockstep::inspect
