@@ -39,6 +39,11 @@ std::string time_text(double seconds) {
 
 std::string percent_text(double share) { return fmt::format("{:.0f}%", share * 100); }
 
+std::string above_median_text(double share) {
+  if (share < 1) return percent_text(share) + " more than the median";
+  return fmt::format("{:.{}f} times the median", share + 1, share < 9 ? 1 : 0);
+}
+
 std::string table_text(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> width;
   std::vector<bool> numbers;

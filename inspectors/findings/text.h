@@ -16,6 +16,8 @@ std::string bytes_text(double bytes);
 std::string time_text(double seconds);
 /// "12%": of a share from 0 to 1.
 std::string percent_text(double share);
+/// "12% more than the median", "95 times the median": of a number that is `share` above the median.
+std::string above_median_text(double share);
 /// A table whose first row is the header. Columns of numbers are aligned to the right.
 std::string table_text(const std::vector<std::vector<std::string>>& rows);
 

@@ -12,6 +12,8 @@
 namespace lockstep::inspect {
 namespace {
 
+constexpr double kManyUlp = 1000;  // from which on their number says nothing
+
 std::string plural(FindingKind kind) {
   if (kind == FindingKind::rng) return "generators";
   if (kind == FindingKind::state) return "state tensors and steps";
@@ -125,18 +127,21 @@ std::string details(const Party& party, const Subject& subject, const About& abo
   if (same_elements(item))
     return (party.items.size() == 1 ? "the same elements" : name + " has the same elements") +
            std::string(" in another order");
-  double ulp = 0;
+  double distance = 0, ulp = 0;
   size_t worst = item.norm.size();
   const size_t source = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), item.source) - ranks.begin());
   for (size_t i = 0; i < item.difference.size(); ++i) {
     if (i == source) continue;
+    distance = std::max(distance, item.difference[i].max_abs);
     if (item.difference[i].max_ulp >= ulp) {
       ulp = item.difference[i].max_ulp;
       if (item.difference[i].first_bits >= 0) worst = i;
     }
   }
   if (worst >= item.norm.size()) return "";
-  if (ulp > 0) text += fmt::format("at most {:.0f} ULP apart, ", ulp);
+  if (distance > 0)
+    text += fmt::format("at most {:.2g} apart{}, ", distance,
+                        ulp > 0 && ulp < kManyUlp ? fmt::format(" ({:.0f} ULP)", ulp) : "");
   text += fmt::format("norm {:.6g} {}, {:.6g} {}", item.norm[worst], about.at({ranks.ranks()[worst]}),
                       item.norm[source], about.at({ranks.ranks()[source]}));
   if (item.not_finite[worst] != item.not_finite[source])
@@ -256,10 +261,12 @@ std::vector<Finding> difference_findings(const About& about, const Subject& subj
     else
       found.message = who + (subject.items.size() > 1 && !found.tensors.empty() ? " in " + found.tensors[0].name : "");
     if (local && subject.buffers_are_local)
-      found.message += "; the wrapper does not broadcast them, so each rank has its own";
+      found.message = "each rank has its own buffers, since the wrapper does not broadcast them: " + found.message;
     else if (local)
-      found.message +=
-          "; forward has written them since the wrapper made them equal, and the next forward broadcasts rank 0's";
+      found.message =
+          "forward has written buffers since the wrapper made them equal, and the next forward broadcasts rank 0's: "
+          "until then " +
+          found.message;
     else if (party.note && !rng)
       found.message += " only in the signs of zeros or the bits of NaN; the values are the same";
     else if (party.kind == FindingKind::parameter && differs_throughout(party, subject))

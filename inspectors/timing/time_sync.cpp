@@ -192,8 +192,8 @@ std::ostream& operator<<(std::ostream& out, const TimeSyncReport& report) {
     out << fmt::format("{} {} steps: {:.2f} x", k == 2 ? "" : ",", k, faster);
   out << '\n';
   if (report.ranks.size() > 1)
-    out << fmt::format("slowest without synchronisation: rank {}, {} above the median of the others\n", report.slowest,
-                       percent_text(report.slower_by));
+    out << fmt::format("slowest without synchronisation: rank {}, {} of the others\n", report.slowest,
+                       above_median_text(report.slower_by));
   return out;
 }
 

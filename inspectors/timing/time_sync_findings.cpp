@@ -81,9 +81,8 @@ std::vector<Finding> time_sync_findings(const About& about, const TimeSyncReport
   Finding found = about.finding(Severity::note, Verdict::straggler);
   found.ranks = RankSet{report.slowest};
   found.reference_ranks = about.ranks - found.ranks;
-  found.message =
-      fmt::format("rank {} takes {} for a step without synchronisation, {} more than the median of the others",
-                  report.slowest, time_text(report.unsynchronised), percent_text(report.slower_by));
+  found.message = fmt::format("rank {} takes {} for a step without synchronisation, {} of the others", report.slowest,
+                              time_text(report.unsynchronised), above_median_text(report.slower_by));
   findings.push_back(std::move(found));
   return findings;
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "inspectors/data/findings.h"
+#include "inspectors/findings/text.h"
 #include "inspectors/lockstep/findings.h"
 #include "inspectors/memory/facts.h"
 #include "inspectors/nan/findings.h"
@@ -119,6 +120,9 @@ TEST(TimeSyncFindings, NameAStraggler) {
   ASSERT_EQ(findings.size(), 2U);
   EXPECT_EQ(findings[1].verdict, "straggler");
   EXPECT_EQ(findings[1].ranks, RankSet{1});
+  EXPECT_THAT(findings[1].message, ::testing::HasSubstr(", 2.0 times the median of the others"));
+  EXPECT_EQ(above_median_text(0.89), "89% more than the median");
+  EXPECT_EQ(above_median_text(93.49), "94 times the median");
   EXPECT_EQ(time_sync_findings(about("time_sync", 3), report, 3).size(), 1U);
 }
 

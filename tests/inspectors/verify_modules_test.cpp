@@ -14,6 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::spawn_ranks;
+using ::testing::StartsWith;
 
 TEST(Verify, AModuleInEvalOnOneRankIsAFault) {
   spawn_ranks(3, [](int rank, int) {
@@ -66,7 +67,7 @@ TEST(Verify, BuffersThatForwardWritesAreANoteAndOthersAFault) {
         const Finding finding = only_finding(report);
         EXPECT_EQ(finding.verdict, "ok");
         EXPECT_THAT(names(finding), ElementsAre("norm.running_mean", "norm.running_var"));
-        EXPECT_THAT(finding.message, HasSubstr("forward has written them"));
+        EXPECT_THAT(finding.message, StartsWith("forward has written buffers since the wrapper made them equal"));
       }
     }
     wrapped.sync_module_states();

@@ -16,6 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::spawn_ranks;
+using ::testing::StartsWith;
 
 TEST(Verify, EqualReplicasAreOkByEveryMethod) {
   spawn_ranks(3, [](int, int) {
@@ -58,7 +59,7 @@ TEST(Verify, NamesRankTensorElementsPlaceAndDistance) {
       EXPECT_THAT(finding.tensors[0].first, ElementsAre(3, 4));
       EXPECT_NEAR(*finding.tensors[0].max_abs_diff, 0.25, 1e-6);
       EXPECT_THAT(finding.message, HasSubstr("rank 2 differs from ranks 0-1,3 in 1 of 6 parameters"));
-      EXPECT_THAT(finding.message, HasSubstr("ULP"));
+      EXPECT_THAT(finding.message, HasSubstr("; at most 0.25 apart, norm "));
     }
   });
 }
@@ -86,6 +87,9 @@ TEST(Verify, OfTwoRanksNeitherIsRight) {
     EXPECT_TRUE(finding.reference_ranks.empty());
     EXPECT_EQ(finding.tensors[0].count, 10);
     EXPECT_EQ(finding.tensors[0].max_abs_diff, 1.0);
+    EXPECT_THAT(finding.message, StartsWith("ranks 0-1 differ; at most 1 apart, "));
+    const Report near = verify(torch::full({10}, 1.0 + rank * 0x1p-22), verify_options());
+    EXPECT_THAT(near.findings[0].message, HasSubstr("; at most 2.4e-07 apart (2 ULP), norm "));
   });
 }
 

@@ -24,6 +24,7 @@ PAGE_RULES = RULES + [
     # The distance of values that are far apart depends on their last bits.
     (r"\b\d{4,} ULP\b", "N ULP"),
     # Parts of a time, stragglers, and the charts of %buckets.
+    (r"\b\d+(% more than|(\.\d)? times) the median", "SLOWER than the median"),
     (r"\b\d+(\.\d+)?%", "P%"),
     (r"\b\d+\.\d+ x\b", "N x"),
     (r"\b\d+\.\d times as long", "N times as long"),
