@@ -88,7 +88,7 @@ int main(int argc, char** argv) try {
   ddp::convert_sync_batchnorm(*module);  // statistics of the whole batch, so that the number of ranks does not show
   auto net = ddp::DistributedDataParallel(module, ddp::Options().gradient_as_bucket_view(true));
   torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
-  const auto watching = inspect::watch(net, 10, inspect::VerifyOptions().name("net"));  // compares replicas every 10 steps
+  const auto watching = inspect::watch(net, 10, inspect::VerifyOptions().name("net"));  // every 10 steps
 
   for (int epoch = 0; epoch < epochs; ++epoch) {
     const auto order = torch::randperm(digits.labels.size(0), torch::make_generator<torch::CPUGeneratorImpl>(epoch));
