@@ -43,7 +43,7 @@ void CodeScanner::take(std::string_view line) {
         if (line_comment_) break;
       }
     }
-  continued_ = state_ == State::code && !line.empty() && line.back() == '\\';
+  continued_ = state_ == State::code && is_continued(line);
 }
 
 void CodeScanner::take_code(std::string_view line, size_t& i) {

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <string>
 
+#include "shell/scripts/literals.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell {
@@ -40,12 +41,9 @@ std::vector<CppToken> cpp_tokens_of(std::string_view text, std::vector<size_t>& 
     } else if (c == '#' && line_start) {
       if (text.substr(std::min(text.find_first_not_of(" \t", i + 1), text.size())).starts_with("include"))
         includes.push_back(i);
-      for (size_t end = text.find('\n', i);; end = text.find('\n', end + 1)) {
-        i = std::min(end, text.size());
-        if (end == std::string_view::npos || text[end - 1] != '\\') break;
-      }
+      i = end_of_line(text, i);
     } else if (text.substr(i, 2) == "//") {
-      i = std::min(text.find('\n', i), text.size());
+      i = end_of_line(text, i);
     } else if (text.substr(i, 2) == "/*") {
       const size_t end = text.find("*/", i + 2);
       i = end == std::string_view::npos ? text.size() : end + 2;

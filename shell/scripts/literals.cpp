@@ -34,4 +34,17 @@ std::optional<Literal> literal_at(std::string_view text, size_t i) {
   return end < text.size() ? Literal{end + 1, true} : Literal{text.size(), false};
 }
 
+bool is_continued(std::string_view line) {
+  const size_t last = line.find_last_not_of(" \t\r\f\v");
+  return last != std::string_view::npos && line[last] == '\\';
+}
+
+size_t end_of_line(std::string_view text, size_t i) {
+  while (true) {
+    const size_t end = std::min(text.find('\n', i), text.size());
+    if (end == text.size() || !is_continued(text.substr(i, end - i))) return end;
+    i = end + 1;
+  }
+}
+
 }  // namespace lockstep::shell

@@ -15,4 +15,10 @@ struct Literal {
 /// apostrophe. Raw strings are read like others.
 std::optional<Literal> literal_at(std::string_view text, size_t i);
 
+/// Whether a backslash at the end of `line`, which has no line end, makes the next line a part of it. As for clang,
+/// blanks may follow it.
+bool is_continued(std::string_view line);
+/// The end of the line of `text` in which `i` is, and of those that backslashes add to it.
+size_t end_of_line(std::string_view text, size_t i);
+
 }  // namespace lockstep::shell

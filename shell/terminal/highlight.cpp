@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "shell/scripts/code_scanner.h"
+#include "shell/scripts/literals.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell {
@@ -117,7 +118,7 @@ class Lexer {
     const char c = text_[at_];
     const std::string_view rest = text_.substr(at_);
     if (rest.starts_with("//")) {
-      const size_t end = std::min(text_.find('\n', at_), text_.size());
+      const size_t end = end_of_line(text_, at_);
       add(at_, end, Style::comment);
       at_ = end;
     } else if (rest.starts_with("/*")) {

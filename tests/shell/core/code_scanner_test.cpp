@@ -30,6 +30,7 @@ TEST(CodeScanner, NotInsideOfAnything) {
   EXPECT_FALSE(begins_after({"auto s = R\"x(", ")\";"}));
   EXPECT_FALSE(begins_after({"#define A \\"}));
   EXPECT_FALSE(begins_after({"// a comment that goes on \\"}));
+  EXPECT_FALSE(begins_after({"// and one with blanks after the backslash \\ \t"}));
 }
 
 TEST(CodeScanner, QuotesAndSeparators) {

@@ -30,6 +30,12 @@ TEST(EditorText, StatementsBecomeFunctionsAndMagicsBlanks) {
       "       \nint x = 1;\n" + in_function(1, "x = 2;\nx + 1") + "\n       \n         \n          \nint y = x;\n");
 }
 
+TEST(EditorText, ABackslashContinuesACommentAsForTheCompiler) {
+  for (const std::string end : {"\\", "\\ ", "\\\r"})
+    EXPECT_EQ(translated("// %%\n// in C:\\data" + end + "\nx = 1;\ny = 2;\n"),
+              "     \n// in C:\\data" + end + "\nx = 1;\n" + in_function(1, "y = 2;") + "\n");
+}
+
 TEST(EditorText, WhatIsADeclaration) {
   for (const std::string declaration :
        {"std::vector<std::pair<int, long>> v;", "unsigned long n = 3;", "auto [a, b] = pair;", "torch::Tensor t{};",
