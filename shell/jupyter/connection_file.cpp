@@ -93,7 +93,9 @@ void write_connection_file(const std::string& path, const ConnectionFile& connec
                                .dump(2) +
                            "\n";
   const std::string draft = fmt::format("{}.{}", path, ::getpid());
-  const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  // A file that somebody has put there would get the key: this one is new.
+  ::unlink(draft.c_str());
+  const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   const bool written = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   if (fd >= 0) ::close(fd);
   if (written && ::rename(draft.c_str(), path.c_str()) == 0) return;

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "protocol/error.h"
+#include "shell/processes/thread_limit.h"
 #include "shell/processes/zmq_calls.h"
 
 namespace lockstep::shell::jupyter {
@@ -32,6 +33,11 @@ void echo(zmq::socket_t& socket) {
 }
 
 }  // namespace
+
+zmq::context_t Sockets::make_context() {
+  require_threads(4, "a kernel");  // two of ZeroMQ, the heartbeat's, and one of its own
+  return zmq::context_t();
+}
 
 Sockets::Sockets(ConnectionFile& connection)
     : codec_(connection.key),

@@ -37,10 +37,11 @@ class Sockets {
   void welcome_listeners();
 
  private:
+  static zmq::context_t make_context();
   void bind(zmq::socket_t& socket, const ConnectionFile& connection, int& port);
 
   MessageCodec codec_;
-  zmq::context_t context_;
+  zmq::context_t context_ = make_context();
   zmq::socket_t shell_, control_, stdin_, iopub_, heartbeat_;
   std::thread heartbeat_thread_;
 };

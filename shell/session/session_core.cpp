@@ -13,6 +13,7 @@
 #include "shell/processes/gpu_lookup.h"
 #include "shell/processes/session_plan.h"
 #include "shell/processes/stack_limit.h"
+#include "shell/processes/thread_limit.h"
 #include "shell/processes/worker_group.h"
 #include "shell/session/session_state.h"
 
@@ -90,6 +91,9 @@ void SessionCore::start(bool is_asked) {
   s.starting_since = EventLoop::Clock::now();
   s.start_step.reset();
   try {
+    // A rank has 7 threads when it is connected; the store, the compiler and this process have 8 between them.
+    require_threads(8 + 7 * plan.world_size, fmt::format("the session could not start: a session of {} rank{}",
+                                                         plan.world_size, plan.world_size == 1 ? "" : "s"));
     s.directory = std::make_unique<SessionDirectory>();
     const CompilerOptions compiler{s.directory->path(), options.include_dirs, options.compile_memory_mb};
     const auto progress = [this](const protocol::CompilerProgress& step) { report_start_step(step); };

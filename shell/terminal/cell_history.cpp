@@ -7,12 +7,14 @@ constexpr size_t kMostCells = 5000;
 
 CellHistory::CellHistory(HistoryFile file) : file_(std::move(file)), cells_(file_.load(kMostCells)) {}
 
-bool CellHistory::add(const std::string& text) {
-  if (text.empty() || (!cells_.empty() && text == cells_.back())) return true;
+std::string CellHistory::add(const std::string& text) {
+  if (text.empty() || (!cells_.empty() && text == cells_.back())) return "";
   cells_.push_back(text);
   if (cells_.size() > kMostCells) cells_.erase(cells_.begin());
-  if (!file_works_) return true;
-  return file_works_ = file_.add(text);
+  if (!file_works_) return "";
+  std::string problem = file_.add(text);
+  file_works_ = problem.empty();
+  return problem;
 }
 
 void CellHistory::begin() {

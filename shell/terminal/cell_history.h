@@ -16,9 +16,9 @@ class CellHistory {
   /// Loads the cells of `file`, to which add() writes.
   explicit CellHistory(HistoryFile file);
 
-  /// Adds a cell, unless it is empty or equal to the last one. False where the file can't be written (errno says why),
-  /// once; the cell is kept for this session.
-  bool add(const std::string& text);
+  /// Adds a cell, unless it is empty or equal to the last one. Returns why the file can't be written,
+  /// once; empty otherwise. The cell is kept for this session.
+  std::string add(const std::string& text);
 
   /// The number of cells; index 0 is the oldest, index size() the text that is being typed.
   size_t size() const { return cells_.size(); }

@@ -443,9 +443,8 @@ void EditLineReader::update_signatures() {
 // ---- History --------------------------------------------------------------------------------------------------------
 
 void EditLineReader::remember(const std::string& text) {
-  if (!history_.add(text))
-    terminal_.write(std::string("the history is not kept: its file can't be written (") + std::strerror(errno) +
-                    "); see XDG_STATE_HOME\n");
+  if (const std::string problem = history_.add(text); !problem.empty())
+    terminal_.write("the history is not kept: " + problem + "; see XDG_STATE_HOME\n");
 }
 
 /// To the same column of the line above or below; from the first or last line on, through the history.

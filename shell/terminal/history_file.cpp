@@ -2,13 +2,16 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "protocol/descriptor.h"
 #include "protocol/user_folders.h"
 
 namespace lockstep::shell {
@@ -17,24 +20,28 @@ namespace {
 /// An open file under a lock, both given up at the end of the scope.
 class LockedFile {
  public:
-  LockedFile(const std::string& path, int flags, int lock) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {
-    if (fd_ < 0) return;
-    while (::flock(fd_, lock) != 0)
+  LockedFile(const std::string& path, int flags, int lock) {
+    // A link or a pipe of another user would lead cells elsewhere, or wait for ever.
+    if (problem_ = protocol::writable_by_others(std::filesystem::absolute(path)); !problem_.empty()) return;
+    fd_ = Descriptor(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0600));
+    struct stat status = {};
+    if (!fd_ || ::fstat(fd_.get(), &status) != 0)
+      problem_ = path + ": " + std::strerror(errno);
+    else if (!S_ISREG(status.st_mode))
+      problem_ = path + " is no regular file";
+    if (!is_open()) return;
+    while (::flock(fd_.get(), lock) != 0)
       if (errno != EINTR) return;
   }
-  ~LockedFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  LockedFile(const LockedFile&) = delete;
-  LockedFile& operator=(const LockedFile&) = delete;
 
-  bool is_open() const { return fd_ >= 0; }
+  bool is_open() const { return problem_.empty(); }
+  const std::string& problem() const { return problem_; }
 
   std::string read_all() const {
     std::string text;
     char buffer[1 << 16];
     for (;;) {
-      const ssize_t count = ::read(fd_, buffer, sizeof buffer);
+      const ssize_t count = ::read(fd_.get(), buffer, sizeof buffer);
       if (count < 0 && errno == EINTR) continue;
       if (count <= 0) return text;
       text.append(buffer, static_cast<size_t>(count));
@@ -43,7 +50,7 @@ class LockedFile {
 
   bool write_all(std::string_view text) const {
     while (!text.empty()) {
-      const ssize_t count = ::write(fd_, text.data(), text.size());
+      const ssize_t count = ::write(fd_.get(), text.data(), text.size());
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return false;
       text.remove_prefix(static_cast<size_t>(count));
@@ -51,10 +58,11 @@ class LockedFile {
     return true;
   }
 
-  bool clear() const { return ::ftruncate(fd_, 0) == 0 && ::lseek(fd_, 0, SEEK_SET) == 0; }
+  bool clear() const { return ::ftruncate(fd_.get(), 0) == 0 && ::lseek(fd_.get(), 0, SEEK_SET) == 0; }
 
  private:
-  int fd_;
+  Descriptor fd_;
+  std::string problem_;
 };
 
 std::string line_of(const std::string& text) {
@@ -69,6 +77,7 @@ std::string default_history_path() {
 }
 
 std::vector<std::string> HistoryFile::load(size_t most) const {
+  if (path_.empty()) return {};
   const LockedFile file(path_, O_RDWR, LOCK_EX);
   if (!file.is_open()) return {};
   std::vector<std::string> cells;
@@ -87,17 +96,15 @@ std::vector<std::string> HistoryFile::load(size_t most) const {
   return cells;
 }
 
-bool HistoryFile::add(const std::string& text) const {
-  if (path_.empty()) {
-    errno = ENOENT;
-    return false;
-  }
+std::string HistoryFile::add(const std::string& text) const {
+  if (path_.empty()) return "there is no home";
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path folder = fs::path(path_).parent_path();
   if (fs::create_directories(folder, error)) fs::permissions(folder, fs::perms::owner_all, error);
   const LockedFile file(path_, O_WRONLY | O_APPEND | O_CREAT, LOCK_EX);
-  return file.is_open() && file.write_all(line_of(text));
+  if (!file.is_open()) return file.problem();
+  return file.write_all(line_of(text)) ? "" : path_ + ": " + std::strerror(errno);
 }
 
 }  // namespace lockstep::shell

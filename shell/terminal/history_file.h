@@ -15,11 +15,12 @@ class HistoryFile {
   explicit HistoryFile(std::string path) : path_(std::move(path)) {}
 
   /// The cells, oldest first, at most `most`. A file that has grown to twice that is cut to it. Lines that are damaged
-  /// are left out.
+  /// are left out. None where another user could have put the file there.
   std::vector<std::string> load(size_t most = 5000) const;
 
-  /// Adds a cell. False where it can't be written (errno says why); the session goes on without.
-  bool add(const std::string& text) const;
+  /// Adds a cell. Returns why it can't be written, also since another user could have put the file there; empty where
+  /// it was. The session goes on without.
+  std::string add(const std::string& text) const;
 
  private:
   std::string path_;

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
 #include "shell/processes/launcher.h"
 #include "shell/processes/output_tail.h"
+#include "shell/processes/thread_limit.h"
 
 namespace lockstep::shell {
 namespace {
@@ -45,6 +48,40 @@ TEST(Launcher, AProgramThatDoesNotExistIsAnErrorAtOnce) {
     EXPECT_THAT(error.what(), HasSubstr("/nowhere/at-all"));
     EXPECT_THAT(error.what(), HasSubstr("No such file"));
   }
+}
+
+/// What require_threads() says in a process that may have `limit` processes and threads.
+std::string shortage_of(rlim_t limit, int count) {
+  Pipe said = make_pipe();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const rlimit set = {limit, limit};
+    const uid_t user = ::geteuid() == 0 ? 65534 : ::geteuid();  // root has no limit
+    if (::setrlimit(RLIMIT_NPROC, &set) != 0 || ::setresuid(user, user, user) != 0) ::_exit(1);
+    std::string text = "enough";
+    try {
+      require_threads(count, "a session of 2 ranks");
+    } catch (const StartError& error) {
+      text = error.what();
+    }
+    (void)!::write(said.write.get(), text.data(), text.size());
+    ::_exit(0);
+  }
+  said.write.reset();
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(said.read.get(), buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(n));
+  ::waitpid(pid, nullptr, 0);
+  return text;
+}
+
+TEST(ThreadLimit, IsNamedWithWhatRaisesIt) {
+  const std::string text = shortage_of(1, 22);
+  EXPECT_THAT(text, HasSubstr("a session of 2 ranks needs some 22 processes and threads, and 0 more can be started"));
+  EXPECT_THAT(text, HasSubstr("this user may have 1 (ulimit -u)"));
+  EXPECT_THAT(text, HasSubstr("ulimit -u 4096"));
+  require_threads(22, "a session of 2 ranks");  // here there are enough
 }
 
 TEST(Launcher, Rule6EachLeadsItsOwnGroupAndTakesItAlong) {

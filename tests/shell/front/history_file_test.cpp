@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +11,8 @@
 
 using namespace lockstep::shell;
 using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
 
 namespace {
 
@@ -29,8 +33,8 @@ class HistoryFileTest : public testing::Test {
 TEST_F(HistoryFileTest, KeepsCellsOfSeveralLines) {
   const HistoryFile file(path());
   EXPECT_TRUE(file.load().empty());
-  EXPECT_TRUE(file.add("int a;"));
-  EXPECT_TRUE(file.add("for (;;) {\n  \"ä\\n\";\n}"));
+  EXPECT_EQ(file.add("int a;"), "");
+  EXPECT_EQ(file.add("for (;;) {\n  \"ä\\n\";\n}"), "");
   EXPECT_THAT(file.load(), ElementsAre("int a;", "for (;;) {\n  \"ä\\n\";\n}"));
 }
 
@@ -65,7 +69,28 @@ TEST_F(HistoryFileTest, TwoTerminalsLoseNothing) {
 TEST_F(HistoryFileTest, AFolderThatCantBeWrittenIsNoDisaster) {
   std::ofstream(folder_ / "state") << "a file where the folder should be";
   const HistoryFile file(path());
-  EXPECT_FALSE(file.add("int a;"));
+  EXPECT_THAT(file.add("int a;"), HasSubstr("state"));
   EXPECT_TRUE(file.load().empty());
-  EXPECT_FALSE(HistoryFile("").add("int a;"));
+  EXPECT_THAT(HistoryFile("").add("int a;"), HasSubstr("no home"));
+}
+
+TEST_F(HistoryFileTest, WhatAnotherUserCanHavePutThereIsNotFollowed) {
+  const std::filesystem::path state = folder_ / "state";
+  std::filesystem::create_directories(state);
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  EXPECT_THAT(HistoryFile(path()).add("int a;"), HasSubstr(path()));
+  EXPECT_THAT(HistoryFile(path()).load(), IsEmpty());
+  std::filesystem::remove(path());
+  // In a folder that all may write, whoever is there first decides where the cells go.
+  ASSERT_EQ(::chmod(state.c_str(), 0777), 0);
+  const std::filesystem::path elsewhere = folder_ / "elsewhere";
+  std::ofstream(elsewhere) << "\"theirs\"\n";
+  std::filesystem::create_symlink(elsewhere, path());
+  EXPECT_THAT(HistoryFile(path()).add("int secret;"), HasSubstr("can be written by all users"));
+  EXPECT_THAT(HistoryFile(path()).load(), IsEmpty());
+  EXPECT_EQ(std::filesystem::file_size(elsewhere), 9u);
+  // One's own link is one's own affair.
+  ASSERT_EQ(::chmod(state.c_str(), 0700), 0);
+  EXPECT_EQ(HistoryFile(path()).add("int a;"), "");
+  EXPECT_THAT(HistoryFile(path()).load(), ElementsAre("theirs", "int a;"));
 }

@@ -1,0 +1,41 @@
+#include "shell/processes/thread_limit.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <latch>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "protocol/error.h"
+
+namespace lockstep::shell {
+
+void require_threads(int count, const std::string& what) {
+  sigset_t all, before;
+  ::sigfillset(&all);  // signals are the main thread's
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  std::latch over(1);
+  std::vector<std::thread> threads;
+  try {
+    for (int i = 0; i < count; ++i) threads.emplace_back([&over] { over.wait(); });
+  } catch (const std::system_error&) {  // there are fewer than `count`, which is the answer
+  }
+  over.count_down();
+  for (std::thread& each : threads) each.join();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (std::ssize(threads) >= count) return;
+  rlimit limit = {};
+  const bool limited = ::getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  throw StartError(
+      fmt::format("{} needs some {} processes and threads, and {} more can be started: {}", what, count, threads.size(),
+                  limited ? fmt::format("this user may have {} (ulimit -u); raise that with ulimit -u {}, or in "
+                                        "/etc/security/limits.conf; in a container its pids limit counts as well",
+                                        limit.rlim_cur, std::max<rlim_t>(4096, limit.rlim_cur * 2))
+                          : "raise the pids limit of the container or of the user's slice (systemd's TasksMax)"));
+}
+
+}  // namespace lockstep::shell
