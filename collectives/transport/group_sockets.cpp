@@ -11,7 +11,7 @@
 
 #include <cstdlib>
 
-#include "collectives/transport/socket_owner.h"
+#include "collectives/log/socket_owner.h"
 
 namespace lockstep::dist {
 

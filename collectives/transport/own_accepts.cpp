@@ -6,8 +6,8 @@
 #include <mutex>
 #include <set>
 
+#include "collectives/log/socket_owner.h"
 #include "collectives/transport/group_sockets.h"
-#include "collectives/transport/socket_owner.h"
 
 namespace lockstep::dist {
 

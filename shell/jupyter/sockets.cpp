@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "protocol/error.h"
+#include "shell/jupyter/own_accepts.h"
 #include "shell/processes/thread_limit.h"
 #include "shell/processes/zmq_calls.h"
 
@@ -50,6 +51,7 @@ Sockets::Sockets(ConnectionFile& connection)
   for (zmq::socket_t* socket : {&shell_, &control_, &stdin_}) socket->set(zmq::sockopt::router_handover, true);
   iopub_.set(zmq::sockopt::xpub_verbose, true);  // every listener is greeted, not only the first
   iopub_.set(zmq::sockopt::sndhwm, 0);  // nothing of what ranks write is dropped for a slow listener
+  accept_own_user_only();
   bind(shell_, connection, connection.shell_port);
   bind(control_, connection, connection.control_port);
   bind(stdin_, connection, connection.stdin_port);

@@ -11,9 +11,9 @@
 #include <cstring>
 #include <functional>
 
+#include "collectives/log/socket_owner.h"
 #include "collectives/transport/gloo_connector.h"
 #include "collectives/transport/own_accepts.h"
-#include "collectives/transport/socket_owner.h"
 #include "collectives/transport/store_connection.h"
 #include "collectives/transport/tcp_store.h"
 #include "protocol/dist_error.h"

@@ -1,4 +1,4 @@
-#include "collectives/transport/socket_owner.h"
+#include "collectives/log/socket_owner.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
