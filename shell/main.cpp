@@ -17,6 +17,7 @@
 #include "shell/processes/rehearsal.h"
 #include "shell/processes/stack_limit.h"
 #include "shell/text/suggest.h"
+#include "shell/text/text_output.h"
 
 namespace lockstep::shell {
 
@@ -55,9 +56,9 @@ int refuse(const CLI::App& app, const CLI::ParseError& error, int argc, char** a
   const bool is_slip = dynamic_cast<const CLI::ExtrasError*>(&error) || dynamic_cast<const CLI::RequiredError*>(&error);
   const std::string slip = is_slip ? slip_in(app, argc, argv) : "";
   if (slip.empty())
-    std::fprintf(stderr, "lockstep: %s\n", error.what());
+    write_message(error.what());
   else
-    std::fprintf(stderr, "lockstep: unknown %s %s\n", slip[0] == '-' ? "option" : "command", slip.c_str());
+    write_message(std::string("unknown ") + (slip[0] == '-' ? "option " : "command ") + slip);
   std::fputs("lockstep --help lists commands and options\n", stderr);
   return 2;
 }
@@ -132,13 +133,13 @@ int main(int argc, char** argv) {
   try {
     return lockstep::shell::run_main(argc, argv);
   } catch (const lockstep::UsageError& error) {
-    std::fprintf(stderr, "lockstep: %s\n", error.what());
+    lockstep::shell::write_message(error.what());
     return 2;
   } catch (const lockstep::StartError& error) {
-    std::fprintf(stderr, "lockstep: %s\n", error.what());
+    lockstep::shell::write_message(error.what());
     return 3;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "lockstep: %s\n", error.what());
+    lockstep::shell::write_message(error.what());
     return 1;
   }
 }

@@ -36,10 +36,7 @@ std::string at_left(std::string_view text, int width) {
   return std::string(text) + std::string(static_cast<size_t>(std::max(0, width - text_width(text))), ' ');
 }
 
-std::string utf8_of(uint32_t code) {
-  return {static_cast<char>(0xE0 | (code >> 12)), static_cast<char>(0x80 | ((code >> 6) & 0x3F)),
-          static_cast<char>(0x80 | (code & 0x3F))};
-}
+std::string utf8_of(uint32_t code) { return to_utf8(std::wstring(1, static_cast<wchar_t>(code))); }
 
 /// A field of dots, `across` × `down` for each character: 2 × 4 in Braille, else one marker.
 class Canvas {

@@ -155,7 +155,7 @@ class Build {
  private:
   static std::string of_cells(int64_t count) { return fmt::format("{} cell{}", count, count == 1 ? "" : "s"); }
   void say(Style style, std::string_view sign, const std::string& text) {
-    output_.write(paint(screen_, style, std::string(sign)) + " " + text + "\n");
+    output_.write(paint(screen_, style, std::string(sign)) + " " + without_controls(text) + "\n");
   }
 
   void rehearse_all() {

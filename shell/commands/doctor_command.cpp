@@ -32,7 +32,7 @@ std::string draw(const Check& check, int name_width, const Screen& screen) {
                      std::string(static_cast<size_t>(name_width - text_width(check.name) + 2), ' ');
   bool first = true;
   const auto add = [&](const std::string& words) {
-    for (const std::string& line : wrapped(words, columns)) {
+    for (const std::string& line : wrapped(without_controls(words), columns)) {
       text += (first ? "" : indent) + line + "\n";
       first = false;
     }

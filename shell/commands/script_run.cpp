@@ -170,8 +170,8 @@ void ScriptRun::show_cell(const ScriptCell& cell, bool counts) {
   if (!code_follows) return;
   std::string text;
   for (const std::string_view line : lines_of(cell.text))
-    text += line.empty() ? "\n" : "    " + paint(screen_, Style::dim, line) + "\n";
-  show(text);
+    text += line.empty() ? "\n" : "    " + paint(screen_, Style::dim, without_controls(line)) + "\n";
+  renderer_->show(text);
 }
 
 /// After a cell whose errors and findings are what its tags say, so that nobody takes them for failures.
@@ -183,11 +183,9 @@ void ScriptRun::show_expected(const ScriptCell& cell, const Verdict& verdict) {
     if (tag.name == "expects-finding") words.push_back(tag.value.empty() ? "a finding" : tag.value);
   }
   if (words.empty()) return;
-  show(paint(screen_, Style::good, fmt::format("{} expected: {}", signs(screen_).good, fmt::join(words, ", "))) + "\n");
-}
-
-void ScriptRun::show(const std::string& text) {
-  renderer_->take(MessageEvent{.cell = 0, .text = text, .data = nullptr});
+  renderer_->show(paint(screen_, Style::good,
+                        without_controls(fmt::format("{} expected: {}", signs(screen_).good, fmt::join(words, ", ")))) +
+                  "\n");
 }
 
 void ScriptRun::take(const Event& event) {

@@ -54,7 +54,6 @@ class ScriptRun : private EventSink {
   void show_cell(const ScriptCell& cell, bool counts);
   void show_expected(const ScriptCell& cell, const Verdict& verdict);
   /// For people alone: it is no event of the session.
-  void show(const std::string& text);
   /// Every event of the session.
   void take(const Event& event) override;
   void on_signal(int signal) noexcept;

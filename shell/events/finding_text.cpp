@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "shell/events/shown_event.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell {
@@ -41,7 +42,8 @@ std::string padded(std::string text, int columns) {
 
 }  // namespace
 
-std::string finding_text(const Finding& finding, const Screen& screen, size_t most_tensors) {
+std::string finding_text(const Finding& found, const Screen& screen, size_t most_tensors) {
+  const Finding finding = shown(found);
   const bool is_fault = finding.severity == Severity::fault;
   const bool is_ok = finding.verdict == "ok";
   const Style style = is_fault ? Style::fault : is_ok ? Style::good : Style::note;

@@ -17,6 +17,7 @@
 #include "protocol/error.h"
 #include "protocol/rank_set.h"
 #include "shell/processes/random_key.h"
+#include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {
@@ -50,7 +51,7 @@ std::vector<std::string> last_lines(const std::string& path, size_t count) {
     line.erase(0, line.rfind('\r') == std::string::npos ? 0 : line.rfind('\r') + 1);
     if (line.size() > kLongestLine) {
       size_t kept = kLongestLine;
-      while (kept > 0 && (line[kept] & 0xC0) == 0x80) --kept;  // not within a character of UTF-8
+      while (kept > 0 && is_continuation_byte(line[kept])) --kept;  // not within a character of UTF-8
       line = line.substr(0, kept) + "…";
     }
     lines.push_back(std::move(line));

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "protocol/chart.h"
+#include "shell/events/shown_event.h"
 #include "shell/jupyter/displayed_data.h"
 #include "shell/jupyter/replies.h"
 #include "shell/processes/random_key.h"
@@ -96,7 +97,10 @@ void Display::take(const Event& event) {
   const bool is_beside_output =
       std::holds_alternative<ProgressEvent>(event) || std::holds_alternative<ActivityEvent>(event);
   if (!std::holds_alternative<ValueEvent>(event) && !is_beside_output) flush_values();
-  std::visit([this](const auto& e) { draw(e); }, event);
+  if (const auto* output = std::get_if<OutputEvent>(&event))
+    draw(*output);
+  else
+    std::visit([this](const auto& e) { draw(e); }, shown(event));
   if (!runs_) {
     problems_.flush();
     publish_problems();

@@ -18,7 +18,9 @@ std::string padded(std::string text, int width) {
   return text;
 }
 
-std::string cut(const Screen& screen, const std::string& text, int width) {
+/// Names of files are among them.
+std::string cut(const Screen& screen, const std::string& name, int width) {
+  const std::string text = without_controls(name);
   if (width <= 0) return "";
   if (text_width(text) <= width) return text;
   const std::string dots = signs(screen).dots;

@@ -9,8 +9,6 @@ namespace {
 
 constexpr size_t kMostUndone = 200;
 
-bool is_continuation_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
 bool is_word_byte(char c) { return is_name_character(c) || static_cast<unsigned char>(c) >= 0x80; }
 
 bool is_combining(char32_t code) { return code >= 0x300 && character_width(code) == 0; }

@@ -136,7 +136,7 @@ void EditLineReader::draw(bool is_final) {
   picture.brackets = matching_brackets(picture.text, picture.tokens, picture.cursor);
   if (search_) {
     const std::string line =
-        std::string("search: ") + search_->words() +
+        std::string("search: ") + without_controls(search_->words()) +
         (search_->has_failed() ? "   nothing older has it"
                                : "   Ctrl-R older, Ctrl-S newer, Enter takes it, Ctrl-G goes back");
     picture.below = {
@@ -444,7 +444,7 @@ void EditLineReader::update_signatures() {
 
 void EditLineReader::remember(const std::string& text) {
   if (const std::string problem = history_.add(text); !problem.empty())
-    terminal_.write("the history is not kept: " + problem + "; see XDG_STATE_HOME\n");
+    terminal_.write("the history is not kept: " + without_controls(problem) + "; see XDG_STATE_HOME\n");
 }
 
 /// To the same column of the line above or below; from the first or last line on, through the history.

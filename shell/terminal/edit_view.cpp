@@ -31,7 +31,7 @@ class RowBuilder {
       } else if (character.code < 32 || character.code == 127) {
         put(std::string("^") + static_cast<char>(character.code ^ 64), 2, Style::dim);
       } else {
-        put(text.substr(at, character.bytes), character_width(character.code), style_at(at));
+        put(without_controls(text.substr(at, character.bytes)), character_width(character.code), style_at(at));
       }
       at += character.bytes;
     }

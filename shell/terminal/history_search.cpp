@@ -1,5 +1,7 @@
 #include "shell/terminal/history_search.h"
 
+#include "shell/text/text.h"
+
 namespace lockstep::shell {
 
 HistorySearch::Took HistorySearch::take(const Key& key) {
@@ -11,7 +13,7 @@ HistorySearch::Took HistorySearch::take(const Key& key) {
       look(-1, /*stay=*/true);
       return Took::key;
     case backspace:
-      while (!words_.empty() && (static_cast<unsigned char>(words_.back()) & 0xC0) == 0x80) words_.pop_back();
+      while (!words_.empty() && is_continuation_byte(words_.back())) words_.pop_back();
       if (!words_.empty()) words_.pop_back();
       index_ = history_.size();
       look(-1, /*stay=*/true);

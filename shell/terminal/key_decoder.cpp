@@ -145,7 +145,7 @@ std::optional<Key> KeyDecoder::next(bool is_over) {
   while (end < bytes_.size()) {
     const auto lead = static_cast<unsigned char>(bytes_[end]);
     if (lead < 32 || lead == 127) break;
-    const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+    const size_t length = character_length(bytes_[end]);
     if (bytes_.size() - end < length && !is_over) break;
     end += std::min(length, bytes_.size() - end);
     if (lead == '}' || lead == '(' || lead == ')' || lead == ',') break;  // keys that do more than insert

@@ -9,13 +9,9 @@ namespace {
 
 constexpr size_t kLongestEscape = 64;
 
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
 /// Is `text` the beginning of a character whose other bytes are still to come?
 bool is_cut_character(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
-  return text.size() < length && std::all_of(text.begin() + 1, text.end(), is_continuation);
+  return text.size() < character_length(text[0]) && std::all_of(text.begin() + 1, text.end(), is_continuation_byte);
 }
 
 /// Does an escape sequence begin `text` that goes on beyond it?
@@ -49,7 +45,7 @@ void LineBuffer::append(std::string_view bytes, const TakeLine& line) {
       bytes.remove_prefix(1);
     } else if (c == '\b') {
       if (cursor_ > 0) --cursor_;
-      while (cursor_ > 0 && is_continuation(text_[cursor_])) --cursor_;
+      while (cursor_ > 0 && is_continuation_byte(text_[cursor_])) --cursor_;
       bytes.remove_prefix(1);
     } else if (c == '\033') {
       if (is_cut_escape(bytes)) {

@@ -16,7 +16,7 @@ std::string_view end_of(std::string_view line, int columns) {
   const size_t enough = static_cast<size_t>(columns) * kBytesPerColumn;
   if (line.size() <= enough) return line;
   line.remove_prefix(line.size() - enough);
-  while (!line.empty() && (static_cast<unsigned char>(line[0]) & 0xC0) == 0x80) line.remove_prefix(1);
+  while (!line.empty() && is_continuation_byte(line[0])) line.remove_prefix(1);
   return line;
 }
 

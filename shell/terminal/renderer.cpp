@@ -7,6 +7,7 @@
 #include "protocol/chart.h"
 #include "shell/charts/chart_text.h"
 #include "shell/events/finding_text.h"
+#include "shell/events/shown_event.h"
 #include "shell/terminal/status_text.h"
 #include "shell/text/text.h"
 
@@ -126,7 +127,10 @@ std::string prompt_text(int64_t cell, const std::string& label, const Screen& sc
 Renderer::Renderer(const Screen& screen, Write write) : screen_(screen), write_(std::move(write)), output_(screen) {}
 
 void Renderer::take(const Event& event) {
-  std::visit([this](const auto& e) { draw(e); }, event);
+  if (const auto* output = std::get_if<OutputEvent>(&event))
+    draw(*output);
+  else
+    std::visit([this](const auto& e) { draw(e); }, shown(event));
   draws_output_ = std::holds_alternative<OutputEvent>(event) || std::holds_alternative<ValueEvent>(event);
   put();
   draws_output_ = false;
@@ -134,7 +138,7 @@ void Renderer::take(const Event& event) {
 
 void Renderer::begin_cell(int64_t cell, const RankSet& ranks, const std::string& title, const std::string& text) {
   const std::string head = prompt_text(cell, ranks, screen_);
-  std::string line = title.empty() ? first_line(text) : title;
+  std::string line = without_controls(title.empty() ? first_line(text) : title);
   const std::string dots = std::string(" ") + signs(screen_).dots;
   const bool has_more = title.empty() && lines_of(text).size() > 1;
   constexpr int kWidest = 500;  // of a first line that may be megabytes long
@@ -142,6 +146,12 @@ void Renderer::begin_cell(int64_t cell, const RankSet& ranks, const std::string&
       screen_.width > 0 ? screen_.width - 1 - text_width(head) - (has_more ? text_width(dots) : 0) : kWidest;
   line = fitting(line, std::max(8, width));
   drawn_ += head + paint(screen_, Style::bold, line) + (has_more ? paint(screen_, Style::dim, dots) : "") + "\n";
+  put();
+}
+
+void Renderer::show(const std::string& text) {
+  output_.finish(drawn_);
+  drawn_ += text;
   put();
 }
 
@@ -294,7 +304,8 @@ void Renderer::draw(const ValueEvent& event) {
   const std::string gutter = output_.value_gutter(event.ranks);
   std::string text = event.text.empty() ? "\n" : event.text;
   if (is_plot(event.data))
-    if (const auto chart = chart_in(event.data)) text = chart_text(*chart, inside(screen_, text_width(gutter)));
+    if (const auto chart = chart_in(event.data))
+      text = without_controls(chart_text(*chart, inside(screen_, text_width(gutter))), /*keeps_colours=*/true);
   const std::vector<std::string_view> lines = lines_of(text);
   for (const std::string_view line : lines) drawn_ += gutter + std::string(line) + "\n";
   if (has_prompt_ && !is_plot(event.data) && lines.size() > static_cast<size_t>(std::max(1, screen_.height)))

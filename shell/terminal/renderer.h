@@ -30,6 +30,9 @@ class Renderer : public EventSink {
   /// The line that a cell begins with in a transcript, as a prompt shows it: `In [7] ranks 0-3 ▸ title, or first line`.
   void begin_cell(int64_t cell, const RankSet& ranks, const std::string& title, const std::string& text);
 
+  /// `text` as it is, with its colours: it is the front end's own.
+  void show(const std::string& text);
+
   /// Ends unfinished lines and draws the errors that are held: the cell is over, or a prompt comes next.
   void flush();
 

@@ -173,7 +173,8 @@ class Terminal : private EventSink {
   void show_pages() {
     const size_t rows = static_cast<size_t>(std::max(2, detect_screen(STDOUT_FILENO).height)) - 2;
     for (const PageEvent& page : std::exchange(pages_, {}))
-      if (lines_of(page.text).size() <= rows || !show_in_pager(page.text)) renderer_.take(page);
+      if (lines_of(page.text).size() <= rows || !show_in_pager(without_controls(page.text, /*keeps_colours=*/true)))
+        renderer_.take(page);
   }
 
   /// %edit [CELL], alone in its cell.

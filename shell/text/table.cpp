@@ -6,7 +6,9 @@
 
 namespace lockstep::shell {
 
-std::string table(const std::vector<std::vector<std::string>>& rows, int indent) {
+std::string table(std::vector<std::vector<std::string>> rows, int indent) {
+  for (auto& row : rows)
+    for (std::string& each : row) each = without_controls(each);
   std::vector<int> widths;
   for (const auto& row : rows)
     for (size_t i = 0; i < row.size(); ++i) {

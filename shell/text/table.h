@@ -6,7 +6,7 @@
 namespace lockstep::shell {
 
 /// Each row on a line of its own, two blanks between columns, `indent` blanks before the first. The last column is not
-/// padded.
-std::string table(const std::vector<std::vector<std::string>>& rows, int indent = 0);
+/// padded. Control characters of the words do not reach a terminal.
+std::string table(std::vector<std::vector<std::string>> rows, int indent = 0);
 
 }  // namespace lockstep::shell

@@ -1,6 +1,8 @@
 #include "shell/text/text.h"
 
 #include <fmt/format.h>
+#include <locale.h>
+#include <wchar.h>
 
 #include <algorithm>
 #include <cctype>
@@ -10,28 +12,20 @@
 namespace lockstep::shell {
 namespace {
 
-struct Range {
-  char32_t first, last;
-};
+/// The tables of Unicode, whatever the user's locale is.
+int width_of(char32_t code) {
+  static const locale_t unicode = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  if (!unicode) return 1;
+  const locale_t before = ::uselocale(unicode);
+  const int width = ::wcwidth(static_cast<wchar_t>(code));
+  ::uselocale(before);
+  return width;
+}
 
-// The blocks of Unicode that terminals draw in no column, and in two. Not every code point of the standard's tables:
-// those that meet a terminal of programs.
-constexpr Range kZeroWidth[] = {
-    {0x300, 0x36F},   {0x483, 0x489},   {0x591, 0x5BD},   {0x610, 0x61A},     {0x64B, 0x65F},    {0x900, 0x902},
-    {0x1AB0, 0x1AFF}, {0x1DC0, 0x1DFF}, {0x200B, 0x200F}, {0x202A, 0x202E},   {0x2060, 0x2064},  {0x20D0, 0x20FF},
-    {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F}, {0xFEFF, 0xFEFF}, {0x1F3FB, 0x1F3FF}, {0xE0100, 0xE01EF}};
-constexpr Range kDoubleWidth[] = {
-    {0x1100, 0x115F}, {0x231A, 0x231B},   {0x2329, 0x232A},   {0x23E9, 0x23EC},   {0x25FD, 0x25FE},  {0x2614, 0x2615},
-    {0x2648, 0x2653}, {0x26A1, 0x26A1},   {0x26BD, 0x26BE},   {0x2705, 0x2705},   {0x270A, 0x270B},  {0x274C, 0x274C},
-    {0x2753, 0x2755}, {0x2757, 0x2757},   {0x2795, 0x2797},   {0x2E80, 0x303E},   {0x3041, 0x33FF},  {0x3400, 0x4DBF},
-    {0x4E00, 0x9FFF}, {0xA000, 0xA4CF},   {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},  {0xFF00, 0xFF60},
-    {0xFFE0, 0xFFE6}, {0x1F300, 0x1F64F}, {0x1F680, 0x1F6FF}, {0x1F900, 0x1F9FF}, {0x20000, 0x3FFFD}};
-
-template <size_t N>
-bool contains(const Range (&ranges)[N], char32_t code) {
-  const Range* range = std::lower_bound(std::begin(ranges), std::end(ranges), code,
-                                        [](const Range& range, char32_t code) { return range.last < code; });
-  return range != std::end(ranges) && range->first <= code;
+/// Whether an escape sequence sets colours: "\033[1;31m".
+bool is_colour(std::string_view escape) {
+  return escape.starts_with("\033[") && escape.ends_with('m') &&
+         escape.substr(2, escape.size() - 3).find_first_not_of("0123456789;:") == std::string_view::npos;
 }
 
 /// As first_character, but zero bytes where `text` does not begin with well-formed UTF-8.
@@ -39,11 +33,11 @@ Character decode(std::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const unsigned lead = byte(0);
   if (lead < 0x80) return {lead, 1};
-  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  const size_t length = character_length(text[0]);
   if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return {};
   char32_t code = lead & (0x7Fu >> length);
   for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {};
+    if (!is_continuation_byte(text[i])) return {};
     code = (code << 6) | (byte(i) & 0x3F);
   }
   constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -71,6 +65,13 @@ void walk(std::string_view text, Piece piece) {
 
 }  // namespace
 
+bool is_continuation_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+size_t character_length(char lead) {
+  const auto byte = static_cast<unsigned char>(lead);
+  return byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+}
+
 std::optional<size_t> find_invalid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     if (static_cast<unsigned char>(text[at]) < 0x80) {
@@ -92,10 +93,10 @@ Character first_character(std::string_view text) {
 bool is_name_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
 int character_width(char32_t code) {
-  if (code < 0x20 || code == 0x7F) return 0;
+  if (code < 0x20 || (code >= 0x7F && code < 0xA0)) return 0;
   if (code < 0x300) return 1;
-  if (contains(kZeroWidth, code)) return 0;
-  return contains(kDoubleWidth, code) ? 2 : 1;
+  const int width = width_of(code);
+  return width < 0 ? 1 : width;  // newer than the tables
 }
 
 size_t escape_length(std::string_view text) {
@@ -116,6 +117,31 @@ size_t escape_length(std::string_view text) {
     return text.size();
   }
   return 2;
+}
+
+std::string without_controls(std::string_view text, bool keeps_colours) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const Character character = first_character(text);
+    size_t bytes = character.bytes;
+    if (text[0] == '\n' || text[0] == '\t' || (character.code >= 0x20 && character.code < 0x7F)) {
+      result += text[0];
+    } else if (text.starts_with("\r\n")) {  // the line end of other systems
+    } else if (keeps_colours && is_colour(text.substr(0, escape_length(text)))) {
+      bytes = escape_length(text);
+      result += text.substr(0, bytes);
+    } else if (character.code < 0x80) {
+      result += '^';
+      result += static_cast<char>(character.code ^ 0x40);
+    } else if (character.code < 0xA0 || (character.code == 0xFFFD && bytes == 1)) {
+      result += "\uFFFD";
+    } else {
+      result += text.substr(0, bytes);
+    }
+    text.remove_prefix(bytes);
+  }
+  return result;
 }
 
 int text_width(std::string_view text) {

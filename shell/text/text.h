@@ -19,15 +19,25 @@ struct Character {
 };
 Character first_character(std::string_view text);
 
+/// Whether a character of UTF-8 goes on with `c`, and how many bytes one has that begins with `lead`.
+bool is_continuation_byte(char c);
+size_t character_length(char lead);
+
 /// Whether `c` can stand in a name of C++: a letter, a digit or `_`.
 bool is_name_character(char c);
 
-/// Columns that a character takes: 0 for combining ones, 2 for wide ones (CJK, emoji), otherwise 1.
+/// Columns that a character takes by the C library's tables: 0 for combining ones and control characters, 2 for wide
+/// ones (CJK, emoji), otherwise 1.
 int character_width(char32_t code);
 
 /// Length of the terminal's escape sequence at the front of `text` (CSI, OSC or two bytes); 0 where there is none.
 /// One that is cut off at the end counts as far as it goes.
 size_t escape_length(std::string_view text);
+
+/// Text that comes from a file or a program and is not its output, for a terminal, which obeys control characters:
+/// those of ASCII become `^[`, those beyond (C1) and bytes that are no UTF-8 become U+FFFD. Line ends and tabs stay;
+/// `keeps_colours`: the sequences for colours and bold type as well.
+std::string without_controls(std::string_view text, bool keeps_colours = false);
 
 /// Columns of one line of text. Escape sequences take none; a tab goes to the next multiple of 8.
 int text_width(std::string_view text);

@@ -13,6 +13,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "shell/text/text.h"
+
 namespace lockstep::shell {
 namespace {
 
@@ -26,7 +28,9 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-void write_message(const std::string& text) { std::fputs(("lockstep: " + text + "\n").c_str(), stderr); }
+void write_message(const std::string& text) {
+  std::fputs(("lockstep: " + without_controls(text) + "\n").c_str(), stderr);
+}
 
 TextOutput::TextOutput(int fd, std::string name, std::function<void(size_t)> on_cut)
     : fd_(fd), name_(std::move(name)), on_cut_(std::move(on_cut)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {

@@ -139,6 +139,50 @@ TEST(Renderer, ControlCharactersDoNotReachATerminal) {
   EXPECT_EQ(t.text, "0-1 │ bell^G ^A \uFFFD tab\t\033[31mred\033[0m\n");
 }
 
+TEST(Renderer, ControlCharactersOfNamesAndMessagesAreShownAndNotObeyed) {
+  // OSC 52, which writes to the clipboard, and CSI as one character (C1), in every text that an event has.
+  const std::string evil = "\033]52;c;QQ==\a\u009b2J", seen = "^[]52;c;QQ==^G\uFFFD2J";
+  Transcript t(1, {.terminal = true, .colour = true, .unicode = true});
+  Finding finding = drifted();
+  finding.object = finding.where = finding.kind = evil;
+  finding.message = evil + " differs";
+  finding.tensors[0].name = finding.tensors[0].dtype = evil;
+  finding.op = FindingOp{.name = evil, .seq = 1, .shape = {1}, .dtype = evil, .group = evil};
+  t.renderer.take(FindingEvent{finding});
+  t.renderer.take(ErrorEvent{.cell = 1,
+                             .ranks = {0},
+                             .type = evil,
+                             .message = evil,
+                             .where = evil,
+                             .stack = {"f() at cell 1, line 1 " + evil}});
+  t.renderer.take(ErrorEvent{.cell = 1, .ranks = {0}, .type = "E", .message = "m", .traceback = evil});
+  t.renderer.take(ErrorEvent{.cell = 1, .ranks = {}, .type = "compile_error", .message = "error: " + evil});
+  t.renderer.take(MessageEvent{.cell = 1, .text = evil});
+  t.renderer.take(MarkdownEvent{"# " + evil});
+  t.renderer.take(PageEvent{.cell = 1, .text = evil});
+  t.renderer.take(ValueEvent{.cell = 1, .ranks = {0}, .text = "\033[31mred\033[0m " + evil});
+  t.renderer.take(RankEvent{.rank = 0, .state = RankState::dead, .message = evil});
+  t.renderer.take(ProgressEvent{.cell = 1,
+                                .label = evil,
+                                .ranks = {0},
+                                .done = {{0, 1}},
+                                .total = {{0, 1}},
+                                .elapsed_s = {{0, 1}},
+                                .state = LoopState::completed});
+  t.renderer.take(CellEvent{.cell = 1, .title = evil, .ranks = {0}});
+  t.renderer.begin_cell(1, {0}, evil, "");
+  EXPECT_THAT(t.text, Not(HasSubstr("\033]")));
+  EXPECT_THAT(t.text, Not(HasSubstr("\a")));
+  EXPECT_THAT(t.text, Not(HasSubstr("\u009b")));
+  EXPECT_THAT(t.text, HasSubstr("\033[31mred\033[0m " + seen)) << "a value's colours stay";
+  size_t times = 0;
+  for (size_t at = 0; (at = t.text.find(seen, at)) != std::string::npos; ++at) ++times;
+  EXPECT_GE(times, 15u) << t.text;
+  // What ranks write keeps its colours.
+  t.output({0}, "\033[32mgreen\033[0m\n");
+  EXPECT_THAT(t.text, HasSubstr("\033[32mgreen\033[0m"));
+}
+
 TEST(Renderer, OneRankNeedsNoGutter) {
   Transcript t(1);
   t.output({0}, "plain\n");

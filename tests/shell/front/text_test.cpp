@@ -19,9 +19,22 @@ TEST(Text, CountsColumns) {
   EXPECT_EQ(text_width("é✗▸"), 3);
   EXPECT_EQ(text_width("e\u0301"), 1);  // an accent of its own
   EXPECT_EQ(text_width("漢字"), 4);
+  // Beyond the blocks that most terminals meet: an Egyptian hieroglyph's control, Tangut, Devanagari's vowel sign, a
+  // Hangul vowel, Kana that are signs, an emoji of 2021.
+  EXPECT_EQ(text_width("\U00013430\U00017000\u0941\u1161\U0001B000\U0001FAE0"), 6);
+  EXPECT_EQ(text_width("\u0085"), 0);
   EXPECT_EQ(text_width("\033[1;31mred\033[0m"), 3);
   EXPECT_EQ(text_width("a\tb"), 9);
   EXPECT_EQ(text_width("\033]8;;http://x\alink\033]8;;\a"), 4);
+}
+
+TEST(Text, ShowsControlCharacters) {
+  EXPECT_EQ(without_controls("plain\té\n漢\r\n😀"), "plain\té\n漢\n😀");
+  EXPECT_EQ(without_controls(std::string_view("\0\a\r\033[2J\x7F", 8)), "^@^G^M^[[2J^?");
+  EXPECT_EQ(without_controls("\u0085\u009b31m"), "\uFFFD\uFFFD31m");  // C1 as UTF-8
+  EXPECT_EQ(without_controls("\x9b\xff"), "\uFFFD\uFFFD");              // and as bytes
+  EXPECT_EQ(without_controls("\033[31mred\033[0m", true), "\033[31mred\033[0m");
+  EXPECT_EQ(without_controls("\033[31;2Hred\033[", true), "^[[31;2Hred^[[");
 }
 
 TEST(Text, CutsToFit) {

@@ -196,6 +196,15 @@ TEST_F(DisplayTest, ErrorsAreForTheReply) {
   EXPECT_THAT(report.traceback.back(), HasSubstr("second line"));
 }
 
+TEST_F(DisplayTest, ControlCharactersOfAnErrorDoNotReachAConsole) {
+  display_.begin({});
+  display_.take(ErrorEvent{.cell = 1, .ranks = {0}, .type = "E\033]0;t\a", .message = "\033]52;c;QQ==\a"});
+  const Display::Report report = display_.end();
+  EXPECT_EQ(report.error_name, "E^[]0;t^G");
+  EXPECT_EQ(report.error_value, "rank 0: ^[]52;c;QQ==^G");
+  for (const std::string& line : report.traceback) EXPECT_EQ(line.find("\033]"), std::string::npos) << line;
+}
+
 TEST_F(DisplayTest, WhatHappensBetweenCellsIsShownAtOnce) {
   display_.take(ErrorEvent{.cell = 1, .ranks = {1}, .type = "SIGKILL", .message = "killed"});
   ASSERT_THAT(types(), ElementsAre("stream"));
