@@ -96,7 +96,9 @@ void ValueWriter::end(size_t) {
   impl_->text << impl_->open.back().first;
   impl_->open.pop_back();
 }
-void ValueWriter::send() { std::cout << "=> " << impl_->text.str() << std::endl; }
+void ValueWriter::send(std::string_view label) {
+  std::cout << "=> " << label << (label.empty() ? "" : ": ") << impl_->text.str() << std::endl;
+}
 
 namespace detail {
 void keep_object(void* object, const std::type_info&, bool, void (*destroy)(void*)) { destroy(object); }
