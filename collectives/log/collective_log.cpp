@@ -194,7 +194,9 @@ void CollectiveLog::remove_group(uint32_t slot) { mapping_.group(slot).state = G
 uint64_t CollectiveLog::number_of_site(uint64_t address) {
   const std::lock_guard lock(sites_mutex_);
   const auto [found, fresh] = sites_.try_emplace(address, sites_.size() + 1);
-  if (fresh && !name_site(found->second, place_of_(address))) found->second = 0;
+  if (!fresh) return found->second;
+  const CallPlace place = place_of_(address);
+  if (place.file.empty() || !name_site(found->second, place)) found->second = 0;
   return found->second;
 }
 

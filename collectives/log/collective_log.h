@@ -108,7 +108,7 @@ class CollectiveLog {
   const LogMapping& mapping() const { return mapping_; }
 
  private:
-  /// The number of the call site at `address`; 0: the table is full.
+  /// The number of the call site at `address`; 0: its place is unknown, or the table is full.
   uint64_t number_of_site(uint64_t address);
 
   LogMapping mapping_;

@@ -35,7 +35,6 @@ CollectiveStage CollectiveRecord::stage() const {
 
 std::string CallPlace::str() const {
   if (file.empty()) return {};
-  if (line == 0) return function.empty() ? file : fmt::format("{} in {}", function, file);
   const std::string in = function.empty() || function == "<module>" ? "" : " in " + function;
   return fmt::format("{}:{}{}", file, line, in);
 }

@@ -21,10 +21,10 @@ const char* stage_name(CollectiveStage stage);
 /// A line of a program.
 struct CallPlace {
   std::string file;  // empty: unknown
-  int64_t line = 0;  // 0: unknown, and `file` is that of the machine code
+  int64_t line = 0;
   std::string function;
 
-  /// "train.py:88 in step", "main in train", "train+0x4a1b"; empty where it is unknown.
+  /// "train.py:88 in step", "train+0x4a1b"; empty where it is unknown.
   std::string str() const;
 };
 

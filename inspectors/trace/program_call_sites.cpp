@@ -105,8 +105,8 @@ CallSite capture_program_call_site() {
 
 std::string describe_program_call_site(const CallSite& site) {
   for (const uintptr_t address : site.addresses)
-    if (const dist::CallPlace place = agent::place_of_call(address); place.line > 0) return place.str();
-  return agent::place_of_call(site.addresses[0]).str();
+    if (std::string place = address == 0 ? "" : agent::place_of_call(address).str(); !place.empty()) return place;
+  return "";
 }
 
 }  // namespace lockstep::inspect

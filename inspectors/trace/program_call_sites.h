@@ -6,7 +6,7 @@ namespace lockstep::inspect {
 
 /// The innermost addresses in the program and in libraries of its own.
 CallSite capture_program_call_site();
-/// "/src/train.cpp:88".
+/// "/src/train.cpp:88"; empty without debug information.
 std::string describe_program_call_site(const CallSite& site);
 
 }  // namespace lockstep::inspect

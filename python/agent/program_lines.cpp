@@ -3,10 +3,10 @@
 #include <dlfcn.h>
 #include <dwarf.h>
 #include <elfutils/libdwfl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "worker/process/demangle.h"
 
@@ -121,19 +121,8 @@ std::vector<ProgramLine> program_lines(const std::vector<uintptr_t>& addresses) 
 }
 
 dist::CallPlace place_of_call(uint64_t return_address) {
-  const auto address = static_cast<uintptr_t>(return_address - 1);  // inside of the call
-  const ProgramLine found = program_lines({address}).front();
-  if (!found.file.empty()) return {.file = found.file, .line = found.line, .function = ""};
-  Dl_info object = {};
-  if (::dladdr(reinterpret_cast<void*>(address), &object) == 0 || !object.dli_fname) return {};
-  const std::string path = object.dli_fname;
-  const std::string file = path.substr(path.rfind('/') + 1);
-  const std::string function =
-      found.function.empty() && object.dli_sname ? worker::demangle(object.dli_sname) : found.function;
-  if (!function.empty()) return {.file = file, .line = 0, .function = function};
-  return {.file = fmt::format("{}+{:#x}", file, address - reinterpret_cast<uintptr_t>(object.dli_fbase)),
-          .line = 0,
-          .function = ""};
+  ProgramLine found = program_lines({static_cast<uintptr_t>(return_address - 1)}).front();  // inside of the call
+  return {.file = std::move(found.file), .line = found.line, .function = ""};
 }
 
 }  // namespace lockstep::agent

@@ -19,8 +19,7 @@ struct ProgramLine {
 /// One for each address, which lies inside of the instruction that is meant. Opens files and allocates.
 std::vector<ProgramLine> program_lines(const std::vector<uintptr_t>& addresses);
 
-/// The place of the call that returns to `return_address`: "/src/train.cpp:88", or without debug information
-/// "main() in train" or "train+0x4a1b".
+/// The place of the call that returns to `return_address`: "/src/train.cpp:88"; empty without debug information.
 dist::CallPlace place_of_call(uint64_t return_address);
 
 }  // namespace lockstep::agent

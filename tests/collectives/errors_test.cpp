@@ -244,11 +244,12 @@ struct MessageMismatch {
   const char* verdict;
   const char* text;
 };
+void PrintTo(const MessageMismatch& message, std::ostream* out) { *out << message.name; }
+
 const std::vector<MessageMismatch> kMessages = {
     {"LongerSend", [] { dist::send(at::ones({8}), 1); }, [] { dist::recv(at::zeros({4}), 0); }, "shape_mismatch",
      "rank 0 called send float32 [8] to 1 in group default, and rank 1 receives that message with recv float32 [4] "
-     "from "
-     "0"},
+     "from 0"},
     {"ShorterSend", [] { dist::send(at::ones({4}), 1, {}, 3); }, [] { dist::recv(at::zeros({2, 4}), 0, {}, 3); },
      "shape_mismatch", "recv float32 [2, 4] from 0 tag 3"},
     {"Dtype", [] { dist::isend(at::ones({4}), 1).wait(); }, [] { dist::irecv(at::zeros({4}, at::kInt), 0).wait(); },
