@@ -68,8 +68,8 @@ TEST_P(InsideDdp, ShowsANumberForEachOption) {
   EXPECT_NE(value_of(run, "the next forward names them").find("spare.weight"), std::string::npos);
   const auto counted = run.of("count them", "value");
   ASSERT_EQ(counted.size(), 2u);
-  EXPECT_EQ(counted[0].at("text"), "8");
-  EXPECT_EQ(counted[1].at("text"), "2");
+  EXPECT_EQ(counted[0].at("text"), "every time: 8");
+  EXPECT_EQ(counted[1].at("text"), "once: 2");
   EXPECT_NE(text_of(run, "efficiency on this machine").find("strong "), std::string::npos);
 }
 INSTANTIATE_TEST_SUITE_P(OnRanks, InsideDdp, ::testing::Values(2, 4), ::testing::PrintToStringParamName());

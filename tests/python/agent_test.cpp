@@ -620,10 +620,12 @@ TEST_F(Agent, SeveralJobsAreToldApart) {
     shell::find_job("");
     ADD_FAILURE() << "one of two was taken";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(),
-                testing::MatchesRegex("several jobs run; name one: lockstep attach JOB"
-                                      "(\n  [^ ]+  1 of 4 ranks of [^ ]+, in [^ ]+, since [-0-9]+ [:0-9]+){2}"));
-    EXPECT_THAT(error.what(), HasSubstr("/home/me/eval.py, in " + fs::current_path().string()));
+    // Other tests may have jobs, too.
+    const std::string folder = fs::current_path().string();
+    EXPECT_THAT(error.what(), testing::StartsWith("several jobs run; name one: lockstep attach JOB\n"));
+    for (const std::string& script : {facts.at("script").get<std::string>(), std::string("/home/me/eval.py")})
+      EXPECT_THAT(error.what(), testing::ContainsRegex("\n  [^ ]+  1 of 4 ranks of " + script + ", in " + folder +
+                                                       ", since [-0-9]+ [:0-9]+"));
   }
 }
 

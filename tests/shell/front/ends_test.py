@@ -1,11 +1,11 @@
 """How programs end: by signals, readers that go away, limits, and places in which they can't work; with the fake compiler and workers of
 ../core/fake, whose cells are commands: python3 ends_test.py LOCKSTEP FAKES"""
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 LOCKSTEP, FAKES = (sys.argv.pop(1), sys.argv.pop(1)) if len(sys.argv) > 2 else ("", "")
@@ -115,9 +115,10 @@ class Run(unittest.TestCase):
         run = self.start("print begun\nstubborn\n", stdout=subprocess.PIPE)
         while "│ begun" not in run.stdout.readline():
             pass
-        for _ in range(3):
+        while run.poll() is None:  # as a person who looks at what each Ctrl-C does: those that come together are one
             run.send_signal(signal.SIGINT)
-            time.sleep(0.2)  # signals that come together are one
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                run.wait(timeout=0.4)
         run.communicate()
         self.assertEqual(run.returncode, 130)
 
