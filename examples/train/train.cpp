@@ -113,6 +113,6 @@ int main(int argc, char** argv) try {
   dist::destroy_process_group();
   return 0;
 } catch (const std::exception& error) {
-  std::cerr << "train: " << error.what() << '\n';
+  std::cerr << "train: " + std::string(error.what()) + "\n";  // in one piece: other ranks write to the same terminal
   return 1;
 }

@@ -197,9 +197,7 @@ class Package(unittest.TestCase):
             installed = pathlib.Path(folder) / "installed"
             subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
                             "--target", str(installed), str(wheel)], check=True)
-            said = run(IMPORT + "print(maps)
-print(lockstep.__version__)
-" + KERNELS, PYTHONPATH=str(installed))
+            said = run(IMPORT + "print(maps)\nprint(lockstep.__version__)\n" + KERNELS, PYTHONPATH=str(installed))
             self.assertIn(f"{installed}/lockstep/lib/liblockstep_python.so", said)
             self.assertIn(wheel.name.split("-")[1], said.splitlines())
             has_cuda = run("import torch; print(torch.version.cuda)") != "None"
