@@ -103,8 +103,9 @@ def load() -> None:
         torch.ops.load_library(str(libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
         _constants = _call("start", (), {"skipped": skipped_folders(), "folder": working_folder()})
         _loaded = True
-        from lockstep import _agent  # which calls this module
+        from lockstep import _agent, _inductor  # _agent calls this module
 
+        _inductor.keep_unloaded()
         _agent.start()
 
 

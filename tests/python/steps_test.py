@@ -72,7 +72,11 @@ class Steps(unittest.TestCase):
                     (hang,) = [each["data"] for each in said if "hang" in (each["data"] or {})]
                     (collectives,) = [each for each in said if "all_reduce" in each["text"]]
                     (job.folder / "attached").touch()
-                    self.assertEqual([each["ranks"] for each in job.results()], [2, 2])
+                    results = job.results()
+                    self.assertEqual([each["ranks"] for each in results], [2, 2])
+                    # Lines of calls were read: that has neither loaded the compiler of torch nor kept the group.
+                    self.assertEqual([each["compiler of torch"] for each in results], [False, False])
+                    self.assertEqual([each["threads of groups"] for each in results], [[], []])
                     self.assertIn("all_reduce [2] float32", collectives["text"])
                     ok, *late = hang["hang"]
                     found = [(each["verdict"], each["severity"], each["ranks"], each["reference_ranks"]) for each in late]

@@ -28,6 +28,9 @@ def hang(rank):
     """Rank 1 does not come to the collective."""
     lockstep.breakpoint(False)  # from here on a shell knows of the rank
     try:
+        (FOLDER / f"known-{rank}").touch()
+        while not (FOLDER / f"known-{1 - rank}").exists():
+            time.sleep(0.02)
         if rank == 0:
             print("hangs", flush=True)
             dist.all_reduce(torch.ones(2))
@@ -100,6 +103,10 @@ def train(rank):
     return total
 
 
+def name_of_thread(number):
+    return pathlib.Path(f"/proc/self/task/{number}/comm").read_text().strip()
+
+
 def main():
     dist.init_process_group(os.environ.get("PROMPT_BACKEND", "gloo"))
     rank = dist.get_rank()
@@ -109,10 +116,11 @@ def main():
         total = "interrupted"
     tensor = torch.ones(1)
     dist.all_reduce(tensor)  # the ranks are still in step
-    threads = len(os.listdir("/proc/self/task"))
-    (FOLDER / f"rank-{rank}.json").write_text(json.dumps({"total": total, "seen": seen, "ranks": tensor.item(),
-                                                          "threads": threads}))
     dist.destroy_process_group()
+    left = [name for name in map(name_of_thread, os.listdir("/proc/self/task")) if "gloo" in name]
+    (FOLDER / f"rank-{rank}.json").write_text(json.dumps({
+        "total": total, "seen": seen, "ranks": tensor.item(), "threads of groups": left,
+        "compiler of torch": "torch._inductor" in sys.modules}))
 
 
 main()

@@ -1,0 +1,40 @@
+"""Reading a traceback of torch must not import torch._inductor.
+
+torch's function that turns code objects into files and lines (py_symbolize, torch/csrc/profiler/python/
+combined_traceback.cpp) asks for torch._inductor.codecache, and torch imports its submodules when they are asked for. So
+the first line of a collective that is read costs a rank some 900 modules and most of a second. Among them is
+torch.distributed.nn, whose functions have the default group as a default argument: destroy_process_group() does not end
+that group any more, and its threads are there when the interpreter ends."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable
+
+import torch
+
+_NAME = "_inductor"
+
+
+def _is_named_in(depth: int) -> bool:
+    """Whether Python code asks. C++ asks on a thread without frames, or below a frame that calls a collective."""
+    try:
+        code = sys._getframe(depth + 1).f_code
+    except ValueError:  # there are no more frames
+        return False
+    return _NAME in code.co_names or _NAME in code.co_consts
+
+
+def keep_unloaded() -> None:
+    """From here on C++ does not import it. Python code can: `torch._inductor`, `import torch._inductor`."""
+    original: Callable[[str], Any] | None = torch.__dict__.get("__getattr__")
+    if original is None or getattr(original, "lockstep", False):
+        return
+
+    def __getattr__(name: str) -> Any:
+        if name == _NAME and not _is_named_in(1):
+            raise AttributeError(f"module 'torch' has no attribute '{name}'")
+        return original(name)
+
+    __getattr__.lockstep = True  # type: ignore[attr-defined]
+    torch.__getattr__ = __getattr__
