@@ -293,8 +293,7 @@ std::string JobGroup::places(const RankSet& ranks) const {
   if (!(ranks & live()).empty() && !(ranks & away()).empty())
     return result +
            "A rank that waits for a stopped one in a collective does so until its group's time-out ends it, by default "
-           "10 "
-           "minutes with NCCL and 30 with Gloo; init_process_group(timeout=...) sets it";
+           "10 minutes with NCCL and 30 with Gloo; init_process_group(timeout=...) sets it";
   if (result.ends_with('\n')) result.pop_back();
   return result;
 }

@@ -107,10 +107,7 @@ int JobRun::run() {
   prompts_ = std::make_unique<JobPrompts>(loop_, id, has_terminal ? options_.serve_prompt : nullptr);
   std::optional<ProcessEnd> end;
   loop_.watch(launcher_->pidfd(), [&] { end = launcher_->ended(); });
-  loop_.watch(signals_->fd(), [&] {
-    while (const auto number = signals_->next())
-      if (*number != SIGUSR1 && *number != SIGUSR2) on_interrupt(*number);
-  });
+  loop_.watch(signals_->fd(), [&] { take_signals(); });
   loop_.watch(new_ranks_.get(), [&] {
     char events[8192];
     while (::read(new_ranks_.get(), events, sizeof events) > 0) {
@@ -173,6 +170,11 @@ void JobRun::begin_attempt() {
   progress_.clear();
 }
 
+void JobRun::take_signals() {
+  while (const auto number = signals_->next())
+    if (*number != SIGUSR1 && *number != SIGUSR2) on_interrupt(*number);
+}
+
 void JobRun::on_interrupt(int number) {
   if (interrupted_ == 0 && !ending_) {
     failed_before_interrupt_ = has_failure();
@@ -192,6 +194,7 @@ void JobRun::on_interrupt(int number) {
 }
 
 void JobRun::on_rank_end(int pid) {
+  take_signals();  // the rank may have ended by a signal that this program has, too
   const auto found = watched_.find(pid);
   if (found == watched_.end()) return;
   SeenEnd end{.rank = found->second.member.facts.rank,

@@ -64,6 +64,7 @@ class JobRun {
   std::vector<JobMember> running() const;
   /// last_picture_ and how ranks ended.
   inspect::Remains with_ends() const;
+  void take_signals();
   void on_interrupt(int number);
   bool is_watched(int rank) const;
   /// The launcher starts ranks again: what is known of the earlier attempt is past.
