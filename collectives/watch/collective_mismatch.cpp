@@ -125,8 +125,7 @@ CollectiveMismatch make_message_mismatch(int sender, const CollectiveRecord& sen
   if (!place.empty()) finding.where = place;
   finding.message = fmt::format(
       "rank {} called {}{} in group {}, and rank {} receives that message with {}{}. A recv must have the dtype and "
-      "the "
-      "number of elements of its send",
+      "the number of elements of its send",
       sender, describe(sent), in_brackets(place), sent.group, receiver, describe(received),
       in_brackets(place_of(received, here)));
   return CollectiveMismatch(finding.message, finding);

@@ -80,12 +80,23 @@ void HangReporter::regrouped(const RankSet& ranks) {
 }
 
 void HangReporter::waiting(CellRun& run, int rank, const protocol::Waiting& message) {
-  run.waiting(rank, message);
-  services_.emit(RankEvent{rank, RankState::waiting,
-                           fmt::format("in {} #{}{} for {}, which {} not come", message.op.name, message.op.seq,
-                                       message.where.empty() ? "" : " at " + message.where, message.missing.words(),
-                                       message.missing.size() == 1 ? "does" : "do")});
+  // A look at all ranks may have found the wait before the rank itself.
+  const auto known = run.waits().find(rank);
+  const bool is_shown = known != run.waits().end() && known->second.op.seq == message.op.seq &&
+                        known->second.op.group == message.op.group;
+  is_shown ? run.waiting(rank, message) : show_wait(run, rank, message);
   report_soon(run.stuck());
+}
+
+/// The rank can't come out of the wait.
+void HangReporter::show_wait(CellRun& run, int rank, const protocol::Waiting& wait) {
+  run.waiting(rank, wait);
+  const bool has_name = !wait.op.group.empty() && wait.op.group != "default";
+  services_.emit(
+      RankEvent{rank, RankState::waiting,
+                fmt::format("in {} #{}{}{} for {}, which {} not come", wait.op.name, wait.op.seq,
+                            has_name ? " of " + wait.op.group : "", wait.where.empty() ? "" : " at " + wait.where,
+                            wait.missing.words(), wait.missing.size() == 1 ? "does" : "do")});
 }
 
 void HangReporter::report_soon(bool at_once) {
@@ -228,13 +239,10 @@ void HangReporter::report(CellRun& run, const HangPicture& picture) {
   for (auto& hang : inspect::analyse_hang(picture).proven) {
     if ((hang.waiting & run.ranks()).empty()) continue;  // another open cell's
     for (int rank : hang.waiting & run.in(CellRun::Phase::running)) {
-      const RankPicture& waits = *picture.rank(rank);
-      const auto& wait = waits.waits.front();
+      const auto& wait = picture.rank(rank)->waits.front();
       const RankSet missing = inspect::waited_for(picture, rank);
-      run.waiting(rank, {run.id(), dist::to_finding_op(wait.call), missing, wait.where});
       reported_waits_.insert({run.id(), rank, static_cast<int64_t>(wait.call.entry)});
-      services_.emit(
-          RankEvent{rank, RankState::waiting, inspect::rank_sentence(picture, waits) + ", which can't enter it"});
+      show_wait(run, rank, {run.id(), dist::to_finding_op(wait.call), missing, wait.where});
     }
     // A rank that waits for one that is in a reported hang, or was freed from it, belongs to that hang.
     RankSet& hung = freed_[run.id()];

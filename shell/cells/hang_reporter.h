@@ -75,6 +75,7 @@ class HangReporter {
   };
   enum Reason : unsigned { kReport = 1, kReportWaits = 2, kTimeLimit = 4 };
 
+  void show_wait(CellRun& run, int rank, const protocol::Waiting& wait);
   void report_soon(bool at_once);
   void look_at_logs_soon();
   void look_at_logs();
