@@ -1,6 +1,7 @@
 // Process groups with tensors on a device: NCCL with one rank, aborts of what is stuck there, and Gloo with two ranks
 // that share the device. Skipped where there is no GPU.
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -8,6 +9,7 @@
 #include <torch/cuda.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -16,6 +18,7 @@
 #include "collectives/rank_context.h"
 #include "collectives/session_group.h"
 #include "collectives/transport/backend_factory.h"
+#include "collectives/watch/device_queries.h"
 #include "ddp/ddp.h"
 #include "tests/collectives/stuck_ranks.h"
 #include "tests/cuda/spin.h"
@@ -123,6 +126,51 @@ TEST_F(DeviceGroups, AbortWhileACollectiveWaitsForItsStream) {
                 at::Tensor after = at::full({4}, 2.0, at::kCUDA);
                 dist::all_reduce(after);
                 EXPECT_EQ(after.sum().item<float>(), 8);
+                context->check_device_works();
+              },
+              {.backend = kMixed});
+}
+
+// torch.cuda.graph() captures in the mode in which a query of an event by any thread ends the capture.
+TEST_F(DeviceGroups, AGraphWithACollectiveIsCapturedWhileAnotherThreadAsksAsForAHang) {
+  spawn_ranks(1,
+              [](int, int) {
+                const auto context = dist::current_context();
+                at::Tensor t = at::ones({1 << 20}, at::kCUDA);
+                dist::all_reduce(t);  // the communicator is made before
+                torch::cuda::synchronize();
+                // c10d::dump_nccl_trace_json(bool includeCollectives, bool onlyActive)
+                const auto recorder = reinterpret_cast<std::string (*)(bool, bool)>(
+                    ::dlsym(RTLD_DEFAULT, "_ZN4c10d20dump_nccl_trace_jsonB5cxx11Ebb"));
+                ASSERT_TRUE(recorder);
+                std::atomic<int64_t> looks = 0;
+                const std::jthread hang([&](const std::stop_token& over) {
+                  for (; !over.stop_requested(); ++looks) {
+                    context->log()->device_progress().look();
+                    dist::query_devices([&] { recorder(/*includeCollectives=*/true, /*onlyActive=*/false); });
+                  }
+                });
+                const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+                const c10::cuda::CUDAStreamGuard guard(stream);
+                const auto all_reduce_twice = [&] {  // one before a look, one after it, and neither needs memory
+                  for (int i = 0; i < 2; ++i) {
+                    dist::all_reduce(t.mul_(2));
+                    for (const int64_t before = looks; looks < before + 3;) std::this_thread::yield();
+                  }
+                };
+                cudaGraph_t graph = nullptr;
+                C10_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+                all_reduce_twice();
+                C10_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+                cudaGraphExec_t program = nullptr;
+                C10_CUDA_CHECK(cudaGraphInstantiate(&program, graph, 0));
+                for (int i = 0; i < 3; ++i) C10_CUDA_CHECK(cudaGraphLaunch(program, stream));
+                stream.synchronize();
+                EXPECT_EQ(t.min().item<float>(), 64) << "three launches of two multiplications by 2";
+                EXPECT_EQ(t.max().item<float>(), 64);
+                C10_CUDA_CHECK(cudaGraphExecDestroy(program));
+                C10_CUDA_CHECK(cudaGraphDestroy(graph));
+                all_reduce_twice();
                 context->check_device_works();
               },
               {.backend = kMixed});

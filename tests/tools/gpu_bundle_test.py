@@ -2,18 +2,23 @@
 """Makes the bundle for machines with GPUs out of a build folder, unpacks it in a clean folder, and runs its CPU part
 where there is no compiler and no library of Debian that it brings itself.
 
-    gpu_bundle_test.py TREE BUILD LIBTORCH SCRATCH [--without-plugin]
+    gpu_bundle_test.py TREE BUILD LIBTORCH SCRATCH PYTHON [--without-plugin]
+
+PYTHON: one with torch. Where there is none, the job in Python is skipped.
 """
+import importlib.machinery
+import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 
-TREE, BUILD, LIBTORCH, SCRATCH = (pathlib.Path(each) for each in sys.argv[1:5])
-OPTIONS = sys.argv[5:]
+TREE, BUILD, LIBTORCH, SCRATCH, PYTHON = (pathlib.Path(each) for each in sys.argv[1:6])
+OPTIONS = sys.argv[6:]
 failures = []
 
 
@@ -26,6 +31,41 @@ def call(command, **more):
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            check=False, **more)
     return ended.returncode, ended.stdout.decode("utf-8", "replace")
+
+
+def steps_with(bundle, gpus):
+    """What `run` would do on a machine with so many GPUs, by name and in order."""
+    loader = importlib.machinery.SourceFileLoader("run_of_bundle", str(bundle / "run"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    found = {"devices": [{"name": "a GPU"}] * gpus, "no_plugin": None, "python": "python3", "no_python": None}
+    return {each.name: each for each in module.make_steps(found, str(SCRATCH))}
+
+
+def check_plan(bundle, environment):
+    """The order, and on how many GPUs which step runs."""
+    steps = steps_with(bundle, 2)
+    part = {name: 0 if name == "doctor" else 3 if re.match(r"device\.(memcheck|racecheck)\.", name)
+            else 1 if name.startswith("device.") else 2 for name in steps}
+    check(list(part.values()) == sorted(part.values()), f"the order is {list(steps)}")
+    check(set(part.values()) == ({0, 2} if OPTIONS else {0, 1, 2, 3}) | {1}, f"the steps are {list(steps)}")
+    nccl = {gpus: {name[len("device.nccl."):] for name, each in steps_with(bundle, gpus).items()
+                   if name.startswith("device.nccl.") and not each.skip} for gpus in (1, 2, 8)}
+    check(nccl[1] == {"parity-with-the-cpu", "check-1300-million-parameters", "inspectors-by-events"},
+          f"on one GPU {nccl[1]}")
+    check(nccl[8] - nccl[2] == {"abort-in-one-of-two-groups"} and "kill-a-rank-in-a-collective" in nccl[2],
+          f"on 8 GPUs {nccl[8]}, on 2 {nccl[2]}")
+    for name, each in steps_with(bundle, 8).items():
+        if name.startswith("device.nccl.") and each.kind == "session":
+            check(" -n 8 --backend cpu:gloo,cuda:nccl" in " ".join(each.command), f"{name}: {each.command}")
+    for program in (bundle / "device_tests").glob("*"):
+        sanitized = [each for name, each in steps.items() if name.endswith(f"check.{program.name}")]
+        check(len(sanitized) == 2, f"{program.name} runs under {len(sanitized)} sanitizers")
+        for each in sanitized:
+            only = next(part for part in each.command if part.startswith("--gtest_filter="))
+            text = call([program, "--gtest_list_tests", only], env=environment)[1]
+            check("EveryDtype" in text and "Assert" not in text and "FailedAllocation" not in text and
+                  "Abort" not in text, f"{each.name} would run\n{text}")
 
 
 def main():
@@ -66,10 +106,12 @@ def main():
             elif "not found" in path:
                 check("cuda" in name or "cudart" in name, f"{program.name}: {line.strip()}")
 
+    check_plan(bundle, paths)
+
     out = SCRATCH / "results.json"
-    code, text = call([bundle / "run", "--libtorch", LIBTORCH, "--out", out, "--only",
-                       "doctor|^cpu\\.(cuda_bodies_test|01|04|abort|parity|check)|^device"], env=environment,
-                      cwd=SCRATCH)
+    code, text = call([bundle / "run", "--libtorch", LIBTORCH, "--out", out, "--python", PYTHON, "--only",
+                       "doctor|^cpu\\.(cuda_bodies_test|01|04|abort|parity|check|kill|exchange|inspectors|python)|"
+                       "^device"], env=environment, cwd=SCRATCH)
     print(text)
     report = json.loads(out.read_text())
     results = {each["name"]: each for each in report["results"]}
@@ -81,10 +123,13 @@ def main():
             failures.append(f"{each['name']} failed: {each['reason']}\n{each['output']}")
         check(each["command"] and each["limit_s"] > 0, f"{each['name']} has no command or no limit")
     for name in ("doctor", "cpu.cuda_bodies_test", "cpu.01-ddp-from-scratch", "cpu.04-inside-ddp",
-                 "cpu.abort-a-stuck-collective", "cpu.parity-with-the-cpu"):
+                 "cpu.abort-a-stuck-collective", "cpu.abort-in-one-of-two-groups", "cpu.exchange-64-megabytes",
+                 "cpu.inspectors-by-events", "cpu.kill-a-rank-in-a-collective", "cpu.parity-with-the-cpu",
+                 *(["cpu.python_job"] if PYTHON.exists() else [])):
         check(results.get(name, {}).get("status") == "passed", f"{name} has not passed")
     figures = {each["name"]: each for step in results.values() for each in step["figures"]}
-    for name in ("abort_stuck_collective", "parity_float64", "verify"):
+    for name in ("abort_stuck_collective", "parity_float64", "verify", "exchange_64_megabytes",
+                 "next_collective_after_a_death", "inspect_verify"):
         check(name in figures, f"there is no figure {name}")
     tests = results.get("cpu.cuda_bodies_test", {}).get("tests") or {}
     check(tests.get("passed", 0) >= 10 and tests.get("failed") == 0, f"cuda_bodies_test: {tests}")

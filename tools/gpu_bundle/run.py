@@ -12,6 +12,7 @@ compiler. Writes one JSON file with every result.
     --only REGEX      only steps whose names match
     --cpu             only steps that need no GPU
     --require-gpu     exit code 4 where steps were skipped for lack of a GPU
+    --python PROGRAM  the Python whose torch runs the job in Python (default: python3)
     --limit-factor F  multiplies every time limit
     --list            prints the steps and their limits, and runs none
 
@@ -63,11 +64,12 @@ def libtorch_version(folder):
     return ".".join(parts) if len(parts) == 3 else None
 
 
-def of_python():
+def of_python(program="python3"):
+    """The folder of its torch."""
     code = ("import importlib.util as u, os; s = u.find_spec('torch'); "
             "print(os.path.dirname(s.origin) if s and s.origin else '')")
     try:
-        return subprocess.run(["python3", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120,
+        return subprocess.run([program, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120,
                               check=False).stdout.decode().strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -318,64 +320,87 @@ GPU_GOALS = {"BFloat16.fingerprint_of_plain_read": (">=", 0.85),
              "step of a transformer.nan_watch_ratio": ("<=", 1.01)}
 
 
+# Session scripts by the fewest ranks with which they mean something: one GPU is enough for the first.
+FEWEST_RANKS = {"parity-with-the-cpu": 1, "check-1300-million-parameters": 1, "inspectors-by-events": 1,
+                "abort-in-one-of-two-groups": 4}
+USUAL_RANKS = 2
+
+
 def make_steps(found, scratch):
-    """All steps in order. `found`: the devices, and why there is no plug-in."""
+    """All steps in order: what the first hour on a device has to show, what needs none, and the sanitizers, which take
+    the longest. `found`: the devices, why there is no plug-in, and the Python with torch or why there is none."""
     lockstep = os.path.join(HERE, "bin", "lockstep")
     data = f"data={os.path.join(HERE, 'share', 'lockstep', 'scripts', 'data')}"
     steps = []
-    no_gpu = None if found["devices"] else "no GPU"
-    no_plugin = no_gpu or found["no_plugin"]
+    no_plugin = (None if found["devices"] else "no GPU") or found["no_plugin"]
     count = len(found["devices"])
-    sanitizer = find_sanitizer()
     on_cpu = {"CUDA_VISIBLE_DEVICES": ""}
+    sessions = sorted(os.path.basename(path)[:-len(".lockstep")]
+                      for path in glob.glob(os.path.join(HERE, "sessions", "*.lockstep")))
+    lessons = [each for each in sessions if re.match(r"\d", each)]
+    names = [each for each in sessions if each not in lessons] + lessons  # the shorter ones first
 
-    def tests(prefix, path, leg, limit_s, skip=None, before=(), environment=None):
+    def tests(prefix, path, leg, limit_s, skip=None, before=(), only="*", environment=None):
         report = os.path.join(scratch, prefix + ".json")
-        steps.append(Step(prefix, leg, [*before, path, "--gtest_color=no", f"--gtest_output=json:{report}"], limit_s,
+        steps.append(Step(prefix, leg, [*before, path, "--gtest_color=no", f"--gtest_filter={only}",
+                                        f"--gtest_output=json:{report}"], limit_s,
                           skip=skip, kind="tests", environment=environment, events=report))
 
     def session(name, leg, file, options, limit_s, skip=None, environment=None, goals=None):
         events = os.path.join(scratch, name.replace("/", "-") + ".events")
         path = os.path.join(HERE, "sessions", file + ".lockstep")
         steps.append(Step(name, leg, [lockstep, "run", path, "--arg", data, "--json", events, *options], limit_s,
-                          skip=skip if os.path.exists(path) else "not in this bundle", kind="session",
-                          environment=environment, goals=goals, events=events))
+                          skip=skip, kind="session", environment=environment, goals=goals, events=events))
 
-    # ---- On the CPU
+    def python_job(name, leg, ranks, where, skip=None, environment=None):
+        steps.append(Step(name, leg, [found["python"] or "python3", os.path.join(HERE, "python_job.py"), lockstep,
+                                      str(ranks), where], 600, skip=skip or found["no_python"],
+                          environment={"PYTHONPATH": os.path.join(HERE, "python"), **(environment or {})}))
+
     steps.append(Step("doctor", "cpu", [lockstep, "doctor", "--json"], 120))
-    for path in programs("cpu_tests"):
-        name = os.path.basename(path)
-        tests(f"cpu/{name}".replace("/", "."), path, "cpu", 1200)
-        tests(f"cpu.portable.{name}", path, "cpu", 1200, environment={"LOCKSTEP_SIMD": "portable"})
-    steps.append(Step("cpu.fingerprint_benchmark", "cpu",
-                      [os.path.join(HERE, "benchmarks", "fingerprint_benchmark"), "4"], 600, kind="benchmark",
-                      environment=on_cpu))
-    names = sorted(os.path.basename(path)[:-len(".lockstep")]
-                   for path in glob.glob(os.path.join(HERE, "sessions", "*.lockstep")))
-    for name in names:
-        session(f"cpu.{name}", "cpu", name, ["-n", "2", "--backend", "gloo"], 600, environment=on_cpu)
 
     # ---- On devices
     for path in programs("device_tests"):
-        name = os.path.basename(path)
-        tests(f"device.{name}", path, "device", 1200, skip=no_plugin)
-        for tool, limit_s in (("memcheck", 1800), ("racecheck", 3600)):
-            tests(f"device.{tool}.{name}", path, "device", limit_s,
-                  skip=no_plugin or (None if sanitizer else "compute-sanitizer is not installed"),
-                  before=[sanitizer or "compute-sanitizer", "--tool", tool, "--error-exitcode", "9"])
+        tests(f"device.{os.path.basename(path)}", path, "device", 1200, skip=no_plugin)
+    for name in names:
+        # One rank per GPU; tensors of the CPU go through Gloo.
+        fewest = FEWEST_RANKS.get(name, USUAL_RANKS)
+        too_few = f"NCCL has one rank per GPU, and this script needs {fewest}" if 0 < count < fewest else None
+        session(f"device.nccl.{name}", "device", name, ["-n", str(count), "--backend", "cpu:gloo,cuda:nccl"], 1200,
+                skip=no_plugin or too_few, goals={"verify": ("<=", 1.0)} if name.startswith("check-") else None)
+    python_job("device.nccl.python_job", "device", count, "cuda",
+               skip=no_plugin or ("NCCL has one rank per GPU, and this job needs 2" if count < 2 else None))
+    for name in names:
+        # The ranks share the first GPU; Gloo moves CUDA tensors through the host.
+        ranks = max(USUAL_RANKS, FEWEST_RANKS.get(name, USUAL_RANKS))
+        session(f"device.gloo.{name}", "device", name,
+                ["-n", str(ranks), "--gpu-ids", "0", "--share-gpu", "--backend", "gloo"], 1200, skip=no_plugin)
+    python_job("device.gloo.python_job", "device", USUAL_RANKS, "cuda:0", skip=no_plugin)
     steps.append(Step("device.gpu_benchmark", "device", [os.path.join(HERE, "benchmarks", "gpu_benchmark"), "50"], 1800,
                       skip=no_plugin, kind="benchmark", goals=GPU_GOALS))
-    one_gpu = None if count != 1 else "one GPU: NCCL has one rank per GPU, and this script needs two"
-    needs_two = {"parity-with-the-cpu": False, "check-1300-million-parameters": False}
+
+    # ---- On the CPU
+    for path in programs("cpu_tests"):
+        name = os.path.basename(path)
+        tests(f"cpu.{name}", path, "cpu", 1200)
+        tests(f"cpu.portable.{name}", path, "cpu", 1200, environment={"LOCKSTEP_SIMD": "portable"})
     for name in names:
-        # One rank per GPU with NCCL, which is the default where there are GPUs.
-        session(f"device.nccl.{name}", "device", name, ["-n", str(count), "--backend", "nccl"], 1200,
-                skip=no_plugin or (one_gpu if needs_two.get(name, True) else None),
-                goals={"verify": ("<=", 1.0)} if name.startswith("check-") else None)
-    for name in names:
-        # Two ranks share the first GPU; Gloo moves CUDA tensors through the host.
-        session(f"device.gloo.{name}", "device", name,
-                ["-n", "2", "--gpu-ids", "0", "--share-gpu", "--backend", "gloo"], 1200, skip=no_plugin)
+        ranks = max(USUAL_RANKS, FEWEST_RANKS.get(name, USUAL_RANKS))
+        session(f"cpu.{name}", "cpu", name, ["-n", str(ranks), "--backend", "gloo"], 600, environment=on_cpu)
+    python_job("cpu.python_job", "cpu", USUAL_RANKS, "cpu", environment=on_cpu)
+    steps.append(Step("cpu.fingerprint_benchmark", "cpu",
+                      [os.path.join(HERE, "benchmarks", "fingerprint_benchmark"), "4"], 600, kind="benchmark",
+                      environment=on_cpu))
+
+    # ---- Under a sanitizer: the tests of our own kernels. The others fail on purpose (allocations, asserts, aborts),
+    # and a sanitizer takes that for an error.
+    sanitizer = find_sanitizer()
+    for path in programs("device_tests"):
+        for tool, limit_s in (("memcheck", 1800), ("racecheck", 3600)):
+            tests(f"device.{tool}.{os.path.basename(path)}", path, "device", limit_s,
+                  skip=no_plugin or (None if sanitizer else "compute-sanitizer is not installed"),
+                  before=[sanitizer or "compute-sanitizer", "--tool", tool, "--error-exitcode", "9"],
+                  only="Device.*")
     return steps
 
 
@@ -471,6 +496,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--require-gpu", action="store_true")
+    parser.add_argument("--python", default="python3")
     parser.add_argument("--limit-factor", type=float, default=1.0)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
@@ -497,7 +523,12 @@ def main():
 
     folders = library_folders(libtorch)
     runtime = f"libcudart.so.{bundle['cuda']}" if bundle["cuda"] else ""
-    found = {"devices": [] if options.cpu else devices(), "no_plugin": None}
+    found = {"devices": [] if options.cpu else devices(), "no_plugin": None, "python": shutil.which(options.python),
+             "no_python": None}
+    of_torch = libtorch_version(of_python(found["python"])) if found["python"] else None
+    if of_torch != bundle["libtorch"]:
+        has = f"has torch {of_torch}" if of_torch else "has no torch"
+        found["no_python"] = f"{options.python} {has}, and the package is for {bundle['libtorch']} (--python)"
     if not bundle["cuda"]:
         found["no_plugin"] = "this bundle was made without the plug-in for GPUs"
     elif not os.path.exists(os.path.join(libtorch, "lib", "libtorch_cuda.so")):

@@ -61,6 +61,15 @@ TEST(Outcome, ExpectedThingsDoNotCount) {
   EXPECT_EQ(code(outcome(CellStatus::aborted, {fault("hang", "hang")}), {{"expects-finding", "hang:hang"}}), 0);
 }
 
+TEST(Outcome, ADeathThatIsExpectedNeedsNoRankThatWaitsForIt) {
+  const Tag death{"expects-finding", "hang:dead"};
+  const auto verdict = judge({death}, outcome(CellStatus::dead), {1});
+  EXPECT_FALSE(verdict.failed);
+  EXPECT_EQ(verdict.exit_code, 0);
+  EXPECT_EQ(code(outcome(CellStatus::dead, {fault("hang", "dead")}), {death}, {1}), 0);
+  EXPECT_EQ(code(outcome(CellStatus::ok), {death}), 1);
+}
+
 TEST(Outcome, WhatWasExpectedAndDidNotComeIsAFailure) {
   const auto verdict = judge({kRaises}, outcome(CellStatus::ok), {});
   EXPECT_TRUE(verdict.failed);

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""A job of torchrun with the package `lockstep`: what an engineer does with a training in Python, once, with answers
+that have to be right.
+
+    python_job.py LOCKSTEP RANKS DEVICE     needs the package in PYTHONPATH, and a Python with torch
+
+DEVICE: cpu (Gloo), cuda (a GPU for each rank, NCCL) or cuda:0 (the ranks share that GPU, Gloo). `lockstep run` starts
+the ranks, and `lockstep attach` asks them while they wait at a breakpoint. Exit code 0 if every answer was right.
+"""
+import ctypes
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+STOPS = "the ranks stop now"
+
+
+# ---- A rank ----------------------------------------------------------------------------------------------------------
+
+def first_gpu_has_context():
+    """Whether this process has its context on GPU 0. Asks the driver, which makes none."""
+    flags, active = ctypes.c_uint(), ctypes.c_int()
+    cuda = ctypes.CDLL("libcuda.so.1")
+    if cuda.cuDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(active)) != 0:
+        raise RuntimeError("the driver does not say which contexts there are")
+    return bool(active.value)
+
+
+def run_rank(folder, where):
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    import lockstep
+
+    local_rank = int(os.environ["LOCAL_RANK"])
+    device = torch.device("cuda", local_rank) if where == "cuda" else torch.device(where)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if where == "cuda" else "gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.GELU(), torch.nn.Linear(512, 16)).to(device)
+    model = DistributedDataParallel(layers)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    torch.manual_seed(100 + rank)
+    watching, sentinel = lockstep.watch(model, optimizer, every=2), lockstep.nan_watch(model, optimizer)
+
+    def train(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    said = {"rank": rank}
+    for step in range(1, 7):
+        loss = train(torch.randn(32, 512, device=device))
+        if step == 4:
+            if rank == 0:
+                print(STOPS, flush=True)
+            lockstep.breakpoint()
+    said["equal"] = bool(lockstep.verify(model)) and bool(lockstep.verify(optimizer, model=model))
+    said["right gradients"] = bool(lockstep.grads(model))
+    said["memory"] = bool(lockstep.memory(model=model, optimizer=optimizer))
+    said["ranks"] = bool(lockstep.ranks())
+
+    # What one rank changes is found, and the parameter is named.
+    with torch.no_grad():
+        if rank == size - 1:
+            layers[2].weight[3, 5] += 1e-3
+    said["changed"] = bool(lockstep.verify(model))
+
+    # A NaN is found, and the rank named that it comes from.
+    x = torch.randn(32, 512, device=device)
+    if rank == size - 1:
+        x[0, 0] = float("nan")
+    train(x)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    watching.close()
+    said["bad steps"] = sentinel.status()["bad_steps"]
+    sentinel.close()
+    # The library asked this rank's own device alone.
+    said["context on the first GPU"] = where == "cuda" and local_rank != 0 and first_gpu_has_context()
+    dist.barrier()
+    dist.destroy_process_group()
+    (folder / f"rank-{rank}.json").write_text(json.dumps(said))
+    return 0
+
+
+# ---- The engineer ----------------------------------------------------------------------------------------------------
+
+class Job:
+    """The job under `lockstep run`, and what it has written."""
+
+    def __init__(self, lockstep, ranks, where, folder):
+        self.lockstep, self.folder, self.output = lockstep, folder, ""
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+        command = [lockstep, "run", "--findings", str(folder / "findings"), "--", sys.executable, "-m",
+                   "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", __file__, "--rank",
+                   str(folder), where]
+        self.process = subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.output += line
+
+    def wait_for(self, text):
+        while text not in self.output and self.process.poll() is None:
+            time.sleep(0.05)
+        return text in self.output
+
+    def ask(self, *cells):
+        """The events of `lockstep attach` with these cells."""
+        script, events = self.folder / "cells.py", self.folder / "events"
+        script.write_text("".join(f"# %%\n{cell}\n" for cell in cells))
+        done = subprocess.run([self.lockstep, "attach", "--run", str(script), "--json", str(events)],
+                              env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+        print(done.stdout)
+        return done.returncode, [json.loads(line) for line in events.read_text().splitlines()]
+
+    def end(self):
+        self.process.wait()
+        self.reader.join()
+        return self.process.returncode
+
+
+def main():
+    if sys.argv[1] == "--rank":
+        return run_rank(pathlib.Path(sys.argv[2]), sys.argv[3])
+    lockstep, ranks, where = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    wrong = []
+
+    def must(fact, text):
+        if not fact:
+            wrong.append(text)
+
+    everyone = list(range(ranks))
+    # A socket's path is short.
+    with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as name:
+        folder = pathlib.Path(name)
+        job = Job(lockstep, ranks, where, folder)
+        try:
+            if job.wait_for(STOPS):
+                code, events = job.ask("step", "float(loss.detach())", "model.module[0].weight.device.type", "%hang")
+                values = [each for each in events if each["event"] == "value"]
+                must(code == 0, f"`lockstep attach` ended with {code}")
+                must([(each["ranks"], each["text"]) for each in values if each["text"] == "4"] == [(everyone, "4")],
+                     f"at the breakpoint every rank is in step 4: {values}")
+                must(any(each["text"] == repr(where.split(":")[0]) for each in values),
+                     f"the parameters are on {where}: {values}")
+        except BaseException:
+            job.process.send_signal(signal.SIGTERM)  # which ends the ranks, too
+            raise
+        finally:
+            code = job.end()
+        print(job.output)
+        # Faults were found, and the job itself ended well.
+        must(code == 1, f"`lockstep run` ended with {code}, and 1 is that of findings")
+        for rank in everyone:
+            file = folder / f"rank-{rank}.json"
+            if not file.exists():
+                wrong.append(f"rank {rank} has not come to its end")
+                continue
+            said = json.loads(file.read_text())
+            for question in ("equal", "right gradients", "memory", "ranks"):
+                must(said[question], f"rank {rank}: {question} is false")
+            must(not said["changed"], f"rank {rank}: the change of one rank was not found")
+            must(not said["context on the first GPU"], f"rank {rank} has a context on the GPU of rank 0")
+            # The reduction brings it to the parameters of all.
+            must(said["bad steps"] == 1, f"rank {rank}: {said['bad steps']} steps with NaN")
+        findings = [json.loads(line) for line in (folder / "findings").read_text().splitlines()]
+        faults = [each for each in findings if each.get("severity") == "fault"]
+        changed = [each for each in faults if each["inspector"] == "verify" and "2.weight" in json.dumps(each)]
+        must(changed and changed[0]["ranks"], f"no finding names the parameter that was changed: {faults}")
+        must(any(each["inspector"].startswith("nan") and each["ranks"] == [ranks - 1] for each in faults),
+             f"no finding names the rank with the NaN: {faults}")
+    for each in wrong:
+        print("WRONG:", each)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
