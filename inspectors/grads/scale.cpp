@@ -132,8 +132,14 @@ void GradsFindings::scale() {
       return chance;
     });
     std::ranges::sort(no_multiple);
-    unchecked_.push_back(fmt::format("{}, no {} of the mean over ranks (compressed, or changed element by element)",
-                                     names_of(no_multiple), no_multiple.size() == 1 ? "multiple" : "multiples"));
+    Finding found = finding(Severity::note, Verdict::mismatch, FindingKind::reduction, ranks_);
+    found.message = fmt::format(
+        "{} {} of the mean over ranks: compressed, or changed element by element, as by clipping to a value; whether "
+        "{} right is not checked",
+        names_of(no_multiple), no_multiple.size() == 1 ? "is no multiple" : "are no multiples",
+        no_multiple.size() == 1 ? "it is" : "they are");
+    for (const size_t p : no_multiple) found.tensors.push_back(tensor(p));
+    findings_.push_back(std::move(found));
   }
   if (!unjudged.empty() && judged > 0)
     unchecked_.push_back(fmt::format("{}, for which the mean over ranks is almost zero", names_of(unjudged)));
