@@ -119,12 +119,33 @@ void order_by_cause(Diagnosis& diagnosis) {
   for (const Finding& each : diagnosis.findings) diagnosis.advice.push_back(advice_for(each));
 }
 
+Report Examination::trains(const std::string& name, const torch::optim::Optimizer& optimizer,
+                           const DiagnoseOptions& options) const {
+  int64_t trained = 0;
+  for (const auto& group : optimizer.param_groups())
+    trained += std::ranges::count_if(group.params(), [&](const at::Tensor& each) { return parameters_.find(each); });
+  Subject subject;
+  subject.name = name;
+  subject.type = "optimizer";
+  describe_value(subject, "parameters of the modules", nlohmann::json(trained));
+  if (trained == 0)
+    subject.doubt = {.text =
+                         "none of its parameters is one of the modules', so its steps train none of them: was it "
+                         "built for another module, or before their parameters were replaced?"};
+  Report report = verify_subject(subject, VerifyOptions().same_ranks_as(options).name(name).publish(false));
+  std::erase_if(report.findings, [](const Finding& each) { return has_verdict(each, Verdict::ok); });
+  return report;
+}
+
 Diagnosis Examination::run(const DiagnoseOptions& options) const {
   Diagnosis diagnosis;
   Inspection inspection({.inspector = "diagnose", .object = options.name()}, options);
   if (!inspection.takes_part()) return diagnosis;
   std::vector<Entry> entries = {{"ranks", identities}};
   entries.insert(entries.end(), checks_.begin(), checks_.end());
+  for (const auto& [name, optimizer] : optimizers_)
+    if (has_module_ && !has_others_ && optimizer)
+      entries.push_back({name, [&](const DiagnoseOptions& same) { return trains(name, *optimizer, same); }});
   entries.push_back({"rng", generators});
   entries.push_back({"collectives", collectives});
   for (const Entry& entry : entries) {

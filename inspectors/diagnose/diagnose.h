@@ -5,18 +5,20 @@
 //   inspect::Examination().add("net", net).add("optimizer", optimizer).run();                          // with names
 //
 //   modules, wrappers     replicas, train or eval mode; gradients
-//   optimizers            hyperparameters and state
+//   optimizers            hyperparameters and state; whether they train one of the modules at all
 //   samplers, indices     which samples the ranks read
 //   anything else         verify
 #pragma once
 #include <functional>
 #include <iosfwd>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "inspectors/data/data.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/grads/grads.h"
+#include "inspectors/trace/tensor_names.h"
 #include "inspectors/verify/verify.h"
 
 namespace lockstep::inspect {
@@ -40,6 +42,12 @@ concept HasGradients = std::derived_from<T, ddp::DistributedModule> || std::deri
                        std::same_as<T, torch::nn::AnyModule> || Holder<T> || WithModule<T> || PointsToModule<T>;
 
 template <typename T>
+concept PointsToOptimizer = requires(const T& pointer) {
+  { *pointer } -> std::convertible_to<const torch::optim::Optimizer&>;
+  { static_cast<bool>(pointer) };
+};
+
+template <typename T>
 constexpr bool is_sampler() {
   if constexpr (Pointer<T>)
     return Sampler<std::remove_cvref_t<decltype(*std::declval<T&>())>>;
@@ -60,6 +68,7 @@ class Examination {
         return static_cast<Report>(data(object, DataOptions().same_ranks_as(options).name(name).publish(false)));
       });
     } else {
+      learn(name, object);
       check(name, [name, &object](const DiagnoseOptions& options) {
         return verify(object, VerifyOptions().same_ranks_as(options).name(name).publish(false));
       });
@@ -79,12 +88,32 @@ class Examination {
  private:
   using Check = std::function<Report(const DiagnoseOptions&)>;
   void check(std::string object, Check run) { checks_.push_back({std::move(object), std::move(run)}); }
+  template <typename T>
+  void learn(const std::string& name, const T& object) {
+    if constexpr (std::derived_from<T, torch::optim::Optimizer>)
+      optimizers_.emplace_back(name, &object);
+    else if constexpr (detail::PointsToOptimizer<T>)
+      optimizers_.emplace_back(name, object ? &*object : nullptr);
+    else if constexpr (std::same_as<T, torch::nn::AnyModule>) {
+      if (!object.is_empty()) detail::learn_names(parameters_, name, *object.ptr());
+    } else if constexpr (detail::HasParameters<T> || detail::PointsToModule<T> || std::derived_from<T, at::Tensor>)
+      detail::learn_names(parameters_, name, object);
+    else
+      has_others_ = true;
+    has_module_ = has_module_ || detail::HasGradients<T>;
+  }
+  /// Whether the optimizer steps a parameter of the modules. Without an `ok`, which the check of the optimizer has.
+  Report trains(const std::string& name, const torch::optim::Optimizer& optimizer,
+                const DiagnoseOptions& options) const;
 
   struct Entry {
     std::string object;
     Check run;
   };
   std::vector<Entry> checks_;
+  std::vector<std::pair<std::string, const torch::optim::Optimizer*>> optimizers_;
+  TensorNames parameters_;  // and tensors, which an optimizer may step as well
+  bool has_module_ = false, has_others_ = false;  // others, such as lists: an optimizer may step what is in them
 };
 
 /// For objects without names; findings use their kind ("module", "optimizer").

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <sstream>
 
@@ -121,6 +122,35 @@ TEST(Diagnose, EachObjectGoesToItsInspector) {
   EXPECT_THAT(all, Contains("data indices duplicate_data")) << diagnosis;
   EXPECT_THAT(all, Contains("verify tensor mismatch")) << diagnosis;
   EXPECT_EQ(diagnosis.advice.size(), diagnosis.findings.size());
+}
+
+TEST(Diagnose, AnOptimizerOfAnotherModuleTrainsNothing) {
+  const auto diagnosis = on_ranks(2, [](int, int) {
+    DiagnosedNet net = make_net(), other = make_net();
+    torch::optim::SGD right(net->parameters(), 0.1), wrong(other->parameters(), 0.1);
+    const auto pointer = std::make_unique<torch::optim::SGD>(net->parameters(), 0.1);
+    return Examination()
+        .add("net", net)
+        .add("right", right)
+        .add("wrong", wrong)
+        .add("pointer", pointer)
+        .run(diagnose_options());
+  });
+  EXPECT_THAT(faults(diagnosis), ElementsAre("verify wrong missing")) << diagnosis;
+  EXPECT_THAT(diagnosis.findings[0].message, HasSubstr("none of its parameters is one of the modules'"));
+}
+
+TEST(Diagnose, AnOptimizerOfWhatIsHiddenMayTrainIt) {
+  const auto diagnosis = on_ranks(2, [](int, int) {
+    DiagnosedNet net = make_net(), listed = make_net();
+    const torch::nn::AnyModule any{make_net()};
+    torch::optim::SGD of_any(any.ptr()->parameters(), 0.1), of_list(listed->parameters(), 0.1);
+    const std::vector<at::Tensor> list = listed->parameters();
+    const auto first = Examination().add("net", net).add("any", any).add("of_any", of_any).run(diagnose_options());
+    EXPECT_THAT(faults(first), IsEmpty()) << first;
+    return Examination().add("net", net).add("list", list).add("of_list", of_list).run(diagnose_options());
+  });
+  EXPECT_THAT(faults(diagnosis), IsEmpty()) << diagnosis;
 }
 
 TEST(Diagnose, AGroupOfSomeRanksIsNoMatterOfTheOthers) {
