@@ -1,7 +1,7 @@
 // %% [markdown]
 // # A rank is killed in a collective, and the others go on
-// The last rank enters an `all_reduce` and is killed there, while rank 0 has not come yet: on a GPU in a kernel of NCCL. The others learn of it at
-// once, leave the collective, and make a group of their own in the next cell. Tensors keep their values.
+// The last rank enters an `all_reduce` and is killed there, while rank 0 has not come yet: on a GPU in a kernel of NCCL. The others get an exception
+// at once, leave the collective, and make a group of their own in the next cell. Tensors keep their values.
 //
 //     lockstep run scripts/devices/kill-a-rank-in-a-collective.cpp -n 4
 
@@ -28,8 +28,12 @@ if (rank == world_size - 1)
     ::kill(::getpid(), SIGKILL);
   }).detach();
 if (rank == 0) std::this_thread::sleep_until(killed_at + std::chrono::milliseconds(500));
-dist::all_reduce(work);
-std::cout << work.sum().item<double>() << '\n';  // on a GPU, the host waits here
+try {
+  dist::all_reduce(work);
+  std::cout << work.sum().item<double>() << '\n';  // on a GPU, the host waits here
+} catch (const dist::Error&) {
+  // PeerLeft where the connection has told the rank, Aborted where the session has.
+}
 
 // %% those that are left make a group
 const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - killed_at).count();
