@@ -16,25 +16,24 @@ import torch
 _NAME = "_inductor"
 
 
-def _is_named_in(depth: int) -> bool:
-    """Whether Python code asks. C++ asks on a thread without frames, or below a frame that calls a collective."""
-    try:
-        code = sys._getframe(depth + 1).f_code
-    except ValueError:  # there are no more frames
-        return False
-    return _NAME in code.co_names or _NAME in code.co_consts
-
-
 def keep_unloaded() -> None:
-    """From here on C++ does not import it. Python code can: `torch._inductor`, `import torch._inductor`."""
-    original: Callable[[str], Any] | None = torch.__dict__.get("__getattr__")
-    if original is None or getattr(original, "lockstep", False):
-        return
+    """From here on C++ does not import it. Python code can: `torch._inductor`, `import torch._inductor`. Once in a
+    process."""
+    original: Callable[[str], Any] = torch.__dict__["__getattr__"]
 
     def __getattr__(name: str) -> Any:
-        if name == _NAME and not _is_named_in(1):
+        if name == _NAME and not _is_named_by_caller():
             raise AttributeError(f"module 'torch' has no attribute '{name}'")
         return original(name)
 
-    __getattr__.lockstep = True  # type: ignore[attr-defined]
-    torch.__getattr__ = __getattr__
+    torch.__dict__["__getattr__"] = __getattr__
+
+
+def _is_named_by_caller() -> bool:
+    """Whether Python code asks __getattr__. C++ asks on a thread without frames, or below one that calls a
+    collective."""
+    try:
+        code = sys._getframe(2).f_code
+    except ValueError:  # there is none
+        return False
+    return _NAME in code.co_names or _NAME in code.co_consts
