@@ -115,7 +115,8 @@ def steps():
             path = pathlib.Path(folder, where, program)
             path.parent.mkdir(exist_ok=True)
             path.touch(mode=0o755)
-        return [step.name for step in run.make_steps({"devices": [{}, {}], "no_plugin": None}, folder)]
+        found = {"devices": [{}, {}], "no_plugin": None, "python": "python3", "no_python": None}
+        return [step.name for step in run.make_steps(found, folder)]
 
 
 def texts_of(page):
