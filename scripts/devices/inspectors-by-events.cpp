@@ -1,6 +1,6 @@
 // %% [markdown]
-// # What each inspector costs, by the device's clock
-// A model is trained with `DistributedDataParallel`, and each inspector looks at it. On a GPU two events around the call measure the time, and the
+// # What inspectors cost, by the device's clock
+// A model is trained with `DistributedDataParallel`, and inspectors look at it. On a GPU two events around the call measure the time, and the
 // call's place in the stream is that of the training: what is measured includes what the device waits for the host. On the CPU the host's clock
 // measures. The answers have to be right, too: equal replicas are found equal, and the one that is changed is found.
 //

@@ -11,14 +11,15 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 
-STOPS = "the ranks stop now"
+# `lockstep run` says it of each rank once: "rank 0 waits in breakpoint()", "ranks 1,3-5 wait in breakpoint()".
+STOPPED = re.compile(r"^lockstep: ranks? ([0-9,-]+) waits? in breakpoint\(\)")
 
 
 # ---- A rank ----------------------------------------------------------------------------------------------------------
@@ -63,8 +64,6 @@ def run_rank(folder, where):
     for step in range(1, 7):
         loss = train(torch.randn(32, 512, device=device))
         if step == 4:
-            if rank == 0:
-                print(STOPS, flush=True)
             lockstep.breakpoint()
     said["equal"] = bool(lockstep.verify(model)) and bool(lockstep.verify(optimizer, model=model))
     said["right gradients"] = bool(lockstep.grads(model))
@@ -101,24 +100,31 @@ class Job:
     """The job under `lockstep run`, and what it has written."""
 
     def __init__(self, lockstep, ranks, where, folder):
-        self.lockstep, self.folder, self.output = lockstep, folder, ""
+        self.lockstep, self.ranks, self.folder, self.output = lockstep, ranks, folder, ""
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         command = [lockstep, "run", "--findings", str(folder / "findings"), "--", sys.executable, "-m",
                    "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", __file__, "--rank",
                    str(folder), where]
         self.process = subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.stopped, self.stop_or_end = set(), threading.Event()
         self.reader = threading.Thread(target=self.read)
         self.reader.start()
 
     def read(self):
         for line in self.process.stdout:
             self.output += line
+            if found := STOPPED.match(line):
+                ends = [part.split("-") for part in found[1].split(",")]
+                self.stopped.update(rank for each in ends for rank in range(int(each[0]), int(each[-1]) + 1))
+            if len(self.stopped) == self.ranks:
+                self.stop_or_end.set()
+        self.stop_or_end.set()
 
-    def wait_for(self, text):
-        while text not in self.output and self.process.poll() is None:
-            time.sleep(0.05)
-        return text in self.output
+    def has_stopped(self):
+        """Waits for the breakpoint of all ranks; false where the job has ended before it."""
+        self.stop_or_end.wait()
+        return len(self.stopped) == self.ranks
 
     def ask(self, *cells):
         """The events of `lockstep attach` with these cells."""
@@ -152,14 +158,16 @@ def main():
         folder = pathlib.Path(name)
         job = Job(lockstep, ranks, where, folder)
         try:
-            if job.wait_for(STOPS):
+            if job.has_stopped():
                 code, events = job.ask("step", "float(loss.detach())", "model.module[0].weight.device.type", "%hang")
-                values = [each for each in events if each["event"] == "value"]
+                # Equal values of ranks are one event or several.
+                values = {(each["cell"], rank): each["text"] for each in events if each["event"] == "value"
+                          for rank in each["ranks"]}
                 must(code == 0, f"`lockstep attach` ended with {code}")
-                must([(each["ranks"], each["text"]) for each in values if each["text"] == "4"] == [(everyone, "4")],
-                     f"at the breakpoint every rank is in step 4: {values}")
-                must(any(each["text"] == repr(where.split(":")[0]) for each in values),
-                     f"the parameters are on {where}: {values}")
+                for rank in everyone:
+                    must(values.get((1, rank)) == "4", f"rank {rank} is not in step 4: {values}")
+                    must(values.get((3, rank)) == repr(where.split(":")[0]),
+                         f"the parameters of rank {rank} are not on {where}: {values}")
         except BaseException:
             job.process.send_signal(signal.SIGTERM)  # which ends the ranks, too
             raise
