@@ -1,4 +1,4 @@
-// Operators that Python implements (python/lockstep/_cpp_cells.py). Calling one takes the interpreter's lock.
+// Operators that Python implements (python/lockstep/prompt/_cpp_cells.py). Calling one takes the interpreter's lock.
 #pragma once
 #include <ATen/core/stack.h>
 

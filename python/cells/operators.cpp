@@ -1,5 +1,5 @@
 // The operators torch.ops.lockstep_cells.*: C++ cells in a rank of a Python job. Those of the first part are called by
-// the package (python/lockstep/_cpp_cells.py) on the thread that has stopped; torch releases the interpreter's lock while
+// the package (python/lockstep/prompt/_cpp_cells.py) on the thread that has stopped; torch releases the interpreter's lock while
 // they run. Those of the second part are implemented by it, and called by cells.
 #include <ATen/ThreadLocalState.h>
 #include <fmt/format.h>

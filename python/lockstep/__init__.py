@@ -17,19 +17,18 @@ from __future__ import annotations
 # First: its entry point (lockstep_autoload) imports modules of this package, and finds none half-way.
 import torch  # noqa: F401
 
-from lockstep import _library
+from lockstep.core import _library
 
 _library.check_torch()
 __version__ = _library.version()
 
-from lockstep import _backend  # noqa: E402
+from lockstep.core import _backend  # noqa: E402
 
 _backend.register()
 
-from lockstep._watches import Watch, nan_watch, record_operators, step, watch, watch_grads, watch_memory  # noqa: E402
-from lockstep.breakpoints import breakpoint  # noqa: E402
-from lockstep.errors import Aborted, ArgumentError, FaultFound, LockstepError, PeerLeft  # noqa: E402
-from lockstep.inspectors import (  # noqa: E402
+from lockstep.core.errors import Aborted, ArgumentError, LockstepError, PeerLeft  # noqa: E402
+from lockstep.core.report import FaultFound, Finding, FindingOp, FindingTensor, Report  # noqa: E402
+from lockstep.inspectors._inspectors import (  # noqa: E402
     attach,
     data,
     detach,
@@ -42,7 +41,16 @@ from lockstep.inspectors import (  # noqa: E402
     timeline,
     verify,
 )
-from lockstep.report import Finding, FindingOp, FindingTensor, Report  # noqa: E402
+from lockstep.prompt._breakpoints import breakpoint  # noqa: E402
+from lockstep.watches._watches import (  # noqa: E402
+    Watch,
+    nan_watch,
+    record_operators,
+    step,
+    watch,
+    watch_grads,
+    watch_memory,
+)
 
 __all__ = [
     "Aborted",

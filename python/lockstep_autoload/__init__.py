@@ -47,17 +47,17 @@ def _watch(rank: int | None = None, world_size: int | None = None) -> None:
     """Starts the agent. `rank`: where the program says it, and not its launcher. Never raises."""
     try:
         try:
-            from lockstep import _agent
+            from lockstep.agent import _agent
         except ModuleNotFoundError as error:
             # `lockstep run` names the package that lies beside it; one that is installed comes first.
             beside = os.environ.get("LOCKSTEP_PACKAGE")
             if error.name != "lockstep" or not beside:
                 raise
             sys.path.append(beside)
-            from lockstep import _agent
+            from lockstep.agent import _agent
         problem = _agent.start(only_with_launcher=True, rank=rank, world_size=world_size)
         if not problem:
-            from lockstep import _backend
+            from lockstep.core import _backend
 
             _backend.hook_groups()
         # A program that a rank starts has the rank's variables, and is none.

@@ -79,7 +79,7 @@ inspect::RankDoing doing_of(int rank, const json& stacks, const std::vector<insp
     return std::ranges::any_of(frames, [&](const auto& each) { return each.function.starts_with(name); });
   };
   // Where the step of an inspector is under way, frames of the program are further in.
-  const bool in_inspector = !python.empty() && python.front().file.ends_with("/lockstep/_library.py");
+  const bool in_inspector = !python.empty() && python.front().file.ends_with("/lockstep/core/_library.py");
   if (waits && activity != Activity::device && in_inspector)
     return {
         .rank = rank, .kind = FindingKind::collective, .words = "waits in an inspector of Lockstep for other ranks"};

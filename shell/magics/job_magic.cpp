@@ -271,7 +271,8 @@ CellOutcome nan_of_job(MagicCall& call) {
   CellSettings settings;
   settings.ranks = all_ranks(call, std::nullopt);
   const CodeResult result = call.session.run_python(
-      fmt::format("__import__('lockstep._magics')._magics.nan_{}({})", word, objects), settings, call.line);
+      fmt::format("__import__('lockstep.prompt._magics', fromlist=['_magics']).nan_{}({})", word, objects), settings,
+      call.line);
   return {.status = result.status, .findings = {}};
 }
 

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Compares the #includes of the tree with the table in layers.txt.
+"""Compares the #includes of the tree, and the imports of its Python package, with the table in layers.txt.
 
-layers_test.py ROOT         exits with 1 and names every line that includes a folder above its own
-layers_test.py --self-test  puts a wrong include into a copy of a small tree and expects it to be found
+layers_test.py ROOT         exits with 1 and names every line that includes a folder above its own, and every circle of
+                            imports
+layers_test.py --self-test  puts wrong lines into a copy of a small tree and expects them to be found
 """
 
+import ast
 import re
 import sys
 import tempfile
 from pathlib import Path
 
+PACKAGES = Path("python")  # the folder in which packages of Python are
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<((?:torch|ATen|c10)/[^>]+)>)', re.MULTILINE)
 
 
@@ -77,7 +80,64 @@ def breaches(root, table_path):
                 yield f"{path}:{line}: {own} is without LibTorch, and {match[1]} is not"
 
 
+def imports_of(root, path):
+    """The modules of the tree that a module of Python imports, also within functions: pairs of a path and a line."""
+    for node in ast.walk(ast.parse((root / path).read_text())):
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
+        else:
+            continue
+        for name in names:
+            there = PACKAGES.joinpath(*name.split(".")).with_suffix(".py")
+            if (root / there).is_file():
+                yield there, node.lineno
+
+
+def python_breaches(root, table_path):
+    table, _ = read_table(table_path)
+    imported = {}
+    for path in sorted(path.relative_to(root) for path in (root / PACKAGES).rglob("*.py")):
+        own = folder_of(path, table)
+        imported[path] = {}
+        for other, line in imports_of(root, path):
+            imported[path].setdefault(other, line)
+            folder = folder_of(other, table)
+            if folder != own and folder not in table.get(own, ()):
+                yield f"{path}:{line}: {own} may not import {other}, a file of {folder}"
+    finished, way = set(), []
+
+    def circles(path):
+        if path in way:
+            circle = way[way.index(path) :] + [path]
+            yield f"{circle[-2]}:{imported[circle[-2]][path]}: a circle of imports: {' → '.join(map(str, circle))}"
+        elif path not in finished:
+            way.append(path)
+            for other in imported[path]:
+                yield from circles(other)
+            finished.add(way.pop())
+
+    for path in imported:
+        yield from circles(path)
+
+
 def self_test():
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name, text in {"low/__init__": "", "high/__init__": "", "low/a": "import os\n", "low/c": "from low import a\n",
+                           "high/b": "from low import a\nfrom low.a import name\n"}.items():
+            (root / "python" / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / f"python/{name}.py").write_text(text)
+        (root / "layers.txt").write_text("python/low:\npython/high: python/low\n")
+        assert list(python_breaches(root, root / "layers.txt")) == []
+        (root / "python/low/a.py").write_text("def f():\n    from high.b import g\n    from low import c\n")
+        found = list(python_breaches(root, root / "layers.txt"))
+        assert found == [
+            "python/low/a.py:2: python/low may not import python/high/b.py, a file of python/high",
+            "python/low/a.py:2: a circle of imports: python/high/b.py → python/low/a.py → python/high/b.py",
+            "python/low/c.py:1: a circle of imports: python/low/a.py → python/low/c.py → python/low/a.py",
+        ], found
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "low").mkdir()
@@ -98,7 +158,8 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--self-test"]:
         self_test()
         sys.exit()
-    found = list(breaches(Path(sys.argv[1]), Path(__file__).with_name("layers.txt")))
+    root, table = Path(sys.argv[1]), Path(__file__).with_name("layers.txt")
+    found = [*breaches(root, table), *python_breaches(root, table)]
     print("\n".join(found))
-    print(f"{len(found)} includes break the table of layers" if found else "All includes follow the table of layers")
+    print(f"{len(found)} lines break the table of layers" if found else "All lines follow the table of layers")
     sys.exit(1 if found else 0)

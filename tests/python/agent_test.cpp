@@ -731,7 +731,7 @@ TEST(JobPicture, WhatARankDoesIsInItsStacks) {
   EXPECT_EQ(words("c10d::ProcessGroupGloo::AsyncWork::wait()"), "is in a collective");
   EXPECT_EQ(words("c10d::TCPStore::wait(std::vector<std::string> const&)"), "waits for a key of the store");
   EXPECT_EQ(shell::doing_of(0, {{"native", {{{"function", "poll"}, {"object", "libc.so.6"}}}}, {"held", true}},
-                            {{"call", "/x/lockstep/_library.py", 1}, {"main", "train.py", 2}})
+                            {{"call", "/x/lockstep/core/_library.py", 1}, {"main", "train.py", 2}})
                 .words,
             "waits in an inspector of Lockstep for other ranks");
   // At the interpreter's lock: a thread that runs Python, unless another thread keeps the lock.

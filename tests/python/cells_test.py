@@ -17,8 +17,8 @@ import weakref
 import torch
 
 from fake_shell import FakeShell
-from lockstep import _cells, _questions, _scope
-from lockstep.report import Report
+from lockstep.prompt import _cells, _questions, _scope
+from lockstep.core.report import Report
 
 marked = 1
 

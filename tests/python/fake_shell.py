@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 
-from lockstep import _frames, _invitations, _prompt, _zmtp
+from lockstep.prompt import _frames, _invitations, _prompt, _zmtp
 
 ROUTER = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06ROUTER"
 

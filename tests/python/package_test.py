@@ -65,7 +65,7 @@ assert not loaded & {"readline", "rlcompleter", "codeop"}, loaded
 stderr, sys.stderr = sys.stderr, None
 lockstep.breakpoint(timeout=0)  # has nobody to tell that it goes on
 sys.stderr = stderr
-assert "lockstep._prompt" in sys.modules and "readline" not in sys.modules
+assert "lockstep.prompt._prompt" in sys.modules and "readline" not in sys.modules
 print(len(loaded), *sorted(loaded))
 """
 
@@ -86,7 +86,8 @@ atexit.register(lockstep.breakpoint, timeout=0)  # called by C: there is no fram
 
 NOTHING_LEFT = """
 import os, resource, torch, lockstep
-from lockstep import _agent, _capture
+from lockstep.agent import _agent
+from lockstep.prompt import _capture
 def fails(*_): raise OSError(24, "Too many open files")
 os.memfd_create = fails
 assert lockstep.verify(torch.ones(2))

@@ -11,7 +11,8 @@ import numpy
 import torch
 
 import lockstep
-from lockstep import _describe, _library
+from lockstep.core import _library
+from lockstep.subject import _describe
 
 
 class Sampler(torch.utils.data.Sampler):

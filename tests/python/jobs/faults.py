@@ -54,7 +54,7 @@ def verify_drifted_parameter(rank, size):
 
 
 def steps_so_far():
-    from lockstep import _library
+    from lockstep.core import _library
 
     return _library.call("steps")["steps"]
 

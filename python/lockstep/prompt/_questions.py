@@ -11,7 +11,8 @@ import sys
 from types import FrameType
 from typing import Any, Callable, Iterable
 
-from lockstep import _cells, _exceptions, _frames, _scope
+from lockstep.core import _exceptions
+from lockstep.prompt import _cells, _frames, _scope
 
 _MOST_CANDIDATES = 1000
 _OBJECT = re.compile(r"""[^\W\d]\w*(?:\.[^\W\d]\w*|\[(?:\d+|'[^']*'|"[^"]*")\])*$""")  # model.layers[0]

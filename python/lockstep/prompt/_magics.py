@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstep import _watches
-from lockstep.errors import ArgumentError
+from lockstep.core.errors import ArgumentError
+from lockstep.watches import _watches
 
 _nan: _watches.Watch | None = None
 

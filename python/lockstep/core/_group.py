@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lockstep import _library
+from lockstep.core import _library
 
 
 def is_there() -> bool:

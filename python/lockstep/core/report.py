@@ -12,7 +12,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any, Iterator
 
-from lockstep import _library
+from lockstep.core import _library
+from lockstep.core.errors import LockstepError
 
 
 @dataclass(frozen=True)
@@ -192,3 +193,11 @@ class Report:
             table=result["table"],
             data={key: value for key, value in result.items() if key not in common},
         )
+
+
+class FaultFound(LockstepError):
+    """A fault, raised where `raise_on_fault=True` asks for it; on every rank that took part."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(str(report).rstrip())
+        self.report = report

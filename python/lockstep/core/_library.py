@@ -8,16 +8,18 @@ import os
 import pathlib
 import sys
 import threading
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 
-from lockstep.errors import FOR_NAME, LockstepError, PythonRaised
+from lockstep.core import _inductor
+from lockstep.core.errors import FOR_NAME, LockstepError, PythonRaised
 
-FOLDER = pathlib.Path(os.path.abspath(__file__)).parent
+FOLDER = pathlib.Path(os.path.abspath(__file__)).parent.parent  # of the package
 _TORCH_FOLDER = os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep
 _loaded = False
 _loading = threading.RLock()
+after_loading: list[Callable[[], object]] = []  # what parts above this one do then
 _constants: dict[str, Any] = {}  # of the library: what the operator `start` returns
 
 
@@ -103,10 +105,9 @@ def load() -> None:
         torch.ops.load_library(str(libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
         _constants = _call("start", (), {"skipped": skipped_folders(), "folder": working_folder()})
         _loaded = True
-        from lockstep import _agent, _inductor  # _agent calls this module
-
         _inductor.keep_unloaded()
-        _agent.start()
+        for each in after_loading:
+            each()
 
 
 def constant(name: str) -> Any:

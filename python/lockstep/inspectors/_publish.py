@@ -12,8 +12,8 @@ import os
 import time
 from typing import Any, Callable
 
-from lockstep import _library
-from lockstep.report import Finding
+from lockstep.core import _library
+from lockstep.core.report import Finding
 
 logger = logging.getLogger("lockstep")
 _started = time.monotonic()

@@ -9,8 +9,9 @@ from typing import Any, Iterator, Mapping
 
 import torch
 
-from lockstep import _library, _sharding
-from lockstep.errors import ArgumentError
+from lockstep.core import _library
+from lockstep.core.errors import ArgumentError
+from lockstep.subject import _sharding
 
 Module = torch.nn.Module
 Optimizer = torch.optim.Optimizer

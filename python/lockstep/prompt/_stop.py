@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from types import FrameType
 
-from lockstep import _capture, _frames, _group, _invitations
-from lockstep._prompt import Prompt
+from lockstep.core import _group
+from lockstep.prompt import _capture, _frames, _invitations
+from lockstep.prompt._prompt import Prompt
 
 _said_without_agent = False
 

@@ -20,28 +20,22 @@ number is drawn, and nothing that is looked at changes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from typing import Any, Callable, TypeVar
 
 import torch
 
-from lockstep import _call, _describe, _samples, _sharding, _step
-from lockstep._call import Deadline, Ranks
-from lockstep.errors import ArgumentError
-from lockstep.report import Report
+from lockstep.core import _library
+from lockstep.core.errors import ArgumentError
+from lockstep.core.report import Report
+from lockstep.inspectors import _call
+from lockstep.inspectors._call import Deadline, Ranks
+from lockstep.subject import _counting, _describe, _samples, _sharding, _step
 
 Module = torch.nn.Module
 T = TypeVar("T")
-
-
-def _ranks_of(value: Any, ranks: Ranks) -> Ranks:
-    if ranks is not None:
-        return ranks
-    own = _describe.ranks_of(value)
-    if own is None or len(own) == torch.distributed.get_world_size():
-        return None
-    return own
 
 
 def attach(*, deadline: Deadline = 60.0, raise_on_fault: bool = False) -> Report:
@@ -54,8 +48,6 @@ def attach(*, deadline: Deadline = 60.0, raise_on_fault: bool = False) -> Report
 def detach() -> None:
     """Closes the connections of the inspectors. Local; the next inspection attaches again. Only needed before
     `torch.distributed.destroy_process_group` in a program that goes on with other process groups."""
-    from lockstep import _library
-
     if _library.is_loaded():
         _library.call("detach")
 
@@ -89,7 +81,7 @@ def verify(
     Raises ArgumentError for what can't be compared (sparse and meta tensors, unknown types), PeerLeft for a rank that is
     lost during the call.
     """
-    arguments = _call.common("verify", name, _ranks_of(value, ranks), deadline, step)
+    arguments = _call.common("verify", name, _call.ranks_or_own(value, ranks), deadline, step)
     name = arguments["name"] or (value if isinstance(value, str) and value == "rng" else "")
     arguments["name"] = name
     description = _describe.describe(value, name, model)
@@ -123,7 +115,7 @@ def grads(
     Of gradients that are divided (DTensor, FullyShardedDataParallel) the layout is compared, and each part as by
     verify; they are those after the reduction.
     """
-    arguments = _call.common("grads", name, _ranks_of(value, ranks), deadline, step)
+    arguments = _call.common("grads", name, _call.ranks_or_own(value, ranks), deadline, step)
     divided = _divided_gradients(value, arguments["name"], local)
     if divided is not None:
         arguments.update(name=divided.json["name"], subject=divided.json, type="gradients", method="fingerprint",
@@ -210,8 +202,6 @@ def data(
 
     def give_epoch(number: int) -> None:
         assert of_epoch is not None
-        from lockstep import _library
-
         _library.call("give", [torch.tensor(of_epoch(number), dtype=torch.int64)])
 
     arguments.update(
@@ -358,15 +348,13 @@ def _run_step(
     other: _step.OtherState | None,
     raise_on_fault: bool,
 ) -> Report:
-    from lockstep import _watches
-
     tensors = _describe.Tensors()
     saved = _step.state_tensors(state, tensors) if other is not None else []
     arguments.update(
         state=saved, names=_describe.names(tensors, *state), step_function=callbacks.address(run)
     )
     try:
-        with _watches.uncounted(other is not None):
+        with _counting.uncounted(other is not None):
             return _call.run(operator, tensors.list, arguments, raise_on_fault=raise_on_fault, callbacks=callbacks)
     finally:
         if other is not None:
@@ -407,16 +395,12 @@ def time_sync(
         elif synchronise:
             function()
         else:
-            import contextlib
-
             with contextlib.ExitStack() as scopes:
                 for each in wrappers:
                     scopes.enter_context(each.no_sync())
                 function()
 
     def restore(what: int) -> None:  # the numbers are those of python/operators/operators.cpp
-        from lockstep import _library
-
         if what == 1:
             before.restore()
         elif what == 2:
@@ -435,7 +419,5 @@ def time_sync(
         step_function=callbacks.address(run),
         state_function=callbacks.address(restore),
     )
-    from lockstep import _watches
-
-    with _watches.uncounted(True):
+    with _counting.uncounted(True):
         return _call.run("time_sync", [], arguments, raise_on_fault=raise_on_fault, callbacks=callbacks)

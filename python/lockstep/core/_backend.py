@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from lockstep import _library
+from lockstep.core import _library
 
 NAME = "lockstep"
 _boxes = itertools.count(1)

@@ -7,10 +7,12 @@ from typing import Any, Iterable, Sequence, Union
 
 import torch
 
-from lockstep import _caller, _group, _library, _publish
-from lockstep._step import Callbacks
-from lockstep.errors import ArgumentError, FaultFound
-from lockstep.report import Report
+from lockstep.core import _caller, _group, _library
+from lockstep.core.errors import ArgumentError
+from lockstep.core.report import FaultFound, Report
+from lockstep.inspectors import _publish
+from lockstep.subject import _describe
+from lockstep.subject._step import Callbacks
 
 Ranks = Union[Iterable[int], int, None]
 Deadline = Union[float, timedelta]
@@ -68,3 +70,11 @@ def run(
     if raise_on_fault and not report.ok:
         raise FaultFound(report)
     return report
+
+
+def ranks_or_own(value: Any, ranks: Ranks) -> Ranks:
+    """`ranks`, or those over which `value` is reduced where they are not all of the job."""
+    if ranks is not None:
+        return ranks
+    own = _describe.ranks_of(value)
+    return None if own is None or len(own) == torch.distributed.get_world_size() else own

@@ -12,8 +12,11 @@ from typing import Any, Callable
 
 import torch
 
-from lockstep import _cells, _device, _exceptions, _group, _library, _scope, _sharding
-from lockstep.errors import LockstepError
+from lockstep.core import _device, _exceptions, _group, _library
+from lockstep.core.errors import LockstepError
+from lockstep.inspectors import _inspectors
+from lockstep.prompt import _cells, _scope
+from lockstep.subject import _sharding
 
 _MEETING_SECONDS = 10.0
 
@@ -91,10 +94,8 @@ class CppCells:
         none."""
         if not _group.is_there() or len(ranks) < _group.world_size():
             return ""
-        from lockstep import inspectors  # which imports this package's functions
-
         try:
-            met = inspectors.attach(deadline=_MEETING_SECONDS)
+            met = _inspectors.attach(deadline=_MEETING_SECONDS)
             return "" if met else f"dist:: and inspect:: of this cell reach no other rank: {met}"
         except Exception as error:
             return f"dist:: and inspect:: of this cell reach no other rank: {type(error).__name__}: {error}"

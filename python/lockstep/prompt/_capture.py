@@ -13,7 +13,7 @@ import sys
 import termios
 from typing import Any
 
-from lockstep import _streams
+from lockstep.prompt import _streams
 
 _F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20

@@ -7,7 +7,8 @@ import os
 import select
 import time
 
-from lockstep import _agent, _group, _library
+from lockstep.agent import _agent
+from lockstep.core import _group, _library
 
 _event: int | None = None
 _launcher = 0  # the process that has started this one

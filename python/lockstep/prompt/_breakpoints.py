@@ -11,8 +11,10 @@ import threading
 from types import FrameType
 from typing import Any, Iterator
 
-from lockstep import _caller
-from lockstep.errors import ArgumentError
+from lockstep.core import _caller
+from lockstep.core.errors import ArgumentError
+from lockstep.prompt import _invitations
+from lockstep.watches import _watches
 
 _GRACE_SECONDS = 60.0
 _detached = False
@@ -90,8 +92,6 @@ def breakpoint(condition: Any = True, *, timeout: float | None = None, grace: fl
     if _detached:
         return
     if not condition:
-        from lockstep import _invitations
-
         _invitations.start()  # so that a shell knows of this rank
         return
     limit = _seconds("timeout", timeout, "LOCKSTEP_BREAKPOINT_TIMEOUT", None)
@@ -116,10 +116,13 @@ def stop_between_steps() -> None:
 
 def _stop_in_turn(frame: FrameType, timeout: float | None, grace: float | None, *, is_asked: bool = False) -> None:
     global _detached
-    from lockstep import _stop
+    from lockstep.prompt import _stop
 
     with _turn.take() as may_stop:
         if not may_stop:
             _stop.say_nested()
         elif _stop.stop(frame, timeout, grace, is_asked=is_asked):
             _detached = True
+
+
+_watches.stop_between_steps = stop_between_steps

@@ -12,7 +12,8 @@ import traceback
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from lockstep import _exceptions, _frames, _scope
+from lockstep.core import _exceptions
+from lockstep.prompt import _frames, _scope
 
 _FUTURE_FLAGS = 0
 for _name in futures.all_feature_names:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from lockstep.report import Report
-
 
 class LockstepError(RuntimeError):
     """Base of all exceptions of this package."""
@@ -23,14 +18,6 @@ class PeerLeft(LockstepError):
 
 class Aborted(LockstepError):
     """The inspection was aborted."""
-
-
-class FaultFound(LockstepError):
-    """A fault, raised where `raise_on_fault=True` asks for it; on every rank that took part."""
-
-    def __init__(self, report: Report) -> None:
-        super().__init__(str(report).rstrip())
-        self.report = report
 
 
 class PythonRaised(LockstepError):

@@ -14,11 +14,13 @@ from typing import Any, Callable
 
 import torch
 
-from lockstep import _capture, _cells, _cpp_cells, _device, _frames, _library, _publish, _questions, _scope
-from lockstep._interrupter import Interrupter
-from lockstep._invitations import Invitation
-from lockstep._shell import Shell
-from lockstep.report import Finding, Report
+from lockstep.core import _device, _library
+from lockstep.core.report import Finding, Report
+from lockstep.inspectors import _publish
+from lockstep.prompt import _capture, _cells, _cpp_cells, _frames, _questions, _scope
+from lockstep.prompt._interrupter import Interrupter
+from lockstep.prompt._invitations import Invitation
+from lockstep.prompt._shell import Shell
 
 
 class Ended(Exception):

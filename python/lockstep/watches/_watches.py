@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import weakref
-from typing import Any, Iterable, Iterator
+from typing import Any, Callable, Iterable
 
 import torch
 
-from lockstep import _call, _caller, _describe, _group, _library, _publish, _sharding, _step
-from lockstep._call import Deadline, Ranks
-from lockstep.errors import ArgumentError, FaultFound, LockstepError, PythonRaised
-from lockstep.inspectors import _ranks_of
-from lockstep.report import Finding, Report
+from lockstep.core import _caller, _group, _library
+from lockstep.core.errors import ArgumentError, LockstepError, PythonRaised
+from lockstep.core.report import FaultFound, Finding, Report
+from lockstep.inspectors import _call, _publish
+from lockstep.inspectors._call import Deadline, Ranks
+from lockstep.subject import _counting, _describe, _sharding, _step
 
-_uncounted = 0
+stop_between_steps: Callable[[], None] | None = None  # of the prompt
 _stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 _counted: weakref.WeakKeyDictionary[torch.optim.Optimizer, Any] = weakref.WeakKeyDictionary()
 _open: set[Watch] = set()  # so that a watch that no variable holds goes on looking
@@ -25,22 +25,11 @@ def _report_of(findings: list[Finding]) -> Report:
     return Report(findings, 0, 0, 0.0, [])
 
 
-@contextlib.contextmanager
-def uncounted(active: bool) -> Iterator[None]:
-    """An inspector runs a step and undoes it: no step is counted."""
-    global _uncounted
-    _uncounted += active
-    try:
-        yield
-    finally:
-        _uncounted -= active
-
-
 def step() -> None:
     """Counts a training step, and runs the checks of watches that are due. For loops whose optimizer no watch knows;
     `watch` and `nan_watch` count the steps of the optimizer that they are given. Collective over the ranks of a watch
     whose check is due."""
-    if _uncounted:
+    if not _counting.is_counted():
         return
     found: list[tuple[int, Finding]] = []
     stops = False
@@ -54,10 +43,8 @@ def step() -> None:
     try:
         _after_step(found)
     finally:
-        if stops:  # a shell has asked for it
-            from lockstep import breakpoints
-
-            breakpoints.stop_between_steps()
+        if stops and stop_between_steps is not None:  # a shell has asked for it
+            stop_between_steps()
 
 
 def _after_step(found: list[tuple[int, Finding]]) -> None:
@@ -86,7 +73,7 @@ def _count_steps_of(optimizer: torch.optim.Optimizer) -> None:
 
 def _optimizer_stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """A loop with several optimizers steps each of them: a training step begins when one of them comes again."""
-    if _uncounted:
+    if not _counting.is_counted():
         return
     if _stepped and optimizer not in _stepped:
         _stepped.add(optimizer)
@@ -207,7 +194,7 @@ def watch(
         raise ArgumentError(f"watch: every {every} steps? It takes 1 or more")
     if optimizer is not None:
         _check_optimizer(optimizer)
-    common = _call.common("watch", name, _ranks_of(value, ranks), deadline, None)
+    common = _call.common("watch", name, _call.ranks_or_own(value, ranks), deadline, None)
     common.pop("step")
     callbacks = _step.Callbacks()
     numbers: list[int] = []

@@ -15,8 +15,9 @@ from typing import Any, Callable, Sequence
 
 import torch
 
-from lockstep import _describe, _library, _sharding
-from lockstep.errors import ArgumentError, PythonRaised
+from lockstep.core import _library
+from lockstep.core.errors import ArgumentError, PythonRaised
+from lockstep.subject import _describe, _sharding
 
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
 

@@ -10,7 +10,7 @@ import os
 import sys
 from types import CodeType, FrameType
 
-from lockstep import _library
+from lockstep.core import _library
 
 
 def user_frame() -> FrameType | None:

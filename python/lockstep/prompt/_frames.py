@@ -7,7 +7,8 @@ import os
 from types import FrameType
 from typing import Iterator
 
-from lockstep import _caller, _library, _scope
+from lockstep.core import _caller, _library
+from lockstep.prompt import _scope
 
 
 class Frames:

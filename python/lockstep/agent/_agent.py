@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from lockstep import _exceptions, _group, _library
+from lockstep.core import _exceptions, _group, _library
 
 _tried_for: int | None = None
 _problem = ""
@@ -93,3 +93,6 @@ def _say_end(process: int) -> None:
     ]
     end = {"how": "threw", "type": _exceptions.name_of(error), "message": _exceptions.message_of(error)[:4096]}
     _library.call("agent_end", end={**end, "frames": frames})
+
+
+_library.after_loading.append(start)

@@ -10,7 +10,8 @@ import select
 import threading
 from typing import Any, Callable
 
-from lockstep import _capture, _library, _zmtp
+from lockstep.core import _library
+from lockstep.prompt import _capture, _zmtp
 
 _CHUNK = 1 << 16
 

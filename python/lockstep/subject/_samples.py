@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator
 
 import torch
 
-from lockstep.errors import ArgumentError
+from lockstep.core.errors import ArgumentError
 
 _MOST = 1 << 26  # of a sampler whose dataset has no length
 

@@ -1,0 +1,1 @@
+"""The inspectors that look once."""

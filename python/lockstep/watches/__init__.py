@@ -1,0 +1,1 @@
+"""Inspectors that look while training runs, and the count of its steps."""
