@@ -166,7 +166,12 @@ class OnOneKernel(unittest.TestCase):
         self.assertEqual(reply["user_expressions"]["b"]["status"], "error")
 
     def test_cells_after_one_that_fails_do_not_run(self):
-        requests = [self.kernel.client.execute(code) for code in ("throw 1;", "int never_run = 1;", "never_run")]
+        requests = [self.kernel.client.execute(LOOP)]
+        self.kernel.wait_for(requests[0], has_text("begun"))
+        requests += [self.kernel.client.execute(code) for code in ("int never_run = 1;", "never_run")]
+        # One thread carries all channels on each side: when it has carried an answer, the cells have come before.
+        self.kernel.control("kernel_info_request")
+        self.kernel.interrupt()
         replies = [self.kernel.finish(request)[0] for request in requests]
         self.assertEqual([reply["status"] for reply in replies], ["error", "aborted", "aborted"])
         self.fails("never_run")
