@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import faulthandler
 import multiprocessing.util
 import os
 import signal
@@ -64,6 +63,8 @@ def _lend_faulthandler() -> None:
     """Gives the library the function of faulthandler that writes the Python stack of the thread that a signal
     interrupts. Not those of all threads: the frames of a thread that runs change while they are read, which can end the
     process. The signal has the handler that it had before as soon as this returns."""
+    import faulthandler  # not by `import lockstep`
+
     global _lent_for
     if _lent_for == os.getpid() or threading.current_thread() is not threading.main_thread():
         return
