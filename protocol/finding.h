@@ -10,6 +10,7 @@
 
 #include "protocol/rank_set.h"
 #include "protocol/status.h"
+#include "protocol/verdict.h"
 
 namespace lockstep {
 
@@ -39,11 +40,11 @@ struct Finding {
   std::optional<int64_t> cell;  // filled in by the worker
   std::optional<int64_t> step;
   std::string inspector;              // "verify" (docs/findings.md has the list)
-  std::string verdict;                // ok, mismatch, missing, ... (docs/findings.md has the list)
+  Verdict verdict = Verdict::unsupported;
   RankSet ranks;                      // those at fault
   RankSet reference_ranks;            // those that are right; empty where no majority says so
   std::optional<std::string> object;  // "net"
-  std::optional<std::string> kind;    // "parameter", "buffer", "gradient", ...
+  std::optional<FindingKind> kind;
   std::vector<FindingTensor> tensors;
   std::optional<FindingOp> op;
   std::optional<std::string> where;  // "cell 7, line 4"

@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "protocol/verdict.h"
+
 namespace lockstep {
 namespace {
 
@@ -20,6 +22,41 @@ constexpr std::string_view kDiagnosticSeverity[] = {"error", "warning", "note"};
 constexpr std::string_view kTextStatus[] = {"complete", "incomplete", "invalid"};
 constexpr std::string_view kLoopState[] = {"running", "completed", "stopped"};
 constexpr std::string_view kSeverity[] = {"note", "fault"};
+constexpr std::string_view kVerdict[] = {
+    "ok",   "mismatch",      "missing",        "shape_mismatch", "dtype_mismatch", "order_mismatch", "op_mismatch",
+    "nan",  "inf",           "outlier",        "unused",         "stale",          "hang",           "straggler",
+    "dead", "diverged_seed", "duplicate_data", "uneven_data",    "unsupported"};
+constexpr std::string_view kFindingKind[] = {"call",        "parameter",
+                                             "buffer",      "mode",
+                                             "state",       "hyperparameter",
+                                             "tensor",      "rng",
+                                             "value",       "attribute",
+                                             "record",      "storage",
+                                             "unsupported", "gradient",
+                                             "reduction",   "micro_batch",
+                                             "order",       "sample",
+                                             "epoch",       "batch",
+                                             "size",        "index",
+                                             "repeat",      "rank",
+                                             "local_rank",  "device",
+                                             "environment", "version",
+                                             "code",        "setting",
+                                             "update",      "computation",
+                                             "overflow",    "in_flight",
+                                             "count",       "input",
+                                             "forward",     "backward",
+                                             "optimizer",   "finished",
+                                             "threw",       "stopped",
+                                             "not_in_cell", "left_group",
+                                             "died",        "other_collective",
+                                             "tag",         "outside_group",
+                                             "unknown",     "idle",
+                                             "computing",   "collective",
+                                             "sleeping",    "lock",
+                                             "condition",   "loading_data",
+                                             "reading",     "polling",
+                                             "child",       "blocked",
+                                             "stream",      "communicator"};
 
 constexpr std::span<const std::string_view> words(CellStatus) { return kCellStatus; }
 constexpr std::span<const std::string_view> words(RankState) { return kRankState; }
@@ -29,6 +66,8 @@ constexpr std::span<const std::string_view> words(DiagnosticSeverity) { return k
 constexpr std::span<const std::string_view> words(TextStatus) { return kTextStatus; }
 constexpr std::span<const std::string_view> words(LoopState) { return kLoopState; }
 constexpr std::span<const std::string_view> words(Severity) { return kSeverity; }
+constexpr std::span<const std::string_view> words(Verdict) { return kVerdict; }
+constexpr std::span<const std::string_view> words(FindingKind) { return kFindingKind; }
 
 static_assert(words(CellStatus()).size() == static_cast<size_t>(CellStatus::waiting) + 1);
 static_assert(words(RankState()).size() == static_cast<size_t>(RankState::dead) + 1);
@@ -38,6 +77,8 @@ static_assert(words(DiagnosticSeverity()).size() == static_cast<size_t>(Diagnost
 static_assert(words(TextStatus()).size() == static_cast<size_t>(TextStatus::invalid) + 1);
 static_assert(words(LoopState()).size() == static_cast<size_t>(LoopState::stopped) + 1);
 static_assert(words(Severity()).size() == static_cast<size_t>(Severity::fault) + 1);
+static_assert(words(Verdict()).size() == static_cast<size_t>(Verdict::unsupported) + 1);
+static_assert(words(FindingKind()).size() == static_cast<size_t>(FindingKind::communicator) + 1);
 
 }  // namespace
 
@@ -85,6 +126,8 @@ LOCKSTEP_STATUS(DiagnosticSeverity)
 LOCKSTEP_STATUS(TextStatus)
 LOCKSTEP_STATUS(LoopState)
 LOCKSTEP_STATUS(Severity)
+LOCKSTEP_STATUS(Verdict)
+LOCKSTEP_STATUS(FindingKind)
 #undef LOCKSTEP_STATUS
 
 }  // namespace lockstep

@@ -45,13 +45,17 @@ enum class LoopState {
 /// Only faults count for exit codes, colour and the rule against false alarms.
 enum class Severity { note, fault };
 
+enum class Verdict;  // verdict.h, like the next
+enum class FindingKind;
+
 /// Not a constraint: compilers differ in how they write those into the names of functions, and liblockstep, its users and the
 /// programs are compiled by several.
 template <typename T>
 using IfStatus =
     std::enable_if_t<std::is_same_v<T, CellStatus> || std::is_same_v<T, RankState> || std::is_same_v<T, Stream> ||
                      std::is_same_v<T, CompileStatus> || std::is_same_v<T, DiagnosticSeverity> ||
-                     std::is_same_v<T, TextStatus> || std::is_same_v<T, LoopState> || std::is_same_v<T, Severity>>;
+                     std::is_same_v<T, TextStatus> || std::is_same_v<T, LoopState> || std::is_same_v<T, Severity> ||
+                     std::is_same_v<T, Verdict> || std::is_same_v<T, FindingKind>>;
 
 /// The word that JSON and people have for it: "compile_error". Static storage, terminated by a null character.
 template <typename T, typename = IfStatus<T>>

@@ -1,6 +1,6 @@
-// What a finding says, in enumerators. JSON and people have their words, which are in one table each (verdict.cpp).
+// What a finding says, in enumerators. JSON and people have their words, which are in one table each (status.cpp).
 #pragma once
-#include <string_view>
+#include "protocol/status.h"
 
 namespace lockstep {
 
@@ -102,9 +102,5 @@ enum class FindingKind {
   stream,  // its device's stream has not come to the collective
   communicator  // what NCCL says of it
 };
-
-/// The word that JSON and people have for it: "shape_mismatch". Static storage, terminated by a null character.
-std::string_view to_string(Verdict verdict);
-std::string_view to_string(FindingKind kind);
 
 }  // namespace lockstep

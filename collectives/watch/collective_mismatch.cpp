@@ -6,7 +6,6 @@
 #include <mutex>
 
 #include "collectives/log/call_order.h"
-#include "protocol/verdict.h"
 
 namespace lockstep::dist {
 
@@ -94,7 +93,7 @@ CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const st
                             order->before, describe(right->record()), describe(early->record()), early->ranks.words());
     }
   }
-  finding.verdict = to_string(verdict);
+  finding.verdict = verdict;
   text +=
       ". All ranks of a group must make the same calls in the same order, with the same dtype, shape, root and reduce "
       "operation";
@@ -115,9 +114,9 @@ CollectiveMismatch make_message_mismatch(int sender, const CollectiveRecord& sen
   finding.severity = Severity::fault;
   finding.inspector = "collectives";
   const bool both_objects_or_tensors = sent.dtype.empty() == received.dtype.empty();
-  finding.verdict = to_string(!both_objects_or_tensors       ? Verdict::op_mismatch
-                              : sent.dtype != received.dtype ? Verdict::dtype_mismatch
-                                                             : Verdict::shape_mismatch);
+  finding.verdict = !both_objects_or_tensors       ? Verdict::op_mismatch
+                    : sent.dtype != received.dtype ? Verdict::dtype_mismatch
+                                                   : Verdict::shape_mismatch;
   finding.ranks = RankSet{sender, receiver};
   finding.op = to_finding_op(sent);
   const auto in_brackets = [](const std::string& place) { return place.empty() ? "" : " (" + place + ")"; };

@@ -29,7 +29,7 @@ void judge_epochs(DataJudge& judge) {
   if (shares.padded || shares.readings.shared.empty() || judge.division) return;
   for (size_t i = 0; i < judge.findings.size(); ++i) {
     const Finding& each = judge.findings[i];
-    if (has_kind(each, FindingKind::epoch) && is_fault(each) && each.ranks != judge.about.ranks) judge.division = i;
+    if (each.kind == FindingKind::epoch && is_fault(each) && each.ranks != judge.about.ranks) judge.division = i;
   }
   if (judge.division || !shares.shuffled) return;
   std::vector<int64_t> epochs;
@@ -95,7 +95,7 @@ void judge_common_samples(DataJudge& judge) {
                                        first_few(readings.shared));
   if (judge.division && !drawn) {
     // The finding about ranks that read everything has this already.
-    if (!has_kind(judge.findings[*judge.division], FindingKind::sample)) judge.add_consequence(*judge.division, what);
+    if (judge.findings[*judge.division].kind != FindingKind::sample) judge.add_consequence(*judge.division, what);
     return;
   }
   Finding found = judge.finding(drawn ? Severity::note : Severity::fault, drawn ? Verdict::ok : Verdict::duplicate_data,

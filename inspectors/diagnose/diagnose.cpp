@@ -17,13 +17,13 @@ namespace {
 /// Whether some rank did not call, or called something else. The next check would wait for it, too.
 bool ranks_are_missing(const Report& report) {
   return std::ranges::any_of(report.findings,
-                             [](const Finding& each) { return is_fault(each) && has_kind(each, FindingKind::call); });
+                             [](const Finding& each) { return is_fault(each) && each.kind == FindingKind::call; });
 }
 
 /// The report of a check whose differences may be what the program wants. A rank that did not call stays a fault.
 Report as_notes(Report report) {
   for (Finding& each : report.findings)
-    if (!has_kind(each, FindingKind::call)) each.severity = Severity::note;
+    if (each.kind != FindingKind::call) each.severity = Severity::note;
   return report;
 }
 
@@ -50,22 +50,22 @@ Report generators(const DiagnoseOptions& options) {
 enum class Cause { call, setup, structure, gradients, optimizer, replicas, data, collectives, generators };
 
 bool has_any(const Finding& finding, std::initializer_list<Verdict> verdicts) {
-  return std::ranges::any_of(verdicts, [&](Verdict each) { return has_verdict(finding, each); });
+  return std::ranges::any_of(verdicts, [&](Verdict each) { return finding.verdict == each; });
 }
 
 bool has_any(const Finding& finding, std::initializer_list<FindingKind> kinds) {
-  return std::ranges::any_of(kinds, [&](FindingKind each) { return has_kind(finding, each); });
+  return std::ranges::any_of(kinds, [&](FindingKind each) { return finding.kind == each; });
 }
 
 Cause cause_of(const Finding& finding) {
-  if (has_kind(finding, FindingKind::call)) return Cause::call;
+  if (finding.kind == FindingKind::call) return Cause::call;
   if (finding.inspector == "ranks") return Cause::setup;
   if (finding.inspector == "grads") return Cause::gradients;
   if (finding.inspector == "data") return Cause::data;
   if (finding.object == "rng") return Cause::generators;
   if (finding.object == "collectives") return Cause::collectives;
   if (has_any(finding, {Verdict::missing, Verdict::shape_mismatch, Verdict::dtype_mismatch, Verdict::order_mismatch}) ||
-      has_kind(finding, FindingKind::mode))
+      finding.kind == FindingKind::mode)
     return Cause::structure;
   if (has_any(finding, {FindingKind::hyperparameter, FindingKind::state, FindingKind::optimizer}))
     return Cause::optimizer;
@@ -76,7 +76,7 @@ Cause cause_of(const Finding& finding) {
 std::string advice_for(const Finding& finding) {
   const std::string object = finding.object.value_or("");
   const std::string named = object.empty() ? "net" : object;
-  const bool fault = is_fault(finding), ok = has_verdict(finding, Verdict::ok);
+  const bool fault = is_fault(finding), ok = finding.verdict == Verdict::ok;
   switch (cause_of(finding)) {
     case Cause::call:
       return "%hang";
@@ -111,7 +111,7 @@ std::string without_time(const std::string& message) {
 
 void order_by_cause(Diagnosis& diagnosis) {
   const auto weight = [](const Finding& each) {
-    return std::tuple(!is_fault(each), has_verdict(each, Verdict::ok), cause_of(each));
+    return std::tuple(!is_fault(each), each.verdict == Verdict::ok, cause_of(each));
   };
   std::stable_sort(diagnosis.findings.begin(), diagnosis.findings.end(),
                    [&](const Finding& a, const Finding& b) { return weight(a) < weight(b); });
@@ -133,7 +133,7 @@ Report Examination::trains(const std::string& name, const torch::optim::Optimize
                          "none of its parameters is one of the modules', so its steps train none of them: was it "
                          "built for another module, or before their parameters were replaced?"};
   Report report = verify_subject(subject, VerifyOptions().same_ranks_as(options).name(name).publish(false));
-  std::erase_if(report.findings, [](const Finding& each) { return has_verdict(each, Verdict::ok); });
+  std::erase_if(report.findings, [](const Finding& each) { return each.verdict == Verdict::ok; });
   return report;
 }
 
@@ -177,7 +177,7 @@ std::ostream& operator<<(std::ostream& out, const Diagnosis& diagnosis) {
   size_t faults = 0;
   for (size_t i = 0; i < diagnosis.findings.size(); ++i) {
     const Finding& each = diagnosis.findings[i];
-    const bool fault = is_fault(each), ok = has_verdict(each, Verdict::ok);
+    const bool fault = is_fault(each), ok = each.verdict == Verdict::ok;
     faults += fault;
     std::string message = each.message.substr(0, each.message.find('\n'));
     if (ok) message = without_time(message);

@@ -55,7 +55,7 @@ bool session_shows_findings() {
   return static_cast<bool>(sink());
 }
 
-bool is_not_ok(const Finding& finding) { return !has_verdict(finding, Verdict::ok); }
+bool is_not_ok(const Finding& finding) { return finding.verdict != Verdict::ok; }
 
 void publish_from_reporting_rank(const Report& report, const std::function<bool(const Finding&)>& choose) {
   if (report.took_part.empty() || own_rank() != report.took_part.ranks().front()) return;

@@ -31,7 +31,7 @@ struct About {
     Finding found;
     found.severity = severity;
     found.inspector = inspector;
-    found.verdict = to_string(verdict);
+    found.verdict = verdict;
     found.ranks = ranks;
     if (!object.empty()) found.object = object;
     found.step = step;
@@ -39,13 +39,11 @@ struct About {
   }
   Finding finding(Severity severity, Verdict verdict, FindingKind kind) const {
     Finding found = finding(severity, verdict);
-    found.kind = to_string(kind);
+    found.kind = kind;
     return found;
   }
 };
 
-inline bool has_verdict(const Finding& finding, Verdict verdict) { return finding.verdict == to_string(verdict); }
-inline bool has_kind(const Finding& finding, FindingKind kind) { return finding.kind == to_string(kind); }
 inline bool is_fault(const Finding& finding) { return finding.severity == Severity::fault; }
 
 }  // namespace lockstep::inspect

@@ -143,7 +143,7 @@ ProvenHang gone_hang(const HangPicture& picture, const StuckCall& stuck_call, co
       finding.message += caught_words(peer, stuck_call.wait->call);
   if (const RankPicture* rank = outsider(picture, stuck_call.wait->call)) {
     const LoggedGroup* group = group_of(*stuck_call.first, stuck_call.wait->call.group);
-    finding.kind = to_string(FindingKind::outside_group);
+    finding.kind = FindingKind::outside_group;
     finding.ranks = finding.ranks | RankSet{rank->rank};
     finding.message += fmt::format(
         "; rank {}, which is not in {}{}, tried to enter it and threw{}", rank->rank, stuck_call.wait->call.group,

@@ -26,8 +26,9 @@ std::vector<Finding> self_findings(const About& about, const std::vector<SelfFac
     const Finding& finding = *facts[i].finding;
     // What differs on one rank reaches the others through a reduction, so their notes are consequences.
     if (finding.severity != Severity::fault && facts[i].collectives > earliest) continue;
-    const std::string key = fmt::format("{}|{}|{}|{}", finding.verdict, finding.kind.value_or(""),
-                                        finding.op ? finding.op->seq : 0, finding.where.value_or(""));
+    const std::string key =
+        fmt::format("{}|{}|{}|{}", to_string(finding.verdict), finding.kind ? to_string(*finding.kind) : "",
+                    finding.op ? finding.op->seq : 0, finding.where.value_or(""));
     const auto [found, is_new] = known.emplace(key, findings.size());
     if (is_new) findings.push_back(finding);
     findings[found->second].ranks.insert(about.rank_at(i));

@@ -16,8 +16,9 @@ std::vector<Finding> merged(const About& about, const std::vector<NanFacts>& fac
     // A rank that received bad values is left out if the rank that made them has a finding.
     if (!facts[i].finding || (made_somewhere && !facts[i].made_here)) continue;
     const Finding& finding = *facts[i].finding;
-    const std::string key = fmt::format("{}|{}|{}|{}", finding.verdict, finding.kind.value_or(""),
-                                        finding.op ? finding.op->name : "", finding.where.value_or(""));
+    const std::string key =
+        fmt::format("{}|{}|{}|{}", to_string(finding.verdict), finding.kind ? to_string(*finding.kind) : "",
+                    finding.op ? finding.op->name : "", finding.where.value_or(""));
     const auto [found, is_new] = known.emplace(key, findings.size());
     if (is_new) findings.push_back(finding);
     findings[found->second].ranks.insert(about.rank_at(i));

@@ -135,7 +135,7 @@ class Collectives {
       if (!does.empty() && seen.size() < kMostActivities && seen.insert(does).second)
         finding.message += fmt::format("; rank {} {}", rank, does);
     }
-    finding.kind = to_string(first);
+    finding.kind = first;
     return first;
   }
 
@@ -309,7 +309,7 @@ class Collectives {
       Finding finding = hang_in(call, RankSet{*dump.rank}, peer >= 0 ? RankSet{peer} : RankSet());
       const auto [does, kind] =
           peer >= 0 ? job_.what_it_does(peer, {}) : std::pair(std::string(), FindingKind::unknown);
-      finding.kind = to_string(kind);
+      finding.kind = kind;
       finding.message =
           fmt::format("rank {} waits in {}{}{}{}{}", *dump.rank, call_words(call), input_words(call),
                       in_brackets(place(call.frames)), does.empty() ? "" : fmt::format("; rank {} {}", peer, does),

@@ -19,8 +19,8 @@ bool Verdicts::has(Weight weight) const {
 }
 
 bool Verdicts::has_fault(FindingKind kind) const {
-  return std::ranges::any_of(
-      found_, [&](const Weighed& each) { return is_fault(each.finding) && has_kind(each.finding, kind); });
+  return std::ranges::any_of(found_,
+                             [&](const Weighed& each) { return is_fault(each.finding) && each.finding.kind == kind; });
 }
 
 std::vector<Finding> Verdicts::take() {

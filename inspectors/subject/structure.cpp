@@ -88,9 +88,9 @@ class ItemFindings {
   /// `direction`: of items that some ranks have and others do not.
   void add(const Aspect& aspect, const Majority& majority, const json& item, const std::string& text,
            const std::string& direction = "") {
-    const std::string kind = item.at("kind");
+    const auto kind = item.at("kind").get<FindingKind>();
     for (Finding& each : findings_) {
-      if (!has_verdict(each, aspect.verdict) || each.kind != kind || each.ranks != majority.at_fault ||
+      if (each.verdict != aspect.verdict || each.kind != kind || each.ranks != majority.at_fault ||
           each.reference_ranks != majority.reference || aspects_[&each - findings_.data()] != aspect.name)
         continue;
       each.tensors.push_back(tensor_of(item));

@@ -78,7 +78,7 @@ void complete_findings(const About& about, const Subject& subject, const VerifyO
     findings.push_back(std::move(found));
   }
   for (Finding& each : findings)
-    if (has_verdict(each, Verdict::ok)) each.message += unchecked(subject, options);
+    if (each.verdict == Verdict::ok) each.message += unchecked(subject, options);
   if (!left_out.empty()) {
     Finding found = about.finding(Severity::note, Verdict::unsupported);
     found.message = fmt::format("not compared, since their types are unknown: {}{}",

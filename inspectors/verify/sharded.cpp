@@ -52,7 +52,7 @@ void from_json(const json& value, PartFacts& facts) {
   value.at("elsewhere").get_to(facts.elsewhere);
 }
 
-bool is_call(const Finding& finding) { return has_kind(finding, FindingKind::call); }
+bool is_call(const Finding& finding) { return finding.kind == FindingKind::call; }
 
 /// NaN and Inf in the parts of this rank. Parts that are equal on several ranks have a finding about each of these.
 void look_for_nan(const Subject& subject, PartFacts& facts) {
@@ -158,7 +158,7 @@ Report verify_sharded(const ShardedSubject& subject, const VerifyOptions& option
   Report report = verify_subject(subject.common, silent);
   if (report.took_part.empty()) return report;
   const auto has = [&](Verdict verdict) {
-    return std::ranges::any_of(report.findings, [&](const Finding& each) { return has_verdict(each, verdict); });
+    return std::ranges::any_of(report.findings, [&](const Finding& each) { return each.verdict == verdict; });
   };
   // Each rank derives from this report, which is the same everywhere, that the call has failed, and that another rank
   // may have a divided tensor where it has none.
@@ -193,7 +193,7 @@ Report verify_sharded(const ShardedSubject& subject, const VerifyOptions& option
         report.tensors += part.tensors;
         report.bytes += part.bytes;
         for (Finding each : part.findings) {
-          if (has_verdict(each, Verdict::ok)) continue;
+          if (each.verdict == Verdict::ok) continue;
           if (is_fault(each) && !group.in_one_mesh)
             each.message += fmt::format(
                 "; no mesh has {} together, so no reduction over a mesh keeps them equal: the mesh of one dimension in "
@@ -214,11 +214,11 @@ Report verify_sharded(const ShardedSubject& subject, const VerifyOptions& option
           }
         inspection.add(not_finite_findings(inspection.about(), *facts));
         for (Finding& each : report.findings)
-          if (has_verdict(each, Verdict::ok)) each.message += coverage(inspection.about(), *facts);
+          if (each.verdict == Verdict::ok) each.message += coverage(inspection.about(), *facts);
       }
       inspection.conclude(parts);
     }
-    if (!parts.ok()) std::erase_if(report.findings, [](const Finding& each) { return has_verdict(each, Verdict::ok); });
+    if (!parts.ok()) std::erase_if(report.findings, [](const Finding& each) { return each.verdict == Verdict::ok; });
     for (Finding& each : parts.findings) report.findings.push_back(std::move(each));
     report.seconds += parts.seconds;
   }

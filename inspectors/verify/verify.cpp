@@ -246,7 +246,7 @@ Report verify_in(Inspection& inspection, const Subject& subject, const VerifyOpt
       if (subject.type == "gradients" &&
           !std::ranges::all_of(*facts, [](const auto& each) { return each.inputs.has_value(); }))
         for (Finding& each : findings)
-          if (has_verdict(each, Verdict::ok)) each.message += ", whether the ranks read different batches";
+          if (each.verdict == Verdict::ok) each.message += ", whether the ranks read different batches";
       inspection.add(std::move(findings));
       if (!inspection.has_fault()) inspection.add(duplicate_findings(inspection.about(), *facts));
     }

@@ -198,7 +198,7 @@ struct Watch::State : StepObserver {
 
   void judge(Report report, int64_t of_step) {
     cost.seconds += report.seconds;
-    const auto failed_call = [](const Finding& each) { return is_fault(each) && has_kind(each, FindingKind::call); };
+    const auto failed_call = [](const Finding& each) { return is_fault(each) && each.kind == FindingKind::call; };
     note_meeting(std::ranges::none_of(report.findings, failed_call), of_step);
     if (report.ok()) {
       equal_at = of_step;
@@ -211,7 +211,7 @@ struct Watch::State : StepObserver {
     for (Finding& each : report.findings) {
       if (!is_fault(each)) continue;
       each.step = of_step;
-      if (has_kind(each, FindingKind::call))
+      if (each.kind == FindingKind::call)
         each.message +=
             fmt::format("; this is the watch, at step {}: does every rank run each step?{}", of_step,
                         ends ? " Nothing is compared from here on, since the checks of the ranks do not meet" : "");

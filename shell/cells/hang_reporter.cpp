@@ -157,7 +157,8 @@ void HangReporter::look_back(const CellRun& run) {
   const auto errors = run.errors();
   if (std::all_of(errors.begin(), errors.end(), [](const auto& each) { return each.second.root_cause; })) return;
   for (auto& hang : inspect::analyse_hang(pictures_.picture(&run, {})).proven)
-    if ((hang.finding.kind == "died" || hang.finding.kind == "left_group") && reported_.insert(hang.key).second)
+    if ((hang.finding.kind == FindingKind::died || hang.finding.kind == FindingKind::left_group) &&
+        reported_.insert(hang.key).second)
       host_.add_finding(std::move(hang.finding), run.number());
 }
 

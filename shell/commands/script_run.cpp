@@ -137,24 +137,24 @@ bool ScriptRun::run_cell(const ScriptCell& cell) {
   if (junit_) junit_->begin_cell(cell);
   if (notebook_) notebook_->begin_cell(cell);
   const CellOutcome outcome = session_->run(cell.text, cell.title);
-  const Verdict verdict = judge(cell.tags, outcome, lost_ranks());
+  const CellJudgement judgement = judge(cell.tags, outcome, lost_ranks());
   ++cells_;
-  failed_ += verdict.failed ? 1 : 0;
-  faults_ += verdict.faults;
-  for (const auto& complaint : verdict.complaints)
+  failed_ += judgement.failed ? 1 : 0;
+  faults_ += judgement.faults;
+  for (const auto& complaint : judgement.complaints)
     take(ErrorEvent{.cell = outcome.cell, .ranks = {}, .type = "expectation", .message = complaint});
-  show_expected(cell, verdict);
-  if (junit_) junit_->end_cell(outcome, verdict);
+  show_expected(cell, judgement);
+  if (junit_) junit_->end_cell(outcome, judgement);
   if (notebook_) notebook_->end_cell(outcome);
   cell_ = nullptr;
   if (outcome.before_interrupt) {
     note(code_before_interrupt(cell.tags, *outcome.before_interrupt, alive_));
     note(kExitInterrupted);
   }
-  note(verdict.exit_code);
+  note(judgement.exit_code);
   if (stopped_) note(kExitInterrupted);
   if (outcome.exit_requested || outcome.status == CellStatus::interrupted || stopped_) return false;
-  return verdict.exit_code == kExitOk || options_.keep_going;
+  return judgement.exit_code == kExitOk || options_.keep_going;
 }
 
 void ScriptRun::show_markdown(const ScriptCell& cell) {
@@ -175,8 +175,8 @@ void ScriptRun::show_cell(const ScriptCell& cell, bool counts) {
 }
 
 /// After a cell whose errors and findings are what its tags say, so that nobody takes them for failures.
-void ScriptRun::show_expected(const ScriptCell& cell, const Verdict& verdict) {
-  if (verdict.failed || verdict.faults > 0) return;
+void ScriptRun::show_expected(const ScriptCell& cell, const CellJudgement& judgement) {
+  if (judgement.failed || judgement.faults > 0) return;
   std::vector<std::string> words;
   for (const Tag& tag : cell.tags) {
     if (tag.name == "raises-exception") words.emplace_back("an exception");
@@ -195,11 +195,11 @@ void ScriptRun::take(const Event& event) {
     CellOutcome outcome;
     outcome.status = ended->status;
     outcome.findings = findings_;
-    const Verdict verdict = judge(cell_->tags, outcome, lost_ranks());
+    const CellJudgement judgement = judge(cell_->tags, outcome, lost_ranks());
     CellEvent judged = *ended;
     judged.file = script_->name;
     if (cell_->line > 0) judged.line = cell_->line;
-    judged.expected = !verdict.failed && verdict.faults == 0;
+    judged.expected = !judgement.failed && judgement.faults == 0;
     sinks_.take(judged);
   } else {
     sinks_.take(event);

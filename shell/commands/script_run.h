@@ -52,7 +52,7 @@ class ScriptRun : private EventSink {
   void show_markdown(const ScriptCell& cell);
   /// The first line of a cell, and its code.
   void show_cell(const ScriptCell& cell, bool counts);
-  void show_expected(const ScriptCell& cell, const Verdict& verdict);
+  void show_expected(const ScriptCell& cell, const CellJudgement& judgement);
   /// For people alone: it is no event of the session.
   /// Every event of the session.
   void take(const Event& event) override;

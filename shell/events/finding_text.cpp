@@ -45,16 +45,16 @@ std::string padded(std::string text, int columns) {
 std::string finding_text(const Finding& found, const Screen& screen, size_t most_tensors) {
   const Finding finding = shown(found);
   const bool is_fault = finding.severity == Severity::fault;
-  const bool is_ok = finding.verdict == "ok";
+  const bool is_ok = finding.verdict == Verdict::ok;
   const Style style = is_fault ? Style::fault : is_ok ? Style::good : Style::note;
   const char* sign = is_fault ? signs(screen).fault : is_ok ? signs(screen).good : signs(screen).note;
   const std::string subject = finding.object.value_or(finding.inspector);
 
   std::string head = subject + ": " + finding.message;
   if (finding.message.empty())
-    head = subject + ": " + finding.verdict;
+    head = fmt::format("{}: {}", subject, to_string(finding.verdict));
   else if (finding.message.starts_with(subject + ":") || finding.message.starts_with(subject + " ") ||
-           finding.verdict == "dead")  // an exception or a signal is no hang
+           finding.verdict == Verdict::dead)  // an exception or a signal is no hang
     head = finding.message;
   std::string text;
   const std::string indent(text_width(sign) + 1, ' ');

@@ -11,8 +11,8 @@ void clean(std::optional<std::string>& text) {
 }
 
 void clean(Finding& finding) {
-  for (std::string* each : {&finding.inspector, &finding.verdict, &finding.message, &finding.subject}) clean(*each);
-  for (std::optional<std::string>* each : {&finding.object, &finding.kind, &finding.where}) clean(*each);
+  for (std::string* each : {&finding.inspector, &finding.message, &finding.subject}) clean(*each);
+  for (std::optional<std::string>* each : {&finding.object, &finding.where}) clean(*each);
   for (FindingTensor& tensor : finding.tensors) {
     clean(tensor.name);
     clean(tensor.dtype);

@@ -304,7 +304,7 @@ void JobRun::on_stall(double seconds) {
     for (const auto& [pid, each] : watched_) ranks.insert(each.member.facts.rank);
     auto finding = stall_without_collective(remains, ranks, seconds);
     if (!finding) return;
-    std::erase_if(findings, [](const Finding& each) { return each.verdict == "ok"; });
+    std::erase_if(findings, [](const Finding& each) { return each.verdict == Verdict::ok; });
     findings.push_back(std::move(*finding));
   }
   verdict_ = std::move(findings);
@@ -371,7 +371,7 @@ void JobRun::conclude(const ProcessEnd& end) {
     exit_code_ = exit_code_of_failure(findings);
     // Without a fault, what follows from another rank's end is all that is known.
     if (std::ranges::none_of(findings, is_fault))
-      std::erase_if(findings, [](const Finding& each) { return each.verdict == "ok"; });
+      std::erase_if(findings, [](const Finding& each) { return each.verdict == Verdict::ok; });
     report(findings);
     if (failed) {
       const std::string advice = ever_ranks_ ? "" : fmt::format(". No rank could be watched. {}", kWhoIsWatched);

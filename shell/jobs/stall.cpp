@@ -36,12 +36,12 @@ bool is_fault(const Finding& finding) { return finding.severity == Severity::fau
 int exit_code_of_failure(const std::vector<Finding>& findings) {
   const Finding* cause = first_cause(findings);
   if (!cause) return kExitFailed;
-  return cause->verdict == "hang" ? kExitHang : cause->kind == "died" ? kExitDeath : kExitFailed;
+  return cause->verdict == Verdict::hang ? kExitHang : cause->kind == FindingKind::died ? kExitDeath : kExitFailed;
 }
 
 int exit_code_of_stall(const std::vector<Finding>& findings) {
   const Finding* cause = first_cause(findings);
-  return cause && cause->verdict == "dead" ? exit_code_of_failure(findings) : kExitHang;
+  return cause && cause->verdict == Verdict::dead ? exit_code_of_failure(findings) : kExitHang;
 }
 
 std::vector<Finding> as_notes(std::vector<Finding> findings) {
@@ -52,8 +52,8 @@ std::vector<Finding> as_notes(std::vector<Finding> findings) {
 
 bool is_proven_stall(const std::vector<Finding>& findings) {
   return std::ranges::any_of(findings, [](const Finding& each) {
-    return is_fault(each) && each.verdict == "hang" &&
-           (each.kind == "finished" || each.kind == "died" || each.kind == "threw");
+    return is_fault(each) && each.verdict == Verdict::hang &&
+           (each.kind == FindingKind::finished || each.kind == FindingKind::died || each.kind == FindingKind::threw);
   });
 }
 
@@ -64,7 +64,7 @@ std::optional<Finding> stall_without_collective(const inspect::Remains& remains,
   Finding finding;
   finding.severity = Severity::fault;
   finding.inspector = "hang";
-  finding.verdict = "hang";
+  finding.verdict = Verdict::hang;
   finding.ranks = ranks;
   finding.message = fmt::format("no collective has begun or ended for {:.1f} s", seconds);
   for (const inspect::RankDoing& each : remains.doing) {

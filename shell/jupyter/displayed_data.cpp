@@ -23,7 +23,7 @@ constexpr size_t kMostTensors = 200;  // in a table; the JSON form has all
 /// Colours whose contrast is above 4.1 on white and on JupyterLab's dark page; frontends keep style attributes.
 const char* colour_of(const Finding& finding) {
   if (finding.severity == Severity::fault) return "#d83b3b";
-  return finding.verdict == "ok" ? "#308644" : "#a06c00";
+  return finding.verdict == Verdict::ok ? "#308644" : "#a06c00";
 }
 
 std::string cell_of(std::string_view text, bool is_number = false) {
@@ -41,11 +41,12 @@ std::string norms_of(const FindingTensor& tensor) {
 
 std::string finding_html(const Finding& finding) {
   const bool is_fault = finding.severity == Severity::fault;
-  const char* sign = is_fault ? "✗" : finding.verdict == "ok" ? "✓" : "•";
+  const std::string verdict(to_string(finding.verdict));
+  const char* sign = is_fault ? "✗" : finding.verdict == Verdict::ok ? "✓" : "•";
   std::string html = fmt::format(
       "<div class=\"lockstep-finding\"><p><span style=\"color:{};font-weight:bold\">{} {}</span> <b>{}</b>: {}</p>",
-      colour_of(finding), sign, xml_text(finding.inspector), xml_text(finding.object.value_or(finding.verdict)),
-      xml_text(finding.message.empty() ? finding.verdict : finding.message));
+      colour_of(finding), sign, xml_text(finding.inspector), xml_text(finding.object.value_or(verdict)),
+      xml_text(finding.message.empty() ? verdict : finding.message));
   if (!finding.tensors.empty()) {
     const auto any = [&](auto has) { return std::any_of(finding.tensors.begin(), finding.tensors.end(), has); };
     const bool counts = any([](const FindingTensor& t) { return t.count.has_value(); });

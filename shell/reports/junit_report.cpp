@@ -58,19 +58,20 @@ void JunitReport::take(const Event& event) {
   if (error && error->root_cause)
     first_problem_ = (error->ranks.empty() ? "" : error->ranks.words() + ": ") + error->type + ": " + error->message;
   if (finding && finding->finding.severity == Severity::fault && first_problem_.empty())
-    first_problem_ = finding->finding.inspector + ":" + finding->finding.verdict + ": " + finding->finding.message;
+    first_problem_ = fmt::format("{}:{}: {}", finding->finding.inspector, to_string(finding->finding.verdict),
+                                 finding->finding.message);
 }
 
-void JunitReport::end_cell(const CellOutcome& outcome, const Verdict& verdict) {
+void JunitReport::end_cell(const CellOutcome& outcome, const CellJudgement& judgement) {
   Case& at = suites_.back().cases.back();
   at.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   at.output = text_.finish();
-  if (!verdict.failed && verdict.faults == 0) return;
+  if (!judgement.failed && judgement.faults == 0) return;
   at.result = Result::failed;
-  at.type = verdict.failed && outcome.status != CellStatus::ok ? std::string(to_string(outcome.status))
-            : verdict.complaints.empty()                       ? "finding"
-                                                               : "expectation";
-  at.message = verdict.complaints.empty() ? first_problem_ : verdict.complaints.front();
+  at.type = judgement.failed && outcome.status != CellStatus::ok ? std::string(to_string(outcome.status))
+            : judgement.complaints.empty()                       ? "finding"
+                                                                 : "expectation";
+  at.message = judgement.complaints.empty() ? first_problem_ : judgement.complaints.front();
   if (at.message.empty()) at.message = at.type;
 }
 

@@ -20,7 +20,7 @@ class JunitReport : public EventSink {
   void begin_script(const std::string& name);
   void begin_cell(const ScriptCell& cell);
   void take(const Event& event) override;
-  void end_cell(const CellOutcome& outcome, const Verdict& verdict);
+  void end_cell(const CellOutcome& outcome, const CellJudgement& judgement);
   void skip_cell(const ScriptCell& cell);
   /// The session could not start, which is an error of the suite.
   void fail_start(const std::string& message);

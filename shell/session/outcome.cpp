@@ -1,5 +1,7 @@
 #include "shell/session/outcome.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace lockstep::shell {
@@ -7,7 +9,7 @@ namespace {
 
 bool matches(const Tag& tag, const Finding& finding) {
   return tag.value.empty() ? finding.severity == Severity::fault
-                           : tag.value == finding.inspector + ":" + finding.verdict;
+                           : tag.value == fmt::format("{}:{}", finding.inspector, to_string(finding.verdict));
 }
 
 bool is_hang(const Finding& finding) { return finding.inspector == "hang"; }
@@ -35,8 +37,8 @@ int code_of_status(CellStatus status) {
 
 }  // namespace
 
-Verdict judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const RankSet& lost_ranks) {
-  Verdict verdict;
+CellJudgement judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const RankSet& lost_ranks) {
+  CellJudgement judgement;
   bool may_fail = false, wants_hang = false, has_hang = false;
   std::vector<Tag> wanted;
   for (const auto& tag : tags) {
@@ -48,7 +50,7 @@ Verdict judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const Ra
     const bool expected =
         std::any_of(wanted.begin(), wanted.end(), [&](const Tag& tag) { return matches(tag, finding); });
     if (expected && is_hang(finding)) wants_hang = true;
-    if (!expected && finding.severity == Severity::fault) ++verdict.faults;
+    if (!expected && finding.severity == Severity::fault) ++judgement.faults;
   }
 
   // A hang ends its cell as aborted, and a death as dead: a tag that expects the finding expects the status, too. No
@@ -63,15 +65,15 @@ Verdict judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const Ra
       (outcome.status != CellStatus::interrupted && outcome.status != CellStatus::usage_error && may_fail) ||
       (ended_by_hang && wants_hang) || (outcome.status == CellStatus::dead && wants_death);
   if (!status_expected) {
-    verdict.failed = true;
-    verdict.exit_code = ended_by_hang && has_hang ? kExitHang : code_of_status(outcome.status);
+    judgement.failed = true;
+    judgement.exit_code = ended_by_hang && has_hang ? kExitHang : code_of_status(outcome.status);
   }
-  if (verdict.exit_code == kExitOk && !lost_ranks.empty() && !may_fail && !wants_death) {
-    verdict.failed = true;
-    verdict.exit_code = kExitDeath;
+  if (judgement.exit_code == kExitOk && !lost_ranks.empty() && !may_fail && !wants_death) {
+    judgement.failed = true;
+    judgement.exit_code = kExitDeath;
   }
-  if (verdict.exit_code == kExitOk && verdict.faults > 0)
-    verdict.exit_code =
+  if (judgement.exit_code == kExitOk && judgement.faults > 0)
+    judgement.exit_code =
         std::any_of(outcome.findings.begin(), outcome.findings.end(),
                     [&](const Finding& f) {
                       return is_hang(f) && f.severity == Severity::fault &&
@@ -82,28 +84,28 @@ Verdict judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const Ra
             : kExitFailed;
 
   if (may_fail && outcome.status == CellStatus::ok)
-    verdict.complaints.push_back("an exception was expected (tag raises-exception), and the cell succeeded");
+    judgement.complaints.push_back("an exception was expected (tag raises-exception), and the cell succeeded");
   for (const auto& tag : wanted) {
     // The error of the rank says that it died. A finding comes only where others waited for it at that moment.
     if (tag.value == "hang:dead" && outcome.status == CellStatus::dead) continue;
     if (std::none_of(outcome.findings.begin(), outcome.findings.end(),
                      [&](const Finding& f) { return matches(tag, f); }))
-      verdict.complaints.push_back("a finding was expected (tag expects-finding" +
-                                   (tag.value.empty() ? "" : "=" + tag.value) + "), and none came");
+      judgement.complaints.push_back("a finding was expected (tag expects-finding" +
+                                     (tag.value.empty() ? "" : "=" + tag.value) + "), and none came");
   }
-  if (!verdict.complaints.empty()) {
-    verdict.failed = true;
-    if (verdict.exit_code == kExitOk) verdict.exit_code = kExitFailed;
+  if (!judgement.complaints.empty()) {
+    judgement.failed = true;
+    if (judgement.exit_code == kExitOk) judgement.exit_code = kExitFailed;
   }
-  return verdict;
+  return judgement;
 }
 
 int code_before_interrupt(const std::vector<Tag>& tags, const BeforeInterrupt& at, const RankSet& before) {
   CellOutcome outcome;
   outcome.status = at.status;
   outcome.findings = at.findings;
-  const Verdict verdict = judge(tags, outcome, before - at.live);
-  return verdict.complaints.empty() ? verdict.exit_code : kExitOk;
+  const CellJudgement judgement = judge(tags, outcome, before - at.live);
+  return judgement.complaints.empty() ? judgement.exit_code : kExitOk;
 }
 
 }  // namespace lockstep::shell

@@ -13,7 +13,7 @@
 namespace lockstep::shell {
 
 /// What a cell's tags and its outcome come to.
-struct Verdict {
+struct CellJudgement {
   bool failed = false;  // the cell's status is other than ok and was not expected, or it should have been other
   int exit_code = kExitOk;
   int faults = 0;  // that were not expected
@@ -21,7 +21,7 @@ struct Verdict {
 };
 
 /// `lost_ranks`: ranks that died in this cell, or since the one before.
-Verdict judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const RankSet& lost_ranks);
+CellJudgement judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const RankSet& lost_ranks);
 
 /// The exit code of what had gone wrong when the cell was interrupted; kExitOk: nothing. What is expected may still
 /// have come. `before`: the ranks that lived when the cell began.

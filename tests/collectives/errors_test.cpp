@@ -136,7 +136,7 @@ TEST(Arguments, TwoProcessesAsOneRank) {
 struct Mismatch {
   const char* name;
   std::function<void(int rank, int size)> call;  // rank 1 does something else
-  const char* verdict;
+  Verdict verdict;
   const char* text;
 };
 
@@ -148,18 +148,18 @@ const Mismatch kMismatches[] = {
        const at::Tensor t = at::ones({10});
        rank == 1 ? dist::broadcast(t, 0) : dist::all_reduce(t);
      },
-     "op_mismatch", "rank 1 called broadcast float32 [10] root 0 as #2 of group default"},
-    {"Shape", [](int rank, int) { dist::all_reduce(at::ones({rank == 1 ? 1000 : 10})); }, "shape_mismatch",
+     Verdict::op_mismatch, "rank 1 called broadcast float32 [10] root 0 as #2 of group default"},
+    {"Shape", [](int rank, int) { dist::all_reduce(at::ones({rank == 1 ? 1000 : 10})); }, Verdict::shape_mismatch,
      "rank 1 called all_reduce float32 [1000] SUM as #2 of group default"},
     {"Dtype", [](int rank, int) { dist::all_reduce(at::ones({10}, rank == 1 ? at::kDouble : at::kFloat)); },
-     "dtype_mismatch", "rank 1 called all_reduce float64 [10] SUM as #2"},
+     Verdict::dtype_mismatch, "rank 1 called all_reduce float64 [10] SUM as #2"},
     {"ReduceOp",
      [](int rank, int) { dist::all_reduce(at::ones({10}), rank == 1 ? dist::ReduceOp::MAX : dist::ReduceOp::SUM); },
-     "op_mismatch", "rank 1 called all_reduce float32 [10] MAX"},
-    {"Root", [](int rank, int) { dist::broadcast(at::ones({10}), rank == 1 ? 1 : 0); }, "op_mismatch",
+     Verdict::op_mismatch, "rank 1 called all_reduce float32 [10] MAX"},
+    {"Root", [](int rank, int) { dist::broadcast(at::ones({10}), rank == 1 ? 1 : 0); }, Verdict::op_mismatch,
      "rank 1 called broadcast float32 [10] root 1"},
-    {"Barrier", [](int rank, int) { rank == 1 ? dist::barrier() : dist::all_reduce(at::ones({10})); }, "op_mismatch",
-     "rank 1 called barrier"},
+    {"Barrier", [](int rank, int) { rank == 1 ? dist::barrier() : dist::all_reduce(at::ones({10})); },
+     Verdict::op_mismatch, "rank 1 called barrier"},
     {"Asynchronous",
      [](int rank, int) {
        std::vector<dist::Work> works;
@@ -170,33 +170,33 @@ const Mismatch kMismatches[] = {
        }
        for (auto& work : works) work.wait();
      },
-     "shape_mismatch", "rank 1 called all_reduce float32 [7] SUM as #4"},
+     Verdict::shape_mismatch, "rank 1 called all_reduce float32 [7] SUM as #4"},
     {"NewGroup",
      [](int rank,
         int) {  // a rank outside the new group does not wait in it, so it hears of the mismatch in the next call
        if (rank != 1) dist::new_group({0, 1});
        dist::barrier();
      },
-     "op_mismatch", "rank 1 called barrier"},
+     Verdict::op_mismatch, "rank 1 called barrier"},
     {"NewGroupRanks",
      [](int rank, int) {
        dist::new_group(rank == 1 ? std::vector<int>{1} : std::vector<int>{0, 1});
        dist::barrier();
      },
-     "shape_mismatch", "rank 1 called new_group [1] as #2 of group default"},
+     Verdict::shape_mismatch, "rank 1 called new_group [1] as #2 of group default"},
     {"NewGroupOfMembersOnly",
      [](int rank, int size) {  // which goes well among them: they wait for rank 1 in the next one
        if (rank != 1) dist::new_group({0, size - 1});
        dist::new_group();
      },
-     "shape_mismatch", "rank 1 called new_group [0, 1, 2] as #2 of group default"},
+     Verdict::shape_mismatch, "rank 1 called new_group [0, 1, 2] as #2 of group default"},
     {"Splits",
      [](int rank, int size) {
        std::vector<int64_t> outputs(static_cast<size_t>(size), 2), inputs(static_cast<size_t>(size), 2);
        if (rank == 1) std::swap(inputs[0], inputs.back()), inputs[0] = 1, inputs.back() = 3;
        dist::all_to_all_single(at::ones({2 * size}), at::ones({2 * size}), outputs, inputs);
      },
-     "shape_mismatch", "sizes that do not fit together"},
+     Verdict::shape_mismatch, "sizes that do not fit together"},
 };
 
 class Mismatches : public ::testing::TestWithParam<Mismatch> {};
@@ -241,23 +241,23 @@ TEST_P(Mismatches, OfThreeThreads) {
 struct MessageMismatch {
   const char* name;
   std::function<void()> send, receive;
-  const char* verdict;
+  Verdict verdict;
   const char* text;
 };
 void PrintTo(const MessageMismatch& message, std::ostream* out) { *out << message.name; }
 
 const std::vector<MessageMismatch> kMessages = {
-    {"LongerSend", [] { dist::send(at::ones({8}), 1); }, [] { dist::recv(at::zeros({4}), 0); }, "shape_mismatch",
+    {"LongerSend", [] { dist::send(at::ones({8}), 1); }, [] { dist::recv(at::zeros({4}), 0); }, Verdict::shape_mismatch,
      "rank 0 called send float32 [8] to 1 in group default, and rank 1 receives that message with recv float32 [4] "
      "from 0"},
     {"ShorterSend", [] { dist::send(at::ones({4}), 1, {}, 3); }, [] { dist::recv(at::zeros({2, 4}), 0, {}, 3); },
-     "shape_mismatch", "recv float32 [2, 4] from 0 tag 3"},
+     Verdict::shape_mismatch, "recv float32 [2, 4] from 0 tag 3"},
     {"Dtype", [] { dist::isend(at::ones({4}), 1).wait(); }, [] { dist::irecv(at::zeros({4}, at::kInt), 0).wait(); },
-     "dtype_mismatch", "recv int32 [4] from 0"},
-    {"NoElements", [] { dist::send(at::ones({0}), 1); }, [] { dist::recv(at::zeros({4}), 0); }, "shape_mismatch",
+     Verdict::dtype_mismatch, "recv int32 [4] from 0"},
+    {"NoElements", [] { dist::send(at::ones({0}), 1); }, [] { dist::recv(at::zeros({4}), 0); }, Verdict::shape_mismatch,
      "send float32 [0] to 1"},
     {"ObjectsAndATensor", [] { dist::send_object_list(std::vector<int>{7}, 1); },
-     [] { dist::recv(at::zeros({1}, at::kLong), 0); }, "op_mismatch", "rank 0 called send_object_list to 1"},
+     [] { dist::recv(at::zeros({1}, at::kLong), 0); }, Verdict::op_mismatch, "rank 0 called send_object_list to 1"},
 };
 
 class MessageMismatches : public ::testing::TestWithParam<MessageMismatch> {};

@@ -41,7 +41,9 @@ std::vector<int64_t> range(int64_t begin, int64_t end, int64_t step = 1) {
 
 std::vector<std::string> verdicts(const Report& report) {
   std::vector<std::string> result;
-  for (const Finding& each : report.findings) result.push_back(each.verdict + " " + each.kind.value_or("-"));
+  for (const Finding& each : report.findings)
+    result.push_back(std::string(to_string(each.verdict)) + " " +
+                     (each.kind ? std::string(to_string(*each.kind)) : "-"));
   return result;
 }
 
@@ -62,7 +64,7 @@ TEST(Data, SharesThatCoverTheDatasetAreOk) {
   spawn_ranks(3, [](int rank, int world_size) {
     const DataReport report = data(range(rank, 300, world_size), data_options().size(300).batch_size(16));
     ASSERT_EQ(report.findings.size(), 1U) << report;
-    EXPECT_EQ(report.findings[0].verdict, "ok");
+    EXPECT_EQ(report.findings[0].verdict, Verdict::ok);
     EXPECT_EQ(report.findings[0].inspector, "data");
     EXPECT_EQ(report.findings[0].object, "indices");
     EXPECT_EQ(report.findings[0].message, "300 samples on ranks 0-2: 100 each in 7 batches, none twice");
@@ -77,7 +79,7 @@ TEST(Data, PaddingOfADistributedSamplerIsOk) {
     for (const int64_t size : {101, 102, 3, 5}) {
       const DataReport report = data(dealt(size, rank, world_size, 7), data_options().size(size));
       ASSERT_EQ(report.findings.size(), 1U) << report;
-      EXPECT_EQ(report.findings[0].verdict, "ok");
+      EXPECT_EQ(report.findings[0].verdict, Verdict::ok);
       EXPECT_EQ(report.padding, (size + 3) / 4 * 4 - size);
       EXPECT_THAT(report.findings[0].message, HasSubstr("repeated so that all ranks have the same number"));
     }
@@ -116,8 +118,8 @@ TEST(Data, TheSameShuffleOnAllRanksIsOneFinding) {
   spawn_ranks(3, [](int, int) {
     const DataReport report = data(dealt(100, 0, 1, 3), data_options().size(100));
     const Finding& found = only_fault(report);
-    EXPECT_EQ(found.verdict, "duplicate_data");
-    EXPECT_EQ(found.kind, "order");
+    EXPECT_EQ(found.verdict, Verdict::duplicate_data);
+    EXPECT_EQ(found.kind, FindingKind::order);
     EXPECT_EQ(found.ranks, RankSet::all(3));
     EXPECT_THAT(found.message, HasSubstr("ranks 0-2 read the same 100 samples in the same order"));
   });
@@ -156,15 +158,15 @@ TEST(Data, UnequalNumbersOfBatchesAreAFaultAndASmallerLastBatchIsNot) {
   spawn_ranks(3, [](int rank, int) {
     const std::vector<int64_t> mine = range(rank * 100, rank * 100 + (rank == 1 ? 90 : 100));
     const Finding unequal = only_fault(data(mine, data_options().batch_size(10)));
-    EXPECT_EQ(unequal.verdict, "uneven_data");
-    EXPECT_EQ(unequal.kind, "batch");
+    EXPECT_EQ(unequal.verdict, Verdict::uneven_data);
+    EXPECT_EQ(unequal.kind, FindingKind::batch);
     EXPECT_EQ(unequal.ranks, RankSet{1});
     EXPECT_EQ(unequal.reference_ranks, (RankSet{0, 2}));
     EXPECT_THAT(unequal.message, HasSubstr("batches: 10 on ranks 0,2, 9 on rank 1; in batch 10"));
 
     EXPECT_TRUE(data(mine, data_options().batch_size(64)).ok());
     EXPECT_TRUE(data(mine, data_options().batch_size(10).join(true)).ok());
-    EXPECT_EQ(only_fault(data(mine, data_options())).kind, "sample");
+    EXPECT_EQ(only_fault(data(mine, data_options())).kind, FindingKind::sample);
   });
 }
 
@@ -181,8 +183,8 @@ TEST(Data, ARankWithAnotherBatchSizeIsAtFaultAndNotTheOthers) {
     const std::vector<int64_t> mine = range(rank, 192, world_size);
     const auto expect_uneven = [&](const DataReport& report) {
       const Finding found = only_fault(report);
-      EXPECT_EQ(found.verdict, "uneven_data");
-      EXPECT_EQ(found.kind, "batch");
+      EXPECT_EQ(found.verdict, Verdict::uneven_data);
+      EXPECT_EQ(found.kind, FindingKind::batch);
       EXPECT_EQ(found.ranks, RankSet{1});
       EXPECT_EQ(found.reference_ranks, (RankSet{0, 2}));
       EXPECT_THAT(found.message,
@@ -214,13 +216,13 @@ TEST(Data, WhatFollowsFromAFaultIsSaidWithIt) {
   spawn_ranks(3, [](int rank, int world_size) {
     // The first share on every rank: the others are read by nobody.
     const Finding alike = only_fault(data(range(0, 300, world_size), data_options().size(300)));
-    EXPECT_EQ(alike.kind, "order");
+    EXPECT_EQ(alike.kind, FindingKind::order);
     EXPECT_THAT(alike.message, HasSubstr("; because of that 200 of 300 samples are read by no rank: 1, 2, 4"));
 
     // Everything on one rank: it reads what the others read, and has more batches.
     const Finding undivided = only_fault(
         data(rank == 1 ? range(0, 300) : range(rank, 300, world_size), data_options().size(300).batch_size(10)));
-    EXPECT_EQ(undivided.verdict, "duplicate_data");
+    EXPECT_EQ(undivided.verdict, Verdict::duplicate_data);
     EXPECT_EQ(undivided.ranks, RankSet{1});
     EXPECT_EQ(undivided.reference_ranks, (RankSet{0, 2}));
     EXPECT_THAT(undivided.message, HasSubstr("rank 1 reads all 300 samples, also those of ranks 0,2"));
@@ -230,14 +232,14 @@ TEST(Data, WhatFollowsFromAFaultIsSaidWithIt) {
     // A share that is cut off: fewer batches there.
     const Finding cut = only_fault(
         data(range(rank * 100, rank == 2 ? 260 : rank * 100 + 100), data_options().size(300).batch_size(10)));
-    EXPECT_EQ(cut.verdict, "missing");
+    EXPECT_EQ(cut.verdict, Verdict::missing);
     EXPECT_EQ(cut.ranks, RankSet{2});
     EXPECT_THAT(cut.message, HasSubstr("40 of 300 samples are read by no rank: 260, 261"));
     EXPECT_THAT(cut.message, HasSubstr("because of that numbers of batches differ: 10 on ranks 0-1, 6 on rank 2"));
 
     // Indices that begin with 1.
     const Finding shifted = only_fault(data(range(rank * 100 + 1, rank * 100 + 101), data_options().size(300)));
-    EXPECT_EQ(shifted.kind, "index");
+    EXPECT_EQ(shifted.kind, FindingKind::index);
     EXPECT_EQ(shifted.ranks, RankSet{2});
     EXPECT_THAT(shifted.message, HasSubstr("1 of 300 samples is read by no rank: 0. Is every index 1 too high?"));
   });
@@ -257,8 +259,8 @@ TEST(Data, ARankThatShufflesAsInAnotherEpochExplainsWhatIsReadTwice) {
     for (const auto& options :
          {data_options().name("with").size(300).epoch(2), data_options().name("without").size(300)}) {
       const Finding found = only_fault(data(sampler, options));
-      EXPECT_EQ(found.verdict, "duplicate_data");
-      EXPECT_EQ(found.kind, "epoch");
+      EXPECT_EQ(found.verdict, Verdict::duplicate_data);
+      EXPECT_EQ(found.kind, FindingKind::epoch);
       EXPECT_EQ(found.ranks, RankSet{1});
       EXPECT_THAT(found.message, HasSubstr("samples in common"));
       EXPECT_THAT(found.message, HasSubstr("samples are read by no rank"));
@@ -270,8 +272,8 @@ TEST(Data, DatasetsOfUnequalSizesExplainWhatFollows) {
   spawn_ranks(3, [](int rank, int world_size) {
     const int64_t size = rank == 1 ? 240 : 300;
     const Finding found = only_fault(data(dealt(size, rank, world_size, 7), data_options().size(size).batch_size(10)));
-    EXPECT_EQ(found.verdict, "mismatch");
-    EXPECT_EQ(found.kind, "size");
+    EXPECT_EQ(found.verdict, Verdict::mismatch);
+    EXPECT_EQ(found.kind, FindingKind::size);
     EXPECT_EQ(found.ranks, RankSet{1});
     EXPECT_THAT(found.message, HasSubstr("size of the dataset: 300 on ranks 0,2, 240 on rank 1"));
     EXPECT_THAT(found.message, HasSubstr("because of that numbers of batches differ: 10 on ranks 0,2, 8 on rank 1"));
@@ -301,7 +303,7 @@ TEST(Data, BatchesOfAnObjectThatHasThemAreCounted) {
     std::vector<std::vector<int64_t>> batches;
     for (int i = 0; i < (rank == 0 ? 4 : 3); ++i) batches.push_back(range(rank * 100 + i * 8, rank * 100 + i * 8 + 8));
     const Finding found = only_fault(data(batches, data_options()));
-    EXPECT_EQ(found.verdict, "uneven_data");
+    EXPECT_EQ(found.verdict, Verdict::uneven_data);
     EXPECT_EQ(found.ranks, RankSet{1});
     const DataReport even = data(torch::arange(32).reshape({4, 8}) + 32 * rank, data_options());
     EXPECT_TRUE(even.ok());
@@ -316,7 +318,7 @@ TEST(Data, DroppedLastSamplesAreOkAndOthersAreNot) {
     EXPECT_EQ(dropped.omitted, 1);
     EXPECT_TRUE(data(range(rank * 48, rank * 48 + 48), data_options().size(101).batch_size(16)).ok());
     const Finding found = only_fault(data(range(rank * 48, rank * 48 + 48), data_options().size(101)));
-    EXPECT_EQ(found.verdict, "missing");
+    EXPECT_EQ(found.verdict, Verdict::missing);
     EXPECT_THAT(found.message, HasSubstr("5 of 101 samples are read by no rank: 96, 97, 98, 99, 100"));
   });
 }
@@ -325,8 +327,8 @@ TEST(Data, IndicesBeyondTheDatasetAreNamed) {
   spawn_ranks(2, [](int rank, int) {
     const DataReport report = data(range(rank * 50, rank * 50 + 50), data_options().size(99));
     const Finding& found = only_fault(report);
-    EXPECT_EQ(found.verdict, "mismatch");
-    EXPECT_EQ(found.kind, "index");
+    EXPECT_EQ(found.verdict, Verdict::mismatch);
+    EXPECT_EQ(found.kind, FindingKind::index);
     EXPECT_EQ(found.ranks, RankSet{1});
     EXPECT_THAT(found.message, HasSubstr("beyond a dataset of 99: 99"));
   });
@@ -350,8 +352,8 @@ TEST(Data, AForgottenSetEpochIsFoundInTwoCallsThatNameTheirEpochs) {
     EXPECT_TRUE(data(order, DataOptions(options).epoch(0)).ok());
     EXPECT_TRUE(data(order, DataOptions(options).epoch(0)).ok());  // the same epoch, looked at again
     const Finding found = only_fault(data(order, DataOptions(options).epoch(1)));
-    EXPECT_EQ(found.verdict, "duplicate_data");
-    EXPECT_EQ(found.kind, "epoch");
+    EXPECT_EQ(found.verdict, Verdict::duplicate_data);
+    EXPECT_EQ(found.kind, FindingKind::epoch);
     EXPECT_THAT(found.message, HasSubstr("in epoch 1 ranks 0-1 read in the order of epoch 0: call set_epoch(1)"));
     EXPECT_TRUE(data(other, DataOptions(options).epoch(2)).ok());
   });
@@ -363,7 +365,7 @@ TEST(Data, WithoutEpochsTheSameOrderAgainIsANote) {
     EXPECT_EQ(data(dealt(100, rank, world_size, 1), options).findings.size(), 1U);
     const DataReport again = data(dealt(100, rank, world_size, 1), options);
     EXPECT_TRUE(again.ok());
-    EXPECT_EQ(again.findings[0].kind, "epoch");
+    EXPECT_EQ(again.findings[0].kind, FindingKind::epoch);
     // Nobody shuffles here, so the order is the same in every epoch.
     const DataOptions sequence = data_options().name("sequence");
     for (int64_t epoch = 0; epoch < 2; ++epoch)
@@ -375,7 +377,7 @@ TEST(Data, ASamplerThatWasNotToldOfTheEpochIsFoundInOneCall) {
   spawn_ranks(2, [](int rank, int world_size) {
     samplers::DistributedRandomSampler sampler(100, static_cast<size_t>(world_size), static_cast<size_t>(rank));
     const DataOptions options = data_options().name("sampler").epoch(3);
-    EXPECT_EQ(only_fault(data(sampler, options)).kind, "epoch");
+    EXPECT_EQ(only_fault(data(sampler, options)).kind, FindingKind::epoch);
     sampler.set_epoch(3);
     EXPECT_TRUE(data(sampler, data_options().name("told").epoch(3)).ok());
     const samplers::DistributedSequentialSampler in_order(100, static_cast<size_t>(world_size),
@@ -389,8 +391,8 @@ TEST(Data, ARankThatDoesNotCallEndsInAFinding) {
     if (rank != 1) {
       const DataReport report = data(range(0, 10), data_options().deadline(std::chrono::milliseconds(300)));
       const Finding& found = only_fault(report);
-      EXPECT_EQ(found.verdict, "missing");
-      EXPECT_EQ(found.kind, "call");
+      EXPECT_EQ(found.verdict, Verdict::missing);
+      EXPECT_EQ(found.kind, FindingKind::call);
       EXPECT_EQ(found.ranks, RankSet{1});
     }
     dist::barrier();

@@ -62,8 +62,8 @@ TEST_F(NanOnDevices, no_step_waits_and_the_step_is_named) {
     EXPECT_EQ(status.bad_steps, 2);  // the parameter is NaN from then on
     ASSERT_EQ(published.all().size(), 1U);
     const Finding finding = published.all()[0];
-    EXPECT_EQ(finding.kind, "backward");
-    EXPECT_EQ(finding.verdict, "nan");
+    EXPECT_EQ(finding.kind, FindingKind::backward);
+    EXPECT_EQ(finding.verdict, Verdict::nan);
     EXPECT_EQ(finding.step, 3);
     EXPECT_EQ(finding.tensors.at(0).name, "weight");
     EXPECT_THAT(finding.message, HasSubstr("the gradient of weight, before the reduction, became NaN in step 3"));
@@ -97,8 +97,8 @@ TEST_F(NanOnDevices, the_loss_and_the_optimizer_are_named) {
     optimizer.step();
   }
   ASSERT_EQ(published.all().size(), 1U);
-  EXPECT_EQ(published.all()[0].kind, "forward");
-  EXPECT_EQ(published.all()[0].verdict, "inf");
+  EXPECT_EQ(published.all()[0].kind, FindingKind::forward);
+  EXPECT_EQ(published.all()[0].verdict, Verdict::inf);
   EXPECT_THAT(published.all()[0].message, HasSubstr("the loss, made by sum,"));
 
   auto other = torch::ones({3}, fake::device(1)).set_requires_grad(true);
@@ -109,7 +109,7 @@ TEST_F(NanOnDevices, the_loss_and_the_optimizer_are_named) {
     steep.step();
   }
   ASSERT_EQ(published.all().size(), 2U);
-  EXPECT_EQ(published.all()[1].kind, "optimizer");
+  EXPECT_EQ(published.all()[1].kind, FindingKind::optimizer);
   EXPECT_THAT(published.all()[1].message, HasSubstr("written by add_ from a finite gradient, became Inf in step 1"));
 }
 
@@ -191,7 +191,7 @@ TEST_F(NanOnDevices, a_trace_reads_the_tensors_of_an_operator_together) {
   const int64_t before = fake::fingerprints_queued();
   const auto all = torch::stack(many);
   const int64_t launches = fake::fingerprints_queued() - before;
-  EXPECT_EQ(end_nan_trace({}).findings.at(0).verdict, "ok");
+  EXPECT_EQ(end_nan_trace({}).findings.at(0).verdict, Verdict::ok);
   // stack calls others (cat, views) with the same tensors.
   EXPECT_GE(launches, 2);
   EXPECT_LT(launches, 20);

@@ -44,7 +44,7 @@ std::vector<std::string> faults(const Diagnosis& diagnosis) {
   std::vector<std::string> texts;
   for (const Finding& each : diagnosis.findings)
     if (each.severity == Severity::fault)
-      texts.push_back(each.inspector + " " + each.object.value_or("") + " " + each.verdict);
+      texts.push_back(each.inspector + " " + each.object.value_or("") + " " + std::string(to_string(each.verdict)));
   return texts;
 }
 
@@ -161,7 +161,7 @@ TEST(Diagnose, AGroupOfSomeRanksIsNoMatterOfTheOthers) {
   });
   // The group of rank 0 alone is none of rank 1's.
   EXPECT_THAT(faults(diagnosis), IsEmpty()) << diagnosis;
-  for (const Finding& each : diagnosis.findings) EXPECT_EQ(each.verdict, "ok") << diagnosis;
+  for (const Finding& each : diagnosis.findings) EXPECT_EQ(each.verdict, Verdict::ok) << diagnosis;
 }
 
 TEST(Diagnose, ObjectsHaveNoNamesInAPlainProgram) {
@@ -180,32 +180,32 @@ TEST(Diagnose, EndsAtTheFirstCheckThatARankDoesNotComeTo) {
     return Examination().add("net", net).run(DiagnoseOptions().deadline(std::chrono::milliseconds(300)).publish(false));
   });
   ASSERT_EQ(diagnosis.findings.size(), 1u) << diagnosis;
-  EXPECT_EQ(diagnosis.findings[0].kind, "call");
+  EXPECT_EQ(diagnosis.findings[0].kind, FindingKind::call);
   EXPECT_EQ(diagnosis.findings[0].ranks, RankSet{1});
   EXPECT_EQ(diagnosis.advice[0], "%hang");
 }
 
-Finding found(Severity severity, std::string inspector, std::string verdict, std::string object,
-              std::string kind = "") {
-  Finding finding{.severity = severity, .inspector = std::move(inspector), .verdict = std::move(verdict)};
+Finding found(Severity severity, std::string inspector, Verdict verdict, std::string object,
+              std::optional<FindingKind> kind = std::nullopt) {
+  Finding finding{.severity = severity, .inspector = std::move(inspector), .verdict = verdict};
   finding.object = std::move(object);
-  if (!kind.empty()) finding.kind = std::move(kind);
+  finding.kind = kind;
   return finding;
 }
 
 TEST(Diagnose, CausesComeBeforeWhatFollows) {
   Diagnosis diagnosis;
-  diagnosis.findings = {found(Severity::note, "ranks", "ok", ""),
-                        found(Severity::note, "grads", "outlier", "net"),
-                        found(Severity::fault, "verify", "mismatch", "net", "parameter"),
-                        found(Severity::fault, "verify", "mismatch", "optimizer", "hyperparameter"),
-                        found(Severity::fault, "grads", "mismatch", "net", "gradient"),
-                        found(Severity::fault, "verify", "shape_mismatch", "net", "parameter"),
-                        found(Severity::fault, "ranks", "mismatch", "", "version")};
+  diagnosis.findings = {found(Severity::note, "ranks", Verdict::ok, ""),
+                        found(Severity::note, "grads", Verdict::outlier, "net"),
+                        found(Severity::fault, "verify", Verdict::mismatch, "net", FindingKind::parameter),
+                        found(Severity::fault, "verify", Verdict::mismatch, "optimizer", FindingKind::hyperparameter),
+                        found(Severity::fault, "grads", Verdict::mismatch, "net", FindingKind::gradient),
+                        found(Severity::fault, "verify", Verdict::shape_mismatch, "net", FindingKind::parameter),
+                        found(Severity::fault, "ranks", Verdict::mismatch, "", FindingKind::version)};
   order_by_cause(diagnosis);
   std::vector<std::string> order;
   for (const Finding& each : diagnosis.findings)
-    order.push_back(each.inspector + " " + each.verdict + " " + each.object.value_or(""));
+    order.push_back(each.inspector + " " + std::string(to_string(each.verdict)) + " " + each.object.value_or(""));
   EXPECT_THAT(order, ElementsAre("ranks mismatch ", "verify shape_mismatch net", "grads mismatch net",
                                  "verify mismatch optimizer", "verify mismatch net", "grads outlier net", "ranks ok "));
   EXPECT_THAT(diagnosis.advice, ElementsAre("%ranks", "net?", "%grads net --watch on", "%verify optimizer",

@@ -30,12 +30,12 @@ Facts sent(const Facts& facts) {
 }
 
 /// One operator's finding on the rank that has it.
-Finding finding_at(const char* verdict, const char* where) {
+Finding finding_at(Verdict verdict, const char* where) {
   Finding finding;
   finding.severity = Severity::fault;
   finding.verdict = verdict;
   finding.where = where;
-  finding.message = std::string("log made ") + verdict;
+  finding.message = "log made " + std::string(to_string(verdict));
   return finding;
 }
 
@@ -45,7 +45,7 @@ TEST(DataFindings, NameASampleThatTwoRanksRead) {
   EXPECT_EQ(judgement.numbers.shared, 1);
   EXPECT_EQ(judgement.numbers.omitted, 1);
   ASSERT_EQ(judgement.findings.size(), 1U);
-  EXPECT_EQ(judgement.findings[0].verdict, "duplicate_data");
+  EXPECT_EQ(judgement.findings[0].verdict, Verdict::duplicate_data);
   EXPECT_EQ(judgement.findings[0].step, 5);
   EXPECT_THAT(judgement.findings[0].message, HasSubstr("ranks 0-1 read 1 sample in common: 1"));
   EXPECT_THAT(judgement.findings[0].message, HasSubstr("1 of 4 samples is read by no rank: 2"));
@@ -62,8 +62,8 @@ TEST(DataFindings, NameTheRankThatRepeatsAnEpoch) {
 
 TEST(NanFindings, MergeRanksThatHaveTheSameAndLeaveOutThoseThatReceivedIt) {
   std::vector<NanFacts> facts(4);
-  facts[0] = {.finding = finding_at("nan", "cell 1, line 2"), .made_here = true};
-  facts[1] = {.finding = finding_at("nan", "cell 1, line 9"), .made_here = false};
+  facts[0] = {.finding = finding_at(Verdict::nan, "cell 1, line 2"), .made_here = true};
+  facts[1] = {.finding = finding_at(Verdict::nan, "cell 1, line 9"), .made_here = false};
   facts[3] = facts[0];
   const std::vector<Finding> findings = nan_findings(about("nan", 4), facts);
   ASSERT_EQ(findings.size(), 1U);
@@ -77,9 +77,9 @@ TEST(NanFindings, MergeRanksThatHaveTheSameAndLeaveOutThoseThatReceivedIt) {
 
 TEST(LockstepFindings, KeepTheRankAtWhichAStepFirstDoesNotRepeatItself) {
   std::vector<SelfFacts> facts(3);
-  facts[0] = {.finding = finding_at("mismatch", "cell 1, line 2"), .collectives = 4};
+  facts[0] = {.finding = finding_at(Verdict::mismatch, "cell 1, line 2"), .collectives = 4};
   facts[0].finding->severity = Severity::note;
-  facts[1] = {.finding = finding_at("mismatch", "cell 1, line 1"), .collectives = 1};
+  facts[1] = {.finding = finding_at(Verdict::mismatch, "cell 1, line 1"), .collectives = 1};
   facts[2].collectives = 100;
   const std::vector<Finding> findings = self_findings(about("lockstep", 3), facts, 1000);
   ASSERT_EQ(findings.size(), 1U);
@@ -95,12 +95,12 @@ TEST(RanksFindings, AreOkOnlyWhereIdentitiesAgree) {
     identities[static_cast<size_t>(rank)].pid = 100 + rank;
     identities[static_cast<size_t>(rank)].device = "cpu";
   }
-  EXPECT_EQ(ranks_findings(about("ranks", 2), identities)[0].verdict, "ok");
+  EXPECT_EQ(ranks_findings(about("ranks", 2), identities)[0].verdict, Verdict::ok);
   identities[1].versions["LibTorch"] = "2.12.0";
   const std::vector<Finding> findings = ranks_findings(about("ranks", 2), identities);
   ASSERT_EQ(findings.size(), 1U);
-  EXPECT_EQ(findings[0].verdict, "mismatch");
-  EXPECT_EQ(findings[0].kind, "version");
+  EXPECT_EQ(findings[0].verdict, Verdict::mismatch);
+  EXPECT_EQ(findings[0].kind, FindingKind::version);
   identities[0].code["cell 3"] = "a";
   identities[1].code["cell 3"] = "b";
   EXPECT_THAT(cells_that_differ(identities), ElementsAre("cell 3"));
@@ -118,7 +118,7 @@ TEST(TimeSyncFindings, NameAStraggler) {
   EXPECT_DOUBLE_EQ(report.reduction->median, 0.006);
   const std::vector<Finding> findings = time_sync_findings(about("time_sync", 3), report, 1.2);
   ASSERT_EQ(findings.size(), 2U);
-  EXPECT_EQ(findings[1].verdict, "straggler");
+  EXPECT_EQ(findings[1].verdict, Verdict::straggler);
   EXPECT_EQ(findings[1].ranks, RankSet{1});
   EXPECT_THAT(findings[1].message, ::testing::HasSubstr(", 2.0 times the median of the others"));
   EXPECT_EQ(above_median_text(0.89), "89% more than the median");
@@ -143,7 +143,7 @@ TEST(Facts, ArriveAsTheyWereSent) {
   EXPECT_EQ(memory.watched->growth_per_step, 7);
 
   const NanFacts nan =
-      sent(NanFacts{.finding = finding_at("inf", "cell 2, line 1"), .made_here = true, .operators = 4});
+      sent(NanFacts{.finding = finding_at(Verdict::inf, "cell 2, line 1"), .made_here = true, .operators = 4});
   EXPECT_EQ(nan.finding->where, "cell 2, line 1");
   EXPECT_EQ(nan.operators, 4);
   EXPECT_FALSE(sent(NanFacts{}).finding);

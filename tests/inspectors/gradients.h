@@ -50,12 +50,12 @@ inline void all_reduce_gradients(torch::nn::Module& net, double divisor) {
 /// No other finding than ok.
 inline void expect_fine(const Report& report) {
   ASSERT_EQ(report.findings.size(), 1U) << report;
-  EXPECT_EQ(report.findings[0].verdict, "ok") << report;
+  EXPECT_EQ(report.findings[0].verdict, Verdict::ok) << report;
   EXPECT_EQ(report.findings[0].severity, Severity::note);
   EXPECT_EQ(report.findings[0].inspector, "grads");
 }
 
-inline void expect_one(const Report& report, const std::string& verdict, const RankSet& ranks, const std::string& text,
+inline void expect_one(const Report& report, Verdict verdict, const RankSet& ranks, const std::string& text,
                        Severity severity = Severity::fault) {
   ASSERT_EQ(report.findings.size(), 1U) << report;
   EXPECT_EQ(report.findings[0].verdict, verdict) << report;

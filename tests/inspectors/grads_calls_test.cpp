@@ -22,14 +22,14 @@ TEST(Grads, DifferentModulesEndInAFinding) {
     for (auto& each : parameters) each.value().mutable_grad() = torch::ones_like(each.value());
     const Report report = grads(parameters, grads_options());
     ASSERT_EQ(report.findings.size(), 2U) << report;
-    EXPECT_EQ(report.findings[0].verdict, "shape_mismatch");
+    EXPECT_EQ(report.findings[0].verdict, Verdict::shape_mismatch);
     EXPECT_EQ(report.findings[0].ranks, RankSet{1});
     EXPECT_EQ(report.findings[1].ranks, RankSet{2});
     EXPECT_THAT(report.findings[1].message, HasSubstr("requires_grad"));
     const Report calls =
         rank == 0 ? grads(parameters, grads_options()) : grads(parameters, grads_options().local(true));
     ASSERT_EQ(calls.findings.size(), 1U);
-    EXPECT_EQ(calls.findings[0].verdict, "order_mismatch");
+    EXPECT_EQ(calls.findings[0].verdict, Verdict::order_mismatch);
     EXPECT_THAT(calls.findings[0].message, HasSubstr("ranks called grads for different things"));
   });
 }
@@ -38,10 +38,10 @@ TEST(Grads, ARankThatDoesNotCallIsNamed) {
   spawn_ranks(3, [](int rank, int) {
     SpareNet net;
     if (rank != 1)
-      expect_one(grads(net, grads_options().deadline(std::chrono::milliseconds(200))), "missing", RankSet{1},
+      expect_one(grads(net, grads_options().deadline(std::chrono::milliseconds(200))), Verdict::missing, RankSet{1},
                  "rank 1 did not call grads");
     dist::barrier();
-    expect_one(grads(net, grads_options()), "missing", RankSet::all(3), "no gradient", Severity::note);
+    expect_one(grads(net, grads_options()), Verdict::missing, RankSet::all(3), "no gradient", Severity::note);
   });
 }
 

@@ -22,13 +22,14 @@ TEST(Grads, ARankThatDividesOnceTooOftenIsNamedWithTheFactor) {
     SpareNet net;
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, rank == 1 ? 9 : 3);
-    expect_one(grads(net, grads_options()), "mismatch", RankSet{1}, "exactly 1/3 of the others': averaged twice?");
+    expect_one(grads(net, grads_options()), Verdict::mismatch, RankSet{1},
+               "exactly 1/3 of the others': averaged twice?");
   });
   spawn_ranks(4, [](int rank, int) {
     SpareNet net;
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, rank == 2 ? 1 : 4);
-    expect_one(grads(net, grads_options()), "mismatch", RankSet{2},
+    expect_one(grads(net, grads_options()), Verdict::mismatch, RankSet{2},
                "exactly 4 times the others': summed and not averaged?");
   });
 }
@@ -39,7 +40,7 @@ TEST(Grads, AnotherScaleOnOneRankIsNamed) {
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, 3);
     if (rank == 0) torch::nn::utils::clip_grad_norm_(net.parameters(), 1e-3);
-    expect_one(grads(net, grads_options()), "mismatch", RankSet{0}, "times the others' in every element");
+    expect_one(grads(net, grads_options()), Verdict::mismatch, RankSet{0}, "times the others' in every element");
   });
 }
 
@@ -52,8 +53,8 @@ TEST(Grads, SummedOnEveryRankIsSeenWithAnObserverOnly) {
       all_reduce_gradients(net, twice ? 9 : 1);
       const Report report = grads(net, grads_options());
       if (twice) {
-        expect_one(report, "mismatch", RankSet::all(3), "averaged twice");
-        EXPECT_EQ(report.findings[0].kind, "reduction");
+        expect_one(report, Verdict::mismatch, RankSet::all(3), "averaged twice");
+        EXPECT_EQ(report.findings[0].kind, FindingKind::reduction);
         EXPECT_EQ(report.findings[0].tensors.size(), 6U);
       } else {  // right, where the loss is divided by the batch of all ranks
         expect_fine(report);
@@ -74,7 +75,7 @@ TEST(Grads, SomeThatAreSummedWhileOthersAreTheMeanAreToldOf) {
     const auto parameters = net.parameters();
     for (size_t p = 2; p < parameters.size(); ++p) parameters[p].mutable_grad().div_(2);
     const Report report = grads(net, grads_options());
-    expect_one(report, "mismatch", RankSet::all(2),
+    expect_one(report, Verdict::mismatch, RankSet::all(2),
                "first.weight, first.bias: exactly 2 times the mean over ranks, summed and not averaged; the other 4 "
                "are the mean",
                Severity::note);
@@ -94,7 +95,7 @@ TEST(Grads, AHookThatDoesNotDivideIsAFault) {
     });
     const auto watching = watch_grads(net);
     loss_of(net(batch(rank))).backward();
-    expect_one(grads(net, grads_options()), "mismatch", RankSet::all(2), "summed and not averaged");
+    expect_one(grads(net, grads_options()), Verdict::mismatch, RankSet::all(2), "summed and not averaged");
   });
 }
 

@@ -24,7 +24,8 @@ TEST(GradsLocal, AnOutlierAndAnotherLossScaleAreNotes) {
       SpareNet net;
       (loss_of(net.forward(batch(rank))) * (rank == 1 ? 1024.0 : 1.0)).backward();
       const Report report = grads(net, grads_options().local(true));
-      expect_one(report, "outlier", ranks == 2 ? RankSet::all(2) : RankSet{1}, "another loss scale", Severity::note);
+      expect_one(report, Verdict::outlier, ranks == 2 ? RankSet::all(2) : RankSet{1}, "another loss scale",
+                 Severity::note);
       expect_fine(grads(net, grads_options().local(true).threshold(1e6)));
     });
   }
@@ -36,7 +37,7 @@ TEST(GradsLocal, OneParameterOfOneRankIsAnOutlier) {
     loss_of(net.forward(batch(rank))).backward();
     if (rank == 3) net.second->weight.mutable_grad() *= 1e-3;
     const Report report = grads(net, grads_options().local(true));
-    expect_one(report, "outlier", RankSet{3}, "1 of 6 gradients", Severity::note);
+    expect_one(report, Verdict::outlier, RankSet{3}, "1 of 6 gradients", Severity::note);
     EXPECT_THAT(names(report.findings[0]), ElementsAre("second.weight"));
   });
 }
@@ -48,7 +49,7 @@ TEST(GradsLocal, TheParameterThatMakesARankAnOutlierIsNamed) {
       loss_of(net.forward(batch(rank))).backward();
       if (rank == 1) net.spare->weight.mutable_grad() *= 1e6;
       const Report report = grads(net, grads_options().local(true));
-      expect_one(report, "outlier", ranks == 2 ? RankSet::all(2) : RankSet{1}, "because of spare.weight (norm",
+      expect_one(report, Verdict::outlier, ranks == 2 ? RankSet::all(2) : RankSet{1}, "because of spare.weight (norm",
                  Severity::note);
       EXPECT_THAT(names(report.findings[0]), ElementsAre("spare.weight"));
       EXPECT_EQ(report.findings[0].tensors[0].norms.size(), static_cast<size_t>(ranks));
@@ -62,12 +63,12 @@ TEST(GradsLocal, ZeroOnOneRankAndInfOnAnother) {
     loss_of(net.forward(batch(rank))).backward();
     if (rank == 0)
       for (auto& parameter : net.parameters()) parameter.mutable_grad().zero_();
-    expect_one(grads(net, grads_options().local(true)), "outlier", RankSet{0}, "every gradient of rank 0 is zero",
-               Severity::note);
+    expect_one(grads(net, grads_options().local(true)), Verdict::outlier, RankSet{0},
+               "every gradient of rank 0 is zero", Severity::note);
     if (rank == 0) loss_of(net.forward(batch(rank))).backward();
     if (rank == 1) net.first->bias.mutable_grad()[0] = INFINITY;
     const Report report = grads(net, grads_options().local(true));
-    expect_one(report, "inf", RankSet{1}, "after backward on rank 1");
+    expect_one(report, Verdict::inf, RankSet{1}, "after backward on rank 1");
     EXPECT_EQ(report.findings[0].tensors[0].count, 1);
   });
 }
@@ -76,10 +77,10 @@ TEST(GradsLocal, MissingBeforeTheReductionIsAFaultWhereItCantBeMended) {
   spawn_ranks(2, [](int rank, int) {
     ddp::SimpleDistributedDataParallel simple(std::make_shared<SpareNet>());
     loss_of(simple(batch(rank), rank == 0)).backward();
-    expect_one(grads(simple, grads_options().local(true)), "missing", RankSet{1}, "sync_gradients()");
+    expect_one(grads(simple, grads_options().local(true)), Verdict::missing, RankSet{1}, "sync_gradients()");
     SpareNet bare;
     loss_of(bare.forward(batch(rank), rank == 0)).backward();
-    expect_one(grads(bare, grads_options().local(true)), "missing", RankSet{1},
+    expect_one(grads(bare, grads_options().local(true)), Verdict::missing, RankSet{1},
                "rank 1 has no gradient for 2 of 6 parameters", Severity::note);
   });
 }
@@ -89,10 +90,10 @@ TEST(GradsLocal, EqualBeforeAnyReductionIsTheSameBatch) {
     SpareNet net;
     const auto watching = watch_grads(net);
     loss_of(net.forward(batch(0))).backward();
-    expect_one(grads(net, grads_options().local(true)), "duplicate_data", RankSet::all(2), "the same batch",
+    expect_one(grads(net, grads_options().local(true)), Verdict::duplicate_data, RankSet::all(2), "the same batch",
                Severity::note);
     all_reduce_gradients(net, 2);
-    expect_one(grads(net, grads_options()), "duplicate_data", RankSet::all(2), "the same batch", Severity::note);
+    expect_one(grads(net, grads_options()), Verdict::duplicate_data, RankSet::all(2), "the same batch", Severity::note);
   });
 }
 
@@ -101,10 +102,10 @@ TEST(GradsLocal, RanksWithTheSameBatchAreNamedBesideOthers) {
     SpareNet net;
     const auto watching = watch_grads(net);
     loss_of(net.forward(batch(rank == 2 ? 1 : rank))).backward();
-    expect_one(grads(net, grads_options().local(true)), "duplicate_data", RankSet{1, 2},
+    expect_one(grads(net, grads_options().local(true)), Verdict::duplicate_data, RankSet{1, 2},
                "equal bit by bit on ranks 1-2", Severity::note);
     all_reduce_gradients(net, 4);
-    expect_one(grads(net, grads_options()), "duplicate_data", RankSet{1, 2}, "the same batch", Severity::note);
+    expect_one(grads(net, grads_options()), Verdict::duplicate_data, RankSet{1, 2}, "the same batch", Severity::note);
   });
 }
 

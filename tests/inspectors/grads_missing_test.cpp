@@ -23,7 +23,7 @@ TEST(Grads, AGradientThatOneRankLacksIsNamed) {
     all_reduce_gradients(net, 3);
     if (rank == 1) net.spare->weight.mutable_grad() = torch::Tensor();
     const Report report = grads(net, grads_options());
-    expect_one(report, "missing", RankSet{1}, "rank 1 has no gradient for spare.weight, which ranks 0,2 have");
+    expect_one(report, Verdict::missing, RankSet{1}, "rank 1 has no gradient for spare.weight, which ranks 0,2 have");
     EXPECT_EQ(report.findings[0].reference_ranks, (RankSet{0, 2}));
   });
 }
@@ -31,12 +31,13 @@ TEST(Grads, AGradientThatOneRankLacksIsNamed) {
 TEST(Grads, NobodyHasAGradientIsANote) {
   spawn_ranks(2, [](int rank, int) {
     SpareNet net;
-    expect_one(grads(net, grads_options()), "missing", RankSet::all(2), "between backward and zero_grad",
+    expect_one(grads(net, grads_options()), Verdict::missing, RankSet::all(2), "between backward and zero_grad",
                Severity::note);
     loss_of(net.forward(batch(rank), false)).backward();
     for (auto* layer : {&net.first, &net.second}) all_reduce_gradients(**layer, 2);
     const Report report = grads(net, grads_options());
-    expect_one(report, "unused", RankSet::all(2), "no rank has a gradient for 2 of 6 parameters", Severity::note);
+    expect_one(report, Verdict::unused, RankSet::all(2), "no rank has a gradient for 2 of 6 parameters",
+               Severity::note);
     EXPECT_THAT(names(report.findings[0]), ElementsAre("spare.weight", "spare.bias"));
   });
 }
@@ -53,7 +54,8 @@ TEST(Grads, TheSameBatchAgainIsToldAsStale) {
       all_reduce_gradients(net, 3);
       const Report report = grads(net, grads_options());
       if (step == 0) expect_fine(report);
-      if (step > 0) expect_one(report, "stale", RankSet{1}, "the same gradients as in the step before", Severity::note);
+      if (step > 0)
+        expect_one(report, Verdict::stale, RankSet{1}, "the same gradients as in the step before", Severity::note);
       if (step == 3) EXPECT_THAT(report.findings[0].message, HasSubstr("for 3 steps"));
       optimizer.step();
     }
@@ -72,7 +74,7 @@ TEST(Grads, ARankThatSkipsBackwardIsTold) {
       const Report report = grads(net, grads_options());
       if (step == 1) {
         ASSERT_FALSE(report.findings.empty());
-        EXPECT_EQ(report.findings[0].verdict, "stale") << report;
+        EXPECT_EQ(report.findings[0].verdict, Verdict::stale) << report;
         EXPECT_EQ(report.findings[0].ranks, RankSet{2});
       }
       optimizer.step();

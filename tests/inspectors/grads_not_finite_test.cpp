@@ -29,11 +29,11 @@ TEST(Grads, NotANumberIsTracedToTheRankThatBroughtItIn) {
       loss.backward();
     };
     pass();
-    expect_one(grads(net, grads_options()), "nan", RankSet{2}, "after backward on rank 2");
-    expect_one(grads(net, grads_options().local(true)), "nan", RankSet{2}, "after backward on rank 2");
+    expect_one(grads(net, grads_options()), Verdict::nan, RankSet{2}, "after backward on rank 2");
+    expect_one(grads(net, grads_options().local(true)), Verdict::nan, RankSet{2}, "after backward on rank 2");
     watching.reset();
     pass();
-    expect_one(grads(net, grads_options()), "nan", RankSet::all(3), "NaN in all 6 gradients on ranks 0-2");
+    expect_one(grads(net, grads_options()), Verdict::nan, RankSet::all(3), "NaN in all 6 gradients on ranks 0-2");
   });
 }
 
@@ -43,7 +43,7 @@ TEST(Grads, AnOverflowOfTheReductionIsToldFromOneOfARank) {
     const auto watching = watch_grads(parameter);
     (parameter * 3e38).sum().backward();
     dist::all_reduce(parameter.grad());
-    expect_one(grads(parameter, grads_options()), "inf", RankSet::all(2),
+    expect_one(grads(parameter, grads_options()), Verdict::inf, RankSet::all(2),
                "although the gradients of every rank were finite after backward");
   });
 }
@@ -58,10 +58,10 @@ TEST(Grads, WhatTheProgramHasMadeOfAGradientIsLookedAtUntilACollectiveBegins) {
     };
     pass();
     if (rank != 2) parameter.mutable_grad().div_(1024);  // the loss scale
-    expect_one(grads(parameter, grads_options().local(true)), "outlier", RankSet{2}, "norm", Severity::note);
+    expect_one(grads(parameter, grads_options().local(true)), Verdict::outlier, RankSet{2}, "norm", Severity::note);
     pass();
     if (rank == 1) parameter.mutable_grad().fill_(INFINITY);
-    expect_one(grads(parameter, grads_options().local(true)), "inf", RankSet{1},
+    expect_one(grads(parameter, grads_options().local(true)), Verdict::inf, RankSet{1},
                "after backward on rank 1, before the reduction");
     // No outlier besides, though the norm of what is finite is another one.
     const std::vector<torch::Tensor> both = {parameter, torch::ones({4}).requires_grad_(true)};
@@ -69,12 +69,13 @@ TEST(Grads, WhatTheProgramHasMadeOfAGradientIsLookedAtUntilACollectiveBegins) {
     pass();
     (both[1] * 1024).sum().backward();
     if (rank == 1) parameter.mutable_grad().fill_(INFINITY);
-    expect_one(grads(both, grads_options().local(true)), "inf", RankSet{1}, "Inf in 1 of 2 gradients after backward");
+    expect_one(grads(both, grads_options().local(true)), Verdict::inf, RankSet{1},
+               "Inf in 1 of 2 gradients after backward");
     // A reduction has begun: what backward left is what there was before it.
     pass();
     dist::all_reduce(parameter.mutable_grad());
-    expect_one(grads(parameter, grads_options().local(true)), "ok", RankSet::all(3), "finite and of similar size",
-               Severity::note);
+    expect_one(grads(parameter, grads_options().local(true)), Verdict::ok, RankSet::all(3),
+               "finite and of similar size", Severity::note);
   });
 }
 

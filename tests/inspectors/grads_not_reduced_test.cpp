@@ -23,8 +23,8 @@ TEST(Grads, NotReducedAtAllIsNamedWithItsCause) {
     const auto watching = watch_grads(net);
     loss_of(net.forward(batch(rank))).backward();
     const Report report = grads(net, grads_options());
-    expect_one(report, "mismatch", RankSet::all(3), "not reduced: every rank has the gradients");
-    EXPECT_EQ(report.findings[0].kind, "gradient");
+    expect_one(report, Verdict::mismatch, RankSet::all(3), "not reduced: every rank has the gradients");
+    EXPECT_EQ(report.findings[0].kind, FindingKind::gradient);
     EXPECT_EQ(report.findings[0].tensors.size(), 6U);
     EXPECT_EQ(report.findings[0].tensors[0].norms.size(), 3U);
     expect_fine(grads(net, grads_options().local(true)));
@@ -38,7 +38,7 @@ TEST(Grads, OneParameterThatALoopForgotIsNamed) {
     const torch::Tensor forgotten = net.second->bias.grad().clone();
     all_reduce_gradients(net, 3);
     net.second->bias.mutable_grad() = forgotten;
-    expect_one(grads(net, grads_options()), "mismatch", RankSet::all(3), "in 1 of 6 gradients");
+    expect_one(grads(net, grads_options()), Verdict::mismatch, RankSet::all(3), "in 1 of 6 gradients");
     EXPECT_THAT(names(grads(net, grads_options()).findings[0]), ElementsAre("second.bias"));
   });
 }
@@ -57,7 +57,7 @@ TEST(Grads, ForwardUnderNoSyncBeforeTheStepIsAFaultOnceTheOptimizerHasStepped) {
     EXPECT_TRUE(grads(net, grads_options()).ok());
     optimizer.step();
     const Report report = grads(net, grads_options());
-    expect_one(report, "mismatch", RankSet::all(2), "the last forward ran under no_sync()");
+    expect_one(report, Verdict::mismatch, RankSet::all(2), "the last forward ran under no_sync()");
     EXPECT_THAT(report.findings[0].message, HasSubstr("an optimizer has stepped with them"));
   });
 }
@@ -72,8 +72,8 @@ TEST(Grads, ReducedAlthoughBackwardRanWithinNoSyncIsNamed) {
       loss.backward();
     }
     const Report report = grads(net, grads_options());
-    expect_one(report, "mismatch", RankSet::all(2), "ran under no_sync()");
-    EXPECT_EQ(report.findings[0].kind, "reduction");
+    expect_one(report, Verdict::mismatch, RankSet::all(2), "ran under no_sync()");
+    EXPECT_EQ(report.findings[0].kind, FindingKind::reduction);
   });
 }
 

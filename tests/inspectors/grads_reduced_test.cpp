@@ -30,9 +30,9 @@ TEST(GradsReduced, OneThatIsAnotherMultipleIsNamedWithItsFactor) {
     all_reduce_gradients(net, 2);
     net.second->weight.mutable_grad().mul_(4);
     const Report report = grads(net, grads_options());
-    expect_one(report, "mismatch", RankSet::all(2),
+    expect_one(report, Verdict::mismatch, RankSet::all(2),
                "second.weight: 4 times the mean over ranks; the other 5 are the mean", Severity::note);
-    EXPECT_EQ(report.findings[0].kind, "reduction");
+    EXPECT_EQ(report.findings[0].kind, FindingKind::reduction);
     EXPECT_THAT(names(report.findings[0]), ElementsAre("second.weight"));
     // Two of them, by factors of their own.
     net.first->bias.mutable_grad().mul_(0.25);
@@ -53,7 +53,7 @@ TEST(GradsReduced, AWeightThatIsUsedAndReducedTwiceIsNamed) {
     all_reduce_gradients(net, 1);
     dist::all_reduce(net.first->weight.grad());
     const Report report = grads(net, grads_options());
-    expect_one(report, "mismatch", RankSet::all(2),
+    expect_one(report, Verdict::mismatch, RankSet::all(2),
                "first.weight: 4 times the mean over ranks, reduced once more than the others; the other 5 are exactly "
                "2 times the mean over ranks (their sum)",
                Severity::note);
@@ -68,8 +68,8 @@ TEST(GradsReduced, AWrongDivisorOnAllRanksIsNotOkUnlessItIsMeant) {
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, 8);
     const Report report = grads(net, grads_options());
-    expect_one(report, "mismatch", RankSet::all(2), "all 6 gradients are 0.25 times the mean over ranks: divided by",
-               Severity::note);
+    expect_one(report, Verdict::mismatch, RankSet::all(2),
+               "all 6 gradients are 0.25 times the mean over ranks: divided by", Severity::note);
     EXPECT_EQ(report.findings[0].tensors.size(), 6U);
     expect_fine(grads(net, grads_options().factor(0.25)));
     EXPECT_THROW(grads(net, grads_options().factor(0.0)), dist::ArgumentError);
@@ -88,11 +88,11 @@ TEST(GradsReduced, GradientsThatEachRankHasScaledBeforeTheReductionAreNotOk) {
         for (auto& parameter : net.parameters()) parameter.mutable_grad() *= rank + 1;
       all_reduce_gradients(net, 3);
       const Report report = grads(net, grads_options());
-      expect_one(report, "mismatch", RankSet::all(3),
+      expect_one(report, Verdict::mismatch, RankSet::all(3),
                  clips ? "clipped on each rank before the reduction? Clip after it"
                        : "with a factor of its own, 1 on rank 0, 2 on rank 1, 3 on rank 2: scaled on each rank",
                  Severity::note);
-      EXPECT_EQ(report.findings[0].kind, "reduction");
+      EXPECT_EQ(report.findings[0].kind, FindingKind::reduction);
     });
   }
 }
@@ -111,11 +111,11 @@ TEST(GradsReduced, AForgottenZeroGradOnOneRankIsNamed) {
         if (rank != 1 || step != 1) optimizer.zero_grad(/*set_to_none=*/step != 2);
         loss_of(wrapped ? (*wrapper)(batch(rank, step)) : module->forward(batch(rank, step))).backward();
         if (!wrapped && step == 1)
-          expect_one(grads(*module, grads_options().local(true)), "mismatch", RankSet{1}, "had already used");
+          expect_one(grads(*module, grads_options().local(true)), Verdict::mismatch, RankSet{1}, "had already used");
         if (!wrapped) all_reduce_gradients(*module, 3);
         const Report report = grads(*module, grads_options());
         if (step == 1)
-          expect_one(report, "mismatch", RankSet{1},
+          expect_one(report, Verdict::mismatch, RankSet{1},
                      "backward on rank 1 added to gradients that an optimizer had already used (all 6 gradients): no "
                      "zero_grad() since that step, unlike on ranks 0,2");
         else
@@ -135,7 +135,8 @@ TEST(GradsReduced, AForgottenZeroGradOnAllRanksIsANote) {
       loss_of(net(batch(rank, step))).backward();
       const Report report = grads(net, grads_options());
       if (step == 0) expect_fine(report);
-      if (step == 1) expect_one(report, "stale", RankSet::all(2), "no zero_grad() since that step", Severity::note);
+      if (step == 1)
+        expect_one(report, Verdict::stale, RankSet::all(2), "no zero_grad() since that step", Severity::note);
       optimizer.step();
     }
   });
@@ -150,13 +151,14 @@ TEST(GradsReduced, ALayerWhoseGradientIsZeroOnEveryRankIsToldOf) {
       const torch::Tensor cut = (net->spare->weight.sum() + net->spare->bias.sum()) * 0;
       (loss_of(net(batch(rank), false)) + cut).backward();
       const Report report = grads(net, grads_options());
-      expect_one(report, "unused", RankSet::all(2),
+      expect_one(report, Verdict::unused, RankSet::all(2),
                  "the gradients of spare.weight, spare.bias are exactly zero on ranks 0-1", Severity::note);
       EXPECT_THAT(names(report.findings[0]), ElementsAre("spare.weight", "spare.bias"));
       if (watched)
-        expect_one(grads(net, grads_options().local(true)), "unused", RankSet::all(2), "exactly zero", Severity::note);
+        expect_one(grads(net, grads_options().local(true)), Verdict::unused, RankSet::all(2), "exactly zero",
+                   Severity::note);
       for (auto& parameter : net.parameters()) parameter.mutable_grad().zero_();
-      expect_one(grads(net, grads_options()), watched ? "missing" : "unused", RankSet::all(2),
+      expect_one(grads(net, grads_options()), watched ? Verdict::missing : Verdict::unused, RankSet::all(2),
                  watched ? "cleared since backward" : "every gradient is exactly zero on ranks 0-1", Severity::note);
     });
   }
@@ -192,7 +194,7 @@ TEST(GradsReduced, RanksThatAgreeAreShownAsClasses) {
       for (auto& parameter : net.parameters())
         dist::all_reduce(parameter.grad(), dist::ReduceOp::AVG, rank < 2 ? low : high);
       const Report report = grads(net, grads_options());
-      expect_one(report, "mismatch", RankSet::all(4),
+      expect_one(report, Verdict::mismatch, RankSet::all(4),
                  "ranks 0-1 agree, ranks 2-3 agree, and they differ in all 6 gradients");
       EXPECT_THAT(report.findings[0].message,
                   HasSubstr(watched ? "reduced over a sub-group: each class has the gradients of its own ranks only"
@@ -206,7 +208,7 @@ TEST(GradsReduced, MultiplesOfAnotherRanksGradientsHaveTheirFactorsForAnyNumberO
     SpareNet net;
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, 4.0 / (rank + 1));
-    expect_one(grads(net, grads_options()), "mismatch", RankSet::all(4),
+    expect_one(grads(net, grads_options()), Verdict::mismatch, RankSet::all(4),
                "2 times rank 0's on rank 1, 3 times that on rank 2, exactly 4 times that on rank 3 in every element");
   });
   spawn_ranks(5, [](int rank, int) {
@@ -214,7 +216,7 @@ TEST(GradsReduced, MultiplesOfAnotherRanksGradientsHaveTheirFactorsForAnyNumberO
     loss_of(net.forward(batch(rank))).backward();
     all_reduce_gradients(net, rank == 1 ? 15 : rank == 4 ? -2.5 : 5);
     const Report report = grads(net, grads_options());
-    expect_one(report, "mismatch", RankSet{1, 4}, "0.3333 times the others' on rank 1, -2 times that on rank 4");
+    expect_one(report, Verdict::mismatch, RankSet{1, 4}, "0.3333 times the others' on rank 1, -2 times that on rank 4");
   });
   // One of them is no multiple: the finding gives the others' factors nevertheless.
   spawn_ranks(3, [](int rank, int) {
@@ -223,7 +225,7 @@ TEST(GradsReduced, MultiplesOfAnotherRanksGradientsHaveTheirFactorsForAnyNumberO
     all_reduce_gradients(net, rank == 1 ? 6 : 3);
     if (rank == 2)
       for (auto& parameter : net.parameters()) parameter.mutable_grad().add_(1);
-    expect_one(grads(net, grads_options()), "mismatch", RankSet::all(3),
+    expect_one(grads(net, grads_options()), Verdict::mismatch, RankSet::all(3),
                "0.5 times rank 0's on rank 1 in every element");
   });
 }
@@ -238,9 +240,9 @@ TEST(Grads, SparseGradientsAreComparedByValueAndPlace) {
     pass({1, 3, 3}, 1);
     expect_fine(grads(embedding, grads_options()));
     pass({1, 3, 3}, 1 + rank);
-    expect_one(grads(embedding, grads_options()), "mismatch", RankSet::all(2), "exactly 2 times rank 0's");
+    expect_one(grads(embedding, grads_options()), Verdict::mismatch, RankSet::all(2), "exactly 2 times rank 0's");
     pass({1, rank ? 4 : 3, 5}, 1);
-    expect_one(grads(embedding, grads_options()), "mismatch", RankSet::all(2), "differ");
+    expect_one(grads(embedding, grads_options()), Verdict::mismatch, RankSet::all(2), "differ");
     EXPECT_TRUE(grads(embedding, grads_options().local(true)).ok());
   });
 }

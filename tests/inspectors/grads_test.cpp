@@ -65,7 +65,7 @@ TEST(Grads, ClippedGradientsAreFine) {
     const Report by_value = grads(net, grads_options());
     EXPECT_TRUE(by_value.ok());
     EXPECT_EQ(by_value.findings[0].severity, Severity::note);
-    EXPECT_EQ(by_value.findings[0].verdict, "mismatch") << "what is no mean was not checked, which is no ok";
+    EXPECT_EQ(by_value.findings[0].verdict, Verdict::mismatch) << "what is no mean was not checked, which is no ok";
     EXPECT_THAT(by_value.findings[0].message, HasSubstr("and 3 more are no multiples of the mean over ranks"));
   });
 }
@@ -141,9 +141,9 @@ TEST(Grads, AnUnevenLastBatchUnderJoinIsFine) {
       const Report report = grads(net, grads_options());
       EXPECT_TRUE(report.ok()) << report;
       const Finding& note = report.findings.back();
-      EXPECT_EQ(note.verdict, "uneven_data");
+      EXPECT_EQ(note.verdict, Verdict::uneven_data);
       EXPECT_EQ(note.ranks, RankSet{1});
-      if (rank != 1) EXPECT_EQ(report.findings[0].verdict, "ok") << report;
+      if (rank != 1) EXPECT_EQ(report.findings[0].verdict, Verdict::ok) << report;
     });
   }
 }

@@ -17,8 +17,8 @@ TEST(Hang, ARankThatFinishedIsWaitedForInVain) {
   ranks.enters(2, "all_reduce");
   ranks.finishes(1);
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.verdict, "hang");
-  EXPECT_EQ(finding.kind, "finished");
+  EXPECT_EQ(finding.verdict, Verdict::hang);
+  EXPECT_EQ(finding.kind, FindingKind::finished);
   EXPECT_EQ(finding.ranks, RankSet{1});
   EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
   EXPECT_EQ(finding.op->name, "all_reduce");
@@ -42,7 +42,7 @@ TEST(Hang, AnExceptionThatWasCaughtIsSaidWithTheHangThatFollows) {
   ranks.at(1).caught.push_back({.type = "std::runtime_error", .where = "cell 7, line 2", .time_ns = thrown});
   ranks.finishes(1);
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.kind, "finished");
+  EXPECT_EQ(finding.kind, FindingKind::finished);
   EXPECT_THAT(
       finding.message,
       HasSubstr("; rank 1 threw std::runtime_error (cell 7, line 2) after all_reduce #2 and caught it: if it skipped a "
@@ -57,7 +57,7 @@ TEST(Hang, ARankThatThrewIsTheCause) {
   ranks.enters(0, "barrier");
   ranks.throws(1);
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.kind, "threw");
+  EXPECT_EQ(finding.kind, FindingKind::threw);
   EXPECT_EQ(finding.ranks, RankSet{1});
   EXPECT_THAT(finding.message, HasSubstr("rank 1 threw std::runtime_error (cell 7, line 3)"));
 }
@@ -67,8 +67,8 @@ TEST(Hang, ADeadRank) {
   ranks.enters(0, "barrier");
   ranks.dies(1);
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.verdict, "dead");
-  EXPECT_EQ(finding.kind, "died");
+  EXPECT_EQ(finding.verdict, Verdict::dead);
+  EXPECT_EQ(finding.kind, FindingKind::died);
   EXPECT_THAT(finding.message, HasSubstr("rank 1 died of SIGKILL"));
 }
 
@@ -76,7 +76,7 @@ TEST(Hang, ARankThatDoesNotRunTheCell) {
   MadeUp ranks(2);
   ranks.enters(0, "barrier");
   ranks.at(1).place = RankPicture::Place::elsewhere;
-  EXPECT_EQ(proven_hang(ranks).kind, "not_in_cell");
+  EXPECT_EQ(proven_hang(ranks).kind, FindingKind::not_in_cell);
 }
 
 TEST(Hang, SeveralThatHaveGoneInSeveralWays) {
@@ -111,7 +111,7 @@ TEST(Hang, AGroupThatWasDestroyedElsewhere) {
   ranks.destroys(1, "group_1");
   ranks.enters(0, "barrier", "group_1");
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.kind, "left_group");
+  EXPECT_EQ(finding.kind, FindingKind::left_group);
   EXPECT_THAT(finding.message, HasSubstr("rank 1 has destroyed the group"));
 }
 
@@ -122,7 +122,7 @@ TEST(Hang, ARankOutsideTheGroupIsNamed) {
   ranks.throws(1, "lockstep::dist::ArgumentError", "dist::all_reduce: rank 1 is not in group group_1 (ranks 0,2). …");
   ranks.finishes(2);
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.kind, "outside_group");
+  EXPECT_EQ(finding.kind, FindingKind::outside_group);
   EXPECT_EQ(finding.ranks, (RankSet{1, 2}));
   EXPECT_THAT(finding.message,
               HasSubstr("rank 1, which is not in group_1 (ranks 0,2), tried to enter it and threw (cell 7, line 3)"));

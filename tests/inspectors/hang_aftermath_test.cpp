@@ -14,8 +14,8 @@ TEST(Aftermath, OfADeath) {
   for (int r : {0, 2}) ranks.enters(r, "all_reduce"), ranks.breaks_off(r);
   ranks.dies(1);
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.verdict, "dead");
-  EXPECT_EQ(finding.kind, "died");
+  EXPECT_EQ(finding.verdict, Verdict::dead);
+  EXPECT_EQ(finding.kind, FindingKind::died);
   EXPECT_EQ(finding.ranks, RankSet{1});
   EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
   EXPECT_EQ(finding.op->seq, 2);
@@ -40,7 +40,7 @@ TEST(Aftermath, WhoClosedTheGroupIsTheCause) {
   ranks.destroys(1, "group_1");
   ranks.enters(1, "barrier");
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.kind, "left_group");
+  EXPECT_EQ(finding.kind, FindingKind::left_group);
   EXPECT_EQ(finding.ranks, RankSet{1});
   EXPECT_EQ(finding.reference_ranks, RankSet{0});
   EXPECT_EQ(finding.op->name, "all_reduce");
@@ -55,7 +55,7 @@ TEST(Aftermath, WhoClosedTheGroupAndFinishedIsTheCause) {
   ranks.breaks_off(0);
   ranks.destroys(1, "group_1");
   ranks.finishes(1);
-  EXPECT_EQ(proven_hang(ranks).kind, "left_group");
+  EXPECT_EQ(proven_hang(ranks).kind, FindingKind::left_group);
 }
 
 TEST(Aftermath, WhoWaitsForOneThatWasBrokenOffIsAConsequence) {
@@ -70,7 +70,7 @@ TEST(Aftermath, WhoWaitsForOneThatWasBrokenOffIsAConsequence) {
   ranks.breaks_off(2);  // rank 0 shut its connections when it failed
   ranks.enters(3, "barrier", "group_3");
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.verdict, "dead");
+  EXPECT_EQ(finding.verdict, Verdict::dead);
   EXPECT_EQ(finding.ranks, RankSet{1});
   EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2, 3}));
 }
@@ -83,7 +83,7 @@ TEST(Aftermath, WhoFailedInTheCollectiveIsTheCause) {
   ranks.at(1).error_type = "lockstep::dist::Error";
   ranks.enters(2, "barrier", "group_1");
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.kind, "threw");
+  EXPECT_EQ(finding.kind, FindingKind::threw);
   EXPECT_EQ(finding.ranks, RankSet{1});
   EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
 }
@@ -94,7 +94,7 @@ TEST(Aftermath, ABrokenConnectionThatNobodyExplainsIsThatRanks) {
   for (int r : {0, 1}) ranks.enters(r, "all_reduce"), ranks.breaks_off(r);
   ranks.enters(2, "barrier", "group_1");
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.kind, "threw");
+  EXPECT_EQ(finding.kind, FindingKind::threw);
   EXPECT_EQ(finding.ranks, RankSet{1});
 }
 

@@ -13,7 +13,7 @@ TEST(Hang, TwoGroupsCrossed) {
   ranks.enters(0, "all_reduce", {.group = "group_1", .line = 4});
   ranks.enters(1, "all_reduce", {.group = "group_2", .line = 9});
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.kind, "other_collective");
+  EXPECT_EQ(finding.kind, FindingKind::other_collective);
   EXPECT_EQ(finding.ranks, (RankSet{0, 1}));
   EXPECT_TRUE(finding.reference_ranks.empty());
   EXPECT_TRUE(finding.message.starts_with(

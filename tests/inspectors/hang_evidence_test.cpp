@@ -154,7 +154,7 @@ TEST(HangEvidence, RasCountsAndDeathsAreNamed) {
   EvidenceGroup& world = add_ras(ranks, {17, 17, 16});
   world.members[2].missing = world.members[2].dead = true;
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.verdict, "dead");
+  EXPECT_EQ(finding.verdict, Verdict::dead);
   EXPECT_THAT(finding.message, HasSubstr("NCCL's RAS considers rank 2 dead"));
   EXPECT_THAT(finding.message, Not(HasSubstr("process runs")));
   EXPECT_THAT(evidence_findings(ranks.picture), IsEmpty()) << "the logs say it, too";
@@ -186,8 +186,8 @@ TEST(HangEvidence, RasThatGivesUpALivingRankIsANoteAndBothAreSaid) {
   const auto findings = evidence_findings(ranks.picture);
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].severity, Severity::note);
-  EXPECT_EQ(findings[0].verdict, "dead");
-  EXPECT_EQ(findings[0].kind, "communicator");
+  EXPECT_EQ(findings[0].verdict, Verdict::dead);
+  EXPECT_EQ(findings[0].kind, FindingKind::communicator);
   EXPECT_EQ(findings[0].ranks, RankSet{1});
   expect_no_hang(ranks);
 }
@@ -243,7 +243,7 @@ TEST(HangEvidence, TheFirstErrorIsTheCauseAndTheOthersItsConsequences) {
   const auto findings = evidence_findings(ranks.picture);
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].severity, Severity::fault);
-  EXPECT_EQ(findings[0].kind, "communicator");
+  EXPECT_EQ(findings[0].kind, FindingKind::communicator);
   EXPECT_EQ(findings[0].ranks, RankSet{1});
   EXPECT_EQ(findings[0].message,
             "NCCL reports on rank 1: system error in group default 3.0 s ago; errors of ranks 0,3 came after it");
@@ -278,7 +278,7 @@ TEST(HangEvidence, FilesAreJoinedToLogs) {
   std::ofstream(errors) << R"({"rank":1,"group":"default","time_ns":5,"source":"nccl","error":2})" << "\n";
   const auto findings = hang(paths, 0, {errors});
   ASSERT_FALSE(findings.empty());
-  EXPECT_EQ(findings[0].kind, "communicator");
+  EXPECT_EQ(findings[0].kind, FindingKind::communicator);
   EXPECT_EQ(findings[0].ranks, RankSet{1});
   EXPECT_THROW(hang(paths, 0, {paths[0]}), UnreadableEvidence) << "a log is no evidence";
   std::filesystem::remove_all(folder);

@@ -39,15 +39,15 @@ TEST_F(Logs, AreEnoughToSeeGroupsCrossed) {
     first[rank] = log->add_group("default", {0, 1}, rank, 0);
     second[rank] = log->add_group("group_1", {0, 1}, rank, 0);
   }
-  EXPECT_EQ(hang({path(0), path(1)}, 0).at(0).verdict, "ok");
+  EXPECT_EQ(hang({path(0), path(1)}, 0).at(0).verdict, Verdict::ok);
   enter(zero, first[0], 1);
-  EXPECT_EQ(hang({path(0), path(1)}, 0).at(0).verdict, "ok");
+  EXPECT_EQ(hang({path(0), path(1)}, 0).at(0).verdict, Verdict::ok);
   enter(one, second[1], 1);
   const auto findings = hang({path(1), path(0)}, 0);
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].verdict, "hang");
+  EXPECT_EQ(findings[0].verdict, Verdict::hang);
   EXPECT_EQ(findings[0].ranks, (RankSet{0, 1}));
-  EXPECT_EQ(hang({path(0), path(1)}, 1000).at(0).verdict, "ok") << "too fresh to say";
+  EXPECT_EQ(hang({path(0), path(1)}, 1000).at(0).verdict, Verdict::ok) << "too fresh to say";
 }
 
 TEST_F(Logs, OfAProcessThatIsGone) {
@@ -57,7 +57,7 @@ TEST_F(Logs, OfAProcessThatIsGone) {
   one.mapping().header().process_start += 1;  // a later process with its pid
   const auto findings = hang({path(0), path(1)}, 0);
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].verdict, "dead");
+  EXPECT_EQ(findings[0].verdict, Verdict::dead);
   EXPECT_EQ(findings[0].ranks, RankSet{1});
 }
 

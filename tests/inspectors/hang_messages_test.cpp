@@ -13,7 +13,7 @@ TEST(Hang, TagsThatNeverMatch) {
   ranks.enters(0, "send", {.root = 1, .tag = 1, .line = 3});
   ranks.enters(1, "recv", {.root = 0, .tag = 2, .line = 5});
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.kind, "tag");
+  EXPECT_EQ(finding.kind, FindingKind::tag);
   EXPECT_EQ(finding.ranks, (RankSet{0, 1}));
   EXPECT_EQ(
       finding.message,
@@ -30,7 +30,7 @@ TEST(Hang, TagsThatNeverMatchAfterManyThatDid) {
   }
   ranks.enters(0, "send", {.root = 1, .tag = 5});
   ranks.enters(1, "recv", {.root = 0, .tag = 6});
-  EXPECT_EQ(proven_hang(ranks).kind, "tag");
+  EXPECT_EQ(proven_hang(ranks).kind, FindingKind::tag);
 }
 
 TEST(Hang, MessagesInAnotherOrderOfTagsAreNoHang) {

@@ -12,7 +12,7 @@ TEST(Hang, AnotherOperationAtTheSamePlace) {
   ranks.enters(1, "broadcast", {.root = 0, .line = 9});
   ranks.enters(2, "all_reduce");
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.verdict, "op_mismatch");
+  EXPECT_EQ(finding.verdict, Verdict::op_mismatch);
   EXPECT_EQ(finding.ranks, RankSet{1});
   EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
   EXPECT_EQ(finding.where, "cell 7, line 9");
@@ -34,7 +34,7 @@ TEST(Hang, CallsThatARankHasComparedAreItsToTell) {
   ranks.throws(1, "lockstep::dist::CollectiveMismatch");
   for (const auto& hang : analyse_hang(ranks.picture).proven) EXPECT_TRUE(hang.consequence) << hang.finding.message;
   ranks.at(1).error_type = "lockstep::dist::Error";  // nobody compared: the transport refused it
-  EXPECT_EQ(analyse_hang(ranks.picture).proven.at(0).finding.verdict, "op_mismatch");
+  EXPECT_EQ(analyse_hang(ranks.picture).proven.at(0).finding.verdict, Verdict::op_mismatch);
 }
 
 TEST(Hang, AnotherShapeDtypeRootOrReduceOperation) {
@@ -44,10 +44,10 @@ TEST(Hang, AnotherShapeDtypeRootOrReduceOperation) {
     ranks.enters(1, op, b);
     return proven_hang(ranks).verdict;
   };
-  EXPECT_EQ(verdict("all_reduce", {}, {.shape = {3}}), "shape_mismatch");
-  EXPECT_EQ(verdict("all_reduce", {}, {.dtype = "int64"}), "dtype_mismatch");
-  EXPECT_EQ(verdict("all_reduce", {}, {.reduce_op = "MAX"}), "op_mismatch");
-  EXPECT_EQ(verdict("broadcast", {.root = 0}, {.root = 1}), "op_mismatch");
+  EXPECT_EQ(verdict("all_reduce", {}, {.shape = {3}}), Verdict::shape_mismatch);
+  EXPECT_EQ(verdict("all_reduce", {}, {.dtype = "int64"}), Verdict::dtype_mismatch);
+  EXPECT_EQ(verdict("all_reduce", {}, {.reduce_op = "MAX"}), Verdict::op_mismatch);
+  EXPECT_EQ(verdict("broadcast", {.root = 0}, {.root = 1}), Verdict::op_mismatch);
 }
 
 TEST(Hang, TheSameCallsInAnotherOrder) {
@@ -58,7 +58,7 @@ TEST(Hang, TheSameCallsInAnotherOrder) {
   ranks.enters(1, "all_reduce");
   const auto analysis = analyse_hang(ranks.picture);
   ASSERT_FALSE(analysis.proven.empty());
-  EXPECT_EQ(analysis.proven[0].finding.verdict, "order_mismatch");
+  EXPECT_EQ(analysis.proven[0].finding.verdict, Verdict::order_mismatch);
 }
 
 TEST(Hang, AnOrderThatUsedToBeAnother) {
@@ -67,7 +67,7 @@ TEST(Hang, AnOrderThatUsedToBeAnother) {
     for (int r : {0, 1}) ranks.done(r, "all_reduce"), ranks.done(r, "broadcast", {.root = 0});
   ranks.enters(0, "all_reduce");
   ranks.enters(1, "broadcast", {.root = 0});
-  EXPECT_EQ(proven_hang(ranks).verdict, "order_mismatch");
+  EXPECT_EQ(proven_hang(ranks).verdict, Verdict::order_mismatch);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ TEST(HangOnStreams, NamesTheStreamThatHasNotReachedTheCall) {
             "stream of rank 2 has not reached it");
   const auto finding = stalled(ranks.picture, 3);
   ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->kind, "stream");
+  EXPECT_EQ(finding->kind, FindingKind::stream);
   EXPECT_EQ(finding->ranks, RankSet{2});
   EXPECT_EQ(finding->reference_ranks, (RankSet{0, 1, 3}));
   EXPECT_EQ(finding->where, "cell 7, line 4");
@@ -57,7 +57,7 @@ TEST(HangOnStreams, NamesTheRanksOnWhichTheCallHasStarted) {
   }
   ranks.finishes(2);
   const Finding finding = proven_hang(ranks);
-  EXPECT_EQ(finding.kind, "finished");
+  EXPECT_EQ(finding.kind, FindingKind::finished);
   EXPECT_EQ(finding.ranks, RankSet{2});
   EXPECT_THAT(finding.message, HasSubstr("rank 2 has finished without entering it"));
   EXPECT_THAT(finding.message, HasSubstr("; it has started on ranks 0-1,3"));
@@ -74,7 +74,7 @@ TEST(HangOnStreams, ARankThatHasNotEnqueuedItIsNamedToo) {
   EXPECT_THAT(rank_sentence(ranks.picture, ranks.at(3)), HasSubstr("; rank 2 has not entered it"));
   const auto finding = stalled(ranks.picture, 3);
   EXPECT_EQ(finding->ranks, RankSet{2}) << "the call can't end without it, whatever a stream does";
-  EXPECT_EQ(finding->kind, "computing");
+  EXPECT_EQ(finding->kind, FindingKind::computing);
 }
 
 TEST(HangOnStreams, AnEarlierCollectiveOfTheRankIsWhatItsStreamWaitsFor) {

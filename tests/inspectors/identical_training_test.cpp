@@ -191,7 +191,7 @@ std::vector<Look> looks() {
                      expect_ok(verify(*training.optimizer, VerifyOptions().method(method)));
                    }
                    // Each rank draws numbers of its own.
-                   EXPECT_EQ(verify(rng()).findings.at(0).verdict, "diverged_seed");
+                   EXPECT_EQ(verify(rng()).findings.at(0).verdict, Verdict::diverged_seed);
                    fingerprint(training.net.parameters());
                  }});
   all.push_back({.name = "watch, each step", .begin = [](Training& training) {

@@ -136,8 +136,8 @@ TEST(Inspection, NamesRanksThatDidNotCome) {
     const Report report = memory({}, MemoryOptions().deadline(std::chrono::milliseconds(200)).publish(false));
     ASSERT_EQ(report.findings.size(), 1U) << report;
     EXPECT_EQ(report.findings[0].inspector, "memory");
-    EXPECT_EQ(report.findings[0].verdict, "missing");
-    EXPECT_EQ(report.findings[0].kind, "call");
+    EXPECT_EQ(report.findings[0].verdict, Verdict::missing);
+    EXPECT_EQ(report.findings[0].kind, FindingKind::call);
     EXPECT_EQ(report.findings[0].ranks, RankSet{1});
     EXPECT_EQ(report.findings[0].reference_ranks, (RankSet{0, 2}));
     EXPECT_EQ(report.findings[0].message,
@@ -164,8 +164,8 @@ TEST(Inspection, NamesWhatEachRankCalledWhereThatDiffers) {
         report = lockstep_ranks([] {}, LockstepOptions().deadline(kDeadline).publish(false));
     }
     ASSERT_EQ(report.findings.size(), 1U) << report;
-    EXPECT_EQ(report.findings[0].verdict, "order_mismatch");
-    EXPECT_EQ(report.findings[0].kind, "call");
+    EXPECT_EQ(report.findings[0].verdict, Verdict::order_mismatch);
+    EXPECT_EQ(report.findings[0].kind, FindingKind::call);
     EXPECT_EQ(report.findings[0].ranks, RankSet::all(4));
     EXPECT_EQ(report.findings[0].message,
               "ranks called inspectors for different things at the same time: rank 0 for verify of `w`, "

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::spawn_ranks;
 
-const Finding* find(const Report& report, const std::string& kind) {
+const Finding* find(const Report& report, FindingKind kind) {
   for (const Finding& each : report.findings)
     if (each.kind == kind) return &each;
   return nullptr;
@@ -27,7 +27,7 @@ const Finding* find(const Report& report, const std::string& kind) {
 
 const Finding& the_ok(const Report& report) {
   for (const Finding& each : report.findings)
-    if (each.verdict == "ok") return each;
+    if (each.verdict == Verdict::ok) return each;
   ADD_FAILURE() << report;
   static const Finding none;
   return none;
@@ -86,7 +86,7 @@ TEST(LockstepNotes, an_update_before_the_reduction_is_waited_for_is_named) {
       ASSERT_FALSE(report.findings.empty());
       const Finding& found = report.findings[0];
       EXPECT_EQ(found.severity, Severity::fault) << report;
-      EXPECT_EQ(found.kind, "update") << report;
+      EXPECT_EQ(found.kind, FindingKind::update) << report;
       EXPECT_THAT(found.message, HasSubstr("all_reduce #1 was still running on rank"));
       EXPECT_THAT(found.message, HasSubstr("work.wait()"));
       EXPECT_THAT(found.message, Not(HasSubstr("state of the optimizer")));
@@ -110,7 +110,7 @@ TEST(LockstepNotes, a_reduction_that_was_read_too_early_is_a_note_where_ranks_ar
           dist::all_reduce(read);
         },
         lockstep_options());
-    const Finding* found = find(report, "in_flight");
+    const Finding* found = find(report, FindingKind::in_flight);
     ASSERT_TRUE(found) << report;
     EXPECT_EQ(found->severity, Severity::note);
     EXPECT_TRUE(found->ranks.contains(0));
@@ -134,7 +134,7 @@ TEST(LockstepNotes, reductions_that_are_waited_for_are_not) {
         },
         net, lockstep_options());
     EXPECT_EQ(report.findings.size(), 1U) << report;
-    EXPECT_EQ(report.findings[0].verdict, "ok");
+    EXPECT_EQ(report.findings[0].verdict, Verdict::ok);
   });
 }
 
@@ -218,10 +218,10 @@ Report step_with(const Loss& loss, std::vector<int64_t> rows, int rank, bool wra
 TEST(LockstepNotes, losses_that_are_means_of_unequal_numbers_are_a_note) {
   spawn_ranks(2, [](int rank, int) {
     const auto expect_note = [&](const Report& report, const std::string& op, const std::string& counts) {
-      const Finding* found = find(report, "count");
+      const Finding* found = find(report, FindingKind::count);
       ASSERT_TRUE(found) << report;
       EXPECT_EQ(found->severity, Severity::note);
-      EXPECT_EQ(found->verdict, "uneven_data");
+      EXPECT_EQ(found->verdict, Verdict::uneven_data);
       EXPECT_EQ(found->ranks, RankSet::all(2));
       EXPECT_THAT(found->message, HasSubstr(op));
       EXPECT_THAT(found->message, HasSubstr(counts));
@@ -256,7 +256,7 @@ TEST(LockstepNotes, losses_that_are_means_of_unequal_numbers_are_a_note) {
 TEST(LockstepNotes, losses_that_are_divided_alike_or_weighted_again_are_no_note) {
   spawn_ranks(2, [](int rank, int) {
     const auto silent = [&](const Report& report) {
-      EXPECT_FALSE(find(report, "count")) << report;
+      EXPECT_FALSE(find(report, FindingKind::count)) << report;
       EXPECT_TRUE(report.ok());
     };
     silent(step_with([](const auto& y, int) { return y.square().mean(); }, {4, 4}, rank));
@@ -289,7 +289,7 @@ TEST(LockstepNotes, gradients_that_are_weighted_by_the_count_are_no_note) {
           }
         },
         net, lockstep_options());
-    EXPECT_FALSE(find(report, "count")) << report;
+    EXPECT_FALSE(find(report, FindingKind::count)) << report;
     EXPECT_TRUE(report.ok());
   });
 }
@@ -307,7 +307,7 @@ TEST(LockstepNotes, another_number_of_micro_batches_is_counted) {
         },
         lockstep_options());
     ASSERT_EQ(report.findings.size(), 1U);
-    EXPECT_EQ(report.findings[0].verdict, "op_mismatch");
+    EXPECT_EQ(report.findings[0].verdict, Verdict::op_mismatch);
     EXPECT_THAT(report.findings[0].message, HasSubstr("backward passes in total: 3 on ranks 0,2, 4 on rank 1"));
   });
 }
@@ -325,10 +325,10 @@ TEST(LockstepNotes, a_sum_of_integers_that_runs_over_is_proven) {
           },
           lockstep_options());
       EXPECT_FALSE(report.ok());
-      const Finding* found = find(report, "overflow");
+      const Finding* found = find(report, FindingKind::overflow);
       ASSERT_TRUE(found) << report;
       EXPECT_EQ(found->severity, Severity::fault);
-      EXPECT_EQ(found->verdict, "mismatch");
+      EXPECT_EQ(found->verdict, Verdict::mismatch);
       EXPECT_EQ(found->ranks, RankSet::all(2));
       EXPECT_EQ(found->op->name, "all_reduce");
       EXPECT_EQ(found->op->dtype, "uint8");
@@ -337,17 +337,17 @@ TEST(LockstepNotes, a_sum_of_integers_that_runs_over_is_proven) {
     }
     auto large = torch::full({2}, rank == 0 ? 2'000'000'000 : 500'000'000, torch::kInt32);
     const Report of_32_bits = lockstep_ranks([&] { dist::all_reduce(large); }, lockstep_options());
-    EXPECT_TRUE(find(of_32_bits, "overflow")) << of_32_bits;
+    EXPECT_TRUE(find(of_32_bits, FindingKind::overflow)) << of_32_bits;
     // Only the root has the result of a reduce.
     auto small = torch::full({2}, 100, torch::kInt8);
     const Report reduced = lockstep_ranks([&] { dist::reduce(small, 1); }, lockstep_options());
-    EXPECT_TRUE(find(reduced, "overflow")) << reduced;
+    EXPECT_TRUE(find(reduced, FindingKind::overflow)) << reduced;
   });
 }
 
 TEST(LockstepNotes, sums_that_fit_and_maxima_are_no_overflow) {
   spawn_ranks(3, [](int rank, int) {
-    const auto silent = [](const Report& report) { EXPECT_FALSE(find(report, "overflow")) << report; };
+    const auto silent = [](const Report& report) { EXPECT_FALSE(find(report, FindingKind::overflow)) << report; };
     auto counts = torch::full({4}, rank == 0 ? 250 : 1, torch::kUInt8);  // 252: it might have run over
     silent(lockstep_ranks([&] { dist::all_reduce(counts); }, lockstep_options()));
     auto most = torch::full({4}, 250, torch::kUInt8);

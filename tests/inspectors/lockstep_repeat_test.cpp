@@ -29,7 +29,7 @@ TEST(Lockstep, a_step_that_repeats_itself_is_ok_and_leaves_no_trace) {
   std::vector<torch::Tensor> before;
   for (auto& each : net->parameters()) before.push_back(each.detach().clone());
   const Report report = lockstep(step, net, optimizer);
-  EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+  EXPECT_EQ(only_finding(report).verdict, Verdict::ok) << report;
   for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(net->parameters()[i], before[i]));
 }
 
@@ -74,7 +74,7 @@ void repeats_under_a_wrapper(const ddp::Options& options, int ran) {
     for (auto& each : net.parameters()) before.push_back(each.detach().clone());
 
     const Report fine = lockstep(step, net, optimizer, lockstep_options());
-    EXPECT_EQ(only_finding(fine).verdict, "ok")
+    EXPECT_EQ(only_finding(fine).verdict, Verdict::ok)
         << "after " << ran << " steps, find_unused_parameters " << options.find_unused_parameters() << ", static_graph "
         << options.static_graph() << ": " << fine;
     EXPECT_EQ(net.steps(), ran);
@@ -111,7 +111,7 @@ TEST(Lockstep, state_that_was_not_given_is_a_note) {
   const Finding finding = only_finding(report);
   EXPECT_EQ(finding.severity, Severity::note) << report;
   EXPECT_THAT(finding.message, HasSubstr("not in the state that was given"));
-  EXPECT_EQ(only_finding(lockstep([&] { hidden.add_(1).mul(2).sum(); }, hidden)).verdict, "ok");
+  EXPECT_EQ(only_finding(lockstep([&] { hidden.add_(1).mul(2).sum(); }, hidden)).verdict, Verdict::ok);
 }
 
 TEST(Lockstep, ranks_that_a_note_reaches_through_a_reduction_have_none) {
@@ -135,7 +135,7 @@ TEST(Lockstep, only_so_many_operators_are_kept) {
         for (int i = 0; i < 100; ++i) x = x + 1;
       },
       LockstepOptions().max_operators(10));
-  EXPECT_EQ(only_finding(report).verdict, "ok");
+  EXPECT_EQ(only_finding(report).verdict, Verdict::ok);
   EXPECT_THAT(only_finding(report).message, HasSubstr("91 operators beyond the first 10 were not compared"));
   EXPECT_LT(report.bytes, 20'000);
 }

@@ -35,7 +35,7 @@ TEST(Lockstep, a_rank_that_skips_backward_is_named_where_the_others_call_it) {
         },
         net, lockstep_options());
     const Finding finding = only_finding(report);
-    EXPECT_EQ(finding.verdict, "op_mismatch") << report;
+    EXPECT_EQ(finding.verdict, Verdict::op_mismatch) << report;
     EXPECT_EQ(finding.ranks, RankSet{1});
     EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
     EXPECT_EQ(finding.op->name, "ones_like");  // the gradient that backward begins with
@@ -57,7 +57,7 @@ TEST(Lockstep, a_rank_that_skips_the_update_is_named_there) {
         },
         net, lockstep_options());
     const Finding finding = only_finding(report);
-    EXPECT_EQ(finding.verdict, "op_mismatch") << report;
+    EXPECT_EQ(finding.verdict, Verdict::op_mismatch) << report;
     EXPECT_EQ(finding.ranks, RankSet{2});
     EXPECT_EQ(finding.op->name, "sub_");
     EXPECT_THAT(finding.message, HasSubstr("rank 2 has finished"));
@@ -86,10 +86,10 @@ TEST(Lockstep, what_a_rank_lacks_that_threw_is_no_finding) {
       optimizer.step();
     };
     const Report behind = report_of_a_step_cut_short([&] { step(false); });
-    EXPECT_EQ(only_finding(behind).verdict, "ok") << behind;
+    EXPECT_EQ(only_finding(behind).verdict, Verdict::ok) << behind;
     EXPECT_THAT(only_finding(behind).message, HasSubstr("as far as all of them came"));
     const Report before = report_of_a_step_cut_short([&] { step(true); });
-    EXPECT_EQ(only_finding(before).verdict, "unsupported") << before;
+    EXPECT_EQ(only_finding(before).verdict, Verdict::unsupported) << before;
     EXPECT_EQ(only_finding(before).severity, Severity::note);
   });
 }
@@ -102,7 +102,7 @@ TEST(Lockstep, where_ranks_part_is_told_although_one_threw_later) {
       (rank == 1 ? torch::gelu(out) : torch::relu(out)).square().mean().backward();
       if (rank == 1) throw std::runtime_error("later");
     });
-    EXPECT_EQ(only_finding(report).verdict, "op_mismatch") << report;
+    EXPECT_EQ(only_finding(report).verdict, Verdict::op_mismatch) << report;
     EXPECT_THAT(only_finding(report).message, HasSubstr("gelu"));
   });
 }

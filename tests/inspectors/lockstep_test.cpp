@@ -23,7 +23,7 @@ TEST(Lockstep, equal_ranks_are_ok) {
     auto net = std::make_shared<NormNet>();
     torch::optim::Adam optimizer(net->parameters(), 1e-2);
     const Report report = lockstep_ranks([&] { train_step(*net, optimizer, step_input()); }, net, lockstep_options());
-    EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+    EXPECT_EQ(only_finding(report).verdict, Verdict::ok) << report;
     EXPECT_THAT(only_finding(report).message, HasSubstr("equal bit by bit"));
     EXPECT_GT(report.tensors, 30);
   });
@@ -66,7 +66,7 @@ TEST(Lockstep, data_of_its_own_for_each_rank_is_ok) {
           }
         },
         net, lockstep_options());
-    EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+    EXPECT_EQ(only_finding(report).verdict, Verdict::ok) << report;
     EXPECT_THAT(only_finding(report).message, HasSubstr("parameters are equal, data differs (as it may) from add ("));
   });
 }
@@ -79,8 +79,8 @@ TEST(Lockstep, a_missing_reduction_is_named_at_the_update) {
         lockstep_ranks([&] { train_step(*net, optimizer, step_input(rank), false); }, net, lockstep_options());
     const Finding finding = only_finding(report);
     EXPECT_EQ(finding.severity, Severity::fault) << report;
-    EXPECT_EQ(finding.verdict, "mismatch");
-    EXPECT_EQ(finding.kind, "update");
+    EXPECT_EQ(finding.verdict, Verdict::mismatch);
+    EXPECT_EQ(finding.kind, FindingKind::update);
     EXPECT_EQ(finding.op->name, "add_");
     EXPECT_EQ(finding.tensors.at(0).name, "first.weight");
     EXPECT_THAT(finding.message, HasSubstr("not reduced, or not on every rank"));
@@ -98,7 +98,7 @@ TEST(Lockstep, a_parameter_that_had_diverged_is_named_with_its_rank) {
     const Report report =
         lockstep_ranks([&] { train_step(*net, optimizer, step_input(rank)); }, net, lockstep_options());
     const Finding finding = only_finding(report);
-    EXPECT_EQ(finding.kind, "parameter") << report;
+    EXPECT_EQ(finding.kind, FindingKind::parameter) << report;
     EXPECT_EQ(finding.ranks, RankSet{1});
     EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
     EXPECT_EQ(finding.tensors.at(0).name, "second.bias");
@@ -114,7 +114,7 @@ TEST(Lockstep, a_learning_rate_of_its_own_is_named) {
     const Report report =
         lockstep_ranks([&] { train_step(*net, optimizer, step_input(rank)); }, net, lockstep_options());
     const Finding finding = only_finding(report);
-    EXPECT_EQ(finding.kind, "update") << report;
+    EXPECT_EQ(finding.kind, FindingKind::update) << report;
     EXPECT_EQ(finding.ranks, RankSet{2});
     EXPECT_THAT(finding.message, HasSubstr("value -0.25 on rank 0, -0.5 on rank 2"));
   });
@@ -133,7 +133,7 @@ TEST(Lockstep, a_branch_on_one_rank_is_named) {
         },
         net, lockstep_options());
     const Finding finding = only_finding(report);
-    EXPECT_EQ(finding.verdict, "op_mismatch") << report;
+    EXPECT_EQ(finding.verdict, Verdict::op_mismatch) << report;
     EXPECT_EQ(finding.ranks, RankSet{2});
     EXPECT_EQ(finding.op->name, "gelu");
     EXPECT_THAT(finding.message, HasSubstr("ranks 0-1 run relu"));
@@ -157,7 +157,7 @@ TEST(Lockstep, equal_inputs_with_other_outputs_are_a_fault_of_computation) {
         },
         lockstep_options());
     const Finding finding = only_finding(report);
-    EXPECT_EQ(finding.kind, "computation") << report;
+    EXPECT_EQ(finding.kind, FindingKind::computation) << report;
     EXPECT_EQ(finding.ranks, RankSet{1});
     EXPECT_EQ(finding.op->name, "broken");
     EXPECT_THAT(finding.message, HasSubstr("although its inputs are equal"));
@@ -169,7 +169,7 @@ TEST(Lockstep, a_rank_that_does_not_come_is_named) {
     if (rank == 1) return;
     const Report report =
         lockstep_ranks([] { torch::ones({2}); }, LockstepOptions().deadline(std::chrono::milliseconds(300)));
-    EXPECT_EQ(only_finding(report).verdict, "missing");
+    EXPECT_EQ(only_finding(report).verdict, Verdict::missing);
   });
 }
 

@@ -50,8 +50,8 @@ TEST(MemoryFindings, ARankThatHoldsMoreIsNamedWithWhatItIs) {
   const auto found = judge(ranks);
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].severity, Severity::note);
-  EXPECT_EQ(found[0].verdict, "outlier");
-  EXPECT_EQ(found[0].kind, "device");
+  EXPECT_EQ(found[0].verdict, Verdict::outlier);
+  EXPECT_EQ(found[0].kind, FindingKind::device);
   EXPECT_EQ(found[0].ranks, RankSet{1});
   EXPECT_EQ(found[0].reference_ranks, (RankSet{0, 2}));
   EXPECT_EQ(
@@ -75,8 +75,8 @@ TEST(MemoryFindings, FragmentationIsNamedWithTheLargestFreeBlock) {
   ranks[1].device->retries = 7;
   const auto found = judge(ranks);
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].verdict, "unused");
-  EXPECT_EQ(found[0].kind, "storage");
+  EXPECT_EQ(found[0].verdict, Verdict::unused);
+  EXPECT_EQ(found[0].kind, FindingKind::storage);
   EXPECT_EQ(found[0].ranks, RankSet{1});
   EXPECT_THAT(found[0].message,
               HasSubstr("on rank 1 3.00 GB of the 9.00 GB that LibTorch has reserved on cuda:0 are free "
@@ -98,8 +98,8 @@ TEST(MemoryFindings, OtherProgramsOnAGpuAreNamedAndRanksAreNone) {
   }
   const auto found = judge(ranks);
   ASSERT_EQ(found.size(), 1U) << "one for the GPU";
-  EXPECT_EQ(found[0].verdict, "outlier");
-  EXPECT_EQ(found[0].kind, "environment");
+  EXPECT_EQ(found[0].verdict, Verdict::outlier);
+  EXPECT_EQ(found[0].kind, FindingKind::environment);
   EXPECT_EQ(found[0].ranks, (RankSet{0, 1}));
   EXPECT_EQ(found[0].message,
             "on ranks 0-1 the GPU 0000:30:00.0 is used by other programs, too: 5.00 GB by pid 4711 (python), pid 77");

@@ -18,7 +18,7 @@ std::string message_of(const std::function<torch::Tensor()>& step) {
   spawn_ranks(1, [&](int, int) {
     const Report report = replay(step);
     ASSERT_EQ(report.findings.size(), 1U) << report;
-    EXPECT_EQ(report.findings[0].verdict, "nan") << report;
+    EXPECT_EQ(report.findings[0].verdict, Verdict::nan) << report;
     message = report.findings[0].message;
   });
   return message;

@@ -30,7 +30,7 @@ TEST_F(Nan, what_lay_in_memory_before_it_was_written_is_nobodys_fault) {
         return loss;
       },
       net);
-  EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+  EXPECT_EQ(only_finding(report).verdict, Verdict::ok) << report;
   EXPECT_THAT(only_finding(report).message, Not(HasSubstr("were not used")));
 }
 

@@ -40,7 +40,7 @@ TEST_F(Nan, a_rank_that_does_not_come_is_named) {
     if (rank == 1) return;
     const Report report =
         replay([] { return torch::ones({2}); }, NanOptions().deadline(std::chrono::milliseconds(300)));
-    EXPECT_EQ(only_finding(report).verdict, "missing");
+    EXPECT_EQ(only_finding(report).verdict, Verdict::missing);
     EXPECT_EQ(only_finding(report).ranks, RankSet{1});
   });
 }

@@ -32,7 +32,7 @@ TEST_F(Nan, a_good_step_is_ok) {
         return loss;
       },
       net, optimizer);
-  EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+  EXPECT_EQ(only_finding(report).verdict, Verdict::ok) << report;
   EXPECT_GT(report.tensors, 20);
 }
 
@@ -42,8 +42,8 @@ TEST_F(Nan, forward_names_operator_module_shapes_and_ranges) {
   const Finding finding = only_finding(report);
   EXPECT_EQ(finding.severity, Severity::fault);
   EXPECT_EQ(finding.inspector, "nan");
-  EXPECT_EQ(finding.verdict, "nan");
-  EXPECT_EQ(finding.kind, "forward");
+  EXPECT_EQ(finding.verdict, Verdict::nan);
+  EXPECT_EQ(finding.kind, FindingKind::forward);
   ASSERT_TRUE(finding.op);
   EXPECT_EQ(finding.op->name, "log");
   ASSERT_FALSE(finding.tensors.empty());
@@ -61,7 +61,7 @@ TEST_F(Nan, an_operator_within_another_is_named_with_it) {
   });
   const Finding finding = only_finding(report);
   EXPECT_EQ(finding.op->name, "mul");
-  EXPECT_EQ(finding.verdict, "inf");
+  EXPECT_EQ(finding.verdict, Verdict::inf);
   EXPECT_THAT(finding.message, HasSubstr("log_softmax made NaN of it"));
 }
 
@@ -69,8 +69,8 @@ TEST_F(Nan, backward_names_the_forward_operator) {
   auto x = torch::tensor({0.0, 1.0}).set_requires_grad(true);
   const Report report = replay([&] { (x.sqrt() * torch::tensor({0.0, 1.0})).sum().backward(); }, x);
   const Finding finding = only_finding(report);
-  EXPECT_EQ(finding.verdict, "nan") << report;
-  EXPECT_EQ(finding.kind, "backward");
+  EXPECT_EQ(finding.verdict, Verdict::nan) << report;
+  EXPECT_EQ(finding.kind, FindingKind::backward);
   EXPECT_THAT(finding.message, HasSubstr("in the backward of sqrt"));
   EXPECT_THAT(finding.message, HasSubstr("the gradient of"));
   EXPECT_FALSE(x.grad().defined());
@@ -91,7 +91,7 @@ TEST_F(Nan, masks_and_constants_are_no_findings) {
     loss.backward();
     return loss;
   });
-  EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+  EXPECT_EQ(only_finding(report).verdict, Verdict::ok) << report;
 }
 
 TEST_F(Nan, a_branch_that_where_leaves_out_is_no_finding) {
@@ -99,7 +99,7 @@ TEST_F(Nan, a_branch_that_where_leaves_out_is_no_finding) {
     const auto x = torch::tensor({-1.0, 0.0, 2.0});
     return torch::where(x > 0, x.log(), torch::zeros({3})).sum();
   });
-  EXPECT_EQ(only_finding(report).verdict, "ok") << report;
+  EXPECT_EQ(only_finding(report).verdict, Verdict::ok) << report;
   EXPECT_THAT(only_finding(report).message, HasSubstr("were not used"));
 }
 
@@ -109,7 +109,7 @@ TEST_F(Nan, a_row_that_is_masked_whole_is_a_finding) {
     return torch::softmax(scores.masked_fill(torch::ones({2, 3}, torch::kBool), -kInf), -1).sum();
   });
   const Finding finding = only_finding(report);
-  EXPECT_EQ(finding.verdict, "nan");
+  EXPECT_EQ(finding.verdict, Verdict::nan);
   EXPECT_EQ(finding.op->name, "softmax");
 }
 
@@ -135,8 +135,8 @@ TEST_F(Nan, an_optimizer_that_overflows_is_named) {
       },
       weight, optimizer);
   const Finding finding = only_finding(report);
-  EXPECT_EQ(finding.verdict, "inf");
-  EXPECT_EQ(finding.kind, "optimizer");
+  EXPECT_EQ(finding.verdict, Verdict::inf);
+  EXPECT_EQ(finding.kind, FindingKind::optimizer);
   EXPECT_EQ(finding.op->name, "add_");
 }
 
@@ -152,16 +152,17 @@ TEST_F(Nan, what_is_shown_is_a_result) {
     return end_nan_trace({});
   };
   const Report report = traced([] { return torch::log(torch::zeros({2})); });
-  EXPECT_EQ(only_finding(report).verdict, "inf") << report;
+  EXPECT_EQ(only_finding(report).verdict, Verdict::inf) << report;
   EXPECT_EQ(only_finding(report).op->name, "log");
   EXPECT_THAT(only_finding(report).message, HasSubstr("it reached a value that was shown"));
-  EXPECT_EQ(only_finding(traced([] { return torch::log(torch::zeros({2}) - 1) * 2; })).verdict, "nan");
+  EXPECT_EQ(only_finding(traced([] { return torch::log(torch::zeros({2}) - 1) * 2; })).verdict, Verdict::nan);
   // By design, or in the eyes of nobody.
-  EXPECT_EQ(only_finding(traced([] { return torch::full({2}, -kInf) + 1; })).verdict, "ok");
-  EXPECT_EQ(only_finding(traced([] { return torch::softmax(torch::ones({3, 3}).tril().log(), -1); })).verdict, "ok");
+  EXPECT_EQ(only_finding(traced([] { return torch::full({2}, -kInf) + 1; })).verdict, Verdict::ok);
+  EXPECT_EQ(only_finding(traced([] { return torch::softmax(torch::ones({3, 3}).tril().log(), -1); })).verdict,
+            Verdict::ok);
   // An Inf that was there before the cell: a mask, perhaps. A NaN was made by somebody.
   const auto mask = torch::full({2}, -kInf), data = torch::full({2}, std::nan(""));
-  EXPECT_EQ(only_finding(traced([&] { return mask * 2; })).verdict, "ok");
+  EXPECT_EQ(only_finding(traced([&] { return mask * 2; })).verdict, Verdict::ok);
   EXPECT_THAT(only_finding(traced([&] { return data * 2; })).message, HasSubstr("came in with"));
   note_shown(data);  // nothing is traced
 }

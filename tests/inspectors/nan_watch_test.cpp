@@ -39,10 +39,10 @@ TEST(NanWatch, names_rank_parameter_and_step_before_the_reduction) {
   });
   ASSERT_EQ(published.all().size(), 1U);
   const Finding finding = published.all()[0];
-  EXPECT_EQ(finding.verdict, "nan");
+  EXPECT_EQ(finding.verdict, Verdict::nan);
   EXPECT_EQ(finding.ranks, RankSet{1});
   EXPECT_EQ(finding.step, 3);
-  EXPECT_EQ(finding.kind, "backward");
+  EXPECT_EQ(finding.kind, FindingKind::backward);
   EXPECT_EQ(finding.tensors.at(0).name, "second.bias");
 }
 
@@ -66,7 +66,7 @@ TEST(NanWatch, counts_steps_as_the_wrapper_does) {
     EXPECT_EQ(net.steps(), 6);
   });
   ASSERT_EQ(published.all().size(), 1U);
-  EXPECT_EQ(published.all()[0].kind, "backward");
+  EXPECT_EQ(published.all()[0].kind, FindingKind::backward);
   EXPECT_EQ(published.all()[0].step, 6);
 }
 
@@ -79,7 +79,7 @@ TEST(NanWatch, counts_the_step_of_a_loss_as_the_wrapper_does) {
     (net(relu_input()).mean() * (rank == 1 ? NAN : 1)).backward();
   });
   ASSERT_EQ(published.all().size(), 1U);
-  EXPECT_EQ(published.all()[0].kind, "forward");
+  EXPECT_EQ(published.all()[0].kind, FindingKind::forward);
   EXPECT_EQ(published.all()[0].step, 3);
 }
 
@@ -96,8 +96,8 @@ TEST(NanWatch, names_the_loss) {
   train(1);
   train(1000);
   ASSERT_EQ(published.all().size(), 1U);
-  EXPECT_EQ(published.all()[0].verdict, "inf");
-  EXPECT_EQ(published.all()[0].kind, "forward");
+  EXPECT_EQ(published.all()[0].verdict, Verdict::inf);
+  EXPECT_EQ(published.all()[0].kind, FindingKind::forward);
   EXPECT_EQ(published.all()[0].step, 2);
   EXPECT_THAT(published.all()[0].message, HasSubstr("the loss, made by sum,"));
 }
@@ -116,7 +116,7 @@ TEST(NanWatch, names_the_optimizer_and_tells_once_until_all_is_well_again) {
   train(1e38);
   train(1e38);
   EXPECT_EQ(published.all().size(), 1U);
-  EXPECT_EQ(published.all()[0].kind, "optimizer");
+  EXPECT_EQ(published.all()[0].kind, FindingKind::optimizer);
   {
     torch::NoGradGuard guard;
     weight.zero_();

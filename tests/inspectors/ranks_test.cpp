@@ -69,10 +69,10 @@ TEST(Ranks, OneThatIsDoubledLeavesAnotherMissing) {
     all[2].local_rank = 0;
   });
   ASSERT_EQ(findings.size(), 2U) << Report{.findings = findings};
-  EXPECT_EQ(findings[0].kind, "rank");
+  EXPECT_EQ(findings[0].kind, FindingKind::rank);
   EXPECT_EQ(findings[0].ranks, RankSet{1});
   EXPECT_THAT(findings[0].message, HasSubstr("process 101 on left and process 102 on right"));
-  EXPECT_EQ(findings[1].verdict, "missing");
+  EXPECT_EQ(findings[1].verdict, Verdict::missing);
   EXPECT_EQ(findings[1].ranks, RankSet{2});
 }
 
@@ -83,7 +83,7 @@ TEST(Ranks, WhatFollowsFromAVariableIsSaidWithIt) {
                              all[2].cpu = "AVX2";
                            }),
                            Severity::fault);
-  EXPECT_EQ(set.kind, "environment");
+  EXPECT_EQ(set.kind, FindingKind::environment);
   EXPECT_EQ(set.ranks, RankSet{2});
   EXPECT_THAT(set.message,
               HasSubstr("ATEN_CPU_CAPABILITY: not set on ranks 0-1,3, avx2 on rank 2; because of that instruction "
@@ -129,7 +129,7 @@ TEST(Ranks, TheFunctionWhoseCodeDiffersIsNamed) {
 TEST(Ranks, ADeviceThatTwoRanksUseIsAFaultForNcclAndANoteForGloo) {
   const auto same = [](auto& all) { all[1].device_id = all[0].device_id; };
   const Finding found = only(compare(same), Severity::fault);
-  EXPECT_EQ(found.kind, "device");
+  EXPECT_EQ(found.kind, FindingKind::device);
   EXPECT_EQ(found.ranks, (RankSet{0, 1}));
   only(compare([&](auto& all) {
          same(all);
@@ -140,13 +140,13 @@ TEST(Ranks, ADeviceThatTwoRanksUseIsAFaultForNcclAndANoteForGloo) {
 
 TEST(Ranks, ALocalRankTwiceOnOneHostIsAFault) {
   const Finding found = only(compare([](auto& all) { all[3].local_rank = 0; }), Severity::fault);
-  EXPECT_EQ(found.kind, "local_rank");
+  EXPECT_EQ(found.kind, FindingKind::local_rank);
   EXPECT_EQ(found.ranks, (RankSet{2, 3}));
 }
 
 TEST(Ranks, VariablesThatDecideAreFaultsAndOthersNotes) {
   const Finding fault = only(compare([](auto& all) { all[2].environment["NCCL_ALGO"] = "Ring"; }), Severity::fault);
-  EXPECT_EQ(fault.kind, "environment");
+  EXPECT_EQ(fault.kind, FindingKind::environment);
   EXPECT_EQ(fault.ranks, RankSet{2});
   EXPECT_EQ(fault.reference_ranks, (RankSet{0, 1, 3}));
   EXPECT_THAT(fault.message, HasSubstr("NCCL_ALGO: not set on ranks 0-1,3, Ring on rank 2"));
@@ -159,7 +159,7 @@ TEST(Ranks, WithoutAMajorityAllAreListedAndNoneIsRight) {
   const Finding found =
       only(compare([](auto& all) { all[0].versions["LibTorch"] = all[1].versions["LibTorch"] = "2.12.0"; }),
            Severity::fault);
-  EXPECT_EQ(found.kind, "version");
+  EXPECT_EQ(found.kind, FindingKind::version);
   EXPECT_EQ(found.ranks, RankSet::all(4));
   EXPECT_TRUE(found.reference_ranks.empty());
 }
@@ -167,7 +167,7 @@ TEST(Ranks, WithoutAMajorityAllAreListedAndNoneIsRight) {
 TEST(Ranks, ACellOnSomeRanksIsANoteAndOtherCodeUnderItsNumberAFault) {
   only(compare([](auto& all) { all[0].code["cell 2"] = "cc"; }), Severity::note);
   const Finding found = only(compare([](auto& all) { all[3].code["cell 1"] = "cc"; }), Severity::fault);
-  EXPECT_EQ(found.kind, "code");
+  EXPECT_EQ(found.kind, FindingKind::code);
   EXPECT_EQ(found.ranks, RankSet{3});
 }
 
@@ -184,7 +184,7 @@ TEST(Ranks, AGroupsRanksAgree) {
   spawn_ranks(3, [](int rank, int) {
     const RanksReport report = ranks(ranks_options());
     ASSERT_EQ(report.findings.size(), 1U) << report;
-    EXPECT_EQ(report.findings[0].verdict, "ok");
+    EXPECT_EQ(report.findings[0].verdict, Verdict::ok);
     ASSERT_EQ(report.identities.size(), 3U);
     EXPECT_EQ(report.identities[static_cast<size_t>(rank)].rank, rank);
     EXPECT_FALSE(report.identities[0].versions.at("LibTorch").empty());
@@ -200,7 +200,7 @@ TEST(Ranks, AnotherSettingOnOneRankIsFound) {
     if (rank == 1) at::globalContext().setDeterministicAlgorithms(true, false);
     const RanksReport report = ranks(ranks_options());
     ASSERT_EQ(report.findings.size(), 1U) << report;
-    EXPECT_EQ(report.findings[0].kind, "setting");
+    EXPECT_EQ(report.findings[0].kind, FindingKind::setting);
     EXPECT_THAT(report.findings[0].message, HasSubstr("deterministic algorithms: off on rank 0, on on rank 1"));
   });
 }
@@ -222,7 +222,7 @@ TEST(Ranks, ProcessesThatShareOnlyAStoreAreToldApart) {
     EXPECT_EQ(report.identities.size(), 3U);
     ASSERT_GE(report.findings.size(), 2U) << report;
     EXPECT_THAT(report.findings[0].message, HasSubstr("2 processes have rank 1"));
-    EXPECT_EQ(report.findings[1].verdict, "missing");
+    EXPECT_EQ(report.findings[1].verdict, Verdict::missing);
     EXPECT_EQ(report.findings[1].ranks, RankSet{2});
   }
 }

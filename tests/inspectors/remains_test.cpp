@@ -96,7 +96,7 @@ TEST(Remains, ARankThatHasNotCalledIsNamedWithItsLastCall) {
   }
   const Finding finding = last_of({job.str()});
   EXPECT_EQ(finding.severity, Severity::fault);
-  EXPECT_EQ(finding.verdict, "hang");
+  EXPECT_EQ(finding.verdict, Verdict::hang);
   EXPECT_EQ(finding.ranks, RankSet{2});
   EXPECT_EQ(finding.reference_ranks, (RankSet{0, 1, 3}));
   EXPECT_EQ(finding.op->seq, 3);
@@ -119,7 +119,7 @@ TEST(Remains, RankFilesOfTheTestsAreJudged) {
   // A pickle that Python has written, and JSON of the same rank.
   const Finding gloo = last_of({std::string(LOCKSTEP_TEST_EVIDENCE) + "/gloo_trace_rank_0",
                                 std::string(LOCKSTEP_TEST_EVIDENCE) + "/gloo_trace_rank_1"});
-  EXPECT_EQ(gloo.verdict, "hang");
+  EXPECT_EQ(gloo.verdict, Verdict::hang);
   EXPECT_EQ(gloo.ranks, RankSet{1});
 }
 
@@ -134,12 +134,12 @@ TEST(Remains, AnotherCollectiveShapeOrDtypeIsAMismatch) {
     return last_of({job.str()});
   };
   const Finding op = judged({.op = "broadcast"});
-  EXPECT_EQ(op.verdict, "op_mismatch");
+  EXPECT_EQ(op.verdict, Verdict::op_mismatch);
   EXPECT_EQ(op.ranks, RankSet{1});
   EXPECT_EQ(op.reference_ranks, (RankSet{0, 2}));
   EXPECT_THAT(op.message, HasSubstr("ranks 0,2 called all_reduce float32 [1000], rank 1 called broadcast"));
-  EXPECT_EQ(judged({.shape = {999}}).verdict, "shape_mismatch");
-  EXPECT_EQ(judged({.dtype = "Double"}).verdict, "dtype_mismatch");
+  EXPECT_EQ(judged({.shape = {999}}).verdict, Verdict::shape_mismatch);
+  EXPECT_EQ(judged({.dtype = "Double"}).verdict, Verdict::dtype_mismatch);
 }
 
 TEST(Remains, ARankThatIsFarAheadHasCalledIt) {
@@ -158,7 +158,7 @@ TEST(Remains, UnequalInputsOfAllToAllAreNoMismatch) {
   for (int rank = 0; rank < 2; ++rank)
     job.write("trace_rank_" + std::to_string(rank),
               dump(2, {{.op = "all_to_all", .state = "scheduled", .shape = {rank + 1}}}));
-  EXPECT_EQ(last_of({job.str()}).verdict, "hang");
+  EXPECT_EQ(last_of({job.str()}).verdict, Verdict::hang);
 }
 
 TEST(Remains, ARankThatIsInAnotherGroupIsNamedWithThat) {
@@ -166,7 +166,7 @@ TEST(Remains, ARankThatIsInAnotherGroupIsNamedWithThat) {
   job.write("trace_rank_0", dump(2, {{.seq = 1}, {.seq = 2, .state = "scheduled"}}));
   job.write("trace_rank_1", dump(2, {{.seq = 1}, {.seq = 5, .op = "all_gather", .state = "scheduled", .group = "7"}}));
   const Finding finding = judge(read_remains({job.str()})).back();
-  EXPECT_EQ(finding.kind, "other_collective");
+  EXPECT_EQ(finding.kind, FindingKind::other_collective);
   EXPECT_EQ(finding.ranks, (RankSet{0, 1}));
   EXPECT_THAT(finding.message, AllOf(HasSubstr("rank 0 waits in all_reduce #2 of default_pg float32 [1000] for rank 1"),
                                      HasSubstr("rank 1 waits in all_gather #5 of group 7 float32 [1000] for rank 0")));
@@ -194,19 +194,19 @@ TEST(Remains, TheExceptionOfOneRankIsTheCauseAndItsPeersErrorsAreNot) {
   const Finding& cause = findings.back();
   EXPECT_EQ(cause.severity, Severity::fault);
   EXPECT_EQ(cause.ranks, RankSet{1});
-  EXPECT_EQ(cause.kind, "threw");
+  EXPECT_EQ(cause.kind, FindingKind::threw);
   EXPECT_EQ(cause.where, "/job/data.py:12 in batch");
   EXPECT_THAT(cause.message, HasSubstr("rank 1 raised KeyError: 'step' (/job/data.py:12 in batch)"));
   EXPECT_EQ(std::ranges::count_if(findings, [](const Finding& each) { return each.severity == Severity::fault; }), 1);
   EXPECT_TRUE(std::ranges::any_of(findings, [](const Finding& each) {
-    return each.verdict == "hang" && each.message.find("rank 1 raised KeyError") != std::string::npos;
+    return each.verdict == Verdict::hang && each.message.find("rank 1 raised KeyError") != std::string::npos;
   }));
 }
 
 TEST(Remains, ARankThatRaisedOrFinishedIsNotInWhatItCalledLast) {
   const auto hangs_of = [](const Remains& remains) {
     std::vector<Finding> findings = judge(remains);
-    std::erase_if(findings, [](const Finding& each) { return each.verdict != "hang"; });
+    std::erase_if(findings, [](const Finding& each) { return each.verdict != Verdict::hang; });
     return findings;
   };
   // As Gloo leaves it: rank 1 has left #3, and the recorder of its process does not know that yet.
@@ -223,14 +223,14 @@ TEST(Remains, ARankThatRaisedOrFinishedIsNotInWhatItCalledLast) {
   EXPECT_EQ(finding.ranks, RankSet{1});
   EXPECT_EQ(finding.severity, Severity::note);
   EXPECT_THAT(finding.message, HasSubstr("which rank 1 has not called; rank 1 raised ValueError"));
-  EXPECT_EQ(judge(raised).back().kind, "threw");
+  EXPECT_EQ(judge(raised).back().kind, FindingKind::threw);
 
   Remains finished = remains;
   finished.doing = {{.rank = 1, .kind = FindingKind::finished, .words = "has finished", .ended = true}};
   finding = hangs_of(finished).at(0);
   EXPECT_EQ(finding.op->seq, 4);
   EXPECT_EQ(finding.severity, Severity::fault);
-  EXPECT_EQ(finding.kind, "finished");
+  EXPECT_EQ(finding.kind, FindingKind::finished);
 
   // An error of the collective itself: the rank was in it.
   Remains timed_out = remains;
@@ -316,7 +316,7 @@ TEST(Watched, WhatARankDoesStandsWithWhereItDoesIt) {
   remains.doing = {{.rank = 1, .kind = FindingKind::sleeping, .words = "sleeps"}};
   remains.stacks = {{.rank = 1, .thread = "main", .is_main = true, .frames = {{"wait", "train.py", 12}}, .origin = {}}};
   const Finding finding = judge(remains).back();
-  EXPECT_EQ(finding.kind, "sleeping");
+  EXPECT_EQ(finding.kind, FindingKind::sleeping);
   EXPECT_THAT(finding.message, AllOf(HasSubstr("rank 1 sleeps (train.py:12 in wait)"), HasSubstr("by the Flight")));
 }
 
@@ -328,7 +328,7 @@ TEST(Watched, OfAGroupThatNoDumpDescribesRanksInAnotherGroupAreNamed) {
   remains.files = 3;
   const std::vector<Finding> findings = judge(remains);
   ASSERT_THAT(findings, SizeIs(1));
-  EXPECT_EQ(findings[0].kind, "other_collective");
+  EXPECT_EQ(findings[0].kind, FindingKind::other_collective);
   EXPECT_EQ(findings[0].ranks, RankSet{1});
   EXPECT_EQ(findings[0].reference_ranks, (RankSet{0, 2}));
   EXPECT_THAT(
@@ -368,7 +368,7 @@ TEST(Watched, OfAGroupThatNoDumpDescribesNobodySaysThatAllHaveCalled) {
   const Finding finding = judge(remains).back();
   EXPECT_EQ(finding.severity, Severity::fault);
   EXPECT_EQ(finding.ranks, RankSet{1});
-  EXPECT_EQ(finding.kind, "sleeping");
+  EXPECT_EQ(finding.kind, FindingKind::sleeping);
   EXPECT_EQ(finding.op->group, "1");
   EXPECT_THAT(finding.message, AllOf(HasSubstr("nothing says that rank 1 has called it"), HasSubstr("rank 1 sleeps"),
                                      HasSubstr("by the Flight Recorder")));
@@ -413,7 +413,7 @@ TEST(Watched, ARootThatDiffersIsAMismatch) {
     remains.evidence.push_back(log);
   }
   const Finding finding = judge(remains).back();
-  EXPECT_EQ(finding.verdict, "op_mismatch");
+  EXPECT_EQ(finding.verdict, Verdict::op_mismatch);
   EXPECT_EQ(finding.ranks, RankSet{1});
   EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
   EXPECT_THAT(finding.message, AllOf(HasSubstr("rank 1 called broadcast float32 [4] root 1"),
@@ -424,8 +424,8 @@ TEST(Watched, ThatARankHasEndedIsProven) {
   Remains remains = waiting(3, {0, 2});
   remains.doing = {{.rank = 1, .kind = FindingKind::finished, .words = "has finished", .ended = true}};
   const Finding finding = judge(remains).back();
-  EXPECT_EQ(finding.verdict, "hang");
-  EXPECT_EQ(finding.kind, "finished");
+  EXPECT_EQ(finding.verdict, Verdict::hang);
+  EXPECT_EQ(finding.kind, FindingKind::finished);
   EXPECT_EQ(finding.ranks, RankSet{1});
   EXPECT_THAT(finding.message, Not(HasSubstr("Flight Recorder")));
 }
@@ -436,7 +436,8 @@ TEST(Watched, OfARankThatDiedItIsNotKnownWhatItHadCalled) {
       {.rank = 1, .kind = FindingKind::died, .words = "was killed by SIGKILL", .ended = true, .at_fault = true}};
   const std::vector<Finding> findings = judge(remains);
   EXPECT_TRUE(std::ranges::any_of(findings, [](const Finding& each) {
-    return each.verdict == "hang" && each.message.find("rank 1 has ended and may not have called") != std::string::npos;
+    return each.verdict == Verdict::hang &&
+           each.message.find("rank 1 has ended and may not have called") != std::string::npos;
   }));
 }
 
@@ -445,7 +446,7 @@ TEST(Watched, ARankThatHadCalledItBeforeItEndedIsNotMissing) {
   remains.doing = {
       {.rank = 1, .kind = FindingKind::finished, .words = "has finished", .ended = true, .calls = {{"0", 3}}}};
   for (const Finding& finding : judge(remains)) {
-    EXPECT_NE(finding.kind, "finished") << finding.message;
+    EXPECT_NE(finding.kind, FindingKind::finished) << finding.message;
     EXPECT_NE(finding.ranks, RankSet{1}) << finding.message;
   }
 }
@@ -462,7 +463,7 @@ TEST(Watched, ADeathIsTheCauseOfItsPeersErrors) {
   const std::vector<Finding> findings = judge(remains);
   ASSERT_THAT(findings, SizeIs(2));
   EXPECT_EQ(findings[0].severity, Severity::note);
-  EXPECT_EQ(findings[1].kind, "died");
+  EXPECT_EQ(findings[1].kind, FindingKind::died);
   EXPECT_EQ(findings[1].ranks, RankSet{1});
   EXPECT_EQ(findings[1].message, "rank 1 was killed by SIGKILL");
 }
@@ -476,13 +477,13 @@ TEST(Watched, ARankThatFinishedIsTheCauseOfItsPeersErrors) {
                      .frames = {{"step", "train.py", 18}}}};
   remains.doing = {{.rank = 1, .kind = FindingKind::finished, .words = "has finished", .ended = true}};
   Finding finding = judge(remains).back();
-  EXPECT_EQ(finding.verdict, "hang");
+  EXPECT_EQ(finding.verdict, Verdict::hang);
   EXPECT_EQ(finding.message, "rank 1 has finished, and rank 0 was still in a collective with it (train.py:18 in step)");
   // An exception of its own explains it instead.
   remains.errors.push_back({.rank = 2, .type = "ValueError", .message = "no"});
   finding = judge(remains).back();
   EXPECT_EQ(finding.ranks, RankSet{2});
-  EXPECT_EQ(finding.kind, "threw");
+  EXPECT_EQ(finding.kind, FindingKind::threw);
 }
 
 TEST(Watched, DeathsOfSeveralRanksAreOneSentence) {
@@ -613,13 +614,13 @@ TEST(Remains, GlooThatGetsTooManyBytesPointsToTheCalls) {
             "RuntimeError: Read error [127.0.0.1]:2834: Connection reset by peer\n");
   const Finding alone = last_of({job.str()});
   EXPECT_EQ(alone.severity, Severity::fault);
-  EXPECT_EQ(alone.verdict, "op_mismatch");
+  EXPECT_EQ(alone.verdict, Verdict::op_mismatch);
   EXPECT_EQ(alone.ranks, RankSet{0});
   EXPECT_THAT(alone.message, AllOf(HasSubstr("8 vs 4"), HasSubstr("init_process_group(\"lockstep\")")));
   job.write("trace_rank_0", dump(2, {{.seq = 1}, {.seq = 2, .state = "started", .shape = {4}}}));
   job.write("trace_rank_1", dump(2, {{.seq = 1}, {.seq = 2, .state = "started", .shape = {5}}}));
   const auto findings = judge(read_remains({job.str()}));
-  EXPECT_EQ(findings.back().verdict, "shape_mismatch");
+  EXPECT_EQ(findings.back().verdict, Verdict::shape_mismatch);
   EXPECT_THAT(findings.back().message, HasSubstr("#2 of default_pg"));
   EXPECT_EQ(std::ranges::count(findings, Severity::fault, &Finding::severity), 1);
   EXPECT_THAT(findings[findings.size() - 2].message, HasSubstr("that follows from the calls below"));
@@ -753,15 +754,15 @@ TEST(ErrorFile, DamagedOnesAreErrorsThatNameThem) {
 }
 
 TEST(Judge, NothingOrNothingWrongIsSaid) {
-  EXPECT_EQ(judge({}).back().verdict, "unsupported");
+  EXPECT_EQ(judge({}).back().verdict, Verdict::unsupported);
   const Folder job;
   job.write("trace_rank_0", dump(1, {{.seq = 1}}));
   const Finding ok = last_of({job.str()});
-  EXPECT_EQ(ok.verdict, "ok");
+  EXPECT_EQ(ok.verdict, Verdict::ok);
   EXPECT_THAT(ok.message, HasSubstr("by the dumps of rank 0"));
   const Folder nameless;
   nameless.write("dump.json", dump(1, {{.seq = 1, .state = "scheduled"}}));
-  EXPECT_EQ(last_of({nameless.str()}).verdict, "unsupported");
+  EXPECT_EQ(last_of({nameless.str()}).verdict, Verdict::unsupported);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST(SavedReplica, ArchivesOfLibTorchAreCompared) {
   }
   const Finding finding = only_finding(verify_files(paths));
   EXPECT_EQ(finding.ranks, RankSet{1});
-  EXPECT_EQ(finding.kind, "parameter");
+  EXPECT_EQ(finding.kind, FindingKind::parameter);
   EXPECT_THAT(names(finding), ElementsAre("second.bias"));
   EXPECT_THAT(finding.tensors[0].first, ElementsAre(2));
   EXPECT_TRUE(verify_files({paths[0], paths[2]}).ok());
@@ -66,14 +66,14 @@ TEST(SavedReplica, OptimizersOfLibTorchAreComparedByTheirParametersPlaces) {
   EXPECT_TRUE(verify_files({paths[0], paths[1]}).ok()) << verify_files({paths[0], paths[1]});
   const Finding finding = only_finding(verify_files(paths));
   EXPECT_EQ(finding.ranks, RankSet{2});
-  EXPECT_EQ(finding.kind, "state");
+  EXPECT_EQ(finding.kind, FindingKind::state);
   EXPECT_THAT(names(finding), ElementsAre("state.0.1.exp_avg", "state.0.1.exp_avg_sq"));
 }
 
 TEST(SavedReplica, StateDictsOfPythonAreCompared) {
   const std::vector<std::string> paths = {python_file("state-dict-0.pt"), python_file("state-dict-1.pt")};
   const Finding finding = only_finding(verify_files(paths));
-  EXPECT_EQ(finding.verdict, "mismatch");
+  EXPECT_EQ(finding.verdict, Verdict::mismatch);
   EXPECT_THAT(names(finding), ElementsAre("0.weight"));
   EXPECT_EQ(finding.tensors[0].count, 1);
   EXPECT_THAT(finding.tensors[0].first, ElementsAre(2, 1));
@@ -112,10 +112,11 @@ TEST(SavedReplica, ACheckpointOfPythonHasEveryTensorAndValueUnderItsName) {
 
 TEST(SavedReplica, WhatDiffersBetweenCheckpointsOfPythonIsNamed) {
   const Report report = verify_files({python_file("checkpoint-0.pt"), python_file("checkpoint-1.pt")});
-  std::map<std::string, std::vector<std::string>> by_kind;
-  for (const Finding& each : report.findings) by_kind[each.kind.value_or("")] = names(each);
-  EXPECT_THAT(by_kind["value"], ElementsAre("optimizer.param_groups[0].lr", "loss"));
-  EXPECT_THAT(by_kind["tensor"], ElementsAre("model.0.weight", "shared.whole", "shared.transposed", "shared.end"))
+  std::map<std::optional<FindingKind>, std::vector<std::string>> by_kind;
+  for (const Finding& each : report.findings) by_kind[each.kind] = names(each);
+  EXPECT_THAT(by_kind[FindingKind::value], ElementsAre("optimizer.param_groups[0].lr", "loss"));
+  EXPECT_THAT(by_kind[FindingKind::tensor],
+              ElementsAre("model.0.weight", "shared.whole", "shared.transposed", "shared.end"))
       << report;
 }
 

@@ -91,10 +91,10 @@ TEST_F(SavedReplicaWhole, EveryArchiveOfADistributedCheckpointIsComparedUnderIts
   for (const Item& each : saved_replica(files[0]).items) found.push_back(each.name);
   EXPECT_THAT(found, ElementsAre("epoch", "model.bias", "model.weight"));
   const Finding finding = only_finding(verify_files({files[0], files[1]}));
-  EXPECT_EQ(finding.verdict, "mismatch");
+  EXPECT_EQ(finding.verdict, Verdict::mismatch);
   EXPECT_THAT(names(finding), ElementsAre("model.weight"));
   EXPECT_THAT(finding.tensors[0].first, ElementsAre(1, 2));
-  EXPECT_EQ(only_finding(verify_files({files[0], files[0]})).verdict, "ok");
+  EXPECT_EQ(only_finding(verify_files({files[0], files[0]})).verdict, Verdict::ok);
   // Without the names beside it, by place.
   const std::string moved = written("moved.distcp", file_bytes(files[0]));
   found.clear();
@@ -133,21 +133,22 @@ TEST_F(SavedReplicaWhole, AnArchiveWithinARecordIsNoneOfTheFile) {
 TEST_F(SavedReplicaWhole, AStorageWithoutATensorIsComparedByItsBytes) {
   const std::string saved = dictionary({{"raw", storage("0", 2)}});
   const Finding finding = compared(saved, saved, {{"data/0", floats({1, 2})}}, {{"data/0", floats({1, 3})}});
-  EXPECT_EQ(finding.verdict, "mismatch");
+  EXPECT_EQ(finding.verdict, Verdict::mismatch);
   EXPECT_EQ(finding.severity, Severity::fault);
   EXPECT_THAT(names(finding), ElementsAre("record data/0"));
-  EXPECT_EQ(compared(saved, saved, {{"data/0", floats({1, 2})}}, {{"data/0", floats({1, 2})}}).verdict, "ok");
+  EXPECT_EQ(compared(saved, saved, {{"data/0", floats({1, 2})}}, {{"data/0", floats({1, 2})}}).verdict, Verdict::ok);
 }
 
 TEST_F(SavedReplicaWhole, BytesOfAStorageThatNoTensorShowsAreNoOkAndNoFault) {
   const std::string some = dictionary({{"some", tensor("0", 4, 0, 2)}}),
                     all = dictionary({{"all", tensor("0", 2, 0, 2)}});
   const Finding finding = compared(some, some, {{"data/0", floats({1, 2, 3, 4})}}, {{"data/0", floats({1, 2, 3, 5})}});
-  EXPECT_EQ(finding.verdict, "mismatch");
+  EXPECT_EQ(finding.verdict, Verdict::mismatch);
   EXPECT_EQ(finding.severity, Severity::note);
   EXPECT_THAT(finding.message, HasSubstr("some.storage(); tensors and values are equal"));
-  EXPECT_EQ(compared(some, some, {{"data/0", floats({1, 2, 3, 4})}}, {{"data/0", floats({1, 2, 3, 4})}}).verdict, "ok");
-  EXPECT_EQ(compared(all, all, {{"data/0", floats({1, 2})}}, {{"data/0", floats({1, 2})}}).verdict, "ok");
+  EXPECT_EQ(compared(some, some, {{"data/0", floats({1, 2, 3, 4})}}, {{"data/0", floats({1, 2, 3, 4})}}).verdict,
+            Verdict::ok);
+  EXPECT_EQ(compared(all, all, {{"data/0", floats({1, 2})}}, {{"data/0", floats({1, 2})}}).verdict, Verdict::ok);
   // Two tensors that show the whole of it between them leave nothing.
   const std::string halves = dictionary({{"first", tensor("0", 4, 0, 2)}, {"second", tensor("0", 4, 2, 2)}});
   EXPECT_TRUE(saved_replica(python_file("c.pt", halves, {{"data/0", floats({1, 2, 3, 4})}})).unseen.empty());
@@ -161,14 +162,14 @@ TEST_F(SavedReplicaWhole, AttributesOfADictionaryAreNoOkAndNoFault) {
   const Finding finding = compared(with(number(1)), with(number(2)));
   EXPECT_EQ(finding.severity, Severity::note);
   EXPECT_THAT(finding.message, HasSubstr("__dict__"));
-  EXPECT_EQ(compared(with(number(1)), with(number(1))).verdict, "ok");
+  EXPECT_EQ(compared(with(number(1)), with(number(1))).verdict, Verdict::ok);
 }
 
 TEST_F(SavedReplicaWhole, AKeyWithNothingBehindItIsADifference) {
   for (const char* nothing : {"}", "]", ")", "N", "ccollections\nOrderedDict\n)R"}) {
     const Finding finding =
         compared(dictionary({{"epoch", number(1)}, {"state", nothing}}), dictionary({{"epoch", number(1)}}));
-    EXPECT_EQ(finding.verdict, "missing") << nothing;
+    EXPECT_EQ(finding.verdict, Verdict::missing) << nothing;
     EXPECT_THAT(names(finding), ElementsAre("state"));
   }
 }
@@ -177,9 +178,9 @@ TEST_F(SavedReplicaWhole, ValuesThatReadAlikeAreNotEqual) {
   const auto set = [](const std::string& items) {
     return dictionary({{"x", "c__builtin__\nset\n](" + items + "e\x85R"}});
   };
-  EXPECT_EQ(compared(set(text("a', 'b")), set(text("a") + text("b"))).verdict, "mismatch");
+  EXPECT_EQ(compared(set(text("a', 'b")), set(text("a") + text("b"))).verdict, Verdict::mismatch);
   const std::string one = "G\x3f\xf0"s + std::string(6, '\0');
-  EXPECT_EQ(compared(dictionary({{"x", number(1)}}), dictionary({{"x", one}})).verdict, "mismatch");
+  EXPECT_EQ(compared(dictionary({{"x", number(1)}}), dictionary({{"x", one}})).verdict, Verdict::mismatch);
 }
 
 TEST_F(SavedReplicaWhole, NamesThatReadAlikeAreNotTakenForOneAnother) {
@@ -190,16 +191,16 @@ TEST_F(SavedReplicaWhole, NamesThatReadAlikeAreNotTakenForOneAnother) {
     return dictionary(entries);
   };
   const Report report = verify_files({python_file("a.pt", saved(1, false)), python_file("b.pt", saved(2, true))});
-  std::map<std::string, std::vector<std::string>> found;
+  std::map<Verdict, std::vector<std::string>> found;
   for (const Finding& each : report.findings) found[each.verdict] = names(each);
-  EXPECT_THAT(found["missing"], ElementsAre("more")) << report;
-  EXPECT_THAT(found["mismatch"], ElementsAre("a.b#2")) << report;
+  EXPECT_THAT(found[Verdict::missing], ElementsAre("more")) << report;
+  EXPECT_THAT(found[Verdict::mismatch], ElementsAre("a.b#2")) << report;
 }
 
 TEST_F(SavedReplicaWhole, AModulesClassAndAttributesAreCompared) {
   EXPECT_THAT(names(compared(module_of("ReLU", "\x88"), module_of("Tanh", "\x88"))), ElementsAre("__class__"));
   EXPECT_THAT(names(compared(module_of("ReLU", "\x88"), module_of("ReLU", "\x89"))), ElementsAre("training"));
-  EXPECT_EQ(compared(module_of("ReLU", "\x88"), module_of("ReLU", "\x88")).verdict, "ok");
+  EXPECT_EQ(compared(module_of("ReLU", "\x88"), module_of("ReLU", "\x88")).verdict, Verdict::ok);
 }
 
 TEST_F(SavedReplicaWhole, AnAttributeThatCantBeTakenApartIsNoOk) {
@@ -208,7 +209,7 @@ TEST_F(SavedReplicaWhole, AnAttributeThatCantBeTakenApartIsNoOk) {
       "ctorch.nn\nReLU\n)\x81q\0"s +
       dictionary({{"parent", "(h\0t"s}, {"_parameters", "}"}, {"_buffers", "}"}, {"_modules", "}"}}) + "b";
   const Finding finding = compared(within, within);
-  EXPECT_EQ(finding.verdict, "unsupported");
+  EXPECT_EQ(finding.verdict, Verdict::unsupported);
   EXPECT_THAT(finding.message, HasSubstr("the rest is equal"));
 }
 
@@ -293,7 +294,7 @@ TEST_F(SavedReplicaWhole, TensorsInContainersOfAnArchiveAreComparedByTheirBytes)
   EXPECT_THAT(names(only_finding(verify_files({one, other}))),
               ::testing::UnorderedElementsAre("list[0]", "dict.weight", "tuple[0]"));
   EXPECT_THAT(names(only_finding(verify_files({one, third}))), ElementsAre("tuple[1]"));
-  EXPECT_EQ(only_finding(verify_files({one, one})).verdict, "ok");
+  EXPECT_EQ(only_finding(verify_files({one, one})).verdict, Verdict::ok);
 }
 
 TEST_F(SavedReplicaWhole, CodeOfTorchScriptIsCompared) {
@@ -306,9 +307,9 @@ TEST_F(SavedReplicaWhole, CodeOfTorchScriptIsCompared) {
   };
   const std::string plus = save("plus", "x + self.weight"), minus = save("minus", "x - self.weight");
   const Finding finding = only_finding(verify_files({plus, minus}));
-  EXPECT_EQ(finding.verdict, "mismatch");
+  EXPECT_EQ(finding.verdict, Verdict::mismatch);
   EXPECT_THAT(names(finding)[0], HasSubstr("record code/"));
-  EXPECT_EQ(only_finding(verify_files({plus, save("again", "x + self.weight")})).verdict, "ok");
+  EXPECT_EQ(only_finding(verify_files({plus, save("again", "x + self.weight")})).verdict, Verdict::ok);
 }
 
 TEST_F(SavedReplicaWhole, AnOkSaysWhatItHasNotCompared) {

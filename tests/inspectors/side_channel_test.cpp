@@ -24,7 +24,7 @@ VerifyOptions far_deadline() { return VerifyOptions().name("t").deadline(kFarDea
 
 void expect_gone(const Report& report, const RankSet& ranks) {
   ASSERT_EQ(report.findings.size(), 1U) << report;
-  EXPECT_EQ(report.findings[0].verdict, "missing");
+  EXPECT_EQ(report.findings[0].verdict, Verdict::missing);
   EXPECT_EQ(report.findings[0].ranks, ranks);
   EXPECT_THAT(report.findings[0].message, HasSubstr("can't any more"));
 }

@@ -15,7 +15,7 @@ TEST(Stalled, NamesTheRankThatSleepsAndWhere) {
   ranks.at(1).activity = Activity::sleeping;
   const auto finding = stalled(ranks.picture, 2);
   ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->kind, "sleeping");
+  EXPECT_EQ(finding->kind, FindingKind::sleeping);
   EXPECT_EQ(finding->ranks, RankSet{1});
   EXPECT_EQ(finding->reference_ranks, RankSet{0});
   EXPECT_EQ(finding->message,
@@ -32,8 +32,9 @@ TEST(Stalled, SaysOnceWhatSeveralRanksDo) {
 }
 
 TEST(Stalled, TellsALoopALockAndADataLoaderApart) {
-  for (const auto& [activity, kind] : {std::pair{Activity::computing, "computing"}, std::pair{Activity::lock, "lock"},
-                                       std::pair{Activity::loading_data, "loading_data"}}) {
+  for (const auto& [activity, kind] :
+       {std::pair{Activity::computing, FindingKind::computing}, std::pair{Activity::lock, FindingKind::lock},
+        std::pair{Activity::loading_data, FindingKind::loading_data}}) {
     MadeUp ranks(3);
     ranks.enters(0, "all_reduce");
     ranks.enters(2, "all_reduce");
@@ -61,7 +62,7 @@ TEST(Stalled, NamesTheRankThatFreedRanksHaveWaitedFor) {
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->ranks, RankSet{2});
   EXPECT_EQ(finding->reference_ranks, RankSet{0});
-  EXPECT_EQ(finding->kind, "computing");
+  EXPECT_EQ(finding->kind, FindingKind::computing);
   EXPECT_EQ(
       finding->message,
       "no progress for 1 s: rank 2: computes in compute() at cell 7, line 22; rank 0 waited in all_reduce #1 (cell "

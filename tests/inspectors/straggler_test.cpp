@@ -33,7 +33,7 @@ TEST(Straggler, ARankThatTakesManyTimesAsLong) {
   const auto finding = after(3, 40, [](int rank, int) { return rank == 2 ? 60 : 10; });
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->severity, Severity::note);
-  EXPECT_EQ(finding->verdict, "straggler");
+  EXPECT_EQ(finding->verdict, Verdict::straggler);
   EXPECT_EQ(finding->ranks, RankSet{2});
   EXPECT_EQ(finding->reference_ranks, (RankSet{0, 1}));
   EXPECT_THAT(finding->message,

@@ -68,7 +68,7 @@ TEST(TimeSync, TimesAStepOfAWrapperAndPutsEverythingBack) {
 
     ASSERT_EQ(report.ranks.size(), 2U);
     EXPECT_EQ(report.findings[0].inspector, "time_sync");
-    EXPECT_EQ(report.findings[0].verdict, "ok");
+    EXPECT_EQ(report.findings[0].verdict, Verdict::ok);
     EXPECT_TRUE(report.ok());
     for (const StepTimes& each : report.ranks) {
       EXPECT_GT(each.synchronised.median, 0);
@@ -166,7 +166,7 @@ TEST(TimeSync, ARankThatNeedsMoreIsAStraggler) {
     const TimeSyncReport report = time_sync(time_sync_options(), step, training.net, training.optimizer);
     EXPECT_EQ(report.slowest, 1);
     ASSERT_EQ(report.findings.size(), 2U);
-    EXPECT_EQ(report.findings[1].verdict, "straggler");
+    EXPECT_EQ(report.findings[1].verdict, Verdict::straggler);
     EXPECT_EQ(report.findings[1].severity, Severity::note);
     EXPECT_EQ(report.findings[1].ranks, RankSet{1});
   });

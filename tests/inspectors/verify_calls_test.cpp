@@ -30,13 +30,13 @@ TEST(Verify, RanksThatDoNotCallAreNamedAndTheNextCallOfAllIsRight) {
     const torch::Tensor tensor = torch::ones({3});
     if (rank != 1) {
       const Finding finding = only_finding(verify(tensor, verify_options().deadline(std::chrono::milliseconds(200))));
-      EXPECT_EQ(finding.verdict, "missing");
+      EXPECT_EQ(finding.verdict, Verdict::missing);
       EXPECT_EQ(finding.ranks, RankSet{1});
       EXPECT_EQ(finding.reference_ranks, (RankSet{0, 2}));
     }
     dist::barrier();
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(verify(tensor, verify_options()).ok());
-    EXPECT_EQ(verify(torch::full({3}, rank), verify_options()).findings[0].verdict, "mismatch");
+    EXPECT_EQ(verify(torch::full({3}, rank), verify_options()).findings[0].verdict, Verdict::mismatch);
   });
 }
 
@@ -57,7 +57,7 @@ TEST(Verify, TheLowestRankThatCameTellsTheSession) {
   });
   ASSERT_EQ(published.all().size(), 2U);
   EXPECT_EQ(published.all()[0].ranks, RankSet{1});
-  EXPECT_EQ(published.all()[1].verdict, "missing");
+  EXPECT_EQ(published.all()[1].verdict, Verdict::missing);
   EXPECT_EQ(published.all()[1].ranks, RankSet{0});
 }
 
@@ -76,13 +76,13 @@ TEST(Verify, OverProcessesAndAStoreOfSockets) {
     const torch::Tensor tensor = torch::ones({100000});
     if (rank == 1) {
       EXPECT_EQ(verify(tensor, verify_options().deadline(std::chrono::milliseconds(300))).findings[0].verdict,
-                "missing");
+                Verdict::missing);
     }
     dist::barrier();
     EXPECT_TRUE(verify(tensor, verify_options()).ok());
     EXPECT_EQ(verify(tensor + rank, verify_options()).findings[0].tensors[0].count, 100000);
     torch::manual_seed(static_cast<uint64_t>(rank));
-    EXPECT_EQ(verify(rng(), verify_options()).findings[0].verdict, "diverged_seed");
+    EXPECT_EQ(verify(rng(), verify_options()).findings[0].verdict, Verdict::diverged_seed);
   });
   for (const auto& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome;
 }

@@ -33,7 +33,7 @@ Finding only_fault(const Report& report) {
 
 std::string messages(const Report& report) {
   std::string text;
-  for (const Finding& each : report.findings) text += each.verdict + ": " + each.message + "\n";
+  for (const Finding& each : report.findings) text += std::string(to_string(each.verdict)) + ": " + each.message + "\n";
   return text;
 }
 
@@ -111,7 +111,7 @@ TEST(VerifyFiles, WhatOneFileLacksIsAFaultWhateverTheFormats) {
     if (each.name == "0.weight") archive.write(each.name, each.tensor);
   archive.save_to(folder / "part.pt");
   const Report report = verify_files({folder / "part.pt", saved("formats.safetensors")});
-  EXPECT_EQ(only_fault(report).verdict, "missing");
+  EXPECT_EQ(only_fault(report).verdict, Verdict::missing);
   EXPECT_EQ(only_fault(report).tensors.size(), 6U) << report;
 }
 
@@ -178,7 +178,7 @@ TEST(VerifyFiles, BytesThatBelongToNoShardAreNoOk) {
   written(more + "/__7_0.distcp", "of an older job");
   const Report report = verify_files({more, saved("sharded-2")});
   const Finding finding = only_finding(report);
-  EXPECT_EQ(finding.verdict, "mismatch");
+  EXPECT_EQ(finding.verdict, Verdict::mismatch);
   EXPECT_THAT(finding.message, AllOf(HasSubstr("__1_0.distcp from byte 5928 on"), HasSubstr("file __7_0.distcp")));
 }
 

@@ -19,7 +19,7 @@ TEST(Verify, Generators) {
   spawn_ranks(2, [](int rank, int) {
     EXPECT_TRUE(verify(at::make_generator<at::CPUGeneratorImpl>(5), verify_options()).ok());
     const Report report = verify(at::make_generator<at::CPUGeneratorImpl>(rank), verify_options());
-    EXPECT_EQ(report.findings[0].verdict, "diverged_seed");
+    EXPECT_EQ(report.findings[0].verdict, Verdict::diverged_seed);
     EXPECT_TRUE(verify(rng(), verify_options()).ok());  // threads share theirs
   });
 }
@@ -31,12 +31,12 @@ TEST(Verify, DropoutThatDrawsTheSameOnSeveralRanksIsANote) {
     dist::barrier();  // threads share their generator, and each has initialised a layer
     const Report report = verify(net, verify_options());
     ASSERT_EQ(report.findings.size(), 2U) << report;
-    EXPECT_EQ(report.findings[0].verdict, "ok");
-    EXPECT_EQ(report.findings[1].verdict, "duplicate_data");
+    EXPECT_EQ(report.findings[0].verdict, Verdict::ok);
+    EXPECT_EQ(report.findings[1].verdict, Verdict::duplicate_data);
     EXPECT_EQ(report.findings[1].severity, Severity::note);
     EXPECT_THAT(report.findings[1].message, HasSubstr("the same state on ranks 0-1: they draw the same masks"));
     net->eval();
-    EXPECT_EQ(only_finding(verify(net, verify_options())).verdict, "ok");
+    EXPECT_EQ(only_finding(verify(net, verify_options())).verdict, Verdict::ok);
   });
 }
 
@@ -49,7 +49,7 @@ TEST(Verify, GeneratorsThatEachRankSeedsByItsNumberAreANote) {
     };
     const auto number = static_cast<uint64_t>(rank);
     const Finding by_number = seeded(100 + number, rank);
-    EXPECT_EQ(by_number.verdict, "diverged_seed");
+    EXPECT_EQ(by_number.verdict, Verdict::diverged_seed);
     EXPECT_EQ(by_number.severity, Severity::note);
     EXPECT_THAT(by_number.message,
                 HasSubstr("each rank is seeded by its number (100 + rank), and draws its own random numbers"));

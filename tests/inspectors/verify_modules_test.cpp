@@ -23,8 +23,8 @@ TEST(Verify, AModuleInEvalOnOneRankIsAFault) {
     if (rank == 1) net->eval();
     const Finding whole = only_finding(verify(net, verify_options()));
     EXPECT_EQ(whole.severity, Severity::fault);
-    EXPECT_EQ(whole.verdict, "mismatch");
-    EXPECT_EQ(whole.kind, "mode");
+    EXPECT_EQ(whole.verdict, Verdict::mismatch);
+    EXPECT_EQ(whole.kind, FindingKind::mode);
     EXPECT_EQ(whole.ranks, RankSet{1});
     EXPECT_THAT(
         whole.message,
@@ -35,7 +35,7 @@ TEST(Verify, AModuleInEvalOnOneRankIsAFault) {
     const ddp::DistributedDataParallel wrapped(net, ddp::Options());
     EXPECT_THAT(only_finding(verify(wrapped, verify_options())).message, HasSubstr("train(), norm eval() on rank 1"));
     net->norm->eval();
-    EXPECT_EQ(only_finding(verify(net, verify_options())).verdict, "ok");
+    EXPECT_EQ(only_finding(verify(net, verify_options())).verdict, Verdict::ok);
   });
 }
 
@@ -45,7 +45,7 @@ TEST(Verify, BuffersOfAWrapperWithoutBroadcastBuffersAreANote) {
     ddp::DistributedDataParallel quiet(net, ddp::Options().broadcast_buffers(false));
     change(net->norm->running_mean, [&](torch::Tensor& mean) { mean.fill_(rank); });
     const Finding local = only_finding(verify(quiet, verify_options()));
-    EXPECT_EQ(local.verdict, "ok");
+    EXPECT_EQ(local.verdict, Verdict::ok);
     EXPECT_EQ(local.severity, Severity::note);
     EXPECT_THAT(names(local), ElementsAre("norm.running_mean"));
     EXPECT_TRUE(verify(net, verify_options()).ok());  // the wrapper lives around it
@@ -65,7 +65,7 @@ TEST(Verify, BuffersThatForwardWritesAreANoteAndOthersAFault) {
       wrapped(torch::arange(32.0).reshape({4, 8}) * (rank + 1) * 0.01).pow(2).mean().backward();
       for (const Report& report : {verify(wrapped, verify_options()), verify(net, verify_options())}) {
         const Finding finding = only_finding(report);
-        EXPECT_EQ(finding.verdict, "ok");
+        EXPECT_EQ(finding.verdict, Verdict::ok);
         EXPECT_THAT(names(finding), ElementsAre("norm.running_mean", "norm.running_var"));
         EXPECT_THAT(finding.message, StartsWith("forward has written buffers since the wrapper made them equal"));
       }

@@ -32,9 +32,9 @@ TEST(Verify, OptimizersStateStepsAndHyperParameters) {
     }
     const Report report = verify(adam, VerifyOptions().name("adam"));
     ASSERT_EQ(report.findings.size(), 2U) << report;
-    EXPECT_EQ(report.findings[0].kind, "hyperparameter");
+    EXPECT_EQ(report.findings[0].kind, FindingKind::hyperparameter);
     EXPECT_THAT(names(report.findings[0]), ElementsAre("lr"));
-    EXPECT_EQ(report.findings[1].kind, "state");
+    EXPECT_EQ(report.findings[1].kind, FindingKind::state);
     EXPECT_THAT(names(report.findings[1]), ::testing::Contains("0.step"));
     EXPECT_THAT(names(report.findings[1]), ::testing::Contains("5.exp_avg"));
   });
@@ -64,7 +64,7 @@ TEST(Verify, StateOfAnotherTypeIsNamedAsNotCompared) {
     sgd.state()[parameter.unsafeGetTensorImpl()] = std::make_unique<StateOfItsOwn>();
     const Report report = verify(sgd, verify_options());
     const Finding finding = only_finding(report);  // and no ok, which would be said of all
-    EXPECT_EQ(finding.verdict, "unsupported");
+    EXPECT_EQ(finding.verdict, Verdict::unsupported);
     EXPECT_EQ(finding.severity, Severity::note);
     EXPECT_THAT(finding.message, HasSubstr("0.state; the rest is equal on ranks 0-1: 6 values"));
   });
@@ -82,7 +82,7 @@ TEST(Verify, AnOptimizerWithoutALearningRateIsComparedByItsParameters) {
   spawn_ranks(2, [](int, int) {
     OptimizerOfItsOwn optimizer(torch::ones({2}).requires_grad_());
     const Finding finding = only_finding(verify(optimizer, verify_options()));
-    EXPECT_EQ(finding.verdict, "unsupported");
+    EXPECT_EQ(finding.verdict, Verdict::unsupported);
     EXPECT_THAT(finding.message, HasSubstr("options; the rest is equal on ranks 0-1: 1 value"));
     SavedState saved;
     saved.save(optimizer);

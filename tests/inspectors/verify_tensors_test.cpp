@@ -34,7 +34,7 @@ TEST(Verify, SignsOfZeroAndPayloadsOfNanAreNotes) {
     const Report report = verify(tensor, verify_options());
     const Finding finding = only_finding(report);
     EXPECT_EQ(finding.severity, Severity::note);
-    EXPECT_EQ(finding.verdict, "mismatch");
+    EXPECT_EQ(finding.verdict, Verdict::mismatch);
     EXPECT_EQ(finding.tensors[0].count, 2);
     EXPECT_THAT(finding.message, HasSubstr("signs of zeros"));
     EXPECT_TRUE(report.ok());
@@ -70,12 +70,13 @@ TEST(Verify, MissingReshapedAndFrozenParametersAreToldAndTheRestIsStillCompared)
     state.insert("e", torch::ones({4}).requires_grad_(rank != 1));
     const Report report = verify(state, verify_options());
     std::vector<std::string> seen;
-    for (const Finding& each : report.findings) seen.push_back(each.verdict + " " + names(each).front());
+    for (const Finding& each : report.findings)
+      seen.push_back(std::string(to_string(each.verdict)) + " " + names(each).front());
     EXPECT_THAT(seen, ::testing::UnorderedElementsAre("missing b", "shape_mismatch c", "mismatch e", "dtype_mismatch d",
                                                       "mismatch a"))
         << report;
     for (const Finding& each : report.findings)
-      if (each.verdict == "dtype_mismatch") EXPECT_EQ(each.ranks, RankSet{0});
+      if (each.verdict == Verdict::dtype_mismatch) EXPECT_EQ(each.ranks, RankSet{0});
   });
 }
 
@@ -84,7 +85,7 @@ TEST(Verify, ATensorThatARankDoesNotHaveIsMissing) {
     const torch::Tensor tensor = rank == 1 ? torch::Tensor() : torch::ones({2});
     const Report report = verify(tensor, verify_options());
     ASSERT_EQ(report.findings.size(), 1U) << report;
-    EXPECT_EQ(report.findings[0].verdict, "missing");
+    EXPECT_EQ(report.findings[0].verdict, Verdict::missing);
     EXPECT_EQ(report.findings[0].ranks, RankSet{1});
     EXPECT_THAT(report.findings[0].message, HasSubstr("undefined on rank 1"));
   });
@@ -109,7 +110,7 @@ TEST(Verify, AnotherOrderOfParametersIsTold) {
     for (const std::string& name : rank == 1 ? std::vector<std::string>{"b", "a"} : std::vector<std::string>{"a", "b"})
       state.insert(name, torch::ones({2}));
     const Finding finding = only_finding(verify(state, verify_options()));
-    EXPECT_EQ(finding.verdict, "order_mismatch");
+    EXPECT_EQ(finding.verdict, Verdict::order_mismatch);
     EXPECT_EQ(finding.ranks, RankSet{1});
   });
 }

@@ -24,7 +24,7 @@ TEST(Verify, EqualReplicasAreOkByEveryMethod) {
     for (const Method method : {Method::kFingerprint, Method::kBroadcast, Method::kAllGather, Method::kAllReduce}) {
       const Report report = verify(net, verify_options().method(method));
       const Finding finding = only_finding(report);
-      EXPECT_EQ(finding.verdict, "ok");
+      EXPECT_EQ(finding.verdict, Verdict::ok);
       EXPECT_EQ(finding.severity, Severity::note);
       EXPECT_EQ(finding.ranks, RankSet::all(3));
       EXPECT_EQ(report.tensors, 9);
@@ -46,9 +46,9 @@ TEST(Verify, NamesRankTensorElementsPlaceAndDistance) {
       const Finding finding = only_finding(verify(net, verify_options().method(method)));
       EXPECT_EQ(finding.severity, Severity::fault);
       EXPECT_EQ(finding.inspector, "verify");
-      EXPECT_EQ(finding.verdict, "mismatch");
+      EXPECT_EQ(finding.verdict, Verdict::mismatch);
       EXPECT_EQ(finding.object, "net");
-      EXPECT_EQ(finding.kind, "parameter");
+      EXPECT_EQ(finding.kind, FindingKind::parameter);
       EXPECT_EQ(finding.ranks, RankSet{2});
       EXPECT_EQ(finding.reference_ranks, (RankSet{0, 1, 3}));
       ASSERT_EQ(finding.tensors.size(), 1U);

@@ -30,7 +30,7 @@ TEST(Verify, PlainValuesAndContainers) {
     EXPECT_FALSE(verify(std::vector<double>{1.0, rank ? std::nan("") : INFINITY}, verify_options()).ok());
     const Report report = verify(0.1 + rank, VerifyOptions().name("lr"));
     EXPECT_FALSE(report.ok());
-    EXPECT_EQ(report.findings[0].kind, "value");
+    EXPECT_EQ(report.findings[0].kind, FindingKind::value);
     EXPECT_THAT(report.findings[0].message, HasSubstr("0.1 on rank 0, 1.1 on rank 1"));
     const std::map<std::string, std::vector<torch::Tensor>> nested = {
         {"x", {torch::ones({2}), torch::full({2}, rank)}}};
@@ -70,8 +70,9 @@ TEST(Verify, KeysThatReadAlikeAndEmptyContainersAreToldApart) {
         std::make_tuple(std::map<std::string, Map>{{"a", {{"b.c", tensor(1)}}}, {"a.b", {{"c", tensor(rank)}}}},
                         rank ? Map{{"more", tensor(1)}} : Map{{"other", tensor(1)}});
     const Report report = verify(same, verify_options());
-    EXPECT_TRUE(std::ranges::any_of(report.findings, [](const Finding& each) { return each.verdict == "mismatch"; }))
-        << report;
+    EXPECT_TRUE(std::ranges::any_of(report.findings, [](const Finding& each) {
+      return each.verdict == Verdict::mismatch;
+    })) << report;
     using Maps = std::map<std::string, Map>;
     EXPECT_FALSE(verify(rank ? Maps{{"state", {}}} : Maps{}, verify_options()).ok());
   });

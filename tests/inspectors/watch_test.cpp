@@ -113,7 +113,7 @@ TEST(Watch, AParameterThatNoStepHasChangedIsANote) {
   });
   ASSERT_EQ(published.all().size(), 1U);
   EXPECT_EQ(published.all()[0].severity, Severity::note);
-  EXPECT_EQ(published.all()[0].verdict, "stale");
+  EXPECT_EQ(published.all()[0].verdict, Verdict::stale);
   EXPECT_THAT(names(published.all()[0]), ::testing::ElementsAre("norm.bias"));
   EXPECT_THAT(published.all()[0].message, HasSubstr("10 steps have not changed 1 of 6 parameters on rank 0"));
 }
@@ -141,10 +141,10 @@ TEST(Watch, CountsAWrappersStepsAlsoForRanksThatAreOutOfData) {
     EXPECT_EQ(watching.cost().steps, 7);
   });
   ASSERT_EQ(published.all().size(), 2U);
-  EXPECT_EQ(published.all()[0].verdict, "mismatch");
+  EXPECT_EQ(published.all()[0].verdict, Verdict::mismatch);
   EXPECT_EQ(published.all()[0].ranks, (RankSet{0, 2}));  // rank 1 has no more data: its parameters are those of step 3
   EXPECT_EQ(published.all()[0].step, 6);
-  EXPECT_EQ(published.all()[1].verdict, "uneven_data");
+  EXPECT_EQ(published.all()[1].verdict, Verdict::uneven_data);
 }
 
 TEST(Watch, CountsChangedParametersWhereNobodyCountsSteps) {

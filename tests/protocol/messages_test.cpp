@@ -75,7 +75,7 @@ TEST(Messages, AStepOfTheStartMayHaveAnEstimate) {
 }
 
 TEST(Messages, FindingKeepsAbsentThingsAbsent) {
-  Finding finding{.severity = Severity::fault, .inspector = "verify", .verdict = "mismatch", .ranks = {2}};
+  Finding finding{.severity = Severity::fault, .inspector = "verify", .verdict = Verdict::mismatch, .ranks = {2}};
   finding.tensors.push_back(
       {.name = "fc1.weight", .dtype = "float32", .shape = {256, 64}, .count = 3, .first = {12, 4}});
   const nlohmann::json json = finding;

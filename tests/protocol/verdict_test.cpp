@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <set>
 
 namespace lockstep {
@@ -24,6 +26,8 @@ TEST(Verdict, WordsOfTheJsonStay) {
   EXPECT_EQ(to_string(Verdict::op_mismatch), "op_mismatch");
   EXPECT_EQ(to_string(Verdict::hang), "hang");
   EXPECT_EQ(to_string(Verdict::unsupported), "unsupported");
+  EXPECT_EQ(from_string<Verdict>("op_mismatch"), Verdict::op_mismatch);
+  EXPECT_THROW(from_string<Verdict>("fine"), nlohmann::json::exception);
 }
 
 TEST(FindingKind, EveryEnumeratorHasItsWord) {

@@ -80,7 +80,7 @@ TEST(EventJson, TextThatIsNotUtf8DoesNotThrow) {
 TEST(EventJson, FindingsCarryTheirSchema) {
   Finding finding;
   finding.inspector = "verify";
-  finding.verdict = "ok";
+  finding.verdict = Verdict::ok;
   const auto json = to_event_json(FindingEvent{finding});
   EXPECT_EQ(json.at("event"), "finding");
   EXPECT_EQ(json.at("schema"), 1);

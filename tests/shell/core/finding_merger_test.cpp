@@ -18,8 +18,8 @@ Finding found_by(int rank, int64_t step = 3, const std::string& tensor = "fc1.we
   Finding finding;
   finding.severity = Severity::fault;
   finding.inspector = "nan";
-  finding.verdict = "nan";
-  finding.kind = "backward";
+  finding.verdict = Verdict::nan;
+  finding.kind = FindingKind::backward;
   finding.cell = 7;
   finding.step = step;
   finding.ranks = {rank};
@@ -84,7 +84,7 @@ TEST_F(FindingMergerTest, OtherStepsTensorsAndCausesAreOthers) {
   add(found_by(1, 4), 1, {0, 1});
   add(found_by(1, 3, "fc2.weight"), 1, {0, 1});
   Finding inf = found_by(1, 3);
-  inf.verdict = "inf";
+  inf.verdict = Verdict::inf;
   add(inf, 1, {0, 1});
   Finding other = found_by(1, 3);
   other.message += " in another way";

@@ -6,7 +6,7 @@
 namespace lockstep::shell {
 namespace {
 
-Finding fault(const std::string& inspector, const std::string& verdict) {
+Finding fault(const std::string& inspector, Verdict verdict) {
   Finding finding;
   finding.severity = Severity::fault;
   finding.inspector = inspector;
@@ -39,26 +39,27 @@ TEST(Outcome, StatusesHaveCodes) {
 }
 
 TEST(Outcome, FaultsFailNotesDoNot) {
-  EXPECT_EQ(code(outcome(CellStatus::ok, {fault("verify", "mismatch")})), 1);
-  Finding note = fault("verify", "ok");
+  EXPECT_EQ(code(outcome(CellStatus::ok, {fault("verify", Verdict::mismatch)})), 1);
+  Finding note = fault("verify", Verdict::ok);
   note.severity = Severity::note;
   EXPECT_EQ(code(outcome(CellStatus::ok, {note})), 0);
-  EXPECT_FALSE(judge({}, outcome(CellStatus::ok, {fault("verify", "mismatch")}), {}).failed)
+  EXPECT_FALSE(judge({}, outcome(CellStatus::ok, {fault("verify", Verdict::mismatch)}), {}).failed)
       << "a fault leaves its cell's status alone";
 }
 
 TEST(Outcome, HangsByTheirCause) {
-  EXPECT_EQ(code(outcome(CellStatus::aborted, {fault("hang", "hang")})), 4);
-  EXPECT_EQ(code(outcome(CellStatus::error, {fault("hang", "hang")})), 1);
-  EXPECT_EQ(code(outcome(CellStatus::dead, {fault("hang", "hang")})), 5);
+  EXPECT_EQ(code(outcome(CellStatus::aborted, {fault("hang", Verdict::hang)})), 4);
+  EXPECT_EQ(code(outcome(CellStatus::error, {fault("hang", Verdict::hang)})), 1);
+  EXPECT_EQ(code(outcome(CellStatus::dead, {fault("hang", Verdict::hang)})), 5);
 }
 
 TEST(Outcome, ExpectedThingsDoNotCount) {
   EXPECT_EQ(code(outcome(CellStatus::error), {kRaises}), 0);
   EXPECT_EQ(code(outcome(CellStatus::dead), {kRaises}), 0);
-  EXPECT_EQ(code(outcome(CellStatus::ok, {fault("verify", "mismatch")}), {{"expects-finding", "verify:mismatch"}}), 0);
-  EXPECT_EQ(code(outcome(CellStatus::ok, {fault("verify", "mismatch")}), {{"expects-finding", ""}}), 0);
-  EXPECT_EQ(code(outcome(CellStatus::aborted, {fault("hang", "hang")}), {{"expects-finding", "hang:hang"}}), 0);
+  EXPECT_EQ(
+      code(outcome(CellStatus::ok, {fault("verify", Verdict::mismatch)}), {{"expects-finding", "verify:mismatch"}}), 0);
+  EXPECT_EQ(code(outcome(CellStatus::ok, {fault("verify", Verdict::mismatch)}), {{"expects-finding", ""}}), 0);
+  EXPECT_EQ(code(outcome(CellStatus::aborted, {fault("hang", Verdict::hang)}), {{"expects-finding", "hang:hang"}}), 0);
 }
 
 TEST(Outcome, ADeathThatIsExpectedNeedsNoRankThatWaitsForIt) {
@@ -66,7 +67,7 @@ TEST(Outcome, ADeathThatIsExpectedNeedsNoRankThatWaitsForIt) {
   const auto verdict = judge({death}, outcome(CellStatus::dead), {1});
   EXPECT_FALSE(verdict.failed);
   EXPECT_EQ(verdict.exit_code, 0);
-  EXPECT_EQ(code(outcome(CellStatus::dead, {fault("hang", "dead")}), {death}, {1}), 0);
+  EXPECT_EQ(code(outcome(CellStatus::dead, {fault("hang", Verdict::dead)}), {death}, {1}), 0);
   EXPECT_EQ(code(outcome(CellStatus::ok), {death}), 1);
 }
 
@@ -76,7 +77,8 @@ TEST(Outcome, WhatWasExpectedAndDidNotComeIsAFailure) {
   EXPECT_EQ(verdict.exit_code, 1);
   EXPECT_EQ(verdict.complaints.size(), 1u);
   EXPECT_EQ(code(outcome(CellStatus::ok), {{"expects-finding", "verify:mismatch"}}), 1);
-  EXPECT_EQ(code(outcome(CellStatus::ok, {fault("grads", "mismatch")}), {{"expects-finding", "verify:mismatch"}}), 1);
+  EXPECT_EQ(
+      code(outcome(CellStatus::ok, {fault("grads", Verdict::mismatch)}), {{"expects-finding", "verify:mismatch"}}), 1);
 }
 
 TEST(Outcome, WhatWasNotMeantStaysAFailure) {

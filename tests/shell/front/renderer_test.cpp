@@ -35,7 +35,7 @@ Finding drifted() {
   Finding finding;
   finding.severity = Severity::fault;
   finding.inspector = "verify";
-  finding.verdict = "mismatch";
+  finding.verdict = Verdict::mismatch;
   finding.ranks = {2};
   finding.object = "net";
   finding.message = "rank 2 differs from ranks 0-1,3 in fc1.weight";
@@ -144,7 +144,7 @@ TEST(Renderer, ControlCharactersOfNamesAndMessagesAreShownAndNotObeyed) {
   const std::string evil = "\033]52;c;QQ==\a\u009b2J", seen = "^[]52;c;QQ==^G\uFFFD2J";
   Transcript t(1, {.terminal = true, .colour = true, .unicode = true});
   Finding finding = drifted();
-  finding.object = finding.where = finding.kind = evil;
+  finding.object = finding.where = evil;
   finding.message = evil + " differs";
   finding.tensors[0].name = finding.tensors[0].dtype = evil;
   finding.op = FindingOp{.name = evil, .seq = 1, .shape = {1}, .dtype = evil, .group = evil};
@@ -316,17 +316,17 @@ TEST(Renderer, NotesAndOkAreNoFaults) {
   Transcript t;
   Finding finding;
   finding.inspector = "verify";
-  finding.verdict = "ok";
+  finding.verdict = Verdict::ok;
   finding.object = "net";
   finding.message = "14 parameters equal on ranks 0-3";
   t.renderer.take(FindingEvent{finding});
-  finding.verdict = "straggler";
+  finding.verdict = Verdict::straggler;
   finding.object.reset();
   finding.inspector = "time_sync";
   finding.message = "rank 2 is 1.8 x slower";
   t.renderer.take(FindingEvent{finding});
   finding.inspector = "hang";
-  finding.verdict = "dead";
+  finding.verdict = Verdict::dead;
   finding.message = "rank 2 raised ValueError";
   t.renderer.take(FindingEvent{finding});
   EXPECT_EQ(t.text,
@@ -448,7 +448,7 @@ TEST(Renderer, QuietLeavesOutNotes) {
   Transcript t;
   t.renderer.set_quiet(true);
   Finding ok;
-  ok.verdict = "ok";
+  ok.verdict = Verdict::ok;
   t.renderer.take(FindingEvent{ok});
   t.renderer.take(RankEvent{1, RankState::idle, "2 threads"});
   t.renderer.take(EndEvent{0, {{"cells", 3}}});

@@ -275,7 +275,8 @@ double contrast(const std::string& one, const std::string& other) {
 TEST_F(DisplayTest, ColoursOfFindingsCanBeReadOnLightAndDarkPages) {
   display_.begin({});
   for (const auto& [severity, verdict] :
-       {std::pair(Severity::fault, "mismatch"), std::pair(Severity::note, "ok"), std::pair(Severity::note, "slow")}) {
+       {std::pair(Severity::fault, Verdict::mismatch), std::pair(Severity::note, Verdict::ok),
+        std::pair(Severity::note, Verdict::straggler)}) {
     Finding finding;
     finding.severity = severity;
     finding.verdict = verdict;
@@ -291,7 +292,7 @@ TEST_F(DisplayTest, TextOfFindingsIsNoHtml) {
   Finding finding;
   finding.severity = Severity::fault;
   finding.inspector = "verify";
-  finding.verdict = "mismatch";
+  finding.verdict = Verdict::mismatch;
   finding.object = "net<b>";
   finding.message = "a & b differ";
   finding.tensors = {{.name = "<script>", .dtype = "float32", .shape = {2}, .count = 1}};

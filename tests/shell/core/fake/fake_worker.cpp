@@ -266,7 +266,8 @@ class FakeWorker {
     } else if (name == "die_regrouping") {
       dies_regrouping_ = true;
     } else if (name == "fault") {
-      Finding finding{.severity = Severity::fault, .inspector = "verify", .verdict = "mismatch", .ranks = {rank_}};
+      Finding finding{
+          .severity = Severity::fault, .inspector = "verify", .verdict = Verdict::mismatch, .ranks = {rank_}};
       finding.cell = cell_;
       finding.message = text;
       send(FindingMessage{finding});
