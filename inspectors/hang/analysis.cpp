@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 
 #include "inspectors/findings/about.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/hang/aftermath.h"
+#include "inspectors/hang/circles.h"
 #include "inspectors/hang/join.h"
 #include "inspectors/hang/mismatch.h"
 #include "inspectors/hang/needs.h"
@@ -38,15 +38,14 @@ bool is_waiting(const HangPicture& picture, const RankPicture& rank) {
 }
 
 /// A collective in which ranks wait.
-struct StuckCall {
-  RankSet waiting, missing, lost;
+struct StuckCall : CallWait {
+  RankSet lost;  // those of the missing ranks that can't come any more
   const RankPicture* first = nullptr;  // the lowest waiting rank
   const RankWait* wait = nullptr;      // its wait
 };
-using StuckCalls = std::map<std::tuple<std::string, int64_t, std::string>, StuckCall>;
 
-StuckCalls stuck_calls_of(const HangPicture& picture, const RankSet& stuck) {
-  StuckCalls stuck_calls;
+std::vector<StuckCall> stuck_calls_of(const HangPicture& picture, const RankSet& stuck) {
+  std::map<std::tuple<std::string, int64_t, std::string>, StuckCall> stuck_calls;
   for (const int number : stuck) {
     const RankPicture& rank = *picture.rank(number);
     for (const RankWait& wait : rank.waits) {
@@ -59,8 +58,57 @@ StuckCalls stuck_calls_of(const HangPicture& picture, const RankSet& stuck) {
       stuck_call.lost = stuck_call.lost | lost_for(picture, rank, wait);
     }
   }
-  return stuck_calls;
+  std::vector<StuckCall> result;
+  for (auto& [key, stuck_call] : stuck_calls) result.push_back(std::move(stuck_call));
+  return result;
 }
+
+/// What the waits of some ranks explain: ranks that wait for these ranks, directly or through others.
+class Consequences {
+ public:
+  explicit Consequences(const std::vector<StuckCall>& stuck_calls) : stuck_calls_(stuck_calls) {}
+
+  const RankSet& explained() const { return explained_; }
+
+  /// `ranks` are stuck for a reason of their own, and what waits for them follows.
+  void explain(const RankSet& ranks) {
+    explained_ = explained_ | ranks;
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const StuckCall& stuck_call : stuck_calls_) {
+        const RankSet via = stuck_call.missing & explained_, fresh = stuck_call.waiting - explained_;
+        if (via.empty() || fresh.empty()) continue;
+        for (const int rank : fresh) through_[rank] = via.ranks().front();
+        explained_ = explained_ | fresh;
+        changed = true;
+      }
+    }
+  }
+
+  /// Adds the ranks that wait because `causes` do to a finding about those: "; because of that rank 3 waits in …".
+  void add_to(ProvenHang& hang, const RankSet& causes) const {
+    for (const StuckCall& stuck_call : stuck_calls_) {
+      RankSet ranks;
+      for (const int rank : stuck_call.waiting)
+        if (through_.contains(rank) && causes.contains(end_of(rank))) ranks.insert(rank);
+      if (ranks.empty()) continue;
+      hang.waiting = hang.waiting | ranks;
+      hang.finding.message +=
+          fmt::format("; because of that {} {} in {} for {}", ranks.words(), plural("{wait}", ranks.size()),
+                      call_words(*stuck_call.wait), (stuck_call.missing & explained_).words());
+    }
+  }
+
+ private:
+  int end_of(int rank) const {
+    while (through_.contains(rank)) rank = through_.at(rank);
+    return rank;
+  }
+
+  const std::vector<StuckCall>& stuck_calls_;
+  RankSet explained_;
+  std::map<int, int> through_;  // rank → the rank that it waits for, towards one that is stuck for a reason of its own
+};
 
 /// Whether `peer` destroyed the group in which others wait, and did not fail.
 bool only_left_group(const RankPicture& peer, const CollectiveRecord& call) {
@@ -118,23 +166,23 @@ std::string waits_in(const StuckCall& stuck_call) {
 }
 
 /// Ranks wait for ranks that are gone.
-ProvenHang gone_hang(const HangPicture& picture, const StuckCall& stuck_call, const std::string& consequences,
-                     const RankSet& indirect) {
+ProvenHang gone_hang(const HangPicture& picture, const StuckCall& stuck_call, const Consequences& consequences) {
   ProvenHang hang;
-  hang.waiting = stuck_call.waiting | indirect;
+  hang.waiting = stuck_call.waiting;
   hang.missing = stuck_call.lost;
   const bool all_dead = std::ranges::all_of(
       stuck_call.lost, [&](int number) { return picture.rank(number)->place == RankPicture::Place::dead; });
   Finding& finding = hang.finding =
       finding_of(stuck_call, all_dead ? Verdict::dead : Verdict::hang,
                  kind_of(*picture.rank(stuck_call.lost.ranks().front()), stuck_call.wait->call));
-  finding.ranks = stuck_call.lost;
-  finding.reference_ranks = hang.waiting - stuck_call.lost;
   hang.consequence = std::ranges::any_of(stuck_call.lost, [&](int number) {
     const RankPicture& peer = *picture.rank(number);
     return peer.how == CellStatus::error && peer.error_type.ends_with("CollectiveMismatch");
   });
-  finding.message = waits_in(stuck_call) + ", and " + lost_words(picture, stuck_call) + consequences;
+  finding.message = waits_in(stuck_call) + ", and " + lost_words(picture, stuck_call);
+  consequences.add_to(hang, stuck_call.waiting);
+  finding.ranks = stuck_call.lost;
+  finding.reference_ranks = hang.waiting - stuck_call.lost;
   if (const std::string stages = stages_words(picture, stuck_call.wait->call); !stages.empty())
     finding.message += "; " + stages;
   // A rank that caught an exception and finished may have skipped calls.
@@ -173,36 +221,29 @@ TagPair tags_that_differ(const std::vector<const StuckCall*>& stuck_calls) {
 }
 
 /// Ranks wait for one another, in different collectives.
-ProvenHang crossed_hang(const HangPicture& picture, const std::vector<const StuckCall*>& stuck_calls) {
-  RankSet all;
-  const StuckCall* largest = stuck_calls.front();
-  for (const StuckCall* stuck_call : stuck_calls) {
-    all = all | stuck_call->waiting;
-    if (stuck_call->waiting.size() > largest->waiting.size()) largest = stuck_call;
-  }
-  const bool majority = 2 * largest->waiting.size() > all.size();
+ProvenHang crossed_hang(const HangPicture& picture, const std::vector<StuckCall>& all, const Circle& circle,
+                        const Consequences& consequences) {
+  std::vector<const StuckCall*> stuck_calls;
+  for (const size_t call : circle.calls) stuck_calls.push_back(&all[call]);
   const TagPair tags = tags_that_differ(stuck_calls);
   ProvenHang hang;
-  hang.waiting = hang.missing = all;
+  hang.waiting = hang.missing = circle.ranks;
   Finding& finding = hang.finding =
-      finding_of(*largest, Verdict::hang, tags.sent ? FindingKind::tag : FindingKind::other_collective);
-  finding.ranks = majority ? all - largest->waiting : all;
-  if (majority) finding.reference_ranks = largest->waiting;
-  std::set<std::string> groups;
+      finding_of(all[circle.largest], Verdict::hang, tags.sent ? FindingKind::tag : FindingKind::other_collective);
+  finding.ranks = circle.majority.at_fault;
+  finding.reference_ranks = circle.majority.reference;
   for (const StuckCall* stuck_call : stuck_calls) {
-    groups.insert(stuck_call->wait->call.group);
     finding.message += fmt::format("{}{} for {}", finding.message.empty() ? "" : ", and ", waits_in(*stuck_call),
-                                   (stuck_call->missing & all).words());
+                                   (stuck_call->missing & circle.ranks).words());
     hang.key += fmt::format("{}{} {} {}", hang.key.empty() ? "" : "; ", stuck_call->wait->call.group,
                             stuck_call->wait->call.seq, stuck_call->waiting.str());
   }
-  if (tags.sent)
-    finding.message += fmt::format(
-        ": the tags {} and {} do not match, so the message is never received. A recv gets only what was sent with its "
-        "tag",
-        tags.sent->call.tag, tags.received->call.tag);
-  else
-    finding.message += fmt::format(": none of them can continue. {}", kOneOrder);
+  finding.message += tags.sent ? fmt::format(": the tags {} and {} do not match, so the message is never received",
+                                             tags.sent->call.tag, tags.received->call.tag)
+                               : ": none of them can continue";
+  consequences.add_to(hang, circle.ranks);
+  finding.message +=
+      fmt::format(". {}", tags.sent ? "A recv gets only what was sent with its tag" : std::string(kOneOrder));
   for (const StuckCall* stuck_call : stuck_calls) {
     if (const std::string stages = stages_words(picture, stuck_call->wait->call); !stages.empty())
       finding.message += fmt::format("; {}: {}", call_words(*stuck_call->wait), stages);
@@ -226,64 +267,24 @@ HangAnalysis analyse_hang(const HangPicture& seen) {
   result.suspicious = stuck_ranks(picture, entered) != stuck;
   result.proven = mismatched_calls(picture);
 
-  // Ranks that wait for a rank that is gone, or for such ranks, are explained by that.
-  const StuckCalls stuck_calls = stuck_calls_of(picture, stuck);
-  RankSet explained;
-  std::map<int, int> through;  // rank → the rank that it waits for, towards one that waits for a gone rank
-  for (const auto& [key, stuck_call] : stuck_calls)
-    if (!stuck_call.lost.empty()) explained = explained | stuck_call.waiting;
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (const auto& [key, stuck_call] : stuck_calls) {
-      const RankSet via = stuck_call.missing & explained, fresh = stuck_call.waiting - explained;
-      if (via.empty() || fresh.empty()) continue;
-      for (const int rank : fresh) through[rank] = via.ranks().front();
-      explained = explained | fresh;
-      changed = true;
-    }
-  }
-  const auto end_of = [&](int rank) {
-    while (through.contains(rank)) rank = through.at(rank);
-    return rank;
-  };
-  for (const auto& [key, stuck_call] : stuck_calls) {
-    if (stuck_call.lost.empty()) continue;
-    RankSet indirect;
-    std::string consequences;
-    for (const auto& [other_key, other] : stuck_calls) {
-      RankSet ranks;
-      for (const int rank : other.waiting)
-        if (through.contains(rank) && stuck_call.waiting.contains(end_of(rank))) ranks.insert(rank);
-      if (ranks.empty()) continue;
-      indirect = indirect | ranks;
-      consequences += fmt::format("; because of that {} {} in {} for {}", ranks.words(), plural("{wait}", ranks.size()),
-                                  call_words(*other.wait), (other.missing & explained).words());
-    }
-    result.proven.push_back(gone_hang(picture, stuck_call, consequences, indirect));
-  }
-
-  // The remaining ranks wait in circles.
-  RankSet left = stuck - explained;
-  while (!left.empty()) {
-    RankSet component{left.ranks().front()};
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (const auto& [key, stuck_call] : stuck_calls) {
-        const RankSet touched = (stuck_call.waiting | stuck_call.missing) & left;
-        if ((touched & component).empty() || (touched - component).empty()) continue;
-        component = component | touched;
-        changed = true;
-      }
-    }
-    std::vector<const StuckCall*> circle;
-    for (const auto& [key, stuck_call] : stuck_calls)
-      if (!(stuck_call.waiting & component).empty()) circle.push_back(&stuck_call);
-    std::stable_sort(circle.begin(), circle.end(), [](const StuckCall* a, const StuckCall* b) {
-      return a->waiting.ranks().front() < b->waiting.ranks().front();
-    });
-    result.proven.push_back(crossed_hang(picture, circle));
-    left = left - component;
-  }
+  // What waits for a rank that is gone, or for such ranks, is explained by that. The others wait for one another, or for
+  // ranks that do.
+  const std::vector<StuckCall> stuck_calls = stuck_calls_of(picture, stuck);
+  Consequences consequences(stuck_calls);
+  RankSet causes;
+  for (const StuckCall& stuck_call : stuck_calls)
+    if (!stuck_call.lost.empty()) causes = causes | stuck_call.waiting;
+  consequences.explain(causes);
+  const RankSet left = stuck - consequences.explained();
+  std::vector<CallWait> waits;
+  for (const StuckCall& each : stuck_calls) waits.push_back({each.waiting, each.missing & left});
+  const std::vector<Circle> circles = circles_of(waits);
+  for (const Circle& circle : circles) causes = causes | circle.ranks;
+  consequences.explain(causes);
+  for (const StuckCall& stuck_call : stuck_calls)
+    if (!stuck_call.lost.empty()) result.proven.push_back(gone_hang(picture, stuck_call, consequences));
+  for (const Circle& circle : circles)
+    result.proven.push_back(crossed_hang(picture, stuck_calls, circle, consequences));
   return result;
 }
 

@@ -1,6 +1,6 @@
 // Which ranks wait for whom without end, by causes: ranks that wait for a rank that is gone, directly or through other
-// ranks, are consequences of that; the remaining ones wait in circles. needs.h finds the stuck ranks. Pure: a picture
-// in, findings out.
+// ranks, are consequences of that; the remaining ones wait for one another (circles.h), or for ranks that do. needs.h finds
+// the stuck ranks. Pure: a picture in, findings out.
 #pragma once
 #include <string>
 #include <vector>

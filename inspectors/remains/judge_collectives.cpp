@@ -9,7 +9,9 @@
 #include <set>
 #include <tuple>
 
+#include "inspectors/findings/majority.h"
 #include "inspectors/findings/text.h"
+#include "inspectors/hang/circles.h"
 #include "inspectors/remains/call_words.h"
 #include "inspectors/remains/judges.h"
 #include "inspectors/remains/rank_errors.h"
@@ -66,40 +68,31 @@ class Collectives {
   /// Ranks that wait for one another, each in a collective that the others have not called, are one fault. What only
   /// leads there follows from it.
   void add_crossed() {
-    std::vector<const Behind*> crossed;
-    for (const Behind& each : behind_) crossed.push_back(&each);
-    const auto is_outside = [&](const Behind* each) {
-      RankSet waiting, absent;
-      for (const Behind* other : crossed) {
-        if (other == each) continue;
-        waiting = waiting | other->waiting;
-        absent = absent | other->absent;
-      }
-      return (each->absent & waiting).empty() || (each->waiting & absent).empty();
-    };
-    for (auto outside = std::ranges::find_if(crossed, is_outside); outside != crossed.end();
-         outside = std::ranges::find_if(crossed, is_outside))
-      crossed.erase(outside);
-    for (const Behind& each : behind_)
-      if (std::ranges::find(crossed, &each) == crossed.end()) verdicts_.add(Weight::behind, each.finding);
-    if (crossed.empty()) return;
-    const auto fewer = [](const Behind* a, const Behind* b) { return a->waiting.size() < b->waiting.size(); };
-    const Behind& largest = **std::ranges::max_element(crossed, fewer);
-    Finding finding = largest.finding;
-    RankSet all;
+    std::vector<CallWait> waits;
+    for (const Behind& each : behind_) waits.push_back({each.waiting, each.absent});
+    std::vector<bool> crossed(behind_.size());
+    for (const Circle& circle : circles_of(waits)) {
+      add_circle(circle);
+      for (const size_t call : circle.calls) crossed[call] = true;
+    }
+    for (size_t i = 0; i < behind_.size(); ++i)
+      if (!crossed[i]) verdicts_.add(Weight::behind, behind_[i].finding);
+  }
+
+  void add_circle(const Circle& circle) {
+    Finding finding = behind_[circle.largest].finding;
     std::string waits;
     bool logged = true, known = true;
-    for (const Behind* each : crossed) {
-      const std::string& group = each->call->group;
-      all = all | each->waiting;
-      waits += fmt::format("{}{} for {}", waits.empty() ? "" : ", and ", waits_in(*each->call, each->waiting),
-                           each->absent.words());
-      logged = logged && job_.is_logged(group, each->waiting | each->absent);
+    for (const size_t call : circle.calls) {
+      const Behind& each = behind_[call];
+      const std::string& group = each.call->group;
+      waits += fmt::format("{}{} for {}", waits.empty() ? "" : ", and ", waits_in(*each.call, each.waiting),
+                           each.absent.words());
+      logged = logged && job_.is_logged(group, each.waiting | each.absent);
       known = known && job_.has_members(group);
     }
-    const bool majority = 2 * largest.waiting.size() > all.size();
-    finding.ranks = majority ? all - largest.waiting : all;
-    finding.reference_ranks = majority ? largest.waiting : RankSet();
+    finding.ranks = circle.majority.at_fault;
+    finding.reference_ranks = circle.majority.reference;
     finding.message =
         fmt::format("{}: none of them can continue{}. {}{}", waits,
                     known ? "" : ", if the groups have these ranks in common, which the recorder does not know",
@@ -162,9 +155,9 @@ class Collectives {
     const bool one_size = same([](const Shape& each) { return std::get<2>(each); });
     // A collective that every rank has finished was one to its transport, although the recorder's inputs differ.
     if (one_op && waiting.empty()) return false;
-    const auto most = std::ranges::max_element(called, {}, [](const auto& each) { return each.second.size(); });
-    const bool majority =
-        std::ranges::count_if(called, [&](const auto& each) { return each.second.size() == most->second.size(); }) == 1;
+    RankSet callers;
+    for (const auto& [rank, call] : row.calls) callers.insert(rank);
+    const Majority majority = majority_of(callers, called);
     Finding finding = about().finding(Severity::fault, !one_op      ? Verdict::op_mismatch
                                                        : !one_dtype ? Verdict::dtype_mismatch
                                                        : !one_size  ? Verdict::shape_mismatch
@@ -175,9 +168,9 @@ class Collectives {
       calls += fmt::format("{}{} called {}{}{}", calls.empty() ? "" : ", ", ranks.words(), call.op,
                            input_words(call) + (one_op && one_dtype && one_size ? " " + call.variant : ""),
                            in_brackets(place(call.frames)));
-      if (!majority || ranks != most->second) finding.ranks = finding.ranks | ranks;
     }
-    if (majority) finding.reference_ranks = most->second;
+    finding.ranks = majority.at_fault;
+    finding.reference_ranks = majority.reference;
     const EvidenceCall& first = *row.calls.at(finding.ranks.ranks().front());
     finding.op = op_of(first);
     if (const std::string where = place(first.frames); !where.empty()) finding.where = where;
@@ -192,8 +185,6 @@ class Collectives {
       finding.inspector = kComparison;
       compared = true;
     }
-    RankSet callers;
-    for (const auto& [rank, call] : row.calls) callers.insert(rank);
     if (!compared && !job_.is_logged(row.group, callers)) finding.message += kByRecorder;
     waiting_ = waiting_ | waiting;
     verdicts_.add(Weight::mismatch, std::move(finding));

@@ -57,6 +57,26 @@ TEST(Hang, TwoCirclesAreTwoFindings) {
   EXPECT_NE(analysis.proven[0].key, analysis.proven[1].key);
 }
 
+TEST(Hang, WhatOnlyLeadsToACircleFollowsFromIt) {
+  MadeUp ranks(4);
+  ranks.add_group("group_1", {1, 2});
+  ranks.add_group("group_2", {1, 2});
+  ranks.add_group("group_3", {0, 1});
+  ranks.add_group("group_4", {0, 3});
+  ranks.enters(3, "barrier", "group_4");
+  ranks.enters(0, "barrier", "group_3");
+  ranks.enters(1, "barrier", "group_1");
+  ranks.enters(2, "barrier", "group_2");
+  EXPECT_EQ(proven_hang(ranks).ranks, (RankSet{1, 2}));
+  EXPECT_EQ(analyse_hang(ranks.picture).proven[0].waiting, RankSet::all(4));
+  const std::string message = proven_hang(ranks).message;
+  EXPECT_NE(message.find("for rank 1: none of them can continue; because of that rank 0 waits in barrier #1 of group_3 "
+                         "(cell 7, line 4) for rank 1; because of that rank 3 waits in barrier #1 of group_4 (cell 7, "
+                         "line 4) for rank 0. All ranks"),
+            std::string::npos)
+      << message;
+}
+
 TEST(Hang, ACircleThroughCollectivesWithARoot) {
   for (const char* op : {"broadcast", "scatter", "gather", "reduce", "broadcast_object_list", "scatter_object_list"})
     for (const int root : {0, 1}) {

@@ -142,6 +142,17 @@ TEST(Remains, AnotherCollectiveShapeOrDtypeIsAMismatch) {
   EXPECT_EQ(judged({.dtype = "Double"}).verdict, Verdict::dtype_mismatch);
 }
 
+TEST(Remains, AMinorityThatIsLargerThanTheOthersIsNotRight) {
+  const Folder job;
+  for (int rank = 0; rank < 4; ++rank)
+    job.write("trace_rank_" + std::to_string(rank),
+              dump(4, {{.state = "scheduled", .shape = {rank < 2 ? 1000 : rank}}}));
+  const Finding finding = last_of({job.str()});
+  EXPECT_EQ(finding.verdict, Verdict::shape_mismatch);
+  EXPECT_EQ(finding.ranks, RankSet::all(4));
+  EXPECT_EQ(finding.reference_ranks, RankSet());
+}
+
 TEST(Remains, ARankThatIsFarAheadHasCalledIt) {
   const Folder job;
   job.write("trace_rank_0", dump(2, {{.seq = 10, .state = "scheduled"}}));
@@ -377,21 +388,31 @@ TEST(Watched, OfAGroupThatNoDumpDescribesNobodySaysThatAllHaveCalled) {
   EXPECT_THAT(last_of({job.str()}).message, HasSubstr("all ranks have called"));
 }
 
+/// Ranks that wait, each in the first call of a group with its own number.
+Remains each_in_its_group(const std::vector<std::vector<int>>& groups) {
+  Remains remains;
+  for (size_t rank = 0; rank < groups.size(); ++rank) {
+    remains.evidence.push_back(read_flight_recorder(
+        dump(2, {{.seq = 1, .state = "scheduled", .group = std::to_string(rank)}}), "", static_cast<int>(rank)));
+    std::vector<EvidenceGroup>& described = remains.evidence.back().groups;
+    described.clear();
+    for (size_t i = 0; i < groups.size(); ++i)
+      described.push_back({.name = std::to_string(i), .description = {}, .size = 2, .ranks = groups[i], .members = {}});
+  }
+  remains.files = static_cast<int64_t>(groups.size());
+  return remains;
+}
+
+TEST(Watched, TwoCirclesAreTwoFindings) {
+  const std::vector<Finding> findings = judge(each_in_its_group({{0, 1}, {0, 1}, {2, 3}, {2, 3}}));
+  ASSERT_THAT(findings, SizeIs(2));
+  EXPECT_EQ(findings[0].ranks, (RankSet{0, 1}));
+  EXPECT_EQ(findings[1].ranks, (RankSet{2, 3}));
+}
+
 TEST(Watched, WhatLeadsToRanksThatWaitForOneAnotherFollowsFromThem) {
   // Rank 0 waits in group 0 for rank 1, which waits in group 1 for rank 2, which waits in group 2 for rank 1.
-  Remains remains;
-  const auto add = [&](int rank, const std::string& group) {
-    Evidence evidence = read_flight_recorder(dump(3, {{.seq = 1, .state = "scheduled", .group = group}}), "", rank);
-    evidence.groups = {{.name = "0", .description = {}, .size = 2, .ranks = {0, 1}, .members = {}},
-                       {.name = "1", .description = {}, .size = 2, .ranks = {1, 2}, .members = {}},
-                       {.name = "2", .description = {}, .size = 2, .ranks = {1, 2}, .members = {}}};
-    remains.evidence.push_back(evidence);
-  };
-  add(0, "0");
-  add(1, "1");
-  add(2, "2");
-  remains.files = 3;
-  const std::vector<Finding> findings = judge(remains);
+  const std::vector<Finding> findings = judge(each_in_its_group({{0, 1}, {1, 2}, {1, 2}}));
   ASSERT_THAT(findings, SizeIs(2));
   EXPECT_EQ(findings[0].ranks, RankSet{1});
   EXPECT_EQ(findings[0].reference_ranks, RankSet{0});
