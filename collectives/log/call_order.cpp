@@ -1,6 +1,9 @@
 #include "collectives/log/call_order.h"
 
+#include <fmt/format.h>
+
 #include <map>
+#include <utility>
 
 namespace lockstep::dist {
 namespace {
@@ -49,6 +52,33 @@ std::optional<OrderMismatch> order_mismatch(const std::vector<CollectiveRecord>&
       return OrderMismatch{.before = n};
   }
   return std::nullopt;
+}
+
+namespace {
+Verdict verdict_of(const CollectiveRecord& a, const CollectiveRecord& b) {
+  if (a.op != b.op) return Verdict::op_mismatch;
+  if (a.dtype != b.dtype) return Verdict::dtype_mismatch;
+  if (a.shape != b.shape || a.tensor_count != b.tensor_count) return Verdict::shape_mismatch;
+  if (a.root != b.root || a.reduce_op != b.reduce_op) return Verdict::op_mismatch;
+  return Verdict::shape_mismatch;  // split sizes, or tensors after the first
+}
+}  // namespace
+
+CallDifference difference_of(const std::vector<Camp>& camps, const std::string& group, int64_t seq) {
+  const Camp &smallest = camps.front(), &largest = camps.back();
+  // Whose call came too early? The one that ranks used to make second.
+  for (const OrderProof proof : {OrderProof::turns, OrderProof::lines})
+    for (const auto& [right, early] : {std::pair{&largest, &smallest}, std::pair{&smallest, &largest}}) {
+      const auto order =
+          camps.size() == 2 ? order_mismatch(*right->recent, *early->recent, group, seq, proof) : std::nullopt;
+      if (!order) continue;
+      return {Verdict::order_mismatch,
+              order->swapped
+                  ? ": the same calls in another order"
+                  : fmt::format(": at #{} all called {} and then {}, so {} left out the first or changed the order",
+                                order->before, describe(*right->call), describe(*early->call), early->ranks.words())};
+    }
+  return {verdict_of(*smallest.call, *largest.call), {}};
 }
 
 }  // namespace lockstep::dist

@@ -1,4 +1,5 @@
-// Two ranks called different collectives as the same number of a group: did they make the same calls in another order?
+// Ranks called different collectives as the same number of a group: what differs, and did they make the same calls in
+// another order?
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "collectives/log/collective_record.h"
+#include "protocol/rank_set.h"
 
 namespace lockstep::dist {
 
@@ -26,5 +28,20 @@ enum class OrderProof {
 std::optional<OrderMismatch> order_mismatch(const std::vector<CollectiveRecord>& a,
                                             const std::vector<CollectiveRecord>& b, const std::string& group,
                                             int64_t seq, OrderProof proof = OrderProof::turns);
+
+/// Ranks that made the same call. The pointers are to values of the caller.
+struct Camp {
+  RankSet ranks;
+  const CollectiveRecord* call = nullptr;
+  const std::vector<CollectiveRecord>* recent = nullptr;  // of one of the ranks, with the call among them
+};
+
+struct CallDifference {
+  Verdict verdict{};
+  std::string order_words;  // ": the same calls in another order"; empty where the order does not explain it
+};
+
+/// What differs between the calls of `camps`, of which there are at least two, the smallest first and the largest last.
+CallDifference difference_of(const std::vector<Camp>& camps, const std::string& group, int64_t seq);
 
 }  // namespace lockstep::dist

@@ -67,7 +67,10 @@ TEST(Hang, AnOrderThatUsedToBeAnother) {
     for (int r : {0, 1}) ranks.done(r, "all_reduce"), ranks.done(r, "broadcast", {.root = 0});
   ranks.enters(0, "all_reduce");
   ranks.enters(1, "broadcast", {.root = 0});
-  EXPECT_EQ(proven_hang(ranks).verdict, Verdict::order_mismatch);
+  const Finding finding = proven_hang(ranks);
+  EXPECT_EQ(finding.verdict, Verdict::order_mismatch);
+  EXPECT_NE(finding.message.find("so rank 1 left out the first or changed the order"), std::string::npos)
+      << "that the calls are the same is not known: " << finding.message;
 }
 
 }  // namespace
