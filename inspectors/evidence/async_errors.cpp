@@ -75,6 +75,13 @@ Evidence read_async_errors(std::string_view text, const std::string& origin, Rea
   return evidence;
 }
 
+std::vector<EvidenceError> all_errors(const std::vector<Evidence>& evidence) {
+  std::vector<EvidenceError> errors;
+  for (const Evidence& each : evidence) errors.insert(errors.end(), each.errors.begin(), each.errors.end());
+  std::ranges::stable_sort(errors, {}, &EvidenceError::time_ns);
+  return errors;
+}
+
 const EvidenceError* first_cause(const std::vector<EvidenceError>& errors) {
   std::map<std::pair<int, std::string>, std::vector<const EvidenceError*>> standing;
   for (const EvidenceError& each : errors) {

@@ -21,6 +21,9 @@ std::string above_median_text(double share);
 /// A table whose first row is the header. Columns of numbers are aligned to the right.
 std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
+/// " (cell 7, line 4)"; empty for an empty text.
+inline std::string in_brackets(const std::string& text) { return text.empty() ? "" : " (" + text + ")"; }
+
 /// The fix if ranks disagree on the next call.
 inline constexpr const char* kOneOrder =
     "All ranks of a group must make the same calls in the same order; where ranks use several groups, in one order "

@@ -51,7 +51,7 @@ std::vector<Finding> hang(const std::vector<std::string>& logs, double seconds,
 
   std::vector<Finding> findings = evidence_findings(picture);
   for (auto& proven : analyse_hang(picture).proven) findings.push_back(std::move(proven.finding));
-  if (auto late = find_straggler(picture)) findings.push_back(std::move(*late));
+  if (auto late = find_straggler(times_of(picture))) findings.push_back(std::move(*late));
   if (!findings.empty()) return findings;
   Finding ok = About{.inspector = "hang", .object = {}, .step = {}, .ranks = seen}.finding(Severity::note, Verdict::ok);
   for (const RankPicture& rank : picture.ranks)

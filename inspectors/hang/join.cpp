@@ -250,13 +250,6 @@ std::string ago_words(const HangPicture& picture, const EvidenceError& error) {
   return {};
 }
 
-std::vector<EvidenceError> all_errors(const HangPicture& picture) {
-  std::vector<EvidenceError> errors;
-  for (const Evidence& each : picture.evidence) errors.insert(errors.end(), each.errors.begin(), each.errors.end());
-  std::ranges::stable_sort(errors, {}, &EvidenceError::time_ns);
-  return errors;
-}
-
 }  // namespace
 
 std::vector<std::string> evidence_on(const HangPicture& picture, const CollectiveRecord& call) {
@@ -275,7 +268,7 @@ std::string evidence_words(const HangPicture& picture, const CollectiveRecord& c
 
 std::vector<Finding> evidence_findings(const HangPicture& picture) {
   std::vector<Finding> findings;
-  const std::vector<EvidenceError> errors = all_errors(picture);
+  const std::vector<EvidenceError> errors = all_errors(picture.evidence);
   if (const EvidenceError* cause = first_cause(errors)) {
     RankSet others;
     for (const EvidenceError& each : errors)

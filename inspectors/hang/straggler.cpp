@@ -3,43 +3,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <vector>
 
 #include "inspectors/findings/about.h"
 #include "inspectors/findings/median.h"
-#include "inspectors/hang/words.h"
 
 namespace lockstep::inspect {
 namespace {
 
-using Calls = std::map<int64_t, const dist::CollectiveRecord*>;
-
-std::optional<Finding> find_in_group(const HangPicture& picture, const dist::LoggedGroup& group,
-                                     const StragglerOptions& options) {
-  std::map<int, Calls> calls;
-  for (const int number : group.ranks) {
-    const RankPicture* rank = picture.rank(number);
-    if (!rank || !rank->has_log) return std::nullopt;
-    for (const auto& record : rank->recent)
-      if (record.group == group.name && !record.point_to_point && record.cell == picture.cell && record.done_ns > 0)
-        calls[number][record.seq] = &record;
-  }
-  if (calls.size() < 2 || calls.size() != group.ranks.size()) return std::nullopt;
-
+std::optional<Finding> find_in_group(const GroupTimes& group, const StragglerOptions& options) {
+  if (group.stays.size() < 2) return std::nullopt;
   std::map<int, double> own;  // seconds between leaving one collective and entering the next
   std::map<int, int> last;    // how often it entered last, of `waited`
   int steps = 0, waited = 0;
-  for (const auto& [seq, record] : calls.begin()->second) {
+  for (const auto& [seq, stay] : group.stays.begin()->second) {
     std::map<int, std::pair<double, double>> times;  // own, arrival
-    for (const auto& [rank, theirs] : calls) {
+    for (const auto& [rank, theirs] : group.stays) {
       const auto here = theirs.find(seq), before = theirs.find(seq - 1);
       if (here == theirs.end() || before == theirs.end()) break;
       // The time is zero if the rank entered a collective before the last one ended (asynchronous ones).
-      times[rank] = {std::max(0.0, static_cast<double>(here->second->entered_ns - before->second->done_ns) / 1e9),
-                     static_cast<double>(here->second->entered_ns) / 1e9};
+      times[rank] = {std::max(0.0, static_cast<double>(here->second.entered_ns - before->second.done_ns) / 1e9),
+                     static_cast<double>(here->second.entered_ns) / 1e9};
     }
-    if (times.size() != calls.size()) continue;
+    if (times.size() != group.stays.size()) continue;
     ++steps;
     const auto by_arrival = [](const auto& a, const auto& b) { return a.second.second < b.second.second; };
     const auto [earliest, latest] = std::minmax_element(times.begin(), times.end(), by_arrival);
@@ -64,7 +49,7 @@ std::optional<Finding> find_in_group(const HangPicture& picture, const dist::Log
     Finding finding = About{.inspector = "hang", .object = {}, .step = {}, .ranks = RankSet{rank}}.finding(
         Severity::note, Verdict::straggler);
     finding.reference_ranks = other_ranks;
-    finding.op = dist::to_finding_op(*calls.at(rank).rbegin()->second);
+    finding.op = group.newest;
     const std::string ratio = theirs > 0 ? fmt::format(", {:.1f} times as long", its / theirs) : std::string();
     finding.message = fmt::format(
         "rank {} is the last to enter {} of the {} collectives of group {} in which ranks waited: {:.1f} ms between "
@@ -77,13 +62,29 @@ std::optional<Finding> find_in_group(const HangPicture& picture, const dist::Log
 
 }  // namespace
 
-std::optional<Finding> find_straggler(const HangPicture& picture, const StragglerOptions& options) {
-  for (const RankPicture& rank : picture.ranks)
-    for (const dist::LoggedGroup& group : rank.groups) {
-      if (!group.member || group.ranks.empty() || group.ranks.front() != rank.rank) continue;  // once for each group
-      if (auto finding = find_in_group(picture, group, options)) return finding;
-    }
+std::optional<Finding> find_straggler(const std::vector<GroupTimes>& groups, const StragglerOptions& options) {
+  for (const GroupTimes& group : groups)
+    if (auto finding = find_in_group(group, options)) return finding;
   return std::nullopt;
+}
+
+std::vector<GroupTimes> times_of(const HangPicture& picture) {
+  std::vector<GroupTimes> result;
+  for (const RankPicture& first : picture.ranks)
+    for (const dist::LoggedGroup& group : first.groups) {
+      if (!group.member || group.ranks.empty() || group.ranks.front() != first.rank) continue;  // once for each group
+      GroupTimes times{.name = group.name, .stays = {}, .newest = {}};
+      for (const int number : group.ranks)
+        if (const RankPicture* rank = picture.rank(number); rank && rank->has_log)
+          for (const auto& record : rank->recent)
+            if (record.group == group.name && !record.point_to_point && record.cell == picture.cell &&
+                record.done_ns > 0) {
+              times.stays[number][record.seq] = {record.entered_ns, record.done_ns};
+              times.newest = dist::to_finding_op(record);
+            }
+      if (times.stays.size() == group.ranks.size()) result.push_back(std::move(times));
+    }
+  return result;
 }
 
 }  // namespace lockstep::inspect

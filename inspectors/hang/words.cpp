@@ -28,8 +28,6 @@ std::string said_of(const std::string& sentence, size_t count) {
   return verb.ends_with('s') ? verb.substr(0, verb.size() - 1) + sentence.substr(end) : sentence;
 }
 
-std::string in_brackets(const std::string& place) { return place.empty() ? "" : " (" + place + ")"; }
-
 std::string call_words(const RankWait& wait) {
   const dist::CollectiveRecord& call = wait.call;
   std::string text = fmt::format("{} #{}", call.op, call.seq);

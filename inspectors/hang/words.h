@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "inspectors/findings/text.h"
 #include "inspectors/hang/picture.h"
 
 namespace lockstep::inspect {
@@ -10,8 +11,6 @@ namespace lockstep::inspect {
 std::string plural(std::string words, size_t count);
 /// Turns a sentence about one rank that begins with its verb into one about `count` ranks: "waits …", "wait …".
 std::string said_of(const std::string& sentence, size_t count);
-/// " (cell 7, line 4)"; empty for an empty place.
-std::string in_brackets(const std::string& place);
 /// "all_reduce #12 of group_1 (cell 7, line 4)", "recv #1 from rank 2 with tag 5 (…)".
 std::string call_words(const RankWait& wait);
 /// How far the collective of a call is on the ranks whose devices do it: "it has started on ranks 0-1, the stream of

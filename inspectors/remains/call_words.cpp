@@ -14,8 +14,6 @@ std::string place(const std::vector<EvidenceFrame>& frames) {
   return fmt::format("{}:{}{}", frame->file, frame->line, in);
 }
 
-std::string in_brackets(const std::string& text) { return text.empty() ? "" : " (" + text + ")"; }
-
 std::string input_words(const EvidenceCall& call) {
   if (call.input_shapes.empty()) return {};
   std::string text;

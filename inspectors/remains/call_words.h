@@ -4,15 +4,13 @@
 #include <vector>
 
 #include "inspectors/evidence/evidence.h"
+#include "inspectors/findings/text.h"
 #include "protocol/finding.h"
 
 namespace lockstep::inspect::judging {
 
 /// "train.py:88 in step"; empty without frames.
 std::string place(const std::vector<EvidenceFrame>& frames);
-
-/// " (train.py:88)"; empty for an empty text.
-std::string in_brackets(const std::string& text);
 
 /// " float32 [8, 16]"; of several tensors the first. Empty if the shapes are not known.
 std::string input_words(const EvidenceCall& call);

@@ -27,16 +27,17 @@ void judge_communicators(const Case& job, Verdicts& verdicts) {
         verdicts.add(own ? Weight::stuck : Weight::consequence, std::move(finding));
       }
     }
-    const EvidenceError* first = first_cause(each.errors);
-    if (!first) continue;
-    Finding finding =
-        about().finding(first->remote ? Severity::note : Severity::fault, Verdict::dead, FindingKind::communicator);
-    if (first->rank >= 0) finding.ranks = RankSet{first->rank};
-    finding.message = fmt::format("rank {} had the first error in a communicator{}: {}; by {}", first->rank,
-                                  first->remote ? "" : " that is its own", first->error, source_words(each.source));
-    verdicts.add(first->remote ? Weight::consequence : Weight::stuck, std::move(finding),
-                 first->time_ns / 1'000'000'000);
   }
+  const std::vector<EvidenceError> errors = all_errors(job.remains.evidence);
+  const EvidenceError* first = first_cause(errors);
+  if (!first) return;
+  Finding finding =
+      about().finding(first->remote ? Severity::note : Severity::fault, Verdict::dead, FindingKind::communicator);
+  if (first->rank >= 0) finding.ranks = RankSet{first->rank};
+  finding.message =
+      fmt::format("rank {} had the first error in a communicator{}: {}; by {}", first->rank,
+                  first->remote ? "" : " that is its own", first->error, source_words(EvidenceSource::async_error));
+  verdicts.add(first->remote ? Weight::consequence : Weight::stuck, std::move(finding), first->time_ns / 1'000'000'000);
 }
 
 }  // namespace lockstep::inspect::judging

@@ -164,7 +164,7 @@ void HangReporter::look_back(const CellRun& run) {
 
 void HangReporter::look_at_straggler(const CellRun& run) {
   if (reported_stragglers_.contains(run.id())) return;
-  if (auto finding = inspect::find_straggler(pictures_.picture(&run, {}))) {
+  if (auto finding = inspect::find_straggler(inspect::times_of(pictures_.picture(&run, {})))) {
     reported_stragglers_.insert(run.id());
     host_.add_finding(std::move(*finding), run.number());
   }

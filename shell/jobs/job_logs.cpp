@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "collectives/log/collective_log.h"
 #include "inspectors/hang/straggler.h"
@@ -99,44 +98,29 @@ std::optional<Evidence> read_log(const std::string& folder, int rank, int64_t pi
   }
 }
 
-/// Which collectives all ranks of a group have entered, as the logs of a session have them.
-inspect::HangPicture picture_of_times(const std::vector<Evidence>& evidence) {
-  std::map<int, inspect::RankPicture> ranks;
-  std::map<std::string, std::set<int>> members;
+/// Which collectives all ranks of a group have entered, and when.
+std::vector<inspect::GroupTimes> times_of(const std::vector<Evidence>& evidence) {
+  std::map<std::string, inspect::GroupTimes> groups;
   for (const inspect::EvidenceRow& row : side_by_side(evidence)) {
     if (!row.missing.empty() || !row.unknown.empty() || row.calls.size() < 2) continue;
     int64_t all_there = 0;  // it can't end before that, and of Gloo the recorder has no ends
     for (const auto& [rank, call] : row.calls) all_there = std::max(all_there, call->created_ns);
-    for (const auto& [rank, call] : row.calls) {
-      dist::CollectiveRecord record;
-      // Other groups may share a description: all of one dimension of a mesh do.
-      record.group = call->group_description == inspect::kDefaultGroup ? inspect::kDefaultGroup : call->group;
-      record.seq = row.seq;
-      record.op = call->op;
-      if (!call->input_shapes.empty()) record.shape = call->input_shapes.front();
-      if (!call->input_dtypes.empty()) record.dtype = call->input_dtypes.front();
-      record.entered_ns = call->created_ns;
-      record.done_ns = std::max(call->completed_ns, all_there);
-      record.state = dist::CollectiveState::done;
-      members[record.group].insert(rank);
-      ranks[rank].recent.push_back(std::move(record));
-    }
+    const EvidenceCall& first = *row.calls.begin()->second;
+    // Other groups may share a description: all of one dimension of a mesh do.
+    const std::string name = first.group_description == inspect::kDefaultGroup ? inspect::kDefaultGroup : row.group;
+    inspect::GroupTimes& group = groups[name];
+    group.name = name;
+    group.newest = {.name = first.op,
+                    .seq = row.seq,
+                    .shape = first.input_shapes.empty() ? std::vector<int64_t>() : first.input_shapes.front(),
+                    .dtype = first.input_dtypes.empty() ? "" : first.input_dtypes.front(),
+                    .group = name};
+    for (const auto& [rank, call] : row.calls)
+      group.stays[rank][row.seq] = {call->created_ns, std::max(call->completed_ns, all_there)};
   }
-  inspect::HangPicture picture;
-  for (auto& [rank, each] : ranks) {
-    each.rank = rank;
-    each.has_log = true;
-    for (const auto& [name, of_group] : members)
-      if (of_group.contains(rank)) {
-        dist::LoggedGroup group;
-        group.name = name;
-        group.ranks.assign(of_group.begin(), of_group.end());
-        group.member = true;
-        each.groups.push_back(std::move(group));
-      }
-    picture.ranks.push_back(std::move(each));
-  }
-  return picture;
+  std::vector<inspect::GroupTimes> result;
+  for (auto& [name, group] : groups) result.push_back(std::move(group));
+  return result;
 }
 
 }  // namespace
@@ -174,7 +158,7 @@ std::optional<Finding> straggler_of_job(const std::vector<Evidence>& evidence) {
     by_recorder = by_recorder || each.source == EvidenceSource::flight_recorder;
     calls.push_back(each);
   }
-  auto finding = inspect::find_straggler(picture_of_times(calls));
+  auto finding = inspect::find_straggler(times_of(calls));
   if (finding && by_recorder) finding->message += "; by the Flight Recorder's times";
   return finding;
 }

@@ -547,6 +547,12 @@ TEST(Watched, ErrorsOfCommunicatorsAreOwnOrOfAnotherRank) {
   findings = judge(remains);
   EXPECT_EQ(findings.back().severity, Severity::fault);
   EXPECT_EQ(findings.back().ranks, RankSet{1});
+  // Each rank may have a file of its own, and one of them was the first.
+  remains.evidence.push_back(errors);
+  remains.evidence[1].errors = {remains.evidence[0].errors[1]};
+  remains.evidence[0].errors.pop_back();
+  EXPECT_EQ(judge(remains).size(), 1U);
+  EXPECT_EQ(judge(remains).back().ranks, RankSet{1});
 }
 
 TEST(StackText, ReadsFaulthandlerAndRanksInTheLines) {

@@ -26,7 +26,7 @@ std::optional<Finding> after(int size, int steps, Milliseconds milliseconds) {
       ranks.at(r).recent.back().done_ns = now;
     }
   }
-  return find_straggler(ranks.picture);
+  return find_straggler(times_of(ranks.picture));
 }
 
 TEST(Straggler, ARankThatTakesManyTimesAsLong) {
