@@ -53,7 +53,7 @@ RankSet EvidenceRow::in_state(EvidenceState state) const {
   return result;
 }
 
-std::vector<EvidenceRow> side_by_side(const std::vector<Evidence>& dumps) {
+std::vector<EvidenceRow> side_by_side(const std::vector<const Evidence*>& dumps) {
   struct Seen {
     int64_t first = 0, last = 0;  // numbers in a rank's dump
   };
@@ -62,21 +62,21 @@ std::vector<EvidenceRow> side_by_side(const std::vector<Evidence>& dumps) {
   std::map<std::string, std::map<int, Seen>> seen;
   std::map<std::string, RankSet> members;
   RankSet dumped;
-  for (const Evidence& dump : dumps) {
-    for (const EvidenceGroup& group : dump.groups)
+  for (const Evidence* dump : dumps) {
+    for (const EvidenceGroup& group : dump->groups)
       for (const int rank : group.ranks) members[group.name].insert(rank);
-    if (!dump.rank) continue;
-    dumped.insert(*dump.rank);
-    for (const EvidenceCall& call : dump.calls) {
+    if (!dump->rank) continue;
+    dumped.insert(*dump->rank);
+    for (const EvidenceCall& call : dump->calls) {
       if (call.point_to_point) continue;
-      members[call.group].insert(*dump.rank);
-      const auto [at, fresh] = seen[call.group].try_emplace(*dump.rank, Seen{call.seq, call.seq});
+      members[call.group].insert(*dump->rank);
+      const auto [at, fresh] = seen[call.group].try_emplace(*dump->rank, Seen{call.seq, call.seq});
       at->second.first = std::min(at->second.first, call.seq);
       at->second.last = std::max(at->second.last, call.seq);
       EvidenceRow& row = rows[{call.group, call.seq}];
       row.group = call.group;
       row.seq = call.seq;
-      row.calls.emplace(*dump.rank, &call);  // of a coalesced group the first call
+      row.calls.emplace(*dump->rank, &call);  // of a coalesced group the first call
     }
   }
   std::vector<EvidenceRow> result;

@@ -60,10 +60,10 @@ struct EvidenceCall {
   std::vector<EvidenceFrame> frames;  // innermost first; empty if the source has none
 };
 
-/// One rank of a group.
 /// How torch.distributed describes the group of all ranks.
 inline constexpr const char* kDefaultGroup = "default_pg";
 
+/// One rank of a group.
 struct EvidenceMember {
   int group_rank = -1;  // within the group; -1 if unknown
   int rank = -1;  // of the default group; -1 if unknown
@@ -129,7 +129,7 @@ struct EvidenceRow {
 
 /// The collectives of every group side by side, by group and number; messages are left out. `dumps`: of different
 /// ranks; those without a rank are skipped. The result refers to them.
-std::vector<EvidenceRow> side_by_side(const std::vector<Evidence>& dumps);
+std::vector<EvidenceRow> side_by_side(const std::vector<const Evidence*>& dumps);
 
 /// Removes the calls of groups that the program has destroyed, where it has made groups of the same names since: numbers
 /// begin again with 1 then. For the dump or log of one rank.

@@ -12,6 +12,7 @@
 #include "inspectors/findings/majority.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/hang/circles.h"
+#include "inspectors/hang/words.h"
 #include "inspectors/remains/call_words.h"
 #include "inspectors/remains/judges.h"
 #include "inspectors/remains/rank_errors.h"
@@ -41,11 +42,8 @@ class Collectives {
   Collectives(const Case& job, Verdicts& verdicts) : job_(job), verdicts_(verdicts) {}
 
   void judge() {
-    std::vector<Evidence> dumps;
-    dumps.reserve(job_.dumps.size());
-    for (const Evidence* each : job_.dumps) dumps.push_back(*each);
     std::set<std::string> judged;  // groups: what comes after the first unfinished collective follows from it
-    for (const EvidenceRow& row : side_by_side(dumps)) {
+    for (const EvidenceRow& row : side_by_side(job_.dumps)) {
       if (judged.contains(row.group)) continue;
       const RankSet unfinished =
           (row.in_state(EvidenceState::scheduled) | row.in_state(EvidenceState::started)) - job_.killed;
@@ -54,7 +52,7 @@ class Collectives {
       if (find_mismatch(row, unfinished) || (!waiting.empty() && find_stuck(row, waiting))) judged.insert(row.group);
     }
     add_crossed();
-    for (const Evidence& dump : dumps) find_messages(dump, judged);
+    for (const Evidence* dump : job_.dumps) find_messages(*dump, judged);
   }
 
  private:
@@ -118,18 +116,33 @@ class Collectives {
   }
 
   /// Adds what the absent ranks do instead to the message, and gives the finding the kind of the first.
-  FindingKind add_activities(Finding& finding, const std::string& group) const {
+  void add_activities(Finding& finding, const std::string& group) const {
     constexpr size_t kMostActivities = 8;
-    FindingKind first = FindingKind::unknown;
     std::set<std::string> seen;
     for (const int rank : finding.ranks) {
       const auto [does, kind] = job_.what_it_does(rank, group);
-      if (seen.empty()) first = kind;
+      if (seen.empty()) finding.kind = kind;
       if (!does.empty() && seen.size() < kMostActivities && seen.insert(does).second)
         finding.message += fmt::format("; rank {} {}", rank, does);
     }
-    finding.kind = first;
-    return first;
+  }
+
+  /// `waiting` waits in `call` for `absent`. `known`: what is known of that, which ends the sentence.
+  void add_wait(const EvidenceCall& call, const RankSet& waiting, const RankSet& absent, const std::string& known,
+                bool by_recorder) {
+    Finding finding = hang_in(call, waiting, absent);
+    finding.message = waits_in(call, waiting) + known;
+    add_activities(finding, call.group);
+    if (by_recorder) finding.message += kByRecorder;
+    waiting_ = waiting_ | waiting;
+    if (absent - job_.failed == RankSet()) {  // an exception of each explains it
+      finding.severity = Severity::note;
+      verdicts_.add(Weight::consequence, std::move(finding));
+    } else if (finding.kind == FindingKind::other_collective) {
+      behind_.push_back({waiting, absent, &call, std::move(finding)});
+    } else {
+      verdicts_.add(Weight::stuck, std::move(finding));
+    }
   }
 
   /// Ranks that have called different things under one number.
@@ -200,63 +213,29 @@ class Collectives {
     const RankSet absent = row.missing.empty() ? silent : row.missing;
     const bool proven = absent - job_.ended == RankSet();  // who has ended will not come
     const bool known = !row.missing.empty() || proven;
-    Finding finding = hang_in(call, waiting, absent);
-    finding.message = waits_in(call, waiting) + ", which ";
-    const char* const have = absent.size() == 1 ? "has" : "have";
-    if (known && absent - job_.ended_without_a_word() == RankSet())
-      finding.message += fmt::format("{} {} ended and may not have called", absent.words(), have);
-    else if (known)
-      finding.message += fmt::format("{} {} not called", absent.words(), have);
-    else
-      finding.message += fmt::format("{}, of which there is no dump, may not have called", absent.words());
-    const FindingKind kind = add_activities(finding, row.group);
-    const bool explained = absent - job_.failed == RankSet();  // by an exception of each
-    if (known && !proven && !job_.is_logged(row.group, absent | waiting)) finding.message += kByRecorder;
-    if (explained) finding.severity = Severity::note;
-    waiting_ = waiting_ | waiting;
-    if (!explained && kind == FindingKind::other_collective)
-      behind_.push_back({waiting, absent, &call, std::move(finding)});
-    else
-      verdicts_.add(explained ? Weight::consequence : Weight::stuck, std::move(finding));
+    const char* const words = !known ? ", which {}, of which there is no dump, may not have called"
+                              : absent - job_.ended_without_a_word() == RankSet()
+                                  ? ", which {} {{has}} ended and may not have called"
+                                  : ", which {} {{has}} not called";
+    add_wait(call, waiting, absent, plural(fmt::format(fmt::runtime(words), absent.words()), absent.size()),
+             known && !proven && !job_.is_logged(row.group, absent | waiting));
     return true;
   }
 
-  /// Of a group whose ranks are not known: ranks that have not called it and are in a collective of another group.
-  bool find_elsewhere(const EvidenceRow& row, const RankSet& waiting, const EvidenceCall& call) {
-    RankSet called, elsewhere;
-    for (const auto& [rank, each] : row.calls) called.insert(rank);
-    std::string words;
-    for (const int rank : job_.dumped - called) {
-      const auto [does, kind] = job_.what_it_does(rank, row.group);
-      if (kind != FindingKind::other_collective) continue;
-      elsewhere.insert(rank);
-      words += fmt::format("; rank {} {}", rank, does);
-    }
-    if (elsewhere.empty()) return false;
-    Finding finding = hang_in(call, waiting, elsewhere, FindingKind::other_collective);
-    finding.message = fmt::format("{}, which {} {} not called (the recorder does not know the ranks of that group){}{}",
-                                  waits_in(call, waiting), elsewhere.words(), elsewhere.size() == 1 ? "has" : "have",
-                                  words, kByRecorder);
-    waiting_ = waiting_ | waiting;
-    behind_.push_back({waiting, elsewhere, &call, std::move(finding)});
-    return true;
-  }
-
-  /// Of such a group, where ranks that have not called it are in no other collective either.
+  /// Of a group whose ranks are not known: ranks that have not called it and are in a collective of another group, or
+  /// else all that nothing says have called it.
   bool find_uncalled(const EvidenceRow& row, const RankSet& waiting, const EvidenceCall& call) {
-    RankSet uncalled = job_.world - job_.ended_after(row.group, row.seq);
-    for (const auto& [rank, each] : row.calls) uncalled.erase(rank);
-    if (uncalled.empty()) return false;
-    Finding finding = hang_in(call, waiting, uncalled);
-    finding.message =
-        fmt::format("{}; nothing says that {} {} called it, and the recorder does not know the ranks of that group",
-                    waits_in(call, waiting), uncalled.words(), uncalled.size() == 1 ? "has" : "have");
-    add_activities(finding, row.group);
-    finding.message += kByRecorder;
-    const bool explained = uncalled - job_.failed == RankSet();
-    if (explained) finding.severity = Severity::note;
-    waiting_ = waiting_ | waiting;
-    verdicts_.add(explained ? Weight::consequence : Weight::stuck, std::move(finding));
+    RankSet called = job_.ended_after(row.group, row.seq), elsewhere;
+    for (const auto& [rank, each] : row.calls) called.insert(rank);
+    for (const int rank : job_.dumped - called)
+      if (job_.what_it_does(rank, row.group).second == FindingKind::other_collective) elsewhere.insert(rank);
+    const RankSet absent = elsewhere.empty() ? job_.world - called : elsewhere;
+    if (absent.empty()) return false;
+    const char* const words =
+        elsewhere.empty()
+            ? "; nothing says that {} {{has}} called it, and the recorder does not know the ranks of that group"
+            : ", which {} {{has}} not called (the recorder does not know the ranks of that group)";
+    add_wait(call, waiting, absent, plural(fmt::format(fmt::runtime(words), absent.words()), absent.size()), true);
     return true;
   }
 
@@ -267,8 +246,7 @@ class Collectives {
     const bool behind = !started.empty() && !scheduled.empty();
     const RankSet late = behind ? scheduled : waiting;
     RankSet left = done & job_.failed;
-    if (!job_.has_members(row.group) && (find_elsewhere(row, waiting, call) || find_uncalled(row, waiting, call)))
-      return true;
+    if (!job_.has_members(row.group) && find_uncalled(row, waiting, call)) return true;
     Finding finding =
         hang_in(call, behind ? started : done, late, behind ? FindingKind::stream : FindingKind::communicator);
     if (!left.empty()) finding.severity = Severity::note;

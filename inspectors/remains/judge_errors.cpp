@@ -12,12 +12,27 @@
 namespace lockstep::inspect::judging {
 namespace {
 
-void add_error(Verdicts& verdicts, bool is_consequence, const std::vector<const RankError*>& errors) {
+using Errors = std::vector<const RankError*>;
+
+std::map<std::string, Errors> by_message(const Case& job, bool (*is_meant)(const RankError&)) {
+  std::map<std::string, Errors> alike;
+  for (const RankError& each : job.remains.errors)
+    if (is_meant(each)) alike[each.message].push_back(&each);
+  return alike;
+}
+
+RankSet ranks_of(const Errors& errors) {
   RankSet ranks;
+  for (const RankError* each : errors)
+    if (each->rank >= 0) ranks.insert(each->rank);
+  return ranks;
+}
+
+void add_error(Verdicts& verdicts, bool is_consequence, const Errors& errors) {
+  const RankSet ranks = ranks_of(errors);
   int64_t first = 0;
   const RankError* shown = errors.front();
   for (const RankError* each : errors) {
-    if (each->rank >= 0) ranks.insert(each->rank);
     if (each->time_s > 0 && (first == 0 || each->time_s < first)) first = each->time_s;
     if (shown->frames.empty() && !each->frames.empty()) shown = each;
   }
@@ -38,11 +53,11 @@ void add_error(Verdicts& verdicts, bool is_consequence, const std::vector<const 
 void judge_errors(const Case& job, Verdicts& verdicts) {
   // Equal ones of several ranks are one finding.
   using Key = std::tuple<bool, std::string, std::string>;
-  std::map<Key, std::vector<const RankError*>> alike;
+  std::map<Key, Errors> alike;
   for (const RankError& each : job.remains.errors) {
     if (is_mismatch(each) || is_size_mismatch(each)) continue;
     const Key key{is_consequence(each), each.type, each.message};
-    std::vector<const RankError*>& same = alike[key];
+    Errors& same = alike[key];
     // An error file and a log have the same exception.
     const bool known =
         each.rank >= 0 && std::ranges::any_of(same, [&](const RankError* other) { return other->rank == each.rank; });
@@ -53,14 +68,10 @@ void judge_errors(const Case& job, Verdicts& verdicts) {
 
 void judge_mismatch_errors(const Case& job, Verdicts& verdicts) {
   if (verdicts.has(Weight::mismatch)) return;
-  std::map<std::string, std::vector<const RankError*>> alike;
-  for (const RankError& each : job.remains.errors)
-    if (is_mismatch(each)) alike[each.message].push_back(&each);
-  for (const auto& [message, errors] : alike) {
+  for (const auto& [message, errors] : by_message(job, is_mismatch)) {
     Finding finding = about().finding(Severity::fault, Verdict::op_mismatch);
     finding.inspector = kComparison;
-    for (const RankError* each : errors)
-      if (each->rank >= 0) finding.ranks.insert(each->rank);
+    finding.ranks = ranks_of(errors);
     if (!errors.front()->frames.empty()) finding.where = place(errors.front()->frames);
     finding.message = message;
     verdicts.add(Weight::mismatch, std::move(finding), errors.front()->time_s);
@@ -69,13 +80,9 @@ void judge_mismatch_errors(const Case& job, Verdicts& verdicts) {
 
 void judge_size_mismatches(const Case& job, Verdicts& verdicts) {
   const bool is_named = verdicts.has(Weight::mismatch);
-  std::map<std::string, std::vector<const RankError*>> alike;
-  for (const RankError& each : job.remains.errors)
-    if (is_size_mismatch(each)) alike[each.message].push_back(&each);
-  for (const auto& [message, errors] : alike) {
+  for (const auto& [message, errors] : by_message(job, is_size_mismatch)) {
     Finding finding = about().finding(is_named ? Severity::note : Severity::fault, Verdict::op_mismatch);
-    for (const RankError* each : errors)
-      if (each->rank >= 0) finding.ranks.insert(each->rank);
+    finding.ranks = ranks_of(errors);
     finding.message = fmt::format(
         "{} got more bytes than its collective takes ({}: {}): {}. The backend `lockstep` compares calls before data "
         "moves, and names both sides: init_process_group(\"lockstep\")",

@@ -99,7 +99,7 @@ std::optional<Evidence> read_log(const std::string& folder, int rank, int64_t pi
 }
 
 /// Which collectives all ranks of a group have entered, and when.
-std::vector<inspect::GroupTimes> times_of(const std::vector<Evidence>& evidence) {
+std::vector<inspect::GroupTimes> times_of(const std::vector<const Evidence*>& evidence) {
   std::map<std::string, inspect::GroupTimes> groups;
   for (const inspect::EvidenceRow& row : side_by_side(evidence)) {
     if (!row.missing.empty() || !row.unknown.empty() || row.calls.size() < 2) continue;
@@ -151,12 +151,12 @@ void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Rem
 }
 
 std::optional<Finding> straggler_of_job(const std::vector<Evidence>& evidence) {
-  std::vector<Evidence> calls;
+  std::vector<const Evidence*> calls;
   bool by_recorder = false;
   for (const Evidence& each : evidence) {
     if (each.source != EvidenceSource::flight_recorder && each.source != EvidenceSource::collective_log) continue;
     by_recorder = by_recorder || each.source == EvidenceSource::flight_recorder;
-    calls.push_back(each);
+    calls.push_back(&each);
   }
   auto finding = inspect::find_straggler(times_of(calls));
   if (finding && by_recorder) finding->message += "; by the Flight Recorder's times";

@@ -90,11 +90,17 @@ TEST(FlightRecorder, ReadsGroupsAndHowFarARankIsInThem) {
   EXPECT_THAT(dump.group("7")->ranks, ElementsAre(0, 1));
 }
 
+std::vector<EvidenceRow> rows_of(const std::vector<Evidence>& dumps) {
+  std::vector<const Evidence*> pointers;
+  for (const Evidence& each : dumps) pointers.push_back(&each);
+  return side_by_side(pointers);
+}
+
 TEST(FlightRecorder, SideBySideShowsWhoIsMissing) {
   std::vector<Evidence> dumps;
   for (int rank = 0; rank < 4; ++rank)
     dumps.push_back(read_flight_recorder_file(evidence_file("nccl_trace_rank_" + std::to_string(rank) + ".json")));
-  const auto rows = side_by_side(dumps);
+  const auto rows = rows_of(dumps);
   ASSERT_EQ(rows.size(), 4u);  // 15 to 17 of group 0, 4 of group 7; messages are left out
   const EvidenceRow& last = rows[2];
   EXPECT_EQ(last.seq, 17);
@@ -112,7 +118,7 @@ TEST(FlightRecorder, ARankWithoutADumpIsUnknownAndNotMissing) {
   std::vector<Evidence> dumps;
   for (const int rank : {0, 3})
     dumps.push_back(read_flight_recorder_file(evidence_file("nccl_trace_rank_" + std::to_string(rank) + ".json")));
-  const auto rows = side_by_side(dumps);
+  const auto rows = rows_of(dumps);
   EXPECT_THAT(rows[2].missing, IsEmpty());
   EXPECT_EQ(rows[2].unknown, (RankSet{1, 2}));
 }
@@ -122,7 +128,7 @@ TEST(FlightRecorder, ARingThatHasLostItsOldRecordsIsUnknownForThem) {
   for (const int rank : {0, 1})
     dumps.push_back(read_flight_recorder_file(evidence_file("nccl_trace_rank_" + std::to_string(rank) + ".json")));
   std::erase_if(dumps[1].calls, [](const EvidenceCall& call) { return call.group == "0" && call.seq < 17; });
-  const auto rows = side_by_side(dumps);
+  const auto rows = rows_of(dumps);
   EXPECT_TRUE(rows[0].unknown.contains(1));
   EXPECT_FALSE(rows[0].missing.contains(1));
 }
@@ -172,7 +178,7 @@ TEST(FlightRecorder, ReadsThePickleThatLibTorchWrites) {
 TEST(FlightRecorder, SideBySideOfRecordedDumpsNamesTheRankThatStopped) {
   const std::vector<Evidence> dumps = {read_flight_recorder_file(evidence_file("gloo_trace_rank_0")),
                                        read_flight_recorder_file(evidence_file("gloo_trace_rank_1"))};
-  const auto rows = side_by_side(dumps);
+  const auto rows = rows_of(dumps);
   ASSERT_FALSE(rows.empty());
   EXPECT_EQ(rows.back().missing, RankSet{1});
   for (size_t i = 0; i + 1 < rows.size(); ++i) EXPECT_THAT(rows[i].missing, IsEmpty()) << i;
