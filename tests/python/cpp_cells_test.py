@@ -27,13 +27,17 @@ class CppCells(unittest.TestCase):
                 "  for (int i = 0; i < 4; ++i)\n    threads.emplace_back([i] {\n"
                 "      for (int k = 0; k < 50; ++k)\n"
                 '        right += py::tensor("extra[0] * 0 + " + std::to_string(50 * i + k)).item<float>() == 50 * i + k;\n'
-                "    });\n  for (auto& each : threads) each.join();\n}\nright.load()")
+                "    });\n  for (auto& each : threads) each.join();\n}\nright.load()",
+                "import torch\ntorch.set_num_threads(3)",  # OpenMP in C++ runs on the threads of torch
+                "%%cpp\n#include <omp.h>\nint seen = 0;\n#pragma omp parallel reduction(+ : seen)\n"
+                "seen += 1 + 100 * omp_get_thread_num();\nseen")
             self.assertEqual(of(events, "error"), [])
             self.assertEqual(values(events), [
                 ([0, 1], "true"), ([0, 1], "1"), ([0], "16"), ([1], "24"),
                 ([0], "(16.0, True)"), ([1], "(24.0, True)"), ([0, 1], "24.0"),
                 ([0], "10"), ([1], "20"), ([0], "(tensor([0., 0., 0.]), 0.0)"), ([1], "(tensor([1., 1., 1.]), 3.0)"),
-                ([1], "Point{.x = 1, .y = 1}"), ([0], "2"), ([1], "12"), ([0, 1], "101"), ([0, 1], "3"), ([0, 1], "200")])
+                ([1], "Point{.x = 1, .y = 1}"), ([0], "2"), ([1], "12"), ([0, 1], "101"), ([0, 1], "3"), ([0, 1], "200"),
+                ([0, 1], "303")])
             self.assertEqual([(each["ranks"], each["text"]) for each in of(events, "output")], [([0, 1], "of C++\n")])
             (finding,) = of(events, "finding")
             self.assertEqual((finding["verdict"], finding["where"]), ("ok", "cell 11, line 2"))

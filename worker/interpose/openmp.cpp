@@ -3,6 +3,8 @@
 //
 // Clang compiles OpenMP into calls of LLVM's runtime (__kmpc_…), LibTorch comes with GNU's (GOMP_…), and two runtimes
 // in one process do not know of each other's threads. So the calls that Clang makes are defined here in terms of GNU's.
+// LLVM's runtime, which has GNU's calls as well, could stand for both in a worker, where it can be loaded first; in a
+// rank of a Python job, which runs cells too, torch has loaded GNU's.
 // Parameters are those of openmp/runtime/src/kmp.h of LLVM 19 and of libgomp_g.h of GCC 12. Not here, so that a cell
 // that needs them is refused when it is loaded: ordered regions, doacross loops, teams, offloading, and thread-private
 // variables of class type.
@@ -51,21 +53,13 @@ Runtime<void()> taskwait("GOMP_taskwait"), taskgroup_start("GOMP_taskgroup_start
 Runtime<void(void (*)(void*), void*, void (*)(void*, void*), long, long, bool, unsigned, void**, int, void*)> task(
     "GOMP_task");
 
-using StartSigned = bool(long, long, long, long, long*, long*);
-using NextSigned = bool(long*, long*);
-using StartUnsigned = bool(bool, unsigned long long, unsigned long long, unsigned long long, unsigned long long,
-                           unsigned long long*, unsigned long long*);
-using NextUnsigned = bool(unsigned long long*, unsigned long long*);
-Runtime<StartSigned> dynamic_start("GOMP_loop_dynamic_start"), guided_start("GOMP_loop_guided_start");
-Runtime<NextSigned> dynamic_next("GOMP_loop_dynamic_next"), guided_next("GOMP_loop_guided_next");
-Runtime<bool(long, long, long, long*, long*)> runtime_start("GOMP_loop_runtime_start");
-Runtime<NextSigned> runtime_next("GOMP_loop_runtime_next");
-Runtime<StartUnsigned> ull_dynamic_start("GOMP_loop_ull_dynamic_start"), ull_guided_start("GOMP_loop_ull_guided_start");
-Runtime<NextUnsigned> ull_dynamic_next("GOMP_loop_ull_dynamic_next"), ull_guided_next("GOMP_loop_ull_guided_next");
-Runtime<bool(bool, unsigned long long, unsigned long long, unsigned long long, unsigned long long*,
-             unsigned long long*)>
-    ull_runtime_start("GOMP_loop_ull_runtime_start");
-Runtime<NextUnsigned> ull_runtime_next("GOMP_loop_ull_runtime_next");
+using Turns = unsigned long long;
+using Start = bool(bool, Turns, Turns, Turns, Turns, Turns*, Turns*);
+using Next = bool(Turns*, Turns*);
+Runtime<Start> dynamic_start("GOMP_loop_ull_dynamic_start"), guided_start("GOMP_loop_ull_guided_start");
+Runtime<bool(bool, Turns, Turns, Turns, Turns*, Turns*)> runtime_start("GOMP_loop_ull_runtime_start");
+Runtime<Next> dynamic_next("GOMP_loop_ull_dynamic_next"), guided_next("GOMP_loop_ull_guided_next");
+Runtime<Next> runtime_next("GOMP_loop_ull_runtime_next");
 
 // Regions with `if(false)` inside of a team: this thread is a team of its own.
 thread_local int t_serialized = 0;
@@ -125,6 +119,12 @@ uint64_t trips(T lower, T upper, std::make_signed_t<T> step) {
   return lower < upper ? 0 : (static_cast<uint64_t>(lower) - static_cast<uint64_t>(upper)) / down + 1;
 }
 
+/// The value in turn `turn` of a loop, computed as unsigned arithmetic does: it wraps.
+template <typename T>
+T value_in(uint64_t turn, T first, std::make_signed_t<T> step) {
+  return static_cast<T>(static_cast<uint64_t>(first) + turn * static_cast<uint64_t>(static_cast<int64_t>(step)));
+}
+
 /// The part of this thread: equal shares, or chunks in turn. `lower` and `upper` come with the whole loop.
 template <typename T>
 void share(int32_t schedule, int32_t* last, T* lower, T* upper, std::make_signed_t<T>* stride,
@@ -132,115 +132,83 @@ void share(int32_t schedule, int32_t* last, T* lower, T* upper, std::make_signed
   using Signed = std::make_signed_t<T>;
   const uint64_t count = trips(*lower, *upper, step);
   const auto threads = static_cast<uint64_t>(team_size()), rank = static_cast<uint64_t>(team_rank());
-  const auto at = [first = *lower, step](uint64_t turn) {  // wraps as unsigned arithmetic does
-    return static_cast<T>(static_cast<uint64_t>(first) + turn * static_cast<uint64_t>(static_cast<int64_t>(step)));
-  };
   *last = 0;
   if (count == 0) {
     *stride = step;
     return;
   }
+  uint64_t begin, mine;
   if ((schedule & ~kModifiers) == kStaticChunked) {
-    const uint64_t size = chunk < 1 ? 1 : static_cast<uint64_t>(chunk);
-    *stride = static_cast<Signed>(size * threads * static_cast<uint64_t>(static_cast<int64_t>(step)));
-    const T first = at(rank * size);
-    *last = rank == (count - 1) / size % threads;
-    *upper = at(rank * size + size - 1);
-    *lower = first;
-    return;
+    mine = chunk < 1 ? 1 : static_cast<uint64_t>(chunk);
+    begin = rank * mine;
+    *stride = value_in<Signed>(mine * threads, 0, step);
+    *last = rank == (count - 1) / mine % threads;
+  } else {
+    const uint64_t each = count / threads, more = count % threads;
+    begin = rank * each + (rank < more ? rank : more);
+    mine = each + (rank < more ? 1 : 0);
+    *stride = static_cast<Signed>(count);
+    if (mine == 0) {  // nothing: bounds that exclude each other
+      *lower = step > 0 ? T(1) : T(0);
+      *upper = step > 0 ? T(0) : T(1);
+      return;
+    }
+    *last = begin + mine == count;
   }
-  const uint64_t each = count / threads, more = count % threads;
-  const uint64_t begin = rank * each + (rank < more ? rank : more), mine = each + (rank < more ? 1 : 0);
-  *stride = static_cast<Signed>(count);
-  if (mine == 0) {  // nothing: bounds that exclude each other
-    *lower = step > 0 ? T(1) : T(0);
-    *upper = step > 0 ? T(0) : T(1);
-    return;
-  }
-  *last = begin + mine == count;
-  const T first = at(begin);
-  *upper = at(begin + mine - 1);
-  *lower = first;
+  const T first = *lower;
+  *lower = value_in(begin, first, step);
+  *upper = value_in(begin + mine - 1, first, step);
 }
 
-/// A loop whose chunks are handed out while it runs. One at a time for each thread.
+/// A loop whose chunks are handed out while it runs. One at a time for each thread. GNU's runtime hands out turns,
+/// counted from 0.
 struct Dispatch {
   int32_t schedule = 0;
-  bool started = false, done = false, alone = false, is_unsigned = false;
-  uint64_t lower = 0, upper = 0;  // inclusive, sign-extended
+  bool started = false, alone = false;
+  uint64_t turns = 0, lower = 0;  // lower: sign-extended
   int64_t step = 0, chunk = 0;
 };
 thread_local Dispatch t_dispatch;
 
 template <typename T>
 void begin_dispatch(int32_t schedule, T lower, T upper, std::make_signed_t<T> step, std::make_signed_t<T> chunk) {
-  Dispatch& loop = t_dispatch;
-  loop = {.schedule = schedule & ~kModifiers, .alone = team_size() == 1, .is_unsigned = std::is_unsigned_v<T>};
-  loop.lower = static_cast<uint64_t>(lower);
-  loop.upper = static_cast<uint64_t>(upper);
-  loop.step = step;
-  loop.chunk = chunk < 1 ? 1 : chunk;
-  loop.done = trips(lower, upper, step) == 0 && loop.alone;
+  t_dispatch = {.schedule = schedule & ~kModifiers,
+                .alone = team_size() == 1,
+                .turns = trips(lower, upper, step),
+                .lower = static_cast<uint64_t>(lower),
+                .step = step,
+                .chunk = chunk < 1 ? 1 : chunk};
 }
 
-/// The next chunk as GNU's runtime has it: `end` lies one step beyond.
-bool next_signed(Dispatch& loop, long& begin, long& end) {
-  if (loop.started) {
-    if (loop.schedule == kGuided) return guided_next(&begin, &end);
-    return loop.schedule == kRuntime ? runtime_next(&begin, &end) : dynamic_next(&begin, &end);
+/// The next chunk: from turn `begin` to the one before `end`.
+bool next_turns(Dispatch& loop, Turns& begin, Turns& end) {
+  const bool first = !std::exchange(loop.started, true);
+  if (loop.alone) {
+    end = loop.turns;
+    return first && end > 0;
   }
-  loop.started = true;
-  const long first = static_cast<long>(loop.lower), beyond = static_cast<long>(loop.upper) + (loop.step > 0 ? 1 : -1);
-  if (loop.schedule == kGuided) return guided_start(first, beyond, loop.step, loop.chunk, &begin, &end);
-  if (loop.schedule == kRuntime) return runtime_start(first, beyond, loop.step, &begin, &end);
-  return dynamic_start(first, beyond, loop.step, loop.chunk, &begin, &end);
-}
-
-bool next_unsigned(Dispatch& loop, unsigned long long& begin, unsigned long long& end) {
-  if (loop.started) {
-    if (loop.schedule == kGuided) return ull_guided_next(&begin, &end);
-    return loop.schedule == kRuntime ? ull_runtime_next(&begin, &end) : ull_dynamic_next(&begin, &end);
-  }
-  loop.started = true;
-  const bool up = loop.step > 0;
-  const unsigned long long first = loop.lower, beyond = up ? loop.upper + 1 : loop.upper - 1;
-  const auto step = static_cast<unsigned long long>(loop.step), chunk = static_cast<unsigned long long>(loop.chunk);
-  if (loop.schedule == kGuided) return ull_guided_start(up, first, beyond, step, chunk, &begin, &end);
-  if (loop.schedule == kRuntime) return ull_runtime_start(up, first, beyond, step, &begin, &end);
-  return ull_dynamic_start(up, first, beyond, step, chunk, &begin, &end);
+  const Turns turns = loop.turns, chunk = static_cast<Turns>(loop.chunk);
+  if (loop.schedule == kGuided)
+    return first ? guided_start(true, 0, turns, 1, chunk, &begin, &end) : guided_next(&begin, &end);
+  if (loop.schedule == kRuntime)
+    return first ? runtime_start(true, 0, turns, 1, &begin, &end) : runtime_next(&begin, &end);
+  return first ? dynamic_start(true, 0, turns, 1, chunk, &begin, &end) : dynamic_next(&begin, &end);
 }
 
 template <typename T>
 int32_t next_dispatch(int32_t* last, T* lower, T* upper, std::make_signed_t<T>* stride) {
   Dispatch& loop = t_dispatch;
-  *stride = static_cast<std::make_signed_t<T>>(loop.step);
-  if (loop.alone) {
-    if (std::exchange(loop.done, true)) return 0;
-    *lower = static_cast<T>(loop.lower);
-    *upper = static_cast<T>(loop.upper);
-    *last = 1;
-    return 1;
-  }
-  uint64_t begin = 0, end = 0;
-  bool more;
-  if (loop.is_unsigned) {
-    unsigned long long from = 0, to = 0;
-    more = next_unsigned(loop, from, to);
-    begin = from, end = to;
-  } else {
-    long from = 0, to = 0;
-    more = next_signed(loop, from, to);
-    begin = static_cast<uint64_t>(from), end = static_cast<uint64_t>(to);
-  }
-  if (!more) {
-    loop_end();
+  Turns begin = 0, end = 0;
+  if (!next_turns(loop, begin, end)) {
+    if (!loop.alone) loop_end();
     return 0;
   }
-  // The last chunk ends where the loop does; the chunks before it end one step beyond their last turn.
-  const uint64_t beyond = loop.upper + (loop.step > 0 ? 1 : static_cast<uint64_t>(-1));
-  *last = end == beyond;
-  *lower = static_cast<T>(begin);
-  *upper = static_cast<T>(*last ? loop.upper : end - static_cast<uint64_t>(loop.step));
+  const auto first = static_cast<T>(loop.lower);
+  const auto step = static_cast<std::make_signed_t<T>>(loop.step);
+  *stride = step;
+  *last = end == loop.turns;
+  *lower = value_in(begin, first, step);
+  *upper = value_in(end - 1, first, step);
   return 1;
 }
 
@@ -300,56 +268,25 @@ void __kmpc_serialized_parallel(void*, int32_t) {
 }
 void __kmpc_end_serialized_parallel(void*, int32_t) { --t_serialized; }
 
-void __kmpc_for_static_init_4(void*, int32_t, int32_t schedule, int32_t* last, int32_t* lower, int32_t* upper,
-                              int32_t* stride, int32_t step, int32_t chunk) {
-  share<int32_t>(schedule, last, lower, upper, stride, step, chunk);
-}
-void __kmpc_for_static_init_4u(void*, int32_t, int32_t schedule, int32_t* last, uint32_t* lower, uint32_t* upper,
-                               int32_t* stride, int32_t step, int32_t chunk) {
-  share<uint32_t>(schedule, last, lower, upper, stride, step, chunk);
-}
-void __kmpc_for_static_init_8(void*, int32_t, int32_t schedule, int32_t* last, int64_t* lower, int64_t* upper,
-                              int64_t* stride, int64_t step, int64_t chunk) {
-  share<int64_t>(schedule, last, lower, upper, stride, step, chunk);
-}
-void __kmpc_for_static_init_8u(void*, int32_t, int32_t schedule, int32_t* last, uint64_t* lower, uint64_t* upper,
-                               int64_t* stride, int64_t step, int64_t chunk) {
-  share<uint64_t>(schedule, last, lower, upper, stride, step, chunk);
-}
+// The calls of loops exist for four types of the variable.
+#define LOCKSTEP_LOOP(suffix, T, S)                                                                                    \
+  void __kmpc_for_static_init_##suffix(void*, int32_t, int32_t schedule, int32_t* last, T* lower, T* upper, S* stride, \
+                                       S step, S chunk) {                                                              \
+    share<T>(schedule, last, lower, upper, stride, step, chunk);                                                       \
+  }                                                                                                                    \
+  void __kmpc_dispatch_init_##suffix(void*, int32_t, int32_t schedule, T lower, T upper, S step, S chunk) {            \
+    begin_dispatch<T>(schedule, lower, upper, step, chunk);                                                            \
+  }                                                                                                                    \
+  int32_t __kmpc_dispatch_next_##suffix(void*, int32_t, int32_t* last, T* lower, T* upper, S* stride) {                \
+    return next_dispatch<T>(last, lower, upper, stride);                                                               \
+  }                                                                                                                    \
+  void __kmpc_dispatch_fini_##suffix(void*, int32_t) {}
+LOCKSTEP_LOOP(4, int32_t, int32_t)
+LOCKSTEP_LOOP(4u, uint32_t, int32_t)
+LOCKSTEP_LOOP(8, int64_t, int64_t)
+LOCKSTEP_LOOP(8u, uint64_t, int64_t)
+#undef LOCKSTEP_LOOP
 void __kmpc_for_static_fini(void*, int32_t) {}
-
-void __kmpc_dispatch_init_4(void*, int32_t, int32_t schedule, int32_t lower, int32_t upper, int32_t step,
-                            int32_t chunk) {
-  begin_dispatch<int32_t>(schedule, lower, upper, step, chunk);
-}
-void __kmpc_dispatch_init_4u(void*, int32_t, int32_t schedule, uint32_t lower, uint32_t upper, int32_t step,
-                             int32_t chunk) {
-  begin_dispatch<uint32_t>(schedule, lower, upper, step, chunk);
-}
-void __kmpc_dispatch_init_8(void*, int32_t, int32_t schedule, int64_t lower, int64_t upper, int64_t step,
-                            int64_t chunk) {
-  begin_dispatch<int64_t>(schedule, lower, upper, step, chunk);
-}
-void __kmpc_dispatch_init_8u(void*, int32_t, int32_t schedule, uint64_t lower, uint64_t upper, int64_t step,
-                             int64_t chunk) {
-  begin_dispatch<uint64_t>(schedule, lower, upper, step, chunk);
-}
-int32_t __kmpc_dispatch_next_4(void*, int32_t, int32_t* last, int32_t* lower, int32_t* upper, int32_t* stride) {
-  return next_dispatch<int32_t>(last, lower, upper, stride);
-}
-int32_t __kmpc_dispatch_next_4u(void*, int32_t, int32_t* last, uint32_t* lower, uint32_t* upper, int32_t* stride) {
-  return next_dispatch<uint32_t>(last, lower, upper, stride);
-}
-int32_t __kmpc_dispatch_next_8(void*, int32_t, int32_t* last, int64_t* lower, int64_t* upper, int64_t* stride) {
-  return next_dispatch<int64_t>(last, lower, upper, stride);
-}
-int32_t __kmpc_dispatch_next_8u(void*, int32_t, int32_t* last, uint64_t* lower, uint64_t* upper, int64_t* stride) {
-  return next_dispatch<uint64_t>(last, lower, upper, stride);
-}
-void __kmpc_dispatch_fini_4(void*, int32_t) {}
-void __kmpc_dispatch_fini_4u(void*, int32_t) {}
-void __kmpc_dispatch_fini_8(void*, int32_t) {}
-void __kmpc_dispatch_fini_8u(void*, int32_t) {}
 void __kmpc_dispatch_deinit(void*, int32_t) {}
 
 void __kmpc_barrier(void*, int32_t) {
