@@ -19,7 +19,6 @@
 #include "compiler/process/memory_limit.h"
 #include "compiler/process/process.h"
 #include "compiler/state/state_process.h"
-#include "compiler/tokens/completeness.h"
 #include "protocol/compiler_messages.h"
 #include "protocol/error.h"
 #include "protocol/pipe_channel.h"
@@ -249,8 +248,6 @@ class Supervisor {
         answer = ask(newest(), "names", header);
       }
       reply(answer ? decode_response(answer->header.at("answer")) : CompilerResponse(Names()));
-    } else if (const auto* is_complete = std::get_if<IsComplete>(&request)) {
-      reply(completeness(is_complete->text));
     } else if (std::holds_alternative<Complete>(request)) {
       answer_in_copy(header, Completions());
     } else if (std::holds_alternative<Inspect>(request)) {

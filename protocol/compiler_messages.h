@@ -75,12 +75,7 @@ struct Inspect {
   RankSet ranks;
 };
 
-/// Is this text a complete cell? Lexical: brackets, quotes, comments, #if, trailing backslash.
-struct IsComplete {
-  std::string text;
-};
-
-using CompilerRequest = std::variant<Compile, Settle, Forget, ListNames, Complete, Inspect, IsComplete, Cancel>;
+using CompilerRequest = std::variant<Compile, Settle, Forget, ListNames, Complete, Inspect, Cancel>;
 
 /// One initialiser or statement: what runs as a unit, and which names it brings into being.
 struct Step {
@@ -164,11 +159,6 @@ struct Inspection {
   std::optional<int64_t> cell;  // where it was defined, if in a cell
 };
 
-struct Completeness {
-  TextStatus status = TextStatus::complete;
-  int indent = 0;  // open brackets at the end, for the continuation prompt
-};
-
 /// First message of the compiler, unasked: it is ready for requests.
 struct CompilerReady {
   Versions versions;
@@ -194,8 +184,8 @@ struct CompilerProgress {
   std::optional<StartStep> step;  // nothing where the compiler only waits (for another session that builds)
 };
 
-using CompilerResponse = std::variant<Compiled, Settled, Names, Completions, Inspection, Completeness, CompilerReady,
-                                      CompilerFailed, CompilerProgress>;
+using CompilerResponse =
+    std::variant<Compiled, Settled, Names, Completions, Inspection, CompilerReady, CompilerFailed, CompilerProgress>;
 
 /// JSON header of a message: {"kind":"compile", ...}. Binary frames travel beside it.
 nlohmann::json encode(const CompilerRequest& request);

@@ -62,15 +62,6 @@ class Report : public EventSink {
   Renderer* progress_;
 };
 
-bool mentions(const std::string& text, const std::string& name) {
-  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
-    const size_t end = at + name.size();
-    if ((at == 0 || !is_name_character(text[at - 1])) && (end == text.size() || !is_name_character(text[end])))
-      return true;
-  }
-  return false;
-}
-
 /// Whether what comes after the step `at` may be another text, or mean something else, when `missing` is not there.
 bool matters(const BuiltSteps& steps, size_t at, const std::set<std::string>& missing) {
   const auto& failed = std::get<protocol::Compile>(steps[at]->request);
@@ -81,7 +72,7 @@ bool matters(const BuiltSteps& steps, size_t at, const std::set<std::string>& mi
     if (missing.empty()) continue;
     if (later->text.find('#') != std::string::npos) return true;
     for (const std::string& name : missing)
-      if (mentions(later->text, name.substr(name.rfind(':') + 1))) return true;
+      if (has_word(later->text, name.substr(name.rfind(':') + 1))) return true;
   }
   return false;
 }

@@ -92,17 +92,10 @@ json inspect(Session& session, const json& content) {
 
 json is_complete(Session& session, const json& content) {
   const std::string code = text_of(content, "code");
-  protocol::Completeness found = scan_completeness(code);
+  Completeness found = session.is_complete(code);
   const CellMagics magics = cell_magics_of(code);
-  if (magics == CellMagics::alone || (magics == CellMagics::with_body && !code.ends_with("\n"))) {
+  if (magics == CellMagics::alone || (magics == CellMagics::with_body && !code.ends_with("\n")))
     found.status = TextStatus::incomplete;  // as in IPython, a blank line ends the body
-  } else if (magics == CellMagics::none && session.started()) {
-    try {
-      found = session.is_complete(code);
-    } catch (const std::exception&) {
-      // The compiler has ended: the scanner's answer has to do.
-    }
-  }
   json answer = {{"status", to_string(found.status)}};
   if (found.status == TextStatus::incomplete)
     answer["indent"] = std::string(2 * static_cast<size_t>(std::max(0, found.indent)), ' ');

@@ -1,36 +1,45 @@
-// Walks C++ text line by line and says at which lines a statement may begin: outside brackets, comments, strings and
-// preprocessor lines, and after `;`, `}` or the start. Lexical only; what does not compile is walked as well as it
+// Walks the tokens of a cell's C++ and says at which lines a statement, and so a magic, may begin: outside brackets,
+// comments, strings and preprocessor lines, and after `;`, `}` or the start. What does not compile is walked as well as it
 // goes.
 #pragma once
-#include <string>
+#include <optional>
 #include <string_view>
+#include <vector>
+
+#include "shell/scripts/cpp_lexer.h"
 
 namespace lockstep::shell {
 
 class CodeScanner {
  public:
-  /// Whether a statement may begin at the start of the next line.
-  bool at_statement() const { return outside() && depth_ <= 0 && (last_ == 0 || last_ == ';' || last_ == '}'); }
-  /// Takes the next line, without its newline.
-  void take(std::string_view line);
-  /// Whether what was taken so far goes on: an open bracket, comment or raw string, or a backslash at the end.
-  bool unfinished() const { return !outside() || depth_ > 0; }
-  int depth() const { return depth_ > 0 ? depth_ : 0; }  // open brackets
-  /// A statement ended here without C++ to show it: a magic stood there.
-  void end_statement() { last_ = 0; }
+  explicit CodeScanner(std::string_view text) : lexer_(text) {}
+
+  /// The next token; nothing where none begins before `limit`.
+  std::optional<CppToken> next(size_t limit = std::string_view::npos);
+  /// Whether a statement may begin with the line at this offset. Takes all tokens before it.
+  bool may_begin(size_t line);
+  /// A magic stands between here and `end`, and no C++.
+  void skip_magic(size_t end);
+
+  int depth() const { return static_cast<int>(open_.size()); }  // open brackets
+  /// Whether a bracket has closed one that was not open.
+  bool is_mismatched() const { return is_mismatched_; }
+  /// The parenthesis of the call whose arguments come next; nothing where the innermost bracket is none of a call.
+  std::optional<size_t> open_call() const;
 
  private:
-  bool outside() const { return state_ == State::code && !continued_; }
-  void take_code(std::string_view line, size_t& i);
-
-  enum class State { code, block_comment, raw_string };
-  State state_ = State::code;
-  std::string raw_end_;  // `)delimiter"`
-  int depth_ = 0;  // of ( [ {
-  char last_ = 0;  // last character of code that is no blank
-  bool continued_ = false;  // a backslash ended the last line
-  bool directive_ = false;  // the continued line is a preprocessor directive
-  bool line_comment_ = false;  // ... or a comment
+  struct Bracket {
+    char close;  // what closes it
+    size_t begin;
+    bool has_statements = false;  // a ; stands in it
+  };
+  CppLexer lexer_;
+  std::vector<Bracket> open_;
+  bool is_mismatched_ = false;
+  char last_ = 0;  // last character of code
 };
+
+/// The innermost parenthesis of a call that is open at the end of `text`.
+std::optional<size_t> open_call(std::string_view text);
 
 }  // namespace lockstep::shell

@@ -1,5 +1,7 @@
 #include "shell/scripts/completeness.h"
 
+#include <algorithm>
+
 #include "shell/scripts/code_scanner.h"
 #include "shell/text/text.h"
 
@@ -17,10 +19,29 @@ CellMagics cell_magics_of(std::string_view text) {
   return found;
 }
 
-protocol::Completeness scan_completeness(std::string_view text) {
-  CodeScanner scanner;
-  for (const std::string_view line : lines_of(text)) scanner.take(line);
-  return {scanner.unfinished() ? TextStatus::incomplete : TextStatus::complete, scanner.depth()};
+Completeness completeness(std::string_view text) {
+  CodeScanner scanner(text);
+  int conditions = 0;  // #if without its #endif
+  bool is_open = false, names_directive = false;
+  for (const std::string_view line : lines_of(text)) {
+    const size_t begin = offset_of(line, text), end = begin + line.size();
+    const size_t first = std::min(line.find_first_not_of(" \t"), line.size());
+    if (line.substr(first).starts_with('%') && scanner.may_begin(begin)) {
+      scanner.skip_magic(end);
+      continue;
+    }
+    while (const auto token = scanner.next(end)) {
+      is_open |= token->goes_on();
+      if (scanner.is_mismatched()) return {TextStatus::invalid, 0};
+      if (names_directive && token->text.starts_with("if")) ++conditions;
+      if (names_directive && token->text == "endif" && conditions > 0) --conditions;
+      if (token->kind != CppToken::comment) names_directive = token->kind == CppToken::hash;
+    }
+  }
+  const size_t last = text.find_last_not_of(" \t\r\n\f\v");
+  is_open |= last != std::string_view::npos && text[last] == '\\';
+  if (is_open || scanner.depth() > 0 || conditions > 0) return {TextStatus::incomplete, scanner.depth()};
+  return {TextStatus::complete, 0};
 }
 
 bool asks_to_leave(std::string_view text) {

@@ -1,8 +1,9 @@
-// Whether a text is a complete cell, as far as that can be seen without a compiler.
+// Whether a text is a complete cell, or continues on the next line. Judged by its tokens alone: brackets, quotes,
+// comments, #if, a backslash at the end.
 #pragma once
 #include <string_view>
 
-#include "protocol/compiler_messages.h"
+#include "protocol/status.h"
 
 namespace lockstep::shell {
 
@@ -11,9 +12,14 @@ enum class CellMagics { none, alone, with_body };
 /// Does the cell begin with `%%` lines, and is there anything after them yet?
 CellMagics cell_magics_of(std::string_view text);
 
-/// What the shell's own scanner says of brackets, quotes and comments. For as long as there is no session: a new line
-/// must not wait for the start of one.
-protocol::Completeness scan_completeness(std::string_view text);
+struct Completeness {
+  TextStatus status = TextStatus::complete;
+  int indent = 0;  // open brackets at the end, for the continuation prompt
+};
+
+/// Of a cell in C++: "incomplete" while something is open, "invalid" when a bracket closes what is not open. A complete
+/// text may have other errors, which compiling it reports. Lines of magics are complete.
+Completeness completeness(std::string_view text);
 
 /// `exit`, `quit`, with or without parentheses and semicolon: the end of the session, as in Python and IPython.
 bool asks_to_leave(std::string_view text);

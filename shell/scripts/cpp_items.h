@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shell/scripts/cpp_tokens.h"
+#include "shell/scripts/cpp_lexer.h"
 
 namespace lockstep::shell {
 
@@ -35,7 +35,7 @@ class CppItems {
 
  private:
   std::string_view text(size_t i) const { return i < last_ ? tokens_[i].text : std::string_view(); }
-  bool is_word(size_t i) const { return i < last_ && tokens_[i].is_word; }
+  bool is_word(size_t i) const { return i < last_ && tokens_[i].is_word(); }
   /// After the bracket that closes the one at `i`.
   size_t after_bracket(size_t i) const;
   /// After the `>` that closes the `<` at `i`; `i` if these are no template arguments.

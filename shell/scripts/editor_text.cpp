@@ -1,13 +1,13 @@
 #include "shell/scripts/editor_text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "protocol/error.h"
 #include "shell/scripts/cpp_items.h"
-#include "shell/scripts/cpp_tokens.h"
+#include "shell/scripts/cpp_lexer.h"
 #include "shell/scripts/magic_parser.h"
 #include "shell/scripts/script.h"
 #include "shell/text/text.h"
@@ -20,27 +20,19 @@ struct CellRange {
   size_t begin = 0, end = 0;
 };
 
-bool is_marker(std::string_view line) {
-  return line.starts_with("// %%") && (line.size() == 5 || std::isspace(static_cast<unsigned char>(line[5])));
-}
-
 std::vector<CellRange> cells_of(std::string_view text) {
-  std::vector<CellRange> cells{{0, text.size()}};
-  std::vector<bool> is_code{true};
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = text.substr(begin, end - begin);
-    if (is_marker(line)) {
-      cells.back().end = begin;
-      cells.push_back({std::min(end + 1, text.size()), text.size()});
-      is_code.push_back(begins_code(line.substr(5)));
-    }
-    begin = end + 1;
+  std::vector<CellRange> cells;
+  bool is_code = true;
+  size_t begin = 0;
+  for (const std::string_view line : lines_of(text)) {
+    const std::optional<std::string_view> marker = marker_of(line, Language::cpp);
+    if (!marker) continue;
+    if (is_code) cells.push_back({begin, offset_of(line, text)});
+    begin = std::min(offset_of(line, text) + line.size() + 1, text.size());
+    is_code = begins_code(*marker);
   }
-  std::vector<CellRange> code;
-  for (size_t i = 0; i < cells.size(); ++i)
-    if (is_code[i]) code.push_back(cells[i]);
-  return code;
+  if (is_code) cells.push_back({begin, text.size()});
+  return cells;
 }
 
 /// The text with blanks in place of everything but C++.
@@ -84,16 +76,21 @@ int utf16_units(std::string_view text) {
 }  // namespace
 
 bool is_session_script(std::string_view text) {
-  for (const std::string_view line : lines_of(text))
-    if (is_marker(line)) return true;
-  return false;
+  return std::ranges::any_of(lines_of(text),
+                             [](std::string_view line) { return marker_of(line, Language::cpp).has_value(); });
 }
 
 EditorText::EditorText(std::string_view script, const MagicRegistry& registry) {
   const std::vector<CellRange> cells = cells_of(script);
   std::string code = code_alone(script, cells, registry);
-  std::vector<size_t> includes;
-  const std::vector<CppToken> tokens = cpp_tokens_of(code, includes);
+  std::vector<size_t> includes;  // where their lines begin
+  std::vector<CppToken> tokens;  // without directives and comments
+  CppLexer lexer(code);
+  for (std::optional<CppToken> before, token; (token = lexer.next()); before = token) {
+    if (before && before->kind == CppToken::hash && token->text.starts_with("include"))
+      includes.push_back(before->begin);
+    if (token->kind != CppToken::comment && !token->in_directive) tokens.push_back(*token);
+  }
 
   std::map<size_t, std::pair<std::string, bool>> inserted;  // before the byte; whether it opens what follows
   const auto insert = [&](size_t at, const std::string& text, bool opens = false) {

@@ -20,17 +20,6 @@ std::string_view trim(std::string_view text) {
 
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 
-std::vector<std::string_view> split_lines(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const auto end = text.find('\n');
-    lines.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) break;
-    text.remove_prefix(end + 1);
-  }
-  return lines;
-}
-
 /// What stands before a `//` comment: one at the beginning or behind a blank, outside quotes (an address holds // as
 /// well).
 std::string_view without_comment(std::string_view text) {
@@ -44,43 +33,23 @@ std::string_view without_comment(std::string_view text) {
   return text;
 }
 
-struct Found {
-  bool cell_magic = false;
-  MagicUse use;
-};
-
 /// A magic on this line, which begins where a statement may.
-std::optional<Found> find_magic(std::string_view raw, int line, const MagicRegistry& registry) {
+std::optional<FoundMagic> find_magic(std::string_view raw, int line, const MagicRegistry& registry) {
   std::string_view text = trim(raw);
   const bool commented = text.starts_with("// ");
   if (commented) text = trim(text.substr(3));
-  if (!text.starts_with('%')) return std::nullopt;
-  Found found;
-  text.remove_prefix(1);
-  if (text.starts_with('%')) {
-    found.cell_magic = true;
-    text.remove_prefix(1);
-  }
-  if (text.empty() || !is_name_start(text.front())) return std::nullopt;
-  const auto name_end = std::find_if_not(text.begin(), text.end(), is_name_character);
-  const std::string name(text.begin(), name_end);
-  const std::string_view rest = without_comment(trim(text.substr(name.size())));
+  const std::string_view magic = magic_of(text);
+  const size_t signs = magic.find_first_not_of('%');
+  if (signs == std::string_view::npos || signs > 2 || !is_name_start(magic[signs])) return std::nullopt;
+  const std::string name(magic.substr(signs));
+  const std::string_view rest = without_comment(trim(text.substr(magic.size())));
   if (commented && !registry.knows(name)) return std::nullopt;
-  found.use = {name, std::string(rest), line};
+  FoundMagic found{.cell_magic = signs == 2, .use = {name, std::string(rest), line}};
   if (rest == "?" || rest == "??") {
     found.cell_magic = false;
     found.use = {"help", name, line};
   }
   return found;
-}
-
-bool has_word(std::string_view text, std::string_view word) {
-  for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
-    const size_t end = at + word.size();
-    if ((at == 0 || !is_name_character(text[at - 1])) && (end == text.size() || !is_name_character(text[end])))
-      return true;
-  }
-  return false;
 }
 
 /// `!ls -l`, for the shell. C++ negates names and brackets: a name that a cell has defined, or the text in front
@@ -132,33 +101,6 @@ std::optional<MagicUse> find_question(std::string_view raw, int line,
   return MagicUse{std::string(sign), std::string(text), line};
 }
 
-/// Whether there is anything to compile: other than blanks and comments, of which the last may be open (`open_is_code`:
-/// then the compiler says so).
-bool has_tokens(const std::vector<std::string_view>& lines, size_t begin, size_t end, bool open_is_code) {
-  bool in_comment = false;
-  for (size_t k = begin; k < end; ++k) {
-    std::string_view line = lines[k];
-    while (!line.empty()) {
-      if (in_comment) {
-        const auto close = line.find("*/");
-        if (close == std::string_view::npos) break;
-        in_comment = false;
-        line.remove_prefix(close + 2);
-      } else if (line.starts_with("//")) {
-        break;
-      } else if (line.starts_with("/*")) {
-        in_comment = true;
-        line.remove_prefix(2);
-      } else if (!std::isspace(static_cast<unsigned char>(line.front()))) {
-        return true;
-      } else {
-        line.remove_prefix(1);
-      }
-    }
-  }
-  return in_comment && open_is_code;
-}
-
 std::string on_its_lines(const std::vector<std::string_view>& lines, size_t begin, size_t end) {
   std::string text(begin, '\n');
   for (size_t k = begin; k < end; ++k) text.append(lines[k]).append("\n");
@@ -167,86 +109,84 @@ std::string on_its_lines(const std::vector<std::string_view>& lines, size_t begi
 
 std::string at_line(int line, const std::string& message) { return "line " + std::to_string(line) + ": " + message; }
 
-/// Line of the first that is neither blank, nor comment, nor a cell magic; fills in the cell magics.
-size_t take_cell_magics(const std::vector<std::string_view>& lines, const MagicRegistry& registry, ParsedCell& cell) {
-  size_t body = 0;
-  CodeScanner scanner;
-  for (size_t k = 0; k < lines.size(); ++k) {
-    if (scanner.at_statement())
-      if (const auto found = find_magic(lines[k], static_cast<int>(k) + 1, registry)) {
-        if (!found->cell_magic) break;
-        const Magic& magic = registry.find(found->use.name, true);
-        cell.cell_magics.push_back(found->use);
-        body = k + 1;
-        if (magic.takes_text) break;
-        continue;
-      }
-    if (has_tokens(lines, k, k + 1, /*open_is_code=*/false) && scanner.at_statement()) break;
-    scanner.take(lines[k]);
-  }
-  return body;
-}
-
 }  // namespace
+
+std::string_view magic_of(std::string_view line) {
+  line = trim(line);
+  if (!line.starts_with('%')) return {};
+  const auto name = std::find_if(line.begin(), line.end(), [](char c) { return c != '%'; });
+  return {line.begin(), std::find_if_not(name, line.end(), is_name_character)};
+}
 
 bool ParsedCell::has_code() const {
   return std::any_of(parts.begin(), parts.end(), [](const CellPart& part) { return part.is_code; });
 }
 
-ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry,
-                      const std::function<bool(const std::string&)>& is_name) {
+ParsedCell take_apart(std::string_view text, const MagicRegistry& registry, const CellGrammar& grammar) {
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
     throw UsageError(
         at_line(static_cast<int>(std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(zero), '\n')) + 1,
-                "the text holds zero bytes, so it is no C++: is it a binary file, or UTF-16?"));
+                "the text holds zero bytes, so it is no code: is it a binary file, or UTF-16?"));
   ParsedCell cell;
-  const auto lines = split_lines(text);
-  const size_t body = take_cell_magics(lines, registry, cell);
-  cell.body = on_its_lines(lines, body, lines.size());
-  if (!cell.cell_magics.empty() && registry.find(cell.cell_magics.back().name, true).takes_text) {
-    cell.body.erase(0, body);  // of text every line counts
-    return cell;
-  }
-
-  CodeScanner scanner;
-  size_t code_begin = body;
+  const auto lines = lines_of(text);
+  size_t body = 0, code_begin = 0;  // lines
+  const auto has_code = [&](size_t begin, size_t end) {
+    if (begin == end) return false;
+    const size_t from = offset_of(lines[begin], text);
+    return grammar.has_code(text.substr(from, offset_of(lines[end - 1], text) + lines[end - 1].size() - from));
+  };
   const auto end_code = [&](size_t end) {
-    if (has_tokens(lines, code_begin, end, /*open_is_code=*/true))
+    if (has_code(code_begin, end))
       cell.parts.push_back({.is_code = true, .code = on_its_lines(lines, code_begin, end), .magic = {}});
   };
-  for (size_t k = body; k < lines.size(); ++k) {
-    if (scanner.at_statement()) {
-      const int line = static_cast<int>(k) + 1;
-      std::optional<MagicUse> use;
-      if (const auto found = find_magic(lines[k], line, registry)) {
-        if (found->cell_magic) {
-          (void)registry.find(found->use.name, true);
-          throw UsageError(at_line(line, "%%" + found->use.name + " applies to the complete cell: put it first"));
-        }
-        use = found->use;
-      } else if (const auto question = find_question(lines[k], line, is_name); question && registry.knows("?")) {
-        use = question;
-      } else if (registry.knows("!")) {
-        const auto before = text.substr(0, static_cast<size_t>(lines[k].data() - text.data()));
-        use = find_command(lines[k], line, before, is_name);
+  for (size_t k = 0; k < lines.size(); ++k) {
+    const size_t begin = offset_of(lines[k], text);
+    const int line = static_cast<int>(k) + 1;
+    const std::optional<FoundMagic> found =
+        grammar.may_begin(begin) ? grammar.find(lines[k], line) : std::optional<FoundMagic>();
+    if (!found) continue;
+    grammar.skip_magic(begin + lines[k].size());
+    if (found->cell_magic) {
+      const Magic& magic = registry.find(found->use.name, true);
+      if (!cell.parts.empty() || has_code(body, k))
+        throw UsageError(at_line(line, "%%" + found->use.name + " applies to the complete cell: put it first"));
+      cell.cell_magics.push_back(found->use);
+      body = k + 1;
+      if (magic.takes_text) {
+        cell.body = on_its_lines(lines, body, lines.size()).substr(body);  // of text every line counts
+        return cell;
       }
-      if (use) {
-        try {
-          (void)registry.find(use->name, false);
-        } catch (const UsageError& error) {
-          throw UsageError(at_line(line, error.what()));
-        }
-        end_code(k);
-        code_begin = k + 1;
-        cell.parts.push_back({.is_code = false, .code = {}, .magic = *use});
-        scanner.end_statement();
-        continue;
+    } else {
+      try {
+        (void)registry.find(found->use.name, false);
+      } catch (const UsageError& error) {
+        throw UsageError(at_line(line, error.what()));
       }
+      end_code(k);
+      cell.parts.push_back({.is_code = false, .code = {}, .magic = found->use});
     }
-    scanner.take(lines[k]);
+    code_begin = k + 1;
   }
   end_code(lines.size());
+  cell.body = on_its_lines(lines, body, lines.size());
   return cell;
+}
+
+ParsedCell parse_cell(std::string_view text, const MagicRegistry& registry,
+                      const std::function<bool(const std::string&)>& is_name) {
+  CodeScanner scanner(text);
+  const auto find = [&](std::string_view line, int number) -> std::optional<FoundMagic> {
+    if (auto found = find_magic(line, number, registry)) return found;
+    std::optional<MagicUse> use;
+    if (registry.knows("?")) use = find_question(line, number, is_name);
+    if (!use && registry.knows("!")) use = find_command(line, number, text.substr(0, offset_of(line, text)), is_name);
+    return use ? std::optional(FoundMagic{.cell_magic = false, .use = *use}) : std::nullopt;
+  };
+  return take_apart(text, registry,
+                    {.may_begin = [&](size_t line) { return scanner.may_begin(line); },
+                     .skip_magic = [&](size_t end) { scanner.skip_magic(end); },
+                     .has_code = has_code,
+                     .find = find});
 }
 
 }  // namespace lockstep::shell

@@ -9,6 +9,7 @@
 // A line `!command` is the line magic `!`, unless it begins with the negation of a name that C++ knows.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,25 @@ struct ParsedCell {
   std::string body;  // what follows the cell magics, on its lines
   bool has_code() const;
 };
+
+struct FoundMagic {
+  bool cell_magic = false;
+  MagicUse use;
+};
+
+/// What the parts of a cell depend on in its language. Lines come in order.
+struct CellGrammar {
+  std::function<bool(size_t line)> may_begin;  // a statement, with the line at this offset
+  std::function<void(size_t end)> skip_magic;  // that ends there
+  std::function<bool(std::string_view lines)> has_code;
+  std::function<std::optional<FoundMagic>(std::string_view line, int number)> find;  // where a statement may begin
+};
+
+/// A cell of any language. Throws as parse_cell() does.
+ParsedCell take_apart(std::string_view text, const MagicRegistry& registry, const CellGrammar& grammar);
+
+/// The name of a line's magic, with its percent signs; empty where it has none.
+std::string_view magic_of(std::string_view line);
 
 /// Throws UsageError with the line: unknown magics (with the nearest name), %% in the middle of a cell, zero bytes.
 /// `is_name`: whether a cell has defined this name; asked only where a line begins with `!` or is `help`.

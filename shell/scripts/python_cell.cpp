@@ -21,12 +21,24 @@ std::string_view trimmed_all(std::string_view text) {
 /// What of Python's tokens decides where a statement begins: strings, brackets, comments, lines that are joined.
 class Scanner {
  public:
-  /// Whether the next line may begin a statement.
+  explicit Scanner(std::string_view text) : text_(text) {}
+
+  /// Whether the line at this offset may begin a statement. Takes the lines before it.
+  bool may_begin(size_t line) {
+    while (at_ < line) {
+      const size_t end = std::min(text_.find('\n', at_), text_.size());
+      take(text_.substr(at_, end - at_));
+      at_ = end + 1;
+    }
+    return at_statement();
+  }
+  void skip_magic(size_t end) { at_ = end + 1; }
   bool at_statement() const { return quote_.empty() && depth_ == 0 && !joined_; }
   bool in_string() const { return !quote_.empty(); }
   int depth() const { return depth_; }
   bool joined() const { return joined_; }
 
+ private:
   void take(std::string_view line) {
     joined_ = false;
     for (size_t i = 0; i < line.size(); ++i) {
@@ -55,7 +67,8 @@ class Scanner {
     if (quote_.size() == 1 && !line.ends_with('\\')) quote_.clear();  // an error, which Python reports
   }
 
- private:
+  std::string_view text_;
+  size_t at_ = 0;
   std::string quote_;  // of the string that is open; empty: none
   int depth_ = 0;
   bool joined_ = false;
@@ -72,20 +85,26 @@ std::string_view name_at(std::string_view text) {
   return text.substr(0, end);
 }
 
-std::optional<MagicUse> find_line_magic(std::string_view line, int number, const MagicRegistry& registry) {
+std::optional<FoundMagic> find_python_magic(std::string_view line, int number, const MagicRegistry& registry) {
+  const auto found = [&](std::string_view name, std::string_view arguments, bool cell_magic = false) {
+    return FoundMagic{cell_magic, {std::string(name), std::string(arguments), number}};
+  };
   std::string_view text = trimmed_all(line);
+  if (text.starts_with("%%")) {
+    const std::string_view name = name_at(text.substr(2));
+    return found(name, trimmed_all(text.substr(2 + name.size())), /*cell_magic=*/true);
+  }
   if (text.starts_with("# %") && registry.knows(name_at(text.substr(3)))) text.remove_prefix(2);
   if (line.empty() || line.front() == ' ' || line.front() == '\t') return std::nullopt;
   if (text.starts_with('%')) {
     const std::string_view name = name_at(text.substr(1));
     if (name.empty()) return std::nullopt;
     const std::string_view rest = trimmed_all(text.substr(1 + name.size()));
-    if (rest == "?" || rest == "??") return MagicUse{"help", std::string(name), number};
-    return MagicUse{std::string(name), std::string(rest), number};
+    return rest == "?" || rest == "??" ? found("help", name) : found(name, rest);
   }
-  if (text.starts_with('!') && text.size() > 1) return MagicUse{"!", std::string(trimmed_all(text.substr(1))), number};
-  if (text == "continue") return MagicUse{"continue", "", number};  // outside a loop it is no Python
-  if (text == "?") return MagicUse{"help", "", number};
+  if (text.starts_with('!') && text.size() > 1) return found("!", trimmed_all(text.substr(1)));
+  if (text == "continue") return found("continue", "");  // outside a loop it is no Python
+  if (text == "?") return found("help", "");
   if (!text.ends_with('?')) return std::nullopt;
   std::string_view expression = text;
   while (expression.ends_with('?')) expression.remove_suffix(1);
@@ -93,10 +112,8 @@ std::optional<MagicUse> find_line_magic(std::string_view line, int number, const
     return is_name_character(c) || std::string_view(".[]'\"").find(c) != std::string_view::npos;
   });
   if (!is_name) return std::nullopt;
-  return MagicUse{text.ends_with("??") ? "??" : "?", std::string(expression), number};
+  return found(text.ends_with("??") ? "??" : "?", expression);
 }
-
-std::string in_line(int line, const std::string& message) { return "line " + std::to_string(line) + ": " + message; }
 
 }  // namespace
 
@@ -113,8 +130,6 @@ bool is_cpp_cell(std::string_view text) {
 }
 
 ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registry) {
-  if (text.find('\0') != std::string_view::npos) throw UsageError("the text holds zero bytes, so it is no Python");
-  ParsedCell cell;
   const std::vector<std::string_view> lines = lines_of(text);
   const auto first = std::find_if_not(lines.begin(), lines.end(), is_comment);
   const std::string_view words =
@@ -125,74 +140,32 @@ ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registr
   if (std::find(kPdbWords.begin(), kPdbWords.end(), word) != kPdbWords.end() &&
       (count.empty() || (takes_count && count.find_first_not_of("0123456789") == std::string_view::npos))) {
     const int line = static_cast<int>(first - lines.begin()) + 1;
+    ParsedCell cell;
     cell.parts.push_back({.is_code = false, .code = {}, .magic = {std::string(word), std::string(count), line}});
     return cell;
   }
 
-  size_t body = 0;  // after the last cell magic
-  for (size_t k = 0; k < lines.size(); ++k) {
-    const std::string_view line = trimmed_all(lines[k]);
-    if (is_comment(lines[k])) continue;
-    if (!line.starts_with("%%")) break;
-    const std::string_view name = name_at(line.substr(2));
-    const Magic& magic = registry.find(name, true);
-    cell.cell_magics.push_back(
-        {std::string(name), std::string(trimmed_all(line.substr(2 + name.size()))), static_cast<int>(k) + 1});
-    body = k + 1;
-    if (magic.takes_text) break;
-  }
-  const auto on_its_lines = [&](size_t begin, size_t end) {
-    std::string code(begin, '\n');
-    for (size_t k = begin; k < end; ++k) code.append(lines[k]).append("\n");
-    return code;
-  };
-  cell.body = on_its_lines(body, lines.size());
-  if (!cell.cell_magics.empty() && registry.find(cell.cell_magics.back().name, true).takes_text) {
-    cell.body.erase(0, body);
-    return cell;
-  }
-  Scanner scanner;
-  size_t code_begin = body;
-  const auto end_code = [&](size_t end) {
-    const bool is_empty = std::all_of(lines.begin() + static_cast<ptrdiff_t>(code_begin),
-                                      lines.begin() + static_cast<ptrdiff_t>(end), is_comment);
-    if (!is_empty) cell.parts.push_back({.is_code = true, .code = on_its_lines(code_begin, end), .magic = {}});
-  };
-  for (size_t k = body; k < lines.size(); ++k) {
-    if (scanner.at_statement()) {
-      const int number = static_cast<int>(k) + 1;
-      if (lines[k].starts_with("%%"))
-        throw UsageError(in_line(number, std::string(lines[k]) + " applies to the complete cell: put it first"));
-      if (const auto use = find_line_magic(lines[k], number, registry)) {
-        try {
-          (void)registry.find(use->name, false);
-        } catch (const UsageError& error) {
-          throw UsageError(in_line(number, error.what()));
-        }
-        end_code(k);
-        code_begin = k + 1;
-        cell.parts.push_back({.is_code = false, .code = {}, .magic = *use});
-        continue;
-      }
-    }
-    scanner.take(lines[k]);
-  }
-  end_code(lines.size());
-  return cell;
+  Scanner scanner(text);
+  return take_apart(
+      text, registry,
+      {.may_begin = [&](size_t line) { return scanner.may_begin(line); },
+       .skip_magic = [&](size_t end) { scanner.skip_magic(end); },
+       .has_code = [](std::string_view part) { return !std::ranges::all_of(lines_of(part), is_comment); },
+       .find = [&](std::string_view line, int number) { return find_python_magic(line, number, registry); }});
 }
 
-protocol::Completeness scan_python_completeness(std::string_view text) {
-  Scanner scanner;
+Completeness scan_python_completeness(std::string_view text) {
+  Scanner scanner(text);
   std::string_view last;
   bool in_block = false;
   for (const std::string_view line : lines_of(text)) {
-    const bool begins = scanner.at_statement();
-    scanner.take(line);
+    const bool begins = scanner.may_begin(offset_of(line, text));
     if (begins && !is_comment(line)) {
       const bool is_indented = line.front() == ' ' || line.front() == '\t';
       in_block = is_indented || line.front() == '@';
     }
-    if (scanner.at_statement() && trimmed_all(line.substr(0, line.find('#'))).ends_with(':')) in_block = true;
+    const bool ends = scanner.may_begin(offset_of(line, text) + line.size() + 1);
+    if (ends && trimmed_all(line.substr(0, line.find('#'))).ends_with(':')) in_block = true;
     last = line;
   }
   const bool is_open = scanner.in_string() || scanner.depth() > 0 || scanner.joined();

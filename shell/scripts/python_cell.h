@@ -7,7 +7,7 @@
 #pragma once
 #include <string_view>
 
-#include "protocol/compiler_messages.h"
+#include "shell/scripts/completeness.h"
 #include "shell/scripts/magic_parser.h"
 
 namespace lockstep::shell {
@@ -19,6 +19,6 @@ ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registr
 bool is_cpp_cell(std::string_view text);
 
 /// What can be seen of brackets, quotes and blocks without an interpreter.
-protocol::Completeness scan_python_completeness(std::string_view text);
+Completeness scan_python_completeness(std::string_view text);
 
 }  // namespace lockstep::shell

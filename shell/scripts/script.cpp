@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "protocol/error.h"
+#include "shell/scripts/cpp_lexer.h"
 #include "shell/text/suggest.h"
 #include "shell/text/text.h"
 
@@ -132,15 +133,6 @@ Marker parse_marker(std::string_view rest, const std::string& where) {
   return marker;
 }
 
-/// What follows `// %%` where `line` is a marker.
-std::optional<std::string_view> marker_of(std::string_view line, Language language) {
-  const std::string_view marker = language == Language::python ? "# %%" : "// %%";
-  if (line.substr(0, marker.size()) != marker) return std::nullopt;
-  line.remove_prefix(marker.size());
-  if (!line.empty() && kBlanks.find(line.front()) == std::string_view::npos) return std::nullopt;
-  return line;
-}
-
 /// The text of a markdown cell: comment signs taken away, `// ` of each line or one `/* */` around all of them.
 std::string uncomment_markdown(const std::vector<std::string>& lines, Language language) {
   const std::string_view sign = language == Language::python ? "#" : "//";
@@ -164,26 +156,9 @@ bool only_comments(const std::vector<std::string>& lines, Language language) {
   if (language == Language::python)
     return std::all_of(lines.begin(), lines.end(),
                        [](const std::string& line) { return strip(line).empty() || strip(line).starts_with('#'); });
-  bool in_block = false;
-  for (const std::string& line : lines) {
-    std::string_view rest = strip(line);
-    while (!rest.empty()) {
-      if (in_block) {
-        const size_t end = rest.find("*/");
-        if (end == std::string_view::npos) break;
-        in_block = false;
-        rest = strip(rest.substr(end + 2));
-      } else if (rest.substr(0, 2) == "//") {
-        break;
-      } else if (rest.substr(0, 2) == "/*") {
-        in_block = true;
-        rest.remove_prefix(2);
-      } else {
-        return false;
-      }
-    }
-  }
-  return !in_block;  // the compiler reports one that is never closed
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return !has_code(text);
 }
 
 /// Fills in text and line of `cell` from the lines that follow its marker; the first of them is line `line` of the
@@ -243,6 +218,14 @@ std::string read_text(const std::string& path) {
 }
 
 }  // namespace
+
+std::optional<std::string_view> marker_of(std::string_view line, Language language) {
+  const std::string_view marker = language == Language::python ? "# %%" : "// %%";
+  if (line.substr(0, marker.size()) != marker) return std::nullopt;
+  line.remove_prefix(marker.size());
+  if (!line.empty() && kBlanks.find(line.front()) == std::string_view::npos) return std::nullopt;
+  return line;
+}
 
 bool begins_code(std::string_view rest) {
   rest = strip(rest);

@@ -30,6 +30,9 @@ struct ScriptCell {
   int notebook_cell = -1;  // index among the cells of a notebook, from 0; -1 in a script
 };
 
+/// What follows `// %%`, or `# %%`, where `line` is the marker of a cell.
+std::optional<std::string_view> marker_of(std::string_view line, Language language);
+
 /// Whether the cell that begins with the marker `// %%` and `rest` is C++. Of a line that is still being typed, too.
 bool begins_code(std::string_view rest);
 

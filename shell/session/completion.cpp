@@ -9,7 +9,7 @@
 #include "protocol/error.h"
 #include "shell/scripts/code_scanner.h"
 #include "shell/scripts/literals.h"
-#include "shell/scripts/magic.h"
+#include "shell/scripts/magic_parser.h"
 #include "shell/scripts/python_cell.h"
 #include "shell/session/python_questions.h"
 #include "shell/session/session_core.h"
@@ -33,17 +33,8 @@ struct Place {
   bool at_statement = false;  // a statement, and therefore a magic, may begin with this line
   bool only_cell_magics = true;  // nothing but cell magics, blanks and comments comes before
   bool is_text = false;  // the body of a magic that takes text
+  std::optional<size_t> string_begin;  // of the string that the cursor is in, behind its quote
 };
-
-/// The name of a line's magic, with its percent signs; empty where it has none.
-std::string_view magic_of(std::string_view line) {
-  while (!line.empty() && is_blank_character(line.front())) line.remove_prefix(1);
-  if (!line.starts_with('%')) return {};
-  size_t end = line.find_first_not_of('%');
-  if (end == std::string_view::npos) return line;
-  while (end < line.size() && is_name_character(line[end])) ++end;
-  return line.substr(0, end);
-}
 
 const Magic* find_magic(std::string_view name) {
   name.remove_prefix(std::min(name.find_first_not_of('%'), name.size()));
@@ -58,25 +49,25 @@ Place place_of(std::string_view text) {
   const size_t last = text.rfind('\n');
   place.line_begin = last == std::string_view::npos ? 0 : last + 1;
   place.line = text.substr(place.line_begin);
-  CodeScanner scanner;
+  CodeScanner scanner(text);
   for (size_t begin = 0; begin < place.line_begin;) {
     const size_t end = text.find('\n', begin);
     const std::string_view line = text.substr(begin, end - begin);
-    const std::string_view magic = scanner.at_statement() ? magic_of(line) : std::string_view();
-    const size_t first = line.find_first_not_of(" \t\r");
+    const std::string_view magic = scanner.may_begin(begin) ? magic_of(line) : std::string_view();
     if (!magic.empty()) {
       const Magic* known = find_magic(magic);
       if (magic.starts_with("%%") && known && known->takes_text) place.is_text = true;
       if (!magic.starts_with("%%")) place.only_cell_magics = false;
       std::fill_n(place.code.begin() + static_cast<ptrdiff_t>(begin), line.size(), ' ');
-      scanner.end_statement();
-    } else {
-      if (first != std::string_view::npos && !line.substr(first).starts_with("//")) place.only_cell_magics = false;
-      scanner.take(line);
+      scanner.skip_magic(end);
     }
+    while (const auto token = scanner.next(end)) place.only_cell_magics &= token->kind == CppToken::comment;
     begin = end + 1;
   }
-  place.at_statement = scanner.at_statement();
+  place.at_statement = scanner.may_begin(place.line_begin);
+  while (const auto token = scanner.next())
+    if (token->kind == CppToken::string && !token->is_closed && token->end() == text.size())
+      place.string_begin = token->begin + token->text.find('"') + 1;
   return place;
 }
 
@@ -97,19 +88,6 @@ size_t word_begin(std::string_view text) {
     }
   }
   return begin;
-}
-
-/// The string literal that the cursor is in: where its text begins.
-std::optional<size_t> literal_begin(std::string_view line) {
-  for (size_t i = 0; i < line.size(); ++i) {
-    if (const auto literal = literal_at(line, i)) {
-      if (!literal->is_closed && line[i] == '"') return i + 1;
-      if (literal->is_closed) i = literal->end - 1;
-    } else if (line.substr(i, 2) == "//") {
-      return std::nullopt;
-    }
-  }
-  return std::nullopt;
 }
 
 /// The words of a usage, taken out of their brackets: "[SPEC", "[-n", "K]" → SPEC, -n, K.
@@ -181,8 +159,8 @@ class Completer {
       std::fill_n(place_.code.begin() + static_cast<ptrdiff_t>(sign),
                   std::min(rest.find_first_not_of('?'), rest.size()), ' ');
       code();
-    } else if (const auto begin = literal_begin(line)) {
-      paths(line.substr(*begin), /*folders_only=*/false);
+    } else if (place_.string_begin) {
+      paths(std::string_view(place_.code).substr(*place_.string_begin), /*folders_only=*/false);
     } else {
       code();
     }

@@ -4,7 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "shell/scripts/magic.h"
+#include "shell/scripts/code_scanner.h"
+#include "shell/scripts/magic_parser.h"
 #include "shell/session/completion.h"
 #include "shell/session/python_questions.h"
 #include "shell/session/session_core.h"
@@ -49,21 +50,6 @@ size_t name_begin(std::string_view text, size_t end) {
     if (before == 0 || !is_name_character(text[before - 1])) return text.substr(before, 2) == "::" ? before : begin;
     begin = before;
   }
-}
-
-/// The bracket of the call whose arguments `end` stands in; npos where there is none.
-size_t open_bracket(std::string_view text, size_t end) {
-  int depth = 0;
-  for (size_t i = end; i > 0; --i) {
-    const char c = text[i - 1];
-    if (c == ')' || c == ']' || c == '}') ++depth;
-    if (c == '(' || c == '[' || c == '{') {
-      if (depth == 0) return c == '(' ? i - 1 : std::string_view::npos;
-      --depth;
-    }
-    if (c == ';' && depth == 0) break;
-  }
-  return std::string_view::npos;
 }
 
 Description describe_magic(std::string_view name) {
@@ -113,33 +99,28 @@ Description describe_at(SessionCore& session, const std::string& text, int64_t o
   size_t end = static_cast<size_t>(std::clamp<int64_t>(offset, 0, static_cast<int64_t>(text.size())));
   const size_t line_begin = end == 0 ? 0 : text.rfind('\n', end - 1) + 1;  // npos + 1 is 0
   const size_t line_end = std::min(text.find('\n', end), text.size());
-  std::string_view line = std::string_view(text).substr(line_begin, line_end - line_begin);
+  const std::string_view line = std::string_view(text).substr(line_begin, line_end - line_begin);
   while (end < text.size() && is_name_character(text[end])) ++end;
-  const size_t first = std::min(line.find_first_not_of(" \t"), line.size());
-  if (line.substr(first).starts_with('%')) {
-    const size_t signs = std::min(line.find_first_not_of('%', first), line.size());
-    size_t name_end = signs;
-    while (name_end < line.size() && is_name_character(line[name_end])) ++name_end;
-    if (end <= line_begin + name_end) return describe_magic(line.substr(first, name_end - first));
-  }
+  if (const std::string_view magic = magic_of(line); !magic.empty() && end <= offset_of(magic, text) + magic.size())
+    return describe_magic(magic);
   const auto named = [&](size_t last) -> Description {
     const size_t begin = name_begin(text, last);
     if (begin == last) return {};
     return describe(session, text.substr(begin, last - begin), with_source);
   };
   if (Description found = named(end); found.found) return found;
-  const size_t bracket = open_bracket(text, end);
-  if (bracket == std::string::npos) return {};
-  const auto signatures = signatures_in_cell(session, text, static_cast<int64_t>(bracket) + 1);
-  if (signatures.empty()) return named(bracket);
+  const std::optional<size_t> bracket = open_call(std::string_view(text).substr(0, end));
+  if (!bracket) return {};
+  const auto signatures = signatures_in_cell(session, text, static_cast<int64_t>(*bracket) + 1);
+  if (signatures.empty()) return named(*bracket);
   std::string labels;
   nlohmann::json list = nlohmann::json::array();
   for (const protocol::Signature& each : signatures) {
     labels += (labels.empty() ? "" : "\n") + each.label;
     list.push_back(each.label);
   }
-  const size_t begin = name_begin(text, bracket);
-  return {true, labels, {{"expression", text.substr(begin, bracket - begin)}, {"signatures", std::move(list)}}};
+  const size_t begin = name_begin(text, *bracket);
+  return {true, labels, {{"expression", text.substr(begin, *bracket - begin)}, {"signatures", std::move(list)}}};
 }
 
 }  // namespace lockstep::shell

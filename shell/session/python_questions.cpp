@@ -19,12 +19,12 @@ nlohmann::json ask_one(SessionCore& session, const char* what, const nlohmann::j
 
 }  // namespace
 
-protocol::Completeness python_completeness(SessionCore& session, const std::string& text) {
-  const protocol::Completeness scanned = scan_python_completeness(text);
+Completeness python_completeness(SessionCore& session, const std::string& text) {
+  const Completeness scanned = scan_python_completeness(text);
   if (text.find("\n") == std::string::npos && (text.starts_with('%') || text.starts_with('!'))) return scanned;
   const nlohmann::json answer = ask_one(session, "is_complete", {{"text", text}});
   if (answer.is_null()) return scanned;
-  protocol::Completeness result;
+  Completeness result;
   const std::string status = answer.value("status", std::string("complete"));
   // A text with magics in it is none that Python knows.
   result.status = status == "incomplete" ? TextStatus::incomplete

@@ -5,13 +5,14 @@
 #include <string>
 
 #include "protocol/compiler_messages.h"
+#include "shell/scripts/completeness.h"
 #include "shell/session/inspection.h"
 
 namespace lockstep::shell {
 
 struct SessionCore;
 
-protocol::Completeness python_completeness(SessionCore& session, const std::string& text);
+Completeness python_completeness(SessionCore& session, const std::string& text);
 protocol::Completions python_completions(SessionCore& session, const std::string& text, int64_t offset);
 Description describe_python(SessionCore& session, const std::string& expression);
 

@@ -68,12 +68,9 @@ void Session::watch_typing(int fd, std::function<void()> typed) {
 }
 bool Session::run_now(const std::string& line) { return core_->run_now(line); }
 
-protocol::Completeness Session::is_complete(const std::string& text) {
-  if (core_->language() == Language::python)
-    return is_cpp_cell(text) ? scan_completeness(text) : python_completeness(*core_, text);
-  const auto response = core_->ask(protocol::IsComplete{text});
-  const auto* answer = std::get_if<protocol::Completeness>(&response);
-  return answer ? *answer : protocol::Completeness{.status = TextStatus::complete};
+Completeness Session::is_complete(const std::string& text) {
+  const bool is_python = core_->language() == Language::python && !is_cpp_cell(text);
+  return is_python ? python_completeness(*core_, text) : completeness(text);
 }
 
 protocol::Completions Session::complete(const std::string& text, int64_t offset) {

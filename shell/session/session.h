@@ -19,6 +19,7 @@
 #include "shell/cells/cell_result.h"
 #include "shell/events/event.h"
 #include "shell/processes/session_options.h"
+#include "shell/scripts/completeness.h"
 #include "shell/scripts/script.h"
 #include "shell/session/inspection.h"
 
@@ -88,10 +89,10 @@ class Session {
   /// From a signal handler: the program is to end. As interrupt(), and ranks that do not come back within seconds are
   /// ended, unasked.
   void leave() noexcept;
-  /// From a signal handler, at a prompt: is_complete(), complete() or inspect() that waits for the compiler gives up.
+  /// From a signal handler, at a prompt: complete() or inspect() that waits for the compiler gives up.
   void give_up_question() noexcept;
 
-  protocol::Completeness is_complete(const std::string& text);
+  Completeness is_complete(const std::string& text);
   /// What may stand at byte `offset` of a cell: C++, magics, options, rank sets, paths (session/completion.h).
   protocol::Completions complete(const std::string& text, int64_t offset);
   /// The overloads of the call whose arguments stand there; none before start().

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "shell/scripts/code_scanner.h"
 #include "shell/terminal/foreground_program.h"
 #include "shell/text/screen.h"
 #include "shell/text/text.h"
@@ -321,11 +322,11 @@ void EditLineReader::cancel() {
 }
 
 void EditLineReader::enter(bool force) {
-  draw();  // the compiler may be asked, and what was typed is seen before
+  draw();  // a rank may be asked, and what was typed is seen before
   const std::string& text = buffer_.text();
   const bool on_last_line = buffer_.on_last_line();
   const bool empty_last_line = on_last_line && text.find('\n') != std::string::npos && is_blank(last_line(text));
-  protocol::Completeness found{TextStatus::complete, 0};
+  Completeness found{TextStatus::complete, 0};
   if (!force && !empty_last_line && !is_blank(text)) {
     found = services_.completeness(on_last_line ? text : std::string(buffer_.before_cursor()), was_pasted_);
     take_signals();  // Ctrl-C that gave the question up
@@ -421,8 +422,7 @@ void EditLineReader::show_candidate() {
 void EditLineReader::update_signatures() {
   if (!services_.signatures || menu_ || search_ || buffer_.text().size() > kMostHighlighted) return;
   const std::string& text = buffer_.text();
-  const std::vector<Token> tokens = tokens_of(text);
-  const std::optional<size_t> open = open_call(text, tokens, buffer_.cursor());
+  const std::optional<size_t> open = open_call(std::string_view(text).substr(0, buffer_.cursor()));
   if (!open) {
     if (!signatures_.empty()) changed_ = true;
     signatures_.clear();

@@ -23,7 +23,4 @@ std::vector<Token> tokens_of(std::string_view text);
 std::optional<std::pair<size_t, size_t>> matching_brackets(std::string_view text, const std::vector<Token>& tokens,
                                                            size_t cursor);
 
-/// The innermost parenthesis of a call that is open at `cursor`; nothing where there is none.
-std::optional<size_t> open_call(std::string_view text, const std::vector<Token>& tokens, size_t cursor);
-
 }  // namespace lockstep::shell

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "protocol/compiler_messages.h"
+#include "shell/scripts/completeness.h"
 
 namespace lockstep::shell {
 
@@ -17,7 +18,7 @@ struct LineReaderServices {
   std::function<void(int fd)> wait;
   /// Is this text a whole cell? And how deep is the indentation of the next line? `is_pasted`: it came as one block, so
   /// that no further line is to be expected.
-  std::function<protocol::Completeness(const std::string& text, bool is_pasted)> completeness;
+  std::function<Completeness(const std::string& text, bool is_pasted)> completeness;
   /// What could stand at byte `offset` of `text`?
   std::function<protocol::Completions(const std::string& text, int64_t offset)> complete;
   /// The overloads of the call whose arguments stand there.

@@ -260,29 +260,19 @@ class Terminal : private EventSink {
     }
   }
 
-  /// Before the session runs, the shell's own scanner is enough: a new line must not wait for the start of a session.
   /// A cell magic waits for its cell, which on a terminal ends with an empty line, as in IPython.
-  protocol::Completeness completeness(const std::string& text, bool is_pasted) {
+  Completeness completeness(const std::string& text, bool is_pasted) {
     const CellMagics magics = cell_magics_of(text);
     if (magics == CellMagics::alone || (magics == CellMagics::with_body && interactive_ && !is_pasted))
-      return {TextStatus::incomplete, scan_completeness(text).indent};
-    if (session_.started() && is_job()) return session_.is_complete(text);
-    if (!session_.started() || !interactive_) return scan_completeness(text);
-    gave_up_ = false;
-    const Asking asking(asking_);
-    try {
-      return session_.is_complete(text);
-    } catch (const std::exception&) {
-      if (gave_up_) return {TextStatus::incomplete, 0};  // Ctrl-C: it comes next, and throws the text away
-      return scan_completeness(text);  // the compiler has just ended: running the cell reports that
-    }
+      return {TextStatus::incomplete, shell::completeness(text).indent};
+    return session_.is_complete(text);
   }
 
   protocol::Completions complete(const std::string& text, int64_t offset) {
     const Asking asking(asking_);
     try {
       return session_.complete(text, offset);
-    } catch (const std::exception&) {  // as above; there is only nothing to offer
+    } catch (const std::exception&) {  // the compiler has just ended: running the cell reports that
       return {offset, offset, {}};
     }
   }
@@ -334,9 +324,7 @@ class Terminal : private EventSink {
     if (at_prompt_) {
       reader_->interrupt();
       if (leaving_) output_.interrupt();
-      if (!asking_) return;
-      gave_up_ = true;
-      session_.give_up_question();
+      if (asking_) session_.give_up_question();
     } else {
       output_.interrupt();
       (session_.*stop)();
@@ -353,7 +341,7 @@ class Terminal : private EventSink {
   Renderer renderer_;
   Session session_;
   std::atomic<bool> at_prompt_{false};
-  std::atomic<bool> asking_{false}, gave_up_{false};  // the prompt waits for the compiler; Ctrl-C has ended that
+  std::atomic<bool> asking_{false};  // the prompt waits for the compiler
   std::atomic<int> leaving_{0};  // the signal that asked to
   std::atomic<bool> interrupted_{false};  // by Ctrl-C, in this cell or at the start
 };

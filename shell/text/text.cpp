@@ -92,6 +92,15 @@ Character first_character(std::string_view text) {
 
 bool is_name_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
+bool has_word(std::string_view text, std::string_view word) {
+  for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if ((at == 0 || !is_name_character(text[at - 1])) && (end == text.size() || !is_name_character(text[end])))
+      return true;
+  }
+  return false;
+}
+
 int character_width(char32_t code) {
   if (code < 0x20 || (code >= 0x7F && code < 0xA0)) return 0;
   if (code < 0x300) return 1;

@@ -26,6 +26,9 @@ size_t character_length(char lead);
 /// Whether `c` can stand in a name of C++: a letter, a digit or `_`.
 bool is_name_character(char c);
 
+/// Whether `text` has the name `word`, not only as a part of a longer one.
+bool has_word(std::string_view text, std::string_view word);
+
 /// Columns that a character takes by the C library's tables: 0 for combining ones and control characters, 2 for wide
 /// ones (CJK, emoji), otherwise 1.
 int character_width(char32_t code);
@@ -59,5 +62,10 @@ std::vector<std::string> without_repeats(const std::vector<std::string>& lines, 
 
 /// The lines of text, without their ends; a last line end begins no further line.
 std::vector<std::string_view> lines_of(std::string_view text);
+
+/// Where `part` begins, which is a piece of `text`.
+inline size_t offset_of(std::string_view part, std::string_view text) {
+  return static_cast<size_t>(part.data() - text.data());
+}
 
 }  // namespace lockstep::shell

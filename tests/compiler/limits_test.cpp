@@ -94,7 +94,7 @@ TEST(Limits, WhatNestsDeeplyMeetsClangsLimitsAndNoCrash) {
 
 /// The newest state and its two spares.
 std::vector<pid_t> states_of(CellSession& session) {
-  session.ask(protocol::IsComplete{});  // what comes after an answer has been done then, too
+  session.ask(protocol::ListNames{});  // what comes after an answer has been done then, too
   const std::string process = std::to_string(session.compiler().pid());
   std::ifstream file("/proc/" + process + "/task/" + process + "/children");
   std::vector<pid_t> children;
@@ -162,8 +162,7 @@ TEST(Limits, CancelEndsACompile) {
   const auto compiled = std::get<protocol::Compiled>(session.receive().first);
   EXPECT_EQ(compiled.status, CompileStatus::cancelled);
   session.send(protocol::Cancel{1});  // nothing is being compiled: no answer
-  const auto complete = session.ask(protocol::IsComplete{"int x;"});
-  EXPECT_EQ(std::get<protocol::Completeness>(complete).status, TextStatus::complete);
+  EXPECT_TRUE(std::holds_alternative<protocol::Names>(session.ask(protocol::ListNames{})));
   EXPECT_EQ(session.run("int v = 3; v").text(), "=> 3\n");
 }
 

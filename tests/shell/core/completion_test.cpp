@@ -59,6 +59,7 @@ TEST_F(Completing, OptionsChoicesAndPathsOfMagics) {
   EXPECT_THAT(texts("%cd " + runtime_.string() + "/scr"), ElementsAre(runtime_.string() + "/scripts/"));
   EXPECT_THAT(texts("!cat " + runtime_.string() + "/scrip"), Contains(runtime_.string() + "/script.cpp"));
   EXPECT_THAT(texts("auto t = load(\"" + runtime_.string() + "/scri"), Contains(runtime_.string() + "/script.cpp"));
+  EXPECT_THAT(texts("f('\"', \"" + runtime_.string() + "/scri"), Contains(runtime_.string() + "/script.cpp"));
   EXPECT_THAT(texts("%load /no/such/folder/"), IsEmpty());
 }
 

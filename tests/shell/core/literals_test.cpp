@@ -20,10 +20,13 @@ TEST(Literals, StringsAndCharacters) {
   EXPECT_EQ(literal_in("u8'x'"), "'x'");
   EXPECT_EQ(literal_in("\"a \\\" b\" c"), "\"a \\\" b\"");
   EXPECT_EQ(literal_in("'\"'"), "'\"'");
+  EXPECT_EQ(literal_in("return'x'"), "'x'");
+  EXPECT_EQ(literal_in("R\"(a \" b)\" c"), "\"(a \" b)\"");
 }
 
 TEST(Literals, WhatIsNone) {
   EXPECT_EQ(literal_in("1'000'000"), "");
+  EXPECT_EQ(literal_in("0x'f"), "");
   EXPECT_EQ(literal_in("don't"), "");
   EXPECT_FALSE(literal_at("abc", 1));
 }

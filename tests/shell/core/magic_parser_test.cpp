@@ -47,8 +47,9 @@ TEST(MagicParser, LineMagicsSplitTheCell) {
 }
 
 TEST(MagicParser, PercentElsewhereIsCpp) {
-  for (const char* text : {"int a = 10\n%sync;\n", "f(1,\n%sync\n);\n", "auto s = R\"(\n%sync\n)\";\n",
-                           "/*\n%sync\n*/\n", "#define A \\\n%sync\n"}) {
+  for (const char* text :
+       {"int a = 10\n%sync;\n", "f(1,\n%sync\n);\n", "auto s = R\"(\n%sync\n)\";\n", "/*\n%sync\n*/\n",
+        "#define A \\\n%sync\n", "// in C:\\data\\\n%sync\n", "#define A /*\n*/ \\\n%sync\n"}) {
     const auto cell = parse(text);
     for (const auto& part : cell.parts) EXPECT_TRUE(part.is_code) << text;
   }
@@ -118,6 +119,7 @@ TEST(MagicParser, CommentsBehindMagicsAreNoArguments) {
   EXPECT_EQ(arguments("%env URL=http://there/x  //y"), "URL=http://there/x");
   EXPECT_EQ(arguments("%rank 0 show(\"a // b\"); f('\"') // c"), "0 show(\"a // b\"); f('\"')");
   EXPECT_EQ(arguments("%rank 0 f(1'000) // it's"), "0 f(1'000)");
+  EXPECT_EQ(arguments("%rank 0 f(R\"(\" // )\") // c"), "0 f(R\"(\" // )\")");
   EXPECT_EQ(parse("%%rank [0]  // not the others\nint k;").cell_magics.at(0).arguments, "[0]");
   EXPECT_EQ(parse("%sync? // or %help sync").parts.at(0).magic.name, "help");
 }
@@ -131,6 +133,7 @@ TEST(MagicParser, SlipsAreNamed) {
   EXPECT_THAT(parse_error("int k;\n%snc"), HasSubstr("line 2"));
   EXPECT_THAT(parse_error("int k;\n%snc"), HasSubstr("%sync"));
   EXPECT_THAT(parse_error("int k;\n%%rank 0\n"), HasSubstr("put it first"));
+  EXPECT_THAT(parse_error("/* a\n*/ int k;\n%%rank 0\n"), HasSubstr("put it first"));
   EXPECT_THAT(parse_error("%%sync\n"), HasSubstr("one %"));
   EXPECT_THAT(parse_error("%timeit f();\n"), HasSubstr("two %"));
 }

@@ -111,6 +111,11 @@ TEST(Highlight, TokensOfACell) {
   EXPECT_EQ(styled(text, Style::number), "0|1'000|0x1F");
   EXPECT_EQ(styled(text, Style::comment), "// some|/* a\nb */");
   EXPECT_EQ(styled(text, Style::type_name), "--all|auto|int");
+  EXPECT_EQ(styled("// in C:\\data\\\nint k;\nint l;", Style::type_name), "int");
+  EXPECT_EQ(styled("# include <a'b>\n/* */ #define x 1e+5 ret\\\nurn\n%rank 0 f(-1) -> #", Style::directive),
+            "# include|#define");
+  EXPECT_EQ(styled("re\\\nturn 1e+5 + 0x1.8p-3;", Style::number), "1e+5|0x1.8p-3");
+  EXPECT_EQ(styled("re\\\nturn 1;", Style::keyword), "re\\\nturn");
   for (const char* open : {"\"", "R\"x(", "/*", "'", "\\", "%", "#", "1e", "\xFF", "%%", "#include <"})
     EXPECT_LE(tokens_of(open).size(), 3u) << open;
 }
@@ -124,9 +129,6 @@ TEST(Highlight, BracketsThatBelongTogether) {
   EXPECT_FALSE(match(5));
   EXPECT_FALSE(match(text.size()));
   EXPECT_FALSE(matching_brackets("(]", {}, 0));
-  EXPECT_EQ(open_call(text, tokens_of(text), 13), 1u);
-  EXPECT_FALSE(open_call(text, tokens_of(text), 6));
-  EXPECT_FALSE(open_call(text, tokens_of(text), text.size()));
 }
 
 EditPicture picture_of(std::string_view text, size_t cursor) {

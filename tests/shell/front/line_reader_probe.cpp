@@ -20,7 +20,7 @@ namespace {
 
 EditLineReader* the_reader = nullptr;
 
-protocol::Completeness completeness(const std::string& text, bool is_pasted) {
+Completeness by_brackets(const std::string& text, bool is_pasted) {
   int depth = 0;
   for (const char c : text) depth += c == '{' || c == '(' ? 1 : c == '}' || c == ')' ? -1 : 0;
   if (text.starts_with("%%") && !is_pasted) return {TextStatus::incomplete, depth};
@@ -68,7 +68,7 @@ void wait_for(int fd) {
 
 int main(int argc, char** argv) {
   std::setlocale(LC_CTYPE, "");
-  const LineReaderServices services{wait_for, completeness, complete, signatures};
+  const LineReaderServices services{wait_for, by_brackets, complete, signatures};
   std::unique_ptr<LineReader> reader;
   if (::isatty(STDIN_FILENO)) {
     auto editing = std::make_unique<EditLineReader>(services, HistoryFile(argc > 1 ? argv[1] : ""));

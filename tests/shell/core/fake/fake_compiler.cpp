@@ -134,10 +134,6 @@ int main(int argc, char** argv) {
       answer(Settled{});
     } else if (std::holds_alternative<ListNames>(request)) {
       answer(Names{names});
-    } else if (const auto* m = std::get_if<IsComplete>(&request)) {
-      int depth = 0;
-      for (const char c : m->text) depth += c == '{' || c == '(' ? 1 : c == '}' || c == ')' ? -1 : 0;
-      answer(Completeness{depth > 0 ? TextStatus::incomplete : TextStatus::complete, std::max(0, depth)});
     } else if (const auto* m = std::get_if<Complete>(&request)) {
       answer(complete(*m));
     } else if (const auto* m = std::get_if<Inspect>(&request)) {

@@ -1,8 +1,9 @@
-#include "compiler/tokens/completeness.h"
+// Whether a text is a complete cell.
+#include "shell/scripts/completeness.h"
 
 #include <gtest/gtest.h>
 
-namespace lockstep::compiler {
+namespace lockstep::shell {
 namespace {
 
 struct Case {
@@ -32,6 +33,22 @@ TEST(Completeness, ByBracketsQuotesCommentsAndConditions) {
       {"auto s = R\"x({ )\" ", TextStatus::incomplete, 0},
       {"auto s = R\"x({ )\" )x\";", TextStatus::complete, 0},
       {"auto s = u8R\"(\n", TextStatus::incomplete, 0},
+      {"// http:/*", TextStatus::complete, 0},
+      {"f(1); // it's {", TextStatus::complete, 0},
+      {"// in C:\\data\\\nf(", TextStatus::complete, 0},  // a joined line of the comment
+      {"// in C:\\data\\ \nf(", TextStatus::complete, 0},
+      {"int x; \\\nf(", TextStatus::incomplete, 1},
+      {"auto s = \"{\\\n{\";", TextStatus::complete, 0},
+      {"auto s = R\"(\\\n)\";", TextStatus::complete, 0},
+      {"#define OPEN /* {\n*/ {", TextStatus::complete, 0},
+      {"#error don't {", TextStatus::complete, 0},
+      {"#define IF(x) #if\n", TextStatus::complete, 0},
+      {"#/**/if 1\n", TextStatus::incomplete, 0},
+      {"#if 0 /* \n*/\n", TextStatus::incomplete, 0},
+      {"/*/", TextStatus::incomplete, 0},
+      {"R\"x", TextStatus::incomplete, 0},
+      {"int a;\n%rank 0 it's a (\nint b;", TextStatus::complete, 0},  // magics end with their line
+      {"f(1,\n%rank 0 (", TextStatus::incomplete, 2},
       {"auto s = \"no end\n;", TextStatus::complete, 0},  // an error, for the compiler to tell
       {"#define A(x) \\", TextStatus::incomplete, 0},
       {"#define A(x) \\\n", TextStatus::incomplete, 0},
@@ -51,4 +68,4 @@ TEST(Completeness, ByBracketsQuotesCommentsAndConditions) {
 }
 
 }  // namespace
-}  // namespace lockstep::compiler
+}  // namespace lockstep::shell
