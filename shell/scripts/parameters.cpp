@@ -3,21 +3,21 @@
 #include <algorithm>
 #include <cctype>
 
+#include "shell/scripts/cpp_lexer.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {
 
 /// Whether `code` has the name where a variable is declared: before `=`, `{`, `(`, `;` or `,`.
-bool declares(const std::string& code, const std::string& name) {
-  for (size_t at = code.find(name); at != std::string::npos; at = code.find(name, at + 1)) {
-    if (at > 0 && is_name_character(code[at - 1])) continue;
-    size_t after = at + name.size();
-    if (after < code.size() && is_name_character(code[after])) continue;
-    while (after < code.size() && std::isspace(static_cast<unsigned char>(code[after]))) ++after;
-    if (after < code.size() && std::string_view("={(;,").find(code[after]) != std::string_view::npos &&
-        code.substr(after, 2) != "==")
+bool declares(std::string_view code, std::string_view name) {
+  CppLexer lexer(code);
+  bool is_named = false;
+  while (const auto token = lexer.next()) {
+    if (token->kind == CppToken::comment) continue;
+    if (is_named && is_any_of(token->text, {"=", "{", "(", ";", ","}) && !code.substr(token->end()).starts_with('='))
       return true;
+    is_named = token->is_word() && token->text == name;
   }
   return false;
 }

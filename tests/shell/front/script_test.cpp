@@ -1,4 +1,5 @@
 #include "shell/scripts/script.h"
+#include "shell/scripts/parameters.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -140,6 +141,18 @@ TEST(Script, LineEndsAndByteOrderMarksOfOtherSystems) {
   ASSERT_EQ(cells.size(), 1u);
   EXPECT_EQ(cells[0].title, "t");
   EXPECT_EQ(cells[0].text, "int a;\nint b;");
+}
+
+TEST(Script, ParametersAreTheVariablesThatACellDeclares) {
+  const auto injected = [](const std::string& code) {
+    const auto cells =
+        with_parameters(parse_script("// %% tags=[\"parameters\"]\n" + code, "a.cpp"), {{"epochs", "3"}});
+    return cells.size() > 1 ? cells[1].text : "";
+  };
+  for (const char* code : {"int epochs = 1;", "int epochs{1};", "int k = 2, epochs /* how many */ = 1;"})
+    EXPECT_EQ(injected(code), "epochs = arg(\"epochs\", epochs);  // 3") << code;
+  for (const char* code : {"// epochs = 1\nint k;", "auto s = \"epochs = 1\";", "epochs == 1", "int my_epochs = 1;"})
+    EXPECT_EQ(injected(code), "") << code;
 }
 
 TEST(Notebook, CellsWithTagsAndTitles) {
