@@ -22,18 +22,8 @@
 namespace lockstep::inspect {
 
 struct DataOptions : InspectOptionsOf<DataOptions> {
-  /// Samples in the dataset; 0 or more. Unset: samples that no rank reads and indices beyond the end are not found.
-  /// Costs nothing.
-  TORCH_ARG(std::optional<int64_t>, size) = std::nullopt;
-  /// Samples in a batch; 1 or more. Batches are then counted, and a last batch that is smaller on some ranks is no
-  /// fault. Unset: taken from objects that have batches. Costs nothing.
-  TORCH_ARG(std::optional<int64_t>, batch_size) = std::nullopt;
-  /// The current epoch, from 0. Two epochs in the same shuffled order mean that set_epoch was not called. Unset: not
-  /// known. Costs a second read of a sampler that is in epoch 0.
-  TORCH_ARG(std::optional<int64_t>, epoch) = std::nullopt;
-  /// Whether the loop runs under join(), where ranks may have different numbers of batches. False by default. Costs
-  /// nothing.
-  TORCH_ARG(bool, join) = false;
+#define LOCKSTEP_OPTION LOCKSTEP_OPTION_FIELD
+#include "inspectors/options/data.def"
 };
 
 /// The samples that a rank reads in an epoch.

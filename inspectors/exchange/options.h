@@ -2,6 +2,8 @@
 //
 //   struct DataOptions : InspectOptionsOf<DataOptions> { … };
 //   inspect::data(sampler, inspect::DataOptions().name("train").deadline(std::chrono::seconds(30)).size(50'000));
+//
+// Those that magics and Python have, too, are in inspectors/options/.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -10,6 +12,9 @@
 #include <utility>
 
 #include "protocol/rank_set.h"
+
+/// A row of a table there as a field, with its setter.
+#define LOCKSTEP_OPTION_FIELD(type, name, initial, value, range, help) TORCH_ARG(type, name) = initial;
 
 namespace lockstep::inspect {
 

@@ -18,17 +18,8 @@ namespace lockstep::inspect {
 
 /// By default the ranks are those of the wrapper's group, or all live ranks without a wrapper.
 struct GradsOptions : InspectOptionsOf<GradsOptions> {
-  /// Compare gradients before the reduction: those of the last backward if watch_grads observed it, otherwise the
-  /// current ones. False by default: after the reduction. Costs nothing.
-  TORCH_ARG(bool, local) = false;
-  /// When a rank's gradient is an outlier; above 1, 10 by default. Four ranks or more: its distance from the median in
-  /// deviations (1.4826 times the median absolute deviation of the logarithms of the norms, at least a quarter). Fewer
-  /// ranks: the ratio of its norm to the median (of two ranks, to the other norm) or the inverse. Costs nothing.
-  TORCH_ARG(double, threshold) = 10;
-  /// The intended ratio of reduced gradients to the mean over ranks, for programs that scale them after the reduction;
-  /// finite and not 0. Unset: 1. The result of clip_grad_norm_ is recognised if its bound has one or two digits. Costs
-  /// nothing.
-  TORCH_ARG(std::optional<double>, factor) = std::nullopt;
+#define LOCKSTEP_OPTION LOCKSTEP_OPTION_FIELD
+#include "inspectors/options/grads.def"
   /// As VerifyOptions::detail_bytes; 64 MiB by default.
   TORCH_ARG(int64_t, detail_bytes) = int64_t{64} << 20;
 };

@@ -25,9 +25,8 @@ struct LockstepOptions : InspectOptionsOf<LockstepOptions> {
   /// Whether ranks may have left the step before its end. Operators that a rank did not reach are then no finding.
   /// False by default. Costs nothing.
   TORCH_ARG(bool, cut_short) = false;
-  /// Operators that are kept for the comparison; 1 or more, 100,000 by default. Costs some 300 bytes of memory each (30
-  /// MB). Further operators are not compared, and the report has their number.
-  TORCH_ARG(int64_t, max_operators) = 100'000;
+#define LOCKSTEP_OPTION LOCKSTEP_OPTION_FIELD
+#include "inspectors/options/lockstep.def"
 };
 
 namespace detail {

@@ -29,13 +29,8 @@ namespace lockstep::inspect {
 struct TimeSyncOptions : InspectOptionsOf<TimeSyncOptions> {
   /// The default name is "step". The ranks are those that the step reduces over; no others can be chosen.
   TimeSyncOptions() { name_ = "step"; }
-  /// Steps before the measurement; at least 2 are run, since a wrapper lays out its buckets in the first two. 3 by
-  /// default. Each costs a step.
-  TORCH_ARG(int, warm_up) = 3;
-  /// Measured steps of each kind; 1 or more, 15 by default. Each costs two steps and the reductions once more.
-  TORCH_ARG(int, steps) = 15;
-  /// The ratio to the median of the others from which a rank is a straggler; 1.2 by default. Costs nothing.
-  TORCH_ARG(double, straggler) = 1.2;
+#define LOCKSTEP_OPTION LOCKSTEP_OPTION_FIELD
+#include "inspectors/options/time_sync.def"
 };
 
 struct TimeSyncReport : Report {

@@ -23,16 +23,8 @@ enum class Method {
 };
 
 struct VerifyOptions : InspectOptionsOf<VerifyOptions> {
-  /// How tensors are compared. By default by fingerprint, which reads every byte once and exchanges a few numbers if
-  /// all are equal, over the inspectors' own connections. kBroadcast and kAllGather send every tensor.
-  ///
-  /// kAllReduce: nothing is copied to the host as long as all are equal, and no host waits for another one; in a watch
-  /// the host does not wait at all. The call is a collective of the program's default group, so all of its ranks take
-  /// part, in the same order with its other collectives, and the group's time limit holds in place of the deadline.
-  TORCH_ARG(Method, method) = Method::kFingerprint;
-  /// For kAllGather: elements agree if |a - b| <= atol + rtol |b|. 1e-5 and 1e-8 by default. Cost nothing.
-  TORCH_ARG(double, rtol) = 1e-5;
-  TORCH_ARG(double, atol) = 1e-8;
+#define LOCKSTEP_OPTION LOCKSTEP_OPTION_FIELD
+#include "inspectors/options/verify.def"
   /// Bytes of differing chunks that are compared element by element, over all tensors; 64 MiB by default. Beyond this,
   /// findings only name the tensors. Costs the transfer of these bytes if tensors differ.
   TORCH_ARG(int64_t, detail_bytes) = int64_t{64} << 20;

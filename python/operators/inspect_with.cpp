@@ -6,17 +6,21 @@ namespace lockstep::python {
 
 using nlohmann::json;
 
-inspect::VerifyOptions verify_options(const json& arguments) {
-  auto options = common_options<inspect::VerifyOptions>(arguments);
-  const std::string method = arguments.at("method");
-  if (method == "broadcast")
-    options.method(inspect::Method::kBroadcast);
-  else if (method == "all_gather")
-    options.method(inspect::Method::kAllGather);
-  else if (method != "fingerprint")
-    throw dist::ArgumentError("verify: there is no method '" + method +
+void read_option(const json& value, inspect::Method& method) {
+  const std::string name = value;
+  if (name == "broadcast")
+    method = inspect::Method::kBroadcast;
+  else if (name == "all_gather")
+    method = inspect::Method::kAllGather;
+  else if (name != "fingerprint")
+    throw dist::ArgumentError("verify: there is no method '" + name +
                               "'; there are 'fingerprint', 'broadcast' and 'all_gather'");
-  options.rtol(arguments.at("rtol")).atol(arguments.at("atol"));
+}
+
+inspect::VerifyOptions verify_options(const Call& call) {
+  auto options = common_options<inspect::VerifyOptions>(call.arguments);
+#define LOCKSTEP_OPTION LOCKSTEP_READ_OPTION
+#include "inspectors/options/verify.def"
   return options;
 }
 

@@ -1,6 +1,7 @@
 // What operators that ask other ranks have in common.
 #pragma once
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "inspectors/verify/verify.h"
@@ -20,7 +21,22 @@ nlohmann::json inspect_with(const Call& call, inspect::InspectionCall what, cons
   return inspector();
 }
 
-/// The options of verify and watch, whose "method" has a name. Throws ArgumentError.
-inspect::VerifyOptions verify_options(const nlohmann::json& arguments);
+template <typename T>
+void read_option(const nlohmann::json& value, T& option) {
+  option = value.get<T>();
+}
+template <typename T>
+void read_option(const nlohmann::json& value, std::optional<T>& option) {
+  option = value.is_null() ? std::nullopt : std::optional(value.get<T>());
+}
+/// Throws ArgumentError for a name that is none.
+void read_option(const nlohmann::json& value, inspect::Method& method);
+
+/// Sets the option of a row in inspectors/options/ in `options` to what is in the arguments of `call`.
+#define LOCKSTEP_READ_OPTION(type, name, initial, value, range, help) \
+  read_option(call.arguments.at(#name), options.name());
+
+/// The options of verify and watch.
+inspect::VerifyOptions verify_options(const Call& call);
 
 }  // namespace lockstep::python

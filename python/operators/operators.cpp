@@ -33,7 +33,7 @@ using inspect::InspectionCall;
 using nlohmann::json;
 
 json verify(const Call& call) {
-  const auto options = verify_options(call.arguments);
+  const auto options = verify_options(call);
   return inspect_with(call, {.inspector = "verify"}, options, [&] {
     return report_json(inspect::verify_sharded(subject_of(call, call.arguments.at("subject")), options));
   });
@@ -41,8 +41,8 @@ json verify(const Call& call) {
 
 json grads(const Call& call) {
   auto options = common_options<inspect::GradsOptions>(call.arguments);
-  options.local(call.arguments.at("local")).threshold(call.arguments.at("threshold"));
-  if (const json& factor = call.arguments.at("factor"); !factor.is_null()) options.factor(factor.get<double>());
+#define LOCKSTEP_OPTION LOCKSTEP_READ_OPTION
+#include "inspectors/options/grads.def"
   return inspect_with(call, {.inspector = "grads"}, options, [&] {
     return report_json(inspect::grads_of(gradients_of(call, call.arguments.at("subject")), options));
   });
@@ -58,12 +58,8 @@ json ranks(const Call& call) {
 
 json data(const Call& call) {
   auto options = common_options<inspect::DataOptions>(call.arguments);
-  const auto number = [&](const char* name) {
-    const json& value = call.arguments.at(name);
-    return value.is_null() ? std::nullopt : std::optional(value.get<int64_t>());
-  };
-  options.size(number("size")).batch_size(number("batch_size")).epoch(number("epoch"));
-  options.join(call.arguments.at("join"));
+#define LOCKSTEP_OPTION LOCKSTEP_READ_OPTION
+#include "inspectors/options/data.def"
   return inspect_with(call, {.inspector = "data"}, options, [&] {
     const auto report = inspect::data_of(samples_of(call, call.arguments.at("order")), options);
     json result = report_json(report);
@@ -139,7 +135,8 @@ json nan_trace(const Call& call) {
 
 json first_difference(const Call& call) {
   auto options = common_options<inspect::LockstepOptions>(call.arguments);
-  options.max_operators(call.arguments.at("max_operators"));
+#define LOCKSTEP_OPTION LOCKSTEP_READ_OPTION
+#include "inspectors/options/lockstep.def"
   return inspect_with(call, {.inspector = "lockstep"}, options, [&] {
     const Step step(call);
     if (!call.arguments.at("repeat").get<bool>())
@@ -161,8 +158,8 @@ json first_difference(const Call& call) {
 
 json time_sync(const Call& call) {
   auto options = common_options<inspect::TimeSyncOptions>(call.arguments);
-  options.warm_up(call.arguments.at("warm_up")).steps(call.arguments.at("steps"));
-  options.straggler(call.arguments.at("straggler"));
+#define LOCKSTEP_OPTION LOCKSTEP_READ_OPTION
+#include "inspectors/options/time_sync.def"
   return inspect_with(call, {.inspector = "time_sync"}, options, [&] {
     const PythonFunction step = python_function(call.arguments.at("step_function"));
     const PythonFunction state = python_function(call.arguments.at("state_function"));

@@ -34,7 +34,7 @@ thread_local json found_by_watches = json::array();
 }  // namespace
 
 json watch(const Call& call) {
-  auto options = verify_options(call.arguments);
+  auto options = verify_options(call);
   const auto what = [&] {
     const auto subject = subject_of(call, call.arguments.at("subject"));
     // Python describes the object anew at each check: it may have changed.

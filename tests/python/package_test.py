@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -17,9 +18,9 @@ from ranks import TREE, environment
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 
 
-def run(code, **more):
+def run(code, *, arguments=(), **more):
     # Not in the tree: Python would take its folder of headers for a package named lockstep.
-    done = subprocess.run([sys.executable, "-c", code], env=environment(**more), stdout=subprocess.PIPE,
+    done = subprocess.run([sys.executable, "-c", code, *arguments], env=environment(**more), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, cwd="/")
     assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout.strip()
@@ -103,7 +104,36 @@ print("still here")
 """
 
 
+SIGNATURES = """
+import inspect, json, sys, lockstep
+print(json.dumps({name: {key: each.default for key, each in inspect.signature(getattr(lockstep, name)).parameters.items()
+                         if each.kind is each.KEYWORD_ONLY} for name in sys.argv[1:]}))
+"""
+
+
+def default_of(text):
+    """Python's word for the default of an option in C++."""
+    if named := re.fullmatch(r"\w+::k(\w+)", text):
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", named[1]).lower()
+    words = {"std::nullopt": None, "false": False, "true": True}
+    return words[text] if text in words else float(text.replace("'", ""))
+
+
 class Package(unittest.TestCase):
+    def test_options_are_those_of_the_tables(self):
+        own = {"verify": {"model"}, "first_difference": {"repeat"}}  # of Python alone
+        of_all = {"name", "ranks", "deadline", "step", "raise_on_fault"}
+        tables = {{"lockstep": "first_difference"}.get(path.stem, path.stem): path.read_text()
+                  for path in (TREE / "inspectors" / "options").glob("*.def")}
+        functions = json.loads(run(SIGNATURES, arguments=tables))
+        self.assertGreaterEqual(len(tables), 5)
+        for function, table in tables.items():
+            rows = re.findall(r"^LOCKSTEP_OPTION\([^,]+, (\w+), ([^,]+), ", table, re.MULTILINE)
+            expected = {name: default_of(initial) for name, initial in rows}
+            found = {name: default for name, default in functions[function].items()
+                     if name not in of_all | own.get(function, set())}
+            self.assertEqual(found, expected, function)
+
     def test_import_changes_nothing(self):
         self.assertIn("• tensor: not compared: rank 0 alone takes part", run(IMPORT))
 
