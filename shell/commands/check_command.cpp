@@ -130,27 +130,29 @@ class ScriptCheck {
     } else if (magic.name == "time") {
       compile(std::string(static_cast<size_t>(magic.line - 1), '\n') + magic.arguments, ranks, 0, problems);
     } else if (magic.name == "dist_init") {
-      MagicArguments arguments(magic.arguments, "%dist_init");
-      if (const auto count = arguments.take_value("-n", "--num-processes"))
-        ranks_ = RankSet::all(static_cast<int>(std::min<int64_t>(parse_count(*count, "-n"), 4096)));
+      if (const auto count = given(magic).count("-n"))
+        ranks_ = RankSet::all(static_cast<int>(std::min<int64_t>(*count, 4096)));
     } else if (magic.name == "cd") {
       directory_ = (directory_ / magic.arguments).lexically_normal();
     } else if (magic.name == "lib") {
-      const std::vector<std::string> words = MagicArguments(magic.arguments, "%lib").rest();
+      const std::vector<std::string> words = given(magic).words();
       if (words.size() > 1)
         compile(
             std::string(static_cast<size_t>(magic.line - 1), '\n') + library_includes({words.begin() + 1, words.end()}),
             ranks, 0, problems);
     } else if (magic.name == "reset") {
-      MagicArguments arguments(magic.arguments, "%reset");
-      const bool all = arguments.take_flag("-a", "--all") || arguments.take_flag("-f", "");
-      const std::vector<std::string> names = arguments.rest();
-      if (all || !names.empty()) compiler_.ask(protocol::Forget{.names = names, .undo = 0});
+      const MagicArguments arguments = given(magic);
+      if (arguments.has("--all") || !arguments.words().empty())
+        compiler_.ask(protocol::Forget{.names = arguments.words(), .undo = 0});
     } else if (magic.name == "undo") {
-      const std::optional<std::string> cell = MagicArguments(magic.arguments, "%undo [CELL]").rest_word();
+      const std::optional<std::string> cell = given(magic).word();
       if (const int64_t undone = cell ? parse_count(*cell, "a cell") : last_definition())
         compiler_.ask(protocol::Forget{.names = {}, .undo = undone});
     }
+  }
+
+  static MagicArguments given(const MagicUse& magic) {
+    return MagicRegistry::instance().find(magic.name, false).read(MagicForm::line, magic.arguments);
   }
 
   /// The newest cell that has defined a name; 0: none has.

@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "protocol/error.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 #include "shell/text/suggest.h"
 
@@ -12,8 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* const kCdUsage = "%cd [FOLDER]";
-
 fs::path home() {
   const char* home = std::getenv("HOME");
   if (!home || !*home) throw UsageError("HOME is not set; name the folder: %cd FOLDER");
@@ -21,7 +18,7 @@ fs::path home() {
 }
 
 CellOutcome cd(MagicCall& call) {
-  const std::optional<std::string> word = MagicArguments(call.arguments, kCdUsage).rest_word();
+  const std::optional<std::string> word = call.given.word();
   const fs::path now = call.session.directory.empty() ? fs::current_path() : fs::path(call.session.directory);
   fs::path target = !word || *word == "~" ? home() : word->starts_with("~/") ? home() / word->substr(2) : now / *word;
   target = target.lexically_normal();
@@ -44,28 +41,23 @@ CellOutcome cd(MagicCall& call) {
 }
 
 const RegisterMagic kCd({.name = "cd",
-                         .usage = kCdUsage,
                          .summary = "working directory of all ranks, and of #include \"...\"",
                          .help = "Relative to the folder at hand; without FOLDER, the home folder. Files that cells "
                                  "open, #include \"...\", %load and %save\n"
                                  "are looked for there.",
+                         .takes = {"[FOLDER]"},
                          .line = cd,
-                         .cell = {},
                          .in_jobs = true});
 
 CellOutcome pwd(MagicCall& call) {
-  const auto words = MagicArguments(call.arguments, "%pwd").rest();
-  if (!words.empty()) throw UsageError("%pwd takes nothing; %cd FOLDER changes the folder");
   call.session.message(call.session.directory, {{"directory", call.session.directory}});
   return {};
 }
 
 const RegisterMagic kPwd({.name = "pwd",
-                          .usage = "%pwd",
                           .summary = "the working directory of all ranks",
                           .help = "%cd changes it.",
                           .line = pwd,
-                          .cell = {},
                           .at_any_time = true,
                           .in_jobs = true});
 

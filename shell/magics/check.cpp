@@ -5,14 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 #include "shell/text/suggest.h"
 
 namespace lockstep::shell {
 namespace {
-
-const char* const kCheckUsage = "%check [NAME...], %%check NAME";
 
 std::vector<std::string> check_names(const SessionCore& session) {
   std::vector<std::string> names;
@@ -38,7 +35,7 @@ bool run_check(MagicCall& call, const std::string& name) {
 }
 
 CellOutcome check_line(MagicCall& call) {
-  const std::vector<std::string> names = MagicArguments(call.arguments, kCheckUsage).rest();
+  const std::vector<std::string>& names = call.given.words();
   if (names.empty()) {
     const std::vector<std::string> known = check_names(call.session);
     call.session.message(known.empty() ? "there is no check; a cell with %%check NAME sets one"
@@ -52,13 +49,11 @@ CellOutcome check_line(MagicCall& call) {
 }
 
 void check_cell(MagicCall& call, CellSettings& settings) {
-  const std::vector<std::string> names = MagicArguments(call.arguments, kCheckUsage).rest();
-  if (names.size() != 1) throw UsageError(std::string("name the check; usage: ") + kCheckUsage);
   if (call.body.find_first_not_of(" \t\r\n") == std::string::npos)
     throw UsageError(std::string("%%check needs the code of the check below it, such as ") +
                      (call.session.language() == Language::python ? "assert answer == 42, \"a hint\""
                                                                   : "TORCH_CHECK(answer == 42, \"a hint\");"));
-  settings.run = [&session = call.session, name = names[0], code = call.body](const CellSettings&) {
+  settings.run = [&session = call.session, name = *call.given.word(), code = call.body](const CellSettings&) {
     session.checks[name] = code;
     session.message("%check " + name + " checks the answer", {{"check", name}});
   };
@@ -66,13 +61,14 @@ void check_cell(MagicCall& call, CellSettings& settings) {
 
 const RegisterMagic kCheck(
     {.name = "check",
-     .usage = kCheckUsage,
      .summary = "checks an answer to an exercise; %%check NAME sets the check",
      .help =
          "%%check NAME keeps the code below it, and runs nothing. %check NAME runs it on the cell's ranks: an answer\n"
          "passes if nothing is thrown. TORCH_CHECK(condition, \"a hint\") throws with a hint for the student; at a\n"
          "prompt over a Python job, assert condition, \"a hint\" does.\n"
          "Names that the code declares are its own. %check lists the checks.",
+     .takes = {"[NAME...]"},
+     .cell_takes = {"NAME"},
      .line = check_line,
      .cell = check_cell,
      .in_jobs = true,

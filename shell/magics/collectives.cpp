@@ -1,21 +1,15 @@
 // %collectives: the last collectives of each rank, side by side.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <compare>
 #include <map>
 
-#include "protocol/error.h"
 #include "shell/magics/job_magic.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 #include "shell/session/timing.h"
 #include "shell/text/table.h"
 
 namespace lockstep::shell {
 namespace {
-
-const char* const kCollectivesUsage = "%collectives [SPEC] [-n K]";
 
 /// Of messages between two ranks.
 bool is_message(const nlohmann::json& record) { return record.value("tag", nlohmann::json()).is_number(); }
@@ -95,10 +89,8 @@ std::vector<Numbered::value_type> newest(const Numbered& by_number, size_t count
 }
 
 CellOutcome collectives(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kCollectivesUsage);
-  const auto last = arguments.take_value("-n", "--last");
-  const auto spec = arguments.rest_word();
-  const int64_t count = last ? parse_count(*last, "-n") : 10;
+  const auto spec = call.given.word();
+  const int64_t count = call.given.count("-n").value_or(10);
   const RankSet ranks = spec ? call.session.parse_ranks(*spec) : call.session.live_ranks();
   const auto answers = call.session.query(ranks, "collectives", {{"last", count}});
 
@@ -132,12 +124,12 @@ CellOutcome collectives(MagicCall& call) {
 }
 
 const RegisterMagic kCollectives({.name = "collectives",
-                                  .usage = kCollectivesUsage,
                                   .summary = "the last collectives of each rank, side by side",
-                                  .help = "SPEC  these ranks only\n-n K  so many collectives (10)\nAnswered while a "
+                                  .help = "Answered while a "
                                           "cell runs, too; - where a rank has not entered it.",
+                                  .takes = {{"[SPEC]", "these ranks only"},
+                                            {"-n,--last K", "so many collectives (10)"}},
                                   .line = collectives,
-                                  .cell = {},
                                   .at_any_time = true,
                                   .job_line = collectives_of_job});
 

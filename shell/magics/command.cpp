@@ -1,5 +1,4 @@
 // !COMMAND: a command of the shell's, run once, where `lockstep` runs.
-#include "protocol/error.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
@@ -20,15 +19,15 @@ CellOutcome command(MagicCall& call) {
 
 const RegisterMagic kCommand(
     {.name = "!",
-     .usage = "!COMMAND",
      .summary = "runs a command of the shell's once, where lockstep runs",
      .help =
          "In the working directory and environment of the ranks (%cd, %env), without input. What it writes is shown as "
          "it\n"
          "comes. A command that fails fails the cell; Ctrl-C interrupts it. A line that negates a name of C++ is C++.",
      .line = command,
-     .cell = {},
-     .in_jobs = true});
+     .verbatim = true,
+     .in_jobs = true,
+     .written = "!COMMAND"});
 
 }  // namespace
 }  // namespace lockstep::shell

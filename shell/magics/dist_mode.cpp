@@ -1,19 +1,14 @@
 // %dist_mode: whether cells that name no ranks go to all of them.
 #include "protocol/error.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {
 
-const char* const kDistModeUsage = "%dist_mode [-e|-d]";
-
 CellOutcome dist_mode(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kDistModeUsage);
-  const bool enable = arguments.take_flag("-e", "--enable"), disable = arguments.take_flag("-d", "--disable");
-  if (arguments.rest_word() || (enable && disable))
-    throw UsageError(std::string("one of -e and -d, or neither; usage: ") + kDistModeUsage);
-  if (enable || disable) {
+  const bool enable = call.given.has("-e");
+  if (enable && call.given.has("-d")) throw UsageError("%dist_mode takes one of -e and -d, or neither");
+  if (enable || call.given.has("-d")) {
     call.session.distributed = enable;
     call.session.target.reset();
   }
@@ -24,15 +19,12 @@ CellOutcome dist_mode(MagicCall& call) {
   return {};
 }
 
-const RegisterMagic kDistMode(
-    {.name = "dist_mode",
-     .usage = kDistModeUsage,
-     .summary = "cells that name no ranks go to all (on), or to rank 0 (off)",
-     .help =
-         "-e, --enable   on (as at the start)\n-d, --disable  off\nNeither: says which. Either ends a choice of %rank.",
-     .line = dist_mode,
-     .cell = {},
-     .in_jobs = true});
+const RegisterMagic kDistMode({.name = "dist_mode",
+                               .summary = "cells that name no ranks go to all (on), or to rank 0 (off)",
+                               .help = "Neither: says which. Either ends a choice of %rank.",
+                               .takes = {{"-e,--enable", "on (as at the start)"}, {"-d,--disable", "off"}},
+                               .line = dist_mode,
+                               .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 
-#include "protocol/error.h"
 #include "shell/processes/gpu_lookup.h"
 #include "shell/processes/gpu_text.h"
 #include "shell/session/session_core.h"
@@ -86,7 +85,6 @@ std::string collective_text(const nlohmann::json& collective) {
 }
 
 CellOutcome dist_status(MagicCall& call) {
-  if (!call.arguments.empty()) throw UsageError("%dist_status takes nothing");
   if (!call.session.started()) {
     call.session.message("no ranks are running: %dist_init, or the next cell, starts them",
                          {{"ranks", nlohmann::json::array()}});
@@ -148,7 +146,6 @@ CellOutcome dist_status(MagicCall& call) {
 
 const RegisterMagic kDistStatus(
     {.name = "dist_status",
-     .usage = "%dist_status",
      .summary = "per rank: state, pid, host, device and memory, cell, collective, and for how long",
      .help =
          "Answered by the ranks also while their cells run. Ranks on GPUs: also the GPUs, as the driver reports them "
@@ -156,7 +153,6 @@ const RegisterMagic kDistStatus(
          "processes, load, temperature, ECC errors, why clocks are low). A GPU that does not answer is shown so "
          "after 2 s.",
      .line = dist_status,
-     .cell = {},
      .at_any_time = true,
      .in_jobs = true});
 

@@ -9,14 +9,12 @@ CellOutcome edit(MagicCall&) {
   throw UsageError("%edit opens an editor from the prompt of a terminal, alone in its cell; there is none here");
 }
 
-const RegisterMagic kEdit(
-    {.name = "edit",
-     .usage = "%edit [CELL]",
-     .summary = "opens a cell in $VISUAL or $EDITOR; what is saved comes to the prompt",
-     .help = "CELL is its number; without it the last one. Enter then runs the text. F2 opens the "
-             "text that is being typed.",
-     .line = edit,
-     .cell = {}});
+const RegisterMagic kEdit({.name = "edit",
+                           .summary = "opens a cell in $VISUAL or $EDITOR; what is saved comes to the prompt",
+                           .help = "Enter then runs the text. F2 opens the "
+                                   "text that is being typed.",
+                           .takes = {{"[CELL]", "its number; without it the last one"}},
+                           .line = edit});
 
 }  // namespace
 }  // namespace lockstep::shell

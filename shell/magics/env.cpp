@@ -11,8 +11,6 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kEnvUsage = "%env [NAME[=VALUE]]";
-
 bool is_name(const std::string& name) {
   return !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])) &&
          std::all_of(name.begin(), name.end(), is_name_character);
@@ -44,7 +42,7 @@ CellOutcome env(MagicCall& call) {
   }
   const size_t split = text.find_first_of("= \t");
   const std::string name = text.substr(0, split);
-  if (!is_name(name)) throw UsageError("'" + name + "' is no name of an environment variable; usage: " + kEnvUsage);
+  if (!is_name(name)) throw UsageError("'" + name + "' is no name of an environment variable; write %env NAME=VALUE");
   if (split == std::string::npos) {
     show(call.session, name);
     return {};
@@ -65,13 +63,13 @@ CellOutcome env(MagicCall& call) {
 
 const RegisterMagic kEnv(
     {.name = "env",
-     .usage = kEnvUsage,
      .summary = "shows or sets environment variables of all ranks",
      .help = "%env lists what was set here, %env NAME shows one, %env NAME=VALUE sets it on all ranks, those that "
              "start later too.\n"
              "Libraries that read a variable only when they start (OMP_NUM_THREADS) see it after %dist_reset.",
+     .takes = {"[NAME[=VALUE]]"},
      .line = env,
-     .cell = {},
+     .verbatim = true,
      .in_jobs = true});
 
 }  // namespace

@@ -4,45 +4,39 @@
 #include "protocol/error.h"
 #include "shell/magics/inspector_magic.h"
 #include "shell/magics/job_magic.h"
-#include "shell/scripts/magic_arguments.h"
 
 namespace lockstep::shell {
 namespace {
 
-const char* const kGradsUsage = "%grads EXPR... [--local] [--threshold Z] [--factor F] [--ranks SPEC] [--watch on|off]";
+constexpr InspectorOption kGradsOptions[] = {
+#define LOCKSTEP_OPTION LOCKSTEP_OPTION_ROW
+#include "inspectors/options/grads.def"
+};
 
 CellOutcome grads(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kGradsUsage);
-  const bool local = arguments.take_flag("", "--local");
-  const auto threshold = arguments.take_value("", "--threshold");
-  const auto factor = arguments.take_value("", "--factor");
-  const auto spec = arguments.take_value("", "--ranks");
-  const auto watch = arguments.take_value("", "--watch");
-  const std::vector<std::string> words = arguments.rest();
-  if (watch && *watch != "on" && *watch != "off") throw UsageError("--watch takes on or off, not '" + *watch + "'");
+  const MagicArguments& given = call.given;
+  const std::vector<std::string>& words = given.words();
+  const auto watch = given.value("--watch");
+  const bool local = given.has("--local");
   if (words.empty() && watch != "off")
-    throw UsageError(std::string("%grads needs whose gradients: %grads net; usage: ") + kGradsUsage);
-  if (watch && (local || threshold || factor))
+    throw UsageError("%grads needs whose gradients: %grads net; %grads? has its help");
+  if (watch && (local || given.has("--threshold") || given.has("--factor")))
     throw UsageError("--watch turns the observer on or off; compare in a line of its own: %grads EXPR");
-  if (threshold && !local) throw UsageError("--threshold is for outliers, which --local looks for");
-  if (factor && local)
+  if (given.has("--threshold") && !local) throw UsageError("--threshold is for outliers, which --local looks for");
+  if (given.has("--factor") && local)
     throw UsageError("--factor is of what the reduction made of gradients, which --local does not look at");
 
-  std::string options;
-  if (local) options += ".local(true)";
-  if (threshold) options += ".threshold(" + cxx_number(*threshold, "--threshold", 1.001, "a number above 1") + ")";
-  if (factor) options += ".factor(" + cxx_number(*factor, "--factor", 1e-300, "a number above 0") + ")";
-  CellSettings settings = inspector_settings(call, spec);
-  if (spec && !watch) options += ".ranks(" + cxx_ranks(*settings.ranks) + ")";
+  const CellSettings settings = inspector_settings(call, given.value("--ranks"));
+  const std::string options = cxx_options(given, kGradsOptions) + cxx_ranks_option(given, settings);
   std::string code;
   for (const std::string& word : words) {
     if (watch == "on")
-      code += fmt::format("__lockstep::keep_grad_watch({1}, __lockstep::watch_grads({0})); ", word, cxx_string(word));
+      code += fmt::format("__lockstep::keep_grad_watch({1}, __lockstep::watch_grads({0})); ", word, quoted(word));
     else if (watch == "off")
-      code += fmt::format("__lockstep::end_grad_watch({}); ", cxx_string(word));
+      code += fmt::format("__lockstep::end_grad_watch({}); ", quoted(word));
     else
-      code += fmt::format("__lockstep::grads({0}, __lockstep::GradsOptions().name({1}){2}); ", word, cxx_string(word),
-                          options);
+      code +=
+          fmt::format("__lockstep::grads({0}, __lockstep::GradsOptions().name({1}){2}); ", word, quoted(word), options);
   }
   if (words.empty()) code = "__lockstep::end_grad_watch(\"\");";
   const CodeResult result = call.session.run_code(code, settings, call.line);
@@ -52,28 +46,24 @@ CellOutcome grads(MagicCall& call) {
   return {.status = result.status, .findings = {}};
 }
 
+MagicDescription grads_arguments() {
+  MagicDescription description =
+      with_options_and_ranks({{"[EXPR...]", "modules, wrappers, optimizers, tensors"}}, kGradsOptions);
+  description.emplace_back("--watch on|off",
+                           "see what backward leaves from now on, before it is reduced: then %grads knows whether "
+                           "gradients are the mean, who brought a NaN in, what was not reduced, what does not change; "
+                           "off ends that, and shows its cost");
+  return description;
+}
+
 const RegisterMagic kGrads(
     {.name = "grads",
-     .usage = kGradsUsage,
      .summary = "are the gradients right? Equal on all ranks, finite, the mean of the ranks' own; --local: before that",
-     .help =
-         "Of modules, wrappers, optimizers, tensors; on all live ranks, between backward and zero_grad.\n"
-         "--local        what each rank's backward left, not yet reduced: missing, NaN, Inf, zero, outliers\n"
-         "--threshold Z  how unlike the others an outlier is: deviations from the median with four ranks or more,\n"
-         "               else how many times larger or smaller (10)\n"
-         "--factor F     gradients are meant to be F times the mean of the ranks' own: the program scales them since\n"
-         "--watch on     see what backward leaves from now on, before it is reduced: then %grads knows whether "
-         "gradients\n"
-         "               are the mean, who brought a NaN in, what was not reduced, what does not change\n"
-         "--watch off    ends that, and shows its cost\n"
-         "--ranks SPEC   these ranks only",
+     .help = "On all live ranks, between backward and zero_grad.",
+     .takes = grads_arguments(),
      .line = grads,
-     .cell = {},
-     .job_line = [](MagicCall& call) {
-       return run_package_inspector(
-           call, "grads",
-           {{"local", PythonOption::flag}, {"threshold", PythonOption::number}, {"factor", PythonOption::number}});
-     }});
+     .job_line = [](MagicCall& call) { return run_package_inspector(call, "grads", kGradsOptions); },
+     .job_takes = package_arguments(kGradsOptions)});
 
 }  // namespace
 }  // namespace lockstep::shell

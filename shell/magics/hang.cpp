@@ -8,7 +8,6 @@
 #include "inspectors/hang/needs.h"
 #include "inspectors/hang/state.h"
 #include "inspectors/hang/words.h"
-#include "protocol/error.h"
 #include "shell/magics/job_magic.h"
 #include "shell/session/session_core.h"
 
@@ -40,7 +39,6 @@ nlohmann::json data_of(const inspect::HangPicture& picture, const inspect::RankP
 }
 
 CellOutcome hang(MagicCall& call) {
-  if (!call.arguments.empty()) throw UsageError("%hang takes nothing; %stack SPEC shows the stacks of some ranks");
   nlohmann::json cells = nlohmann::json::array();
   std::string text;
   for (const auto& picture : call.session.hang_pictures()) {
@@ -85,13 +83,11 @@ CellOutcome hang(MagicCall& call) {
 
 const RegisterMagic kHang(
     {.name = "hang",
-     .usage = "%hang",
      .summary = "what every rank does now, and who waits for whom",
      .help = "Works while a cell runs, too. A hang is proven if the rank that others wait for has left the "
              "cell, died, or waits in another collective itself; such hangs are also reported automatically, "
              "once. %abort frees the ranks that are stuck, and keeps their state.",
      .line = hang,
-     .cell = {},
      .at_any_time = true,
      .job_line = hang_of_job});
 

@@ -1,19 +1,14 @@
 // %help and %NAME?: what magics there are, and what one does.
 #include <nlohmann/json.hpp>
 
-#include "protocol/error.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 #include "shell/text/table.h"
 
 namespace lockstep::shell {
 namespace {
 
-const char* const kHelpUsage = "%help [MAGIC]";
-
 std::string name_of(const Magic& magic) {
-  if (magic.name == "?" || magic.name == "??") return "EXPR" + magic.name;
-  if (magic.name == "!") return "!COMMAND";
+  if (!magic.written.empty()) return magic.written;
   if (!magic.cell) return "%" + magic.name;
   return magic.line ? "%" + magic.name + ", %%" + magic.name : "%%" + magic.name;
 }
@@ -26,35 +21,35 @@ std::string all_magics(const std::vector<const Magic*>& magics) {
          "Cell magics (%%) come first in a cell; a line magic (%) stands where a\nstatement may begin.\n";
 }
 
-std::string one_magic(std::string name) {
+std::string one_magic(std::string name, MagicForm line_form) {
   name.erase(0, name.find_first_not_of('%') == std::string::npos ? name.size() : name.find_first_not_of('%'));
   const MagicRegistry& registry = MagicRegistry::instance();
   // An unknown name is an error with the nearest one; it is the table's to say.
   if (!registry.knows(name)) registry.find(name, false);
   for (const Magic* magic : registry.all())
-    if (magic->name == name) return help_of(*magic);
+    if (magic->name == name) return help_of(*magic, line_form);
   return "";
 }
 
 CellOutcome help(MagicCall& call) {
-  const std::optional<std::string> name = MagicArguments(call.arguments, kHelpUsage).rest_word();
+  const std::optional<std::string> name = call.given.word();
+  const MagicForm form = call.session.line_form();
   const auto magics = MagicRegistry::instance().available(call.session.options.job.has_value());
   nlohmann::json data = nlohmann::json::array();
   for (const Magic* magic : magics)
-    data.push_back({{"name", magic->name}, {"usage", magic->usage}, {"summary", magic->summary}});
+    data.push_back({{"name", magic->name}, {"usage", usage_of(*magic, form)}, {"summary", magic->summary}});
   if (name)
-    call.session.help(one_magic(*name));
+    call.session.help(one_magic(*name, form));
   else
     call.session.help(all_magics(magics), std::move(data));
   return {};
 }
 
 const RegisterMagic kHelp({.name = "help",
-                           .usage = kHelpUsage,
                            .summary = "all magics, or what one of them does",
                            .help = "%help rank and %rank? are the same; so are %help, help and a ? alone.",
+                           .takes = {"[MAGIC]"},
                            .line = help,
-                           .cell = {},
                            .in_jobs = true});
 
 /// The names alone, as many as fit into a line.
@@ -74,7 +69,6 @@ std::string names_in_lines(const std::vector<std::string>& names) {
 }
 
 CellOutcome lsmagic(MagicCall& call) {
-  if (MagicArguments(call.arguments, "%lsmagic").rest_word()) throw UsageError("%lsmagic takes nothing; see %help");
   std::vector<std::string> line_magics, cell_magics;
   for (const Magic* magic : MagicRegistry::instance().available(call.session.options.job.has_value())) {
     if (magic->name.find_first_of("?!") != std::string::npos) continue;
@@ -88,11 +82,9 @@ CellOutcome lsmagic(MagicCall& call) {
 }
 
 const RegisterMagic kLsMagic({.name = "lsmagic",
-                              .usage = "%lsmagic",
                               .summary = "the names of all magics",
                               .help = "%help has a line about each of them.",
                               .line = lsmagic,
-                              .cell = {},
                               .in_jobs = true});
 
 }  // namespace

@@ -1,7 +1,6 @@
 // %history: the cells of this session as they were typed.
 #include <nlohmann/json.hpp>
 
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/history_selection.h"
 #include "shell/session/session_core.h"
 #include "shell/text/text.h"
@@ -9,16 +8,11 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kHistoryUsage = "%history [FIRST-LAST] [-n K] [-g TEXT]";
-
 CellOutcome history(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kHistoryUsage);
-  const std::optional<std::string> last = arguments.take_value("-n", "--last");
-  const std::optional<std::string> wanted = arguments.take_value("-g", "--grep");
-  const std::optional<std::string> range = arguments.rest_word();
+  const std::optional<std::string> wanted = call.given.value("--grep");
   std::string text;
   nlohmann::json data = nlohmann::json::array();
-  for (const HistoryEntry* entry : select_history(call.session.history, range, last)) {
+  for (const HistoryEntry* entry : select_history(call.session.history, call.given.word(), call.given.value("-n"))) {
     if (wanted && entry->text.find(*wanted) == std::string::npos) continue;
     std::string head = entry->number > 0 ? "[" + std::to_string(entry->number) + "] " : "[-] ";
     const std::string indent(head.size(), ' ');
@@ -34,14 +28,12 @@ CellOutcome history(MagicCall& call) {
 }
 
 const RegisterMagic kHistory({.name = "history",
-                              .usage = kHistoryUsage,
                               .summary = "the cells of this session as they were typed",
-                              .help = "Shows the cells after their numbers; cells of magics alone have none ([-]).\n"
-                                      "  3-7     cells 3 to 7;  7: that one\n"
-                                      "  -n K    the last K\n"
-                                      "  -g TEXT those that hold TEXT",
+                              .help = "Shows the cells after their numbers; cells of magics alone have none ([-]).",
+                              .takes = {{"[FIRST-LAST]", "3-7: cells 3 to 7; 7: that one"},
+                                        {"-n,--last K", "the last K"},
+                                        {"-g,--grep TEXT", "those that hold TEXT"}},
                               .line = history,
-                              .cell = {},
                               .in_jobs = true});
 
 }  // namespace

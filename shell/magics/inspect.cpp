@@ -27,21 +27,21 @@ CellOutcome inspect(MagicCall& call, bool with_source) {
 }
 
 const RegisterMagic kInspect({.name = "?",
-                              .usage = "EXPR?",
                               .summary = "what a name or an expression is: type, declaration, comment, cell",
                               .help = "Nothing runs. ?EXPR is the same, EXPR?? has the source as well. %NAME? is the "
                                       "help of a magic.",
                               .line = [](MagicCall& call) { return inspect(call, /*with_source=*/false); },
-                              .cell = {},
-                              .in_jobs = true});
+                              .verbatim = true,
+                              .in_jobs = true,
+                              .written = "EXPR?"});
 
 const RegisterMagic kInspectSource({.name = "??",
-                                    .usage = "EXPR??",
                                     .summary = "the same, with the source of its definition",
                                     .help = "The source is that of the cell, or of the header, that defines it.",
                                     .line = [](MagicCall& call) { return inspect(call, /*with_source=*/true); },
-                                    .cell = {},
-                                    .in_jobs = true});
+                                    .verbatim = true,
+                                    .in_jobs = true,
+                                    .written = "EXPR??"});
 
 }  // namespace
 }  // namespace lockstep::shell

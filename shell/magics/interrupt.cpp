@@ -1,7 +1,5 @@
 // %interrupt and %abort: end what ranks are at, and keep their state.
-#include "protocol/error.h"
 #include "shell/magics/job_magic.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
@@ -14,9 +12,7 @@ RankSet busy_of(MagicCall& call) {
     return {};
   }
   RankSet ranks = call.session.busy_ranks();
-  MagicArguments arguments(call.arguments, "SPEC names ranks");
-  arguments.take_flag("-y", "--yes");  // which %abort wants for a Python job
-  if (const auto spec = arguments.rest_word()) ranks = ranks & call.session.parse_ranks(*spec);
+  if (const auto spec = call.given.word()) ranks = ranks & call.session.parse_ranks(*spec);
   if (ranks.empty()) call.session.message("no cell is running there");
   return ranks;
 }
@@ -52,25 +48,23 @@ CellOutcome abort(MagicCall& call) {
 
 const RegisterMagic kInterrupt(
     {.name = "interrupt",
-     .usage = "%interrupt [SPEC]",
      .summary = "interrupts the cells of all ranks, or of some; their state is kept",
      .help = "What Ctrl-C does to a cell that runs. Loops, sleeps and collectives end with \"interrupted\".",
+     .takes = {"[SPEC]"},
      .line = interrupt,
-     .cell = {},
      .at_any_time = true,
      .in_jobs = true});
 
 const RegisterMagic kAbort(
     {.name = "abort",
-     .usage = "%abort [SPEC] [--yes]",
      .summary = "frees ranks that are stuck in a collective; their state is kept",
      .help = "Their cells end as aborted. The ranks connect to one another again before the next cell.\n"
              "At a prompt over a Python job, whether its ranks have stopped or not, it ends the connections of their "
              "process groups:\n"
              "collectives raise an exception, and the program makes new groups, or ends. It says so first; --yes does "
              "it.",
+     .takes = {"[SPEC]", {"--yes,-y", "do it, at a prompt over a Python job"}},
      .line = abort,
-     .cell = {},
      .at_any_time = true,
      .job_line = abort_of_job});
 

@@ -12,7 +12,6 @@
 #include "shell/jobs/job_logs.h"
 #include "shell/jobs/job_picture.h"
 #include "shell/jobs/job_words.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/text/table.h"
 
 namespace lockstep::shell {
@@ -23,20 +22,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kAnswerLimit{3000};
 constexpr milliseconds kAbortLimit{10000};  // NCCL waits for its kernels
 constexpr const char* kPackage = "__import__('lockstep')";
-
-std::string argument_name(const char* option) {
-  std::string name = option;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
-std::string argument_value(const PythonOption& option, const std::string& word) {
-  if (option.kind == PythonOption::text) return python_string(word);
-  char* end = nullptr;
-  std::strtod(word.c_str(), &end);
-  if (word.empty() || *end != '\0') throw UsageError(fmt::format("--{} takes a number, not '{}'", option.name, word));
-  return word;
-}
 
 /// Ranks for a call that is collective.
 RankSet all_ranks(MagicCall& call, const std::optional<std::string>& spec) {
@@ -76,26 +61,9 @@ std::string call_text(const inspect::EvidenceCall& each) {
 
 }  // namespace
 
-// JSON's escapes are Python's, too.
-std::string python_string(const std::string& text) { return nlohmann::json(text).dump(); }
-
-CellOutcome run_package_inspector(MagicCall& call, const char* function, const std::vector<PythonOption>& options,
-                                  bool expressions) {
-  MagicArguments words(call.arguments, fmt::format("%{} (help(lockstep.{}) has the arguments)", function, function));
-  const auto spec = words.take_value("", "--ranks");
-  std::string arguments;
-  for (const PythonOption& option : options) {
-    const std::string name = std::string("--") + option.name;
-    if (option.kind == PythonOption::flag) {
-      if (words.take_flag("", name)) arguments += ", " + argument_name(option.name) + "=True";
-    } else if (const auto value = words.take_value("", name)) {
-      arguments += ", " + argument_name(option.name) + "=" + argument_value(option, *value);
-    }
-  }
-  const std::vector<std::string> given = words.rest();
-  if (expressions && given.empty())
-    throw UsageError(fmt::format("%{} needs what to look at: %{} model", function, function));
-  if (!expressions && !given.empty()) throw UsageError(fmt::format("%{} takes no words", function));
+CellOutcome run_package_inspector(MagicCall& call, const char* function, InspectorOptions options) {
+  const auto spec = call.given.value("--ranks");
+  std::string arguments = python_options(call.given, options);
   CellSettings settings;
   settings.ranks = all_ranks(call, spec);
   if (spec) {
@@ -104,18 +72,21 @@ CellOutcome run_package_inspector(MagicCall& call, const char* function, const s
     arguments += ", ranks=[" + list + "]";
   }
   std::string code;
-  for (const std::string& each : given) {
+  for (const std::string& each : call.given.words()) {
     const std::string object = each == "rng" ? "\"rng\"" : each;
-    code += fmt::format("{}{}.{}({}, name={}{})", code.empty() ? "" : "; ", kPackage, function, object,
-                        python_string(each), arguments);
+    code += fmt::format("{}{}.{}({}, name={}{})", code.empty() ? "" : "; ", kPackage, function, object, quoted(each),
+                        arguments);
   }
-  if (!expressions) code = fmt::format("{}.{}({})", kPackage, function, arguments.empty() ? "" : arguments.substr(2));
+  if (code.empty()) code = fmt::format("{}.{}({})", kPackage, function, arguments.empty() ? "" : arguments.substr(2));
   const CodeResult result = call.session.run_python(code, settings, call.line);
   return {.status = result.status, .findings = {}};
 }
 
+MagicDescription package_arguments(InspectorOptions options) {
+  return with_options_and_ranks({{"EXPR...", "objects of the program, such as model"}}, options);
+}
+
 CellOutcome hang_of_job(MagicCall& call) {
-  if (!call.arguments.empty()) throw UsageError("%hang takes nothing; %stack SPEC shows the stacks of some ranks");
   const std::vector<JobMember> ranks = members(call, std::nullopt);
   std::map<int, std::string> does = activities_of(ranks, kAnswerLimit);
   for (const int rank : call.session.live_ranks() - call.session.busy_ranks()) does[rank] = "stopped at this prompt";
@@ -134,8 +105,7 @@ CellOutcome hang_of_job(MagicCall& call) {
 }
 
 CellOutcome stack_of_job(MagicCall& call) {
-  const auto spec = MagicArguments(call.arguments, "%stack [SPEC]").rest_word();
-  const auto stacks = stacks_of(members(call, spec), kAnswerLimit);
+  const auto stacks = stacks_of(members(call, call.given.word()), kAnswerLimit);
   nlohmann::json data = nlohmann::json::object();
   for (const auto& [rank, text] : stacks) data[std::to_string(rank)] = text;
   call.session.message(stacks.empty() ? "no ranks are running" : by_text(stacks, "\n"), {{"stacks", std::move(data)}});
@@ -143,10 +113,7 @@ CellOutcome stack_of_job(MagicCall& call) {
 }
 
 CellOutcome collectives_of_job(MagicCall& call) {
-  MagicArguments arguments(call.arguments, "%collectives [SPEC] [-n K]");
-  const auto last = arguments.take_value("-n", "--last");
-  const auto spec = arguments.rest_word();
-  const auto count = static_cast<size_t>(last ? parse_count(*last, "-n") : 10);
+  const auto count = static_cast<size_t>(call.given.count("-n").value_or(10));
   struct Key {
     std::string group;
     bool message;
@@ -155,7 +122,7 @@ CellOutcome collectives_of_job(MagicCall& call) {
   };
   std::map<Key, std::map<int, inspect::EvidenceCall>> calls;
   RankSet ranks;
-  const inspect::Remains picture = picture_of(members(call, spec), kAnswerLimit);
+  const inspect::Remains picture = picture_of(members(call, call.given.word()), kAnswerLimit);
   for (const inspect::Evidence& evidence : picture.evidence) {
     if (!evidence.rank) continue;
     ranks.insert(*evidence.rank);
@@ -192,9 +159,7 @@ CellOutcome collectives_of_job(MagicCall& call) {
 }
 
 CellOutcome abort_of_job(MagicCall& call) {
-  MagicArguments arguments(call.arguments, "%abort [SPEC] [--yes]");
-  const bool agreed = arguments.take_flag("-y", "--yes");
-  const auto spec = arguments.rest_word();
+  const auto spec = call.given.word();
   const std::vector<JobMember> ranks = members(call, spec);
   RankSet meant;
   for (const JobMember& each : ranks) meant.insert(each.facts.rank);
@@ -202,7 +167,7 @@ CellOutcome abort_of_job(MagicCall& call) {
     call.session.message("no ranks are running");
     return {};
   }
-  if (!agreed) {
+  if (!call.given.has("--yes")) {
     call.session.message(fmt::format(
         "%abort{} --yes ends the connections of all process groups of {}. Collectives that are under way there, and on "
         "the ranks that they connect, raise an exception; so does each later collective of these groups, until the "
@@ -233,7 +198,7 @@ CellOutcome abort_of_job(MagicCall& call) {
 
 CellOutcome memory_of_job(MagicCall& call) {
   call.session.start();
-  const std::vector<std::string> words = MagicArguments(call.arguments, "%memory [EXPR...]").rest();
+  const std::vector<std::string>& words = call.given.words();
   if (words.empty()) {
     std::map<int, std::string> sizes;
     for (const JobMember& member : members(call, std::nullopt)) {
@@ -249,23 +214,19 @@ CellOutcome memory_of_job(MagicCall& call) {
   CellSettings settings;
   settings.ranks = all_ranks(call, std::nullopt);
   std::string named;
-  for (const std::string& word : words) named += python_string(word) + ": " + word + ", ";
+  for (const std::string& word : words) named += quoted(word) + ": " + word + ", ";
   const CodeResult result =
       call.session.run_python(fmt::format("{}.memory(**{{{}}})", kPackage, named), settings, call.line);
   return {.status = result.status, .findings = {}};
 }
 
 CellOutcome nan_of_job(MagicCall& call) {
-  std::vector<std::string> words = MagicArguments(call.arguments, "%nan on EXPR...|off|status").rest();
-  const std::string word = words.empty() ? "" : words.front();
-  if (word != "on" && word != "off" && word != "status")
-    throw UsageError("%nan takes on with a model and an optimizer, off, or status: %nan on model optimizer");
+  std::vector<std::string> words = call.given.words();
+  const std::string word = words.front();
   words.erase(words.begin());
   if ((word == "on") == words.empty())
     throw UsageError(word == "on" ? "%nan on needs what to watch: %nan on model optimizer"
-                                  : "%nan " + word +
-                                        " takes "
-                                        "no names");
+                                  : "%nan " + word + " takes no names");
   std::string objects;
   for (const std::string& each : words) objects += (objects.empty() ? "" : ", ") + each;
   CellSettings settings;

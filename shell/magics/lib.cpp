@@ -3,7 +3,6 @@
 
 #include "protocol/error.h"
 #include "shell/scripts/library_includes.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 #include "shell/text/suggest.h"
 
@@ -11,8 +10,6 @@ namespace lockstep::shell {
 namespace {
 
 namespace fs = std::filesystem;
-
-const char* const kLibUsage = "%lib LIBRARY [HEADER...]";
 
 /// A path, where LIBRARY is one or names a file in the working directory; otherwise a name for the dynamic loader.
 std::string find_library(const std::string& directory, const std::string& word) {
@@ -29,8 +26,7 @@ std::string find_library(const std::string& directory, const std::string& word) 
 }
 
 CellOutcome lib(MagicCall& call) {
-  const std::vector<std::string> words = MagicArguments(call.arguments, kLibUsage).rest();
-  if (words.empty()) throw UsageError("name the library; usage: " + std::string(kLibUsage));
+  const std::vector<std::string>& words = call.given.words();
   const std::string library = find_library(call.session.directory, words[0]);
   CellSettings settings;
   call.session.start();
@@ -43,7 +39,6 @@ CellOutcome lib(MagicCall& call) {
 }
 
 const RegisterMagic kLib({.name = "lib",
-                          .usage = kLibUsage,
                           .summary = "loads a shared library on all ranks, and includes its headers",
                           .help = "LIBRARY is a path (./build/libops.so), or a name (ops, libops.so.1) that is looked "
                                   "for in the working directory\n"
@@ -52,8 +47,8 @@ const RegisterMagic kLib({.name = "lib",
                                   "with all that it includes: later cells use what it declares and the library "
                                   "defines. Ranks that start later\n"
                                   "load the library when %lib runs again; a new build of it needs %dist_reset.",
-                          .line = lib,
-                          .cell = {}});
+                          .takes = {"LIBRARY", "[HEADER...]"},
+                          .line = lib});
 
 }  // namespace
 }  // namespace lockstep::shell

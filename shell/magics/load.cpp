@@ -1,33 +1,27 @@
 // %load: runs the cells of a session script in this session.
 #include <filesystem>
 
-#include "protocol/error.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/scripts/script.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {
 
-const char* const kLoadUsage = "%load FILE";
-
 CellOutcome load(MagicCall& call) {
-  const std::optional<std::string> file = MagicArguments(call.arguments, kLoadUsage).rest_word();
-  if (!file) throw UsageError("name a session script or a notebook; usage: " + std::string(kLoadUsage));
-  const std::vector<ScriptCell> cells = read_script(
-      (std::filesystem::path(call.session.directory) / *file).lexically_normal().string(), call.session.language());
+  const std::vector<ScriptCell> cells =
+      read_script((std::filesystem::path(call.session.directory) / *call.given.word()).lexically_normal().string(),
+                  call.session.language());
   call.session.queued.insert(call.session.queued.end(), cells.begin(), cells.end());
   return {};
 }
 
 const RegisterMagic kLoad({.name = "load",
-                           .usage = kLoadUsage,
                            .summary = "runs the cells of a session script or notebook here, up to the first that fails",
                            .help = "FILE is looked for in the working directory (%cd). Its cells come after this one, "
                                    "as if they were typed; names and\n"
                                    "objects stay. A cell tagged raises-exception may fail.",
+                           .takes = {{"FILE", "a session script or a notebook"}},
                            .line = load,
-                           .cell = {},
                            .in_jobs = true});
 
 }  // namespace

@@ -11,11 +11,10 @@ CellOutcome load_ext(MagicCall& call) {
 }
 
 const RegisterMagic kLoadExt({.name = "load_ext",
-                              .usage = "%load_ext NAME",
                               .summary = "accepted for notebooks of other tools; nothing needs loading",
-                              .help = "",
+                              .takes = {"[NAME]"},
                               .line = load_ext,
-                              .cell = {}});
+                              .verbatim = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -3,17 +3,14 @@
 
 #include "shell/magics/inspector_magic.h"
 #include "shell/magics/job_magic.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/out_of_memory.h"
 
 namespace lockstep::shell {
 namespace {
 
-const char* const kMemoryUsage = "%memory [on|off] [EXPR...]";
-
 CellOutcome memory(MagicCall& call) {
-  std::vector<std::string> words = MagicArguments(call.arguments, kMemoryUsage).rest();
-  const CellSettings settings = inspector_settings(call, std::nullopt);
+  std::vector<std::string> words = call.given.words();
+  const CellSettings settings = inspector_settings(call);
   if (words.size() == 1 && (words[0] == "on" || words[0] == "off"))
     return run_inspector(call, fmt::format("__lockstep::set_memory_watch({})", words[0] == "on"), settings);
   if (words.empty()) words = variables_of(call.session, *settings.ranks);
@@ -22,18 +19,16 @@ CellOutcome memory(MagicCall& call) {
 
 const RegisterMagic kMemory(
     {.name = "memory",
-     .usage = kMemoryUsage,
      .summary = "what holds memory: tensors by name, devices, allocators, peak per cell, growth per step",
      .help = "All variables of the session that hold tensors, or EXPR....\n"
              "On GPUs also what LibTorch's allocator has reserved, and what other programs use; notes name ranks that "
-             "hold more than\n"
-             "others, memory that is free in split blocks, and other programs.\n"
-             "on    counts LibTorch's allocations from here: peak and rest of each cell, growth "
-             "per inspect::step\n"
-             "off   ends that",
+             "hold more than\nothers, memory that is free in split blocks, and other programs.\n"
+             "on   counts LibTorch's allocations from here: peak and rest of each cell, growth per inspect::step\n"
+             "off  ends that",
+     .takes = {"[on|off|EXPR...]"},
      .line = memory,
-     .cell = {},
-     .job_line = memory_of_job});
+     .job_line = memory_of_job,
+     .job_takes = MagicDescription{"[EXPR...]"}});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -1,34 +1,27 @@
 // %nan and %%nan: where did the first NaN or Inf come from?
 #include <fmt/format.h>
 
-#include "protocol/error.h"
 #include "shell/magics/inspector_magic.h"
 #include "shell/magics/job_magic.h"
 #include "shell/magics/object_list.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {
 
-const char* const kNanUsage = "%nan on|off|status, %%nan";
-
 CellOutcome nan_line(MagicCall& call) {
-  const auto word = MagicArguments(call.arguments, kNanUsage).rest_word();
-  if (!word || (*word != "on" && *word != "off" && *word != "status"))
-    throw UsageError(fmt::format("%nan takes one of on, off and status{}; usage: {}",
-                                 word ? ", not '" + *word + "'" : "", kNanUsage));
+  const std::string word = *call.given.word();
   CellSettings settings;
   call.session.start();
   settings.ranks = call.session.live_ranks();
   std::string code;
-  if (*word == "on") {
+  if (word == "on") {
     code = "__lockstep::nan_on(" + object_list(call.session, *settings.ranks, "__lockstep::NameList") + ");";
     // Cells define modules after that, and give names other ones.
     call.session.before_each_cell = [&session = call.session](const RankSet& ranks) {
       return "__lockstep::nan_names(" + object_list(session, ranks, "__lockstep::NameList") + ");";
     };
-  } else if (*word == "off") {
+  } else if (word == "off") {
     call.session.before_each_cell = nullptr;
     code = "__lockstep::nan_off();";
   } else {
@@ -39,7 +32,6 @@ CellOutcome nan_line(MagicCall& call) {
 }
 
 void nan_cell(MagicCall& call, CellSettings& settings) {
-  if (!call.arguments.empty()) throw UsageError("%%nan takes nothing: it is for the lines below");
   settings.before = "__lockstep::begin_nan_trace();";
   settings.after = [&session = call.session](const CellSettings& ran, const CellEnd& end) {
     if (!end.began) return std::string("__lockstep::drop_nan_trace();");
@@ -50,16 +42,17 @@ void nan_cell(MagicCall& call, CellSettings& settings) {
 
 const RegisterMagic kNan(
     {.name = "nan",
-     .usage = kNanUsage,
      .summary = "where did the first NaN or Inf come from?",
      .help =
          "%nan on     watches, at little cost, losses, gradients (before they are reduced) and updated parameters\n"
          "%nan off    ends that; %nan status says what it has seen\n"
          "%%nan       traces this cell operator by operator, on its ranks, and names the one that made the first\n"
          "            bad value which reached a result. Masked ones, and those that were asked for, are no findings",
+     .takes = {"on|off|status"},
      .line = nan_line,
      .cell = nan_cell,
-     .job_line = nan_of_job});
+     .job_line = nan_of_job,
+     .job_takes = MagicDescription{"on|off|status", "[EXPR...]"}});
 
 }  // namespace
 }  // namespace lockstep::shell

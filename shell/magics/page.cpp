@@ -26,15 +26,14 @@ CellOutcome page(MagicCall& call) {
 
 const RegisterMagic kPage(
     {.name = "page",
-     .usage = "%page [EXPR]",
      .summary = "a value in full: all elements of tensors and containers; in a pager on a terminal",
      .help =
-         "EXPR  a name or an expression; the last value (_) if it is left out\n"
          "The pager is $PAGER, or less. What fits on the screen is shown without one. Where ranks differ, their values "
          "follow one\nanother. In a notebook the value comes to the pager at the bottom; elsewhere its text is "
          "written.",
+     .takes = {{"[EXPR]", "a name or an expression; the last value (_) if it is left out"}},
      .line = page,
-     .cell = {}});
+     .verbatim = true});
 
 }  // namespace
 }  // namespace lockstep::shell

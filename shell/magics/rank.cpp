@@ -59,39 +59,32 @@ CellOutcome rank_line(MagicCall& call) {
 }
 
 void rank_cell(MagicCall& call, CellSettings& settings) {
-  const auto [spec, code] = split_spec(call.arguments);
-  if (spec.empty()) throw UsageError("%%rank needs the ranks: %%rank 0, %%rank [0,2-3]; usage: %%rank SPEC");
-  if (!code.empty())
-    throw UsageError("'" + code + "' after the ranks: the code of a %%rank cell stands in the lines below; %rank " +
-                     spec + " CODE takes it in one");
-  settings.ranks = call.session.parse_ranks(spec);
+  settings.ranks = call.session.parse_ranks(*call.given.word());
 }
 
 void distributed_cell(MagicCall& call, CellSettings& settings) {
-  if (!call.arguments.empty())
-    throw UsageError("%%distributed takes nothing: it means all ranks; %%rank SPEC names some");
   call.session.start();
   settings.ranks = call.session.live_ranks();
 }
 
 const RegisterMagic kRank(
     {.name = "rank",
-     .usage = "%rank [SPEC [CODE]], %%rank SPEC",
      .summary = "the ranks of the cells from now on; one line on those ranks; with %%: the ranks of this cell",
      .help = "SPEC: all, 3, 0,2, 0-3, 0:8:2 (a slice), ^1 (all but 1), or a list of these: [0,2-4].\n"
              "%rank SPEC       cells that name no ranks run on these, until %rank all\n"
              "%rank SPEC CODE  runs CODE on these\n"
              "%rank            says where cells run\n"
              "%%rank SPEC      this cell's ranks",
+     .takes = {"[SPEC]", "[CODE]"},
+     .cell_takes = {"SPEC"},
      .line = rank_line,
      .cell = rank_cell,
+     .verbatim = true,
      .in_jobs = true});
 
 const RegisterMagic kDistributed({.name = "distributed",
-                                  .usage = "%%distributed",
                                   .summary = "this cell runs on all ranks",
                                   .help = "%rank and %dist_mode do not change that.",
-                                  .line = {},
                                   .cell = distributed_cell,
                                   .in_jobs = true});
 

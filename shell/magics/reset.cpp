@@ -2,23 +2,17 @@
 #include <algorithm>
 
 #include "protocol/error.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 #include "shell/text/suggest.h"
 
 namespace lockstep::shell {
 namespace {
 
-const char* const kResetUsage = "%reset NAME... | --all";
-
 CellOutcome reset(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kResetUsage);
-  const bool all = arguments.take_flag("-a", "--all") || arguments.take_flag("-f", "");
-  const std::vector<std::string> names = arguments.rest();
-  if (all && !names.empty())
-    throw UsageError("--all and names exclude one another; usage: " + std::string(kResetUsage));
-  if (!all && names.empty())
-    throw UsageError("say which names to forget, or --all; usage: " + std::string(kResetUsage));
+  const bool all = call.given.has("--all");
+  const std::vector<std::string>& names = call.given.words();
+  if (all && !names.empty()) throw UsageError("%reset takes names or --all, not both");
+  if (!all && names.empty()) throw UsageError("%reset needs the names to forget, or --all");
 
   const auto response = call.session.ask(protocol::ListNames{});
   std::vector<std::string> known;
@@ -36,12 +30,11 @@ CellOutcome reset(MagicCall& call) {
 
 const RegisterMagic kReset(
     {.name = "reset",
-     .usage = kResetUsage,
      .summary = "forgets names: later cells do not see them, and may use them anew",
-     .help = "Forgets these names on all ranks, or all names with --all. Code that was compiled with them keeps them.\n"
+     .help = "On all ranks. Code that was compiled with them keeps them.\n"
              "Objects live until their owner ends; to give memory back, first let go of it: net = nullptr;",
-     .line = reset,
-     .cell = {}});
+     .takes = {{"[NAME...]", "names of cells"}, {"--all,-a,-f", "all names"}},
+     .line = reset});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -6,15 +6,12 @@
 #include <fstream>
 
 #include "protocol/error.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/scripts/script.h"
 #include "shell/session/history_selection.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {
-
-const char* const kSaveUsage = "%save FILE [FIRST-LAST] [--all] [-f]";
 
 /// Cells that only look, which would say something else when the script runs; and %load, whose cells stand after it.
 bool is_left_out(const std::string& text) {
@@ -30,17 +27,14 @@ bool is_left_out(const std::string& text) {
 
 CellOutcome save(MagicCall& call) {
   if (call.session.options.rehearsal) return {};
-  MagicArguments arguments(call.arguments, kSaveUsage);
-  const bool all = arguments.take_flag("-a", "--all");
-  const bool force = arguments.take_flag("-f", "--force");
-  const std::vector<std::string> words = arguments.rest();
-  if (words.empty() || words.size() > 2) throw UsageError("usage: " + std::string(kSaveUsage));
+  const bool all = call.given.has("--all");
+  const std::vector<std::string>& words = call.given.words();
   namespace fs = std::filesystem;
   fs::path path = fs::path(call.session.directory) / words[0];
   if (path.extension().empty()) path += ".cpp";
   if (path.extension() == ".ipynb")
     throw UsageError("%save writes session scripts; name a .cpp file (jupytext turns it into a notebook)");
-  if (fs::exists(path) && !force)
+  if (fs::exists(path) && !call.given.has("--force"))
     throw UsageError(path.string() + " exists; give another name, or -f to write over it");
 
   std::vector<ScriptCell> cells;
@@ -68,13 +62,13 @@ CellOutcome save(MagicCall& call) {
 
 const RegisterMagic kSave(
     {.name = "save",
-     .usage = kSaveUsage,
      .summary = "writes the cells of this session as a session script",
-     .help = "The file runs with `lockstep run FILE`, and with %load FILE. It holds the cells that ended well, or "
-             "cells FIRST to LAST\n"
-             "of them; --all takes the others too, tagged raises-exception. -f writes over a file that exists.",
-     .line = save,
-     .cell = {}});
+     .help = "The file runs with `lockstep run FILE`, and with %load FILE. It holds the cells that ended well.",
+     .takes = {"FILE",
+               {"[FIRST-LAST]", "these cells alone"},
+               {"--all,-a", "the others too, tagged raises-exception"},
+               {"-f,--force", "write over a file that exists"}},
+     .line = save});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -1,17 +1,11 @@
 // %stack: native stacks of the ranks, with the lines of cells named.
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "protocol/error.h"
 #include "shell/magics/job_magic.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {
-
-const char* const kStackUsage = "%stack [SPEC]";
 
 std::string stack_text(const nlohmann::json& answer) {
   if (const auto error = answer.find("error"); error != answer.end()) return "    " + error->get<std::string>() + "\n";
@@ -22,8 +16,7 @@ std::string stack_text(const nlohmann::json& answer) {
 }
 
 CellOutcome stack(MagicCall& call) {
-  MagicArguments arguments(call.arguments, kStackUsage);
-  const auto spec = arguments.rest_word();
+  const auto spec = call.given.word();
   const RankSet ranks = spec ? call.session.parse_ranks(*spec) : call.session.live_ranks();
   if (spec) call.session.check_alive(ranks);
   const auto answers = call.session.query(ranks, "stack");
@@ -47,11 +40,10 @@ CellOutcome stack(MagicCall& call) {
 }
 
 const RegisterMagic kStack({.name = "stack",
-                            .usage = kStackUsage,
                             .summary = "native stacks of the ranks, with the lines of cells named",
-                            .help = "SPEC  these ranks only\nInnermost first. Answered also while a cell runs.",
+                            .help = "Innermost first. Answered also while a cell runs.",
+                            .takes = {{"[SPEC]", "these ranks only"}},
                             .line = stack,
-                            .cell = {},
                             .at_any_time = true,
                             .job_line = stack_of_job});
 

@@ -17,7 +17,6 @@ void check_job(const MagicCall& call, const char* name) {
 
 CellOutcome resume(MagicCall& call) {
   check_job(call, "continue");
-  if (!call.arguments.empty()) throw UsageError("%continue takes nothing: all ranks that have stopped go on");
   if (const RankSet busy = call.session.busy_ranks(); !busy.empty())
     call.session.message(busy.words() + " goes on when the cell ends there");
   if (call.session.options.ends_at_continue) return {.findings = {}, .exit_requested = true};
@@ -28,7 +27,6 @@ CellOutcome resume(MagicCall& call) {
 
 CellOutcome detach(MagicCall& call) {
   check_job(call, "detach");
-  if (!call.arguments.empty()) throw UsageError("%detach takes nothing: the job goes on without breakpoints");
   const RankSet ranks = call.session.live_ranks() - call.session.busy_ranks();
   if (!ranks.empty()) {
     const CodeResult result = call.session.run_builtin("detach", nlohmann::json::object(), ranks);
@@ -46,8 +44,7 @@ CellOutcome detach(MagicCall& call) {
 
 CellOutcome move(MagicCall& call, const char* name, int direction) {
   check_job(call, name);
-  const std::optional<std::string> word = MagicArguments(call.arguments, std::string("%") + name + " [N]").rest_word();
-  if (word && direction == 0) throw UsageError("%where takes nothing");
+  const std::optional<std::string> word = call.given.word();
   const int64_t count = word ? parse_count(*word, "the number of frames") : 1;
   const CodeResult result =
       call.session.run_builtin("frame", {{"move", direction * count}}, call.session.target_ranks());
@@ -56,60 +53,49 @@ CellOutcome move(MagicCall& call, const char* name, int direction) {
 
 CellOutcome stop(MagicCall& call) {
   check_job(call, "stop");
-  if (!call.arguments.empty()) throw UsageError("%stop takes nothing: all ranks stop");
   if (!call.session.stop_job()) return {.status = CellStatus::interrupted, .findings = {}};
   call.session.message(call.session.places_of_job());
   return {};
 }
 
 const RegisterMagic kStop({.name = "stop",
-                           .usage = "%stop",
                            .summary = "all ranks of the job stop after the same training step",
                            .help = "Steps are those that lockstep.step() or an optimizer that lockstep.watch knows "
                                    "counts. Until continue.",
                            .line = stop,
-                           .cell = {},
                            .only_in_jobs = true});
 
 const RegisterMagic kContinue({.name = "continue",
-                               .usage = "%continue (or continue)",
                                .summary = "the job trains on, up to the next breakpoint",
-                               .help = "The prompt is back when ranks stop again, or with Ctrl-C. Ctrl-D lets the job "
-                                       "go on and leaves.",
+                               .help = "The word alone is the same: continue.\nThe prompt is back when ranks stop "
+                                       "again, or with Ctrl-C. Ctrl-D lets the job go on and leaves.",
                                .line = resume,
-                               .cell = {},
                                .only_in_jobs = true});
 
 const RegisterMagic kDetach({.name = "detach",
-                             .usage = "%detach (or detach)",
                              .summary = "lets the job go on, without further breakpoints, and leaves",
-                             .help = "lockstep.breakpoint() does nothing from then on, on the ranks of this machine.",
+                             .help = "The word alone is the same: detach. lockstep.breakpoint() does nothing from then "
+                                     "on, on the ranks of this machine.",
                              .line = detach,
-                             .cell = {},
                              .only_in_jobs = true});
 
-const RegisterMagic kWhere({.name = "where",
-                            .usage = "%where (or where)",
-                            .summary = "the Python frames of the ranks, and the one in which cells run",
-                            .help = "Innermost last, as in pdb. %up and %down select another frame.",
-                            .line = [](MagicCall& call) { return move(call, "where", 0); },
-                            .cell = {},
-                            .only_in_jobs = true});
+const RegisterMagic kWhere(
+    {.name = "where",
+     .summary = "the Python frames of the ranks, and the one in which cells run",
+     .help = "The word alone is the same: where. Innermost last, as in pdb. %up and %down select another frame.",
+     .line = [](MagicCall& call) { return move(call, "where", 0); },
+     .only_in_jobs = true});
 
 const RegisterMagic kUp({.name = "up",
-                         .usage = "%up [N] (or up)",
                          .summary = "cells run in the frame that has called this one",
-                         .help = "N  that many frames",
+                         .takes = {{"[N]", "that many frames"}},
                          .line = [](MagicCall& call) { return move(call, "up", 1); },
-                         .cell = {},
                          .only_in_jobs = true});
 
 const RegisterMagic kDown({.name = "down",
-                           .usage = "%down [N] (or down)",
                            .summary = "cells run in the frame that this one has called",
-                           .help = "N  that many frames",
+                           .takes = {{"[N]", "that many frames"}},
                            .line = [](MagicCall& call) { return move(call, "down", -1); },
-                           .cell = {},
                            .only_in_jobs = true});
 
 }  // namespace

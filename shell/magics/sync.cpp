@@ -11,7 +11,6 @@ namespace lockstep::shell {
 namespace {
 
 CellOutcome sync(MagicCall& call) {
-  if (!call.arguments.empty()) throw UsageError("%sync takes nothing: it is a barrier over all ranks");
   call.session.start();
   if (const RankSet busy = call.session.busy_ranks(); !busy.empty())
     throw UsageError(busy.words() + (busy.size() == 1 ? " is" : " are") + " still in a cell: %abort frees " +
@@ -29,11 +28,9 @@ CellOutcome sync(MagicCall& call) {
 }
 
 const RegisterMagic kSync({.name = "sync",
-                           .usage = "%sync",
                            .summary = "barrier over all ranks, with the time each waited",
                            .help = "All live ranks; %rank does not change that.",
-                           .line = sync,
-                           .cell = {}});
+                           .line = sync});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -9,8 +9,6 @@
 namespace lockstep::shell {
 namespace {
 
-const char* const kUndoUsage = "%undo [CELL]";
-
 /// Names → the newest cell that has defined each.
 std::map<std::string, int64_t> cells_of_names(SessionCore& session) {
   std::map<std::string, int64_t> cells;
@@ -27,7 +25,7 @@ std::string joined(const std::vector<std::string>& names) {
 }
 
 CellOutcome undo(MagicCall& call) {
-  const std::optional<std::string> word = MagicArguments(call.arguments, kUndoUsage).rest_word();
+  const std::optional<std::string> word = call.given.word();
   const auto before = cells_of_names(call.session);
   int64_t cell = word ? parse_count(*word, "the number of a cell") : 0;
   for (const auto& [name, defined_in] : before)
@@ -62,13 +60,12 @@ CellOutcome undo(MagicCall& call) {
 
 const RegisterMagic kUndo(
     {.name = "undo",
-     .usage = kUndoUsage,
      .summary = "takes back what the last cell that defined names, or cell CELL, has defined",
      .help =
          "The cell's names step back on all ranks, and what they had replaced is there again. Again: the cell before.\n"
          "What the cell's statements have done stays done, and so do macros; %save leaves the cell out.",
-     .line = undo,
-     .cell = {}});
+     .takes = {"[CELL]"},
+     .line = undo});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -1,24 +1,14 @@
 // %who: the names that cells have defined.
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "protocol/error.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
-#include "shell/text/suggest.h"
 #include "shell/text/table.h"
 
 namespace lockstep::shell {
 namespace {
 
-const char* const kWhoUsage = "%who [variable|function|type|template|macro|namespace|alias]";
-
 CellOutcome who(MagicCall& call) {
-  const std::optional<std::string> kind = MagicArguments(call.arguments, kWhoUsage).rest_word();
-  const std::vector<std::string> kinds = {"variable", "function", "type", "template", "macro", "namespace", "alias"};
-  if (kind && std::find(kinds.begin(), kinds.end(), *kind) == kinds.end())
-    throw UsageError("there is no kind of name '" + *kind + "'" + did_you_mean(*kind, kinds) +
-                     "; kinds: variable, function, type, template, macro, namespace, alias");
+  const std::optional<std::string> kind = call.given.word();
   const auto response = call.session.ask(protocol::ListNames{});
   const auto* names = std::get_if<protocol::Names>(&response);
   std::vector<std::vector<std::string>> rows = {{"name", "kind", "type", "ranks", "cell"}};
@@ -39,12 +29,11 @@ CellOutcome who(MagicCall& call) {
 
 const RegisterMagic kWho(
     {.name = "who",
-     .usage = kWhoUsage,
      .summary = "names that cells have defined, with type, ranks and cell",
      .help = "Lists the newest definition of each name, the ranks that see it, and the cell that it is from.\n"
              "A kind narrows the list to names of that kind.",
-     .line = who,
-     .cell = {}});
+     .takes = {"[variable|function|type|template|macro|namespace|alias]"},
+     .line = who});
 
 }  // namespace
 }  // namespace lockstep::shell

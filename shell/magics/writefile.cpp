@@ -5,7 +5,6 @@
 #include <fstream>
 
 #include "protocol/error.h"
-#include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
@@ -13,14 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* const kWritefileUsage = "%%writefile [-a] FILE";
-
 void writefile(MagicCall& call, CellSettings& settings) {
-  MagicArguments arguments(call.arguments, kWritefileUsage);
-  const bool append = arguments.take_flag("-a", "--append");
-  const std::optional<std::string> name = arguments.rest_word();
-  if (!name) throw UsageError("name the file; usage: " + std::string(kWritefileUsage));
-  const fs::path path = (fs::path(call.session.directory) / *name).lexically_normal();
+  const bool append = call.given.has("--append");
+  const fs::path path = (fs::path(call.session.directory) / *call.given.word()).lexically_normal();
   settings.run = [&session = call.session, path, append, text = call.body](const CellSettings&) {
     std::error_code error;
     if (fs::is_directory(path, error)) throw UsageError(path.string() + " is a folder; name a file");
@@ -40,17 +34,15 @@ void writefile(MagicCall& call, CellSettings& settings) {
   };
 }
 
-const RegisterMagic kWritefile(
-    {.name = "writefile",
-     .usage = kWritefileUsage,
-     .summary = "writes the rest of the cell to a file, as it stands; -a appends",
-     .help =
-         "FILE is relative to the working directory (%cd). The text may be of any kind: magics in it are text, too.\n"
-         "A header that has been written so is read afresh by the next #include of it.",
-     .line = {},
-     .cell = writefile,
-     .in_jobs = true,
-     .takes_text = true});
+const RegisterMagic kWritefile({.name = "writefile",
+                                .summary = "writes the rest of the cell to a file, as it stands; -a appends",
+                                .help = "The text may be of any kind: magics in it are text, too.\n"
+                                        "A header that has been written so is read afresh by the next #include of it.",
+                                .cell_takes = {{"FILE", "relative to the working directory (%cd)"},
+                                               {"-a,--append", "append to the file"}},
+                                .cell = writefile,
+                                .in_jobs = true,
+                                .takes_text = true});
 
 }  // namespace
 }  // namespace lockstep::shell

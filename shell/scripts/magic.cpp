@@ -5,8 +5,39 @@
 
 namespace lockstep::shell {
 
-std::string help_of(const Magic& magic) {
-  return magic.usage + "\n    " + magic.summary + (magic.help.empty() ? "" : "\n\n" + magic.help);
+const MagicDescription& Magic::takes_as(MagicForm form) const {
+  if (form == MagicForm::cell) return cell_takes;
+  return form == MagicForm::job_line && job_takes ? *job_takes : takes;
+}
+
+std::string Magic::usage_as(MagicForm form) const {
+  if (!written.empty()) return written;
+  std::string text = (form == MagicForm::cell ? "%%" : "%") + name;
+  for (const MagicArgument& each : takes_as(form)) text += " " + each.usage();
+  return text;
+}
+
+MagicArguments Magic::read(MagicForm form, std::string_view text) const {
+  const MagicDescription& description = takes_as(form);
+  // A verbatim text that is empty may be one that is missing.
+  if (verbatim && form != MagicForm::cell && !text.empty()) return {};
+  return {description, usage_as(form), text};
+}
+
+std::string usage_of(const Magic& magic, MagicForm line_form) {
+  const std::string line = magic.line ? magic.usage_as(line_form) : "";
+  return line + (magic.line && magic.cell ? ", " : "") + (magic.cell ? magic.usage_as(MagicForm::cell) : "");
+}
+
+std::string details_of(const Magic& magic, MagicForm line_form) {
+  const std::string arguments = help_of(magic.takes_as(line_form)) + help_of(magic.cell_takes);
+  if (arguments.empty()) return magic.help;
+  return magic.help + (magic.help.empty() ? "" : "\n") + arguments.substr(0, arguments.size() - 1);
+}
+
+std::string help_of(const Magic& magic, MagicForm line_form) {
+  const std::string details = details_of(magic, line_form);
+  return usage_of(magic, line_form) + "\n    " + magic.summary + (details.empty() ? "" : "\n\n" + details);
 }
 
 MagicRegistry& MagicRegistry::instance() {
@@ -33,7 +64,7 @@ const Magic& MagicRegistry::find(std::string_view name, bool cell_magic) const {
   }
   const Magic& magic = found->second;
   if (cell_magic && !magic.cell)
-    throw UsageError("%" + magic.name + " is a line magic: write it with one %, as " + magic.usage);
+    throw UsageError("%" + magic.name + " is a line magic: write it with one %, as " + magic.usage_as(MagicForm::line));
   if (!cell_magic && !magic.line)
     throw UsageError("%%" + magic.name + " is a cell magic: write it with two %, in the first line of the cell");
   return magic;

@@ -10,6 +10,7 @@
 
 #include "protocol/rank_set.h"
 #include "shell/scripts/language.h"
+#include "shell/scripts/magic_arguments.h"
 
 namespace lockstep::shell {
 
@@ -22,6 +23,7 @@ struct MagicCall {
   std::string arguments;                      // of the magic's line, trimmed
   std::string body;                           // of a cell magic: the rest of the cell
   int line = 1;                               // where the magic stands in the cell
+  MagicArguments given;                       // the arguments, read by the description of the magic
 };
 
 /// How far a cell came, for what runs after it.
@@ -47,24 +49,40 @@ struct CellSettings {
   std::function<void(const CellSettings&)> run;
 };
 
+/// How a magic is used: its line in a session, its line at a prompt over a Python job, or as a cell magic.
+enum class MagicForm { line, job_line, cell };
+
 struct Magic {
   std::string name;  // without %
-  std::string usage;  // "%rank SPEC [CODE]"
   std::string summary;  // one line for %help
-  std::string help;  // what `%NAME?` shows
-  std::function<CellOutcome(MagicCall&)> line;  // empty: it is a cell magic only
-  std::function<void(MagicCall&, CellSettings&)> cell;  // empty: it is a line magic only
+  std::string help = {};  // what `%NAME?` shows above the help of the arguments
+  MagicDescription takes = {};  // of the line magic
+  MagicDescription cell_takes = {};  // of the cell magic
+  std::function<CellOutcome(MagicCall&)> line = {};  // empty: it is a cell magic only
+  std::function<void(MagicCall&, CellSettings&)> cell = {};  // empty: it is a line magic only
+  bool verbatim = false;  // the line magic gets its text as it stands, and `given` is empty
   bool at_any_time = false;  // typed while a cell runs, it is done at once
   bool in_jobs = false;  // it works at a prompt over a Python job, too
   bool only_in_jobs = false;  // it works there only
   /// What the line magic does there instead; empty: the same, or nothing.
-  std::function<CellOutcome(MagicCall&)> job_line;
+  std::function<CellOutcome(MagicCall&)> job_line = {};
+  std::optional<MagicDescription> job_takes = {};  // none: as in a session
   bool takes_text = false;  // a cell magic: what follows is text of any kind, without magics in it
-  std::optional<Language> language;  // of code after the line magic; none: the session's
+  std::optional<Language> language = {};  // of code after the line magic; none: the session's
+  std::string written = {};  // how it is used where that is not %NAME: "EXPR?"
+
+  const MagicDescription& takes_as(MagicForm form) const;
+  std::string usage_as(MagicForm form) const;
+  /// Reads `text` in that form. Throws UsageError.
+  MagicArguments read(MagicForm form, std::string_view text) const;
 };
 
-/// What `%NAME?` shows: usage, summary, help.
-std::string help_of(const Magic& magic);
+/// "%time CODE, %%time". `line_form`: that of line magics at this prompt.
+std::string usage_of(const Magic& magic, MagicForm line_form);
+/// Its help, and that of what it takes.
+std::string details_of(const Magic& magic, MagicForm line_form);
+/// What `%NAME?` shows: usage, summary, details.
+std::string help_of(const Magic& magic, MagicForm line_form);
 
 /// The table of all magics. Names that are unknown throw UsageError with the nearest name.
 class MagicRegistry {

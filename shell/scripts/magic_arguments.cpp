@@ -1,5 +1,9 @@
 #include "shell/scripts/magic_arguments.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 
@@ -56,6 +60,29 @@ size_t behind_template_arguments(std::string_view text, size_t at) {
     if (!is_name_character(c) && std::string_view("<>:,*& .").find(c) == std::string_view::npos) break;
   }
   return std::string_view::npos;
+}
+
+/// A number below zero is none.
+bool looks_like_option(std::string_view word) {
+  return word.size() > 1 && word[0] == '-' && !std::isdigit(static_cast<unsigned char>(word[1]));
+}
+
+std::vector<const MagicArgument*> words_of(const MagicDescription& description) {
+  std::vector<const MagicArgument*> words;
+  for (const MagicArgument& each : description)
+    if (each.names.empty()) words.push_back(&each);
+  return words;
+}
+
+const MagicArgument* word_at(const std::vector<const MagicArgument*>& words, size_t i) {
+  if (i < words.size()) return words[i];
+  return !words.empty() && words.back()->is_repeated ? words.back() : nullptr;
+}
+
+/// "on, off or FILE"
+std::string one_of(const std::vector<std::string>& choices) {
+  const std::string before = fmt::format("{}", fmt::join(choices.begin(), choices.end() - 1, ", "));
+  return before + (before.empty() ? "" : " or ") + choices.back();
 }
 
 }  // namespace
@@ -120,52 +147,157 @@ int64_t parse_count(const std::string& word, const std::string& what, int64_t sm
   return value;
 }
 
-MagicArguments::MagicArguments(std::string_view text, std::string usage)
-    : usage_(std::move(usage)), words_(split_arguments(text)) {}
-
-std::optional<std::string> MagicArguments::take_value(const std::string& short_name, const std::string& long_name) {
-  for (const std::string& name : {short_name, long_name}) {
-    if (name.empty()) continue;
-    known_.push_back(name);
-    for (auto word = words_.begin(); word != words_.end(); ++word) {
-      const bool joined = name.starts_with("--") && word->starts_with(name + "=");
-      if (!joined && *word != name) continue;
-      std::string value;
-      if (joined) {
-        value = word->substr(name.size() + 1);
-        words_.erase(word);
-      } else {
-        if (word + 1 == words_.end()) throw UsageError(name + " needs a value; usage: " + usage_);
-        value = *(word + 1);
-        words_.erase(word, word + 2);
-      }
-      return value;
+MagicArgument::MagicArgument(const char* text, std::string help) : help(std::move(help)) {
+  std::string_view form = text;
+  if (form.starts_with('-')) {
+    const size_t end = std::min(form.find(' '), form.size());
+    value = form.substr(std::min(end + 1, form.size()));
+    for (size_t begin = 0; begin < end;) {
+      const size_t comma = std::min(form.find(',', begin), end);
+      names.emplace_back(form.substr(begin, comma - begin));
+      begin = comma + 1;
     }
+    return;
   }
-  return std::nullopt;
+  is_required = !form.starts_with('[');
+  if (!is_required) form = form.substr(1, form.size() - 2);
+  is_repeated = form.ends_with("...");
+  if (is_repeated) form.remove_suffix(3);
+  value = form;
 }
 
-bool MagicArguments::take_flag(const std::string& short_name, const std::string& long_name) {
-  bool given = false;
-  for (const std::string& name : {short_name, long_name}) {
-    if (name.empty()) continue;
-    known_.push_back(name);
-    given = std::erase(words_, name) > 0 || given;
+bool MagicArgument::is_named(std::string_view name) const { return std::ranges::find(names, name) != names.end(); }
+
+std::vector<std::string> MagicArgument::alternatives() const {
+  std::vector<std::string> parts(1);
+  for (const char c : value) {
+    if (c == '|')
+      parts.emplace_back();
+    else
+      parts.back() += c;
   }
-  return given;
+  return parts;
 }
 
-std::vector<std::string> MagicArguments::rest() {
+std::string MagicArgument::usage() const {
+  std::string text = names.empty() ? value : names[0] + (value.empty() ? "" : " " + value);
+  if (is_repeated) text += "...";
+  return is_required ? text : "[" + text + "]";
+}
+
+bool is_placeholder(std::string_view value) {
+  return std::ranges::none_of(value, [](unsigned char c) { return std::islower(c) != 0; });
+}
+
+const MagicArgument* find_option(const MagicDescription& description, std::string_view name) {
+  const auto found = std::ranges::find_if(description, [&](const auto& each) { return each.is_named(name); });
+  return found == description.end() ? nullptr : &*found;
+}
+
+const MagicArgument* expected_after(const MagicDescription& description, const std::vector<std::string>& before) {
+  const MagicArgument* option = nullptr;
+  size_t words = 0;
+  for (const std::string& each : before) {
+    const bool is_value = option != nullptr;
+    option = is_value ? nullptr : find_option(description, each);
+    if (option && option->value.empty()) option = nullptr;
+    if (!is_value && !looks_like_option(each)) ++words;
+  }
+  const auto expected = words_of(description);
+  return option || expected.empty() ? option : expected[std::min(words, expected.size() - 1)];
+}
+
+std::string help_of(const MagicDescription& description) {
+  constexpr int kColumns = 110;
+  const auto head = [](const MagicArgument& each) {
+    return fmt::format("{}", fmt::join(each.names, ", ")) + (each.names.empty() || each.value.empty() ? "" : " ") +
+           each.value;
+  };
+  size_t width = 0;
+  for (const MagicArgument& each : description)
+    if (!each.help.empty() && head(each).size() < kColumns / 3) width = std::max(width, head(each).size() + 2);
+  std::string text;
+  for (const MagicArgument& each : description) {
+    if (each.help.empty()) continue;
+    const std::string name = head(each);
+    std::string lines;
+    for (const std::string& line : wrapped(std::string(width, ' ') + each.help, kColumns)) lines += line + "\n";
+    // A long name has a line of its own.
+    text += name.size() + 2 > width ? name + "\n" + lines : name + lines.substr(name.size());
+  }
+  return text;
+}
+
+MagicArguments::MagicArguments(const MagicDescription& description, const std::string& usage, std::string_view text)
+    : options_(std::make_shared<CLI::App>()) {
+  const auto refuse = [&](const std::string& problem) { throw UsageError(problem + "; usage: " + usage); };
+  options_->set_help_flag();
+  options_->allow_extras();
+  std::vector<std::string> known;
+  for (const MagicArgument& each : description) {
+    if (each.names.empty()) continue;
+    const std::string names = fmt::format("{}", fmt::join(each.names, ","));
+    if (each.value.empty())
+      options_->add_flag(names)->disable_flag_override();
+    else
+      options_->add_option(names);
+    known.insert(known.end(), each.names.begin(), each.names.end());
+  }
+  std::vector<std::string> words = split_arguments(text);
+  std::ranges::reverse(words);  // as CLI11 takes them
+  try {
+    options_->parse(std::move(words));
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string what = error.what(), name = what.substr(0, what.find(':'));
+    const CLI::Option* option = options_->get_option_no_throw(name);
+    if (!option) refuse("--" + what.substr(0, what.find(' ')) + " takes no value");  // CLI11 says "force was given …"
+    if (option->count() > 0) refuse(name + " is given twice");
+    refuse(name + " needs a value, " + find_option(description, name)->value);
+  } catch (const CLI::ParseError& error) {
+    refuse(error.what());
+  }
+  words_ = options_->remaining();
   for (const std::string& word : words_)
-    if (word.size() > 1 && word[0] == '-' && !std::isdigit(static_cast<unsigned char>(word[1])))
-      throw UsageError("unknown option " + word + did_you_mean(word, known_) + "; usage: " + usage_);
-  return words_;
+    if (looks_like_option(word)) refuse("unknown option " + word + did_you_mean(word.substr(0, word.find('=')), known));
+
+  const std::string name = usage.substr(0, usage.find(' '));
+  const auto refuse_other = [&](const MagicArgument& meant, const std::string& taker, const std::string& given) {
+    const std::vector<std::string> choices = meant.alternatives();
+    if (std::ranges::any_of(choices, is_placeholder) || std::ranges::find(choices, given) != choices.end()) return;
+    refuse(fmt::format("{} takes {}, not '{}'{}", taker, one_of(choices), given, did_you_mean(given, choices)));
+  };
+  for (const MagicArgument& each : description)
+    if (!each.names.empty() && !each.value.empty())
+      if (const auto given = value(each.names[0])) refuse_other(each, each.names[0], *given);
+  const auto expected = words_of(description);
+  const char* const hint = name.starts_with("%%") ? "; code stands in the lines below" : "";
+  for (size_t i = 0; i < words_.size(); ++i) {
+    const MagicArgument* meant = word_at(expected, i);
+    if (expected.empty()) refuse(fmt::format("{} takes no words: leave out '{}'{}", name, words_[i], hint));
+    if (!meant) refuse("'" + words_[i] + "' is one word too many" + hint);
+    refuse_other(*meant, name, words_[i]);
+  }
+  if (words_.size() < expected.size() && expected[words_.size()]->is_required) {
+    const MagicArgument& missing = *expected[words_.size()];
+    refuse(fmt::format("{} needs {}{}{}", name,
+                       is_placeholder(missing.value) ? missing.value : one_of(missing.alternatives()),
+                       missing.help.empty() ? "" : ", ", missing.help));
+  }
 }
 
-std::optional<std::string> MagicArguments::rest_word() {
-  const std::vector<std::string> words = rest();
-  if (words.size() > 1) throw UsageError("'" + words[1] + "' is one word too many; usage: " + usage_);
-  return words.empty() ? std::nullopt : std::optional(words.front());
+bool MagicArguments::has(const std::string& option) const { return options_->count(option) > 0; }
+
+std::optional<std::string> MagicArguments::value(const std::string& option) const {
+  return has(option) ? std::optional(options_->get_option(option)->results().front()) : std::nullopt;
+}
+
+std::optional<int64_t> MagicArguments::count(const std::string& option, int64_t smallest) const {
+  const auto given = value(option);
+  return given ? std::optional(parse_count(*given, option, smallest)) : std::nullopt;
+}
+
+std::optional<std::string> MagicArguments::word() const {
+  return words_.empty() ? std::nullopt : std::optional(words_.front());
 }
 
 }  // namespace lockstep::shell

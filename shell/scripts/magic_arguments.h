@@ -1,33 +1,72 @@
-// The words behind a magic's name: cut at blanks outside (), [], {}, quotes, template arguments that are used, and
-// between a lambda's brackets and its body; and options taken out of them.
+// What a magic takes, described once: its usage, its help, completion, and the reading of its line by CLI11 come from the
+// description. Words are cut at blanks outside (), [], {}, quotes, template arguments that are used, and between a
+// lambda's brackets and its body.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+namespace CLI {
+class App;
+}
+
 namespace lockstep::shell {
 
+/// A word or an option.
+struct MagicArgument {
+  /// `form`: as usage shows it. A word is `SPEC`, `[SPEC]` where it may be left out, `EXPR...` where others may follow, a
+  /// choice `on|off`, or `on|off|FILE`. An option is `--self`, or has a value: `--rtol R`, `-n,--last K`. Names of values
+  /// are in capitals, and say to completion what they are (FILE, FOLDER, SPEC, EXPR, NAME, …).
+  MagicArgument(const char* form, std::string help = "");  // NOLINT: a form alone is one, too
+
+  std::vector<std::string> names;  // of an option; empty: a word
+  std::string value;  // what the word, or the value of the option, is; empty: the option has none
+  std::string help;
+  bool is_required = false;
+  bool is_repeated = false;
+
+  bool is_named(std::string_view name) const;
+  /// `on|off|FILE`: its parts.
+  std::vector<std::string> alternatives() const;
+  std::string usage() const;
+};
+using MagicDescription = std::vector<MagicArgument>;
+
+/// In a usage, what is in capitals stands for something; other words stand as they are.
+bool is_placeholder(std::string_view value);
+
+/// The option of that name; nullptr where there is none.
+const MagicArgument* find_option(const MagicDescription& description, std::string_view name);
+/// What the next word is, behind the words `before`: the value of an option, or a word. nullptr: none is expected.
+const MagicArgument* expected_after(const MagicDescription& description, const std::vector<std::string>& before);
+
+/// The lines of help on its words and options; those without help are left out.
+std::string help_of(const MagicDescription& description);
+
+/// What was typed, read by a description.
 class MagicArguments {
  public:
-  /// Throws UsageError for a bracket or a quote that is not closed. `usage` is what errors show.
-  MagicArguments(std::string_view text, std::string usage);
+  MagicArguments() = default;
+  /// `usage` is that of the magic, with which errors end. Throws UsageError: brackets and quotes that are not closed,
+  /// unknown options, with the nearest, values that are missing or are none of a choice, too few words and too many.
+  MagicArguments(const MagicDescription& description, const std::string& usage, std::string_view text);
 
-  /// Takes the option with its value (`-n 3`, `--last=3`); nothing where it is not given. Throws UsageError where the
-  /// value is missing.
-  std::optional<std::string> take_value(const std::string& short_name, const std::string& long_name);
-  /// Takes an option without a value.
-  bool take_flag(const std::string& short_name, const std::string& long_name);
-  /// What is left: no word may look like an option then. Throws UsageError with the nearest option for one that does.
-  std::vector<std::string> rest();
-  /// As rest(), but at most one word.
-  std::optional<std::string> rest_word();
+  // `option`: any of its names, as described.
+  bool has(const std::string& option) const;
+  std::optional<std::string> value(const std::string& option) const;
+  /// A whole number of at least `smallest`. Throws UsageError.
+  std::optional<int64_t> count(const std::string& option, int64_t smallest = 1) const;
+
+  const std::vector<std::string>& words() const { return words_; }
+  /// The first word.
+  std::optional<std::string> word() const;
 
  private:
-  std::string usage_;
+  std::shared_ptr<CLI::App> options_;
   std::vector<std::string> words_;
-  std::vector<std::string> known_;
 };
 
 /// The words themselves. Quotes around a whole word are taken off.

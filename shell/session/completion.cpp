@@ -90,42 +90,6 @@ size_t word_begin(std::string_view text) {
   return begin;
 }
 
-/// The words of a usage, taken out of their brackets: "[SPEC", "[-n", "K]" → SPEC, -n, K.
-std::vector<std::string> usage_words(std::string_view usage) {
-  std::vector<std::string> words;
-  std::string word;
-  for (const char c : std::string(usage) + " ") {
-    if (c == ' ' || c == '[' || c == ']' || c == ',' || c == '=' || (c == '/' && word.starts_with('-'))) {
-      while (word.ends_with("...")) word.erase(word.size() - 3);
-      if (!word.empty()) words.push_back(word);
-      word.clear();
-    } else {
-      word += c;
-    }
-  }
-  return words;
-}
-
-bool is_option(std::string_view word) {
-  return word.size() > 1 && word[0] == '-' && (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])));
-}
-
-bool is_placeholder(std::string_view word) {
-  return !word.empty() &&
-         std::all_of(word.begin(), word.end(), [](char c) { return std::isupper(static_cast<unsigned char>(c)); });
-}
-
-/// `on|off|FILE`: its parts.
-std::vector<std::string> alternatives(const std::string& word) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= word.size();) {
-    const size_t end = std::min(word.find('|', begin), word.size());
-    if (end > begin) parts.push_back(word.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 /// Of a cell.
 Language language_of(const SessionCore& session, std::string_view text) {
   return is_cpp_cell(text) ? Language::cpp : session.language();
@@ -151,7 +115,7 @@ class Completer {
       if (name.size() == rest.size())
         magics(name);
       else if (const Magic* magic = find_magic(name))
-        arguments(*magic, rest.substr(name.size()));
+        arguments(*magic, name.starts_with("%%") ? MagicForm::cell : session_.line_form(), rest.substr(name.size()));
     } else if (place_.at_statement && rest.starts_with('!')) {
       paths(rest.substr(1), /*folders_only=*/false);
     } else if (place_.at_statement && rest.starts_with('?')) {
@@ -192,91 +156,38 @@ class Completer {
       if (magic->cell) offer(*magic, "%%");
   }
 
-  void arguments(const Magic& magic, std::string_view typed) {
+  void arguments(const Magic& magic, MagicForm form, std::string_view typed) {
     language_ = magic.language.value_or(session_.language());
+    const MagicDescription& takes = magic.takes_as(form);
     const size_t begin = word_begin(typed);
     const std::string_view word = typed.substr(begin);
-    const std::vector<std::string> usage = usage_words(magic.usage);
     replace_last(word.size());
-    if (is_option(word) || word == "-") {
-      options(magic, usage, word);
+    if (const MagicArgument* option = find_option(takes, word.substr(0, word.find('=')));
+        option && word.find('=') != std::string_view::npos)
+      return values(*option, typed, begin + word.find('=') + 1);
+    std::vector<std::string> before;
+    try {
+      before = split_arguments(typed.substr(0, begin));
+    } catch (const UsageError&) {  // a bracket or a quote is still open
       return;
     }
-    size_t words_before = 0;
-    std::string_view option;  // that takes the word as its value
-    for (size_t at = 0; at < begin;) {
-      const size_t from = std::min(typed.find_first_not_of(" \t", at), begin);
-      if (from == begin) break;
-      const size_t length = std::max<size_t>(1, end_of_word(typed.substr(from, begin - from)));
-      const std::string_view each = typed.substr(from, length);
-      at = from + length;
-      const bool is_value = !option.empty();
-      option = {};
-      if (is_option(each)) {
-        option = takes_value(usage, each) ? each : std::string_view();
-      } else if (!is_value) {
-        ++words_before;
-      }
-    }
-    if (!option.empty()) {
-      const auto at = std::find(usage.begin(), usage.end(), option);
-      for (const std::string& each : alternatives(*(at + 1))) value(each, word, begin, typed);
-      return;
-    }
-    std::vector<std::string> expected;
-    for (size_t i = 0; i < usage.size(); ++i) {
-      if (usage[i].starts_with('%')) continue;
-      if (is_option(usage[i])) {
-        if (takes_value(usage, usage[i])) ++i;
-        continue;
-      }
-      expected.push_back(usage[i]);
-    }
-    if (expected.empty()) return;
-    // The last word of a usage may come again: EXPR...
-    for (const std::string& each : alternatives(expected[std::min(words_before, expected.size() - 1)]))
-      value(each, word, begin, typed);
-  }
-
-  static size_t end_of_word(std::string_view text) {
-    for (size_t i = 1; i <= text.size(); ++i)
-      if (i == text.size() || (is_blank_character(text[i]) && word_begin(text.substr(0, i + 1)) == i + 1)) return i;
-    return text.size();
-  }
-
-  static bool takes_value(const std::vector<std::string>& usage, std::string_view option) {
-    const auto at = std::find(usage.begin(), usage.end(), option);
-    return at != usage.end() && at + 1 != usage.end() && !is_option(*(at + 1)) && !(at + 1)->starts_with('%') &&
-           !(at + 1)->starts_with('|');
-  }
-
-  void options(const Magic& magic, const std::vector<std::string>& usage, std::string_view typed) {
-    const auto offer = [&](const std::string& option) {
-      if (option.starts_with(typed)) add(option, "option", help_of_option(magic, option));
-    };
-    for (const std::string& each : usage)
-      for (const std::string& part : alternatives(each))
-        if (is_option(part)) offer(part);
-    for (const std::string_view line : lines_of(magic.help)) {
-      const size_t begin = line.find_first_not_of(' ');
-      if (begin == std::string_view::npos || !is_option(line.substr(begin))) continue;
-      offer(std::string(line.substr(begin, line.find_first_of(" =,[", begin) - begin)));
+    const MagicArgument* expected = expected_after(takes, before);
+    if (word.starts_with('-') && (!expected || expected->names.empty())) {
+      for (const MagicArgument& each : takes)
+        for (const std::string& name : each.names)
+          if (name.starts_with(word)) add(name, "option", each.help);
+    } else if (expected) {
+      values(*expected, typed, begin);
     }
   }
 
-  /// What the help of the magic says of an option: "--size N  how many samples".
-  static std::string help_of_option(const Magic& magic, const std::string& option) {
-    for (const std::string_view line : lines_of(magic.help)) {
-      const size_t begin = line.find_first_not_of(' ');
-      if (begin == std::string_view::npos || !line.substr(begin).starts_with(option)) continue;
-      const size_t gap = line.find("  ", begin);
-      if (gap == std::string_view::npos) continue;
-      return std::string(line.substr(line.find_first_not_of(' ', gap)));
-    }
-    return "";
+  /// What the argument that begins at `typed[begin]` may be.
+  void values(const MagicArgument& argument, std::string_view typed, size_t begin) {
+    replace_last(typed.size() - begin);
+    for (const std::string& each : argument.alternatives()) value(each, typed.substr(begin), begin, typed);
   }
 
-  /// What stands for one word of a usage: a choice, or what its placeholder means.
+  /// What may stand for a word of a usage: itself, or what its placeholder means.
   void value(const std::string& expected, std::string_view word, size_t begin, std::string_view typed) {
     if (!is_placeholder(expected)) {
       if (expected.starts_with(word)) add(expected, "choice");

@@ -52,23 +52,23 @@ size_t name_begin(std::string_view text, size_t end) {
   }
 }
 
-Description describe_magic(std::string_view name) {
+Description describe_magic(std::string_view name, MagicForm line_form) {
   name.remove_prefix(std::min(name.find_first_not_of('%'), name.size()));
   for (const Magic* magic : MagicRegistry::instance().all())
     if (magic->name == name)
       return {true,
-              help_of(*magic),
+              help_of(*magic, line_form),
               {{"expression", "%" + magic->name},
-               {"usage", magic->usage},
+               {"usage", usage_of(*magic, line_form)},
                {"summary", magic->summary},
-               {"help", magic->help}}};
+               {"help", details_of(*magic, line_form)}}};
   return {};
 }
 
 }  // namespace
 
 Description describe(SessionCore& session, const std::string& expression, bool with_source) {
-  if (expression.starts_with('%')) return describe_magic(expression);
+  if (expression.starts_with('%')) return describe_magic(expression, session.line_form());
   if (session.language_of_cell() == Language::python) return describe_python(session, expression);
   if (!session.start_compiler()) return {};
   const auto response = session.ask(protocol::Inspect{expression, session.target_ranks()});
@@ -102,7 +102,7 @@ Description describe_at(SessionCore& session, const std::string& text, int64_t o
   const std::string_view line = std::string_view(text).substr(line_begin, line_end - line_begin);
   while (end < text.size() && is_name_character(text[end])) ++end;
   if (const std::string_view magic = magic_of(line); !magic.empty() && end <= offset_of(magic, text) + magic.size())
-    return describe_magic(magic);
+    return describe_magic(magic, session.line_form());
   const auto named = [&](size_t last) -> Description {
     const size_t begin = name_begin(text, last);
     if (begin == last) return {};

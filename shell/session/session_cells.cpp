@@ -95,8 +95,9 @@ void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
   for (const auto& part : parsed.parts)
     if (!part.is_code) check_magic(part.magic.name, "%");
   for (const auto& use : parsed.cell_magics) {
-    MagicCall call{*this, use.arguments, parsed.body, use.line};
-    registry.find(use.name, true).cell(call, cell.settings);
+    const Magic& magic = registry.find(use.name, true);
+    MagicCall call{*this, use.arguments, parsed.body, use.line, magic.read(MagicForm::cell, use.arguments)};
+    magic.cell(call, cell.settings);
   }
   // Cells over a job that trains run between two steps of it.
   struct Release {
@@ -146,8 +147,11 @@ void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
   run_after(cell);
 }
 
-const std::function<CellOutcome(MagicCall&)>& SessionCore::line_of(const Magic& magic) const {
-  return options.job && magic.job_line ? magic.job_line : magic.line;
+CellOutcome SessionCore::run_line_magic(const MagicUse& use) {
+  const Magic& magic = MagicRegistry::instance().find(use.name, false);
+  const MagicForm form = options.job ? MagicForm::job_line : MagicForm::line;
+  MagicCall call{*this, use.arguments, {}, use.line, magic.read(form, use.arguments)};
+  return options.job && magic.job_line ? magic.job_line(call) : magic.line(call);
 }
 
 /// Magics that compile C++, or concern the processes of a session, are not for jobs.
@@ -228,7 +232,6 @@ void SessionCore::run_after(RunningCell& cell) {
 }
 
 void SessionCore::run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome) {
-  const auto& registry = MagicRegistry::instance();
   CodeResult total;
   for (const auto& part : parsed.parts) {
     if (part.is_code) {
@@ -238,8 +241,7 @@ void SessionCore::run_parts_between(RunningCell& cell, const ParsedCell& parsed,
       note_end(cell.end, result);
       if (!result.out_of_memory.empty()) explain_out_of_memory(*this, result.out_of_memory);
     } else {
-      MagicCall call{*this, part.magic.arguments, {}, part.magic.line};
-      const CellOutcome result = line_of(registry.find(part.magic.name, false))(call);
+      const CellOutcome result = run_line_magic(part.magic);
       if (cell.status == CellStatus::ok) cell.status = result.status;
       outcome.exit_requested = outcome.exit_requested || result.exit_requested;
     }
@@ -283,8 +285,7 @@ bool SessionCore::run_now(const std::string& line) {
   if (magic == magics.end()) return false;
   message(line.substr(begin));  // it was typed without an echo
   try {
-    MagicCall call{*this, parse_cell(line, MagicRegistry::instance()).parts.at(0).magic.arguments, {}, 1};
-    line_of (**magic)(call);
+    run_line_magic(parse_cell(line, MagicRegistry::instance()).parts.at(0).magic);
   } catch (const UsageError& error) {
     events.take(ErrorEvent{
         .cell = state_->cell ? state_->cell->number : 0, .ranks = {}, .type = "usage_error", .message = error.what()});

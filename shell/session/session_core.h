@@ -50,6 +50,7 @@ struct RankDescription {
 
 class EventLoop;
 class GpuLookup;
+struct MagicUse;
 struct ParsedCell;
 struct RunningCell;
 
@@ -78,6 +79,7 @@ struct SessionCore {
   void start(bool is_asked = false);  // idempotent; throws StartError, UsageError. `is_asked`: %dist_init
   void shutdown();  // ends workers and compiler; names are gone, numbers go on
   bool started() const;
+  MagicForm line_form() const { return options.job ? MagicForm::job_line : MagicForm::line; }
   int world_size() const;  // 0 before start()
   RankSet live_ranks() const;
   /// Ranks of a Python job that run instead of waiting at a prompt; empty in a session.
@@ -176,7 +178,7 @@ struct SessionCore {
 
  private:
   bool is_name(const std::string& name);
-  const std::function<CellOutcome(MagicCall&)>& line_of(const Magic& magic) const;
+  CellOutcome run_line_magic(const MagicUse& use);
   void check_magic(const std::string& name, const char* signs) const;
   void run_parts(RunningCell& cell, CellOutcome& outcome);
   void run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome);

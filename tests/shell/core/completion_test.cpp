@@ -43,7 +43,10 @@ TEST_F(Completing, OptionsChoicesAndPathsOfMagics) {
   EXPECT_THAT(texts("%verify net --method "), ElementsAre("fingerprint", "broadcast", "all_gather", "all_reduce"));
   EXPECT_THAT(texts("%verify net --method b"), ElementsAre("broadcast"));
   EXPECT_THAT(texts("%quiet o"), ElementsAre("on", "off"));
-  EXPECT_THAT(texts("%dist_mode -"), ElementsAre("-e", "-d"));
+  EXPECT_THAT(texts("%verify net --method=b"), ElementsAre("broadcast"));
+  EXPECT_EQ(replaced("%verify net --method=b"), "b");
+  EXPECT_THAT(texts("%dist_mode -"), ElementsAre("-e", "--enable", "-d", "--disable"));
+  EXPECT_THAT(texts("%%lockstep --s"), ElementsAre("--self"));
   EXPECT_THAT(texts("%dist_init -"), Contains("--num-processes"));
   EXPECT_THAT(texts("%who v"), ElementsAre("variable"));
   EXPECT_THAT(texts("%help lsm"), ElementsAre("lsmagic"));

@@ -54,25 +54,69 @@ TEST(MagicArguments, WhatIsNotClosedIsNamed) {
   EXPECT_THAT([] { split_arguments("\"a"); }, ThrowsMessage<UsageError>(HasSubstr("not closed")));
 }
 
-TEST(MagicArguments, OptionsAndTheRest) {
-  MagicArguments arguments("-n 3 net --grep=x -f", "%m");
-  EXPECT_EQ(arguments.take_value("-n", "--last"), "3");
-  EXPECT_EQ(arguments.take_value("-g", "--grep"), "x");
-  EXPECT_TRUE(arguments.take_flag("-f", "--force"));
-  EXPECT_FALSE(arguments.take_flag("-a", "--all"));
-  EXPECT_EQ(arguments.rest_word(), "net");
+namespace {
+
+const MagicDescription kSome = {{"[EXPR...]", "what to look at"}, {"-n,--last K", "so many"},      {"-g,--grep TEXT"},
+                                {"--method fast|exact"},          {"-f,--force", "write over it"}, {"--all,-a"}};
+
+MagicArguments given(std::string_view text) { return {kSome, "%some [EXPR...] [-n K]", text}; }
+
+auto refuses(const MagicDescription& description, std::string_view text, const std::string& message) {
+  EXPECT_THAT([&] { MagicArguments(description, "%some USAGE", text); },
+              ThrowsMessage<UsageError>(message + "; usage: %some USAGE"));
 }
 
-TEST(MagicArguments, SlipsNameTheNearestOption) {
-  MagicArguments arguments("--froce", "%save FILE [--force]");
-  arguments.take_flag("-f", "--force");
-  EXPECT_THAT([&] { arguments.rest(); },
-              ThrowsMessage<UsageError>(HasSubstr("unknown option --froce; did you mean --force?")));
-  EXPECT_THAT([] { MagicArguments("-n", "%m").take_value("-n", ""); },
-              ThrowsMessage<UsageError>(HasSubstr("-n needs a value")));
-  EXPECT_THAT([] { MagicArguments("a b", "%m").rest_word(); },
-              ThrowsMessage<UsageError>(HasSubstr("'b' is one word too many")));
-  EXPECT_EQ(MagicArguments("-3", "%m").rest_word(), "-3");
+}  // namespace
+
+TEST(MagicArguments, OptionsAndTheRest) {
+  const MagicArguments arguments = given("-n 3 net --grep=x y -f");
+  EXPECT_EQ(arguments.value("--last"), "3");
+  EXPECT_EQ(arguments.count("-n"), 3);
+  EXPECT_EQ(arguments.value("-g"), "x");
+  EXPECT_TRUE(arguments.has("--force"));
+  EXPECT_FALSE(arguments.has("--all"));
+  EXPECT_EQ(arguments.value("--method"), std::nullopt);
+  EXPECT_THAT(arguments.words(), ElementsAre("net", "y"));
+  EXPECT_EQ(given("").word(), std::nullopt);
+}
+
+TEST(MagicArguments, WordsOfCppAreNoOptions) {
+  EXPECT_THAT(given("net.parameters() f(-n, --all) [&] { return -x; } \"a --grep\" a-b x=-1 -1.5").words(),
+              ElementsAre("net.parameters()", "f(-n, --all)", "[&] { return -x; }", "a --grep", "a-b", "x=-1", "-1.5"));
+  EXPECT_EQ(given("--grep -f").value("--grep"), "-f") << "a value is taken as it stands";
+  EXPECT_EQ(given("--last=-3").value("-n"), "-3");
+  EXPECT_EQ(given("--grep=a=b").value("-g"), "a=b");
+  EXPECT_EQ(given("--grep [0,2-4]").value("-g"), "[0,2-4]");
+  EXPECT_EQ(given("--grep \"two words\"").value("-g"), "two words");
+}
+
+TEST(MagicArguments, SlipsAreNamed) {
+  refuses(kSome, "--froce", "unknown option --froce; did you mean --force?");
+  refuses(kSome, "--forse=1", "unknown option --forse=1; did you mean --force?");
+  refuses(kSome, "-n", "--last needs a value, K");
+  refuses(kSome, "-n 1 --last 2", "--last is given twice");
+  refuses(kSome, "--method exakt", "--method takes fast or exact, not 'exakt'; did you mean exact?");
+  refuses({"A", "[B]"}, "a b c", "'c' is one word too many");
+  refuses({}, "a", "%some takes no words: leave out 'a'");
+  refuses(kSome, "--force=no", "--force takes no value");
+  refuses({{"A", "the first"}}, "", "%some needs A, the first");
+  refuses({"on|off"}, "", "%some needs on or off");
+  refuses({"on|off"}, "offf", "%some takes on or off, not 'offf'; did you mean off?");
+  EXPECT_EQ(MagicArguments({"on|off|FILE"}, "%some", "of").word(), "of");
+  EXPECT_THAT([] { given("-n x").count("-n"); }, ThrowsMessage<UsageError>(HasSubstr("-n is a whole number")));
+}
+
+TEST(MagicArguments, HelpAndWhatComesNext) {
+  EXPECT_EQ(help_of(kSome),
+            "EXPR          what to look at\n"
+            "-n, --last K  so many\n"
+            "-f, --force   write over it\n");
+  const auto next = [](const std::vector<std::string>& before) { return expected_after(kSome, before)->usage(); };
+  EXPECT_EQ(next({}), "[EXPR...]");
+  EXPECT_EQ(next({"-n"}), "[-n K]");
+  EXPECT_EQ(next({"--force"}), "[EXPR...]");
+  EXPECT_EQ(next({"a", "--last", "3"}), "[EXPR...]");
+  EXPECT_EQ(expected_after({{"--self"}}, {}), nullptr);
 }
 
 TEST(MagicArguments, Counts) {

@@ -49,7 +49,7 @@ class OnATerminal(unittest.TestCase):
         self.assertTrue(first.endswith("\n0-1 │ hello"), first)
         self.assertEqual(self.run_cell("value 42", 3), "0-1 = 42")
         self.assertEqual(self.run_cell("rank 1 print_err warn", 4), "1   ┊ warn")
-        self.assertEqual(self.run_cell("%who nothing", 4).split("\n")[0][:36], "✗ there is no kind of name 'nothing'")
+        self.assertTrue(self.run_cell("%who nothing", 4).startswith("✗ %who takes variable, function,"))
         program.send("\x04")
         self.assertEqual(program.wait_end(), 0)
 
