@@ -73,7 +73,7 @@ class CellRunner {
   /// The program ends: stops what run() does. Ranks that do not come back within seconds are ended.
   void leave();
 
-  /// From the worker group.
+  /// From the rank group.
   void message(FromWorker& from);
   void last_output(int rank, Stream stream, std::string bytes);
   void died(int rank, const protocol::CellError& error);
@@ -112,7 +112,7 @@ class CellRunner {
   void handle(int rank, FromWorker& from, protocol::LongWait& message);
   void handle(int rank, FromWorker& from, protocol::Regrouped& message);
   void handle(int rank, FromWorker& from, protocol::Reply& message);
-  // Messages of the start and the end of a rank, which the worker group handles.
+  // Messages of the start and the end of a rank, which the rank group handles.
   void handle(int, FromWorker&, protocol::Hello&) {}
   void handle(int, FromWorker&, protocol::Ready&) {}
   void handle(int, FromWorker&, protocol::NotReady&) {}

@@ -24,7 +24,6 @@ using std::chrono::seconds;
 constexpr seconds kConnectLimit{10};
 constexpr milliseconds kAgentLimit{2000};
 constexpr milliseconds kLeaveLimit{500};
-constexpr seconds kShutdownLimit{2};
 constexpr milliseconds kGatherArrivals{50};  // ranks that come together are announced together
 // A connection that ends is that of a rank that goes on, or of a process that dies: how is known in a moment, or when its
 // core file is written.
@@ -33,25 +32,16 @@ constexpr milliseconds kDeathIsKnown{200};
 }  // namespace
 
 JobGroup::JobGroup(EventLoop& loop, Job job, SessionDirectory& directory, Listener listener)
-    : loop_(loop), job_(std::move(job)), directory_(directory), listener_(std::move(listener)) {
-  hub_ = std::make_unique<Hub>(directory_.hub_endpoint());
-  ranks_ = std::vector<Rank>(static_cast<size_t>(job_.world_size()));
-  loop_.watch(hub_->socket(), [this] { receive(); });
-  loop_.watch(hub_->monitor(), [this] { look_at_connections(); });
+    : RankGroup(loop, directory.hub_endpoint(), job.world_size(), std::move(listener)),
+      job_(std::move(job)),
+      members_(static_cast<size_t>(world_size())),
+      announcement_(loop) {
   watch_folders();
   look_for_ranks();
 }
 
 JobGroup::~JobGroup() {
-  ending_ = true;
-  loop_.forget(hub_->socket());
-  loop_.forget(hub_->monitor());
   if (new_files_) loop_.forget(new_files_.get());
-  if (announcement_) loop_.cancel(*announcement_);
-  for (Rank& rank : ranks_) {
-    if (rank.burial) loop_.cancel(*rank.burial);
-    if (rank.process) loop_.forget(rank.process.get());
-  }
 }
 
 /// A rank that starts its agent later has a file there then.
@@ -72,151 +62,92 @@ void JobGroup::look_for_ranks() {
     if (each.id == job_.id) job_ = std::move(each);
   for (const JobMember& member : job_.ranks) {
     const int number = member.facts.rank;
-    if (!member.is_alive || number >= world_size() || at(number).process || at(number).ended) continue;
-    watch_process(number, member.facts.pid);
-    if (at(number).process && invite(number)) expected_.insert(number);
+    if (!member.is_alive || number >= world_size()) continue;
+    Descriptor& process = members_[static_cast<size_t>(number)].process;
+    if (process) continue;
+    const auto pid = static_cast<pid_t>(member.facts.pid);
+    process = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!process) continue;
+    watch_process(number, pid, process.get());
+    if (invite(number)) expected_.insert(number);
   }
-}
-
-void JobGroup::watch_process(int number, int64_t pid) {
-  Rank& rank = at(number);
-  rank.process = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
-  if (!rank.process) return;
-  rank.info.pid = static_cast<pid_t>(pid);
-  loop_.watch(rank.process.get(), [this, number] { process_ended(number); });
 }
 
 bool JobGroup::invite(int number) {
   const JobMember* member = job_.rank(number);
-  if (at(number).left_alone || !member) return false;
-  const std::string hub = directory_.hub_endpoint().substr(std::string("ipc://").size());
+  if (members_[static_cast<size_t>(number)].left_alone || !member) return false;
   try {
     const auto answer = ask_agent(
-        member->socket, {{"request", "serve"}, {"hub", hub}, {"identity", hub_->expect(number)}}, kAgentLimit);
+        member->socket, {{"request", "serve"}, {"hub", hub_path()}, {"identity", hub_.expect(number)}}, kAgentLimit);
     return answer.contains("stopped") && !answer["stopped"].is_null();
   } catch (const AgentError& error) {
-    if (!at(number).ended && listener_.warning)
-      listener_.warning(fmt::format("rank {} can't be asked to come: {}", number, error.what()));
+    if (!at(number).end) listener_.warning(fmt::format("rank {} can't be asked to come: {}", number, error.what()));
     return false;
   }
 }
 
 void JobGroup::wait_connected() {
-  const auto connected = [&] {
-    return std::all_of(expected_.begin(), expected_.end(),
-                       [&](int each) { return rank(each).state != RankInfo::State::starting; });
-  };
-  loop_.run_until([&] { return !start_error_.empty() || connected(); }, EventLoop::Clock::now() + kConnectLimit);
-  if (!start_error_.empty()) throw StartError("the prompt could not open: " + start_error_);
+  serve_start([&] { return expected_.empty(); }, kConnectLimit, "the prompt could not open: ");
   starting_ = false;
-  arrivals_ = {};
 }
 
 void JobGroup::make_ready(const std::string& prelude, const Versions&) {
   prelude_ = prelude;
-  hub_->send(live(), protocol::Prelude{prelude_});
+  hub_.send(live(), protocol::Prelude{prelude_});
 }
 
-void JobGroup::receive() {
-  constexpr int kAtOnce = 256;
-  for (int i = 0; i < kAtOnce; ++i)
-    if (!receive_one()) break;
-  look_at_connections();
+void JobGroup::give_up(int number, const std::string& why) {
+  listener_.warning(fmt::format("rank {} sent what can't be read: {}; it is left alone", number, why));
+  kill(number);
 }
 
-void JobGroup::look_at_connections() {
-  hub_->take_connection_events();
-  for (int r = 0; r < world_size(); ++r)
-    if (hub_->connection_ended(r) && rank(r).state == RankInfo::State::ready) connection_ended(r);
-}
-
-bool JobGroup::receive_one() {
-  try {
-    auto from = hub_->receive();
-    if (!from) return false;
-    if (from->rank >= 0) handle(*from);
-  } catch (const BadMessage& error) {
-    if (listener_.warning)
-      listener_.warning(fmt::format("rank {} sent what can't be read: {}; it is left alone", error.rank, error.what()));
-    kill(error.rank);
+void JobGroup::came(int number) {
+  if (rank(number).state == State::ready) {
+    expected_.erase(number);
+    if (!prelude_.empty()) hub_.send(number, protocol::Prelude{prelude_});
+    if (!starting_) announce(number);
+    return;
   }
-  return true;
+  const Versions& versions = rank(number).hello.versions;
+  if (versions.protocol == kProtocolVersion && versions.lockstep == kVersion) return;
+  if (starting_)
+    start_error_ = fmt::format(
+        "rank {} has the package lockstep {} (protocol {}), and this shell is {} (protocol {}): install the wheel of "
+        "this shell's tree (tools/wheel)",
+        number, versions.lockstep, versions.protocol, kVersion, kProtocolVersion);
+  kill(number);
 }
 
-void JobGroup::handle(FromWorker& from) {
-  Rank& rank = at(from.rank);
-  if (rank.info.state == RankInfo::State::dead) return;
-  if (const auto* hello = std::get_if<protocol::Hello>(&from.message)) {
-    rank.info.hello = *hello;
-    rank.info.host = hello->host;
-    rank.info.device = hello->device;
-    if (hello->versions.protocol != kProtocolVersion || hello->versions.lockstep != kVersion) {
-      const std::string what = fmt::format(
-          "rank {} has the package lockstep {} (protocol {}), and this shell is {} (protocol {}): install the wheel of "
-          "this shell's tree (tools/wheel)",
-          from.rank, hello->versions.lockstep, hello->versions.protocol, kVersion, kProtocolVersion);
-      if (starting_) start_error_ = what;
-      kill(from.rank);
-    }
-  } else if (const auto* ready = std::get_if<protocol::Ready>(&from.message)) {
-    rank.info.threads = ready->threads;
-    rank.info.state = RankInfo::State::ready;
-    expected_.erase(from.rank);
-    if (!prelude_.empty()) hub_->send(from.rank, protocol::Prelude{prelude_});
-    arrived(from.rank);
-  } else if (const auto* refusal = std::get_if<protocol::NotReady>(&from.message)) {
-    if (starting_)
-      start_error_ = fmt::format("rank {}: {}", from.rank, refusal->message);
-    else if (listener_.warning)
-      listener_.warning(fmt::format("rank {}: {}", from.rank, refusal->message));
-  } else if (listener_.message) {
-    listener_.message(from);
-  }
-}
-
-void JobGroup::arrived(int number) {
-  if (starting_) return;
+void JobGroup::announce(int number) {
   arrivals_.insert(number);
-  if (announcement_) return;
-  announcement_ = loop_.at(EventLoop::Clock::now() + kGatherArrivals, [this] {
-    announcement_.reset();
+  if (announcement_.is_set()) return;
+  announcement_.set_after(kGatherArrivals, [this] {
     const RankSet here = std::exchange(arrivals_, {}) & live();
-    if (!here.empty() && listener_.warning) listener_.warning(places(here));
+    if (!here.empty()) listener_.warning(places(here));
   });
 }
 
-/// All that the rank had sent before has arrived.
-void JobGroup::connection_ended(int number) {
-  Rank& rank = at(number);
-  if (rank.burial) return;
-  if (rank.ended || resumed_.contains(number)) return bury(number);
-  await_death(number);
+void JobGroup::disconnected(int number) {
+  const State state = rank(number).state;
+  if (state == State::leaving)
+    bury(number);
+  else if (state == State::ready && !at(number).burial.is_set())
+    await_death(number);
 }
 
 void JobGroup::await_death(int number) {
-  at(number).burial = loop_.at(EventLoop::Clock::now() + kDeathIsKnown, [this, number] {
-    const Rank& rank = at(number);
-    if (!rank.ended && rank.process && is_ending(rank.info.pid))
+  at(number).burial.set_after(kDeathIsKnown, [this, number] {
+    if (is_ending(rank(number).pid))
       await_death(number);
     else
       bury(number);
   });
 }
 
-void JobGroup::process_ended(int number) {
-  Rank& rank = at(number);
-  if (std::exchange(rank.ended, true)) return;
+/// Asked as soon as the process has ended, before its parent asks.
+std::optional<RankGroup::End> JobGroup::take_end(int number) {
   const SeenEnd end = end_of(number);
-  rank.how_ended = end.words();
-  rank.end_signal = end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0;
-  loop_.forget(rank.process.get());
-  hub_->take_connection_events();
-  if (rank.info.state == RankInfo::State::ready && !hub_->connection_ended(number) && !rank.burial) {
-    await_death(number);
-    look_at_connections();
-    return;
-  }
-  bury(number);
+  return End{end.words(), end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0};
 }
 
 SeenEnd JobGroup::end_of(int number) const {
@@ -227,50 +158,31 @@ SeenEnd JobGroup::end_of(int number) const {
   return end;
 }
 
-void JobGroup::bury(int number) {
-  Rank& rank = at(number);
-  if (const auto burial = std::exchange(rank.burial, std::nullopt)) loop_.cancel(*burial);
-  // What it had sent has arrived by now, and may still be in the queue.
-  for (size_t left = hub_->arrived(); left > 0 && receive_one(); --left) {
-  }
-  const bool was_here = rank.info.state == RankInfo::State::ready, was_let_go = resumed_.contains(number);
-  resumed_.erase(number);
+void JobGroup::buried(int number, State before) {
+  const auto& end = at(number).end;
   expected_.erase(number);
-  rank.info.state = rank.ended ? RankInfo::State::dead : RankInfo::State::starting;
   if (ending_) return;
-  if (was_here && !was_let_go) {
+  if (before == State::ready) {
     protocol::CellError error;
-    error.type = rank.end_signal ? signal_name(rank.end_signal) : "exit";
-    error.message = rank.ended ? rank.how_ended : "the rank goes on with its program";
+    error.type = end && end->signal != 0 ? signal_name(end->signal) : "exit";
+    error.message = end ? end->words : "the rank goes on with its program";
     listener_.died(number, error);
-  } else if (rank.ended && listener_.warning) {
-    listener_.warning(fmt::format("rank {} {}", number, rank.how_ended));
+  } else if (end) {
+    listener_.warning(fmt::format("rank {} {}", number, end->words));
   }
-  if (!rank.ended && invite(number)) expected_.insert(number);
-  look_at_connections();
-}
-
-RankSet JobGroup::live() const {
-  RankSet result;
-  for (int r = 0; r < world_size(); ++r)
-    if (rank(r).state == RankInfo::State::ready && !ranks_[static_cast<size_t>(r)].ended && !resumed_.contains(r))
-      result.insert(r);
-  return result;
+  if (!end && invite(number)) expected_.insert(number);
 }
 
 RankSet JobGroup::away() const {
   RankSet result;
-  for (int r = 0; r < world_size(); ++r) {
-    const Rank& each = ranks_[static_cast<size_t>(r)];
-    if (!each.ended && (each.info.state == RankInfo::State::starting || resumed_.contains(r))) result.insert(r);
-  }
+  for (int r = 0; r < world_size(); ++r)
+    if (!at(r).end && rank(r).state != State::ready) result.insert(r);
   return result;
 }
 
 std::string JobGroup::absence(int number) const {
-  const Rank& rank = ranks_.at(static_cast<size_t>(number));
-  if (rank.ended) return rank.how_ended;
-  return rank.left_alone ? "was left alone" : "is not at a breakpoint";
+  if (const auto& end = at(number).end) return end->words;
+  return members_.at(static_cast<size_t>(number)).left_alone ? "was left alone" : "is not at a breakpoint";
 }
 
 std::string JobGroup::places(const RankSet& ranks) const {
@@ -281,8 +193,8 @@ std::string JobGroup::places(const RankSet& ranks) const {
     std::string text = "not at a breakpoint";
     if (live().contains(each))
       text = "stopped at " + info.hello.where;
-    else if (ranks_[static_cast<size_t>(each)].ended)
-      text = ranks_[static_cast<size_t>(each)].how_ended;
+    else if (at(each).end)
+      text = at(each).end->words;
     else if (const auto found = activities.find(each); found != activities.end())
       text += "; " + found->second;
     else if (info.pid == 0)
@@ -302,9 +214,7 @@ std::vector<JobMember> JobGroup::members(const RankSet& ranks) const {
   std::vector<JobMember> result;
   for (const JobMember& member : job_.ranks) {
     const int number = member.facts.rank;
-    if (ranks.contains(number) && member.is_alive && number < world_size() &&
-        !ranks_[static_cast<size_t>(number)].ended)
-      result.push_back(member);
+    if (ranks.contains(number) && member.is_alive && number < world_size() && !at(number).end) result.push_back(member);
   }
   return result;
 }
@@ -356,49 +266,33 @@ RankSet JobGroup::take_stop_back(RankSet early) {
     if (answer.error.empty() && !answer.body.at("stopped").is_null()) early.insert(number);
   const auto all = [&](const auto& condition) {
     return [&early, condition, this] {
-      return std::all_of(early.begin(), early.end(), [&](int each) { return at(each).ended || condition(each); });
+      return std::all_of(early.begin(), early.end(), [&](int each) { return at(each).end || condition(each); });
     };
   };
   loop_.run_until(all([this](int each) { return live().contains(each); }), EventLoop::Clock::now() + kConnectLimit);
-  resume(early);
-  const auto gone = [this](int each) { return !resumed_.contains(each) && !live().contains(each); };
+  let_go(early);
+  const auto gone = [this](int each) { return rank(each).state < State::ready; };
   loop_.run_until(all(gone), EventLoop::Clock::now() + kConnectLimit);
   RankSet stays;
   for (const int each : early)
-    if (!at(each).ended && !gone(each)) stays.insert(each);
+    if (!at(each).end && !gone(each)) stays.insert(each);
   return stays;
 }
 
-void JobGroup::resume(const RankSet& ranks) {
-  const RankSet meant = ranks & live();
-  hub_->send(meant, protocol::Shutdown{});
-  resumed_ = resumed_ | meant;
-}
-
 void JobGroup::kill(int number) {
-  Rank& rank = at(number);
-  if (std::exchange(rank.left_alone, true) || rank.info.state != RankInfo::State::ready) return;
+  if (std::exchange(members_.at(static_cast<size_t>(number)).left_alone, true) || rank(number).state != State::ready)
+    return;
   // It ends its connection when the cell that it is in has ended.
-  hub_->send(number, protocol::Shutdown{});
+  hub_.send(number, protocol::Shutdown{});
+  at(number).info.state = State::starting;
   protocol::CellError error;
   error.type = "left";
   error.message = "the rank is left alone: it goes on with its program when the cell ends";
-  rank.info.state = RankInfo::State::starting;
   if (!starting_ && !ending_) listener_.died(number, error);
 }
 
-void JobGroup::shutdown() {
-  ending_ = true;
-  // A rank that stops later waits for another shell, and says so.
-  const std::string hub = directory_.hub_endpoint().substr(std::string("ipc://").size());
-  ask_ranks(members(away()), {{"request", "take_back"}, {"hub", hub}}, kLeaveLimit);
-  resume(live());
-  loop_.run_until(
-      [&] {
-        return resumed_.empty() || std::all_of(resumed_.begin(), resumed_.end(),
-                                               [&](int each) { return rank(each).state != RankInfo::State::ready; });
-      },
-      EventLoop::Clock::now() + kShutdownLimit);
+void JobGroup::begin_shutdown() {
+  ask_ranks(members(away()), {{"request", "take_back"}, {"hub", hub_path()}}, kLeaveLimit);
 }
 
 }  // namespace lockstep::shell

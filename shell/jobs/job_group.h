@@ -2,18 +2,15 @@
 // when it is asked to, and serves cells until it is let go; then it is away, and asked to come back at its next stop.
 // The session starts and ends none of these processes.
 //
-//   away ⇄ connected (ready)          dead from both
+//   away ⇄ ready          dead from both
 #pragma once
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "protocol/descriptor.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/jobs/rank_ends.h"
-#include "shell/processes/event_loop.h"
 #include "shell/processes/rank_group.h"
 #include "shell/processes/session_directory.h"
 
@@ -29,17 +26,7 @@ class JobGroup : public RankGroup {
   void wait_connected() override;
   /// C++ cells begin: ranks load the prelude before the first of them, those that come later as well. Does not wait.
   void make_ready(const std::string& prelude, const Versions& compiler) override;
-  void cancel_start(const std::string& why) override { start_error_ = why; }
-  /// Lets all ranks go on, and asks none to come back.
-  void shutdown() override;
-
-  Hub& hub() override { return *hub_; }
-  int world_size() const override { return static_cast<int>(ranks_.size()); }
-  RankSet live() const override;
-  bool has_store() const override { return true; }
-  const RankInfo& rank(int rank) const override { return ranks_.at(static_cast<size_t>(rank)).info; }
   void kill(int rank) override;
-  nlohmann::json describe() const override { return nlohmann::json::array(); }
   bool owns_processes() const override { return false; }
   std::string absence(int rank) const override;
 
@@ -58,53 +45,40 @@ class JobGroup : public RankGroup {
   /// did not within 10 s.
   RankSet take_stop_back(RankSet stopped);
   /// Lets `ranks` go on until their next stop. Returns at once.
-  void resume(const RankSet& ranks);
+  void resume(const RankSet& ranks) { let_go(ranks); }
 
  private:
-  struct Rank {
-    RankInfo info;  // starting: away
+  /// Of a rank, besides what all groups know.
+  struct Member {
     Descriptor process;  // a pidfd; none: it has no agent yet
-    bool ended = false;  // the process has
-    std::string how_ended;  // "was killed by SIGKILL"
-    int end_signal = 0;
     bool left_alone = false;  // the user has given it up: it is not asked again
-    std::optional<EventLoop::Timer> burial;
   };
+  std::optional<End> take_end(int rank) override;
+  void buried(int rank, State before) override;
+  void give_up(int rank, const std::string& why) override;
+  void came(int rank) override;
+  void disconnected(int rank) override;
+  /// A rank that stops later waits for another shell, and says so.
+  void begin_shutdown() override;
+
   /// Asks ranks to come that can be asked since the last look.
   void look_for_ranks();
   void watch_folders();
-  void watch_process(int rank, int64_t pid);
   /// Asks the rank to connect, now or at its next stop. Returns whether it has stopped.
   bool invite(int rank);
-  void receive();
-  bool receive_one();
-  void handle(FromWorker& from);
-  void look_at_connections();
-  void connection_ended(int rank);
+  std::string hub_path() const { return endpoint_.substr(std::string("ipc://").size()); }
+  void announce(int rank);
   /// Buries the rank in a moment; one whose process is ending, when it has ended.
   void await_death(int rank);
-  void process_ended(int rank);
-  /// Asked as soon as the process has ended, before its parent asks.
   SeenEnd end_of(int rank) const;
-  void bury(int rank);
-  void arrived(int rank);
-  Rank& at(int rank) { return ranks_.at(static_cast<size_t>(rank)); }
 
-  EventLoop& loop_;
   Job job_;
-  SessionDirectory& directory_;
-  Listener listener_;
   Descriptor new_files_;  // inotify, on the job's folders
-  std::unique_ptr<Hub> hub_;
-  std::vector<Rank> ranks_;
+  std::vector<Member> members_;  // by rank
   RankSet expected_;  // have stopped and not connected yet
-  RankSet resumed_;  // let go, and their connections have not ended yet
   RankSet arrivals_;  // not announced yet
-  std::optional<EventLoop::Timer> announcement_;
-  std::string start_error_;
+  Deadline announcement_;
   std::string prelude_;  // empty: no C++ cell has run
-  bool starting_ = true;
-  bool ending_ = false;
 };
 
 }  // namespace lockstep::shell

@@ -1,25 +1,36 @@
-// The ranks of a session, wherever their processes come from: those that the session starts (worker_group.h), or those
-// of a Python job that it has been attached to (job_group.h).
+// The ranks of a session, wherever their processes run. What is the same for all of them is here: the messages of the
+// ranks, their states, and what follows the end of a process or of a connection. Where the processes come from, and who
+// may end them, is a class for each kind: ranks that the session starts (worker_group.h), and ranks of a Python job that
+// it has been attached to (shell/jobs/job_group.h).
+//
+//   starting ─→ connected ─→ ready ─→ leaving       dead from anywhere
+//       ↑           └──────────┴─────────┘          back to starting: the connection has ended, and the process runs on
 //
 // A rank is dead once its process has ended and all that it had sent has arrived; only then does the listener hear of
 // it.
 #pragma once
 #include <sys/types.h>
 
+#include <deque>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "protocol/rank_set.h"
 #include "protocol/version.h"
 #include "protocol/worker_messages.h"
+#include "shell/processes/deadline.h"
+#include "shell/processes/event_loop.h"
 #include "shell/processes/hub.h"
+#include "shell/processes/last_output.h"
 
 namespace lockstep::shell {
 
 /// A rank as the session sees it.
 struct RankInfo {
-  enum class State { starting, connected, ready, dead };
+  enum class State { starting, connected, ready, leaving, dead };
   State state = State::starting;
   pid_t pid = 0;
   std::string host, device;
@@ -43,34 +54,100 @@ class RankGroup {
     std::function<void(const std::string& how)> store_ended;
   };
 
-  virtual ~RankGroup() = default;
+  virtual ~RankGroup();
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
 
-  /// Serves until all have said hello. Throws StartError for one that did not, with its last words, or is of another
-  /// version.
+  /// Serves until all that are to come have said hello. Throws StartError for one that did not, with its last words, or
+  /// is of another version.
   virtual void wait_connected() = 0;
-  /// Compares versions with the compiler's (rule 12), has all load the prelude and serves until they are ready. Throws
+  /// Has all load the prelude, with which C++ cells can run; compares versions with the compiler's (rule 12). Throws
   /// StartError.
   virtual void make_ready(const std::string& prelude, const Versions& compiler) = 0;
   /// From a callback: ends the start that is being waited for, with this message.
-  virtual void cancel_start(const std::string& why) = 0;
-  /// Asks all to end, waits 2 s at most, ends the rest by force. Ranks of a job go on.
-  virtual void shutdown() = 0;
+  void cancel_start(const std::string& why) { start_error_ = why; }
+  /// Asks all to leave, and waits 2 s at most.
+  void shutdown();
 
-  virtual Hub& hub() = 0;
-  virtual int world_size() const = 0;
+  Hub& hub() { return hub_; }
+  int world_size() const { return static_cast<int>(ranks_.size()); }
+  const RankInfo& rank(int rank) const { return at(rank).info; }
   /// Ranks that take cells.
-  virtual RankSet live() const = 0;
-  virtual bool has_store() const = 0;
-  virtual const RankInfo& rank(int rank) const = 0;
-  /// Kills the process of a rank; died() follows. Of a job: leaves the rank alone.
-  virtual void kill(int rank) = 0;
-  /// Of processes, for session.json.
-  virtual nlohmann::json describe() const = 0;
+  RankSet live() const;
 
+  /// Whether new groups can be connected: the store's process runs.
+  virtual bool has_store() const { return true; }
+  /// Kills the process of a rank that the session owns; died() follows. Leaves another one alone from now on.
+  virtual void kill(int rank) = 0;
   /// Whether the session has started the processes, so that it may end them and connect them with one another.
-  virtual bool owns_processes() const { return true; }
+  virtual bool owns_processes() const = 0;
+  /// The processes that the session owns, for session.json.
+  virtual nlohmann::json describe() const { return nlohmann::json::array(); }
   /// Why a rank takes no cells: "is dead".
   virtual std::string absence(int) const { return "is dead"; }
+
+ protected:
+  using State = RankInfo::State;
+  struct End {
+    std::string words;  // "was killed by SIGKILL"
+    int signal = 0;  // 0: it exited
+  };
+  struct Rank {
+    explicit Rank(EventLoop& loop) : burial(loop) {}
+    RankInfo info;
+    int pidfd = -1;  // watched; -1: no process is known, or it has ended
+    std::optional<End> end;  // the process has ended; messages may still be on their way
+    Deadline burial;  // then: when they are not waited for any more
+    std::unique_ptr<LastOutput> output;  // of a process that was started with it
+    std::optional<protocol::CellError> last_words;
+  };
+
+  /// Listens on `endpoint`. Throws StartError.
+  RankGroup(EventLoop& loop, std::string endpoint, int world_size, Listener listener);
+
+  Rank& at(int rank) { return ranks_.at(static_cast<size_t>(rank)); }
+  const Rank& at(int rank) const { return ranks_.at(static_cast<size_t>(rank)); }
+  /// The rank has this process from now on.
+  void watch_process(int rank, pid_t pid, int pidfd);
+  /// Serves until done() is true, or `limit` has passed; returns done(). Throws StartError, `failure` and the reason, once
+  /// the start has failed.
+  bool serve_start(const std::function<bool()>& done, EventLoop::Clock::duration limit, const char* failure);
+  /// Asks live ones among `ranks` to leave. Does not wait.
+  void let_go(const RankSet& ranks);
+  /// The process of a rank may have ended: buries the rank when all that it had sent has arrived. Called by itself for a
+  /// process that is watched.
+  void process_ended(int rank);
+  void bury(int rank);
+
+  EventLoop& loop_;
+  const std::string endpoint_;
+  const Listener listener_;
+  Hub hub_;
+  std::string start_error_;  // ends the start
+  bool starting_ = true;
+  bool ending_ = false;
+
+ private:
+  /// How the process of a rank has ended; nothing where it runs. Asked once it may have.
+  virtual std::optional<End> take_end(int rank) = 0;
+  /// A rank was in the state `before`, and its connection or its process has ended.
+  virtual void buried(int rank, State before) = 0;
+  /// A rank sent what can't be read, for the reason `why`, so it can't be relied upon any more. The others go on.
+  virtual void give_up(int rank, const std::string& why) = 0;
+  /// A rank has become connected, or ready.
+  virtual void came(int) {}
+  /// The connection of a rank has ended, and its process runs.
+  virtual void disconnected(int) {}
+  virtual void begin_shutdown() {}
+
+  void receive();
+  /// False when no message waits.
+  bool receive_one();
+  void handle(FromWorker& from);
+  void look_at_connections();
+
+  std::deque<Rank> ranks_;
+  bool warned_of_unauthenticated_peer_ = false;
 };
 
 }  // namespace lockstep::shell

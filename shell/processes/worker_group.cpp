@@ -24,10 +24,6 @@ using std::chrono::seconds;
 // A worker needs a fraction of a second to start; a machine that is busy, or many of them, much more.
 constexpr seconds kWorkerStartLimit{60};
 constexpr milliseconds kWorkerStartLimitPerRank{1000};
-constexpr seconds kShutdownLimit{2};
-// Messages of a process that has ended are read from its socket at once; only a connection that is not known to have
-// ended waits for this.
-constexpr milliseconds kLastMessages{500};
 constexpr int kQuotedLines = 8;
 
 /// Whether 127.0.0.1 can be reached: where the interface is down, or a firewall drops its packets, ranks would look for
@@ -78,43 +74,36 @@ std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 
 WorkerGroup::WorkerGroup(EventLoop& loop, const SessionPlan& plan, const SessionOptions& options,
                          SessionDirectory& directory, Listener listener)
-    : loop_(loop), plan_(plan), rehearsal_(options.rehearsal), directory_(directory), listener_(std::move(listener)) {
-  hub_ = std::make_unique<Hub>(directory_.hub_endpoint());
+    : RankGroup(loop, directory.hub_endpoint(), plan.world_size, std::move(listener)),
+      plan_(plan),
+      rehearsal_(options.rehearsal),
+      directory_(directory),
+      processes_(static_cast<size_t>(plan.world_size)) {
   lifeline_ = make_pipe();
   store_key_ = random_key();
-  for (int rank = 0; rank < plan_.world_size; ++rank) ranks_.push_back(std::make_unique<Rank>());
   try {
     start_store();
     for (int rank = 0; rank < plan_.world_size; ++rank) start_rank(rank, options);
   } catch (...) {  // the destructor does not run for what is half made
-    for (auto& rank : ranks_) {
-      if (rank->process) loop_.forget(rank->process->pidfd());
-      if (rank->tail) loop_.forget(rank->tail->fd());
-    }
-    if (store_tail_) loop_.forget(store_tail_->fd());
+    stop_watching();
     throw;
   }
-  loop_.watch(hub_->socket(), [this] { receive(); });
-  loop_.watch(hub_->monitor(), [this] { look_at_connections(); });
 }
 
 WorkerGroup::~WorkerGroup() {
   ending_ = true;
-  loop_.forget(hub_->socket());
-  loop_.forget(hub_->monitor());
-  for (auto& rank : ranks_) {
-    if (rank->burial) loop_.cancel(*rank->burial);
-    if (rank->process) {
-      loop_.forget(rank->process->pidfd());
-      rank->process->kill();
-    }
-    if (rank->tail) loop_.forget(rank->tail->fd());
-  }
-  ranks_.clear();
+  stop_watching();
+  for (Process& each : processes_) each.child->kill();
+  processes_.clear();
   if (store_) dist::end_marked_processes({mark_of_session()}, {store_->pid()});
+  store_.reset();
+}
+
+void WorkerGroup::stop_watching() {
+  for (const Process& each : processes_)
+    if (each.tail) loop_.forget(each.tail->fd());
   if (store_tail_) loop_.forget(store_tail_->fd());
   if (store_) loop_.forget(store_->pidfd());
-  store_.reset();
 }
 
 void WorkerGroup::start_store() {
@@ -154,15 +143,15 @@ void WorkerGroup::start_store() {
 }
 
 void WorkerGroup::start_rank(int number, const SessionOptions& options) {
-  Rank& rank = *ranks_[static_cast<size_t>(number)];
+  Process& process = processes_[static_cast<size_t>(number)];
   directory_.add_rank(number);
   const std::string size = std::to_string(plan_.world_size), index = std::to_string(number);
-  rank.tail = std::make_unique<OutputTail>();
-  rank.output = std::make_unique<LastOutput>();
+  process.tail = std::make_unique<OutputTail>();
+  LastOutput& output = *(at(number).output = std::make_unique<LastOutput>());
   Launch launch = rehearsal_ ? rehearsal_launch(*rehearsal_) : worker_launch();
   launch.environment.insert({{"LOCKSTEP_RANK", index},
-                             {"LOCKSTEP_IDENTITY", hub_->expect(number)},
-                             {"LOCKSTEP_OUTPUT_FDS", rank.output->environment()},
+                             {"LOCKSTEP_IDENTITY", hub_.expect(number)},
+                             {"LOCKSTEP_OUTPUT_FDS", output.environment()},
                              {"LOCKSTEP_WORLD_SIZE", size},
                              {"LOCKSTEP_LOCAL_RANK", index},
                              {"LOCKSTEP_LOCAL_WORLD_SIZE", size},
@@ -177,165 +166,92 @@ void WorkerGroup::start_rank(int number, const SessionOptions& options) {
                              {"LOCKSTEP_LIFELINE_FD", std::to_string(lifeline_.read.get())},
                              {"LOCKSTEP_ARGUMENTS", nlohmann::json(options.arguments).dump()}});
   launch.environment.merge(device_environment(plan_, number));
-  launch.inherit = rank.output->descriptors();
+  launch.inherit = output.descriptors();
   launch.inherit.push_back(lifeline_.read.get());
-  launch.output = rank.tail->write_end();
-  rank.process = std::make_unique<Child>(launch);
-  rank.tail->close_write_end();
-  rank.output->close_writing_ends();
-  rank.info.pid = rank.process->pid();
-  rank.info.device = plan_.devices[static_cast<size_t>(number)];
-  const std::string line = std::to_string(rank.info.pid) + "\n";
+  launch.output = process.tail->write_end();
+  process.child = std::make_unique<Child>(launch);
+  process.tail->close_write_end();
+  output.close_writing_ends();
+  const Child& child = *process.child;
+  at(number).info.device = plan_.devices[static_cast<size_t>(number)];
+  const std::string line = std::to_string(child.pid()) + "\n";
   (void)!::write(keeper_line_.write.get(), line.data(), line.size());
-  loop_.watch(rank.tail->fd(), [this, &rank] {
-    if (!rank.tail->take()) loop_.forget(rank.tail->fd());
+  OutputTail& tail = *process.tail;
+  loop_.watch(tail.fd(), [this, &tail] {
+    if (!tail.take()) loop_.forget(tail.fd());
   });
-  loop_.watch(rank.process->pidfd(), [this, number] { process_ended(number); });
+  watch_process(number, child.pid(), child.pidfd());
 }
 
-void WorkerGroup::receive() {
-  // A storm of output must not keep the rest of the session waiting: the loop comes back for what is left.
-  constexpr int kAtOnce = 256;
-  for (int i = 0; i < kAtOnce; ++i)
-    if (!receive_one()) break;
-  look_at_connections();
-}
-
-void WorkerGroup::look_at_connections() {
-  hub_->take_connection_events();
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const bool ended = hub_->connection_ended(static_cast<int>(rank));
-    if (ended && ranks_[rank]->end && ranks_[rank]->info.state != RankInfo::State::dead) bury(static_cast<int>(rank));
-  }
-}
-
-/// False when no message waits.
-bool WorkerGroup::receive_one() {
-  try {
-    auto from = hub_->receive();
-    if (!from) return false;
-    if (from->rank >= 0)
-      handle(*from);
-    else if (!std::exchange(warned_of_unauthenticated_peer_, true) && listener_.warning)
-      listener_.warning("a process that is no rank of this session connects to its socket (" +
-                        directory_.hub_endpoint() + "); what it sends is ignored");
-  } catch (const BadMessage& error) {
-    // What it meant to say is lost, so it can't be relied upon any more. The others go on.
-    Rank& rank = *ranks_[static_cast<size_t>(error.rank)];
-    const std::string what = std::string("it sent the session what can't be read: ") + error.what();
-    if (starting_) {
-      start_error_ = rank_name(error.rank) + ": " + what;
-    } else if (!rank.last_words) {
-      rank.last_words.emplace();
-      rank.last_words->type = "protocol_error";
-      rank.last_words->message = what + "; its process was ended";
-      kill(error.rank);
-    }
-  }
-  return true;
-}
-
-void WorkerGroup::handle(FromWorker& from) {
-  Rank& rank = *ranks_[static_cast<size_t>(from.rank)];
-  if (rank.info.state == RankInfo::State::dead) return;
-  if (const auto* output = std::get_if<protocol::Output>(&from.message); output && !from.frames.empty())
-    rank.output->received(output->stream, from.frames[0].size());
-  if (const auto* hello = std::get_if<protocol::Hello>(&from.message)) {
-    rank.info.hello = *hello;
-    rank.info.host = hello->host;
-    rank.info.device = hello->device;
-    rank.info.state = RankInfo::State::connected;
-  } else if (const auto* ready = std::get_if<protocol::Ready>(&from.message)) {
-    rank.info.threads = ready->threads;
-    rank.info.state = RankInfo::State::ready;
-  } else if (const auto* refusal = std::get_if<protocol::NotReady>(&from.message)) {
-    rank.refusal = refusal->message;
-    if (starting_) start_error_ = rank_name(from.rank) + ": " + refusal->message;
-  } else if (const auto* dying = std::get_if<protocol::Dying>(&from.message)) {
-    rank.last_words = dying->error;
-  } else if (listener_.message) {
-    listener_.message(from);
-  }
-}
-
-void WorkerGroup::process_ended(int number) {
-  Rank& rank = *ranks_[static_cast<size_t>(number)];
-  const auto end = rank.process->ended();
-  if (!end) return;
-  loop_.forget(rank.process->pidfd());
-  rank.end = end;
+std::optional<RankGroup::End> WorkerGroup::take_end(int number) {
+  const auto end = process(number).child->ended();
+  if (!end) return std::nullopt;
   // Its group is gone with it. What left the group goes, too; at the session's end all of them at once.
   if (!ending_) dist::end_marked_processes({mark_of_session(), "LOCKSTEP_RANK=" + std::to_string(number)});
-  const std::string line = "-" + std::to_string(rank.info.pid) + "\n";
+  const std::string line = "-" + std::to_string(rank(number).pid) + "\n";
   (void)!::write(keeper_line_.write.get(), line.data(), line.size());
-  hub_->take_connection_events();
-  if (!hub_->was_connected(number) || hub_->connection_ended(number)) {
-    bury(number);
-    return;
-  }
-  rank.burial = loop_.at(EventLoop::Clock::now() + kLastMessages, [this, number] { bury(number); });
-  look_at_connections();
+  return End{end->str(), end->signal};
 }
 
-void WorkerGroup::bury(int number) {
-  Rank& rank = *ranks_[static_cast<size_t>(number)];
-  if (const auto burial = std::exchange(rank.burial, std::nullopt)) loop_.cancel(*burial);
-  // What it had sent has arrived by now, and may still be in the queue.
-  for (size_t left = hub_->arrived(); left > 0 && receive_one(); --left) {
-  }
-  const auto rest = rank.output->take();
-  for (const Stream stream : protocol::kStreams)
-    if (const std::string& bytes = rest[protocol::index_of(stream)]; !bytes.empty() && listener_.last_output)
-      listener_.last_output(number, stream, bytes);
-  rank.info.state = RankInfo::State::dead;
+void WorkerGroup::give_up(int number, const std::string& why) {
+  const std::string what = "it sent the session what can't be read: " + why;
   if (starting_) {
-    if (start_error_.empty()) {
-      const std::string quoted = rank.tail->last_lines(kQuotedLines);
-      start_error_ = rank_name(number) + " " + rank.end->str() + " while it started";
-      if (!quoted.empty()) start_error_ += "; it wrote:\n" + quoted;
-    }
-  } else if (!ending_) {
-    listener_.died(number, obituary(rank));
+    start_error_ = rank_name(number) + ": " + what;
+  } else if (auto& last_words = at(number).last_words; !last_words) {
+    last_words.emplace();
+    last_words->type = "protocol_error";
+    last_words->message = what + "; its process was ended";
+    kill(number);
   }
-  look_at_connections();
 }
 
-protocol::CellError WorkerGroup::obituary(const Rank& rank) const {
+void WorkerGroup::buried(int number, State) {
+  if (starting_ && start_error_.empty())
+    start_error_ = rank_name(number) + " " + at(number).end->words + " while it started" + quoted_output(number);
+  if (!starting_ && !ending_) listener_.died(number, obituary(number));
+}
+
+/// "; it wrote:" and the last lines of what the process of a rank wrote; empty where it wrote nothing.
+std::string WorkerGroup::quoted_output(int number) const {
+  const std::string lines = process(number).tail->last_lines(kQuotedLines);
+  return lines.empty() ? "" : "; it wrote:\n" + lines;
+}
+
+protocol::CellError WorkerGroup::obituary(int number) const {
+  const Rank& rank = at(number);
   protocol::CellError error;
   if (rank.last_words) error = *rank.last_words;
   error.root_cause = true;
   if (error.type.empty()) error.type = rank.end->signal != 0 ? signal_name(rank.end->signal) : "exit";
-  if (error.message.empty()) error.message = "the process " + rank.end->str();
-  const std::string quoted = rank.tail->last_lines(kQuotedLines);
-  if (!quoted.empty()) error.message += "; it wrote:\n" + quoted;
+  if (error.message.empty()) error.message = "the process " + rank.end->words;
+  error.message += quoted_output(number);
   return error;
 }
 
-void WorkerGroup::serve_start(RankInfo::State wanted, const std::string& what) {
-  const auto reached = [&] {
-    return std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& r) { return r->info.state >= wanted; });
+void WorkerGroup::wait_until_all(State wanted, const std::string& what) {
+  const auto behind = [&] {
+    RankSet result;
+    for (int r = 0; r < world_size(); ++r)
+      if (rank(r).state < wanted) result.insert(r);
+    return result;
   };
   const auto limit = kWorkerStartLimit + kWorkerStartLimitPerRank * world_size();
-  const bool in_time =
-      loop_.run_until([&] { return !start_error_.empty() || reached(); }, EventLoop::Clock::now() + limit);
-  if (!start_error_.empty()) throw StartError("the session could not start: " + start_error_);
-  if (in_time) return;
-  RankSet missing;
-  for (int r = 0; r < world_size(); ++r)
-    if (rank(r).state < wanted) missing.insert(r);
+  if (serve_start([&] { return behind().empty(); }, limit, "the session could not start: ")) return;
+  const RankSet missing = behind();
+  const int first = missing.ranks().front();
   std::string message = "the session could not start: rank " + missing.str() + " " + what + " in " +
                         std::to_string(std::chrono::duration_cast<seconds>(limit).count()) + " s";
-  const std::string quoted = ranks_[static_cast<size_t>(missing.ranks().front())]->tail->last_lines(kQuotedLines);
-  if (!quoted.empty()) message += "; rank " + std::to_string(missing.ranks().front()) + " wrote:\n" + quoted;
+  const std::string quoted = process(first).tail->last_lines(kQuotedLines);
+  if (!quoted.empty()) message += "; rank " + std::to_string(first) + " wrote:\n" + quoted;
   throw StartError(message);
 }
 
-void WorkerGroup::wait_connected() { serve_start(RankInfo::State::connected, "did not connect"); }
+void WorkerGroup::wait_connected() { wait_until_all(State::connected, "did not connect"); }
 
 void WorkerGroup::make_ready(const std::string& prelude, const Versions& compiler) {
   compare_versions(compiler);
-  hub_->send(RankSet::all(world_size()), protocol::Prelude{prelude});
-  serve_start(RankInfo::State::ready, "did not get ready");
+  hub_.send(RankSet::all(world_size()), protocol::Prelude{prelude});
+  wait_until_all(State::ready, "did not get ready");
   starting_ = false;
 }
 
@@ -357,27 +273,12 @@ void WorkerGroup::compare_versions(const Versions& compiler) const {
   }
 }
 
-void WorkerGroup::shutdown() {
-  ending_ = true;
-  hub_->send(live(), protocol::Shutdown{});
-  loop_.run_until(
-      [&] { return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& r) { return r->end.has_value(); }); },
-      EventLoop::Clock::now() + kShutdownLimit);
-}
-
-RankSet WorkerGroup::live() const {
-  RankSet result;
-  for (int r = 0; r < world_size(); ++r)
-    if (rank(r).state != RankInfo::State::dead && !ranks_[static_cast<size_t>(r)]->end) result.insert(r);
-  return result;
-}
-
-void WorkerGroup::kill(int rank) { ranks_.at(static_cast<size_t>(rank))->process->kill(); }
+void WorkerGroup::kill(int rank) { process(rank).child->kill(); }
 
 nlohmann::json WorkerGroup::describe() const {
   nlohmann::json workers = nlohmann::json::array();
-  for (size_t r = 0; r < ranks_.size(); ++r)
-    workers.push_back({{"rank", r}, {"pid", ranks_[r]->info.pid}, {"start_time", ranks_[r]->process->start_time()}});
+  for (int r = 0; r < world_size(); ++r)
+    workers.push_back({{"rank", r}, {"pid", rank(r).pid}, {"start_time", process(r).child->start_time()}});
   return workers;
 }
 

@@ -1,0 +1,164 @@
+#include "shell/processes/rank_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "protocol/error.h"
+
+namespace lockstep::shell {
+namespace {
+
+constexpr std::chrono::seconds kShutdownLimit{2};
+// Messages of a process that has ended are read from its socket at once; only a connection that is not known to have
+// ended waits for this.
+constexpr std::chrono::milliseconds kLastMessages{500};
+
+}  // namespace
+
+RankGroup::RankGroup(EventLoop& loop, std::string endpoint, int world_size, Listener listener)
+    : loop_(loop), endpoint_(std::move(endpoint)), listener_(std::move(listener)), hub_(endpoint_) {
+  for (int rank = 0; rank < world_size; ++rank) ranks_.emplace_back(loop_);
+  loop_.watch(hub_.socket(), [this] { receive(); });
+  loop_.watch(hub_.monitor(), [this] { look_at_connections(); });
+}
+
+RankGroup::~RankGroup() {
+  loop_.forget(hub_.socket());
+  loop_.forget(hub_.monitor());
+  for (const Rank& rank : ranks_)
+    if (rank.pidfd >= 0) loop_.forget(rank.pidfd);
+}
+
+void RankGroup::shutdown() {
+  ending_ = true;
+  begin_shutdown();
+  let_go(live());
+  loop_.run_until(
+      [&] {
+        return std::ranges::none_of(ranks_, [](const Rank& r) { return r.info.state == State::leaving && !r.end; });
+      },
+      EventLoop::Clock::now() + kShutdownLimit);
+}
+
+RankSet RankGroup::live() const {
+  RankSet result;
+  for (int r = 0; r < world_size(); ++r)
+    if (at(r).info.state == State::ready && !at(r).end) result.insert(r);
+  return result;
+}
+
+void RankGroup::watch_process(int number, pid_t pid, int pidfd) {
+  at(number).info.pid = pid;
+  at(number).pidfd = pidfd;
+  loop_.watch(pidfd, [this, number] { process_ended(number); });
+}
+
+bool RankGroup::serve_start(const std::function<bool()>& done, EventLoop::Clock::duration limit, const char* failure) {
+  const bool in_time =
+      loop_.run_until([&] { return !start_error_.empty() || done(); }, EventLoop::Clock::now() + limit);
+  if (!start_error_.empty()) throw StartError(failure + start_error_);
+  return in_time;
+}
+
+void RankGroup::let_go(const RankSet& ranks) {
+  const RankSet meant = ranks & live();
+  hub_.send(meant, protocol::Shutdown{});
+  for (const int rank : meant) at(rank).info.state = State::leaving;
+}
+
+// ---- Messages -------------------------------------------------------------------------------------------------------
+
+void RankGroup::receive() {
+  // A storm of output must not keep the rest of the session waiting: the loop comes back for what is left.
+  constexpr int kAtOnce = 256;
+  for (int i = 0; i < kAtOnce; ++i)
+    if (!receive_one()) break;
+  look_at_connections();
+}
+
+bool RankGroup::receive_one() {
+  try {
+    auto from = hub_.receive();
+    if (!from) return false;
+    if (from->rank >= 0)
+      handle(*from);
+    else if (!std::exchange(warned_of_unauthenticated_peer_, true))
+      listener_.warning("a process that is no rank of this session connects to its socket (" + endpoint_ +
+                        "); what it sends is ignored");
+  } catch (const BadMessage& error) {
+    give_up(error.rank, error.what());
+  }
+  return true;
+}
+
+void RankGroup::handle(FromWorker& from) {
+  Rank& rank = at(from.rank);
+  if (rank.info.state == State::dead) return;
+  if (const auto* hello = std::get_if<protocol::Hello>(&from.message)) {
+    rank.info.hello = *hello;
+    rank.info.host = hello->host;
+    rank.info.device = hello->device;
+    rank.info.state = State::connected;
+    came(from.rank);
+  } else if (const auto* ready = std::get_if<protocol::Ready>(&from.message)) {
+    rank.info.threads = ready->threads;
+    rank.info.state = State::ready;
+    came(from.rank);
+  } else if (const auto* refusal = std::get_if<protocol::NotReady>(&from.message)) {
+    const std::string why = "rank " + std::to_string(from.rank) + ": " + refusal->message;
+    if (starting_)
+      start_error_ = why;
+    else
+      listener_.warning(why);
+  } else if (const auto* dying = std::get_if<protocol::Dying>(&from.message)) {
+    rank.last_words = dying->error;
+  } else {
+    if (const auto* output = std::get_if<protocol::Output>(&from.message);
+        output && rank.output && !from.frames.empty())
+      rank.output->received(output->stream, from.frames[0].size());
+    listener_.message(from);
+  }
+}
+
+// ---- Ends -----------------------------------------------------------------------------------------------------------
+
+void RankGroup::look_at_connections() {
+  hub_.take_connection_events();
+  for (int r = 0; r < world_size(); ++r) {
+    if (!hub_.connection_ended(r) || at(r).info.state == State::dead) continue;
+    if (at(r).end)
+      bury(r);
+    else
+      disconnected(r);
+  }
+}
+
+void RankGroup::process_ended(int number) {
+  Rank& rank = at(number);
+  rank.end = take_end(number);
+  if (!rank.end) return;
+  loop_.forget(std::exchange(rank.pidfd, -1));
+  hub_.take_connection_events();
+  if (!hub_.was_connected(number) || hub_.connection_ended(number)) return bury(number);
+  rank.burial.set_after(kLastMessages, [this, number] { bury(number); });
+  look_at_connections();
+}
+
+void RankGroup::bury(int number) {
+  Rank& rank = at(number);
+  rank.burial.cancel();
+  // What it had sent has arrived by now, and may still be in the queue.
+  for (size_t left = hub_.arrived(); left > 0 && receive_one(); --left) {
+  }
+  if (rank.output) {
+    const auto rest = std::exchange(rank.output, nullptr)->take();
+    for (const Stream stream : protocol::kStreams)
+      if (const std::string& bytes = rest[protocol::index_of(stream)]; !bytes.empty())
+        listener_.last_output(number, stream, bytes);
+  }
+  const State before = std::exchange(rank.info.state, rank.end ? State::dead : State::starting);
+  buried(number, before);
+  look_at_connections();
+}
+
+}  // namespace lockstep::shell
