@@ -1,6 +1,5 @@
 #include "compiler/supervisor.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -13,6 +12,7 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +20,7 @@
 #include "compiler/process/process.h"
 #include "compiler/state/state_process.h"
 #include "protocol/compiler_messages.h"
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "protocol/pipe_channel.h"
 
@@ -32,7 +33,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kSpares = 2;
-constexpr int kQuestionLimitMs = 5000;  // of completion and inspection
+constexpr std::chrono::seconds kQuestionLimit{5};  // of completion and inspection
 
 /// A state process and the link to it. Ends with its owner.
 class State {
@@ -49,10 +50,7 @@ class State {
   int fd() const { return link_.get(); }
   /// Has its process ended? A process that waits for work sends nothing, so its link is readable only when it has
   /// ended.
-  bool is_gone() const {
-    pollfd link = {link_.get(), POLLIN, 0};
-    return ::poll(&link, 1, 0) > 0;
-  }
+  bool is_gone() const { return is_ready(link_.get(), POLLIN); }
   void send(const json& header) { send_message(link_.get(), {header, {}}); }
   std::optional<PipeMessage> receive() { return receive_message(link_.get()); }
 
@@ -69,8 +67,7 @@ class State {
     const pid_t done = ::waitpid(pid_, &status, WNOHANG);
     if (done == 0) {
       ::kill(pid_, SIGKILL);
-      while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-      }
+      wait_ended();
     }
     pid_ = -1;
     return done > 0 && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -78,8 +75,7 @@ class State {
   /// Waits for a process that has closed its link. Returns what waitpid() gives.
   int wait_ended() {
     int status = 0;
-    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-    }
+    uninterrupted([&] { return ::waitpid(pid_, &status, 0); });
     pid_ = -1;
     return status;
   }
@@ -114,7 +110,7 @@ class Supervisor {
 
   bool start() {
     const auto begin = Clock::now();
-    auto [ours, theirs] = make_channel();
+    auto [ours, theirs] = make_socket_pair();
     const pid_t self = ::getpid();
     const pid_t pid = start_copy(self);
     if (pid == 0) {
@@ -150,15 +146,17 @@ class Supervisor {
 
   /// A message of the first state; nothing if that state or the session has ended.
   std::optional<PipeMessage> wait_first() {
-    for (;;) {
-      pollfd fds[2] = {{current_->fd(), POLLIN, 0}, {channel_, POLLRDHUP, 0}};
-      if (::poll(fds, 2, -1) < 0) continue;
-      if (fds[1].revents != 0) {
-        session_gone_ = true;
-        return std::nullopt;
-      }
-      if (fds[0].revents != 0) return current_->receive();
-    }
+    pollfd fds[] = {{current_->fd(), POLLIN, 0}, {channel_, POLLRDHUP, 0}};
+    wait_for(fds);
+    session_gone_ = fds[1].revents != 0;
+    return session_gone_ ? std::nullopt : current_->receive();
+  }
+
+  /// False after the deadline.
+  static bool wait_for(std::span<pollfd> fds, std::optional<Clock::time_point> deadline = std::nullopt) {
+    const int ready = poll_until(fds, deadline);
+    if (ready < 0) throw StartError(std::string("poll failed: ") + std::strerror(errno));
+    return ready > 0;
   }
 
   void reply(const CompilerResponse& response) { send_message(channel_, {encode(response), {}}); }
@@ -175,10 +173,7 @@ class Supervisor {
       }
       std::vector<pollfd> fds = {{channel_, POLLIN, 0}};
       for (const State* state : newest_and_spares()) fds.push_back({state->fd(), POLLIN, 0});
-      if (::poll(fds.data(), fds.size(), -1) < 0) {
-        if (errno != EINTR) throw StartError(std::string("poll failed: ") + std::strerror(errno));
-        continue;
-      }
+      wait_for(fds);
       const bool lost = std::any_of(fds.begin() + 1, fds.end(), [](const pollfd& fd) { return fd.revents != 0; });
       if (!lost && fds.front().revents != 0) return receive_message(channel_);
     }
@@ -205,10 +200,7 @@ class Supervisor {
     }
   }
 
-  bool session_is_gone() const {
-    pollfd channel = {channel_, POLLRDHUP, 0};
-    return ::poll(&channel, 1, 0) > 0;
-  }
+  bool session_is_gone() const { return is_ready(channel_, POLLRDHUP); }
 
   State take_spare() {
     if (spares_.empty()) return newest().copy();
@@ -263,11 +255,7 @@ class Supervisor {
     } catch (const ChannelError&) {
       // It has just been killed, and sends no answer.
     }
-    pollfd fd = {state.fd(), POLLIN, 0};
-    int ready;
-    do ready = ::poll(&fd, 1, kQuestionLimitMs);
-    while (ready < 0 && errno == EINTR);
-    auto answer = ready > 0 ? state.receive() : std::nullopt;
+    auto answer = is_ready(state.fd(), POLLIN, kQuestionLimit) ? state.receive() : std::nullopt;
     if (answer)
       send_message(channel_, {answer->header.at("answer"), {}});
     else
@@ -355,8 +343,7 @@ class Supervisor {
     };
     for (;;) {
       pollfd fds[2] = {{state.fd(), POLLIN, 0}, {channel_, POLLIN, 0}};
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-      if (left <= 0) {
+      if (!wait_for({fds, waiting_.empty() ? 2u : 1u}, deadline)) {
         char text[160];
         std::snprintf(text, sizeof text,
                       "compiling the cell took longer than %g s and was stopped: an endless template? "
@@ -364,9 +351,6 @@ class Supervisor {
                       request.time_limit_s);
         return fail(CompileStatus::timeout, text);
       }
-      const int ready = ::poll(fds, waiting_.empty() ? 2 : 1, static_cast<int>(std::min<long>(left, 1 << 30)));
-      if (ready < 0 && errno != EINTR) throw StartError(std::string("poll failed: ") + std::strerror(errno));
-      if (ready <= 0) continue;
       if (fds[0].revents != 0) {
         auto answer = state.receive();
         if (answer) return answer;

@@ -72,7 +72,4 @@ std::string rank_log(const std::string& folder, int rank);
 /// `nccl`: of NCCL's groups; else of all others.
 std::string rank_trace(const std::string& folder, int rank, bool nccl);
 
-/// Writes `text` to `path` at once: others see the old file or the new one. Throws Error.
-void write_at_once(const std::string& path, const std::string& text);
-
 }  // namespace lockstep::protocol

@@ -1,11 +1,9 @@
 #include "protocol/pipe_channel.h"
 
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 
 namespace lockstep::protocol {
@@ -15,37 +13,23 @@ namespace {
 constexpr uint64_t kLargestPart = uint64_t{1} << 32;
 constexpr uint32_t kMostFrames = 4096;
 
-void write_all(int fd, const void* data, size_t size) {
-  auto p = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t n = ::send(fd, p, size, MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw ChannelError(std::string("the other end of a channel is gone: ") + std::strerror(errno));
-    p += n;
-    size -= static_cast<size_t>(n);
-  }
+void send_bytes(int fd, std::string_view bytes) {
+  if (!send_all(fd, bytes))
+    throw ChannelError(std::string("the other end of a channel is gone: ") + std::strerror(errno));
 }
 
 /// False when the stream ended before the first byte.
-bool read_all(int fd, void* data, size_t size) {
-  auto p = static_cast<char*>(data);
-  size_t done = 0;
-  while (done < size) {
-    const ssize_t n = ::read(fd, p + done, size - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno != ECONNRESET)
-      throw ChannelError(std::string("reading from a channel failed: ") + std::strerror(errno));
-    if (n <= 0) {
-      if (done == 0) return false;
-      throw ChannelError("a message was cut short: the other end of the channel is gone");
-    }
-    done += static_cast<size_t>(n);
-  }
-  return true;
+bool receive_bytes(int fd, void* data, size_t size) {
+  const ssize_t count = read_all(fd, data, size);
+  if (count < 0 && errno != ECONNRESET)
+    throw ChannelError(std::string("reading from a channel failed: ") + std::strerror(errno));
+  if (count > 0 && static_cast<size_t>(count) < size)
+    throw ChannelError("a message was cut short: the other end of the channel is gone");
+  return count > 0;
 }
 
 void read_rest(int fd, void* data, size_t size) {
-  if (size > 0 && !read_all(fd, data, size))
+  if (size > 0 && !receive_bytes(fd, data, size))
     throw ChannelError("a message was cut short: the other end of the channel is gone");
 }
 
@@ -77,9 +61,8 @@ void check_frames(uint32_t frames) {
 }  // namespace
 
 void send_message(int fd, const PipeMessage& message) {
-  const std::string prefix = wire_prefix(message);
-  write_all(fd, prefix.data(), prefix.size());
-  for (const auto& frame : message.frames) write_all(fd, frame.data(), frame.size());
+  send_bytes(fd, wire_prefix(message));
+  for (const auto& frame : message.frames) send_bytes(fd, frame);
 }
 
 std::string wire_bytes(const PipeMessage& message) {
@@ -90,7 +73,7 @@ std::string wire_bytes(const PipeMessage& message) {
 
 std::optional<PipeMessage> receive_message(int fd) {
   uint32_t frames = 0;
-  if (!read_all(fd, &frames, sizeof frames)) return std::nullopt;
+  if (!receive_bytes(fd, &frames, sizeof frames)) return std::nullopt;
   check_frames(frames);
   std::vector<uint64_t> sizes(frames + 1);
   read_rest(fd, sizes.data(), sizes.size() * sizeof sizes[0]);

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 
 #include "collectives/log/marked_processes.h"
 #include "collectives/transport/tcp_store.h"
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "worker/process_group_keeper.h"
 
@@ -59,11 +59,8 @@ class Lines {
   /// Reads once; false at the end of the pipe.
   template <typename Take>
   bool read(const Take& take) {
-    std::array<char, 4096> buffer;
-    const ssize_t n = ::read(fd_, buffer.data(), buffer.size());
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return true;
-    if (n <= 0) return false;
-    text_.append(buffer.data(), static_cast<size_t>(n));
+    const Reading found = read_some(fd_, text_);
+    if (found != Reading::bytes) return found == Reading::empty;
     for (size_t end; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1))
       take(std::string_view(text_).substr(0, end));
     return true;
@@ -79,13 +76,12 @@ void keep_until_the_end(int lifeline, int keeper_fd) {
   const auto take = [&keeper](std::string_view line) { keeper.take_line(line); };
   Lines lifeline_lines(lifeline), keeper_lines(keeper_fd);
   std::array<pollfd, 2> watched = {{{lifeline, POLLIN, 0}, {keeper_fd, POLLIN, 0}}};
-  for (;;) {
-    if (::poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) break;
+  while (poll_until(watched) >= 0) {
     // Lines that are already there count, even when the end is, too.
     if (watched[1].revents != 0 && !keeper_lines.read(take)) watched[1].fd = -1;
     if (watched[0].revents != 0 && !lifeline_lines.read(take)) break;
   }
-  while (watched[1].fd >= 0 && ::poll(&watched[1], 1, 0) > 0 && keeper_lines.read(take)) {
+  while (is_ready(watched[1].fd, POLLIN) && keeper_lines.read(take)) {
   }
   keeper.kill_all();
   // What left the groups. A session that was started in another one's cell has a folder of its own.

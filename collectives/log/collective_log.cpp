@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -14,6 +12,7 @@
 #include <cstring>
 
 #include "collectives/log/process_identity.h"
+#include "protocol/blocked_signals.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::dist {
@@ -43,42 +42,24 @@ std::string group_name(const Group& group) { return {group.name, strnlen(group.n
 /// Takes the room that the file needs. Returns 0, or the errno. A signal of the program would end that with EINTR, on a
 /// tmpfs, and repeating it would not do where a timer sends one again and again.
 int reserve(int fd) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = posix_fallocate(fd, 0, kFileBytes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return error;
+  const BlockedSignals signals;
+  return posix_fallocate(fd, 0, kFileBytes);
 }
 
-std::byte* map_file(int fd, const std::string& what) {
-  void* base = mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED) {
-    const int error = errno;
-    close(fd);
-    throw Error(fmt::format("the collective log {} can't be mapped: {}", what, strerror(error)));
-  }
-  return static_cast<std::byte*>(base);
-}
 }  // namespace
 
 LogMapping LogMapping::create(const std::string& path, int rank, int world_size) {
   const std::string what = path.empty() ? "in anonymous memory" : path;
-  int fd = -1;
-  if (path.empty()) {
-    fd = memfd_create("lockstep-collectives", MFD_CLOEXEC);
-  } else {
-    unlink(path.c_str());  // a reader of the old one keeps its mapping
-    fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  }
-  if (fd < 0) throw Error(fmt::format("the collective log {} can't be made: {}", what, strerror(errno)));
-  if (const int error = reserve(fd)) {
-    close(fd);
+  if (!path.empty()) unlink(path.c_str());  // a reader of the old one keeps its mapping
+  Descriptor fd(path.empty() ? memfd_create("lockstep-collectives", MFD_CLOEXEC)
+                             : ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd) throw Error(fmt::format("the collective log {} can't be made: {}", what, strerror(errno)));
+  if (const int error = reserve(fd.get())) {
     if (!path.empty()) unlink(path.c_str());
     throw Error(fmt::format("the collective log {} can't be made: {} ({} MB are needed there)", what, strerror(error),
                             kFileBytes / 1'000'000 + 1));
   }
-  LogMapping mapping(fd, map_file(fd, what), path);
+  LogMapping mapping(std::move(fd), what, path);
   madvise(mapping.base_ + kEntriesAt, sizeof(Entry) * kEntryCapacity, MADV_POPULATE_WRITE);  // no page faults later
   Header& header = mapping.header();
   header.version = kVersion;
@@ -103,14 +84,12 @@ LogMapping LogMapping::create(const std::string& path, int rank, int world_size)
 }
 
 LogMapping LogMapping::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) throw Error(fmt::format("the collective log {} can't be opened: {}", path, strerror(errno)));
+  Descriptor fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd) throw Error(fmt::format("the collective log {} can't be opened: {}", path, strerror(errno)));
   struct stat status;
-  if (fstat(fd, &status) != 0 || static_cast<size_t>(status.st_size) < kFileBytes) {
-    close(fd);
+  if (fstat(fd.get(), &status) != 0 || static_cast<size_t>(status.st_size) < kFileBytes)
     throw Error(fmt::format("{} is no collective log of this version: it is too short", path));
-  }
-  LogMapping mapping(fd, map_file(fd, path), path);
+  LogMapping mapping(std::move(fd), path, path);
   const Header& header = mapping.header();
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) throw Error(fmt::format("{} is no collective log", path));
   std::atomic_thread_fence(std::memory_order_acquire);
@@ -120,12 +99,15 @@ LogMapping LogMapping::open(const std::string& path) {
   return mapping;
 }
 
-LogMapping::LogMapping(LogMapping&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), base_(std::exchange(other.base_, nullptr)), path_(std::move(other.path_)) {}
+LogMapping::LogMapping(Descriptor fd, const std::string& what, std::string path)
+    : fd_(std::move(fd)), path_(std::move(path)) {
+  void* base = mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+  if (base == MAP_FAILED) throw Error(fmt::format("the collective log {} can't be mapped: {}", what, strerror(errno)));
+  base_ = static_cast<std::byte*>(base);
+}
 
 LogMapping::~LogMapping() {
   if (base_) munmap(base_, kFileBytes);
-  if (fd_ >= 0) close(fd_);
 }
 
 Header& LogMapping::header() const { return *reinterpret_cast<Header*>(base_); }
@@ -153,7 +135,7 @@ std::atomic<int64_t>& LogMapping::word(uint64_t number) const {
   return reinterpret_cast<std::atomic<int64_t>*>(base_ + kWordsAt)[number % kWordCapacity];
 }
 std::string LogMapping::shared_path() const {
-  return path_.empty() ? fmt::format("/proc/{}/fd/{}", getpid(), fd_) : path_;
+  return path_.empty() ? fmt::format("/proc/{}/fd/{}", getpid(), fd_.get()) : path_;
 }
 
 uint32_t CollectiveLog::add_group(const std::string& name, const std::vector<int>& ranks, int group_rank,

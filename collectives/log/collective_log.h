@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "collectives/log/collective_log_layout.h"
@@ -18,6 +19,7 @@
 #include "collectives/log/collective_record.h"
 #include "collectives/log/device_progress.h"
 #include "collectives/log/long_waits.h"
+#include "protocol/descriptor.h"
 
 namespace lockstep::dist {
 
@@ -32,7 +34,8 @@ class LogMapping {
   static LogMapping create(const std::string& path, int rank, int world_size);
   /// Another rank's. Throws Error when the file is missing, no log, or of another version.
   static LogMapping open(const std::string& path);
-  LogMapping(LogMapping&& other) noexcept;
+  LogMapping(LogMapping&& other) noexcept
+      : fd_(std::move(other.fd_)), base_(std::exchange(other.base_, nullptr)), path_(std::move(other.path_)) {}
   LogMapping& operator=(LogMapping&&) = delete;
   ~LogMapping();
 
@@ -49,8 +52,9 @@ class LogMapping {
   std::string shared_path() const;
 
  private:
-  LogMapping(int fd, std::byte* base, std::string path) : fd_(fd), base_(base), path_(std::move(path)) {}
-  int fd_ = -1;
+  /// Throws Error where `fd`, which messages call `what`, can't be mapped.
+  LogMapping(Descriptor fd, const std::string& what, std::string path);
+  Descriptor fd_;
   std::byte* base_ = nullptr;
   std::string path_;
 };

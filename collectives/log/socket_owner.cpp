@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 
+#include "protocol/descriptor.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::dist {
@@ -61,16 +61,11 @@ std::optional<End> end_of(int fd, int (*name)(int, sockaddr*, socklen_t*)) {
 
 class Netlink {
  public:
-  Netlink() : fd_(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {
+  Netlink() {
     const timeval limit{.tv_sec = 2,
                         .tv_usec = 0};  // the kernel answers within the call; a filter may swallow the request
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   }
-  ~Netlink() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Netlink(const Netlink&) = delete;
-  Netlink& operator=(const Netlink&) = delete;
 
   /// False where the kernel can't be asked. `answer` stays empty when there is no such socket.
   bool find(const End& local, const End& remote, std::optional<inet_diag_msg>& answer) const {
@@ -89,11 +84,9 @@ class Netlink {
     std::memcpy(request.body.id.idiag_src, local.address.data(), 16);
     std::memcpy(request.body.id.idiag_dst, remote.address.data(), 16);
     request.body.id.idiag_cookie[0] = request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    if (fd_ < 0 || send(fd_, &request, sizeof request, 0) != sizeof request) return false;
+    if (!fd_ || send(fd_.get(), &request, sizeof request, 0) != sizeof request) return false;
     alignas(nlmsghdr) std::array<char, 8192> reply;
-    ssize_t size;
-    do size = recv(fd_, reply.data(), reply.size(), 0);
-    while (size < 0 && errno == EINTR);
+    const ssize_t size = uninterrupted([&] { return recv(fd_.get(), reply.data(), reply.size(), 0); });
     const auto* header = reinterpret_cast<const nlmsghdr*>(reply.data());
     if (size < static_cast<ssize_t>(sizeof *header) || !NLMSG_OK(header, static_cast<size_t>(size))) return false;
     if (header->nlmsg_type == NLMSG_ERROR)
@@ -107,7 +100,7 @@ class Netlink {
   }
 
  private:
-  int fd_;
+  const Descriptor fd_{socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)};
 };
 
 /// The socket whose own end is `local`: the one connected to `remote`, and where no program has accepted it, the

@@ -1,9 +1,7 @@
 #include "collectives/transport/mixed_connector.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -15,6 +13,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "collectives/transport/backend_factory.h"
+#include "protocol/blocked_signals.h"
+#include "protocol/descriptor.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::dist {
@@ -28,22 +28,18 @@ class HangUpWatch {
   /// `descriptors` must stay open until the destructor has returned.
   HangUpWatch(std::vector<int> descriptors, std::function<void()> ended) {
     if (descriptors.empty()) return;
-    state_->end_fd = ::eventfd(0, EFD_CLOEXEC);
-    if (state_->end_fd < 0) throw Error("a connection can't be watched: the process is out of descriptors (ulimit -n)");
-    // Signals are for the threads of the program.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    state_->end = Descriptor(::eventfd(0, EFD_CLOEXEC));
+    if (!state_->end) throw Error("a connection can't be watched: the process is out of descriptors (ulimit -n)");
+    const BlockedSignals signals;  // they are for the threads of the program
     thread_ = std::thread([state = state_, descriptors = std::move(descriptors), ended = std::move(ended)]() mutable {
       run(*state, std::move(descriptors), ended);
     });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   ~HangUpWatch() {
     if (!thread_.joinable()) return;
     state_->over = true;
     const uint64_t one = 1;
-    (void)!::write(state_->end_fd, &one, sizeof one);
+    (void)!::write(state_->end.get(), &one, sizeof one);
     if (thread_.get_id() == std::this_thread::get_id())
       thread_.detach();  // the callback has let go of the connector; the thread ends when that returns
     else
@@ -54,19 +50,15 @@ class HangUpWatch {
 
  private:
   struct State {
-    ~State() {
-      if (end_fd >= 0) ::close(end_fd);
-    }
-    int end_fd = -1;
+    Descriptor end;
     std::atomic<bool> over = false;
   };
 
   static void run(const State& state, std::vector<int> descriptors, const std::function<void()>& ended) {
     pthread_setname_np(pthread_self(), "lockstep-peers");
-    std::vector<pollfd> watched = {{.fd = state.end_fd, .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> watched = {{.fd = state.end.get(), .events = POLLIN, .revents = 0}};
     for (int fd : descriptors) watched.push_back({.fd = fd, .events = POLLRDHUP, .revents = 0});
-    while (!state.over) {
-      if (::poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) return;
+    while (!state.over && poll_until(watched) >= 0) {
       for (size_t i = 1; i < watched.size() && !state.over; ++i) {
         if (watched[i].fd < 0 || watched[i].revents == 0) continue;
         watched[i].fd = -1;  // poll passes over it

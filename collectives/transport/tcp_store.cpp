@@ -13,6 +13,7 @@
 
 #include "collectives/transport/interposed.h"
 #include "collectives/transport/own_accepts.h"
+#include "protocol/descriptor.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::dist {
@@ -22,13 +23,6 @@ struct AddressList {
   addrinfo* first = nullptr;
   ~AddressList() {
     if (first) freeaddrinfo(first);
-  }
-};
-
-struct ClosedAtEnd {
-  const int fd;
-  ~ClosedAtEnd() {
-    if (fd >= 0) close(fd);
   }
 };
 
@@ -44,12 +38,12 @@ int listen_on(const std::string& host, int port) {
   const AddressList list = resolve(host, port);
   int last_error = 0;
   for (const addrinfo* each = list.first; each; each = each->ai_next) {
-    const int fd = socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    Descriptor fd(socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int yes = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (fd >= 0 && bind(fd, each->ai_addr, each->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (fd && bind(fd.get(), each->ai_addr, each->ai_addrlen) == 0 && listen(fd.get(), SOMAXCONN) == 0)
+      return fd.release();
     last_error = errno;
-    if (fd >= 0) close(fd);
   }
   if (last_error == EADDRNOTAVAIL)
     throw ArgumentError(
@@ -106,11 +100,11 @@ TcpStore serve_store(const std::string& host, int port, std::chrono::millisecond
 void probe_store(ThreadSockets& sockets, const std::string& host, int port, HeldSockets& held) {
   const AddressList list = resolve(host, port);
   for (const addrinfo* each = list.first; each; each = each->ai_next) {
-    const ClosedAtEnd socket{::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-    if (socket.fd < 0) throw Error(std::strerror(errno));
+    const Descriptor socket(::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket) throw Error(std::strerror(errno));
     const std::string address(reinterpret_cast<const char*>(each->ai_addr), each->ai_addrlen);
-    const auto connect_it = [&] { return ::connect(socket.fd, each->ai_addr, each->ai_addrlen); };
-    if (sockets.connect(socket.fd, address, connect_it) == 0) return held.hold({.fd = socket.fd});
+    const auto connect_it = [&] { return ::connect(socket.get(), each->ai_addr, each->ai_addrlen); };
+    if (sockets.connect(socket.get(), address, connect_it) == 0) return held.hold({.fd = socket.get()});
   }
   throw Error(sockets.failure());
 }

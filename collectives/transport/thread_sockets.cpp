@@ -1,7 +1,6 @@
 #include "collectives/transport/thread_sockets.h"
 
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <cstring>
 
 #include "collectives/transport/own_accepts.h"
+#include "protocol/descriptor.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::dist {
@@ -30,14 +30,13 @@ bool is_tcp(int fd) {
 }
 }  // namespace
 
-ThreadSockets::ThreadSockets() : interrupt_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { noting = this; }
+ThreadSockets::ThreadSockets() : interrupt_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { noting = this; }
 
 ThreadSockets::~ThreadSockets() {
   noting = nullptr;
   if (receive_deadline_)
     for (const Noted& noted : noted_)
       if (socket_cookie(noted.fd) == noted.cookie) set_receive_limit(noted.fd, {});
-  if (interrupt_fd_ >= 0) close(interrupt_fd_);
 }
 
 ThreadSockets* ThreadSockets::of_this_thread() { return noting; }
@@ -73,7 +72,7 @@ void ThreadSockets::interrupt() noexcept {
   std::lock_guard lock(mutex_);
   interrupted_ = true;
   const uint64_t one = 1;
-  (void)!write(interrupt_fd_, &one, sizeof one);
+  (void)!write(interrupt_event_.get(), &one, sizeof one);
   for (const Noted& noted : noted_)
     if (socket_cookie(noted.fd) == noted.cookie) shutdown(noted.fd, SHUT_RDWR);
 }
@@ -100,20 +99,15 @@ int ThreadSockets::fail(const std::string& why) {
 
 int ThreadSockets::wait_for(int fd) {
   pollfd watched[] = {{.fd = fd, .events = POLLOUT, .revents = 0},
-                      {.fd = interrupt_fd_, .events = POLLIN, .revents = 0}};
-  while (true) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - std::chrono::steady_clock::now()).count();
-    if (left <= 0) return fail("no answer within the time limit");
-    const int ready = poll(watched, 2, static_cast<int>(std::min<int64_t>(left, 1 << 30)));
-    if (ready < 0 && errno != EINTR) return fail(std::strerror(errno));
-    if (ready > 0 && watched[1].revents != 0) return fail("interrupted");
-    if (ready <= 0 || watched[0].revents == 0) continue;
-    int error = 0;
-    socklen_t size = sizeof error;
-    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    return error == 0 ? 0 : fail(std::strerror(error));
-  }
+                      {.fd = interrupt_event_.get(), .events = POLLIN, .revents = 0}};
+  const int ready = poll_until(watched, deadline_);
+  if (ready < 0) return fail(std::strerror(errno));
+  if (ready == 0) return fail("no answer within the time limit");
+  if (watched[1].revents != 0) return fail("interrupted");
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+  return error == 0 ? 0 : fail(std::strerror(error));
 }
 
 int ThreadSockets::connect(int fd, const std::string& address, const std::function<int()>& real) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/transport/group_sockets.h"
+#include "protocol/descriptor.h"
 
 namespace lockstep::dist {
 
@@ -63,7 +64,7 @@ class ThreadSockets {
   std::optional<std::chrono::steady_clock::time_point> receive_deadline_;
   bool one_address_ = false;
   bool own_user_only_ = false, interrupted_ = false;
-  const int interrupt_fd_;
+  const Descriptor interrupt_event_;
 };
 
 }  // namespace lockstep::dist

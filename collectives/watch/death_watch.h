@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/watch/peer.h"
+#include "protocol/descriptor.h"
 
 namespace lockstep::dist {
 
@@ -22,7 +23,7 @@ class DeathWatch {
   void run(const std::vector<Peer>& peers);
 
   const std::function<void(int)> died_;
-  int end_fd_ = -1;
+  Descriptor end_;
   std::thread thread_;  // none where there is no process to watch
 };
 

@@ -1,10 +1,9 @@
 #include "collectives/watch/peer.h"
 
-#include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "collectives/log/process_identity.h"
+#include "protocol/descriptor.h"
 
 namespace lockstep::dist {
 
@@ -16,14 +15,16 @@ bool Peer::alive() const {
 }
 
 void wait_for_death(const std::vector<Peer>& peers, std::chrono::milliseconds at_most) {
-  std::vector<pollfd> descriptors;
+  std::vector<Descriptor> processes;
+  std::vector<pollfd> polled;
   for (const Peer& peer : peers) {
     if (!peer.same_machine || peer.same_process()) continue;
-    const int fd = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
-    if (fd >= 0) descriptors.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+    Descriptor process = open_process(peer.pid);
+    if (!process) continue;
+    polled.push_back({.fd = process.get(), .events = POLLIN, .revents = 0});
+    processes.push_back(std::move(process));
   }
-  if (!descriptors.empty()) poll(descriptors.data(), descriptors.size(), static_cast<int>(at_most.count()));
-  for (const pollfd& each : descriptors) close(each.fd);
+  if (!polled.empty()) poll_until(polled, std::chrono::steady_clock::now() + at_most);
 }
 
 }  // namespace lockstep::dist

@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "compiler/objects/symbol_table.h"
+#include "protocol/descriptor.h"
 
 LLD_HAS_DRIVER(elf)
 
@@ -20,40 +21,19 @@ namespace lockstep::compiler {
 namespace {
 
 /// A file that exists in memory only.
-class MemoryFile {
- public:
-  explicit MemoryFile(const char* name) : fd_(::memfd_create(name, MFD_CLOEXEC)) {
-    if (fd_ < 0) throw std::runtime_error(std::string("no memory for an object file: ") + std::strerror(errno));
-  }
-  ~MemoryFile() { ::close(fd_); }
-  MemoryFile(const MemoryFile&) = delete;
-  int fd() const { return fd_; }
-  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
+Descriptor memory_file(const char* name) {
+  Descriptor file(::memfd_create(name, MFD_CLOEXEC));
+  if (!file) throw std::runtime_error(std::string("no memory for an object file: ") + std::strerror(errno));
+  return file;
+}
 
-  void write(std::string_view bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) throw std::runtime_error(std::string("no memory for an object file: ") + std::strerror(errno));
-      bytes.remove_prefix(static_cast<size_t>(n));
-    }
-  }
-  std::string read() const {
-    struct stat status;
-    if (::fstat(fd_, &status) != 0) throw std::runtime_error("an object file is gone");
-    std::string bytes(static_cast<size_t>(status.st_size), '\0');
-    for (size_t done = 0; done < bytes.size();) {
-      const ssize_t n = ::pread(fd_, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) throw std::runtime_error("an object file was cut short");
-      done += static_cast<size_t>(n);
-    }
-    return bytes;
-  }
-
- private:
-  int fd_;
-};
+std::string contents_of(const Descriptor& file) {
+  struct stat status;
+  if (::fstat(file.get(), &status) != 0) throw std::runtime_error("an object file is gone");
+  std::string bytes = read_at(file.get(), static_cast<size_t>(status.st_size));
+  if (std::ssize(bytes) != status.st_size) throw std::runtime_error("an object file was cut short");
+  return bytes;
+}
 
 /// lld's message without its name and that of the object file.
 std::string short_message(std::string text, const std::string& file) {
@@ -70,9 +50,10 @@ std::string short_message(std::string text, const std::string& file) {
 }  // namespace
 
 std::string link_shared(std::string_view object) {
-  const MemoryFile input("cell.o"), output("cell.so");
-  input.write(object);
-  const std::string input_path = input.path();
+  const Descriptor input = memory_file("cell.o"), output = memory_file("cell.so");
+  if (!write_all(input.get(), object))
+    throw std::runtime_error(std::string("no memory for an object file: ") + std::strerror(errno));
+  const std::string input_path = "/proc/self/fd/" + std::to_string(input.get());
   // With "-o -" lld builds the object in memory and writes it to descriptor 1, without a file.
   // One thread: lld's pool would not survive a fork. --eh-frame-hdr: without it every exception is terminate().
   // As few segments as possible: each one is a mapping, of which a process may have 65,530. No soname: the dynamic
@@ -99,16 +80,13 @@ std::string link_shared(std::string_view object) {
                              input_path.c_str()};
   std::string words;
   llvm::raw_string_ostream stream(words);
-  const int saved = ::dup(STDOUT_FILENO);
-  if (::dup2(output.fd(), STDOUT_FILENO) < 0) throw std::runtime_error("no descriptor is left for the linker");
+  const Descriptor saved(::dup(STDOUT_FILENO));
+  if (::dup2(output.get(), STDOUT_FILENO) < 0) throw std::runtime_error("no descriptor is left for the linker");
   const auto result = lld::lldMain(arguments, stream, stream, {{lld::Gnu, &lld::elf::link}});
-  if (saved >= 0) {
-    ::dup2(saved, STDOUT_FILENO);
-    ::close(saved);
-  }
+  if (saved) ::dup2(saved.get(), STDOUT_FILENO);
   if (result.retCode != 0)
     throw std::runtime_error("the cell's code can't be linked: " + short_message(std::move(words), input_path));
-  std::string object_file = output.read();
+  std::string object_file = contents_of(output);
   keep_definitions(object_file);
   return object_file;
 }

@@ -15,13 +15,6 @@
 
 namespace lockstep::compiler {
 
-std::pair<Descriptor, Descriptor> make_channel() {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    throw StartError(std::string("the compiler's channel could not be created: ") + std::strerror(errno));
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
-}
-
 pid_t start_copy(pid_t supervisor) {
   // A copy that a copy starts becomes the supervisor's child, too. With one thread, fork()'s handlers are not needed.
   const unsigned long flags = SIGCHLD | (::getpid() == supervisor ? 0 : CLONE_PARENT);
@@ -60,9 +53,7 @@ std::pair<Descriptor, pid_t> receive_descriptor(int channel) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof control;
-  ssize_t n;
-  do n = ::recvmsg(channel, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
-  while (n < 0 && errno == EINTR);
+  const ssize_t n = uninterrupted([&] { return ::recvmsg(channel, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL); });
   if (n != static_cast<ssize_t>(sizeof pid)) throw ChannelError("the other end of a channel is gone");
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header))
     if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {

@@ -9,9 +9,6 @@
 
 namespace lockstep::compiler {
 
-/// Two ends of a stream socket, close-on-exec. Throws StartError.
-std::pair<Descriptor, Descriptor> make_channel();
-
 /// Starts a copy of this process: 0 in the copy, its pid here. The copy's parent is `supervisor` (this process, or its
 /// parent), with which it ends. Throws StartError when there are too many processes, or no memory.
 pid_t start_copy(pid_t supervisor);

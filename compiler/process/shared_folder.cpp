@@ -18,6 +18,7 @@
 
 #include "compiler/process/process.h"
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "protocol/user_folders.h"
 
 namespace lockstep::compiler {
@@ -76,11 +77,11 @@ std::vector<Entry> read_inventory(const fs::path& folder) {
 
 void write_inventory(const SharedFolder& folder, const fs::path& draft) {
   const fs::path path = draft / kInventory;
-  std::ofstream file(path, std::ios::trunc);
+  std::string text;
   for (const auto& step : folder.steps)
-    file << step.file << ' ' << stamp_of(draft / step.file) << ' ' << digest_of(draft / step.file) << '\n';
-  file.close();
-  if (!file) throw StartError("writing " + path.string() + " failed: " + std::strerror(errno));
+    text += step.file + ' ' + stamp_of(draft / step.file) + ' ' + digest_of(draft / step.file) + '\n';
+  if (const int error = protocol::replace_file(path, text, 0666))
+    throw StartError("writing " + path.string() + " failed: " + std::strerror(error));
 }
 
 /// Checks the folder and its files: a session maps them into its processes, so only its own user may have written them.
@@ -128,8 +129,7 @@ class Lock {
       if (!fd_) fail(" can't be written: ");
       if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) wait(text());
-        while (::flock(fd_.get(), LOCK_EX) != 0)
-          if (errno != EINTR) fail(" can't be taken: ");
+        if (uninterrupted([&] { return ::flock(fd_.get(), LOCK_EX); }) != 0) fail(" can't be taken: ");
       }
       struct stat ours = {}, there = {};
       if (::fstat(fd_.get(), &ours) == 0 && ::stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino &&
@@ -142,10 +142,8 @@ class Lock {
 
  private:
   std::string text() const {
-    char buffer[32] = {};
-    const ssize_t n = ::pread(fd_.get(), buffer, sizeof buffer - 1, 0);
-    const std::string_view text(buffer, n > 0 ? static_cast<size_t>(n) : 0);
-    return std::string(text.substr(0, text.find('\n')));
+    const std::string text = read_at(fd_.get(), 32);
+    return text.substr(0, text.find('\n'));
   }
 
   Descriptor fd_;
@@ -191,15 +189,10 @@ std::map<std::string, double> last_build(const SharedFolder& folder) {
 void record_build(const SharedFolder& folder, std::map<std::string, double> steps) {
   for (const auto& [name, seconds] : last_build(folder))
     steps.emplace(name, seconds);  // those that a killed builder did
-  const fs::path path = folder.path.parent_path() / kLastBuild;
-  const fs::path draft = path.string() + "." + std::to_string(::getpid());
-  std::ofstream file(draft);
-  file << machine() << "\n";
-  for (const auto& [name, seconds] : steps) file << seconds << " " << name << "\n";
-  file.close();
-  std::error_code error;
-  if (file) fs::rename(draft, path, error);
-  if (!file || error) fs::remove(draft, error);
+  std::ostringstream text;
+  text << machine() << "\n";
+  for (const auto& [name, seconds] : steps) text << seconds << " " << name << "\n";
+  (void)protocol::replace_file(folder.path.parent_path() / kLastBuild, text.view(), 0666);
 }
 
 /// How long the steps from `first` on took in the last build; nothing where that is not known of all.

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -17,7 +16,9 @@
 #include "compiler/process/process.h"
 #include "compiler/process/shared_folder.h"
 #include "compiler/state/cell_compiler.h"
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "protocol/pipe_channel.h"
 #include "protocol/user_folders.h"
 
@@ -40,11 +41,8 @@ class Hash {
     value_ = (value_ ^ 0xff) * 0x100000001b3u;
   }
   void add_file(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
     add(path.filename().string());
-    add(text.str());
+    add(protocol::read_file(path).value_or(""));
   }
   /// For large files: size and time instead of the contents. Images of containers keep times in seconds.
   void add_stamp(const fs::path& path) {
@@ -64,7 +62,7 @@ class Hash {
 
 /// Runs `work` in a copy of this process, so that its memory is freed. Throws what `work` threw, as StartError.
 void in_copy(const std::function<void()>& work) {
-  auto [ours, theirs] = make_channel();
+  auto [ours, theirs] = make_socket_pair();
   const pid_t pid = start_copy(::getpid());
   if (pid == 0) {
     ours.reset();
@@ -83,18 +81,15 @@ void in_copy(const std::function<void()>& work) {
   }
   theirs.reset();
   const auto words = protocol::receive_message(ours.get());
-  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  uninterrupted([&] { return ::waitpid(pid, nullptr, 0); });
   if (!words)
     throw StartError("the compiler crashed, or was killed for lack of memory, while it built the precompiled header");
   if (!words->header.at("failed").is_null()) throw StartError(words->header.at("failed").get<std::string>());
 }
 
 void write_file(const fs::path& path, std::string_view bytes) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file) throw StartError("writing " + path.string() + " failed: " + std::strerror(errno));
+  if (const int error = protocol::replace_file(path, bytes, 0666))
+    throw StartError("writing " + path.string() + " failed: " + std::strerror(error));
 }
 
 /// Headers of Lockstep in the precompiled header, found by following #include "...".
@@ -109,11 +104,8 @@ std::set<fs::path> own_headers(const Options& options) {
       const size_t open = line.find('"');
       if (!line.starts_with("#include") || open == std::string::npos) continue;
       const fs::path header = root / line.substr(open + 1, line.find('"', open + 1) - open - 1);
-      std::ifstream file(header, std::ios::binary);
-      if (!file || !found.insert(header).second) continue;
-      std::ostringstream content;
-      content << file.rdbuf();
-      texts.push_back(content.str());
+      auto content = protocol::read_file(header);
+      if (content && found.insert(header).second) texts.push_back(std::move(*content));
     }
   }
   return found;

@@ -13,6 +13,7 @@
 #include "compiler/process/memory_limit.h"
 #include "compiler/process/shared_folder.h"
 #include "compiler/state/header_cache.h"
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "protocol/pipe_channel.h"
 
@@ -54,7 +55,7 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
     end_when_out_of_memory();
     while (auto message = protocol::receive_message(link.get())) {
       if (message->header.at("do") == "copy") {
-        auto [ours, theirs] = make_channel();
+        auto [ours, theirs] = make_socket_pair();
         const pid_t pid = start_copy(supervisor);
         if (pid == 0) {
           ours.reset();

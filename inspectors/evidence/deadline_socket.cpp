@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
-#include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -51,26 +48,15 @@ DeadlineSocket::DeadlineSocket(const std::string& address, std::chrono::millisec
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
   std::string reason = "no address";
   for (const addrinfo* each = found; each; each = each->ai_next) {
-    fd_ = socket(each->ai_family, each->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, each->ai_protocol);
-    if (fd_ < 0) {
-      reason = strerror(errno);
-      continue;
-    }
-    int error = connect(fd_, each->ai_addr, each->ai_addrlen) == 0 ? 0 : errno;
-    try {
-      if (error == EINPROGRESS) {
-        wait_for(POLLOUT, "connect");
-        socklen_t size = sizeof error;
-        getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
-      }
-    } catch (...) {  // the destructor does not run
-      close(fd_);
-      throw;
+    fd_ = Descriptor(socket(each->ai_family, each->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, each->ai_protocol));
+    int error = fd_ && connect(fd_.get(), each->ai_addr, each->ai_addrlen) == 0 ? 0 : errno;
+    if (error == EINPROGRESS) {
+      wait_for(POLLOUT, "connect");
+      socklen_t size = sizeof error;
+      getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     }
     if (error == 0) return;
     reason = strerror(error);
-    close(fd_);
-    fd_ = -1;
   }
   throw UnreadableEvidence(
       fmt::format("no RAS of NCCL answers at {} ({}). It runs in processes that have an NCCL group, unless "
@@ -78,51 +64,34 @@ DeadlineSocket::DeadlineSocket(const std::string& address, std::chrono::millisec
                   address, reason));
 }
 
-DeadlineSocket::~DeadlineSocket() {
-  if (fd_ >= 0) close(fd_);
-}
-
 void DeadlineSocket::wait_for(short events, const char* what) {
-  while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now()).count();
-    pollfd waited{.fd = fd_, .events = events, .revents = 0};
-    const int count = left > 0 ? poll(&waited, 1, static_cast<int>(std::min<int64_t>(left, INT32_MAX))) : 0;
-    if (count > 0) return;
-    if (count < 0 && errno == EINTR) continue;
+  pollfd waited{.fd = fd_.get(), .events = events, .revents = 0};
+  if (poll_until({&waited, 1}, end_) <= 0)
     throw UnreadableEvidence(fmt::format("{} did not {} before the deadline", address_, what));
-  }
 }
 
 void DeadlineSocket::send(std::string_view text) {
   while (!text.empty()) {
-    const ssize_t sent = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
+    const ssize_t sent = uninterrupted([&] { return ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL); });
     if (sent > 0) {
       text.remove_prefix(static_cast<size_t>(sent));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    } else if (errno == EAGAIN) {
       wait_for(POLLOUT, "take the question");
-    } else if (errno != EINTR) {
+    } else {
       throw UnreadableEvidence(fmt::format("{} closed the connection: {}", address_, strerror(errno)));
     }
   }
 }
 
 bool DeadlineSocket::receive() {
-  char bytes[16384];
-  while (true) {
-    const ssize_t count = recv(fd_, bytes, sizeof bytes, 0);
-    if (count == 0) return false;
-    if (count > 0) {
-      received_ += static_cast<size_t>(count);
-      if (received_ > most_) throw UnreadableEvidence(fmt::format("{} sends more than {} bytes", address_, most_));
-      buffer_.append(bytes, static_cast<size_t>(count));
-      return true;
-    }
-    if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      wait_for(POLLIN, "answer");
-    } else if (errno != EINTR) {
-      throw UnreadableEvidence(fmt::format("{} closed the connection: {}", address_, strerror(errno)));
-    }
-  }
+  const size_t before = buffer_.size();
+  Reading found = Reading::empty;
+  while ((found = read_some(fd_.get(), buffer_)) == Reading::empty) wait_for(POLLIN, "answer");
+  if (found == Reading::failed)
+    throw UnreadableEvidence(fmt::format("{} closed the connection: {}", address_, strerror(errno)));
+  received_ += buffer_.size() - before;
+  if (received_ > most_) throw UnreadableEvidence(fmt::format("{} sends more than {} bytes", address_, most_));
+  return found == Reading::bytes;
 }
 
 std::string DeadlineSocket::line() {

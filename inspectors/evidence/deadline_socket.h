@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "protocol/descriptor.h"
+
 namespace lockstep::inspect {
 
 class DeadlineSocket {
@@ -11,7 +13,6 @@ class DeadlineSocket {
   /// Connects to "HOST:PORT" or "[IPv6]:PORT". `most`: bytes that are received at most. Throws UnreadableEvidence, as
   /// all functions here do, with the address and the reason.
   DeadlineSocket(const std::string& address, std::chrono::milliseconds deadline, size_t most);
-  ~DeadlineSocket();
   DeadlineSocket(const DeadlineSocket&) = delete;
   DeadlineSocket& operator=(const DeadlineSocket&) = delete;
 
@@ -30,7 +31,7 @@ class DeadlineSocket {
   const std::chrono::steady_clock::time_point end_;
   const size_t most_;
   size_t received_ = 0;
-  int fd_ = -1;
+  Descriptor fd_;
   std::string buffer_;
 };
 

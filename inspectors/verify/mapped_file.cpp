@@ -4,27 +4,27 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
 
+#include "protocol/descriptor.h"
+
 namespace lockstep::inspect {
 
 MappedFile::MappedFile(const std::string& path) {
   // A pipe would keep its reader waiting.
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status{};
-  const bool known = file >= 0 && ::fstat(file, &status) == 0;
+  const bool known = file && ::fstat(file.get(), &status) == 0;
   if (known && S_ISREG(status.st_mode) && status.st_size > 0) {
     size_ = static_cast<size_t>(status.st_size);
     // Private, since tensors of it may be written to.
-    void* mapped = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
+    void* mapped = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.get(), 0);
     if (mapped != MAP_FAILED) data_ = static_cast<char*>(mapped);
   }
   const int reason = errno;
-  if (file >= 0) ::close(file);
   if (known && !S_ISREG(status.st_mode)) throw std::runtime_error("it is no regular file");
   if (!data_) throw std::runtime_error(fmt::format("it can't be mapped ({})", std::strerror(reason)));
 }

@@ -17,6 +17,7 @@
 
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "python/agent/job_id.h"
 #include "python/agent/server.h"
 

@@ -1,9 +1,7 @@
 #include "python/agent/server.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,6 +14,8 @@
 #include <cstring>
 #include <thread>
 
+#include "protocol/blocked_signals.h"
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "protocol/runtime_folder.h"
 
@@ -57,29 +57,14 @@ std::string run_handler(const Handler& handler, const json& request) {
   }
 }
 
-void block_signals() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
-}
-
-/// A thread that is born with all signals blocked.
+/// A thread that handles no signals.
 template <typename Function>
 void start_thread(const char* name, Function function) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    std::thread([name, function] {
-      block_signals();
-      ::pthread_setname_np(::pthread_self(), name);
-      function();
-    }).detach();
-  } catch (...) {  // no more threads: the caller's mask is as it was
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const BlockedSignals signals;
+  std::thread([name, function] {
+    ::pthread_setname_np(::pthread_self(), name);
+    function();
+  }).detach();
 }
 
 bool same_user(int fd) {
@@ -170,7 +155,7 @@ void Server::run() {
       polled.push_back({each.fd, static_cast<short>((reads ? POLLIN : 0) | (each.out.empty() ? 0 : POLLOUT)), 0});
       ids.push_back(id);
     }
-    if (::poll(polled.data(), polled.size(), limit) < 0 && errno != EINTR) break;
+    if (uninterrupted([&] { return ::poll(polled.data(), polled.size(), limit); }) < 0) break;
     if (polled[0].revents != 0) take_answers();
     for (size_t i = 0; i < ids.size(); ++i) {
       const short events = polled[i + 2].revents;
@@ -228,12 +213,9 @@ bool Server::refuse() {
 }
 
 bool Server::receive(uint64_t id, Connection& connection) {
-  char bytes[16384];
   while (true) {
-    const ssize_t count = ::recv(connection.fd, bytes, sizeof bytes, 0);
-    if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-    if (count == 0) return false;
-    connection.in.append(bytes, static_cast<size_t>(count));
+    const Reading found = read_some(connection.fd, connection.in);
+    if (found != Reading::bytes) return found == Reading::empty;
     serve_lines(id, connection);
     if (connection.waits || connection.ends || !connection.out.empty()) return true;
   }
@@ -331,8 +313,9 @@ void Server::take_answers() {
 
 bool Server::send_out(Connection& connection) {
   while (!connection.out.empty()) {
-    const ssize_t count = ::send(connection.fd, connection.out.data(), connection.out.size(), MSG_NOSIGNAL);
-    if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    const ssize_t count = uninterrupted(
+        [&] { return ::send(connection.fd, connection.out.data(), connection.out.size(), MSG_NOSIGNAL); });
+    if (count < 0) return errno == EAGAIN;
     connection.out.erase(0, static_cast<size_t>(count));
   }
   return true;

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
@@ -21,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "protocol/descriptor.h"
 #include "python/agent/program_lines.h"
 #include "worker/process/demangle.h"
 #include "worker/process/dynamic_symbols.h"
@@ -33,7 +33,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kSignal = SIGURG;  // ignored by default, so that one that comes late does no harm
-constexpr int kPatienceMs = 1000;
+constexpr std::chrono::seconds kPatience{1};
 constexpr off_t kLongestText = 4 << 20;
 
 std::mutex g_mutex;  // one request at a time
@@ -119,13 +119,9 @@ json frames_of(const worker::Stack& stack, bool with_lines) {
 }
 
 std::string faulthandler_text() {
-  std::string text;
   struct stat status = {};
-  if (g_text < 0 || ::fstat(g_text, &status) != 0) return text;
-  text.resize(static_cast<size_t>(std::min(status.st_size, kLongestText)));
-  const ssize_t size = ::pread(g_text, text.data(), text.size(), 0);
-  text.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
-  return text;
+  if (g_text < 0 || ::fstat(g_text, &status) != 0) return "";
+  return read_at(g_text, static_cast<size_t>(std::min(status.st_size, kLongestText)));
 }
 
 /// Has the main thread write its stacks, and waits until it has.
@@ -147,13 +143,10 @@ void ask_main_thread(bool anyway) {
   g_held = worker::held_call(::getpid());
   g_wanted = true;
   ::syscall(SYS_tgkill, ::getpid(), ::getpid(), kSignal);
-  pollfd polled{event, POLLIN, 0};
-  int ready;
-  while ((ready = ::poll(&polled, 1, kPatienceMs)) < 0 && errno == EINTR) {
-  }
+  const bool answered = is_ready(event, POLLIN, kPatience);
   // No answer: the main thread blocks the signal, or sits in the kernel where none reaches it. A signal that comes later
   // goes to the program's own handler, if it has one, and is ignored else.
-  if (ready == 0 && !g_wanted.exchange(false)) ::poll(&polled, 1, 10 * kPatienceMs);  // it is at work: a busy machine
+  if (!answered && !g_wanted.exchange(false)) is_ready(event, POLLIN, 10 * kPatience);  // it is at work: a busy machine
   ::sigaction(kSignal, &before, nullptr);
 }
 

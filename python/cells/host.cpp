@@ -5,13 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <vector>
 
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "python/cells/callbacks.h"
 #include "python/cells/needed.h"
 #include "worker/process/dynamic_symbols.h"
@@ -71,14 +69,8 @@ void* open_object(const std::string& path) {
   needed.insert(needed.end(), objects.opened.begin(), objects.opened.end());
   needed.push_back(path);
   const std::string list = objects.folder + "/objects-" + std::to_string(++objects.lists) + ".so";
-  std::ofstream file(list, std::ios::binary);
-  file << python::object_that_needs(needed);
-  file.close();
-  if (!file) {  // the dynamic linker would read beyond the end of a file that is cut off (SIGBUS)
-    const int error = errno;
-    ::unlink(list.c_str());
-    throw Error(list + " could not be written: " + std::strerror(error));
-  }
+  // The dynamic linker would read beyond the end of a file that is cut off (SIGBUS).
+  protocol::write_at_once(list, python::object_that_needs(needed));
   void* handle = ::dlopen(list.c_str(), RTLD_NOW | RTLD_LOCAL);
   ::unlink(list.c_str());
   if (handle) objects.opened.push_back(path);

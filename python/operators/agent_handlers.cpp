@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 
 #include "collectives/watch/device_queries.h"
+#include "protocol/files.h"
 #include "protocol/version.h"
 #include "python/agent/agent.h"
 #include "python/agent/stacks.h"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -13,6 +12,7 @@
 
 #include "protocol/cell_abi.h"
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "protocol/installation.h"
 #include "protocol/json_fields.h"
 
@@ -259,14 +259,11 @@ void check_versions(const BuiltFile& file, const std::string& path) {
 }
 
 BuiltFile read_built_file(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  if (file && file.peek() != std::ifstream::traits_type::eof()) bytes << file.rdbuf();
-  if (!file || !bytes)
-    refuse(path, std::string("it can't be read (") + (errno != 0 ? std::strerror(errno) : "it is empty") + ")",
+  const auto bytes = protocol::read_file(path);
+  if (!bytes || bytes->empty())
+    refuse(path, std::string("it can't be read (") + (bytes ? "it is empty" : std::strerror(errno)) + ")",
            "check its name and its permissions");
-  BuiltFile built = parse_built_file(bytes.view(), path);
+  BuiltFile built = parse_built_file(*bytes, path);
   check_versions(built, path);
   return built;
 }
@@ -279,15 +276,8 @@ void set_versions(BuiltFile& file, const Versions& compiler) {
 }
 
 void write_built_file(const BuiltFile& file, const std::string& path) {
-  const std::string draft = path + fmt::format(".{}.draft", ::getpid());
-  errno = 0;
-  std::ofstream out(draft, std::ios::binary | std::ios::trunc);
-  out << serialize(file);
-  out.close();
-  if (out && ::rename(draft.c_str(), path.c_str()) == 0) return;
-  const std::string why = std::strerror(errno);
-  ::unlink(draft.c_str());
-  throw UsageError(path + " can't be written (" + why + "): choose another folder, or make room");
+  if (const int error = protocol::replace_file(path, serialize(file), 0666))
+    throw UsageError(path + " can't be written (" + std::strerror(error) + "): choose another folder, or make room");
 }
 
 }  // namespace lockstep::shell

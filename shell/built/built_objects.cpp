@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "protocol/error.h"
+#include "protocol/files.h"
 
 namespace lockstep::shell {
 
@@ -28,12 +27,8 @@ BuiltObjects::BuiltObjects(std::shared_ptr<const BuiltFile> file, std::string na
 const protocol::CompilerReady& BuiltObjects::wait_ready() {
   if (!ready_.prelude.empty()) return ready_;
   const std::string path = directory_ + "/libprelude.so";
-  const std::string& bytes = file_->blobs.at(file_->prelude);
-  errno = 0;
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  out.close();
-  if (!out) throw StartError("the session could not start: " + path + " can't be written: " + std::strerror(errno));
+  if (const int error = protocol::replace_file(path, file_->blobs.at(file_->prelude), 0600))
+    throw StartError("the session could not start: " + path + " can't be written: " + std::strerror(error));
   ready_.versions = file_->versions;
   ready_.prelude = path;
   return ready_;

@@ -21,25 +21,9 @@ namespace {
 // The first byte of what a copy leaves.
 constexpr char kResult = 'r', kError = 'e';
 
-void write_all(int fd, const std::string& bytes) {
-  for (size_t at = 0; at < bytes.size();) {
-    const ssize_t n = ::write(fd, bytes.data() + at, bytes.size() - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) ::_exit(1);
-    at += static_cast<size_t>(n);
-  }
-}
-
-std::string read_all(int fd) {
+std::string contents_of(const Descriptor& file) {
   struct stat status = {};
-  std::string bytes(::fstat(fd, &status) == 0 ? static_cast<size_t>(status.st_size) : 0, '\0');
-  for (size_t at = 0; at < bytes.size();) {
-    const ssize_t n = ::pread(fd, bytes.data() + at, bytes.size() - at, static_cast<off_t>(at));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return {};
-    at += static_cast<size_t>(n);
-  }
-  return bytes;
+  return ::fstat(file.get(), &status) == 0 ? read_at(file.get(), static_cast<size_t>(status.st_size)) : "";
 }
 
 [[noreturn]] void be_copy(size_t index, int result, pid_t parent, const std::function<std::string(size_t)>& work) {
@@ -50,8 +34,7 @@ std::string read_all(int fd) {
   } catch (const std::exception& error) {
     bytes = std::string(1, kError) + error.what();
   }
-  write_all(result, bytes);
-  ::_exit(0);
+  ::_exit(write_all(result, bytes) ? 0 : 1);
 }
 
 }  // namespace
@@ -87,9 +70,8 @@ std::vector<std::string> ProcessCopies::run(size_t count, size_t at_once,
   const auto finish = [&](size_t slot, const siginfo_t& end) {
     const pid_t pid = running_[slot].exchange(0);
     --busy;
-    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-    }
-    const std::string bytes = read_all(copies[slot].result.get());
+    uninterrupted([&] { return ::waitpid(pid, nullptr, 0); });
+    const std::string bytes = contents_of(copies[slot].result);
     copies[slot].result.reset();
     if (end.si_code == CLD_EXITED && end.si_status == 0 && bytes.starts_with(kResult)) {
       results[copies[slot].index] = bytes.substr(1);
@@ -110,10 +92,8 @@ std::vector<std::string> ProcessCopies::run(size_t count, size_t at_once,
         if (const pid_t pid = each; pid > 0) ::kill(pid, SIGTERM);
     siginfo_t end = {};
     // It stays a zombie until no signal can be passed on to it, so that its number is nobody else's.
-    if (::waitid(P_ALL, 0, &end, WEXITED | WNOWAIT) != 0) {
-      if (errno == EINTR) continue;
+    if (uninterrupted([&] { return ::waitid(P_ALL, 0, &end, WEXITED | WNOWAIT); }) != 0)
       throw StartError(std::string("copies of this process can't be waited for: ") + std::strerror(errno));
-    }
     const auto is_ended = [&](const auto& pid) { return pid == end.si_pid; };
     const auto slot = std::find_if(running_.begin(), running_.end(), is_ended);
     if (slot != running_.end())

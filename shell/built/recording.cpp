@@ -1,10 +1,9 @@
 #include "shell/built/recording.h"
 
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "shell/built/built_objects.h"
 
 namespace lockstep::shell {
@@ -37,12 +36,10 @@ void TakeRecorder::add(const Take& take, const BuiltFile& from) {
 
 void TakeRecorder::note_ready(const protocol::CompilerReady& ready) {
   if (std::exchange(is_ready_, true)) return;
-  std::ifstream prelude(ready.prelude, std::ios::binary);
-  std::ostringstream bytes;
-  bytes << prelude.rdbuf();
-  if (!prelude || bytes.view().empty()) throw StartError("the prelude of cells can't be read: " + ready.prelude);
+  auto prelude = protocol::read_file(ready.prelude);
+  if (!prelude || prelude->empty()) throw StartError("the prelude of cells can't be read: " + ready.prelude);
   set_versions(*file_, ready.versions);
-  file_->prelude = blob(bytes.str());
+  file_->prelude = blob(std::move(*prelude));
 }
 
 // ---- What is asked of it, and what it answers -----------------------------------------------------------------------

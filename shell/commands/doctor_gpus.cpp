@@ -7,10 +7,9 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
+#include "protocol/files.h"
 #include "protocol/installation.h"
 #include "shell/commands/doctor.h"
 #include "shell/processes/gpu_lookup.h"
@@ -219,8 +218,7 @@ Check check_libtorch_cuda(const gpus::Machine& machine, bool is_needed) {
 
 std::vector<std::string> plugin_architectures(const std::string& library) {
   static const std::string kMark = "lockstep-cuda-architectures:";
-  std::ifstream file(library, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string bytes = protocol::read_file(library).value_or("");
   const size_t mark = bytes.find(kMark);
   if (mark == std::string::npos) return {};
   std::vector<std::string> result;

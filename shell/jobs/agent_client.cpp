@@ -1,6 +1,5 @@
 #include "shell/jobs/agent_client.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -31,19 +30,19 @@ class Request {
 
   void go_on(short events) {
     if ((events & POLLOUT) != 0 && !out_.empty()) {
-      const ssize_t count = ::send(fd_.get(), out_.data(), out_.size(), MSG_NOSIGNAL);
+      const ssize_t count = uninterrupted([&] { return ::send(fd_.get(), out_.data(), out_.size(), MSG_NOSIGNAL); });
       if (count > 0) out_.erase(0, static_cast<size_t>(count));
-      if (count < 0 && errno != EAGAIN && errno != EINTR) return fail("it has ended");
+      if (count < 0 && errno != EAGAIN) return fail("it has ended");
     }
     if ((events & (POLLIN | POLLHUP | POLLERR)) == 0) return;
-    char bytes[65536];
-    const ssize_t count = ::recv(fd_.get(), bytes, sizeof bytes, 0);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (count <= 0) return fail("it ended before it answered");
-    const char* end = static_cast<const char*>(std::memchr(bytes, '\n', static_cast<size_t>(count)));
-    in_.append(bytes, end ? static_cast<size_t>(end - bytes) : static_cast<size_t>(count));
+    const size_t before = in_.size();
+    const Reading found = read_some(fd_.get(), in_);
+    if (found == Reading::empty) return;
+    if (found != Reading::bytes) return fail("it ended before it answered");
+    const size_t end = in_.find('\n', before);
+    if (end != std::string::npos) in_.resize(end);
     if (in_.size() > kLongestAnswer) return fail("its answer is too long");
-    if (end) read_answer();
+    if (end != std::string::npos) read_answer();
   }
 
   void fail(const std::string& why) {
@@ -90,11 +89,9 @@ void finish(std::vector<Request*> requests, std::chrono::milliseconds limit) {
   while (true) {
     std::erase_if(requests, [](const Request* each) { return each->done(); });
     if (requests.empty()) return;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-    if (left <= 0) break;
     std::vector<pollfd> polled;
     for (const Request* each : requests) polled.push_back(each->polled());
-    if (::poll(polled.data(), polled.size(), static_cast<int>(left)) < 0 && errno != EINTR) break;
+    if (poll_until(polled, end) <= 0) break;
     for (size_t i = 0; i < requests.size(); ++i)
       if (polled[i].revents != 0) requests[i]->go_on(polled[i].revents);
   }

@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "protocol/error.h"
 #include "shell/events/event.h"
@@ -33,16 +32,6 @@ bool is_fault_of_inspector(const std::string& line) {
     return found != event.end() && *found == value;
   };
   return event.is_object() && is("event", "finding") && is("severity", "fault");
-}
-
-/// Returns 0, or the errno.
-int add_lines(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(file, text.data(), text.size());
-    if (count < 0 && errno != EINTR) return errno;
-    if (count > 0) text.remove_prefix(static_cast<size_t>(count));
-  }
-  return 0;
 }
 
 }  // namespace
@@ -75,9 +64,8 @@ void JobFindings::report(const std::vector<Finding>& findings, double seconds) c
     lines += event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
   }
   std::fputs(text.c_str(), stderr);
-  if (!file_) return;
-  if (const int error = add_lines(file_.get(), lines))
-    write_message(fmt::format("--findings {}: {}", named_, std::strerror(error)));
+  if (file_ && !write_all(file_.get(), lines))
+    write_message(fmt::format("--findings {}: {}", named_, std::strerror(errno)));
 }
 
 int JobFindings::faults_of_inspectors() const {

@@ -8,13 +8,13 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "protocol/runtime_folder.h"
 #include "shell/processes/random_key.h"
 
@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::uintmax_t kLargestFile = 1 << 20;
+constexpr size_t kLargestFile = 1 << 20;
 
 bool runs(int64_t pid, uint64_t start_time) {
   return dist::process_start_time(static_cast<pid_t>(pid)) == std::optional(start_time);
@@ -32,10 +32,8 @@ bool runs(int64_t pid, uint64_t start_time) {
 
 json read_object(const fs::path& path) {
   std::error_code error;
-  if (!fs::is_regular_file(fs::symlink_status(path, error)) || fs::file_size(path, error) > kLargestFile || error)
-    return nullptr;
-  std::ifstream file(path);
-  return json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!fs::is_regular_file(fs::symlink_status(path, error))) return nullptr;
+  return json::parse(protocol::read_file(path, kLargestFile).value_or(""), nullptr, /*allow_exceptions=*/false);
 }
 
 /// The number in "rank-3.json".

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/inotify.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,7 +65,7 @@ void JobGroup::look_for_ranks() {
     Descriptor& process = members_[static_cast<size_t>(number)].process;
     if (process) continue;
     const auto pid = static_cast<pid_t>(member.facts.pid);
-    process = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    process = open_process(pid);
     if (!process) continue;
     watch_process(number, pid, process.get());
     if (invite(number)) expected_.insert(number);

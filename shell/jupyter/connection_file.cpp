@@ -1,17 +1,15 @@
 #include "shell/jupyter/connection_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "shell/processes/random_key.h"
 
 namespace lockstep::shell::jupyter {
@@ -47,11 +45,9 @@ std::string ConnectionFile::endpoint(int port) const {
 }
 
 ConnectionFile read_connection_file(const std::string& path) {
-  std::ifstream stream(path);
-  std::stringstream text;
-  text << stream.rdbuf();
-  if (!stream) throw UsageError(fmt::format("cannot read the connection file {}: {}", path, std::strerror(errno)));
-  const json file = json::parse(text.str(), nullptr, false);
+  const auto text = protocol::read_file(path);
+  if (!text) throw UsageError(fmt::format("cannot read the connection file {}: {}", path, std::strerror(errno)));
+  const json file = json::parse(*text, nullptr, false);
   if (!file.is_object()) throw UsageError(fmt::format("connection file {} is no JSON object", path));
   ConnectionFile result;
   result.transport = text_field(file, "transport", path, "tcp");
@@ -92,16 +88,8 @@ void write_connection_file(const std::string& path, const ConnectionFile& connec
                                 {"hb_port", connection.hb_port}}
                                .dump(2) +
                            "\n";
-  const std::string draft = fmt::format("{}.{}", path, ::getpid());
-  // A file that somebody has put there would get the key: this one is new.
-  ::unlink(draft.c_str());
-  const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  const bool written = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (fd >= 0) ::close(fd);
-  if (written && ::rename(draft.c_str(), path.c_str()) == 0) return;
-  const std::string why = std::strerror(errno);
-  ::unlink(draft.c_str());
-  throw StartError(fmt::format("cannot write the connection file {}: {}", path, why));
+  if (const int error = protocol::replace_file(path, text, 0600))
+    throw StartError(fmt::format("cannot write the connection file {}: {}", path, std::strerror(error)));
 }
 
 std::string data_folder() {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,6 +11,7 @@
 #include <deque>
 #include <filesystem>
 
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "protocol/runtime_folder.h"
 #include "shell/jupyter/connection_file.h"
@@ -32,17 +32,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kNoFrontend = -1, kFrontendHasEnded = -2;
-
-/// The descriptor of the process that started the kernel: readable when that has ended. It may be no parent: a script
-/// in between, or it has ended before the kernel came here.
-int frontend_descriptor() {
+/// The process that started the kernel; 0: it is not known. It may be no parent: a script in between, or it has ended
+/// before the kernel came here.
+pid_t frontend_process() {
   const char* text = std::getenv("JPY_PARENT_PID");  // Jupyter sets it
-  const auto frontend = static_cast<pid_t>(text ? std::atoll(text) : 0);
-  if (frontend <= 0) return kNoFrontend;
-  const int descriptor = static_cast<int>(::syscall(SYS_pidfd_open, frontend, 0));
-  if (descriptor >= 0) return descriptor;
-  return errno == ESRCH ? kFrontendHasEnded : kNoFrontend;
+  return text ? std::max(static_cast<pid_t>(std::atoll(text)), 0) : 0;
 }
 
 class Kernel {
@@ -52,19 +46,21 @@ class Kernel {
         session_(as_kernel(options.session), *this_sink()),
         display_(session_.loop(), [this](std::string_view type,
                                          json content) { sockets_.publish(type, shown_parent_, std::move(content)); }),
-        history_(HistoryFile(default_history_path())),
-        frontend_(frontend_descriptor()) {
+        history_(HistoryFile(default_history_path())) {
     current_ = this;
     EventLoop& loop = session_.loop();
     loop.watch(sockets_.shell(), [this] { take_shell(); });
     loop.watch(sockets_.control(), [this] { take_control(); });
     loop.watch(sockets_.iopub(), [this] { sockets_.welcome_listeners(); });
-    if (frontend_ >= 0)
-      loop.watch(frontend_, [this] {
-        session_.loop().forget(frontend_);
+    const pid_t frontend = frontend_process();
+    if (frontend > 0) frontend_ = open_process(frontend);
+    const bool has_ended = frontend > 0 && !frontend_ && errno == ESRCH;
+    if (frontend_)
+      loop.watch(frontend_.get(), [this] {
+        session_.loop().forget(frontend_.get());
         leave();
       });
-    if (frontend_ == kFrontendHasEnded) leave();
+    if (has_ended) leave();
   }
   ~Kernel() {
     current_ = nullptr;
@@ -73,10 +69,7 @@ class Kernel {
     loop.forget(sockets_.shell());
     loop.forget(sockets_.control());
     loop.forget(sockets_.iopub());
-    if (frontend_ >= 0) {
-      loop.forget(frontend_);
-      ::close(frontend_);
-    }
+    if (frontend_) loop.forget(frontend_.get());
   }
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
@@ -384,7 +377,7 @@ class Kernel {
   Session session_;
   Display display_;
   InputHistory history_;
-  const int frontend_;
+  Descriptor frontend_;
 
   std::deque<Message> queue_;  // of the shell channel
   json shown_parent_ = json::object();  // the header of the request whose outputs come now

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "shell/events/base64.h"
 #include "shell/jupyter/connection_file.h"
 #include "shell/jupyter/logo.h"
@@ -21,10 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 void write_file(const fs::path& path, const std::string& bytes) {
-  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
-  stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  stream.close();
-  if (!stream) throw StartError(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  if (const int error = protocol::replace_file(path, bytes, 0666))
+    throw StartError(fmt::format("cannot write {}: {}", path.string(), std::strerror(error)));
 }
 
 bool is_name(const std::string& name) {

@@ -5,17 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <utility>
 
 #include "shell/text/text.h"
 
 namespace lockstep::shell::jupyter {
-
-OutputLimit::~OutputLimit() {
-  for (const int fd : files_) ::close(fd);
-}
 
 void OutputLimit::begin() {
   is_cut_ = false;
@@ -62,21 +57,12 @@ void OutputLimit::open_file() {
     is_complete_ = false;
     return;
   }
-  files_.push_back(fd_);
-  if (files_.size() <= kMostFiles) return;
-  ::close(files_.front());
-  files_.pop_front();
+  files_.emplace_back(fd_);
+  if (files_.size() > kMostFiles) files_.pop_front();
 }
 
 void OutputLimit::write(std::string_view text) {
-  while (fd_ >= 0 && is_complete_ && !text.empty()) {
-    const ssize_t count = ::write(fd_, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0)
-      is_complete_ = false;  // no space
-    else
-      text.remove_prefix(static_cast<size_t>(count));
-  }
+  if (fd_ >= 0 && is_complete_) is_complete_ = write_all(fd_, text);  // else there is no space
 }
 
 std::string OutputLimit::cut_text() const {

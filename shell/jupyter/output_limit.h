@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "protocol/descriptor.h"
+
 namespace lockstep::shell::jupyter {
 
 class OutputLimit {
@@ -15,11 +17,6 @@ class OutputLimit {
   static constexpr size_t kMostBytes = 400'000;
   static constexpr size_t kLastLines = 20;  // that are shown at the end
   static constexpr size_t kMostFiles = 8;  // those of the last cells are kept
-
-  OutputLimit() = default;
-  ~OutputLimit();
-  OutputLimit(const OutputLimit&) = delete;
-  OutputLimit& operator=(const OutputLimit&) = delete;
 
   /// A new cell begins.
   void begin();
@@ -42,7 +39,7 @@ class OutputLimit {
   std::deque<std::string> last_;
   int fd_ = -1;
   bool is_complete_ = true;  // the file has everything
-  std::deque<int> files_;
+  std::deque<Descriptor> files_;
 };
 
 }  // namespace lockstep::shell::jupyter

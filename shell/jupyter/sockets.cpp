@@ -1,8 +1,8 @@
 #include "shell/jupyter/sockets.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
+#include "protocol/blocked_signals.h"
 #include "protocol/error.h"
 #include "shell/jupyter/own_accepts.h"
 #include "shell/processes/thread_limit.h"
@@ -22,14 +22,13 @@ void send_frames(zmq::socket_t& socket, const std::vector<std::string>& frames) 
 
 /// Echoes until the context ends.
 void echo(zmq::socket_t& socket) {
-  while (true) {
-    try {
+  try {
+    while (true) {
       zmq::message_t message;
-      if (!socket.recv(message)) continue;
-      (void)socket.send(message, message.more() ? zmq::send_flags::sndmore : zmq::send_flags::none);
-    } catch (const zmq::error_t& error) {
-      if (error.num() != EINTR) return;
+      if (shell::receive(socket, message))
+        (void)shell::send(socket, message, message.more() ? zmq::send_flags::sndmore : zmq::send_flags::none);
     }
+  } catch (const zmq::error_t&) {  // the context has ended
   }
 }
 
@@ -57,14 +56,11 @@ Sockets::Sockets(ConnectionFile& connection)
   bind(stdin_, connection, connection.stdin_port);
   bind(iopub_, connection, connection.iopub_port);
   bind(heartbeat_, connection, connection.hb_port);
-  sigset_t all, before;
-  ::sigfillset(&all);  // signals are the main thread's
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  const BlockedSignals signals;  // they are the main thread's
   heartbeat_thread_ = std::thread([this] {
     echo(heartbeat_);
     heartbeat_.close();
   });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Sockets::~Sockets() {

@@ -4,32 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 
 namespace lockstep::shell {
-namespace {
-
-/// Appends `count` bytes from where `read_at(buffer, size)` reads; fewer when it has no more.
-template <typename ReadAt>
-void append(std::string& text, int64_t count, const ReadAt& read_at) {
-  const size_t before = text.size();
-  text.resize(before + static_cast<size_t>(count));
-  int64_t done = 0;
-  while (done < count) {
-    const ssize_t n = read_at(text.data() + before + done, static_cast<size_t>(count - done), done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    done += n;
-  }
-  text.resize(before + static_cast<size_t>(done));
-}
-
-}  // namespace
-
 LastOutput::LastOutput() {
   try {
     channels_ = protocol::make_output_channels();
@@ -59,11 +41,12 @@ std::array<std::string, 2> LastOutput::take() {
     struct stat status = {};
     // The log ends earlier than what was received where the worker had to go on without it.
     if (::fstat(channel.log, &status) == 0 && status.st_size > received_[i])
-      append(rest[i], status.st_size - received_[i],
-             [&](char* to, size_t size, int64_t done) { return ::pread(channel.log, to, size, received_[i] + done); });
+      rest[i] = read_at(channel.log, static_cast<size_t>(status.st_size - received_[i]), received_[i]);
     int waiting = 0;
-    if (::ioctl(channel.read, FIONREAD, &waiting) == 0)
-      append(rest[i], waiting, [&](char* to, size_t size, int64_t) { return ::read(channel.read, to, size); });
+    if (::ioctl(channel.read, FIONREAD, &waiting) != 0) continue;
+    std::string in_pipe(static_cast<size_t>(waiting), '\0');
+    in_pipe.resize(static_cast<size_t>(std::max<ssize_t>(read_all(channel.read, in_pipe.data(), in_pipe.size()), 0)));
+    rest[i] += in_pipe;
   }
   protocol::close_output_channels(channels_);
   return rest;

@@ -1,10 +1,5 @@
 #include "shell/processes/output_tail.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <array>
-#include <cerrno>
 #include <string_view>
 
 namespace lockstep::shell {
@@ -12,18 +7,13 @@ namespace {
 constexpr size_t kKept = 16 << 10;
 }
 
-OutputTail::OutputTail() : pipe_(make_pipe()) { ::fcntl(pipe_.read.get(), F_SETFL, O_NONBLOCK); }
+OutputTail::OutputTail() : pipe_(make_pipe()) { set_nonblocking(pipe_.read.get()); }
 
 bool OutputTail::take() {
-  std::array<char, 16 << 10> buffer;
-  for (;;) {
-    const ssize_t n = ::read(pipe_.read.get(), buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return true;
-    if (n == 0) return false;
-    text_.append(buffer.data(), static_cast<size_t>(n));
+  Reading found;
+  while ((found = read_some(pipe_.read.get(), text_)) == Reading::bytes)
     if (text_.size() > kKept) text_.erase(0, text_.size() - kKept);
-  }
+  return found != Reading::end;
 }
 
 std::string OutputTail::last_lines(int count) {

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "shell/processes/launcher.h"
+#include "protocol/descriptor.h"
 
 namespace lockstep::shell {
 

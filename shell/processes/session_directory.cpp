@@ -13,8 +13,8 @@
 
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "protocol/runtime_folder.h"
-#include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
 namespace {
@@ -73,17 +73,10 @@ void SessionDirectory::describe(nlohmann::json description) {
   description["id"] = id_;
   description["pid"] = ::getpid();
   description["start_time"] = dist::process_start_time(::getpid()).value_or(0);
-  const std::string text = description.dump(2) + "\n", final_path = path_ + "/session.json",
-                    fresh = final_path + ".new";
-  {
-    std::ofstream file(fresh, std::ios::binary);
-    file << text;
-    file.close();
-    if (!file)
-      throw StartError(fresh + " could not be written: " + std::strerror(errno) +
-                       "; make room there, or set XDG_RUNTIME_DIR");
-  }
-  fs::rename(fresh, final_path);
+  const std::string path = path_ + "/session.json";
+  if (const int error = protocol::replace_file(path, description.dump(2) + "\n", 0600))
+    throw StartError(path + " could not be written: " + std::strerror(error) +
+                     "; make room there, or set XDG_RUNTIME_DIR");
 }
 
 void SessionDirectory::write_cell(int64_t number, const std::string& source) {

@@ -1,9 +1,7 @@
 #include "shell/processes/session_records.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +13,7 @@
 
 #include "collectives/log/marked_processes.h"
 #include "collectives/log/process_identity.h"
-#include "shell/processes/launcher.h"
+#include "protocol/descriptor.h"
 
 namespace lockstep::shell {
 namespace {
@@ -85,13 +83,12 @@ SessionRecord read_record(const fs::path& path, pid_t pid) {
 
 /// Kills a process that is still the one that was written down, and its group; waits until it is gone.
 bool end_worker(const WorkerRecord& worker) {
-  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, worker.pid, 0)));
+  const Descriptor process = open_process(worker.pid);
   // The descriptor holds on to this process; if the start time is right now, it is the right one for good.
   if (!process || !runs(worker.pid, worker.start_time)) return false;
   if (::getpgid(worker.pid) == worker.pid) ::kill(-worker.pid, SIGKILL);
-  ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
-  pollfd poll{process.get(), POLLIN, 0};
-  ::poll(&poll, 1, 5000);
+  signal_process(process.get(), SIGKILL);
+  is_ready(process.get(), POLLIN, std::chrono::seconds(5));
   return true;
 }
 

@@ -1,7 +1,6 @@
 #include "shell/processes/thread_limit.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -10,14 +9,13 @@
 #include <thread>
 #include <vector>
 
+#include "protocol/blocked_signals.h"
 #include "protocol/error.h"
 
 namespace lockstep::shell {
 
 void require_threads(int count, const std::string& what) {
-  sigset_t all, before;
-  ::sigfillset(&all);  // signals are the main thread's
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  const BlockedSignals signals;  // they are the main thread's
   std::latch over(1);
   std::vector<std::thread> threads;
   try {
@@ -26,7 +24,6 @@ void require_threads(int count, const std::string& what) {
   }
   over.count_down();
   for (std::thread& each : threads) each.join();
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (std::ssize(threads) >= count) return;
   rlimit limit = {};
   const bool limited = ::getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,14 +38,10 @@ void check_loopback(const Descriptor& listener, const sockaddr_in& address) {
   if (!client) fail(errno);
   if (::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno != EINPROGRESS)
     fail(errno);
-  pollfd connected{client.get(), POLLOUT, 0};
-  constexpr int kLoopbackLimit_ms = 5000;
-  int ready;
-  do ready = ::poll(&connected, 1, kLoopbackLimit_ms);
-  while (ready < 0 && errno == EINTR);
-  int error = ready == 0 ? ETIMEDOUT : 0;
+  constexpr seconds kLoopbackLimit{5};
+  int error = ETIMEDOUT;
   socklen_t size = sizeof error;
-  if (ready > 0) ::getsockopt(client.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (is_ready(client.get(), POLLOUT, kLoopbackLimit)) ::getsockopt(client.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) fail(error);
   // The store is to find no connection of ours.
   const Descriptor server(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -112,7 +107,7 @@ void WorkerGroup::start_store() {
   store_address_ = "127.0.0.1:" + std::to_string(port);
   keeper_line_ = make_pipe();
   // Nothing may block the session: a keeper that does not read is one that has ended.
-  ::fcntl(keeper_line_.write.get(), F_SETFL, O_NONBLOCK);
+  set_nonblocking(keeper_line_.write.get());
   store_tail_ = std::make_unique<OutputTail>();
   Launch launch = rehearsal_ ? rehearsal_launch(*rehearsal_) : worker_launch();
   launch.arguments.emplace_back("--store");

@@ -2,20 +2,17 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <random>
 #include <set>
 #include <utility>
 
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "shell/jupyter/ran_cell.h"
 #include "shell/text/text.h"
 
@@ -51,8 +48,7 @@ bool is_injected(const Json& cell) {
 NotebookOutputs::NotebookOutputs(const std::string& from, const std::string& to)
     : to_(to),
       display_(no_clock_, [this](std::string_view type, const nlohmann::json& content) { store(type, content); }) {
-  std::ifstream file(from, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string text = protocol::read_file(from).value_or("");
   notebook_ = Json::parse(text, nullptr, false);
   if (!notebook_.is_object() || !notebook_.contains("cells") || !notebook_["cells"].is_array())
     throw UsageError("--write: " + from + " is no notebook; it stores outputs of one .ipynb file");
@@ -162,22 +158,15 @@ NotebookOutputs::Json& NotebookOutputs::outputs() { return notebook_["cells"][*c
 bool NotebookOutputs::write() {
   if (runs_) end_cell({.status = CellStatus::error});  // the ranks could not be started
   const std::string text = notebook_.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-  // In the same folder, so that the last step is one of the file system.
-  const std::string beside = to_ + fmt::format(".{}.tmp", ::getpid());
-  std::error_code error;
-  {
-    std::ofstream file(beside, std::ios::trunc | std::ios::binary);
-    file << text;
-    file.close();
-    if (!file) error = std::error_code(errno, std::generic_category());
-  }
-  if (!error && fs::exists(to_)) fs::permissions(beside, fs::status(to_).permissions(), error);
-  if (!error) fs::rename(beside, to_, error);
-  if (!error) return true;
   std::error_code none;
-  fs::remove(beside, none);
-  std::fprintf(stderr, "lockstep: --write %s can't be written: %s\n", to_.c_str(), error.message().c_str());
-  return false;
+  const fs::file_status before = fs::status(to_, none);
+  const mode_t mode = fs::exists(before) ? static_cast<mode_t>(before.permissions()) : 0666;
+  if (const int error = protocol::replace_file(to_, text, mode)) {
+    std::fprintf(stderr, "lockstep: --write %s can't be written: %s\n", to_.c_str(), std::strerror(error));
+    return false;
+  }
+  if (fs::exists(before)) fs::permissions(to_, before.permissions(), none);  // whatever the umask is
+  return true;
 }
 
 }  // namespace lockstep::shell

@@ -1,9 +1,9 @@
 #include "shell/scripts/script.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "shell/scripts/cpp_lexer.h"
 #include "shell/text/suggest.h"
 #include "shell/text/text.h"
@@ -199,10 +200,9 @@ std::string read_text(const std::string& path) {
       throw UsageError(path + ": there is no such file" +
                        (hint.empty() ? "; check the path, seen from " + fs::current_path().string() : hint));
     }
-    errno = 0;
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw UsageError(path + ": can't be read (" + std::strerror(errno) + "); check its permissions");
-    text.assign(std::istreambuf_iterator<char>(file), {});
+    auto bytes = protocol::read_file(path);
+    if (!bytes) throw UsageError(path + ": can't be read (" + std::strerror(errno) + "); check its permissions");
+    text = std::move(*bytes);
   }
   if (const size_t zero = text.find('\0'); zero != std::string::npos)
     throw UsageError(path + ": is not text (a zero byte at offset " + std::to_string(zero) +

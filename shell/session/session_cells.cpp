@@ -190,11 +190,7 @@ ProcessEnd SessionCore::run_command(const std::string& command) {
   bool ended = false, interrupted = false;
   EventLoop& loop = state_->loop;
   const auto read_output = [&] {
-    char bytes[64 * 1024];
-    const ssize_t n = ::read(output.read.get(), bytes, sizeof bytes);
-    if (n < 0 && errno == EINTR) return true;
-    if (n <= 0) return false;
-    text.append(bytes, static_cast<size_t>(n));
+    if (read_some(output.read.get(), text) != Reading::bytes) return false;
     const size_t end = text.rfind('\n');
     if (end != std::string::npos) show(end + 1);
     return true;

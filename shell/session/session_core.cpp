@@ -1,6 +1,5 @@
 #include "shell/session/session_core.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,6 +7,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "shell/processes/compiler_service.h"
 #include "shell/processes/gpu_lookup.h"
@@ -26,8 +26,8 @@ constexpr std::chrono::seconds kInterruptLimit{2};
 
 SessionCore::SessionCore(SessionOptions session_options, EventSink& sink)
     : options(std::move(session_options)), events(sink), state_(std::make_unique<State>()) {
-  ::fcntl(state_->signals.read.get(), F_SETFL, O_NONBLOCK);
-  ::fcntl(state_->signals.write.get(), F_SETFL, O_NONBLOCK);
+  set_nonblocking(state_->signals.read.get());
+  set_nonblocking(state_->signals.write.get());
   std::error_code error;
   directory = std::filesystem::current_path(error).string();
   state_->loop.watch(state_->signals.read.get(), [this] {

@@ -95,12 +95,11 @@ void EditLineReader::take_signals() {
 /// Takes what the terminal has sent. False at its end. Bytes are taken one by one, as those after the end of the cell
 /// belong to whoever reads next.
 bool EditLineReader::take_input() {
-  char bytes[1 << 16];
   while (terminal_.has_input()) {
-    const ssize_t count = terminal_.read(bytes, keys_.is_pasting() ? sizeof bytes : 1);
-    if (count < 0) return true;
-    if (count == 0) return false;
-    keys_.feed({bytes, static_cast<size_t>(count)});
+    std::string bytes;
+    const Reading found = terminal_.read(bytes, keys_.is_pasting() ? 1 << 16 : 1);
+    if (found != Reading::bytes) return found == Reading::empty;
+    keys_.feed(bytes);
     if (const std::optional<Key> key = keys_.next()) {
       take(*key);
       if (result_) return true;

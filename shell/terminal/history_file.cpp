@@ -30,34 +30,14 @@ class LockedFile {
     else if (!S_ISREG(status.st_mode))
       problem_ = path + " is no regular file";
     if (!is_open()) return;
-    while (::flock(fd_.get(), lock) != 0)
-      if (errno != EINTR) return;
+    uninterrupted([&] { return ::flock(fd_.get(), lock); });
   }
 
   bool is_open() const { return problem_.empty(); }
   const std::string& problem() const { return problem_; }
 
-  std::string read_all() const {
-    std::string text;
-    char buffer[1 << 16];
-    for (;;) {
-      const ssize_t count = ::read(fd_.get(), buffer, sizeof buffer);
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return text;
-      text.append(buffer, static_cast<size_t>(count));
-    }
-  }
-
-  bool write_all(std::string_view text) const {
-    while (!text.empty()) {
-      const ssize_t count = ::write(fd_.get(), text.data(), text.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return false;
-      text.remove_prefix(static_cast<size_t>(count));
-    }
-    return true;
-  }
-
+  std::string text() const { return read_to_end(fd_.get()); }
+  bool write(std::string_view text) const { return write_all(fd_.get(), text); }
   bool clear() const { return ::ftruncate(fd_.get(), 0) == 0 && ::lseek(fd_.get(), 0, SEEK_SET) == 0; }
 
  private:
@@ -81,7 +61,7 @@ std::vector<std::string> HistoryFile::load(size_t most) const {
   const LockedFile file(path_, O_RDWR, LOCK_EX);
   if (!file.is_open()) return {};
   std::vector<std::string> cells;
-  std::istringstream stream(file.read_all());
+  std::istringstream stream(file.text());
   size_t lines = 0;
   for (std::string line; std::getline(stream, line); ++lines) {
     const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
@@ -91,7 +71,7 @@ std::vector<std::string> HistoryFile::load(size_t most) const {
   if (lines > 2 * most && file.clear()) {
     std::string text;
     for (const std::string& cell : cells) text += line_of(cell);
-    file.write_all(text);
+    file.write(text);
   }
   return cells;
 }
@@ -104,7 +84,7 @@ std::string HistoryFile::add(const std::string& text) const {
   if (fs::create_directories(folder, error)) fs::permissions(folder, fs::perms::owner_all, error);
   const LockedFile file(path_, O_WRONLY | O_APPEND | O_CREAT, LOCK_EX);
   if (!file.is_open()) return file.problem();
-  return file.write_all(line_of(text)) ? "" : path_ + ": " + std::strerror(errno);
+  return file.write(line_of(text)) ? "" : path_ + ": " + std::strerror(errno);
 }
 
 }  // namespace lockstep::shell

@@ -1,11 +1,8 @@
 #include "shell/terminal/plain_line_reader.h"
 
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#include <cerrno>
 
 #include "shell/scripts/script.h"
 #include "shell/text/text.h"
@@ -80,16 +77,8 @@ bool PlainLineReader::fill() {
     interrupted_ = true;
     return false;
   }
-  char bytes[1 << 16];
-  ssize_t count;
-  do count = ::read(fd_, bytes, sizeof bytes);
-  while (count < 0 && errno == EINTR);
-  if (count <= 0) {
-    at_end_ = true;
-    return false;
-  }
-  buffer_.append(bytes, static_cast<size_t>(count));
-  return true;
+  at_end_ = read_some(fd_, buffer_) != Reading::bytes;
+  return !at_end_;
 }
 
 bool PlainLineReader::next_line(std::string& line) {
@@ -111,8 +100,7 @@ bool PlainLineReader::has_line_at_hand() {
   size_t searched = 0;
   while (buffer_.find('\n', searched) == std::string::npos) {
     searched = buffer_.size();
-    pollfd poll{fd_, POLLIN, 0};
-    if (at_end_ || interrupted_ || ::poll(&poll, 1, 0) <= 0 || !fill()) return !buffer_.empty();
+    if (at_end_ || interrupted_ || !is_ready(fd_, POLLIN) || !fill()) return !buffer_.empty();
   }
   return true;
 }

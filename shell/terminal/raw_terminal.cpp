@@ -1,7 +1,5 @@
 #include "shell/terminal/raw_terminal.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -14,15 +12,12 @@
 namespace lockstep::shell {
 
 RawTerminal::RawTerminal() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
-    throw StartError(std::string("no pipe for the terminal: ") + std::strerror(errno));
-  wake_reader_ = Descriptor(ends[0]);
-  wake_writer_ = Descriptor(ends[1]);
+  set_nonblocking(wake_.read.get());
+  set_nonblocking(wake_.write.get());
   wait_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{.events = EPOLLIN, .data = {}};
   if (!wait_ || ::epoll_ctl(wait_.get(), EPOLL_CTL_ADD, STDIN_FILENO, &event) != 0 ||
-      ::epoll_ctl(wait_.get(), EPOLL_CTL_ADD, wake_reader_.get(), &event) != 0)
+      ::epoll_ctl(wait_.get(), EPOLL_CTL_ADD, wake_.read.get(), &event) != 0)
     throw StartError(std::string("can't wait for the terminal: ") + std::strerror(errno));
 }
 
@@ -53,38 +48,28 @@ void RawTerminal::end() {
 void RawTerminal::write(std::string_view bytes) const {
   std::fflush(stdout);
   while (!bytes.empty()) {
-    const ssize_t count = ::write(STDOUT_FILENO, bytes.data(), bytes.size());
-    if (count < 0 && errno == EAGAIN) {
-      pollfd poll{STDOUT_FILENO, POLLOUT, 0};
-      ::poll(&poll, 1, -1);
-      continue;
-    }
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;
-    bytes.remove_prefix(static_cast<size_t>(count));
+    const ssize_t count = uninterrupted([&] { return ::write(STDOUT_FILENO, bytes.data(), bytes.size()); });
+    pollfd room{STDOUT_FILENO, POLLOUT, 0};
+    if (count > 0)
+      bytes.remove_prefix(static_cast<size_t>(count));
+    else if (errno != EAGAIN || poll_until({&room, 1}) < 0)
+      return;
   }
 }
 
 bool RawTerminal::has_input_within(int milliseconds) const {
-  pollfd poll{STDIN_FILENO, POLLIN, 0};
-  return ::poll(&poll, 1, milliseconds) > 0;
-}
-
-ssize_t RawTerminal::read(char* bytes, size_t size) const {
-  const ssize_t count = ::read(STDIN_FILENO, bytes, size);
-  if (count >= 0) return count;
-  return errno == EINTR || errno == EAGAIN ? -1 : 0;
+  return is_ready(STDIN_FILENO, POLLIN, std::chrono::milliseconds(milliseconds));
 }
 
 void RawTerminal::wake(char what) noexcept {
   const int error = errno;
-  [[maybe_unused]] const ssize_t written = ::write(wake_writer_.get(), &what, 1);
+  [[maybe_unused]] const ssize_t written = ::write(wake_.write.get(), &what, 1);
   errno = error;
 }
 
 std::optional<char> RawTerminal::next_wake() {
   char what;
-  if (::read(wake_reader_.get(), &what, 1) != 1) return {};
+  if (::read(wake_.read.get(), &what, 1) != 1) return {};
   return what;
 }
 

@@ -30,8 +30,8 @@ class RawTerminal {
 
   bool has_input() const { return has_input_within(0); }
   bool has_input_within(int milliseconds) const;
-  /// Up to `size` bytes of what was typed; 0 at the end of the input; -1 where the call is to be repeated.
-  ssize_t read(char* bytes, size_t size) const;
+  /// Appends at most `most` bytes of what was typed to `bytes`.
+  Reading read(std::string& bytes, size_t most) const { return read_some(STDIN_FILENO, bytes, most); }
 
   /// From a signal handler: next_wake() returns `what` once.
   void wake(char what) noexcept;
@@ -41,8 +41,8 @@ class RawTerminal {
   int descriptor() const { return wait_.get(); }
 
  private:
-  Descriptor wake_reader_, wake_writer_;
-  Descriptor wait_;  // epoll over the terminal and wake_reader_
+  Pipe wake_ = make_pipe();
+  Descriptor wait_;  // epoll over the terminal and wake_
   std::optional<termios> before_;  // the settings, since begin()
 };
 

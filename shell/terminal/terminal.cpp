@@ -245,15 +245,14 @@ class Terminal : private EventSink {
   /// A line was typed while a cell runs: %hang, %stack, %abort and their like are done now, anything else is kept for
   /// the prompt.
   void take_typed() {
-    char bytes[4096];
-    const ssize_t count = ::read(STDIN_FILENO, bytes, sizeof bytes);  // whole lines: the terminal is not in raw mode
-    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
-    if (count <= 0) {  // Ctrl-D, or the terminal is gone
+    std::string typed;
+    const Reading found = read_some(STDIN_FILENO, typed);  // whole lines: the terminal is not in raw mode
+    if (found == Reading::empty) return;
+    if (found != Reading::bytes) {  // Ctrl-D, or the terminal is gone
       if (editing_) editing_->type_ahead("\x04");
       session_.watch_typing(-1, {});
       return;
     }
-    const std::string_view typed(bytes, static_cast<size_t>(count));
     for (std::string_view line : lines_of(typed)) {
       const bool whole = line.data() + line.size() < typed.data() + typed.size();
       if (!whole || !session_.run_now(std::string(line))) reader_->type_ahead(std::string(line) + (whole ? "\n" : ""));

@@ -62,15 +62,16 @@ void TextOutput::write(std::string_view text, bool can_be_cut) {
         return;
       }
     }
-    const ssize_t n = ::write(fd_, text.data(), piece_ > 0 ? std::min(text.size(), piece_) : text.size());
+    const ssize_t n = uninterrupted(
+        [&] { return ::write(fd_, text.data(), piece_ > 0 ? std::min(text.size(), piece_) : text.size()); });
     if (n >= 0) {
       text.remove_prefix(static_cast<size_t>(n));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    } else if (errno == EAGAIN) {
       last_wait_ = Clock::now();
     } else if (errno == EPIPE || (errno == EIO && is_display_)) {  // EIO: it has been hung up
       closed_ = true;
       lose("nobody reads it any more");
-    } else if (errno != EINTR) {
+    } else {
       lose(std::strerror(errno));
       return;
     }

@@ -24,6 +24,7 @@
 #include <thread>
 
 #include "protocol/descriptor.h"
+#include "protocol/files.h"
 #include "protocol/runtime_folder.h"
 #include "python/agent/stacks.h"
 #include "shell/jobs/agent_client.h"

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "worker/process/demangle.h"
 #include "worker/process/host.h"
@@ -23,21 +24,12 @@ std::atomic<const CellObject*> g_objects{nullptr};
 std::atomic<size_t> g_count{0};
 
 std::string write_object(const std::string& path, std::string_view bytes) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
-  if (fd < 0) return std::string("the session's folder can't be written: ") + std::strerror(errno);
-  std::string problem;
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      problem = std::string("the object could not be written to the session's folder: ") + std::strerror(errno);
-      break;
-    }
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  ::close(fd);
-  if (!problem.empty()) ::unlink(path.c_str());
-  return problem;
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700));
+  if (!file) return std::string("the session's folder can't be written: ") + std::strerror(errno);
+  if (write_all(file.get(), bytes)) return "";
+  const std::string why = std::strerror(errno);
+  ::unlink(path.c_str());
+  return "the object could not be written to the session's folder: " + why;
 }
 
 /// What dlopen said, without our path and with names demangled.

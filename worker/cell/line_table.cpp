@@ -4,10 +4,11 @@
 #include <elfutils/libdw.h>
 #include <fcntl.h>
 #include <gelf.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+
+#include "protocol/descriptor.h"
 
 namespace lockstep::worker {
 
@@ -17,7 +18,7 @@ struct LineTable::Impl {
     std::string name;
   };
 
-  int fd = -1;
+  Descriptor file;
   Elf* elf = nullptr;
   Dwarf* dwarf = nullptr;
   std::vector<Symbol> symbols;  // by start
@@ -67,9 +68,9 @@ int attribute_number(Dwarf_Die* die, unsigned kind) {
 
 LineTable::LineTable(const std::string& path) : impl_(std::make_unique<Impl>()) {
   elf_version(EV_CURRENT);
-  impl_->fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (impl_->fd < 0) return;
-  impl_->elf = elf_begin(impl_->fd, ELF_C_READ_MMAP, nullptr);
+  impl_->file = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!impl_->file) return;
+  impl_->elf = elf_begin(impl_->file.get(), ELF_C_READ_MMAP, nullptr);
   if (!impl_->elf) return;
   impl_->read_symbols();
   impl_->dwarf = dwarf_begin_elf(impl_->elf, DWARF_C_READ, nullptr);
@@ -78,7 +79,6 @@ LineTable::LineTable(const std::string& path) : impl_(std::make_unique<Impl>()) 
 LineTable::~LineTable() {
   if (impl_->dwarf) dwarf_end(impl_->dwarf);
   if (impl_->elf) elf_end(impl_->elf);
-  if (impl_->fd >= 0) ::close(impl_->fd);
 }
 
 std::vector<SourcePlace> LineTable::lookup(uint64_t address) const {

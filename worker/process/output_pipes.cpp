@@ -10,6 +10,8 @@
 #include <iostream>
 #include <system_error>
 
+#include "protocol/descriptor.h"
+
 namespace lockstep::worker {
 namespace {
 
@@ -22,9 +24,8 @@ constexpr std::array kIndices = {protocol::index_of(Stream::standard_output),
 }  // namespace
 
 OutputPipes::OutputPipes(const protocol::OutputChannels& channels) : channels_(channels) {
-  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (null < 0 || ::dup2(null, STDIN_FILENO) < 0) fail("/dev/null could not become the standard input");
-  ::close(null);
+  if (const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC)); ::dup2(null.get(), STDIN_FILENO) < 0)
+    fail("/dev/null could not become the standard input");
   std::fflush(nullptr);
   for (const Stream stream : protocol::kStreams) {
     auto& channel = channels_[protocol::index_of(stream)];
@@ -53,19 +54,12 @@ ssize_t OutputPipes::move_to_log(Stream stream, size_t limit, std::string& bytes
   const auto& channel = channels_[protocol::index_of(stream)];
   const int64_t start = bytes_read(stream);
   loff_t end = start;
-  ssize_t moved;
-  do moved = ::splice(channel.read, nullptr, channel.log, &end, limit, SPLICE_F_NONBLOCK);
-  while (moved < 0 && errno == EINTR);
+  const ssize_t moved =
+      uninterrupted([&] { return ::splice(channel.read, nullptr, channel.log, &end, limit, SPLICE_F_NONBLOCK); });
   if (moved < 0) return errno == EAGAIN ? 0 : -1;
-  const size_t before = bytes.size();
-  bytes.resize(before + static_cast<size_t>(moved));
-  for (ssize_t done = 0; done < moved;) {
-    const ssize_t n =
-        ::pread(channel.log, bytes.data() + before + done, static_cast<size_t>(moved - done), start + done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) fail("the log of the output could not be read");
-    done += n;
-  }
+  const std::string text = read_at(channel.log, static_cast<size_t>(moved), start);
+  if (std::ssize(text) != moved) fail("the log of the output could not be read");
+  bytes += text;
   return moved;
 }
 
@@ -76,11 +70,8 @@ size_t OutputPipes::read(Stream stream, size_t limit, std::string& bytes) {
     // From here on without a log: a death may lose what is on its way.
     if (channel.log >= 0) ::close(std::exchange(channel.log, -1));
     const size_t before = bytes.size();
-    bytes.resize(before + limit);
-    do n = ::read(channel.read, bytes.data() + before, limit);
-    while (n < 0 && errno == EINTR);
-    n = std::max<ssize_t>(n, 0);
-    bytes.resize(before + static_cast<size_t>(n));
+    read_some(channel.read, bytes, limit);
+    n = static_cast<ssize_t>(bytes.size() - before);
   }
   if (n == 0) return 0;
   bytes_read_[protocol::index_of(stream)] += n;

@@ -1,0 +1,40 @@
+#include "protocol/files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "protocol/descriptor.h"
+#include "protocol/error.h"
+
+namespace lockstep::protocol {
+
+std::optional<std::string> read_file(const std::string& path, size_t most) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  Reading found = file ? Reading::bytes : Reading::failed;
+  while (found == Reading::bytes && text.size() <= most) found = read_some(file.get(), text);
+  if (found == Reading::end) return text;
+  if (found == Reading::bytes) errno = EFBIG;
+  return std::nullopt;
+}
+
+int replace_file(const std::string& path, std::string_view bytes, mode_t mode) {
+  const std::string fresh = path + "." + std::to_string(::getpid());
+  ::unlink(fresh.c_str());  // what somebody has put there would be written to
+  Descriptor file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  if (!file) return errno;
+  if (write_all(file.get(), bytes) && file.reset() && ::rename(fresh.c_str(), path.c_str()) == 0) return 0;
+  const int error = errno;
+  ::unlink(fresh.c_str());
+  return error;
+}
+
+void write_at_once(const std::string& path, const std::string& text) {
+  if (const int error = replace_file(path, text, 0600))
+    throw Error(path + " could not be written: " + std::strerror(error));
+}
+
+}  // namespace lockstep::protocol
