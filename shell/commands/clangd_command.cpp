@@ -1,8 +1,5 @@
 // `lockstep clangd`: clangd for session scripts. Editors start it in place of clangd.
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,6 +15,7 @@
 
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "shell/commands/clangd_proxy.h"
 #include "shell/commands/command.h"
 #include "shell/commands/doctor.h"
@@ -72,46 +70,34 @@ std::vector<std::string> flags_of_cells() {
 class ClangdProcess {
  public:
   ClangdProcess(const std::vector<std::string>& command, int captured) {
-    int to[2], from[2];
-    if (::pipe2(to, O_CLOEXEC) != 0 || ::pipe2(from, O_CLOEXEC) != 0) throw StartError("no pipe for clangd");
-    input = Descriptor(to[1]);
-    output = Descriptor(from[0]);
-    const Descriptor its_input(to[0]), its_output(from[1]);
-    std::vector<char*> words;
-    for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-    words.push_back(nullptr);
-    pid_ = ::fork();
-    if (pid_ < 0) throw StartError(std::string("clangd does not start: ") + std::strerror(errno));
-    if (pid_ == 0) {
-      ::dup2(its_input.get(), 0);
-      ::dup2(its_output.get(), captured);
-      ::execv(words[0], words.data());
-      ::_exit(127);
-    }
+    Pipe to = make_pipe(), from = make_pipe();
+    Launch launch;
+    launch.program = command.front();
+    launch.arguments.assign(command.begin() + 1, command.end());
+    launch.input = to.read.get();
+    launch.output = from.write.get();
+    launch.outputs = {captured};
+    launch.as_in_shell = true;
+    process_.emplace(launch);
+    input = std::move(to.write);
+    output = std::move(from.read);
   }
-  ~ClangdProcess() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    wait();
-  }
-  int wait() {
-    int status = 0;
-    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-    }
-    pid_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
+  ~ClangdProcess() { process_->finish(); }
+  ClangdProcess(const ClangdProcess&) = delete;
+  ClangdProcess& operator=(const ClangdProcess&) = delete;
+  int wait() { return process_->wait().exit_code(); }
 
   Descriptor input, output;
 
  private:
-  pid_t pid_ = -1;
+  std::optional<Child> process_;
 };
 
 /// Messages of the Language Server Protocol out of a stream: a header with the length, and JSON.
 class MessageReader {
  public:
-  void append(std::string_view bytes) { bytes_ += bytes; }
+  /// Reads once. False where the stream has ended.
+  bool read(int fd) { return read_some(fd, bytes_) == Reading::bytes; }
   std::optional<json> next() {
     const size_t head = bytes_.find("\r\n\r\n");
     if (head == std::string::npos) return std::nullopt;
@@ -150,25 +136,18 @@ int serve(const std::vector<std::string>& command) {
     editor_open = false;
     if (!end) end = std::chrono::steady_clock::now() + kTimeToEnd;
   };
-  ::fcntl(clangd.input.get(), F_SETFL, O_NONBLOCK);
-  std::vector<char> buffer(1 << 16);
+  set_nonblocking(clangd.input.get());
   for (;;) {
     if (!editor_open && to_clangd.empty()) clangd.input.reset();
     pollfd fds[] = {{editor_open ? STDIN_FILENO : -1, POLLIN, 0},
                     {clangd.output.get(), POLLIN, 0},
                     {to_clangd.empty() || !clangd.input ? -1 : clangd.input.get(), POLLOUT, 0},
                     {to_editor.empty() ? -1 : STDOUT_FILENO, POLLOUT, 0}};
-    const auto left =
-        end ? std::chrono::ceil<std::chrono::milliseconds>(*end - std::chrono::steady_clock::now()).count() : -1;
-    if (end && left <= 0) return shut_down ? 0 : 1;
-    if (::poll(fds, 4, static_cast<int>(left)) < 0) {
-      if (errno == EINTR) continue;
-      throw ChannelError(std::string("waiting for messages failed: ") + std::strerror(errno));
-    }
+    const int ready = poll_until(fds, end);
+    if (ready == 0) return shut_down ? 0 : 1;
+    if (ready < 0) throw ChannelError(std::string("waiting for messages failed: ") + std::strerror(errno));
     if (fds[0].revents) {
-      const ssize_t n = ::read(STDIN_FILENO, buffer.data(), buffer.size());
-      if (n <= 0) leave();
-      if (n > 0) editor.append({buffer.data(), static_cast<size_t>(n)});
+      if (!editor.read(STDIN_FILENO)) leave();
       while (auto message = editor.next()) {
         const std::string method = message->value("method", "");
         shut_down |= method == "shutdown";
@@ -177,9 +156,7 @@ int serve(const std::vector<std::string>& command) {
       }
     }
     if (fds[1].revents) {
-      const ssize_t n = ::read(clangd.output.get(), buffer.data(), buffer.size());
-      if (n <= 0) break;
-      answers.append({buffer.data(), static_cast<size_t>(n)});
+      if (!answers.read(clangd.output.get())) break;
       while (auto message = answers.next()) send(proxy.from_clangd(std::move(*message)));
     }
     if (fds[2].revents) {
@@ -193,12 +170,7 @@ int serve(const std::vector<std::string>& command) {
       if (n > 0) to_editor.erase(0, static_cast<size_t>(n));
     }
   }
-  while (!to_editor.empty()) {
-    const ssize_t n = ::write(STDOUT_FILENO, to_editor.data(), to_editor.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return 1;
-    to_editor.erase(0, static_cast<size_t>(n));
-  }
+  if (!write_all(STDOUT_FILENO, to_editor)) return 1;
   clangd.input.reset();
   return clangd.wait();
 }
@@ -232,7 +204,6 @@ int check(std::vector<std::string> command, const std::string& file, const std::
   clangd.input.reset();
   static const std::regex line_of("\\] Line ([0-9]+): ");
   std::string bytes;
-  char buffer[4096];
   const auto show = [&](std::string line) {
     std::smatch found;
     if (std::regex_search(line, found, line_of)) {
@@ -242,8 +213,7 @@ int check(std::vector<std::string> command, const std::string& file, const std::
     for (size_t at; (at = line.find(copy)) != std::string::npos;) line.replace(at, copy.size(), file);
     std::fprintf(stderr, "%s\n", without_script_names(line).c_str());
   };
-  for (ssize_t n; (n = ::read(clangd.output.get(), buffer, sizeof buffer)) > 0;) {
-    bytes.append(buffer, static_cast<size_t>(n));
+  while (read_some(clangd.output.get(), bytes) == Reading::bytes) {
     for (size_t end; (end = bytes.find('\n')) != std::string::npos; bytes.erase(0, end + 1)) show(bytes.substr(0, end));
   }
   if (!bytes.empty()) show(bytes);
@@ -267,16 +237,14 @@ std::function<int()> set_up_clangd(CLI::App& app) {
         command.push_back(word);
     }
     if (checked.empty()) return serve(command);
-    std::ifstream file(checked);
-    if (!file) throw UsageError(checked + " can't be read");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (is_session_script(text)) return check(std::move(command), checked, text);
+    const auto text = protocol::read_file(checked);
+    if (!text) throw UsageError(checked + " can't be read");
+    if (is_session_script(*text)) return check(std::move(command), checked, *text);
     command.push_back("--check=" + checked);
     ClangdProcess clangd(command, STDOUT_FILENO);
     clangd.input.reset();
-    char buffer[4096];
-    for (ssize_t n; (n = ::read(clangd.output.get(), buffer, sizeof buffer)) > 0;)
-      std::fwrite(buffer, 1, static_cast<size_t>(n), stdout);
+    for (std::string output; read_some(clangd.output.get(), output) == Reading::bytes; output.clear())
+      std::fwrite(output.data(), 1, output.size(), stdout);
     return clangd.wait();
   };
 }

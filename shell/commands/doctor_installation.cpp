@@ -177,22 +177,12 @@ ProgramOutput output_of(Launch launch, double limit_s) {
   Child child(launch);
   pipe.write.reset();
   ProgramOutput result;
-  for (;;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd poll{pipe.read.get(), POLLIN, 0};
-    const int ready = left > 0 ? ::poll(&poll, 1, static_cast<int>(left)) : 0;
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return result;  // the child's owner ends it
-    char bytes[4096];
-    const ssize_t count = ::read(pipe.read.get(), bytes, sizeof bytes);
-    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (count <= 0) break;
-    result.text.append(bytes, static_cast<size_t>(count));
-  }
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  pollfd poll{child.pidfd(), POLLIN, 0};
-  ::poll(&poll, 1, static_cast<int>(std::max<int64_t>(0, left)));
-  if (const auto end = child.ended(); end && end->signal == 0) result.exit_code = end->code;
+  pollfd polled{pipe.read.get(), POLLIN, 0};
+  do
+    if (poll_until({&polled, 1}, deadline) <= 0) return result;  // the child's owner ends it
+  while (read_some(pipe.read.get(), result.text) == Reading::bytes);
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  if (const auto end = child.ended_within(left); end && end->signal == 0) result.exit_code = end->code;
   return result;
 }
 

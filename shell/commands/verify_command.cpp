@@ -2,12 +2,9 @@
 // reads and compares the files.
 #include <fmt/format.h>
 #include <glob.h>
-#include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -66,11 +63,7 @@ std::vector<std::string> expanded(const std::string& pattern) {
 
 /// The reply of a worker that compares these files (worker/verify_saved.h).
 json ask_worker(const VerifyCommand& command, const std::vector<std::string>& paths) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    throw StartError(std::string("no socket could be made: ") + std::strerror(errno));
-  const Descriptor mine(ends[0]);
-  Descriptor theirs(ends[1]);
+  auto [mine, theirs] = make_socket_pair();
   Launch launch = worker_launch();
   launch.arguments = {"--verify", std::to_string(theirs.get())};
   launch.inherit = {theirs.get()};
@@ -79,27 +72,12 @@ json ask_worker(const VerifyCommand& command, const std::vector<std::string>& pa
   const auto number = [](const std::optional<double>& value) { return value ? json(*value) : json(nullptr); };
   const std::string request = json({{"paths", paths}, {"rtol", number(command.rtol)}, {"atol", number(command.atol)}})
                                   .dump(-1, ' ', false, json::error_handler_t::replace);
-  for (size_t sent = 0; sent < request.size();) {
-    const ssize_t n = ::send(mine.get(), request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
-    if (n < 0 && errno != EINTR) break;  // it has ended, which is reported below
-    if (n > 0) sent += static_cast<size_t>(n);
-  }
+  send_all(mine.get(), request);  // where that fails it has ended, which is reported below
   ::shutdown(mine.get(), SHUT_WR);
-  std::string reply;
-  char buffer[65536];
-  for (;;) {
-    const ssize_t n = ::read(mine.get(), buffer, sizeof buffer);
-    if (n > 0) reply.append(buffer, static_cast<size_t>(n));
-    if (n == 0 || (n < 0 && errno != EINTR)) break;
-  }
-  const json result = json::parse(reply, nullptr, false);
+  const json result = json::parse(read_to_end(mine.get()), nullptr, false);
   if (result.is_object()) return result;
   // A file that was cut off while it was read ends a process by SIGBUS.
-  pollfd ended = {worker.pidfd(), POLLIN, 0};
-  while (::poll(&ended, 1, -1) < 0 && errno == EINTR) {
-  }
-  const std::optional<ProcessEnd> end = worker.ended();
-  throw Error("lockstep-worker, which compares the files, " + (end ? end->str() : "has ended") +
+  throw Error("lockstep-worker, which compares the files, " + worker.wait().str() +
               ": was a file written or removed meanwhile, or is there too little memory?");
 }
 

@@ -8,15 +8,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <fstream>
 
+#include "protocol/blocked_signals.h"
 #include "protocol/error.h"
-#include "shell/jobs/job_signals.h"
 #include "shell/processes/launcher.h"
 #include "shell/text/text_output.h"
 
@@ -104,15 +103,14 @@ std::optional<pid_t> reader_of_terminal(const std::vector<JobMember>& ranks) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) ::signal(number, SIG_DFL);
   signals.restore();
   char byte;
-  while (::read(go.read.get(), &byte, 1) < 0 && errno == EINTR) {
-  }
+  read_all(go.read.get(), &byte, 1);
   // The shell that has started this job knows nothing of this process, and could not let it go on.
   ::signal(SIGTSTP, SIG_IGN);
   int code = 0;
   if (::getppid() == parent) {
     try {
       const int64_t next = serve(job, first_cell);
-      static_cast<void>(!::write(report.write.get(), &next, sizeof next));
+      write_all(report.write.get(), {reinterpret_cast<const char*>(&next), sizeof next});
     } catch (const std::exception& error) {
       write_message(error.what());
       code = 3;
@@ -130,7 +128,7 @@ JobPrompts::JobPrompts(EventLoop& loop, std::string job, ServePrompt serve)
 JobPrompts::~JobPrompts() {
   gathering_.cancel();
   if (process_ < 0) return;
-  ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGTERM, nullptr, 0);
+  signal_process(pidfd_.get(), SIGTERM);
   loop_.forget(pidfd_.get());
   ranks_.clear();
   closed();
@@ -216,7 +214,7 @@ bool JobPrompts::open() {
   }
   signals.restore();
   ::setpgid(child, child);  // in both, whichever runs first
-  Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  Descriptor pidfd = open_process(child);
   {
     const NoTerminalStop no_stop;
     if (!pidfd || ::tcsetpgrp(kTerminal, child) != 0) {
@@ -230,7 +228,7 @@ bool JobPrompts::open() {
   process_ = child;
   pidfd_ = std::move(pidfd);
   report_ = std::move(report.read);
-  static_cast<void>(!::write(go.write.get(), "g", 1));
+  write_all(go.write.get(), "g");
   loop_.watch(pidfd_.get(), [this] {
     loop_.forget(pidfd_.get());
     closed();
@@ -240,8 +238,7 @@ bool JobPrompts::open() {
 
 void JobPrompts::closed() {
   int status = 0;
-  while (::waitpid(process_, &status, 0) < 0 && errno == EINTR) {
-  }
+  uninterrupted([&] { return ::waitpid(process_, &status, 0); });
   process_ = -1;
   {
     const NoTerminalStop no_stop;
@@ -251,10 +248,7 @@ void JobPrompts::closed() {
   ::signal(SIGTTIN, SIG_DFL);
   if (launcher_ > 0 && is_stopped(launcher_)) ::kill(0, SIGCONT);  // it has read the terminal meanwhile
   int64_t next = 0;
-  ssize_t count;
-  while ((count = ::read(report_.get(), &next, sizeof next)) < 0 && errno == EINTR) {
-  }
-  const bool is_clean = count == static_cast<ssize_t>(sizeof next);
+  const bool is_clean = read_all(report_.get(), &next, sizeof next) == sizeof next;
   if (is_clean) next_cell_ = next;
   report_.reset();
   pidfd_.reset();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/inotify.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,7 +73,7 @@ JobRun::JobRun(JobOptions options) : options_(std::move(options)), next_look_(lo
 
 // After an error of this program the launcher still runs: it and its ranks end with the program that started them.
 JobRun::~JobRun() {
-  if (launcher_ && !launcher_->ended()) launcher_->signal(SIGTERM);
+  if (launcher_) launcher_->signal(SIGTERM);
 }
 
 int JobRun::run() {
@@ -101,7 +100,13 @@ int JobRun::run() {
     throw StartError(std::string("the job's folder can't be watched: ") + std::strerror(errno) +
                      " (fs.inotify.max_user_instances)");
   signals_ = std::make_unique<JobSignals>();
-  launcher_ = std::make_unique<LauncherProcess>(options_.launcher, environment);
+  Launch launch;
+  launch.program = options_.launcher.front();
+  launch.arguments.assign(options_.launcher.begin() + 1, options_.launcher.end());
+  launch.environment = std::move(environment);
+  launch.as_in_shell = true;
+  launch.default_signals = {SIGPIPE};  // nohup ignores SIGHUP
+  launcher_ = std::make_unique<Child>(launch);
   signals_->pass_on_to(launcher_->pidfd());
   const std::string id = fs::path(folder_->path()).filename().string().substr(std::strlen(protocol::kJobPrefix));
   prompts_ = std::make_unique<JobPrompts>(loop_, id, has_terminal ? options_.serve_prompt : nullptr);
@@ -135,7 +140,7 @@ void JobRun::look_for_ranks() {
       continue;
     }
     if (!each.is_alive) continue;
-    Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    Descriptor pidfd = open_process(static_cast<pid_t>(pid));
     if (!pidfd) continue;  // it has just ended
     ever_ranks_ = true;
     world_size_ = each.facts.world_size;

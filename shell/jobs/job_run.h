@@ -22,10 +22,10 @@
 #include "shell/jobs/job_output_tail.h"
 #include "shell/jobs/job_prompts.h"
 #include "shell/jobs/job_signals.h"
-#include "shell/jobs/launcher_process.h"
 #include "shell/jobs/rank_ends.h"
 #include "shell/processes/deadline.h"
 #include "shell/processes/event_loop.h"
+#include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
 
@@ -86,7 +86,7 @@ class JobRun {
   EventLoop loop_;
   Deadline next_look_, first_rank_;
   Descriptor new_ranks_;  // inotify
-  std::unique_ptr<LauncherProcess> launcher_;
+  std::unique_ptr<Child> launcher_;
   std::unique_ptr<JobSignals> signals_;
   std::unique_ptr<JobPrompts> prompts_;
   std::map<int64_t, Watched> watched_;  // by pid

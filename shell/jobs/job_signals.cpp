@@ -1,13 +1,12 @@
 #include "shell/jobs/job_signals.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+
+#include "protocol/blocked_signals.h"
 
 namespace lockstep::shell {
 namespace {
@@ -23,7 +22,7 @@ void on_signal(int number, siginfo_t* info, void*) {
   const int error = errno;
   if (!info || info->si_code != SI_KERNEL) {  // the kernel sends those of the terminal
     if (const int launcher = g_launcher.load(); launcher >= 0)
-      ::syscall(SYS_pidfd_send_signal, launcher, number, nullptr, 0);
+      signal_process(launcher, number);
     else
       g_waiting.fetch_or(1U << number);
   }
@@ -34,17 +33,9 @@ void on_signal(int number, siginfo_t* info, void*) {
 
 }  // namespace
 
-BlockedSignals::BlockedSignals() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::sigprocmask(SIG_SETMASK, &all, &before_);
-}
-
-void BlockedSignals::restore() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-
 JobSignals::JobSignals() : pipe_(make_pipe()) {
-  ::fcntl(pipe_.read.get(), F_SETFL, O_NONBLOCK);
-  ::fcntl(pipe_.write.get(), F_SETFL, O_NONBLOCK);
+  set_nonblocking(pipe_.read.get());
+  set_nonblocking(pipe_.write.get());
   g_pipe = pipe_.write.get();
   g_waiting = 0;
   struct sigaction action = {};
@@ -67,13 +58,10 @@ void JobSignals::pass_on_to(int pidfd) {
   g_launcher = pidfd;
   const unsigned waiting = g_waiting.exchange(0);
   for (const int number : kSignals)
-    if ((waiting & 1U << number) != 0) ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0);
+    if ((waiting & 1U << number) != 0) signal_process(pidfd, number);
 }
 
-bool JobSignals::has_come() const {
-  pollfd polled{pipe_.read.get(), POLLIN, 0};
-  return ::poll(&polled, 1, 0) > 0;
-}
+bool JobSignals::has_come() const { return is_ready(pipe_.read.get(), POLLIN); }
 
 std::optional<int> JobSignals::next() {
   unsigned char byte;

@@ -9,19 +9,6 @@
 
 namespace lockstep::shell {
 
-/// No signal is handled while it lives: between fork() and what the child does about its handlers.
-class BlockedSignals {
- public:
-  BlockedSignals();
-  ~BlockedSignals() { restore(); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-  void restore() const;
-
- private:
-  sigset_t before_;
-};
-
 /// Handles SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 while it lives. What is ignored when it is made, by
 /// nohup or a shell of background jobs, stays ignored. At most one object at a time.
 class JobSignals {

@@ -1,23 +1,17 @@
 #include "shell/processes/compiler_client.h"
 
-#include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <tuple>
 
-#include "protocol/error.h"
 #include "protocol/pipe_channel.h"
 
 namespace lockstep::shell {
 
 CompilerClient::CompilerClient(const CompilerOptions& options) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    throw StartError(std::string("the compiler's channel could not be made: ") + std::strerror(errno));
-  channel_ = Descriptor(ends[0]);
-  const Descriptor theirs(ends[1]);
+  Descriptor theirs;
+  std::tie(channel_, theirs) = make_socket_pair();
   Launch launch;
   launch.program = find_program("lockstep-compiler");
   launch.arguments = {"--channel-fd", std::to_string(theirs.get()), "--session-dir", options.session_directory};
@@ -39,9 +33,10 @@ void CompilerClient::send(const protocol::CompilerRequest& request) {
 void CompilerClient::flush() {
   size_t sent = 0;
   while (sent < unsent_.size()) {
-    const ssize_t n = ::send(channel_.get(), unsent_.data() + sent, unsent_.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) sent = unsent_.size();  // it is gone: take() will notice
+    const ssize_t n = uninterrupted([&] {
+      return ::send(channel_.get(), unsent_.data() + sent, unsent_.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    });
+    if (n < 0 && errno != EAGAIN) sent = unsent_.size();  // it is gone: take() will notice
     if (n <= 0) break;
     sent += static_cast<size_t>(n);
   }
@@ -51,14 +46,9 @@ void CompilerClient::flush() {
 bool CompilerClient::take() {
   char bytes[1 << 16];
   for (;;) {
-    const ssize_t n = ::recv(channel_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
-    if (n > 0) {
-      arriving_.append({bytes, static_cast<size_t>(n)});
-      continue;
-    }
-    return false;
+    const ssize_t n = uninterrupted([&] { return ::recv(channel_.get(), bytes, sizeof bytes, MSG_DONTWAIT); });
+    if (n <= 0) return n < 0 && errno == EAGAIN;
+    arriving_.append({bytes, static_cast<size_t>(n)});
   }
 }
 
@@ -70,10 +60,8 @@ std::optional<FromCompiler> CompilerClient::next() {
 
 std::string CompilerClient::last_words() {
   // Its channel closes a moment before the process is gone.
-  constexpr int kMoment_ms = 200;
-  pollfd gone{process_->pidfd(), POLLIN, 0};
-  ::poll(&gone, 1, kMoment_ms);
-  const auto end = process_->ended();
+  constexpr std::chrono::milliseconds kMoment{200};
+  const auto end = process_->ended_within(kMoment);
   std::string words = end ? end->str() : "closed its channel";
   process_->finish();
   const std::string tail = output_.last_lines(5);

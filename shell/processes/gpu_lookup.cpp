@@ -1,10 +1,5 @@
 #include "shell/processes/gpu_lookup.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <utility>
 
 #include "protocol/error.h"
@@ -13,7 +8,7 @@ namespace lockstep::shell {
 namespace {
 
 // Until a process that was killed is gone, if the driver lets it go.
-constexpr int kEndsWithin_ms = 200;
+constexpr std::chrono::milliseconds kEndsWithin{200};
 
 /// The process that is stuck in the driver; null while none is. It stays when its owner is gone.
 std::unique_ptr<Child>& stuck_process() {
@@ -40,7 +35,7 @@ GpuLookup::GpuLookup(EventLoop& loop) : loop_(loop) {
     launch.output = pipe_.write.get();
     child_ = std::make_unique<Child>(launch);
     pipe_.write.reset();
-    ::fcntl(pipe_.read.get(), F_SETFL, ::fcntl(pipe_.read.get(), F_GETFL) | O_NONBLOCK);
+    set_nonblocking(pipe_.read.get());
     open_ = true;
     loop_.watch(pipe_.read.get(), [this] {
       if (read()) return;
@@ -54,11 +49,8 @@ GpuLookup::GpuLookup(EventLoop& loop) : loop_(loop) {
 
 /// Whether more may come.
 bool GpuLookup::read() {
-  char bytes[4096];
-  const ssize_t count = ::read(pipe_.read.get(), bytes, sizeof bytes);
-  if (count < 0 && (errno == EINTR || errno == EAGAIN)) return true;
-  if (count <= 0) return false;
-  text_.append(bytes, static_cast<size_t>(count));
+  const Reading found = read_some(pipe_.read.get(), text_);
+  if (found != Reading::bytes) return found == Reading::empty;
   for (size_t end; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1))
     lines_.take(text_.substr(0, end));
   return true;
@@ -74,10 +66,7 @@ GpuLookup::~GpuLookup() {
   if (open_) loop_.forget(pipe_.read.get());
   if (!child_) return;
   child_->kill();
-  pollfd ended{child_->pidfd(), POLLIN, 0};
-  while (::poll(&ended, 1, kEndsWithin_ms) < 0 && errno == EINTR) {
-  }
-  if (!child_->ended()) stuck_process() = std::move(child_);
+  if (!child_->ended_within(kEndsWithin)) stuck_process() = std::move(child_);
 }
 
 gpus::Machine look_at_gpus(std::chrono::milliseconds limit) {

@@ -1,9 +1,9 @@
 #include "shell/processes/launcher.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +16,7 @@
 #include <set>
 
 #include "collectives/log/process_identity.h"
+#include "protocol/blocked_signals.h"
 #include "protocol/error.h"
 #include "protocol/installation.h"
 
@@ -25,26 +26,38 @@ namespace lockstep::shell {
 namespace {
 
 /// What the child does between fork and exec: async-signal-safe calls only, since libzmq has a thread of its own.
-[[noreturn]] void become(const char* program, char* const* arguments, char* const* environment,
-                         const std::vector<int>& inherit, int output, int input, bool dies_with_shell, pid_t parent,
-                         int report) {
-  const auto fail = [&](int error) {
-    (void)!::write(report, &error, sizeof error);
+[[noreturn]] void become(const Launch& launch, char* const* arguments, char* const* environment, int input,
+                         pid_t parent, int report, const BlockedSignals& signals) {
+  const auto fail = [&] {
+    const int error = errno;
+    write_all(report, {reinterpret_cast<const char*>(&error), sizeof error});
     ::_exit(127);
   };
-  if (::setpgid(0, 0) != 0) fail(errno);
-  if (dies_with_shell && ::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(errno);
-  if (::getppid() != parent) ::_exit(127);  // the shell died before the line above took effect
+  if (!launch.as_in_shell) {
+    if (::setpgid(0, 0) != 0) fail();
+    if (launch.dies_with_shell && ::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail();
+    if (::getppid() != parent) ::_exit(127);  // the shell died before the line above took effect
+  }
+  // The handlers of this program are not the child's.
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction now;
+    if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) ::signal(signal, SIG_DFL);
+  }
+  for (const int signal : launch.default_signals) ::signal(signal, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_DFL);
-  if (::dup2(input, STDIN_FILENO) < 0) fail(errno);
-  if (output >= 0 && (::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)) fail(errno);
-  for (int fd : inherit)
-    if (::fcntl(fd, F_SETFD, 0) != 0) fail(errno);
-  ::execve(program, arguments, environment);
-  fail(errno);
+  if (launch.as_in_shell)
+    signals.restore();
+  else
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if ((input >= 0 || !launch.as_in_shell) && ::dup2(input, STDIN_FILENO) < 0) fail();
+  if (launch.output >= 0)
+    for (const int fd : launch.outputs)
+      if (::dup2(launch.output, fd) < 0) fail();
+  for (const int fd : launch.inherit)
+    if (::fcntl(fd, F_SETFD, 0) != 0) fail();
+  (launch.as_in_shell ? ::execvpe : ::execve)(launch.program.c_str(), arguments, environment);
+  fail();
   ::_exit(127);
 }
 
@@ -77,42 +90,46 @@ std::string ProcessEnd::str() const {
   return "exited with code " + std::to_string(code);
 }
 
-Child::Child(const Launch& launch) {
+Child::Child(const Launch& launch) : leads_group_(!launch.as_in_shell) {
   std::vector<std::string> arguments = {launch.program};
   arguments.insert(arguments.end(), launch.arguments.begin(), launch.arguments.end());
   auto environment = merged_environment(launch.environment);
   const auto argv = pointers(arguments), envp = pointers(environment);
-  const Pipe report = make_pipe();
-  const Descriptor input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Pipe report = make_pipe();  // closed by exec; or the error
+  const bool reads_nothing = launch.input < 0 && leads_group_;
+  const Descriptor nothing(reads_nothing ? ::open("/dev/null", O_RDONLY | O_CLOEXEC) : -1);
+  const int input = reads_nothing ? nothing.get() : launch.input;
   const pid_t parent = ::getpid();
-  pid_ = ::fork();
+  {
+    const BlockedSignals signals;
+    pid_ = ::fork();
+    if (pid_ == 0) become(launch, argv.data(), envp.data(), input, parent, report.write.get(), signals);
+  }
   if (pid_ < 0)
     throw StartError("no process could be started for " + launch.program + ": " + std::strerror(errno) +
                      " (ulimit -u, memory)");
-  if (pid_ == 0)
-    become(launch.program.c_str(), argv.data(), envp.data(), launch.inherit, launch.output, input.get(),
-           launch.dies_with_shell, parent, report.write.get());
-  // Both sides set it, so that it holds whoever comes first.
-  ::setpgid(pid_, pid_);
-  pidfd_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  if (leads_group_) ::setpgid(pid_, pid_);  // both sides set it, so that it holds whoever comes first
+  pidfd_ = open_process(pid_);
+  const int no_pidfd = errno;
   start_time_ = dist::process_start_time(pid_).value_or(0);
-  const_cast<Pipe&>(report).write.reset();
+  report.write.reset();
   int error = 0;
-  ssize_t n;
-  do n = ::read(report.read.get(), &error, sizeof error);
-  while (n < 0 && errno == EINTR);
-  if (n == sizeof error) {
+  if (read_all(report.read.get(), &error, sizeof error) == sizeof error) {
     finish();
-    throw StartError(launch.program + " could not be started: " + std::strerror(error));
+    throw StartError(
+        launch.program + " could not be started: " + std::strerror(error) +
+        (launch.as_in_shell && error == ENOENT ? ". Is the environment active that has it? A path works, too" : ""));
   }
   if (!pidfd_) {
     finish();
-    throw StartError(std::string("a process could not be watched: ") + std::strerror(errno) +
+    throw StartError(std::string("a process could not be watched: ") + std::strerror(no_pidfd) +
                      " (Linux 5.3 or newer is needed; ulimit -n)");
   }
 }
 
-Child::~Child() { finish(); }
+Child::~Child() {
+  if (leads_group_) finish();
+}
 
 std::optional<ProcessEnd> Child::ended() {
   if (end_) return end_;
@@ -120,10 +137,9 @@ std::optional<ProcessEnd> Child::ended() {
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
     return std::nullopt;
   // No other process gets its number while it is a zombie, so this reaches only what it left in its group.
-  ::kill(-pid_, SIGKILL);
+  if (leads_group_) ::kill(-pid_, SIGKILL);
   int status = 0;
-  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-  }
+  uninterrupted([&] { return ::waitpid(pid_, &status, 0); });
   ProcessEnd end;
   if (WIFSIGNALED(status))
     end = {.signal = WTERMSIG(status), .code = 0, .core = WCOREDUMP(status) != 0};
@@ -133,22 +149,30 @@ std::optional<ProcessEnd> Child::ended() {
   return end_;
 }
 
+std::optional<ProcessEnd> Child::ended_within(std::chrono::milliseconds limit) {
+  if (!end_) is_ready(pidfd_.get(), POLLIN, limit);
+  return ended();
+}
+
+ProcessEnd Child::wait() {
+  siginfo_t info = {};
+  if (!end_) uninterrupted([&] { return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT); });
+  return ended().value_or(ProcessEnd{});
+}
+
+void Child::signal(int number) const {
+  if (!end_) signal_process(pidfd_.get(), number);
+}
+
 void Child::kill() {
-  if (end_ || pid_ <= 0) return;
-  ::kill(-pid_, SIGKILL);
+  if (end_) return;
+  if (leads_group_) ::kill(-pid_, SIGKILL);
   ::kill(pid_, SIGKILL);
 }
 
 ProcessEnd Child::finish() {
-  if (pid_ <= 0) return {};
-  if (!end_) {
-    kill();
-    siginfo_t info = {};
-    while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
-    }
-    ended();
-  }
-  return end_.value_or(ProcessEnd{});
+  kill();
+  return wait();
 }
 
 Launch worker_launch() {

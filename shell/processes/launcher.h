@@ -1,9 +1,11 @@
-// Starts the programs of a session and sees them end. Every child is leader of a process group of its own, is killed
-// when the shell dies (PR_SET_PDEATHSIG), and is known by a pidfd, so that no signal ever goes to a process that is
-// not the one that was started.
+// Starts programs and sees them end. A program of a session is leader of a process group of its own, and is killed when
+// the shell dies (PR_SET_PDEATHSIG). A child is known by a pidfd, so that no signal ever goes to a process that is not the
+// one that was started.
 #pragma once
 #include <sys/types.h>
 
+#include <chrono>
+#include <csignal>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,12 +18,19 @@
 namespace lockstep::shell {
 
 struct Launch {
-  std::string program;                             // a path
-  std::vector<std::string> arguments;              // without the program's name
+  std::string program;  // a path; as_in_shell: or a name that is found in PATH
+  std::vector<std::string> arguments;  // without the program's name
   std::map<std::string, std::string> environment;  // added to the shell's own
-  std::vector<int> inherit;                        // descriptors that stay open under their numbers
-  bool dies_with_shell = true;                     // false: it ends by itself when its lifeline does (the keeper)
-  int output = -1;                                 // becomes descriptors 1 and 2; -1: those of the shell
+  std::vector<int> inherit;  // descriptors that stay open under their numbers
+  bool dies_with_shell = true;  // false: it ends by itself when its lifeline does (the keeper)
+  int input = -1;  // becomes descriptor 0; -1: /dev/null; as_in_shell: the shell's
+  int output = -1;  // becomes those of `outputs`; -1: those of the shell
+  std::vector<int> outputs = {1, 2};
+  /// Started as a shell starts a command in the foreground: in the group of this process, with the signals that it blocks.
+  /// Nobody kills it when its Child or this process ends.
+  bool as_in_shell = false;
+  /// Signals that it does not ignore, whether or not this process does.
+  std::vector<int> default_signals = {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 };
 
 /// How a process ended, in words: "was killed by SIGKILL", "exited with code 3".
@@ -30,12 +39,14 @@ struct ProcessEnd {
   int code = 0;
   bool core = false;
   std::string str() const;
+  /// As a shell gives it in $?.
+  int exit_code() const { return signal != 0 ? 128 + signal : code; }
 };
 
 /// "SIGSEGV"; "signal 63" for one without a name.
 std::string signal_name(int signal);
 
-/// A child that runs or has ended. Destroying it kills the child's group and reaps it.
+/// A child that runs or has ended. Destroying it kills the child's group and reaps it, but for one as in a shell.
 class Child {
  public:
   /// Throws StartError: no such program, no permission, out of processes or memory.
@@ -48,14 +59,21 @@ class Child {
   uint64_t start_time() const { return start_time_; }  // of /proc/PID/stat: with the pid it names the process for ever
   int pidfd() const { return pidfd_.get(); }  // readable once the process has ended
 
-  /// Nothing while it runs. When it has ended: kills what is left of its group, then reaps it.
+  /// Nothing while it runs. When it has ended: kills what is left of its own group, then reaps it.
   std::optional<ProcessEnd> ended();
-  /// Kills the process and its group.
+  /// The same after it has ended or `limit` has passed.
+  std::optional<ProcessEnd> ended_within(std::chrono::milliseconds limit);
+  /// The same after it has ended.
+  ProcessEnd wait();
+  /// To the process alone; does nothing once it has ended.
+  void signal(int number) const;
+  /// Kills the process and its own group.
   void kill();
-  /// kill() and wait until it is gone.
+  /// kill() and wait().
   ProcessEnd finish();
 
  private:
+  const bool leads_group_;
   pid_t pid_ = -1;
   uint64_t start_time_ = 0;
   Descriptor pidfd_;

@@ -25,17 +25,59 @@ Launch shell(const std::string& script) {
   return launch;
 }
 
-ProcessEnd wait_for(Child& child) {
-  pollfd poll_fd{child.pidfd(), POLLIN, 0};
-  ::poll(&poll_fd, 1, 10000);
-  return child.ended().value_or(ProcessEnd{.signal = -1});
-}
-
 TEST(Launcher, EndsHaveWords) {
   Child normal(shell("exit 3"));
-  EXPECT_EQ(wait_for(normal).str(), "exited with code 3");
+  EXPECT_EQ(normal.wait().str(), "exited with code 3");
   Child killed(shell("kill -SEGV $$"));
-  EXPECT_EQ(wait_for(killed).str(), "was killed by SIGSEGV");
+  EXPECT_EQ(killed.wait().str(), "was killed by SIGSEGV");
+  EXPECT_EQ(killed.wait().exit_code(), 128 + SIGSEGV);
+}
+
+/// How a shell ends that sends itself SIGHUP, while this process ignores that.
+ProcessEnd end_of_hangup(bool is_kept) {
+  Launch launch = shell("kill -HUP $$");
+  launch.program = "sh";
+  launch.as_in_shell = true;
+  if (is_kept) launch.default_signals = {};
+  const auto before = ::signal(SIGHUP, SIG_IGN);
+  Child child(launch);
+  ::signal(SIGHUP, before);
+  EXPECT_EQ(::getpgid(child.pid()), ::getpgrp());
+  return child.wait();
+}
+
+TEST(Launcher, AsInAShellItIsFoundInPathAndStaysInTheGroup) {
+  EXPECT_EQ(end_of_hangup(/*is_kept=*/false).str(), "was killed by SIGHUP");
+  EXPECT_EQ(end_of_hangup(/*is_kept=*/true).str(), "exited with code 0");
+}
+
+TEST(Launcher, AsInAShellItOutlivesItsChild) {
+  Launch launch = shell("read line");
+  launch.as_in_shell = true;
+  Pipe input = make_pipe();
+  launch.input = input.read.get();
+  Descriptor process;
+  {
+    const Child child(launch);
+    process = open_process(child.pid());
+    input.read.reset();
+  }
+  EXPECT_FALSE(is_ready(process.get(), POLLIN));
+  input.write.reset();
+  EXPECT_TRUE(is_ready(process.get(), POLLIN, std::chrono::seconds(60)));
+  siginfo_t end = {};
+  ::waitid(P_PIDFD, static_cast<id_t>(process.get()), &end, WEXITED);
+}
+
+TEST(Launcher, OneStreamAloneIsTaken) {
+  OutputTail tail;
+  Launch launch = shell("echo out; echo err >&2");
+  launch.output = tail.write_end();
+  launch.outputs = {STDERR_FILENO};
+  Child child(launch);
+  tail.close_write_end();
+  child.wait();
+  EXPECT_EQ(tail.last_lines(10), "  err");
 }
 
 TEST(Launcher, AProgramThatDoesNotExistIsAnErrorAtOnce) {
@@ -115,7 +157,7 @@ TEST(Launcher, EnvironmentAndDescriptors) {
   launch.output = tail.write_end();
   Child child(launch);
   tail.close_write_end();
-  wait_for(child);
+  child.wait();
   EXPECT_EQ(tail.last_lines(10), "  a b\n  open\n  closed");
   EXPECT_EQ(tail.last_lines(2), "  open\n  closed");
 }
