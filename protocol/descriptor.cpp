@@ -1,6 +1,7 @@
 #include "protocol/descriptor.h"
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -119,6 +120,18 @@ bool is_ready(int fd, short events, std::chrono::milliseconds limit) {
   pollfd polled{fd, events, 0};
   if (limit.count() > 0) return poll_until({&polled, 1}, Clock::now() + limit) > 0;
   return uninterrupted([&] { return ::poll(&polled, 1, 0); }) > 0;
+}
+
+Descriptor make_event() { return Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
+
+bool set_event(int event) {
+  const uint64_t one = 1;
+  return ::write(event, &one, sizeof one) == sizeof one;
+}
+
+bool take_event(int event) {
+  uint64_t count;
+  return ::read(event, &count, sizeof count) == sizeof count;
 }
 
 Descriptor open_process(pid_t pid) { return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }

@@ -76,6 +76,12 @@ int poll_until(std::span<pollfd> polled, std::optional<std::chrono::steady_clock
 /// Whether `fd` has one of `events`, or its other end is gone, within `limit`.
 bool is_ready(int fd, short events, std::chrono::milliseconds limit = {});
 
+/// An event of the kernel, readable from set_event() to take_event(), which say whether that could be done.
+/// Async-signal-safe, but for make_event(). None where no descriptor is left.
+Descriptor make_event();
+bool set_event(int event);
+bool take_event(int event);
+
 /// A descriptor of a process, readable once the process has ended; none where there is no such process.
 Descriptor open_process(pid_t pid);
 /// Sends `signal` to the process of a descriptor and to no later one of its number. Async-signal-safe.

@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "collectives/session_group.h"
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "worker/death_error.h"
 #include "worker/interpose/crash.h"
@@ -59,14 +60,12 @@ IoThread::IoThread(const Configuration& configuration, Outbox& outbox, OutputPip
 
 void IoThread::look_at_waits() {
   waits_entered_ = true;
-  const uint64_t one = 1;
-  (void)!::write(event_fd_, &one, sizeof one);
+  set_event(event_fd_);
 }
 
 void IoThread::finish() {
   finish_requested_ = true;
-  const uint64_t one = 1;
-  (void)!::write(event_fd_, &one, sizeof one);
+  set_event(event_fd_);
   finished_.get_future().wait_for(std::chrono::milliseconds(kLingerMs) + 1s);
 }
 
@@ -107,10 +106,7 @@ void IoThread::run() {
       continue;
     }
     if (configuration_.lifeline_fd >= 0 && items[2].revents != 0) end_group();
-    if (items[1].revents != 0) {
-      uint64_t events = 0;
-      (void)!::read(event_fd_, &events, sizeof events);
-    }
+    if (items[1].revents != 0) take_event(event_fd_);
     if (items[0].revents != 0) receive();
     pump(false);
     answer_stack_queries();

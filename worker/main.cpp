@@ -2,7 +2,6 @@
 // by `lockstep`, which tells them all they need by their environment (worker/process/configuration.h, worker/store.h).
 // With --verify it compares saved replicas (worker/verify_saved.h).
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "protocol/descriptor.h"
 #include "protocol/version.h"
 #include "worker/cell/cell_objects.h"
 #include "worker/host.h"
@@ -52,7 +52,7 @@ int run_rank() {
   }
   ::unsetenv("LOCKSTEP_IDENTITY");  // it is this process's, not that of programs that cells start
   // All of this lives as long as the process: other threads use it to the last moment.
-  const int event_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  const int event_fd = make_event().release();
   auto* pipes = new OutputPipes(settings.output ? *settings.output : protocol::make_output_channels());
   install_standard_input();
   auto* outbox = new Outbox(*pipes, event_fd);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +27,7 @@ class HangUpWatch {
   /// `descriptors` must stay open until the destructor has returned.
   HangUpWatch(std::vector<int> descriptors, std::function<void()> ended) {
     if (descriptors.empty()) return;
-    state_->end = Descriptor(::eventfd(0, EFD_CLOEXEC));
+    state_->end = make_event();
     if (!state_->end) throw Error("a connection can't be watched: the process is out of descriptors (ulimit -n)");
     const BlockedSignals signals;  // they are for the threads of the program
     thread_ = std::thread([state = state_, descriptors = std::move(descriptors), ended = std::move(ended)]() mutable {
@@ -38,8 +37,7 @@ class HangUpWatch {
   ~HangUpWatch() {
     if (!thread_.joinable()) return;
     state_->over = true;
-    const uint64_t one = 1;
-    (void)!::write(state_->end.get(), &one, sizeof one);
+    set_event(state_->end.get());
     if (thread_.get_id() == std::this_thread::get_id())
       thread_.detach();  // the callback has let go of the connector; the thread ends when that returns
     else

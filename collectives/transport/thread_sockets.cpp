@@ -1,9 +1,7 @@
 #include "collectives/transport/thread_sockets.h"
 
 #include <netinet/in.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -30,7 +28,7 @@ bool is_tcp(int fd) {
 }
 }  // namespace
 
-ThreadSockets::ThreadSockets() : interrupt_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { noting = this; }
+ThreadSockets::ThreadSockets() : interrupt_event_(make_event()) { noting = this; }
 
 ThreadSockets::~ThreadSockets() {
   noting = nullptr;
@@ -71,8 +69,7 @@ void ThreadSockets::limit_receives_of(int fd) {
 void ThreadSockets::interrupt() noexcept {
   std::lock_guard lock(mutex_);
   interrupted_ = true;
-  const uint64_t one = 1;
-  (void)!write(interrupt_event_.get(), &one, sizeof one);
+  set_event(interrupt_event_.get());
   for (const Noted& noted : noted_)
     if (socket_cookie(noted.fd) == noted.cookie) shutdown(noted.fd, SHUT_RDWR);
 }

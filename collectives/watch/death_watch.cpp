@@ -1,8 +1,6 @@
 #include "collectives/watch/death_watch.h"
 
 #include <pthread.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -13,7 +11,7 @@ namespace lockstep::dist {
 DeathWatch::DeathWatch(std::vector<Peer> peers, std::function<void(int)> died) : died_(std::move(died)) {
   std::erase_if(peers, [](const Peer& peer) { return !peer.same_machine || peer.same_process(); });
   if (peers.empty()) return;
-  end_ = Descriptor(eventfd(0, EFD_CLOEXEC));
+  end_ = make_event();
   if (!end_) return;  // out of descriptors: waits end with their deadlines
   const BlockedSignals signals;  // they are for the threads of the program
   thread_ = std::thread([this, peers = std::move(peers)] { run(peers); });
@@ -21,8 +19,7 @@ DeathWatch::DeathWatch(std::vector<Peer> peers, std::function<void(int)> died) :
 
 DeathWatch::~DeathWatch() {
   if (!end_) return;
-  const uint64_t one = 1;
-  (void)!write(end_.get(), &one, sizeof one);
+  set_event(end_.get());
   thread_.join();
 }
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -83,7 +82,7 @@ Server::Server(const std::string& socket) {
     throw Error("the path of the socket is too long: " + socket + "; set XDG_RUNTIME_DIR to a shorter one");
   std::copy(socket.begin(), socket.end(), address.sun_path);
   listener_ = keep(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  wake_ = keep(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  wake_ = keep(make_event().release());
   if (listener_ < 0 || wake_ < 0 ||
       ::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       ::chmod(socket.c_str(), 0600) != 0 || ::listen(listener_, static_cast<int>(kMostConnections)) != 0) {
@@ -125,10 +124,7 @@ void Server::close_in_child() {
     if (const int fd = each.exchange(-1); fd >= 0) ::close(fd);
 }
 
-void Server::wake() {
-  const uint64_t one = 1;
-  static_cast<void>(!::write(wake_, &one, sizeof one));
-}
+void Server::wake() { set_event(wake_); }
 
 void Server::stop() {
   std::unique_lock lock(mutex_);
@@ -295,8 +291,7 @@ void Server::run_aside() {
 }
 
 void Server::take_answers() {
-  uint64_t count;
-  static_cast<void>(!::read(wake_, &count, sizeof count));
+  take_event(wake_);
   std::deque<std::pair<uint64_t, std::string>> answers;
   {
     const std::lock_guard lock(mutex_);

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -65,8 +64,7 @@ void on_signal(int number, siginfo_t*, void* context) {
     }
     g_goes_on = goes_on && !g_refused;  // the next request may want what was refused
     g_taken = true;
-    const uint64_t one = 1;
-    static_cast<void>(!::write(g_event.load(), &one, sizeof one));
+    set_event(g_event);
     if (g_goes_on) worker::go_on_with(held, context);
     g_goes_on = false;
   }
@@ -130,9 +128,8 @@ void ask_main_thread(bool anyway) {
     static_cast<void>(!::ftruncate(g_text, 0));
     ::lseek(g_text, 0, SEEK_SET);
   }
-  static const int event = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  uint64_t count;
-  static_cast<void>(!::read(event, &count, sizeof count));
+  static const int event = make_event().release();
+  take_event(event);
   g_event = event;
   const struct sigaction action = worker::looking_action(on_signal);
   struct sigaction before = {};

@@ -1,11 +1,9 @@
 #include "python/operators/invitations.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <mutex>
 #include <utility>
 
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "python/agent/agent.h"
 
@@ -35,8 +33,7 @@ json serve(const json& request) {
   const std::lock_guard lock(mine.mutex);
   mine.invitation = {{"hub", request.at("hub").get<std::string>()},
                      {"identity", request.at("identity").get<std::string>()}};
-  const uint64_t one = 1;
-  static_cast<void>(!::write(mine.event, &one, sizeof one));
+  set_event(mine.event);
   return {{"stopped", mine.place}};
 }
 
@@ -52,8 +49,7 @@ json pass_breakpoints(const json&) {
   Invitations& mine = invitations();
   const std::lock_guard lock(mine.mutex);
   mine.detached = true;
-  const uint64_t one = 1;
-  static_cast<void>(!::write(mine.event, &one, sizeof one));
+  set_event(mine.event);
   return {{"stopped", mine.place}};
 }
 
@@ -74,7 +70,7 @@ json expect_invitations() {
   Invitations& mine = invitations();
   const std::lock_guard lock(mine.mutex);
   if (mine.event < 0) {
-    mine.event = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    mine.event = make_event().release();
     if (mine.event < 0) throw Error("no descriptor is left for the breakpoint");
     agent::add_handler("serve", serve);
     agent::add_handler("take_back", take_back);
@@ -124,8 +120,7 @@ int64_t last_step() {
 json take_invitation() {
   Invitations& mine = invitations();
   const std::lock_guard lock(mine.mutex);
-  uint64_t count = 0;
-  static_cast<void>(!::read(mine.event, &count, sizeof count));
+  take_event(mine.event);
   const json taken = std::exchange(mine.invitation, nullptr);
   return {{"invitation", taken}, {"detached", mine.detached}};
 }

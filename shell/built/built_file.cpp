@@ -8,7 +8,6 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <sstream>
 
 #include "protocol/cell_abi.h"
 #include "protocol/error.h"

@@ -1,13 +1,13 @@
 #include "shell/commands/check_command.h"
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
 
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "shell/commands/command.h"
 #include "shell/processes/compiler_service.h"
@@ -31,18 +31,14 @@ class Stop {
  public:
   int fd() const { return wake_.get(); }
   int signal() const { return signal_; }
-  void take() {
-    uint64_t count;
-    [[maybe_unused]] const ssize_t taken = ::read(wake_.get(), &count, sizeof count);
-  }
+  void take() { take_event(wake_.get()); }
   void ask(int signal) noexcept {
     signal_ = signal;
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+    set_event(wake_.get());
   }
 
  private:
-  Descriptor wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  Descriptor wake_ = make_event();
   std::atomic<int> signal_{0};
 };
 Stop stop;

@@ -1,6 +1,5 @@
 #include "shell/processes/session_directory.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,10 +1,8 @@
 // How a session runs a cell: its magics, its C++, and what is typed meanwhile.
 #include <fmt/format.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "protocol/error.h"

@@ -1,7 +1,6 @@
 #include "shell/terminal/plain_line_reader.h"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "shell/scripts/script.h"
@@ -52,7 +51,7 @@ PlainLineReader::PlainLineReader(int fd, LineReaderServices services,
     : fd_(fd),
       services_(std::move(services)),
       write_prompt_(std::move(write_prompt)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wake_(make_event()),
       wait_(::epoll_create1(EPOLL_CLOEXEC)) {
   epoll_event event{.events = EPOLLIN, .data = {}};
   if (::epoll_ctl(wait_.get(), EPOLL_CTL_ADD, fd_, &event) != 0 ||
@@ -60,15 +59,9 @@ PlainLineReader::PlainLineReader(int fd, LineReaderServices services,
     wait_.reset();
 }
 
-void PlainLineReader::interrupt() noexcept {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
-}
+void PlainLineReader::interrupt() noexcept { set_event(wake_.get()); }
 
-bool PlainLineReader::was_interrupted() {
-  uint64_t count;
-  return ::read(wake_.get(), &count, sizeof count) == sizeof count;
-}
+bool PlainLineReader::was_interrupted() { return take_event(wake_.get()); }
 
 /// Takes what comes next. False at the end of the input, and where an interrupt came first.
 bool PlainLineReader::fill() {

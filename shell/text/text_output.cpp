@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
@@ -33,7 +32,7 @@ void write_message(const std::string& text) {
 }
 
 TextOutput::TextOutput(int fd, std::string name, std::function<void(size_t)> on_cut)
-    : fd_(fd), name_(std::move(name)), on_cut_(std::move(on_cut)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : fd_(fd), name_(std::move(name)), on_cut_(std::move(on_cut)), wake_(make_event()) {
   struct stat status = {};
   if (::fstat(fd, &status) != 0 || S_ISREG(status.st_mode)) return;
   is_display_ = ::isatty(fd) == 1;
@@ -107,13 +106,11 @@ void TextOutput::cut(size_t dropped) {
 
 void TextOutput::interrupt() noexcept {
   interrupted_ = true;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+  set_event(wake_.get());
 }
 
 void TextOutput::resume() {
-  uint64_t count;
-  [[maybe_unused]] const ssize_t taken = ::read(wake_.get(), &count, sizeof count);
+  take_event(wake_.get());
   interrupted_ = false;
 }
 

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <exception>
 
+#include "protocol/descriptor.h"
 #include "worker/interpose/exits.h"
 #include "worker/process/demangle.h"
 #include "worker/process/interrupt.h"
@@ -49,8 +50,7 @@ void wait_until_reported() {
 /// Hands the report over and waits until it has been sent. One report per process: who comes second ends at once.
 void hand_over() {
   g_state.store(kPending);
-  const uint64_t one = 1;
-  (void)!::write(g_event_fd, &one, sizeof one);
+  set_event(g_event_fd);
   wait_until_reported();
 }
 

@@ -1,9 +1,7 @@
 #include "worker/process/interrupt.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -12,6 +10,7 @@
 #include <system_error>
 
 #include "protocol/cell_abi.h"
+#include "protocol/descriptor.h"
 #include "worker/process/parallel.h"
 #include "worker/process/run_state.h"
 
@@ -34,7 +33,7 @@ StopRequests& stop_requests() {
   return *requests;
 }
 
-StopRequests::StopRequests() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+StopRequests::StopRequests() : fd_(make_event().release()) {
   if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "no eventfd could be made");
 }
 
@@ -50,8 +49,7 @@ bool StopRequests::request(int64_t cell, StopReason reason) {
   if (g_pending != StopReason::interrupt) g_pending = reason;
   if (reason == StopReason::interrupt) {
     set_poll_requested(1);
-    const uint64_t one = 1;
-    (void)!::write(fd_, &one, sizeof one);
+    set_event(fd_);
   }
   return true;
 }
@@ -62,8 +60,7 @@ StopReason StopRequests::disarm() {
   g_armed = 0;
   g_pending = StopReason::none;
   set_poll_requested(0);
-  uint64_t count = 0;
-  (void)!::read(fd_, &count, sizeof count);
+  take_event(fd_);
   return reason;
 }
 

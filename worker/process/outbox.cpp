@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "protocol/descriptor.h"
+
 namespace lockstep::worker {
 
 void Outbox::put(Outgoing message) {
@@ -11,8 +13,7 @@ void Outbox::put(Outgoing message) {
     const std::lock_guard lock(mutex_);
     messages_.push_back({std::move(message), pipes_.written()});
   }
-  const uint64_t one = 1;
-  (void)!::write(event_fd_, &one, sizeof one);
+  set_event(event_fd_);
 }
 
 void Outbox::post(protocol::Progress progress) {

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "protocol/descriptor.h"
 #include "worker/process/held_call.h"
 
 namespace lockstep::worker {
@@ -58,8 +59,7 @@ std::atomic<bool> g_goes_on{false};  // the thread is still in the call that the
 
 void answer(int request) {
   g_taken.store(request, std::memory_order_release);
-  const uint64_t one = 1;
-  (void)!::write(g_event_fd.load(), &one, sizeof one);
+  set_event(g_event_fd);
 }
 
 void take_own_stack(int, siginfo_t*, void* ucontext) {
