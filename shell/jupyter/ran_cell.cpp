@@ -52,10 +52,8 @@ void name_error(Display::Report& report, CellStatus status) {
 }
 
 bool asks_for_help(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\n");
-  if (begin == std::string_view::npos) return false;
-  text = text.substr(begin, text.find_last_not_of(" \t\n") + 1 - begin);
-  if (text.find('\n') != std::string_view::npos) return false;
+  text = trimmed(text);
+  if (text.empty() || text.find('\n') != std::string_view::npos) return false;
   return text.back() == '?' || text.front() == '?' || text == "help" || text == "%help" || text == "%lsmagic" ||
          text.starts_with("%help ");
 }

@@ -38,8 +38,7 @@ Completeness completeness(std::string_view text) {
       if (token->kind != CppToken::comment) names_directive = token->kind == CppToken::hash;
     }
   }
-  const size_t last = text.find_last_not_of(" \t\r\n\f\v");
-  is_open |= last != std::string_view::npos && text[last] == '\\';
+  is_open |= trimmed(text).ends_with('\\');
   if (is_open || scanner.depth() > 0 || conditions > 0) return {TextStatus::incomplete, scanner.depth()};
   return {TextStatus::complete, 0};
 }

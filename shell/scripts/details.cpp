@@ -2,14 +2,10 @@
 
 #include <algorithm>
 
+#include "shell/text/text.h"
+
 namespace lockstep::shell {
 namespace {
-
-std::string stripped(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
-}
 
 /// From `<TAG` to its `>`; nothing (npos) where it is not in the text. `<details open>` is one, `<detailsx>` is none.
 struct HtmlTag {
@@ -48,11 +44,11 @@ std::string transformed(std::string_view text, std::string_view sign, bool open)
     const HtmlTag summary = find_tag(body, "<summary", 0), summary_end = find_tag(body, "</summary", 0);
     std::string head = "Details";
     if (summary_end.begin != std::string_view::npos && summary.end <= summary_end.begin) {
-      head = stripped(body.substr(summary.end, summary_end.begin - summary.end));
+      head = trimmed(body.substr(summary.end, summary_end.begin - summary.end));
       body = body.substr(summary_end.end);
     }
     result.append(text.substr(done, details.begin - done)).append(sign).append(" ").append(head);
-    result += open ? "\n\n" + transformed(stripped(body), sign, true) : " (hidden: --answers shows it)";
+    result += open ? "\n\n" + transformed(trimmed(body), sign, true) : " (hidden: --answers shows it)";
     done = end;
   }
 }

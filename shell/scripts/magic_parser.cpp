@@ -12,12 +12,6 @@
 namespace lockstep::shell {
 namespace {
 
-std::string_view trim(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
-
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 
 /// What stands before a `//` comment: one at the beginning or behind a blank, outside quotes (an address holds // as
@@ -27,7 +21,7 @@ std::string_view without_comment(std::string_view text) {
     if (const auto literal = literal_at(text, i)) {
       i = literal->end - 1;
     } else if (text.substr(i, 2) == "//" && (i == 0 || text[i - 1] == ' ' || text[i - 1] == '\t')) {
-      return trim(text.substr(0, i));
+      return trimmed(text.substr(0, i));
     }
   }
   return text;
@@ -35,14 +29,14 @@ std::string_view without_comment(std::string_view text) {
 
 /// A magic on this line, which begins where a statement may.
 std::optional<FoundMagic> find_magic(std::string_view raw, int line, const MagicRegistry& registry) {
-  std::string_view text = trim(raw);
+  std::string_view text = trimmed(raw);
   const bool commented = text.starts_with("// ");
-  if (commented) text = trim(text.substr(3));
+  if (commented) text = trimmed(text.substr(3));
   const std::string_view magic = magic_of(text);
   const size_t signs = magic.find_first_not_of('%');
   if (signs == std::string_view::npos || signs > 2 || !is_name_start(magic[signs])) return std::nullopt;
   const std::string name(magic.substr(signs));
-  const std::string_view rest = without_comment(trim(text.substr(magic.size())));
+  const std::string_view rest = without_comment(trimmed(text.substr(magic.size())));
   if (commented && !registry.knows(name)) return std::nullopt;
   FoundMagic found{.cell_magic = signs == 2, .use = {name, std::string(rest), line}};
   if (rest == "?" || rest == "??") {
@@ -56,9 +50,9 @@ std::optional<FoundMagic> find_magic(std::string_view raw, int line, const Magic
 /// (`before`).
 std::optional<MagicUse> find_command(std::string_view raw, int line, std::string_view before,
                                      const std::function<bool(const std::string&)>& is_name_of_cell) {
-  std::string_view text = trim(raw);
+  std::string_view text = trimmed(raw);
   if (!text.starts_with('!')) return std::nullopt;
-  text = trim(text.substr(1));
+  text = trimmed(text.substr(1));
   if (text.empty() ||
       !(is_name_character(text.front()) || std::string_view("./~$").find(text.front()) != std::string_view::npos))
     return std::nullopt;
@@ -75,13 +69,13 @@ std::optional<MagicUse> find_command(std::string_view raw, int line, std::string
 /// on the line. `?` alone and `help`, unless a cell has defined that name, are %help.
 std::optional<MagicUse> find_question(std::string_view raw, int line,
                                       const std::function<bool(const std::string&)>& is_name_of_cell) {
-  std::string_view text = without_comment(trim(raw));
+  std::string_view text = without_comment(trimmed(raw));
   if ((text == "help" || text == "help()") && !(is_name_of_cell && is_name_of_cell("help")))
     return MagicUse{"help", "", line};
   std::string_view sign = "?";
   if (text.starts_with('?')) {
     if (text.starts_with("??")) sign = "??";
-    text = trim(text.substr(sign.size()));
+    text = trimmed(text.substr(sign.size()));
     if (text.empty()) return MagicUse{"help", "", line};
   } else if (text.ends_with('?')) {
     if (text.ends_with("??")) sign = "??";
@@ -112,7 +106,7 @@ std::string at_line(int line, const std::string& message) { return "line " + std
 }  // namespace
 
 std::string_view magic_of(std::string_view line) {
-  line = trim(line);
+  line = trimmed(line);
   if (!line.starts_with('%')) return {};
   const auto name = std::find_if(line.begin(), line.end(), [](char c) { return c != '%'; });
   return {line.begin(), std::find_if_not(name, line.end(), is_name_character)};

@@ -12,12 +12,6 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kPdbWords = {"continue", "where", "up", "down", "detach"};
 
-std::string_view trimmed_all(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r\n");
-  return first == std::string_view::npos ? std::string_view()
-                                         : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
-
 /// What of Python's tokens decides where a statement begins: strings, brackets, comments, lines that are joined.
 class Scanner {
  public:
@@ -75,7 +69,7 @@ class Scanner {
 };
 
 bool is_comment(std::string_view line) {
-  const std::string_view text = trimmed_all(line);
+  const std::string_view text = trimmed(line);
   return text.empty() || text.starts_with('#');
 }
 
@@ -89,20 +83,20 @@ std::optional<FoundMagic> find_python_magic(std::string_view line, int number, c
   const auto found = [&](std::string_view name, std::string_view arguments, bool cell_magic = false) {
     return FoundMagic{cell_magic, {std::string(name), std::string(arguments), number}};
   };
-  std::string_view text = trimmed_all(line);
+  std::string_view text = trimmed(line);
   if (text.starts_with("%%")) {
     const std::string_view name = name_at(text.substr(2));
-    return found(name, trimmed_all(text.substr(2 + name.size())), /*cell_magic=*/true);
+    return found(name, trimmed(text.substr(2 + name.size())), /*cell_magic=*/true);
   }
   if (text.starts_with("# %") && registry.knows(name_at(text.substr(3)))) text.remove_prefix(2);
   if (line.empty() || line.front() == ' ' || line.front() == '\t') return std::nullopt;
   if (text.starts_with('%')) {
     const std::string_view name = name_at(text.substr(1));
     if (name.empty()) return std::nullopt;
-    const std::string_view rest = trimmed_all(text.substr(1 + name.size()));
+    const std::string_view rest = trimmed(text.substr(1 + name.size()));
     return rest == "?" || rest == "??" ? found("help", name) : found(name, rest);
   }
-  if (text.starts_with('!') && text.size() > 1) return found("!", trimmed_all(text.substr(1)));
+  if (text.starts_with('!') && text.size() > 1) return found("!", trimmed(text.substr(1)));
   if (text == "continue") return found("continue", "");  // outside a loop it is no Python
   if (text == "?") return found("help", "");
   if (!text.ends_with('?')) return std::nullopt;
@@ -119,7 +113,7 @@ std::optional<FoundMagic> find_python_magic(std::string_view line, int number, c
 
 bool is_cpp_cell(std::string_view text) {
   for (const std::string_view line : lines_of(text)) {
-    const std::string_view word = trimmed_all(line);
+    const std::string_view word = trimmed(line);
     if (word.starts_with("%%")) {
       if (name_at(word.substr(2)) == "cpp") return true;
     } else if (!is_comment(line)) {
@@ -133,9 +127,9 @@ ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registr
   const std::vector<std::string_view> lines = lines_of(text);
   const auto first = std::find_if_not(lines.begin(), lines.end(), is_comment);
   const std::string_view words =
-      first == lines.end() ? "" : trimmed_all(text.substr(static_cast<size_t>(first->data() - text.data())));
+      first == lines.end() ? "" : trimmed(text.substr(static_cast<size_t>(first->data() - text.data())));
   const std::string_view word = name_at(words);
-  const std::string_view count = trimmed_all(words.substr(word.size()));
+  const std::string_view count = trimmed(words.substr(word.size()));
   const bool takes_count = word == "up" || word == "down";
   if (std::find(kPdbWords.begin(), kPdbWords.end(), word) != kPdbWords.end() &&
       (count.empty() || (takes_count && count.find_first_not_of("0123456789") == std::string_view::npos))) {
@@ -165,11 +159,11 @@ Completeness scan_python_completeness(std::string_view text) {
       in_block = is_indented || line.front() == '@';
     }
     const bool ends = scanner.may_begin(offset_of(line, text) + line.size() + 1);
-    if (ends && trimmed_all(line.substr(0, line.find('#'))).ends_with(':')) in_block = true;
+    if (ends && trimmed(line.substr(0, line.find('#'))).ends_with(':')) in_block = true;
     last = line;
   }
   const bool is_open = scanner.in_string() || scanner.depth() > 0 || scanner.joined();
-  const bool ends_block = trimmed_all(last).empty() || text.ends_with("\n\n");
+  const bool ends_block = trimmed(last).empty() || text.ends_with("\n\n");
   return {is_open || (in_block && !ends_block) ? TextStatus::incomplete : TextStatus::complete, in_block ? 1 : 0};
 }
 

@@ -21,14 +21,6 @@ namespace {
 
 const std::string_view kBlanks = " \t\r\f\v";
 
-bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\f\v") == std::string_view::npos; }
-
-std::string_view strip(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
 bool is_key_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
 }
@@ -110,15 +102,15 @@ std::optional<KindWord> find_kind(std::string_view rest, size_t metadata) {
 /// `rest`: what follows `// %%`.
 Marker parse_marker(std::string_view rest, const std::string& where) {
   Marker marker;
-  rest = strip(rest);
+  rest = trimmed(rest);
   size_t metadata = std::min(find_key(rest, 0), rest.size());
   if (const std::optional<KindWord> found = find_kind(rest, metadata)) {
     marker.kind = found->kind;
-    marker.cell.title = strip(rest.substr(0, found->begin));
+    marker.cell.title = trimmed(rest.substr(0, found->begin));
     metadata = found->end;
   }
   marker.cell.markdown = marker.kind == Kind::markdown;
-  if (marker.kind == Kind::code) marker.cell.title = strip(rest.substr(0, metadata));
+  if (marker.kind == Kind::code) marker.cell.title = trimmed(rest.substr(0, metadata));
 
   for (size_t at = rest.find_first_not_of(kBlanks, metadata); at < rest.size();
        at = rest.find_first_not_of(kBlanks, at)) {
@@ -146,9 +138,9 @@ std::string uncomment_markdown(const std::vector<std::string>& lines, Language l
     }
     text.append(view).push_back('\n');
   }
-  const std::string_view all = strip(text);
+  const std::string_view all = trimmed(text);
   if (all.substr(0, 2) == "/*" && all.size() >= 4 && all.substr(all.size() - 2) == "*/")
-    return std::string(all.substr(2, all.size() - 4));
+    return std::string(trimmed(all.substr(2, all.size() - 4)));
   return text;
 }
 
@@ -156,7 +148,7 @@ std::string uncomment_markdown(const std::vector<std::string>& lines, Language l
 bool only_comments(const std::vector<std::string>& lines, Language language) {
   if (language == Language::python)
     return std::all_of(lines.begin(), lines.end(),
-                       [](const std::string& line) { return strip(line).empty() || strip(line).starts_with('#'); });
+                       [](const std::string& line) { return trimmed(line).empty() || trimmed(line).starts_with('#'); });
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
   return !has_code(text);
@@ -165,8 +157,8 @@ bool only_comments(const std::vector<std::string>& lines, Language language) {
 /// Fills in text and line of `cell` from the lines that follow its marker; the first of them is line `line` of the
 /// file.
 void finish(ScriptCell& cell, std::vector<std::string> lines, int line, Language language) {
-  while (!lines.empty() && is_blank(lines.back())) lines.pop_back();
-  while (!lines.empty() && is_blank(lines.front())) {
+  while (!lines.empty() && trimmed(lines.back()).empty()) lines.pop_back();
+  while (!lines.empty() && trimmed(lines.front()).empty()) {
     lines.erase(lines.begin());
     ++line;
   }
@@ -228,7 +220,7 @@ std::optional<std::string_view> marker_of(std::string_view line, Language langua
 }
 
 bool begins_code(std::string_view rest) {
-  rest = strip(rest);
+  rest = trimmed(rest);
   return !find_kind(rest, std::min(find_key(rest, 0), rest.size()));
 }
 
@@ -262,7 +254,7 @@ std::vector<ScriptCell> parse_script(std::string_view text, const std::string& n
     if (before_first_marker && only_comments(lines, language)) return;
     if (current.kind == Kind::raw) return;
     finish(current.cell, std::move(lines), first_line, language);
-    if (!is_blank(current.cell.text)) cells.push_back(std::move(current.cell));
+    if (!trimmed(current.cell.text).empty()) cells.push_back(std::move(current.cell));
   };
   std::istringstream stream{std::string(text)};
   for (std::string line; std::getline(stream, line);) {
@@ -280,7 +272,7 @@ std::vector<ScriptCell> parse_script(std::string_view text, const std::string& n
   }
   close();
   if (cells.empty())
-    throw UsageError(name + ": " + (is_blank(text) ? "is empty" : "has no cell") +
+    throw UsageError(name + ": " + (trimmed(text).empty() ? "is empty" : "has no cell") +
                      (language == Language::python ? "; a script of Python cells has lines `# %%` before them"
                                                    : "; a session script holds C++ in cells that begin with a line "
                                                      "`// %%`"));

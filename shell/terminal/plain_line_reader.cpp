@@ -11,12 +11,6 @@ namespace {
 
 const char* const kContinued = "... ";
 
-std::string_view strip(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
-}
-
 bool begins_with_word(std::string_view line, std::string_view word) {
   return line.starts_with(word) && (line.size() == word.size() || !is_name_character(line[word.size()]));
 }
@@ -28,7 +22,7 @@ bool is_marker(std::string_view line) {
 /// A head of a definition whose body stands on the next line: "struct Net", "template <typename T>".
 bool awaits_body(std::string_view text) {
   const size_t last = text.rfind('\n');
-  const std::string_view line = strip(last == std::string_view::npos ? text : text.substr(last + 1));
+  const std::string_view line = trimmed(last == std::string_view::npos ? text : text.substr(last + 1));
   if (line.empty() || line.back() == ';' || line.back() == '}') return false;
   for (const char* word : {"struct", "class", "union", "enum", "namespace", "template"})
     if (begins_with_word(line, word)) return true;
@@ -38,7 +32,7 @@ bool awaits_body(std::string_view text) {
 }  // namespace
 
 bool continues_statement(std::string_view line) {
-  line = strip(line);
+  line = trimmed(line);
   for (const char* word : {"else", "catch"})
     if (begins_with_word(line, word)) return true;
   for (const char* sign : {"{", ".", "->", "<<", ">>", "&&", "||", "?", ":", "=", "+", ",", ")", "}"})
@@ -122,7 +116,7 @@ LineReader::Input PlainLineReader::read(const std::string& prompt) {
     if (is_marker(line) && !write_prompt_) {
       // The text of the marker belongs to a script: its errors are reported like those of a script.
       const std::vector<ScriptCell> cells = parse_script(line + "\nx\n", "<stdin>");
-      const bool had_text = strip(text).size() > 0 && !skipping_;
+      const bool had_text = trimmed(text).size() > 0 && !skipping_;
       in_script_ = true;
       skipping_ = cells.empty() || cells.front().markdown;
       if (had_text) return {End::cell, std::move(text)};
@@ -130,8 +124,8 @@ LineReader::Input PlainLineReader::read(const std::string& prompt) {
       continue;
     }
     if (skipping_) continue;
-    if (text.empty() && strip(line).empty()) continue;
-    if (write_prompt_ && strip(line).empty()) return {End::cell, std::move(text)};
+    if (text.empty() && trimmed(line).empty()) continue;
+    if (write_prompt_ && trimmed(line).empty()) return {End::cell, std::move(text)};
     text += (text.empty() ? "" : "\n") + line;
     if (in_script_ || awaits_body(text)) continue;
     if (has_line_at_hand() && continues_statement(std::string_view(buffer_).substr(0, buffer_.find('\n')))) continue;
@@ -142,7 +136,7 @@ LineReader::Input PlainLineReader::read(const std::string& prompt) {
     if (write_prompt_) write_prompt_("\n");
     return {End::cancelled, std::move(text)};
   }
-  if (strip(text).empty() || skipping_) return {End::end_of_input, ""};
+  if (trimmed(text).empty() || skipping_) return {End::end_of_input, ""};
   return {End::cell, std::move(text)};
 }
 

@@ -204,6 +204,12 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n\f\v";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);  // npos + 1 is 0
+}
+
 std::wstring to_wide(std::string_view text) {
   std::wstring result;
   while (!text.empty()) {

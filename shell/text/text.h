@@ -63,6 +63,9 @@ std::vector<std::string> without_repeats(const std::vector<std::string>& lines, 
 /// The lines of text, without their ends; a last line end begins no further line.
 std::vector<std::string_view> lines_of(std::string_view text);
 
+/// Without the white space and line ends at both ends.
+std::string_view trimmed(std::string_view text);
+
 /// Where `part` begins, which is a piece of `text`.
 inline size_t offset_of(std::string_view part, std::string_view text) {
   return static_cast<size_t>(part.data() - text.data());

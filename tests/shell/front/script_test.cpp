@@ -143,6 +143,10 @@ TEST(Script, LineEndsAndByteOrderMarksOfOtherSystems) {
   EXPECT_EQ(cells[0].text, "int a;\nint b;");
 }
 
+TEST(Script, MarkdownMayStandInOneComment) {
+  EXPECT_EQ(parse_script("// %% [markdown]\n/* # A\n\ntext */\n", "s.cpp").at(0).text, "# A\n\ntext");
+}
+
 TEST(Script, ParametersAreTheVariablesThatACellDeclares) {
   const auto injected = [](const std::string& code) {
     const auto cells =
