@@ -115,14 +115,12 @@ class ScriptCheck {
   void follow(const MagicUse& magic, const RankSet& ranks, std::vector<Event>& problems) {
     const int size = static_cast<int>(ranks_.size());
     if (magic.name == "rank") {
-      const size_t code = end_of_spec(magic.arguments);
-      const RankSet set = parse_rank_set(magic.arguments.substr(0, code), size);
-      const size_t begin = magic.arguments.find_first_not_of(" \t", code);
-      if (begin == std::string::npos)
+      const auto [spec, code] = split_spec(magic.arguments);
+      const RankSet set = parse_rank_set(spec, size);
+      if (code.empty())
         target_ = set;
       else
-        compile(std::string(static_cast<size_t>(magic.line - 1), '\n') + magic.arguments.substr(begin), set, 0,
-                problems);
+        compile(std::string(static_cast<size_t>(magic.line - 1), '\n') + code, set, 0, problems);
     } else if (magic.name == "time") {
       compile(std::string(static_cast<size_t>(magic.line - 1), '\n') + magic.arguments, ranks, 0, problems);
     } else if (magic.name == "dist_init") {
@@ -158,16 +156,6 @@ class ScriptCheck {
     if (const auto* list = std::get_if<protocol::Names>(&answer.response))
       for (const protocol::Name& name : list->names) newest = std::max(newest, name.cell);
     return newest;
-  }
-
-  static size_t end_of_spec(const std::string& text) {
-    int depth = 0;
-    for (size_t i = 0; i < text.size(); ++i) {
-      if (text[i] == '[') ++depth;
-      if (text[i] == ']') --depth;
-      if (depth <= 0 && (text[i] == ' ' || text[i] == '\t')) return i;
-    }
-    return text.size();
   }
 
   void compile(const std::string& code, const RankSet& ranks, int optimize, std::vector<Event>& problems) {

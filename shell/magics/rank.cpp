@@ -1,24 +1,12 @@
 // %rank, %%rank and %%distributed: on which ranks cells run.
 #include "protocol/error.h"
+#include "shell/scripts/magic_parser.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {
 
 const char* const kAfterDeath = "%rank all goes back to those that live, %dist_reset starts all ranks afresh";
-
-/// The SPEC at the front ends at the first blank outside brackets; the rest is code.
-std::pair<std::string, std::string> split_spec(const std::string& text) {
-  int depth = 0;
-  size_t end = 0;
-  for (; end < text.size(); ++end) {
-    if (text[end] == '[') ++depth;
-    if (text[end] == ']') --depth;
-    if (depth <= 0 && (text[end] == ' ' || text[end] == '\t')) break;
-  }
-  const auto code = text.find_first_not_of(" \t", end);
-  return {text.substr(0, end), code == std::string::npos ? "" : text.substr(code)};
-}
 
 void say_where_cells_run(SessionCore& session) {
   const RankSet ranks = session.target_ranks();

@@ -112,6 +112,17 @@ std::string_view magic_of(std::string_view line) {
   return {line.begin(), std::find_if_not(name, line.end(), is_name_character)};
 }
 
+std::pair<std::string, std::string> split_spec(const std::string& arguments) {
+  int depth = 0;
+  size_t end = 0;
+  for (; end < arguments.size(); ++end) {
+    if (arguments[end] == '[') ++depth;
+    if (arguments[end] == ']') --depth;
+    if (depth <= 0 && (arguments[end] == ' ' || arguments[end] == '\t')) break;
+  }
+  return {arguments.substr(0, end), std::string(trimmed(std::string_view(arguments).substr(end)))};
+}
+
 bool ParsedCell::has_code() const {
   return std::any_of(parts.begin(), parts.end(), [](const CellPart& part) { return part.is_code; });
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "shell/scripts/magic.h"
@@ -55,6 +56,9 @@ ParsedCell take_apart(std::string_view text, const MagicRegistry& registry, cons
 
 /// The name of a line's magic, with its percent signs; empty where it has none.
 std::string_view magic_of(std::string_view line);
+
+/// The arguments of %rank: the SPEC at the front, which ends at the first blank outside brackets, and the code behind it.
+std::pair<std::string, std::string> split_spec(const std::string& arguments);
 
 /// Throws UsageError with the line: unknown magics (with the nearest name), %% in the middle of a cell, zero bytes.
 /// `is_name`: whether a cell has defined this name; asked only where a line begins with `!` or is `help`.
