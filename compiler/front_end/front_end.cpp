@@ -6,6 +6,11 @@
 #include <clang/Sema/SemaConsumer.h>
 #include <llvm/Support/TargetSelect.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
 #include "compiler/front_end/clang_headers.h"
 #include "compiler/front_end/user_headers.h"
 #include "protocol/error.h"
@@ -14,13 +19,28 @@ namespace lockstep::compiler {
 
 using namespace clang;
 
+namespace {
+
+/// The folder of the newest GCC's own headers, which Clang does not search.
+std::string gcc_headers() {
+  std::pair<int, std::string> newest{0, "/usr/lib/gcc"};
+  std::error_code ignored;
+  for (const auto& target : std::filesystem::directory_iterator("/usr/lib/gcc", ignored))
+    for (const auto& version : std::filesystem::directory_iterator(target, ignored))
+      if (const auto headers = version.path() / "include"; std::filesystem::exists(headers / "omp.h", ignored))
+        newest = std::max(newest, {std::atoi(version.path().filename().c_str()), headers.string()});
+  return newest.second;
+}
+
+}  // namespace
+
 std::vector<std::string> compile_flags(const Options& options) {
   return {"-std=c++20", "-O0", "-fPIC", "-gline-tables-only", "-D_GLIBCXX_USE_CXX11_ABI=1", "-DUSE_DISTRIBUTED",
           "-I" + options.include_root, "-isystem" + options.libtorch + "/include",
           "-isystem" + options.libtorch + "/include/torch/csrc/api/include", "-resource-dir=" + options.resource_dir,
           "-Wno-unused-value", "-Wunused-result", "-fparse-all-comments", "-Xclang", "-fincremental-extensions",
           // <omp.h>; for directives see compiler/parser/openmp.h.
-          "-isystem" + options.include_root + "/worker/cell/openmp",
+          "-isystem" + options.include_root + "/worker/cell/openmp", "-idirafter" + gcc_headers(),
           // An installed <lockstep/dist.h> lies one folder above the others. Last, since the prefix may be /usr.
           "-idirafter" + options.include_root + "/.."};
 }

@@ -2,5 +2,5 @@
 #pragma once
 // Clang can't read the attribute that names a deallocator.
 #define __malloc__(deallocator)
-#include </usr/lib/gcc/x86_64-linux-gnu/12/include/omp.h>
+#include_next <omp.h>
 #undef __malloc__
