@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+
+#include "protocol/utf8.h"
 
 namespace lockstep::inspect {
 namespace {
 /// Columns on a terminal: one for each character of UTF-8.
 size_t width_of(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), std::not_fn(is_continuation_byte)));
 }
 bool is_number(const std::string& text) {
   return text.empty() || text == "-" || (text[0] >= '0' && text[0] <= '9') || text[0] == '-' || text[0] == '+';

@@ -12,6 +12,7 @@
 #include "inspectors/findings/majority.h"
 #include "inspectors/fingerprint/kernels.h"
 #include "inspectors/fingerprint/strided.h"
+#include "protocol/utf8.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -169,7 +170,7 @@ std::string values_text(const std::vector<std::string>& values, const About& abo
   std::string text;
   for (const auto& [value, party] : parties) {
     const auto character_at = [&](size_t byte) {  // the begin of a character of UTF-8
-      while (byte > 0 && byte < value.size() && (static_cast<uint8_t>(value[byte]) & 0xC0) == 0x80) --byte;
+      while (byte > 0 && byte < value.size() && is_continuation_byte(value[byte])) --byte;
       return byte;
     };
     const size_t from = value.size() > kLongest && common > kLongest / 2 ? character_at(common - kLongest / 6) : 0;

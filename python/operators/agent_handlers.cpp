@@ -12,6 +12,7 @@
 
 #include "collectives/watch/device_queries.h"
 #include "protocol/files.h"
+#include "protocol/utf8.h"
 #include "protocol/version.h"
 #include "python/agent/agent.h"
 #include "python/agent/stacks.h"
@@ -22,7 +23,6 @@
 #include "python/operators/job_backend.h"
 #include "python/operators/job_log.h"
 #include "python/operators/rank_stacks.h"
-#include "shell/events/base64.h"
 
 namespace lockstep::python {
 namespace {
@@ -91,6 +91,13 @@ json status(const json&) {
           {"torch", rank.torch}};
 }
 
+/// A character for each byte, U+0000 to U+00FF: JSON has no bytes.
+std::string bytes_as_text(const std::string& bytes) {
+  std::string text;
+  for (const char c : bytes) append_utf8(text, static_cast<unsigned char>(c));
+  return text;
+}
+
 /// "stacks": true asks for the Python frames of each call, which takes the interpreter's lock for a moment. Without
 /// frames where the interpreter is about to end.
 json collectives(const json& request) {
@@ -98,7 +105,7 @@ json collectives(const json& request) {
   const InterpreterUse use(request.value("stacks", true));
   if (use) {
     const auto add = [&](const std::string& pickle) {
-      if (!pickle.empty()) dumps.push_back({{"base64", shell::base64(pickle)}});
+      if (!pickle.empty()) dumps.push_back({{"pickle", bytes_as_text(pickle)}});
     };
     add(c10d::dump_fr_trace(/*includeCollectives=*/true, /*includeStackTraces=*/true, /*onlyActive=*/false));
     add(nccl_pickle(/*stacks=*/true));

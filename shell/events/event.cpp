@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "protocol/json_fields.h"
+#include "protocol/utf8.h"
 #include "shell/events/base64.h"
 
 namespace lockstep::protocol {
@@ -30,7 +31,7 @@ json finite(json value) {
 
 /// Text may come from a cell, so it need not be UTF-8; U+FFFD stands for what is not.
 json text(const std::string& value) {
-  if (is_utf8(value)) return value;
+  if (!find_invalid_utf8(value)) return value;
   return json::parse(json(value).dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
@@ -68,10 +69,10 @@ json fields(const CellEvent& e) {
 
 json fields(const OutputEvent& e) {
   json event = {{"event", "output"}, {"cell", e.cell}, {"ranks", e.ranks}, {"stream", e.stream}};
-  if (is_utf8(e.bytes))
-    event["text"] = e.bytes;
-  else
+  if (find_invalid_utf8(e.bytes))
     event["base64"] = base64(e.bytes);
+  else
+    event["text"] = e.bytes;
   return event;
 }
 

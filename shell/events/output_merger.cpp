@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "shell/events/base64.h"
+#include "protocol/utf8.h"
 #include "shell/events/value_range.h"
 
 namespace lockstep::shell {

@@ -10,9 +10,9 @@
 #include "inspectors/evidence/flight_recorder.h"
 #include "inspectors/hang/activity.h"
 #include "inspectors/remains/stack_text.h"
-#include "shell/events/base64.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/job_logs.h"
+#include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {
@@ -30,9 +30,15 @@ void complete_default_group(int world_size, inspect::Evidence& dump) {
   }
 }
 
+/// Of a text that has a character for each byte.
+std::string bytes_of_text(const std::string& text) {
+  const std::wstring characters = to_wide(text);
+  return {characters.begin(), characters.end()};
+}
+
 void add_dumps(int rank, int world_size, const json& answer, inspect::Remains& remains) {
   for (const json& each : answer.value("dumps", json::array())) {
-    const std::string bytes = each.contains("base64") ? from_base64(each.at("base64").get<std::string>())
+    const std::string bytes = each.contains("pickle") ? bytes_of_text(each.at("pickle").get<std::string>())
                                                       : each.at("text").get<std::string>();
     inspect::Evidence dump = inspect::read_flight_recorder(bytes, fmt::format("rank {}", rank), rank);
     if (dump.calls.empty() && dump.groups.empty()) continue;  // of a backend that the rank does not use

@@ -66,10 +66,8 @@ std::string code_alone(std::string_view text, const std::vector<CellRange>& cell
 
 int utf16_units(std::string_view text) {
   int units = 0;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte & 0xc0) != 0x80) units += byte >= 0xf0 ? 2 : 1;
-  }
+  for (const char c : text)
+    if (!is_continuation_byte(c)) units += character_length(c) == 4 ? 2 : 1;
   return units;
 }
 

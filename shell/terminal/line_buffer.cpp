@@ -9,11 +9,6 @@ namespace {
 
 constexpr size_t kLongestEscape = 64;
 
-/// Is `text` the beginning of a character whose other bytes are still to come?
-bool is_cut_character(std::string_view text) {
-  return text.size() < character_length(text[0]) && std::all_of(text.begin() + 1, text.end(), is_continuation_byte);
-}
-
 /// Does an escape sequence begin `text` that goes on beyond it?
 bool is_cut_escape(std::string_view text) {
   if (text.size() > kLongestEscape) return false;
@@ -66,7 +61,7 @@ void LineBuffer::append(std::string_view bytes, const TakeLine& line) {
         cursor_ = 0;
       }
     } else {
-      if (is_cut_character(bytes)) {
+      if (unfinished_utf8(bytes) == bytes.size()) {
         carry_ = bytes;
         return;
       }

@@ -28,23 +28,6 @@ bool is_colour(std::string_view escape) {
          escape.substr(2, escape.size() - 3).find_first_not_of("0123456789;:") == std::string_view::npos;
 }
 
-/// As first_character, but zero bytes where `text` does not begin with well-formed UTF-8.
-Character decode(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  const size_t length = character_length(text[0]);
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return {};
-  char32_t code = lead & (0x7Fu >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if (!is_continuation_byte(text[i])) return {};
-    code = (code << 6) | (byte(i) & 0x3F);
-  }
-  constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (code < kSmallest[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return {};
-  return {code, length};
-}
-
 /// Calls `piece(bytes, columns)` for each character and escape sequence; stops when it returns false.
 template <typename Piece>
 void walk(std::string_view text, Piece piece) {
@@ -64,31 +47,6 @@ void walk(std::string_view text, Piece piece) {
 }
 
 }  // namespace
-
-bool is_continuation_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
-size_t character_length(char lead) {
-  const auto byte = static_cast<unsigned char>(lead);
-  return byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
-}
-
-std::optional<size_t> find_invalid_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    if (static_cast<unsigned char>(text[at]) < 0x80) {
-      ++at;
-      continue;
-    }
-    const Character character = decode(text.substr(at));
-    if (character.bytes == 0) return at;
-    at += character.bytes;
-  }
-  return std::nullopt;
-}
-
-Character first_character(std::string_view text) {
-  const Character character = decode(text);
-  return character.bytes ? character : Character{0xFFFD, 1};
-}
 
 bool is_name_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
@@ -222,25 +180,7 @@ std::wstring to_wide(std::string_view text) {
 
 std::string to_utf8(std::wstring_view text) {
   std::string result;
-  const auto add = [&](char32_t bits) { result += static_cast<char>(bits); };
-  for (const wchar_t wide : text) {
-    const auto code = static_cast<char32_t>(wide);
-    if (code < 0x80) {
-      add(code);
-    } else if (code < 0x800) {
-      add(0xC0 | (code >> 6));
-      add(0x80 | (code & 0x3F));
-    } else if (code < 0x10000) {
-      add(0xE0 | (code >> 12));
-      add(0x80 | ((code >> 6) & 0x3F));
-      add(0x80 | (code & 0x3F));
-    } else {
-      add(0xF0 | (code >> 18));
-      add(0x80 | ((code >> 12) & 0x3F));
-      add(0x80 | ((code >> 6) & 0x3F));
-      add(0x80 | (code & 0x3F));
-    }
-  }
+  for (const wchar_t wide : text) append_utf8(result, static_cast<char32_t>(wide));
   return result;
 }
 

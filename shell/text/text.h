@@ -1,27 +1,12 @@
-// Text as a terminal shows it: UTF-8, and how many columns it takes.
+// Text as a terminal shows it, and how many columns it takes.
 #pragma once
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "protocol/utf8.h"
+
 namespace lockstep::shell {
-
-/// Offset of the first byte that is not part of well-formed UTF-8; nothing where all of it is.
-std::optional<size_t> find_invalid_utf8(std::string_view text);
-
-/// One character at the front of `text`: its code point and how many bytes it takes. Bytes that are no UTF-8 are
-/// U+FFFD, one by one.
-struct Character {
-  char32_t code = 0;
-  size_t bytes = 0;
-};
-Character first_character(std::string_view text);
-
-/// Whether a character of UTF-8 goes on with `c`, and how many bytes one has that begins with `lead`.
-bool is_continuation_byte(char c);
-size_t character_length(char lead);
 
 /// Whether `c` can stand in a name of C++: a letter, a digit or `_`.
 bool is_name_character(char c);

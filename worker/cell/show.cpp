@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "inspectors/exchange/shown.h"
+#include "protocol/utf8.h"
 #include "worker/cell/show_text.h"
 #include "worker/cell/values.h"
 #include "worker/process/demangle.h"
@@ -146,7 +147,8 @@ void ValueWriter::natural(uint64_t value) { impl_->value(std::to_string(value), 
 void ValueWriter::real(double value, int digits) { impl_->value(shortest(value, digits), number(value)); }
 void ValueWriter::character(uint32_t code) {
   // A char above 0x7f is a byte of something; it stands for no character.
-  const std::string text = code < 0x80 ? std::string(1, static_cast<char>(code)) : utf8(code);
+  std::string text;
+  append_utf8(text, code);
   impl_->value(escaped(text, '\''), text);
 }
 void ValueWriter::string(std::string_view value) {

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "protocol/utf8.h"
+
 namespace lockstep {
 
 std::string hexadecimal(const char* prefix, uintptr_t value) {
@@ -41,28 +43,6 @@ std::string escaped(std::string_view value, char quote) {
   return text += quote;
 }
 
-std::string utf8(uint32_t code) {
-  if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) code = 0xfffd;
-  std::string text;
-  const auto byte = [&text](uint32_t value) { text += static_cast<char>(value); };
-  if (code < 0x80) {
-    byte(code);
-  } else if (code < 0x800) {
-    byte(0xc0 | code >> 6);
-    byte(0x80 | (code & 0x3f));
-  } else if (code < 0x10000) {
-    byte(0xe0 | code >> 12);
-    byte(0x80 | (code >> 6 & 0x3f));
-    byte(0x80 | (code & 0x3f));
-  } else {
-    byte(0xf0 | (code >> 18 & 0x07));
-    byte(0x80 | (code >> 12 & 0x3f));
-    byte(0x80 | (code >> 6 & 0x3f));
-    byte(0x80 | (code & 0x3f));
-  }
-  return text;
-}
-
 std::string utf8(const void* units, size_t count, size_t bytes_each) {
   const auto* bytes = static_cast<const char*>(units);
   if (bytes_each == 1) return {bytes, count};
@@ -78,7 +58,7 @@ std::string utf8(const void* units, size_t count, size_t bytes_each) {
     const bool high = bytes_each == 2 && code >= 0xd800 && code < 0xdc00;
     if (high && i + 1 < count && unit(i + 1) >= 0xdc00 && unit(i + 1) < 0xe000)
       code = 0x10000 + ((code - 0xd800) << 10) + (unit(++i) - 0xdc00);
-    text += utf8(code);
+    append_utf8(text, code);
   }
   return text;
 }

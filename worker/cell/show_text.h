@@ -19,7 +19,6 @@ std::string hexadecimal(const char* prefix, uintptr_t value);
 /// In quotes, as C++ writes it.
 std::string escaped(std::string_view value, char quote);
 
-std::string utf8(uint32_t code);
 /// Text in UTF-8, UTF-16 or UTF-32, by the size of its units; what is no character becomes U+FFFD.
 std::string utf8(const void* units, size_t count, size_t bytes_each);
 

@@ -6,14 +6,6 @@
 using namespace lockstep::shell;
 using testing::ElementsAre;
 
-TEST(Text, FindsWhatIsNoUtf8) {
-  EXPECT_EQ(find_invalid_utf8("plain, é, 漢, 😀"), std::nullopt);
-  EXPECT_EQ(find_invalid_utf8("a\xFFz"), 1u);
-  EXPECT_EQ(find_invalid_utf8("ab\xC3"), 2u);        // cut off
-  EXPECT_EQ(find_invalid_utf8("\xC0\xAF"), 0u);      // too long a form
-  EXPECT_EQ(find_invalid_utf8("\xED\xA0\x80"), 0u);  // half of a surrogate pair
-}
-
 TEST(Text, CountsColumns) {
   EXPECT_EQ(text_width("abc"), 3);
   EXPECT_EQ(text_width("é✗▸"), 3);
