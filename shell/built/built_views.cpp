@@ -383,8 +383,7 @@ std::string BuiltViews::explain(const protocol::Compile& request, const RankSet&
   if (!conflicts.empty())
     return fmt::format(
         "it depends on {}, which {} not the same here as when the file was built: an earlier cell ended elsewhere, or "
-        "did "
-        "not run, on {}. Build the file with --all-views; {}",
+        "did not run, on {}. Tag a cell that is expected to fail raises-exception, and build the file again; {}",
         list(conflicts), conflicts.size() == 1 ? "is" : "are", ranks.words(), kOr);
   const BuiltStep* same_cell = nullptr;
   std::set<int> built_for;

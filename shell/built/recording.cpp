@@ -19,21 +19,6 @@ size_t TakeRecorder::blob(const std::string& bytes) {
   return known.back();
 }
 
-void TakeRecorder::add(const Take& take, const BuiltFile& from) {
-  Take added{.ranks = take.ranks, .sessions = {}};
-  for (const BuiltSteps& steps : take.sessions) {
-    BuiltSteps& session = added.sessions.emplace_back();
-    for (const auto& step : steps) {
-      auto copy = std::make_shared<BuiltStep>(*step);
-      if (auto* compiled = std::get_if<protocol::Compiled>(&copy->answer))
-        for (auto& object : compiled->objects)
-          object.frame = static_cast<int64_t>(blob(from.blobs.at(static_cast<size_t>(object.frame))));
-      session.push_back(std::move(copy));
-    }
-  }
-  file_->takes.push_back(std::move(added));
-}
-
 void TakeRecorder::note_ready(const protocol::CompilerReady& ready) {
   if (std::exchange(is_ready_, true)) return;
   auto prelude = protocol::read_file(ready.prelude);

@@ -21,8 +21,6 @@ class TakeRecorder {
   BuiltFile& file() { return *file_; }
   std::shared_ptr<const BuiltFile> shared() const { return file_; }
   size_t blob(const std::string& bytes);
-  /// Adds a take of another file, with its objects.
-  void add(const Take& take, const BuiltFile& from);
   /// Of the first compiler that is ready: its versions and its prelude. Throws StartError.
   void note_ready(const protocol::CompilerReady& ready);
 

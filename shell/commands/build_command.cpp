@@ -1,9 +1,8 @@
 // `lockstep build SCRIPT… -o FILE`: compiles the cells of session scripts ahead, so that `lockstep run FILE` needs no
 // compiler. The scripts run through a session in which no cell runs (shell/processes/rehearsal.h), and what it asks the
-// compiler is recorded (shell/built/recording.h); then once more for each early end of a cell that later cells depend
-// on, in copies of this process (shell/built/process_copies.h).
+// compiler is recorded (shell/built/recording.h); then once more for each early end that is expected and that later cells
+// depend on.
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +13,6 @@
 
 #include "protocol/error.h"
 #include "protocol/installation.h"
-#include "shell/built/process_copies.h"
 #include "shell/built/recording.h"
 #include "shell/commands/command.h"
 #include "shell/processes/compiler_service.h"
@@ -36,7 +34,6 @@ namespace fs = std::filesystem;
 struct BuildOptions {
   std::vector<std::string> files;
   std::string output;
-  bool all_views = false;
   SessionOptions session;
 };
 
@@ -77,13 +74,13 @@ bool matters(const BuiltSteps& steps, size_t at, const std::set<std::string>& mi
   return false;
 }
 
-/// The early ends of cells that later cells depend on: those of the cells with these numbers, or of all.
-std::vector<EarlyEnd> early_ends_in(const Take& take, const std::set<int64_t>& numbers, bool all) {
+/// The early ends that later cells depend on of the cells with these numbers.
+std::vector<EarlyEnd> early_ends_in(const Take& take, const std::set<int64_t>& numbers) {
   std::vector<EarlyEnd> ends;
   for (const BuiltSteps& steps : take.sessions)
     for (size_t i = 0; i < steps.size(); ++i) {
       const auto* cell = std::get_if<protocol::Compile>(&steps[i]->request);
-      if (!cell || !steps[i]->settle || (!all && !numbers.contains(cell->number))) continue;
+      if (!cell || !steps[i]->settle || !numbers.contains(cell->number)) continue;
       const auto& objects = std::get<protocol::Compiled>(steps[i]->answer).objects;
       if (objects.empty()) continue;
       const std::vector<protocol::Step>& own = objects.front().steps;
@@ -152,28 +149,10 @@ class Build {
   void rehearse_all() {
     rehearse(std::nullopt);
     if (failed_ > 0 || stopped_) return;
-    // Each of the others depends on the first alone, so the file does not depend on how many are made at once.
-    const auto ends = early_ends_in(file_->takes.front(), expected_to_fail_, options_.all_views);
-    const auto takes = copies_.run(ends.size(), takes_at_once(), [&](size_t index) {
-      rehearse(ends[index]);
-      if (stopped_) throw StartError("interrupted");
-      BuiltFile part = *file_;
-      part.takes.erase(part.takes.begin());
-      return serialize(part);
-    });
-    for (const std::string& bytes : takes) {
-      const BuiltFile part = parse_built_file(bytes, options_.output);
-      recorder_.add(part.takes.front(), part);
+    for (const EarlyEnd& end : early_ends_in(file_->takes.front(), expected_to_fail_)) {
+      rehearse(end);
+      if (stopped_) return;
     }
-  }
-
-  /// As many as there are cores; one where cells write files, which later cells of the same take read.
-  size_t takes_at_once() const {
-    for (const BuiltScript& script : file_->scripts)
-      for (const ScriptCell& cell : script.cells)
-        if (!cell.markdown && cell.text.find("%%writefile") != std::string::npos) return 1;
-    cpu_set_t set;
-    return ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<size_t>(CPU_COUNT(&set)) : 1;
   }
 
   /// The scripts once, as a take of the file.
@@ -242,7 +221,6 @@ class Build {
 
   void on_signal(int signal) noexcept {
     stopped_ = true;
-    copies_.pass_on(signal);
     Session* session = session_;
     if (!session) return;
     if (signal == SIGINT)
@@ -257,7 +235,6 @@ class Build {
   Renderer renderer_;
   std::shared_ptr<BuiltFile> file_;
   TakeRecorder recorder_;
-  ProcessCopies copies_;
   std::set<int64_t> expected_to_fail_;  // numbers of cells
   int64_t cells_ = 0, failed_ = 0;
   std::atomic<bool> stopped_{false};
@@ -273,8 +250,6 @@ std::function<int()> set_up_build(CLI::App& app) {
   app.add_option("-n,--num-processes", options->session.num_processes,
                  "How many ranks run it, where cells depend on that; default: two")
       ->type_name("N");
-  app.add_flag("--all-views", options->all_views,
-               "Build also for the case that any cell ends early on some ranks, not only those that are expected to");
   app.add_flag("--debug-cells", options->session.debug_cells, "Compile all cells with full debug information, for gdb");
   app.add_option("--compile-timeout", options->session.compile_timeout_s, "Seconds that compiling a cell may take")
       ->check(CLI::PositiveNumber)

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Built files that can't run, or whose views are not those of the run, say why and what to do; those with all views run.
+"""Built files that can't run, or whose views are not those of the run, say why and what to do.
 
     built_refusals_test.py LOCKSTEP
 """
-import os
 import pathlib
 import sys
 import tempfile
@@ -113,29 +112,14 @@ def main():
         built = (folder / "script.lockstep").read_bytes()
         expect("a view that the file has not", run_built("--keep-going"), 1, "0-1 = 2",
                "has no object for this cell: it depends on 'loss', which is not the same here",
-               "rank 1", "--all-views")
-        for what, text, options, run_options in (("--all-views", untagged, ["--all-views"], ["--keep-going"]),
-                                                 ("a tagged cell", tagged, [], []),
-                                                 ("more ranks than in the build", tagged, [], ["-n", "3"])):
-            expect(what, build(text, *options), 0)
-            ranks = [] if "-n" in run_options else ["-n", "2"]
-            seen = run_built(*ranks, *run_options)
-            wanted = run([LOCKSTEP, "run", str(folder / "script.cpp"), *ranks, *run_options])
+               "rank 1", "raises-exception")
+        for what, ranks in (("a tagged cell", "2"), ("more ranks than in the build", "3")):
+            expect(what, build(tagged), 0)
+            seen = run_built("-n", ranks)
+            wanted = run([LOCKSTEP, "run", str(folder / "script.cpp"), "-n", ranks])
             if seen != wanted:
                 failures.append(f"{what}: the script ends with {wanted[1]} and shows\n{wanted[0]}\n"
                                 f"the file with {seen[1]} and\n{seen[0]}")
-
-        # The file does not depend on how many cores build it.
-        cores = os.sched_getaffinity(0)
-        files = set()
-        for used in (cores, {min(cores)}):
-            os.sched_setaffinity(0, used)
-            expect(f"--all-views on {len(used)} cores", build(tagged + "// %% more\nint third = other;\n// %%\nthird\n",
-                                                             "--all-views", "-n", "3"), 0)
-            files.add((folder / "script.lockstep").read_bytes())
-        os.sched_setaffinity(0, cores)
-        if len(files) != 1:
-            failures.append("the file depends on the number of cores")
 
         # -n of the build is that of the run.
         expect("build -n 3", build("world_size", "-n", "3"), 0)
