@@ -91,11 +91,11 @@ CppToken CppLexer::quoted(size_t quote) const {
 /// R"delimiter(...)delimiter". A delimiter that is none ends with the next quote, as for clang.
 CppToken CppLexer::raw_string(size_t quote) const {
   constexpr size_t kLongestDelimiter = 16;
-  const size_t open = std::min(text_.find_first_of(" ()\\\t\v\f\r\n", quote + 1), text_.size());
-  const bool is_delimiter = open < text_.size() && text_[open] == '(' && open - quote - 1 <= kLongestDelimiter;
-  std::string close = "\"";
-  if (is_delimiter) close = ")" + std::string(text_.substr(quote + 1, open - quote - 1)) + close;
-  const size_t end = text_.find(close, is_delimiter ? open : quote + 1);
+  const std::string_view head = text_.substr(quote + 1, kLongestDelimiter + 1);
+  const size_t length = std::min(head.find_first_of(" ()\\\t\v\f\r\n"), head.size());
+  const bool is_delimiter = length < head.size() && head[length] == '(';
+  const std::string close = is_delimiter ? ")" + std::string(head.substr(0, length)) + "\"" : "\"";
+  const size_t end = text_.find(close, quote + 1 + (is_delimiter ? length : 0));
   if (end == std::string_view::npos) return token(CppToken::raw_string, text_.size(), /*is_closed=*/false);
   return token(CppToken::raw_string, past_suffix(end + close.size()));
 }

@@ -64,7 +64,7 @@ TEST(CppLexer, AnyBytes) {
   EXPECT_THAT(spelled_tokens(""), ElementsAre());
   EXPECT_THAT(spelled_tokens("\\"), ElementsAre());
   constexpr size_t kLong = 1 << 18;
-  for (const std::string part : {"\\\n", "\\ ", "/*", "R\"(", "(", "'", "1'", "\"", "#", "\\\\\n", "\r"}) {
+  for (const std::string part : {"\\\n", "\\ ", "/*", "R\"(", "R\"a", "(", "'", "1'", "\"", "#", "\\\\\n", "\r"}) {
     std::string text;
     while (text.size() < kLong) text += part;
     CppLexer lexer(text);

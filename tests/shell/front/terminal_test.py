@@ -266,8 +266,8 @@ class OnATerminal(unittest.TestCase):
         with open(f"/proc/{program.pid}/task/{program.pid}/children") as file:
             compiler = int(file.read().split()[0])
         os.kill(compiler, signal.SIGSTOP)
-        program.send("print x\r")  # Enter asks whether that is all
-        program.wait_for("print x")
+        program.send("pri\t")  # Tab asks what may stand there
+        program.wait_for("pri")
         while "^C" not in program.screen.text():
             # One that comes before the question is a key, which nobody reads until the answer. A second one after the
             # first had its effect would make the terminal drop what is on its way to the screen.
