@@ -92,7 +92,7 @@ T from_string(std::string_view word) {
   const auto known = words(T());
   const auto found = std::find(known.begin(), known.end(), word);
   if (found == known.end())
-    throw nlohmann::json::other_error::create(501, "'" + std::string(word) + "' is not a known status", nullptr);
+    throw nlohmann::json::other_error::create(501, "'" + std::string(word) + "' is not a known word", nullptr);
   return static_cast<T>(found - known.begin());
 }
 

@@ -6,6 +6,9 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
+#include <string>
+#include <tuple>
 
 namespace lockstep::inspect {
 
@@ -16,7 +19,8 @@ std::vector<Finding> self_findings(const About& about, const std::vector<SelfFac
     earliest = std::min(earliest, each.collectives);
   }
   std::vector<Finding> findings;
-  std::map<std::string, size_t> known;
+  using Key = std::tuple<Verdict, std::optional<FindingKind>, int64_t, std::optional<std::string>>;
+  std::map<Key, size_t> known;
   RankSet fine;
   for (size_t i = 0; i < facts.size(); ++i) {
     if (!facts[i].finding) {
@@ -26,9 +30,7 @@ std::vector<Finding> self_findings(const About& about, const std::vector<SelfFac
     const Finding& finding = *facts[i].finding;
     // What differs on one rank reaches the others through a reduction, so their notes are consequences.
     if (finding.severity != Severity::fault && facts[i].collectives > earliest) continue;
-    const std::string key =
-        fmt::format("{}|{}|{}|{}", to_string(finding.verdict), finding.kind ? to_string(*finding.kind) : "",
-                    finding.op ? finding.op->seq : 0, finding.where.value_or(""));
+    const Key key(finding.verdict, finding.kind, finding.op ? finding.op->seq : 0, finding.where);
     const auto [found, is_new] = known.emplace(key, findings.size());
     if (is_new) findings.push_back(finding);
     findings[found->second].ranks.insert(about.rank_at(i));

@@ -4,21 +4,23 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <string>
+#include <tuple>
 
 namespace lockstep::inspect {
 namespace {
 
 std::vector<Finding> merged(const About& about, const std::vector<NanFacts>& facts) {
   const bool made_somewhere = std::ranges::any_of(facts, &NanFacts::made_here);
-  std::map<std::string, size_t> known;
+  using Key = std::tuple<Verdict, std::optional<FindingKind>, std::string, std::optional<std::string>>;
+  std::map<Key, size_t> known;
   std::vector<Finding> findings;
   for (size_t i = 0; i < facts.size(); ++i) {
     // A rank that received bad values is left out if the rank that made them has a finding.
     if (!facts[i].finding || (made_somewhere && !facts[i].made_here)) continue;
     const Finding& finding = *facts[i].finding;
-    const std::string key =
-        fmt::format("{}|{}|{}|{}", to_string(finding.verdict), finding.kind ? to_string(*finding.kind) : "",
-                    finding.op ? finding.op->name : "", finding.where.value_or(""));
+    const Key key(finding.verdict, finding.kind, finding.op ? finding.op->name : "", finding.where);
     const auto [found, is_new] = known.emplace(key, findings.size());
     if (is_new) findings.push_back(finding);
     findings[found->second].ranks.insert(about.rank_at(i));

@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <map>
 #include <optional>
 #include <utility>
 
-#include "protocol/dist_error.h"
 #include "protocol/verdict.h"
 
 namespace lockstep::python {
@@ -19,24 +17,16 @@ using nlohmann::json;
 
 thread_local Call given_call;
 
-FindingKind kind_named(const std::string& name) {
-  for (const FindingKind kind :
-       {FindingKind::parameter, FindingKind::buffer, FindingKind::state, FindingKind::hyperparameter,
-        FindingKind::tensor, FindingKind::gradient, FindingKind::rng, FindingKind::value, FindingKind::unsupported})
-    if (name == to_string(kind)) return kind;
-  throw dist::ArgumentError("there is no kind " + name);
-}
-
 Item item_of(const Call& call, const json& item) {
   if (item.contains("value")) {
     Subject subject;
     inspect::describe_value(subject, item.at("name"), item.at("value"));
-    subject.items.back().kind = kind_named(item.at("kind"));
+    subject.items.back().kind = item.at("kind");
     return std::move(subject.items.back());
   }
   const at::Tensor& tensor = call.tensor(item.at("tensor"));
   return {.name = item.at("name"),
-          .kind = kind_named(item.at("kind")),
+          .kind = item.at("kind"),
           .tensor = tensor.detach(),
           .value = {},
           .trainable = item.value("trainable", tensor.requires_grad())};
@@ -91,7 +81,7 @@ inspect::ShardedSubject subject_of(const Call& call, const json& description) {
   if (const json& inputs = description.at("inputs"); !inputs.is_null()) subject.inputs = inputs.get<inspect::Hash>();
   if (const json& doubt = description.at("doubt"); !doubt.is_null())
     subject.doubt = {.severity = doubt.at("is_fault").get<bool>() ? Severity::fault : Severity::note,
-                     .kind = kind_named(doubt.at("kind")),
+                     .kind = doubt.at("kind"),
                      .text = doubt.at("text")};
   return result;
 }

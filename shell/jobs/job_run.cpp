@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "inspectors/findings/about.h"
 #include "inspectors/remains/judge.h"
 #include "protocol/error.h"
 #include "protocol/installation.h"
@@ -304,7 +305,7 @@ void JobRun::on_stall(double seconds) {
     report(as_notes(std::move(findings)));
     return;
   }
-  if (out_of_time && std::ranges::none_of(findings, is_fault)) {
+  if (out_of_time && std::ranges::none_of(findings, inspect::is_fault)) {
     RankSet ranks;
     for (const auto& [pid, each] : watched_) ranks.insert(each.member.facts.rank);
     auto finding = stall_without_collective(remains, ranks, seconds);
@@ -375,7 +376,7 @@ void JobRun::conclude(const ProcessEnd& end) {
     std::vector<Finding> findings = ends_.empty() ? std::vector<Finding>() : inspect::judge(with_ends());
     exit_code_ = exit_code_of_failure(findings);
     // Without a fault, what follows from another rank's end is all that is known.
-    if (std::ranges::none_of(findings, is_fault))
+    if (std::ranges::none_of(findings, inspect::is_fault))
       std::erase_if(findings, [](const Finding& each) { return each.verdict == Verdict::ok; });
     report(findings);
     if (failed) {

@@ -4,14 +4,14 @@
 
 #include <algorithm>
 
-#include "inspectors/remains/judge.h"
+#include "inspectors/findings/about.h"
 #include "shell/events/exit_code.h"
 
 namespace lockstep::shell {
 namespace {
 
 const Finding* first_cause(const std::vector<Finding>& findings) {
-  const auto cause = std::ranges::find_if(findings.rbegin(), findings.rend(), is_fault);
+  const auto cause = std::ranges::find_if(findings.rbegin(), findings.rend(), inspect::is_fault);
   return cause == findings.rend() ? nullptr : &*cause;
 }
 
@@ -31,8 +31,6 @@ const inspect::EvidenceFrame* frame_of(int rank, const inspect::Remains& remains
 
 }  // namespace
 
-bool is_fault(const Finding& finding) { return finding.severity == Severity::fault; }
-
 int exit_code_of_failure(const std::vector<Finding>& findings) {
   const Finding* cause = first_cause(findings);
   if (!cause) return kExitFailed;
@@ -46,13 +44,13 @@ int exit_code_of_stall(const std::vector<Finding>& findings) {
 
 std::vector<Finding> as_notes(std::vector<Finding> findings) {
   for (Finding& each : findings)
-    if (is_fault(each)) each.severity = Severity::note;
+    if (inspect::is_fault(each)) each.severity = Severity::note;
   return findings;
 }
 
 bool is_proven_stall(const std::vector<Finding>& findings) {
   return std::ranges::any_of(findings, [](const Finding& each) {
-    return is_fault(each) && each.verdict == Verdict::hang &&
+    return inspect::is_fault(each) && each.verdict == Verdict::hang &&
            (each.kind == FindingKind::finished || each.kind == FindingKind::died || each.kind == FindingKind::threw);
   });
 }
@@ -61,11 +59,8 @@ std::optional<Finding> stall_without_collective(const inspect::Remains& remains,
   RankSet known;
   for (const inspect::RankDoing& each : remains.doing) known.insert(each.rank);
   if (!(ranks - known).empty() || std::ranges::any_of(remains.doing, may_go_on)) return std::nullopt;
-  Finding finding;
-  finding.severity = Severity::fault;
-  finding.inspector = "hang";
-  finding.verdict = Verdict::hang;
-  finding.ranks = ranks;
+  Finding finding = inspect::About{.inspector = "hang", .object = {}, .step = {}, .ranks = ranks}.finding(
+      Severity::fault, Verdict::hang);
   finding.message = fmt::format("no collective has begun or ended for {:.1f} s", seconds);
   for (const inspect::RankDoing& each : remains.doing) {
     const inspect::EvidenceFrame* frame = frame_of(each.rank, remains);

@@ -9,8 +9,6 @@
 
 namespace lockstep::shell {
 
-bool is_fault(const Finding& finding);
-
 /// The exit code of a job that failed. The first cause is the last fault.
 int exit_code_of_failure(const std::vector<Finding>& findings);
 /// Of one that was ended because it made no progress. Collectives that differ are found because it hangs in them.
