@@ -67,14 +67,30 @@ class Collectives {
   /// leads there follows from it.
   void add_crossed() {
     std::vector<CallWait> waits;
-    for (const Behind& each : behind_) waits.push_back({each.waiting, each.absent});
-    std::vector<bool> crossed(behind_.size());
+    RankSet explained = waiting_;  // by another finding
+    for (const Behind& each : behind_) {
+      waits.push_back({each.waiting, each.absent});
+      explained = explained - each.waiting;
+    }
+    std::vector<bool> added(behind_.size());
     for (const Circle& circle : circles_of(waits)) {
       add_circle(circle);
-      for (const size_t call : circle.calls) crossed[call] = true;
+      explained = explained | circle.ranks;
+      for (const size_t call : circle.calls) added[call] = true;
+    }
+    // A wait for ranks whose own waits are explained is explained as well.
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t i = 0; i < behind_.size(); ++i) {
+        if (added[i] || behind_[i].absent - explained != RankSet()) continue;
+        explained = explained | behind_[i].waiting;
+        behind_[i].finding.severity = Severity::note;
+        verdicts_.add(Weight::behind, behind_[i].finding);
+        changed = added[i] = true;
+      }
     }
     for (size_t i = 0; i < behind_.size(); ++i)
-      if (!crossed[i]) verdicts_.add(Weight::behind, behind_[i].finding);
+      if (!added[i]) verdicts_.add(Weight::behind, behind_[i].finding);
   }
 
   void add_circle(const Circle& circle) {

@@ -416,8 +416,24 @@ TEST(Watched, WhatLeadsToRanksThatWaitForOneAnotherFollowsFromThem) {
   ASSERT_THAT(findings, SizeIs(2));
   EXPECT_EQ(findings[0].ranks, RankSet{1});
   EXPECT_EQ(findings[0].reference_ranks, RankSet{0});
+  EXPECT_EQ(findings[0].severity, Severity::note);
+  EXPECT_EQ(findings[1].severity, Severity::fault);
   EXPECT_EQ(findings[1].ranks, (RankSet{1, 2}));
   EXPECT_THAT(findings[1].message, HasSubstr("for rank 1: none of them can continue. All ranks"));
+}
+
+TEST(Watched, WhatLeadsToARankThatDoesNotComeFollowsFromThat) {
+  // Rank 0 waits in group 0 for rank 1, which waits in group 1 for rank 2, which sleeps.
+  Remains remains = each_in_its_group({{0, 1}, {1, 2}, {2, 3}});
+  remains.evidence[2].calls.clear();
+  remains.doing = {{.rank = 2, .kind = FindingKind::sleeping, .words = "sleeps"}};
+  std::vector<Finding> findings = judge(remains);
+  std::erase_if(findings, [](const Finding& each) { return each.verdict != Verdict::hang; });
+  ASSERT_THAT(findings, SizeIs(2));
+  EXPECT_EQ(findings[0].ranks, RankSet{1});
+  EXPECT_EQ(findings[0].severity, Severity::note);
+  EXPECT_EQ(findings[1].ranks, RankSet{2});
+  EXPECT_EQ(findings[1].severity, Severity::fault);
 }
 
 TEST(Watched, ARootThatDiffersIsAMismatch) {
