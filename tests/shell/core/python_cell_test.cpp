@@ -10,12 +10,12 @@ using namespace lockstep::shell;
 
 namespace {
 
-ParsedCell parse(const std::string& text) { return parse_python_cell(text, MagicRegistry::instance()); }
+ParsedCell parse_python(const std::string& text) { return parse_python_cell(text, MagicRegistry::instance()); }
 
 /// "code" and the names of magics, in order.
 std::vector<std::string> parts(const std::string& text) {
   std::vector<std::string> result;
-  for (const CellPart& part : parse(text).parts) result.push_back(part.is_code ? "code" : part.magic.name);
+  for (const CellPart& part : parse_python(text).parts) result.push_back(part.is_code ? "code" : part.magic.name);
   return result;
 }
 
@@ -35,7 +35,7 @@ TEST(PythonCell, MagicsStandWhereAStatementBegins) {
 }
 
 TEST(PythonCell, LinesOfCodeKeepTheirNumbers) {
-  const ParsedCell cell = parse("%%rank 1\nx = 1\n%rank\ny = 2\n");
+  const ParsedCell cell = parse_python("%%rank 1\nx = 1\n%rank\ny = 2\n");
   ASSERT_EQ(cell.cell_magics.size(), 1u);
   EXPECT_EQ(cell.cell_magics[0].arguments, "1");
   ASSERT_EQ(cell.parts.size(), 3u);
@@ -46,8 +46,8 @@ TEST(PythonCell, LinesOfCodeKeepTheirNumbers) {
 TEST(PythonCell, WordsOfPdbAreMagicsAlone) {
   EXPECT_EQ(parts("continue"), (Parts{"continue"}));
   EXPECT_EQ(parts(" where \n"), (Parts{"where"}));
-  EXPECT_EQ(parse("up 2").parts.at(0).magic.arguments, "2");
-  EXPECT_EQ(parse("# a title\n\nup 2").parts.at(0).magic.arguments, "2");
+  EXPECT_EQ(parse_python("up 2").parts.at(0).magic.arguments, "2");
+  EXPECT_EQ(parse_python("# a title\n\nup 2").parts.at(0).magic.arguments, "2");
   EXPECT_EQ(parts("# a title"), (Parts{}));
   EXPECT_EQ(parts("up = 2"), (Parts{"code"}));
   EXPECT_EQ(parts("down(2)"), (Parts{"code"}));
@@ -59,7 +59,7 @@ TEST(PythonCell, WordsOfPdbAreMagicsAlone) {
 TEST(PythonCell, WrongMagicsNameTheLine) {
   const auto message = [](const std::string& text) {
     try {
-      parse(text);
+      parse_python(text);
     } catch (const UsageError& error) {
       return std::string(error.what());
     }
