@@ -87,18 +87,18 @@ enum class FindingKind {
   other_collective,
   tag,
   outside_group,
-  unknown,
-  idle,
+  unknown,  // what a thread does, like those that follow and `device`: without a stack
+  idle,  // no cell runs
   computing,
-  collective,
+  collective,  // in a call of dist:: or c10d
   sleeping,
-  lock,
-  condition,
-  loading_data,
-  reading,
-  polling,
-  child,
-  blocked,
+  lock,  // a mutex, a read-write lock, a semaphore
+  condition,  // a condition variable, a future, a thread to join
+  loading_data,  // in a data loader
+  reading,  // a file, a pipe, a terminal
+  polling,  // descriptors, a socket
+  child,  // another process
+  blocked,  // in the kernel, for an unknown reason
   stream,  // its device's stream has not come to the collective
   communicator  // what NCCL says of it
 };

@@ -1,79 +1,78 @@
 #include "inspectors/hang/activity.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 
 namespace lockstep::inspect {
 namespace {
 
 struct Sign {
-  Activity activity;
+  FindingKind activity;
   std::string_view function;  // the complete name without arguments
 };
 
 // The functions of the C library in which threads wait.
 constexpr Sign kSigns[] = {
-    {Activity::lock, "pthread_mutex_lock"},
-    {Activity::lock, "pthread_mutex_timedlock"},
-    {Activity::lock, "pthread_mutex_clocklock"},
-    {Activity::lock, "pthread_rwlock_rdlock"},
-    {Activity::lock, "pthread_rwlock_wrlock"},
-    {Activity::lock, "sem_wait"},
-    {Activity::lock, "flock"},
-    {Activity::lock, "lockf"},
-    {Activity::condition, "pthread_cond_wait"},
-    {Activity::condition, "pthread_cond_timedwait"},
-    {Activity::condition, "pthread_cond_clockwait"},
-    {Activity::condition, "pthread_join"},
-    {Activity::condition, "pthread_barrier_wait"},
-    {Activity::condition, "std::condition_variable::wait"},
-    {Activity::condition, "std::thread::join"},
-    {Activity::condition, "std::__atomic_futex_unsigned_base::_M_futex_wait_until"},
-    {Activity::sleeping, "nanosleep"},
-    {Activity::sleeping, "clock_nanosleep"},
-    {Activity::sleeping, "pause"},
-    {Activity::sleeping, "sigsuspend"},
-    {Activity::sleeping, "sigwait"},
-    {Activity::reading, "read"},
-    {Activity::reading, "readv"},
-    {Activity::reading, "pread64"},
-    {Activity::reading, "preadv64"},
-    {Activity::reading, "open64"},
-    {Activity::reading, "open"},
-    {Activity::reading, "openat64"},
-    {Activity::reading, "fread"},
-    {Activity::reading, "getc"},
-    {Activity::reading, "getline"},
-    {Activity::polling, "recv"},
-    {Activity::polling, "recvfrom"},
-    {Activity::polling, "recvmsg"},
-    {Activity::polling, "send"},
-    {Activity::polling, "sendmsg"},
-    {Activity::polling, "write"},
-    {Activity::polling, "accept"},
-    {Activity::polling, "accept4"},
-    {Activity::polling, "connect"},
-    {Activity::polling, "poll"},
-    {Activity::polling, "ppoll"},
-    {Activity::polling, "select"},
-    {Activity::polling, "pselect"},
-    {Activity::polling, "epoll_wait"},
-    {Activity::polling, "epoll_pwait"},
-    {Activity::child, "wait4"},
-    {Activity::child, "waitpid"},
-    {Activity::child, "waitid"},
+    {FindingKind::lock, "pthread_mutex_lock"},
+    {FindingKind::lock, "pthread_mutex_timedlock"},
+    {FindingKind::lock, "pthread_mutex_clocklock"},
+    {FindingKind::lock, "pthread_rwlock_rdlock"},
+    {FindingKind::lock, "pthread_rwlock_wrlock"},
+    {FindingKind::lock, "sem_wait"},
+    {FindingKind::lock, "flock"},
+    {FindingKind::lock, "lockf"},
+    {FindingKind::condition, "pthread_cond_wait"},
+    {FindingKind::condition, "pthread_cond_timedwait"},
+    {FindingKind::condition, "pthread_cond_clockwait"},
+    {FindingKind::condition, "pthread_join"},
+    {FindingKind::condition, "pthread_barrier_wait"},
+    {FindingKind::condition, "std::condition_variable::wait"},
+    {FindingKind::condition, "std::thread::join"},
+    {FindingKind::condition, "std::__atomic_futex_unsigned_base::_M_futex_wait_until"},
+    {FindingKind::sleeping, "nanosleep"},
+    {FindingKind::sleeping, "clock_nanosleep"},
+    {FindingKind::sleeping, "pause"},
+    {FindingKind::sleeping, "sigsuspend"},
+    {FindingKind::sleeping, "sigwait"},
+    {FindingKind::reading, "read"},
+    {FindingKind::reading, "readv"},
+    {FindingKind::reading, "pread64"},
+    {FindingKind::reading, "preadv64"},
+    {FindingKind::reading, "open64"},
+    {FindingKind::reading, "open"},
+    {FindingKind::reading, "openat64"},
+    {FindingKind::reading, "fread"},
+    {FindingKind::reading, "getc"},
+    {FindingKind::reading, "getline"},
+    {FindingKind::polling, "recv"},
+    {FindingKind::polling, "recvfrom"},
+    {FindingKind::polling, "recvmsg"},
+    {FindingKind::polling, "send"},
+    {FindingKind::polling, "sendmsg"},
+    {FindingKind::polling, "write"},
+    {FindingKind::polling, "accept"},
+    {FindingKind::polling, "accept4"},
+    {FindingKind::polling, "connect"},
+    {FindingKind::polling, "poll"},
+    {FindingKind::polling, "ppoll"},
+    {FindingKind::polling, "select"},
+    {FindingKind::polling, "pselect"},
+    {FindingKind::polling, "epoll_wait"},
+    {FindingKind::polling, "epoll_pwait"},
+    {FindingKind::child, "wait4"},
+    {FindingKind::child, "waitpid"},
+    {FindingKind::child, "waitid"},
     // Of CUDA's runtime and driver, which poll or sleep as they like.
-    {Activity::device, "cudaStreamSynchronize"},
-    {Activity::device, "cudaDeviceSynchronize"},
-    {Activity::device, "cudaEventSynchronize"},
-    {Activity::device, "cudaMemcpy"},
-    {Activity::device, "cudaMemcpyAsync"},  // to memory that is not pinned
-    {Activity::device, "cuStreamSynchronize"},
-    {Activity::device, "cuEventSynchronize"},
-    {Activity::device, "cuCtxSynchronize"},
-    {Activity::device, "cuMemcpyDtoH_v2"},
-    {Activity::device, "cuMemcpyDtoHAsync_v2"},
+    {FindingKind::device, "cudaStreamSynchronize"},
+    {FindingKind::device, "cudaDeviceSynchronize"},
+    {FindingKind::device, "cudaEventSynchronize"},
+    {FindingKind::device, "cudaMemcpy"},
+    {FindingKind::device, "cudaMemcpyAsync"},  // to memory that is not pinned
+    {FindingKind::device, "cuStreamSynchronize"},
+    {FindingKind::device, "cuEventSynchronize"},
+    {FindingKind::device, "cuCtxSynchronize"},
+    {FindingKind::device, "cuMemcpyDtoH_v2"},
+    {FindingKind::device, "cuMemcpyDtoHAsync_v2"},
 };
 
 /// The name without arguments, version, and the leading underscores of the C library's internal names.
@@ -117,8 +116,8 @@ bool is_data_loader(std::string_view name) {
 
 }  // namespace
 
-Activity activity_of(const std::vector<StackFrame>& frames, bool asleep, bool held) {
-  Activity waits = asleep ? Activity::sleeping : Activity::unknown;
+FindingKind activity_of(const std::vector<StackFrame>& frames, bool asleep, bool held) {
+  FindingKind waits = asleep ? FindingKind::sleeping : FindingKind::unknown;
   bool collective = false, loader = false, users = false, device = false;
   for (const StackFrame& frame : frames) {
     loader = loader || is_data_loader(frame.function);
@@ -126,69 +125,58 @@ Activity activity_of(const std::vector<StackFrame>& frames, bool asleep, bool he
     if (users) continue;  // what called the user's code (of a hook) does not show what that waits for
     collective = collective || is_collective(frame.function) || is_future(frame.function);
     device = device || is_device_wait(frame.function);
-    if (waits != Activity::unknown) continue;
+    if (waits != FindingKind::unknown) continue;
     const std::string_view name = bare(frame.function);
     const auto sign =
         std::find_if(std::begin(kSigns), std::end(kSigns), [&](const Sign& each) { return each.function == name; });
     if (sign != std::end(kSigns)) waits = sign->activity;
   }
-  if (frames.empty() && !asleep) return Activity::unknown;
+  if (frames.empty() && !asleep) return FindingKind::unknown;
   // How a device's back end waits (a lock, a condition, polling) does not matter.
-  if (device) waits = Activity::device;
-  const bool waiting = held || waits != Activity::unknown;
-  if (waiting && collective) return Activity::collective;
-  if (waiting && loader) return Activity::loading_data;
-  if (waits != Activity::unknown) return waits;
-  return held ? Activity::blocked : Activity::computing;
+  if (device) waits = FindingKind::device;
+  const bool waiting = held || waits != FindingKind::unknown;
+  if (waiting && collective) return FindingKind::collective;
+  if (waiting && loader) return FindingKind::loading_data;
+  if (waits != FindingKind::unknown) return waits;
+  return held ? FindingKind::blocked : FindingKind::computing;
 }
 
 bool is_at_store(const std::vector<StackFrame>& frames) {
   return std::ranges::any_of(frames, [](const StackFrame& frame) { return is_store(frame.function); });
 }
 
-const char* activity_words(Activity activity) {
+const char* activity_words(FindingKind activity) {
   switch (activity) {
-    case Activity::unknown:
+    case FindingKind::unknown:
       return "does something unknown";
-    case Activity::idle:
+    case FindingKind::idle:
       return "is idle";
-    case Activity::computing:
+    case FindingKind::computing:
       return "computes";
-    case Activity::collective:
+    case FindingKind::collective:
       return "is in a collective";
-    case Activity::sleeping:
+    case FindingKind::sleeping:
       return "sleeps";
-    case Activity::lock:
+    case FindingKind::lock:
       return "waits for a lock";
-    case Activity::condition:
+    case FindingKind::condition:
       return "waits for another thread";
-    case Activity::loading_data:
+    case FindingKind::loading_data:
       return "waits for its data loader";
-    case Activity::reading:
+    case FindingKind::reading:
       return "reads";
-    case Activity::polling:
+    case FindingKind::polling:
       return "waits for a connection";
-    case Activity::child:
+    case FindingKind::child:
       return "waits for another process";
-    case Activity::blocked:
+    case FindingKind::blocked:
       return "is blocked in the kernel";
-    case Activity::device:
+    case FindingKind::device:
       return "waits for its device";
+    default:
+      return "";
   }
-  return "";
 }
-
-FindingKind kind_of_activity(Activity activity) {
-  constexpr std::array kKinds = {FindingKind::unknown,    FindingKind::idle,         FindingKind::computing,
-                                 FindingKind::collective, FindingKind::sleeping,     FindingKind::lock,
-                                 FindingKind::condition,  FindingKind::loading_data, FindingKind::reading,
-                                 FindingKind::polling,    FindingKind::child,        FindingKind::blocked,
-                                 FindingKind::device};
-  static_assert(kKinds.size() == static_cast<size_t>(Activity::device) + 1);
-  return kKinds[static_cast<size_t>(activity)];
-}
-
-const char* activity_name(Activity activity) { return to_string(kind_of_activity(activity)).data(); }
 
 std::string code_line(const std::vector<StackFrame>& frames) {
   for (const StackFrame& frame : frames)

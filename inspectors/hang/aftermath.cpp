@@ -41,7 +41,7 @@ std::optional<HangPicture> put_back(const HangPicture& picture) {
           }))
         continue;
       rank.place = RankPicture::Place::in_cell;
-      rank.activity = Activity::collective;
+      rank.activity = FindingKind::collective;
       rank.waits = {std::move(wait->second)};
       broken.erase(wait);
       changed = true;

@@ -29,9 +29,9 @@ bool is_waiting(const HangPicture& picture, const RankPicture& rank) {
   for (const CollectiveRecord& record : rank.recent)
     if (record.cell == picture.cell && record.thread != 0 && record.thread != rank.main_thread) return false;
   // A call on a device returns at once; the thread waits for the device when it needs a value.
-  if (rank.activity == Activity::device)
+  if (rank.activity == FindingKind::device)
     return std::ranges::any_of(rank.waits, [](const RankWait& wait) { return wait.call.on_device; });
-  if (rank.activity != Activity::unknown) return rank.activity == Activity::collective;
+  if (rank.activity != FindingKind::unknown) return rank.activity == FindingKind::collective;
   return std::any_of(rank.waits.begin(), rank.waits.end(), [&](const RankWait& wait) {
     return !wait.call.async && !wait.call.on_device && wait.call.thread == rank.main_thread;
   });

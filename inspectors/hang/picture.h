@@ -45,7 +45,7 @@ struct RankPicture {
   bool consequence = false;  // the error is the consequence of another rank's
   std::string where;  // the line of a cell at which it is, threw or died
   std::vector<StackFrame> stack;  // of the thread that runs cells, innermost first
-  Activity activity = Activity::unknown;
+  FindingKind activity = FindingKind::unknown;
   std::vector<RankWait> waits;  // oldest first
   bool has_log = false;  // what follows is known
   int main_thread = 0;  // the kernel's number of the thread that runs cells

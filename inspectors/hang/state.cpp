@@ -17,14 +17,14 @@ namespace {
 
 /// Whether the rank's thread waits in a collective, or for a device that is to do one.
 bool waits_in_call(const RankPicture& rank) {
-  if (rank.activity == Activity::device)
+  if (rank.activity == FindingKind::device)
     return std::ranges::any_of(rank.waits, [](const RankWait& wait) { return wait.call.on_device; });
-  return rank.activity == Activity::collective || (rank.activity == Activity::unknown && !rank.waits.empty());
+  return rank.activity == FindingKind::collective || (rank.activity == FindingKind::unknown && !rank.waits.empty());
 }
 
 /// The call that a sentence about a waiting rank names.
 const RankWait& shown_wait(const RankPicture& rank) {
-  if (rank.activity == Activity::device)
+  if (rank.activity == FindingKind::device)
     for (const RankWait& wait : rank.waits)
       if (wait.call.on_device) return wait;
   return rank.waits.front();
@@ -78,7 +78,7 @@ std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
     (waits ? in_collective : elsewhere).insert(rank.rank);
     if (waits && !first) first = &rank;
     if (waits) missing = missing | waited_for(picture, rank.rank);
-    if (!waits && (rank.activity == Activity::computing || rank.activity == Activity::unknown))
+    if (!waits && (rank.activity == FindingKind::computing || rank.activity == FindingKind::unknown))
       computing.insert(rank.rank);
   }
   // Nobody waits any more, but ranks that have left the cell waited for ranks that are still in it.
@@ -104,7 +104,7 @@ std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
   const RankPicture& shown = *picture.rank(ranks.ranks().front());
   const FindingKind kind = ranks == unreached                   ? FindingKind::stream
                            : in_collective.contains(shown.rank) ? FindingKind::collective
-                                                                : kind_of_activity(shown.activity);
+                                                                : shown.activity;
   Finding finding = About{.inspector = "hang", .object = {}, .step = {}, .ranks = ranks}.finding(Severity::fault,
                                                                                                  Verdict::hang, kind);
   if (ranks != in_collective) finding.reference_ranks = in_collective - ranks;

@@ -43,7 +43,7 @@ void take_answer(RankPicture& rank, int64_t cell, const nlohmann::json& answer) 
   rank.where = inspect::code_line(rank.stack);
   // Calls that c10d makes itself (in a backward pass) have no line in a cell: they get the line that waits for them.
   for (inspect::RankWait& wait : rank.waits)
-    if (wait.where.empty() && rank.activity == inspect::Activity::collective) wait.where = rank.where;
+    if (wait.where.empty() && rank.activity == FindingKind::collective) wait.where = rank.where;
 }
 
 /// What NCCL says on a rank. Evidence that can't be read is named, and the logs are judged without it.
@@ -76,7 +76,7 @@ void take_waiting(RankPicture& rank, const protocol::Waiting& message) {
   };
   if (rank.has_log) {
     std::erase_if(rank.waits, [&](const auto& wait) { return !is_meant(wait); });
-    if (!rank.waits.empty()) rank.activity = inspect::Activity::collective;
+    if (!rank.waits.empty()) rank.activity = FindingKind::collective;
   } else {
     rank.waits.assign(1, {});
     auto& call = rank.waits[0].call;
@@ -143,7 +143,7 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
     RankPicture rank;
     rank.rank = number;
     rank.place = place_of(number, run);
-    if (rank.gone()) rank.activity = inspect::Activity::idle;
+    if (rank.gone()) rank.activity = FindingKind::idle;
     if (const auto status = statuses.find(number); status != statuses.end()) rank.how = status->second;
     if (const auto error = errors.find(number); error != errors.end()) {
       rank.error_type = error->second.type;

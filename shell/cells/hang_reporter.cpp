@@ -220,7 +220,7 @@ void HangReporter::conclude() {
       const auto then = inquiry.in_flight.find(rank.rank);
       const bool reported = run->in(CellRun::Phase::waiting).contains(rank.rank);
       if (!reported && rank.has_log && now != (then == inquiry.in_flight.end() ? std::set<uint64_t>() : then->second))
-        rank.activity = inspect::Activity::computing;  // it has moved since its stack was taken
+        rank.activity = FindingKind::computing;  // it has moved since its stack was taken
     }
     if (reasons & kTimeLimit && cells_.served() && &cells_.served()->run == run) report_stall(seen);
     if (reasons & kReportWaits) report_waits(*run, seen);
@@ -268,7 +268,7 @@ void HangReporter::report_waits(const CellRun& run, const HangPicture& picture) 
     if (wait.call.entered_ns > old || wait.call.cell != run.id()) continue;
     if (!reported_waits_.insert({run.id(), rank.rank, static_cast<int64_t>(wait.call.entry)}).second) continue;
     // The collective is in flight, and the rank does something else meanwhile.
-    if (rank.activity != inspect::Activity::collective) continue;
+    if (rank.activity != FindingKind::collective) continue;
     std::string text = inspect::rank_sentence(picture, rank);
     const RankSet missing = inspect::waited_for(picture, rank.rank);
     if (missing.size() == 1) {

@@ -17,7 +17,6 @@
 namespace lockstep::shell {
 namespace {
 
-using inspect::Activity;
 using nlohmann::json;
 
 /// Of Gloo's groups a dump may describe none, but the job has the ranks of its default group.
@@ -77,30 +76,30 @@ inspect::RankDoing doing_of(int rank, const json& stacks, const std::vector<insp
     return {.rank = rank,
             .kind = FindingKind::lock,
             .words = "waits for the interpreter's lock, which another thread holds"};
-  Activity activity = lock == "free" ? Activity::computing
-                                     : inspect::activity_of(frames, /*asleep=*/false, stacks.value("held", false));
-  const bool waits = activity != Activity::computing && activity != Activity::unknown;
+  FindingKind activity = lock == "free" ? FindingKind::computing
+                                        : inspect::activity_of(frames, /*asleep=*/false, stacks.value("held", false));
+  const bool waits = activity != FindingKind::computing && activity != FindingKind::unknown;
   // Python's own locks and queues end in the same functions of the C library, for any purpose.
   const auto has = [&](const char* name) {
     return std::ranges::any_of(frames, [&](const auto& each) { return each.function.starts_with(name); });
   };
   // Where the step of an inspector is under way, frames of the program are further in.
   const bool in_inspector = !python.empty() && python.front().file.ends_with("/lockstep/core/_library.py");
-  if (waits && activity != Activity::device && in_inspector)
+  if (waits && activity != FindingKind::device && in_inspector)
     return {
         .rank = rank, .kind = FindingKind::collective, .words = "waits in an inspector of Lockstep for other ranks"};
   if (waits && any_frame(python, {"torch/utils/data/"}))
-    activity = Activity::loading_data;
-  else if (waits && activity != Activity::collective && has("PyThread_acquire_lock"))
-    activity = Activity::lock;
+    activity = FindingKind::loading_data;
+  else if (waits && activity != FindingKind::collective && has("PyThread_acquire_lock"))
+    activity = FindingKind::lock;
   std::string words = inspect::activity_words(activity);
-  if (activity == Activity::collective && has("c10d::ProcessGroupGloo::RecvWork::wait"))
+  if (activity == FindingKind::collective && has("c10d::ProcessGroupGloo::RecvWork::wait"))
     words = "is in recv";
-  else if (activity == Activity::collective && has("c10d::ProcessGroupGloo::SendWork::wait"))
+  else if (activity == FindingKind::collective && has("c10d::ProcessGroupGloo::SendWork::wait"))
     words = "is in send";
-  else if (waits && activity != Activity::collective && inspect::is_at_store(frames))
+  else if (waits && activity != FindingKind::collective && inspect::is_at_store(frames))
     words = "waits for a key of the store";
-  return {.rank = rank, .kind = inspect::kind_of_activity(activity), .words = std::move(words)};
+  return {.rank = rank, .kind = activity, .words = std::move(words)};
 }
 
 void add_left_dumps(const std::string& folder, int rank, int world_size, inspect::Remains& remains) {

@@ -30,7 +30,7 @@ nlohmann::json data_of(const inspect::HangPicture& picture, const inspect::RankP
   }
   return {{"rank", rank.rank},
           {"place", kPlaces[static_cast<size_t>(rank.place)]},
-          {"does", inspect::activity_name(rank.activity)},
+          {"does", rank.activity},
           {"text", inspect::rank_sentence(picture, rank)},
           {"where", rank.where.empty() ? nlohmann::json() : nlohmann::json(rank.where)},
           {"waits", std::move(waits)},

@@ -12,50 +12,49 @@ StackFrame c(const std::string& function, const std::string& object = "libc.so.6
 StackFrame cell(int line, const std::string& function = {}) { return {function, 7, line, {}}; }
 
 TEST(Activity, OfStacksAsTheyAreSeen) {
-  const std::pair<Activity, Frames> cases[] = {
-      {Activity::computing, {cell(3)}},
-      {Activity::computing, {c("at::native::(anonymous namespace)::mm", "libtorch_cpu.so"), cell(3)}},
-      {Activity::lock, {c(""), c("pthread_mutex_lock"), c("std::mutex::lock()", ""), cell(4)}},
-      {Activity::lock, {c(""), c("__pthread_rwlock_wrlock"), cell(4)}},
-      {Activity::condition,
+  const std::pair<FindingKind, Frames> cases[] = {
+      {FindingKind::computing, {cell(3)}},
+      {FindingKind::computing, {c("at::native::(anonymous namespace)::mm", "libtorch_cpu.so"), cell(3)}},
+      {FindingKind::lock, {c(""), c("pthread_mutex_lock"), c("std::mutex::lock()", ""), cell(4)}},
+      {FindingKind::lock, {c(""), c("__pthread_rwlock_wrlock"), cell(4)}},
+      {FindingKind::condition,
        {c(""), c("pthread_cond_wait"), c("std::condition_variable::wait(std::unique_lock<std::mutex>&)"), cell(4)}},
-      {Activity::condition, {c(""), c("pthread_join"), c("std::thread::join()"), cell(4)}},
-      {Activity::reading, {c("read"), c("_IO_file_underflow"), c("std::istream::get()"), cell(4)}},
-      {Activity::polling, {c("poll"), cell(4)}},
-      {Activity::child, {c("wait4"), c("system"), cell(4)}},
-      {Activity::collective,
+      {FindingKind::condition, {c(""), c("pthread_join"), c("std::thread::join()"), cell(4)}},
+      {FindingKind::reading, {c("read"), c("_IO_file_underflow"), c("std::istream::get()"), cell(4)}},
+      {FindingKind::polling, {c("poll"), cell(4)}},
+      {FindingKind::child, {c("wait4"), c("system"), cell(4)}},
+      {FindingKind::collective,
        {c(""), c("pthread_cond_wait"), c("c10d::Work::wait(std::chrono::duration<long>)", "libtorch_cpu.so"),
         c("lockstep::dist::WatchedWork::wait(std::chrono::duration<long>)", "liblockstep.so"),
         c("lockstep::dist::all_reduce(at::Tensor const&)", "liblockstep.so"), cell(4)}},
-      {Activity::collective,
+      {FindingKind::collective,
        {c("pthread_cond_wait"), c("c10::ivalue::Future::wait()", "libtorch_cpu.so"),
         c("c10d::Reducer::finalize_backward()", "libtorch_cpu.so"), cell(4)}},
-      {Activity::polling,
+      {FindingKind::polling,
        {c("poll"), c("c10d::tcputil::recvBytes<char>(int, char*, unsigned long)", "libtorch_cpu.so"),
         c("c10d::TCPStore::wait(std::vector<std::string> const&)", "libtorch_cpu.so"), cell(4)}},
-      {Activity::collective,
+      {FindingKind::collective,
        {c("poll"), c("c10d::TCPStore::wait(std::vector<std::string> const&)", "libtorch_cpu.so"),
         c("c10d::ProcessGroupNCCL::broadcastUniqueNCCLID(ncclUniqueId*)", "libtorch_cuda.so"), cell(4)}},
-      {Activity::loading_data,
+      {FindingKind::loading_data,
        {c("pthread_cond_wait"), c("torch::data::detail::DataShuttle<int, int>::pop_result()", ""),
         c("torch::data::DataLoaderBase<X>::next()", ""), cell(4)}},
       // What the user's own code waits for counts, not who called it.
-      {Activity::lock,
+      {FindingKind::lock,
        {c("pthread_mutex_lock"), cell(8, "hook()"), c("c10d::Reducer::autograd_hook(unsigned long)"), cell(4)}},
-      {Activity::computing, {c("at::add"), c("c10d::Reducer::mark_variable_ready_dense"), cell(4)}},
+      {FindingKind::computing, {c("at::add"), c("c10d::Reducer::mark_variable_ready_dense"), cell(4)}},
       // Names that only look like it.
-      {Activity::computing, {cell(8, "read(Batch const&)"), cell(4)}},
-      {Activity::computing, {c("at::native::read_scalar"), cell(4)}},
+      {FindingKind::computing, {cell(8, "read(Batch const&)"), cell(4)}},
+      {FindingKind::computing, {c("at::native::read_scalar"), cell(4)}},
   };
   for (const auto& [activity, frames] : cases)
-    EXPECT_STREQ(activity_name(activity_of(frames, false, false)), activity_name(activity))
-        << frames[0].function << " " << frames.size();
+    EXPECT_EQ(activity_of(frames, false, false), activity) << frames[0].function << " " << frames.size();
 }
 
 TEST(Activity, WhatTheStackDoesNotShow) {
-  EXPECT_EQ(activity_of({cell(3)}, true, true), Activity::sleeping) << "the worker's own sleep";
-  EXPECT_EQ(activity_of({cell(3)}, false, true), Activity::blocked);
-  EXPECT_EQ(activity_of({}, false, false), Activity::unknown);
+  EXPECT_EQ(activity_of({cell(3)}, true, true), FindingKind::sleeping) << "the worker's own sleep";
+  EXPECT_EQ(activity_of({cell(3)}, false, true), FindingKind::blocked);
+  EXPECT_EQ(activity_of({}, false, false), FindingKind::unknown);
 }
 
 TEST(Activity, PlacesAreThoseOfTheInnermostCellFrame) {

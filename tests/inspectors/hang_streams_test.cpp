@@ -21,7 +21,7 @@ void on_device(MadeUp& ranks, int rank, dist::CollectiveStage stage) {
         stage == dist::CollectiveStage::ready || stage == dist::CollectiveStage::started ? ranks.picture.now_ns : 0;
     wait.call.started_ns = stage == dist::CollectiveStage::started ? ranks.picture.now_ns : 0;
   }
-  picture.activity = Activity::device;
+  picture.activity = FindingKind::device;
   picture.stack = {{"cudaStreamSynchronize", 0, 0, "libcudart.so.13"}, {"", 7, 9, ""}};
 }
 
@@ -85,7 +85,7 @@ TEST(HangOnStreams, AnEarlierCollectiveOfTheRankIsWhatItsStreamWaitsFor) {
   ranks.enters(0, "all_reduce");
   ranks.at(0).waits.back().call.on_device = true;
   ranks.at(0).waits.back().call.looked_ns = ranks.picture.now_ns;
-  ranks.at(0).activity = Activity::device;
+  ranks.at(0).activity = FindingKind::device;
   ranks.enters(1, "all_reduce");
   on_device(ranks, 1, dist::CollectiveStage::started);
   const Finding finding = proven_hang(ranks);  // rank 1 never comes to the all_gather
@@ -121,7 +121,7 @@ TEST(HangOnStreams, ARankThatComputesMayStillEnter) {
   on_device(ranks, 0, dist::CollectiveStage::started);
   expect_no_hang(ranks);
   ranks.finishes(1);
-  ranks.at(0).activity = Activity::computing;  // the call has returned, and the thread has not come to wait for it
+  ranks.at(0).activity = FindingKind::computing;  // the call has returned, and the thread has not come to wait for it
   expect_no_hang(ranks);
   EXPECT_TRUE(analyse_hang(ranks.picture).suspicious);
   EXPECT_THAT(rank_sentence(ranks.picture, ranks.at(0)),
@@ -132,7 +132,7 @@ TEST(HangOnStreams, WithoutAStackADeviceCallIsNoProofOfWaiting) {
   MadeUp ranks(2);
   ranks.enters(0, "all_reduce");
   on_device(ranks, 0, dist::CollectiveStage::started);
-  ranks.at(0).activity = Activity::unknown;
+  ranks.at(0).activity = FindingKind::unknown;
   ranks.finishes(1);
   expect_no_hang(ranks);
 }
@@ -157,20 +157,19 @@ TEST(HangOnStreams, CallsOfTheHostHaveNoStages) {
 
 TEST(HangOnStreams, AThreadThatWaitsForItsDeviceIsRecognised) {
   EXPECT_EQ(activity_of({{"cuStreamSynchronize", 0, 0, "libcuda.so.1"}, {"", 7, 4, ""}}, false, false),
-            Activity::device);
+            FindingKind::device);
   EXPECT_EQ(activity_of({{"pthread_cond_wait", 0, 0, "libc.so.6"},
                          {"fake::DeviceGuard::synchronizeStream(c10::Stream const&) const", 0, 0, "test"},
                          {"", 7, 4, ""}},
                         false, true),
-            Activity::device)
+            FindingKind::device)
       << "how a back end waits does not matter";
   EXPECT_EQ(
       activity_of({{"cudaStreamSynchronize", 0, 0, "libcudart.so.13"},
                    {"c10d::ProcessGroupNCCL::WorkNCCL::wait(std::chrono::milliseconds)", 0, 0, "libtorch_cuda.so"},
                    {"", 7, 4, ""}},
                   false, false),
-      Activity::collective);
-  EXPECT_STREQ(activity_name(Activity::device), "device");
+      FindingKind::collective);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class MadeUp {
       rank.rank = r;
       rank.has_log = true;
       rank.main_thread = 1000 + r;
-      rank.activity = Activity::computing;
+      rank.activity = FindingKind::computing;
       rank.stack = {{"compute()", 7, 20 + r, ""}, {"", 7, 30, ""}};
       picture.ranks.push_back(rank);
     }
@@ -69,7 +69,7 @@ class MadeUp {
     auto call = record(rank, op, options, false);
     at(rank).waits.push_back({call, "cell 7, line " + std::to_string(options.line)});
     if (!options.waits) return;
-    at(rank).activity = Activity::collective;
+    at(rank).activity = FindingKind::collective;
     at(rank).stack = {{"lockstep::dist::" + op, 0, 0, "liblockstep.so"}, {"", 7, options.line, ""}};
   }
   void enters(int rank, const std::string& op) { enters(rank, op, Options()); }
@@ -113,7 +113,7 @@ class MadeUp {
   void leave(int rank, CellStatus how) {
     at(rank).place = RankPicture::Place::left;
     at(rank).how = how;
-    at(rank).activity = Activity::idle;
+    at(rank).activity = FindingKind::idle;
     at(rank).stack.clear();
   }
 

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 TEST(Stalled, NamesTheRankThatSleepsAndWhere) {
   MadeUp ranks(2);
   ranks.enters(0, "all_reduce");
-  ranks.at(1).activity = Activity::sleeping;
+  ranks.at(1).activity = FindingKind::sleeping;
   const auto finding = stalled(ranks.picture, 2);
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->kind, FindingKind::sleeping);
@@ -32,23 +32,21 @@ TEST(Stalled, SaysOnceWhatSeveralRanksDo) {
 }
 
 TEST(Stalled, TellsALoopALockAndADataLoaderApart) {
-  for (const auto& [activity, kind] :
-       {std::pair{Activity::computing, FindingKind::computing}, std::pair{Activity::lock, FindingKind::lock},
-        std::pair{Activity::loading_data, FindingKind::loading_data}}) {
+  for (const FindingKind activity : {FindingKind::computing, FindingKind::lock, FindingKind::loading_data}) {
     MadeUp ranks(3);
     ranks.enters(0, "all_reduce");
     ranks.enters(2, "all_reduce");
     ranks.at(1).activity = activity;
-    EXPECT_EQ(stalled(ranks.picture, 1)->kind, kind);
+    EXPECT_EQ(stalled(ranks.picture, 1)->kind, activity);
   }
 }
 
 TEST(Stalled, RanksThatComputeAndThatNobodyWaitsForAreNone) {
   MadeUp ranks(2);
   EXPECT_FALSE(stalled(ranks.picture, 1));
-  ranks.at(0).activity = Activity::lock;
+  ranks.at(0).activity = FindingKind::lock;
   EXPECT_FALSE(stalled(ranks.picture, 1)) << "rank 1 computes, and may hold the lock";
-  ranks.at(1).activity = Activity::lock;
+  ranks.at(1).activity = FindingKind::lock;
   EXPECT_EQ(stalled(ranks.picture, 1)->ranks, (RankSet{0, 1}));
 }
 
