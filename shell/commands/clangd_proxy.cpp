@@ -62,14 +62,10 @@ void ClangdProxy::set_text(const std::string& uri, const std::string& text, Mess
   json command = json::array({"clang++"});
   for (const std::string& flag : flags_) command.push_back(flag);
   command.push_back(path);
-  out.to_clangd.push_back({{"jsonrpc", "2.0"},
-                           {"method", "workspace/didChangeConfiguration"},
-                           {"params",
-                            {{"settings",
-                              {{"compilationDatabaseChanges",
-                                {{path,
-                                  {{"workingDirectory", std::filesystem::path(path).parent_path().string()},
-                                   {"compilationCommand", std::move(command)}}}}}}}}}});
+  json parameters;
+  parameters["settings"]["compilationDatabaseChanges"][path] = {
+      {"workingDirectory", std::filesystem::path(path).parent_path().string()}, {"compilationCommand", command}};
+  out.to_clangd.push_back({{"jsonrpc", "2.0"}, {"method", "workspace/didChangeConfiguration"}, {"params", parameters}});
 }
 
 ClangdProxy::Messages ClangdProxy::from_editor(json message) {
