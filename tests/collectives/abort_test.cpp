@@ -128,8 +128,8 @@ TEST(Abort, FreesARankThatWaitsInTheStoreForANewGroup) {
   spawn_processes(2, [](int rank, int size) {
     if (rank == 0) {
       const auto context = dist::current_context();
-      const WhenInCollective watch(1, [context] {
-        usleep(50'000);  // the log has the call a moment before it waits in the store; both moments must do
+      const WhenInCollective watch(1, [context, rank_thread = gettid()] {
+        wait_until_asleep(rank_thread);  // the log has the call a moment before it waits in the store; both must do
         context->abort("enough");
       });
       EXPECT_THROW(dist::new_group(), dist::Aborted);
@@ -148,11 +148,11 @@ TEST(Abort, FreesARankThatWaitsInAFileForANewGroup) {
       [&](int rank, int size) {
         dist::init_process_group({.init_method = "file://" + folder + "/store", .world_size = size, .rank = rank});
         int generation = 0;
-        for (const useconds_t delay : {0, 100'000}) {
+        for (const bool asleep : {false, true}) {
           if (rank == 0) {
             const WhenInCollective watch(dist::progress().at("default") + 1,
-                                         [delay, context = dist::current_context()] {
-                                           usleep(delay);  // before it waits, and while it does
+                                         [asleep, rank_thread = gettid(), context = dist::current_context()] {
+                                           if (asleep) wait_until_asleep(rank_thread);
                                            context->abort("enough");
                                          });
             EXPECT_THROW(dist::new_group(), dist::Aborted);

@@ -312,11 +312,13 @@ TEST(Mismatches, ARankFarAheadIsStillCompared) {
   const auto outcomes = run_as_threads(2, [](int rank, int) {
     std::vector<at::Tensor> tensors;
     std::vector<dist::Work> works;
-    if (rank == 1) usleep(200'000);
+    const dist::Store store = dist::default_group()->getStore();
+    if (rank == 1) store->wait({"far ahead"});
     for (int i = 0; i < 300; ++i) {
       tensors.push_back(at::ones({rank == 1 && i == 20 ? 3 : 2}));
       works.push_back(dist::all_reduce(tensors.back(), dist::ReduceOp::SUM, {}, true));
     }
+    if (rank == 0) store->set("far ahead", "yes");
     for (auto& work : works) work.wait();
   });
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.type, "lockstep::dist::CollectiveMismatch") << outcome;

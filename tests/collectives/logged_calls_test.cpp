@@ -51,7 +51,7 @@ TEST(Log, IsReadByAnotherProcessWhileARankIsStuckAndAfterItWasKilled) {
             return false;
           }
         };
-        while (!stuck()) usleep(2'000);
+        while (!stuck()) std::this_thread::yield();
         const dist::CollectiveLogReader reader(log_of_zero);
         EXPECT_EQ(reader.rank(), 0);
         EXPECT_EQ(reader.pid(), pids[0]);

@@ -22,9 +22,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::kNever;
 using testing::Outcome;
 using testing::spawn_ranks;
-using Clock = std::chrono::steady_clock;
 
 const testing::RankOptions kNotInitialised{.initialise = false};
 
@@ -150,7 +150,6 @@ TEST(Start, ConnectTimeoutIsForTheStoreToo) {
   socklen_t size = sizeof address;
   ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
   ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  const auto start = Clock::now();
   const Outcome outcome = as_rank([&] {
     dist::init_process_group(InitOptions{.init_method = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port)),
                                          .connect_timeout = seconds(1),
@@ -158,7 +157,6 @@ TEST(Start, ConnectTimeoutIsForTheStoreToo) {
                                          .rank = 1});
   });
   EXPECT_THAT(outcome.error, HasSubstr("can't be reached"));
-  EXPECT_LT(Clock::now() - start, seconds(30));
   close(fd);
 }
 
@@ -255,22 +253,20 @@ TEST(LostStore, NewGroupSaysSoAtOnce) {
   spawn_ranks(
       2,
       [&](int rank, int size) {
-        dist::init_process_group(InitOptions{
-            .world_size = size, .rank = rank, .store = dist::connect_store("127.0.0.1", port, seconds(300))});
+        dist::init_process_group(
+            InitOptions{.world_size = size, .rank = rank, .store = dist::connect_store("127.0.0.1", port, kNever)});
         dist::barrier();
         if (rank == 0) {
           server.reset();
           gone.set_value();
         }
         is_gone.wait();
-        const auto start = Clock::now();
         try {
           dist::new_group();
           ADD_FAILURE() << "made";
         } catch (const dist::Error& error) {
           EXPECT_THAT(error.what(), AllOf(HasSubstr("the store at 127.0.0.1"), HasSubstr("can't be reached any more")));
         }
-        EXPECT_LT(Clock::now() - start, seconds(30));
         at::Tensor tensor = at::ones({3});  // the group that is there needs no store
         dist::all_reduce(tensor);
         EXPECT_EQ(tensor[0].item<float>(), 2);
@@ -283,7 +279,7 @@ TEST(LostStore, AbortReachesARankThatConnectsToIt) {
   const int port = server->getPort();
   const Outcome outcome = as_rank([&] {
     dist::init_process_group(
-        InitOptions{.world_size = 1, .rank = 0, .store = dist::connect_store("127.0.0.1", port, seconds(300))});
+        InitOptions{.world_size = 1, .rank = 0, .store = dist::connect_store("127.0.0.1", port, kNever)});
     server.reset();
     // Something that takes connections and never answers, as a process that is stopped.
     const testing::SilentListener silent(port);
@@ -292,9 +288,7 @@ TEST(LostStore, AbortReachesARankThatConnectsToIt) {
       context->abort("enough");
       close(taken);
     });
-    const auto start = Clock::now();
     EXPECT_THROW(dist::new_group(), dist::Aborted);
-    EXPECT_LT(Clock::now() - start, seconds(30));
     watcher.join();
   });
   EXPECT_TRUE(outcome.ok()) << outcome;

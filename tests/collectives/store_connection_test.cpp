@@ -22,9 +22,9 @@ namespace {
 
 using std::chrono::seconds;
 using ::testing::HasSubstr;
+using testing::kNever;
 using ::testing::internal::CaptureStderr;
 using ::testing::internal::GetCapturedStderr;
-using Clock = std::chrono::steady_clock;
 
 template <typename Call>
 std::string error_of(Call&& call) {
@@ -92,9 +92,7 @@ TEST(StoreConnection, ToAStoreThatIsGoneFailsAtOnce) {
   server.reset();
   CaptureStderr();
   dist::StoreConnection connection(client);
-  const auto start = Clock::now();
-  const std::string error = error_of([&] { connection.connect(std::chrono::minutes(5)); });
-  EXPECT_LT(Clock::now() - start, seconds(20));
+  const std::string error = error_of([&] { connection.connect(kNever); });
   EXPECT_THAT(error, HasSubstr("can't be reached any more: Connection refused"));
   EXPECT_EQ(GetCapturedStderr(), "");
 }
@@ -128,15 +126,13 @@ TEST(StoreConnection, InterruptEndsConnecting) {
   std::promise<void> begins;
   auto connecting = std::async(std::launch::async, [&] {
     begins.set_value();
-    return error_of([&] { connection.connect(std::chrono::minutes(5)); });
+    return error_of([&] { connection.connect(kNever); });
   });
   begins.get_future().wait();
   const int taken = silent.take();  // it is there
-  const auto start = Clock::now();
   connection.interrupt();
   EXPECT_THAT(connecting.get(), HasSubstr("was interrupted"));
-  EXPECT_LT(Clock::now() - start, seconds(20));
-  EXPECT_THAT(error_of([&] { connection.connect(std::chrono::minutes(5)); }), HasSubstr("was interrupted"));
+  EXPECT_THAT(error_of([&] { connection.connect(kNever); }), HasSubstr("was interrupted"));
   close(taken);
 }
 
@@ -151,10 +147,8 @@ TEST(StoreConnection, ConnectingHasALimit) {
     address.sin_port = htons(static_cast<uint16_t>(full.port));
     connect(waiting.back(), reinterpret_cast<sockaddr*>(&address), sizeof address);
   }
-  const auto start = Clock::now();
   EXPECT_THAT(error_of([&] { dist::connect_store("127.0.0.1", full.port, seconds(1)); }),
               HasSubstr("can't be reached"));
-  EXPECT_LT(Clock::now() - start, seconds(20));
   for (const int fd : waiting) close(fd);
 }
 
@@ -165,11 +159,9 @@ TEST(StoreConnection, AStoreThatTakesTheConnectionAndNeverAnswersIsLeftAtTheLimi
   const int port = server->getPort();
   server.reset();
   const testing::SilentListener silent(port);
-  const auto start = Clock::now();
   EXPECT_THAT(error_of([&] { dist::connect_store("127.0.0.1", port, seconds(1)); }), HasSubstr("can't be reached"));
   dist::StoreConnection connection(client);
   EXPECT_THAT(error_of([&] { connection.connect(seconds(1)); }), HasSubstr("can't be reached any more"));
-  EXPECT_LT(Clock::now() - start, seconds(20));
 }
 
 TEST(StoreConnection, AnAddressOfIpv4IsItsOwnName) {

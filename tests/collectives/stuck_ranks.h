@@ -1,7 +1,10 @@
 // What tests of ranks that are stuck have in common: something that happens while a rank waits in a collective, the
 // exception that it leaves with, and a way to meet outside of the group.
 #pragma once
+#include <unistd.h>
+
 #include <atomic>
+#include <fstream>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -39,6 +42,17 @@ class WhenInCollective {
   std::atomic<bool> over_ = false;
   std::thread thread_;
 };
+
+/// Until a thread of this process waits in the kernel, as one does that waits in a store.
+inline void wait_until_asleep(pid_t thread) {
+  const auto asleep = [&] {
+    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string stat;
+    std::getline(file, stat);
+    return stat.find(") S ") != std::string::npos;
+  };
+  while (!asleep()) std::this_thread::yield();
+}
 
 /// The Error that `call` throws.
 template <typename Error, typename Call>

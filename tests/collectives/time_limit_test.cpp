@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
-#include <thread>
 
 #include "collectives/dist.h"
 #include "tests/collectives/stuck_ranks.h"
@@ -60,7 +59,7 @@ TEST(TimeLimit, OfConnectingIsNotThatOfReceiving) {
   constexpr std::chrono::seconds kConnecting(5);
   testing::RankOptions options;
   options.initialise = false;
-  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const dist::Store store = c10::make_intrusive<c10d::HashStore>();
   const auto outcomes = run_as_threads(
       2,
       [&](int rank, int world_size) {
@@ -68,10 +67,13 @@ TEST(TimeLimit, OfConnectingIsNotThatOfReceiving) {
             dist::InitOptions{.connect_timeout = kConnecting, .world_size = world_size, .rank = rank, .store = store});
         at::Tensor tensor = at::full({3}, rank);
         if (rank == 1) {
-          std::this_thread::sleep_for(kConnecting + std::chrono::seconds(1));  // healthy, only late
+          store->wait({"has waited longer than that"});  // healthy, only late
           dist::send(tensor, 0);
         } else {
-          dist::recv(tensor, 1);
+          const dist::Work work = dist::irecv(tensor, 1);
+          EXPECT_THROW(work.wait(kConnecting + std::chrono::seconds(1)), dist::TimedOut);
+          store->set("has waited longer than that", "yes");
+          work.wait();
           EXPECT_EQ(tensor[0].item<int64_t>(), 1);
         }
       },

@@ -1,13 +1,18 @@
-// A stopped process in the place of a store: the kernel completes connections to its port, and nobody answers.
+// A stopped process in the place of a store: the kernel completes connections to its port, and nobody answers. And the
+// limit of those that must not wait for it.
 #pragma once
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 
 namespace lockstep::testing {
+
+/// No test lives to see it: what waits for it hangs, and the test ends by its own limit.
+constexpr auto kNever = std::chrono::hours(1);
 
 class SilentListener {
  public:

@@ -1,5 +1,7 @@
 // Sessions as front ends use them. Rule numbers are those of docs/architecture.md.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "protocol/error.h"
@@ -258,12 +260,13 @@ TEST_F(SessionTest, InterruptEndsALoopAndKeepsTheSession) {
 
 TEST_F(SessionTest, InterruptEndsACompile) {
   auto& session = start(2);
-  std::thread later([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const std::string begun = runtime_ / "begun";
+  ASSERT_EQ(::mkfifo(begun.c_str(), 0600), 0);
+  std::jthread later([&] {
+    ::close(::open(begun.c_str(), O_RDONLY));
     session.interrupt();
   });
-  EXPECT_EQ(run("slow").status, CellStatus::interrupted);
-  later.join();
+  EXPECT_EQ(run("slow " + begun).status, CellStatus::interrupted);
   EXPECT_EQ(run("print x").status, CellStatus::ok);
 }
 

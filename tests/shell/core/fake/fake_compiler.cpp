@@ -1,5 +1,6 @@
 // lockstep-compiler for tests of the shell: hands the text on as the object. FAKE_COMPILER: fail, old, die, wait, build
 // (a step that takes long) at the start.
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 #include <algorithm>
@@ -42,6 +43,8 @@ void compile(const Compile& request) {
       compiled.rendered = "error: " + words + "\n";
     }
     if (command.name == "slow") {
+      if (!command.text.empty())
+        ::close(::open(command.text.c_str(), O_WRONLY));  // a pipe: says that the compile has begun
       const auto next = receive_message(channel);
       if (next && std::holds_alternative<Cancel>(decode_request(next->header)))
         compiled.status = CompileStatus::cancelled;
