@@ -11,6 +11,7 @@ namespace lockstep::inspect {
 namespace {
 
 TEST(FlightRecorderOfLibTorch, IsReadAsPickleAndAsJson) {
+  unsetenv("TORCH_FR_BUFFER_SIZE");  // tests with ranks as threads have switched it off
   testing::spawn_processes(2, [](int rank, int) {
     at::Tensor weights = torch::ones({3, 5}, torch::kDouble);
     dist::all_reduce(weights);

@@ -18,9 +18,9 @@ foreach(line IN LISTS lines)
   endif()
 endforeach()
 
-# The tests of a GoogleTest program are known once it is built, so ctest itself has to look at the names. It reads this
-# file before those that list the tests, each by a call of add_test. The arguments are passed on one by one, because the
-# name of a test can have a semicolon.
+# A property of a test can be set in its own folder only, so ctest itself looks at the names. It reads this file before
+# those that list the tests, each by a call of add_test. The arguments are passed on one by one, because one of them can
+# have a semicolon.
 file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/not_run.cmake @ONLY CONTENT [[
 function(add_test name)
   set(arguments)

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Runs a share of the tests of a GoogleTest program in one process, because LibTorch takes 0.2 s to load in each.
+
+    run_share.py NAME PREFIX SHARE/SHARES PROGRAM [--filter FILTER] [--limit SECONDS]
+
+NAME is the test's name in ctest; PREFIX stands before the names of the single tests. A test that ends the process, or
+that runs for longer than the limit (300 s), is named and has failed, and the tests after it run in a further process.
+
+With TEST_RESULTS, a folder, the file NAME there gets a line for each test: its result (passed, skipped, failed or
+again), its seconds, and its name. A share that has such a file runs for the second time: the tests that have neither
+passed nor been skipped run again, each in a process of its own, and those that pass then are "again".
+"""
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+RESULTS = {"OK": "passed", "SKIPPED": "skipped", "FAILED": "failed"}
+# "[       OK ] Suite.Name (12 ms)", "[  FAILED  ] Suite/0.Name, where TypeParam = int (12 ms)"; what a test has printed
+# may stand before it in the line.
+BEGIN = re.compile(r"\[ RUN      \] (\S+)$")
+END = re.compile(r"\[ +(OK|SKIPPED|FAILED) +\] (\S+?)(?:, where .*)? \(\d+ ms\)$")
+
+
+class Share:
+    def __init__(self, options):
+        self.program, self.filter, self.prefix = options.program, options.filter, options.prefix
+        self.limit = options.limit
+        self.share, self.shares = map(int, options.share.split("/"))
+        folder = os.environ.pop("TEST_RESULTS", None)
+        self.file = folder and os.path.join(folder, options.name)
+        self.results, self.seconds = {}, {}
+
+    def run(self, wanted):
+        """Runs tests of the program. Those that do not end have failed. Returns the program's exit status."""
+        process = subprocess.Popen([self.program, f"--gtest_filter={wanted}"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, errors="replace")
+        running, begin, late = None, 0.0, threading.Timer(self.limit, process.kill)
+        late.start()
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            if found := BEGIN.search(line):
+                running, begin = found[1], time.monotonic()
+                late.cancel()
+                late = threading.Timer(self.limit, process.send_signal, [signal.SIGABRT])
+                late.start()
+            elif (found := END.search(line)) and found[2] == running:
+                self.end(running, RESULTS[found[1]], begin)
+                running = None
+        status = process.wait()
+        late.cancel()
+        if running:
+            self.end(running, "failed", begin)
+            end = f"signal {-status}" if status < 0 else f"exit code {status}"
+            print(f"{self.prefix}{running} did not end: the process ended with {end} after "
+                  f"{self.seconds[running]:.0f} s (the limit is {self.limit} s)", flush=True)
+        return status
+
+    def end(self, test, result, begin):
+        self.results[test], self.seconds[test] = result, time.monotonic() - begin
+
+    def tests(self):
+        """The names of the share's tests."""
+        listed = subprocess.run([self.program, "--gtest_list_tests", f"--gtest_filter={self.filter}"], check=True,
+                                stdout=subprocess.PIPE, text=True).stdout
+        names, suite = [], ""
+        for line in listed.splitlines():
+            word = line.split("#")[0].rstrip()
+            if not line.startswith(" "):
+                suite = word
+            elif "DISABLED_" not in suite + word:
+                names.append(suite + word.strip())
+        return names[self.share - 1::self.shares]
+
+    def first_time(self):
+        # By names: the variables of GoogleTest for shares would go on to the processes that tests start of the program.
+        status = self.run(self.filter if self.shares == 1 else ":".join(self.tests()))
+        while status != 0:
+            known = len(self.results)
+            rest = [test for test in self.tests() if test not in self.results]
+            if rest:
+                status = self.run(":".join(rest))
+            if len(self.results) == known:
+                break
+        return status
+
+    def second_time(self):
+        for line in open(self.file):
+            result, seconds, test = line.split()
+            if result in ("passed", "skipped"):
+                test = test.removeprefix(self.prefix)
+                self.results[test], self.seconds[test] = result, float(seconds)
+        status = 0
+        for test in [test for test in self.tests() if test not in self.results]:
+            status = self.run(test) or status
+            if self.results.get(test) == "passed":
+                self.results[test] = "again"
+        return status
+
+    def write(self):
+        if self.file:
+            with open(self.file, "w") as file:
+                for test, result in self.results.items():
+                    file.write(f"{result} {self.seconds[test]:.2f} {self.prefix}{test}\n")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    parser.add_argument("prefix")
+    parser.add_argument("share")
+    parser.add_argument("program")
+    parser.add_argument("--filter", default=os.environ.get("GTEST_FILTER", "*"))
+    parser.add_argument("--limit", type=int, default=300)  # it ends what hangs, and judges nothing
+    share = Share(parser.parse_args())
+    status = share.second_time() if share.file and os.path.exists(share.file) else share.first_time()
+    share.write()
+    results = list(share.results.values())
+    if "failed" in results:
+        names = [share.prefix + test for test, result in share.results.items() if result == "failed"]
+        print(f"failed: {', '.join(names)}")
+        return 1
+    if status != 0:
+        print(f"{share.program} ended with {status}, and no test of it has failed")
+        return 1
+    return 77 if results and set(results) == {"skipped"} else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
