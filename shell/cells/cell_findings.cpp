@@ -25,21 +25,12 @@ void CellFindings::add(Finding finding, int from, const RankSet& may_follow) {
     if (reported_by_others) return;
   }
   merger_.add(std::move(finding), from, may_follow, Clock::now());
-  arm();
+  due_.serve(merger_);
 }
 
 void CellFindings::clear() {
   reported_.clear();
   sources_.clear();
-}
-
-void CellFindings::arm() {
-  if (due_.is_set()) return;
-  if (const auto deadline = merger_.deadline())
-    due_.set(*deadline, [this] {
-      merger_.due(Clock::now());
-      arm();
-    });
 }
 
 }  // namespace lockstep::shell

@@ -29,8 +29,6 @@ class CellFindings {
   void clear();
 
  private:
-  void arm();
-
   std::vector<Finding> reported_;
   std::map<std::string, RankSet> sources_;  // a finding as text → the ranks that it came from
   FindingMerger merger_;

@@ -21,24 +21,24 @@ CellOutput::~CellOutput() { flush(); }
 
 void CellOutput::left(int rank) {
   merger_.left(rank, Clock::now());
-  arm();
+  due_.serve(merger_);
 }
 
 void CellOutput::output(int rank, int64_t number, Stream stream, std::string bytes) {
   if (early_) early_(rank, stream, bytes);
   merger_.output(rank, number, stream, std::move(bytes), Clock::now());
-  arm();
+  due_.serve(merger_);
 }
 
 void CellOutput::value(int rank, int64_t number, protocol::Value value) {
   value.cell = number;
   merger_.value(rank, std::move(value), Clock::now());
-  arm();
+  due_.serve(merger_);
 }
 
 void CellOutput::mark(int rank, int64_t number, std::string name) {
   merger_.mark(rank, number, std::move(name), Clock::now());
-  arm();
+  due_.serve(merger_);
 }
 
 void CellOutput::give_credit(int rank, int64_t bytes) {
@@ -46,15 +46,6 @@ void CellOutput::give_credit(int rank, int64_t bytes) {
   owed += bytes;
   if (owed < protocol::kOutputWindow / 4) return;
   workers_.hub().send(rank, protocol::Credit{std::exchange(owed, 0)});
-}
-
-void CellOutput::arm() {
-  if (due_.is_set()) return;
-  if (const auto deadline = merger_.deadline())
-    due_.set(*deadline, [this] {
-      merger_.due(Clock::now());
-      arm();
-    });
 }
 
 }  // namespace lockstep::shell

@@ -33,7 +33,6 @@ class CellOutput {
 
  private:
   void give_credit(int rank, int64_t bytes);
-  void arm();
 
   RankGroup& workers_;
   const std::function<void(int, Stream, std::string_view)>& early_;  // of the session's options

@@ -1,5 +1,6 @@
-// How the C++ of a cell ended.
+// How a cell ended, and the parts of it.
 #pragma once
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,6 +28,15 @@ struct BeforeInterrupt {
   CellStatus status = CellStatus::ok;  // of the cell
   std::vector<Finding> findings;
   RankSet live;  // ranks
+};
+
+/// How a cell ended, for exit codes and for `run` to decide whether to go on.
+struct CellOutcome {
+  int64_t cell = 0;  // 0 for a cell of magics alone, and for markdown
+  CellStatus status = CellStatus::ok;
+  std::vector<Finding> findings;
+  bool exit_requested = false;  // a magic or Ctrl-D asked to leave
+  std::optional<BeforeInterrupt> before_interrupt;  // where it was interrupted
 };
 
 }  // namespace lockstep::shell

@@ -166,7 +166,8 @@ void ScriptRun::show_markdown(const ScriptCell& cell) {
 
 void ScriptRun::show_cell(const ScriptCell& cell, bool counts) {
   const bool code_follows = options_.show_code && (!cell.title.empty() || lines_of(cell.text).size() > 1);
-  renderer_->begin_cell(counts ? session_->next_cell() : 0, session_->target_ranks(), cell.title, cell.text);
+  renderer_->begin_cell(counts ? session_->next_cell() : 0, session_->started() ? session_->target_ranks() : RankSet(),
+                        cell.title, cell.text);
   if (!code_follows) return;
   std::string text;
   for (const std::string_view line : lines_of(cell.text))

@@ -48,7 +48,7 @@ class JobGroup : public RankGroup {
   void resume(const RankSet& ranks) { let_go(ranks); }
 
  private:
-  /// Of a rank, besides what all groups know.
+  /// What this group knows of a rank besides what all groups do.
   struct Member {
     Descriptor process;  // a pidfd; none: it has no agent yet
     bool left_alone = false;  // the user has given it up: it is not asked again

@@ -12,6 +12,8 @@
 #include "shell/jupyter/message.h"
 #include "shell/jupyter/replies.h"
 #include "shell/scripts/completeness.h"
+#include "shell/session/completion.h"
+#include "shell/session/inspection.h"
 
 namespace lockstep::shell::jupyter {
 
@@ -45,7 +47,7 @@ json complete(Session& session, const json& content) {
   const int64_t offset = byte_of(code, number_of(content, "cursor_pos", kAtEnd));
   protocol::Completions found{offset, offset, {}};
   try {
-    found = session.complete(code, offset);
+    found = complete_cell(session, code, offset);
   } catch (const std::exception&) {
     // The compiler has ended, or the ranks can't start: a cell that needs them says so.
   }
@@ -74,13 +76,14 @@ json inspect(Session& session, const json& content) {
   std::string text;
   json fields = json::object();
   try {
-    const Description found = session.inspect_at(code, offset, number_of(content, "detail_level", 0) > 0);
+    const Description found = describe_at(session, code, offset, number_of(content, "detail_level", 0) > 0);
     if (found.found) {
       text = found.text;
       fields = found.data;
     }
     std::string overloads;
-    for (const protocol::Signature& signature : session.signatures(code, offset)) overloads += signature.label + "\n";
+    for (const protocol::Signature& signature : signatures_in_cell(session, code, offset))
+      overloads += signature.label + "\n";
     if (!overloads.empty()) text = overloads + (text.empty() ? "" : "\n" + text);
   } catch (const std::exception&) {
     // As in complete().
@@ -92,7 +95,7 @@ json inspect(Session& session, const json& content) {
 
 json is_complete(Session& session, const json& content) {
   const std::string code = text_of(content, "code");
-  Completeness found = session.is_complete(code);
+  Completeness found = completeness_of_cell(session, code);
   const CellMagics magics = cell_magics_of(code);
   if (magics == CellMagics::alone || (magics == CellMagics::with_body && !code.ends_with("\n")))
     found.status = TextStatus::incomplete;  // as in IPython, a blank line ends the body

@@ -19,7 +19,7 @@ fs::path home() {
 
 CellOutcome cd(MagicCall& call) {
   const std::optional<std::string> word = call.given.word();
-  const fs::path now = call.session.directory.empty() ? fs::current_path() : fs::path(call.session.directory);
+  const fs::path now = call.session.directory().empty() ? fs::current_path() : fs::path(call.session.directory());
   fs::path target = !word || *word == "~" ? home() : word->starts_with("~/") ? home() / word->substr(2) : now / *word;
   target = target.lexically_normal();
   std::error_code error;
@@ -35,7 +35,6 @@ CellOutcome cd(MagicCall& call) {
   protocol::Configure change;
   change.directory = target.string();
   call.session.configure(change);
-  call.session.directory = target.string();
   call.session.message(target.string());
   return {};
 }
@@ -50,7 +49,7 @@ const RegisterMagic kCd({.name = "cd",
                          .in_jobs = true});
 
 CellOutcome pwd(MagicCall& call) {
-  call.session.message(call.session.directory, {{"directory", call.session.directory}});
+  call.session.message(call.session.directory(), {{"directory", call.session.directory()}});
   return {};
 }
 

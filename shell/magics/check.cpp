@@ -11,18 +11,18 @@
 namespace lockstep::shell {
 namespace {
 
-std::vector<std::string> check_names(const SessionCore& session) {
+std::vector<std::string> check_names(SessionCore& session) {
   std::vector<std::string> names;
-  for (const auto& [name, code] : session.checks) names.push_back(name);
+  for (const auto& [name, code] : session.settings().checks) names.push_back(name);
   return names;
 }
 
 /// Returns whether the answer passes. A failure has been shown as an error of the cell.
 bool run_check(MagicCall& call, const std::string& name) {
-  const auto found = call.session.checks.find(name);
-  if (found == call.session.checks.end())
+  const auto found = call.session.settings().checks.find(name);
+  if (found == call.session.settings().checks.end())
     throw UsageError("there is no check '" + name + "'" + did_you_mean(name, check_names(call.session)) +
-                     (call.session.checks.empty() ? "; run the cell with %%check " + name + " first" : ""));
+                     (call.session.settings().checks.empty() ? "; run the cell with %%check " + name + " first" : ""));
   // A block, so that its names are its own.
   const bool is_python = call.session.language() == Language::python;
   const CodeResult result =
@@ -54,7 +54,7 @@ void check_cell(MagicCall& call, CellSettings& settings) {
                      (call.session.language() == Language::python ? "assert answer == 42, \"a hint\""
                                                                   : "TORCH_CHECK(answer == 42, \"a hint\");"));
   settings.run = [&session = call.session, name = *call.given.word(), code = call.body](const CellSettings&) {
-    session.checks[name] = code;
+    session.settings().checks[name] = code;
     session.message("%check " + name + " checks the answer", {{"check", name}});
   };
 }

@@ -12,7 +12,7 @@ CellOutcome command(MagicCall& call) {
   std::string message = "'" + call.arguments + "' " + end.str();
   if (end.code == kNoSuchCommand)
     message += ": the shell knows no such command. To negate a value, write `not` for `!`";
-  call.session.events.take(
+  call.session.show(
       ErrorEvent{.cell = call.session.current_number(), .ranks = {}, .type = "command_error", .message = message});
   return {.status = end.signal == 0 ? CellStatus::error : CellStatus::interrupted};
 }

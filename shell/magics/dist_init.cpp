@@ -8,11 +8,11 @@ namespace lockstep::shell {
 namespace {
 
 CellOutcome dist_init(MagicCall& call) {
-  SessionOptions wanted = call.session.options;
+  SessionOptions wanted = call.session.options();
   if (const auto n = call.given.count("-n", 0)) wanted.num_processes = static_cast<int>(*n);
   if (const auto ids = call.given.value("--gpu-ids")) {
     wanted.gpu_ids = parse_gpu_ids(*ids);
-    if (!call.session.options.num_processes) wanted.num_processes.reset();
+    if (!call.session.options().num_processes) wanted.num_processes.reset();
   }
   if (call.given.has("--share-gpu")) wanted.share_gpu = true;
   if (call.given.has("--all-gpus-visible")) wanted.all_gpus_visible = true;
@@ -27,11 +27,11 @@ CellOutcome dist_init(MagicCall& call) {
         same ? "" : fmt::format("; for {} of them: %dist_shutdown, then %dist_init again", plan.world_size)));
     return {};
   }
-  std::swap(call.session.options, wanted);
+  std::swap(call.session.options(), wanted);
   try {
     call.session.start(/*is_asked=*/true);
   } catch (...) {  // the next cell starts what it would have started without this line
-    std::swap(call.session.options, wanted);
+    std::swap(call.session.options(), wanted);
     throw;
   }
   return {};

@@ -9,12 +9,12 @@ CellOutcome dist_mode(MagicCall& call) {
   const bool enable = call.given.has("-e");
   if (enable && call.given.has("-d")) throw UsageError("%dist_mode takes one of -e and -d, or neither");
   if (enable || call.given.has("-d")) {
-    call.session.distributed = enable;
-    call.session.target.reset();
+    call.session.settings().distributed = enable;
+    call.session.settings().target.reset();
   }
-  const bool on = call.session.distributed;
+  const bool on = call.session.settings().distributed;
   std::string text = on ? "on: cells that name no ranks run on all" : "off: cells that name no ranks run on rank 0";
-  if (call.session.target) text += "; %rank has chosen " + call.session.target->str() + " for now";
+  if (const auto& target = call.session.settings().target) text += "; %rank has chosen " + target->str() + " for now";
   call.session.message(text, {{"distributed", on}});
   return {};
 }

@@ -93,7 +93,7 @@ CellOutcome dist_status(MagicCall& call) {
   bool on_gpus = false;
   for (int rank = 0; rank < call.session.world_size(); ++rank)
     on_gpus = on_gpus || call.session.describe_rank(rank).device.starts_with("cuda");
-  const auto lookup = on_gpus ? call.session.look_up_gpus() : nullptr;
+  const auto lookup = on_gpus ? std::make_unique<GpuLookup>(call.session.loop()) : nullptr;
   const auto answers = call.session.query(call.session.live_ranks(), "status");
   GpusOfRanks of_ranks(lookup ? lookup->finish(kDriverLimit) : gpus::Machine());
   std::vector<std::vector<std::string>> rows = {

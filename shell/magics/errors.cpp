@@ -7,7 +7,7 @@ namespace lockstep::shell {
 namespace {
 
 CellOutcome errors(MagicCall& call) {
-  const std::string& text = call.session.compiler_messages;
+  const std::string& text = call.session.compiler_messages();
   call.session.message(text.empty() ? "the compiler had nothing to say about the last cell" : text,
                        nlohmann::json{{"messages", text}});
   return {};

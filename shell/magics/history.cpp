@@ -1,7 +1,6 @@
 // %history: the cells of this session as they were typed.
 #include <nlohmann/json.hpp>
 
-#include "shell/session/history_selection.h"
 #include "shell/session/session_core.h"
 #include "shell/text/text.h"
 
@@ -12,7 +11,7 @@ CellOutcome history(MagicCall& call) {
   const std::optional<std::string> wanted = call.given.value("--grep");
   std::string text;
   nlohmann::json data = nlohmann::json::array();
-  for (const HistoryEntry* entry : select_history(call.session.history, call.given.word(), call.given.value("-n"))) {
+  for (const HistoryEntry* entry : call.session.history().select(call.given.word(), call.given.value("-n"))) {
     if (wanted && entry->text.find(*wanted) == std::string::npos) continue;
     std::string head = entry->number > 0 ? "[" + std::to_string(entry->number) + "] " : "[-] ";
     const std::string indent(head.size(), ' ');

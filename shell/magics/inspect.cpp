@@ -21,7 +21,7 @@ CellOutcome inspect(MagicCall& call, bool with_source) {
   Description found = describe(call.session, expression, with_source);
   if (!found.found)
     throw UsageError("'" + expression + "' is not known" + did_you_mean(expression, known_names(call.session)) +
-                     (call.session.options.job ? " in the selected frame" : "; %who lists the names of cells"));
+                     (call.session.options().job ? " in the selected frame" : "; %who lists the names of cells"));
   call.session.help(std::move(found.text), std::move(found.data));
   return {};
 }

@@ -9,6 +9,7 @@
 #include "inspectors/remains/judge.h"
 #include "protocol/error.h"
 #include "shell/jobs/agent_client.h"
+#include "shell/jobs/job_group.h"
 #include "shell/jobs/job_logs.h"
 #include "shell/jobs/job_picture.h"
 #include "shell/jobs/job_words.h"
@@ -42,7 +43,7 @@ RankSet all_ranks(MagicCall& call, const std::optional<std::string>& spec) {
 
 std::vector<JobMember> members(MagicCall& call, const std::optional<std::string>& spec) {
   call.session.start();
-  return call.session.members_of_job(spec ? call.session.parse_ranks(*spec) : RankSet::all(call.session.world_size()));
+  return call.session.job()->members(spec ? call.session.parse_ranks(*spec) : RankSet::all(call.session.world_size()));
 }
 
 std::string call_text(const inspect::EvidenceCall& each) {

@@ -11,7 +11,7 @@ CellOutcome py_line(MagicCall& call) {
 }
 
 void py_cell(MagicCall& call, CellSettings& settings) {
-  if (!call.session.options.job)
+  if (!call.session.options().job)
     throw UsageError("Python cells run at a prompt over a Python job: lockstep attach (docs/python.md)");
   settings.language = Language::python;
 }

@@ -27,7 +27,7 @@ std::string find_library(const std::string& directory, const std::string& word) 
 
 CellOutcome lib(MagicCall& call) {
   const std::vector<std::string>& words = call.given.words();
-  const std::string library = find_library(call.session.directory, words[0]);
+  const std::string library = find_library(call.session.directory(), words[0]);
   CellSettings settings;
   call.session.start();
   settings.ranks = call.session.live_ranks();

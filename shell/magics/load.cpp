@@ -9,9 +9,10 @@ namespace {
 
 CellOutcome load(MagicCall& call) {
   const std::vector<ScriptCell> cells =
-      read_script((std::filesystem::path(call.session.directory) / *call.given.word()).lexically_normal().string(),
+      read_script((std::filesystem::path(call.session.directory()) / *call.given.word()).lexically_normal().string(),
                   call.session.language());
-  call.session.queued.insert(call.session.queued.end(), cells.begin(), cells.end());
+  std::vector<ScriptCell>& queued = call.session.settings().queued;
+  queued.insert(queued.end(), cells.begin(), cells.end());
   return {};
 }
 

@@ -18,11 +18,11 @@ CellOutcome nan_line(MagicCall& call) {
   if (word == "on") {
     code = "__lockstep::nan_on(" + object_list(call.session, *settings.ranks, "__lockstep::NameList") + ");";
     // Cells define modules after that, and give names other ones.
-    call.session.before_each_cell = [&session = call.session](const RankSet& ranks) {
+    call.session.settings().before_each_cell = [&session = call.session](const RankSet& ranks) {
       return "__lockstep::nan_names(" + object_list(session, ranks, "__lockstep::NameList") + ");";
     };
   } else if (word == "off") {
-    call.session.before_each_cell = nullptr;
+    call.session.settings().before_each_cell = nullptr;
     code = "__lockstep::nan_off();";
   } else {
     code = "std::cout << __lockstep::nan_status() << '\\n';";

@@ -18,7 +18,7 @@ CellOutcome page(MagicCall& call) {
     if (!text.ends_with('\n')) text += '\n';
   }
   if (!text.empty())
-    session.events.take(PageEvent{session.current_number(), std::move(text)});
+    session.show(PageEvent{session.current_number(), std::move(text)});
   else if (result.status == CellStatus::ok)
     throw UsageError("%page " + expression + ": it has no value to show");
   return {.status = result.status, .findings = {}};

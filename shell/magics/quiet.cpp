@@ -8,9 +8,9 @@ namespace {
 
 CellOutcome quiet(MagicCall& call) {
   const std::optional<std::string> word = call.given.word();
-  call.session.quiet = word ? *word == "on" : !call.session.quiet;
-  call.session.message(call.session.quiet ? "" : "notes are shown again",
-                       nlohmann::json{{"quiet", call.session.quiet}});
+  bool& quiet = call.session.settings().quiet;
+  quiet = word ? *word == "on" : !quiet;
+  call.session.message(quiet ? "" : "notes are shown again", nlohmann::json{{"quiet", quiet}});
   return {};
 }
 

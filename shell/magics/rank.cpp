@@ -37,10 +37,10 @@ CellOutcome rank_line(MagicCall& call) {
     return {};
   }
   if (ranks == RankSet::all(call.session.world_size())) {
-    call.session.target.reset();
+    call.session.settings().target.reset();
   } else {
     call.session.check_alive(ranks);
-    call.session.target = ranks;
+    call.session.settings().target = ranks;
   }
   say_where_cells_run(call.session);
   return {};

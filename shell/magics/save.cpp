@@ -7,7 +7,6 @@
 
 #include "protocol/error.h"
 #include "shell/scripts/script.h"
-#include "shell/session/history_selection.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
@@ -26,11 +25,11 @@ bool is_left_out(const std::string& text) {
 }
 
 CellOutcome save(MagicCall& call) {
-  if (call.session.options.rehearsal) return {};
+  if (call.session.options().rehearsal) return {};
   const bool all = call.given.has("--all");
   const std::vector<std::string>& words = call.given.words();
   namespace fs = std::filesystem;
-  fs::path path = fs::path(call.session.directory) / words[0];
+  fs::path path = fs::path(call.session.directory()) / words[0];
   if (path.extension().empty()) path += ".cpp";
   if (path.extension() == ".ipynb")
     throw UsageError("%save writes session scripts; name a .cpp file (jupytext turns it into a notebook)");
@@ -39,7 +38,7 @@ CellOutcome save(MagicCall& call) {
 
   std::vector<ScriptCell> cells;
   for (const HistoryEntry* entry :
-       select_history(call.session.history, words.size() > 1 ? std::optional(words[1]) : std::nullopt, std::nullopt)) {
+       call.session.history().select(words.size() > 1 ? std::optional(words[1]) : std::nullopt, std::nullopt)) {
     if (is_left_out(entry->text) || entry->undone || (!all && entry->status != CellStatus::ok)) continue;
     ScriptCell cell{.title = entry->title, .text = entry->text};
     if (entry->status != CellStatus::ok) cell.tags.push_back({"raises-exception", ""});

@@ -1,6 +1,7 @@
 // %continue, %detach, %where, %up, %down: of a prompt over a Python job whose ranks have stopped.
 #include "protocol/error.h"
 #include "shell/jobs/agent_client.h"
+#include "shell/jobs/job_group.h"
 #include "shell/scripts/magic_arguments.h"
 #include "shell/session/session_core.h"
 
@@ -10,18 +11,23 @@ namespace {
 constexpr std::chrono::milliseconds kAgentLimit{2000};
 
 void check_job(const MagicCall& call, const char* name) {
-  if (!call.session.options.job)
+  if (!call.session.options().job)
     throw UsageError(std::string("%") + name + " is for a prompt over a Python job: lockstep attach (docs/python.md)");
   call.session.start();
+}
+
+/// Where the ranks are, a line for each place.
+std::string places_of_job(const MagicCall& call) {
+  return call.session.job()->places(RankSet::all(call.session.world_size()));
 }
 
 CellOutcome resume(MagicCall& call) {
   check_job(call, "continue");
   if (const RankSet busy = call.session.busy_ranks(); !busy.empty())
     call.session.message(busy.words() + " goes on when the cell ends there");
-  if (call.session.options.ends_at_continue) return {.findings = {}, .exit_requested = true};
+  if (call.session.options().ends_at_continue) return {.findings = {}, .exit_requested = true};
   call.session.resume_job();
-  call.session.message(call.session.places_of_job());
+  call.session.message(places_of_job(call));
   return {};
 }
 
@@ -35,7 +41,7 @@ CellOutcome detach(MagicCall& call) {
   // The others, and those in a cell: their agents answer at any time.
   RankSet unknown = RankSet::all(call.session.world_size());
   for (const auto& [rank, answer] :
-       ask_ranks(call.session.members_of_job(unknown), {{"request", "detach"}}, kAgentLimit))
+       ask_ranks(call.session.job()->members(unknown), {{"request", "detach"}}, kAgentLimit))
     if (answer.error.empty()) unknown.erase(rank);
   unknown = unknown - ranks;
   if (!unknown.empty()) call.session.message(unknown.words() + " can't be asked from here: breakpoints stay there");
@@ -54,7 +60,7 @@ CellOutcome move(MagicCall& call, const char* name, int direction) {
 CellOutcome stop(MagicCall& call) {
   check_job(call, "stop");
   if (!call.session.stop_job()) return {.status = CellStatus::interrupted, .findings = {}};
-  call.session.message(call.session.places_of_job());
+  call.session.message(places_of_job(call));
   return {};
 }
 

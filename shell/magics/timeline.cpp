@@ -14,8 +14,8 @@ CellOutcome timeline(MagicCall& call) {
   if (word == "on" || word == "off")
     return run_inspector(call, fmt::format("__lockstep::set_operator_recording({})", word == "on"), settings);
   // A rank may have another working directory.
-  const auto folder =
-      call.session.directory.empty() ? std::filesystem::current_path() : std::filesystem::path(call.session.directory);
+  const auto folder = call.session.directory().empty() ? std::filesystem::current_path()
+                                                       : std::filesystem::path(call.session.directory());
   return run_inspector(call, "__lockstep::timeline(" + quoted((folder / word).string()) + ")", settings,
                        /*shows=*/true);
 }

@@ -37,8 +37,7 @@ CellOutcome undo(MagicCall& call) {
     throw UsageError(word ? "cell " + *word + " has defined no name that is still there; %who lists the names"
                           : "no cell has defined a name that could be taken back");
   call.session.ask(protocol::Forget{.names = {}, .undo = cell});
-  for (HistoryEntry& entry : call.session.history)
-    if (entry.number == cell) entry.undone = true;
+  call.session.history().mark_undone(cell);
 
   const auto after = cells_of_names(call.session);
   std::vector<std::string> gone, back;

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 void writefile(MagicCall& call, CellSettings& settings) {
   const bool append = call.given.has("--append");
-  const fs::path path = (fs::path(call.session.directory) / *call.given.word()).lexically_normal();
+  const fs::path path = (fs::path(call.session.directory()) / *call.given.word()).lexically_normal();
   settings.run = [&session = call.session, path, append, text = call.body](const CellSettings&) {
     std::error_code error;
     if (fs::is_directory(path, error)) throw UsageError(path.string() + " is a folder; name a file");

@@ -28,6 +28,16 @@ class Deadline {
   void cancel() {
     if (const auto timer = std::exchange(timer_, std::nullopt)) loop_.cancel(*timer);
   }
+  /// Has `merger` let go of what it holds back whenever that is due.
+  template <typename Merger>
+  void serve(Merger& merger) {
+    if (is_set()) return;
+    if (const auto when = merger.deadline())
+      set(*when, [this, &merger] {
+        merger.due(EventLoop::Clock::now());
+        serve(merger);
+      });
+  }
   bool is_set() const { return timer_.has_value(); }
 
  private:

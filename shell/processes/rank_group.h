@@ -98,7 +98,7 @@ class RankGroup {
     int pidfd = -1;  // watched; -1: no process is known, or it has ended
     std::optional<End> end;  // the process has ended; messages may still be on their way
     Deadline burial;  // then: when they are not waited for any more
-    std::unique_ptr<LastOutput> output;  // of a process that was started with it
+    std::unique_ptr<LastOutput> output;  // null where the process was not started with it
     std::optional<protocol::CellError> last_words;
   };
 

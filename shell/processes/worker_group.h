@@ -28,7 +28,7 @@ class WorkerGroup : public RankGroup {
   nlohmann::json describe() const override;
 
  private:
-  /// Of a rank.
+  /// The process that holds a rank.
   struct Process {
     std::unique_ptr<OutputTail> tail;
     std::unique_ptr<Child> child;

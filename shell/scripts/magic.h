@@ -14,8 +14,8 @@
 
 namespace lockstep::shell {
 
-struct CellOutcome;  // shell/session/session.h
-struct SessionCore;  // shell/session/session_core.h
+struct CellOutcome;  // shell/cells/cell_result.h
+class SessionCore;  // shell/session/session_core.h
 
 /// What a magic gets to work with.
 struct MagicCall {

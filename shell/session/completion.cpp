@@ -142,7 +142,7 @@ class Completer {
 
   void magics(std::string_view typed) {
     replace_last(typed.size());
-    const auto all = MagicRegistry::instance().available(session_.options.job.has_value());
+    const auto all = MagicRegistry::instance().available(session_.options().job.has_value());
     const std::string_view name = typed.substr(std::min(typed.find_first_not_of('%'), typed.size()));
     const auto offer = [&](const Magic& magic, const char* sign) {
       if (std::isalpha(static_cast<unsigned char>(magic.name.front())) && magic.name.starts_with(name))
@@ -196,7 +196,7 @@ class Completer {
     } else if (expected == "FILE" || expected == "FOLDER" || expected == "HEADER") {
       paths(word, expected == "FOLDER");
     } else if (expected == "MAGIC") {
-      for (const Magic* magic : MagicRegistry::instance().available(session_.options.job.has_value()))
+      for (const Magic* magic : MagicRegistry::instance().available(session_.options().job.has_value()))
         if (std::isalpha(static_cast<unsigned char>(magic->name.front())) && magic->name.starts_with(word))
           add(magic->name, "magic", magic->summary);
     } else if (expected == "NAME") {
@@ -241,7 +241,7 @@ class Completer {
     const std::string folder = slash == std::string::npos ? "" : word.substr(0, slash + 1);
     const std::string prefix = slash == std::string::npos ? word : word.substr(slash + 1);
     replace_last(word.size());
-    fs::path base = session_.directory;
+    fs::path base = session_.directory();
     if (const char* home = std::getenv("HOME"); home && folder.starts_with("~/"))
       base = fs::path(home) / folder.substr(2);
     else
@@ -287,6 +287,10 @@ size_t within(const std::string& text, int64_t offset) {
 
 protocol::Completions complete_cell(SessionCore& session, const std::string& text, int64_t offset) {
   return Completer(session, text, within(text, offset)).run();
+}
+
+Completeness completeness_of_cell(SessionCore& session, const std::string& text) {
+  return language_of(session, text) == Language::python ? python_completeness(session, text) : completeness(text);
 }
 
 std::vector<protocol::Signature> signatures_in_cell(SessionCore& session, const std::string& text, int64_t offset) {

@@ -6,15 +6,19 @@
 #include <vector>
 
 #include "protocol/compiler_messages.h"
+#include "shell/scripts/completeness.h"
 
 namespace lockstep::shell {
 
-struct SessionCore;
+class SessionCore;
 
 /// Completions at byte `offset` of `text`, a cell as typed, best first. Starts the session, or over a Python job
 /// the compiler, where C++ is asked for.
 /// Throws ChannelError when the compiler has ended.
 protocol::Completions complete_cell(SessionCore& session, const std::string& text, int64_t offset);
+
+/// Whether `text` is a whole cell. Starts nothing; Python is asked of a rank.
+Completeness completeness_of_cell(SessionCore& session, const std::string& text);
 
 /// The overloads of the call whose arguments stand at `offset`; none before the session has started.
 std::vector<protocol::Signature> signatures_in_cell(SessionCore& session, const std::string& text, int64_t offset);

@@ -6,7 +6,7 @@
 
 namespace lockstep::shell {
 
-struct SessionCore;
+class SessionCore;
 
 struct Description {
   bool found = false;
@@ -16,10 +16,10 @@ struct Description {
 
 /// What is `expression`? `with_source`: with the text of its definition, where a cell or a header has it. A magic is
 /// named with its percent sign. Nothing runs. Starts the session for anything but a magic.
-Description describe(SessionCore& session, const std::string& expression, bool with_source);
+Description describe(SessionCore& session, const std::string& expression, bool with_source = false);
 
 /// The same for what stands at byte `offset` of a cell: the name with its members and scopes, the magic, or the
 /// function around the arguments there.
-Description describe_at(SessionCore& session, const std::string& text, int64_t offset, bool with_source);
+Description describe_at(SessionCore& session, const std::string& text, int64_t offset, bool with_source = false);
 
 }  // namespace lockstep::shell

@@ -26,7 +26,7 @@ std::string named_memory_arguments(const std::vector<std::string>& expressions) 
 }
 
 void explain_out_of_memory(SessionCore& session, const RankSet& ranks) {
-  if (session.options.objects) return;  // a file that was built ahead has no object for this
+  if (session.options().objects) return;  // a file that was built ahead has no object for this
   CellSettings settings;
   settings.ranks = (ranks & session.live_ranks()) - session.busy_ranks();
   if (settings.ranks->empty()) return;

@@ -7,7 +7,7 @@
 
 namespace lockstep::shell {
 
-struct SessionCore;
+class SessionCore;
 
 /// The variables of cells that all of `ranks` see.
 std::vector<std::string> variables_of(SessionCore& session, const RankSet& ranks);

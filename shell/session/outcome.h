@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "protocol/finding.h"
+#include "shell/cells/cell_result.h"
 #include "shell/events/exit_code.h"
 #include "shell/scripts/script.h"
-#include "shell/session/session.h"
 
 namespace lockstep::shell {
 

@@ -10,7 +10,7 @@
 
 namespace lockstep::shell {
 
-struct SessionCore;
+class SessionCore;
 
 Completeness python_completeness(SessionCore& session, const std::string& text);
 protocol::Completions python_completions(SessionCore& session, const std::string& text, int64_t offset);

@@ -1,51 +1,56 @@
 #include "shell/session/session.h"
 
-#include "shell/scripts/completeness.h"
-#include "shell/scripts/python_cell.h"
-#include "shell/session/completion.h"
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "protocol/error.h"
+#include "shell/scripts/magic_parser.h"
 #include "shell/session/outcome.h"
-#include "shell/session/python_questions.h"
-#include "shell/session/session_core.h"
+#include "shell/session/session_state.h"
 
 namespace lockstep::shell {
 
-Session::Session(SessionOptions options, EventSink& events)
-    : core_(std::make_unique<SessionCore>(std::move(options), events)) {}
-Session::~Session() = default;
-
-const SessionOptions& Session::options() const { return core_->options; }
-SessionOptions& Session::options() { return core_->options; }
-void Session::start() { core_->start(); }
-void Session::shutdown() { core_->shutdown(); }
-bool Session::started() const { return core_->started(); }
-int Session::world_size() const { return core_->world_size(); }
-RankSet Session::live_ranks() const { return core_->live_ranks(); }
-RankSet Session::away_ranks() const { return core_->away_ranks(); }
-RankSet Session::target_ranks() const { return core_->started() ? core_->target_ranks() : RankSet(); }
-std::string Session::target_words() const { return core_->target_words(); }
-std::optional<std::string> Session::text_of_cell(std::optional<int64_t> number) const {
-  for (auto entry = core_->history.rbegin(); entry != core_->history.rend(); ++entry)
-    if (number ? entry->number == *number : entry->number > 0) return entry->text;
-  return std::nullopt;
+Session::Session(SessionOptions options, EventSink& events) : SessionCore(std::move(options), events) {
+  set_nonblocking(signals_.read.get());
+  set_nonblocking(signals_.write.get());
+  loop().watch(signals_.read.get(), [this] {
+    char bytes[16];
+    const auto n = ::read(signals_.read.get(), bytes, sizeof bytes);
+    for (int i = 0; i < n; ++i) take(static_cast<Asked>(bytes[i]));
+  });
 }
-int64_t Session::next_cell() const { return core_->next_number(); }
-void Session::set_next_cell(int64_t number) { core_->set_next_number(number); }
-EventLoop& Session::loop() { return core_->loop(); }
+
+Session::~Session() {
+  shutdown();
+  loop().forget(signals_.read.get());
+}
+
+std::string Session::target_words() const {
+  if (!started()) return "";
+  if (live_ranks().empty()) return job() ? "no rank" : "all ranks dead";
+  const RankSet ranks = live_target();
+  return ranks.empty() ? settings_.target->words() + " dead" : ranks.words();
+}
+
+void Session::set_next_cell(int64_t number) { state_->last_number = number - 1; }
+
 CellOutcome Session::run(const std::string& text, const std::string& title) {
   // Cells that %load has queued belong to this call, however it ends: an exception (a start that fails) leaves none for
   // the next cell.
   struct Queue {
     std::vector<ScriptCell>& cells;
     ~Queue() { cells.clear(); }
-  } queued{core_->queued};
-  CellOutcome outcome = core_->run(text, title);
+  } queued{settings_.queued};
+  CellOutcome outcome = run_cell(text, title);
   for (size_t k = 0; k < queued.cells.size() && outcome.status == CellStatus::ok && !outcome.exit_requested; ++k) {
     const ScriptCell cell = queued.cells[k];  // a copy: it may be a %load itself
     if (cell.markdown) {
-      core_->events.take(MarkdownEvent{cell.text});
+      show(MarkdownEvent{cell.text});
       continue;
     }
-    const CellOutcome next = core_->run(cell.text, cell.title);
+    const CellOutcome next = run_cell(cell.text, cell.title);
     outcome.cell = next.cell;
     outcome.exit_requested = next.exit_requested;
     outcome.before_interrupt = next.before_interrupt;
@@ -56,37 +61,68 @@ CellOutcome Session::run(const std::string& text, const std::string& title) {
   }
   return outcome;
 }
-void Session::serve(int fd, std::optional<std::chrono::milliseconds> limit) { core_->serve(fd, limit); }
-void Session::interrupt() noexcept { core_->ask_from_signal(SessionCore::Asked::interrupt); }
-void Session::leave() noexcept { core_->ask_from_signal(SessionCore::Asked::leave); }
-void Session::give_up_question() noexcept { core_->ask_from_signal(SessionCore::Asked::give_up_question); }
-bool Session::interrupt_busy_ranks() { return core_->interrupt_busy_ranks(); }
+
+void Session::serve(int fd, std::optional<std::chrono::milliseconds> limit) {
+  State& s = *state_;
+  bool readable = false;
+  if (fd >= 0) s.loop.watch(fd, [&] { readable = true; });
+  std::optional<EventLoop::Clock::time_point> deadline;
+  if (limit) deadline = EventLoop::Clock::now() + *limit;
+  try {
+    s.loop.run_until([&] { return readable; }, deadline);
+  } catch (const ChannelError& error) {
+    show(ErrorEvent{.cell = 0, .ranks = {}, .type = "session_error", .message = error.what()});
+  }
+  if (fd >= 0) s.loop.forget(fd);
+}
+
 void Session::watch_typing(int fd, std::function<void()> typed) {
-  core_->stop_watching_typing();
-  core_->input_fd = fd;
-  core_->input = std::move(typed);
-}
-bool Session::run_now(const std::string& line) { return core_->run_now(line); }
-
-Completeness Session::is_complete(const std::string& text) {
-  const bool is_python = core_->language() == Language::python && !is_cpp_cell(text);
-  return is_python ? python_completeness(*core_, text) : completeness(text);
+  if (typing_fd_ >= 0) loop().forget(typing_fd_);
+  typing_fd_ = fd;
+  typed_ = std::move(typed);
 }
 
-protocol::Completions Session::complete(const std::string& text, int64_t offset) {
-  return complete_cell(*core_, text, offset);
+bool Session::run_now(const std::string& line) {
+  const size_t begin = line.find_first_not_of(" \t");
+  if (!started() || begin == std::string::npos || line[begin] != '%' || line.compare(begin, 2, "%%") == 0) return false;
+  const size_t end = std::min(line.find_first_of(" \t", begin), line.size());
+  const std::string name = line.substr(begin + 1, end - begin - 1);
+  const auto magics = MagicRegistry::instance().all();
+  const auto magic = std::find_if(magics.begin(), magics.end(),
+                                  [&](const Magic* each) { return each->name == name && each->at_any_time; });
+  if (magic == magics.end()) return false;
+  message(line.substr(begin));  // it was typed without an echo
+  try {
+    run_line_magic(parse_cell(line, MagicRegistry::instance()).parts.at(0).magic);
+  } catch (const UsageError& error) {
+    show(ErrorEvent{.cell = current_number(), .ranks = {}, .type = "usage_error", .message = error.what()});
+  }
+  return true;
 }
 
-std::vector<protocol::Signature> Session::signatures(const std::string& text, int64_t offset) {
-  return signatures_in_cell(*core_, text, offset);
+// ---- Interrupts -----------------------------------------------------------------------------------------------------
+
+void Session::send(Asked what) noexcept {
+  const char byte = static_cast<char>(what);
+  (void)!::write(signals_.write.get(), &byte, 1);
 }
 
-Description Session::inspect(const std::string& expression, bool with_source) {
-  return describe(*core_, expression, with_source);
+void Session::take(Asked what) {
+  const State& s = *state_;
+  if (s.runner && what == Asked::leave) s.runner->leave();
+  if (s.runner && what == Asked::interrupt) s.runner->user_interrupt();
+  if (s.interrupt_command) s.interrupt_command();
+  if (s.compiler) s.compiler->cancel();
+  if (s.workers && !s.runner) s.workers->cancel_start("interrupted");
 }
 
-Description Session::inspect_at(const std::string& text, int64_t offset, bool with_source) {
-  return describe_at(*core_, text, offset, with_source);
+bool Session::interrupt_busy_ranks() {
+  const RankSet ranks = busy_ranks();
+  if (ranks.empty()) return false;
+  interrupt(ranks);
+  if (const RankSet left = busy_ranks() & ranks; !left.empty())
+    message(left.words() + " did not come back; %hang and %stack say where", {{"ranks", left}});
+  return true;
 }
 
 }  // namespace lockstep::shell

@@ -1,13 +1,11 @@
-// How a session runs a cell: its magics, its C++, and what is typed meanwhile.
-#include <fmt/format.h>
-#include <signal.h>
-
+// How a session runs a cell: its magics and its code.
 #include <algorithm>
 #include <utility>
 
 #include "protocol/error.h"
 #include "shell/scripts/python_cell.h"
 #include "shell/session/out_of_memory.h"
+#include "shell/session/session.h"
 #include "shell/session/session_state.h"
 #include "shell/session/timing.h"
 
@@ -42,18 +40,18 @@ void note_end(CellEnd& end, const CodeResult& part) {
 
 }  // namespace
 
-CellOutcome SessionCore::run(const std::string& text, const std::string& title) {
+CellOutcome Session::run_cell(const std::string& text, const std::string& title) {
   RunningCell cell;
   cell.title = title;
   cell.text = text;
   state_->cell = &cell;
-  const ActivityReporter::Scope reporting(events);
-  const Watched typing(state_->loop, input_fd, input);  // a copy: the callback may end the watching
+  const ActivityReporter::Scope reporting(events_);
+  const Watched typing(state_->loop, typing_fd_, typed_);  // a copy: the callback may end the watching
   if (state_->runner) state_->runner->begin_cell();
   CellOutcome outcome;
   const auto fail = [&](CellStatus status, const char* type, const std::string& what) {
     cell.status = status;
-    events.take(ErrorEvent{.cell = cell.number, .ranks = {}, .type = type, .message = what});
+    show(ErrorEvent{.cell = cell.number, .ranks = {}, .type = type, .message = what});
   };
   try {
     run_parts(cell, outcome);
@@ -75,15 +73,15 @@ CellOutcome SessionCore::run(const std::string& text, const std::string& title) 
     cell.event.cell = cell.number;
     cell.event.title = title;
     cell.event.status = cell.status;
-    events.take(cell.event);
+    show(cell.event);
   }
   if (state_->runner) state_->runner->advise_after_deaths();
-  history.push_back({cell.number, title, text, cell.event.ranks, cell.status});
+  history().add({cell.number, title, text, cell.event.ranks, cell.status});
   state_->cell = nullptr;
   return outcome;
 }
 
-void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
+void Session::run_parts(RunningCell& cell, CellOutcome& outcome) {
   const auto& registry = MagicRegistry::instance();
   const bool is_python = language() == Language::python && !is_cpp_cell(cell.text);
   const ParsedCell parsed =
@@ -99,12 +97,12 @@ void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
   }
   // Cells over a job that trains run between two steps of it.
   struct Release {
-    SessionCore* session = nullptr;
+    Session* session = nullptr;
     ~Release() {
       if (session) session->release_job();
     }
   } release;
-  if (options.job && parsed.has_code()) {
+  if (options().job && parsed.has_code()) {
     start();
     if (live_ranks().empty() && !state_->job->away().empty()) {
       if (!stop_job()) {
@@ -114,13 +112,13 @@ void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
       release.session = this;
     }
   }
-  if (before_each_cell && parsed.has_code()) {
+  if (settings_.before_each_cell && parsed.has_code()) {
     CellSettings settings;
     settings.ranks = cell.settings.ranks ? *cell.settings.ranks : target_ranks();
-    if (const CodeResult result = run_code(before_each_cell(*settings.ranks), settings, 1);
+    if (const CodeResult result = run_code(settings_.before_each_cell(*settings.ranks), settings, 1);
         result.status == CellStatus::compile_error ||
         (result.status == CellStatus::timeout && result.rank_status.empty()))
-      before_each_cell = nullptr;
+      settings_.before_each_cell = nullptr;
     if (cell.status != CellStatus::ok) return;
   }
   if (cell.settings.timeit) {
@@ -145,16 +143,15 @@ void SessionCore::run_parts(RunningCell& cell, CellOutcome& outcome) {
   run_after(cell);
 }
 
-CellOutcome SessionCore::run_line_magic(const MagicUse& use) {
+CellOutcome Session::run_line_magic(const MagicUse& use) {
   const Magic& magic = MagicRegistry::instance().find(use.name, false);
-  const MagicForm form = options.job ? MagicForm::job_line : MagicForm::line;
-  MagicCall call{*this, use.arguments, {}, use.line, magic.read(form, use.arguments)};
-  return options.job && magic.job_line ? magic.job_line(call) : magic.line(call);
+  MagicCall call{*this, use.arguments, {}, use.line, magic.read(line_form(), use.arguments)};
+  return options().job && magic.job_line ? magic.job_line(call) : magic.line(call);
 }
 
 /// Magics that compile C++, or concern the processes of a session, are not for jobs.
-void SessionCore::check_magic(const std::string& name, const char* signs) const {
-  if (!options.job || !MagicRegistry::instance().knows(name)) return;
+void Session::check_magic(const std::string& name, const char* signs) const {
+  if (!options().job || !MagicRegistry::instance().knows(name)) return;
   const auto magics = MagicRegistry::instance().available(/*in_job=*/true);
   if (std::ranges::none_of(magics, [&](const Magic* each) { return each->name == name; }))
     throw UsageError(std::string(signs) + name +
@@ -162,7 +159,7 @@ void SessionCore::check_magic(const std::string& name, const char* signs) const 
 }
 
 /// Has a cell defined it? A session that has not started has no names.
-bool SessionCore::is_name(const std::string& name) {
+bool Session::is_name(const std::string& name) {
   if (!started()) return false;
   const auto response = ask(protocol::ListNames{});
   const auto* list = std::get_if<protocol::Names>(&response);
@@ -170,62 +167,15 @@ bool SessionCore::is_name(const std::string& name) {
                              [&](const protocol::Name& known) { return known.name == name; });
 }
 
-ProcessEnd SessionCore::run_command(const std::string& command) {
-  if (options.rehearsal) return {};
-  Pipe output = make_pipe();
-  Launch launch;
-  launch.program = "/bin/sh";
-  launch.arguments = {"-c", "cd -- \"$1\" && shift; " + command, "sh", directory};
-  launch.environment = configuration().environment;
-  launch.output = output.write.get();
-  Child child(launch);
-  output.write.reset();
-  std::string text;
-  const auto show = [&](size_t length) {
-    if (length > 0) message(text.substr(0, length));
-    text.erase(0, length);
-  };
-  bool ended = false, interrupted = false;
-  EventLoop& loop = state_->loop;
-  const auto read_output = [&] {
-    if (read_some(output.read.get(), text) != Reading::bytes) return false;
-    const size_t end = text.rfind('\n');
-    if (end != std::string::npos) show(end + 1);
-    return true;
-  };
-  bool open = true;
-  loop.watch(output.read.get(), [&] {
-    if (read_output()) return;
-    open = false;
-    loop.forget(output.read.get());
-  });
-  loop.watch(child.pidfd(), [&] {
-    ended = true;
-    loop.forget(child.pidfd());
-  });
-  const InterruptScope interrupts(state_->interrupt_command, [&] {
-    if (std::exchange(interrupted, true))
-      child.kill();
-    else
-      ::kill(-child.pid(), SIGINT);
-  });
-  // Until the command has ended; what it left in the background may hold the pipe open for ever, and is ended with it.
-  loop.run_until([&] { return ended; });
-  const ProcessEnd end = child.finish();
-  loop.run_until([&] { return !open; });
-  show(text.size());
-  return end;
-}
-
 /// What a cell magic has to do at the end, on the ranks that are still there.
-void SessionCore::run_after(RunningCell& cell) {
+void Session::run_after(RunningCell& cell) {
   if (!cell.settings.after || cell.status == CellStatus::waiting) return;
   CellSettings settings = cell.settings;
   settings.ranks = settings.ranks.value_or(target_ranks()) & (live_ranks() - busy_ranks());
   if (!settings.ranks->empty()) run_code(cell.settings.after(settings, cell.end), settings, 1);
 }
 
-void SessionCore::run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome) {
+void Session::run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome) {
   CodeResult total;
   for (const auto& part : parsed.parts) {
     if (part.is_code) {
@@ -247,44 +197,6 @@ void SessionCore::run_parts_between(RunningCell& cell, const ParsedCell& parsed,
     TimeReport report = time_report(total);
     message(std::move(report.text), std::move(report.data));
   }
-}
-
-void SessionCore::serve(int fd, std::optional<std::chrono::milliseconds> limit) {
-  State& s = *state_;
-  bool readable = false;
-  if (fd >= 0) s.loop.watch(fd, [&] { readable = true; });
-  std::optional<EventLoop::Clock::time_point> deadline;
-  if (limit) deadline = EventLoop::Clock::now() + *limit;
-  try {
-    s.loop.run_until([&] { return readable; }, deadline);
-  } catch (const ChannelError& error) {
-    events.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "session_error", .message = error.what()});
-  }
-  if (fd >= 0) s.loop.forget(fd);
-}
-
-void SessionCore::stop_watching_typing() {
-  if (input_fd >= 0) state_->loop.forget(input_fd);
-}
-
-/// A magic that works at any time; false where the line is none.
-bool SessionCore::run_now(const std::string& line) {
-  const size_t begin = line.find_first_not_of(" \t");
-  if (!started() || begin == std::string::npos || line[begin] != '%' || line.compare(begin, 2, "%%") == 0) return false;
-  const size_t end = std::min(line.find_first_of(" \t", begin), line.size());
-  const std::string name = line.substr(begin + 1, end - begin - 1);
-  const auto magics = MagicRegistry::instance().all();
-  const auto magic = std::find_if(magics.begin(), magics.end(),
-                                  [&](const Magic* each) { return each->name == name && each->at_any_time; });
-  if (magic == magics.end()) return false;
-  message(line.substr(begin));  // it was typed without an echo
-  try {
-    run_line_magic(parse_cell(line, MagicRegistry::instance()).parts.at(0).magic);
-  } catch (const UsageError& error) {
-    events.take(ErrorEvent{
-        .cell = state_->cell ? state_->cell->number : 0, .ranks = {}, .type = "usage_error", .message = error.what()});
-  }
-  return true;
 }
 
 }  // namespace lockstep::shell

@@ -1,4 +1,5 @@
-// What a session is made of: the state that magics read and set, and what they can have done. Not for front ends.
+// What the cells of a session run on: its ranks and its compiler, with what magics read, set and can have done. Session
+// (shell/session/session.h) reads cells and runs them with it.
 //
 // Everything here happens on the session's thread. Functions that wait (run_code, query, ask) serve the ranks
 // meanwhile.
@@ -21,21 +22,24 @@
 #include "shell/events/event.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/processes/launcher.h"
-#include "shell/processes/rank_group.h"
+#include "shell/processes/session_options.h"
 #include "shell/scripts/magic.h"
+#include "shell/scripts/script.h"
 #include "shell/session/activity.h"
-#include "shell/session/session.h"
+#include "shell/session/history.h"
 
 namespace lockstep::shell {
 
-/// A cell as it was typed, for %history and %save. Cells of magics alone have the number 0.
-struct HistoryEntry {
-  int64_t number = 0;
-  std::string title;
-  std::string text;
-  RankSet ranks;
-  CellStatus status = CellStatus::ok;
-  bool undone = false;  // %undo
+/// What magics have set, for the cells that follow.
+struct SessionSettings {
+  std::optional<RankSet> target;  // %rank: their ranks; none: by distributed
+  bool distributed = true;  // %dist_mode: cells without a target go to all ranks, or to rank 0
+  bool quiet = false;  // %quiet
+  std::map<std::string, std::string> checks;  // %%check: C++ by name
+  /// C++ that runs on a cell's ranks before each cell with code, asked for then; none where it is empty. It ends with
+  /// the workers, and when it does not compile.
+  std::function<std::string(const RankSet&)> before_each_cell;
+  std::vector<ScriptCell> queued;  // %load: Session::run() runs them after the cell at hand, up to the first that fails
 };
 
 /// A rank, as %dist_status shows it.
@@ -44,59 +48,58 @@ struct RankDescription {
   int64_t pid = 0;
   std::string host, device;
   int threads = 0;
-  int64_t cell = 0;      // that it sits in, 0: none
+  int64_t cell = 0;  // that it sits in, 0: none
   std::string waits_in;  // "all_reduce #3 of cell 7, line 4", for ranks that will not come
 };
 
 class EventLoop;
-class GpuLookup;
-struct MagicUse;
-struct ParsedCell;
-struct RunningCell;
+class JobGroup;
 
-struct SessionCore {
-  SessionCore(SessionOptions options, EventSink& events);
-  ~SessionCore();
+class SessionCore {
+ public:
   SessionCore(const SessionCore&) = delete;
   SessionCore& operator=(const SessionCore&) = delete;
 
-  // ---- State that magics read and set ------------------------------------------------------------------------------
-  SessionOptions options;  // %dist_init changes it before start()
-  ActivityReporter events;  // to the front end
-  std::optional<RankSet> target;  // %rank: ranks of the cells from now on; none: by distributed
-  bool distributed = true;  // %dist_mode: cells without a target go to all ranks, or to rank 0
-  bool quiet = false;  // %quiet
-  std::string directory;  // %cd: where #include "..." and the workers look; set with configure()
-  /// C++ that runs on a cell's ranks before each cell with code, asked for then; none where it is empty. It ends with
-  /// the workers, and when it does not compile.
-  std::function<std::string(const RankSet&)> before_each_cell;
-  std::vector<HistoryEntry> history;
-  std::string compiler_messages;  // about the last cell, whole: %errors
-  std::map<std::string, std::string> checks;  // %%check: C++ by name
-  std::vector<ScriptCell> queued;  // %load: Session::run() runs them after the cell at hand, up to the first that fails
-
-  // ---- The session -------------------------------------------------------------------------------------------------
+  // ---- The session ---------------------------------------------------------------------------------------------------
+  const SessionOptions& options() const { return options_; }
+  SessionOptions& options() { return options_; }  // before start()
   void start(bool is_asked = false);  // idempotent; throws StartError, UsageError. `is_asked`: %dist_init
-  void shutdown();  // ends workers and compiler; names are gone, numbers go on
+  void shutdown();  // ends workers and compiler; names are gone, numbers go on. The next cell starts them afresh
   bool started() const;
-  MagicForm line_form() const { return options.job ? MagicForm::job_line : MagicForm::line; }
+  MagicForm line_form() const { return options_.job ? MagicForm::job_line : MagicForm::line; }
   int world_size() const;  // 0 before start()
   RankSet live_ranks() const;
   /// Ranks of a Python job that run instead of waiting at a prompt; empty in a session.
   RankSet away_ranks() const;
   RankSet dead_ranks() const;
-  /// The ranks of a cell that names none: target, or all (distributed) or rank 0; dead ranks taken out. Starts the
+  /// The ranks of a cell that names none: those of %rank, or all or rank 0 (%dist_mode); dead ranks taken out. Starts the
   /// session if needed.
   RankSet target_ranks();
   /// Parses a rank set of this session (started if needed). Throws UsageError.
   RankSet parse_ranks(std::string_view spec);
-  int64_t next_number() const;
+  int64_t next_cell() const;  // the number that the next cell with C++ in it gets
   /// Of cells that say nothing else.
-  Language language() const { return options.job ? Language::python : Language::cpp; }
+  Language language() const { return options_.job ? Language::python : Language::cpp; }
   Language language_of_cell() const;  // that runs
   int64_t current_number() const;  // of the cell that runs; 0 where no C++ of it has run
+  /// What serves the ranks, while a cell runs and in between: a front end may watch sockets and descriptors of its own
+  /// with it. Between cells it has to run it (or call Session::serve()).
+  EventLoop& loop();
+  /// The ranks of the Python job, at a prompt over one that has started; null in a session.
+  JobGroup* job() const;
 
-  // ---- What magics use -----------------------------------------------------------------------------------
+  // ---- What magics set -----------------------------------------------------------------------------------------------
+  SessionSettings& settings() { return settings_; }
+  /// Environment and working directory of all ranks, those that start later too.
+  void configure(const protocol::Configure& change);
+  const protocol::Configure& configuration() const;
+  const std::string& directory() const { return directory_; }  // where #include "..." and the workers look
+  History& history() { return history_; }
+  const std::string& compiler_messages() const { return compiler_messages_; }  // about the last cell, whole: %errors
+
+  // ---- What magics have done -----------------------------------------------------------------------------------------
+  /// Shows it to the user, through the front end.
+  void show(const Event& event) { events_.take(event); }
   /// Emits a MessageEvent under the running cell.
   void message(std::string text, nlohmann::json data = nullptr);
   /// The same, with MessageEvent::is_help.
@@ -128,8 +131,6 @@ struct SessionCore {
   std::map<int, nlohmann::json> query(const RankSet& ranks, const std::string& what,
                                       const nlohmann::json& arguments = nlohmann::json::object(),
                                       std::chrono::milliseconds limit = std::chrono::milliseconds(1000));
-  /// Starts to ask the driver about the GPUs of this machine.
-  std::unique_ptr<GpuLookup> look_up_gpus();
   /// One request to the compiler (started if needed). Throws ChannelError when it ended and could not be started again.
   protocol::CompilerResponse ask(const protocol::CompilerRequest& request);
   /// Starts what compiles C++: the session, and over a Python job, where that is not part of it, the compiler for the
@@ -137,9 +138,6 @@ struct SessionCore {
   bool start_compiler();
   /// Whether a question about C++ can be asked without a start.
   bool has_compiler() const;
-  /// Environment and working directory of all ranks, those that start later too.
-  void configure(const protocol::Configure& change);
-  const protocol::Configure& configuration() const;
   /// Ends the running cells of `ranks` as `interrupted`. Returns when they are back, or after 2 s.
   void interrupt(const RankSet& ranks);
   /// Frees `ranks` from the collectives they sit in; their cells end as aborted. Returns when they are back, or after 5
@@ -149,52 +147,41 @@ struct SessionCore {
   std::vector<inspect::HangPicture> hang_pictures();
 
   // ---- Of a prompt over a Python job ---------------------------------------------------------------------------------
-  /// Where the ranks are, a line for each place.
-  std::string places_of_job() const;
-  /// What all ranks of the job do: asked of their agents, wherever the ranks are.
-  std::vector<JobMember> members_of_job(const RankSet& ranks) const;
   /// Has all ranks stop after the same training step, and serves until they have. Returns whether they did; Ctrl-C ends
   /// the wait. Throws UsageError where they count no steps.
   bool stop_job();
-  /// Lets the ranks that have stopped go on. Does not wait.
-  void release_job();
   /// Lets the job train on, and serves until ranks stop again. Returns false where none does: the job is over, or
   /// Ctrl-C ended the wait.
   bool resume_job();
 
-  // ---- For Session --------------------------------------------------------------------------------------------------
-  CellOutcome run(const std::string& text, const std::string& title);
-  void set_next_number(int64_t number);
-  EventLoop& loop();
-  void serve(int fd, std::optional<std::chrono::milliseconds> limit);
-  enum class Asked : char { interrupt = 1, leave, give_up_question };
-  void ask_from_signal(Asked what) noexcept;
-  bool interrupt_busy_ranks();
-  std::string target_words();
-  bool run_now(const std::string& line);
-  void stop_watching_typing();
-  int input_fd = -1;  // what is typed while a cell runs
-  std::function<void()> input;
+ protected:
+  SessionCore(SessionOptions options, EventSink& events);
+  ~SessionCore();  // after shutdown()
 
- private:
-  bool is_name(const std::string& name);
-  CellOutcome run_line_magic(const MagicUse& use);
-  void check_magic(const std::string& name, const char* signs) const;
-  void run_parts(RunningCell& cell, CellOutcome& outcome);
-  void run_parts_between(RunningCell& cell, const ParsedCell& parsed, CellOutcome& outcome);
-  void run_after(RunningCell& cell);
-  void note_result(const CodeResult& result);
-  void check_ranks(const RankSet& ranks) const;
-  void take_asked(Asked what);
-  void undo_start();
-  std::optional<ActivityEvent> activity() const;
-  void start_job();
-  bool start_compiler_of_job(const RankSet& ranks);
-  void report_start_step(const protocol::CompilerProgress& step);
-  RankGroup::Listener listener();
+  /// As target_ranks(), of what has started.
+  RankSet live_target() const;
+  /// Lets the ranks of a job that have stopped go on. Does not wait.
+  void release_job();
 
   struct State;  // session_state.h
   std::unique_ptr<State> state_;
+  SessionOptions options_;
+  ActivityReporter events_;  // to the front end
+  SessionSettings settings_;
+
+ private:
+  void check_ranks(const RankSet& ranks) const;
+  int64_t take_number();
+  void note_result(const CodeResult& result);
+  std::optional<ActivityEvent> activity() const;
+  SessionEvent open_workers();
+  SessionEvent open_job();
+  bool start_compiler_of_job(const RankSet& ranks);
+  void report_start_step(const protocol::CompilerProgress& step);
+
+  History history_;
+  std::string directory_;
+  std::string compiler_messages_;
 };
 
 }  // namespace lockstep::shell

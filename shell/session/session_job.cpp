@@ -21,52 +21,25 @@ constexpr std::chrono::seconds kStepLimit{300};
 
 }  // namespace
 
-void SessionCore::start_job() {
+/// Asks the ranks of the job to come to this prompt.
+SessionEvent SessionCore::open_job() {
   State& s = *state_;
-  s.starting = true;
-  s.starting_since = EventLoop::Clock::now();
-  s.start_step.reset();
-  try {
-    s.directory = std::make_unique<SessionDirectory>();
-    s.directory->describe({{"started", std::time(nullptr)}, {"ranks", 0}, {"backend", "python"}});
-    auto objects = std::make_unique<JobObjects>();
-    s.job_objects = objects.get();
-    s.compiler = std::move(objects);
-    auto job = std::make_unique<JobGroup>(s.loop, find_job(*options.job), *s.directory, listener());
-    s.job = job.get();
-    s.workers = std::move(job);
-    s.workers->wait_connected();
-    s.runner = std::make_unique<CellRunner>(s.loop, *s.compiler, *s.workers, *s.directory, options,
-                                            [this](Event event) { events.take(event); });
-    SessionEvent event;
-    event.id = s.directory->id();
-    event.ranks = RankSet::all(s.workers->world_size());
-    event.backend = "Python job " + *options.job;
-    for (int rank : s.workers->live()) event.devices[rank] = s.workers->rank(rank).device;
-    event.is_python = true;
-    event.versions = {{"lockstep", kVersion}, {"protocol", std::to_string(kProtocolVersion)}};
-    if (const RankSet live = s.workers->live(); !live.empty())
-      event.versions["libtorch"] = s.workers->rank(live.ranks().front()).hello.versions.libtorch;
-    s.directory->describe({{"started", std::time(nullptr)},
-                           {"ranks", s.workers->world_size()},
-                           {"backend", "python"},
-                           {"versions", event.versions},
-                           {"workers", s.workers->describe()}});
-    events.take(event);
-    message(places_of_job());
-    s.starting = false;
-  } catch (...) {
-    undo_start();
-    throw;
-  }
-}
-
-std::string SessionCore::places_of_job() const {
-  return state_->job ? state_->job->places(RankSet::all(world_size())) : "";
-}
-
-std::vector<JobMember> SessionCore::members_of_job(const RankSet& ranks) const {
-  return state_->job ? state_->job->members(ranks) : std::vector<JobMember>();
+  s.directory = std::make_unique<SessionDirectory>();
+  s.directory->describe({{"started", std::time(nullptr)}, {"ranks", 0}, {"backend", "python"}});
+  auto objects = std::make_unique<JobObjects>();
+  s.job_objects = objects.get();
+  s.compiler = std::move(objects);
+  auto job = std::make_unique<JobGroup>(s.loop, find_job(*options_.job), *s.directory,
+                                        s.listener([this](const std::string& text) { message(text); }));
+  s.job = job.get();
+  s.workers = std::move(job);
+  s.workers->wait_connected();
+  SessionEvent event;
+  event.backend = "Python job " + *options_.job;
+  event.is_python = true;
+  if (const RankSet live = live_ranks(); !live.empty())
+    event.versions["libtorch"] = s.workers->rank(live.ranks().front()).hello.versions.libtorch;
+  return event;
 }
 
 bool SessionCore::stop_job() {
@@ -122,22 +95,16 @@ bool SessionCore::start_compiler_of_job(const RankSet& ranks) {
       list += fmt::format("{}{} {}", list.empty() ? "" : ", ", which.words(), folder.first);
     throw Error("the ranks have torch in different folders, and C++ cells are compiled for one: " + list);
   }
-  const ActivityReporter::Scope reporting(events);
+  const ActivityReporter::Scope reporting(events_);
   const auto progress = [this](const protocol::CompilerProgress& step) { report_start_step(step); };
-  s.starting_compiler = true;
-  s.starting_since = EventLoop::Clock::now();
-  s.start_step.reset();
+  const StartScope starting(s.start);
   bool interrupted = false;
   const InterruptScope interrupts(s.interrupt_command, [&] { interrupted = true; });
-  const struct End {
-    State& s;
-    ~End() { s.starting_compiler = false; }
-  } end{s};
   try {
     s.job_objects->use(std::make_unique<CompilerService>(s.loop,
                                                          CompilerOptions{.session_directory = s.directory->path(),
-                                                                         .include_dirs = options.include_dirs,
-                                                                         .memory_limit_mb = options.compile_memory_mb,
+                                                                         .include_dirs = options_.include_dirs,
+                                                                         .memory_limit_mb = options_.compile_memory_mb,
                                                                          .torch = folders.begin()->first.first,
                                                                          .headers = folders.begin()->first.second},
                                                          progress));
@@ -152,21 +119,19 @@ bool SessionCore::start_compiler_of_job(const RankSet& ranks) {
 
 bool SessionCore::start_compiler() {
   start();
-  return !options.job || start_compiler_of_job(target_ranks());
+  return !options_.job || start_compiler_of_job(target_ranks());
 }
 
-bool SessionCore::has_compiler() const { return started() && (!options.job || state_->job_objects->has_compiler()); }
+bool SessionCore::has_compiler() const { return started() && (!options_.job || state_->job_objects->has_compiler()); }
 
 CodeResult SessionCore::run_python(std::string_view code, const CellSettings& settings, int line,
                                    const std::function<bool(const std::map<int, double>&)>& over) {
-  if (!options.job)
+  if (!options_.job)
     throw UsageError("Python cells run at a prompt over a Python job: lockstep attach (docs/python.md)");
   start();
   const RankSet ranks = settings.ranks ? *settings.ranks : target_ranks();
   check_ranks(ranks);
-  RunningCell* cell = state_->cell;
-  if (cell && cell->number == 0) cell->number = ++state_->last_number;
-  const int64_t number = cell ? cell->number : ++state_->last_number;
+  const int64_t number = take_number();
   // Magics of the cell stood on blank lines.
   const nlohmann::json arguments = {
       {"text", std::string(static_cast<size_t>(std::max(0, line - 1)), '\n') + std::string(code)},
@@ -175,7 +140,7 @@ CodeResult SessionCore::run_python(std::string_view code, const CellSettings& se
   CodeResult result;
   do result = state_->runner->run_builtin("python", arguments, ranks, number);
   while (over && result.status == CellStatus::ok && !over(result.run_ms));
-  if (cell) note_result(result);
+  if (state_->cell) note_result(result);
   return result;
 }
 

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "shell/cells/cell_runner.h"
 #include "shell/jobs/job_group.h"
@@ -41,31 +43,50 @@ class InterruptScope {
   std::function<void()>& slot_;
 };
 
+/// How far a start has come, for the display of the activity.
+struct StartProgress {
+  EventLoop::Clock::time_point since = EventLoop::Clock::now(), step_since;
+  std::optional<protocol::StartStep> step;  // the last one that the compiler has reported, with its time
+};
+
+/// While it lives, the session starts something.
+class StartScope {
+ public:
+  explicit StartScope(std::optional<StartProgress>& slot) : slot_(slot) { slot_.emplace(); }
+  ~StartScope() { slot_.reset(); }
+  StartScope(const StartScope&) = delete;
+  StartScope& operator=(const StartScope&) = delete;
+
+ private:
+  std::optional<StartProgress>& slot_;
+};
+
 struct SessionCore::State {
   EventLoop loop;
-  Pipe signals = make_pipe();
   std::unique_ptr<SessionDirectory> directory;
   std::unique_ptr<ObjectSource> compiler;
   std::unique_ptr<RankGroup> workers;
   JobGroup* job = nullptr;  // the same, at a prompt over a Python job
   JobObjects* job_objects = nullptr;  // then `compiler`
-  std::unique_ptr<CellRunner> runner;
+  std::unique_ptr<CellRunner> runner;  // once all of these are ready
+  std::optional<StartProgress> start;  // while one is under way
   protocol::Configure configuration;
   int64_t last_number = 0;
   RunningCell* cell = nullptr;
   std::vector<ValueEvent>* captured_values = nullptr;  // they go there
-  bool starting = false;
-  bool starting_compiler = false;  // at the first C++ cell over a Python job
-  EventLoop::Clock::time_point starting_since, start_step_since;
-  std::optional<protocol::StartStep> start_step;  // of a build at the start
   std::function<void()> interrupt_command;  // while one runs
 
-  ~State() {
+  RankGroup::Listener listener(std::function<void(const std::string&)> warning);
+  /// Ends all that a start has made.
+  void end() {
     runner.reset();
+    job = nullptr;
+    job_objects = nullptr;
     workers.reset();
     compiler.reset();
-    loop.forget(signals.read.get());
+    directory.reset();
   }
+  ~State() { end(); }
 };
 
 }  // namespace lockstep::shell

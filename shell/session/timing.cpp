@@ -88,7 +88,7 @@ void timeit(SessionCore& session, const std::string& body, const CellSettings& s
         count > 1 ? fmt::format("for (long lockstep_loop = 0; lockstep_loop < {}; ++lockstep_loop) ", count) : "";
     return measure(session, head, body, settings, line, kFewestRuns, kWholeTime_ms);
   };
-  if (session.options.rehearsal)
+  if (session.options().rehearsal)
     for (int64_t count = kMostLoops; count > 1; count /= 10) measure_loops(count);
   const Samples samples = measure_loops(loops);
   if (samples.empty()) return;

@@ -16,6 +16,7 @@
 #include "shell/processes/signal_scope.h"
 #include "shell/scripts/completeness.h"
 #include "shell/scripts/magic_arguments.h"
+#include "shell/session/completion.h"
 #include "shell/session/outcome.h"
 #include "shell/terminal/edit_line_reader.h"
 #include "shell/terminal/foreground_program.h"
@@ -186,7 +187,7 @@ class Terminal : private EventSink {
     std::optional<int64_t> number;
     try {
       if (begin != std::string::npos) number = parse_count(words.substr(begin), "the number of a cell");
-      const std::optional<std::string> cell = session_.text_of_cell(number);
+      const std::optional<std::string> cell = session_.history().text_of(number);
       if (!cell && number) throw UsageError("there is no cell " + std::to_string(*number) + "; %history lists them");
       editing_->edit_first(cell.value_or(""));
     } catch (const UsageError& error) {
@@ -263,13 +264,13 @@ class Terminal : private EventSink {
     const CellMagics magics = cell_magics_of(text);
     if (magics == CellMagics::alone || (magics == CellMagics::with_body && interactive_ && !is_pasted))
       return {TextStatus::incomplete, shell::completeness(text).indent};
-    return session_.is_complete(text);
+    return completeness_of_cell(session_, text);
   }
 
   protocol::Completions complete(const std::string& text, int64_t offset) {
     const Asking asking(asking_);
     try {
-      return session_.complete(text, offset);
+      return complete_cell(session_, text, offset);
     } catch (const std::exception&) {  // the compiler has just ended: running the cell reports that
       return {offset, offset, {}};
     }
@@ -278,7 +279,7 @@ class Terminal : private EventSink {
   std::vector<protocol::Signature> signatures(const std::string& text, int64_t offset) {
     const Asking asking(asking_);
     try {
-      return session_.signatures(text, offset);
+      return signatures_in_cell(session_, text, offset);
     } catch (const std::exception&) {  // as above
       return {};
     }

@@ -5,6 +5,7 @@
 
 #include "protocol/error.h"
 #include "session_fixture.h"
+#include "shell/session/completion.h"
 
 namespace lockstep::shell {
 namespace {
@@ -55,7 +56,7 @@ TEST_F(CompilerWaits, ACompileOfAStoppedCompilerEndsByTheLimit) {
   start(2, options);
   run("print a");
   // An answer to a question: the compiler has heard how the cell before ended, and the next request is the compile.
-  (void)session_->complete("pri", 3);
+  (void)complete_cell(*session_, "pri", 3);
   ::kill(compiler(), SIGSTOP);
   const auto outcome = run("print b\n" + std::string(2 << 20, ' '));
   EXPECT_EQ(outcome.status, CellStatus::timeout);
@@ -71,10 +72,10 @@ TEST_F(CompilerWaits, AQuestionToAStoppedCompilerIsGivenUp) {
   auto& session = start(2);
   ::kill(compiler(), SIGSTOP);
   session.give_up_question();  // from a signal handler, before the loop waits
-  EXPECT_THROW((void)session.complete("pri", 3), ChannelError);
-  EXPECT_EQ(session.is_complete("int a;").status, TextStatus::complete) << "the shell answers by itself";
+  EXPECT_THROW((void)complete_cell(session, "pri", 3), ChannelError);
+  EXPECT_EQ(completeness_of_cell(session, "int a;").status, TextStatus::complete) << "the shell answers by itself";
   ::kill(compiler(), SIGCONT);
-  EXPECT_EQ(session.complete("pri", 3).completions.size(), 2u) << "the same compiler: a question changes nothing";
+  EXPECT_EQ(complete_cell(session, "pri", 3).completions.size(), 2u) << "the same compiler: a question changes nothing";
   EXPECT_EQ(run("print a").status, CellStatus::ok);
 }
 

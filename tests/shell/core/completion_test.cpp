@@ -1,5 +1,6 @@
 #include "shell/session/completion.h"
 
+#include "shell/session/inspection.h"
 #include "tests/shell/core/session_fixture.h"
 
 namespace lockstep::shell {
@@ -14,7 +15,7 @@ class Completing : public SessionTest {
  protected:
   std::vector<std::string> texts(const std::string& text) {
     if (!session_) session_ = std::make_unique<Session>(SessionOptions(), recorder_);
-    answer_ = session_->complete(text, static_cast<int64_t>(text.size()));
+    answer_ = complete_cell(*session_, text, static_cast<int64_t>(text.size()));
     std::vector<std::string> result;
     for (const auto& each : answer_.completions) result.push_back(each.text);
     return result;
@@ -89,19 +90,19 @@ TEST_F(Completing, CppIsAskedOfTheCompilerWithoutTheMagics) {
 
 TEST_F(Completing, SignaturesOfTheCall) {
   session_ = std::make_unique<Session>(SessionOptions(), recorder_);
-  EXPECT_THAT(session_->signatures("f(", 2), IsEmpty()) << "no session is started for them";
+  EXPECT_THAT(signatures_in_cell(*session_, "f(", 2), IsEmpty()) << "no session is started for them";
   session_.reset();
   start(2);
-  const auto found = session_->signatures("f(1, ", 5);
+  const auto found = signatures_in_cell(*session_, "f(1, ", 5);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].active, 1);
-  EXPECT_THAT(session_->signatures("%verify f(", 10), IsEmpty());
+  EXPECT_THAT(signatures_in_cell(*session_, "%verify f(", 10), IsEmpty());
 }
 
 TEST_F(Completing, WhatStandsAtAnOffset) {
   start(2);
   const auto at = [&](const std::string& text, const std::string& before) {
-    return session_->inspect_at(text, static_cast<int64_t>(text.find(before) + before.size()));
+    return describe_at(*session_, text, static_cast<int64_t>(text.find(before) + before.size()));
   };
   EXPECT_EQ(at("a = net->fc[0].weight + 1", "weig").data["expression"], "net->fc[0].weight");
   EXPECT_EQ(at("torch::zeros(", "zeros").data["expression"], "torch::zeros");
@@ -110,8 +111,8 @@ TEST_F(Completing, WhatStandsAtAnOffset) {
   EXPECT_EQ(at("f(1, ", "1, ").text, "int f(int a, int b)\nint f(char c)");
   EXPECT_EQ(at("no_f(1, ", "1, ").data["expression"], "no_f");
   EXPECT_FALSE(at("  ;", ";").found);
-  EXPECT_FALSE(session_->inspect("no_such").found);
-  EXPECT_THAT(session_->inspect("net", true).text, testing::HasSubstr("source"));
+  EXPECT_FALSE(describe(*session_, "no_such").found);
+  EXPECT_THAT(describe(*session_, "net", true).text, testing::HasSubstr("source"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "shell/session/history_selection.h"
+#include "shell/session/history.h"
 
 #include <algorithm>
 
@@ -7,9 +7,19 @@
 
 namespace lockstep::shell {
 
-std::vector<const HistoryEntry*> select_history(const std::vector<HistoryEntry>& history,
-                                                const std::optional<std::string>& range,
-                                                const std::optional<std::string>& last) {
+void History::mark_undone(int64_t number) {
+  for (HistoryEntry& entry : entries_)
+    if (entry.number == number) entry.undone = true;
+}
+
+std::optional<std::string> History::text_of(std::optional<int64_t> number) const {
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry)
+    if (number ? entry->number == *number : entry->number > 0) return entry->text;
+  return std::nullopt;
+}
+
+std::vector<const HistoryEntry*> History::select(const std::optional<std::string>& range,
+                                                 const std::optional<std::string>& last) const {
   int64_t first_number = 0, last_number = INT64_MAX;
   if (range) {
     const size_t dash = range->find('-');
@@ -21,11 +31,11 @@ std::vector<const HistoryEntry*> select_history(const std::vector<HistoryEntry>&
                        std::to_string(first_number));
   }
   std::vector<const HistoryEntry*> selected;
-  for (const HistoryEntry& entry : history)
+  for (const HistoryEntry& entry : entries_)
     if (!range || (entry.number >= first_number && entry.number <= last_number)) selected.push_back(&entry);
   if (range && selected.empty()) {
     int64_t newest = 0;
-    for (const HistoryEntry& entry : history) newest = std::max(newest, entry.number);
+    for (const HistoryEntry& entry : entries_) newest = std::max(newest, entry.number);
     throw UsageError(newest == 0 ? "no cell has run yet"
                                  : "there is no cell " + *range + "; cells 1-" + std::to_string(newest) + " have run");
   }
