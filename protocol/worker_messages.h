@@ -54,18 +54,35 @@ struct Run {
   int64_t object_number = 0;  // then: what people called that one
 };
 
+/// A function or a question that could not be read. The answer is `problem`, which names the field.
+struct Unreadable {
+  std::string problem;
+};
+
+/// What Builtin runs. A worker runs Barrier, and a rank of a Python job, at a prompt, the others.
+namespace function {
+/// A barrier of all ranks. run_ms of Done is the time that this rank waited.
+struct Barrier {};
+/// Runs `text` in the selected frame.
+struct Python {
+  std::string text;
+  int64_t number = 0;  // what people call the cell
+  bool own_names = false;  // what it assigns is not the program's
+};
+/// Selects the frame that is `move` frames further up (towards the caller), and writes the frames as output.
+struct Frame {
+  int64_t move = 0;
+};
+/// Later breakpoints of the rank are passed over.
+struct Detach {};
+}  // namespace function
+
+using Function = std::variant<Unreadable, function::Barrier, function::Python, function::Frame, function::Detach>;
+
 /// Runs a function of the worker's own on the run thread, as a cell of one step; no object is loaded. Answered by Done.
-/// name:
-///   barrier   of all ranks; run_ms of Done is the time that this rank waited
-/// and of a rank of a Python job, at a prompt:
-///   python    arguments {"text", "number" (what people call the cell)}: runs the text in the selected frame
-///   frame     arguments {"move": 0 | N (up: towards the caller) | -N}: selects a frame, and writes the
-///             frames as output
-///   detach    later breakpoints of the rank are passed over
 struct Builtin {
   int64_t cell = 0;
-  std::string name;
-  nlohmann::json arguments = nlohmann::json::object();
+  Function function;
 };
 
 /// (Re)connects the process groups of all of `ranks` under a fresh store prefix. Collective; on the run thread.
@@ -86,31 +103,62 @@ struct Abort {
   std::string reason;
 };
 
-/// A question to the I/O thread; the answer is a Reply with the same id, within 100 ms. what, and the body of the Reply
-/// (or {"error": why not}):
-///  status       {"state": starting|idle|loading|running|waiting|regrouping|ending, "cell", "line" (first of the step
-///               that runs, or null), "since_s" (in this state), "collective" (as below, that it waits in, or null),
-///               "device", "rss_bytes", "threads", "cells_loaded"; on a GPU "device_name", "device_bus_id", and
-///               "on_device": true while the cell has ended and its work on the device has not}
-///  stack        {"stack": ["train() at cell 7, line 4", ...] innermost first, "frames": [{"function", "cell", "line",
-///               "object"}, ...]}; empty while the rank is idle
-///  collectives  arguments {"last": K}: {"collectives": [{"group", "seq", "op", "dtype", "shape", "tensors", "root",
-///               "reduce_op", "bytes", "cell", "where", "state": entered|done|failed, "stage":
-///               enqueued|waiting_for_stream|ready|started|done|failed (null where the host does it), "entered_s_ago",
-///               "took_us"}, ...]} oldest first
-///  hang         arguments {"sites": [[cell, offset], ...], "ras_rank": R (asks NCCL's RAS)}: {"state", "cell",
-///               "since_s", "stack", "frames" as above, "held" (the kernel says that the thread does not run), "asleep"
-///               (it sleeps in a function of the worker's), "waits": {"ENTRY": "cell 7, line 4"} by number in the
-///               collective log, "last" (line of the newest collective), "sites" (lines of places in cells, null where
-///               this rank has not loaded the cell), "evidence" (null without NCCL, else {"recorder", "errors", "ras",
-///               "problem"}: worker/nccl_evidence.h)}
-/// A rank of a Python job answers status and stack, and
-///  cpp          {"torch", "headers" (folders to compile C++ cells with), "version" (of torch), "problem" (why they can't
-///               be compiled for this rank, or "")}
+/// What Query asks, and the body of the Reply, which is {"error": why not} where there is no answer.
+namespace question {
+/// {"state": starting|idle|loading|running|waiting|regrouping|ending, "cell", "line" (first of the step that runs, or
+/// null), "since_s" (in this state), "collective" (as below, that it waits in, or null), "device", "rss_bytes",
+/// "threads", "cells_loaded"; on a GPU "device_name", "device_bus_id", and "on_device": true while the cell has ended
+/// and its work on the device has not}
+struct Status {};
+/// {"stack": ["train() at cell 7, line 4", ...] innermost first, "frames": [{"function", "cell", "line", "object"},
+/// ...]}; empty while the rank is idle
+struct Stack {};
+/// {"collectives": [{"group", "seq", "op", "dtype", "shape", "tensors", "root", "reduce_op", "bytes", "cell", "where",
+/// "state": entered|done|failed, "stage": enqueued|waiting_for_stream|ready|started|done|failed (null where the host
+/// does it), "entered_s_ago", "took_us"}, ...]} oldest first
+struct Collectives {
+  int64_t last = 20;  // how many of the newest
+};
+/// {"state", "cell", "since_s", "stack", "frames" as above, "held" (the kernel says that the thread does not run),
+/// "asleep" (it sleeps in a function of the worker's), "waits": {"ENTRY": "cell 7, line 4"} by number in the collective
+/// log, "last" (line of the newest collective), "sites" (lines of `sites`, null where this rank has not loaded the
+/// cell), "evidence" (null without NCCL, else {"recorder", "errors", "ras", "problem"}: worker/nccl_evidence.h)}
+struct Hang {
+  struct Site {  // a place in the code of a cell, at which `rank` has called a collective
+    int64_t cell = 0;
+    uint64_t offset = 0;
+    int rank = 0;
+  };
+  std::vector<Site> sites;
+  int ras_rank = -1;  // the rank that asks NCCL's RAS
+};
+
+// A rank of a Python job answers Status, Stack and these:
+/// {"torch", "headers" (folders to compile C++ cells with), "version" (of torch), "problem" (why they can't be compiled
+/// for this rank, or "")}
+struct Cpp {};
+/// {"status": complete|incomplete|invalid, "indent"}
+struct IsComplete {
+  std::string text;
+};
+/// {"begin", "candidates"}: texts that may stand for the bytes from `begin` to `offset`.
+struct Complete {
+  std::string text;
+  int64_t offset = 0;  // in bytes
+};
+/// {"text"}: what an expression of names, attributes and subscripts is; {} if there is no such thing.
+struct Describe {
+  std::string expression;
+};
+}  // namespace question
+
+using Question = std::variant<Unreadable, question::Status, question::Stack, question::Collectives, question::Hang,
+                              question::Cpp, question::IsComplete, question::Complete, question::Describe>;
+
+/// To the I/O thread, which answers by a Reply with the same id within 100 ms.
 struct Query {
   int64_t id = 0;
-  std::string what;
-  nlohmann::json arguments = nlohmann::json::object();
+  Question question;
 };
 
 /// Bytes of output that a worker may send before its first Credit.

@@ -132,19 +132,19 @@ static nlohmann::json throws_reply(Symbols& symbols) {
   return list;
 }
 
-nlohmann::json hang_reply(const nlohmann::json& arguments, int rank, bool held, Symbols& symbols) {
+nlohmann::json hang_reply(const protocol::question::Hang& question, int rank, bool held, Symbols& symbols) {
   const auto& state = run_state();
   nlohmann::json waits = nlohmann::json::object(), sites = nlohmann::json::array();
   for (const auto& record : dist::collectives_in_flight())
     if (const auto place = call_place(record, symbols); !place.empty()) waits[std::to_string(record.entry)] = place;
   std::string last;
   if (const auto records = dist::last_collectives(1); !records.empty()) last = call_place(records.front(), symbols);
-  for (const auto& site : arguments.value("sites", nlohmann::json::array())) {
-    const uint64_t address = dist::code_address(site.at(0), site.at(1));
+  for (const auto& site : question.sites) {
+    const uint64_t address = dist::code_address(site.cell, site.offset);
     const auto place = address == 0 ? std::string() : place_of(address, symbols);
     sites.push_back(place.empty() ? nlohmann::json() : nlohmann::json(place));
   }
-  nlohmann::json evidence = nccl_evidence(rank, arguments.value("ras_rank", -1) == rank, kEvidencePatience);
+  nlohmann::json evidence = nccl_evidence(rank, question.ras_rank == rank, kEvidencePatience);
   return {{"state", shown_state(state.phase(), !waits.empty())},
           {"evidence", std::move(evidence)},
           {"cell", state.cell()},

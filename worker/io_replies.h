@@ -1,5 +1,5 @@
 // The bodies of what the I/O thread answers and reports: what the rank does, its stack, its collectives. The fields
-// are described at protocol::Query.
+// are described at protocol::question.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -19,7 +19,7 @@ nlohmann::json stack_reply(const std::vector<Frame>& frames);
 /// What a hang is judged by, without the stack:
 /// {"state","cell","since_s","held","asleep","waits":{},"last","sites","evidence"}. `rank`: this one. `held`: the
 /// kernel says that the run thread does not run.
-nlohmann::json hang_reply(const nlohmann::json& arguments, int rank, bool held, Symbols& symbols);
+nlohmann::json hang_reply(const protocol::question::Hang& question, int rank, bool held, Symbols& symbols);
 /// Whether the run thread waits in the kernel at this moment.
 bool run_thread_held();
 /// {"collectives":[{"group","seq","op","dtype","shape",...},...]}, oldest first.

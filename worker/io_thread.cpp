@@ -178,16 +178,17 @@ void IoThread::shut_down() {
   end_deadline_ = Clock::now() + kShutdownPatience;
 }
 
-void IoThread::handle_query(protocol::Query query) {
-  if (query.arguments.is_null()) query.arguments = nlohmann::json::object();
-  if (!query.arguments.is_object()) {
-    send(protocol::Reply{query.id, {{"error", "the arguments of a query are an object"}}});
-  } else if (query.what == "status") {
-    send(protocol::Reply{query.id, status_reply(device_.load(), configuration_, symbols_)});
-  } else if (query.what == "collectives") {
-    const auto last = query.arguments.value("last", 20);
-    send(protocol::Reply{query.id, collectives_reply(static_cast<size_t>(std::max(0, last)), symbols_)});
-  } else if (query.what == "stack" || query.what == "hang") {
+void IoThread::handle_query(const protocol::Query& query) {
+  namespace question = protocol::question;
+  const auto reply = [&](nlohmann::json body) { send(protocol::Reply{query.id, std::move(body)}); };
+  const auto is = [&]<typename T>(const T&) { return std::holds_alternative<T>(query.question); };
+  if (const auto* unreadable = std::get_if<protocol::Unreadable>(&query.question)) {
+    reply({{"error", unreadable->problem}});
+  } else if (is(question::Status())) {
+    reply(status_reply(device_.load(), configuration_, symbols_));
+  } else if (const auto* collectives = std::get_if<question::Collectives>(&query.question)) {
+    reply(collectives_reply(static_cast<size_t>(std::max<int64_t>(0, collectives->last)), symbols_));
+  } else if (is(question::Stack()) || is(question::Hang())) {
     stack_queries_.push_back(query);
     if (run_state().phase() == RankState::idle) {
       answer_stack_queries(std::vector<Frame>{});
@@ -197,7 +198,7 @@ void IoThread::handle_query(protocol::Query query) {
     stack_deadline_ = Clock::now() + kStackPatience;
     StackProbe::request(event_fd_);
   } else {
-    send(protocol::Reply{query.id, {{"error", "a worker can't answer '" + query.what + "'"}}});
+    reply({{"error", "a worker can't answer what is asked of ranks of Python jobs"}});
   }
 }
 
@@ -213,8 +214,8 @@ void IoThread::answer_stack_queries() {
 /// `frames`: nothing where the thread has not answered.
 void IoThread::answer_stack_queries(const std::optional<std::vector<Frame>>& frames) {
   for (const protocol::Query& query : stack_queries_) {
-    nlohmann::json body = query.what == "hang" ? hang_reply(query.arguments, configuration_.rank, held_, symbols_)
-                                               : nlohmann::json::object();
+    const auto* hang = std::get_if<protocol::question::Hang>(&query.question);
+    nlohmann::json body = hang ? hang_reply(*hang, configuration_.rank, held_, symbols_) : nlohmann::json::object();
     if (frames)
       body.update(stack_reply(*frames));
     else

@@ -42,7 +42,7 @@ class IoThread {
   void run();
   void receive();
   void handle(protocol::HubMessage message, std::string frame);
-  void handle_query(protocol::Query query);
+  void handle_query(const protocol::Query& query);
   void interrupt(int64_t cell, const char* reason);
   void shut_down();
   void send(const protocol::WorkerMessage& message, std::string frame = {});

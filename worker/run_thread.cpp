@@ -244,7 +244,10 @@ void RunThread::handle(const protocol::Builtin& builtin) {
   begin_cell(builtin.cell, 0);
   const auto start = std::chrono::steady_clock::now();
   const auto step = [&builtin] {
-    if (builtin.name != "barrier") throw StartError("this worker has no function '" + builtin.name + "'");
+    if (const auto* unreadable = std::get_if<protocol::Unreadable>(&builtin.function))
+      throw StartError(unreadable->problem);
+    if (!std::holds_alternative<protocol::function::Barrier>(builtin.function))
+      throw StartError("a worker can't do what ranks of Python jobs do");
     barrier();
   };
   if (cells_.run_step(step, 0, 0, done)) done.steps_done = 1;

@@ -96,8 +96,7 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
   return end_serving(cell, std::move(result.compiler_messages));
 }
 
-CodeResult CellRunner::run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks,
-                                   int64_t number) {
+CodeResult CellRunner::run_builtin(const protocol::Function& function, const RankSet& ranks, int64_t number) {
   CodeResult stopped;
   stopped.ranks = ranks;
   stopper_.begin();
@@ -109,7 +108,7 @@ CodeResult CellRunner::run_builtin(const std::string& name, const nlohmann::json
   request.number = number;
   OpenCell& cell = preparation_.open(request);
   cell.run.started();
-  services_.workers.hub().send(ranks, protocol::Builtin{cell.run.id(), name, arguments});
+  services_.workers.hub().send(ranks, protocol::Builtin{cell.run.id(), function});
   serve(cell);
   return end_serving(cell, {});
 }
@@ -240,7 +239,7 @@ void CellRunner::begin_cell() {
 }
 
 std::vector<inspect::HangPicture> CellRunner::hang_pictures() {
-  const auto answers = query(services_.workers.live(), "hang", hangs_.pictures().question(), kLogsLimit);
+  const auto answers = query(services_.workers.live(), hangs_.pictures().question(), kLogsLimit);
   std::vector<inspect::HangPicture> pictures;
   for (const OpenCell& cell : cells_.all()) pictures.push_back(hangs_.pictures().picture(&cell.run, answers));
   if (pictures.empty()) pictures.push_back(hangs_.pictures().picture(nullptr, answers));

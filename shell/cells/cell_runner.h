@@ -47,8 +47,7 @@ class CellRunner {
   /// time that each rank took: true ends (one run: leave it out). All ranks run equally often.
   using OverAfter = std::function<bool(const std::map<int, double>& run_ms)>;
   CodeResult run(const CellRequest& request, const OverAfter& over = nullptr);
-  CodeResult run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks,
-                         int64_t number);
+  CodeResult run_builtin(const protocol::Function& function, const RankSet& ranks, int64_t number);
 
   /// Ranks that are in a cell which has been left open, and which cell.
   RankSet busy() const { return cells_.busy(); }
@@ -57,9 +56,9 @@ class CellRunner {
     return cells_.wait_of(rank);
   }  // "all_reduce #12 of cell 7, line 3"; empty: none
 
-  std::map<int, nlohmann::json> query(const RankSet& ranks, const std::string& what, const nlohmann::json& arguments,
+  std::map<int, nlohmann::json> query(const RankSet& ranks, const protocol::Question& question,
                                       std::chrono::milliseconds limit) {
-    return queries_.ask(ranks, what, arguments, limit);
+    return queries_.ask(ranks, question, limit);
   }
   /// Interrupts the cells of `ranks`; does not wait.
   void interrupt(const RankSet& ranks) { stopper_.interrupt(ranks); }

@@ -99,27 +99,28 @@ std::string HangPictures::log_path(int rank) const {
 }
 
 /// Dead ranks can't name the lines of their calls; those that are alive have the same code.
-nlohmann::json HangPictures::question() const {
+protocol::question::Hang HangPictures::question() const {
   const RankGroup& workers = services_.workers;
-  nlohmann::json sites = nlohmann::json::array();
+  protocol::question::Hang question;
   for (int rank : RankSet::all(workers.world_size()) - workers.live()) {
     RankPicture dead;
     if (!inspect::read_log(dead, log_path(rank), 1) || dead.recent.empty() || !dead.recent.back().site_cell) continue;
-    sites.push_back({*dead.recent.back().site_cell, dead.recent.back().site_offset, rank});
+    question.sites.push_back({*dead.recent.back().site_cell, dead.recent.back().site_offset, rank});
   }
   const RankSet live = workers.live();
-  return {{"sites", std::move(sites)}, {"ras_rank", live.empty() ? -1 : live.ranks().front()}};
+  if (!live.empty()) question.ras_rank = live.ranks().front();
+  return question;
 }
 
 /// The line of the last call of each dead rank, as the answers name it.
 std::map<int, std::string> HangPictures::lines_of_dead(const std::map<int, nlohmann::json>& answers) const {
   std::map<int, std::string> result;
   if (answers.empty()) return result;
-  const nlohmann::json sites = question().at("sites");
+  const auto sites = question().sites;
   for (const auto& [rank, answer] : answers) {
     const auto lines = answer.value("sites", nlohmann::json::array());
     for (size_t i = 0; i < std::min(lines.size(), sites.size()); ++i)
-      if (lines[i].is_string()) result[sites[i].at(2)] = lines[i];
+      if (lines[i].is_string()) result[sites[i].rank] = lines[i];
   }
   return result;
 }

@@ -19,8 +19,8 @@ class HangPictures {
  public:
   HangPictures(const CellServices& services, OpenCells& cells) : services_(services), cells_(cells) {}
 
-  /// A question to all live ranks (Query "hang"), for picture().
-  nlohmann::json question() const;
+  /// A question to all live ranks, for picture().
+  protocol::question::Hang question() const;
   /// All ranks at this moment, seen from a cell (null: no cell is open), with the answers to question() by rank.
   /// `recent`: how many of the newest records of each log are read.
   inspect::HangPicture picture(const CellRun* run, const std::map<int, nlohmann::json>& answers,

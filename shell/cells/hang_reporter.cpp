@@ -185,7 +185,7 @@ void HangReporter::look(unsigned reasons) {
                      .answers = {},
                      .in_flight = pictures_.entries_in_flight()};
   answers_.set_after(reasons & kTimeLimit ? kPatientLimit : kAnswerLimit, [this] { conclude(); });
-  workers.hub().send(inquiry_->asked, protocol::Query{inquiry_->id, "hang", pictures_.question()});
+  workers.hub().send(inquiry_->asked, protocol::Query{inquiry_->id, pictures_.question()});
 }
 
 bool HangReporter::reply(int rank, const protocol::Reply& reply) {

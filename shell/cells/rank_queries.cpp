@@ -4,13 +4,13 @@
 
 namespace lockstep::shell {
 
-std::map<int, nlohmann::json> RankQueries::ask(const RankSet& ranks, const std::string& what,
-                                               const nlohmann::json& arguments, std::chrono::milliseconds limit) {
+std::map<int, nlohmann::json> RankQueries::ask(const RankSet& ranks, const protocol::Question& question,
+                                               std::chrono::milliseconds limit) {
   RankGroup& workers = services_.workers;
   const RankSet asked = ranks & workers.live();
   const int64_t id = ++last_id_;
   auto& answers = answers_[id];
-  workers.hub().send(asked, protocol::Query{id, what, arguments});
+  workers.hub().send(asked, protocol::Query{id, question});
   services_.loop.run_until([&] { return answers.size() >= (asked & workers.live()).size(); },
                            EventLoop::Clock::now() + limit);
   auto result = std::move(answers);

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "shell/cells/cell_services.h"
 
@@ -14,9 +13,9 @@ class RankQueries {
  public:
   explicit RankQueries(const CellServices& services) : services_(services) {}
 
-  /// Asks the live ones among `ranks` (protocol::Query says what there is to ask), and serves until they have answered
-  /// or `limit` has passed. Ranks without an answer are missing from the result.
-  std::map<int, nlohmann::json> ask(const RankSet& ranks, const std::string& what, const nlohmann::json& arguments,
+  /// Asks the live ones among `ranks`, and serves until they have answered or `limit` has passed. Ranks without an
+  /// answer are missing from the result.
+  std::map<int, nlohmann::json> ask(const RankSet& ranks, const protocol::Question& question,
                                     std::chrono::milliseconds limit);
   /// An answer; one to a question that ask() does not wait for any more is dropped.
   void answered(int rank, protocol::Reply reply);

@@ -92,7 +92,7 @@ CellOutcome collectives(MagicCall& call) {
   const auto spec = call.given.word();
   const int64_t count = call.given.count("-n").value_or(10);
   const RankSet ranks = spec ? call.session.parse_ranks(*spec) : call.session.live_ranks();
-  const auto answers = call.session.query(ranks, "collectives", {{"last", count}});
+  const auto answers = call.session.query(ranks, protocol::question::Collectives{count});
 
   // A row for each collective, the same on every rank if all is well, and for each message.
   Numbered by_number;

@@ -94,7 +94,7 @@ CellOutcome dist_status(MagicCall& call) {
   for (int rank = 0; rank < call.session.world_size(); ++rank)
     on_gpus = on_gpus || call.session.describe_rank(rank).device.starts_with("cuda");
   const auto lookup = on_gpus ? std::make_unique<GpuLookup>(call.session.loop()) : nullptr;
-  const auto answers = call.session.query(call.session.live_ranks(), "status");
+  const auto answers = call.session.query(call.session.live_ranks(), protocol::question::Status());
   GpusOfRanks of_ranks(lookup ? lookup->finish(kDriverLimit) : gpus::Machine());
   std::vector<std::vector<std::string>> rows = {
       {"rank", "state", "pid", "host", "device", "memory", "cell", "collective"}};

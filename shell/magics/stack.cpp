@@ -19,7 +19,7 @@ CellOutcome stack(MagicCall& call) {
   const auto spec = call.given.word();
   const RankSet ranks = spec ? call.session.parse_ranks(*spec) : call.session.live_ranks();
   if (spec) call.session.check_alive(ranks);
-  const auto answers = call.session.query(ranks, "stack");
+  const auto answers = call.session.query(ranks, protocol::question::Stack());
   std::vector<std::pair<std::string, RankSet>> shown;  // equal ones once
   nlohmann::json data = nlohmann::json::object();
   for (int rank : ranks) {

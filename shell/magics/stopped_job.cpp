@@ -35,7 +35,7 @@ CellOutcome detach(MagicCall& call) {
   check_job(call, "detach");
   const RankSet ranks = call.session.live_ranks() - call.session.busy_ranks();
   if (!ranks.empty()) {
-    const CodeResult result = call.session.run_builtin("detach", nlohmann::json::object(), ranks);
+    const CodeResult result = call.session.run_builtin(protocol::function::Detach(), ranks);
     if (result.status != CellStatus::ok) return {.status = result.status, .findings = {}};
   }
   // The others, and those in a cell: their agents answer at any time.
@@ -53,7 +53,7 @@ CellOutcome move(MagicCall& call, const char* name, int direction) {
   const std::optional<std::string> word = call.given.word();
   const int64_t count = word ? parse_count(*word, "the number of frames") : 1;
   const CodeResult result =
-      call.session.run_builtin("frame", {{"move", direction * count}}, call.session.target_ranks());
+      call.session.run_builtin(protocol::function::Frame{direction * count}, call.session.target_ranks());
   return {.status = result.status, .findings = {}};
 }
 

@@ -15,7 +15,7 @@ CellOutcome sync(MagicCall& call) {
   if (const RankSet busy = call.session.busy_ranks(); !busy.empty())
     throw UsageError(busy.words() + (busy.size() == 1 ? " is" : " are") + " still in a cell: %abort frees " +
                      (busy.size() == 1 ? "it" : "them") + ", then %sync");
-  const CodeResult result = call.session.run_builtin("barrier", nlohmann::json::object(), call.session.live_ranks());
+  const CodeResult result = call.session.run_builtin(protocol::function::Barrier(), call.session.live_ranks());
   if (result.status != CellStatus::ok) return {.status = result.status, .findings = {}};
   std::string text = "barrier over ranks " + result.ranks.str() + "; waited:";
   nlohmann::json waited = nlohmann::json::object();

@@ -9,10 +9,10 @@ namespace {
 constexpr std::chrono::milliseconds kPatience{500};
 
 /// The answer of the first rank that takes cells; null where none answers.
-nlohmann::json ask_one(SessionCore& session, const char* what, const nlohmann::json& arguments) {
+nlohmann::json ask_one(SessionCore& session, const protocol::Question& question) {
   const RankSet ranks = session.live_ranks() - session.busy_ranks();
   if (ranks.empty()) return nullptr;
-  const auto answers = session.query(RankSet{ranks.ranks().front()}, what, arguments, kPatience);
+  const auto answers = session.query(RankSet{ranks.ranks().front()}, question, kPatience);
   if (answers.empty() || answers.begin()->second.contains("error")) return nullptr;
   return answers.begin()->second;
 }
@@ -22,7 +22,7 @@ nlohmann::json ask_one(SessionCore& session, const char* what, const nlohmann::j
 Completeness python_completeness(SessionCore& session, const std::string& text) {
   const Completeness scanned = scan_python_completeness(text);
   if (text.find("\n") == std::string::npos && (text.starts_with('%') || text.starts_with('!'))) return scanned;
-  const nlohmann::json answer = ask_one(session, "is_complete", {{"text", text}});
+  const nlohmann::json answer = ask_one(session, protocol::question::IsComplete{text});
   if (answer.is_null()) return scanned;
   Completeness result;
   const std::string status = answer.value("status", std::string("complete"));
@@ -37,7 +37,7 @@ Completeness python_completeness(SessionCore& session, const std::string& text) 
 protocol::Completions python_completions(SessionCore& session, const std::string& text, int64_t offset) {
   protocol::Completions result;
   result.begin = result.end = offset;
-  const nlohmann::json answer = ask_one(session, "complete", {{"text", text}, {"offset", offset}});
+  const nlohmann::json answer = ask_one(session, protocol::question::Complete{text, offset});
   if (answer.is_null()) return result;
   result.begin = answer.value("begin", offset);
   for (const auto& each : answer.value("candidates", nlohmann::json::array())) {
@@ -49,7 +49,7 @@ protocol::Completions python_completions(SessionCore& session, const std::string
 }
 
 Description describe_python(SessionCore& session, const std::string& expression) {
-  const nlohmann::json answer = ask_one(session, "describe", {{"expression", expression}});
+  const nlohmann::json answer = ask_one(session, protocol::question::Describe{expression});
   if (!answer.is_object() || !answer.contains("text")) return {};
   return {true, answer["text"].get<std::string>(), {{"expression", expression}, {"text", answer["text"]}}};
 }

@@ -279,11 +279,11 @@ CodeResult SessionCore::run_capturing(std::string_view code, const CellSettings&
   return run_code(code, settings, line);
 }
 
-CodeResult SessionCore::run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks) {
+CodeResult SessionCore::run_builtin(const protocol::Function& function, const RankSet& ranks) {
   start();
   check_ranks(ranks);
   RunningCell* cell = state_->cell;
-  CodeResult result = state_->runner->run_builtin(name, arguments, ranks, cell ? cell->number : 0);
+  CodeResult result = state_->runner->run_builtin(function, ranks, cell ? cell->number : 0);
   if (cell && cell->status == CellStatus::ok) cell->status = result.status;
   return result;
 }
@@ -308,10 +308,10 @@ void SessionCore::note_result(const CodeResult& result) {
   if (cell.status == CellStatus::ok) cell.status = result.status;
 }
 
-std::map<int, nlohmann::json> SessionCore::query(const RankSet& ranks, const std::string& what,
-                                                 const nlohmann::json& arguments, std::chrono::milliseconds limit) {
+std::map<int, nlohmann::json> SessionCore::query(const RankSet& ranks, const protocol::Question& question,
+                                                 std::chrono::milliseconds limit) {
   if (!started()) return {};
-  return state_->runner->query(ranks, what, arguments, limit);
+  return state_->runner->query(ranks, question, limit);
 }
 
 protocol::CompilerResponse SessionCore::ask(const protocol::CompilerRequest& request) {

@@ -117,7 +117,7 @@ class SessionCore {
   /// Ctrl-C interrupts it. In a rehearsal nothing runs, and it ends well. Throws StartError.
   ProcessEnd run_command(const std::string& command);
   /// Runs a function of the worker's own (barrier) on the run threads of `ranks`.
-  CodeResult run_builtin(const std::string& name, const nlohmann::json& arguments, const RankSet& ranks);
+  CodeResult run_builtin(const protocol::Function& function, const RankSet& ranks);
   /// As run_code, with Python in the selected frame of the ranks of a job.
   CodeResult run_python(std::string_view code, const CellSettings& settings, int line,
                         const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
@@ -128,8 +128,7 @@ class SessionCore {
   /// Ranks that sit in a cell that is not over, though the prompt is back.
   RankSet busy_ranks() const;
   /// Asks the I/O threads of live ranks; ranks that did not answer in time are missing from the result.
-  std::map<int, nlohmann::json> query(const RankSet& ranks, const std::string& what,
-                                      const nlohmann::json& arguments = nlohmann::json::object(),
+  std::map<int, nlohmann::json> query(const RankSet& ranks, const protocol::Question& question,
                                       std::chrono::milliseconds limit = std::chrono::milliseconds(1000));
   /// One request to the compiler (started if needed). Throws ChannelError when it ended and could not be started again.
   protocol::CompilerResponse ask(const protocol::CompilerRequest& request);

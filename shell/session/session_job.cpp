@@ -83,7 +83,7 @@ bool SessionCore::start_compiler_of_job(const RankSet& ranks) {
   State& s = *state_;
   if (s.job_objects->has_compiler()) return true;
   std::map<std::pair<std::string, std::string>, RankSet> folders;
-  for (const auto& [rank, answer] : query(ranks, "cpp", nlohmann::json::object(), kDescribeLimit)) {
+  for (const auto& [rank, answer] : query(ranks, protocol::question::Cpp(), kDescribeLimit)) {
     const std::string problem = answer.value("error", answer.value("problem", std::string()));
     if (!problem.empty()) throw Error(fmt::format("C++ cells can't run on rank {}: {}", rank, problem));
     folders[{answer.value("torch", ""), answer.value("headers", "")}].insert(rank);
@@ -133,12 +133,12 @@ CodeResult SessionCore::run_python(std::string_view code, const CellSettings& se
   check_ranks(ranks);
   const int64_t number = take_number();
   // Magics of the cell stood on blank lines.
-  const nlohmann::json arguments = {
-      {"text", std::string(static_cast<size_t>(std::max(0, line - 1)), '\n') + std::string(code)},
-      {"number", number},
-      {"own_names", settings.own_names}};
+  const protocol::function::Python python{
+      .text = std::string(static_cast<size_t>(std::max(0, line - 1)), '\n') + std::string(code),
+      .number = number,
+      .own_names = settings.own_names};
   CodeResult result;
-  do result = state_->runner->run_builtin("python", arguments, ranks, number);
+  do result = state_->runner->run_builtin(python, ranks, number);
   while (over && result.status == CellStatus::ok && !over(result.run_ms));
   if (state_->cell) note_result(result);
   return result;

@@ -113,6 +113,45 @@ void expect_own_names(Variant (*decode)(const nlohmann::json&)) {
   EXPECT_EQ(kinds.size(), std::variant_size_v<Variant>);
 }
 
+template <typename Message, typename Part>
+void expect_own_parts(Part Message::* part) {
+  const auto add = [&](const Part& sent) {
+    Message message;
+    message.*part = sent;
+    const auto arrived = through_json<Message>(decode_hub_message, HubMessage(message));
+    EXPECT_EQ((arrived.*part).index(), sent.index()) << encode(HubMessage(message));
+  };
+  [&]<typename... Each>(std::variant<Each...>*) { (add(Each{}), ...); }(static_cast<Part*>(nullptr));
+}
+
+TEST(Messages, EveryQuestionAndFunctionArrivesAsWhatItIs) {
+  expect_own_parts(&Query::question);
+  expect_own_parts(&Builtin::function);
+  const auto m = through_json<Query>(decode_hub_message,
+                                     HubMessage(Query{3, question::Hang{.sites = {{7, 0x40, 1}}, .ras_rank = 2}}));
+  const auto& hang = std::get<question::Hang>(m.question);
+  EXPECT_EQ(hang.sites.at(0).offset, 0x40u);
+  EXPECT_EQ(hang.sites.at(0).rank, 1);
+  EXPECT_EQ(hang.ras_rank, 2);
+}
+
+TEST(Messages, AQuestionThatCanNotBeReadArrivesWithTheReason) {
+  const auto problem_of = [](const nlohmann::json& question) {
+    const nlohmann::json header = {{"v", kProtocolVersion}, {"kind", "query"}, {"id", 5}, {"question", question}};
+    const auto query = std::get<Query>(decode_hub_message(header));
+    EXPECT_EQ(query.id, 5);
+    return std::get<Unreadable>(query.question).problem;
+  };
+  EXPECT_NE(problem_of({{"kind", "horoscope"}}).find("'horoscope'"), std::string::npos);
+  EXPECT_NE(problem_of({{"kind", "collectives"}, {"last", "all"}}).find("last: type must be number"),
+            std::string::npos);
+  EXPECT_NE(problem_of({{"kind", "hang"}, {"sites", nlohmann::json::array({4})}}).find("sites: type must be object"),
+            std::string::npos);
+  EXPECT_NE(problem_of({{"kind", "hang"}, {"sites", {{{"cell", "x"}}}}}).find("sites: cell: type must be number"),
+            std::string::npos);
+  EXPECT_NE(problem_of(nlohmann::json::array({1})).find("without a kind"), std::string::npos);
+}
+
 TEST(Messages, EveryKindHasItsOwnName) {
   expect_own_names(decode_hub_message);
   expect_own_names(decode_worker_message);

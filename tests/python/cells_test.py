@@ -208,7 +208,7 @@ class Names(unittest.TestCase):
                 return "Waits()"
 
         def script(shell):
-            shell.send("query", id=99, what="describe", arguments={"expression": "waits"})
+            shell.send("query", id=99, question={"kind": "describe", "expression": "waits"})
             self.assertEqual(shell.ask("status")["state"], "idle")
             self.assertEqual(shell.value("1"), "1")
             go_on.set()

@@ -55,7 +55,7 @@ class FakeShell:
         """A cell of Python. Returns its number."""
         self.cells += 1
         arguments = {"text": text, "number": self.cells, **arguments}
-        self.send("builtin", cell=self.cells, name="python", arguments=arguments)
+        self.send("builtin", cell=self.cells, function={"kind": "python", **arguments})
         return self.cells
 
     def run(self, text, **arguments):
@@ -78,7 +78,7 @@ class FakeShell:
 
     def ask(self, what, **arguments):
         self.cells += 1
-        self.send("query", id=self.cells, what=what, arguments=arguments)
+        self.send("query", id=self.cells, question={"kind": what, **arguments})
         return self.wait_for("reply", id=self.cells)["body"]
 
     def serve(self, script, frame=None):

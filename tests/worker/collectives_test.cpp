@@ -23,7 +23,7 @@ struct TwoRanks : ::testing::Test {
     }
   }
   bool waits(int rank) {
-    return eventually([&] { return hub.query("status", {}, rank)["state"] == "waiting"; });
+    return eventually([&] { return hub.query(question::Status(), rank)["state"] == "waiting"; });
   }
 
   FakeHub hub{2};
@@ -37,7 +37,7 @@ TEST_F(TwoRanks, ReduceAndCountTheirCollectives) {
   EXPECT_EQ(hub.output(done.cell, Stream::standard_output, 1), "3");
   EXPECT_EQ(done.collectives.at("default"), 1);
   EXPECT_FALSE(done.regroup);
-  const auto log = hub.query("collectives", {{"last", 5}})["collectives"];
+  const auto log = hub.query(question::Collectives{5})["collectives"];
   ASSERT_EQ(log.size(), 1u);
   EXPECT_EQ(log[0]["op"], "all_reduce");
   EXPECT_EQ(log[0]["shape"], nlohmann::json::array({2}));
@@ -46,9 +46,9 @@ TEST_F(TwoRanks, ReduceAndCountTheirCollectives) {
 }
 
 TEST_F(TwoRanks, MeetInABarrierOfTheWorkersOwn) {
-  for (const int rank : {0, 1}) hub.send(Builtin{50, "barrier"}, rank);
+  for (const int rank : {0, 1}) hub.send(Builtin{50, function::Barrier()}, rank);
   for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, CellStatus::ok);
-  for (const int rank : {0, 1}) hub.send(Builtin{51, "horoscope"}, rank);
+  for (const int rank : {0, 1}) hub.send(Builtin{51, Unreadable{"horoscope"}}, rank);
   for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, CellStatus::error);
 }
 
@@ -81,13 +81,12 @@ TEST_F(TwoRanks, SayThatTheyWaitForLongAndWhatTheyAreAt) {
   const auto wait = hub.expect<LongWait>(0);
   EXPECT_EQ(wait.cell, cell);
   EXPECT_EQ(wait.op.name, "barrier");
-  EXPECT_THAT(hub.query("hang", nlohmann::json::array({1}), 0)["error"].get<std::string>(), HasSubstr("object"));
-  const auto waiting = hub.query("hang", nlohmann::json::object(), 0);
+  const auto waiting = hub.query(question::Hang(), 0);
   EXPECT_EQ(waiting["waits"][std::to_string(wait.entry)], waiting["last"]);
   EXPECT_THAT(waiting["last"].get<std::string>(), HasSubstr("cell 7, line"));
   EXPECT_THAT(waiting["stack"].dump(), HasSubstr("lockstep::dist::barrier"));
   EXPECT_EQ(waiting["held"], true);
-  const auto looping = hub.query("hang", {{"sites", {{cell, 0}, {999, 0}}}}, 1);
+  const auto looping = hub.query(question::Hang{.sites = {{cell, 0, 0}, {999, 0, 0}}}, 1);
   EXPECT_TRUE(looping["waits"].empty());
   EXPECT_FALSE(looping["stack"].empty());
   EXPECT_EQ(looping["asleep"], false);
@@ -96,7 +95,7 @@ TEST_F(TwoRanks, SayThatTheyWaitForLongAndWhatTheyAreAt) {
   for (const int rank : {0, 1}) hub.send(Interrupt{cell}, rank);
   for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, CellStatus::interrupted);
   regroup();
-  EXPECT_TRUE(hub.query("hang", nlohmann::json::object(), 0)["stack"].empty()) << "idle";
+  EXPECT_TRUE(hub.query(question::Hang(), 0)["stack"].empty()) << "idle";
 }
 
 TEST_F(TwoRanks, AreInterruptedInACollectiveAndKeepTheirState) {

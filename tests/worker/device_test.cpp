@@ -171,7 +171,7 @@ TEST(DeviceError, Rule4StatusIsAnsweredWhileTheDeviceWorks) {
   hub.run(cell);
   nlohmann::json status;
   EXPECT_TRUE(eventually([&] {
-    status = hub.query("status");
+    status = hub.query(question::Status());
     return status.value("on_device", false);
   }));
   EXPECT_EQ(status["state"], "running");
@@ -180,7 +180,7 @@ TEST(DeviceError, Rule4StatusIsAnsweredWhileTheDeviceWorks) {
   EXPECT_FALSE(hub.has<Done>()) << "the cell ends when its work on the device has ended";
   const Fd writer(::open(fifo.c_str(), O_WRONLY));
   EXPECT_EQ(hub.expect<Done>().status, CellStatus::ok);
-  EXPECT_FALSE(hub.query("status").contains("on_device"));
+  EXPECT_FALSE(hub.query(question::Status()).contains("on_device"));
 }
 
 TEST(DeviceError, ACellThatIsStoppedWhileTheDeviceWorksEndsAsStopped) {
@@ -191,9 +191,9 @@ TEST(DeviceError, ACellThatIsStoppedWhileTheDeviceWorksEndsAsStopped) {
   const auto stop = [&](const auto& message_of) {
     const auto cell = hub.load("output", "nothing");
     hub.run(cell);
-    EXPECT_TRUE(eventually([&] { return hub.query("status").value("on_device", false); }));
+    EXPECT_TRUE(eventually([&] { return hub.query(question::Status()).value("on_device", false); }));
     hub.send(message_of(cell));
-    hub.query("status");  // the I/O thread has taken it
+    hub.query(question::Status());  // the I/O thread has taken it
     const Fd writer(::open(fifo.c_str(), O_WRONLY));
     return hub.expect<Done>();
   };

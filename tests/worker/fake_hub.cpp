@@ -273,9 +273,9 @@ std::string FakeHub::output(int64_t cell, Stream stream, int rank) {
   return output_[{rank, cell, stream}];
 }
 
-nlohmann::json FakeHub::query(const std::string& what, nlohmann::json arguments, int rank) {
+nlohmann::json FakeHub::query(const protocol::Question& question, int rank) {
   const int64_t id = next_query_++;
-  send(protocol::Query{id, what, std::move(arguments)}, rank);
+  send(protocol::Query{id, question}, rank);
   for (;;) {
     auto reply = expect<protocol::Reply>(rank);
     if (reply.id == id) return reply.body;

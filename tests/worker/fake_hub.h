@@ -129,7 +129,7 @@ class FakeHub {
   /// Bytes that came so far, of one cell and of all.
   std::string output(int64_t cell, Stream stream = Stream::standard_output, int rank = 0);
   int64_t total_bytes() const { return total_bytes_; }
-  nlohmann::json query(const std::string& what, nlohmann::json arguments = nlohmann::json::object(), int rank = 0);
+  nlohmann::json query(const protocol::Question& question, int rank = 0);
 
   Process& process(int rank = 0) { return *processes_.at(rank); }
   const std::string& directory() const { return directory_; }

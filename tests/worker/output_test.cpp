@@ -95,7 +95,7 @@ TEST(Output, OfAHundredMegabytesArrivesInOrder) {
   hub.start_ready();
   const auto cell = hub.load("output", "hundred_megabytes");
   hub.run(cell);
-  EXPECT_TRUE(eventually([&] { return hub.query("status")["state"] == "running"; }))
+  EXPECT_TRUE(eventually([&] { return hub.query(question::Status())["state"] == "running"; }))
       << "answered while the cell prints";
   const auto done = hub.expect<Done>();
   EXPECT_EQ(done.status, CellStatus::ok);
@@ -127,9 +127,9 @@ TEST(Output, WaitsForCreditAndControlDoesNot) {
   const auto cell = hub.load("output", "storm");
   hub.run(cell);
   EXPECT_TRUE(eventually([&] { return hub.output(cell).size() >= kOutputWindow; }));
-  const auto before = hub.query("status");
+  const auto before = hub.query(question::Status());
   EXPECT_EQ(before["state"], "running");
-  const auto after = hub.query("status");
+  const auto after = hub.query(question::Status());
   EXPECT_EQ(hub.total_bytes(), kOutputWindow) << "no byte without credit";
   // The pipe is full by now, so that memory can't grow: a megabyte here and one in the pipe.
   EXPECT_LT(after["rss_bytes"].get<int64_t>() - before["rss_bytes"].get<int64_t>(), 4 << 20);

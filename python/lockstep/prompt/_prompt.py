@@ -132,18 +132,18 @@ class Prompt:
                 _capture.write_error(f"rank {self._rank} can't change to {message['directory']}: {error.strerror}\n")
 
     def _run_builtin(self, message: dict[str, Any]) -> None:
-        cell, arguments = int(message["cell"]), message.get("arguments") or {}
+        cell, function = int(message["cell"]), message["function"]
         functions: dict[str, Callable[[int, dict[str, Any]], None]] = {
             "python": self._run_python, "frame": self._select_frame, "detach": self._detach,
         }
 
         def run() -> dict[str, Any]:
-            if message["name"] not in functions:
-                raise NotImplementedError(f"a rank of a Python job can't do '{message['name']}'")
-            functions[message["name"]](cell, arguments)
+            if function["kind"] not in functions:
+                raise NotImplementedError(f"a rank of a Python job can't do '{function['kind']}'")
+            functions[function["kind"]](cell, function)
             return {"steps_done": 1}
 
-        self._run_cell(cell, int(arguments.get("number") or cell), run)
+        self._run_cell(cell, int(function.get("number") or cell), run)
 
     def _run_cell(self, cell: int, number: int, run: Callable[[], dict[str, Any]]) -> None:
         """Runs a cell. `run` returns fields of the message Done, or raises."""
@@ -225,7 +225,7 @@ class Prompt:
 
     def _take(self, message: dict[str, Any], frames: list[bytes]) -> None:
         kind = message.get("kind")
-        if kind == "query" and message.get("what") in _questions.ABOUT_NAMES:
+        if kind == "query" and message["question"]["kind"] in _questions.ABOUT_NAMES:
             self._ask(message)
         elif kind == "query":
             self._reply(message)
@@ -262,7 +262,8 @@ class Prompt:
                     self._interrupter.interrupt()
 
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
-        what, arguments = message.get("what"), message.get("arguments") or {}
+        question: dict[str, Any] = message["question"]
+        what = question["kind"]
         try:
             if what == "status":
                 return {"state": "running" if self._running else "idle", "cell": self._cell, "line": None,
@@ -273,7 +274,7 @@ class Prompt:
             if what == "stack":
                 return _questions.stack(self._thread)
             if what in _questions.ABOUT_NAMES:
-                return _questions.ABOUT_NAMES[what](arguments, self._frames.selected)
+                return _questions.ABOUT_NAMES[what](question, self._frames.selected)
             return {"error": f"a rank of a Python job can't answer '{what}'"}
         except BaseException as error:  # of the program's objects: the prompt goes on
             return {"error": f"{type(error).__name__}: {error}"}
